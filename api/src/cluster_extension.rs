@@ -1,4 +1,4 @@
-//! ClusterExtension: a package that shall be installed and kept up to date (docs/design/api.md#clusterextension).
+//! ClusterExtension: a package to install and keep up to date (docs/design/api.md#clusterextension).
 
 use crate::open_enum::open_enum;
 use crate::resource::cluster_resource;
@@ -297,16 +297,16 @@ const PACKAGE_NAME: (&str, &str) = (
     "packageName must be a valid DNS1123 subdomain. It must contain only lowercase alphanumeric characters, hyphens (-) or periods (.), start and end with an alphanumeric character, and be no longer than 253 characters",
 );
 
-/// The admission pattern of the reference, slips included (docs/design/api.md#version-expression): what it lets
-/// through, and what not, is part of the contract; what the resolver then understands is decided by the resolver.
+/// Admission pattern of the reference, including its mistakes (docs/design/api.md#version-expression), because the
+/// set of accepted texts is part of the contract. The resolver interprets the accepted text.
 const VERSION_RANGE: &str = r"self.matches('^\\s*(=|!=|>|<|>=|=>|<=|=<|~|~>|\\^)?\\s*v?(0|[1-9]\\d*|[xX*|])([.](0|[1-9]\\d*|[xX]|[*]\\]))?([.](0|[1-9]\\d*|[xX*]))?(-[0-9A-Za-z-]+([.][0-9A-Za-z-]+)*)?([+][0-9A-Za-z-]+([.][0-9A-Za-z-]+)*)?\\s*((\\s+|,\\s*|\\s*[|][|]\\s*)(=|!=|>|<|>=|=>|<=|=<|~|~>|\\^)?\\s*v?(0|[1-9]\\d*|[xX]|[*]\\])([.](0|[1-9]\\d*|[xX*]))?([.](0|[1-9]\\d*|[xX]|[*]\\]))?(-[0-9A-Za-z-]+([.][0-9A-Za-z-]+)*)?([+][0-9A-Za-z-]+([.][0-9A-Za-z-]+)*)?\\s*)*$')";
 
-/// Most characters of `spec.source.catalog.version`.
+/// Maximum length of `spec.source.catalog.version` in characters.
 pub const VERSION_MAX_CHARACTERS: usize = 64;
 
-/// The regular expression (RE2) that the API server requires `spec.source.catalog.version` to match.
+/// Regular expression (RE2) that the API server enforces for `spec.source.catalog.version`.
 pub fn version_pattern() -> String {
     let rule = VERSION_RANGE.strip_prefix("self.matches('").and_then(|rest| rest.strip_suffix("')"));
-    // Backslashes are doubled in a CEL text.
+    // CEL string literals escape backslashes.
     rule.unwrap_or_default().replace(r"\\", r"\")
 }

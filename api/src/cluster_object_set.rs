@@ -1,4 +1,4 @@
-//! ClusterObjectSet: one revision of an extension, as objects in phases (docs/design/api.md#clusterobjectset).
+//! ClusterObjectSet: a revision of an extension, with its objects in phases (docs/design/api.md#clusterobjectset).
 
 use crate::open_enum::open_enum;
 use crate::resource::cluster_resource;
@@ -36,7 +36,7 @@ cluster_resource!(
 );
 
 impl ClusterObjectSet {
-    /// True if its lifecycle state is `Archived`.
+    /// Reports whether the lifecycle state is `Archived`.
     pub fn is_archived(&self) -> bool {
         self.spec.as_ref().is_some_and(|spec| spec.lifecycle_state == LifecycleState::Archived)
     }

@@ -1,7 +1,7 @@
-//! ClusterUpgradeStatus: whether the installed extensions allow the platform's next version
+//! ClusterUpgradeStatus: reports whether the installed extensions allow the next version of the platform
 //! (docs/design/operations.md#clusterupgradestatus).
 //!
-//! Not part of the reference's API, hence its own group. There is one object, named `cluster`.
+//! In a group of its own, because it is not part of the API of the reference. There is one object, named `cluster`.
 
 use crate::open_enum::open_enum;
 use crate::resource::cluster_resource;

@@ -1,8 +1,8 @@
-//! Condition types, reasons, and the functions that write a condition or take it away (docs/design/api.md#conditions,
+//! Condition types, reasons, and functions that set or remove a condition (docs/design/api.md#conditions,
 //! docs/design/apply.md#names-and-limits).
 //!
-//! Pure: the time is a parameter. Conditions of the reference are never removed; only those of our own rules are,
-//! when no such rule is in force any more.
+//! Pure: the time is a parameter. Conditions of the reference are never removed. Conditions of this implementation
+//! are removed when their rule is no longer active.
 
 use crate::text::visible;
 use crate::{Condition, Time};
@@ -10,7 +10,7 @@ use jiff::Timestamp;
 
 /// Condition types.
 pub mod types {
-    /// All kinds: what the controller is doing, or why it cannot go on.
+    /// All kinds: the current activity of the controller, or the reason why it cannot proceed.
     pub const PROGRESSING: &str = "Progressing";
     /// Catalog: content is served.
     pub const SERVING: &str = "Serving";
@@ -28,16 +28,17 @@ pub mod types {
     pub const CHANNEL_DEPRECATED: &str = "ChannelDeprecated";
     /// Extension: the installed bundle is deprecated.
     pub const BUNDLE_DEPRECATED: &str = "BundleDeprecated";
-    /// Extension: a newer version waits (docs/design/additions.md#annotations). Only where a rule of ours can hold one
-    /// back.
+    /// Extension: a newer version exists (docs/design/additions.md#annotations). Only present if a rule of this
+    /// implementation can hold it back.
     pub const UPGRADE_AVAILABLE: &str = "UpgradeAvailable";
-    /// Extension: what the bundle requires is there (docs/design/additions.md#dependency-modes). Only where
-    /// dependencies are judged.
+    /// Extension: the dependencies of the bundle are satisfied (docs/design/additions.md#dependency-modes). Only
+    /// present if dependencies are checked.
     pub const DEPENDENCIES_SATISFIED: &str = "DependenciesSatisfied";
-    /// Extension: nothing is applied or upgraded (docs/design/additions.md#pause). Only while annotation
-    /// [`EXT_PAUSED`](crate::annotations::EXT_PAUSED) says so.
+    /// Extension: nothing is applied or upgraded (docs/design/additions.md#pause). Only present while the
+    /// annotation [`EXT_PAUSED`](crate::annotations::EXT_PAUSED) is `true`.
     pub const PAUSED: &str = "Paused";
-    /// Extension: the signature policy accepts the image of the bundle. Only where the policy demands something.
+    /// Extension: the signature policy accepts the image of the bundle. Only present if the policy has a
+    /// requirement for it.
     pub const SIGNATURE_VERIFIED: &str = "SignatureVerified";
     /// Cluster upgrade status: the platform may be upgraded (docs/design/operations.md#clusterupgradestatus).
     pub const UPGRADEABLE: &str = "Upgradeable";
@@ -45,17 +46,17 @@ pub mod types {
 
 /// Condition reasons.
 pub mod reasons {
-    /// The last attempt worked.
+    /// The last attempt succeeded.
     pub const SUCCEEDED: &str = "Succeeded";
-    /// The last attempt did not work, or the state is not known.
+    /// The last attempt failed, or the state is unknown.
     pub const FAILED: &str = "Failed";
     /// Nothing is installed yet.
     pub const ABSENT: &str = "Absent";
-    /// The last attempt did not work and is repeated.
+    /// The last attempt failed and is retried.
     pub const RETRYING: &str = "Retrying";
-    /// Nothing will happen until somebody changes something.
+    /// No progress is possible without a change by an administrator.
     pub const BLOCKED: &str = "Blocked";
-    /// The extension's configuration does not fit the bundle.
+    /// The configuration of the extension is invalid for the bundle.
     pub const INVALID_CONFIGURATION: &str = "InvalidConfiguration";
     /// A revision is being rolled out.
     pub const ROLLING_OUT: &str = "RollingOut";
@@ -65,13 +66,13 @@ pub mod reasons {
     pub const DEPRECATED: &str = "Deprecated";
     /// Not deprecated.
     pub const NOT_DEPRECATED: &str = "NotDeprecated";
-    /// No catalog data to say whether something is deprecated.
+    /// No catalog data about deprecation.
     pub const DEPRECATION_STATUS_UNKNOWN: &str = "DeprecationStatusUnknown";
     /// All objects pass their probes.
     pub const PROBES_SUCCEEDED: &str = "ProbesSucceeded";
     /// Some object does not pass its probe.
     pub const PROBE_FAILURE: &str = "ProbeFailure";
-    /// An error hides whether the objects pass their probes.
+    /// An error prevents evaluation of the probes.
     pub const RECONCILING: &str = "Reconciling";
     /// The revision is archived.
     pub const ARCHIVED: &str = "Archived";
@@ -79,69 +80,69 @@ pub mod reasons {
     pub const AVAILABLE: &str = "Available";
     /// Catalog content is not served.
     pub const UNAVAILABLE: &str = "Unavailable";
-    /// Catalog content is not served because the catalog is switched off.
+    /// Catalog content is not served because availabilityMode is Unavailable.
     pub const USER_SPECIFIED_UNAVAILABLE: &str = "UserSpecifiedUnavailable";
 
-    /// Somebody asked for it.
+    /// The extension is paused by annotation.
     pub const PAUSED: &str = "Paused";
     /// No newer version is held back.
     pub const UP_TO_DATE: &str = "UpToDate";
-    /// The newer version is beyond the allowed scope of an upgrade.
+    /// The newer version exceeds the upgrade scope.
     pub const OUTSIDE_SCOPE: &str = "OutsideScope";
-    /// The newer version lacks something that it requires, or another extension needs the older one.
+    /// The newer version has an unsatisfied dependency, or another extension depends on the installed version.
     pub const DEPENDENCY_CONFLICT: &str = "DependencyConflict";
-    /// The newer version is one that its channel skips.
+    /// The channel skips the newer version.
     pub const SKIPPED: &str = "Skipped";
-    /// The newer version does not fit this cluster.
+    /// The newer version is incompatible with this cluster.
     pub const CLUSTER_CONSTRAINT: &str = "ClusterConstraint";
-    /// The newer version may endanger custom resources that exist.
+    /// The newer version may break existing custom resources.
     pub const CRD_CHECK_FAILED: &str = "CRDCheckFailed";
-    /// All that the bundle requires is there.
+    /// All dependencies of the bundle are satisfied.
     pub const ALL_SATISFIED: &str = "AllSatisfied";
-    /// Something that the bundle requires is missing, or cannot be told.
+    /// A dependency of the bundle is missing or cannot be evaluated.
     pub const UNSATISFIED: &str = "Unsatisfied";
-    /// The bundle requires nothing.
+    /// The bundle has no dependencies.
     pub const NO_DEPENDENCIES: &str = "NoDependencies";
 
-    /// The signature policy demands signatures of the image, and accepts them.
+    /// The signature policy requires signatures of the image and accepts them.
     pub const VERIFIED: &str = "Verified";
-    /// The signature policy refuses the image.
+    /// The signature policy rejects the image.
     pub const REJECTED: &str = "Rejected";
     /// The policy or the signatures cannot be read.
     pub const VERIFICATION_FAILED: &str = "VerificationFailed";
 
     /// Cluster upgrade status, before the first evaluation (docs/design/operations.md#verdict).
     pub const INITIALIZING: &str = "Initializing";
-    /// Cluster upgrade status: some extension does not support the next version.
+    /// Cluster upgrade status: an extension does not support the next version.
     pub const INCOMPATIBLE_OPERATORS_INSTALLED: &str = "IncompatibleOperatorsInstalled";
-    /// Cluster upgrade status: an extension's constraint cannot be read.
+    /// Cluster upgrade status: the constraint of an extension cannot be read.
     pub const FAILURE_GETTING_EXTENSION_METADATA: &str = "FailureGettingExtensionMetadata";
-    /// Cluster upgrade status: constraints exist, the platform's version is not known.
+    /// Cluster upgrade status: constraints exist, but the platform version is unknown.
     pub const PLATFORM_VERSION_UNKNOWN: &str = "PlatformVersionUnknown";
-    /// Cluster upgrade status: nothing blocks.
+    /// Cluster upgrade status: nothing blocks the upgrade.
     pub const AS_EXPECTED: &str = "AsExpected";
 }
 
-/// Begins the message of `Progressing` while an extension waits for the pull of a bundle image.
+/// Prefix of the message of `Progressing` while the bundle image of an extension is pulled.
 pub const PULLING: &str = "pulling ";
-/// Longest condition message, in bytes. The API counts characters, of which there are never more.
+/// Maximum length of a condition message in bytes. The API server counts characters, of which there are never more.
 pub const MAX_MESSAGE_BYTES: usize = 32768;
-/// End of a message that was cut.
+/// Suffix of a truncated message.
 pub const TRUNCATED_SUFFIX: &str = "\n\n... [message truncated]";
 
 /// Status of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Status {
-    /// The statement of the condition's type holds.
+    /// The statement of the condition type is true.
     True,
-    /// It does not hold.
+    /// The statement is false.
     False,
-    /// It cannot be told.
+    /// The statement cannot be evaluated.
     Unknown,
 }
 
 impl Status {
-    /// The value as it appears on the wire.
+    /// Returns the value on the wire.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::True => "True",
@@ -159,9 +160,9 @@ impl From<bool> for Status {
 
 /// Sets the condition `type_`, appending it if there is none of that type (docs/design/api.md#condition-updates).
 ///
-/// `lastTransitionTime` becomes `now`, in whole seconds as on the wire, when `status` changes, and is kept
-/// otherwise. `observed_generation` is always stored. A `message` is made [`visible`], and cut by [`truncate`] above
-/// [`MAX_MESSAGE_BYTES`]. Other conditions are left alone, whoever wrote them.
+/// `lastTransitionTime` becomes `now`, in whole seconds as on the wire, if `status` changes, and is kept otherwise.
+/// `observed_generation` is always stored. `message` is made [`visible`], and truncated by [`truncate`] above
+/// [`MAX_MESSAGE_BYTES`]. Conditions of other types are not changed.
 pub fn set(
     conditions: &mut Vec<Condition>,
     type_: &str,
@@ -190,24 +191,24 @@ pub fn set(
     }
 }
 
-/// Takes the condition `type_` away.
+/// Removes the condition `type_`.
 pub fn remove(conditions: &mut Vec<Condition>, type_: &str) {
     conditions.retain(|condition| condition.type_ != type_);
 }
 
-/// The condition of this type.
+/// Finds the condition of this type.
 pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
     conditions.iter().find(|condition| condition.type_ == type_)
 }
 
-/// Whether the condition of this type exists with status `True`.
+/// Reports whether the condition of this type exists with status `True`.
 pub fn is_true(conditions: &[Condition], type_: &str) -> bool {
     find(conditions, type_).is_some_and(|condition| condition.status == Status::True.as_str())
 }
 
-/// `message`, or as much of it as fits into [`MAX_MESSAGE_BYTES`] together with [`TRUNCATED_SUFFIX`].
+/// Truncates `message` to [`MAX_MESSAGE_BYTES`], including [`TRUNCATED_SUFFIX`].
 ///
-/// The cut never splits a character.
+/// Never splits a character.
 pub fn truncate(message: &str) -> String {
     if message.len() <= MAX_MESSAGE_BYTES {
         return message.to_owned();
@@ -244,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn set_keeps_the_transition_time_while_the_status_stays() {
+    fn set_keeps_transition_time_for_unchanged_status() {
         let mut conditions = Vec::new();
         set(&mut conditions, "Progressing", Status::True, "Retrying", "no route", Some(1), at(10));
         set(&mut conditions, "Progressing", Status::True, "Succeeded", "done", Some(2), at(20));
@@ -259,14 +260,14 @@ mod tests {
     }
 
     #[test]
-    fn set_shows_hidden_characters_of_the_message() {
+    fn set_escapes_hidden_characters_of_the_message() {
         let mut conditions = Vec::new();
         set(&mut conditions, "Serving", Status::False, "Blocked", "a\u{9b}2J\u{202e}b\nc", None, at(1));
         assert_eq!(conditions[0].message, "a\\u{9b}2J\\u{202e}b\nc");
     }
 
     #[test]
-    fn set_leaves_other_types_alone() {
+    fn set_and_remove_keep_conditions_of_other_types() {
         let mut conditions = Vec::new();
         set(&mut conditions, "example.org/Foreign", Status::Unknown, "Foreign", "", None, at(1));
         let foreign = conditions.clone();
@@ -281,7 +282,7 @@ mod tests {
 
     // Case api-30
     #[test]
-    fn long_messages_are_cut_to_the_limit() {
+    fn messages_above_the_limit_are_truncated() {
         assert_eq!(truncate(&"x".repeat(MAX_MESSAGE_BYTES)), "x".repeat(MAX_MESSAGE_BYTES));
 
         let mut conditions = Vec::new();
@@ -291,8 +292,8 @@ mod tests {
     }
 
     #[test]
-    fn the_cut_never_splits_a_character() {
-        // 32743 is not a multiple of three: the character over the limit goes as a whole.
+    fn truncate_never_splits_a_character() {
+        // 32743 is not a multiple of three: the character at the limit is dropped as a whole.
         let cut = truncate(&"\u{20ac}".repeat(20_000));
         assert_eq!(cut, format!("{}{TRUNCATED_SUFFIX}", "\u{20ac}".repeat(10_914)));
     }

@@ -1,4 +1,4 @@
-//! The CustomResourceDefinitions, generated from the Rust types (docs/design/api.md#crd-envelope,
+//! CustomResourceDefinitions, generated from the Rust types (docs/design/api.md#crd-envelope,
 //! docs/design/operations.md#clusterupgradestatus).
 
 use crate::{ClusterCatalog, ClusterExtension, ClusterObjectSet, ClusterUpgradeStatus, annotations};
@@ -8,7 +8,7 @@ use schemars::transform::transform_subschemas;
 use schemars::{JsonSchema, Schema};
 use serde_json::{Value, json};
 
-/// All CRDs of this project with the experimental schema, ready to be applied, in a fixed order.
+/// All CRDs of this project with the experimental schema, ready to apply, in a fixed order.
 pub fn crds() -> Vec<Value> {
     vec![
         crd::<ClusterCatalog>(
@@ -55,7 +55,7 @@ pub fn crds() -> Vec<Value> {
     ]
 }
 
-/// A printer column: header, JSONPath, type.
+/// Printer column: header, JSONPath and type.
 struct Column(&'static str, &'static str, &'static str);
 
 const AGE: Column = Column("Age", ".metadata.creationTimestamp", "date");
@@ -102,9 +102,9 @@ fn crd<K: Resource<DynamicType = ()> + JsonSchema>(
     })
 }
 
-/// The type's schema in the subset of JSON Schema that CRDs take.
+/// Schema of the type in the subset of JSON Schema that CRDs accept.
 ///
-/// The schema describes what is written: a field is required exactly if it is always on the wire.
+/// It describes serialized objects: a field is required if and only if it is always serialized.
 fn structural_schema<K: JsonSchema>() -> Schema {
     let settings = SchemaSettings::openapi3().for_serialize().with(|settings| {
         settings.inline_subschemas = true;
@@ -116,7 +116,7 @@ fn structural_schema<K: JsonSchema>() -> Schema {
     schema
 }
 
-/// Takes out what `Option` adds to a schema: the API knows absent fields, not null ones.
+/// Removes the null type that `Option` adds: the API has absent fields, not null ones.
 fn forbid_null(schema: &mut Schema) {
     if let Some(Value::Array(types)) = schema.get_mut("type") {
         types.retain(|type_| type_ != "null");
@@ -131,7 +131,7 @@ fn forbid_null(schema: &mut Schema) {
     transform_subschemas(&mut forbid_null, schema);
 }
 
-/// Descriptions as running text: where the source code breaks a line says nothing.
+/// Joins the lines of descriptions, whose breaks are those of the source code.
 fn join_lines(schema: &mut Schema) {
     if let Some(Value::String(description)) = schema.get_mut("description") {
         *description = description.replace('\n', " ");

@@ -1,10 +1,9 @@
-//! The Kubernetes API of this project: the custom resources as Rust types, their CRDs, and the names that
-//! travel with them (conditions, labels, annotations, finalizers, field managers).
+//! Kubernetes API of this project: the custom resources as Rust types, their CRDs, and the names used with them
+//! (conditions, labels, annotations, finalizers, field managers).
 //!
-//! Everything here is data and pure functions; nothing does I/O or reads a clock. The wire format is
-//! docs/design/api.md#api:
-//! a value read from the API server and written back is unchanged, and an enum value this version does not
-//! know is kept as it is instead of failing the whole list or watch that carries it.
+//! Data and pure functions only: no I/O and no clock. The wire format is that of docs/design/api.md#api: an object
+//! that is read from the API server and written back does not change, and an unknown enum value is kept instead of
+//! failing the list or watch that contains it.
 
 mod open_enum;
 mod resource;

@@ -2,23 +2,23 @@
 
 use std::time::Duration;
 
-/// Most phases of one revision.
+/// Maximum number of phases per revision.
 pub const MAX_PHASES: usize = 20;
-/// Most objects of one phase.
+/// Maximum number of objects per phase.
 pub const MAX_OBJECTS_PER_PHASE: usize = 50;
-/// Most progression probes of one revision.
+/// Maximum number of progression probes per revision.
 pub const MAX_PROGRESSION_PROBES: usize = 20;
-/// Most assertions of one progression probe.
+/// Maximum number of assertions per progression probe.
 pub const MAX_ASSERTIONS: usize = 20;
-/// Archived revisions that are kept when a new one is made.
+/// Number of archived revisions that are retained when a new one is created.
 pub const ARCHIVED_REVISIONS_KEPT: usize = 5;
 
-/// Bytes of objects in one Secret, and the size above which an object is stored compressed.
+/// Maximum size of the objects in one Secret, and the size above which an object is compressed, in bytes.
 pub const MAX_SECRET_DATA_BYTES: usize = 900 * 1024;
-/// Bytes of one object after decompression.
+/// Maximum size of a decompressed object in bytes.
 pub const MAX_DECOMPRESSED_OBJECT_BYTES: usize = 10 * 1024 * 1024;
 
-/// Delay after a revision validation error or a collision.
+/// Requeue delay after a revision validation error or a collision.
 pub const COLLISION_RETRY: Duration = Duration::from_secs(10);
-/// Delay while archival is incomplete.
+/// Requeue delay while archival is incomplete.
 pub const ARCHIVAL_RETRY: Duration = Duration::from_secs(5);

@@ -1,29 +1,30 @@
-//! Other fixed names of the wire: API groups, field managers, Secret types
+//! Other fixed names on the wire: API groups, field managers, Secret types
 //! (docs/design/api.md#owners-and-field-managers, docs/design/apply.md#names-and-limits).
 
 /// API group of catalogs, extensions and object sets.
 pub const GROUP: &str = "olm.operatorframework.io";
 /// Version of [`GROUP`].
 pub const VERSION: &str = "v1";
-/// API group of what only this implementation has (docs/design/operations.md#clusterupgradestatus).
+/// API group of the additions of this implementation (docs/design/operations.md#clusterupgradestatus).
 pub const EXT_GROUP: &str = "ext.olm.operatorframework.io";
 /// Version of [`EXT_GROUP`].
 pub const EXT_VERSION: &str = "v1alpha1";
 
-/// Cluster-scoped object that no installation contains and that cannot be deleted: the Namespace which is the second owner
-/// of CustomResourceDefinitions that outlive their extension.
+/// Second owner of retained CRDs that outlive their extension: a Namespace that no installation contains and that
+/// cannot be deleted. As an owner it must be cluster-scoped.
 pub const KEEPER: &str = "kube-system";
 
-/// Field manager of revisions themselves.
+/// Field manager of ClusterObjectSets.
 pub const EXTENSION_CONTROLLER_MANAGER: &str = "olm.operatorframework.io/clusterextension-controller";
 /// Field manager of the objects that a revision applies.
 pub const REVISION_ENGINE_MANAGER: &str = "olm.operatorframework.io";
-/// Field manager of the contribution to the platform's upgrade status (docs/design/operations.md#olm-object).
+/// Field manager of the fields written to the upgrade status of the platform
+/// (docs/design/operations.md#olm-object).
 pub const CLUSTER_UPGRADE_STATUS_MANAGER: &str = "olm.operatorframework.io/cluster-upgrade-status";
-/// Field manager of the CA bundles of the built-in provider of webhook certificates.
+/// Field manager of the CA bundles injected by the built-in provider for webhook certificates.
 pub const WEBHOOK_CERTIFICATES_MANAGER: &str = "olm.operatorframework.io/webhook-certificates";
 
-/// Type of the immutable Secrets that hold a revision's objects.
+/// Type of the immutable Secrets with the objects of a revision.
 pub const OBJECT_DATA_SECRET_TYPE: &str = "olm.operatorframework.io/object-data";
 
 /// Name of the only ClusterUpgradeStatus (docs/design/operations.md#clusterupgradestatus).
@@ -37,7 +38,7 @@ pub fn revision_name(extension: &str, number: i64) -> String {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn revision_name_is_extension_and_number() {
+    fn revision_name_joins_extension_and_number() {
         assert_eq!(super::revision_name("lantern", 12), "lantern-12");
     }
 }

@@ -1,10 +1,10 @@
-//! Enumerations of the wire that stay readable when the server knows more values than we do.
+//! Enums of the API that keep values unknown to this version.
 
 /// Defines a string enumeration with a lossless `Other` variant.
 ///
-/// The generated CRD allows the named values only, in the order given. Reading accepts any string, so that
-/// one object with a value of a newer release does not break a watch; writing gives back the string that was
-/// read.
+/// The generated CRD allows only the named values, in declaration order. Deserialization accepts any string, so
+/// that an object with a value of a newer release does not break a watch. Serialization returns the original
+/// string.
 macro_rules! open_enum {
     ($(#[$meta:meta])* pub enum $name:ident { $($(#[$value_meta:meta])* $value:ident),+ $(,)? }) => {
         $(#[$meta])*
@@ -12,12 +12,12 @@ macro_rules! open_enum {
         #[serde(from = "String", into = "String")]
         pub enum $name {
             $($(#[$value_meta])* $value,)+
-            /// A value that this version does not know, as read from the API.
+            /// Value unknown to this version, as read from the API.
             Other(String),
         }
 
         impl $name {
-            /// The value as it appears on the wire.
+            /// Returns the value on the wire.
             pub fn as_str(&self) -> &str {
                 match self {
                     $(Self::$value => stringify!($value),)+

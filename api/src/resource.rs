@@ -1,9 +1,9 @@
-//! What makes a root struct a Kubernetes resource of this project.
+//! Implementation of Kubernetes resource traits for the root structs of this project.
 
 use kube::core::ObjectMeta;
 use serde::Serialize;
 
-/// A resource as written to the API: the two type fields, then the parts that are set.
+/// Serialized form of a resource: the two type fields, then the parts that are set.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Wire<'a, S, T> {
@@ -16,11 +16,11 @@ pub(crate) struct Wire<'a, S, T> {
     pub(crate) status: Option<&'a T>,
 }
 
-/// Implements `kube::Resource`, `Serialize`, `new` and the lookup of conditions for a cluster-scoped root struct with the
+/// Implements `kube::Resource`, `Serialize`, `new` and condition lookup for a cluster-scoped root struct with the
 /// fields `metadata`, `spec` (plain or optional) and `status` (optional).
 ///
-/// `kube`'s own derive is not used because its root struct always demands a `spec`, while the API server
-/// admits extensions and object sets without one (docs/design/api.md#optional-spec).
+/// The derive macro of `kube` requires a `spec`, but the API server admits extensions and object sets without one
+/// (docs/design/api.md#optional-spec).
 macro_rules! cluster_resource {
     ($kind:ident, $spec:ty, $status:ty, $group:expr, $version:expr, $plural:expr) => {
         impl kube::Resource for $kind {
@@ -65,19 +65,19 @@ macro_rules! cluster_resource {
         }
 
         impl $kind {
-            /// Its condition of this type.
+            /// Finds the condition of this type.
             pub fn condition(&self, type_: &str) -> Option<&$crate::Condition> {
                 $crate::conditions::find(&self.status.as_ref()?.conditions, type_)
             }
 
-            /// True if it has the condition of this type with status `True`.
+            /// Reports whether the condition of this type exists with status `True`.
             pub fn is_true(&self, type_: &str) -> bool {
                 self.status
                     .as_ref()
                     .is_some_and(|status| $crate::conditions::is_true(&status.conditions, type_))
             }
 
-            /// An object with this name and desired state, and nothing else.
+            /// Creates an object with only a name and a spec.
             pub fn new(name: &str, spec: $spec) -> Self {
                 Self {
                     metadata: kube::core::ObjectMeta { name: Some(name.to_owned()), ..Default::default() },

@@ -1,10 +1,10 @@
-//! Pieces of CRD schema that a Rust type cannot say.
+//! CRD schema fragments that Rust types cannot express.
 
 use crate::conditions;
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde_json::{Value, json};
 
-/// CEL rule: the value may not change.
+/// CEL rule: the value is immutable.
 pub(crate) const IMMUTABLE: &str = "oldSelf == self";
 /// CEL rule: lowercase letters, digits and inner hyphens.
 pub(crate) const DNS_LABEL: &str = "self.matches('^[a-z0-9]([a-z0-9-]*[a-z0-9])?$')";
@@ -12,12 +12,12 @@ pub(crate) const DNS_LABEL: &str = "self.matches('^[a-z0-9]([a-z0-9-]*[a-z0-9])?
 pub(crate) const DNS_SUBDOMAIN: &str =
     "self.matches('^[a-z0-9]([a-z0-9-]*[a-z0-9])?([.][a-z0-9]([a-z0-9-]*[a-z0-9])?)*$')";
 
-/// `x-kubernetes-validations` of these (rule, message) pairs, in this order.
+/// `x-kubernetes-validations` of (rule, message) pairs, in this order.
 pub(crate) fn cel(rules: &[(&str, &str)]) -> Value {
     rules.iter().map(|(rule, message)| json!({"rule": rule, "message": message})).collect()
 }
 
-/// Object metadata as a CRD declares it: the API server knows the rest.
+/// Object metadata as declared in a CRD. The API server adds the rest.
 pub(crate) fn metadata(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "object"})
 }
@@ -27,7 +27,7 @@ pub(crate) fn free_form_object(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
 }
 
-/// A whole Kubernetes object inside ours.
+/// Embedded Kubernetes object.
 pub(crate) fn embedded_object(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object",
@@ -36,15 +36,15 @@ pub(crate) fn embedded_object(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// Takes a keyword out of a field's schema that its Rust type or its documentation put there.
+/// Removes a keyword that the Rust type or its documentation adds to the schema of a field.
 pub(crate) fn without(keyword: &'static str) -> impl FnMut(&mut Schema) {
     move |schema| {
         schema.remove(keyword);
     }
 }
 
-/// A label selector (docs/design/api.md#shared-schemas). Operators are open: the controller reports the ones that it
-/// does not know.
+/// Label selector (docs/design/api.md#shared-schemas). Any operator is admitted. The controller reports unknown
+/// ones.
 pub(crate) fn label_selector(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object",
@@ -81,7 +81,7 @@ pub(crate) fn label_selector(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// A list of conditions keyed by type (docs/design/api.md#shared-schemas).
+/// List of conditions keyed by type (docs/design/api.md#shared-schemas).
 pub(crate) fn conditions(_: &mut SchemaGenerator) -> Schema {
     let label = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
     let type_pattern = format!(r"^({label}(\.{label})*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$");

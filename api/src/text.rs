@@ -1,11 +1,11 @@
-//! Text from catalogs, bundles, file names and registries, made safe to read on terminals and in conditions.
+//! Makes text from catalogs, bundles, file names and registries safe to display on terminals and in conditions.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
 pub use olm_version::is_hidden;
 
-/// The text with every character that [`is_hidden`] written as `\u{…}`.
+/// Escapes every character that [`is_hidden`] as `\u{…}`.
 pub fn visible(text: &str) -> Cow<'_, str> {
     if !text.contains(is_hidden) {
         return Cow::Borrowed(text);
@@ -13,7 +13,7 @@ pub fn visible(text: &str) -> Cow<'_, str> {
     let mut shown = String::with_capacity(text.len() + 8);
     for c in text.chars() {
         if is_hidden(c) {
-            // Writing to a String cannot fail.
+            // Writing to a String does not fail.
             let _ = write!(shown, "\\u{{{:x}}}", u32::from(c));
         } else {
             shown.push(c);
@@ -27,18 +27,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hidden_characters_are_shown() {
+    fn hidden_characters_are_escaped() {
         for (text, shown) in [
             ("plain, grün, 日本\n\tmore", "plain, grün, 日本\n\tmore"),
             ("\u{1b}[2Jx\r", "\\u{1b}[2Jx\\u{d}"),
             ("\u{7f}\u{9b}31m", "\\u{7f}\\u{9b}31m"),
             ("a\u{202e}b\u{2066}c\u{200f}d\u{61c}", "a\\u{202e}b\\u{2066}c\\u{200f}d\\u{61c}"),
             ("\u{feff}\u{2028}\u{0}", "\\u{feff}\\u{2028}\\u{0}"),
-            // Emoji, and words of some languages, are joined by characters without width.
+            // Zero-width joiners are kept: emoji and some languages need them.
             ("\u{1f469}\u{200d}\u{1f4bb}", "\u{1f469}\u{200d}\u{1f4bb}"),
         ] {
             assert_eq!(visible(text), shown);
-            assert_eq!(visible(&visible(text)), shown, "once is enough");
+            assert_eq!(visible(&visible(text)), shown, "idempotent");
         }
     }
 }

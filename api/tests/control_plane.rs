@@ -1,6 +1,6 @@
-//! The CRDs against a real API server: what it accepts, what it rejects and in which words, what it fills in.
+//! Tests of the CRDs on a real API server: accepted and rejected objects, error messages and defaults.
 
-// A test fails by panicking, in its helper functions too.
+// Tests and their helpers fail by panicking.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod examples;
@@ -13,9 +13,9 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// One control plane serves all tables: it takes seconds to start. The order matters where a table says so.
+/// Runs all tables on one control plane, which takes seconds to start. Some tables depend on previous ones.
 #[tokio::test]
-async fn crds_hold_on_a_real_api_server() {
+async fn crds_validate_and_default_on_a_real_api_server() {
     let plane = ControlPlane::start().await.unwrap();
     plane.apply_crds(&crds::crds()).await.unwrap();
     let server = Server(plane.client());
@@ -33,11 +33,11 @@ async fn crds_hold_on_a_real_api_server() {
     crds_have_the_documented_envelope(&server).await;
 }
 
-/// Requests in JSON, so that nothing between the test and the server changes an object.
+/// Sends raw JSON, so that no client type changes an object.
 struct Server(Client);
 
 impl Server {
-    /// The answer, or the message of a rejection. Fails the test on anything but success and 422.
+    /// Returns the response, or the message of a 422 rejection. Panics on any other error.
     async fn send(&self, request: http::request::Builder, body: &Value) -> Result<Value, String> {
         let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
         match self.0.request(request.body(body).unwrap()).await {
@@ -107,7 +107,7 @@ async fn invalid_objects_are_rejected(server: &Server) {
     }
 }
 
-// Case api-5, without the warning of the installation's admission policy
+// Case api-5, without the warning of the installed admission policy
 async fn valid_objects_are_accepted(server: &Server) {
     for object in examples::documents("valid.yaml") {
         server.create(&object).await.unwrap_or_else(|message| panic!("{message}: {object}"));
@@ -208,7 +208,7 @@ async fn long_messages_are_rejected(server: &Server) {
             "lastTransitionTime": "2024-05-06T07:08:09Z",
         }]}})
     };
-    // The API counts characters, whatever its message says.
+    // The API server counts characters, although its message says bytes.
     let longest = status("\u{e9}".repeat(32_768));
     server.patch("ClusterExtension", "lantern", "/status", &longest).await.unwrap();
     let longer = status("x".repeat(32_769));
@@ -312,7 +312,7 @@ async fn limits_are_exact(server: &Server) {
     assert_rejected(server.dry_run(&empty).await, "should have at least 1 items", &empty);
 }
 
-// docs/design/api.md#crd-envelope: only a catalog must have a spec
+// docs/design/api.md#crd-envelope: only a catalog requires a spec.
 async fn a_spec_is_optional(server: &Server) {
     for kind in ["ClusterExtension", "ClusterObjectSet"] {
         let object =
@@ -343,8 +343,8 @@ async fn upgrade_status_is_a_singleton(server: &Server) {
     assert_rejected(server.create(&other).await, fragment, &other);
 }
 
-// Case api-1; the e2e suite patches the minimum of progressDeadlineMinutes at a fixed path
-// (docs/design/api.md#reference-e2e-suite)
+// Case api-1. The e2e suite patches the minimum of progressDeadlineMinutes at a fixed path
+// (docs/design/api.md#reference-e2e-suite).
 async fn crds_have_the_documented_envelope(server: &Server) {
     let crd = server.get("CustomResourceDefinition", "clusterextensions.olm.operatorframework.io").await;
     let versions = crd["spec"]["versions"].as_array().unwrap();

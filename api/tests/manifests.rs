@@ -1,6 +1,6 @@
-//! `manifests/crds` is what the generator writes now.
+//! Compares `manifests/crds` with the output of the generator.
 
-// A test fails by panicking, in its helper functions too.
+// Tests and their helpers fail by panicking.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ fn files(directory: &Path) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn checked_in_crds_are_the_generated_ones() {
+fn checked_in_crds_match_the_generator() {
     let generated = tempfile::tempdir().unwrap();
     let status = Command::new(env!("CARGO_BIN_EXE_generate-crds")).arg(generated.path()).status().unwrap();
     assert!(status.success());

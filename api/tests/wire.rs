@@ -1,6 +1,6 @@
-//! The types give back on the wire what they read from it.
+//! Tests that the types serialize what they deserialized.
 
-// A test fails by panicking, in its helper functions too.
+// Tests and their helpers fail by panicking.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod examples;
@@ -27,7 +27,7 @@ fn round_trip_by_kind(object: &Value) -> Option<Value> {
 
 // Case api-58
 #[test]
-fn examples_survive_a_round_trip() {
+fn examples_round_trip_unchanged() {
     let mut objects = examples::documents("valid.yaml");
     objects.extend(examples::documents("upgrade-status.yaml"));
     let mut count = 0;
@@ -52,7 +52,7 @@ fn extension(spec: Value, status: Value) -> Value {
 
 // Case api-58
 #[test]
-fn statuses_survive_a_round_trip() {
+fn statuses_round_trip_unchanged() {
     let condition = json!({
         "type": "Progressing",
         "status": "True",
@@ -111,7 +111,7 @@ fn unknown_enum_values_are_kept() {
 
 // Case api-53
 #[test]
-fn objects_without_a_spec_are_readable() {
+fn objects_without_spec_are_deserialized() {
     for kind in ["ClusterExtension", "ClusterObjectSet"] {
         let object = json!({
             "apiVersion": "olm.operatorframework.io/v1",

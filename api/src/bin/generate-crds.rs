@@ -1,4 +1,4 @@
-//! Writes every CRD as `DIR/<name of the CRD>.yaml`. `hack/generate` calls it for `manifests/crds`.
+//! Writes every CRD to `DIR/<name of the CRD>.yaml`. `hack/generate` runs it for `manifests/crds`.
 
 use std::error::Error;
 use std::fs;

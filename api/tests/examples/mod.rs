@@ -1,4 +1,4 @@
-//! The example objects beside this file, read into JSON.
+//! Example objects in this folder, parsed as JSON.
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -10,13 +10,13 @@ fn text(file: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The documents of a YAML file.
+/// All documents of a YAML file.
 pub(crate) fn documents(file: &str) -> Vec<Value> {
     serde_saphyr::from_multiple(&text(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
 }
 
-/// A YAML file of one document.
-#[allow(dead_code)] // Not every test binary reads such a file.
+/// The single document of a YAML file.
+#[allow(dead_code)] // Not every test binary uses it.
 pub(crate) fn document<T: DeserializeOwned>(file: &str) -> T {
     serde_saphyr::from_str(&text(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
 }

@@ -1,4 +1,4 @@
-//! The objects of a bundle as their author wrote them, each with its place.
+//! Objects of a bundle as written by the author, each with its position.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,15 +14,15 @@ use crate::rule;
 /// Folder of the manifests.
 pub(crate) const MANIFESTS: &str = "manifests/";
 
-/// All objects of the manifests in reading order, lists opened.
+/// All objects of the manifests in reading order, with lists expanded.
 #[derive(Debug, Default)]
 pub(crate) struct Content {
     pub(crate) objects: Vec<Object>,
-    /// Files that cannot be read to their end.
+    /// Files that cannot be read completely.
     pub(crate) unreadable: BTreeSet<String>,
 }
 
-/// One object.
+/// Object with its position in the bundle.
 #[derive(Debug)]
 pub(crate) struct Object {
     pub(crate) value: Value,
@@ -30,28 +30,28 @@ pub(crate) struct Object {
 }
 
 impl Object {
-    /// `kind`, empty where there is none.
+    /// `kind`, empty if absent.
     pub(crate) fn kind(&self) -> &str {
         text(&self.value, "/kind")
     }
 
-    /// `apiVersion`, empty where there is none.
+    /// `apiVersion`, empty if absent.
     pub(crate) fn api_version(&self) -> &str {
         text(&self.value, "/apiVersion")
     }
 
-    /// `metadata.name`, empty where there is none.
+    /// `metadata.name`, empty if absent.
     pub(crate) fn name(&self) -> &str {
         text(&self.value, "/metadata/name")
     }
 
-    /// The text at a JSON pointer, empty where there is none.
+    /// String at a JSON pointer, empty if absent.
     pub(crate) fn text(&self, pointer: &str) -> &str {
         text(&self.value, pointer)
     }
 
-    /// The text at a JSON pointer, empty where there is nothing; `None` for something else than text, which keeps the object
-    /// from being loaded.
+    /// String at a JSON pointer, empty if absent or null. `None` for another type, which prevents loading the
+    /// object.
     pub(crate) fn text_or_nothing(&self, pointer: &str) -> Option<&str> {
         match self.value.pointer(pointer) {
             None | Some(Value::Null) => Some(""),
@@ -59,34 +59,34 @@ impl Object {
         }
     }
 
-    /// The list at a JSON pointer, empty where there is none.
+    /// List at a JSON pointer, empty if absent.
     pub(crate) fn list(&self, pointer: &str) -> &[Value] {
         list(&self.value, pointer)
     }
 
-    /// An annotation.
+    /// Value of an annotation.
     pub(crate) fn annotation(&self, key: &str) -> Option<&str> {
         self.value.pointer("/metadata/annotations")?.get(key)?.as_str()
     }
 
-    /// Where the object is.
+    /// Position of the object.
     pub(crate) fn place(&self) -> Place {
         self.place.clone()
     }
 
-    /// Where the field with these names, separated by dots, is.
+    /// Position of the field with this dotted path.
     pub(crate) fn at(&self, dotted: &str) -> Place {
         self.place().at(dotted)
     }
 
-    /// Where the annotation is.
+    /// Position of an annotation.
     pub(crate) fn at_annotation(&self, key: &str) -> Place {
         self.at("metadata.annotations").key(key)
     }
 }
 
 impl Content {
-    /// Reads every manifest. What cannot be read is a finding.
+    /// Reads every manifest. An unreadable manifest is a finding.
     ///
     /// # Errors
     /// [`LoadError::TooLarge`].
@@ -105,17 +105,15 @@ impl Content {
         Ok(content)
     }
 
-    /// The ClusterServiceVersion that counts: the last one.
+    /// The last ClusterServiceVersion, which is the one that the renderer uses.
     pub(crate) fn service_version(&self) -> Option<&Object> {
         self.of_kind("ClusterServiceVersion").last()
     }
 
-    /// All objects of a kind.
     pub(crate) fn of_kind(&self, kind: &'static str) -> impl Iterator<Item = &Object> {
         self.objects.iter().filter(move |object| object.kind() == kind)
     }
 
-    /// All CustomResourceDefinitions.
     pub(crate) fn definitions(&self) -> impl Iterator<Item = &Object> {
         self.of_kind("CustomResourceDefinition")
     }
@@ -167,8 +165,8 @@ impl Content {
         }
     }
 
-    /// Adds an object, or the items of a list, which take their type from it where they have none. There are no lists in
-    /// lists.
+    /// Adds an object, or the items of a list. Items without a type take it from the list. Nested lists are not
+    /// expanded.
     fn document(&mut self, mut value: Value, place: Place, spent: &mut Spent) -> Result<(), LoadError> {
         spent.object(&place.file)?;
         let items = match value.get_mut("items") {

@@ -1,8 +1,8 @@
-//! CustomResourceDefinitions: what the ClusterServiceVersion owns and what the bundle ships
+//! CustomResourceDefinitions: those that the ClusterServiceVersion owns and those that the bundle ships
 //! (docs/design/additions.md#bundle-validation).
 //!
-//! That names are unique and owned definitions are there is the renderer's business, whether a name fits its group that of
-//! its obstacles.
+//! The renderer checks that names are unique and owned CRDs exist. The install checks test that a name fits its
+//! group.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use crate::content::{Content, Object};
 use crate::findings::Findings;
 use crate::rule;
 
-/// Checks every shipped definition, and every owned one.
+/// Checks every shipped and every owned CRD.
 pub(crate) fn check(content: &Content, findings: &mut Findings) {
     let mut names: BTreeMap<(&str, &str), &str> = BTreeMap::new();
     for definition in content.definitions() {
@@ -41,7 +41,7 @@ pub(crate) fn check(content: &Content, findings: &mut Findings) {
         owned_kinds.insert((name.split_once('.').map_or("", |(_, group)| group), text(api, "/kind")));
     }
     for definition in content.definitions() {
-        // Other versions of an owned kind are no matter.
+        // Other versions of an owned kind need no entry.
         if !owned_names.contains(definition.name()) && !owned_kinds.contains(&group_kind(definition)) {
             let what = "not in spec.customresourcedefinitions.owned of the ClusterServiceVersion: add it there, or remove the \
                         manifest";
@@ -55,7 +55,7 @@ fn group_kind(definition: &Object) -> (&str, &str) {
     (definition.text("/spec/group"), definition.text("/spec/names/kind"))
 }
 
-/// The versions of a definition; one of before v1 may have a single one outside of the list.
+/// Version names of a CRD. CRDs of v1beta1 may have a single version outside of the list.
 fn versions(definition: &Object) -> Vec<&str> {
     let listed = definition.list("/spec/versions").iter().map(|version| text(version, "/name"));
     listed.chain([definition.text("/spec/version")]).filter(|name| !name.is_empty()).collect()
@@ -86,7 +86,7 @@ fn owned(csv: &Object, content: &Content, findings: &mut Findings) {
     }
 }
 
-/// What the API server demands of every definition.
+/// Checks requirements of the API server for every CRD.
 fn shape(definition: &Object, findings: &mut Findings) {
     let scope = definition.text("/spec/scope");
     if !["Cluster", "Namespaced"].contains(&scope) {

@@ -1,5 +1,5 @@
-//! Dependencies: `metadata/dependencies.yaml`, what the ClusterServiceVersion requires, and properties that state a
-//! requirement (docs/design/resolution.md#dependencies, docs/design/additions.md#dependency-sources,
+//! Dependencies: `metadata/dependencies.yaml`, required APIs of the ClusterServiceVersion, and properties that
+//! state a requirement (docs/design/resolution.md#dependencies, docs/design/additions.md#dependency-sources,
 //! docs/design/additions.md#constraint-grammar, docs/design/additions.md#lint-rules).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,10 +18,10 @@ use crate::rule;
 
 const DEPENDENCIES_FILE: &str = "metadata/dependencies.yaml";
 
-/// The conditions of an `olm.constraint`, in the order in which they count.
+/// Conditions of an `olm.constraint`, in order of precedence.
 const CONDITIONS: [&str; 6] = ["gvk", "package", "all", "any", "not", "cel"];
 
-/// Checks everything that the bundle asks of others. `properties` are its well formed properties.
+/// Checks all dependencies of the bundle. `properties` are its well-formed properties.
 pub(crate) fn check(
     files: &BTreeMap<String, Vec<u8>>,
     content: &Content,
@@ -52,7 +52,7 @@ pub(crate) fn check(
     }
 }
 
-/// Checks a dependency of the file; returns the type of the property that catalogs make of it.
+/// Checks a dependency of the file. Returns the type of the property that catalogs derive from it.
 fn of_file(dependency: &Entry, findings: &mut Findings) -> Option<&'static str> {
     let value = |field: &str| text(&dependency.value, &format!("/{field}"));
     let mut missing = |fields: &[&str]| {
@@ -96,8 +96,8 @@ fn of_file(dependency: &Entry, findings: &mut Findings) -> Option<&'static str> 
     }
 }
 
-/// Checks the requirement that a property of this type and value states, with the reader that resolution uses; false where
-/// it cannot be used.
+/// Checks the requirement that a property of this type and value states, with the parser of the resolver. `false`
+/// if it is unusable.
 fn requirement(entry: &Entry, kind: &str, value: &Value, findings: &mut Findings) -> bool {
     let Ok(raw) = serde_json::value::to_raw_value(value) else { return false };
     let Some(requirement) = Requirement::parse(&Property { kind: kind.to_string(), value: raw }) else {
@@ -118,7 +118,7 @@ fn requirement(entry: &Entry, kind: &str, value: &Value, findings: &mut Findings
     true
 }
 
-/// Looks at the conditions of a constraint, from the outside in.
+/// Checks the conditions of a constraint, outermost first.
 fn conditions(entry: &Entry, value: &Value, findings: &mut Findings) {
     let mut open: Vec<(&Value, String, bool)> = vec![(value, "value".to_string(), false)];
     while let Some((constraint, path, inside_all)) = open.pop() {
@@ -167,13 +167,13 @@ fn tight_range(dependency: &Entry, range: &str, findings: &mut Findings) {
     }
 }
 
-/// The major versions that a range names.
+/// Major versions named in a range.
 fn majors(range: &str) -> BTreeSet<u64> {
     let tokens = range.split(|c: char| c.is_whitespace() || "<>=!|".contains(c));
     tokens.filter_map(|token| token.split('.').next()?.parse().ok()).collect()
 }
 
-/// What the ClusterServiceVersion requires: catalogs make a dependency of each.
+/// Checks the required APIs of the ClusterServiceVersion. Catalogs derive a dependency from each.
 fn required(csv: &Object, dependencies: &[Entry], findings: &mut Findings) -> Vec<(&'static str, Place)> {
     let stated: BTreeSet<Gvk> = dependencies
         .iter()
@@ -209,7 +209,7 @@ fn gvk(value: &Value, group: &str) -> Gvk {
     }
 }
 
-/// Tells how operator-controller refuses a bundle with dependencies, once for each type.
+/// Adds a finding per type of dependency: operator-controller refuses the bundle in mode Reject.
 fn refused(csv: &Object, declared: &[(&'static str, Place)], findings: &mut Findings) {
     for kind in DEPENDENCY_PROPERTIES {
         let Some((_, place)) = declared.iter().find(|(declared, _)| *declared == kind) else { continue };

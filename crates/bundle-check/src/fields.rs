@@ -1,4 +1,4 @@
-//! Fields of the ClusterServiceVersion and of definitions that are not installed as written
+//! Fields of the ClusterServiceVersion and of CRDs that are not installed as written
 //! (docs/design/bundles.md#typed-conversion, docs/design/bundles.md#author-checks).
 
 use olm_bundle::{Loss, losses};
@@ -8,12 +8,12 @@ use crate::findings::Findings;
 use crate::place::Place;
 use crate::rule;
 
-/// Losses of one object that are looked for.
+/// Maximum number of losses reported per object.
 const LOSSES: usize = 200;
 
-/// Checks every object that has a type.
+/// Checks every object of a known type.
 pub(crate) fn check(content: &Content, findings: &mut Findings) {
-    // Definitions of before v1 have other fields, and are refused as a whole.
+    // CRDs of v1beta1 have other fields and are refused as a whole.
     let is_ancient = |object: &&Object| {
         object.kind() == "CustomResourceDefinition" && object.api_version() != "apiextensions.k8s.io/v1"
     };
@@ -41,7 +41,7 @@ fn below(object: &Object, path: Vec<String>) -> Place {
     place
 }
 
-/// Catalogs read `spec.release`, though it is not installed.
+/// Reports whether this is `spec.release`, which catalogs read although it is not installed.
 fn is_release(object: &Object, path: &[String]) -> bool {
     object.kind() == "ClusterServiceVersion" && path.iter().eq(["spec", "release"])
 }

@@ -1,4 +1,4 @@
-//! Collects what the rules find.
+//! Collector of findings.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,13 +7,13 @@ use crate::place::{Place, Start};
 use crate::report::Finding;
 use crate::rule::Rule;
 
-/// Findings of one rule that are told; of the others, how many there are.
+/// Findings reported per rule. Further ones are only counted.
 const TOLD_OF_A_RULE: usize = 100;
 
-/// Characters of a message.
+/// Maximum length of a message in characters.
 const MESSAGE_CHARS: usize = 2_000;
 
-/// The findings so far, by rule.
+/// Findings by rule.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     by_rule: BTreeMap<&'static str, OfRule>,
@@ -28,12 +28,12 @@ struct OfRule {
 }
 
 impl Findings {
-    /// Adds a finding of `rule`. A text of several lines becomes one line.
+    /// Adds a finding of `rule`. Line breaks in the message become spaces.
     pub(crate) fn add(&mut self, rule: &'static Rule, place: Place, message: impl Into<String>) {
         self.add_at(rule, message, || place);
     }
 
-    /// Adds a finding of `rule` at a place that it costs something to find.
+    /// Adds a finding of `rule` whose position is computed only if needed.
     pub(crate) fn add_at(
         &mut self,
         rule: &'static Rule,
@@ -53,17 +53,17 @@ impl Findings {
         }
     }
 
-    /// Whether something was found in this file.
+    /// Reports whether this file has findings.
     pub(crate) fn concern(&self, file: &str) -> bool {
         self.files.contains(file)
     }
 
-    /// Whether the rule was found to be broken.
+    /// Reports whether the rule has findings.
     pub(crate) fn has(&self, rule: &Rule) -> bool {
         self.by_rule.contains_key(rule.id)
     }
 
-    /// All findings by file, line and rule, and how many more there are.
+    /// Returns all findings by file, line and rule, and the number of omitted ones.
     pub(crate) fn finish(self, files: &BTreeMap<String, Vec<u8>>) -> (Vec<Finding>, usize) {
         let omitted = self.by_rule.values().map(|of_rule| of_rule.omitted).sum();
         let told = |of_rule: OfRule| {
@@ -71,7 +71,7 @@ impl Findings {
         };
         let mut found: Vec<(Place, &'static Rule, String)> =
             self.by_rule.into_values().flat_map(told).collect();
-        // Fields of one document are looked for together.
+        // Lines of one document are computed together.
         found.sort_by(|a, b| (&a.0.file, a.0.start).cmp(&(&b.0.file, b.0.start)));
         let mut findings = Vec::new();
         let mut open: Option<(&str, Lines<'_>)> = None;
@@ -111,7 +111,7 @@ fn order(finding: &Finding) -> (&str, Option<usize>, &str, Option<&str>, &str) {
     (file, *line, rule.id, field.as_deref(), message)
 }
 
-/// One line, of a very long text the beginning: what is quoted from a bundle may be as long as its file.
+/// Message in one line, truncated: text quoted from a bundle may be as long as its file.
 fn line_of(message: &str) -> String {
     let line = message.split('\n').map(str::trim).collect::<Vec<_>>().join(" ");
     match line.char_indices().nth(MESSAGE_CHARS) {

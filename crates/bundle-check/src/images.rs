@@ -12,7 +12,7 @@ use crate::findings::Findings;
 use crate::place::Place;
 use crate::rule;
 
-/// Checks every image; one that is used in several places is told once.
+/// Checks every image. An image used several times is reported once.
 pub(crate) fn check(content: &Content, findings: &mut Findings) {
     let Some(csv) = content.service_version() else { return };
     let mut images: Vec<(&str, Place)> = Vec::new();
@@ -34,7 +34,7 @@ pub(crate) fn check(content: &Content, findings: &mut Findings) {
         if image.is_empty() {
             findings.add(&rule::IMG_2, place, "the image is missing");
         } else if !seen.insert(image) {
-            // Told where it stands first.
+            // Reported at its first use.
         } else if !is_reference(image) {
             let what = "expected registry/repository:tag or registry/repository@sha256:…";
             findings.add(&rule::IMG_2, place, format!("{} is no image reference: {what}", quote(image)));
@@ -44,7 +44,7 @@ pub(crate) fn check(content: &Content, findings: &mut Findings) {
     }
 }
 
-/// Whether `text` is `[registry/]repository[:tag][@digest]`, as container engines read it.
+/// Reports whether `text` is `[registry/]repository[:tag][@digest]` by the grammar of container engines.
 fn is_reference(text: &str) -> bool {
     let (named, digest) = text.split_once('@').map_or((text, None), |(named, digest)| (named, Some(digest)));
     let (name, tag) = match named.rsplit_once(':') {
@@ -88,7 +88,7 @@ fn is_registry(registry: &str) -> bool {
     is_host && port.is_none_or(|port| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// Lower case letters and digits, with `.`, `_`, `__` or hyphens between them.
+/// Accepts lower case letters and digits, with `.`, `_`, `__` or hyphens between them.
 fn is_component(component: &str) -> bool {
     let is_word = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let ends_well =
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn references_are_told_from_other_texts() {
+    fn image_reference_grammar_is_enforced() {
         let digest = format!("sha256:{}", "a".repeat(64));
         for good in [
             "busybox",

@@ -1,4 +1,4 @@
-//! What depends on the version of Kubernetes: APIs that are served no more
+//! Checks against a Kubernetes version: APIs that it no longer serves
 //! (docs/design/additions.md#authoring-commands).
 
 use std::fmt;
@@ -10,8 +10,9 @@ use crate::content::{Content, Object};
 use crate::findings::Findings;
 use crate::rule;
 
-/// Group and version, kinds that a bundle may ship, and the first Kubernetes minor that serves them no more: the guide to
-/// deprecated APIs of the Kubernetes documentation. Definitions of before v1 are told by the obstacles of rendering.
+/// Group and version, kinds that a bundle may ship, the Kubernetes minor that removed them, and the replacement,
+/// from the deprecated API migration guide of the Kubernetes documentation. CRDs of v1beta1 are reported by the
+/// install checks of rendering.
 const REMOVED: [(&str, &[&str], u64, &str); 4] = [
     ("extensions/v1beta1", &["NetworkPolicy"], 16, "networking.k8s.io/v1"),
     (
@@ -24,14 +25,14 @@ const REMOVED: [(&str, &[&str], u64, &str); 4] = [
     ("policy/v1beta1", &["PodDisruptionBudget"], 25, "policy/v1"),
 ];
 
-/// A Kubernetes minor version, such as 1.31.
+/// Kubernetes minor version, such as 1.31.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KubernetesMinor {
     major: u64,
     minor: u64,
 }
 
-/// A text is no Kubernetes version.
+/// The text is not a Kubernetes version.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}: expected a Kubernetes version such as 1.31", quote(.0))]
 pub struct KubernetesMinorError(String);
@@ -39,7 +40,7 @@ pub struct KubernetesMinorError(String);
 impl FromStr for KubernetesMinor {
     type Err = KubernetesMinorError;
 
-    /// Reads `1.31`, `v1.31` or a whole version; a patch level does not matter.
+    /// Parses `1.31`, `v1.31` or a full version. The patch level is ignored.
     fn from_str(text: &str) -> Result<Self, KubernetesMinorError> {
         match Version::parse_tolerant(text) {
             Ok(version) if text.contains('.') => Ok(Self { major: version.major(), minor: version.minor() }),
@@ -54,7 +55,8 @@ impl fmt::Display for KubernetesMinor {
     }
 }
 
-/// The version of an object's API, the Kubernetes that serves it no more, and what took its place.
+/// Group and version of an object's API, the Kubernetes minor that removed it, and its replacement. `None` if it is
+/// still served.
 pub(crate) fn removal(object: &Object) -> Option<(&'static str, KubernetesMinor, &'static str)> {
     let (version, _, minor, successor) = REMOVED
         .iter()
@@ -62,7 +64,7 @@ pub(crate) fn removal(object: &Object) -> Option<(&'static str, KubernetesMinor,
     Some((version, KubernetesMinor { major: 1, minor: *minor }, successor))
 }
 
-/// Checks every object, and the version that the operator asks for.
+/// Checks the API version of every object, and `spec.minKubeVersion`.
 pub(crate) fn check(content: &Content, wanted: Option<KubernetesMinor>, findings: &mut Findings) {
     for object in &content.objects {
         if let Some((version, gone, successor)) = removal(object)

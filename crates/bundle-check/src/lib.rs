@@ -1,17 +1,18 @@
-//! What authors should mend in a registry+v1 bundle before they publish it (docs/design/additions.md#bundle-validation,
-//! docs/design/additions.md#lint-rules).
+//! Lint rules for registry+v1 bundles, for authors before they publish one
+//! (docs/design/additions.md#bundle-validation, docs/design/additions.md#lint-rules).
 //!
 //! ```text
-//! files ─ read ► objects with their places ─┬ metadata, ClusterServiceVersion, definitions, objects ─► Report
-//!       └ olm_bundle::Bundle ► rendered for every install mode ► obstacles ─────────────────────────┘
+//! files ─ read ► objects with their places ─┬ metadata, ClusterServiceVersion, CRDs, objects ────────► Report
+//!       └ olm_bundle::Bundle ► rendered for every install mode ► install checks ────────────────────┘
 //! ```
 //!
-//! An error says that the bundle cannot be installed, or that the established tools (`opm`, `operator-sdk`) refuse it; a
-//! warning, that it works but not as its author may think. Everything that is wrong is told at once, each [`Finding`] with
-//! its [`Rule`], file, line and field. Whether a bundle can be rendered is asked of `olm-bundle` itself: what is valid here
-//! is installed by the server.
+//! An error means that the bundle cannot be installed, or that the established tools (`opm`, `operator-sdk`) refuse
+//! it. A warning means that the bundle works, but perhaps not as intended. All problems are reported at once, each
+//! [`Finding`] with its [`Rule`], file, line and field. `olm-bundle` itself decides whether a bundle can be
+//! rendered, so the server can install a bundle that is valid here.
 //!
-//! The crate is pure: files are handed in, no cluster is asked. It never panics, and bounds its work and its report.
+//! Pure: the caller passes the files, no cluster is contacted. The crate never panics, and bounds its work and its
+//! report.
 
 mod content;
 mod definitions;
@@ -46,10 +47,10 @@ use place::Place;
 pub use report::{Finding, Identity, Report};
 pub use rule::{Level, RULES, Rule};
 
-/// What a check depends on besides the files.
+/// Options of a check.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CheckOptions {
-    /// The Kubernetes version that the bundle is for. Without one, APIs that no supported Kubernetes serves are refused.
+    /// Target Kubernetes version. If `None`, APIs that no supported Kubernetes serves are reported.
     pub kubernetes: Option<KubernetesMinor>,
 }
 

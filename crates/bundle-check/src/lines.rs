@@ -1,14 +1,14 @@
-//! Where the fields of a document stand in its file.
+//! Line numbers of the fields of a YAML document.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use granit_parser::{Event, Parser};
 
-/// A file, cut into lines.
+/// File with the byte offsets of its lines.
 pub(crate) struct Lines<'a> {
     text: Cow<'a, str>,
-    /// Where each line begins.
+    /// Byte offset of each line.
     starts: Vec<usize>,
 }
 
@@ -20,13 +20,13 @@ impl<'a> Lines<'a> {
         Self { text, starts }
     }
 
-    /// The line, or the last one where the file has fewer: what is missing at the end is looked for behind it.
+    /// The line, or the last line of a shorter file: the position of something missing may be past the end.
     pub(crate) fn at_most(&self, line: usize) -> usize {
         line.min(self.starts.len())
     }
 
-    /// The lines, from 1, of the fields at `paths` in the document that begins at line `first`, or of as much of each path as
-    /// is there.
+    /// Line numbers, from 1, of the fields at `paths` in the document that begins at line `first`. For a missing
+    /// field, the line of its closest existing ancestor.
     pub(crate) fn of(&self, first: usize, paths: &[&[String]]) -> Vec<usize> {
         let mut wanted: BTreeMap<&[String], Option<usize>> = BTreeMap::new();
         for path in paths {
@@ -43,18 +43,18 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// A list or mapping that is being read.
+/// Open list or mapping of the parser.
 struct Open {
     is_list: bool,
-    /// Position in the list, or the number of keys and values so far.
+    /// Items so far, or keys and values so far.
     count: usize,
-    /// Whether one of the wanted paths may lead on from here.
+    /// `true` if a wanted path may continue below.
     is_wanted: bool,
     /// Length of the path of this collection.
     depth: usize,
 }
 
-/// Fills in the lines of the wanted paths, as far as the text can be read.
+/// Fills in the lines of the wanted paths, up to the first syntax error.
 fn find(text: &str, wanted: &mut BTreeMap<&[String], Option<usize>>) {
     let mut open: Vec<Open> = Vec::new();
     let mut path: Vec<String> = Vec::new();
@@ -85,7 +85,7 @@ fn find(text: &str, wanted: &mut BTreeMap<&[String], Option<usize>>) {
                 };
                 path.extend(name);
             }
-            // A value belongs to the key before it.
+            // A value has the path of the key before it.
             is_wanted = parent.is_wanted && !is_key && path.len() == parent.depth + 1;
             let names_field =
                 parent.is_wanted && path.len() == parent.depth + 1 && (parent.is_list || is_key);
@@ -93,7 +93,7 @@ fn find(text: &str, wanted: &mut BTreeMap<&[String], Option<usize>>) {
             if names_field && let Some(place) = wanted.get_mut(path.as_slice()) {
                 place.get_or_insert(line);
             } else if names_field {
-                // Nothing below is asked for.
+                // No wanted path continues below.
                 path.truncate(parent.depth);
                 is_wanted = false;
             }
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_have_lines_in_every_document() {
+    fn fields_have_correct_lines_in_every_document() {
         let text = "a: 1\n---\n# x\nspec:\n  list:\n  - one\n  - two: 2 # why\n    deep:\n      er: 3\n  map: {k: v,\n    l: w}\n  ? [odd]\n  : 1\n  \
                     last: |\n    text\n";
         for (first, path, expected) in [

@@ -1,4 +1,4 @@
-//! Loads the bundle as operator-controller does, and tells all that keeps it from loading, not only the first.
+//! Loads the bundle as operator-controller does, and reports every loading error instead of the first.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,10 +12,10 @@ use crate::place::Place;
 use crate::properties::PROPERTIES_FILE;
 use crate::rule;
 
-/// Stands for metadata that cannot be read, so that the rest can.
+/// Replaces unreadable metadata, so that the manifests can be loaded.
 const SUBSTITUTE: &[u8] = b"annotations: {operators.operatorframework.io.bundle.package.v1: unnamed}";
 
-/// The bundle, where its manifests can be loaded; broken metadata is told and left aside.
+/// Returns the bundle if its manifests can be loaded. Broken metadata is reported and replaced.
 pub(crate) fn check(
     files: &BTreeMap<String, Vec<u8>>,
     loaded: Result<Bundle, LoadError>,
@@ -86,7 +86,7 @@ pub(crate) fn check(
     }
 }
 
-/// Tells of every directory among the manifests and leaves it aside; false where there is none.
+/// Reports and removes every directory inside of the manifests. `false` if there is none.
 fn without_directories(files: &mut BTreeMap<String, Vec<u8>>, findings: &mut Findings) -> bool {
     let directory = |path: &String| {
         let (directory, _) = path.strip_prefix(MANIFESTS)?.split_once('/')?;
@@ -101,7 +101,7 @@ fn without_directories(files: &mut BTreeMap<String, Vec<u8>>, findings: &mut Fin
     !directories.is_empty()
 }
 
-/// Tells of every object that cannot be loaded why.
+/// Reports each object that cannot be loaded.
 fn manifests(files: &BTreeMap<String, Vec<u8>>, content: &Content, findings: &mut Findings) {
     let mut refused = BTreeSet::new();
     for object in &content.objects {
@@ -116,7 +116,7 @@ fn manifests(files: &BTreeMap<String, Vec<u8>>, content: &Content, findings: &mu
             findings.add(&rule::FILE_2, place, detail);
         }
     }
-    // What only the file as a whole shows.
+    // Errors that occur only in the file as a whole.
     for (file, text) in files {
         if !file.starts_with(MANIFESTS) || refused.contains(file) || content.unreadable.contains(file) {
             continue;
@@ -127,7 +127,7 @@ fn manifests(files: &BTreeMap<String, Vec<u8>>, content: &Content, findings: &mu
     }
 }
 
-/// Why this object alone cannot be loaded, and the dotted field at fault, if one is.
+/// Loading error of this object alone, and the dotted path of the invalid field, empty if unknown.
 fn fault(object: &Object) -> Option<(String, String)> {
     let place = object.place();
     let text = object.value.to_string().into_bytes();

@@ -1,4 +1,4 @@
-//! `metadata/annotations.yaml` (docs/design/additions.md#bundle-annotations).
+//! Checks of `metadata/annotations.yaml` (docs/design/additions.md#bundle-annotations).
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub(crate) const PACKAGE: &str = "operators.operatorframework.io.bundle.package.
 const CHANNELS: &str = "operators.operatorframework.io.bundle.channels.v1";
 const DEFAULT_CHANNEL: &str = "operators.operatorframework.io.bundle.channel.default.v1";
 
-/// Checks the annotations, where the file is there.
+/// Checks the annotations. A missing file is reported elsewhere.
 pub(crate) fn check(files: &BTreeMap<String, Vec<u8>>, findings: &mut Findings) {
     let Some(content) = files.get(ANNOTATIONS_FILE) else { return };
     let document = match olm_yaml::from_slice(content) {
@@ -108,7 +108,7 @@ fn default_channel(annotations: &Map<String, Value>, findings: &mut Findings) {
     }
 }
 
-/// The name of the package; empty where it cannot be read.
+/// Name of the package, empty if it cannot be read.
 pub(crate) fn package(files: &BTreeMap<String, Vec<u8>>) -> String {
     let document = files.get(ANNOTATIONS_FILE).and_then(|content| olm_yaml::from_slice(content).ok());
     let package = document.as_ref().and_then(|document| document.get("annotations")?.get(PACKAGE)?.as_str());

@@ -1,6 +1,6 @@
-//! Forms of names.
+//! Syntax of names.
 
-/// Whether `name` is a DNS-1123 subdomain.
+/// Reports whether `name` is a DNS-1123 subdomain.
 pub(crate) fn is_subdomain(name: &str) -> bool {
     let is_label = |label: &str| {
         !label.is_empty()
@@ -11,7 +11,7 @@ pub(crate) fn is_subdomain(name: &str) -> bool {
     name.len() <= 253 && name.split('.').all(is_label)
 }
 
-/// Whether Kubernetes allows `key` as the key of an annotation, in which upper and lower case are the same.
+/// Reports whether Kubernetes accepts `key` as an annotation key. Case is ignored.
 pub(crate) fn is_qualified_name(key: &str) -> bool {
     let key = key.to_ascii_lowercase();
     let (prefix, name) =

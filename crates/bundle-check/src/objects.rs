@@ -1,4 +1,4 @@
-//! Objects that the bundle ships besides its ClusterServiceVersion and definitions
+//! Checks of objects other than the ClusterServiceVersion and CRDs
 //! (docs/design/additions.md#bundle-validation, docs/design/bundles.md#shipped-objects).
 
 use std::collections::BTreeSet;
@@ -10,7 +10,7 @@ use crate::content::Content;
 use crate::findings::Findings;
 use crate::rule;
 
-/// Checks accounts and the placement of objects. Kinds are the renderer's business, names that of its obstacles.
+/// Checks service accounts and namespaces. The renderer checks kinds, its install checks names.
 pub(crate) fn check(content: &Content, findings: &mut Findings) {
     let deployments = content.service_version().map(|csv| csv.list("/spec/install/spec/deployments"));
     let accounts: BTreeSet<&str> = deployments

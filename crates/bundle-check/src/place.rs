@@ -1,42 +1,42 @@
-//! Where in a bundle something is wrong.
+//! Positions of findings in a bundle.
 
-/// A place in a file: as exact as it is known when something is found. The line is looked up at the end.
+/// Position in a file, as exact as known when the finding is made. The line number is computed at the end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// Path from the bundle's root; empty for the bundle as a whole.
+    /// Path relative to the root of the bundle. Empty for the whole bundle.
     pub(crate) file: String,
     pub(crate) start: Start,
-    /// Names and list positions of the field from the root of its document.
+    /// Keys and list indexes of the field from the root of its document.
     pub(crate) path: Vec<String>,
-    /// How many names of `path` lead to the object, for one that is an item of a list.
+    /// Number of leading elements of `path` that lead to the object, for an item of a list.
     pub(crate) skipped: usize,
     /// Kind and name of the object.
     pub(crate) object: Option<String>,
 }
 
-/// How the line is found.
+/// Source of the line number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Start {
-    /// Not at all.
+    /// None: the line is unknown.
     Unknown,
-    /// It is this one, from 1.
+    /// Line number, from 1.
     Line(usize),
-    /// By looking for the field in the document that begins at this line.
+    /// Search for the field in the document that begins at this line.
     Document(usize),
 }
 
 impl Place {
-    /// The bundle as a whole.
+    /// The whole bundle.
     pub(crate) fn nowhere() -> Self {
         Self::file("")
     }
 
-    /// A file as a whole.
+    /// A whole file.
     pub(crate) fn file(file: &str) -> Self {
         Self { file: file.to_string(), start: Start::Unknown, path: Vec::new(), skipped: 0, object: None }
     }
 
-    /// A line of a file, where it is known.
+    /// A line of a file, if known.
     pub(crate) fn line(file: &str, line: Option<usize>) -> Self {
         Self { start: line.map_or(Start::Unknown, Start::Line), ..Self::file(file) }
     }
@@ -46,19 +46,19 @@ impl Place {
         Self { start: Start::Document(1), ..Self::file(file) }
     }
 
-    /// The field with these names, separated by dots, below this place.
+    /// Appends the dotted path of a field.
     pub(crate) fn at(mut self, dotted: &str) -> Self {
         self.path.extend(dotted.split('.').map(str::to_string));
         self
     }
 
-    /// The entry `key` below this place, whatever characters it has.
+    /// Appends one key, which may contain any character.
     pub(crate) fn key(mut self, key: &str) -> Self {
         self.path.push(key.to_string());
         self
     }
 
-    /// The field for people: `spec.versions[0].name`; `None` for the object itself.
+    /// Field path for messages: `spec.versions[0].name`. `None` for the object itself.
     pub(crate) fn field(&self) -> Option<String> {
         let names = self.path.get(self.skipped..).unwrap_or_default();
         let mut field = String::new();

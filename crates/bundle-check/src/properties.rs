@@ -1,4 +1,4 @@
-//! Properties: `metadata/properties.yaml` and the annotation `olm.properties`
+//! Checks of properties in `metadata/properties.yaml` and the annotation `olm.properties`
 //! (docs/design/bundles.md#merged-properties).
 
 use std::collections::BTreeMap;
@@ -15,24 +15,24 @@ use crate::rule::{self, Rule};
 pub(crate) const PROPERTIES_FILE: &str = "metadata/properties.yaml";
 const MAX_OPENSHIFT_VERSION: &str = "olm.maxOpenShiftVersion";
 
-/// An entry of a list of properties or dependencies.
+/// Entry of a list of properties or dependencies.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) kind: String,
     pub(crate) value: Value,
     pub(crate) place: Place,
-    /// Whether the fields of the entry have lines of their own: text inside text has none.
+    /// `true` if the fields of the entry have line numbers. Fields inside an annotation value have none.
     pub(crate) has_lines: bool,
 }
 
 impl Entry {
-    /// Where a field of the entry is.
+    /// Position of a field of the entry.
     pub(crate) fn at(&self, dotted: &str) -> Place {
         if self.has_lines { self.place.clone().at(dotted) } else { self.place.clone() }
     }
 }
 
-/// Checks the properties of both sources, and returns those that are well formed.
+/// Checks the properties of both sources, and returns the well-formed ones.
 pub(crate) fn check(
     files: &BTreeMap<String, Vec<u8>>,
     content: &Content,
@@ -60,7 +60,7 @@ pub(crate) fn check(
     properties
 }
 
-/// The entries of the list under `key` in a metadata file; none where the file is missing.
+/// Entries of the list under `key` in a metadata file. Empty if the file is missing.
 pub(crate) fn listed(
     files: &BTreeMap<String, Vec<u8>>,
     file: &str,
@@ -96,7 +96,7 @@ pub(crate) fn listed(
     items.into_iter().enumerate().filter_map(entry).collect()
 }
 
-/// The properties in the annotation of the ClusterServiceVersion.
+/// Properties in the annotation of the ClusterServiceVersion.
 fn annotated(content: &Content, findings: &mut Findings) -> Vec<Entry> {
     let Some(csv) = content.service_version() else { return Vec::new() };
     let Some(text) = csv.annotation(PROPERTIES_ANNOTATION) else { return Vec::new() };
@@ -120,7 +120,7 @@ fn annotated(content: &Content, findings: &mut Findings) -> Vec<Entry> {
     }
 }
 
-/// Reads one entry: an object of a type, which is text, and a value.
+/// Reads one entry: an object with a `type`, which must be a string, and a `value`.
 fn entry(
     item: Value,
     place: Place,

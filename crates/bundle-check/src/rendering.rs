@@ -1,5 +1,5 @@
-//! Renders the bundle for every install mode that it supports, as operator-controller does, and asks what would keep the
-//! result from being applied.
+//! Renders the bundle for every supported install mode, as operator-controller does, and runs the install checks on
+//! the result.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,21 +17,21 @@ use crate::kubernetes;
 use crate::place::Place;
 use crate::rule::{self, Rule};
 
-/// Stands for the namespace that the bundle is installed in.
+/// Stands for the namespace of the installation.
 const INSTALL_NAMESPACE: &str = "install-namespace";
-/// Stands for another namespace that it watches.
+/// Stands for another watched namespace.
 const WATCHED_NAMESPACE: &str = "watched-namespace";
 
-/// Tries every install mode.
+/// Renders the bundle in every supported install mode except MultiNamespace.
 pub(crate) fn check(bundle: &Bundle, content: &Content, findings: &mut Findings) {
     let Some(csv) = content.service_version() else { return };
     for fault in faults(bundle) {
-        // A package without a name is told where the name is missing.
+        // A missing package name is reported at the annotation.
         if fault.validator != Validator::Package {
             findings.add_at(rule_of(fault.validator), fault.text.clone(), || place_of(&fault, csv, content));
         }
     }
-    // Which ClusterServiceVersion is meant has to be clear first.
+    // With several ClusterServiceVersions, rendering errors may refer to any of them.
     if findings.has(&rule::CSV_1) {
         return;
     }
@@ -46,14 +46,14 @@ pub(crate) fn check(bundle: &Bundle, content: &Content, findings: &mut Findings)
                     told.entry((false, sentence)).or_default().push(mode.name());
                 }
             }
-            // The faults above, and what V1-2 and V1-4 say.
+            // Reported above as faults, or by V1-2 and V1-4.
             Err(RenderError::Invalid(_) | RenderError::Unsupported(_)) => {}
             Err(error) => told.entry((true, error.to_string())).or_default().push(mode.name()),
         }
     }
     for ((is_refusal, text), modes) in told {
         let object = object_of(&text, content);
-        // That nobody serves its version is told in more detail.
+        // KUBE-1 reports a removed API version in more detail.
         if findings.has(&rule::KUBE_1) && object.is_some_and(|object| kubernetes::removal(object).is_some()) {
             continue;
         }
@@ -64,13 +64,13 @@ pub(crate) fn check(bundle: &Bundle, content: &Content, findings: &mut Findings)
         };
         findings.add_at(rule, format!("{text}{only}"), || {
             let place = object.map_or_else(|| part_of(&text, csv), Object::place);
-            // The sentence names the object.
+            // The text already names the object.
             Place { object: None, ..place }
         });
     }
 }
 
-/// What stands against installing the bundle in a mode.
+/// Results of the install checks for the bundle in this mode.
 fn attempt(bundle: &Bundle, mode: InstallMode) -> Result<BTreeSet<String>, RenderError> {
     let config = match mode {
         InstallMode::OwnNamespace => json!({"watchNamespace": INSTALL_NAMESPACE}),
@@ -89,7 +89,7 @@ fn attempt(bundle: &Bundle, mode: InstallMode) -> Result<BTreeSet<String>, Rende
     Ok(obstacles(bundle, &objects, INSTALL_NAMESPACE).into_iter().collect())
 }
 
-/// The manifest that a sentence about an object begins with.
+/// Manifest of the object that the text begins with.
 fn object_of<'a>(sentence: &str, content: &'a Content) -> Option<&'a Object> {
     content
         .objects
@@ -103,7 +103,7 @@ fn is_about(sentence: &str, kind: &str, name: &str) -> bool {
     rest.is_some_and(|rest| rest.starts_with([':', ' ']))
 }
 
-/// The part of the ClusterServiceVersion that the object is made of that a sentence begins with.
+/// Part of the ClusterServiceVersion that yields the object that the text begins with.
 fn part_of(sentence: &str, csv: &Object) -> Place {
     let webhooks = ("spec.webhookdefinitions", "/generateName");
     let made = [
@@ -119,7 +119,6 @@ fn part_of(sentence: &str, csv: &Object) -> Place {
     found.unwrap_or_else(|| Place::file(&csv.place().file))
 }
 
-/// The rule that a validator stands for.
 fn rule_of(validator: Validator) -> &'static Rule {
     match validator {
         Validator::Deployment => &rule::DEPLOY_1,
@@ -132,7 +131,7 @@ fn rule_of(validator: Validator) -> &'static Rule {
     }
 }
 
-/// Where the subject of a fault is.
+/// Position of the subject of a fault.
 fn place_of(fault: &Fault, csv: &Object, content: &Content) -> Place {
     let entry = |list: &str, name: &str| {
         let entries = csv.list(&format!("/{}", list.replace('.', "/")));

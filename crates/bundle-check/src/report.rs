@@ -1,4 +1,4 @@
-//! What a check found.
+//! Findings and report of a check.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,29 +9,29 @@ use serde::Serialize;
 use crate::findings::Findings;
 use crate::rule::{self, Level, Rule};
 
-/// One thing that is wrong with a bundle.
+/// Violation of a rule.
 ///
-/// Printed on one line: file and line, the object and its field, the message, the rule.
+/// Printed on one line: file and line, object and field, message, rule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// The rule that is broken.
+    /// The violated rule.
     #[serde(serialize_with = "rule::by_id")]
     pub rule: &'static Rule,
-    /// How much it weighs.
+    /// Severity.
     pub level: Level,
-    /// Path from the bundle's root; empty for the bundle as a whole.
+    /// Path relative to the root of the bundle. Empty for the whole bundle.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub file: String,
-    /// Line in the file, from 1: that of the field, or of as much of its path as is there.
+    /// Line in the file, from 1. For a missing field, the line of its closest existing ancestor.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<usize>,
     /// Kind and name of the object.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub object: Option<String>,
-    /// The field, `spec.versions[0].name`.
+    /// Path of the field, such as `spec.versions[0].name`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
-    /// What is wrong, and what is allowed or to do.
+    /// The problem, and the allowed values or the fix.
     pub message: String,
 }
 
@@ -52,7 +52,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Who a bundle is.
+/// Identity of a bundle.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Identity {
@@ -60,9 +60,9 @@ pub struct Identity {
     pub package: String,
     /// Name of the bundle.
     pub name: String,
-    /// Version of the ClusterServiceVersion; `None` where it has none.
+    /// Version of the ClusterServiceVersion, if set.
     pub version: Option<String>,
-    /// Install modes that it supports, by name.
+    /// Names of the supported install modes.
     pub install_modes: Vec<&'static str>,
 }
 
@@ -77,14 +77,14 @@ impl Identity {
     }
 }
 
-/// All that a check found.
+/// Result of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// Who the bundle is, where it can be loaded.
+    /// Identity of the bundle, if it can be loaded.
     pub identity: Option<Identity>,
-    /// By file, line and rule.
+    /// Findings by file, line and rule.
     pub findings: Vec<Finding>,
-    /// How many more findings there are: of one rule, at most a hundred are told.
+    /// Number of findings omitted because a rule reports at most a hundred.
     pub omitted: usize,
 }
 
@@ -98,7 +98,7 @@ impl Report {
         Self { identity, findings, omitted }
     }
 
-    /// The findings of a level.
+    /// Findings of this level.
     pub fn of(&self, level: Level) -> impl Iterator<Item = &Finding> {
         self.findings.iter().filter(move |finding| finding.level == level)
     }

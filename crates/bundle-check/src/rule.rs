@@ -1,19 +1,19 @@
-//! The rules: what is looked for, under an id that does not change.
+//! Lint rules with stable IDs.
 
 use serde::{Serialize, Serializer};
 
-/// How much a finding weighs.
+/// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
     /// The bundle cannot be installed, or `opm` or `operator-sdk` refuse it.
     Error,
-    /// It works, but not as one may think, or not everywhere.
+    /// The bundle works, but perhaps not as intended, or not everywhere.
     Warning,
 }
 
 impl Level {
-    /// `error` or `warning`.
+    /// Returns `error` or `warning`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Error => "error",
@@ -22,20 +22,20 @@ impl Level {
     }
 }
 
-/// One thing that is looked for.
+/// Lint rule.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub struct Rule {
-    /// Its stable name, `<GROUP>-<number>`.
+    /// Stable ID, `<GROUP>-<number>`.
     pub id: &'static str,
-    /// The weight of its findings.
+    /// Severity of its findings.
     pub level: Level,
-    /// What must hold.
+    /// Requirement on the bundle.
     pub demand: &'static str,
-    /// Why, and what to do.
+    /// Reason for the requirement, and the fix.
     pub reason: &'static str,
 }
 
-/// Rules are shown by their id where a finding names one.
+/// Serializes the rule of a finding as its ID.
 pub(crate) fn by_id<S: Serializer>(rule: &&'static Rule, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(rule.id)
 }
@@ -148,7 +148,7 @@ rules! {
     DEPLOY_1 "DEPLOY-1" Error "deployments have different names, each a DNS-1123 subdomain"
         "Renders are refused otherwise."
 
-    // Definitions and other objects: docs/design/bundles.md#bundle-validators, docs/design/bundles.md#shipped-objects,
+    // CRDs and other objects: docs/design/bundles.md#bundle-validators, docs/design/bundles.md#shipped-objects,
     // docs/design/additions.md#bundle-validation, docs/design/additions.md#kinds-in-a-bundle.
     CRD_1 "CRD-1" Error "definitions have different names, and each owned one is in the bundle"
         "Every name in spec.customresourcedefinitions.owned needs a manifest of a CustomResourceDefinition."
@@ -191,7 +191,7 @@ rules! {
     SIZE_2 "SIZE-2" Error "the bundle, each file compressed, has at most 1 MiB"
         "operator-sdk refuses it: it does not fit into one ConfigMap. Remove descriptions from the schemas of large definitions."
 
-    // What this generation of the system does not do: docs/design/additions.md#lint-rules.
+    // Features that OLM v1 lacks: docs/design/additions.md#lint-rules.
     V1_1 "V1-1" Warning "no dependencies"
         "With --dependency-mode=Reject, which is the default, operator-controller installs no bundle that declares one."
     V1_2 "V1-2" Error "one of AllNamespaces, SingleNamespace and OwnNamespace is supported"
@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_are_unique_and_have_one_form() {
+    fn rule_ids_are_unique_group_and_number() {
         let ids: BTreeSet<_> = RULES.iter().map(|rule| rule.id).collect();
         assert_eq!(ids.len(), RULES.len());
         for id in ids {

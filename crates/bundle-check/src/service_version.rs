@@ -1,4 +1,4 @@
-//! The ClusterServiceVersion itself (docs/design/additions.md#bundle-validation).
+//! Checks of the ClusterServiceVersion (docs/design/additions.md#bundle-validation).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,17 +16,17 @@ const API_VERSION: &str = "operators.coreos.com/v1alpha1";
 const INSTALL_MODES: [&str; 4] = ["OwnNamespace", "SingleNamespace", "MultiNamespace", "AllNamespaces"];
 const SKIP_RANGE: &str = "olm.skipRange";
 
-/// All annotations of one object in bytes.
+/// Maximum size of all annotations of an object in bytes, as in the API server.
 const ANNOTATION_BYTES: usize = 256 << 10;
 
-/// Longest value of a label.
+/// Maximum length of a label value.
 const LABEL_BYTES: usize = 63;
 
-/// Annotations that have an effect in this spelling only.
+/// Annotations that take effect only in this spelling.
 const KNOWN_ANNOTATIONS: [&str; 5] =
     ["olm.operatorGroup", "olm.operatorNamespace", "olm.providedAPIs", SKIP_RANGE, "olm.targetNamespaces"];
 
-/// Checks the ClusterServiceVersion that counts.
+/// Checks the ClusterServiceVersion that the renderer uses, which is the last one.
 pub(crate) fn check(files: &BTreeMap<String, Vec<u8>>, content: &Content, findings: &mut Findings) {
     let all: Vec<&Object> = content.of_kind("ClusterServiceVersion").collect();
     let Some(csv) = all.last() else { return };
@@ -50,7 +50,7 @@ pub(crate) fn check(files: &BTreeMap<String, Vec<u8>>, content: &Content, findin
     examples(csv, findings);
 }
 
-/// The JSON pointer of a field with these names, separated by dots.
+/// Converts a dotted path to a JSON pointer.
 fn pointer(dotted: &str) -> String {
     format!("/{}", dotted.replace('.', "/"))
 }

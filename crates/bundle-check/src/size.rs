@@ -1,6 +1,5 @@
-//! The size of the bundle as installers of the previous generation count it
-//! (docs/design/additions.md#bundle-validation): each file compressed and written in base64, together in one
-//! ConfigMap.
+//! Size of the bundle as OLM v0 installers measure it (docs/design/additions.md#bundle-validation): all files in
+//! one ConfigMap, each compressed and base64-encoded.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -15,7 +14,7 @@ use crate::rule;
 const LIMIT: usize = 1 << 20;
 const WARNING: usize = LIMIT * 85 / 100;
 
-/// Checks the sum over all files.
+/// Checks the total size of all files.
 pub(crate) fn check(files: &BTreeMap<String, Vec<u8>>, findings: &mut Findings) {
     let known =
         files.iter().filter(|(path, _)| path.starts_with("manifests/") || path.starts_with("metadata/"));
@@ -34,7 +33,7 @@ pub(crate) fn check(files: &BTreeMap<String, Vec<u8>>, findings: &mut Findings) 
     findings.add(rule, Place::nowhere(), what);
 }
 
-/// Bytes of `content` compressed and in base64.
+/// Size of `content` in bytes, compressed and base64-encoded.
 fn encoded(content: &[u8]) -> usize {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
     // Writing to memory does not fail.

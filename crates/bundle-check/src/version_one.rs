@@ -1,4 +1,4 @@
-//! What this generation of the system does not do for an operator (docs/design/additions.md#lint-rules,
+//! Features of OLM v0 that OLM v1 lacks (docs/design/additions.md#lint-rules,
 //! docs/design/bundles.md#author-checks).
 
 use olm_bundle::pointer::{list, text};
@@ -42,7 +42,7 @@ pub(crate) fn check(content: &Content, findings: &mut Findings) {
     operator_conditions(csv, findings);
 }
 
-/// Rights on OperatorConditions and the variable that names one, each told once.
+/// Reports permissions on OperatorConditions once, and each container with the variable that names one.
 fn operator_conditions(csv: &Object, findings: &mut Findings) {
     let advice = "no OperatorCondition is made for it: let the operator run without one";
     if let Some(field) = rights(csv) {
@@ -70,7 +70,7 @@ fn operator_conditions(csv: &Object, findings: &mut Findings) {
     }
 }
 
-/// The first rule that gives rights on OperatorConditions by name.
+/// Path of the first rule that grants access to OperatorConditions by name.
 fn rights(csv: &Object) -> Option<String> {
     for list_name in ["permissions", "clusterPermissions"] {
         for (index, permission) in csv.list(&format!("/spec/install/spec/{list_name}")).iter().enumerate() {

@@ -1,6 +1,6 @@
-//! Webhook definitions of the ClusterServiceVersion (docs/design/bundles.md#bundle-validators,
-//! docs/design/bundles.md#author-checks). Names and deployments are the renderer's business,
-//! what the API server demands that of its obstacles.
+//! Checks of webhook definitions in the ClusterServiceVersion (docs/design/bundles.md#bundle-validators,
+//! docs/design/bundles.md#author-checks). The renderer checks names and deployments. Its install checks cover
+//! requirements of the API server.
 
 use olm_bundle::pointer::{list, text};
 use olm_version::quote;
@@ -14,14 +14,15 @@ use crate::rule;
 const CONVERSION: &str = "ConversionWebhook";
 const TYPES: [&str; 3] = ["ValidatingAdmissionWebhook", "MutatingAdmissionWebhook", CONVERSION];
 
-/// Resources without which no pod is made, by group: who intercepts them and does not answer stops the cluster.
+/// Resources needed to create a pod, by group. A webhook that intercepts them and is unavailable blocks the
+/// cluster.
 const VITAL: [(&str, &[&str]); 3] = [
     ("", &["configmaps", "endpoints", "namespaces", "pods", "secrets", "serviceaccounts", "services"]),
     ("apps", &["deployments", "replicasets"]),
     ("coordination.k8s.io", &["leases"]),
 ];
 
-/// Checks every definition.
+/// Checks every webhook definition.
 pub(crate) fn check(content: &Content, findings: &mut Findings) {
     let Some(csv) = content.service_version() else { return };
     let modes = csv.list("/spec/installModes").iter();
@@ -49,7 +50,7 @@ fn known_type(webhook: &Value, place: &Place, findings: &mut Findings) {
     }
 }
 
-/// Warns of rules that may keep the operator itself from coming back.
+/// Warns of rules that may block the recovery of the operator itself.
 fn vital_rules(webhook: &Value, place: &Place, findings: &mut Findings) {
     let fails_closed = !text(webhook, "/failurePolicy").eq("Ignore");
     let selector = webhook.get("objectSelector").and_then(Value::as_object);

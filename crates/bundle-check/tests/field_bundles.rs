@@ -1,5 +1,5 @@
-//! Real bundles: each of them is installed by the reference, so that a finding of level error needs a reason that is known.
-//! `OLM_FIELD_DATA` names the folder that holds them.
+//! Checks bundles from `OLM_FIELD_DATA`, a folder of published bundles. The reference installs each of them, so
+//! every finding of level error needs a known reason.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use olm_bundle_check::{CheckOptions, Level, check};
 
-/// Bundles that can be rendered and have errors all the same: bundle, rule, and why that is right.
+/// Expected errors of installable bundles: bundle, rule and reason.
 const EXPLAINED: [(&str, &str, &str); 3] = [
     ("cluster-aas-operator", "RENDER-2", "two ClusterRoles have no apiVersion"),
     ("opentelemetry-operator", "RENDER-2", "the Service of its webhooks is shipped, too, with other content"),
@@ -54,8 +54,8 @@ fn files_of(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     files
 }
 
-/// Prints past the test runner's capture: the line is for whoever runs the tests.
+/// Prints past the output capture of the test runner.
 fn say(line: &str) {
-    // Nothing can be said where standard output is closed.
+    // A closed standard output is ignored.
     let _ = writeln!(std::io::stdout(), "{line}");
 }

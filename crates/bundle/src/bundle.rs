@@ -1,4 +1,4 @@
-//! A loaded bundle and what other parts of the system ask of it.
+//! Loaded bundle and its accessors.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,8 +8,8 @@ use crate::csv::{Csv, InstallMode};
 use crate::load::{self, LoadError};
 use crate::properties::PROPERTIES_ANNOTATION;
 
-/// The content of a registry+v1 bundle image. Its parts are in normal form (docs/design/bundles.md#normal-form);
-/// whether it can be installed is decided by [`render`](crate::render).
+/// Content of a registry+v1 bundle image, in normal form (docs/design/bundles.md#normal-form).
+/// [`render`](crate::render) decides whether it can be installed.
 #[derive(Debug, Clone)]
 pub struct Bundle {
     pub(crate) package_name: String,
@@ -20,7 +20,7 @@ pub struct Bundle {
     pub(crate) others: Vec<Value>,
 }
 
-/// A CustomResourceDefinition of the bundle.
+/// CustomResourceDefinition of the bundle.
 #[derive(Debug, Clone)]
 pub(crate) struct Definition {
     pub(crate) name: String,
@@ -33,7 +33,7 @@ impl Definition {
     }
 }
 
-/// `metadata.name` of an object, empty when it has none.
+/// `metadata.name` of an object, empty if absent.
 pub(crate) fn name_of(object: &Value) -> &str {
     object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default()
 }
@@ -44,55 +44,55 @@ impl Bundle {
     /// (docs/design/bundles.md#image-layout).
     ///
     /// # Errors
-    /// When the files are not a registry+v1 bundle; see [`LoadError`].
+    /// The files are not a registry+v1 bundle. See [`LoadError`].
     pub fn load(files: &BTreeMap<String, Vec<u8>>) -> Result<Self, LoadError> {
         load::load(files)
     }
 
-    /// Package name of `metadata/annotations.yaml`; may be empty, which fails when rendering.
+    /// Package name of `metadata/annotations.yaml`. It may be empty, in which case rendering fails.
     pub fn package_name(&self) -> &str {
         &self.package_name
     }
 
-    /// Name of the ClusterServiceVersion, by which catalogs know the bundle.
+    /// Name of the ClusterServiceVersion, which is the name of the bundle in catalogs.
     pub fn name(&self) -> &str {
         &self.csv.metadata.name
     }
 
-    /// `spec.version` of the ClusterServiceVersion as authored. The release of a bundle is a matter of the
-    /// catalog: nothing in the image holds it.
+    /// `spec.version` of the ClusterServiceVersion as authored. The release of a bundle is in the catalog only, not
+    /// in the image.
     pub fn version(&self) -> Option<&str> {
         self.csv.spec.version.as_deref()
     }
 
-    /// JSON text of the bundle's properties, for the annotation of the revision
-    /// (docs/design/bundles.md#merged-properties).
+    /// JSON text of the properties, for the annotation of the revision (docs/design/bundles.md#merged-properties).
     pub fn properties(&self) -> Option<&str> {
         self.annotations().get(PROPERTIES_ANNOTATION).map(String::as_str)
     }
 
-    /// The number that `metadata/properties.yaml` gives as `olm.maxOpenShiftVersion`, where [`Self::properties`] spell it
-    /// in another way: 4.20 is 4.2 there (docs/design/additions.md#maximum-openshift-version).
+    /// Value of `olm.maxOpenShiftVersion` as written in `metadata/properties.yaml`, if it is a number that
+    /// [`Self::properties`] spell differently: 4.20 becomes 4.2 there
+    /// (docs/design/additions.md#maximum-openshift-version).
     pub fn max_openshift_version(&self) -> Option<&str> {
         self.max_openshift_version.as_deref()
     }
 
-    /// Annotations of the ClusterServiceVersion, `olm.properties` merged.
+    /// Annotations of the ClusterServiceVersion, with merged `olm.properties`.
     pub fn annotations(&self) -> &BTreeMap<String, String> {
         &self.csv.metadata.annotations
     }
 
-    /// Install modes that the bundle supports.
+    /// Supported install modes.
     pub fn install_modes(&self) -> BTreeSet<InstallMode> {
         self.csv.install_modes()
     }
 
-    /// Files that hold a ClusterServiceVersion, in reading order. There should be one; the last one counts.
+    /// Files with a ClusterServiceVersion, in reading order. Of several, the last one is used.
     pub fn csv_files(&self) -> &[String] {
         &self.csv_files
     }
 
-    /// Whether the bundle brings webhooks of its own and so needs a certificate provider.
+    /// Reports whether the bundle has webhooks, and thus needs a certificate provider.
     pub fn has_webhooks(&self) -> bool {
         !self.csv.spec.webhooks.is_empty()
     }

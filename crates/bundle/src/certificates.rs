@@ -1,10 +1,10 @@
-//! Serving certificates of webhooks (docs/design/bundles.md#webhook-certificates): what the chosen provider needs to
-//! see in the objects.
+//! Serving certificates of webhooks (docs/design/bundles.md#webhook-certificates): annotations and objects that the
+//! selected provider needs.
 //!
-//! A provider is a set of marks (annotations) and of objects; it never changes which objects the bundle itself
-//! yields. A new provider is a new variant of [`Certificates`] and an arm in each of its methods.
+//! A provider adds annotations and objects. It never changes the objects of the bundle. A new provider is a variant
+//! of [`Certificates`] and an arm in each of its methods.
 //!
-//! The built-in provider works from what it reads in rendered objects: [`injections`] and [`issued_by_others`].
+//! The built-in provider reads its inputs from rendered objects: [`injections`] and [`issued_by_others`].
 
 use std::collections::BTreeSet;
 
@@ -12,40 +12,40 @@ use serde_json::{Value, json};
 
 use crate::names;
 
-/// Annotation by which the built-in provider knows the webhook configurations and converted definitions that it has to
-/// serve; the value is `<namespace>/<secret>` of the serving certificate.
+/// Annotation of the webhook configurations and converted CRDs into which the built-in provider injects its CA
+/// bundle. The value is `<namespace>/<secret>` of the serving certificate.
 pub const BUILTIN_CA_ANNOTATION: &str = "ext.olm.operatorframework.io/inject-ca-from";
-/// Annotation of cert-manager with the same meaning.
+/// cert-manager annotation with the same meaning.
 const CERT_MANAGER_CA_ANNOTATION: &str = "cert-manager.io/inject-ca-from";
-/// Annotation of a Service for which OpenShift issues a certificate; the value is the name of the Secret.
+/// Annotation of a Service for which OpenShift issues a certificate. The value is the name of the Secret.
 const OPENSHIFT_SECRET_ANNOTATION: &str = "service.beta.openshift.io/serving-cert-secret-name";
 
-/// Who issues the serving certificates of a bundle's webhooks.
+/// Issuer of the serving certificates for webhooks of bundles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Certificates {
-    /// Nobody: bundles with webhooks are refused.
+    /// No issuer: bundles with webhooks are refused.
     #[default]
     None,
     /// cert-manager.
     CertManager,
-    /// The service CA of OpenShift.
+    /// OpenShift service CA.
     OpenshiftServiceCa,
-    /// operator-controller itself.
+    /// operator-controller.
     Builtin,
 }
 
-/// Names around the webhooks of one deployment.
+/// Names of the objects that serve the webhooks of one deployment.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Serving {
     /// Namespace of Service and Secret.
     pub namespace: String,
-    /// Name of the Service in front of the deployment.
+    /// Name of the Service of the deployment.
     pub service: String,
-    /// Name of the certificate and of the Secret that holds it.
+    /// Name of the Certificate and of its Secret.
     pub secret: String,
 }
 
-/// Kind of an object that tells the API server of a webhook.
+/// Kind of an object with a webhook client configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum InjectionKind {
     /// `ValidatingWebhookConfiguration`.
@@ -57,7 +57,7 @@ pub enum InjectionKind {
 }
 
 impl InjectionKind {
-    /// Kind of the object; `None` for objects that never call a webhook.
+    /// Kind of the object. `None` for an object that never calls a webhook.
     pub fn of(object: &Value) -> Option<Self> {
         let group = object["apiVersion"].as_str()?.split_once('/')?.0;
         match (group, object["kind"].as_str()?) {
@@ -68,7 +68,7 @@ impl InjectionKind {
         }
     }
 
-    /// The name as in `kind`.
+    /// Returns the value of `kind`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Validating => "ValidatingWebhookConfiguration",
@@ -78,22 +78,23 @@ impl InjectionKind {
     }
 }
 
-/// An object into which the built-in provider puts its CA bundle.
+/// Object that receives the CA bundle of the built-in provider.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Injection {
     /// Kind of the object.
     pub kind: InjectionKind,
-    /// Its name.
+    /// Name of the object.
     pub name: String,
-    /// Who answers the calls.
+    /// Names for the webhook server that it calls.
     pub serving: Serving,
 }
 
-/// What the built-in provider has to serve, read from rendered (or stored revision) objects; sorted, each once.
+/// CA injections of the built-in provider, read from rendered objects or objects of a stored revision. Sorted,
+/// without duplicates.
 ///
-/// An annotation, which an author may have written as well, counts only where the object calls a Service that is one
-/// of these objects: a bundle cannot have Secrets made where it is not installed. Nor does it where another provider
-/// issues the certificate of that Service, and writes the same fields.
+/// An author may write the annotation, too. It is honored only if the called Service is one of these objects, so
+/// that a bundle cannot request Secrets outside of its installation. It is ignored if another provider issues the
+/// certificate of that Service, because that provider writes the same fields.
 pub fn injections(objects: &[&Value]) -> Vec<Injection> {
     let services: BTreeSet<(&str, &str)> = objects.iter().filter_map(|object| service(object)).collect();
     let others = issued_by_others(objects);
@@ -106,7 +107,7 @@ pub fn injections(objects: &[&Value]) -> Vec<Injection> {
     all.into_iter().collect()
 }
 
-/// Namespace and name of a Service.
+/// Namespace and name, if the object is a Service.
 fn service(object: &Value) -> Option<(&str, &str)> {
     let metadata = &object["metadata"];
     let is_service = object["apiVersion"] == "v1" && object["kind"] == "Service";
@@ -135,7 +136,7 @@ fn injection(object: &Value) -> Option<Injection> {
     })
 }
 
-/// Namespace and name of the Secrets into which cert-manager or OpenShift issue certificates for these objects.
+/// Namespace and name of the Secrets that cert-manager or OpenShift issue for these objects.
 pub fn issued_by_others(objects: &[&Value]) -> BTreeSet<(String, String)> {
     let secret = |object: &&Value| {
         let metadata = &object["metadata"];
@@ -158,7 +159,7 @@ impl Serving {
 }
 
 impl Certificates {
-    /// Annotation that has the CA bundle injected into a webhook configuration or a converted definition.
+    /// Annotation that requests injection of the CA bundle into a webhook configuration or a converted CRD.
     pub(crate) fn ca_injection(self, serving: &Serving) -> Option<(&'static str, String)> {
         match self {
             Self::None => None,
@@ -172,7 +173,7 @@ impl Certificates {
         }
     }
 
-    /// Annotation that has the Secret with the certificate created for a Service.
+    /// Annotation of the Service that requests a Secret with the certificate.
     pub(crate) fn service_annotation(self, serving: &Serving) -> Option<(&'static str, String)> {
         match self {
             Self::None | Self::CertManager | Self::Builtin => None,
@@ -180,7 +181,7 @@ impl Certificates {
         }
     }
 
-    /// Objects beside the bundle's own that the provider needs.
+    /// Additional objects that the provider needs.
     pub(crate) fn objects(self, serving: &Serving) -> Vec<Value> {
         match self {
             Self::None | Self::OpenshiftServiceCa | Self::Builtin => Vec::new(),
@@ -189,7 +190,7 @@ impl Certificates {
     }
 }
 
-/// A self-signed issuer and a certificate that lives two years.
+/// Self-signed Issuer and a Certificate valid for two years.
 fn cert_manager_objects(serving: &Serving) -> Vec<Value> {
     let Serving { service, secret, namespace } = serving;
     let issuer = names::issuer(secret);
@@ -218,14 +219,14 @@ fn cert_manager_objects(serving: &Serving) -> Vec<Value> {
     ]
 }
 
-/// Volume name, mount path, and file names of certificate and key in it.
+/// Volume name, mount path, and file names of certificate and key.
 const VOLUMES: [(&str, &str, &str, &str); 2] = [
     ("webhook-cert", "/tmp/k8s-webhook-server/serving-certs", "tls.crt", "tls.key"),
     ("apiservice-cert", "/apiserver.local.config/certificates", "apiserver.crt", "apiserver.key"),
 ];
 
-/// Mounts the certificate into every container of a pod, in place of whatever claims its paths or names
-/// (docs/design/bundles.md#certificate-volumes). Init containers are left alone.
+/// Mounts the certificate into every container of a pod, and removes volumes and mounts that use its paths or names
+/// (docs/design/bundles.md#certificate-volumes). Init containers are not changed.
 pub(crate) fn mount(pod: &mut Value, serving: &Serving) {
     let mut replaced: BTreeSet<String> = VOLUMES.iter().map(|(name, ..)| (*name).to_string()).collect();
     for mount in items(pod, "containers").flat_map(|container| items(container, "volumeMounts")) {
@@ -249,7 +250,7 @@ fn items<'a>(owner: &'a Value, list: &str) -> impl Iterator<Item = &'a Value> {
     owner.get(list).and_then(Value::as_array).into_iter().flatten()
 }
 
-/// Drops the elements with one of the names from a list and appends others.
+/// Removes the items with one of the names from a list and appends `added`.
 fn replace_named(owner: &mut Value, list: &str, names: &BTreeSet<String>, added: Vec<Value>) {
     let Some(owner) = owner.as_object_mut() else {
         return;
@@ -268,7 +269,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn foreign_volumes_at_protected_paths_give_way() {
+    fn certificate_mount_replaces_foreign_volumes_at_its_paths() {
         // Case bundles-47
         let serving = Serving::of_deployment("d", "ns");
         let mut pod = json!({
@@ -304,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn providers_differ_in_marks_and_objects() {
+    fn certificate_providers_differ_in_annotations_and_objects() {
         // Case bundles-50
         let serving = Serving::of_deployment("d", "ns");
         let issued = Certificates::CertManager.objects(&serving);
@@ -325,7 +326,7 @@ mod tests {
             Certificates::OpenshiftServiceCa.service_annotation(&serving),
             Some(("service.beta.openshift.io/serving-cert-secret-name", "d-service-cert".to_string()))
         );
-        // The built-in provider marks the objects that it injects into, and nothing else.
+        // The built-in provider annotates the objects that it injects into, and adds nothing else.
         let builtin = Certificates::Builtin;
         assert_eq!(
             builtin.ca_injection(&serving),
@@ -356,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn injections_are_what_the_marks_say_where_the_calls_agree() {
+    fn injections_require_annotation_to_match_the_called_service() {
         let (validating, mutating) = ("ValidatingWebhookConfiguration", "MutatingWebhookConfiguration");
         let mut unconverted = definition("old.io", BUILTIN_CA_ANNOTATION);
         unconverted["spec"] = json!({"conversion": {"strategy": "None"}});
@@ -368,14 +369,14 @@ mod tests {
             configuration(validating, "v", "d-service", "ns/d-service-cert"),
             configuration(validating, "v", "d-service", "ns/d-service-cert"),
             configuration(validating, "w", "e-service", "ns/e-service-cert"),
-            // The marks of others, and marks that lead elsewhere.
+            // Annotations of other providers, and annotations with another Secret.
             definition("b.io", "cert-manager.io/inject-ca-from"),
             configuration(validating, "x", "d-service", "kube-system/d-service-cert"),
             configuration(validating, "y", "d-service", "ns/e-service-cert"),
             configuration(validating, "y", "d-service", "d-service-cert"),
             unconverted,
             other_group,
-            // A Service that is not installed, and one whose certificate another provider issues.
+            // Service that is not part of the bundle, and Service whose certificate another provider issues.
             configuration(validating, "u", "absent-service", "ns/absent-service-cert"),
             configuration(validating, "t", "f-service", "ns/f-service-cert"),
             service("d-service"),
@@ -402,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn every_provider_is_found_in_what_it_adds() {
+    fn secrets_of_other_providers_are_found_in_their_objects() {
         let serving = Serving::of_deployment("d", "ns");
         let secret = BTreeSet::from([("ns".to_owned(), "d-service-cert".to_owned())]);
         let issued = Certificates::CertManager.objects(&serving);

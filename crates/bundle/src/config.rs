@@ -1,8 +1,8 @@
-//! Inline configuration of a ClusterExtension: reading it, and messages for what does not fit the bundle
+//! Inline configuration of a ClusterExtension: validation against the bundle, and error messages
 //! (docs/design/bundles.md#inline-configuration).
 //!
-//! `jsonschema` evaluates; the wording, the order and the choice of findings are ours
-//! (docs/design/bundles.md#configuration-errors). Beyond the reference null means unset everywhere.
+//! `jsonschema` evaluates the schema. Wording, order and selection of the findings are ours
+//! (docs/design/bundles.md#configuration-errors). Unlike in the reference, null means unset everywhere.
 
 mod schema;
 mod warnings;
@@ -24,19 +24,19 @@ use schema::{
 pub use schema::config_schema;
 pub use warnings::config_warnings;
 
-/// What a configuration asks for.
+/// Parsed configuration.
 #[derive(Debug, Default)]
 pub(crate) struct Configuration {
-    /// The namespaces to watch, sorted; `None` leaves the choice to the bundle.
+    /// Namespaces to watch, sorted. `None` selects the default of the bundle.
     pub(crate) watched: Option<Vec<String>>,
     pub(crate) deployments: Option<DeploymentConfig>,
 }
 
 impl Configuration {
-    /// Reads the configuration of the options; none at all counts as `{}`.
+    /// Reads the configuration of the options. An absent configuration equals `{}`.
     ///
     /// # Errors
-    /// When it does not fit the bundle.
+    /// The configuration is invalid for the bundle.
     pub(crate) fn read(bundle: &Bundle, options: &RenderOptions<'_>) -> Result<Self, RenderError> {
         let choice_needed = options.single_own_namespace || options.takes_several_namespaces(bundle);
         if options.config.is_none() && !choice_needed {
@@ -70,7 +70,7 @@ fn watched(config: &Value) -> Option<Vec<String>> {
     Some(several)
 }
 
-/// Removes the known fields that are null. List items and values of free keys stay: there null is a fault.
+/// Removes known fields that are null. Null list items and values of free keys are kept and fail validation.
 fn drop_unset(config: &mut Value, schema: &Value) {
     let Some(fields) = config.as_object_mut() else {
         return;
@@ -104,10 +104,10 @@ fn drop_nulls(value: &mut Value, kind: &Type) {
     }
 }
 
-/// What messages say about the operator besides the configuration.
+/// Facts about the operator for error messages.
 struct Operator<'a> {
     install_namespace: &'a str,
-    /// `watchNamespace` can only be the install namespace.
+    /// `true` if `watchNamespace` must be the install namespace.
     own_only: bool,
 }
 
@@ -119,7 +119,7 @@ impl<'a> Operator<'a> {
         Self { install_namespace: options.install_namespace, own_only }
     }
 
-    /// Why nothing but the install namespace will do.
+    /// Reason why only the install namespace is allowed.
     fn own_rule(&self) -> String {
         format!(
             "must be {} (the namespace where the operator is installed) because this operator only supports \
@@ -129,7 +129,7 @@ impl<'a> Operator<'a> {
     }
 }
 
-/// Holds the configuration against the schema of the bundle.
+/// Validates the configuration against the schema of the bundle.
 fn check(config: &Value, schema: &Value, operator: &Operator<'_>) -> Result<(), RenderError> {
     let is_own = |namespace: &str| {
         let namespace = namespace.to_string();
@@ -158,7 +158,7 @@ fn check(config: &Value, schema: &Value, operator: &Operator<'_>) -> Result<(), 
     Err(RenderError::Configuration(format!("invalid configuration: {}", joined(findings))))
 }
 
-/// A finding and where it stands among the others: parents before children, unknown fields last.
+/// Finding with its sort key: parents before children, unknown fields last.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Finding {
     place: Vec<Place>,
@@ -167,7 +167,7 @@ struct Finding {
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Place {
-    /// About the value itself; the rank orders several keywords.
+    /// Keyword about the value itself. The rank orders several keywords.
     Here(u8),
     Item(usize),
     Field(String),
@@ -176,7 +176,7 @@ enum Place {
 
 fn joined(mut findings: Vec<Finding>) -> String {
     findings.sort();
-    // A value of the wrong format is not looked at any further.
+    // After a format error, findings of higher rank about the same value are dropped.
     let misformatted: Vec<Vec<Place>> = findings
         .iter()
         .filter(|finding| finding.place.last() == Some(&Place::Here(FORMAT)))
@@ -200,15 +200,15 @@ fn joined(mut findings: Vec<Finding>) -> String {
     format!("multiple errors found:{lines}")
 }
 
-/// More than these are counted only: somebody has to read them.
+/// Maximum number of findings in a message. Further ones are only counted.
 const MOST_FINDINGS: usize = 100;
 
-/// Rank of a format among the findings about one value.
+/// Rank of the keyword `format` among the findings about one value.
 const FORMAT: u8 = 2;
 
 fn collect(error: &ValidationError<'_>, operator: &Operator<'_>, findings: &mut Vec<Finding>) {
     let pointer = error.instance_path().to_string();
-    // The first branch only allows null, which says nothing about what is wrong.
+    // The first branch only allows null, so its error is not helpful.
     if let Kind::AnyOf { context } = error.kind()
         && !pointer.is_empty()
     {
@@ -241,7 +241,7 @@ fn about_value(kind: &Kind, path: &str, value: &Value, operator: &Operator<'_>) 
     let items = value.as_array().map_or(0, Vec::len);
     match kind {
         Kind::Required { property } => (1, missing(path, property.as_str().unwrap_or_default(), operator)),
-        // Of the root: neither of two fields is there, or both are.
+        // At the root only: neither or both of two fields are present.
         Kind::AnyOf { .. } => {
             let (one, list) = (quote(WATCH_NAMESPACE), quote(WATCH_NAMESPACES));
             (1, format!("required field {one} is missing: it or {list} has to be given"))

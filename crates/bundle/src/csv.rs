@@ -1,4 +1,5 @@
-//! The parts of a ClusterServiceVersion that rendering reads (docs/design/bundles.md#csv-fields), after the typed pass.
+//! Fields of a ClusterServiceVersion that rendering reads (docs/design/bundles.md#csv-fields), after the typed
+//! pass.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -6,10 +7,10 @@ use std::fmt;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Account of a permission that names none.
+/// Service account of a permission without a name.
 pub(crate) const DEFAULT_ACCOUNT: &str = "default";
 
-/// A ClusterServiceVersion of group `operators.coreos.com`.
+/// ClusterServiceVersion of group `operators.coreos.com`.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub(crate) struct Csv {
     #[serde(default)]
@@ -65,7 +66,7 @@ pub(crate) struct Strategy {
     pub(crate) cluster_permissions: Vec<Permission>,
 }
 
-/// A deployment of the install strategy; `spec` is a DeploymentSpec in normal form.
+/// Deployment of the install strategy. `spec` is a DeploymentSpec in normal form.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Deployment {
     pub(crate) name: String,
@@ -74,17 +75,17 @@ pub(crate) struct Deployment {
     pub(crate) spec: Value,
 }
 
-/// Rules for one service account; `rules` are PolicyRules in normal form.
+/// Rules for one service account. `rules` are PolicyRules in normal form.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Permission {
-    /// As authored: an empty name is not the same as `default` where it enters a hash.
+    /// As authored: an empty name and `default` yield different hashes.
     #[serde(rename = "serviceAccountName")]
     pub(crate) service_account_name: String,
     pub(crate) rules: Option<Vec<Value>>,
 }
 
 impl Permission {
-    /// The account that the rules are bound to.
+    /// Service account of the binding.
     pub(crate) fn account(&self) -> &str {
         if self.service_account_name.is_empty() { DEFAULT_ACCOUNT } else { &self.service_account_name }
     }
@@ -101,7 +102,7 @@ pub(crate) struct OwnedName {
     pub(crate) name: String,
 }
 
-/// A webhook definition. Values that are copied into objects stay JSON values.
+/// Webhook definition. Values that are copied into objects remain JSON values.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Webhook {
@@ -137,15 +138,15 @@ impl Webhook {
     }
 }
 
-/// Where an operator can watch, relative to the namespace it is installed in.
+/// Namespaces that an operator can watch, relative to the install namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum InstallMode {
     /// All namespaces of the cluster.
     AllNamespaces,
-    /// Several namespaces; only behind the gate `MultiWatchNamespaces` (docs/design/bundles.md#watched-namespaces,
-    /// docs/design/additions.md#several-namespaces).
+    /// Several namespaces. Requires the feature gate `MultiWatchNamespaces`
+    /// (docs/design/bundles.md#watched-namespaces, docs/design/additions.md#several-namespaces).
     MultiNamespace,
-    /// The namespace it is installed in.
+    /// The install namespace.
     OwnNamespace,
     /// One other namespace.
     SingleNamespace,
@@ -155,7 +156,7 @@ impl InstallMode {
     const ALL: [Self; 4] =
         [Self::AllNamespaces, Self::MultiNamespace, Self::OwnNamespace, Self::SingleNamespace];
 
-    /// The name used in a ClusterServiceVersion.
+    /// Returns the name in a ClusterServiceVersion.
     pub fn name(self) -> &'static str {
         match self {
             Self::AllNamespaces => "AllNamespaces",
@@ -173,7 +174,8 @@ impl fmt::Display for InstallMode {
 }
 
 impl Csv {
-    /// Supported install modes by name. A type listed both ways counts as supported, unknown types do not count.
+    /// Supported install modes. A type listed as both supported and unsupported is supported. Unknown types are
+    /// ignored.
     pub(crate) fn install_modes(&self) -> BTreeSet<InstallMode> {
         let entries = self.spec.install_modes.iter().filter(|entry| entry.supported);
         entries
@@ -185,7 +187,7 @@ impl Csv {
         self.spec.install.spec.deployments.as_deref().unwrap_or_default()
     }
 
-    /// The webhook definitions served by a deployment.
+    /// Webhook definitions served by a deployment.
     pub(crate) fn webhooks_of<'a>(&'a self, deployment: &'a str) -> impl Iterator<Item = &'a Webhook> {
         self.spec.webhooks.iter().filter(move |webhook| webhook.deployment_name == deployment)
     }

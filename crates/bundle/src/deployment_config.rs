@@ -1,4 +1,4 @@
-//! Changes that an administrator makes to the deployments of a bundle
+//! Customization of the deployments of a bundle by administrators
 //! (docs/design/bundles.md#deployment-configuration).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use crate::go_json;
 use crate::typed::{Type, convert};
 
-/// A `deploymentConfig` in normal form.
+/// `deploymentConfig` in normal form.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct DeploymentConfig {
@@ -28,7 +28,7 @@ impl DeploymentConfig {
     /// Reads a value that the schema has accepted.
     ///
     /// # Errors
-    /// Quantities that are none and integers out of range: the schema does not look at these.
+    /// Invalid quantities and integers out of range, which the schema does not check.
     pub(crate) fn read(value: &Value) -> Result<Self, String> {
         let normal =
             convert(value.clone(), &Type::Struct("DeploymentConfig")).map_err(|error| error.to_string())?;
@@ -39,7 +39,7 @@ impl DeploymentConfig {
     }
 }
 
-/// An integer that the typed pass could not keep, for want of bits.
+/// Integer that the typed pass truncated, if any.
 fn lost_integer(given: &Value, kept: &Value) -> Option<String> {
     match (given, kept) {
         (Value::Number(given), Value::Number(kept)) => {
@@ -55,7 +55,7 @@ fn lost_integer(given: &Value, kept: &Value) -> Option<String> {
     }
 }
 
-/// Applies the configuration to a Deployment. Container fields reach every container, no init container.
+/// Applies the configuration to a Deployment. Container fields apply to every container except init containers.
 pub(crate) fn apply(config: &DeploymentConfig, deployment: &mut Value) {
     if let Some(annotations) = &config.annotations {
         add_annotations(&mut deployment["metadata"], annotations);
@@ -81,7 +81,7 @@ pub(crate) fn apply(config: &DeploymentConfig, deployment: &mut Value) {
     }
 }
 
-/// Adds what is not there: the bundle's own annotations win.
+/// Adds missing annotations. Annotations of the bundle take precedence.
 fn add_annotations(metadata: &mut Value, added: &Map<String, Value>) {
     if added.is_empty() {
         return;
@@ -101,8 +101,8 @@ fn list_mut<'a>(owner: &'a mut Value, field: &str) -> Option<&'a mut Vec<Value>>
     list.as_array_mut()
 }
 
-/// Replaces the last entry that was there before with the same name, or appends. Entries of the configuration
-/// do not replace one another.
+/// Replaces the last original entry of the same name, or appends. Entries of the configuration do not replace one
+/// another.
 fn replace_by_name(owner: &mut Value, field: &str, entries: &[Value]) {
     if entries.is_empty() {
         return;
@@ -147,8 +147,8 @@ fn set_or_drop(owner: &mut Value, field: &str, value: Value) {
     }
 }
 
-/// Sub-fields of the configuration replace those of the pod, empty ones erase them; without any sub-field
-/// everything is erased.
+/// Replaces sub-fields of the pod by those of the configuration. Empty sub-fields remove theirs, an empty
+/// configuration removes all.
 fn merged_affinity(present: Option<&Value>, config: &Map<String, Value>) -> Value {
     if config.is_empty() {
         return json!({});
@@ -167,7 +167,8 @@ fn merged_affinity(present: Option<&Value>, config: &Map<String, Value>) -> Valu
     Value::Object(merged)
 }
 
-/// No preferred term, and no required one: a node affinity requires a selector whose terms may be an empty list.
+/// Reports whether there is neither a preferred nor a required term. A required node affinity is a selector whose
+/// terms may be an empty list.
 fn is_empty_affinity(part: &Value) -> bool {
     let filled = |list: Option<&Value>| list.and_then(Value::as_array).is_some_and(|terms| !terms.is_empty());
     let required = part.get("requiredDuringSchedulingIgnoredDuringExecution");
@@ -195,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn affinity_is_erased_whole_or_in_part() {
+    fn empty_affinity_removes_all_or_one_sub_field() {
         // Case bundles-54
         let node = json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{}]}});
         let pods = json!({"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]});
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn annotations_never_override() {
+    fn config_annotations_do_not_override_those_of_the_bundle() {
         // Case bundles-56
         let config = DeploymentConfig::read(&json!({"annotations": {"a": "config", "b": "config"}})).unwrap();
         let mut deployment = json!({
@@ -248,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn present_blocks_replace_and_empty_ones_erase() {
+    fn selector_and_resources_are_replaced_or_removed() {
         let pod = json!({"nodeSelector": {"a": "b"}, "tolerations": [{"key": "k"}]});
         assert_eq!(
             pod_after(
@@ -264,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_the_schema_lets_pass_are_refused() {
+    fn invalid_quantity_and_integer_overflow_are_errors() {
         let read = |value: Value| DeploymentConfig::read(&value).unwrap_err();
         let cpu = read(json!({"resources": {"limits": {"cpu": "x"}}}));
         assert!(cpu.starts_with("quantities must match the regular expression"), "{cpu}");

@@ -1,4 +1,4 @@
-//! The Deployments of a bundle (docs/design/bundles.md#deployments).
+//! Deployments of a bundle (docs/design/bundles.md#deployments).
 
 use serde_json::{Map, Value, json};
 
@@ -10,10 +10,10 @@ use crate::support::Targets;
 
 const TARGETS_ANNOTATION: &str = "olm.targetNamespaces";
 const OPERATOR_ANNOTATION: &str = "olm.operatorNamespace";
-/// Old ReplicaSets serve nobody: a rollback goes through a revision.
+/// Rollbacks use ClusterObjectSets, not old ReplicaSets.
 const REVISION_HISTORY_LIMIT: i32 = 1;
 
-/// What deployments depend on besides the bundle.
+/// Inputs of deployments besides the bundle.
 #[derive(Clone, Copy)]
 pub(crate) struct Surroundings<'a> {
     pub(crate) install_namespace: &'a str,
@@ -52,7 +52,8 @@ fn rendered(bundle: &Bundle, deployment: &Deployment, around: Surroundings<'_>) 
     object
 }
 
-/// Annotations of the ClusterServiceVersion, over them those of the template, over all the scope of the operator.
+/// Merged annotations, in ascending precedence: ClusterServiceVersion, pod template, target and operator
+/// namespaces.
 fn template_annotations(bundle: &Bundle, metadata: &Value, around: Surroundings<'_>) -> Value {
     let mut annotations: Map<String, Value> =
         bundle.annotations().iter().map(|(key, value)| (key.clone(), json!(value))).collect();

@@ -1,4 +1,4 @@
-//! JSON text as Go's encoder writes it, for texts that enter a hash or an annotation.
+//! JSON as encoded by Go, for texts that are hashed or stored in annotations.
 
 use std::io::{self, Write};
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::ser::Formatter;
 use serde_json::{Map, Number, Serializer, Value};
 
-/// Compact text; object keys in their sorted order, `<`, `>` and `&` escaped.
+/// Compact JSON with sorted keys. `<`, `>` and `&` are escaped.
 pub(crate) fn text(value: &Value) -> String {
     let mut bytes = Vec::new();
     let written = value.serialize(&mut Serializer::with_formatter(&mut bytes, GoFormatter));
@@ -15,8 +15,8 @@ pub(crate) fn text(value: &Value) -> String {
     String::from_utf8(bytes).unwrap_or_default()
 }
 
-/// Removes the white space between the tokens of valid JSON and escapes like [`text`]; key order and the
-/// spelling of numbers stay.
+/// Removes white space between the tokens of valid JSON and escapes as [`text`] does. Key order and the spelling of
+/// numbers are kept.
 pub(crate) fn compact(json: &str) -> String {
     let mut compacted = String::with_capacity(json.len());
     let (mut quoted, mut escaped) = (false, false);
@@ -34,7 +34,7 @@ pub(crate) fn compact(json: &str) -> String {
     compacted
 }
 
-/// A number as Go spells it: doubles with an exponent only when tiny or huge.
+/// Number as encoded by Go: floats have an exponent only if very small or large.
 pub(crate) fn number(number: &Number) -> String {
     match number.as_f64() {
         Some(float) if number.is_f64() => double(float),
@@ -59,18 +59,18 @@ fn escape(c: char) -> Option<&'static str> {
     })
 }
 
-/// The kind of a JSON value in the words of Go's JSON reader.
+/// Kind of a JSON value, as in error messages of Go's decoder.
 pub(crate) fn kind(value: &Value) -> &'static str {
     Kind::from(value).name()
 }
 
-/// The member that Go's JSON decoder takes for the field `name`: letter case does not matter, the last one counts.
+/// Member that Go's decoder assigns to the field `name`: case-insensitive, and the last one wins.
 pub(crate) fn field<'a>(entries: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
     let members = entries.iter().filter(|(key, value)| key.eq_ignore_ascii_case(name) && !value.is_null());
     members.map(|(_, value)| value).next_back()
 }
 
-/// What a scalar of a YAML document gives where a string is wanted; nothing for null, lists and mappings.
+/// Text of a YAML scalar in a string field. Empty for null, lists and mappings.
 pub(crate) fn as_text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -83,7 +83,7 @@ pub(crate) fn as_text(value: &Value) -> String {
     }
 }
 
-/// The shortest digits, with an exponent of at least two below 1e-4 and from 1e6 on.
+/// Shortest digits, with an exponent of at least two digits below 1e-4 and from 1e6 up.
 fn with_exponent(float: f64) -> String {
     let scientific = format!("{float:e}");
     let Some((digits, exponent)) = scientific.split_once('e') else {
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn strings_and_numbers_take_go_spelling() {
+    fn strings_and_numbers_are_encoded_as_in_go() {
         let value = json!({
             "b": "<a> & \u{2028}\u{7}\u{8}\t\"\\é", "a": [1e-7, 1e21, 0.5, -0.0, 1e16, 10, 1.5e-6],
         });
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn compaction_keeps_everything_but_white_space() {
+    fn compact_json_keeps_key_order_and_numbers() {
         let json = "{ \"b\" : [ 1.50 , \"x \\\" < \\\\\" ] ,\n\t\"a\":null }";
         assert_eq!(compact(json), r#"{"b":[1.50,"x \" \u003c \\"],"a":null}"#);
     }

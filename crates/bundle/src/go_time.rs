@@ -1,12 +1,12 @@
-//! RFC 3339 times as Go reads and writes them.
+//! RFC 3339 times as parsed and formatted by Go.
 
 use jiff::SignedDuration;
 use jiff::civil::DateTime;
 
-/// The time as Go writes it, in UTC and whole seconds; `None` for the zero time, which is not written.
+/// Formats a time as Go does, in UTC and whole seconds. `None` for the zero time, which Go omits.
 ///
 /// # Errors
-/// Why `text` is not a time, in Go's words.
+/// `text` is not a time. The message is that of Go.
 pub(crate) fn normal(text: &str) -> Result<Option<String>, String> {
     let place = |rest: &str, element: &str| {
         format!(
@@ -20,7 +20,7 @@ pub(crate) fn normal(text: &str) -> Result<Option<String>, String> {
         [("2006", 4, "-"), ("01", 2, "-"), ("02", 2, "T"), ("15", 2, ":"), ("04", 2, ":"), ("05", 2, "")];
     for (index, (element, width, separator)) in ELEMENTS.into_iter().enumerate() {
         let digits = rest.bytes().take(width).take_while(u8::is_ascii_digit).count();
-        // An hour may have one digit.
+        // Go accepts an hour of one digit.
         if digits < width && !(element == "15" && digits == 1) {
             return Err(place(rest, element));
         }
@@ -75,7 +75,7 @@ pub(crate) fn normal(text: &str) -> Result<Option<String>, String> {
     let Ok(local) = DateTime::new(year, month, day, hour, minute, second, 0) else {
         return Err(out_of_range("day"));
     };
-    // At both ends of the calendar a time stays as it is.
+    // At both ends of the calendar the offset is ignored.
     let utc = local.checked_sub(SignedDuration::from_mins(offset)).unwrap_or(local);
     let written = utc.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     Ok((written != "0001-01-01T00:00:00Z").then_some(written))
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_and_what_is_none() {
+    fn times_are_normalized_and_invalid_ones_fail_as_in_go() {
         for (text, expected) in [
             ("2024-02-29T00:00:00Z", Some("2024-02-29T00:00:00Z")),
             ("2024-01-01T01:59:59.5+02:00", Some("2023-12-31T23:59:59Z")),

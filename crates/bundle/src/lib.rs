@@ -1,8 +1,8 @@
 //! registry+v1 bundles: reading, checking, and rendering to plain Kubernetes objects (docs/design/bundles.md).
 //!
-//! Everything here is a pure function of bytes and values: no file, network or cluster access, no clock. What
-//! the Go reference renders, this crate renders equally, since the result is hashed into revisions that exist
-//! on clusters; stricter checks belong elsewhere.
+//! Pure functions of bytes and values: no access to files, network, cluster or clock. Rendering yields the same
+//! objects as the Go reference, because they are hashed into revisions that exist on clusters. Stricter checks
+//! belong elsewhere.
 
 mod bundle;
 mod certificates;

@@ -1,8 +1,8 @@
-//! How much a bundle may cost: whoever publishes one decides nothing about our memory and time.
+//! Limits on the memory and time that a bundle may consume.
 //!
-//! Every limit holds what real bundles need several times over: of those, all files together have at most 7 MiB, one file
-//! 3 MiB, and all manifests 200 000 values. Nesting is limited by the YAML reader (500 levels).
-//! What is within the limits is loaded and rendered in seconds.
+//! Every limit is several times what published bundles need: their files have at most 7 MiB in total and 3 MiB
+//! each, and their manifests at most 200 000 values. The YAML reader limits nesting to 500 levels. A bundle within
+//! the limits is loaded and rendered in seconds.
 
 use std::collections::BTreeMap;
 
@@ -19,33 +19,35 @@ use crate::validate::Fault;
 const METADATA: &str = "metadata/";
 const MANIFESTS: &str = "manifests/";
 
-/// Files of a bundle.
+/// Maximum number of files.
 const FILES: usize = 5_000;
-/// One manifest. The API server takes no object of more than 3 MiB, and of the ClusterServiceVersion not all is installed.
+/// Maximum size of a manifest. The API server rejects objects above 3 MiB, but parts of the ClusterServiceVersion
+/// are not installed.
 const MANIFEST_BYTES: usize = 16 << 20;
-/// One file about the bundle.
+/// Maximum size of a metadata file.
 const METADATA_BYTES: usize = 1 << 20;
-/// All files.
+/// Maximum size of all files.
 const BYTES: usize = 48 << 20;
-/// All manifests as JSON text, where aliases are followed.
+/// Maximum size of all manifests as JSON, with aliases expanded.
 const TEXT_BYTES: usize = 64 << 20;
-/// Keys and values in all manifests, where aliases are followed, objects counted twice: one may take a kilobyte of memory.
+/// Maximum number of keys and values in all manifests, with aliases expanded and objects counted twice. Each may
+/// take a kilobyte of memory.
 const VALUES: usize = 1_500_000;
-/// Objects in all manifests, and what the ClusterServiceVersion has objects made of.
+/// Maximum number of objects in all manifests, and of parts of the ClusterServiceVersion that yield objects.
 const OBJECTS: usize = 10_000;
-/// What is said more than once in the rendered objects.
+/// Maximum size of repeated content in the rendered objects.
 const REPEATED_BYTES: usize = 64 << 20;
-/// The texts of what the validators find.
+/// Maximum size of the texts of faults.
 const FAULTS_BYTES: usize = 1 << 20;
 
 fn exceeded(file: &str, limit: usize, what: &'static str) -> LoadError {
     LoadError::TooLarge { file: file.to_string(), limit, what }
 }
 
-/// Looks at number and size of the files, before anything is parsed. Files that are not read do not count.
+/// Checks number and size of the files before parsing. Files that are not read are ignored.
 ///
 /// # Errors
-/// [`LoadError::TooLarge`], for the first file by name with which a limit is exceeded.
+/// [`LoadError::TooLarge`] for the first file, by name, that exceeds a limit.
 pub(crate) fn check(files: &BTreeMap<String, Vec<u8>>) -> Result<(), LoadError> {
     let (mut count, mut bytes) = (0, 0);
     for (path, content) in files {
@@ -69,8 +71,8 @@ pub(crate) fn check(files: &BTreeMap<String, Vec<u8>>) -> Result<(), LoadError> 
     Ok(())
 }
 
-/// What the manifests of a bundle have cost so far. Who reads manifests beside [`Bundle::load`] reads no more than that
-/// accepts.
+/// Consumption of the manifests read so far. Other readers of manifests use it to accept no more than
+/// [`Bundle::load`] does.
 #[derive(Debug, Default)]
 pub struct Spent {
     text: usize,
@@ -78,16 +80,16 @@ pub struct Spent {
     objects: usize,
 }
 
-/// Why a manifest was not read to its end.
+/// Reason why a manifest was not read completely.
 pub(crate) enum Unread {
-    /// It is not what it should be.
+    /// The manifest is invalid.
     Wrong(StreamError),
-    /// It is too much.
+    /// A limit is exceeded.
     Limit(LoadError),
 }
 
 impl Spent {
-    /// The limits for the reader of one manifest.
+    /// Limits for the reader of one manifest.
     pub fn manifest_limits() -> olm_yaml::Limits {
         olm_yaml::Limits {
             expanded_bytes: TEXT_BYTES,
@@ -97,7 +99,7 @@ impl Spent {
         }
     }
 
-    /// Every document of the manifest `file`, in order, as [`olm_yaml::all_from_slice`] gives them.
+    /// All documents of the manifest `file`, in order, as [`olm_yaml::all_from_slice`] returns them.
     pub(crate) fn documents(&mut self, file: &str, content: &[u8]) -> Result<Vec<Value>, Unread> {
         let mut refused = None;
         let mut values = Vec::new();
@@ -124,7 +126,7 @@ impl Spent {
         }
     }
 
-    /// Counts one document of the manifest `file`, as JSON text, before it becomes a value.
+    /// Counts one document of the manifest `file`, as JSON, before it is parsed.
     ///
     /// # Errors
     /// [`LoadError::TooLarge`].
@@ -142,7 +144,7 @@ impl Spent {
         if self.objects > OBJECTS { Err(exceeded(file, OBJECTS, "objects in a bundle")) } else { Ok(()) }
     }
 
-    /// Counts text of the manifest `file` that is there once more than it is written.
+    /// Counts text of the manifest `file` that is repeated in memory.
     pub(crate) fn text(&mut self, file: &str, bytes: usize) -> Result<(), LoadError> {
         self.text = self.text.saturating_add(bytes);
         if self.text <= TEXT_BYTES {
@@ -160,11 +162,11 @@ impl Spent {
     }
 }
 
-/// How many keys and values JSON text has, a little more or less, by what they take of memory, without reading it.
+/// Estimates the number of keys and values in JSON, weighted by memory, without parsing it.
 fn count_values(json: &[u8]) -> usize {
     let cost = |byte| match byte {
         b',' | b':' | b'[' => 1,
-        // An object takes more memory, and so may null, which stands for one full of defaults.
+        // An object takes more memory. So may null, which can become an object full of defaults.
         b'{' => 2,
         b'n' => 5,
         _ => 0,
@@ -172,7 +174,7 @@ fn count_values(json: &[u8]) -> usize {
     1 + json::outside_strings(json).map(cost).sum::<usize>()
 }
 
-/// Looks at how many parts of the ClusterServiceVersion become objects of their own.
+/// Checks the number of parts of the ClusterServiceVersion that yield objects.
 ///
 /// # Errors
 /// [`LoadError::TooLarge`].
@@ -192,8 +194,8 @@ pub(crate) fn check_parts(bundle: &Bundle) -> Result<(), LoadError> {
     Err(exceeded(file, OBJECTS, "deployments, containers, permissions and webhooks"))
 }
 
-/// Looks at what rendering repeats: annotations in every deployment, the configuration in every container, permissions
-/// for every namespace. Each may be large, and there may be many.
+/// Checks the size of content that rendering repeats: annotations per deployment, configuration per container, and
+/// permissions per namespace.
 ///
 /// # Errors
 /// [`RenderError::Generate`].
@@ -231,10 +233,10 @@ fn containers(deployment: &Deployment) -> usize {
     deployment.spec.pointer("/template/spec/containers").and_then(Value::as_array).map_or(0, Vec::len)
 }
 
-/// A role and a binding without any rules.
+/// Size of a Role and a RoleBinding without rules.
 const PERMISSION_BYTES: usize = 512;
 
-/// About how many bytes of JSON text `value` has.
+/// Approximate size of `value` as JSON in bytes.
 pub(crate) fn size(value: &Value) -> usize {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => 8,
@@ -246,8 +248,7 @@ pub(crate) fn size(value: &Value) -> usize {
     }
 }
 
-/// The faults up to a size that nobody reads to its end. There may be one for each pair of what the bundle names, so
-/// that nobody could wait for all of them either.
+/// Truncates faults to [`FAULTS_BYTES`]. Lazy, because there may be one fault per pair of names in the bundle.
 pub(crate) fn bounded(faults: impl Iterator<Item = Fault>) -> Vec<Fault> {
     let mut bytes = 0;
     let mut kept: Vec<Fault> = Vec::new();
@@ -265,7 +266,7 @@ pub(crate) fn bounded(faults: impl Iterator<Item = Fault>) -> Vec<Fault> {
     kept
 }
 
-/// The names in one text, of which a fault could not tell more anyway.
+/// Joins names with commas, up to [`FAULTS_BYTES`].
 pub(crate) fn joined(names: &[&str]) -> String {
     let mut text = String::new();
     for (number, name) in names.iter().enumerate() {
@@ -289,7 +290,7 @@ mod tests {
     use crate::validate::Validator;
 
     #[test]
-    fn values_are_counted_without_reading_them() {
+    fn json_values_are_counted_by_weight() {
         for (value, expected) in [
             (json!(null), 6),
             (json!({"a,bn": "[{:\"\\"}), 4),
@@ -301,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_end() {
+    fn fault_list_is_truncated_by_size() {
         let fault = |bytes: usize| {
             let (subject, text) = (String::new(), "x".repeat(bytes));
             Fault { validator: Validator::Webhook, subject, text }
@@ -309,7 +310,7 @@ mod tests {
         assert_eq!(bounded([fault(1), fault(2)].into_iter()), [fault(1), fault(2)]);
         let kept = bounded(std::iter::repeat_with(|| fault(1 << 18)));
         assert_eq!((kept.len(), kept[4].text.as_str()), (5, "and more, which are not listed"));
-        // A single one is told whole.
+        // A single fault is never truncated.
         assert_eq!(bounded(std::iter::once(fault(2 << 20))).len(), 1);
     }
 }

@@ -1,8 +1,8 @@
-//! From the files of a bundle image to its parts (docs/design/bundles.md#image-layout,
+//! Loader: parses the files of a bundle image (docs/design/bundles.md#image-layout,
 //! docs/design/bundles.md#merged-properties).
 //!
-//! Texts of errors are those of the reference. Only shape is judged here; whether the content makes an
-//! installable bundle is decided when rendering.
+//! Error texts are those of the reference. The loader checks the form of the files. Rendering decides whether the
+//! bundle can be installed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ use crate::typed::{ConvertError, Type, convert, decode_fault, shortest};
 const ANNOTATIONS_FILE: &str = "metadata/annotations.yaml";
 const PROPERTIES_FILE: &str = "metadata/properties.yaml";
 const MANIFESTS: &str = "manifests/";
-/// Annotations that the reference reads, in the order of their names.
+/// Annotations that the reference reads, sorted by name.
 const ANNOTATIONS: [&str; 3] = [
     "operators.operatorframework.io.bundle.channel.default.v1",
     "operators.operatorframework.io.bundle.channels.v1",
@@ -29,58 +29,57 @@ const ANNOTATIONS: [&str; 3] = [
 ];
 const PACKAGE_ANNOTATION: &str = "operators.operatorframework.io.bundle.package.v1";
 
-/// Why the files are not a registry+v1 bundle. The content of an image never changes: trying again helps only
-/// with another image.
+/// Reason why the files are not a registry+v1 bundle. Permanent, because the content of an image never changes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LoadError {
     /// `metadata/annotations.yaml` is missing.
     #[error("open metadata/annotations.yaml: no such file or directory")]
     NoAnnotations,
-    /// `metadata/annotations.yaml` cannot be read.
+    /// `metadata/annotations.yaml` is invalid.
     #[error("{0}")]
     Annotations(String),
     /// There is no file below `manifests/`.
     #[error("stat manifests: no such file or directory")]
     NoManifests,
-    /// A directory inside `manifests/`; the path of that directory.
+    /// Path of a directory inside `manifests/`.
     #[error(
         "subdirectories are not allowed within the \"manifests\" directory of the bundle image filesystem: \
          found \"{}\"",
         excerpt(.0)
     )]
     Subdirectory(String),
-    /// A manifest cannot be read.
+    /// A manifest is invalid.
     #[error("error parsing objects in \"{}\": {detail}", excerpt(file))]
     Manifest {
         /// Path of the file.
         file: String,
-        /// What is wrong.
+        /// Description of the error.
         detail: String,
-        /// Dotted path of the field at fault; empty where no single field is.
+        /// Dotted path of the invalid field. Empty if no single field is invalid.
         field: String,
     },
     /// No manifest is a ClusterServiceVersion.
     #[error("no ClusterServiceVersion found in \"manifests\"")]
     NoClusterServiceVersion,
-    /// The `olm.properties` annotation of the ClusterServiceVersion cannot be read.
+    /// The `olm.properties` annotation of the ClusterServiceVersion is invalid.
     #[error("failed to unmarshal csv.metadata.annotations['olm.properties']: {0}")]
     PropertiesAnnotation(String),
-    /// `metadata/properties.yaml` cannot be read.
+    /// `metadata/properties.yaml` is invalid.
     #[error("failed to unmarshal metadata/properties.yaml: {0}")]
     PropertiesFile(String),
-    /// The bundle is larger than any that means well.
+    /// The bundle exceeds a limit that no benign bundle reaches.
     #[error("bundle is too large at {:?}: at most {limit} {what} are allowed", excerpt(file))]
     TooLarge {
-        /// The file with which the limit is exceeded.
+        /// File that exceeds the limit.
         file: String,
-        /// How many are allowed.
+        /// Allowed number.
         limit: usize,
-        /// Of what.
+        /// Counted unit.
         what: &'static str,
     },
 }
 
-/// Reads the files of an unpacked bundle image by slash-separated path relative to its root.
+/// Loads a bundle from the files of an unpacked image, by slash-separated path relative to its root.
 pub(crate) fn load(files: &BTreeMap<String, Vec<u8>>) -> Result<Bundle, LoadError> {
     limits::check(files)?;
     let package_name = package_name(files.get(ANNOTATIONS_FILE).ok_or(LoadError::NoAnnotations)?)?;
@@ -122,7 +121,7 @@ pub(crate) fn load(files: &BTreeMap<String, Vec<u8>>) -> Result<Bundle, LoadErro
     Ok(bundle)
 }
 
-/// The package name of `metadata/annotations.yaml`; empty when it names none.
+/// Package name of `metadata/annotations.yaml`, empty if absent.
 fn package_name(file: &[u8]) -> Result<String, LoadError> {
     let refused = |what: &Value, target: &str| {
         let kind = go_json::kind(what);
@@ -156,7 +155,7 @@ fn package_name(file: &[u8]) -> Result<String, LoadError> {
     Ok(go_json::field(annotations, PACKAGE_ANNOTATION).map(go_json::as_text).unwrap_or_default())
 }
 
-/// What is wrong inside one manifest file.
+/// Error in one manifest file.
 struct Fault {
     detail: String,
     field: String,
@@ -178,7 +177,7 @@ impl From<ConvertError> for Fault {
     }
 }
 
-/// The objects of all files, in order of file name, then of document.
+/// Objects of all files, by file name, then by document.
 #[derive(Default)]
 struct Manifests {
     csv: Option<Csv>,
@@ -217,7 +216,7 @@ impl Manifests {
         let untyped = kind_of(&object).is_empty().then(|| {
             format!("Object 'Kind' is missing in '{}'", go_json::text(&Value::Object(object.clone())))
         });
-        // The type of a list may be large, and each item may take it.
+        // Each item may copy the type of the list, which may be large.
         let type_bytes: usize =
             ["kind", "apiVersion"].iter().filter_map(|key| object.get(*key)).map(limits::size).sum();
         let count = object.get("items").and_then(Value::as_array).map_or(0, Vec::len);
@@ -233,7 +232,7 @@ impl Manifests {
         }
     }
 
-    /// The items of a list; all faults are told. There are no lists in lists.
+    /// Reads the items of a list and collects all errors. Nested lists are refused.
     fn items(&mut self, path: &str, items: Vec<Map<String, Value>>) -> Result<(), LoadError> {
         if items.iter().any(|item| item.get("items").is_some_and(Value::is_array)) {
             let detail = "*unstructured.Unstructured is not a list: no Items field in this object";
@@ -275,7 +274,7 @@ impl Manifests {
         }
     }
 
-    /// Sorts an object by its kind alone: group and version do not matter to the reference.
+    /// Stores an object according to its kind. As in the reference, group and version are ignored.
     fn object(&mut self, path: &str, object: Map<String, Value>) -> Result<(), Fault> {
         match kind_of(&object) {
             "ClusterServiceVersion" => {
@@ -301,13 +300,13 @@ impl Manifests {
     }
 }
 
-/// The kind, empty when there is none or the version is not one.
+/// Kind of the object. Empty if absent or if `apiVersion` is malformed.
 fn kind_of(object: &Map<String, Value>) -> &str {
     let text = |name: &str| object.get(name).and_then(Value::as_str).unwrap_or_default();
     if text("apiVersion").matches('/').count() > 1 { "" } else { text("kind") }
 }
 
-/// Why version and metadata are none, whatever the kind.
+/// Error in `apiVersion` or `metadata`, for objects of any kind.
 fn metadata_fault(object: &Map<String, Value>) -> Option<String> {
     match object.get("apiVersion") {
         None | Some(Value::Null | Value::String(_)) => decode_fault(object, "metadataOnlyObject"),
@@ -318,7 +317,7 @@ fn metadata_fault(object: &Map<String, Value>) -> Option<String> {
     }
 }
 
-/// The objects in `items` of a list. One that has neither kind nor version takes those of the list.
+/// Objects in `items` of a list. An item with neither kind nor version takes those of the list.
 fn list_items(items: Value, list: &Map<String, Value>) -> Result<Vec<Map<String, Value>>, String> {
     let items = match items {
         Value::Null => Vec::new(),
@@ -355,7 +354,7 @@ fn list_items(items: Value, list: &Map<String, Value>) -> Result<Vec<Map<String,
     items.into_iter().map(object).collect()
 }
 
-/// Removes what only the API server writes (docs/design/bundles.md#normal-form).
+/// Removes fields that only the API server sets (docs/design/bundles.md#normal-form).
 fn drop_server_fields(object: &mut Value) {
     let Some(object) = object.as_object_mut() else {
         return;

@@ -1,5 +1,5 @@
-//! Names of generated objects (docs/design/bundles.md#generated-names). They are part of every installed revision: bit
-//! exact.
+//! Names of generated objects (docs/design/bundles.md#generated-names). Every installed revision contains them, so
+//! they must never change.
 
 use serde_json::Value;
 use sha2::{Digest, Sha224};
@@ -7,12 +7,12 @@ use sha2::{Digest, Sha224};
 use crate::csv::Permission;
 use crate::go_json;
 
-/// Longest name the reference aims at; see [`join`] for where it misses by one.
+/// Intended maximum length of a name in the reference. See [`join`] for the exception.
 const NAME_BYTES: usize = 63;
 
-/// Joins `base` and `suffix` with a hyphen, cutting `base` so that the name has at most 63 bytes.
+/// Joins `base` and `suffix` with a hyphen, and truncates `base` so that the name has at most 63 bytes.
 ///
-/// The hyphen is not counted when deciding whether to cut: both parts with 63 bytes together give 64.
+/// As in the reference, the length check ignores the hyphen: two parts of 63 bytes in total yield 64.
 pub(crate) fn join(base: &str, suffix: &str) -> String {
     if base.len() + suffix.len() <= NAME_BYTES {
         return format!("{base}-{suffix}");
@@ -21,33 +21,33 @@ pub(crate) fn join(base: &str, suffix: &str) -> String {
     format!("{}-{suffix}", &base[..kept])
 }
 
-/// Name of the role (or cluster role) and of the binding of one permission entry.
+/// Name of the Role or ClusterRole, and of its binding, for one permission.
 pub(crate) fn role(csv_name: &str, permission: &Permission) -> String {
     join(&format!("{csv_name}-{}", permission.account()), &hash(&permission_text(permission)))
 }
 
-/// Name of the Service of a deployment that serves webhooks.
+/// Name of the webhook Service of a deployment.
 pub(crate) fn webhook_service(deployment: &str) -> String {
     join(&deployment.replace('.', "-"), "service")
 }
 
-/// Name of the serving certificate of a webhook Service, and of the Secret holding it.
+/// Name of the serving certificate of a webhook Service, and of its Secret.
 pub(crate) fn certificate(service: &str) -> String {
     join(service, "cert")
 }
 
-/// Name of the issuer of a certificate.
+/// Name of the Issuer of a certificate.
 pub(crate) fn issuer(certificate: &str) -> String {
     join(certificate, "selfsigned-issuer")
 }
 
-/// SHA-224 of `json` and a line feed, as a number in base 36.
+/// SHA-224 of `json` and a line feed, in base 36.
 fn hash(json: &str) -> String {
     let digest = Sha224::new().chain_update(json).chain_update(b"\n").finalize();
     base36(&digest)
 }
 
-/// A big-endian unsigned number in base 36 without leading zeros.
+/// Converts a big-endian unsigned number to base 36 without leading zeros.
 fn base36(number: &[u8]) -> String {
     let mut number = number.to_vec();
     let mut digits = Vec::new();
@@ -66,7 +66,7 @@ fn base36(number: &[u8]) -> String {
     digits.iter().rev().collect()
 }
 
-/// The hashed text of a permission: keys in declaration order, not sorted.
+/// JSON of a permission for its hash: keys in declaration order, not sorted.
 fn permission_text(permission: &Permission) -> String {
     let account = go_json::text(&Value::from(permission.service_account_name.as_str()));
     let rules = match &permission.rules {
@@ -76,7 +76,7 @@ fn permission_text(permission: &Permission) -> String {
     format!(r#"{{"serviceAccountName":{account},"rules":{rules}}}"#)
 }
 
-/// A rule in normal form: `verbs` always, the other keys only when not empty.
+/// JSON of a rule in normal form: `verbs` always, other keys only if not empty.
 fn rule_text(rule: &Value) -> String {
     let keys = ["verbs", "apiGroups", "resources", "resourceNames", "nonResourceURLs"];
     let present = keys.iter().filter_map(|key| rule.get(key).map(|value| (key, value)));
@@ -93,7 +93,7 @@ mod tests {
     use crate::typed::{Type, convert};
 
     #[test]
-    fn joined_names_are_cut_by_byte() {
+    fn joined_names_are_truncated_by_bytes() {
         // docs/design/bundles.md#name-truncation; case bundles-35
         let rows = [
             ("short".to_string(), "cert", "short-cert".to_string()),
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn webhook_names() {
+    fn webhook_names_derive_from_the_deployment_name() {
         // docs/design/bundles.md#webhook-service-names; cases bundles-35, bundles-49
         let long = "a-very-long-deployment-name-used-to-show-how-truncation-happens.v1";
         let rows = [
@@ -157,8 +157,8 @@ mod tests {
     }
 
     #[test]
-    fn hashes_of_raw_texts() {
-        // docs/design/bundles.md#role-names vector 12
+    fn name_hashes_match_documented_vectors() {
+        // docs/design/bundles.md#role-names: vector 12
         assert_eq!(hash("\"a\""), "1lu1qv1451mq7gv9upu1cx8ffffi07rel5xvbvvc44dh");
         assert_eq!(hash("null"), "2im0kl1kwvzn46sr4cdtkvmdzrlurvj51xdzhwdht8l0");
         assert_eq!(hash("{}"), "16jfjhihxbzhfhs1k5mimq740kvioi98pfbea9q6qtf9");
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn role_names_of_the_specification() {
+    fn role_names_match_documented_vectors() {
         // docs/design/bundles.md#role-names; cases bundles-35, bundles-36
         let acme = "acme-operator.v1.0.0";
         let long = "a-really-long-operator-name-for-truncation.v10.20.30";

@@ -1,11 +1,11 @@
-//! Objects that a bundle ships besides its ClusterServiceVersion and definitions
+//! Objects that a bundle ships besides its ClusterServiceVersion and CRDs
 //! (docs/design/bundles.md#shipped-objects).
 
 use std::collections::HashSet;
 
 use serde_json::Value;
 
-/// Kinds that are put into the install namespace.
+/// Kinds that are installed into the install namespace.
 const NAMESPACED: [&str; 11] = [
     "ConfigMap",
     "NetworkPolicy",
@@ -20,8 +20,8 @@ const NAMESPACED: [&str; 11] = [
     "ServiceMonitor",
 ];
 
-/// Kinds whose namespace is left as authored. `VerticalPodAutoscaler` is among them although it is namespaced:
-/// that is what existing revisions hold.
+/// Kinds whose namespace is kept as authored. `VerticalPodAutoscaler` is namespaced, but existing revisions contain
+/// it with the authored namespace.
 const AS_AUTHORED: [&str; 9] = [
     "ClusterRole",
     "ClusterRoleBinding",
@@ -34,12 +34,12 @@ const AS_AUTHORED: [&str; 9] = [
     "VerticalPodAutoscaler",
 ];
 
-/// Whether a bundle may ship objects of this kind. Group and version do not matter.
+/// Reports whether a bundle may ship objects of this kind. Group and version are ignored.
 pub(crate) fn is_supported_kind(kind: &str) -> bool {
     NAMESPACED.contains(&kind) || AS_AUTHORED.contains(&kind)
 }
 
-/// Whether objects of this kind, of those that a bundle ships or has made of it, belong to no namespace.
+/// Reports whether objects of this kind, shipped or generated, are cluster-scoped.
 pub(crate) fn is_cluster_scoped(kind: &str) -> bool {
     let is_generated = matches!(
         kind,
@@ -48,7 +48,7 @@ pub(crate) fn is_cluster_scoped(kind: &str) -> bool {
     is_generated || (AS_AUTHORED.contains(&kind) && kind != "VerticalPodAutoscaler")
 }
 
-/// The object as it is installed: as authored but for its namespace.
+/// Object as installed: as authored, except for its namespace.
 pub(crate) fn placed(object: &Value, install_namespace: &str) -> Value {
     let mut object = object.clone();
     let kind = object.get("kind").and_then(Value::as_str).unwrap_or_default();
@@ -56,7 +56,7 @@ pub(crate) fn placed(object: &Value, install_namespace: &str) -> Value {
         && let Some(entries) = object.as_object_mut()
     {
         let metadata = entries.entry("metadata").or_insert_with(|| Value::Object(Default::default()));
-        // The reference leaves metadata alone that is written as null.
+        // The reference does not set the namespace if metadata is null.
         if let Some(metadata) = metadata.as_object_mut() {
             metadata.insert("namespace".into(), Value::from(install_namespace));
         }
@@ -64,9 +64,9 @@ pub(crate) fn placed(object: &Value, install_namespace: &str) -> Value {
     object
 }
 
-/// Equal objects are one (docs/design/bundles.md#author-checks): a bundle may ship the very ServiceAccount that is made
-/// for it, and a revision that holds an object twice never rolls out. The first stays; what rendering yields keeps
-/// both, as the reference's.
+/// Removes duplicates of equal objects and keeps the first (docs/design/bundles.md#author-checks). A bundle may
+/// ship the ServiceAccount that is also generated for it, and a revision with a duplicate never completes its
+/// rollout. The result of rendering keeps duplicates, as in the reference.
 pub fn distinct(objects: Vec<Value>) -> Vec<Value> {
     let mut seen = HashSet::new();
     let is_first: Vec<bool> = objects.iter().map(|object| seen.insert(object)).collect();
@@ -80,14 +80,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn equal_objects_are_one() {
+    fn equal_objects_are_deduplicated() {
         let account = |label: &str| json!({"kind": "ServiceAccount", "metadata": {"name": "a", "labels": {"x": label}}});
         let objects = vec![account("1"), account("2"), account("1")];
         assert_eq!(distinct(objects), [account("1"), account("2")]);
     }
 
     #[test]
-    fn namespaced_kinds_move_into_the_install_namespace() {
+    fn namespaced_kinds_get_the_install_namespace() {
         // Case bundles-45
         let authored = json!({"kind": "ConfigMap", "metadata": {"name": "c", "namespace": "x"}});
         let expected = json!({"kind": "ConfigMap", "metadata": {"name": "c", "namespace": "ns"}});

@@ -1,9 +1,8 @@
-//! What keeps rendered objects from being installed although rendering them succeeds: what an API server refuses
-//! whatever the cluster holds, what contradicts itself, and what would take over parts of the cluster
+//! Install checks of rendered objects: objects that an API server rejects regardless of the state of the cluster,
+//! objects that contradict each other, and objects that would take over parts of the cluster
 //! (docs/design/bundles.md#author-checks).
 //!
-//! Nothing here may speak up about a bundle that the reference installs, save where the bundle itself does not say
-//! which of two things it means.
+//! No check may fail for a bundle that the reference installs, unless the bundle is ambiguous.
 
 mod contradictions;
 mod reserved;
@@ -22,8 +21,8 @@ use crate::validate::subdomain_faults;
 const DEFINITION: &str = "CustomResourceDefinition";
 const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 
-/// What the API server or the cluster's safety could not accept in `objects`, which [`render`](crate::render) made
-/// of `bundle` for `install_namespace`: one sentence each, sorted. Empty for anything installable.
+/// Runs the install checks on `objects`, the result of [`render`](crate::render) for `bundle` in
+/// `install_namespace`. One sentence per failed check, sorted. Empty for an installable bundle.
 pub fn obstacles(bundle: &Bundle, objects: &[Value], install_namespace: &str) -> Vec<String> {
     let makers = Makers::of(bundle);
     let mut found = BTreeSet::new();
@@ -36,7 +35,7 @@ pub fn obstacles(bundle: &Bundle, objects: &[Value], install_namespace: &str) ->
     first_of(found)
 }
 
-/// The deployments behind generated objects, by kind and name of these.
+/// Deployments that cause generated objects, by kind and name of the object.
 struct Makers<'a>(BTreeMap<(&'static str, String), Vec<&'a str>>);
 
 impl<'a> Makers<'a> {
@@ -52,13 +51,13 @@ impl<'a> Makers<'a> {
         Self(makers)
     }
 
-    /// The deployments whose webhooks are behind this Service, of kind `Service`, or have this `Certificate`.
+    /// Deployments whose webhooks need this `Service` or `Certificate`.
     fn behind(&self, kind: &'static str, name: &str) -> &[&'a str] {
         self.0.get(&(kind, name.to_string())).map_or(&[], Vec::as_slice)
     }
 }
 
-/// Sorted texts, of very many the first.
+/// Sorted texts, truncated.
 pub(crate) fn first_of(texts: BTreeSet<String>) -> Vec<String> {
     const MOST: usize = 100;
     let more = texts.len().saturating_sub(MOST);
@@ -71,7 +70,7 @@ pub(crate) fn first_of(texts: BTreeSet<String>) -> Vec<String> {
     first
 }
 
-/// Kind and name, as every text here begins.
+/// Kind and name, with which every text begins.
 fn title(object: &Value) -> String {
     format!("{} {}", text(object, "/kind"), quote(name_of(object)))
 }
@@ -80,7 +79,7 @@ fn group_of(object: &Value) -> &str {
     text(object, "/apiVersion").split_once('/').map_or("", |(group, _)| group)
 }
 
-/// The reference takes the last one of several.
+/// Reports several ClusterServiceVersions. The reference uses the last one.
 fn cluster_service_versions(bundle: &Bundle) -> Option<String> {
     let files = bundle.csv_files();
     let names: Vec<String> = files.iter().map(|file| quote(file)).collect();
@@ -109,8 +108,8 @@ fn of_object(makers: &Makers<'_>, object: &Value) -> Vec<String> {
     found
 }
 
-/// What is wrong with the version of an object. Of groups that Kubernetes brings along it is known what they serve;
-/// others may have a kind of the same name.
+/// Error in the API version of an object. Only groups built into Kubernetes are checked, because other groups may
+/// have a kind of the same name.
 fn version_fault(object: &Value) -> Option<String> {
     const BUILT_IN: [(&str, &[&str]); 8] = [
         ("v1", &["ConfigMap", "Secret", "Service", "ServiceAccount"]),
@@ -143,7 +142,7 @@ fn version_fault(object: &Value) -> Option<String> {
     })
 }
 
-/// What is wrong with the name of an object. Services and definitions have rules of their own.
+/// Error in the name of an object. Services and CRDs have rules of their own.
 fn name_fault(object: &Value) -> Option<String> {
     let name = name_of(object);
     match (group_of(object), text(object, "/kind")) {

@@ -1,8 +1,8 @@
-//! The `olm.properties` annotation (docs/design/bundles.md#merged-properties): properties of the ClusterServiceVersion,
-//! then of the file.
+//! Annotation `olm.properties` (docs/design/bundles.md#merged-properties): properties of the ClusterServiceVersion,
+//! then those of the file.
 //!
-//! The text is part of every pod template and of the revision, so it is kept byte for byte where the reference
-//! keeps it, key order and number spelling included.
+//! Pod templates and revisions contain the text. It must equal that of the reference byte for byte, including key
+//! order and the spelling of numbers.
 
 use std::collections::BTreeMap;
 
@@ -14,13 +14,13 @@ use serde_json::value::RawValue;
 use crate::go_json;
 use crate::load::LoadError;
 
-/// Annotation of the ClusterServiceVersion and of the revision that holds the properties as JSON text.
+/// Annotation of the ClusterServiceVersion and of the revision with the properties as JSON text.
 pub const PROPERTIES_ANNOTATION: &str = "olm.properties";
 
-/// The merged text, or `None` where neither source gives any.
+/// Merged text. `None` if neither source has properties.
 ///
 /// # Errors
-/// An annotation or a file that is not what it should be.
+/// The annotation or the file is invalid.
 pub(crate) fn merge(annotation: Option<&str>, file: Option<&[u8]>) -> Result<Option<String>, LoadError> {
     let mut elements = annotation.map(authored_elements).transpose()?.unwrap_or_default();
     let Some(file) = file.filter(|bytes| !bytes.is_empty()) else {
@@ -66,7 +66,7 @@ fn authored_elements(text: &str) -> Result<Vec<String>, LoadError> {
         };
         let kind = match member("type").map(|raw| (raw, raw_kind(raw))) {
             None | Some((_, "null")) => String::new(),
-            // Names of Unicode characters that are none become the replacement character.
+            // Invalid Unicode escapes become the replacement character.
             Some((raw, "string")) => json::to_value(raw.get().as_bytes())
                 .ok()
                 .and_then(|kind| kind.as_str().map(str::to_owned))
@@ -78,7 +78,7 @@ fn authored_elements(text: &str) -> Result<Vec<String>, LoadError> {
     texts.collect()
 }
 
-/// The kind of JSON text in the words of Go's JSON reader.
+/// Kind of JSON text, as in error messages of Go's decoder.
 fn raw_kind(raw: &RawValue) -> &'static str {
     match raw.get().trim_start().as_bytes().first() {
         Some(b'{') => "object",
@@ -136,11 +136,11 @@ fn file_elements(file: &[u8]) -> Result<Vec<String>, LoadError> {
     texts.collect()
 }
 
-/// The property that a cluster update may wait for.
+/// Property that may block a cluster update.
 const MAX_OPENSHIFT_VERSION: &str = "olm.maxOpenShiftVersion";
 
-/// The value of the first property `olm.maxOpenShiftVersion` as the file has it, if that is a number which
-/// [`merge`] spells in another way (docs/design/additions.md#maximum-openshift-version).
+/// Value of the first property `olm.maxOpenShiftVersion` as written in the file, if it is a number that [`merge`]
+/// spells differently (docs/design/additions.md#maximum-openshift-version).
 pub(crate) fn max_openshift_version(file: &[u8]) -> Option<String> {
     let value = |document: &Value| {
         let properties = document.get("properties")?.as_array()?;
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn annotation_alone_stays_byte_for_byte() {
+    fn annotation_without_file_is_kept_byte_for_byte() {
         // Case bundles-10
         let annotation = r#"[ {"type": "a", "value": 1.50} ]"#;
         assert_eq!(merged(Some(annotation), None), Ok(Some(annotation.into())));
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn both_sources_are_joined() {
+    fn annotation_and_file_properties_are_merged() {
         // Case bundles-11
         let annotation = r#"[ {"type": "olm.gvk", "value": {"version": "v1", "group": "g", "kind": "K"}} ]"#;
         let expected = r#"[{"type":"olm.gvk","value":{"version":"v1","group":"g","kind":"K"}},{"type":"z","value":{"a":"x\u003cy","b":1}}]"#;
@@ -178,8 +178,8 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_the_file_are_spelled_anew() {
-        // Cases bundles-12, seeds-s0-5: a null value is accepted
+    fn file_numbers_are_normalized() {
+        // Cases bundles-12, seeds-s0-5: a null value is accepted.
         let file = "properties: [{type: olm.maxOpenShiftVersion, value: 4.20}, {type: none}, {type: empty, value: null}]";
         let expected = r#"[{"type":"olm.maxOpenShiftVersion","value":4.2},{"type":"none","value":null},{"type":"empty","value":null}]"#;
         assert_eq!(merged(None, Some(file)), Ok(Some(expected.into())));
@@ -187,7 +187,7 @@ mod tests {
 
     // docs/design/additions.md#maximum-openshift-version; case operations-a37
     #[test]
-    fn the_files_spelling_of_the_maximum() {
+    fn max_openshift_version_keeps_file_spelling() {
         let rows = [
             ("4.20", Some("4.20")),
             ("4.20 # the last one", Some("4.20")),
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_properties_gives_null() {
+    fn file_without_properties_yields_null() {
         // Case bundles-13
         for file in ["# only a comment\n", "properties: []", "properties: null", "other: 1"] {
             assert_eq!(merged(None, Some(file)), Ok(Some("null".into())), "{file}");
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn members_are_taken_as_leniently_as_by_the_reference() {
+    fn property_members_are_decoded_leniently_as_in_go() {
         let file = "PROPERTIES: [{TYPE: yes, Value: 1}, {type: 1.50}, {type: x, value: {b: [<]}}]";
         let expected = r#"[{"type":"true","value":1},{"type":"1.5","value":null},{"type":"x","value":{"b":["\u003c"]}}]"#;
         assert_eq!(merged(None, Some(file)), Ok(Some(expected.into())));
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn unreadable_sources_are_named() {
+    fn invalid_sources_fail_with_go_messages() {
         let annotation = |text| merged(Some(text), None).unwrap_err();
         let prefix = "failed to unmarshal csv.metadata.annotations['olm.properties']: ";
         assert_eq!(

@@ -1,15 +1,15 @@
 //! Canonical text of Kubernetes quantities (`resource.Quantity`), docs/design/bundles.md#normal-form.
 //!
-//! The reference reads quantities into a number plus a suffix family and prints them again; the text that
-//! enters a revision is therefore the canonical one, not the authored one.
+//! The reference parses a quantity into a number and a suffix family, and formats it again. Revisions therefore
+//! contain the canonical text, not the authored one.
 
-/// Digits after which a quantity leaves the family-preserving fast path of the reference.
+/// Number of digits above which the reference leaves its family-preserving fast path.
 const FAST_PATH_DIGITS: usize = 18;
-/// Significant digits kept of one number; further digits only take part in rounding up.
+/// Significant digits kept of a number. Further digits only affect rounding up.
 const DECIMAL_DIGITS: usize = 30;
 const BINARY_DIGITS: usize = 19;
 const NANO: i32 = -9;
-/// Largest number a quantity may hold; larger ones are capped.
+/// Maximum value of a quantity. Larger values are capped.
 const MAX_VALUE: i128 = i64::MAX as i128;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -27,21 +27,21 @@ enum Family {
     Binary,
 }
 
-/// The parts of a quantity's text.
+/// Parsed text of a quantity.
 struct Parts<'a> {
     negative: bool,
-    /// Digits before the point without leading zeros, `0` when there are none.
+    /// Digits before the point without leading zeros, or `0`.
     whole: &'a str,
     fraction: &'a str,
     family: Family,
-    /// Power of ten (decimal families) or of two (binary).
+    /// Power of ten (decimal families) or of two (binary family).
     exponent: i32,
 }
 
 /// Returns the canonical spelling of `text`.
 ///
 /// # Errors
-/// When `text` is not a number with an optional known suffix.
+/// `text` is not a number with an optional known suffix.
 pub(crate) fn canonical(text: &str) -> Result<String, QuantityError> {
     let parts = split(text)?;
     if is_kept_verbatim(&parts) {
@@ -93,7 +93,7 @@ fn family_of(suffix: &str) -> Option<(Family, i32)> {
     (-1000..=1000).contains(&exponent).then_some((Family::Exponent, exponent))
 }
 
-/// Texts that the reference remembers instead of recomputing: decimal, already a multiple of a thousand.
+/// Reports whether the reference caches the text instead of formatting it: decimal with a scale divisible by three.
 fn is_kept_verbatim(parts: &Parts<'_>) -> bool {
     let Some(scale) = fast_path_scale(parts) else {
         return false;
@@ -110,7 +110,7 @@ fn fast_path_scale(parts: &Parts<'_>) -> Option<i32> {
     (parts.family != Family::Binary && digits <= FAST_PATH_DIGITS && scale >= NANO).then_some(scale)
 }
 
-/// Significant digits as a number, the power of ten of its last digit, and whether digits were cut off.
+/// Significant digits as a number, the power of ten of the last digit, and `true` if digits were truncated.
 fn significant(parts: &Parts<'_>, limit: usize) -> (i128, i32, bool) {
     let mut value = 0i128;
     let mut taken = 0;
@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn canonical_texts_of_the_specification() {
+    fn quantities_have_documented_canonical_texts() {
         // docs/design/bundles.md#normal-form
         let rows = [
             ("1000m", "1"),
@@ -257,7 +257,7 @@ mod tests {
             ("0.0", "0"),
             ("00", "0"),
             ("2e-10", "1e-9"),
-            // No digits at all count as zero.
+            // A text without digits is zero.
             ("-", "0"),
             (".", "0"),
             ("Mi", "0"),
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_quantities() {
+    fn malformed_quantities_are_errors() {
         for text in ["", "x", "1.2.3", "1 Gi", "1Gi!", "true", "é"] {
             assert_eq!(canonical(text), Err(QuantityError::Format), "{text}");
         }
@@ -279,13 +279,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_read_or_refused(text in "\\PC{0,12}") {
+        fn canonical_does_not_panic_for_any_text(text in "\\PC{0,12}") {
             let _ = canonical(&text);
         }
 
-        // Beyond 2^63 the reference itself caps on second reading what it let pass on first.
+        // Above 2^63 the reference itself caps only on the second parse.
         #[test]
-        fn the_canonical_form_is_stable(text in "[+-]?[0-9]{1,3}(\\.[0-9]{0,30})?(|[numkMGTP]|[KMGTPE]i|e-?[0-9])") {
+        fn canonical_form_is_stable(text in "[+-]?[0-9]{1,3}(\\.[0-9]{0,30})?(|[numkMGTP]|[KMGTPE]i|e-?[0-9])") {
             if let Ok(once) = canonical(&text) {
                 prop_assert_eq!(canonical(&once), Ok(once.clone()));
             }

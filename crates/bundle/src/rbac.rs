@@ -1,4 +1,5 @@
-//! Service accounts, roles and bindings (docs/design/bundles.md#serviceaccounts, docs/design/bundles.md#clusterroles).
+//! ServiceAccounts, roles and bindings (docs/design/bundles.md#serviceaccounts,
+//! docs/design/bundles.md#clusterroles).
 
 use std::collections::BTreeSet;
 
@@ -10,7 +11,7 @@ use crate::support::Targets;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
-/// One account per name that a permission uses; `default` exists in every namespace.
+/// One ServiceAccount per name in the permissions, except `default`, which exists in every namespace.
 pub(crate) fn service_accounts(csv: &Csv, install_namespace: &str) -> Vec<Value> {
     let strategy = &csv.spec.install.spec;
     let permissions = strategy.permissions.iter().chain(&strategy.cluster_permissions);
@@ -25,7 +26,7 @@ pub(crate) fn service_accounts(csv: &Csv, install_namespace: &str) -> Vec<Value>
     names.into_iter().filter(|name| *name != DEFAULT_ACCOUNT).map(account).collect()
 }
 
-/// A role and a binding for each permission in each watched namespace; none when all are watched.
+/// Role and RoleBinding for each permission in each watched namespace. Empty if all namespaces are watched.
 pub(crate) fn roles(csv: &Csv, targets: &Targets, install_namespace: &str) -> Vec<Value> {
     let Targets::Namespaces(namespaces) = targets else {
         return Vec::new();
@@ -41,8 +42,8 @@ pub(crate) fn roles(csv: &Csv, targets: &Targets, install_namespace: &str) -> Ve
         .collect()
 }
 
-/// A cluster role and a binding for each cluster permission, and for each permission when all namespaces are
-/// watched. The latter may read namespaces as well.
+/// ClusterRole and ClusterRoleBinding for each cluster permission. If all namespaces are watched, also for each
+/// permission, with additional read access to namespaces.
 pub(crate) fn cluster_roles(csv: &Csv, targets: &Targets, install_namespace: &str) -> Vec<Value> {
     let strategy = &csv.spec.install.spec;
     let mut entries = strategy.cluster_permissions.clone();

@@ -1,7 +1,8 @@
-//! From a bundle and the wishes of a ClusterExtension to plain objects (docs/design/bundles.md#rendering-steps).
+//! Renders a bundle with the options of a ClusterExtension to plain objects
+//! (docs/design/bundles.md#rendering-steps).
 //!
-//! Pure: the same input gives the same objects in the same order. Labels, tracking annotations and phases are
-//! the revision's business.
+//! Pure: the same input yields the same objects in the same order. Labels, tracking annotations and phases are
+//! added to the revision later.
 
 use serde_json::Value;
 
@@ -13,67 +14,66 @@ use crate::deployment_config::DeploymentConfig;
 use crate::support::{self, Targets};
 use crate::{deployments, limits, objects, rbac, validate, webhooks};
 
-/// What rendering depends on besides the bundle.
+/// Inputs of rendering besides the bundle.
 #[derive(Debug, Clone, Copy)]
 pub struct RenderOptions<'a> {
     /// `spec.namespace` of the ClusterExtension.
     pub install_namespace: &'a str,
-    /// `spec.config.inline` of the ClusterExtension; `None` when it has no configuration.
+    /// `spec.config.inline` of the ClusterExtension, if set.
     pub config: Option<&'a Value>,
-    /// Who issues the certificates of webhooks.
+    /// Issuer of the certificates for webhooks.
     pub certificates: Certificates,
-    /// Gate `SingleOwnNamespaceInstallSupport`: bundles without AllNamespaces are accepted.
+    /// Feature gate `SingleOwnNamespaceInstallSupport`: accepts bundles without AllNamespaces.
     pub single_own_namespace: bool,
-    /// Gate `DeploymentConfig`: the configuration may hold `deploymentConfig`.
+    /// Feature gate `DeploymentConfig`: accepts `deploymentConfig` in the configuration.
     pub deployment_config: bool,
-    /// Gate `MultiWatchNamespaces`: the configuration may hold `watchNamespaces`, a list, where the bundle
+    /// Feature gate `MultiWatchNamespaces`: accepts the list `watchNamespaces` in the configuration if the bundle
     /// supports MultiNamespace (docs/design/additions.md#several-namespaces).
     pub multi_watch_namespaces: bool,
 }
 
 impl RenderOptions<'_> {
-    /// Whether `watchNamespaces` may be used with this bundle.
+    /// Reports whether `watchNamespaces` is allowed for this bundle.
     pub(crate) fn takes_several_namespaces(&self, bundle: &Bundle) -> bool {
         self.multi_watch_namespaces && bundle.install_modes().contains(&InstallMode::MultiNamespace)
     }
 }
 
-/// Why a bundle could not be rendered. The text is the message for users.
+/// Rendering error. Its text is shown to users.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RenderError {
-    /// The bundle needs something that is not supported here.
+    /// The bundle needs an unsupported feature.
     #[error("unsupported bundle: {0}")]
     Unsupported(String),
-    /// The configuration does not fit the bundle.
+    /// The configuration is invalid for the bundle.
     #[error("invalid ClusterExtension configuration: {0}")]
     Configuration(String),
-    /// `deploymentConfig` has the right shape, but a value in it is not usable.
+    /// `deploymentConfig` matches the schema, but has an invalid value.
     #[error("invalid deploymentConfig: failed to unmarshal deploymentConfig: {0}")]
     DeploymentConfig(String),
-    /// What the validators found.
+    /// Faults reported by the validators.
     #[error("{}", .0.join("\n"))]
     Invalid(Vec<String>),
-    /// The namespaces to watch do not fit the install modes.
+    /// The watched namespaces do not match the install modes.
     #[error("invalid option(s): {0}")]
     Targets(String),
-    /// An object cannot be made.
+    /// An object cannot be generated.
     #[error("{0}")]
     Generate(String),
 }
 
 impl RenderError {
-    /// Whether only a change of the ClusterExtension's configuration can help: Progressing becomes False with
-    /// reason `InvalidConfiguration`. All others are retried, reason `Retrying`.
+    /// Reports whether only a change of the configuration in the ClusterExtension can fix the error. Then
+    /// Progressing is False with reason `InvalidConfiguration`. Other errors are retried with reason `Retrying`.
     pub fn is_invalid_configuration(&self) -> bool {
         matches!(self, Self::Configuration(_) | Self::DeploymentConfig(_))
     }
 }
 
-/// Renders a bundle to the objects to be installed, in the order of docs/design/bundles.md#object-order and in
-/// normal form.
+/// Renders a bundle to its objects in normal form, in the order of docs/design/bundles.md#object-order.
 ///
 /// # Errors
-/// The first step that fails, see [`RenderError`].
+/// The first step that fails. See [`RenderError`].
 pub fn render(bundle: &Bundle, options: &RenderOptions<'_>) -> Result<Vec<Value>, RenderError> {
     support::check(bundle, options)?;
     let modes = bundle.install_modes();

@@ -31,7 +31,7 @@ fn objects() -> Vec<Value> {
     ]
 }
 
-/// Rules as lines: `NAMESPACE: GROUPS RESOURCES [NAMES] VERBS`.
+/// Formats rules as `NAMESPACE: GROUPS RESOURCES [NAMES] VERBS`.
 fn lines(rights: &Scoped) -> Vec<String> {
     let joined = |set: &BTreeSet<String>| set.iter().map(String::as_str).collect::<Vec<_>>().join(",");
     let line = |scope: &Option<String>, rule: &Rule| {
@@ -69,7 +69,7 @@ const OBJECTS: [&str; 19] = [
     "ns: \"rbac.authorization.k8s.io\" rolebindings,roles create",
 ];
 
-/// Sorted, with the one line that does not fit above.
+/// Sorted, with [`OBJECTS`] and a line that would exceed the line length there.
 fn with(more: &[&str]) -> Vec<String> {
     let last = "ns: \"rbac.authorization.k8s.io\" roles [r] delete,get,patch";
     let mut all: Vec<String> =
@@ -85,10 +85,10 @@ fn sorted(rights: &Scoped) -> Vec<String> {
 }
 
 #[test]
-fn an_account_needs_what_it_does_and_what_it_grants() {
+fn account_needs_object_access_and_granted_permissions() {
     let rights = Rights::of(&objects());
     assert_eq!(sorted(&rights.objects), with(&[]));
-    // Of the role in `ns`, what the cluster role does not include.
+    // Rules of the Role in `ns` that the ClusterRole does not include.
     assert_eq!(
         sorted(&rights.exact()),
         with(&["*: \"\" pods *", "*: /metrics get", "ns: \"\" pods,pods/log get"])
@@ -105,17 +105,17 @@ fn an_account_needs_what_it_does_and_what_it_grants() {
 }
 
 #[test]
-fn a_role_that_collects_others_may_hold_anything() {
+fn aggregated_role_requires_all_permissions() {
     let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "all"},
         "aggregationRule": {"clusterRoleSelectors": []}});
     let rights = Rights::of(&[role]);
     assert_eq!(sorted(&rights.granted), ["*: \"*\" * *", "*: * *"]);
-    // Everything else is part of that.
+    // These rules include all others.
     assert_eq!(sorted(&rights.exact()), ["*: \"*\" * *", "*: * *"]);
 }
 
 #[test]
-fn what_a_rule_includes() {
+fn rule_inclusion_respects_wildcards_and_names() {
     let rule = |value: Value| Rule::of(&value);
     let pods = json!({"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]});
     for (wide, narrow, expected) in [
@@ -156,7 +156,7 @@ fn what_a_rule_includes() {
 }
 
 #[test]
-fn single_rights() {
+fn rule_expands_to_the_product_of_its_lists() {
     let rule =
         Rule::of(&json!({"apiGroups": ["", "apps"], "resources": ["a", "b/c"], "resourceNames": ["x", "y"],
         "verbs": ["get", "list"]}));
@@ -177,7 +177,7 @@ fn single_rights() {
 }
 
 #[test]
-fn every_kind_that_a_bundle_may_hold_has_its_resource() {
+fn plural_matches_resources_of_bundle_kinds() {
     for (kind, resource) in [
         ("NetworkPolicy", "networkpolicies"),
         ("PriorityClass", "priorityclasses"),
@@ -190,10 +190,9 @@ fn every_kind_that_a_bundle_may_hold_has_its_resource() {
     }
 }
 
-// What real bundles need can be put into roles: every rule is one that the API's own type takes, and each object's own
-// rights are among them.
+// The rules for the bundles in `OLM_FIELD_DATA` are valid PolicyRules, and cover each object.
 #[test]
-fn field_bundles() {
+fn rights_of_field_bundles_are_valid_and_complete() {
     let Some(root) = std::env::var_os("OLM_FIELD_DATA") else {
         let _ = writeln!(std::io::stdout(), "rights of field bundles: SKIPPED, OLM_FIELD_DATA is not set");
         return;

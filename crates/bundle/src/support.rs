@@ -1,4 +1,4 @@
-//! What can be installed at all, and into which namespaces (docs/design/bundles.md#unsupported-bundles,
+//! Checks for unsupported features and of the watched namespaces (docs/design/bundles.md#unsupported-bundles,
 //! docs/design/bundles.md#install-modes).
 
 use std::collections::BTreeSet;
@@ -8,7 +8,7 @@ use crate::certificates::Certificates;
 use crate::csv::InstallMode;
 use crate::render::{RenderError, RenderOptions};
 
-/// Refuses bundles that need something this system does not do.
+/// Refuses bundles that need unsupported features.
 pub(crate) fn check(bundle: &Bundle, options: &RenderOptions<'_>) -> Result<(), RenderError> {
     let refused = |reason: &str| Err(RenderError::Unsupported(reason.to_string()));
     if !bundle.csv.spec.api_services.owned.is_empty() {
@@ -33,17 +33,17 @@ pub(crate) fn check(bundle: &Bundle, options: &RenderOptions<'_>) -> Result<(), 
     Ok(())
 }
 
-/// The namespaces that the operator is to watch.
+/// Watched namespaces of the operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Targets {
-    /// Every namespace of the cluster.
+    /// All namespaces of the cluster.
     All,
-    /// Exactly these; empty when a choice is missing.
+    /// These namespaces. Empty if a required selection is missing.
     Namespaces(Vec<String>),
 }
 
 impl Targets {
-    /// The choice of the configuration, or the default of the bundle.
+    /// Namespaces of the configuration, or the default of the bundle.
     pub(crate) fn choose(modes: &BTreeSet<InstallMode>, watched: Option<Vec<String>>) -> Self {
         match watched {
             Some(namespaces) => Self::Namespaces(namespaces),
@@ -52,7 +52,7 @@ impl Targets {
         }
     }
 
-    /// Value of the annotation by which an operator learns its scope: empty for all namespaces.
+    /// Value of the annotation `olm.targetNamespaces`. Empty for all namespaces.
     pub(crate) fn annotation(&self) -> String {
         match self {
             Self::All => String::new(),
@@ -67,7 +67,7 @@ pub(crate) fn list_of(modes: &BTreeSet<InstallMode>) -> String {
     format!("[{}]", names.join(" "))
 }
 
-/// Holds the chosen namespaces against the install modes (docs/design/bundles.md#target-check).
+/// Checks the watched namespaces against the install modes (docs/design/bundles.md#target-check).
 pub(crate) fn check_targets(
     targets: &Targets,
     modes: &BTreeSet<InstallMode>,
@@ -90,7 +90,7 @@ pub(crate) fn check_targets(
                 format!("{supported} do not support targeting own namespace")
             }
             [_] if supports(InstallMode::SingleNamespace) => return Ok(()),
-            // A list of one is a list, too.
+            // A list of one namespace is allowed, too.
             [_, ..] if options.multi_watch_namespaces && supports(InstallMode::MultiNamespace) => {
                 return Ok(());
             }
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn namespaces_are_held_against_the_modes() {
+    fn target_namespaces_must_match_install_modes() {
         let prefix = "invalid option(s): invalid target namespaces";
         let rows: [(&[&str], &[InstallMode], String); 9] = [
             (&[""], &[AllNamespaces], "ok".into()),

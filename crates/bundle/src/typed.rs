@@ -1,8 +1,8 @@
-//! The typed pass of a bundle: unknown fields vanish, known ones are checked for type, zero values take
-//! their normal form (docs/design/bundles.md#typed-conversion, docs/design/bundles.md#normal-form, appendix B).
+//! Typed pass over a bundle: drops unknown fields, checks the types of known ones, and normalizes zero values
+//! (docs/design/bundles.md#typed-conversion, docs/design/bundles.md#normal-form, appendix B).
 //!
-//! The types are data (`typed/types.txt`), not Rust structs: the pass has to keep the difference between
-//! absent, null, empty and zero, which generated structs lose.
+//! The types are data (`typed/types.txt`), not Rust structs. The pass must distinguish absent, null, empty and zero
+//! values, which generated structs cannot.
 
 mod convert;
 mod decode;
@@ -14,18 +14,18 @@ pub(crate) use convert::{ConvertError, convert, shortest};
 pub(crate) use decode::fault as decode_fault;
 pub(crate) use types::{Type, types};
 
-/// What the typed pass does not keep as it was written. The field is given by its names and list positions from the
-/// root of the object.
+/// Change of a value by the typed pass. The path has the names and list indexes of the field from the root of the
+/// object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Loss {
-    /// No type knows the field: it vanishes.
+    /// Unknown field, which is dropped.
     Unknown(Vec<String>),
-    /// The number does not fit its type: it wraps.
+    /// Number out of range, which wraps.
     Wrapped(Vec<String>),
 }
 
-/// What a ClusterServiceVersion or CustomResourceDefinition loses when it is loaded, at most `limit` of it, sorted by
-/// field. Objects of other kinds lose nothing; what the API server writes is no loss.
+/// Losses of a ClusterServiceVersion or CustomResourceDefinition when it is loaded, at most `limit`, sorted by
+/// field. Empty for other kinds. Fields set by the API server are ignored.
 pub fn losses(object: &Value, limit: usize) -> Vec<Loss> {
     let kind = match object.get("kind").and_then(Value::as_str) {
         Some("ClusterServiceVersion") => Type::Struct("ClusterServiceVersion"),

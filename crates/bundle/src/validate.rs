@@ -1,4 +1,4 @@
-//! The bundle validators (docs/design/bundles.md#bundle-validators). All of them run; findings keep the order of that
+//! Bundle validators (docs/design/bundles.md#bundle-validators). All of them run. Faults are in the order of that
 //! table.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,14 +17,14 @@ const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower ca
      '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 const SUBDOMAIN_LENGTH: &str = "must be no more than 253 characters";
 
-/// What a [`Fault`] is about.
+/// Validator of a [`Fault`], by its subject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Validator {
     /// Deployments of the install strategy (rows 1 and 2).
     Deployment,
     /// CustomResourceDefinitions, shipped and owned (rows 3 and 4).
     Definition,
-    /// The name of the package (row 5).
+    /// Package name (row 5).
     Package,
     /// Conversion webhooks and install modes (row 6).
     ConversionModes,
@@ -36,14 +36,14 @@ pub enum Validator {
     Kind,
 }
 
-/// What one of the validators of docs/design/bundles.md#bundle-validators found.
+/// Finding of a validator of docs/design/bundles.md#bundle-validators.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// Which of them.
+    /// Validator that found it.
     pub validator: Validator,
-    /// Name of the deployment, definition, webhook or object at fault.
+    /// Name of the invalid deployment, CRD, webhook or object.
     pub subject: String,
-    /// What [`render`](crate::render) says about it.
+    /// Message of [`render`](crate::render).
     pub text: String,
 }
 
@@ -53,7 +53,8 @@ impl Fault {
     }
 }
 
-/// What makes the bundle unusable, in the order in which [`render`](crate::render) tells it; empty when nothing does.
+/// Faults that prevent rendering, in the order in which [`render`](crate::render) reports them. Empty for a valid
+/// bundle.
 pub fn faults(bundle: &Bundle) -> Vec<Fault> {
     let webhooks = &bundle.csv.spec.webhooks;
     let no_package = bundle.package_name.is_empty().then(|| "package name is empty".to_string());
@@ -208,7 +209,7 @@ fn conversions(bundle: &Bundle) -> impl Iterator<Item = Fault> {
     shared.chain(not_owned)
 }
 
-/// Rules that would let the webhook of an operator intercept this system or other admission webhooks.
+/// Rules with which the webhook of an operator could intercept OLM or other admission webhooks.
 fn forbidden_rules(webhook: &Webhook) -> impl Iterator<Item = Fault> {
     let forbidden = webhook.rules.iter().flat_map(|rule| {
         strings(rule, "apiGroups").flat_map(move |group| {
@@ -240,7 +241,7 @@ fn is_webhook_resource(name: &str) -> bool {
     name == "*" || matches!(singular, "mutatingwebhookconfiguration" | "validatingwebhookconfiguration")
 }
 
-/// The values that occur more than once, sorted.
+/// Values that occur more than once, sorted.
 fn repeated<T: Ord + Copy>(values: impl Iterator<Item = T>) -> impl Iterator<Item = T> {
     let mut counts: BTreeMap<T, usize> = BTreeMap::new();
     for value in values {
@@ -249,7 +250,7 @@ fn repeated<T: Ord + Copy>(values: impl Iterator<Item = T>) -> impl Iterator<Ite
     counts.into_iter().filter(|(_, count)| *count > 1).map(|(value, _)| value)
 }
 
-/// Why `name` is not an RFC 1123 subdomain, sorted; empty when it is one.
+/// Reasons why `name` is not an RFC 1123 subdomain, sorted. Empty if it is one.
 pub(crate) fn subdomain_faults(name: &str) -> Vec<&'static str> {
     let label = |label: &str| {
         !label.is_empty()

@@ -1,6 +1,5 @@
-//! Webhook configurations, conversion of definitions, and the Services in front of both
-//! (docs/design/bundles.md#converted-crds, docs/design/bundles.md#webhook-configurations,
-//! docs/design/bundles.md#webhook-services).
+//! Webhook configurations, conversion of CRDs, and their Services (docs/design/bundles.md#converted-crds,
+//! docs/design/bundles.md#webhook-configurations, docs/design/bundles.md#webhook-services).
 
 use std::collections::BTreeSet;
 
@@ -12,10 +11,10 @@ use crate::csv::{Deployment, Webhook};
 use crate::render::RenderError;
 use crate::support::Targets;
 
-/// Port of a Service where the definition names none.
+/// Port of a Service if the webhook definition has none.
 const DEFAULT_PORT: i32 = 443;
 
-/// What webhook objects depend on besides the bundle.
+/// Inputs of webhook objects besides the bundle.
 #[derive(Clone, Copy)]
 pub(crate) struct Surroundings<'a> {
     pub(crate) install_namespace: &'a str,
@@ -29,8 +28,7 @@ impl Surroundings<'_> {
     }
 }
 
-/// The definitions of the bundle; those that a conversion webhook names get its conversion. The validators have
-/// seen to it that only one does.
+/// CRDs of the bundle, with the conversion webhook that names them. The validators ensure that at most one does.
 pub(crate) fn definitions(bundle: &Bundle, around: Surroundings<'_>) -> Result<Vec<Value>, RenderError> {
     bundle.definitions.iter().map(|definition| converted(definition, bundle, around)).collect()
 }
@@ -82,7 +80,7 @@ fn annotate(object: &mut Value, annotation: Option<(&'static str, String)>) {
     metadata["annotations"][key] = json!(value);
 }
 
-/// One configuration object per definition of the type, validating or mutating.
+/// One configuration object per webhook definition of this type.
 pub(crate) fn configurations(bundle: &Bundle, kind: &str, around: Surroundings<'_>) -> Vec<Value> {
     let webhooks = bundle.csv.spec.webhooks.iter().filter(|webhook| webhook.kind == kind);
     webhooks.map(|webhook| configuration(webhook, around)).collect()
@@ -131,12 +129,12 @@ fn admission_webhook(webhook: &Webhook, serving: &Serving, targets: &Targets, mu
     Value::Object(entry)
 }
 
-/// One Service per deployment that serves webhooks, with the distinct ports of these.
+/// One Service per deployment with webhooks, with the distinct ports of its webhooks.
 pub(crate) fn services(bundle: &Bundle, around: Surroundings<'_>) -> Vec<Value> {
     serving_deployments(bundle).map(|deployment| service(bundle, deployment, around)).collect()
 }
 
-/// Objects of the certificate provider for each deployment that serves webhooks.
+/// Objects of the certificate provider for each deployment with webhooks.
 pub(crate) fn certificate_objects(bundle: &Bundle, around: Surroundings<'_>) -> Vec<Value> {
     let serving =
         |deployment: &Deployment| Serving::of_deployment(&deployment.name, around.install_namespace);
@@ -171,7 +169,7 @@ fn ports<'a>(webhooks: impl Iterator<Item = &'a Webhook>) -> Vec<Value> {
         .map(|webhook| {
             let port = if webhook.container_port > 0 { webhook.container_port } else { DEFAULT_PORT };
             let target = webhook.target_port.clone().unwrap_or_else(|| json!(port));
-            // A name sorts by the number that it spells, or as 0.
+            // A string sorts by its numeric value, or as 0.
             let rank = target.as_i64().or_else(|| target.as_str()?.parse().ok()).unwrap_or(0);
             (port, rank, target.to_string())
         })

@@ -1,4 +1,4 @@
-//! Same bundle and same options, same result: whatever they are, and however the files are called.
+//! Determinism: the same bundle and options yield the same result, regardless of file names.
 
 #![allow(clippy::unwrap_used)]
 
@@ -18,7 +18,7 @@ fn name() -> impl Strategy<Value = &'static str> {
     select(NAMES.to_vec())
 }
 
-/// Names of which most are fit for use, so that many bundles can be rendered.
+/// Generates mostly valid names, so that many bundles can be rendered.
 fn good_name() -> impl Strategy<Value = &'static str> {
     prop_oneof![12 => select(NAMES[..4].to_vec()), 1 => name()]
 }
@@ -78,7 +78,7 @@ fn service_version() -> impl Strategy<Value = Value> {
     )
 }
 
-/// Definitions, and objects of kinds that are allowed or not.
+/// Generates CRDs, and objects of allowed and other kinds.
 fn manifest() -> impl Strategy<Value = Value> {
     let kinds = ["CustomResourceDefinition", "ConfigMap", "ClusterRole", "Pod"];
     (select(kinds.to_vec()), good_name())
@@ -127,7 +127,7 @@ fn certificates() -> impl Strategy<Value = Certificates> {
     select(providers.to_vec())
 }
 
-/// The files of a bundle, its manifests called as `names` say.
+/// Files of a bundle, with its manifests named by `names`.
 fn files(csv: &Value, manifests: &[Value], names: &[usize]) -> BTreeMap<String, Vec<u8>> {
     let annotations = "annotations: {operators.operatorframework.io.bundle.package.v1: op}";
     let mut files = BTreeMap::from([("metadata/annotations.yaml".to_owned(), annotations.into())]);
@@ -139,7 +139,7 @@ fn files(csv: &Value, manifests: &[Value], names: &[usize]) -> BTreeMap<String, 
 
 proptest! {
     #[test]
-    fn every_combination_of_options_renders_the_same_again(
+    fn rendering_is_deterministic_for_all_options(
         csv in service_version(),
         manifests in vec(manifest(), 0..4),
         config in of(config()),
@@ -169,7 +169,7 @@ proptest! {
     }
 
     #[test]
-    fn faults_keep_their_order_whatever_files_are_called(
+    fn fault_order_does_not_depend_on_file_names(
         csv in service_version(),
         manifests in vec(manifest(), 0..5),
         names in Just((0..6).collect::<Vec<usize>>()).prop_shuffle(),
@@ -179,7 +179,7 @@ proptest! {
             faults(&bundle).into_iter().map(|fault| fault.text).collect()
         };
         let (sorted, shuffled) = (texts(&[0, 1, 2, 3, 4, 5]), texts(&names));
-        // Objects of kinds that are not allowed come last, in the order of the files.
+        // Objects of other kinds are last, in the order of the files.
         let split = |texts: &[String]| -> (Vec<String>, Vec<String>) {
             texts.iter().cloned().partition(|text| !text.starts_with("unsupported resource "))
         };
@@ -193,7 +193,7 @@ proptest! {
 }
 
 #[test]
-fn the_generated_bundles_reach_objects_and_refusals() {
+fn generated_bundles_include_valid_and_invalid_ones() {
     use proptest::strategy::ValueTree;
     use proptest::test_runner::TestRunner;
     let mut runner = TestRunner::deterministic();

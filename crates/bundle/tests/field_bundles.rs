@@ -1,5 +1,5 @@
-//! Renders real bundles and compares with what the reference renders. `OLM_FIELD_DATA` names the folder that
-//! holds them.
+//! Compares the rendered bundles of `OLM_FIELD_DATA`, a folder of published bundles, with the output of the
+//! reference.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -13,7 +13,7 @@ use serde_json::Value;
 use support::Case;
 
 #[test]
-fn field_bundles() {
+fn field_bundles_render_as_the_reference() {
     let Some(root) = std::env::var_os("OLM_FIELD_DATA") else {
         support::say("field bundles: SKIPPED, OLM_FIELD_DATA is not set");
         return;
@@ -36,7 +36,7 @@ fn identity(object: &Value) -> [String; 4] {
     [text("/apiVersion"), text("/kind"), text("/metadata/namespace"), text("/metadata/name")]
 }
 
-/// Bundles of the folder that no API server accepts as they are, with the beginning of the first reason.
+/// Bundles of the folder that every API server rejects, with the beginning of the first failed check.
 const REFUSED: [(&str, &str); 3] = [
     ("cluster-aas-operator", "ClusterRole \"claas-argocd-cluster-role\": apiVersion is missing"),
     (
@@ -50,7 +50,7 @@ const REFUSED: [(&str, &str); 3] = [
 ];
 
 #[test]
-fn only_bundles_that_cannot_be_applied_meet_obstacles() {
+fn install_checks_fail_for_known_field_bundles_only() {
     let Some(root) = std::env::var_os("OLM_FIELD_DATA") else {
         support::say("obstacles of field bundles: SKIPPED, OLM_FIELD_DATA is not set");
         return;

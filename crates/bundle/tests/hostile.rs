@@ -1,5 +1,5 @@
-//! Bundles that mean harm: whatever they hold, loading and rendering end soon, in objects or in an error that names the
-//! file. A test that would take minutes or gigabytes without a limit has failed.
+//! Hostile bundles: loading and rendering terminate quickly, with objects or with an error that names the file.
+//! Without the limits these tests would take minutes or gigabytes.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -13,7 +13,7 @@ const ANNOTATIONS: &str = "annotations: {operators.operatorframework.io.bundle.p
 
 type Files = BTreeMap<String, Vec<u8>>;
 
-/// A bundle whose ClusterServiceVersion has this spec, beside other manifests.
+/// Bundle with a ClusterServiceVersion of this spec, and further manifests.
 fn bundle(mut spec: Value, manifests: &[(&str, String)]) -> Files {
     spec["installModes"] = json!([
         {"type": "AllNamespaces", "supported": true},
@@ -28,7 +28,7 @@ fn bundle(mut spec: Value, manifests: &[(&str, String)]) -> Files {
     files
 }
 
-/// A bundle without anything to install but these manifests.
+/// Bundle with an empty spec, and these manifests.
 fn empty(manifests: &[(&str, String)]) -> Files {
     bundle(json!({}), manifests)
 }
@@ -69,7 +69,7 @@ fn files_are_limited_in_number_and_size() {
     assert_eq!(
         load_error(&empty(&many)),
         too_large("manifests/c005000.yaml", 5_000, "files in a bundle"),
-        "the 5001st is c005000: the first is annotations.yaml's, which comes last by name"
+        "c005000 is the 5001st file by name, since annotations.yaml sorts last"
     );
     let within = empty(&many[..4_998]);
     assert_eq!(rendered(&within, None), Ok(vec![]));
@@ -84,7 +84,7 @@ fn files_are_limited_in_number_and_size() {
     let large = large.each_ref().map(|(path, text)| (path.as_str(), text.clone()));
     let error = load_error(&empty(&large));
     assert_eq!(error, too_large("manifests/d.yaml", 48 << 20, "bytes in all files of a bundle"));
-    // What is not read does not count.
+    // Files that are not read are not counted.
     assert!(load(&empty(&[("docs/film.mp4", comment(60 << 20))])).is_ok());
 }
 
@@ -113,7 +113,7 @@ fn errors_quote_the_start_of_long_texts_only() {
 }
 
 #[test]
-fn nesting_is_limited_in_every_notation() {
+fn nesting_depth_is_limited_in_every_notation() {
     let block_list = |depth: usize| format!("{}x", "- ".repeat(depth));
     let block_map = |depth: usize| {
         let mut text = String::new();
@@ -129,7 +129,7 @@ fn nesting_is_limited_in_every_notation() {
         }
         text
     };
-    // Each alias adds a level to the anchor before.
+    // Each alias is one level deeper than the previous anchor.
     let mut anchors = "a0: &a0 x\n".to_owned();
     for level in 1..1_000 {
         let _ = writeln!(anchors, "a{level}: &a{level} [*a{}]", level - 1);
@@ -151,13 +151,13 @@ fn nesting_is_limited_in_every_notation() {
             assert!(error.contains(expected), "{name} in {file}: {error}");
         }
     }
-    // Less deep, they are refused for what they are.
+    // Below the depth limit, nested lists are refused by kind.
     assert!(load_error(&empty(&[("manifests/a.yaml", lists(200))])).contains("is not a list"));
     assert_eq!(rendered(&empty(&[("manifests/a.yaml", lists(0))]), None).unwrap().len(), 1);
 }
 
 #[test]
-fn properties_of_the_annotation_are_limited_in_nesting() {
+fn nested_properties_annotation_does_not_exhaust_the_stack() {
     let mut files = bundle(json!({}), &[]);
     for depth in [400, 100_000] {
         let property = format!("[{{\"type\":\"t\",\"value\":{}{}}}]", "[".repeat(depth), "]".repeat(depth));
@@ -168,14 +168,14 @@ fn properties_of_the_annotation_are_limited_in_nesting() {
         });
         files.insert("manifests/csv.yaml".into(), csv.to_string().into_bytes());
         files.insert("metadata/properties.yaml".into(), b"properties: []".to_vec());
-        // Either is fine; both without using up the stack.
+        // Either result is allowed. Neither may exhaust the stack.
         let _ = rendered(&files, None);
     }
 }
 
 #[test]
-fn what_aliases_repeat_is_limited() {
-    // A tenth of the limit in each document, in little text.
+fn alias_expansion_is_limited() {
+    // Each document expands to a tenth of the limit.
     let document =
         format!("kind: ConfigMap\na: &a {}\nb: [{}]\n---\n", "x".repeat(7_000), "*a,".repeat(1_000));
     let text = document.repeat(20);
@@ -184,7 +184,7 @@ fn what_aliases_repeat_is_limited() {
         load_error(&empty(&[("manifests/a.yaml", text)])),
         too_large("manifests/a.yaml", 64 << 20, "bytes in all manifests, aliases followed")
     );
-    // The same over several files.
+    // The limit also applies to the sum of several files.
     let files: Vec<String> = (0..20).map(|n| format!("manifests/a{n:02}.yaml")).collect();
     let files: Vec<(&str, String)> = files.iter().map(|file| (file.as_str(), document.clone())).collect();
     assert!(load_error(&empty(&files)).starts_with("bundle is too large at \"manifests/a09.yaml\""));
@@ -204,7 +204,7 @@ fn values_are_limited_in_number() {
     let values = |file: &str| too_large(file, 1_500_000, "values in all manifests, aliases followed");
     for item in ["0,", "{},", "{\"a\":0},"] {
         let text = format!("{{\"kind\":\"ConfigMap\",\"a\":[{}0]}}", many(item, 6 << 20));
-        // JSON first, then the same text as YAML.
+        // Parsed as JSON first, then as YAML.
         let error = load_error(&empty(&[("manifests/a.yaml", text)]));
         assert!(error.contains("1500000 values"), "{item}: {error}");
     }
@@ -237,7 +237,7 @@ fn objects_are_limited_in_number() {
 }
 
 #[test]
-fn lists_do_not_multiply_their_type() {
+fn list_type_copied_to_items_is_limited() {
     let text = |kind: &str, version: &str| {
         format!("kind: {kind}List\napiVersion: {version}\nitems: [{}]", "{},".repeat(9_000))
     };
@@ -249,7 +249,7 @@ fn lists_do_not_multiply_their_type() {
     }
 }
 
-/// A deployment with containers.
+/// Deployment with containers.
 fn deployment(name: &str, containers: Value) -> Value {
     json!({"name": name, "spec": {"template": {"spec": {"containers": containers}}}})
 }
@@ -272,10 +272,10 @@ fn parts_of_the_install_strategy_are_limited_in_number() {
 }
 
 #[test]
-fn what_is_rendered_more_than_once_is_limited() {
+fn repeated_content_of_rendered_objects_is_limited() {
     let refused = "the rendered objects would be too large: annotations in every deployment, configuration in every \
                    container and permissions for every namespace may have 67108864 bytes";
-    // A large annotation in many deployments.
+    // Large annotation in many deployments.
     let mut files =
         bundle(strategy((0..5_000).map(|n| deployment(&format!("d{n}"), json!([]))).collect()), &[]);
     assert_eq!(rendered(&files, None).unwrap().len(), 5_000);
@@ -284,7 +284,7 @@ fn what_is_rendered_more_than_once_is_limited() {
     files.insert("manifests/csv.yaml".into(), csv.to_string().into_bytes());
     assert_eq!(rendered(&files, None), Err(refused.to_owned()));
 
-    // A large configuration in many containers.
+    // Large configuration in many containers.
     let files = bundle(strategy(vec![deployment("d", json!(vec![json!({}); 9_000]))]), &[]);
     let env: Vec<Value> = (0..1_000).map(|n| json!({"name": format!("E{n}"), "value": "x"})).collect();
     let config = json!({"deploymentConfig": {"env": env}});
@@ -299,7 +299,7 @@ fn what_is_rendered_more_than_once_is_limited() {
 }
 
 #[test]
-fn configuration_and_pod_are_merged_in_one_go() {
+fn merging_large_config_into_pod_is_fast() {
     let env = |count: usize| -> Vec<Value> { (0..count).map(|n| json!({"name": format!("E{n}")})).collect() };
     let tolerations =
         |count: usize| -> Vec<Value> { (0..count).map(|n| json!({"key": format!("t{n}")})).collect() };
@@ -313,7 +313,7 @@ fn configuration_and_pod_are_merged_in_one_go() {
 }
 
 #[test]
-fn mounts_give_way_in_one_go() {
+fn replacing_many_mounts_and_volumes_is_fast() {
     let path = "/tmp/k8s-webhook-server/serving-certs";
     let mounts: Vec<Value> =
         (0..50_000).map(|n| json!({"name": format!("v{n}"), "mountPath": path})).collect();
@@ -332,7 +332,7 @@ fn mounts_give_way_in_one_go() {
 }
 
 #[test]
-fn faults_are_not_found_for_every_pair() {
+fn fault_list_is_bounded_for_quadratic_inputs() {
     let rule = json!({
         "apiGroups": vec!["admissionregistration.k8s.io"; 100_000],
         "resources": vec!["*"; 100_000],
@@ -357,7 +357,7 @@ fn faults_are_not_found_for_every_pair() {
 }
 
 #[test]
-fn many_of_everything_is_rendered() {
+fn many_objects_of_each_kind_are_rendered() {
     let count = 2_000;
     let deployments = (0..count).map(|n| deployment(&format!("d{n}"), json!([{"name": "c"}]))).collect();
     let mut spec = strategy(deployments);
@@ -379,14 +379,14 @@ fn many_of_everything_is_rendered() {
     let mut csv: Value = serde_json::from_slice(&files["manifests/csv.yaml"]).unwrap();
     csv["spec"]["installModes"] = json!([{"type": "AllNamespaces", "supported": true}]);
     files.insert("manifests/csv.yaml".into(), csv.to_string().into_bytes());
-    // Accounts; roles and their bindings; definitions; deployments; configurations of all webhooks but the conversion;
-    // services; issuers and certificates.
+    // ServiceAccounts, roles with bindings, CRDs, Deployments, configurations of all webhooks except conversion,
+    // Services, Issuers and Certificates.
     let expected = count * (1 + 2 + 1 + 1 + 1 + 1 + 2) - 1;
     assert_eq!(rendered(&files, None).unwrap().len(), expected);
 }
 
 #[test]
-fn huge_texts_and_odd_names_are_only_texts() {
+fn huge_and_odd_names_load_and_render_without_panic() {
     let long = "x".repeat(8 << 20);
     for name in [long.as_str(), "\u{7}\u{1b}[2J", "../../etc/passwd", "a\nb", "\u{202e}", "", "*"] {
         let mut spec = strategy(vec![deployment(name, json!([{"name": name}]))]);
@@ -402,7 +402,7 @@ fn huge_texts_and_odd_names_are_only_texts() {
 }
 
 #[test]
-fn a_limit_is_an_error_of_its_own() {
+fn exceeded_limit_is_error_too_large() {
     let error = Bundle::load(&empty(&[("metadata/properties.yaml", "#".repeat(2 << 20))])).unwrap_err();
     let file = "metadata/properties.yaml".to_owned();
     assert_eq!(error, LoadError::TooLarge { file, limit: 1 << 20, what: "bytes in this file" });

@@ -1,5 +1,4 @@
-//! `src/typed/types.txt` lists the fields of the Kubernetes types that pass through a bundle. This test
-//! holds it against the API types of the pinned `k8s-openapi` release.
+//! Compares the Kubernetes types in `src/typed/types.txt` with the API types of the pinned `k8s-openapi` release.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -12,7 +11,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use schemars::SchemaGenerator;
 use serde_json::{Map, Value};
 
-/// Fields of one type: name to notation of the type.
+/// Fields of a type: name to type notation.
 type Fields = BTreeMap<String, String>;
 
 fn short(name: &str) -> &str {
@@ -74,7 +73,7 @@ fn listed_types() -> BTreeMap<String, Fields> {
 }
 
 #[test]
-fn listed_types_are_those_of_the_api() {
+fn listed_types_match_the_kubernetes_api() {
     let listed = listed_types();
     let api = api_types();
     assert!(api.len() > 100, "only {} types found", api.len());

@@ -1,5 +1,4 @@
-//! Renders the bundles of the vectors and compares with what the reference renders
-//! (docs/design/bundles.md#test-vectors).
+//! Compares the rendered vector bundles with the output of the reference (docs/design/bundles.md#test-vectors).
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -11,12 +10,12 @@ use std::path::{Path, PathBuf};
 use support::Case;
 
 #[test]
-fn bundles() {
+fn vector_bundles_render_as_the_reference() {
     // Case bundles-58
     let default = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/vectors");
     let root = std::env::var_os("OLM_VECTORS_DIR").map_or_else(|| PathBuf::from(default), PathBuf::from);
     if std::env::var_os("OLM_VECTORS_DIR").is_some() && !root.join("bundles").exists() {
-        return support::say("bundles: 0 passed, 0 failed"); // another set need not have every folder
+        return support::say("bundles: 0 passed, 0 failed"); // other vector sets may lack this folder
     }
     support::check_all("bundles", &support::folders(&root.join("bundles")), check);
 }

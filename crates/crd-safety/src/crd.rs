@@ -1,4 +1,4 @@
-//! A CustomResourceDefinition as far as the checks look at it.
+//! Fields of a CustomResourceDefinition that the checks read.
 
 use serde_json::Value;
 
@@ -8,18 +8,19 @@ use crate::schema::{Fault, Schema};
 pub(crate) const API_VERSION: &str = "apiextensions.k8s.io/v1";
 pub(crate) const KIND: &str = "CustomResourceDefinition";
 
-/// Levels of lists and objects in a CRD. Real ones stay below 40; schemas are walked by recursion.
+/// Maximum nesting of lists and objects in a CRD. Published CRDs stay below 40 levels. Schemas are walked by
+/// recursion.
 pub(crate) const MAX_DEPTH: usize = 200;
 
-/// Real CRDs have up to six versions; each served one is compared with each other.
+/// Published CRDs have up to six versions. Each served version is compared with each other.
 const MAX_VERSIONS: usize = 100;
 
-/// A CRD whose fields have the types that the API demands.
+/// CRD whose fields have the types that the API requires.
 #[derive(Debug)]
 pub(crate) struct Crd<'a> {
     pub(crate) name: &'a str,
     pub(crate) scope: &'a str,
-    /// Whether a webhook converts between the versions.
+    /// `true` if a webhook converts between the versions.
     pub(crate) webhook_conversion: bool,
     pub(crate) versions: Vec<Version<'a>>,
     /// `status.storedVersions`
@@ -30,16 +31,16 @@ pub(crate) struct Crd<'a> {
 pub(crate) struct Version<'a> {
     pub(crate) name: &'a str,
     pub(crate) served: bool,
-    /// Whether objects are stored in it.
+    /// `true` for the storage version.
     pub(crate) stored: bool,
     pub(crate) schema: Option<Schema<'a>>,
 }
 
 impl<'a> Crd<'a> {
-    /// Reads an object.
+    /// Reads a CRD from its JSON.
     ///
     /// # Errors
-    /// It is no CRD, or one that no API server would take.
+    /// The object is not a CRD, or an API server would reject it.
     pub(crate) fn read(object: &'a Value) -> Result<Self, CheckError> {
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
         if !crate::is_crd(object) {
@@ -82,7 +83,6 @@ impl<'a> Crd<'a> {
         self.versions.iter().filter(|version| version.served).map(|version| version.name)
     }
 
-    /// The version of this name.
     pub(crate) fn version(&self, name: &str) -> Option<&Version<'a>> {
         self.versions.iter().find(|version| version.name == name)
     }
@@ -104,7 +104,7 @@ impl<'a> Version<'a> {
     }
 }
 
-/// Whether lists and objects are nested in more than `limit` levels. Needs no stack.
+/// Reports whether lists and objects are nested in more than `limit` levels. Iterative: needs no stack.
 fn deeper_than(value: &Value, limit: usize) -> bool {
     let mut open = vec![(value, 1)];
     while let Some((value, level)) = open.pop() {

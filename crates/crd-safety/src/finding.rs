@@ -1,25 +1,26 @@
-//! What the checks find, and how it is said.
+//! Findings of the checks, and their text form.
 
 use std::fmt;
 
 use crate::CheckError;
 
-/// Bytes of findings of one CRD: far more than any status holds, far less than a hostile pair could give.
+/// Maximum size of the findings of one CRD, in bytes. No status holds that much; a hostile pair of CRDs could yield
+/// more.
 const MAX_BYTES: usize = 32 << 20;
 
-/// What was compared, in the order of the report.
+/// Scope of a comparison, in the order of the report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Section {
-    /// The CRD as a whole.
+    /// The whole CRD.
     Crd,
     /// One version, old against new.
     Same,
-    /// Two versions that are served at the same time.
+    /// Two versions served at the same time.
     Served,
 }
 
 impl Section {
-    /// `crd`, `same` or `served`.
+    /// Returns `crd`, `same` or `served`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Crd => "crd",
@@ -29,18 +30,18 @@ impl Section {
     }
 }
 
-/// One way in which the new CRD breaks what exists. Sorted as the report is; shown as its line.
+/// Breaking change between the live and the new CRD. Sorts in report order. `Display` yields its report line.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Finding {
-    /// What was compared.
+    /// Scope of the comparison.
     pub section: Section,
-    /// `v1`, or `v1 -> v2` for a pair; none for the whole CRD.
+    /// `v1`, or `v1 -> v2` for a pair. `None` for the whole CRD.
     pub version: Option<String>,
-    /// Path of the property such as `^.spec.list.items.name`; none for the whole CRD.
+    /// Path of the property, such as `^.spec.list.items.name`. `None` for the whole CRD.
     pub property: Option<String>,
     /// Name of the check (docs/design/apply.md#crd-findings, docs/design/apply.md#property-checks).
     pub check: &'static str,
-    /// What has changed.
+    /// Description of the change.
     pub text: String,
 }
 
@@ -53,13 +54,13 @@ impl fmt::Display for Finding {
     }
 }
 
-/// The complete error for the findings of the CRD `name` (docs/design/apply.md#crd-upgrade-safety).
+/// Complete error text for the findings of the CRD `name` (docs/design/apply.md#crd-upgrade-safety).
 pub fn error_text(name: &str, findings: &[Finding]) -> String {
     let lines: Vec<String> = findings.iter().map(ToString::to_string).collect();
     format!("validating upgrade for CRD {}: {}", olm_version::quote(name), lines.join("\n"))
 }
 
-/// Collects findings up to a size.
+/// Collects findings up to [`MAX_BYTES`].
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     list: Vec<Finding>,
@@ -75,10 +76,10 @@ impl Findings {
         }
     }
 
-    /// The findings of the CRD `name`, sorted.
+    /// Returns the findings of the CRD `name`, sorted.
     ///
     /// # Errors
-    /// There were too many.
+    /// The findings exceed [`MAX_BYTES`].
     pub(crate) fn finish(mut self, name: &str) -> Result<Vec<Finding>, CheckError> {
         if self.bytes > MAX_BYTES {
             return Err(CheckError::TooManyFindings { name: name.to_owned(), limit: MAX_BYTES });

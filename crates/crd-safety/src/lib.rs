@@ -1,4 +1,4 @@
-//! Whether a CustomResourceDefinition may be replaced without breaking what exists
+//! CRD upgrade safety: checks that replacing a CustomResourceDefinition breaks no existing client or object
 //! (docs/design/apply.md#crd-upgrade-safety).
 //!
 //! ```text
@@ -7,11 +7,11 @@
 //! new CRD  ┘            └ served pairs ─ every property, lower against higher┴► property ► unhandled
 //! ```
 //!
-//! [`LiveCheck`] holds the custom resources that exist against the new CRD instead.
+//! [`LiveCheck`] validates existing custom resources against the new CRD instead.
 //!
-//! Pure: objects come in, sorted findings go out. The texts are those of the reference; where it refuses a change that
-//! breaks nothing (docs/design/apply.md#harmless-changes: titles, a dropped enum or pattern, anything below a map's
-//! values that the values' own findings tell), nothing is said.
+//! Pure: takes objects, returns sorted findings. The texts are those of the reference. Changes that break nothing
+//! but are refused by the reference yield no finding (docs/design/apply.md#harmless-changes): titles, a dropped
+//! enum or pattern, and changes below the values of a map that have their own findings.
 
 mod crd;
 mod finding;
@@ -33,37 +33,37 @@ use crd::{Crd, Version};
 use finding::Findings;
 use property::Comparison;
 
-/// Why two objects cannot be compared.
+/// Reason why two objects cannot be compared.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CheckError {
-    /// The object is something else.
+    /// The object is not a CRD.
     #[error(
         "object {name:?} is a {kind:?} of {api_version:?}, not a CustomResourceDefinition of apiextensions.k8s.io/v1"
     )]
     NotACrd {
-        /// `metadata.name` of the object, empty where there is none.
+        /// `metadata.name` of the object, empty if absent.
         name: String,
-        /// `apiVersion` of the object, empty where there is none.
+        /// `apiVersion` of the object, empty if absent.
         api_version: String,
-        /// `kind` of the object, empty where there is none.
+        /// `kind` of the object, empty if absent.
         kind: String,
     },
-    /// A field holds what the API server would refuse.
+    /// A field has a value that the API server would reject.
     #[error("CustomResourceDefinition {name:?}: {field} must be {expected}")]
     Malformed {
         /// Name of the CRD.
         name: String,
-        /// Where, from the object's root.
+        /// Path of the field from the root of the object.
         field: String,
-        /// What is allowed there.
+        /// Description of the allowed value.
         expected: &'static str,
     },
-    /// Nested so deeply that nobody wrote it by hand.
+    /// The CRD is nested deeper than the limit.
     #[error("CustomResourceDefinition {name:?} is nested deeper than {limit} levels")]
     TooDeep {
         /// Name of the CRD.
         name: String,
-        /// Levels of JSON lists and objects that are allowed.
+        /// Allowed levels of JSON lists and objects.
         limit: usize,
     },
     /// More versions than can be compared pair by pair.
@@ -71,33 +71,33 @@ pub enum CheckError {
     TooManyVersions {
         /// Name of the CRD.
         name: String,
-        /// Versions that it has.
+        /// Number of versions of the CRD.
         count: usize,
-        /// Versions that are allowed.
+        /// Allowed number of versions.
         limit: usize,
     },
-    /// More findings than anybody would read.
+    /// The findings exceed the size limit.
     #[error("CustomResourceDefinition {name:?}: the findings are longer than {limit} bytes")]
     TooManyFindings {
         /// Name of the CRD.
         name: String,
-        /// Bytes of text that are allowed.
+        /// Allowed size of the text in bytes.
         limit: usize,
     },
 }
 
-/// Whether `object` is what the check is about: a CustomResourceDefinition of `apiextensions.k8s.io/v1`
+/// Reports whether `object` is a CustomResourceDefinition of `apiextensions.k8s.io/v1`
 /// (docs/design/apply.md#crd-upgrade-safety).
 pub fn is_crd(object: &Value) -> bool {
     object["apiVersion"] == crd::API_VERSION && object["kind"] == crd::KIND
 }
 
-/// What breaks when `live` is replaced by `new`, sorted; nothing where no CRD is live.
+/// Returns the breaking changes of replacing `live` by `new`, sorted. Empty if there is no live CRD.
 ///
-/// The result depends on the two objects only: same objects, same findings in the same order.
+/// Deterministic: the same objects yield the same findings in the same order.
 ///
 /// # Errors
-/// One of them is no CRD, or is malformed or hostile.
+/// Either object is not a CRD, is malformed, or exceeds a limit.
 pub fn check(live: Option<&Value>, new: &Value) -> Result<Vec<Finding>, CheckError> {
     let Some(live) = live else { return Ok(Vec::new()) };
     let (old, new) = (Crd::read(live)?, Crd::read(new)?);
@@ -113,14 +113,14 @@ pub fn check(live: Option<&Value>, new: &Value) -> Result<Vec<Finding>, CheckErr
         let known: BTreeSet<Finding> = known.finish(new.name)?.into_iter().collect();
         let mut found = Findings::default();
         served_pairs(&new, &mut found);
-        // What was wrong between the versions before is no reason to refuse the upgrade.
+        // Differences between versions of the old CRD do not block the upgrade.
         let fresh = found.finish(new.name)?.into_iter().filter(|finding| !known.contains(finding));
         fresh.for_each(|finding| findings.push(finding));
     }
     findings.finish(new.name)
 }
 
-/// docs/design/apply.md#crd-findings.
+/// Checks scope, stored versions and removed fields: docs/design/apply.md#crd-findings.
 fn whole_crd(old: &Crd<'_>, new: &Crd<'_>, findings: &mut Findings) {
     let mut push = |check, text| {
         findings.push(Finding { section: Section::Crd, version: None, property: None, check, text });
@@ -143,7 +143,7 @@ fn whole_crd(old: &Crd<'_>, new: &Crd<'_>, findings: &mut Findings) {
     }
 }
 
-/// The versions of `old` that `new` has too, served or not, each with its counterpart.
+/// Pairs each version of `old` with the version of that name in `new`, served or not.
 fn common_versions<'c, 'a>(
     old: &'c Crd<'a>,
     new: &'c Crd<'a>,
@@ -151,7 +151,8 @@ fn common_versions<'c, 'a>(
     old.versions.iter().filter_map(|version| Some((version, new.version(version.name)?)))
 }
 
-/// docs/design/apply.md#crd-findings: whoever speaks a lower version must still be understood in a higher one.
+/// Compares each served version with each higher one: a higher version must accept objects of a lower one
+/// (docs/design/apply.md#crd-findings).
 fn served_pairs(crd: &Crd<'_>, findings: &mut Findings) {
     let mut served: Vec<&Version<'_>> = crd.versions.iter().filter(|version| version.served).collect();
     served.sort_by_key(|version| priority::key(version.name));

@@ -1,8 +1,9 @@
-//! Whether the custom resources that exist fit a new CustomResourceDefinition (docs/design/additions.md#crd-checks).
+//! Validation of existing custom resources against a new CustomResourceDefinition
+//! (docs/design/additions.md#crd-checks).
 //!
-//! Each object is completed with the defaults of the new schema as the API server would do it, then held against the
-//! schema. What was wrong under the old schema of the same version already is no reason to refuse the new one.
-//! Rules in CEL, and what else only an API server evaluates, are not judged; [`LiveCheck::judges`] knows.
+//! Each object gets the defaults of the new schema, as in the API server, and is then validated. Violations of the
+//! old schema of the same version do not count. CEL rules and other checks that need an API server are not
+//! evaluated. [`LiveCheck::judges`] takes that into account.
 
 mod fit;
 mod schema;
@@ -17,17 +18,17 @@ use crate::text::canonical;
 use crate::{CheckError, Finding};
 use fit::Fit;
 
-/// Compares objects of one CRD with a new version of it.
+/// Validates objects of one CRD against a new version of that CRD.
 #[derive(Debug)]
 pub struct LiveCheck {
     lists: Vec<List>,
-    /// The new schemas demand something that is not evaluated here, and the old ones did not.
+    /// `true` if the new schemas have constraints that are not evaluated here and that the old schemas lack.
     is_partly_blind: bool,
-    /// Versions in which objects are stored and nobody can ask for them: what their schemas drop is not seen.
+    /// Stored versions that are not served: data dropped by their schemas is not visible.
     unseen: BTreeSet<String>,
 }
 
-/// Objects in one version, and what they have to fit.
+/// Objects of one version, with the schemas to validate them against.
 #[derive(Debug)]
 struct List {
     version: String,
@@ -38,15 +39,15 @@ struct List {
 struct VersionFit {
     version: String,
     new: Fit,
-    /// The schema of the same version before, if it was served.
+    /// Schema of the same version in the old CRD, if that version was served.
     old: Option<Fit>,
 }
 
 impl LiveCheck {
-    /// Prepares the comparison of what exists under `live` with `new`.
+    /// Prepares the comparison of objects of the CRD `live` with the CRD `new`.
     ///
     /// # Errors
-    /// One of them is no CRD, is malformed or hostile, or a schema cannot be evaluated.
+    /// Either CRD is not a CRD, is malformed, exceeds a limit, or has a schema that cannot be evaluated.
     pub fn new(live: &Value, new: &Value) -> Result<Self, CheckError> {
         let (old_crd, new_crd) = (Crd::read(live)?, Crd::read(new)?);
         let list = |version: &str, judged: &[&str]| -> Result<List, CheckError> {
@@ -55,11 +56,11 @@ impl LiveCheck {
         };
         let served: Vec<&str> = old_crd.served().collect();
         let mut lists: Vec<List> = if new_crd.webhook_conversion {
-            // Only the webhook knows what an object is in another version.
+            // Only the webhook can convert an object to another version.
             let common = served.iter().filter(|version| new_crd.version(version).is_some());
             common.map(|version| list(version, &[version])).collect::<Result<_, _>>()?
         } else {
-            // An object is the same in all versions but for what their schemas drop.
+            // Without a webhook, an object differs between versions only by the fields that their schemas drop.
             let stored = old_crd.versions.iter().find(|version| version.stored).map(|version| version.name);
             let listed = stored.filter(|stored| served.contains(stored)).or_else(|| served.first().copied());
             let judged: Vec<&str> = new_crd.served().collect();
@@ -72,14 +73,13 @@ impl LiveCheck {
         Ok(Self { lists, is_partly_blind, unseen })
     }
 
-    /// The versions in which all objects are to be listed. There are none where every schema is as it was, or where
-    /// nothing could be listed.
+    /// Versions in which all objects must be listed. Empty if no schema has changed or no version can be listed.
     pub fn versions(&self) -> impl Iterator<Item = &str> {
         self.lists.iter().map(|list| list.version.as_str())
     }
 
-    /// How an object, listed in one of [`Self::versions`], does not fit: `<version>: <path>: <what is wrong>`, sorted,
-    /// without any value of the object. Empty for one that fits.
+    /// Violations of an object listed in one of [`Self::versions`]: `<version>: <path>: <problem>`, sorted, without
+    /// any value of the object. Empty for a valid object.
     pub fn violations(&self, version: &str, object: &Value) -> Vec<String> {
         let list = self.lists.iter().find(|list| list.version == version);
         let mut all: Vec<String> = Vec::new();
@@ -89,7 +89,7 @@ impl LiveCheck {
                 let known: BTreeSet<String> = old.violations(object).into_iter().collect();
                 violations.retain(|violation| !known.contains(violation));
             }
-            // Names of fields and patterns may have line breaks; messages have none.
+            // Names of fields and patterns may contain line breaks. Messages must not.
             let line = |violation: String| format!("{version}: {}", violation.replace('\n', "\\n"));
             all.extend(violations.into_iter().map(line));
         }
@@ -98,12 +98,12 @@ impl LiveCheck {
         all
     }
 
-    /// Whether [`Self::violations`] of all objects together say if this finding harms any of them.
+    /// Reports whether [`Self::violations`] of all objects decide if this finding breaks any of them.
     pub fn judges(&self, finding: &Finding) -> bool {
         let is_seen = finding.version.as_ref().is_none_or(|version| !self.unseen.contains(version));
         match finding.check {
             _ if !is_seen => false,
-            // A default changes what an object means, not whether it fits.
+            // A default changes the meaning of an object, not its validity.
             "default" => false,
             "unhandled" => !self.is_partly_blind,
             _ => !finding.is_absolute(),
@@ -112,13 +112,13 @@ impl LiveCheck {
 }
 
 impl Finding {
-    /// Whether the change is wrong whatever objects exist: the API server itself would refuse it.
+    /// Reports whether the change is rejected by the API server itself, regardless of existing objects.
     pub fn is_absolute(&self) -> bool {
         matches!(self.check, "scope" | "storedVersionRemoval")
     }
 }
 
-/// What objects must fit in `version` of the new CRD; `None` where that is as it was.
+/// Schemas of `version` for validation. `None` if the schema has not changed.
 fn version_fit(old: &Crd<'_>, new: &Crd<'_>, version: &str) -> Result<Option<VersionFit>, CheckError> {
     let schema_of =
         |crd: &Crd<'_>| crd.version(version).and_then(|version| version.schema).map(Schema::to_map);
@@ -135,12 +135,12 @@ fn version_fit(old: &Crd<'_>, new: &Crd<'_>, version: &str) -> Result<Option<Ver
         };
         schema.map(|schema| Fit::new(schema).ok_or_else(unusable)).transpose()
     };
-    // Without a schema everything fits.
+    // Without a schema every object is valid.
     let Some(after) = fit(new, after)? else { return Ok(None) };
     Ok(Some(VersionFit { version: version.to_owned(), new: after, old: fit(old, before)? }))
 }
 
-/// What the schemas of a CRD demand that is not evaluated here, with the paths where they do.
+/// Constraints in the schemas of a CRD that are not evaluated here, each with its path.
 fn opaque(crd: &Crd<'_>) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for schema in crd.versions.iter().filter_map(|version| version.schema) {

@@ -1,9 +1,9 @@
-//! The order of version names that Kubernetes knows: `foo`, `bar`, `v1alpha1`, `v1beta1`, `v1`, `v2`.
+//! Order of Kubernetes version names by priority: `foo`, `bar`, `v1alpha1`, `v1beta1`, `v1`, `v2`.
 
 use std::cmp::Reverse;
 
-/// Sorts names from lower to higher priority: names of another form below all versions and in reverse byte order, then
-/// alpha, beta and stable, each by their numbers (docs/design/apply.md#crd-findings).
+/// Sort key from lower to higher priority: names of another form first, in reverse byte order, then alpha, beta and
+/// stable versions, each by number (docs/design/apply.md#crd-findings).
 pub(crate) fn key(name: &str) -> (Option<(Stage, i64, i64)>, Reverse<&str>) {
     (parse(name), Reverse(name))
 }
@@ -28,7 +28,7 @@ fn parse(name: &str) -> Option<(Stage, i64, i64)> {
     }
 }
 
-/// Digits only: no sign, and small enough to be counted.
+/// Parses digits without a sign. `None` if they overflow.
 fn number(digits: &str) -> Option<i64> {
     if digits.bytes().all(|byte| byte.is_ascii_digit()) { digits.parse().ok() } else { None }
 }
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_rank_as_in_kubernetes() {
+    fn version_names_sort_by_kubernetes_priority() {
         let ranked = [
             "zoo",
             "v99999999999999999999",

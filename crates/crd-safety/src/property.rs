@@ -1,4 +1,4 @@
-//! The checks of one property: an old schema against a new one (docs/design/apply.md#property-checks).
+//! Checks of one property, old schema against new (docs/design/apply.md#property-checks).
 
 use std::collections::BTreeSet;
 
@@ -11,10 +11,10 @@ use crate::schema::Schema;
 use crate::text::{canonical, canonical_schema, number};
 use crate::unhandled;
 
-/// What is told of a property: its path, its schema, and the schema at the same place of the other version.
+/// Callback with the path of a property, its schema, and the schema at the same path of the other version.
 type Visit<'v> = &'v mut dyn FnMut(&str, Schema<'_>, Option<Schema<'_>>);
 
-/// Visits every property of `old`. Those that only `new` has are no concern: they were no part of any object.
+/// Visits every property of `old`. Properties that only `new` has are skipped: no existing object has them.
 pub(crate) fn each(old: &Version<'_>, new: &Version<'_>, visit: Visit<'_>) {
     if let Some(schema) = old.schema {
         descend(schema, new.schema, &mut "^".to_owned(), visit);
@@ -31,11 +31,11 @@ fn descend(old: Schema<'_>, new: Option<Schema<'_>>, path: &mut String, visit: V
     }
 }
 
-/// A comparison of two versions: where its findings belong.
+/// Comparison of two versions, with the labels of its findings.
 #[derive(Debug)]
 pub(crate) struct Comparison {
     pub(crate) section: Section,
-    /// How the findings name it.
+    /// Version text of the findings.
     pub(crate) version: String,
 }
 
@@ -58,7 +58,7 @@ impl Comparison {
 
 type Report<'r> = &'r mut dyn FnMut(&'static str, String);
 
-/// `new` is none where the property is gone: then nothing is harmless.
+/// Compares one property. `new` is `None` if the property was removed: then no change is harmless.
 fn compare(old: Schema<'_>, new: Option<Schema<'_>>, report: Report<'_>) {
     let gone = new.is_none();
     let new = new.unwrap_or_else(Schema::empty);
@@ -101,7 +101,7 @@ fn required(old: Schema<'_>, new: Schema<'_>, report: Report<'_>) {
     }
 }
 
-/// What `all` has and `known` has not, sorted.
+/// Sorted names in `all` that are not in `known`.
 fn without(all: &BTreeSet<String>, known: &BTreeSet<String>) -> Vec<String> {
     all.difference(known).cloned().collect()
 }
@@ -129,19 +129,19 @@ fn enumeration(old: Schema<'_>, new: Schema<'_>, gone: bool, report: Report<'_>)
         report("enum", format!("enum constraint added when there was none previously : [{new}]"));
     }
     let removed = without(&old, &new);
-    let dropped = new.is_empty() && !gone; // now every value is allowed
+    let dropped = new.is_empty() && !gone; // every value is allowed
     if !removed.is_empty() && !dropped {
         report("enum", format!("allowed enum values removed : [{}]", removed.join(" ")));
     }
 }
 
-/// Side of a bound, the word for tightening it, and whether it was.
+/// Name of the bound, verb for tightening it, and the test for a tighter value.
 type Side = (&'static str, &'static str, fn(f64, f64) -> bool);
 
 fn bound(key: &'static str, side: Side, old: Schema<'_>, new: Schema<'_>, report: Report<'_>) {
     let (name, tightened, is_tighter) = side;
     let Some(limit) = new.number(key) else { return };
-    // Counts are integers and print as such; the other two are numbers of any kind.
+    // Counts print as integers. `maximum` and `minimum` may be any number.
     let shown = |schema: Schema<'_>, value: f64| match schema.integer(key) {
         Some(count) if !matches!(key, "maximum" | "minimum") => count.to_string(),
         _ => number(value),
@@ -165,7 +165,7 @@ fn pattern(old: Schema<'_>, new: Schema<'_>, gone: bool, report: Report<'_>) {
         (true, _) => "added",
         (_, false) => "changed",
         (_, true) if gone => "removed",
-        (_, true) => return, // now every text is allowed
+        (_, true) => return, // every text is allowed
     };
     report("pattern", format!("pattern {change} : {} -> {}", quote(old), quote(new)));
 }

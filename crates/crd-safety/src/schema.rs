@@ -1,11 +1,11 @@
-//! One schema of a CRD: its fields, and the schemas below it.
+//! Schema of a CRD: its fields and nested schemas.
 
 use std::fmt;
 use std::sync::LazyLock;
 
 use serde_json::{Map, Value};
 
-/// A field that does not hold what it must.
+/// Field with a value of the wrong type.
 #[derive(Debug)]
 pub(crate) struct Fault {
     /// Path from the outermost schema.
@@ -13,11 +13,11 @@ pub(crate) struct Fault {
     pub(crate) expected: &'static str,
 }
 
-/// A JSON schema in the form of `JSONSchemaProps`; every known field has its type. `null` is absence.
+/// JSON schema in the form of `JSONSchemaProps`. Every known field has its type. `null` equals absence.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Schema<'a>(&'a Map<String, Value>);
 
-/// How a schema is reached from the one above it.
+/// Step from a schema to a nested one.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Step<'a> {
     Property(&'a str),
@@ -25,11 +25,11 @@ pub(crate) enum Step<'a> {
     AdditionalProperties,
     Not,
     Pattern(&'a str),
-    /// Number of a list of schemas with this key.
+    /// Keyword and index in a list of schemas.
     Entry(&'static str, usize),
 }
 
-/// Names are not escaped, as in the reference.
+/// Path element. Names are not escaped, as in the reference.
 impl fmt::Display for Step<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -43,7 +43,7 @@ impl fmt::Display for Step<'_> {
     }
 }
 
-/// Lists of schemas that all, some, or exactly one must hold; `items` may be a list in JSON schema at large.
+/// Keywords with a list of schemas. `items` may be a list in general JSON Schema.
 const LISTS: [&str; 4] = ["allOf", "anyOf", "oneOf", "items"];
 
 #[derive(Clone, Copy)]
@@ -100,7 +100,7 @@ static FIELDS: [(&str, Type); 35] = [
 ];
 
 impl Type {
-    /// What is allowed, where `value` is not.
+    /// Returns the description of the allowed type if `value` has another.
     fn violation(self, value: &Value) -> Option<&'static str> {
         let all = |is: fn(&Value) -> bool| value.as_array().is_some_and(|list| list.iter().all(is));
         let (fits, expected) = match self {
@@ -125,7 +125,7 @@ impl Type {
     }
 }
 
-/// An integer, also where it is written as `5.0`.
+/// Integer value, including the form `5.0`.
 fn integer(value: &Value) -> Option<i64> {
     #[allow(
         clippy::cast_possible_truncation,
@@ -138,25 +138,25 @@ fn integer(value: &Value) -> Option<i64> {
 static EMPTY: LazyLock<Map<String, Value>> = LazyLock::new(Map::new);
 
 impl<'a> Schema<'a> {
-    /// The schema that constrains nothing.
+    /// Schema without constraints.
     pub(crate) fn empty() -> Self {
         Self(&EMPTY)
     }
 
-    /// A schema, or one below it, that was read before.
+    /// Wraps a schema that was read before, or one nested in it.
     pub(crate) fn of(schema: &'a Map<String, Value>) -> Self {
         Self(schema)
     }
 
-    /// Its fields, to be kept.
+    /// Clones the fields.
     pub(crate) fn to_map(self) -> Map<String, Value> {
         self.0.clone()
     }
 
-    /// A schema, with all below it.
+    /// Reads a schema with all nested ones.
     ///
     /// # Errors
-    /// The first field that does not hold what it must.
+    /// The first field with a value of the wrong type.
     pub(crate) fn read(schema: &'a Value) -> Result<Self, Fault> {
         let map = schema.as_object();
         let map = map.ok_or_else(|| Fault { field: String::new(), expected: "an object" })?;
@@ -184,7 +184,7 @@ impl<'a> Schema<'a> {
         Ok(())
     }
 
-    /// The field, if it has a value.
+    /// Value of a field. `None` if absent or null.
     pub(crate) fn get(self, key: &str) -> Option<&'a Value> {
         self.0.get(key).filter(|value| !value.is_null())
     }
@@ -209,7 +209,7 @@ impl<'a> Schema<'a> {
         self.get(key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
     }
 
-    /// Every schema directly below this one.
+    /// Directly nested schemas.
     pub(crate) fn children(self) -> Vec<(Step<'a>, Self)> {
         let mut children = Vec::new();
         let mut add =
@@ -232,7 +232,7 @@ impl<'a> Schema<'a> {
         children
     }
 
-    /// The schema that `step` leads to.
+    /// Nested schema at `step`.
     pub(crate) fn child(self, step: Step<'_>) -> Option<Self> {
         let value = match step {
             Step::Property(name) => self.get("properties")?.get(name)?,

@@ -5,10 +5,10 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// Where [`crd`] has the schema of the property `f`.
+/// JSON pointer to the schema of the property `f` in [`crd`].
 const FIELD: &str = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/f";
 
-/// A CRD with one served version whose spec has these properties.
+/// CRD with one served version whose spec has these properties.
 fn crd(properties: &Value) -> Value {
     let spec = json!({"type": "object", "properties": properties});
     versions(&json!([version("v1", &json!({"type": "object", "properties": {"spec": spec}}))]))
@@ -31,14 +31,14 @@ fn lines(old: &Value, new: &Value) -> Vec<String> {
     check(Some(old), new).unwrap().iter().map(ToString::to_string).collect()
 }
 
-/// Lines for a change of the property `f`.
+/// Findings of a change of the property `f`.
 fn change(old: &Value, new: &Value) -> Vec<String> {
     lines(&crd(&json!({"f": old})), &crd(&json!({"f": new})))
 }
 
 // Case apply-49
 #[test]
-fn a_removed_field_is_the_whole_error() {
+fn removed_field_is_the_only_finding() {
     let (old, new) = (crd(&json!({"x": {"nullable": false}})), crd(&json!({})));
     let findings = check(Some(&old), &new).unwrap();
     assert_eq!(
@@ -57,7 +57,7 @@ fn a_removed_field_is_the_whole_error() {
 }
 
 #[test]
-fn findings_of_one_property_are_ordered_by_check_name() {
+fn findings_of_one_property_sort_by_check_name() {
     let old = json!({"type": "string", "default": "a", "enum": ["a", "b"], "pattern": "a", "maxLength": 9,
         "maximum": 9, "maxItems": 9, "maxProperties": 9, "minLength": 1, "minimum": 1, "minItems": 1,
         "minProperties": 1, "format": "email", "oneOf": [{"maxLength": 1}]});
@@ -74,7 +74,7 @@ fn findings_of_one_property_are_ordered_by_check_name() {
 
 // docs/design/apply.md#harmless-changes; cases apply-51, apply-52
 #[test]
-fn what_breaks_nothing_is_not_told() {
+fn harmless_changes_yield_no_finding() {
     for (old, new) in [
         (json!({"enum": ["a"]}), json!({"enum": ["a", "b"]})),
         (json!({"enum": ["a"]}), json!({})),
@@ -105,7 +105,7 @@ fn what_breaks_nothing_is_not_told() {
 
 // Case apply-53
 #[test]
-fn what_no_check_knows_is_unhandled() {
+fn changes_without_check_are_unhandled() {
     for (old, new, summary) in [
         (json!({}), json!({"format": "email"}), "Format \"\" -> \"email\""),
         (
@@ -125,7 +125,7 @@ fn what_no_check_knows_is_unhandled() {
             json!({"additionalProperties": {}}),
             "Schema nil -> <complex value>",
         ),
-        // What a condition newly mentions makes it narrower.
+        // A new constraint makes a condition narrower.
         (
             json!({"allOf": [{}]}),
             json!({"allOf": [{}, {"maxLength": 1}]}),
@@ -136,7 +136,7 @@ fn what_no_check_knows_is_unhandled() {
             json!({"allOf": [{"additionalProperties": {"properties": {"a": {"maxLength": 1}}}}]}),
             "AllOf <complex value> -> <complex value> (changed)",
         ),
-        // A wider exception forbids more.
+        // A wider `not` rejects more.
         (
             json!({"not": {"maxLength": 1}}),
             json!({"not": {"maxLength": 2}}),
@@ -154,7 +154,7 @@ fn what_no_check_knows_is_unhandled() {
 }
 
 #[test]
-fn paths_lead_through_every_kind_of_schema() {
+fn finding_paths_cover_every_kind_of_nested_schema() {
     let tightened = |limit: u8| {
         let leaf = json!({"maxLength": limit});
         json!({
@@ -184,7 +184,7 @@ fn paths_lead_through_every_kind_of_schema() {
 
 // Case apply-54
 #[test]
-fn only_new_differences_between_served_versions_are_told() {
+fn only_new_differences_between_served_versions_are_findings() {
     let pair = |extra: &Value| {
         let low = json!({"type": "object", "properties": {"a": {"type": "string"}}});
         let mut high = json!({"type": "object", "properties": {"a": {"type": "integer"}}});
@@ -200,7 +200,7 @@ fn only_new_differences_between_served_versions_are_told() {
         lines(&bounded, &tighter),
         ["v2: ^.a: minimum: minimum increased : 1 -> 2".to_owned(), format!("v1 -> v2: {added} : 2")]
     );
-    // Two new required names, in whatever order, are the same finding.
+    // The order of required names does not matter.
     let names = |names: Value| {
         let (low, high) = (json!({}), json!({"required": names}));
         versions(&json!([version("v1", &low), version("v2", &high)]))
@@ -209,7 +209,7 @@ fn only_new_differences_between_served_versions_are_told() {
 }
 
 #[test]
-fn what_is_no_crd_or_hostile_is_refused() {
+fn malformed_and_hostile_crds_are_refused() {
     let good = crd(&json!({}));
     let refused = |new: &Value| {
         let error = check(Some(&good), new).unwrap_err().to_string();
@@ -237,17 +237,17 @@ fn what_is_no_crd_or_hostile_is_refused() {
     );
 }
 
-/// Each level costs some stack: what is allowed must fit into a small one, what is not must not need any.
+/// Each level costs stack: an allowed depth must fit into a small stack, and refusing a deeper one must need none.
 #[test]
 fn deep_schemas_need_little_stack() {
     let nested = |levels: usize, leaf: Value| {
-        // Moved, as the macro would copy by recursion.
+        // Moved, because the macro would copy by recursion.
         let around = |inner, _| Value::Object([("not".to_owned(), inner)].into_iter().collect());
         let mut crd = crd(&json!({"f": null}));
         *crd.pointer_mut(FIELD).unwrap() = (0..levels).fold(leaf, around);
         crd
     };
-    // The schema of the field is at level ten, and so the leaf at the last one that is allowed.
+    // The schema of the field is at level ten, which puts the leaf at the last allowed level.
     let allowed = crd::MAX_DEPTH - 10;
     let (old, new) = (nested(allowed, json!({"maxLength": 2})), nested(allowed, json!({"maxLength": 1})));
     let one_more = nested(allowed + 1, json!({}));
@@ -269,7 +269,7 @@ fn deep_schemas_need_little_stack() {
 }
 
 #[test]
-fn too_many_findings_are_an_error() {
+fn findings_above_size_limit_are_an_error() {
     let properties: serde_json::Map<String, Value> = (0..2_000)
         .map(|number| (format!("{number}{}", "x".repeat(10_000)), json!({"type": "string"})))
         .collect();
@@ -280,7 +280,7 @@ fn too_many_findings_are_an_error() {
     );
 }
 
-/// Schemas of every form, most of them valid.
+/// Generates schemas of every form, most of them valid.
 fn schema() -> impl Strategy<Value = Value> {
     let scalar = prop_oneof![
         Just(json!({})),
@@ -332,7 +332,8 @@ proptest! {
     }
 
     #[test]
-    fn any_object_is_judged(old in any_crd(), new in any_crd(), text in "[\\[{\"a:1n\\]}, ]{0,20}") {
+    fn violations_of_any_object_are_sorted_lines(old in any_crd(), new in any_crd(),
+                                                text in "[\\[{\"a:1n\\]}, ]{0,20}") {
         let Ok(live) = LiveCheck::new(&old, &new) else { return Ok(()) };
         let object: Value = serde_json::from_str(&text).unwrap_or_else(|_| json!({"a": [text, null], "b": {"a": 1}}));
         for version in live.versions() {
@@ -346,8 +347,8 @@ proptest! {
     }
 
     #[test]
-    fn nothing_breaks_where_nothing_changes(crd in any_crd()) {
-        // Versions of one name twice are no CRD that an API server would hold.
+    fn unchanged_crd_has_no_findings(crd in any_crd()) {
+        // An API server never stores a CRD with duplicate version names.
         let names: Vec<_> = crd["spec"]["versions"].as_array().unwrap().iter().map(|v| v["name"].to_string()).collect();
         prop_assume!(names.iter().collect::<BTreeSet<_>>().len() == names.len());
         if let Ok(findings) = check(Some(&crd), &crd) {
@@ -356,8 +357,8 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_fields_do_no_harm(key in "type|properties|items|enum|oneOf|x-kubernetes-validations|required",
-                                   value in "[\\[{\"a:1\\]}, ]{0,12}") {
+    fn arbitrary_values_do_not_panic(key in "type|properties|items|enum|oneOf|x-kubernetes-validations|required",
+                                     value in "[\\[{\"a:1\\]}, ]{0,12}") {
         let value: Value = serde_json::from_str(&value).unwrap_or(Value::Null);
         let odd = crd(&json!({"f": {key: value}}));
         let _ = check(Some(&odd), &crd(&json!({})));

@@ -1,18 +1,18 @@
-//! Values in messages. Their depth is bounded where the CRD is read.
+//! JSON values in messages. Reading the CRD limits their depth.
 
 use serde_json::{Map, Value};
 
-/// Keys of a schema that constrain nothing.
+/// Schema keywords that constrain nothing.
 const ANNOTATIONS: [&str; 4] = ["description", "title", "example", "externalDocs"];
 
-/// What a JSON value stands for.
+/// Meaning of a JSON value within a schema.
 #[derive(Clone, Copy)]
 enum Role {
-    /// Itself.
+    /// Plain data.
     Data,
-    /// A schema, or a list of them.
+    /// Schema or list of schemas.
     Schema,
-    /// Schemas by name; a name may be that of an annotation.
+    /// Schemas by name. A name may equal an annotation keyword.
     NamedSchemas,
 }
 
@@ -23,7 +23,7 @@ pub(crate) fn canonical(value: &Value) -> String {
     out
 }
 
-/// [`canonical`] of a schema or a list of schemas, without what only people read, at any depth.
+/// [`canonical`] of a schema or a list of schemas, without annotation keywords at any depth.
 pub(crate) fn canonical_schema(schema: &Value) -> String {
     let mut out = String::new();
     write(schema, Role::Schema, &mut out);
@@ -66,7 +66,7 @@ fn write_object(map: &Map<String, Value>, role: Role, out: &mut String) {
     out.push('}');
 }
 
-/// A JSON string as the API server spells it, safe inside of HTML.
+/// JSON string as the API server encodes it, with HTML characters escaped.
 fn string(text: &str) -> String {
     let mut json = Value::from(text).to_string();
     for (character, escape) in [
@@ -98,7 +98,7 @@ fn role_below(role: Role, key: &str) -> Role {
     }
 }
 
-/// A number in its shortest form, with an exponent below 1e-4 and from 1e6 up (docs/design/apply.md#property-checks).
+/// Number in its shortest form, with an exponent below 1e-4 and from 1e6 up (docs/design/apply.md#property-checks).
 pub(crate) fn number(value: f64) -> String {
     let shortest = format!("{value:e}");
     match shortest
@@ -119,7 +119,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn numbers_are_as_short_as_they_can_be() {
+    fn numbers_use_shortest_form_with_exponent_outside_range() {
         for (value, text) in [
             (0.0, "0"),
             (-0.5, "-0.5"),
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_annotations_of_schemas_are_left_out() {
+    fn canonical_schema_omits_annotations_of_schemas_only() {
         let schema = json!({
             "title": "t",
             "properties": {"title": {"type": "string", "description": "d"}},

@@ -1,7 +1,7 @@
-//! What no other check has looked at, in one line (docs/design/apply.md#property-checks, `unhandled`).
+//! Finding `unhandled`: changes without a check of their own, in one line (docs/design/apply.md#property-checks).
 //!
-//! Schemas below the property are left to their own findings; what remains of them here is whether they are there, and
-//! what a comparison of old properties cannot see.
+//! Nested schemas have findings of their own. This check reports whether they were added or removed, and changes
+//! that a comparison of old properties cannot detect.
 
 use olm_version::quote;
 use serde_json::Value;
@@ -9,28 +9,28 @@ use serde_json::Value;
 use crate::schema::{Schema, Step};
 use crate::text::{canonical, canonical_schema, number};
 
-/// How a field is compared and shown.
+/// Comparison and text form of a field.
 #[derive(Clone, Copy)]
 enum Form {
-    /// Absent is `""`.
+    /// Absent equals `""`.
     Text,
-    /// Absent is `false`.
+    /// Absent equals `false`.
     Flag,
     /// Absent is `nil`.
     Pointer,
     Texts,
-    /// Rules in their order.
+    /// Ordered list of rules.
     Rules,
-    /// Schemas of which all, or some, must hold: findings of an entry tell what became narrower, except for constraints
-    /// of properties that the entry did not mention before.
+    /// Schemas of `allOf` or `anyOf`. Findings of an entry report what became narrower, except for constraints of
+    /// properties that the entry did not have before.
     Entries,
-    /// The schema of values: a new property in it is optional like any other.
+    /// Schema of map values. A new property in it is optional, as elsewhere.
     Values,
-    /// Only whether it changed, words for people aside.
+    /// Compared as a whole without annotation keywords. The text only says that it changed.
     Whole,
 }
 
-/// Field, its name in the text, and how it is compared; in the order of the text.
+/// Field, its name in the text, and its form, in the order of the text.
 static FIELDS: [(&str, &str, Form); 26] = [
     ("id", "ID", Form::Text),
     ("$schema", "Schema", Form::Text),
@@ -60,10 +60,10 @@ static FIELDS: [(&str, &str, Form); 26] = [
     ("x-kubernetes-validations", "XValidations", Form::Rules),
 ];
 
-/// Changing these breaks nothing; they are mentioned beside what does.
+/// Harmless alone. Reported only together with other changes.
 const HARMLESS: [&str; 3] = ["title", "externalDocs", "example"];
 
-/// The text for what changed, unless it is harmless. Nothing is when the property is `gone`.
+/// Text of the changes. `None` if all are harmless. If the property is `gone`, no change is harmless.
 pub(crate) fn changes(old: Schema<'_>, new: Schema<'_>, gone: bool) -> Option<String> {
     let mut harmful = gone;
     let mut parts = Vec::new();
@@ -130,8 +130,8 @@ fn scalar(value: &Value) -> String {
     }
 }
 
-/// Whether the entry mentions properties or items that it did not mention before: as part of a condition they narrow it,
-/// while elsewhere they would be optional fields.
+/// Reports whether the entry has properties or items that it did not have before. In a condition they narrow it.
+/// Elsewhere they would be optional fields.
 fn constrains_more(old: Schema<'_>, new: Schema<'_>, entry: Step<'_>) -> bool {
     let (Some(old), Some(new)) = (old.child(entry), new.child(entry)) else { return false };
     let mut open = vec![(old, new)];
@@ -140,7 +140,7 @@ fn constrains_more(old: Schema<'_>, new: Schema<'_>, entry: Step<'_>) -> bool {
             match (old.child(step), step) {
                 (Some(before), _) => open.push((before, child)),
                 (None, Step::Property(_) | Step::Items) => return true,
-                (None, _) => {} // told where it appears
+                (None, _) => {} // reported as a change of the keyword
             }
         }
     }

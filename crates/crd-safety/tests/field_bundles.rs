@@ -1,4 +1,4 @@
-//! The CRDs of the real bundles in `OLM_FIELD_DATA`.
+//! Checks the CRDs of the bundles in `OLM_FIELD_DATA`.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
@@ -8,9 +8,9 @@ use olm_crd_safety::{check, is_crd};
 use serde_json::{Value, json};
 
 #[test]
-fn real_crds_may_be_replaced_by_themselves_only() {
+fn field_crds_are_compatible_with_themselves_only() {
     let Some(root) = std::env::var_os("OLM_FIELD_DATA").map(PathBuf::from) else {
-        println!("SKIPPED real_crds_may_be_replaced_by_themselves_only: OLM_FIELD_DATA is not set");
+        println!("SKIPPED field_crds_are_compatible_with_themselves_only: OLM_FIELD_DATA is not set");
         return;
     };
     let mut count = 0;
@@ -31,7 +31,7 @@ fn real_crds_may_be_replaced_by_themselves_only() {
     println!("{count} real CRDs");
 }
 
-/// The CRD with texts for objects.
+/// Copy of the CRD whose versions have a schema of type string.
 fn of_texts(crd: &Value) -> Value {
     let mut other = crd.clone();
     for version in other["spec"]["versions"].as_array_mut().unwrap() {

@@ -1,4 +1,4 @@
-//! The vector file `crd_safety.yaml` (format: README-apply.md beside it).
+//! Runs the vector file `crd_safety.yaml` (format: README-apply.md beside it).
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
@@ -8,14 +8,14 @@ use olm_crd_safety::{Finding, check, error_text};
 use serde_json::Value;
 
 #[test]
-fn vectors() {
+fn crd_safety_vectors_match() {
     let directory = std::env::var_os("OLM_VECTORS_DIR").map_or_else(
         || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/vectors")),
         PathBuf::from,
     );
     let path = directory.join("crd_safety.yaml");
     if std::env::var_os("OLM_VECTORS_DIR").is_some() && !path.exists() {
-        return say("crd_safety.yaml: 0 passed, 0 failed"); // another set need not have every file
+        return say("crd_safety.yaml: 0 passed, 0 failed"); // other vector sets may lack this file
     }
     let text = std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let file = olm_yaml::from_slice(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
@@ -29,7 +29,7 @@ fn vectors() {
     assert!(failures.is_empty(), "crd_safety.yaml, failing rows:\n{}", failures.join("\n"));
 }
 
-/// What is wrong with our answer.
+/// Difference between expected and actual findings, if any.
 fn fault(case: &Value) -> Option<String> {
     let live = (!case["old"].is_null()).then_some(&case["old"]);
     let findings = match check(live, &case["new"]) {
@@ -63,9 +63,9 @@ fn is(finding: &Finding, expected: &Value) -> bool {
         }
 }
 
-/// Prints past the test runner's capture: the line is for whoever runs the tests.
+/// Prints past the output capture of the test runner.
 fn say(line: &str) {
     use std::io::Write;
-    // Nothing can be said where standard output is closed.
+    // A closed standard output is ignored.
     let _ = writeln!(std::io::stdout(), "{line}");
 }

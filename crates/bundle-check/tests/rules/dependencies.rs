@@ -1,4 +1,4 @@
-//! `metadata/dependencies.yaml` and constraints.
+//! Rules on `metadata/dependencies.yaml` and constraints.
 
 use super::fixture::Files;
 
@@ -8,14 +8,14 @@ fn with(text: &str) -> Files {
     Files::good().with(FILE, text)
 }
 
-/// Without the warning that every dependency brings.
+/// Findings without V1-1, which every dependency causes.
 fn findings(files: &Files) -> Vec<String> {
     files.findings().into_iter().filter(|finding| !finding.ends_with("[V1-1]")).collect()
 }
 
-// Case seeds-s0-6: the sample of the documentation, with the exact text of mode Reject
+// Case seeds-s0-6: the sample of the documentation, with the exact text of mode Reject.
 #[test]
-fn the_documented_sample_is_no_error() {
+fn documented_dependencies_yield_warnings_only() {
     let sample = "\
 dependencies:
   - type: olm.package
@@ -49,7 +49,7 @@ dependencies:
 }
 
 #[test]
-fn dependencies_are_complete() {
+fn incomplete_dependencies_are_errors() {
     let rows: [(&str, &[&str]); 8] = [
         ("dependencies: []\n", &[]),
         ("dependencies:\n- type: olm.label\n  value: {label: x}\n", &[]),
@@ -88,7 +88,7 @@ fn dependencies_are_complete() {
     ];
     for (text, expected) in rows {
         let found = findings(&with(text));
-        // Texts of the version and YAML readers are tested where they are made.
+        // The version and YAML parsers have tests for their error texts.
         let short = found.iter().map(|line| {
             match (line.find("olm.package.required"), line.find("error converting")) {
                 (Some(at), _) => format!("{}RANGE [DEP-6]", &line[..at].replace("parse ", "")),
@@ -106,7 +106,7 @@ fn constraint(value: &str) -> String {
 
 // Case seeds-s1-2
 #[test]
-fn documented_constraints_are_accepted() {
+fn documented_constraints_have_no_findings() {
     for value in [
         "{failureMessage: m, cel: {rule: 'properties.exists(p, p.type == \"certified\")'}}",
         "{failureMessage: m, cel: {rule: 'properties.exists(p, p.type == \"certified\") && properties.exists(p, p.type == \
@@ -123,8 +123,8 @@ fn documented_constraints_are_accepted() {
 
 // Case seeds-s1-3
 #[test]
-fn wrong_constraints_are_told_with_what_is_right() {
-    // A field beside the value.
+fn invalid_constraints_are_reported_with_the_fix() {
+    // Unknown field beside the value.
     let text = "dependencies:\n- type: olm.constraint\n  value: {package: {packageName: a, versionRange: '>1.0.0'}}\n  not: {}\n";
     assert_eq!(
         findings(&with(text)),
@@ -179,10 +179,10 @@ fn wrong_constraints_are_told_with_what_is_right() {
     }
 }
 
-// Case seeds-s1-3: 131072 and 131073 bytes
+// Case seeds-s1-3: 131072 and 131073 bytes.
 #[test]
-fn large_constraints() {
-    // The JSON text has 30 bytes besides the message.
+fn constraints_above_size_limits_warn_and_fail() {
+    // Only the message varies in size.
     let sized = |bytes: usize| {
         let value = serde_json::json!({
             "failureMessage": "", "gvk": {"group": "g", "version": "v", "kind": "K"}
@@ -202,7 +202,7 @@ fn large_constraints() {
 }
 
 #[test]
-fn tight_ranges_are_told() {
+fn range_that_ends_before_next_major_warns() {
     for (range, is_tight) in [
         (">0.27.0", false),
         (">=1.0.0 <2.0.0", false),
@@ -229,7 +229,7 @@ fn tight_ranges_are_told() {
 }
 
 #[test]
-fn what_the_service_version_requires_is_a_dependency() {
+fn required_apis_of_csv_are_reported_as_dependencies() {
     let required = "customresourcedefinitions:\n    required:\n    - {name: wires.light.example.com, version: v1, kind: Wire}\n";
     let files = Files::good().csv("customresourcedefinitions:\n", required);
     let refused = "warning: manifests/csv.yaml:21: ClusterServiceVersion lamp.v1.2.0: \

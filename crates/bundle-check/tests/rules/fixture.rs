@@ -1,4 +1,4 @@
-//! A bundle without findings, and what is changed in it.
+//! Valid bundle and modifications of it.
 
 use std::collections::BTreeMap;
 
@@ -74,12 +74,12 @@ spec:
       openAPIV3Schema: {type: object}
 ";
 
-/// The files of a bundle.
+/// Files of a bundle.
 #[derive(Debug, Clone)]
 pub(crate) struct Files(pub(crate) BTreeMap<String, Vec<u8>>);
 
 impl Files {
-    /// A bundle without findings.
+    /// Bundle without findings.
     pub(crate) fn good() -> Self {
         Self(BTreeMap::new())
             .with("metadata/annotations.yaml", ANNOTATIONS)
@@ -87,19 +87,19 @@ impl Files {
             .with("manifests/lamps.crd.yaml", CRD)
     }
 
-    /// With this file.
+    /// Adds or replaces a file.
     pub(crate) fn with(mut self, path: &str, text: &str) -> Self {
         self.0.insert(path.to_owned(), text.as_bytes().to_vec());
         self
     }
 
-    /// Without this file.
+    /// Removes a file.
     pub(crate) fn without(mut self, path: &str) -> Self {
         self.0.remove(path).unwrap();
         self
     }
 
-    /// With `old` replaced in a file that has it.
+    /// Replaces `old` in a file, which must contain it.
     pub(crate) fn replaced(mut self, path: &str, old: &str, new: &str) -> Self {
         let file = self.0.get_mut(path).unwrap();
         let text = String::from_utf8(file.clone()).unwrap();
@@ -108,27 +108,27 @@ impl Files {
         self
     }
 
-    /// With `old` replaced in the ClusterServiceVersion.
+    /// Replaces `old` in the ClusterServiceVersion.
     pub(crate) fn csv(self, old: &str, new: &str) -> Self {
         self.replaced("manifests/csv.yaml", old, new)
     }
 
-    /// With `old` replaced in the annotations.
+    /// Replaces `old` in the annotations.
     pub(crate) fn annotations(self, old: &str, new: &str) -> Self {
         self.replaced("metadata/annotations.yaml", old, new)
     }
 
-    /// With `old` replaced in the definition.
+    /// Replaces `old` in the CRD.
     pub(crate) fn crd(self, old: &str, new: &str) -> Self {
         self.replaced("manifests/lamps.crd.yaml", old, new)
     }
 
-    /// The findings with their levels, a line each.
+    /// Findings with their levels, one per line.
     pub(crate) fn findings(&self) -> Vec<String> {
         self.findings_for(&CheckOptions::default())
     }
 
-    /// The findings with these options.
+    /// Findings with these options.
     pub(crate) fn findings_for(&self, options: &CheckOptions) -> Vec<String> {
         let findings = check(&self.0, options).findings;
         findings.iter().map(|finding| format!("{}: {finding}", finding.level.name())).collect()

@@ -1,4 +1,4 @@
-//! Whatever the files are: no panic, the same answer twice, and an end.
+//! Arbitrary files: checks must not panic, must be deterministic, and must terminate.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use proptest::sample::select;
 
 use super::fixture::{ANNOTATIONS, CRD, CSV, Files};
 
-/// A file of the good bundle with a piece replaced by something else.
+/// The valid bundle with a piece of one file replaced.
 fn damaged() -> impl Strategy<Value = Files> {
     let texts = [
         ("metadata/annotations.yaml", ANNOTATIONS),
@@ -45,13 +45,14 @@ fn damaged() -> impl Strategy<Value = Files> {
 
 proptest! {
     #[test]
-    fn damaged_bundles_are_told(files in damaged()) {
+    fn checks_of_damaged_bundles_are_deterministic(files in damaged()) {
         let options = CheckOptions { kubernetes: "1.31".parse().ok() };
         prop_assert_eq!(check(&files.0, &options), check(&files.0, &options));
     }
 
     #[test]
-    fn any_bytes(metadata in any::<Vec<u8>>(), manifest in any::<Vec<u8>>(), path in "manifests/[a-z/.]{0,5}") {
+    fn arbitrary_bytes_do_not_panic(metadata in any::<Vec<u8>>(), manifest in any::<Vec<u8>>(),
+                                    path in "manifests/[a-z/.]{0,5}") {
         let files = BTreeMap::from([("metadata/annotations.yaml".to_owned(), metadata), (path, manifest)]);
         check(&files, &CheckOptions::default());
     }
@@ -59,7 +60,7 @@ proptest! {
 
 // docs/design/bundles.md#author-checks
 #[test]
-fn reports_are_bounded() {
+fn reports_are_bounded_for_hostile_bundles() {
     let many = |count: usize| (0..count).map(|n| format!("x{n}: 1\n")).collect::<String>();
     let files = Files::good().with("manifests/csv.yaml", &format!("{CSV}{}", many(5000)));
     let report = check(&files.0, &CheckOptions::default());
@@ -83,16 +84,16 @@ fn reports_are_bounded() {
 
 // docs/design/bundles.md#author-checks
 #[test]
-fn what_cannot_be_loaded_is_told_in_bounds() {
+fn loading_errors_are_bounded_in_number_and_length() {
     let found = |path: &str, text: &str| Files::good().with(path, text).findings();
     let nested = format!("{}{}{}", "{\"items\":[".repeat(249), "1,".repeat(100_000) + "1", "]}".repeat(249));
     let found_nested = found("manifests/a.yaml", &format!("kind: List\nitems: [{nested}]\n"));
     assert_eq!(found_nested.len(), 1, "{found_nested:?}");
-    // The text of the loader quotes the whole object.
+    // The loader quotes the whole object in its error.
     let long = found("manifests/a.yaml", &format!("a: {}\n", "x".repeat(1 << 20)));
     assert_eq!(long.len(), 1);
     assert!(long[0].chars().count() < 2_100 && long[0].ends_with("xx… [FILE-2]"), "{}", long[0].len());
-    // Behind a manifest that cannot be loaded nothing is refused yet.
+    // The loader stops at the first unreadable manifest. The size limit is still reported.
     let items = format!("kind: List\nitems: [{}1]\n", "1,".repeat(1 << 20));
     let files = Files::good().with("manifests/a.yaml", "[").with("manifests/b.yaml", &items);
     let rules: Vec<&str> =

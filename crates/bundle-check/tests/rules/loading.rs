@@ -1,9 +1,9 @@
-//! Files that cannot be loaded: all of them are told.
+//! Files that cannot be loaded: every one is reported.
 
 use super::fixture::{Files, compare};
 
 #[test]
-fn layout() {
+fn layout_errors_are_reported() {
     let good = Files::good;
     compare(&[
         (
@@ -40,7 +40,7 @@ fn layout() {
 
 // docs/design/bundles.md#typed-conversion, docs/design/bundles.md#target-check; cases bundles-4, bundles-8
 #[test]
-fn everything_that_cannot_be_read_is_told_at_once() {
+fn all_unreadable_files_are_reported_at_once() {
     let files = Files::good()
         .with("metadata/annotations.yaml", "annotations: [")
         .with("metadata/properties.yaml", "properties: 5")
@@ -79,7 +79,7 @@ fn everything_that_cannot_be_read_is_told_at_once() {
 }
 
 #[test]
-fn lists_are_opened_once() {
+fn lists_are_expanded_one_level() {
     let list = |items: &str| {
         let items = format!("apiVersion: v1\nkind: ServiceAccountList\nitems:\n{items}");
         Files::good().with("manifests/list.yaml", &items).findings()

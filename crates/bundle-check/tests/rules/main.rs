@@ -1,4 +1,4 @@
-//! Each rule on a bundle that breaks it, and on one that does not.
+//! Tests of each rule with a bundle that violates it and one that does not.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 

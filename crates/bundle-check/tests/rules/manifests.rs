@@ -1,12 +1,12 @@
-//! Definitions, other objects, fields, images, webhooks, versions of Kubernetes, size.
+//! Rules on CRDs, other objects, fields, images, webhooks, Kubernetes versions and size.
 
 use olm_bundle_check::CheckOptions;
 
 use super::fixture::{CRD, Files, compare};
 
-// docs/design/additions.md#bundle-validation: owned definitions
+// docs/design/additions.md#bundle-validation: owned CRDs
 #[test]
-fn definitions() {
+fn crd_rules_report_owned_and_shipped_crds() {
     let good = Files::good;
     let second = CRD.replace("lamps", "lamps2").replace("listKind: LampList, ", "");
     compare(&[
@@ -72,7 +72,7 @@ fn definitions() {
 }
 
 #[test]
-fn other_objects() {
+fn object_rules_report_kinds_accounts_and_namespaces() {
     let good = Files::good;
     compare(&[
         (good().with("manifests/c.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n"), &[]),
@@ -102,9 +102,9 @@ fn other_objects() {
     ]);
 }
 
-// Case bundles-3: lists are opened
+// Case bundles-3: lists are expanded.
 #[test]
-fn items_of_lists_have_lines() {
+fn findings_in_list_items_have_line_numbers() {
     let list = "kind: List\napiVersion: v1\nitems:\n- apiVersion: v1\n  kind: ConfigMap\n  metadata: {name: c}\n- apiVersion: v1\n  kind: Pod\n  metadata: {name: p}\n";
     assert_eq!(
         Files::good().with("manifests/l.yaml", list).findings(),
@@ -114,7 +114,7 @@ fn items_of_lists_have_lines() {
 
 // docs/design/bundles.md#author-checks; case bundles-6
 #[test]
-fn fields_that_are_lost() {
+fn unknown_and_overflowing_fields_are_reported() {
     let good = Files::good;
     compare(&[
         (
@@ -140,7 +140,7 @@ fn fields_that_are_lost() {
 }
 
 #[test]
-fn images() {
+fn image_rules_report_tags_and_invalid_references() {
     let good = Files::good;
     let digest = "@sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
     compare(&[
@@ -175,7 +175,7 @@ fn webhook(fields: &str) -> Files {
 }
 
 #[test]
-fn webhooks() {
+fn webhook_rules_report_invalid_and_vital_rules() {
     let start = "type: ValidatingAdmissionWebhook, generateName: v.lamp.example.com, deploymentName: lamp, containerPort: 443";
     let rest = "sideEffects: None, admissionReviewVersions: [v1]";
     let rule = |group: &str, resource: &str| {
@@ -248,9 +248,9 @@ fn webhooks() {
     ]);
 }
 
-// docs/design/additions.md#authoring-commands --k8s-version
+// docs/design/additions.md#authoring-commands: --k8s-version
 #[test]
-fn removed_versions_of_apis() {
+fn removed_api_versions_are_errors_for_target_kubernetes() {
     let budget = "apiVersion: policy/v1beta1\nkind: PodDisruptionBudget\nmetadata: {name: b}\n";
     let files = Files::good()
         .with("manifests/b.yaml", budget)
@@ -259,7 +259,7 @@ fn removed_versions_of_apis() {
                 policy/v1beta1: use policy/v1 [KUBE-1]";
     let needs = "error: manifests/csv.yaml:10: ClusterServiceVersion lamp.v1.2.0: spec.minKubeVersion: the operator needs \
                  Kubernetes 1.24, the bundle is to run on 1.23 [KUBE-2]";
-    // operator-controller asks for the version that all of its clusters serve.
+    // The install checks require the version that every supported cluster serves.
     let never = "error: manifests/b.yaml:1: PodDisruptionBudget \"b\": apiVersion is \"policy/v1beta1\", it has to be policy/v1 \
                  [RENDER-2]";
     for (version, expected) in [
@@ -277,10 +277,10 @@ fn removed_versions_of_apis() {
     }
 }
 
-// docs/design/additions.md#lint-rules SIZE-1
+// docs/design/additions.md#lint-rules: SIZE-1
 #[test]
-fn sizes() {
-    // Text that does not shrink much: one character of 64, at random.
+fn bundle_size_warns_at_85_percent_and_fails_above_limit() {
+    // Text that hardly compresses: random characters of an alphabet of 64.
     let noise = |bytes: usize| {
         let mut state = 1_u64;
         let text: String = (0..bytes)

@@ -1,13 +1,13 @@
-//! `metadata/annotations.yaml` and properties.
+//! Rules on `metadata/annotations.yaml` and properties.
 
 use super::fixture::{ANNOTATIONS, Files, compare};
 
 const FILE: &str = "metadata/annotations.yaml";
 const PROPERTIES: &str = "metadata/properties.yaml";
 
-// Case seeds-s0-6: the six annotations of the documentation are accepted
+// Case seeds-s0-6: the six documented annotations are accepted.
 #[test]
-fn a_good_bundle_has_no_findings() {
+fn valid_bundle_has_no_findings() {
     assert_eq!(Files::good().findings(), Vec::<String>::new());
     let quoted =
         ANNOTATIONS.replace(": registry+v1", ": \"registry+v1\"").replace(": stable", ": \"stable\"");
@@ -15,10 +15,10 @@ fn a_good_bundle_has_no_findings() {
 }
 
 #[test]
-fn annotations() {
+fn annotation_rules_report_missing_and_invalid_values() {
     let good = Files::good;
     compare(&[
-        // Case seeds-s0-6: without the channels key
+        // Case seeds-s0-6: missing channels annotation.
         (
             good().annotations("  operators.operatorframework.io.bundle.channels.v1: beta,stable\n", ""),
             &["error: metadata/annotations.yaml:1: annotations: the annotation \
@@ -88,7 +88,7 @@ fn annotations() {
 
 // docs/design/bundles.md#merged-properties; cases seeds-s1-1, seeds-s0-5
 #[test]
-fn properties() {
+fn property_rules_report_malformed_properties() {
     let with = |text: &str| Files::good().with(PROPERTIES, text);
     compare(&[
         (with("properties:\n- type: olm.kubeversion\n  value: {version: \"1.16.0\"}\n"), &[]),

@@ -1,9 +1,9 @@
-//! What operator-controller would not install.
+//! Rules on the rendered objects.
 
 use super::fixture::{Files, compare};
 
 #[test]
-fn deployments() {
+fn invalid_deployment_name_is_an_error() {
     compare(&[(
         Files::good().csv("      - name: lamp\n", "      - name: Lamp_1\n"),
         &[
@@ -17,7 +17,7 @@ fn deployments() {
 
 // docs/design/bundles.md#author-checks
 #[test]
-fn obstacles_are_errors_at_the_manifest() {
+fn failed_install_checks_are_errors_at_the_manifest() {
     let map = |name: &str, text: &str| {
         format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\ndata: {{a: {text}}}\n")
     };

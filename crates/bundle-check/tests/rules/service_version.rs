@@ -1,10 +1,10 @@
-//! The ClusterServiceVersion.
+//! Rules on the ClusterServiceVersion.
 
 use super::fixture::{CSV, Files, compare};
 
 const CSV_PLACE: &str = "ClusterServiceVersion lamp.v1.2.0: ";
 
-/// Findings without what all of them begin with.
+/// Findings without their common prefix.
 fn findings(files: &Files) -> Vec<String> {
     files
         .findings()
@@ -20,7 +20,7 @@ fn rows(rows: &[(Files, &[&str])]) {
 }
 
 #[test]
-fn names() {
+fn csv_name_and_replaces_must_be_short_subdomains() {
     let good = Files::good;
     let long = format!("lamp.v1.2.0-{}", "x".repeat(60));
     compare(&[
@@ -44,7 +44,7 @@ fn names() {
 
 // Case bundles-2
 #[test]
-fn there_is_one() {
+fn csv_must_be_unique_and_of_known_api_version() {
     let files = Files::good().with("manifests/a.yaml", &CSV.replace("lamp.v1.2.0", "lamp.v1.1.0"));
     let what = "one of 2 ClusterServiceVersions, in manifests/a.yaml, manifests/csv.yaml: keep one [CSV-1]";
     assert_eq!(
@@ -71,7 +71,7 @@ fn there_is_one() {
 }
 
 #[test]
-fn versions() {
+fn csv_version_rules_report_invalid_versions() {
     let good = Files::good;
     rows(&[
         (
@@ -124,7 +124,7 @@ fn versions() {
 }
 
 #[test]
-fn install_modes() {
+fn install_mode_rules_report_duplicates_and_unsupported() {
     let good = Files::good;
     rows(&[
         (
@@ -173,7 +173,7 @@ fn install_modes() {
 }
 
 #[test]
-fn required_fields_and_annotations() {
+fn missing_fields_and_invalid_annotations_are_reported() {
     let good = Files::good;
     rows(&[
         (
@@ -217,7 +217,7 @@ fn required_fields_and_annotations() {
 }
 
 #[test]
-fn examples() {
+fn alm_examples_must_show_each_provided_api() {
     let good = Files::good;
     let start = CSV.find("    alm-examples").unwrap();
     let end = CSV.find("spec:").unwrap();
@@ -258,9 +258,9 @@ fn examples() {
     }
 }
 
-// docs/design/additions.md#lint-rules V1-3, V1-4; cases bundles-14, bundles-44
+// docs/design/additions.md#lint-rules: V1-3, V1-4; cases bundles-14, bundles-44
 #[test]
-fn what_is_not_supported() {
+fn unsupported_olm_v0_features_are_reported() {
     let good = Files::good;
     rows(&[
         (

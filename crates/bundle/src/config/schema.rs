@@ -10,7 +10,7 @@ use crate::csv::InstallMode;
 use crate::typed::{Type, types};
 
 const SCHEMA_ID: &str = "https://operator-framework.io/schemas/registry-v1-bundle-config.json";
-/// Formats that compare a namespace with the one the operator is installed in.
+/// Formats that compare a namespace with the install namespace.
 pub(super) const OWN_NAMESPACE: &str = "ownNamespaceInstallMode";
 pub(super) const SINGLE_NAMESPACE: &str = "singleNamespaceInstallMode";
 pub(super) const MULTI_NAMESPACE: &str = "multiNamespaceInstallMode";
@@ -19,12 +19,12 @@ pub(super) const WATCH_NAMESPACE: &str = "watchNamespace";
 pub(super) const WATCH_NAMESPACES: &str = "watchNamespaces";
 pub(super) const DEPLOYMENT_CONFIG: &str = "deploymentConfig";
 
-/// Longest list of `watchNamespaces`.
+/// Maximum length of `watchNamespaces`.
 const MAX_WATCHED: usize = 50;
 
-/// JSON Schema (draft 7) of the configuration that `bundle` accepts. The other two are the gates
+/// JSON Schema (draft 7) of the configuration that `bundle` accepts. The flags are the feature gates
 /// `DeploymentConfig` and `MultiWatchNamespaces`. Formats that end in `InstallMode` compare with the install
-/// namespace and mean nothing to other tools.
+/// namespace and have no meaning for other tools.
 pub fn config_schema(bundle: &Bundle, deployment_config: bool, multi_watch_namespaces: bool) -> Value {
     let modes = bundle.install_modes();
     let mut properties = Map::new();
@@ -55,7 +55,7 @@ pub fn config_schema(bundle: &Bundle, deployment_config: bool, multi_watch_names
     Value::Object(schema)
 }
 
-/// Whether a choice of namespaces has to be made, and that only one is.
+/// Schema rules that require a namespace selection unless it is optional, and forbid two.
 fn watch_rules(properties: &Map<String, Value>, is_optional: bool) -> Map<String, Value> {
     let (one, list) = (properties.contains_key(WATCH_NAMESPACE), properties.contains_key(WATCH_NAMESPACES));
     let mut rules = Map::new();
@@ -94,7 +94,7 @@ fn namespace(format: Option<&str>) -> Value {
     schema
 }
 
-/// Schema of `watchNamespace`; `None` where the bundle leaves no choice.
+/// Schema of `watchNamespace`. `None` if the bundle leaves no choice.
 fn watch_namespace(modes: &BTreeSet<InstallMode>) -> Option<Value> {
     let (own, single) =
         (modes.contains(&InstallMode::OwnNamespace), modes.contains(&InstallMode::SingleNamespace));
@@ -110,7 +110,7 @@ fn watch_namespace(modes: &BTreeSet<InstallMode>) -> Option<Value> {
     Some(namespace(format))
 }
 
-/// Schema of `watchNamespaces`. The install namespace may be among them if the bundle supports OwnNamespace.
+/// Schema of `watchNamespaces`. It may include the install namespace if the bundle supports OwnNamespace.
 fn watch_namespaces(modes: &BTreeSet<InstallMode>) -> Value {
     let format = (!modes.contains(&InstallMode::OwnNamespace)).then_some(MULTI_NAMESPACE);
     json!({
@@ -122,7 +122,7 @@ fn watch_namespaces(modes: &BTreeSet<InstallMode>) -> Value {
     })
 }
 
-/// Schema of a type of the table; the types that it uses go to `definitions`.
+/// Schema of a type of the table. The types that it uses are added to `definitions`.
 fn struct_schema(name: &'static str, definitions: &mut BTreeMap<&'static str, Value>) -> Value {
     let fields = types().fields(name);
     let properties: Map<String, Value> =

@@ -1,5 +1,5 @@
-//! What a configuration says in vain: nothing here keeps a bundle from being installed, since the reference
-//! accepts it (docs/design/bundles.md#author-checks).
+//! Warnings about configuration without effect. They never prevent an installation, because the reference accepts
+//! such configuration (docs/design/bundles.md#author-checks).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,8 +11,8 @@ use crate::bundle::Bundle;
 use crate::obstacles::first_of;
 use crate::typed::{Type, types};
 
-/// Fields below `deploymentConfig` with a fixed set of values, by type and name: those of Kubernetes 1.36.
-/// The empty text stands for the default everywhere.
+/// Fields below `deploymentConfig` with a fixed set of values, by type and name, as of Kubernetes 1.36. The empty
+/// string selects the default in each of them.
 const CHOICES: [(&str, &str, &[&str]); 13] = [
     ("AzureDiskVolumeSource", "cachingMode", &["None", "ReadOnly", "ReadWrite"]),
     ("AzureDiskVolumeSource", "kind", &["Dedicated", "Managed", "Shared"]),
@@ -37,9 +37,9 @@ const CHOICES: [(&str, &str, &[&str]); 13] = [
     ("ScaleIOVolumeSource", "storageMode", &["ThickProvisioned", "ThinProvisioned"]),
 ];
 
-/// What `config`, the inline configuration of a ClusterExtension, holds below `deploymentConfig` that will not do
-/// what its author meant, one sentence each, sorted: unknown fields, which are dropped, values that Kubernetes
-/// does not know, entries that displace others. Says nothing about what [`render`](crate::render) refuses.
+/// Warnings about the `deploymentConfig` of `config`, the inline configuration of a ClusterExtension: unknown
+/// fields, which are dropped, values unknown to Kubernetes, and entries that displace others. One sentence each,
+/// sorted. Errors of [`render`](crate::render) are not included.
 pub fn config_warnings(bundle: &Bundle, config: &Value) -> Vec<String> {
     let mut warnings = BTreeSet::new();
     let Some(Value::Object(deployments)) = config.get(DEPLOYMENT_CONFIG) else {
@@ -90,7 +90,7 @@ fn look(value: &Value, kind: &Type, path: &str, warnings: &mut BTreeSet<String>)
     }
 }
 
-/// A warning for each value that is not among the choices of the field, where it has any.
+/// Warnings for values that are not among the choices of the field, if it has choices.
 fn unknown_choices(owner: &str, field: &str, value: &Value, path: &str) -> Vec<String> {
     let Some((.., choices)) = CHOICES.iter().find(|(kind, name, _)| (*kind, *name) == (owner, field)) else {
         return Vec::new();
@@ -115,7 +115,8 @@ fn items(list: Option<&Value>) -> &[Value] {
     list.and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// Entries do not replace one another (docs/design/bundles.md#deployment-configuration).
+/// Reports repeated names, because entries do not replace one another
+/// (docs/design/bundles.md#deployment-configuration).
 fn repeated_names(list: Option<&Value>, field: &str) -> Vec<String> {
     let mut seen = BTreeSet::new();
     let names = items(list).iter().filter_map(name_of);
@@ -128,7 +129,7 @@ fn repeated_names(list: Option<&Value>, field: &str) -> Vec<String> {
         .collect()
 }
 
-/// A mount replaces one of the same volume, wherever that one is mounted
+/// Reports mounts that displace another: a mount replaces a mount of the same volume, whatever its path
 /// (docs/design/bundles.md#deployment-configuration).
 fn displaced_mounts(bundle: &Bundle, mounts: Option<&Value>) -> Vec<String> {
     let path_of = |mount: &Value| mount.get("mountPath").and_then(Value::as_str).map(str::to_string);

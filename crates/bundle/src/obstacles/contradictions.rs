@@ -1,4 +1,4 @@
-//! Objects that occur more than once with different content. Equal ones are no obstacle: one of them is applied.
+//! Detects objects that occur more than once with different content. Equal objects are deduplicated before apply.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::{Makers, group_of, text, title};
 use crate::bundle::{Bundle, name_of};
 use crate::objects;
 
-/// Group, kind, namespace and name: whatever the version, this is one object on the cluster.
+/// Group, kind, namespace and name, which identify an object on the cluster regardless of the version.
 type Identity<'a> = (&'a str, &'a str, &'a str, &'a str);
 
 pub(super) fn obstacles(makers: &Makers<'_>, bundle: &Bundle, objects: &[Value]) -> Vec<String> {
@@ -57,7 +57,7 @@ fn identity(object: &Value) -> Identity<'_> {
     (group_of(object), kind, namespace, name_of(object))
 }
 
-/// Path of the first field in which two values differ.
+/// Path of the first field that differs.
 fn difference(one: &Value, other: &Value) -> Option<String> {
     let below = |key: &str, deeper: String| {
         if deeper.is_empty() { key.to_string() } else { format!("{key}.{deeper}") }

@@ -1,6 +1,6 @@
-//! Names that belong to the cluster or to this system: objects that exist before any bundle is installed, or that
-//! the API server keeps for others. A name that merely looks like one of these (`system:mine`, another kind in this
-//! system's group) is free: what exists is protected when objects are applied.
+//! Names reserved for the cluster or for OLM: objects that exist before any bundle is installed, or that the API
+//! server reserves. Similar names (`system:mine`, another kind in the group of OLM) are allowed, because apply
+//! protects existing objects.
 
 use olm_version::quote;
 use serde_json::Value;
@@ -8,24 +8,24 @@ use serde_json::Value;
 use super::{DEFINITION, RBAC_GROUP, group_of, text, title};
 use crate::bundle::name_of;
 
-/// Namespace of this system as its install files have it.
+/// Namespace of OLM in its install files.
 const SYSTEM_NAMESPACE: &str = "olmv1-system";
-/// This system's definitions.
+/// CRDs of OLM.
 const SYSTEM_DEFINITIONS: [&str; 4] = [
     "clustercatalogs.olm.operatorframework.io",
     "clusterextensions.olm.operatorframework.io",
     "clusterobjectsets.olm.operatorframework.io",
     "clusterupgradestatuses.ext.olm.operatorframework.io",
 ];
-/// Annotation by which the owners of Kubernetes' groups approve a definition.
+/// Annotation with the approval of a CRD in a group of Kubernetes.
 const APPROVAL: &str = "api-approved.kubernetes.io";
 
-/// Cluster roles that every cluster has for its users.
+/// Default user-facing ClusterRoles of Kubernetes.
 const USER_ROLES: [&str; 4] = ["admin", ADMINISTRATOR, "edit", "view"];
-/// The only one of them with a binding of its name on every cluster.
+/// The only one of them with a default ClusterRoleBinding of the same name.
 const ADMINISTRATOR: &str = "cluster-admin";
 
-/// Names of this system's cluster-wide roles and bindings.
+/// Names of the ClusterRoles and ClusterRoleBindings of OLM.
 const SYSTEM_ROLES: [&str; 10] = [
     "catalogd-manager-role",
     "catalogd-manager-rolebinding",
@@ -39,7 +39,7 @@ const SYSTEM_ROLES: [&str; 10] = [
     "operator-controller-proxy-rolebinding",
 ];
 
-/// Names of this system's objects in its namespace.
+/// Names of the namespaced objects of OLM.
 const SYSTEM_OBJECTS: [&str; 14] = [
     "catalogd-controller-manager",
     "catalogd-leader-election-role",
@@ -57,7 +57,7 @@ const SYSTEM_OBJECTS: [&str; 14] = [
     "operator-controller-service",
 ];
 
-/// Why the name of an object may not be used, if so.
+/// Reason why the name of the object is reserved, if it is.
 pub(super) fn obstacle(object: &Value, install_namespace: &str) -> Option<String> {
     let name = name_of(object);
     let of_cluster = || Some(format!("{} belongs to the cluster: choose another name", title(object)));
@@ -87,7 +87,7 @@ pub(super) fn obstacle(object: &Value, install_namespace: &str) -> Option<String
     }
 }
 
-/// Definitions in the groups of Kubernetes need an approval.
+/// Reports a CRD in a group of Kubernetes without approval.
 fn unapproved(object: &Value) -> Option<String> {
     let group = text(object, "/spec/group");
     let is_of =

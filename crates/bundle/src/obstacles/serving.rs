@@ -1,4 +1,4 @@
-//! Services, the webhooks behind them, and their certificates.
+//! Install checks of Services, webhooks and certificates.
 
 use std::collections::BTreeSet;
 
@@ -10,9 +10,9 @@ use crate::bundle::name_of;
 use crate::pointer::{list, text};
 use crate::validate::subdomain_faults;
 
-/// Longest name of a Service, and its DNS label.
+/// Maximum length of the name of a Service, which is a DNS label.
 const LABEL_BYTES: usize = 63;
-/// Longest common name of a certificate.
+/// Maximum length of the common name of a certificate.
 const COMMON_NAME_BYTES: usize = 64;
 const PORTS: std::ops::RangeInclusive<i64> = 1..=65535;
 
@@ -78,7 +78,7 @@ pub(super) fn certificate(object: &Value) -> Option<String> {
     })
 }
 
-/// The webhooks of a configuration object.
+/// Checks the webhooks of a configuration object.
 pub(super) fn webhooks(object: &Value) -> Vec<String> {
     let mut found = Vec::new();
     for (index, webhook) in list(object, "/webhooks").iter().enumerate() {
@@ -109,7 +109,7 @@ pub(super) fn webhooks(object: &Value) -> Vec<String> {
     found
 }
 
-/// Fields of a webhook with a fixed set of values; the first one has to be there.
+/// Checks the enumerated fields of a webhook. The first one is required.
 fn choices(object: &Value, webhook: &Value, field: &str) -> Vec<String> {
     const CHOICES: [(&str, &[&str]); 4] = [
         ("sideEffects", &["None", "NoneOnDryRun"]),
@@ -131,7 +131,7 @@ fn choices(object: &Value, webhook: &Value, field: &str) -> Vec<String> {
     found
 }
 
-/// The conversion webhook of a definition.
+/// Checks the conversion webhook of a CRD.
 pub(super) fn conversion(object: &Value) -> Vec<String> {
     const FIELD: &str = "spec.conversion.webhook";
     let Some(webhook) = object.pointer("/spec/conversion/webhook") else {
@@ -167,7 +167,7 @@ fn service_reference(object: &Value, client: &Value, field: &str) -> Vec<String>
     found
 }
 
-/// Each part between slashes is an RFC 1123 subdomain.
+/// Reports whether each path segment is an RFC 1123 subdomain.
 fn is_webhook_path(path: &str) -> bool {
     if path.is_empty() || path == "/" {
         return true;

@@ -1,9 +1,9 @@
-//! What an account must be allowed to do to install the objects of a bundle, keep them, and remove them
+//! Permissions that a service account needs to install, update and delete the objects of a bundle
 //! (docs/design/operations.md#hardened-rights P-06, docs/design/additions.md#service-account-impersonation).
 //!
-//! Three sorts of rights: what is done with the objects themselves; what their roles grant, since the API server lets
-//! nobody grant what they do not hold; and `bind` for roles that the bundle binds and does not bring along. Rights of the
-//! operator itself are in the bundle's own roles. Nothing here asks a cluster what anybody may do.
+//! The account needs access to the objects themselves, everything that their roles grant (the API server prevents
+//! privilege escalation), and `bind` on roles that the bundle binds but does not contain. Permissions of the operator
+//! itself are in the roles of the bundle. This module does not contact a cluster.
 
 mod rule;
 
@@ -17,25 +17,25 @@ use crate::objects::is_cluster_scoped;
 use crate::pointer::{list, text};
 
 const RBAC: &str = "rbac.authorization.k8s.io";
-/// What is done with an object that exists.
+/// Verbs needed for an existing object.
 const KEEP: [&str; 3] = ["delete", "get", "patch"];
 
-/// Rules by the namespace in which they have to hold; `None` is the whole cluster.
+/// Rules by namespace. `None` is the whole cluster.
 pub type Scoped = BTreeMap<Option<String>, BTreeSet<Rule>>;
 
-/// What an account needs to install objects.
+/// Permissions needed to install objects.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rights {
-    /// To make, read, change and delete the objects, and to bind roles that are not among them.
+    /// Access to the objects, and `bind` on roles that are not among them.
     pub objects: Scoped,
-    /// What the roles among them grant.
+    /// Everything that the roles among the objects grant.
     pub granted: Scoped,
-    /// Spares `granted`: the verbs `escalate` and `bind` for the same roles.
+    /// Replaces `granted`: the verbs `escalate` and `bind` on the same roles.
     pub instead: Scoped,
 }
 
 impl Rights {
-    /// What the rendered `objects` need.
+    /// Permissions needed for the rendered `objects`.
     pub fn of(objects: &[Value]) -> Self {
         let mut rights = Self { objects: kept(objects), ..Self::default() };
         let own: BTreeSet<_> = objects.iter().filter(|object| is_role(object)).map(identity).collect();
@@ -49,13 +49,13 @@ impl Rights {
         rights
     }
 
-    /// All rights without `escalate` or `bind` where the roles are the bundle's own: the least that will do.
+    /// Least privilege: all permissions without `escalate`, and without `bind` on roles of the bundle.
     pub fn exact(&self) -> Scoped {
         union(&self.objects, &self.granted)
     }
 
-    /// All rights, with `escalate` and `bind` instead of what the roles grant: fewer rules, which hold for later versions
-    /// too, but whoever has them can take any right.
+    /// All permissions, with `escalate` and `bind` instead of those that the roles grant. Fewer rules, which also
+    /// suffice for later versions, but their holder can obtain any permission.
     pub fn escalating(&self) -> Scoped {
         union(&self.objects, &self.instead)
     }
@@ -66,10 +66,10 @@ impl Rights {
         let rules = list(role, "/rules").iter().map(Rule::of);
         self.granted.entry(scope.clone()).or_default().extend(rules);
         if role.pointer("/aggregationRule").is_some_and(|rule| !rule.is_null()) {
-            // It may come to hold anything.
+            // Aggregation may add any rule.
             self.granted.entry(scope.clone()).or_default().extend(Rule::everything());
         }
-        // A name would not do: what is being created has none yet when this right is asked for.
+        // Without a resource name: the API server checks `escalate` on create, before the object has a name.
         let escalate = Rule::on(RBAC, plural(kind), &["escalate"]);
         let bind = Rule::on(RBAC, plural(kind), &["bind"]).named(name);
         self.instead.entry(scope).or_default().extend([escalate, bind]);
@@ -89,7 +89,7 @@ impl Rights {
     }
 }
 
-/// What is done with the objects themselves.
+/// Access to the objects themselves.
 fn kept(objects: &[Value]) -> Scoped {
     let mut created: BTreeMap<(Option<String>, String), BTreeSet<String>> = BTreeMap::new();
     let mut named: BTreeMap<(Option<String>, String, String), BTreeSet<String>> = BTreeMap::new();
@@ -109,15 +109,15 @@ fn kept(objects: &[Value]) -> Scoped {
         let rule = Rule { resource_names, ..Rule::on(&group, resource, &KEEP) };
         rules.entry(scope).or_default().insert(rule);
     }
-    // Objects name their revision as an owner that waits for them; whether they may is asked where
-    // OwnerReferencesPermissionEnforcement is on.
+    // Objects have their revision as an owner with `blockOwnerDeletion`. The admission plugin
+    // OwnerReferencesPermissionEnforcement requires this permission.
     let finalizers =
         Rule::on("olm.operatorframework.io", "clusterobjectsets/finalizers".to_owned(), &["update"]);
     rules.entry(None).or_default().insert(finalizers);
     rules
 }
 
-/// Both, without rules that others include.
+/// Union without rules that other rules include.
 fn union(one: &Scoped, other: &Scoped) -> Scoped {
     let mut all = one.clone();
     for (scope, rules) in other {
@@ -127,7 +127,7 @@ fn union(one: &Scoped, other: &Scoped) -> Scoped {
     for (scope, rules) in &mut all {
         let before = rules.clone();
         rules.retain(|rule| {
-            // Of two that include each other one stays.
+            // Of two equivalent rules, one is kept.
             let wider = |other: &Rule| {
                 other != rule && other.includes(rule) && (other < rule || !rule.includes(other))
             };
@@ -139,7 +139,7 @@ fn union(one: &Scoped, other: &Scoped) -> Scoped {
     all
 }
 
-/// The resource of a kind, by the rule that API servers and clients share: all kinds that a bundle may hold keep to it.
+/// Resource of a kind by the naming convention of Kubernetes, which all kinds in bundles follow.
 fn plural(kind: &str) -> String {
     let kind = kind.to_lowercase();
     match kind.chars().last() {
@@ -153,7 +153,7 @@ fn scope(kind: &str, namespace: &str) -> Option<String> {
     (!is_cluster_scoped(kind) && !namespace.is_empty()).then(|| namespace.to_owned())
 }
 
-/// Kind, namespace and name; no namespace for what belongs to none.
+/// Kind, namespace and name. The namespace of cluster-scoped objects is empty.
 fn identity(object: &Value) -> (&str, &str, &str) {
     let kind = text(object, "/kind");
     let namespace = if is_cluster_scoped(kind) { "" } else { text(object, "/metadata/namespace") };

@@ -1,4 +1,4 @@
-//! One rule of a role, whether it includes another, and the single rights that it stands for.
+//! RBAC rule: inclusion, and expansion to single permissions.
 
 use std::collections::BTreeSet;
 
@@ -9,51 +9,51 @@ use super::list;
 
 const ANY: &str = "*";
 
-/// A rule of a Role or ClusterRole. The order within its lists means nothing.
+/// Rule of a Role or ClusterRole.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Rule {
-    /// API groups; the core group is empty.
+    /// API groups. The core group is empty.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub api_groups: BTreeSet<String>,
-    /// Resources, subresources as `pods/log`.
+    /// Resources. Subresources are written as `pods/log`.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub resources: BTreeSet<String>,
-    /// Only objects with these names; all of them where there is none.
+    /// Names of the allowed objects. Empty allows all.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub resource_names: BTreeSet<String>,
-    /// URLs that are no resources; one that ends in `*` stands for all that begin so.
+    /// Non-resource URLs. A trailing `*` matches any suffix.
     #[serde(rename = "nonResourceURLs", skip_serializing_if = "BTreeSet::is_empty")]
     pub non_resource_urls: BTreeSet<String>,
-    /// What may be done.
+    /// Allowed verbs.
     pub verbs: BTreeSet<String>,
 }
 
-/// A single right, as an API server is asked for one.
+/// Single permission, as in a SubjectAccessReview.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Right {
-    /// To do something with a resource.
+    /// Access to a resource.
     Resource {
-        /// API group; the core group is empty.
+        /// API group. The core group is empty.
         group: String,
-        /// Resource, a subresource as `pods/log`.
+        /// Resource. A subresource is written as `pods/log`.
         resource: String,
-        /// Name of the object; `None` for all.
+        /// Name of the object. `None` is all objects.
         name: Option<String>,
-        /// What may be done.
+        /// Allowed verb.
         verb: String,
     },
-    /// To do something with a URL that is no resource.
+    /// Access to a non-resource URL.
     Url {
-        /// The URL's path.
+        /// Path of the URL.
         path: String,
-        /// What may be done.
+        /// Allowed verb.
         verb: String,
     },
 }
 
 impl Rule {
-    /// A rule as a role has it.
+    /// Parses a rule of a role.
     pub(super) fn of(rule: &Value) -> Self {
         let texts =
             |field: &str| list(rule, field).iter().filter_map(Value::as_str).map(str::to_owned).collect();
@@ -79,7 +79,7 @@ impl Rule {
         Self { resource_names: [name.to_owned()].into(), ..self }
     }
 
-    /// The rules of somebody who may do everything.
+    /// Rules that allow everything.
     pub(super) fn everything() -> [Self; 2] {
         let any = || BTreeSet::from([ANY.to_owned()]);
         [
@@ -88,7 +88,7 @@ impl Rule {
         ]
     }
 
-    /// Whether everything that `other` allows is allowed by this rule alone.
+    /// Reports whether this rule alone allows everything that `other` allows.
     pub(super) fn includes(&self, other: &Self) -> bool {
         let all = |of: &BTreeSet<String>, is_in: &dyn Fn(&str) -> bool| of.iter().all(|one| is_in(one));
         let names = self.resource_names.is_empty()
@@ -98,7 +98,7 @@ impl Rule {
             && all(&other.api_groups, &|group| has(&self.api_groups, group))
             && all(&other.resources, &|resource| self.has_resource(resource))
             && all(&other.non_resource_urls, &|url| self.has_url(url))
-            // Of two empty lists neither says anything.
+            // An empty list is included in any list, so resource and URL rules must be distinguished.
             && (self.resources.is_empty() == other.resources.is_empty())
     }
 
@@ -112,7 +112,7 @@ impl Rule {
         self.non_resource_urls.contains(url) || self.non_resource_urls.iter().any(covers)
     }
 
-    /// The single rights that the rule stands for: as many as the product of its lists.
+    /// Expands the rule to single permissions, as many as the product of its lists.
     pub fn rights(&self) -> impl Iterator<Item = Right> + '_ {
         let names: Vec<Option<String>> = match self.resource_names.is_empty() {
             true => vec![None],

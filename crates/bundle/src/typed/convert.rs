@@ -1,4 +1,4 @@
-//! Checks, prunes and normalises one value against a type.
+//! Checks, prunes and normalizes a value according to its type.
 
 use olm_version::Version;
 use serde_json::{Map, Number, Value};
@@ -7,12 +7,12 @@ use super::decode;
 use super::types::{Field, Presence, Type, types};
 use crate::{go_json, go_time, quantity};
 
-/// A value that its type does not accept. The text is the reference's; the place is kept beside it.
+/// Value of the wrong type. The message is that of the reference.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub(crate) struct ConvertError {
     message: String,
-    /// Field names and list positions, innermost first.
+    /// Field names and list indexes, innermost first.
     path: Vec<String>,
 }
 
@@ -21,7 +21,7 @@ impl ConvertError {
         Self { message: message.into(), path: Vec::new() }
     }
 
-    /// Names the type of a string in the words of the reference.
+    /// Replaces the type of a string in the message by its Go name.
     fn named(mut self, go_name: Option<&str>) -> Self {
         if let Some(go_name) = go_name.filter(|_| self.message == INTEGER_AS_STRING) {
             self.message = format!("cannot convert int64 to {go_name}");
@@ -34,7 +34,7 @@ impl ConvertError {
         self
     }
 
-    /// Dotted path of the field, list positions included: `spec.versions.0.name`.
+    /// Dotted path of the field, including list indexes: `spec.versions.0.name`.
     pub(crate) fn field(&self) -> String {
         self.path.iter().rev().map(String::as_str).collect::<Vec<_>>().join(".")
     }
@@ -42,15 +42,15 @@ impl ConvertError {
 
 const INTEGER_AS_STRING: &str = "cannot convert int64 to string";
 
-/// Returns the normal form of `value` as a `kind`. Applying it to its own result changes nothing.
+/// Returns the normal form of `value` as a `kind`. Idempotent.
 ///
 /// # Errors
-/// When a known field has a value of the wrong type.
+/// A known field has a value of the wrong type.
 pub(crate) fn convert(value: Value, kind: &Type) -> Result<Value, ConvertError> {
     read(value, kind, false)
 }
 
-/// [`convert`]; `decoded` says that the value stands inside a schema union, which is checked as a whole.
+/// [`convert`]. `decoded` is `true` inside a schema union, which is checked as a whole.
 fn read(value: Value, kind: &Type, decoded: bool) -> Result<Value, ConvertError> {
     if value.is_null() {
         return zero(kind);
@@ -94,8 +94,8 @@ fn read(value: Value, kind: &Type, decoded: bool) -> Result<Value, ConvertError>
     }
 }
 
-/// A schema or something else. The reference reads it with its JSON decoder, in whose words a fault is told, and takes
-/// what is neither for null.
+/// Converts a union of a schema and another type. As in the reference, errors are those of Go's JSON decoder, and a
+/// value of neither type becomes null.
 fn union(value: Value, kind: &Type, decoded: bool) -> Result<Value, ConvertError> {
     let fault = if decoded { None } else { decode::union_fault(&value, kind) };
     let schema = Type::Struct("JSONSchemaProps");
@@ -114,7 +114,7 @@ fn union(value: Value, kind: &Type, decoded: bool) -> Result<Value, ConvertError
     }
 }
 
-/// What an absent value of the type prints as.
+/// Normal form of an absent value of the type.
 fn zero(kind: &Type) -> Result<Value, ConvertError> {
     Ok(match kind {
         Type::String => Value::from(""),
@@ -157,7 +157,7 @@ fn fields(mut entries: Map<String, Value>, known: &[Field], decoded: bool) -> Re
         };
         match read(value.take(), &field.kind, decoded) {
             Ok(converted) => *value = converted,
-            // Of several faults the reference tells that of the field which its type declares first.
+            // Of several errors, the reference reports that of the field declared first.
             Err(error) if fault.as_ref().is_none_or(|(position, _)| field.position < *position) => {
                 fault = Some((field.position, error.named(field.go_name).inside(field.name)));
             }
@@ -180,7 +180,7 @@ fn fields(mut entries: Map<String, Value>, known: &[Field], decoded: bool) -> Re
     Ok(Value::Object(entries))
 }
 
-/// Whether an optional field with this value is left out. Values behind pointers never are.
+/// Reports whether an optional field with this value is omitted. Values behind pointers are never omitted.
 fn is_zero(value: &Value, kind: &Type) -> bool {
     match kind {
         Type::String | Type::Version => value.as_str() == Some(""),
@@ -196,7 +196,7 @@ fn is_zero(value: &Value, kind: &Type) -> bool {
 fn string(value: Value) -> Result<Value, ConvertError> {
     match value {
         Value::String(_) => Ok(value),
-        // Go converts integers to strings, which the reference then refuses; other kinds it does not know.
+        // Go converts integers to strings, and the reference then refuses them. Other kinds are unknown to it.
         Value::Number(number) if number.as_i64().is_some() => Err(ConvertError::new(INTEGER_AS_STRING)),
         _ => Err(ConvertError::new("unrecognized type: string")),
     }
@@ -210,14 +210,14 @@ fn integer(value: Value, kind: &str) -> Result<Value, ConvertError> {
     };
     let whole = match (number.as_i64(), number.as_f64()) {
         (Some(whole), _) => whole,
-        // Beyond 64 bits the reference gets the smallest integer, whatever the sign.
+        // Outside of 64 bits, the reference yields the smallest integer, regardless of the sign.
         (None, Some(float)) if float.trunc() == float && float.abs() >= TWO_TO_63 => i64::MIN,
         #[expect(clippy::cast_possible_truncation, reason = "whole and in range")]
         (None, Some(float)) if float.trunc() == float => float as i64,
         _ => return Err(ConvertError::new(format!("cannot convert float64 to {kind}"))),
     };
     if kind == "int32" {
-        // The reference wraps, and a revision has to hold what the reference renders.
+        // The reference wraps, and a revision must equal what it renders.
         #[expect(clippy::cast_possible_truncation, reason = "wraps as the reference does")]
         return Ok(Value::from(whole as i32));
     }
@@ -269,7 +269,7 @@ fn mismatch(value: &Value, kind: &str) -> ConvertError {
     }
 }
 
-/// A double with a whole value prints like an integer.
+/// Converts a float with an integral value to an integer.
 pub(crate) fn shortest(number: Number) -> Number {
     const EXACT: f64 = 9_007_199_254_740_992.0;
     match number.as_f64() {
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_fields_and_zero_values_vanish() {
+    fn unknown_fields_and_zero_values_are_dropped() {
         // Cases bundles-6, bundles-7
         let given = json!({
             "name": "c", "imagePullPolcy": "Always", "tty": false, "command": null, "args": [],
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn required_parts_of_a_deployment_appear() {
+    fn required_deployment_fields_are_added() {
         let spec = convert(json!({}), &Type::Struct("DeploymentSpec")).unwrap();
         let expected = json!({
             "selector": null, "strategy": {},
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_types_are_refused_in_the_words_of_the_reference() {
+    fn wrong_types_fail_with_reference_messages() {
         // docs/design/bundles.md#typed-conversion; cases bundles-4, bundles-8
         let rows = [
             (json!({"env": [{"name": "A", "value": 1}]}), "env.0.value: cannot convert int64 to string"),
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_take_go_spelling() {
+    fn numbers_wrap_and_normalize_as_in_go() {
         let port = json!({"ports": [{"containerPort": 99_999_999_999_i64}]});
         assert_eq!(container(port).unwrap()["ports"][0]["containerPort"], json!(1_215_752_191));
         let cpu = |value: Value| container(json!({"resources": {"limits": {"cpu": value}}}));
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn schemas_of_definitions_keep_pointers_and_drop_the_rest() {
+    fn schemas_keep_pointer_fields_and_drop_zero_values() {
         let schema = json!({
             "type": "object", "description": "", "nullable": false, "required": [], "minimum": 0,
             "default": null, "example": {"b": null}, "additionalProperties": false,
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_declared_field_is_at_fault() {
+    fn error_names_the_first_declared_field() {
         let faults = json!({"workingDir": 5, "args": "x", "ports": [{"protocol": 1, "hostPort": "a"}]});
         assert_eq!(container(faults), Err("args: cannot restore slice from string".into()));
         let faults = json!({"imagePullPolicy": 5, "tty": "yes"});
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn schemas_in_unions_are_read_by_another_reader() {
+    fn schemas_in_unions_fail_with_decoder_messages() {
         let schema =
             |value| convert(value, &Type::Struct("JSONSchemaProps")).map_err(|error| error.to_string());
         let rows = [
@@ -447,7 +447,7 @@ mod tests {
         assert_eq!(wrong, Err("boolean or JSON schema expected".into()));
     }
 
-    /// Values made of names and texts that the types know, so that conversion gets deep.
+    /// Generates values with known field names, so that conversion recurses.
     fn any_value() -> impl Strategy<Value = Value> {
         let names = [
             "template",
@@ -489,7 +489,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_normal_form_is_stable(value in any_value()) {
+        fn normal_form_is_stable(value in any_value()) {
             for name in ["DeploymentSpec", "PodTemplateSpec", "PodSpec", "Container", "JSONSchemaProps"] {
                 let kind = Type::Struct(name);
                 if let Ok(once) = convert(value.clone(), &kind) {

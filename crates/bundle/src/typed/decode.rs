@@ -1,28 +1,28 @@
-//! Faults of values in the words of Go's JSON decoder.
+//! Errors of Go's JSON decoder.
 //!
-//! The reference reads two things with it instead of the typed conversion: the metadata of every object, and whatever
-//! lies inside a field of a schema that may be a schema or something else (`items`, `additionalProperties`).
+//! The reference decodes two things with it instead of the typed conversion: the metadata of every object, and
+//! values of schema fields that are unions (`items`, `additionalProperties`).
 
 use serde_json::{Map, Value};
 
 use super::types::{Type, types};
 use crate::{go_json, go_time};
 
-/// The first fault of `entries` as a `kind`, in the order of the keys; `None` when there is none.
+/// First error of `entries` as a `kind`, in key order.
 pub(crate) fn fault(entries: &Map<String, Value>, kind: &'static str) -> Option<String> {
     Walk::default().fields(entries, kind).map(Fault::text)
 }
 
-/// [`fault`] of what stands in a schema union of type `kind`.
+/// [`fault`] for the value of a schema union of type `kind`.
 pub(super) fn union_fault(value: &Value, kind: &Type) -> Option<String> {
     Walk::default().value(value, kind, None).map(Fault::text)
 }
 
 enum Fault {
     Mismatch {
-        /// Type whose field it is; none outside of any.
+        /// Type with the field, if any.
         owner: Option<&'static str>,
-        /// Names of the fields from the root.
+        /// Dotted path of the field from the root.
         path: String,
         found: String,
         wanted: String,
@@ -107,7 +107,7 @@ impl Walk {
         fault
     }
 
-    /// A union is decoded on its own; the fault then counts as one of the type that holds the union.
+    /// Assigns the error of a union, which is decoded on its own, to the type that contains it.
     fn adopt(&self, fault: Option<Fault>) -> Option<Fault> {
         match (fault, self.owner) {
             (Some(Fault::Mismatch { path, found, wanted, .. }), owner @ Some(_)) => {

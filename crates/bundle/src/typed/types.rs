@@ -1,4 +1,4 @@
-//! Reads `types.txt`; its head explains the notation.
+//! Parser of `types.txt`. The head of that file documents its syntax.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -13,33 +13,33 @@ pub(crate) enum Type {
     Number,
     Quantity,
     IntOrString,
-    /// An RFC 3339 time or null.
+    /// RFC 3339 time or null.
     Time,
-    /// Any value, kept as it is.
+    /// Any value, not converted.
     Json,
-    /// A tolerant semantic version (`spec.version` of a CSV).
+    /// Tolerant semantic version (`spec.version` of a CSV).
     Version,
-    /// A schema or a boolean.
+    /// Schema or boolean.
     SchemaOrBool,
-    /// A schema or a list of schemas.
+    /// Schema or list of schemas.
     SchemaOrList,
-    /// A schema or a list of strings.
+    /// Schema or list of strings.
     SchemaOrStrings,
     List(Box<Type>),
     Map(Box<Type>),
     Struct(&'static str),
 }
 
-/// When a field is printed.
+/// Condition for including a field in the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Presence {
-    /// Not when it is zero.
+    /// Included unless zero.
     NonZero,
-    /// Whenever it was given, also with a zero value.
+    /// Included if present, even with a zero value.
     Given,
-    /// Always; the zero value of its type stands for an absent one.
+    /// Always included. An absent field gets the zero value of its type.
     Always,
-    /// Always; null stands for an absent one.
+    /// Always included. An absent field becomes null.
     AlwaysOrNull,
 }
 
@@ -48,11 +48,11 @@ pub(crate) struct Field {
     pub(crate) name: &'static str,
     pub(crate) kind: Type,
     pub(crate) presence: Presence,
-    /// Required by the type's JSON schema.
+    /// `true` if the JSON schema of the type requires the field.
     pub(crate) required: bool,
-    /// What the reference calls the type, where that is not clear from `kind`: of the elements for a list of strings.
+    /// Go name of the type, if it does not follow from `kind`. For a list of strings, the name of the element type.
     pub(crate) go_name: Option<&'static str>,
-    /// Place among the fields of the type as it is declared.
+    /// Index in the declaration order of the type.
     pub(crate) position: usize,
 }
 
@@ -60,7 +60,7 @@ pub(crate) struct Field {
 pub(crate) struct Types(HashMap<&'static str, Vec<Field>>);
 
 impl Types {
-    /// The fields of a type, sorted by name; empty for a type without any.
+    /// Fields of a type, sorted by name. Empty for an unknown type.
     pub(crate) fn fields(&self, name: &str) -> &[Field] {
         self.0.get(name).map_or(&[], Vec::as_slice)
     }
@@ -87,7 +87,7 @@ impl Types {
     }
 }
 
-/// The table that ships with the crate.
+/// Table compiled into the crate.
 pub(crate) fn types() -> &'static Types {
     static TYPES: LazyLock<Types> = LazyLock::new(|| Types::parse(include_str!("types.txt")));
     &TYPES
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_named_type_is_in_the_table() {
+    fn every_referenced_type_is_defined() {
         fn check(kind: &Type, place: &str) {
             match kind {
                 Type::List(element) | Type::Map(element) => check(element, place),
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_are_read() {
+    fn field_marks_set_presence_and_required() {
         let field = |owner: &str, name: &str| {
             let field = types().fields(owner).iter().find(|field| field.name == name).unwrap();
             (field.presence, field.required)

@@ -1,5 +1,4 @@
-//! What the providers of webhook certificates add to the rendered objects
-//! (docs/design/bundles.md#webhook-certificates).
+//! Output of the certificate providers for webhooks (docs/design/bundles.md#webhook-certificates).
 
 use olm_bundle::{Certificates, Injection, InjectionKind, Serving, injections, issued_by_others};
 use serde_json::{Value, json};
@@ -37,7 +36,7 @@ fn rendered(certificates: Certificates) -> Vec<Value> {
     bundle.render().unwrap()
 }
 
-/// Objects without the marks of any provider, and without the objects of cert-manager.
+/// Objects without the annotations of any provider, and without the objects of cert-manager.
 fn unmarked(mut objects: Vec<Value>) -> Vec<Value> {
     objects.retain(|object| object["apiVersion"] != "cert-manager.io/v1");
     for object in &mut objects {
@@ -54,8 +53,8 @@ fn unmarked(mut objects: Vec<Value>) -> Vec<Value> {
 }
 
 #[test]
-fn providers_change_nothing_but_their_marks() {
-    // Case bundles-50, also for the built-in provider
+fn certificate_providers_add_annotations_and_own_objects_only() {
+    // Case bundles-50, and the built-in provider
     let builtin = rendered(Certificates::Builtin);
     let expected = unmarked(builtin.clone());
     for other in [Certificates::CertManager, Certificates::OpenshiftServiceCa] {
@@ -80,8 +79,8 @@ fn providers_change_nothing_but_their_marks() {
 }
 
 #[test]
-fn every_provider_mounts_the_certificate_where_webhooks_are_served() {
-    // Cases bundles-47, bundles-48, also for the built-in provider
+fn all_providers_mount_certificates_into_webhook_deployments() {
+    // Cases bundles-47, bundles-48, and the built-in provider
     for provider in [Certificates::Builtin, Certificates::CertManager, Certificates::OpenshiftServiceCa] {
         let objects = rendered(provider);
         let pod = |name: &str| {
@@ -116,7 +115,7 @@ fn every_provider_mounts_the_certificate_where_webhooks_are_served() {
 }
 
 #[test]
-fn what_is_to_be_served_is_read_from_the_objects() {
+fn injections_are_read_from_rendered_objects() {
     let serving = Serving {
         namespace: NAMESPACE.to_owned(),
         service: "hooks-v1-service".to_owned(),

@@ -1,4 +1,5 @@
-//! Inline configuration (docs/design/bundles.md#install-modes, docs/design/bundles.md#inline-configuration).
+//! Rules of the inline configuration (docs/design/bundles.md#install-modes,
+//! docs/design/bundles.md#inline-configuration).
 
 use olm_bundle::{config_schema, config_warnings};
 use proptest::prelude::*;
@@ -27,7 +28,7 @@ fn own_format(value: &str) -> String {
     )
 }
 
-/// A bundle that only supports OwnNamespace leaves one value (case additions-a37).
+/// Error text for a bundle that only supports OwnNamespace (case additions-a37).
 fn own_required() -> String {
     format!("{REQUIRED}: {OWN_RULE}")
 }
@@ -44,7 +45,7 @@ fn several(findings: &[&str]) -> String {
     format!("multiple errors found:{lines}")
 }
 
-/// `None` stands for no configuration at all.
+/// Result of rendering with this configuration, or without any.
 fn outcome(modes: &[&str], config: Option<Value>) -> String {
     let mut bundle = Fixture::with_modes(modes);
     bundle.config = config;
@@ -63,7 +64,7 @@ fn watch(namespace: &str) -> Option<Value> {
 }
 
 #[test]
-fn results_of_the_specification() {
+fn watch_namespace_outcomes_match_install_modes() {
     // docs/design/bundles.md#configuration-errors, cases bundles-25, bundles-26, bundles-27, bundles-28,
     // bundles-34, additions-a37
     let unset = || Some(json!({"watchNamespace": null}));
@@ -115,7 +116,7 @@ fn results_of_the_specification() {
 }
 
 #[test]
-fn deployment_configuration_is_checked_in_depth() {
+fn deployment_config_is_validated_by_schema() {
     // docs/design/bundles.md#configuration-errors, docs/design/bundles.md#author-checks; cases bundles-32, bundles-33
     let rows = [
         (json!({"deploymentConfig": {}}), "ok".into()),
@@ -165,7 +166,7 @@ fn deployment_configuration_is_checked_in_depth() {
 }
 
 #[test]
-fn very_many_findings_are_counted() {
+fn findings_above_100_are_counted() {
     let config: Value = (0..150).map(|number| (format!("f{number:03}"), json!(1))).collect();
     let text = outcome(ALL, Some(config));
     assert_eq!(text.lines().count(), 102);
@@ -173,7 +174,7 @@ fn very_many_findings_are_counted() {
 }
 
 #[test]
-fn null_means_unset() {
+fn null_fields_are_unset() {
     // docs/design/bundles.md#author-checks
     let rows = [
         (json!({"deploymentConfig": null}), "ok".into()),
@@ -205,7 +206,7 @@ fn null_means_unset() {
 }
 
 #[test]
-fn values_beyond_the_schema_are_refused_as_well() {
+fn invalid_quantity_in_deployment_config_is_an_error() {
     // Case bundles-31
     let config = json!({"deploymentConfig": {"resources": {"limits": {"cpu": "x"}}}});
     assert_eq!(
@@ -216,7 +217,7 @@ fn values_beyond_the_schema_are_refused_as_well() {
 }
 
 #[test]
-fn gates_hide_what_they_guard() {
+fn disabled_gates_reject_their_fields() {
     // Case bundles-30
     let mut bundle = Fixture::with_modes(ALL).config(json!({"deploymentConfig": {}}));
     bundle.deployment_config = false;
@@ -229,7 +230,7 @@ fn gates_hide_what_they_guard() {
 }
 
 #[test]
-fn unset_means_the_default_of_the_bundle() {
+fn unset_watch_namespace_selects_bundle_default() {
     // Case bundles-29
     let spec = "
 installModes: [{type: AllNamespaces, supported: true}, {type: OwnNamespace, supported: true}]
@@ -246,8 +247,8 @@ install: {spec: {deployments: [{name: d}]}}
 }
 
 #[test]
-fn without_install_namespace_the_options_are_checked_last() {
-    // docs/design/bundles.md#target-check: the formats accept anything then
+fn empty_install_namespace_is_checked_after_configuration() {
+    // docs/design/bundles.md#target-check: the formats then accept any value.
     let mut bundle = Fixture::with_modes(OWN).config(json!({"watchNamespace": "zz"}));
     bundle.install_namespace = String::new();
     let error = bundle.render().unwrap_err();
@@ -259,7 +260,7 @@ fn without_install_namespace_the_options_are_checked_last() {
     assert!(!error.is_invalid_configuration());
 }
 
-/// As [`outcome`], with the gate `MultiWatchNamespaces` and without `SingleOwnNamespaceInstallSupport`.
+/// [`outcome`] with the gate `MultiWatchNamespaces` and without `SingleOwnNamespaceInstallSupport`.
 fn outcome_of_list(modes: &[&str], config: Option<Value>) -> String {
     let mut bundle = Fixture::with_modes(modes);
     bundle.config = config;
@@ -275,7 +276,7 @@ fn outcome_of_list(modes: &[&str], config: Option<Value>) -> String {
 }
 
 #[test]
-fn several_namespaces_are_a_choice_behind_a_gate() {
+fn watch_namespaces_requires_gate_and_multi_namespace_mode() {
     // docs/design/additions.md#several-namespaces
     const MULTI: &[&str] = &["MultiNamespace"];
     const OWN_MULTI: &[&str] = &["MultiNamespace", "OwnNamespace"];
@@ -336,7 +337,7 @@ fn several_namespaces_are_a_choice_behind_a_gate() {
 }
 
 #[test]
-fn every_watched_namespace_gets_its_roles() {
+fn each_watched_namespace_gets_roles() {
     // Case additions-a38
     let spec = "
 installModes: [{type: MultiNamespace, supported: true}]
@@ -361,8 +362,8 @@ webhookdefinitions: [{type: ValidatingAdmissionWebhook, generateName: v.x.y, dep
 }
 
 #[test]
-fn what_is_said_in_vain_is_warned_about() {
-    // docs/design/bundles.md#author-checks: the reference accepts all of it
+fn ineffective_configuration_yields_warnings() {
+    // docs/design/bundles.md#author-checks: the reference accepts all of it.
     let spec = "
 install:
   spec:
@@ -404,7 +405,7 @@ install:
     }
 }
 
-/// Values around what a configuration may hold.
+/// Generates values similar to a configuration.
 fn any_config() -> impl Strategy<Value = Value> {
     let key = prop::sample::select(vec![
         "watchNamespace",
@@ -450,9 +451,9 @@ fn any_config() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
-    /// Any configuration is accepted or refused with the same text each time.
+    /// Any configuration is accepted or rejected deterministically.
     #[test]
-    fn any_configuration_has_one_outcome(config in any_config(), deep in any::<bool>(), modes in 1usize..16) {
+    fn configuration_outcome_is_deterministic(config in any_config(), deep in any::<bool>(), modes in 1usize..16) {
         let names = ["AllNamespaces", "MultiNamespace", "OwnNamespace", "SingleNamespace"];
         let modes: Vec<&str> = (0..4).filter(|bit| modes >> bit & 1 == 1).map(|bit| names[bit]).collect();
         let config = if deep { json!({"deploymentConfig": config}) } else { config };
@@ -469,7 +470,7 @@ proptest! {
 }
 
 #[test]
-fn the_schema_can_be_shown() {
+fn config_schema_lists_required_fields_and_definitions() {
     let shown = |modes, deployment_config| {
         config_schema(&Fixture::with_modes(modes).load().unwrap(), deployment_config, false)
     };

@@ -1,4 +1,4 @@
-//! Bundles made of a few lines of YAML.
+//! Bundles built from short YAML.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,8 @@ pub(crate) const NAMESPACE: &str = "install-ns";
 
 const ANNOTATIONS: &str = "annotations: {operators.operatorframework.io.bundle.package.v1: op}";
 
-/// Files of a bundle and the options to render it with: all namespaces, cert-manager, all gates on.
+/// Files of a bundle and its render options. Defaults: all namespaces, cert-manager, all gates but
+/// `MultiWatchNamespaces`.
 #[derive(Clone)]
 pub(crate) struct Fixture {
     files: BTreeMap<String, Vec<u8>>,
@@ -22,8 +23,8 @@ pub(crate) struct Fixture {
 }
 
 impl Fixture {
-    /// A bundle whose ClusterServiceVersion `op.v1` has the given spec, in YAML. Without `installModes` it
-    /// supports all namespaces.
+    /// Bundle whose ClusterServiceVersion `op.v1` has this spec in YAML. Without `installModes` it supports all
+    /// namespaces.
     pub(crate) fn new(spec: &str) -> Self {
         let mut spec = olm_yaml::from_slice(spec.as_bytes()).unwrap();
         if spec.is_null() {
@@ -46,7 +47,7 @@ impl Fixture {
         .file("manifests/csv.yaml", &csv.to_string())
     }
 
-    /// A bundle without anything to install, for some install modes.
+    /// Bundle with an empty spec except for these install modes.
     pub(crate) fn with_modes(modes: &[&str]) -> Self {
         let entries: Vec<Value> = modes.iter().map(|mode| json!({"type": mode, "supported": true})).collect();
         Self::new(&json!({"installModes": entries}).to_string())
@@ -62,7 +63,7 @@ impl Fixture {
         self
     }
 
-    /// Changes the ClusterServiceVersion.
+    /// Modifies the ClusterServiceVersion.
     pub(crate) fn csv(self, change: impl FnOnce(&mut Value)) -> Self {
         let mut csv = serde_json::from_slice(&self.files["manifests/csv.yaml"]).unwrap();
         change(&mut csv);
@@ -90,7 +91,7 @@ impl Fixture {
         render(&self.load().unwrap(), &options)
     }
 
-    /// The objects of one kind.
+    /// Rendered objects of one kind.
     pub(crate) fn rendered(&self, kind: &str) -> Vec<Value> {
         let objects = self.render().unwrap();
         objects.into_iter().filter(|object| object["kind"] == kind).collect()

@@ -1,11 +1,11 @@
-//! Files and documents (docs/design/bundles.md#image-layout, docs/design/bundles.md#loading).
+//! Loading of files and documents (docs/design/bundles.md#image-layout, docs/design/bundles.md#loading).
 
 use serde_json::json;
 
 use crate::fixture::Fixture;
 
 #[test]
-fn missing_parts_are_named() {
+fn missing_files_are_named_in_the_error() {
     let bundle = Fixture::new("");
     assert_eq!(
         bundle.clone().without("metadata/annotations.yaml").load_error(),
@@ -20,7 +20,7 @@ fn missing_parts_are_named() {
 }
 
 #[test]
-fn annotations_have_to_be_annotations() {
+fn annotations_of_wrong_type_are_errors() {
     let error = |text: &str| Fixture::new("").file("metadata/annotations.yaml", text).load_error();
     assert_eq!(
         error("- a"),
@@ -36,7 +36,7 @@ fn annotations_have_to_be_annotations() {
 }
 
 #[test]
-fn a_package_name_may_be_written_as_another_scalar() {
+fn package_name_accepts_any_scalar() {
     let rows = [
         ("1", "1"),
         ("1.50", "1.5"),
@@ -53,7 +53,7 @@ fn a_package_name_may_be_written_as_another_scalar() {
 }
 
 #[test]
-fn subdirectories_are_refused() {
+fn subdirectories_of_manifests_are_refused() {
     // Case bundles-1
     assert_eq!(
         Fixture::new("").file("manifests/sub/deep/a.yaml", "").load_error(),
@@ -64,8 +64,9 @@ fn subdirectories_are_refused() {
 }
 
 #[test]
-fn the_last_cluster_service_version_counts() {
-    // Case bundles-2, docs/design/architecture.md#rendering-is-never-stricter-than-the-reference; both files are known
+fn last_cluster_service_version_is_used() {
+    // Case bundles-2, docs/design/architecture.md#rendering-is-never-stricter-than-the-reference. Both files are
+    // recorded.
     let second = "{kind: ClusterServiceVersion, metadata: {name: op.v2}}";
     let bundle = Fixture::new("").file("manifests/d.yaml", second).load().unwrap();
     assert_eq!(bundle.name(), "op.v2");
@@ -73,7 +74,7 @@ fn the_last_cluster_service_version_counts() {
 }
 
 #[test]
-fn lists_are_taken_apart() {
+fn lists_are_expanded_to_their_items() {
     // Case bundles-3
     let list = "
 kind: List
@@ -98,7 +99,7 @@ items: [{metadata: {name: x}}]
 }
 
 #[test]
-fn items_of_lists_need_kind_and_version() {
+fn list_items_without_kind_or_version_are_errors() {
     let error = |list: &str| {
         let text = format!("{{kind: FooList, apiVersion: v1, items: {list}}}");
         let error = Fixture::new("").file("manifests/a.yaml", &text).load_error();
@@ -129,7 +130,7 @@ fn items_of_lists_need_kind_and_version() {
 }
 
 #[test]
-fn metadata_has_to_be_metadata_in_every_object() {
+fn invalid_metadata_fails_with_go_messages() {
     let error = |object: &str| {
         let text = format!("{{kind: Secret, {object}}}");
         let error = Fixture::new("").file("manifests/a.yaml", &text).load_error();
@@ -181,7 +182,7 @@ fn metadata_has_to_be_metadata_in_every_object() {
 }
 
 #[test]
-fn broken_json_tells_where() {
+fn invalid_json_error_has_the_offset() {
     let text = "{\"kind\":\"Secret\",\"apiVersion\":\"v1\"}\nkind: Secret\na: [\n";
     assert_eq!(
         Fixture::new("").file("manifests/a.yaml", text).load_error(),
@@ -191,7 +192,7 @@ fn broken_json_tells_where() {
 }
 
 #[test]
-fn scalars_follow_the_old_dialect() {
+fn scalars_follow_yaml_1_1() {
     // Cases bundles-4, bundles-5
     let csv = |mode: &str| {
         Fixture::new("").file(
@@ -225,7 +226,7 @@ spec: {versions: [{name: v1, schema: {openAPIV3Schema: {properties: {n: {type: s
 }
 
 #[test]
-fn wrong_types_name_the_file_and_know_the_field() {
+fn type_error_names_the_file_and_holds_the_field() {
     // Case bundles-8
     let bundle = Fixture::new(
         "install: {spec: {deployments: [{name: d, spec: {template: {spec: {containers: [{name: c, env: [{name: A, value: 1}]}]}}}}]}}",
@@ -240,7 +241,7 @@ fn wrong_types_name_the_file_and_know_the_field() {
 }
 
 #[test]
-fn versions_are_read_tolerantly() {
+fn csv_version_is_parsed_tolerantly() {
     for version in ["1.2.3", "v1.2", "1"] {
         let bundle = Fixture::new(&format!("version: \"{version}\"")).load().unwrap();
         assert_eq!(bundle.version(), Some(version));
@@ -253,7 +254,7 @@ fn versions_are_read_tolerantly() {
 }
 
 #[test]
-fn documents_that_are_no_objects_are_refused() {
+fn documents_that_are_not_objects_are_errors() {
     let error = |text: &str| Fixture::new("").file("manifests/x.yaml", text).load_error();
     let prefix = "error parsing objects in \"manifests/x.yaml\": unable to decode \"manifests/x.yaml\": ";
     assert_eq!(error("a: b"), format!("{prefix}Object 'Kind' is missing in '{{\"a\":\"b\"}}'"));
@@ -276,7 +277,7 @@ fn documents_that_are_no_objects_are_refused() {
 }
 
 #[test]
-fn the_bundle_tells_what_others_need() {
+fn bundle_accessors_return_metadata() {
     // Case bundles-10
     let properties = r#"[ {"type": "a",  "value": "<"} ]"#;
     let bundle = Fixture::new("version: 1.0.0")
@@ -293,7 +294,7 @@ fn the_bundle_tells_what_others_need() {
 }
 
 #[test]
-fn deep_nesting_is_survived() {
+fn deeply_nested_schemas_do_not_overflow_the_stack() {
     let definition = |depth: usize| {
         let (open, close) = ("{\"properties\":{\"p\":".repeat(depth), "}}".repeat(depth));
         let schema = format!("{open}{{}}{close}");

@@ -1,5 +1,5 @@
-//! The rules of docs/design/bundles.md on small bundles, through the public interface. Tests name the acceptance cases
-//! (docs/design/cases.md) that they cover.
+//! Tests of the rules in docs/design/bundles.md with small bundles through the public API. They name the acceptance
+//! cases (docs/design/cases.md) that they cover.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 

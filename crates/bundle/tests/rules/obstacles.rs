@@ -1,4 +1,4 @@
-//! What keeps rendered objects from being installed (docs/design/bundles.md#author-checks).
+//! Install checks of rendered objects (docs/design/bundles.md#author-checks).
 
 use olm_bundle::obstacles;
 use serde_json::{Value, json};
@@ -29,7 +29,7 @@ fn manifest(object: &Value) -> Fixture {
     Fixture::new("").file("manifests/a.yaml", &object.to_string())
 }
 
-/// A sound validating webhook of deployment `d`, with changes.
+/// Valid validating webhook of deployment `d`, with these fields changed.
 fn webhook(changes: Value) -> Value {
     let mut webhook = json!({
         "type": "ValidatingAdmissionWebhook",
@@ -59,7 +59,7 @@ fn definition(group: &str) -> Value {
 }
 
 #[test]
-fn sound_bundles_have_no_obstacles() {
+fn valid_bundle_passes_install_checks() {
     let reference = "{apiVersion: serving.knative.dev/v1, kind: Service, metadata: {name: s}}";
     let sound =
         webhooks(&[json!({"webhookPath": "/a/b-c/"}), json!({"generateName": "b.c.d", "targetPort": 443})])
@@ -69,7 +69,7 @@ fn sound_bundles_have_no_obstacles() {
 }
 
 #[test]
-fn one_cluster_service_version_is_allowed() {
+fn second_cluster_service_version_fails_install_check() {
     // Case bundles-2
     let second = "{kind: ClusterServiceVersion, metadata: {name: op.v2}, spec: {installModes: [{type: AllNamespaces, \
                   supported: true}]}}";
@@ -84,7 +84,7 @@ fn one_cluster_service_version_is_allowed() {
 }
 
 #[test]
-fn versions_have_to_be_served() {
+fn unserved_api_versions_fail_install_check() {
     let rows = [
         (
             "apiextensions.k8s.io/v1beta1",
@@ -114,7 +114,7 @@ fn versions_have_to_be_served() {
 }
 
 #[test]
-fn names_have_to_be_names() {
+fn invalid_names_fail_install_check() {
     let account = "install: {spec: {permissions: [{serviceAccountName: My_Account, rules: []}]}}";
     let texts = found(&Fixture::new(account));
     assert_eq!(texts.len(), 1);
@@ -146,7 +146,7 @@ fn names_have_to_be_names() {
     );
 }
 
-/// A serving deployment of each name, each with a selector of its own.
+/// Deployments with these names, each with a webhook and a selector of its own.
 fn serving(names: &[&str]) -> Fixture {
     let deployments: Vec<Value> = names
         .iter()
@@ -164,7 +164,7 @@ fn serving(names: &[&str]) -> Fixture {
 }
 
 #[test]
-fn cut_names_are_too_long_or_collide() {
+fn truncated_service_names_too_long_or_equal_fail_install_check() {
     // docs/design/bundles.md#author-checks
     let name = "w".repeat(56);
     let mut bundle = serving(&[&name]);
@@ -190,7 +190,7 @@ fn cut_names_are_too_long_or_collide() {
 }
 
 #[test]
-fn common_names_of_certificates_are_short() {
+fn certificate_common_name_above_64_bytes_fails_install_check() {
     let name = "d".repeat(45);
     assert_eq!(found(&serving(&[&name])), [""; 0]);
     let name = "d".repeat(46);
@@ -204,9 +204,8 @@ fn common_names_of_certificates_are_short() {
 }
 
 #[test]
-fn webhooks_have_to_be_reachable() {
-    // docs/design/bundles.md#author-checks; case bundles-53: rendered as the reference does it, and told before it is
-    // applied
+fn invalid_webhook_fields_fail_install_check() {
+    // docs/design/bundles.md#author-checks; case bundles-53: rendered as in the reference, reported before apply.
     let of = "ValidatingWebhookConfiguration \"check.widgets.example.com\": webhooks.0";
     let rows = [
         (
@@ -253,7 +252,7 @@ fn webhooks_have_to_be_reachable() {
 }
 
 #[test]
-fn conversion_has_to_be_reachable() {
+fn invalid_conversion_webhook_fails_install_check() {
     let conversion = json!({
         "type": "ConversionWebhook", "conversionCRDs": ["widgets.example.com"], "containerPort": 0,
         "admissionReviewVersions": [],
@@ -277,7 +276,7 @@ fn conversion_has_to_be_reachable() {
 }
 
 #[test]
-fn ports_of_a_service_differ() {
+fn duplicate_service_ports_fail_install_check() {
     // docs/design/bundles.md#author-checks
     let twice = webhooks(&[json!({"targetPort": 1}), json!({"generateName": "b.c.d", "targetPort": 2})]);
     assert_eq!(
@@ -303,7 +302,7 @@ fn ports_of_a_service_differ() {
 }
 
 #[test]
-fn objects_must_not_contradict_each_other() {
+fn same_object_with_different_content_fails_install_check() {
     // docs/design/bundles.md#author-checks
     let permissions = "
 install: {spec: {permissions: [{serviceAccountName: a, rules: []}, {serviceAccountName: a, rules: []}]}}
@@ -344,7 +343,7 @@ install: {spec: {permissions: [{serviceAccountName: a, rules: []}, {serviceAccou
 }
 
 #[test]
-fn names_of_others_are_left_alone() {
+fn reserved_names_fail_install_check() {
     let named = |version: &str, kind: &str, name: &str, namespace: &str| {
         found_in(
             &manifest(&json!({"apiVersion": version, "kind": kind, "metadata": {"name": name}})),
@@ -383,7 +382,7 @@ fn names_of_others_are_left_alone() {
 }
 
 #[test]
-fn definitions_stay_out_of_groups_with_an_owner() {
+fn unapproved_crd_in_kubernetes_group_fails_install_check() {
     let of = |group: &str, approval: Option<&str>| {
         let mut definition = definition(group);
         if let Some(approval) = approval {
@@ -405,18 +404,18 @@ fn definitions_stay_out_of_groups_with_an_owner() {
         assert_eq!(of(group, Some("unapproved, for tests")), [""; 0]);
     }
     assert_eq!(of("cluster.x-k8s.io", None), [""; 0]);
-    // Free names of this system's groups are free.
+    // Other names in the groups of OLM are allowed.
     for group in ["olm.operatorframework.io", "ext.olm.operatorframework.io"] {
         assert_eq!(of(group, None), [""; 0]);
     }
 }
 
 #[test]
-fn this_systems_own_objects_are_known() {
+fn objects_of_install_manifest_are_reserved() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../manifests/install.yaml");
     let mut count = 0;
     for object in olm_yaml::all_from_slice(&std::fs::read(path).unwrap()).unwrap() {
-        // What no bundle may ship is refused by its kind, and a Deployment by its name is made from the CSV.
+        // Other kinds are refused by kind, and Deployments come from the ClusterServiceVersion.
         if matches!(
             object["kind"].as_str(),
             Some(
@@ -440,7 +439,7 @@ fn this_systems_own_objects_are_known() {
 }
 
 #[test]
-fn very_many_obstacles_are_cut() {
+fn failed_install_checks_above_100_are_counted() {
     for (count, last) in
         [(1_000, "900 more of this sort are not listed"), (101, "1 more of this sort is not listed")]
     {

@@ -1,4 +1,4 @@
-//! Generated objects (docs/design/bundles.md#generated-objects, docs/design/bundles.md#normal-form).
+//! Rules for generated objects (docs/design/bundles.md#generated-objects, docs/design/bundles.md#normal-form).
 
 use olm_bundle::Certificates;
 use serde_json::{Value, json};
@@ -25,7 +25,7 @@ fn names(objects: &[Value]) -> Vec<&str> {
 }
 
 #[test]
-fn permissions_are_promoted_when_all_namespaces_are_watched() {
+fn permissions_become_cluster_roles_for_all_namespaces() {
     // Cases bundles-37, bundles-39, bundles-40
     let bundle = Fixture::new(PERMISSIONS);
     assert_eq!(names(&bundle.rendered("ServiceAccount")), ["abe", "zed"]);
@@ -43,7 +43,7 @@ fn permissions_are_promoted_when_all_namespaces_are_watched() {
 }
 
 #[test]
-fn roles_live_in_the_watched_namespace() {
+fn roles_are_created_in_the_watched_namespace() {
     // Cases bundles-36, bundles-38
     let shipped = "{kind: Role, apiVersion: rbac.authorization.k8s.io/v1, metadata: {name: shipped}}";
     let all = Fixture::new(PERMISSIONS);
@@ -57,7 +57,7 @@ fn roles_live_in_the_watched_namespace() {
 }
 
 #[test]
-fn absent_and_empty_rules_stay_different() {
+fn absent_and_empty_rules_are_distinguished() {
     let spec = "
 install: {spec: {deployments: [], clusterPermissions: [{serviceAccountName: a}, {serviceAccountName: a, rules: []}]}}
 ";
@@ -67,7 +67,7 @@ install: {spec: {deployments: [], clusterPermissions: [{serviceAccountName: a}, 
 }
 
 #[test]
-fn templates_carry_the_scope_and_the_annotations() {
+fn pod_template_has_csv_annotations_and_target_namespaces() {
     // Cases bundles-10, bundles-41, bundles-42, bundles-43, bundles-44
     let spec = "
 install:
@@ -106,7 +106,7 @@ install:
 }
 
 #[test]
-fn shipped_objects_are_copied() {
+fn shipped_objects_are_copied_in_normal_form() {
     // Cases bundles-45, bundles-46
     let object = "
 kind: ConfigMap
@@ -159,7 +159,7 @@ spec: {conversion: {strategy: None}}
 }
 
 #[test]
-fn only_serving_deployments_get_certificates() {
+fn only_webhook_deployments_mount_certificates() {
     // Case bundles-48
     let deployments = serving().rendered("Deployment");
     let pod = |index: usize| &deployments[index]["spec"]["template"]["spec"];
@@ -170,7 +170,7 @@ fn only_serving_deployments_get_certificates() {
 
 #[test]
 fn services_have_distinct_sorted_ports() {
-    // Cases bundles-49, bundles-53 (port 443 in the Service as in the reference)
+    // Cases bundles-49, bundles-53: port 443 of the Service is that of the reference.
     let services = serving().rendered("Service");
     assert_eq!(names(&services), ["serving-d-service"]);
     let expected = json!({
@@ -185,7 +185,7 @@ fn services_have_distinct_sorted_ports() {
 }
 
 #[test]
-fn providers_mark_the_objects_they_serve() {
+fn certificate_providers_annotate_webhook_objects() {
     // Case bundles-50
     let marked = |bundle: &Fixture, kind| bundle.rendered(kind)[0]["metadata"]["annotations"].clone();
     let bundle = serving();
@@ -207,8 +207,8 @@ fn providers_mark_the_objects_they_serve() {
 }
 
 #[test]
-fn converted_definitions_call_the_webhook() {
-    // Cases bundles-51, bundles-53: the port is the reference's (docs/design/architecture.md#vectors-win)
+fn converted_crds_reference_the_conversion_webhook() {
+    // Cases bundles-51, bundles-53: the port is that of the reference (docs/design/architecture.md#vectors-win).
     let definitions = serving().rendered("CustomResourceDefinition");
     let expected = json!({
         "strategy": "Webhook",
@@ -238,7 +238,7 @@ spec: {preserveUnknownFields: true}
 }
 
 #[test]
-fn webhooks_see_the_watched_namespaces_only() {
+fn webhooks_select_watched_namespaces_only() {
     // Case bundles-52
     let all = serving().rendered("MutatingWebhookConfiguration");
     let expected = json!({
@@ -263,7 +263,7 @@ fn webhooks_see_the_watched_namespaces_only() {
 }
 
 #[test]
-fn equal_input_gives_equal_bytes() {
+fn repeated_rendering_yields_equal_bytes() {
     // Case bundles-57
     let bundle = serving().config(json!({"deploymentConfig": {"env": [{"name": "A"}]}}));
     let first = serde_json::to_string(&bundle.render().unwrap()).unwrap();

@@ -1,4 +1,5 @@
-//! What makes a bundle unusable (docs/design/bundles.md#refused-bundles, docs/design/bundles.md#bundle-validators).
+//! Unsupported and invalid bundles (docs/design/bundles.md#refused-bundles,
+//! docs/design/bundles.md#bundle-validators).
 
 use olm_bundle::Certificates;
 use serde_json::{Value, json};
@@ -48,14 +49,14 @@ fn unsupported_bundles_are_refused_in_order() {
 }
 
 #[test]
-fn a_package_name_is_needed() {
+fn empty_package_name_is_a_fault() {
     // Case bundles-9
     let bundle = Fixture::new("").file("metadata/annotations.yaml", "annotations: {}");
     assert_eq!(bundle.render_error(), "package name is empty");
 }
 
 #[test]
-fn deployments_and_definitions_are_checked_together() {
+fn deployment_and_crd_faults_are_reported_together() {
     // Case bundles-19
     let spec = "
 customresourcedefinitions: {owned: [{name: b.x}, {name: a.x}, {name: a.x}]}
@@ -78,7 +79,7 @@ install: {spec: {deployments: [{name: dep}, {name: dep}, {name: ''}]}}
 }
 
 #[test]
-fn long_names_have_two_faults() {
+fn long_invalid_name_has_two_reasons() {
     let name = format!("{}-", "a".repeat(253));
     let spec = json!({"install": {"spec": {"deployments": [{"name": name}]}}});
     let error = Fixture::new(&spec.to_string()).render_error();
@@ -86,7 +87,7 @@ fn long_names_have_two_faults() {
 }
 
 #[test]
-fn conversion_needs_all_namespaces_alone() {
+fn conversion_webhook_requires_all_namespaces_only() {
     // Case bundles-20
     let conversion = json!([{
         "type": "ConversionWebhook", "generateName": "c.x", "deploymentName": "d", "conversionCRDs": ["a.x"],
@@ -101,7 +102,7 @@ fn conversion_needs_all_namespaces_alone() {
 }
 
 #[test]
-fn conversion_reaches_owned_definitions_once() {
+fn conversion_of_shared_or_unowned_crd_is_a_fault() {
     let conversion = |name: &str, definitions: Value| json!({"type": "ConversionWebhook", "generateName": name, "deploymentName": "d", "conversionCRDs": definitions});
     let bundle =
         webhooks(json!([conversion("two", json!(["a.x", "z.x"])), conversion("one", json!(["a.x"])),]));
@@ -113,7 +114,7 @@ fn conversion_reaches_owned_definitions_once() {
 }
 
 #[test]
-fn webhook_names_and_deployments() {
+fn duplicate_or_dangling_webhooks_are_faults() {
     // Cases bundles-23, bundles-24
     let webhook = |kind: &str, name: &str, deployment: &str| json!({"type": kind, "generateName": name, "deploymentName": deployment});
     let (validating, mutating) = ("ValidatingAdmissionWebhook", "MutatingAdmissionWebhook");
@@ -145,7 +146,7 @@ fn webhook_names_and_deployments() {
 }
 
 #[test]
-fn webhooks_must_not_intercept_this_system() {
+fn webhook_rules_that_intercept_olm_are_faults() {
     // Case bundles-21
     let rules = json!([
         {"apiGroups": ["*", "apps"], "resources": ["*"]},
@@ -167,7 +168,7 @@ fn webhooks_must_not_intercept_this_system() {
 }
 
 #[test]
-fn only_some_kinds_may_be_shipped() {
+fn unsupported_kind_is_a_fault() {
     // Case bundles-22
     let pod = "{kind: Pod, apiVersion: v1, metadata: {name: p1}}";
     assert_eq!(

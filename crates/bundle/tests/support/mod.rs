@@ -1,4 +1,4 @@
-//! Bundles on disk for the tests: reading them, rendering them, comparing results.
+//! Helpers for bundles on disk: reading, rendering, and comparing results.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use olm_bundle::{Bundle, Certificates, RenderOptions, render};
 use serde_json::Value;
 
-/// Inputs of a render next to a bundle.
+/// Render options of a case beside its bundle.
 pub(crate) struct Case {
     pub(crate) install_namespace: String,
     pub(crate) config: Option<Value>,
@@ -17,7 +17,7 @@ pub(crate) struct Case {
 }
 
 impl Case {
-    /// Reads a case; absent gates are on.
+    /// Reads a case. Absent gates are enabled.
     pub(crate) fn read(path: &Path) -> Self {
         let case = olm_yaml::from_slice(&fs::read(path).unwrap()).unwrap();
         let gate = |name: &str| case.get(name).and_then(Value::as_bool).unwrap_or(true);
@@ -35,7 +35,7 @@ impl Case {
         }
     }
 
-    /// Loads and renders the unpacked image at `root`; an error is its text.
+    /// Loads and renders the unpacked image at `root`. Errors are returned as text.
     pub(crate) fn render(&self, root: &Path) -> Result<Vec<Value>, String> {
         let bundle = Bundle::load(&files_below(root)).map_err(|error| error.to_string())?;
         let options = RenderOptions {
@@ -50,7 +50,7 @@ impl Case {
     }
 }
 
-/// All files below a folder by slash-separated relative path.
+/// All files below a folder, by slash-separated relative path.
 pub(crate) fn files_below(root: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut files = BTreeMap::new();
     let mut folders = vec![root.to_path_buf()];
@@ -68,7 +68,7 @@ pub(crate) fn files_below(root: &Path) -> BTreeMap<String, Vec<u8>> {
     files
 }
 
-/// The folders in a folder, sorted.
+/// Sorted subfolders.
 pub(crate) fn folders(path: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let mut folders: Vec<PathBuf> =
@@ -77,7 +77,7 @@ pub(crate) fn folders(path: &Path) -> Vec<PathBuf> {
     folders
 }
 
-/// Runs `check` on every folder, prints `NAME: N passed, N failed` and the failures, and fails if there are any.
+/// Runs `check` on every folder, prints `NAME: N passed, N failed` and the failures, and panics if there are any.
 pub(crate) fn check_all(name: &str, folders: &[PathBuf], check: impl Fn(&Path) -> Result<(), String>) {
     let failures: Vec<String> = folders
         .iter()
@@ -94,7 +94,7 @@ pub(crate) fn check_all(name: &str, folders: &[PathBuf], check: impl Fn(&Path) -
     assert!(failures.is_empty(), "{name}: {} failed", failures.len());
 }
 
-/// Compares lists of objects, in order; the first difference with its place.
+/// Compares lists of objects in order. The error is the first difference with its path.
 pub(crate) fn same(rendered: &[Value], expected: &[Value]) -> Result<(), String> {
     for (rendered, expected) in rendered.iter().zip(expected) {
         if let Some(difference) = difference(rendered, expected) {
@@ -132,9 +132,9 @@ fn difference(rendered: &Value, expected: &Value) -> Option<String> {
     }
 }
 
-/// Prints past the test runner's capture: the line is for whoever runs the tests.
+/// Prints past the output capture of the test runner.
 pub(crate) fn say(line: &str) {
     use std::io::Write;
-    // Nothing can be said where standard output is closed.
+    // A closed standard output is ignored.
     let _ = writeln!(std::io::stdout(), "{line}");
 }

@@ -1,4 +1,4 @@
-//! Whether an object fits one schema, as the API server would see it.
+//! Validation of an object against one schema, as in the API server.
 
 use std::collections::HashSet;
 
@@ -9,10 +9,10 @@ use super::schema::json_schema;
 use crate::schema::{Schema, Step};
 use crate::text::canonical;
 
-/// Fields that every object has, whether its schema names them or not.
+/// Fields of every object, even if its schema does not name them.
 const COMMON: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
-/// One schema, prepared.
+/// Compiled schema.
 #[derive(Debug)]
 pub(super) struct Fit {
     schema: Map<String, Value>,
@@ -20,7 +20,7 @@ pub(super) struct Fit {
 }
 
 impl Fit {
-    /// Prepares a schema that was read; `None` where it cannot be evaluated.
+    /// Compiles a schema that was read before. `None` if it cannot be evaluated.
     pub(super) fn new(schema: Map<String, Value>) -> Option<Self> {
         let validator = jsonschema::options()
             .with_draft(Draft::Draft4)
@@ -31,12 +31,12 @@ impl Fit {
         Some(Self { schema, validator })
     }
 
-    /// What does not fit, `<path>: <what is wrong>`, in no particular order.
+    /// Violations as `<path>: <problem>`, unsorted.
     pub(super) fn violations(&self, object: &Value) -> Vec<String> {
         let schema = Schema::of(&self.schema);
         let mut object = object.clone();
         complete(schema, &mut object);
-        // Messages must not show what objects hold.
+        // Masked: messages must not contain values of objects.
         let mut violations: Vec<String> = self
             .validator
             .iter_errors(&object)
@@ -52,7 +52,7 @@ fn line(path: &str, text: &str) -> String {
     if path.is_empty() { text.to_owned() } else { format!("{path}: {text}") }
 }
 
-/// `.spec.list[0]` from `/spec/list/0`.
+/// Converts a JSON pointer: `/spec/list/0` becomes `.spec.list[0]`.
 fn dotted(pointer: &str) -> String {
     let step = |step: &str| match step.parse::<usize>() {
         Ok(number) => format!("[{number}]"),
@@ -61,7 +61,7 @@ fn dotted(pointer: &str) -> String {
     pointer.split('/').skip(1).map(step).collect()
 }
 
-/// Drops fields that are null and must not be, then sets what is missing and has a default.
+/// Drops null values of fields that are not nullable, then sets missing fields that have a default.
 fn complete(schema: Schema<'_>, value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -91,7 +91,8 @@ fn field<'a>(schema: Schema<'a>, name: &str) -> Option<Schema<'a>> {
     schema.child(Step::Property(name)).or_else(|| schema.child(Step::AdditionalProperties))
 }
 
-/// Fields that would be dropped because no schema knows them, and entries of lists that must not be there twice.
+/// Adds violations that JSON Schema does not express: unknown fields that would be dropped, and duplicate list
+/// entries.
 fn beyond_json_schema(
     schema: Schema<'_>,
     value: &Value,
@@ -133,7 +134,7 @@ fn beyond_json_schema(
     }
 }
 
-/// Whether a list that is a set, or a map, holds the same entry or key twice.
+/// Reports whether a list of type `set` or `map` has a duplicate entry or key.
 fn has_twins(schema: Schema<'_>, items: &[Value]) -> bool {
     let mut seen = HashSet::new();
     match schema.text("x-kubernetes-list-type") {

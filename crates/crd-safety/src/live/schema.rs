@@ -1,10 +1,11 @@
-//! A schema of a CRD as a JSON schema of draft 4, the dialect that it descends from.
+//! Conversion of a CRD schema to JSON Schema draft 4, the dialect that it descends from.
 
 use serde_json::{Map, Value, json};
 
 use crate::schema::Schema;
 
-/// Formats that are evaluated. Numbers know their size by themselves, and passwords are any text.
+/// Formats that are evaluated or constrain nothing: number formats only name a size, and `password` allows any
+/// text.
 const FORMATS: [&str; 12] = [
     "date-time",
     "email",
@@ -20,7 +21,7 @@ const FORMATS: [&str; 12] = [
     "binary",
 ];
 
-/// What constrains a value without schemas below.
+/// Keywords without nested schemas.
 const PLAIN: [&str; 16] = [
     "type",
     "format",
@@ -40,16 +41,16 @@ const PLAIN: [&str; 16] = [
     "minProperties",
 ];
 
-/// Whether `format` is evaluated, or constrains nothing.
+/// Reports whether `format` is evaluated or constrains nothing.
 pub(super) fn is_known_format(format: &Value) -> bool {
     format.as_str().is_some_and(|format| format.is_empty() || FORMATS.contains(&format))
 }
 
-/// What JSON Schema can say of the schema.
+/// Converts the part of the schema that JSON Schema can express.
 pub(super) fn json_schema(schema: Schema<'_>) -> Value {
     let mut map = Map::new();
     for key in PLAIN {
-        // The dialect knows no empty lists.
+        // Draft 4 does not allow empty lists.
         let value = schema.get(key).filter(|value| !matches!(value, Value::Array(list) if list.is_empty()));
         map.extend(value.map(|value| (key.to_owned(), value.clone())));
     }
@@ -79,7 +80,7 @@ pub(super) fn json_schema(schema: Schema<'_>) -> Value {
     Value::Object(map)
 }
 
-/// A schema, or `true` or `false`.
+/// Converts a nested schema, which may be `true` or `false`.
 fn below(value: &Value) -> Value {
     value.as_object().map_or_else(|| value.clone(), |map| json_schema(Schema::of(map)))
 }

@@ -3,8 +3,8 @@ use serde_json::json;
 use super::*;
 use crate::check;
 
-/// A CRD of widgets with these versions: name, whether it is served, and the schema of `spec`. Objects are stored in the
-/// first.
+/// CRD of widgets with these versions: name, served flag, and the schema of `spec`. The first is the storage
+/// version.
 fn crd(versions: &[(&str, bool, Value)], webhook: bool) -> Value {
     let versions: Vec<Value> = versions
         .iter()
@@ -24,7 +24,7 @@ fn object(spec: &Value) -> Value {
     json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w", "extra": {}}, "spec": spec})
 }
 
-/// What is wrong with an object of version v1 when the schema of its `spec` changes.
+/// Violations of an object of version v1 after the schema of its `spec` changes from `old` to `new`.
 fn violations(old: &Value, new: &Value, spec: &Value) -> Vec<String> {
     let crd = |spec: &Value| crd(&[("v1", true, spec.clone())], false);
     let check = LiveCheck::new(&crd(old), &crd(new)).unwrap();
@@ -34,7 +34,7 @@ fn violations(old: &Value, new: &Value, spec: &Value) -> Vec<String> {
 
 // docs/design/additions.md#crd-checks; case additions-a46
 #[test]
-fn objects_are_held_against_the_new_schema() {
+fn objects_are_validated_against_the_new_schema() {
     let loose = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let text = json!({"type": "object", "properties": {"a": {"type": "string"}}});
     let with = |field: Value| json!({"type": "object", "properties": {"a": field}});
@@ -108,13 +108,13 @@ fn objects_are_held_against_the_new_schema() {
     ];
     for (new, spec, expected) in rows {
         assert_eq!(violations(&loose, new, &spec), expected, "{new} {spec}");
-        // What did not fit before is no news.
+        // Violations of the old schema are not reported.
         assert_eq!(violations(new, new, &spec), [""; 0], "{new} {spec}");
     }
 }
 
 #[test]
-fn without_a_webhook_objects_must_fit_all_served_versions() {
+fn objects_without_webhook_must_fit_all_served_versions() {
     let text = json!({"type": "object", "properties": {"a": {"type": "string"}}});
     let number = json!({"type": "object", "properties": {"a": {"type": "integer"}}});
     let old = crd(&[("v1", true, text.clone())], false);
@@ -124,17 +124,17 @@ fn without_a_webhook_objects_must_fit_all_served_versions() {
     assert_eq!(converted.violations("v1", &spec), [""; 0]);
     let plain = LiveCheck::new(&old, &both(false)).unwrap();
     assert_eq!(plain.violations("v1", &spec), [r#"v2: spec.a: value is not of type "integer""#]);
-    // As it was, so it may stay.
+    // An unchanged schema has no violations.
     assert_eq!(LiveCheck::new(&both(false), &both(false)).unwrap().violations("v1", &spec), [""; 0]);
     let versions = |old: &Value, new: &Value| -> Vec<String> {
         LiveCheck::new(old, new).unwrap().versions().map(str::to_owned).collect()
     };
     let loose = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let changed = |webhook| crd(&[("v1", true, loose.clone()), ("v2", true, loose.clone())], webhook);
-    assert_eq!(versions(&both(true), &both(true)), [""; 0], "nothing can be found");
+    assert_eq!(versions(&both(true), &both(true)), [""; 0], "unchanged schemas list no version");
     assert_eq!(versions(&both(true), &changed(true)), ["v1", "v2"]);
     assert_eq!(versions(&both(true), &changed(false)), ["v1"]);
-    // Who could not ask for a version yet is no excuse for what does not fit it.
+    // A version that becomes served is validated although no client could read it before.
     let hidden = crd(&[("v1", true, text.clone()), ("v2", false, number.clone())], false);
     let shown = LiveCheck::new(&hidden, &both(false)).unwrap();
     assert_eq!(shown.violations("v1", &spec), [r#"v2: spec.a: value is not of type "integer""#]);
@@ -145,7 +145,7 @@ fn without_a_webhook_objects_must_fit_all_served_versions() {
 }
 
 #[test]
-fn what_objects_cannot_show_is_not_judged() {
+fn findings_that_objects_cannot_prove_are_not_judged() {
     let with =
         |field: Value| crd(&[("v1", true, json!({"type": "object", "properties": {"a": field}}))], false);
     let plain = with(json!({"type": "string"}));
@@ -187,7 +187,7 @@ fn what_objects_cannot_show_is_not_judged() {
 }
 
 #[test]
-fn schemas_that_cannot_be_evaluated_are_named() {
+fn unusable_schema_error_names_version() {
     let with = |pattern: &str| crd(&[("v1", true, json!({"type": "string", "pattern": pattern}))], false);
     let error = LiveCheck::new(&with("a"), &with("(")).unwrap_err();
     let text = "CustomResourceDefinition \"widgets.example.com\": schema.openAPIV3Schema of version v1 must be a schema \
