@@ -1,4 +1,4 @@
-//! `olm cluster-check` on a real API server, first a plain one, then one that looks like OpenShift.
+//! `olm cluster-check` on a real API server, first on Kubernetes, then with the CRDs of OpenShift.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
@@ -43,7 +43,7 @@ async fn install(plane: &ControlPlane, extension: &str, properties: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn verdicts() {
+async fn verdicts_on_kubernetes_and_openshift() {
     let plane = ControlPlane::start().await.unwrap();
     let none = check(&plane, &[]).await;
     assert_eq!(none.code, 1, "{}", none.stdout);
@@ -70,7 +70,7 @@ async fn on_kubernetes(plane: &ControlPlane) {
     assert!(well.stdout.contains("olm.maxOpenShiftVersion was not evaluated"), "{}", well.stdout);
     assert!(well.stdout.contains("\nkiwi        kiwi.v1.0.0    1.0.0     NotApplicable"), "{}", well.stdout);
 
-    // 4.18 is Kubernetes 1.31, which the API server of this test has left behind.
+    // 4.18 is Kubernetes 1.31, which is older than the API server of this test.
     let mapped = check(plane, &["--openshift-version-map=k8s-offset"]).await;
     assert_eq!(mapped.code, 4);
     assert!(mapped.stdout.contains("\nkiwi        kiwi.v1.0.0    1.0.0     Blocking"), "{}", mapped.stdout);

@@ -1,5 +1,4 @@
-//! operator-controller as a process: its command line, what its probes say, who may read its metrics, when it leads, and
-//! how it ends.
+//! operator-controller as a process: command line, probes, metrics authorization, leader election, and exit.
 
 // A test fails by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -27,7 +26,7 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_operator-controller");
 
 // docs/design/operations.md#flag-syntax, docs/design/operations.md#start-up-errors; case operations-a59
 #[test]
-fn command_lines() {
+fn command_line_errors_and_subcommands_print_like_the_reference() {
     let run = |arguments: &[&str]| {
         let output = Command::new(PROGRAM).args(arguments).output().unwrap();
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
@@ -86,18 +85,18 @@ fn command_lines() {
     {
         assert!(help.contains(text), "no {text} in {help}");
     }
-    assert!(!help.contains("WebhookProviderCertManager"), "settled gates can be set and are not listed");
+    assert!(!help.contains("WebhookProviderCertManager"), "help lists a locked feature gate");
 }
 
-/// Status and text of a probe; none while nobody answers.
+/// Status and body of a probe. `None` without a response.
 async fn probe(port: u16, path: &str) -> Option<(u16, String)> {
     let answer = reqwest::get(format!("http://127.0.0.1:{port}/{path}")).await.ok()?;
     Some((answer.status().as_u16(), answer.text().await.ok()?))
 }
 
-// docs/design/operations.md#probes; case operations-a57; the profiling flag is accepted
+// docs/design/operations.md#probes; case operations-a57. The profiling flag is accepted.
 #[tokio::test(flavor = "multi_thread")]
-async fn probes_tell_the_truth_and_a_stop_is_no_failure() {
+async fn probes_report_readiness_and_sigterm_exits_0() {
     let plane = ControlPlane::start().await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let port = ports::free_port().unwrap();
@@ -114,10 +113,10 @@ async fn probes_tell_the_truth_and_a_stop_is_no_failure() {
         .unwrap();
     let said = || std::fs::read_to_string(&log).unwrap();
 
-    // Without its kinds it can do nothing, and says so.
+    // The server is not ready without its CRDs, and reports that.
     let unsynced =
         "[-]informers failed: reason withheld\n[+]readyz ok\n[+]startup ok\nhealthz check failed\n";
-    eventually("not ready without the kinds", async || {
+    eventually("not ready without the CRDs", async || {
         probe(port, "readyz").await.filter(|said| *said == (500, unsynced.to_owned()))
     })
     .await;
@@ -129,7 +128,7 @@ async fn probes_tell_the_truth_and_a_stop_is_no_failure() {
     let core = limits.lines().find_map(|line| line.strip_prefix("Max core file size")).unwrap();
     assert_eq!(core.split_whitespace().collect::<Vec<_>>(), ["0", "0", "bytes"]);
     plane.apply_crds(&olm_api::crds::crds()).await.unwrap();
-    eventually("ready with them", async || {
+    eventually("ready with the CRDs", async || {
         probe(port, "readyz").await.filter(|said| *said == (200, "ok".to_owned()))
     })
     .await;
@@ -145,7 +144,7 @@ async fn probes_tell_the_truth_and_a_stop_is_no_failure() {
     assert_eq!(ended.code(), Some(0), "{}", said());
 }
 
-/// The process, killed when dropped.
+/// Process that is killed on drop.
 struct Running(Child);
 
 impl Running {
@@ -177,7 +176,7 @@ where
     api.patch(&name, &PatchParams::apply("test").force(), &Patch::Apply(object)).await.unwrap();
 }
 
-/// A Deployment of operator-controller, without pods, in a namespace with these labels.
+/// Creates a namespace with these labels and a Deployment of operator-controller without pods.
 async fn installation(plane: &ControlPlane, namespace: &str, labels: &Value) {
     const NAME: &str = "operator-controller-controller-manager";
     let namespaces: Api<Namespace> = Api::all(plane.client());
@@ -195,12 +194,13 @@ async fn installation(plane: &ControlPlane, namespace: &str, labels: &Value) {
 
 // docs/design/operations.md#multiple-installations; cases operations-a30, operations-e12
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_installation_does_not_lead() {
+async fn second_installation_does_not_become_leader() {
     const ARGUMENTS: [&str; 3] =
         ["--leader-elect", "--system-namespace=second", "--health-probe-bind-address=0"];
     let plane = ControlPlane::start().await.unwrap();
     plane.apply_crds(&olm_api::crds::crds()).await.unwrap();
-    // By name, where they are made within a second. The eldest is only called so.
+    // Installations created in the same second are ordered by name. The oldest Deployment here only has the same
+    // name.
     installation(&plane, "called-so", &json!({})).await;
     let of_olm = json!({"app.kubernetes.io/part-of": "olm"});
     installation(&plane, "first", &of_olm).await;
@@ -212,7 +212,7 @@ async fn a_second_installation_does_not_lead() {
 
     let events: Api<Event> = Api::namespaced(plane.client(), "second");
     let about = ListParams::default().fields("reason=MultipleInstallations");
-    let event = eventually("an Event", async || events.list(&about).await.unwrap().items.pop()).await;
+    let event = eventually("the Event", async || events.list(&about).await.unwrap().items.pop()).await;
     assert_eq!(
         event.note.as_deref(),
         Some(
@@ -225,21 +225,22 @@ async fn a_second_installation_does_not_lead() {
     );
     assert_eq!(event.regarding.and_then(|object| object.kind).as_deref(), Some("Deployment"));
     assert!(!is_led().await);
-    // It was not for want of time: another process gets there.
+    // The time would have sufficed: a process that is allowed to lead acquires the Lease.
     let other = tempfile::tempdir().unwrap();
     let allowed = [&ARGUMENTS[..], &["--allow-multiple-installations"]].concat();
     let forced = Running::start(&plane, other.path(), &allowed);
-    eventually("the lead of the one that is allowed", async || is_led().await.then_some(())).await;
+    eventually("the allowed installation becomes leader", async || is_led().await.then_some(())).await;
     drop(forced);
     leases.delete("9c4404e7.operatorframework.io", &DeleteParams::default()).await.unwrap();
 
     let first: Api<Deployment> = Api::namespaced(plane.client(), "first");
     first.delete("operator-controller-controller-manager", &DeleteParams::default()).await.unwrap();
-    eventually("the lead once the other is gone", async || is_led().await.then_some(())).await;
+    eventually("leader after deletion of the older installation", async || is_led().await.then_some(()))
+        .await;
     drop(second);
 }
 
-/// What a scraper gets.
+/// Response of the metrics endpoint.
 async fn scrape(port: u16, identity: Option<&Identity>, token: Option<&str>) -> Option<(u16, String)> {
     let mut client = reqwest::Client::builder().danger_accept_invalid_certs(true);
     if let Some(identity) = identity {
@@ -253,7 +254,7 @@ async fn scrape(port: u16, identity: Option<&Identity>, token: Option<&str>) -> 
     Some((answer.status().as_u16(), answer.text().await.ok()?))
 }
 
-/// A certificate for clients with these names, with its key.
+/// Client certificate for this user and group, with its key.
 fn client_certificate(authority: &Issuer<'_, KeyPair>, user: &str, group: &str) -> Identity {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
@@ -265,7 +266,7 @@ fn client_certificate(authority: &Issuer<'_, KeyPair>, user: &str, group: &str) 
     Identity::from_pem((certificate.pem() + &key.serialize_pem()).as_bytes()).unwrap()
 }
 
-/// An authority, and its certificate as PEM text.
+/// CA and its certificate as PEM text.
 fn authority() -> (Issuer<'static, KeyPair>, String) {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -276,7 +277,7 @@ fn authority() -> (Issuer<'static, KeyPair>, String) {
 
 // docs/design/operations.md#metrics-endpoint
 #[tokio::test(flavor = "multi_thread")]
-async fn metrics_are_for_those_whom_a_certificate_names() {
+async fn metrics_require_an_authorized_client_certificate() {
     let plane = ControlPlane::start().await.unwrap();
     let (cluster, pem) = authority();
     let maps: Api<ConfigMap> = Api::namespaced(plane.client(), "kube-system");
@@ -313,7 +314,7 @@ async fn metrics_are_for_those_whom_a_certificate_names() {
     let _process = Running::start(&plane, folder.path(), &arguments.each_ref().map(String::as_str));
 
     let scraper = client_certificate(&cluster, "prometheus", "monitoring");
-    let metrics = eventually("metrics for the group of the certificate", async || {
+    let metrics = eventually("metrics readable with the group of the certificate", async || {
         scrape(port, Some(&scraper), None).await.filter(|(status, _)| *status == 200)
     })
     .await;
@@ -328,5 +329,5 @@ async fn metrics_are_for_those_whom_a_certificate_names() {
     assert_eq!(administrator.map(|(status, _)| status), Some(200));
     let (elsewhere, _) = authority();
     let forged = client_certificate(&elsewhere, "prometheus", "monitoring");
-    assert_eq!(scrape(port, Some(&forged), None).await, None, "a certificate of another authority");
+    assert_eq!(scrape(port, Some(&forged), None).await, None, "certificate of a different CA");
 }

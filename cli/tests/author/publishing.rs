@@ -1,4 +1,4 @@
-//! From nothing to an image that a cluster can take.
+//! Authoring workflow from an empty folder to an image that a cluster can pull.
 
 use std::fs::{File, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -11,7 +11,7 @@ use crate::workshop::{Workshop, files};
 
 const BUNDLE_NAME: &str = "r.example/team/lamp-bundle:v{{.Version}}";
 
-/// Begins package lamp in `catalog` and adds the versions 1.0.0 and 1.1.0 from folders.
+/// Creates package lamp in `catalog` and adds the versions 1.0.0 and 1.1.0 from folders.
 async fn begin(workshop: &Workshop) {
     workshop.write("README.md", "Lights *up*.\n");
     workshop.write("lamp.svg", "<svg xmlns=\"http://www.w3.org/2000/svg\"/>");
@@ -27,7 +27,7 @@ async fn begin(workshop: &Workshop) {
 }
 
 #[tokio::test]
-async fn help_teaches() {
+async fn help_explains_each_command_with_examples() {
     let workshop = Workshop::open().await;
     for (command, taught) in [
         ("init", "Bundles come with `catalog add`."),
@@ -44,7 +44,7 @@ async fn help_teaches() {
 }
 
 #[tokio::test]
-async fn a_package_begins_as_opm_begins_it() {
+async fn init_writes_the_same_package_as_opm() {
     let workshop = Workshop::open().await;
     let object =
         "{\n    \"schema\": \"olm.package\",\n    \"name\": \"lamp\",\n    \"defaultChannel\": \"\"\n}\n";
@@ -61,7 +61,7 @@ async fn a_package_begins_as_opm_begins_it() {
 }
 
 #[tokio::test]
-async fn a_catalog_is_made_and_published() {
+async fn catalog_is_built_pushed_and_pulled_unchanged() {
     let workshop = Workshop::open().await;
     begin(&workshop).await;
     let image = workshop.publish_bundle(2);
@@ -82,7 +82,7 @@ async fn a_catalog_is_made_and_published() {
     let published = workshop.works(&format!("render {by_digest} --ca-dir cas")).await;
     assert_eq!(published, workshop.works("render catalog").await);
 
-    // What a cluster gets is what was written.
+    // The pulled content equals the written catalog.
     let mut config = Config::new(Limits::CATALOG);
     config.cas_dir = Some(workshop.path("cas"));
     let puller = Puller::new(config);
@@ -95,7 +95,7 @@ async fn a_catalog_is_made_and_published() {
 }
 
 #[tokio::test]
-async fn building_twice_gives_the_same_digest() {
+async fn build_of_unchanged_content_yields_the_same_digest() {
     // Case additions-a58
     let workshop = Workshop::open().await;
     begin(&workshop).await;
@@ -121,8 +121,8 @@ async fn building_twice_gives_the_same_digest() {
 }
 
 #[tokio::test]
-async fn a_catalog_is_put_together_from_images() {
-    // A list of references, each rendered into a directory of its own
+async fn catalog_is_built_from_a_list_of_images() {
+    // Each reference of the list is rendered into a directory of its own.
     let workshop = Workshop::open().await;
     begin(&workshop).await;
     workshop.registry.set_access(Access::Basic("user".to_owned(), "secret".to_owned()));
@@ -150,7 +150,7 @@ async fn a_catalog_is_put_together_from_images() {
 }
 
 #[tokio::test]
-async fn channels_follow_from_a_template() {
+async fn semver_template_generates_channels() {
     let workshop = Workshop::open().await;
     let images: Vec<_> = (0..3).map(|minor| workshop.publish_bundle(minor)).collect();
     let template = |stable: &[String]| {

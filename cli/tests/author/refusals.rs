@@ -1,4 +1,4 @@
-//! What the commands refuse, with what words, and that nothing is changed then.
+//! Inputs that the commands reject: exit code, error text, and no changed file.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::symlink;
@@ -10,8 +10,7 @@ use crate::workshop::{Workshop, files};
 
 const INDEX: &str = "---\ndefaultChannel: stable\nname: lamp\nschema: olm.package\n";
 
-/// Runs the command, which must fail with `code` and say `expected` as the whole of standard error, and must leave the
-/// folder as it is.
+/// Runs a command that must fail with `code`, print exactly `expected` on standard error, and change no file.
 async fn refused(workshop: &Workshop, line: &str, code: i32, expected: &str) {
     let before = files(&workshop.path(""));
     let ran = workshop.olm(line).await;
@@ -21,7 +20,7 @@ async fn refused(workshop: &Workshop, line: &str, code: i32, expected: &str) {
 }
 
 #[tokio::test]
-async fn init() {
+async fn init_rejects_invalid_input() {
     let workshop = Workshop::open().await;
     workshop.write("catalog/lamp/index.yaml", INDEX);
     workshop.write("other/all.yaml", INDEX);
@@ -44,7 +43,7 @@ async fn init() {
 }
 
 #[tokio::test]
-async fn add() {
+async fn add_rejects_invalid_input() {
     let workshop = Workshop::open().await;
     workshop.write("catalog/lamp/index.yaml", INDEX);
     workshop.write("empty/index.yaml", "schema: vendor.x\n");
@@ -124,7 +123,7 @@ async fn add() {
 }
 
 #[tokio::test]
-async fn a_channel_has_a_name() {
+async fn add_rejects_an_empty_channel_name() {
     let workshop = Workshop::open().await;
     workshop.write("catalog/lamp/index.yaml", INDEX);
     workshop.write_bundle("bundle", 0);
@@ -135,7 +134,7 @@ async fn a_channel_has_a_name() {
 }
 
 #[tokio::test]
-async fn build() {
+async fn build_rejects_invalid_input() {
     let workshop = Workshop::open().await;
     workshop.write("catalog/lamp/index.yaml", INDEX);
     workshop.write("good/x.yaml", "schema: vendor.x\n");
@@ -187,7 +186,7 @@ async fn build() {
 }
 
 #[tokio::test]
-async fn an_image_that_is_neither_catalog_nor_bundle_is_no_part_of_a_catalog() {
+async fn build_rejects_images_that_are_neither_catalog_nor_bundle() {
     let workshop = Workshop::open().await;
     let label = |key: &str| BTreeMap::from([(key.to_owned(), "x".to_owned())]);
     for (labels, expected) in [
@@ -213,7 +212,7 @@ async fn an_image_that_is_neither_catalog_nor_bundle_is_no_part_of_a_catalog() {
 }
 
 #[tokio::test]
-async fn what_a_cluster_would_not_load_is_not_built() {
+async fn build_rejects_content_that_catalogd_would_not_load() {
     let workshop = Workshop::open().await;
     workshop.write("secret.yaml", "schema: vendor.secret\n");
     for (text, expected) in [
@@ -244,7 +243,7 @@ async fn what_a_cluster_would_not_load_is_not_built() {
 }
 
 #[tokio::test]
-async fn push() {
+async fn push_rejects_invalid_input() {
     let workshop = Workshop::open().await;
     workshop.write("good/x.yaml", "schema: vendor.x\n");
     workshop.write("bad/lamp.yaml", INDEX);
@@ -281,7 +280,7 @@ async fn push() {
 }
 
 #[tokio::test]
-async fn template() {
+async fn template_render_rejects_invalid_input() {
     let workshop = Workshop::open().await;
     workshop.write("template.yaml", "schema: olm.template.substitutes\n");
     refused(

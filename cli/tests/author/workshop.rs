@@ -1,4 +1,4 @@
-//! Where an author works: a folder with bundles, a registry, and the program.
+//! Test fixture of an author: a folder with bundles, a registry, and the binary.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +10,7 @@ use olm_image::Image;
 use olm_image::registry::Registry;
 use tempfile::TempDir;
 
-/// Far above what a command needs.
+/// Limit for one command, far above its usual duration.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(crate) struct Workshop {
@@ -18,7 +18,6 @@ pub(crate) struct Workshop {
     pub(crate) registry: Registry,
 }
 
-/// What a command did.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Ran {
     pub(crate) code: i32,
@@ -35,7 +34,6 @@ impl Workshop {
         Self { folder, registry }
     }
 
-    /// The path of something in the folder.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
@@ -50,7 +48,7 @@ impl Workshop {
         fs::write(path, text).unwrap();
     }
 
-    /// A reference to `repository_and_tag` in the registry.
+    /// Image reference of `repository_and_tag` in the registry.
     pub(crate) fn reference(&self, repository_and_tag: &str) -> String {
         format!("{}/{repository_and_tag}", self.registry.host())
     }
@@ -62,15 +60,16 @@ impl Workshop {
         }
     }
 
-    /// Puts the image of a bundle of version `1.<minor>.0` into the registry.
+    /// Pushes the image of a bundle of version `1.<minor>.0`.
+    /// Returns its reference.
     pub(crate) fn publish_bundle(&self, minor: u32) -> String {
         let tag = format!("v1.{minor}.0");
         self.registry.add_image("team/lamp-bundle", &tag, &Image::bundle(&bundle(minor)).unwrap());
         self.reference(&format!("team/lamp-bundle:{tag}"))
     }
 
-    /// Runs `olm catalog` with the words of `line`. The folder is the working directory, and nothing of the machine's own
-    /// credentials is seen.
+    /// Runs `olm catalog` with the words of `line` in the folder. The environment is cleared, so that credentials of
+    /// the machine are not used.
     pub(crate) async fn olm(&self, line: &str) -> Ran {
         self.run(&line.split_whitespace().collect::<Vec<_>>()).await
     }
@@ -85,7 +84,7 @@ impl Workshop {
             .stdin(Stdio::null())
             .kill_on_drop(true)
             .output();
-        let output = tokio::time::timeout(PATIENCE, child).await.expect("the command ends").unwrap();
+        let output = tokio::time::timeout(PATIENCE, child).await.expect("the command timed out").unwrap();
         let text = |bytes: Vec<u8>| {
             let text = String::from_utf8(bytes).unwrap();
             let home = self.folder.path().canonicalize().unwrap();
@@ -96,7 +95,7 @@ impl Workshop {
         Ran { code: output.status.code().unwrap(), out: text(output.stdout), err: text(output.stderr) }
     }
 
-    /// Runs a command that must work without a word on standard error, and returns what it prints.
+    /// Runs a command that must succeed with empty standard error. Returns its output.
     pub(crate) async fn works(&self, line: &str) -> String {
         let ran = self.olm(line).await;
         assert_eq!((ran.code, ran.err.as_str()), (0, ""), "olm catalog {line}");
@@ -104,7 +103,7 @@ impl Workshop {
     }
 }
 
-/// The files of a bundle of package lamp. Each version replaces the one before.
+/// Files of a bundle of package lamp. Each version replaces the previous one.
 fn bundle(minor: u32) -> BTreeMap<String, Vec<u8>> {
     let replaces = minor.checked_sub(1).map(|before| format!("  replaces: lamp.v1.{before}.0\n"));
     let csv = format!(
@@ -127,7 +126,7 @@ fn bundle(minor: u32) -> BTreeMap<String, Vec<u8>> {
     ])
 }
 
-/// Every file below `root` by its path, with its content.
+/// All files below `root`, by path.
 pub(crate) fn files(root: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut files = BTreeMap::new();
     let mut pending = vec![root.to_owned()];

@@ -1,5 +1,5 @@
-//! `olm bundle validate`, as users run it: the real binary on a good bundle and on one with many faults, in a directory and in
-//! a registry.
+//! `olm bundle validate` with the real binary, on a good bundle and on one with many faults, in a directory and in a
+//! registry.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
@@ -19,13 +19,13 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/bundle_validate")
 }
 
-/// Runs `olm bundle validate` beside the bundles, without anything of the environment of the tests.
+/// Runs `olm bundle validate` in the directory of the bundles with a cleared environment.
 fn validate(args: &[&str]) -> Ran {
     let args = [&["bundle", "validate"], args].concat();
     olm_in(&folder().join("data"), &args).output().unwrap().into()
 }
 
-/// Compares with a file of `golden`, which `OLM_GOLDEN_WRITE=1` writes anew; read what it wrote.
+/// Compares with a file of `golden`. `OLM_GOLDEN_WRITE=1` rewrites it. Review the result.
 fn compare(name: &str, printed: &str) {
     let file = folder().join("golden").join(name);
     if std::env::var_os("OLM_GOLDEN_WRITE").is_some() {
@@ -36,7 +36,7 @@ fn compare(name: &str, printed: &str) {
 
 // Case seeds-s0-6
 #[test]
-fn a_good_bundle_passes_in_silence() {
+fn valid_bundle_passes_without_output() {
     for args in [&["good"][..], &["good", "--strict"], &["good", "--k8s-version", "v1.31.2"]] {
         let ran = validate(args);
         assert_eq!((ran.code, ran.stdout.as_str(), ran.stderr.as_str()), (0, "", ""), "{args:?}");
@@ -47,7 +47,7 @@ fn a_good_bundle_passes_in_silence() {
 }
 
 #[test]
-fn everything_wrong_is_told_at_once() {
+fn invalid_bundle_reports_all_findings_at_once() {
     let ran = validate(&["broken"]);
     assert_eq!((ran.code, ran.stdout.as_str()), (3, ""));
     compare("broken.txt", &ran.stderr);
@@ -59,7 +59,7 @@ fn everything_wrong_is_told_at_once() {
 }
 
 #[test]
-fn warnings_fail_the_check_where_that_is_asked_for() {
+fn warning_fails_validation_only_with_strict() {
     let bundle = tempfile::tempdir().unwrap();
     let path = bundle.path().to_str().unwrap();
     for (name, text) in files("good") {
@@ -84,7 +84,7 @@ fn warnings_fail_the_check_where_that_is_asked_for() {
 }
 
 #[test]
-fn rules_and_help() {
+fn rules_and_help_match_golden_files() {
     for (name, args) in [
         ("help.txt", &["--help"][..]),
         ("rules.txt", &["--rules"]),
@@ -97,7 +97,7 @@ fn rules_and_help() {
 }
 
 #[test]
-fn wrong_usage() {
+fn wrong_usage_fails_with_exit_code_and_message() {
     for (args, code, told) in [
         (&[][..], 2, "required arguments were not provided"),
         (&["--rules", "good"], 2, "cannot be used with"),
@@ -112,7 +112,7 @@ fn wrong_usage() {
     }
 }
 
-/// The files of a bundle by path.
+/// Files of a bundle, by path.
 fn files(bundle: &str) -> BTreeMap<String, Vec<u8>> {
     let root = folder().join("data").join(bundle);
     let mut files = BTreeMap::new();
@@ -127,7 +127,7 @@ fn files(bundle: &str) -> BTreeMap<String, Vec<u8>> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_image_is_checked_like_its_directory() {
+async fn image_yields_the_same_findings_as_its_directory() {
     let registry = Registry::start().await.unwrap();
     let cas = tempfile::tempdir().unwrap();
     registry.write_ca(cas.path()).unwrap();

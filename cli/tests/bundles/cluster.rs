@@ -1,4 +1,4 @@
-//! `olm diff` against a real API server, where an extension is installed by the engine that operator-controller uses.
+//! `olm diff` against a real API server. The engine of operator-controller installs the extension.
 
 use std::path::PathBuf;
 
@@ -21,7 +21,7 @@ const NAMESPACE: &str = "pipe-system";
 
 struct Setting {
     plane: ControlPlane,
-    /// The same cluster as somebody who may only look.
+    /// Kubeconfig of a user with read-only access to the same cluster.
     viewer: PathBuf,
     folder: tempfile::TempDir,
 }
@@ -52,7 +52,7 @@ impl Setting {
         Self { plane, viewer, folder }
     }
 
-    /// Installs the bundle `old` as operator-controller does.
+    /// Installs the bundle `old` with the engine of operator-controller.
     async fn install(&self) {
         let client = self.plane.client();
         let extension = olm_yaml::from_slice(&std::fs::read(data().join("extension.yaml")).unwrap()).unwrap();
@@ -108,7 +108,7 @@ impl Setting {
         tokio::task::spawn_blocking(move || Ran::from(command.output().unwrap())).await.unwrap()
     }
 
-    /// Fails unless the command succeeds quietly.
+    /// Runs `olm diff`, which must succeed with empty standard error. Returns its output.
     async fn told(&self, args: &[&str]) -> String {
         let ran = self.diff(self.plane.kubeconfig(), args).await;
         assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{args:?}");
@@ -147,7 +147,7 @@ async fn create(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_bundle_changes_on_a_cluster() {
+async fn diff_against_a_cluster_shows_changes_drift_and_collisions() {
     let setting = Setting::start().await;
     nothing_is_installed(&setting).await;
     setting.install().await;
@@ -168,7 +168,7 @@ async fn nothing_is_installed(setting: &Setting) {
     let missing = setting.diff(setting.plane.kubeconfig(), &["new", "--extension", "pipe"]).await;
     assert_eq!(missing.code, 4);
     assert!(missing.stderr.contains("there is no ClusterExtension \"pipe\""), "{}", missing.stderr);
-    // A dry run leaves nothing behind.
+    // A dry run creates nothing.
     let services = api(&setting.plane, "", "v1", "Service", Some(NAMESPACE));
     assert!(services.get_opt("pipe-metrics").await.unwrap().is_none());
 }

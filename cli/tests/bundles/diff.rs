@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::setting::{Ran, compare, olm, olm_with};
 
 #[test]
-fn outputs_are_as_in_the_golden_files() {
+fn diff_output_matches_golden_files() {
     for (name, args) in [
         ("diff-help.txt", &["diff", "--help"][..]),
         ("diff.txt", &["diff", "old", "new", "--namespace", "pipe-system"]),
@@ -33,7 +33,7 @@ fn outputs_are_as_in_the_golden_files() {
 }
 
 #[test]
-fn what_a_secret_holds_is_in_no_output() {
+fn diff_never_prints_secret_values() {
     for notation in ["table", "json", "yaml"] {
         let ran = olm(&["diff", "old", "new", "-n", "ns", "-o", notation]);
         assert!(ran.stdout.contains("data.password"), "{}", ran.stdout);
@@ -46,7 +46,7 @@ fn what_a_secret_holds_is_in_no_output() {
 }
 
 #[test]
-fn the_exit_code_tells_whether_anything_changes() {
+fn exit_code_reports_changes_with_exit_code_flag() {
     for (new, code) in [("new", 5), ("old", 0)] {
         let ran = olm(&["diff", "old", new, "-n", "ns", "--exit-code", "-o", "json"]);
         assert_eq!((ran.code, ran.stderr.as_str()), (code, ""), "{new}");
@@ -56,7 +56,7 @@ fn the_exit_code_tells_whether_anything_changes() {
 }
 
 #[test]
-fn refusals_say_what_to_do() {
+fn invalid_input_fails_with_advice() {
     for (args, code, expected) in [
         (&["diff"][..], 2, "name OLD and NEW, or a ClusterExtension with --extension or -f"),
         (&["diff", "new"], 2, "name OLD and NEW, or a ClusterExtension with --extension or -f"),

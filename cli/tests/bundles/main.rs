@@ -1,4 +1,5 @@
-//! `olm render`, `olm diff` and `olm rbac`, as users run them: the real binary on small bundles, real bundles, a registry and an API server.
+//! `olm render`, `olm diff` and `olm rbac` with the real binary on small bundles, real bundles, a registry and an API
+//! server.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::setting::{Ran, compare, olm};
 
 #[test]
-fn outputs_are_as_in_the_golden_files() {
+fn rbac_output_matches_golden_files() {
     let account = ["--service-account", "installer", "--role-name", "pipes"];
     for (name, args) in [
         ("rbac-help.txt", &["rbac", "required", "--help"][..]),
@@ -25,7 +25,7 @@ fn outputs_are_as_in_the_golden_files() {
 }
 
 #[test]
-fn both_notations_are_the_same_objects() {
+fn json_and_yaml_contain_the_same_objects() {
     let args = |notation| ["rbac", "required", "old", "-n", "pipe-system", "-o", notation];
     let list: Value = serde_json::from_str(&olm(&args("json")).stdout).unwrap();
     assert_eq!((&list["apiVersion"], &list["kind"]), (&"v1".into(), &"List".into()));
@@ -34,7 +34,7 @@ fn both_notations_are_the_same_objects() {
 }
 
 #[test]
-fn an_extension_says_namespace_configuration_account_and_name() {
+fn extension_file_sets_namespace_config_service_account_and_role_name() {
     let text = std::fs::read_to_string(super::setting::data().join("extension.yaml")).unwrap();
     let text = text.replace("  config:\n", "  serviceAccount: {name: keeper}\n  config:\n");
     let ran = super::setting::olm_with(&["rbac", "required", "new", "-f", "-"], &text);
@@ -57,7 +57,7 @@ fn an_extension_says_namespace_configuration_account_and_name() {
 }
 
 #[test]
-fn a_package_is_chosen_from_catalogs() {
+fn package_name_is_resolved_from_catalogs() {
     let folder = tempfile::tempdir().unwrap();
     let bundle = "registry.invalid/pipe:v1";
     let catalog = format!(
@@ -68,7 +68,7 @@ fn a_package_is_chosen_from_catalogs() {
     std::fs::write(folder.path().join("catalog.yaml"), catalog).unwrap();
     let catalog = folder.path().to_str().unwrap();
     let ran = olm(&["rbac", "required", "pipe", "-n", "pipe-system", "--catalog", catalog]);
-    // The choice is made; there is no such registry.
+    // The bundle is chosen. The registry does not exist.
     assert_eq!(ran.code, 1, "{}", ran.stderr);
     assert!(
         ran.stderr.starts_with(&format!("pipe.v1.0.0 of catalog {catalog}: {bundle}\n")),
@@ -81,7 +81,7 @@ fn a_package_is_chosen_from_catalogs() {
 }
 
 #[test]
-fn refusals_say_what_to_do() {
+fn invalid_input_fails_with_advice() {
     for (args, code, expected) in [
         (&["rbac", "required"][..], 2, "  <NAME|BUNDLE>\n"),
         (&["rbac", "required", "old"], 2, "no namespace is known"),

@@ -1,5 +1,5 @@
-//! Real bundles through the command, compared with what the reference renders. `OLM_FIELD_DATA` and `OLM_VECTORS_DIR` name the
-//! folders that hold them.
+//! Rendering of real bundles, compared with the output of the reference. `OLM_FIELD_DATA` and `OLM_VECTORS_DIR` name
+//! the folders that contain them.
 
 use std::fs;
 use std::io::Write;
@@ -16,7 +16,7 @@ fn folders(path: &Path) -> Vec<PathBuf> {
     folders
 }
 
-/// Renders the bundle at `root` as its case says.
+/// Renders the bundle at `root` with the inputs of its case.
 fn rendered(root: &Path, case: &Path) -> Vec<Value> {
     let case = olm_yaml::from_slice(&fs::read(case).unwrap()).unwrap();
     let config = tempfile::NamedTempFile::new().unwrap();
@@ -56,9 +56,9 @@ fn sorted(mut objects: Vec<Value>) -> Vec<Value> {
 }
 
 #[test]
-fn field_bundles() {
+fn field_bundles_render_as_the_reference() {
     let Some(root) = std::env::var_os("OLM_FIELD_DATA") else {
-        // Past the test runner's capture: the line is for whoever runs the tests.
+        // Bypasses the output capture of the test runner, so that the skip is visible.
         let _ =
             writeln!(std::io::stdout(), "olm render of field bundles: SKIPPED, OLM_FIELD_DATA is not set");
         return;
@@ -73,7 +73,7 @@ fn field_bundles() {
 }
 
 #[test]
-fn vector_bundles() {
+fn vector_bundles_render_as_the_reference() {
     let named = std::env::var_os("OLM_VECTORS_DIR").map(PathBuf::from);
     let root = named.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/vectors"));
     let folders = folders(&root.join("bundles"));

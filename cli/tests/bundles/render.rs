@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::setting::{Ran, command, compare, files, olm, olm_with};
 
 #[test]
-fn outputs_are_as_in_the_golden_files() {
+fn render_output_matches_golden_files() {
     for (name, args) in [
         ("render-help.txt", &["render", "--help"][..]),
         ("render.yaml", &["render", "old", "--namespace", "pipe-system"]),
@@ -23,7 +23,7 @@ fn outputs_are_as_in_the_golden_files() {
 }
 
 #[test]
-fn both_notations_are_the_same_objects_in_the_same_order() {
+fn json_and_yaml_contain_the_same_objects_in_the_same_order() {
     let args = |notation| ["render", "old", "-n", "ns", "-o", notation];
     let array: Value = serde_json::from_str(&olm(&args("json")).stdout).unwrap();
     let documents = olm_yaml::all_from_slice(olm(&args("yaml")).stdout.as_bytes()).unwrap();
@@ -31,7 +31,7 @@ fn both_notations_are_the_same_objects_in_the_same_order() {
 }
 
 #[test]
-fn a_configuration_may_come_from_standard_input_as_json_or_yaml() {
+fn config_from_standard_input_accepts_json_and_yaml() {
     let args = ["render", "new", "-n", "pipe-system", "--config", "-", "-o", "json"];
     let json = olm_with(&args, r#"{"watchNamespace": "pipes"}"#);
     assert_eq!((json.code, json.stderr.as_str()), (0, ""));
@@ -42,7 +42,7 @@ fn a_configuration_may_come_from_standard_input_as_json_or_yaml() {
 }
 
 #[test]
-fn refusals_say_what_to_do() {
+fn invalid_input_fails_with_advice() {
     let long = "-n=pipe-system";
     for (args, code, expected) in [
         (&["render", "old"][..], 2, "no namespace is known: say with --namespace which one"),
@@ -86,7 +86,7 @@ fn refusals_say_what_to_do() {
 }
 
 #[test]
-fn a_namespace_that_cannot_exist_is_told_and_rendered() {
+fn invalid_namespace_warns_and_is_rendered() {
     let ran = olm(&["render", "old", "-n", "My_NS"]);
     assert_eq!(ran.code, 0);
     assert!(ran.stderr.starts_with("warning: old: namespace \"My_NS\" cannot exist: "), "{}", ran.stderr);
@@ -94,7 +94,7 @@ fn a_namespace_that_cannot_exist_is_told_and_rendered() {
 }
 
 #[test]
-fn gates_are_those_of_the_reference_unless_told_otherwise() {
+fn feature_gates_default_to_those_of_the_reference() {
     let config = "deploymentConfig: {nodeSelector: {disk: ssd}}\n";
     let args = ["render", "new", "-n", "pipe-system", "--config", "-"];
     assert!(olm_with(&args, config).stdout.contains("disk: ssd"));
@@ -105,7 +105,7 @@ fn gates_are_those_of_the_reference_unless_told_otherwise() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn images_are_pulled_and_chosen_from_catalogs() {
+async fn bundle_image_is_pulled_and_resolved_from_catalogs() {
     let registry = Registry::start().await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     registry.write_ca(folder.path()).unwrap();

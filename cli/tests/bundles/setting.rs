@@ -1,4 +1,5 @@
-//! Where the commands run, and the files that hold what they print. `OLM_GOLDEN_WRITE=1` writes these anew; read what it wrote.
+//! Test fixture: working directory and golden files. `OLM_GOLDEN_WRITE=1` rewrites the golden files. Review the
+//! result.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -8,17 +9,16 @@ use std::process::{Command, Stdio};
 pub(crate) use crate::program::Ran;
 use crate::program::olm_in;
 
-/// The bundles of these tests.
 pub(crate) fn data() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/bundles/data")
 }
 
-/// A command that runs beside the bundles.
+/// `olm` command in the directory of the bundles.
 pub(crate) fn command(args: &[&str]) -> Command {
     olm_in(&data(), args)
 }
 
-/// The files of a bundle by path.
+/// Files of a bundle, by path.
 pub(crate) fn files(bundle: &str) -> BTreeMap<String, Vec<u8>> {
     let mut files = BTreeMap::new();
     for folder in ["manifests", "metadata"] {
@@ -31,12 +31,11 @@ pub(crate) fn files(bundle: &str) -> BTreeMap<String, Vec<u8>> {
     files
 }
 
-/// Runs `olm`.
 pub(crate) fn olm(args: &[&str]) -> Ran {
     command(args).output().unwrap().into()
 }
 
-/// Runs `olm` with this on standard input.
+/// Runs `olm` with `input` on standard input.
 pub(crate) fn olm_with(args: &[&str], input: &str) -> Ran {
     let mut command = command(args);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -45,7 +44,6 @@ pub(crate) fn olm_with(args: &[&str], input: &str) -> Ran {
     child.wait_with_output().unwrap().into()
 }
 
-/// Compares with a golden file.
 pub(crate) fn compare(name: &str, printed: &str) {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/bundles/golden").join(name);
     if std::env::var_os("OLM_GOLDEN_WRITE").is_some() {

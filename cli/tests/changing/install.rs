@@ -1,4 +1,4 @@
-//! `olm install` up to the moment when the extension is written.
+//! `olm install` until it creates the ClusterExtension.
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::world::{World, compare};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_extension_is_made_once_and_never_overwritten() {
+async fn install_creates_the_extension_once_and_never_overwrites_it() {
     let world = World::start(&[]).await;
     nothing_is_written_by_a_dry_run(&world).await;
     what_would_be_refused_is_refused_first(&world).await;
@@ -79,7 +79,7 @@ async fn what_would_be_refused_is_refused_first(world: &World) {
             "error: validating bundle \"app.v2.0.0\": bundle \"app.v2.0.0\" has a dependency declared via property \
              \"olm.package.required\" which is currently not supported\nhint: --with-dependencies plans what is needed besides",
         ),
-        // The gate is off.
+        // The feature gate is disabled.
         (
             &["lamp", "-n", "pipe-system", "--config", config],
             3,
@@ -100,7 +100,7 @@ async fn what_would_be_refused_is_refused_first(world: &World) {
 }
 
 async fn the_choice_is_said_and_the_extension_made(world: &World) {
-    // docs/design/additions.md#default-channel: the choice lies outside the default channel.
+    // docs/design/additions.md#default-channel: the chosen bundle is outside of the default channel.
     let ran = world.olm(&["install", "lamp", "-n", "lamp", "--create-namespace", "--version", "x"]).await;
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
     compare("install.txt", &ran.stdout);
@@ -109,7 +109,7 @@ async fn the_choice_is_said_and_the_extension_made(world: &World) {
     assert_eq!(managers[0].manager.as_deref(), Some("olm"));
     let namespaces: Api<Namespace> = Api::all(world.client());
     assert!(namespaces.get_opt("lamp").await.unwrap().is_some());
-    // A bundle that cannot be pulled from here may well be pulled by the cluster.
+    // The cluster may be able to pull a bundle that the CLI cannot pull.
     let ran = world.olm(&["install", "far", "-n", "pipe-system"]).await;
     assert_eq!(ran.code, 0);
     let warning = "warning: what the bundle brings is not known: image REGISTRY/far:1.0.0: ";
@@ -164,7 +164,7 @@ async fn the_controllers_own_settings_count(world: &World) {
 }
 
 #[test]
-fn help_is_as_in_the_golden_files() {
+fn help_matches_golden_files() {
     for command in ["install", "upgrade", "uninstall"] {
         let ran = crate::program::olm_in(std::path::Path::new("."), &[command, "--help"]).output().unwrap();
         compare(&format!("{command}-help.txt"), &String::from_utf8(ran.stdout).unwrap());

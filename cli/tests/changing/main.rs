@@ -1,4 +1,4 @@
-//! `olm install`, `olm upgrade` and `olm uninstall`, as users run them: the real binary, a real API server, bundles in a registry.
+//! `olm install`, `olm upgrade` and `olm uninstall` with the real binary, an API server, and bundles in a registry.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 

@@ -8,7 +8,7 @@ use super::world::{World, compare, ended};
 const LINE: [&str; 5] = ["install", "app", "-n", "pipe-system", "--with-dependencies"];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_needed_is_installed_first() {
+async fn dependencies_are_installed_first() {
     let world = World::start(&[]).await;
     the_plan_is_shown_and_agreed_to(&world).await;
     a_failure_ends_it_with_an_account(&world).await;
@@ -24,7 +24,7 @@ async fn the_plan_is_shown_and_agreed_to(world: &World) {
     let ran = world.olm(&[&LINE[..], &["--dry-run=server", "-o", "yaml"]].concat()).await;
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
     compare("together.yaml", &ran.stdout);
-    // On a terminal it is asked.
+    // A terminal gets a prompt.
     let program = env!("CARGO_BIN_EXE_olm");
     let (cas, config) = (world.path("cas"), world.path("kubeconfig"));
     let line = format!("{program} {} --ca-dir {}", LINE.join(" "), cas.display());
@@ -70,7 +70,7 @@ async fn the_same_command_goes_on(world: &World) {
 async fn what_is_installed_stays(world: &World) {
     let ran = world.olm(&[&LINE[..], &["--yes"]].concat()).await;
     assert_eq!((ran.code, ran.stdout.as_str()), (0, "app is at its best bundle already\n"));
-    // An extension of a needed package that asks for something else is none of ours to change.
+    // The command never changes an existing extension of a dependency that has a different spec.
     for name in ["app", "base"] {
         world.extensions().delete(name, &DeleteParams::default()).await.unwrap();
         world.sets().delete(&format!("{name}-1"), &DeleteParams::default()).await.unwrap();

@@ -1,4 +1,4 @@
-//! `olm uninstall` of an extension that is really installed, with the API server's garbage collector.
+//! `olm uninstall` of an extension whose objects exist, with the API server's garbage collector.
 
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::world::{World, compare, ended};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_goes_is_counted_agreed_to_and_gone() {
+async fn uninstall_lists_objects_asks_and_deletes() {
     let world = World::start(HOUSEKEEPING).await;
     world.install_pipe().await;
     make_pipes(&world).await;
@@ -20,7 +20,7 @@ async fn what_goes_is_counted_agreed_to_and_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn custom_resources_with_finalizers_fail_the_uninstall() {
+async fn uninstall_fails_when_custom_resources_keep_finalizers() {
     let world = World::start(HOUSEKEEPING).await;
     world.install_pipe().await;
     make_pipes(&world).await;
@@ -104,7 +104,7 @@ async fn nothing_goes_before_the_controller_keeps_the_definitions(world: &World)
         "KeepCRDs"
     );
     assert_eq!(extension["metadata"]["deletionTimestamp"], Value::Null);
-    // Once the controller has said so on the revision, it goes on.
+    // The command continues once the controller has written the policy to the revision.
     let patch = json!({"metadata": {"annotations": {"ext.olm.operatorframework.io/uninstall-policy": "KeepCRDs"},
         "finalizers": ["olm.operatorframework.io/test"]}});
     world.sets().patch("pipe-1", &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
@@ -117,7 +117,7 @@ async fn nothing_goes_before_the_controller_keeps_the_definitions(world: &World)
 }
 
 async fn it_goes_with_everything(world: &World) {
-    // The controller's finalizer is still there.
+    // The controller's finalizer is still present.
     let finalizers = json!({"metadata": {"finalizers": ["olm.operatorframework.io/test"]}});
     world.extensions().patch("pipe", &PatchParams::default(), &Patch::Merge(&finalizers)).await.unwrap();
     let child = world.begin(&["uninstall", "pipe", "--keep-crds", "--yes", "--wait"]);

@@ -1,4 +1,4 @@
-//! `olm upgrade` of an extension that is really installed.
+//! `olm upgrade` of an extension whose objects exist.
 
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::world::{World, compare};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upgrade_is_foreseen_and_asked_for() {
+async fn upgrade_prints_changes_and_rejects_breaking_ones() {
     let world = World::start(&[]).await;
     world.install_pipe().await;
     nothing_is_asked_for(&world).await;
@@ -94,7 +94,7 @@ async fn what_is_wrong_is_told(world: &World) {
     }
 }
 
-/// The Deployment has no status: nobody runs it here.
+/// The Deployment has no status, because no controller runs it here.
 async fn the_object_that_it_hangs_on_is_named(world: &World) {
     let extension = world.extensions().get("pipe").await.unwrap();
     let rolling = ["Progressing", "True", "RollingOut", "Revision 1.0.0 is rolling out."];

@@ -1,11 +1,11 @@
-//! `--wait`: how it goes, and how it ends.
+//! Progress and end of `--wait`.
 
 use super::world::{World, ended, interrupt};
 
 const LINE: [&str; 6] = ["install", "lamp", "-n", "pipe-system", "--version", "1.0.0"];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_change_is_waited_for() {
+async fn wait_ends_on_success_failure_timeout_or_signal() {
     let world = World::start(&[]).await;
     until_a_signal_comes(&world).await;
     until_it_is_installed(&world).await;
@@ -18,7 +18,7 @@ async fn until_a_signal_comes(world: &World) {
     let child = world.begin(&[&LINE[..], &["--wait"]].concat());
     let made = world.extension("lamp").await;
     world.say(&made, None, &[["Installed", "False", "Absent", "No bundle installed"]]).await;
-    // It waits once it has told how it goes; what it told is read when it has ended.
+    // The command waits once it has printed progress. Standard error is read after its end.
     interrupt(&child);
     let ran = ended(child).await;
     assert_eq!(ran.code, 130, "{}", ran.stderr);
@@ -58,7 +58,7 @@ async fn until_it_is_installed(world: &World) {
     assert_eq!((ran.code, ran.stdout.as_str()), (0, expected));
 }
 
-/// The first line that has `text`; the rest is read to its end elsewhere, so that the writer never blocks.
+/// First line that contains `text`. A thread reads the remaining lines, so that the writer never blocks.
 fn first_line_with(stderr: std::process::ChildStderr, text: &str) -> Option<String> {
     use std::io::BufRead;
     let mut lines = std::io::BufReader::new(stderr).lines();
@@ -83,7 +83,7 @@ async fn until_it_cannot_go_on(world: &World) {
     assert_eq!(ran.code, 1);
     let said = "error: lamp: InvalidConfiguration: invalid ClusterExtension configuration: unknown field\nthe change stays";
     assert!(ran.stderr.contains(said), "{}", ran.stderr);
-    // What is retried is waited for, and another attempt arrives.
+    // The wait continues while the controller retries. The other bundle is installed.
     let child = world.begin(&["upgrade", "lamp", "--version", "1.1.0", "--wait", "-o", "name"]);
     world.settle(&changed, 2, "lamp.v1.1.0").await;
     let ran = ended(child).await;

@@ -1,6 +1,6 @@
-//! A cluster with a catalog and its bundles. The API server is real; before it stands a proxy that plays catalogd's Service,
-//! since no control plane without pods has a service to proxy to. operator-controller is not started: where it matters, its
-//! answers are written as it writes them.
+//! Cluster with a catalog and its bundles. The API server is real. A proxy in front of it serves the content of
+//! catalogd's Service, because a control plane without pods cannot proxy to a Service. operator-controller does not
+//! run: the tests write the status that it would write.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -30,7 +30,6 @@ use tempfile::TempDir;
 
 use crate::program::{Ran, olm_in};
 
-/// A cluster with one catalog.
 pub(crate) struct World {
     plane: ControlPlane,
     registry: Registry,
@@ -38,7 +37,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// Starts everything; `controllers` are those of kube-controller-manager.
+    /// Starts the cluster. `controllers` names the controllers of kube-controller-manager.
     pub(crate) async fn start(controllers: &'static [&'static str]) -> Self {
         let plane = ControlPlane::start_with(Options { controllers }).await.unwrap();
         plane.apply_crds(&olm_api::crds::crds()).await.unwrap();
@@ -95,7 +94,7 @@ impl World {
         Api::all(self.client()).create(&PostParams::default(), &namespace).await.unwrap();
     }
 
-    /// The controller's Deployment, with these arguments.
+    /// Writes the Deployment of operator-controller with these arguments.
     pub(crate) async fn set_controller(&self, arguments: &[&str]) {
         let name = "operator-controller-controller-manager";
         let labels = json!({"app": "operator-controller"});
@@ -125,7 +124,7 @@ impl World {
         api.patch_status("hub", &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
     }
 
-    /// Serves the catalog and hands everything else to the API server.
+    /// Serves the catalog, and forwards all other requests to the API server.
     async fn play_catalogd(&self) {
         let catalog = std::fs::read_to_string(data("catalog.yaml")).unwrap();
         let catalog = catalog.replace("REGISTRY", &self.registry.host());
@@ -163,7 +162,7 @@ impl World {
         command
     }
 
-    /// Runs `olm` to its end.
+    /// Runs `olm` and waits for its end.
     pub(crate) async fn olm(&self, args: &[&str]) -> Ran {
         let mut command = self.command(args);
         let ran = tokio::task::spawn_blocking(move || Ran::from(command.output().unwrap())).await.unwrap();
@@ -174,19 +173,18 @@ impl World {
         }
     }
 
-    /// Begins to run `olm`.
+    /// Starts `olm` without waiting.
     pub(crate) fn begin(&self, args: &[&str]) -> Child {
         let mut command = self.command(args);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
 
-    /// Waits until the extension exists.
     pub(crate) async fn extension(&self, name: &str) -> ClusterExtension {
         let api = self.extensions();
         eventually(&format!("extension {name}"), async || api.get_opt(name).await.unwrap()).await
     }
 
-    /// Waits until the extension has this generation.
+    /// Waits until the extension reaches `generation`.
     pub(crate) async fn generation(&self, name: &str, generation: i64) -> ClusterExtension {
         let api = self.extensions();
         eventually(&format!("generation {generation} of {name}"), async || {
@@ -195,7 +193,7 @@ impl World {
         .await
     }
 
-    /// Says what operator-controller says of an extension.
+    /// Writes conditions of an extension as operator-controller does.
     pub(crate) async fn say(
         &self,
         extension: &ClusterExtension,
@@ -214,7 +212,7 @@ impl World {
         api.patch_status(&name, &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
     }
 
-    /// Makes a revision without objects.
+    /// Creates a revision without objects.
     pub(crate) async fn add_revision(
         &self,
         extension: &ClusterExtension,
@@ -253,7 +251,7 @@ impl World {
         api.patch_status(&name, &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
     }
 
-    /// Everything that operator-controller writes once a bundle is installed.
+    /// Writes everything that operator-controller writes once a bundle is installed.
     pub(crate) async fn settle(&self, extension: &ClusterExtension, number: i64, bundle: &str) {
         let version = bundle.split_once(".v").unwrap().1;
         let rolled_out = format!("Revision {version} has rolled out.");
@@ -264,7 +262,7 @@ impl World {
         self.say(extension, Some((bundle, version)), &[installed, progressing]).await;
     }
 
-    /// Installs pipe.v1.0.0, as operator-controller does, with all its objects.
+    /// Installs pipe.v1.0.0 with all its objects, as operator-controller does.
     pub(crate) async fn install_pipe(&self) -> ClusterExtension {
         let client = self.client();
         let source = json!({"sourceType": "Catalog", "catalog": {"packageName": "pipe", "version": "1.0.0"}});
@@ -317,18 +315,18 @@ impl World {
     }
 }
 
-/// Sends a signal to a process of this test.
+/// Sends SIGINT.
 pub(crate) fn interrupt(child: &Child) {
     let kill = Command::new("kill").arg("-INT").arg(child.id().to_string()).status().unwrap();
     assert!(kill.success());
 }
 
-/// What a process said, once it has ended.
+/// Waits for the process to exit. Returns its output.
 pub(crate) async fn ended(child: Child) -> Ran {
     tokio::task::spawn_blocking(move || Ran::from(child.wait_with_output().unwrap())).await.unwrap()
 }
 
-/// Compares with a golden file; `OLM_GOLDEN_WRITE=1` writes it anew.
+/// Compares with a golden file. `OLM_GOLDEN_WRITE=1` rewrites it.
 pub(crate) fn compare(name: &str, printed: &str) {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/changing/golden").join(name);
     if std::env::var_os("OLM_GOLDEN_WRITE").is_some() {
@@ -346,7 +344,7 @@ fn condition(type_: &str, status: &str, reason: &str, message: &str, generation:
 async fn forward(client: &Client, request: Request) -> Response {
     let (mut parts, body) = request.into_parts();
     let body = axum::body::to_bytes(body, usize::MAX).await.unwrap();
-    // The client knows the server and says who asks; bodies are passed on whole.
+    // The client sets the host and the credentials. Bodies are forwarded unchanged.
     parts.headers.remove("host");
     parts.headers.remove("accept-encoding");
     let answer = client.send(http::Request::from_parts(parts, kube::client::Body::from(body))).await.unwrap();
@@ -360,7 +358,7 @@ fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/changing/data").join(name)
 }
 
-/// A bundle with one Deployment and this install mode.
+/// Bundle with one Deployment and the install mode `mode`.
 fn small_bundle(name: &str, version: &str, mode: &str) -> BTreeMap<String, Vec<u8>> {
     let modes: Vec<Value> = ["OwnNamespace", "SingleNamespace", "MultiNamespace", "AllNamespaces"]
         .iter()
@@ -383,7 +381,7 @@ fn small_bundle(name: &str, version: &str, mode: &str) -> BTreeMap<String, Vec<u
     ])
 }
 
-/// The bundles of the tests of `olm diff`, which have a definition.
+/// Bundles of the tests of `olm diff`, which contain a CRD.
 fn pipe_bundle(which: &str) -> BTreeMap<String, Vec<u8>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/bundles/data").join(which);
     let mut files = BTreeMap::new();

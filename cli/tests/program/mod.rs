@@ -1,16 +1,16 @@
-//! The program as users run it, for all tests that do.
+//! Runs the real binary, for all tests of the CLI.
 
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// `olm` with these arguments in a folder; it sees nothing of the environment of the tests.
+/// `olm` command with these arguments in a folder, with a cleared environment.
 pub(crate) fn olm_in(folder: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_olm"));
     command.args(args).current_dir(folder).env_clear().env("HOME", "/nonexistent");
     command
 }
 
-/// What a run printed, and its exit code.
+/// Output and exit code of a run.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) code: i32,

@@ -1,5 +1,5 @@
-//! Catalogs of a cluster. The API server is played by a small HTTP server, since no control plane without pods has a service
-//! to proxy to; the end-to-end tests use a real one.
+//! Catalogs of a cluster. A small HTTP server replaces the API server, because a control plane without pods cannot
+//! proxy to a Service. The end-to-end tests use a real one.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -14,17 +14,17 @@ use tempfile::TempDir;
 
 use super::run::{Ran, command, olm};
 
-/// What catalogd answers for the catalog of a name.
+/// Response of catalogd for the catalog of a name.
 type Content = fn(&str) -> Response;
 
-/// A cluster that is played by an HTTP server.
+/// HTTP server that replaces the API server of a cluster.
 pub(crate) struct Cluster {
     kubeconfig: PathBuf,
     _folder: TempDir,
 }
 
 impl Cluster {
-    /// A cluster with these ClusterCatalogs; `content` is what catalogd answers for the catalog of a name.
+    /// Starts a cluster with these ClusterCatalogs. `content` returns catalogd's response for the catalog of a name.
     pub(crate) async fn start(
         catalogs: Vec<Value>,
         content: impl Fn(&str) -> Response + Clone + Send + Sync + 'static,
@@ -32,7 +32,8 @@ impl Cluster {
         Self::with_extensions(catalogs, Vec::new(), Vec::new(), Vec::new(), content).await
     }
 
-    /// The same with ClusterExtensions, ClusterObjectSets and the CustomResourceDefinitions of extensions.
+    /// Starts a cluster that also has ClusterExtensions, ClusterObjectSets and CustomResourceDefinitions of
+    /// extensions.
     pub(crate) async fn with_extensions(
         catalogs: Vec<Value>,
         extensions: Vec<Value>,
@@ -99,7 +100,7 @@ impl Cluster {
         Self { kubeconfig, _folder: folder }
     }
 
-    /// Runs `olm` on this cluster.
+    /// Runs `olm` with the kubeconfig of this cluster.
     pub(crate) async fn olm(&self, args: &[&str]) -> Ran {
         let mut command = command(args);
         command.env("KUBECONFIG", &self.kubeconfig);
@@ -124,7 +125,7 @@ pub(crate) fn catalog(name: &str, serving: bool) -> Value {
     })
 }
 
-/// The lines of the catalog in `tests/data/catalog`, as catalogd would serve them.
+/// Content of the catalog in `tests/data/catalog`, as JSON lines of catalogd.
 fn lines(_: &str) -> Response {
     let rendered = olm(&["catalog", "render", "catalog"]).stdout;
     let mut lines = String::new();
@@ -143,7 +144,7 @@ fn status(code: StatusCode, message: &str) -> Response {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_source_the_clusters_catalogs_are_listed() {
+async fn catalog_ls_without_source_lists_cluster_catalogs() {
     let cluster = Cluster::start(vec![catalog("b", false), catalog("a", true)], lines).await;
     let ran = cluster.olm(&["catalog", "ls"]).await;
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
@@ -160,7 +161,7 @@ async fn without_source_the_clusters_catalogs_are_listed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_served_catalog_reads_as_a_directory() {
+async fn served_catalog_prints_the_same_as_its_directory() {
     let cluster = Cluster::start(vec![catalog("one", true)], lines).await;
     for args in [
         &["catalog", "ls", "SOURCE"][..],
@@ -180,7 +181,7 @@ async fn a_served_catalog_reads_as_a_directory() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn several_catalogs_are_told_apart() {
+async fn several_catalogs_add_a_catalog_column_or_require_a_choice() {
     let cluster =
         Cluster::start(vec![catalog("one", true), catalog("two", true), catalog("off", false)], lines).await;
     let ran = cluster.olm(&["catalog", "channels", "cluster", "lamp"]).await;
@@ -210,7 +211,7 @@ async fn several_catalogs_are_told_apart() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn failures_say_which_right_or_service_is_missing() {
+async fn failure_names_the_missing_right_or_service() {
     let cases: [(Content, &str); 4] = [
         (
             |_| {
@@ -248,7 +249,7 @@ async fn failures_say_which_right_or_service_is_missing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_does_not_answer_is_named() {
+async fn unreachable_api_server_is_named() {
     let cluster = Cluster::start(Vec::new(), lines).await;
     let closed = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
     let config = std::fs::read_to_string(&cluster.kubeconfig).unwrap();

@@ -1,4 +1,4 @@
-//! `olm crd-check` where the answer is not yes. The other answers are golden files.
+//! `olm crd-check` of unsafe changes and invalid input. The golden files cover the other results.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -7,7 +7,7 @@ use super::run::{Ran, command, olm};
 
 // Case apply-49
 #[test]
-fn what_breaks_is_listed_and_fails_the_check() {
+fn unsafe_change_is_listed_and_exits_3() {
     let ran = olm(&["crd-check", "crds/old.yaml", "crds/unsafe.json"]);
     assert_eq!((ran.code, ran.stderr.as_str()), (3, ""));
     assert_eq!(
@@ -38,7 +38,7 @@ only in OLD, not judged: 1
 }
 
 #[test]
-fn either_file_may_be_standard_input() {
+fn either_file_can_be_standard_input() {
     let with_input = |args: &[&str]| {
         let mut child =
             command(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
@@ -52,7 +52,7 @@ fn either_file_may_be_standard_input() {
 }
 
 #[test]
-fn what_cannot_be_compared_is_told() {
+fn invalid_input_fails_with_its_reason() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {
         let path = folder.path().join(name);

@@ -12,7 +12,7 @@ const SUBSCRIPTION: &str = "Subscription is an object of classic OLM: in v1 it i
                             range stands for installPlanApproval: Manual\n";
 
 #[test]
-fn failures_have_their_code_and_say_what_to_do() {
+fn failure_has_its_exit_code_and_advice() {
     let subscription_file =
         format!("error: \"classic/subscription.yaml\" is not a directory\n{SUBSCRIPTION}");
     let no_schema = format!(
@@ -133,7 +133,7 @@ fn failures_have_their_code_and_say_what_to_do() {
 }
 
 #[test]
-fn wrong_usage_is_told_with_the_usage() {
+fn wrong_usage_prints_usage_and_exits_2() {
     for args in [
         &["catalog", "graph", "catalog"][..],
         &["nonsense"],
@@ -152,9 +152,9 @@ fn wrong_usage_is_told_with_the_usage() {
     }
 }
 
-// docs/design/catalogd.md#validation: what opm prints for programs, and every finding besides
+// docs/design/catalogd.md#validation: the output of opm for programs, plus every finding.
 #[test]
-fn programs_get_the_verdict_and_every_finding() {
+fn validate_json_contains_verdict_and_every_finding() {
     let ran = olm(&["validate", "broken", "--strict", "-o", "json"]);
     assert_eq!((ran.code, ran.stderr.as_str()), (3, ""));
     let result: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
@@ -173,11 +173,11 @@ fn programs_get_the_verdict_and_every_finding() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_failure() {
+fn closed_standard_output_is_not_a_failure() {
     assert_eq!(without_reader(&["catalog", "render", "catalog"]), (Some(0), String::new()));
 }
 
-/// Exit code and standard error where nobody reads standard output.
+/// Returns exit code and standard error of a run whose standard output is closed.
 fn without_reader(args: &[&str]) -> (Option<i32>, String) {
     let mut child = command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());
@@ -186,9 +186,9 @@ fn without_reader(args: &[&str]) -> (Option<i32>, String) {
     (child.wait().unwrap().code(), stderr)
 }
 
-/// So many findings that they do not fit into a pipe.
+/// The findings exceed the capacity of a pipe.
 #[test]
-fn a_reader_that_goes_away_does_not_make_a_catalog_valid() {
+fn closed_standard_output_keeps_the_validation_exit_code() {
     let folder = tempfile::tempdir().unwrap();
     let channel = |number| format!("---\nschema: olm.channel\npackage: none\nname: c{number}\n");
     let text: String = (0..1000).map(channel).collect();
@@ -200,7 +200,7 @@ fn a_reader_that_goes_away_does_not_make_a_catalog_valid() {
 }
 
 #[test]
-fn names_of_a_catalog_cannot_play_with_the_terminal() {
+fn control_characters_in_catalog_names_are_escaped() {
     let folder = tempfile::tempdir().unwrap();
     let text =
         "---\nschema: olm.package\nname: p\n---\nschema: olm.channel\npackage: p\nname: \"\\e[31mred\"\n";
@@ -211,7 +211,7 @@ fn names_of_a_catalog_cannot_play_with_the_terminal() {
 }
 
 #[test]
-fn output_that_cannot_be_written_is_a_failure() {
+fn write_failure_on_standard_output_exits_1() {
     for args in [&["catalog", "ls", "catalog"][..], &["--help"]] {
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
         let output = command(args).stdout(full).output().unwrap();

@@ -1,4 +1,4 @@
-//! The real catalog of `OLM_FIELD_DATA`: counts only.
+//! Real catalog of `OLM_FIELD_DATA`. Only counts are compared.
 
 use std::path::PathBuf;
 
@@ -7,9 +7,9 @@ use serde_json::Value;
 use super::run::olm;
 
 #[test]
-fn the_real_catalog_reads_and_checks() {
+fn real_catalog_reads_and_validates() {
     let Some(root) = std::env::var_os("OLM_FIELD_DATA").map(PathBuf::from) else {
-        println!("SKIPPED the_real_catalog_reads_and_checks: OLM_FIELD_DATA is not set");
+        println!("SKIPPED real_catalog_reads_and_validates: OLM_FIELD_DATA is not set");
         return;
     };
     let root = root.join("catalogs/community-v4.20").canonicalize().unwrap();
@@ -28,7 +28,7 @@ fn the_real_catalog_reads_and_checks() {
         serde_json::Deserializer::from_str(&rendered.stdout).into_iter().collect::<Result<_, _>>().unwrap();
     let of_schema = |schema: &str| objects.iter().filter(|object| object["schema"] == schema).count();
     assert_eq!((of_schema("olm.package"), of_schema("olm.bundle") as u64), (37, bundles));
-    // Each run reads the whole catalog; the graphs of all packages are compared in the program's own tests.
+    // Each run reads the whole catalog. Unit tests of the CLI compare the graphs of all packages.
     for package in packages.iter().step_by(12) {
         let name = package["name"].as_str().unwrap();
         let graph = json(&["catalog", "graph", root, name, "--format", "json"]);

@@ -1,11 +1,12 @@
-//! Whole outputs, compared with the files of `tests/golden`. `OLM_GOLDEN_WRITE=1` writes them anew; read what it wrote.
+//! Complete outputs, compared with the files of `tests/golden`. `OLM_GOLDEN_WRITE=1` rewrites them. Review the
+//! result.
 
 use std::path::Path;
 use std::process::Command;
 
 use super::run::{Ran, olm};
 
-/// Name of the golden file, and the arguments whose output it holds.
+/// Names of the golden files, each with the arguments that produce it.
 const CASES: &[(&str, &[&str])] = &[
     ("help.txt", &["--help"]),
     ("catalog-help.txt", &["catalog", "--help"]),
@@ -144,7 +145,7 @@ fn compare(name: &str, printed: &str) -> Result<(), String> {
 }
 
 #[test]
-fn outputs_are_as_in_the_golden_files() {
+fn outputs_match_golden_files() {
     let mut problems = Vec::new();
     for (name, args) in CASES {
         let Ran { code, stdout, stderr } = olm(args);
@@ -154,7 +155,7 @@ fn outputs_are_as_in_the_golden_files() {
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
-/// Files in the folder that no case writes would never be compared.
+/// A file that no case writes would never be compared.
 #[test]
 fn every_golden_file_has_a_case() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
@@ -169,7 +170,7 @@ fn every_golden_file_has_a_case() {
 }
 
 #[test]
-fn under_the_name_of_a_kubectl_plugin_usage_and_examples_say_kubectl() {
+fn kubectl_plugin_name_appears_in_usage_and_examples() {
     let folder = tempfile::tempdir().unwrap();
     let plugin = folder.path().join("kubectl-olm");
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_olm"), &plugin).unwrap();
@@ -182,9 +183,9 @@ fn under_the_name_of_a_kubectl_plugin_usage_and_examples_say_kubectl() {
     assert!(wrong.stderr.contains("Usage: kubectl olm catalog show"), "{}", wrong.stderr);
 }
 
-// docs/design/catalogd.md#writing-catalogs: the same bytes every time, and they mean the same catalog
+// docs/design/catalogd.md#writing-catalogs: the output is deterministic, and renders to itself.
 #[test]
-fn what_is_rendered_renders_to_itself() {
+fn rendered_catalog_renders_to_itself() {
     for notation in ["json", "yaml"] {
         let rendered = olm(&["catalog", "render", "catalog", "-o", notation]).stdout;
         let folder = tempfile::tempdir().unwrap();

@@ -5,11 +5,11 @@ use serde_json::json;
 
 use crate::program::{Ran, olm_in};
 
-/// Clears a terminal, twice, and turns around what follows.
+/// Two sequences that clear a terminal, a right-to-left override, and DEL.
 const HOSTILE: &str = "\u{1b}[2J\u{9b}2J\u{202e}\u{7f}";
 
 #[test]
-fn hostile_names_and_descriptions_reach_no_terminal() {
+fn hostile_names_and_descriptions_are_escaped_in_every_output() {
     let folder = tempfile::tempdir().unwrap();
     let catalog = folder.path().join("catalog");
     std::fs::create_dir(&catalog).unwrap();

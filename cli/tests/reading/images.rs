@@ -30,7 +30,7 @@ impl Setting {
         format!("{}/{rest}", self.registry.host())
     }
 
-    /// Runs `olm` with the registry's CA.
+    /// Runs `olm` with the registry's CA. Fails if it leaves temporary files.
     async fn olm(&self, args: &[&str]) -> Ran {
         let folder = self.folder.path();
         let mut command = command(args);
@@ -43,7 +43,7 @@ impl Setting {
     }
 }
 
-/// All files below `root` by path.
+/// All files below `root`, by path.
 fn files(root: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut files = BTreeMap::new();
     let mut pending = vec![root.to_owned()];
@@ -62,7 +62,7 @@ fn files(root: &Path) -> BTreeMap<String, Vec<u8>> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_image_reads_as_its_directory() {
+async fn catalog_image_prints_the_same_as_its_directory() {
     let setting = Setting::new().await;
     let image = setting.reference("team/catalog:v1");
     for command in [&["catalog", "ls"][..], &["catalog", "render"]] {
@@ -77,7 +77,7 @@ async fn an_image_reads_as_its_directory() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn failures_name_the_image() {
+async fn failure_names_the_image() {
     let setting = Setting::new().await;
     let host = setting.registry.host();
     let image = setting.reference("team/catalog:v2");
@@ -85,7 +85,7 @@ async fn failures_name_the_image() {
     assert_eq!(ran.code, 1);
     assert!(ran.stderr.starts_with(&format!("error: image {image}: ")), "{}", ran.stderr);
     assert!(ran.stderr.contains("manifest unknown"), "{}", ran.stderr);
-    // Found by a check, in an image as in a directory.
+    // Validation reports the findings of an image like those of a directory.
     setting.registry.add_image("team/broken", "v1", &Image::catalog(&files(&data().join("broken"))).unwrap());
     let ran = setting.olm(&["validate", &format!("{host}/team/broken:v1")]).await;
     assert_eq!(ran.code, 3);
@@ -93,7 +93,7 @@ async fn failures_name_the_image() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn logins_are_those_of_the_container_tools() {
+async fn registry_login_comes_from_docker_config_or_authfile() {
     let setting = Setting::new().await;
     let image = setting.reference("team/catalog:v1");
     setting.registry.set_access(Access::Basic("ann".to_owned(), "s3cret".to_owned()));
@@ -116,7 +116,7 @@ async fn logins_are_those_of_the_container_tools() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_interrupted_pull_leaves_nothing_behind() {
+async fn interrupted_pull_leaves_no_files() {
     let setting = Setting::new().await;
     setting.registry.add_fault("GET /v2/team/catalog/blobs/", usize::MAX, Fault::Hang);
     let folder = setting.folder.path();

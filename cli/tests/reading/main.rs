@@ -1,4 +1,4 @@
-//! The commands that read catalogs, as users run them: the real binary on small catalogs, images and a cluster.
+//! Commands that read catalogs, with the real binary on small catalogs, images and a cluster.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 

@@ -1,4 +1,4 @@
-//! `olm resolve`: what is refused and what cannot be chosen, with the way out.
+//! `olm resolve`: rejected inputs and failed resolutions, with their hints.
 
 use std::process::{Command, Stdio};
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::cluster::{Cluster, catalog};
 use super::run::{Ran, command, olm};
 
-/// Runs `olm resolve`, which must print nothing on standard output, and gives exit code and standard error.
+/// Runs `olm resolve`, which must print nothing on standard output. Returns exit code and standard error.
 fn failed(args: &[&str]) -> (i32, String) {
     let ran = olm(&[&["resolve"], args].concat());
     assert_eq!(ran.stdout, "", "{args:?}");
@@ -16,7 +16,7 @@ fn failed(args: &[&str]) -> (i32, String) {
 }
 
 #[test]
-fn what_cannot_be_chosen_has_the_controllers_text_and_a_way_out() {
+fn failed_resolution_prints_the_controllers_message_and_hints() {
     let cases: &[(&[&str], i32, &str)] = &[
         // Case resolution-14
         (
@@ -100,7 +100,7 @@ fn what_cannot_be_chosen_has_the_controllers_text_and_a_way_out() {
 
 // Cases seeds-s2-1, additions-a60
 #[test]
-fn a_file_is_asked_as_the_controller_would_ask() {
+fn extension_file_is_resolved_as_by_the_controller() {
     let ran = olm(&["resolve", "-f", "extensions/pipe.yaml", "--catalog", "catalog", "--installed", "1.0.0"]);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     assert!(ran.stdout.starts_with("Extension:          pipe\n"), "{}", ran.stdout);
@@ -121,7 +121,7 @@ fn a_file_is_asked_as_the_controller_would_ask() {
 
 // Cases seeds-s2-4, seeds-s2-6
 #[test]
-fn what_the_api_server_would_refuse_is_refused_with_the_rewrite() {
+fn extension_that_the_api_server_would_reject_fails_with_a_fix() {
     assert_eq!(
         failed(&["-f", "extensions/wrong.yaml", "--catalog", "catalog"]),
         (
@@ -160,7 +160,7 @@ fn what_the_api_server_would_refuse_is_refused_with_the_rewrite() {
 
 // Case additions-a33
 #[test]
-fn what_cannot_be_satisfied_is_told_as_a_tree() {
+fn unsatisfiable_dependencies_are_printed_as_a_tree() {
     let ran = olm(&["resolve", "lost", "--catalog", "deps", "--solve"]);
     assert_eq!((ran.code, ran.stdout.as_str()), (4, ""));
     assert!(ran.stderr.contains("lost.v1.0.0") && ran.stderr.contains(">=3.0.0"), "{}", ran.stderr);
@@ -173,7 +173,7 @@ fn what_cannot_be_satisfied_is_told_as_a_tree() {
 }
 
 #[test]
-fn a_plan_keeps_to_the_policy_and_the_brakes_of_the_question() {
+fn plan_respects_upgrade_policy_and_scope() {
     let solve = |flags: &[&str]| olm(&[&["resolve", "app", "--catalog", "deps", "--solve"], flags].concat());
     // docs/design/additions.md#upgrade-scope
     let ran = solve(&["--installed", "1.0.0", "--upgrade-scope", "minor"]);
@@ -190,9 +190,9 @@ fn a_plan_keeps_to_the_policy_and_the_brakes_of_the_question() {
     assert_eq!((ran.code, ran.stderr.as_str()), (4, told));
 }
 
-/// Applying a manifest removes what an earlier one had and this one has not.
+/// `kubectl apply` removes fields that an earlier manifest had and this one lacks.
 #[test]
-fn the_manifests_of_a_plan_keep_what_the_extension_says_besides() {
+fn plan_manifests_retain_other_fields_of_the_extension() {
     let mut extension =
         extension("my-app", &json!({ "ext.olm.operatorframework.io/upgrade-scope": "major" }), "", "");
     extension["spec"]["source"]["catalog"]["packageName"] = json!("app");
@@ -223,9 +223,9 @@ spec:
     assert!(manifest.contains("version: \"2.0.0\""), "{manifest}");
 }
 
-/// Somebody who has typed `-f -` can still think better of it.
+/// The process catches SIGINT before it has read standard input.
 #[test]
-fn waiting_for_standard_input_can_be_interrupted() {
+fn interrupt_while_reading_standard_input_exits_130() {
     let mut command = command(&["resolve", "-f", "-", "--catalog", "catalog"]);
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -247,7 +247,7 @@ fn waiting_for_standard_input_can_be_interrupted() {
 
 // docs/design/additions.md#default-channel
 #[test]
-fn a_choice_outside_of_the_default_channel_is_shown() {
+fn choice_outside_of_the_default_channel_is_shown() {
     let args = ["resolve", "pipe", "--catalog", "catalog", "--version", "1.2.0"];
     let ran = olm(&args);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
@@ -257,7 +257,7 @@ fn a_choice_outside_of_the_default_channel_is_shown() {
     assert_eq!(list["items"][0]["chosen"]["bundle"], "pipe.v1.1.0");
 }
 
-/// The lines of the catalog in `tests/data/deps`, as catalogd would serve them.
+/// Content of the catalog in `tests/data/deps`, as JSON lines of catalogd.
 fn lines(_: &str) -> Response {
     let rendered = olm(&["catalog", "render", "deps"]).stdout;
     let mut lines = String::new();
@@ -297,7 +297,7 @@ fn revision(name: &str, bundle: &str, version: &str) -> Value {
     })
 }
 
-/// The definition of `Bucket`, which this extension has applied.
+/// CRD of `Bucket`, applied by the extension `owner`.
 fn definition(owner: &str) -> Value {
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -310,7 +310,7 @@ fn definition(owner: &str) -> Value {
     })
 }
 
-/// Says in its properties that its bundle is certified.
+/// Adds the property `certified` to the bundle properties of a revision.
 fn certified(mut revision: Value) -> Value {
     revision["metadata"]["annotations"]["olm.properties"] =
         json!("[{\"type\":\"certified\",\"value\":true}]");
@@ -319,7 +319,7 @@ fn certified(mut revision: Value) -> Value {
 
 // Cases additions-a23, additions-a60
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_extension_of_the_cluster_is_explained_by_what_the_cluster_has() {
+async fn extension_of_the_cluster_is_resolved_with_installed_dependencies() {
     let mode = json!({ "ext.olm.operatorframework.io/dependency-mode": "Check" });
     let app = || extension("app", &mode, "app.v1.0.0", "1.0.0");
     let app_set = || revision("app", "app.v1.0.0", "1.0.0");
@@ -333,7 +333,8 @@ async fn an_extension_of_the_cluster_is_explained_by_what_the_cluster_has() {
     assert!(ran.stdout.contains(release), "{}", ran.stdout);
     let base = extension("base", &json!({}), "base.v1.4.0", "1.4.0");
     let store = extension("store", &json!({}), "store.v1.0.0", "1.0.0");
-    // As for the controller, what the cluster has counts: what only the catalog says of `store` does not.
+    // As in the controller, only the properties on the revision are used. Those that only the catalog lists for
+    // `store` are ignored.
     let store_set = || revision("store", "store.v1.0.0", "1.0.0");
     for (store_set, definitions, decision) in [
         (store_set(), vec![], "stay at app.v1.0.0"),
@@ -352,7 +353,7 @@ async fn an_extension_of_the_cluster_is_explained_by_what_the_cluster_has() {
 
 // Cases additions-a24, additions-e18
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kinds_are_of_the_extension_whose_definitions_they_are() {
+async fn kinds_belong_to_the_extension_that_owns_their_crds() {
     let mode = json!({ "ext.olm.operatorframework.io/dependency-mode": "Check" });
     let app = || extension("app", &mode, "app.v1.0.0", "1.0.0");
     for (definitions, decision) in [
@@ -365,7 +366,7 @@ async fn kinds_are_of_the_extension_whose_definitions_they_are() {
             extension("base", &json!({}), "base.v1.4.0", "1.4.0"),
             extension("store", &json!({}), "store.v0.9.0", "0.9.0"),
         ];
-        // No catalog has this bundle, and it does not say what it defines.
+        // No catalog contains this bundle, and its properties list no kinds.
         let mut store = certified(revision("store", "store.v0.9.0", "0.9.0"));
         store["metadata"]["annotations"]["ext.olm.operatorframework.io/catalog-properties"] = json!("{}");
         let sets =
@@ -386,7 +387,7 @@ async fn kinds_are_of_the_extension_whose_definitions_they_are() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_catalog_that_is_not_served_stops_the_resolution_unless_best_effort_is_asked_for() {
+async fn unserved_catalog_fails_resolution_unless_best_effort_is_enabled() {
     let catalogs = vec![catalog("main", true), catalog("off", false)];
     let cluster = Cluster::start(catalogs, lines).await;
     let ran = cluster.olm(&["resolve", "base"]).await;

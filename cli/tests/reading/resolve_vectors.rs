@@ -1,5 +1,5 @@
-//! The vector file `resolver_cases.yaml` (format: docs/design/resolution.md#test-vectors) put to the command line: what
-//! it says of a cluster's extension is what the resolver's own vector test expects of the controller.
+//! Vector file `resolver_cases.yaml` (format: docs/design/resolution.md#test-vectors), applied to the CLI. Its output
+//! for an extension of a cluster must equal what the resolver's own vector test expects of the controller.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 use super::cluster::{Cluster, catalog};
 use super::run::Ran;
 
-/// States of a catalog that only a controller's cache can be in.
+/// States of a catalog that exist only in a controller's cache.
 const STATES_OF_A_CACHE: [&str; 2] = ["notCached", "fetchFailed"];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_command_line_answers_as_the_controller() {
+async fn cli_resolves_resolver_vectors_as_the_controller() {
     let directory = std::env::var_os("OLM_VECTORS_DIR").map_or_else(
         || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/vectors")),
         PathBuf::from,
@@ -23,7 +23,7 @@ async fn the_command_line_answers_as_the_controller() {
     let path = directory.join("resolver_cases.yaml");
     let Ok(text) = std::fs::read(&path) else {
         assert!(std::env::var_os("OLM_VECTORS_DIR").is_some(), "{} is missing", path.display());
-        return; // another set need not have every file
+        return; // A custom vector set may lack files.
     };
     let file = olm_yaml::from_slice(&text).unwrap();
     let (mut passed, mut left_out, mut failures) = (0, 0, Vec::new());
@@ -47,7 +47,7 @@ fn list<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
     value[key].as_array().into_iter().flatten()
 }
 
-/// Asks about the extension of a case in a cluster with its catalogs.
+/// Runs `olm resolve --extension` for a case, in a cluster with its catalogs.
 async fn run(case: &Value) -> Ran {
     let mut contents = BTreeMap::new();
     let mut catalogs = Vec::new();
@@ -87,7 +87,7 @@ async fn run(case: &Value) -> Ran {
     cluster.olm(&args).await
 }
 
-/// What differs between the expectation and what was printed.
+/// Describes the difference between expectation and output. `None` if they are equal.
 fn differences(case: &Value, ran: &Ran) -> Option<String> {
     let expected = &case["expect"];
     let printed: Value = serde_json::from_str(&ran.stdout).unwrap_or_default();
@@ -104,7 +104,7 @@ fn differences(case: &Value, ran: &Ran) -> Option<String> {
                 && answer["installed"]["bundle"] == expected["bundle"]
                 && (expected["error"].is_null() || answer["error"] == expected["error"])
         }
-        // A selector that cannot be read is told without a document.
+        // An invalid selector is reported without a JSON document.
         _ => ran.code != 0 && error.lines().next() == expected["error"].as_str(),
     };
     (!same).then(|| format!("want {expected}, got code {} {answer} {}", ran.code, ran.stderr))

@@ -1,7 +1,7 @@
 use crate::setting::{compare, olm};
 
 #[test]
-fn help() {
+fn help_matches_golden_files() {
     for command in ["status", "history", "rollback"] {
         let ran = olm(&[command, "--help"]);
         assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
@@ -10,7 +10,7 @@ fn help() {
 }
 
 #[test]
-fn usage() {
+fn wrong_usage_exits_2() {
     for args in [
         &["history"][..],
         &["rollback"],

@@ -6,7 +6,7 @@ const DONE: [&str; 2] =
     ["Progressing=True/Succeeded Revision 1.2.0 has rolled out.", "Succeeded=True/Succeeded done"];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_became_of_the_revisions() {
+async fn history_shows_the_outcome_of_each_revision() {
     let setting = Setting::start().await;
     setting.create_extension("pipe", "1.x").await;
     let ran = setting.olm(&["history", "pipe"]).await;

@@ -1,5 +1,5 @@
-//! `olm status`, `olm history` and `olm rollback`, as users run them: the real binary on a real API server, where revisions are
-//! made by the engine that operator-controller uses.
+//! `olm status`, `olm history` and `olm rollback` with the real binary on a real API server. The engine of
+//! operator-controller applies the revisions.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 

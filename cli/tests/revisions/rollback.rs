@@ -13,13 +13,13 @@ const DONE: [&str; 2] =
 const INSTALLED: [&str; 2] =
     ["Installed=True/Succeeded ok", "Progressing=True/Succeeded Revision 1.2.0 has rolled out."];
 
-/// `olm rollback pipe` with the catalog of these tests.
+/// Runs `olm rollback pipe` with the catalog of these tests.
 async fn rollback(setting: &Setting, args: &[&str]) -> Ran {
     setting.olm(&[&["rollback", "pipe", "--catalog", "catalog"], args].concat()).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn back_to_what_was() {
+async fn rollback_pins_the_previous_version_and_rejects_data_loss() {
     let setting = Setting::start().await;
     setting.create_extension("pipe", "1.x").await;
     let map = || object("v1", "ConfigMap", "settings");
@@ -32,7 +32,7 @@ async fn back_to_what_was() {
     setting.set_installed("pipe", "1.1.0", &INSTALLED, &["pipe-2"]).await;
 
     harmless(&setting).await;
-    // From here on the newest version has more than the one before it.
+    // From here on, the newest version has more objects than the previous one.
     let new = vec![
         map(),
         definition("pipes", "Pipe", &["length", "colour"]),
@@ -68,11 +68,11 @@ async fn harmless(setting: &Setting) {
     assert!(ran.stderr.contains("cannot change ClusterExtension \"pipe\": "), "{}", ran.stderr);
 }
 
-/// docs/design/additions.md#changing-commands: refuses on data-loss findings unless `--accept-risk`.
+/// docs/design/additions.md#changing-commands: findings of data loss are rejected unless `--accept-risk` is set.
 async fn losses_are_refused(setting: &Setting) {
     let mut bend = object("example.com/v1", "Bend", "knee");
     bend["spec"] = json!({"angle": "90"});
-    // The kind has just been defined.
+    // Discovery of the new kind can lag.
     olm_control_plane::eventually("the kind is served", async || {
         let parsed = serde_json::from_value(bend.clone()).unwrap();
         setting.api(&bend).create(&Default::default(), &parsed).await.ok()
@@ -93,7 +93,7 @@ async fn losses_are_refused(setting: &Setting) {
         compare("rollback-refused.txt", ran.stdout.split("\nOld: ").next().unwrap());
     }
     assert_eq!(setting.extension("pipe").await, before);
-    // Who cannot count custom resources cannot know that there are none.
+    // A caller who may not list custom resources cannot exclude data loss.
     let resources = [
         "*/clusterextensions",
         "*/clusterobjectsets",
@@ -126,7 +126,8 @@ async fn what_does_not_exist(setting: &Setting) {
     assert_eq!(ran.code, 2);
 }
 
-/// The check of definitions would refuse it, so it goes too; and what lifts the pin is told.
+/// The CRD upgrade check would reject the rollback, so the command disables it. The output contains the patch that
+/// reverts both.
 async fn the_risk_is_accepted(setting: &Setting) {
     let ran = rollback(setting, &["--accept-risk"]).await;
     assert_eq!(ran.code, 0, "{}", ran.stderr);
@@ -141,7 +142,7 @@ async fn the_risk_is_accepted(setting: &Setting) {
     let managers = extension.metadata.managed_fields.unwrap();
     assert!(managers.iter().any(|entry| entry.manager.as_deref() == Some("olm")), "{managers:?}");
 
-    // What is printed takes back everything that was written.
+    // The printed patch reverts everything that the command has written.
     let patch = ran.stdout.split("--type=merge -p '").nth(1).unwrap().split('\'').next().unwrap();
     let patch: Value = serde_json::from_str(patch).unwrap();
     let object = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension",
@@ -158,9 +159,9 @@ async fn the_risk_is_accepted(setting: &Setting) {
     assert_eq!(gone.code, 4, "{}", gone.stderr);
 }
 
-/// Where the bundle's image can be read, what it is rendered to now is compared, not what the revision has kept.
+/// If the bundle image can be pulled, its rendering is compared instead of the objects of the revision.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_bundle_counts_where_it_can_be_read() {
+async fn rollback_compares_the_bundle_image_if_it_can_be_pulled() {
     let setting = Setting::start().await;
     setting.create_extension("pipe", "1.x").await;
     for (number, version) in [(1, "1.0.0"), (2, "1.1.0")] {
@@ -193,7 +194,7 @@ async fn the_bundle_counts_where_it_can_be_read() {
     }
 }
 
-/// The files of the bundle pipe.v1.0.0.
+/// Files of the bundle pipe.v1.0.0.
 fn bundle() -> BTreeMap<String, Vec<u8>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/bundles/data/old");
     let files = |folder: &'static str| {

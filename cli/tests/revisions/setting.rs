@@ -1,5 +1,5 @@
-//! A cluster with revisions, and the files that hold what is printed. `OLM_GOLDEN_WRITE=1` writes these anew; read what it
-//! wrote.
+//! Test fixture: a cluster with revisions, and golden files. `OLM_GOLDEN_WRITE=1` rewrites the golden files. Review
+//! the result.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -22,7 +22,7 @@ use crate::program::olm_in;
 pub(crate) const NAMESPACE: &str = "pipe-system";
 const SYSTEM: &str = "olmv1-system";
 
-/// Where the commands run.
+/// Working directory of the commands.
 pub(crate) fn data() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/revisions/data")
 }
@@ -32,7 +32,7 @@ pub(crate) fn olm(args: &[&str]) -> Ran {
     olm_in(&data(), args).output().unwrap().into()
 }
 
-/// Compares with a golden file; times are not compared.
+/// Compares with a golden file, ignoring durations.
 pub(crate) fn compare(name: &str, printed: &str) {
     let times = regex::Regex::new(r"\b\d+[smhd]\b( +)?").unwrap();
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/revisions/golden").join(name);
@@ -47,7 +47,7 @@ pub(crate) fn compare(name: &str, printed: &str) {
     assert!(golden == timeless, "{name} differs; printed was:\n{timeless}");
 }
 
-/// A cluster with OLM's kinds and namespaces.
+/// Cluster with the CRDs and namespaces of OLM.
 pub(crate) struct Setting {
     pub(crate) plane: ControlPlane,
     folder: tempfile::TempDir,
@@ -57,7 +57,7 @@ impl Setting {
     pub(crate) async fn start() -> Self {
         let plane = ControlPlane::start().await.unwrap();
         let setting = Self { plane, folder: tempfile::tempdir().unwrap() };
-        // Before OLM is installed.
+        // The CRDs of OLM are not installed yet.
         let ran = setting.olm(&["status"]).await;
         assert_eq!(ran.code, 1);
         assert!(ran.stderr.contains("OLM v1 is not installed in this cluster"), "{}", ran.stderr);
@@ -70,7 +70,7 @@ impl Setting {
         setting
     }
 
-    /// A path for a file or directory of the test.
+    /// Path of a file or directory of the test.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
@@ -81,7 +81,6 @@ impl Setting {
         command
     }
 
-    /// Runs `olm` as the administrator.
     pub(crate) async fn olm(&self, args: &[&str]) -> Ran {
         let mut command = self.command(args);
         tokio::task::spawn_blocking(move || Ran::from(command.output().unwrap())).await.unwrap()
@@ -101,7 +100,7 @@ impl Setting {
         tokio::task::spawn_blocking(move || Ran::from(command.output().unwrap())).await.unwrap()
     }
 
-    /// Lets `user` read these resources, as `group/resource`.
+    /// Grants `user` read access to these resources, each as `group/resource`.
     pub(crate) async fn allow(&self, user: &str, resources: &[&str]) {
         let group = "rbac.authorization.k8s.io";
         let rule = |resource: &&str| {
@@ -138,7 +137,7 @@ impl Setting {
         self.api(object).create(&PostParams::default(), &parsed).await.unwrap()
     }
 
-    /// Writes the status of an object, as its controller would.
+    /// Writes the status of an object as its controller does.
     pub(crate) async fn set_status(&self, object: &Value, status: Value) {
         let name = object["metadata"]["name"].as_str().unwrap();
         let patch = Patch::Merge(json!({"status": status}));
@@ -149,7 +148,7 @@ impl Setting {
         Api::all(self.plane.client()).get(name).await.unwrap()
     }
 
-    /// Creates an extension that wants `version`.
+    /// Creates an extension with the version range `version`.
     pub(crate) async fn create_extension(&self, name: &str, version: &str) {
         self.create(&json!({
             "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension", "metadata": {"name": name},
@@ -159,7 +158,7 @@ impl Setting {
         .await;
     }
 
-    /// Says what an extension has installed, as operator-controller would.
+    /// Writes the status of an extension as operator-controller does.
     pub(crate) async fn set_installed(&self, name: &str, version: &str, texts: &[&str], revisions: &[&str]) {
         let generation = self.extension(name).await.metadata.generation.unwrap();
         let active: Vec<Value> = revisions.iter().map(|name| json!({"name": name})).collect();
@@ -170,7 +169,7 @@ impl Setting {
         self.set_status(&object, status).await;
     }
 
-    /// Says how a revision is, as operator-controller would.
+    /// Writes the conditions of a revision as operator-controller does.
     pub(crate) async fn set_revision(&self, name: &str, texts: &[&str]) {
         let object = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet",
             "metadata": {"name": name}});
@@ -185,7 +184,7 @@ impl Setting {
         self.set_revision(name, &texts).await;
     }
 
-    /// Makes revision `number` of the extension `name` with these objects, and applies what can be applied.
+    /// Creates revision `number` of the extension `name` with these objects, and applies those without a collision.
     pub(crate) async fn make(&self, name: &str, number: i64, version: &str, objects: Vec<Value>) {
         let client = self.plane.client();
         let uid = self.extension(name).await.metadata.uid.unwrap();
@@ -220,7 +219,7 @@ impl Setting {
     }
 }
 
-/// `Type=Status/Reason message`
+/// Parses conditions of the form `Type=Status/Reason message`.
 fn conditions(texts: &[&str], generation: i64) -> Value {
     let condition = |text: &&str| {
         let (head, message) = text.split_once(' ').unwrap();
@@ -244,7 +243,7 @@ pub(crate) fn deployment(name: &str) -> Value {
     deployment
 }
 
-/// A definition of a kind whose objects have these fields.
+/// CRD of a kind whose spec has these string fields.
 pub(crate) fn definition(plural: &str, kind: &str, fields: &[&str]) -> Value {
     let fields: serde_json::Map<String, Value> =
         fields.iter().map(|field| ((*field).to_owned(), json!({"type": "string"}))).collect();

@@ -13,7 +13,7 @@ const COLLIDING: &str = "Progressing=True/Retrying revision object collisions in
 const INSTALLED: &str = "Installed=True/Succeeded Installed bundle 127.0.0.1:1/pipe:1.0.0 successfully";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn how_extensions_are() {
+async fn status_shows_health_objects_and_collisions() {
     let setting = Setting::start().await;
     nothing_is_there(&setting).await;
     a_rollout_that_hangs(&setting).await;
@@ -41,8 +41,8 @@ async fn nothing_is_there(setting: &Setting) {
     assert!(ran.stdout.ends_with("\nConditions: none yet\n\nThere is no revision yet.\n"), "{}", ran.stdout);
 }
 
-/// An upgrade whose Service is somebody else's. Meanwhile a ConfigMap has been deleted, and the Deployment, which the installed
-/// revision still has, has no status.
+/// An upgrade with a Service that has a different owner. A ConfigMap has been deleted, and the Deployment of the
+/// installed revision has no status.
 async fn a_rollout_that_hangs(setting: &Setting) {
     let mut service = object("v1", "Service", "metrics");
     service["spec"] = json!({"ports": [{"port": 80}]});
@@ -75,7 +75,7 @@ async fn a_rollout_that_hangs(setting: &Setting) {
     compare("status-all.txt", &ran.stdout);
 }
 
-/// What the caller may not read is said where it is missing, and is no failure.
+/// Objects that the caller may not read are marked in the output. The command succeeds.
 async fn who_may_not_read(setting: &Setting) {
     let olm = ["olm.operatorframework.io/clusterextensions", "olm.operatorframework.io/clusterobjectsets"];
     setting.allow("stranger", &olm).await;
@@ -133,7 +133,7 @@ async fn programs(setting: &Setting) {
     );
 }
 
-/// The state is printed again when it changes, and the command ends with the extension.
+/// The state is printed again after each change. The command ends when the extension is deleted.
 async fn watching(setting: &Setting) {
     let mut command = setting.command(&["status", "valve", "--watch"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -161,7 +161,7 @@ async fn watching(setting: &Setting) {
 struct Lines(std::sync::mpsc::Receiver<String>);
 
 impl Lines {
-    /// Reads until a line has this text.
+    /// Reads until a line contains `text`.
     fn until(&self, text: &str) {
         let mut seen = Vec::new();
         loop {

@@ -1,8 +1,8 @@
 //! `kill -9` at each call to the API server of an install, an upgrade and an uninstall.
 //!
-//! A clean run is watched first: which calls there are, and what there is at the end. Then for each call an extension of its
-//! own goes the same way, the process is killed at that call, before or after it took effect, and started again: there must
-//! be the same in the end.
+//! A clean run first records the calls and the final objects. Then one extension per call repeats the run, and the
+//! process is killed at that call, before or after it takes effect, and restarted. The final objects must be the
+//! same.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,42 +17,42 @@ use crate::sample::Sampler;
 use crate::setting::{SILENCE, Setting, Way};
 use crate::snapshot::{Snapshot, difference, take};
 
-/// Points that are tried unless all are asked for.
+/// Number of points tested by default.
 const SAMPLED: usize = 20;
-/// So many extensions are made ready at a time, before they go their ways one after the other.
+/// Number of extensions prepared at a time. They run one after the other.
 const AHEAD: usize = 10;
-/// Extensions that stay for a while, so that restarts find something that is to be left alone.
+/// Number of finished extensions that remain, so that restarts find installed extensions that need no change.
 const KEPT: usize = 3;
-/// Pause between two looks at the calls.
+/// Poll interval for calls.
 const LOOK: Duration = Duration::from_millis(10);
-/// At the end nobody writes anything for so long.
+/// Duration without writes required at the end.
 const QUIET: Duration = Duration::from_secs(10);
 
-/// What an undisturbed run does.
+/// Recorded calls and outcome of an undisturbed run.
 struct Clean {
     way: Way,
-    /// The calls that are about the extension, by line.
+    /// Lines of the calls about the extension, each with `true` if it is a mutation.
     calls: Vec<(String, bool)>,
     outcome: Snapshot,
 }
 
-/// A call of a way at which the process is killed.
+/// Call of a run at which the process is killed.
 #[derive(Clone, Copy, Debug)]
 struct Point {
     way: Way,
-    /// From 0.
+    /// Index of the call, from 0.
     call: usize,
     when: When,
 }
 
 struct Kills {
     setting: Setting,
-    /// Extensions that came to rest, and when.
+    /// Extensions that have settled: name, outcome and time.
     resting: VecDeque<(String, Snapshot, Instant)>,
     count: usize,
 }
 
-/// All points if `all`, otherwise some.
+/// Tests all points if `all` is set, else a sample.
 pub(crate) async fn run(all: bool, sampler: &mut Sampler) -> Result<()> {
     let setting = Setting::start().await?;
     let mut kills = Kills { setting, resting: VecDeque::new(), count: 0 };
@@ -99,16 +99,16 @@ pub(crate) async fn run(all: bool, sampler: &mut Sampler) -> Result<()> {
             started.elapsed().as_millis()
         );
     }
-    ensure!(missed * 4 <= chosen.len(), "{missed} of {} calls did not come again", chosen.len());
+    ensure!(missed * 4 <= chosen.len(), "{missed} of {} calls did not recur", chosen.len());
     kills.finish().await
 }
 
-/// Names are equally long, so that none is the beginning of another.
+/// Returns a name of fixed length, so that no name is a prefix of another.
 fn name(number: usize) -> String {
     format!("k{number:04}")
 }
 
-/// A call that writes is worth two points: killed before it took effect, and after.
+/// A mutation yields two points: a kill before it takes effect, and one after.
 fn points(clean: &Clean) -> Vec<Point> {
     let of = |(call, (_, is_mutation)): (usize, &(String, bool))| {
         let point = |when| Point { way: clean.way, call, when };
@@ -119,7 +119,7 @@ fn points(clean: &Clean) -> Vec<Point> {
 }
 
 impl Kills {
-    /// What an undisturbed run does and leaves.
+    /// Records the calls and the outcome of an undisturbed run.
     async fn watch(&mut self, way: Way) -> Result<Clean> {
         let name = self.prepare([way]).await?.pop().context("no name")?;
         self.setting.until_silent(&name).await?;
@@ -135,8 +135,8 @@ impl Kills {
         Ok(Clean { way, calls, outcome })
     }
 
-    /// Whether the process was killed at this point on the way of the extension `name`; if it was, there is the same in the
-    /// end.
+    /// Runs the extension `name` and kills the process at this point. Returns `false` if the call did not occur.
+    /// After a kill, the outcome must equal the clean one.
     async fn try_point(&mut self, clean: &Clean, point: Point, name: String) -> Result<bool> {
         self.setting.until_silent(&name).await?;
         let (setting, seen) = (&mut self.setting, Arc::new(AtomicUsize::new(0)));
@@ -160,7 +160,7 @@ impl Kills {
         Ok(struck)
     }
 
-    /// Extensions about to go these ways, by their names.
+    /// Prepares one extension for each of these runs. Returns their names.
     async fn prepare(&mut self, ways: impl IntoIterator<Item = Way>) -> Result<Vec<String>> {
         let all: Vec<(String, Way)> =
             ways.into_iter().zip(self.count..).map(|(way, number)| (name(number), way)).collect();
@@ -169,7 +169,7 @@ impl Kills {
         Ok(all.into_iter().map(|(name, _)| name).collect())
     }
 
-    /// Whether the call came; it does not any more if long none has come at all.
+    /// Waits for the call. Returns `false` after a period without calls.
     async fn until_struck_or_silent(&self, seen: &AtomicUsize, point: Point) -> Result<bool> {
         let (mut last, mut since) = (0, Instant::now());
         loop {
@@ -187,7 +187,7 @@ impl Kills {
         }
     }
 
-    /// The extension has come to rest and stays for a while; nobody may write anything about it from now on.
+    /// Adds a settled extension. From now on nothing may write to it.
     async fn rest(&mut self, name: String, outcome: Snapshot) -> Result<()> {
         self.resting.push_back((name, outcome, Instant::now()));
         while self.resting.len() > KEPT {
@@ -198,27 +198,27 @@ impl Kills {
 
     async fn end_first(&mut self) -> Result<()> {
         let Some((name, outcome, since)) = self.resting.pop_front() else { return Ok(()) };
-        // The last Event may come a moment after the last change.
+        // The last Event may arrive shortly after the last change.
         let is_late = |call: &&Call| call.at > since + SILENCE && call.is_mutation() && call.mentions(&name);
         let calls = self.setting.world.proxy.calls(0);
         let writes: Vec<String> = calls.iter().filter(is_late).map(Call::line).collect();
-        ensure!(writes.is_empty(), "{name} was at rest, and yet there were writes:\n{}", writes.join("\n"));
+        ensure!(writes.is_empty(), "{name} had settled, but there were writes:\n{}", writes.join("\n"));
         let found = take(&self.setting.world.client(), &name).await?;
         let lines = difference(&outcome, &found);
-        ensure!(lines.is_empty(), "{name} did not stay as it was:\n{}", lines.join("\n"));
+        ensure!(lines.is_empty(), "{name} has changed after it settled:\n{}", lines.join("\n"));
         if self.setting.world.extensions().get_opt(&name).await?.is_some() {
             self.setting.begin(Way::Uninstall, &name).await?;
         }
         Ok(())
     }
 
-    /// Nobody writes anything any more.
+    /// Fails if anything is written after the end.
     async fn finish(mut self) -> Result<()> {
         let proxy = &self.setting.world.proxy;
         let about = |call: &Call| self.resting.iter().any(|(name, ..)| call.mentions(name));
         let writes = proxy.mutations_within(QUIET).await;
         let lines: Vec<String> = writes.iter().filter(|call| about(call)).map(Call::line).collect();
-        ensure!(lines.is_empty(), "writes although all is done:\n{}", lines.join("\n"));
+        ensure!(lines.is_empty(), "writes after the end:\n{}", lines.join("\n"));
         while !self.resting.is_empty() {
             self.end_first().await?;
         }

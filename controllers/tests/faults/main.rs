@@ -1,7 +1,8 @@
-//! What breaks on the way to the API server, and the process itself: everything converges once the fault is over.
+//! Faults between operator-controller and the API server, and of the process itself. Everything converges once the
+//! fault is over.
 //!
-//! Real processes on a real control plane; see `olm-servers`. Environment: `OLM_FAULTS=all` kills at every call instead of 20
-//! that the seed `OLM_SEED` chooses.
+//! The tests use real processes on a real control plane, see `olm-servers`. Environment: `OLM_FAULTS=all` kills at
+//! every call instead of at 20 that the seed `OLM_SEED` chooses.
 
 // A test fails by panicking.
 #![allow(clippy::unwrap_used)]
@@ -25,12 +26,12 @@ fn sampler() -> Sampler {
 
 // Case apply-66
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_at_a_call_it_goes_on_as_if_nothing_had_been() {
+async fn kill_at_any_api_call_converges_to_the_undisturbed_outcome() {
     let all = std::env::var("OLM_FAULTS").is_ok_and(|chosen| chosen == "all");
     kills::run(all, &mut sampler()).await.map_err(|error| format!("{error:#}")).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn faults_are_named_and_pass() {
+async fn api_fault_is_reported_and_converges_afterwards() {
     table::run().await.map_err(|error| format!("{error:#}")).unwrap();
 }

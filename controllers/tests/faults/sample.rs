@@ -1,6 +1,6 @@
-//! Numbers that look random and are the same for the same seed.
+//! Pseudorandom numbers, reproducible by seed.
 
-/// Chooses from what there is (splitmix64).
+/// Pseudorandom generator (splitmix64).
 #[derive(Clone, Debug)]
 pub(crate) struct Sampler(u64);
 
@@ -17,7 +17,7 @@ impl Sampler {
         (mixed ^ (mixed >> 31)) as usize % limit
     }
 
-    /// So many of `all`, each at most once, in their order.
+    /// Chooses `count` elements of `all` without repetition, in their order.
     pub(crate) fn choose<T: Clone>(&mut self, all: &[T], count: usize) -> Vec<T> {
         let mut left: Vec<usize> = (0..all.len()).collect();
         let mut chosen = Vec::new();

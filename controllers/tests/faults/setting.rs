@@ -1,4 +1,4 @@
-//! What both parts of the test stand on: the world, its packages, and the process that is killed.
+//! Fixture of both parts of the test: the world, its packages, and the process that is killed.
 
 use std::time::{Duration, Instant};
 
@@ -12,14 +12,14 @@ use serde_json::json;
 
 use crate::snapshot::{Snapshot, difference, take};
 
-/// The version that is installed, and what it is upgraded to.
+/// Installed version, and version of the upgrade.
 pub(crate) const VERSIONS: [&str; 2] = ["1.0.0", "1.1.0"];
-/// After this long without a call about an extension nothing more comes.
+/// Duration without calls about an extension after which none is expected.
 pub(crate) const SILENCE: Duration = Duration::from_millis(700);
-/// Pause between two looks at the cluster.
+/// Poll interval for the cluster.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What happens to an extension.
+/// Change of an extension under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Way {
     Install,
@@ -27,7 +27,7 @@ pub(crate) enum Way {
     Uninstall,
 }
 
-/// A world with both servers.
+/// World with both servers.
 pub(crate) struct Setting {
     pub(crate) world: World,
     pub(crate) controller: Server,
@@ -44,7 +44,7 @@ impl Setting {
         Ok(Self { world, controller, _workloads: workloads, _catalogd: catalogd })
     }
 
-    /// Serves a package for each of these names.
+    /// Serves one package for each of these names.
     pub(crate) async fn serve(&self, names: impl IntoIterator<Item = String>) -> Result<()> {
         let mut catalog = Catalog::default();
         for name in names {
@@ -55,8 +55,8 @@ impl Setting {
         self.world.serve("packages", &catalog).await
     }
 
-    /// Makes the namespace `name`, with an object that is none of ours although it looks like it, and what has to be there
-    /// before an extension goes this way.
+    /// Creates the namespace `name`, a foreign object that resembles one of the extension, and the preconditions of
+    /// `way`.
     pub(crate) async fn prepare(&self, name: &str, way: Way) -> Result<()> {
         self.world.create_namespace(name).await?;
         self.create_foreign(name).await?;
@@ -80,7 +80,7 @@ impl Setting {
         Api::namespaced(self.world.client(), namespace)
     }
 
-    /// Lets the extension `name` of the package `name` in the namespace `name` go this way.
+    /// Starts this change for the extension `name` of the package `name` in the namespace `name`.
     pub(crate) async fn begin(&self, way: Way, name: &str) -> Result<()> {
         let extensions = self.world.extensions();
         match way {
@@ -105,17 +105,17 @@ impl Setting {
         }
     }
 
-    /// Waits until for some time no call about the extension has come.
+    /// Waits until no call about the extension has arrived for [`SILENCE`].
     pub(crate) async fn until_silent(&self, name: &str) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         while self.world.proxy.last_about(name).is_some_and(|last| last.elapsed() < SILENCE) {
-            ensure!(Instant::now() < deadline, "calls about {name} do not end");
+            ensure!(Instant::now() < deadline, "calls about {name} continue");
             tokio::time::sleep(LOOK).await;
         }
         Ok(())
     }
 
-    /// The messages of the conditions that tell how the extension and its revisions get on.
+    /// Messages of the condition Progressing of the extension and its revisions.
     pub(crate) async fn progress(&self, name: &str) -> Result<Vec<String>> {
         let selector = format!("{}={name}", olm_api::labels::OWNER_NAME);
         let revisions = self.world.revisions().list(&ListParams::default().labels(&selector)).await?;
@@ -129,7 +129,7 @@ impl Setting {
         Ok(progress.collect())
     }
 
-    /// Waits until the API server takes no ConfigMap for the namespace.
+    /// Waits until the API server rejects ConfigMaps in the namespace.
     pub(crate) async fn until_refused(&self, namespace: &str) -> Result<()> {
         let probe: ConfigMap = serde_json::from_value(json!({"metadata": {"generateName": "probe-"}}))?;
         let parameters = PostParams { dry_run: true, ..PostParams::default() };
@@ -141,7 +141,7 @@ impl Setting {
         Ok(())
     }
 
-    /// Makes the namespace such that everything fits into it: there, not terminating, without quota.
+    /// Makes the namespace accept every object: existing, not terminating, without quota.
     pub(crate) async fn give_room(&self, name: &str) -> Result<()> {
         let namespaces: Api<Namespace> = Api::all(self.world.client());
         let namespace = namespaces.get_opt(name).await?;
@@ -151,7 +151,7 @@ impl Setting {
             self.config_maps(name).patch(&foreign, &PatchParams::default(), &release).await?;
             let deadline = Instant::now() + PATIENCE;
             while namespaces.get_opt(name).await?.is_some() {
-                ensure!(Instant::now() < deadline, "namespace {name} stays");
+                ensure!(Instant::now() < deadline, "namespace {name} was not deleted");
                 tokio::time::sleep(LOOK).await;
             }
         } else if namespace.is_some() {
@@ -163,58 +163,58 @@ impl Setting {
         self.create_foreign(name).await
     }
 
-    /// Waits until nothing is left of an extension but what is not its own.
+    /// Waits until all objects of the extension are deleted, except for the foreign one.
     pub(crate) async fn until_removed(&self, name: &str) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         let foreign = "ConfigMap NAME/NAME-foreign";
         loop {
             let left: Vec<String> = match take(&self.world.client(), name).await {
                 Ok(found) => found.into_keys().filter(|key| key != foreign).collect(),
-                // What is about to be collected has lost its owner already.
+                // Objects that are about to be garbage-collected have already lost their owner.
                 Err(error) => vec![error.to_string()],
             };
             if left.is_empty() {
                 return Ok(());
             }
             if Instant::now() > deadline {
-                bail!("{name} leaves behind {left:?}");
+                bail!("objects of {name} remain: {left:?}");
             }
             tokio::time::sleep(LOOK).await;
         }
     }
 
-    /// Waits until what is there of an extension is as expected, and says how it differs if that does not come to be.
+    /// Waits until the objects of an extension equal `expected`. Fails with the difference.
     pub(crate) async fn until_like(&self, name: &str, expected: &Snapshot) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let found = take(&self.world.client(), name).await;
             let lines = match &found {
                 Ok(found) => difference(expected, found),
-                // Objects that are about to be collected may have lost their owner for a moment.
+                // Objects that are about to be garbage-collected may have lost their owner for a moment.
                 Err(error) => vec![error.to_string()],
             };
             if lines.is_empty() {
                 return Ok(());
             }
             if Instant::now() > deadline {
-                bail!("{name} is not as it should be:\n{}", lines.join("\n"));
+                bail!("{name} differs from the expected outcome:\n{}", lines.join("\n"));
             }
             tokio::time::sleep(LOOK).await;
         }
     }
 
-    /// Fails if somebody has changed the object that is none of ours.
+    /// Fails if the foreign object has changed.
     pub(crate) async fn foreign_is_untouched(&self, name: &str) -> Result<()> {
         let foreign = self.config_maps(name).get(&format!("{name}-foreign")).await?;
         ensure!(
             foreign.owner_references().is_empty() && foreign.managed_fields().len() == 1,
-            "{name}: somebody has changed the foreign object: {foreign:?}"
+            "{name}: the foreign object has changed: {foreign:?}"
         );
         Ok(())
     }
 }
 
-/// The bundle of the tests: an upgrade changes an object, drops one and adds one.
+/// Bundle of the tests. An upgrade changes one object, drops one and adds one.
 fn bundle(package: &str, version: &str) -> Bundle {
     let bundle = Bundle::sample(package, version);
     if version == VERSIONS[0] {

@@ -1,4 +1,4 @@
-//! All that an extension has put on the cluster, in a form that is equal for equal outcomes.
+//! Everything that an extension has on the cluster, normalized so that equal outcomes compare equal.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use olm_revision::record::recorded;
 use olm_servers::NAMESPACE;
 use serde_json::{Value, json};
 
-/// Kinds that a revision of the tests can have, and what belongs to it: group, version, kind.
+/// Kinds of the objects of a revision and of its own objects: group, version, kind.
 const KINDS: [(&str, &str, &str); 11] = [
     ("", "v1", "ConfigMap"),
     ("", "v1", "Service"),
@@ -25,13 +25,13 @@ const KINDS: [(&str, &str, &str); 11] = [
     ("olm.operatorframework.io", "v1", "ClusterObjectSet"),
 ];
 
-/// What is there of an extension: a line of JSON by kind and name.
+/// Objects of an extension by kind and name.
 pub(crate) type Snapshot = BTreeMap<String, Value>;
 
-/// The extension `name` and everything that mentions it in its name or namespace; `NAME` stands for the name.
+/// Takes the extension `name` and all objects with it in their name or namespace. `NAME` replaces the name.
 ///
 /// # Errors
-/// An object has two controllers, or one that does not exist.
+/// An object has two controllers, or an owner that does not exist.
 pub(crate) async fn take(client: &Client, name: &str) -> Result<Snapshot> {
     let mut found = Vec::new();
     for (group, version, kind) in KINDS {
@@ -69,12 +69,12 @@ pub(crate) async fn take(client: &Client, name: &str) -> Result<Snapshot> {
     Ok(snapshot)
 }
 
-/// Whether the object's name ends with a hash of its content, which differs with the extension's name.
+/// Reports whether the object's name ends with a content hash, which differs with the extension's name.
 fn ends_with_hash(kind: &str, object: &DynamicObject) -> bool {
     kind.starts_with("ClusterRole") || kind == "Secret" && object.namespace().as_deref() == Some(NAMESPACE)
 }
 
-/// The identity of an object, which may be gone, with `HASH` in its name.
+/// Identity of an object, which may be deleted, with `HASH` in its name.
 fn without_hash(mut object: Value) -> Value {
     let is_hashed = object["kind"].as_str().is_some_and(|kind| kind.starts_with("ClusterRole"));
     if let Some((stem, _)) = object["metadata"]["name"].as_str().and_then(|name| name.rsplit_once('-'))
@@ -85,7 +85,7 @@ fn without_hash(mut object: Value) -> Value {
     object
 }
 
-/// The text with `HASH` in these names and in digests of images.
+/// Replaces these names and image digests in the text by `HASH`.
 fn without_hashes(text: String, names: &[String]) -> String {
     const DIGEST: &str = "sha256:";
     const DIGITS: usize = 64;
@@ -102,7 +102,7 @@ fn without_hashes(text: String, names: &[String]) -> String {
     rest
 }
 
-/// Never two controllers; and an owner that is a revision exists.
+/// Fails if the object has two controllers, or an owning revision that does not exist.
 fn check_owners(kind: &str, object: &DynamicObject, revisions: &BTreeMap<String, String>) -> Result<()> {
     let owners = object.owner_references();
     let controllers = owners.iter().filter(|owner| owner.controller == Some(true)).count();
@@ -118,7 +118,7 @@ fn check_owners(kind: &str, object: &DynamicObject, revisions: &BTreeMap<String,
     Ok(())
 }
 
-/// The object without what differs between two equal outcomes: times, counters, identities, hashes.
+/// Removes what differs between equal outcomes: times, counters, UIDs, hashes.
 fn normal(kind: &str, object: &DynamicObject) -> Result<Value> {
     let managers: Vec<String> = object
         .managed_fields()
@@ -136,7 +136,7 @@ fn normal(kind: &str, object: &DynamicObject) -> Result<Value> {
         .map(|owner| json!({"kind": owner.kind, "name": owner.name, "controller": owner.controller}))
         .collect();
     let mut content = object.data.clone();
-    let members = content.as_object_mut().context("an object that is no map")?;
+    let members = content.as_object_mut().context("the object is not a map")?;
     if let Some(spec) = members.get_mut("spec").and_then(Value::as_object_mut) {
         for assigned in ["clusterIP", "clusterIPs"] {
             spec.remove(assigned);
@@ -149,10 +149,10 @@ fn normal(kind: &str, object: &DynamicObject) -> Result<Value> {
         _ => drop(members.remove("status")),
     }
     let mut notes = json!(object.annotations());
-    // Packed, so that names in it differ.
+    // The record is packed, so that names in it must be replaced after unpacking.
     if let Some(record) = notes.get_mut(annotations::EXT_OBJECTS) {
         let set: ClusterObjectSet = serde_json::from_value(serde_json::to_value(object)?)?;
-        let phases = recorded(&set).context("a record of objects that cannot be read")?;
+        let phases = recorded(&set).context("unreadable object record")?;
         let objects = phases.iter().flat_map(|phase| &phase.objects);
         *record = objects.map(|content| without_hash(content.object.clone())).collect();
     }
@@ -162,7 +162,7 @@ fn normal(kind: &str, object: &DynamicObject) -> Result<Value> {
     }))
 }
 
-/// Removes what differs between two equal outcomes from the status and the references of our own kinds.
+/// Removes what differs between equal outcomes from status and references of the kinds of OLM.
 fn forget(value: &mut Value) {
     match value {
         Value::Object(members) => {
@@ -170,7 +170,7 @@ fn forget(value: &mut Value) {
                 members.remove(member);
             }
             members.values_mut().for_each(forget);
-            // A map by type: the order says nothing.
+            // Conditions are a map by type, so that their order has no meaning.
             if let Some(conditions) = members.get_mut("conditions").and_then(Value::as_array_mut) {
                 conditions.sort_by_key(|condition| condition["type"].to_string());
             }
@@ -180,7 +180,7 @@ fn forget(value: &mut Value) {
     }
 }
 
-/// What differs, a line for each value.
+/// Differences, one line per value.
 pub(crate) fn difference(expected: &Snapshot, found: &Snapshot) -> Vec<String> {
     let mut lines = Vec::new();
     for key in expected.keys().chain(found.keys().filter(|key| !expected.contains_key(*key))) {

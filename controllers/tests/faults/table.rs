@@ -1,5 +1,5 @@
-//! Faults between operator-controller and the API server, one for each extension: the condition names the cause, the load
-//! stays small while the fault lasts, and everything is as it should be once it is over.
+//! Faults between operator-controller and the API server, one per extension. The condition names the cause, the
+//! number of calls remains small during the fault, and the outcome is correct afterwards.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -17,39 +17,39 @@ use crate::sample::Sampler;
 use crate::setting::{Setting, Way};
 use crate::snapshot::{Snapshot, take};
 
-/// A fault lasts so long after its cause is known.
+/// Duration of a fault after its cause is reported.
 const WINDOW: Duration = Duration::from_secs(4);
-/// More calls about one extension in that time are a hot loop.
+/// Limit of calls about one extension in that time. More are a hot loop.
 const MAX_CALLS: usize = 150;
-/// At the end nobody writes anything for so long.
+/// Duration without writes required at the end.
 const QUIET: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What is wrong.
+/// Kind of fault.
 enum Trouble {
-    /// Calls are spoiled; the rules are for the extension of this name.
+    /// Failing calls. The function returns the rules for an extension name.
     Calls(fn(String) -> Vec<Rule>),
-    /// A webhook has its say about the namespace.
+    /// Response of an admission webhook for the namespace.
     Webhook(Verdict),
     /// The namespace does not exist.
     NoNamespace,
-    /// The namespace is being removed and waits for a finalizer.
+    /// The namespace is being deleted and blocked by a finalizer.
     Terminating,
-    /// No ConfigMap fits into the namespace any more.
+    /// A quota rejects ConfigMaps in the namespace.
     Quota,
 }
 
-/// A row of the table.
+/// Row of the table.
 struct Row {
     what: &'static str,
     way: Way,
     trouble: Trouble,
-    /// Part of the message that tells people about it; empty where the fault passes too fast.
+    /// Part of the message that reports the fault. Empty if the fault ends too soon to be reported.
     cause: &'static str,
 }
 
 impl Row {
-    /// Whether it takes a deadline of the process to notice.
+    /// `true` if a deadline of the process must expire before the fault is noticed.
     fn is_slow(&self) -> bool {
         self.cause.contains("did not answer")
     }
@@ -236,7 +236,7 @@ fn rows() -> Vec<Row> {
     ]
 }
 
-/// Calls of this method about objects of the extension whose path contains `part`.
+/// Matches calls of this method about objects of the extension whose path contains `part`.
 fn objects(name: String, method: &'static str, part: &'static str) -> impl Fn(&Call) -> bool + Send + Sync {
     move |call| {
         call.method == method
@@ -246,7 +246,7 @@ fn objects(name: String, method: &'static str, part: &'static str) -> impl Fn(&C
     }
 }
 
-/// A third of all calls about the extension goes wrong, each in a way of its own.
+/// Makes a third of all calls about the extension fail, with different faults.
 fn mixture(name: String, seed: u64) -> Vec<Rule> {
     let answers = [
         Fault::Answer(Answer::too_many_requests(1)),
@@ -268,10 +268,10 @@ fn mixture(name: String, seed: u64) -> Vec<Rule> {
     answers.into_iter().enumerate().map(rule).collect()
 }
 
-/// What there is in the end if nothing goes wrong.
+/// Outcome of each change without a fault.
 type Clean = BTreeMap<Way, Snapshot>;
 
-/// All rows at once, then faults that strike everything.
+/// Tests all rows at once, then faults that affect all extensions.
 pub(crate) async fn run() -> Result<()> {
     let setting = Setting::start().await?;
     let rows = rows();
@@ -292,11 +292,11 @@ pub(crate) async fn run() -> Result<()> {
     tokio::try_join!(slow, others)?;
     let writes = setting.world.proxy.mutations_within(QUIET).await;
     let lines: Vec<String> = writes.iter().map(Call::line).collect();
-    ensure!(lines.is_empty(), "writes although all is done:\n{}", lines.join("\n"));
+    ensure!(lines.is_empty(), "writes after the end:\n{}", lines.join("\n"));
     Ok(())
 }
 
-/// Names are equally long, so that none is the beginning of another.
+/// Returns a name of fixed length, so that no name is a prefix of another.
 fn name(number: usize) -> String {
     format!("f{number:04}")
 }
@@ -331,14 +331,14 @@ async fn try_one(setting: &Setting, clean: &Clean, row: &Row, name: &str) -> Res
     let before = setting.world.proxy.count();
     tokio::time::sleep(WINDOW).await;
     let calls = setting.world.proxy.calls(before).iter().filter(|call| call.mentions(name)).count();
-    ensure!(calls <= MAX_CALLS, "{calls} calls within {WINDOW:?} while the fault lasts");
+    ensure!(calls <= MAX_CALLS, "{calls} calls within {WINDOW:?} during the fault");
     trouble.end(setting, name).await?;
     let ended = Instant::now();
     let expected = clean.get(&row.way).context("no clean run")?;
     setting.until_like(name, expected).await?;
     setting.foreign_is_untouched(name).await?;
     println!(
-        "{}: named after {} ms, {calls} calls in {WINDOW:?}, well {} ms after its end",
+        "{}: reported after {} ms, {calls} calls in {WINDOW:?}, recovered {} ms after its end",
         row.what,
         named.as_millis(),
         ended.elapsed().as_millis()
@@ -346,21 +346,21 @@ async fn try_one(setting: &Setting, clean: &Clean, row: &Row, name: &str) -> Res
     Ok(())
 }
 
-/// Waits until the condition Progressing of the extension or of a revision of it tells about the cause.
+/// Waits until the condition Progressing of the extension or of one of its revisions contains the cause.
 async fn until_named(setting: &Setting, name: &str, cause: &str) -> Result<()> {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        // Another fault may keep even us away for a while.
+        // A different fault may affect the calls of the test for a while.
         let messages = setting.progress(name).await.unwrap_or_default();
         if messages.iter().any(|message| message.contains(cause)) {
             return Ok(());
         }
-        ensure!(Instant::now() < deadline, "nothing says {cause:?}, only:\n{}", messages.join("\n"));
+        ensure!(Instant::now() < deadline, "{cause:?} is not reported, only:\n{}", messages.join("\n"));
         tokio::time::sleep(LOOK).await;
     }
 }
 
-/// What has to be undone for a trouble to end.
+/// Handle that ends a started fault.
 enum Begun {
     Rules(Vec<RuleId>),
     Webhook(Webhook),
@@ -416,7 +416,7 @@ impl Begun {
             Self::Webhook(webhook) => {
                 let configurations: Api<ValidatingWebhookConfiguration> = Api::all(client);
                 configurations.delete(name, &DeleteParams::default()).await?;
-                // Only a hanging call keeps it.
+                // Only a hanging call delays the end.
                 webhook.say(Verdict::Admit);
                 drop(webhook);
             }
@@ -426,10 +426,10 @@ impl Begun {
     }
 }
 
-/// Extensions that meet the faults that strike everything.
+/// Number of extensions in the test of faults that affect all.
 const GLOBAL: usize = 4;
 
-/// Watches break and expire while extensions are installed and upgraded; then the API server is killed.
+/// Watches break and expire during installs and upgrades. Then the API server is killed.
 async fn everything(setting: &Setting, clean: &Clean, names: &[String]) -> Result<()> {
     let proxy = &setting.world.proxy;
     let all = [Way::Install, Way::Upgrade, Way::Install, Way::Upgrade];
@@ -473,7 +473,7 @@ async fn everything(setting: &Setting, clean: &Clean, names: &[String]) -> Resul
     for (name, way) in second {
         setting.until_like(name, &clean[way]).await.context("after a restart of the API server")?;
     }
-    // Its watches are back: what somebody deletes is made again.
+    // The watches work again: a deleted object is restored.
     let name = &names[0];
     setting.config_maps(name).delete(&format!("{name}-settings"), &DeleteParams::default()).await?;
     setting.until_like(name, &clean[&Way::Install]).await.context("repair after a restart")

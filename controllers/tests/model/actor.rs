@@ -1,5 +1,5 @@
-//! Does steps to one extension: what its user, its catalogs and the machine do. [`crate::intruder`] has what others do,
-//! [`crate::rest`] the waiting.
+//! Applies steps to one extension: changes by its user, its catalogs and the machine. [`crate::intruder`] contains
+//! the changes by third parties, [`crate::rest`] the waits.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,14 +19,14 @@ use crate::stage::Stage;
 use crate::steps::{Cascade, Step};
 use crate::universe::Key;
 
-/// Pause between two looks.
+/// Poll interval.
 pub(crate) const LOOK: Duration = Duration::from_millis(40);
 
-/// One extension and what was done to it.
+/// One extension and the record of the test's changes to it.
 pub(crate) struct Actor {
     pub(crate) stage: Arc<Stage>,
     pub(crate) intent: Intent,
-    /// What the extension asks for once it is created again.
+    /// Spec of the extension when it is created again.
     draft: Wish,
     pub(crate) deeds: Deeds,
     pub(crate) window: Window,
@@ -34,7 +34,7 @@ pub(crate) struct Actor {
 }
 
 impl Actor {
-    /// Makes everything that an extension of this name needs, but not the extension.
+    /// Creates everything that an extension of this name needs, except for the extension.
     pub(crate) async fn start(stage: Arc<Stage>, name: &str) -> Self {
         stage.recorder.expect(name);
         stage.publish(name);
@@ -49,7 +49,7 @@ impl Actor {
         actor
     }
 
-    /// Does one step. What cannot be done, as things are, is left out.
+    /// Applies one step. Skips it if the current state does not permit it.
     pub(crate) async fn step(&mut self, step: &Step) -> Result<(), String> {
         match step {
             Step::Settle => return self.settle().await,
@@ -120,7 +120,7 @@ impl Actor {
         Key::new("ClusterExtension", "", &self.intent.name)
     }
 
-    /// Objects that some revision controls, or that say so.
+    /// Objects controlled by a revision, or labeled as belonging to the extension.
     pub(crate) fn ours(&self) -> Vec<(Key, Arc<Value>)> {
         let name = self.intent.name.as_str();
         let is_ours = |object: &Value| {
@@ -136,7 +136,7 @@ impl Actor {
         if ours.is_empty() { None } else { Some(ours.swap_remove(place % ours.len())) }
     }
 
-    /// Remembers that the write with this answer was the test's.
+    /// Records that the test caused the write with this response.
     pub(crate) fn wrote(&mut self, answer: &DynamicObject) {
         if let Some(version) = answer.metadata.resource_version.as_deref().and_then(|text| text.parse().ok())
         {
@@ -150,7 +150,7 @@ impl Actor {
         answer.is_ok()
     }
 
-    /// Patches exactly this object: by now somebody else's may have its name.
+    /// Patches only this object: the UID protects an object that has replaced it.
     pub(crate) async fn merge_into(&mut self, object: &Value, mut patch: Value) {
         patch["metadata"]["uid"] = object["metadata"]["uid"].clone();
         self.merge(&Key::of(object), patch).await;
@@ -174,10 +174,10 @@ impl Actor {
             "metadata": {"name": name, "annotations": annotations}, "spec": wish.spec(&name),
         });
         let object: DynamicObject = serde_json::from_value(object).unwrap();
-        // One that is still on its way out is in the way.
+        // Creation fails while a previous extension is being deleted.
         if self.api(&self.extension_key()).create(&PostParams::default(), &object).await.is_ok() {
             self.intent.wish = Some(wish);
-            // What a former extension left in the middle of its rollout stays the target.
+            // A rollout that a previous extension began remains the target.
             self.window.edited |= self.snapshot().active().next().is_none();
         }
     }
@@ -214,13 +214,13 @@ impl Actor {
         }
     }
 
-    /// Deletes exactly this object.
+    /// Deletes only this object, by UID.
     pub(crate) async fn delete(&mut self, key: &Key, object: &Value) {
         let uid = text(object, "/metadata/uid").to_owned();
         self.deeds.deleted.insert(uid.clone());
         let exactly = Preconditions { uid: Some(uid), resource_version: None };
         let params = DeleteParams { preconditions: Some(exactly), ..DeleteParams::default() };
-        // It may be gone already.
+        // The object may be deleted already.
         let _ = self.api(key).delete(&key.name, &params).await;
     }
 
@@ -232,7 +232,7 @@ impl Actor {
         self.intent.foreign.retain(|_, object| text(object, "/metadata/namespace").is_empty());
         let name = self.intent.name.clone();
         let key = Key::new("Namespace", "", &name);
-        // It may be gone already.
+        // The namespace may be deleted already.
         let _ = self.api(&key).delete(&name, &DeleteParams::default()).await;
     }
 
@@ -244,7 +244,7 @@ impl Actor {
         }
         let (name, key) = (self.intent.name.clone(), Key::new("Namespace", "", &self.intent.name));
         let namespace = DynamicObject::new(&name, &resource("Namespace"));
-        // One that is on its way out has to be gone first.
+        // A namespace that is being deleted must disappear first.
         let deadline = Instant::now() + Duration::from_secs(20);
         while self.api(&key).create(&PostParams::default(), &namespace).await.is_err() {
             if Instant::now() > deadline || !self.intent.held.is_empty() {
@@ -259,7 +259,7 @@ impl Actor {
             types: Some(TypeMeta { api_version: "v1".to_owned(), kind: "ConfigMap".to_owned() }),
             ..DynamicObject::new(FOREIGN_OWNER, &resource("ConfigMap"))
         };
-        // The API server takes a while to see that the old namespace is gone.
+        // The API server's cache may still contain the deleted namespace.
         loop {
             match self.api(&owner).create(&PostParams::default(), &object).await {
                 Ok(created) => return self.wrote(&created),
@@ -270,7 +270,7 @@ impl Actor {
     }
 }
 
-/// How a deletion is asked for.
+/// Delete options of a cascade.
 pub(crate) fn deletion(cascade: Cascade) -> DeleteParams {
     let policy = match cascade {
         Cascade::Background => PropagationPolicy::Background,

@@ -1,6 +1,6 @@
-//! What must hold at every moment, checked over all changes in the order of their resource versions. Pure.
+//! Invariants that must hold at every moment, checked on all changes in the order of their resource versions. Pure.
 //!
-//! One etcd numbers the changes of all kinds, so that the order in which watches deliver them does not matter.
+//! One etcd numbers the changes of all kinds, so that the order of watch events does not matter.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -15,60 +15,59 @@ use crate::snapshot::{
 };
 use crate::universe::{Key, VERSIONS};
 
-/// Key of the label and of the annotation that the test puts on objects of the product.
+/// Key of the label and the annotation that the test adds to objects of the product.
 pub(crate) const MARK: &str = "model.test/mark";
-/// How old what a new revision was chosen by may be: calls are slow at times.
+/// Maximum age of the state on which the choice of a new revision is based. Calls can be slow.
 const UNSEEN: SignedDuration = SignedDuration::from_secs(5);
-/// How old a custom resource may be that was not there when the product looked for it.
+/// Maximum age of a custom resource that the product may have missed.
 const JUST_MADE: SignedDuration = SignedDuration::from_secs(2);
-/// How long ago a revision may have been deleted by which a new one was chosen. An extension that is made again at once
-/// takes the newest revision of the former one over if it can (docs/design/apply.md#recreated-extensions).
+/// Maximum time since the deletion of a revision on which the choice of a new one is based. An extension that is
+/// recreated at once adopts the newest revision of the previous one if possible
+/// (docs/design/apply.md#recreated-extensions).
 const GOING: SignedDuration = SignedDuration::from_secs(60);
 const REVISION: &str = "olm.operatorframework.io/revision";
 const PAUSED: &str = "ext.olm.operatorframework.io/paused";
 
-/// A change of an object.
 #[derive(Clone, Debug)]
 pub(crate) struct Event {
-    /// Its number among all changes of the cluster.
+    /// Resource version.
     pub(crate) version: u64,
     pub(crate) is_deletion: bool,
-    /// As it is now, or was last.
+    /// Current state, or the last one before a deletion.
     pub(crate) object: Arc<Value>,
 }
 
-/// What the test did, which the product is not to blame for.
+/// Changes by the test, which are no faults of the product.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Deeds {
-    /// Resource versions that its writes led to.
+    /// Resource versions of its writes.
     pub(crate) writes: HashSet<u64>,
     /// UIDs of objects that it deleted.
     pub(crate) deleted: HashSet<String>,
-    /// UIDs of objects that are somebody else's, with what they were made of.
+    /// UIDs of foreign objects, with their original content.
     pub(crate) foreign: BTreeMap<String, Value>,
     /// Custom resources by UID.
     pub(crate) instances: BTreeMap<String, Instance>,
 }
 
-/// A custom resource.
 #[derive(Clone, Debug)]
 pub(crate) struct Instance {
-    /// UID of its definition.
+    /// UID of its CRD.
     pub(crate) definition: String,
-    /// The resource version that made it.
+    /// Resource version of its creation.
     pub(crate) since: u64,
-    /// When it was made.
+    /// Time of its creation.
     pub(crate) made: Option<Timestamp>,
-    /// The test has deleted it, or will at once.
+    /// `true` if the test has deleted it, or is about to.
     pub(crate) is_over: bool,
 }
 
-/// The changes of one ClusterObjectSet.
+/// History of one ClusterObjectSet.
 #[derive(Clone, Debug, Default)]
 struct Life {
-    /// By resource version; `None` when it was gone.
+    /// States by resource version. `None` after deletion.
     states: BTreeMap<u64, Option<Arc<Value>>>,
-    /// What it lists, once that is known.
+    /// Objects that it lists, once they are known.
     lists: Option<BTreeSet<Key>>,
 }
 
@@ -77,7 +76,7 @@ impl Life {
         self.states.keys().next().copied().unwrap_or(u64::MAX)
     }
 
-    /// As it was just before this version.
+    /// State just before this resource version.
     fn before(&self, version: u64) -> Option<&Arc<Value>> {
         self.states.range(..version).next_back()?.1.as_ref()
     }
@@ -86,7 +85,7 @@ impl Life {
         self.before(version).is_some_and(|object| is_active(object))
     }
 
-    /// When it was archived, began to go or was gone.
+    /// Resource version at which it was archived, marked for deletion, or deleted.
     fn retired(&self) -> Option<u64> {
         let retired = |state: &Option<Arc<Value>>| !state.as_ref().is_some_and(|object| is_active(object));
         self.states.iter().find(|(_, state)| retired(state)).map(|(version, _)| *version)
@@ -101,14 +100,14 @@ fn is_active(object: &Value) -> bool {
     text(object, "/spec/lifecycleState") == "Active" && !is_deleting(object)
 }
 
-/// Whether the revision is active, or was when it was deleted, if that was after this time.
+/// Reports whether the revision is active, or was active when it was deleted after `gone`.
 fn was_active(object: &Value, gone: Option<Timestamp>) -> bool {
     let deleted = text(object, "/metadata/deletionTimestamp").parse::<Timestamp>().ok();
     let is_recent = deleted.zip(gone).is_some_and(|(deleted, gone)| gone <= deleted);
     text(object, "/spec/lifecycleState") == "Active" && (is_recent || !is_deleting(object))
 }
 
-/// Whether the revision had succeeded at that time, or has by now.
+/// Reports whether the revision had succeeded at that time, or has succeeded if `by` is `None`.
 fn has_succeeded(object: &Value, by: Option<Timestamp>) -> bool {
     condition(object, "Succeeded").is_some_and(|condition| {
         condition.status == "True" && by.is_none_or(|by| condition.since.is_some_and(|since| since <= by))
@@ -119,26 +118,26 @@ fn number(object: &Value) -> i64 {
     object.pointer("/spec/revision").and_then(Value::as_i64).unwrap_or_default()
 }
 
-/// Everything that ever happened to one extension.
+/// All changes of one extension.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
     lives: HashMap<String, Life>,
-    /// States of the ClusterExtension.
+    /// States of the ClusterExtension by resource version.
     extension: BTreeMap<u64, Arc<Value>>,
-    /// Versions at which the namespace began to go.
+    /// Resource versions at which a deletion of the namespace began.
     namespace_went: Vec<u64>,
-    /// The last state of every other object.
+    /// Last state of every other object.
     last: HashMap<Key, Arc<Value>>,
-    /// Changes that were not judged yet.
+    /// Changes that have not been checked.
     pending: Vec<Event>,
-    /// The last change before everything was at rest.
+    /// Last resource version before everything had settled.
     rested: u64,
-    /// The last change before it was at rest the time before.
+    /// Last resource version before the previous time that everything had settled.
     rested_before: u64,
 }
 
 impl History {
-    /// Takes a change in.
+    /// Records a change.
     pub(crate) fn record(&mut self, event: Event) {
         let Event { version, is_deletion, object } = &event;
         match text(object, "/kind") {
@@ -153,14 +152,15 @@ impl History {
         self.pending.push(event);
     }
 
-    /// Says what a revision lists.
+    /// Records the objects that a revision lists.
     pub(crate) fn learn(&mut self, uid: &str, lists: BTreeSet<Key>) {
         if let Some(life) = self.lives.get_mut(uid) {
             life.lists = Some(lists);
         }
     }
 
-    /// Judges the changes that were not judged yet. `justified` says whether a version may follow an installed one.
+    /// Checks the pending changes and returns the faults. `justified` reports whether a version may follow an
+    /// installed one.
     pub(crate) fn judge(
         &mut self,
         deeds: &Deeds,
@@ -189,7 +189,7 @@ impl History {
         faults
     }
 
-    /// A revision must say something new, and be one that may follow.
+    /// Checks that a new revision differs from the previous one and has a permitted version.
     fn revision(
         &self,
         event: &Event,
@@ -222,7 +222,7 @@ impl History {
             let text = annotation(object, "olm.operatorframework.io/bundle-version")?;
             VERSIONS.iter().position(|version| version.text == text)
         };
-        // What has succeeded just now may not have been seen, and what has just been deleted may have been.
+        // The product may not have seen a recent success, and may have seen a revision that was deleted recently.
         let made = text(object, "/metadata/creationTimestamp").parse::<Timestamp>().ok();
         let succeeded = |seen: Option<Timestamp>, gone: Option<Timestamp>| {
             let last =
@@ -238,14 +238,14 @@ impl History {
         };
         let installed = |seen| succeeded(seen, None).last().and_then(|newest| version(newest));
         let mut views = vec![installed(None), installed(made.map(|made| made - UNSEEN))];
-        // What was archived since the last rest may not have been seen to be.
+        // The product may not have seen that a revision was archived since everything settled.
         let archived = self.lives.values().filter_map(|life| {
             let state = life.before(self.rested + 1).filter(|state| is_active(state))?;
             let is_archived = life.before(event.version).is_some_and(|now| !is_active(now));
             (is_archived && has_succeeded(state, None)).then(|| version(state))
         });
         views.extend(archived);
-        // Several may have gone, some of them with a former extension.
+        // Several revisions may have been deleted, some of them with a previous extension.
         let going = succeeded(None, made.map(|made| made - GOING));
         views.extend(going.iter().filter(|state| is_deleting(state)).map(|state| version(state)));
         let chosen = version(object)?;
@@ -264,7 +264,7 @@ impl History {
             return Some("has two controllers".to_owned());
         }
         let uid = text(object, "/metadata/uid");
-        // What a finalizer holds may belong to somebody else by the time it is gone.
+        // An object blocked by a finalizer may have a different owner when it is deleted.
         let goes_already = before.is_some_and(|one| text(one, "/metadata/uid") == uid && is_deleting(one));
         if !goes_already && (*is_deletion || is_deleting(object)) {
             let is_excused = deeds.deleted.contains(uid) || self.namespace_goes(object, *version);
@@ -278,7 +278,7 @@ impl History {
         }
         let before = before.filter(|before| text(before, "/metadata/uid") == uid)?;
         if self.is_paused(before, *version) && !is_deleting(object) {
-            // Only its status may change, which is not the product's.
+            // Only the status may change, which other components write.
             let outside = |object: &Value| {
                 let mut object = object.clone();
                 let root = object.as_object_mut()?;
@@ -300,8 +300,8 @@ impl History {
         self.ownership(before, object, *version)
     }
 
-    /// Whether the revision that controls the object has been paused since the rest before the last one: the product sees
-    /// it a little later than the test does.
+    /// Reports whether the revision that controls the object has been paused since the settled state before the last
+    /// one. The product sees the annotation slightly later than the test.
     fn is_paused(&self, object: &Value, version: u64) -> bool {
         let Some(life) = controller(object).and_then(|uid| self.lives.get(uid)) else { return false };
         let is_paused = |state: &Arc<Value>| annotation(state, PAUSED) == Some("true") && is_active(state);
@@ -321,7 +321,7 @@ impl History {
                 .is_none_or(|n| is_deleting(n))
     }
 
-    /// Nothing of somebody else's object may change.
+    /// Checks that a foreign object is unchanged.
     fn foreign(&self, object: &Value, created: &Value) -> Option<String> {
         let ours = |member: &str| {
             let has = object.pointer(&format!("/metadata/{member}")).and_then(Value::as_object);
@@ -339,7 +339,7 @@ impl History {
         difference(created, object, "").map(|difference| format!("is foreign, and {difference}"))
     }
 
-    /// Control passes on to higher numbers, and ends only with the revision that had it.
+    /// Checks that control passes only to higher revision numbers, and ends only with the controlling revision.
     fn ownership(&self, before: &Value, object: &Value, version: u64) -> Option<String> {
         let had = controller(before).and_then(|uid| Some((uid, self.lives.get(uid)?)));
         let (uid, life) = had?;
@@ -354,7 +354,7 @@ impl History {
                 let number_of = |life: &Life| life.last_seen(version).map_or(0, |object| number(object));
                 let next = self.lives.get(next);
                 let goes_down = next.is_none_or(|next| number_of(next) <= number_of(life));
-                // Without its number nobody can tell how new an object is.
+                // Without the revision annotation the age of an object is unknown.
                 let is_marked = annotation(before, REVISION) == Some(&number_of(life).to_string());
                 (was_active && goes_down && is_marked)
                     .then(|| "went over to a revision that is not newer".to_owned())
@@ -362,14 +362,15 @@ impl History {
         }
     }
 
-    /// Only what a revision has that is on its way out may go, and only if no other one lists it.
+    /// Checks that only objects of a revision that is archived or being deleted are deleted, and only if no other
+    /// revision lists them.
     fn deletion(&self, event: &Event, deeds: &Deeds) -> Option<String> {
         let Event { version, object, .. } = event;
         let (key, uid) = (Key::of(object), text(object, "/metadata/uid"));
         if deeds.foreign.contains_key(uid) {
             return Some("is foreign and was deleted".to_owned());
         }
-        // Which revision goes first is for garbage collection to say.
+        // Garbage collection chooses the order of the revisions.
         if self.extension_goes_in_foreground(*version) && key.kind != "CustomResourceDefinition" {
             return None;
         }
@@ -401,7 +402,7 @@ impl History {
         state.is_some_and(|state| is_deleting(state)) && finalizers.any(|one| one == "foregroundDeletion")
     }
 
-    /// Custom resources go only with an uninstallation that does not keep them.
+    /// Checks that CRDs in use are deleted only by an uninstallation whose policy does not retain them.
     fn definition(&self, object: &Value, life: &Life, version: u64, deeds: &Deeds) -> Option<String> {
         let uid = text(object, "/metadata/uid");
         let asked = text(object, "/metadata/deletionTimestamp").parse::<Timestamp>().ok();
@@ -416,7 +417,7 @@ impl History {
         if finalizers.any(|finalizer| finalizer == "foregroundDeletion")
             && !owners(object).iter().any(is_keeper)
         {
-            // The garbage collector waits for no finalizer; the second owner may not be there yet.
+            // The garbage collector waits for no finalizer, and the second owner may not be set yet.
             return None;
         }
         let is_leaving = is_deleting(state) || life.before(version).is_none();

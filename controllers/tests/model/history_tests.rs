@@ -4,7 +4,7 @@ use super::*;
 
 const NEW: u64 = 100;
 
-/// Revision `number` of the extension, which lists ConfigMap `a`.
+/// Revision `number` of the extension, with ConfigMap `a`.
 fn revision(number: i64, change: Value) -> Value {
     let mut object = json!({
         "kind": "ClusterObjectSet",
@@ -17,7 +17,7 @@ fn revision(number: i64, change: Value) -> Value {
     object
 }
 
-/// ConfigMap `a` under this controller.
+/// ConfigMap `a` with this controller.
 fn config(controller: Option<i64>, change: Value) -> Value {
     let owners: Vec<Value> = controller
         .iter()
@@ -49,7 +49,7 @@ fn gone(version: u64, object: Value) -> Event {
     Event { is_deletion: true, ..event(version, object) }
 }
 
-/// What is said of these changes, in any order, after revision 1 took ConfigMap `a` over.
+/// Faults of these changes, in any order, after revision 1 has adopted ConfigMap `a`.
 fn after(deeds: &Deeds, events: Vec<Event>) -> Vec<String> {
     let mut history = History::default();
     history.record(event(1, json!({"kind": "Namespace", "metadata": {"name": "xm1", "uid": "n"}})));
@@ -71,7 +71,7 @@ fn faults(events: Vec<Event>) -> Vec<String> {
 }
 
 #[test]
-fn an_upgrade_is_fine() {
+fn upgrade_has_no_fault() {
     let events = vec![
         event(10, revision(2, json!({}))),
         event(
@@ -86,27 +86,27 @@ fn an_upgrade_is_fine() {
 }
 
 #[test]
-fn two_controllers() {
+fn second_controller_is_a_fault() {
     let owner = |uid: &str| json!({"uid": uid, "controller": true});
     let twice = config(None, json!({"metadata": {"ownerReferences": [owner("r1"), owner("r2")]}}));
     assert_eq!(faults(vec![event(NEW, twice)]), ["at 100: ConfigMap xm1/a: has two controllers"]);
 }
 
 #[test]
-fn deleted_though_wanted() {
+fn deletion_of_a_listed_object_is_a_fault() {
     let deleted = || gone(NEW, config(Some(1), json!({})));
     let wrong = ["at 100: ConfigMap xm1/a: was deleted though xm1-1 lists it"];
     assert_eq!(faults(vec![deleted()]), wrong);
-    // The one that has it goes, and another one that was there before needs it.
+    // The controlling revision is archived, but a revision that existed before lists the object.
     let archived = || event(20, revision(1, json!({"spec": {"lifecycleState": "Archived"}})));
     assert_eq!(faults(vec![archived(), deleted()]), [""; 0]);
     let early = event(10, revision(2, json!({})));
     let wrong = ["at 100: ConfigMap xm1/a: was deleted though xm1-2 lists it"];
     assert_eq!(faults(vec![early, archived(), deleted()]), wrong);
-    // It came too late to save it.
+    // The second revision was created too late to prevent the deletion.
     let late = event(30, revision(2, json!({})));
     assert_eq!(faults(vec![archived(), late.clone(), deleted()]), [""; 0]);
-    // Nor does it if it takes what is on its way out.
+    // Nor does it prevent the deletion by adopting an object that is being deleted.
     let leaving = |number: i64| {
         let marks = json!({"deletionTimestamp": "now", "annotations": {REVISION: number.to_string()}});
         config(Some(number), json!({"metadata": marks}))
@@ -123,7 +123,7 @@ fn deleted_though_wanted() {
 }
 
 #[test]
-fn without_owner() {
+fn lost_owner_reference_is_a_fault_unless_the_test_removed_it() {
     let loose = || config(None, json!({}));
     assert_eq!(faults(vec![event(NEW, loose())]), ["at 100: ConfigMap xm1/a: lost its owner"]);
     let by_test = Deeds { writes: HashSet::from([NEW]), ..Deeds::default() };
@@ -136,7 +136,7 @@ fn without_owner() {
 }
 
 #[test]
-fn control_goes_up() {
+fn control_by_an_older_active_revision_is_a_fault() {
     let second = || event(10, revision(2, json!({})));
     let of_second = json!({"metadata": {"annotations": {REVISION: "2"}}});
     let taken = || event(20, config(Some(2), of_second.clone()));
@@ -147,7 +147,7 @@ fn control_goes_up() {
 }
 
 #[test]
-fn what_is_not_ours_stays() {
+fn change_of_a_foreign_object_is_a_fault() {
     let foreign =
         json!({"kind": "ConfigMap", "metadata": {"name": "b", "namespace": "xm1"}, "data": {"a": "b"}});
     let deeds = Deeds {
@@ -187,7 +187,7 @@ fn what_is_not_ours_stays() {
 }
 
 #[test]
-fn what_users_add_stays() {
+fn loss_of_user_metadata_is_a_fault() {
     let marked = config(Some(1), json!({"metadata": {"labels": {MARK: "kept"}}}));
     let deeds = Deeds { writes: HashSet::from([10]), ..Deeds::default() };
     let wrong = ["at 100: ConfigMap xm1/a: lost what the user put on it"];
@@ -197,7 +197,7 @@ fn what_users_add_stays() {
 }
 
 #[test]
-fn needless_and_unjustified_revisions() {
+fn identical_or_unjustified_revision_is_a_fault() {
     let same = revision(2, json!({"spec": {"phases": revision(1, json!({}))["spec"]["phases"]}}));
     let wrong = ["at 100: ClusterObjectSet /xm1-2: says the same as number 1"];
     assert_eq!(faults(vec![event(NEW, same.clone())]), wrong);
@@ -218,7 +218,7 @@ fn needless_and_unjustified_revisions() {
 }
 
 #[test]
-fn paused_means_hands_off() {
+fn change_of_a_paused_object_is_a_fault() {
     let paused = || revision(1, json!({"metadata": {"annotations": {PAUSED: "true"}}}));
     let mut history = History::default();
     history.record(event(2, paused()));
@@ -232,7 +232,7 @@ fn paused_means_hands_off() {
 }
 
 #[test]
-fn definitions_in_use() {
+fn deletion_of_a_crd_in_use_is_a_fault_by_policy() {
     let definition = json!({"kind": "CustomResourceDefinition", "metadata": {"name": "widgets.xm1", "uid": "d",
         "ownerReferences": [{"kind": "ClusterObjectSet", "uid": "r1", "controller": true}]}});
     let instance = |is_over| Instance {
@@ -286,7 +286,7 @@ fn definitions_in_use() {
 }
 
 #[test]
-fn what_has_just_succeeded_may_not_have_been_seen() {
+fn recent_success_may_be_unseen() {
     let succeeded = |number: i64, version: &str, since: &str| {
         let conditions = json!([{"type": "Succeeded", "status": "True", "lastTransitionTime": since}]);
         let annotations = json!({"olm.operatorframework.io/bundle-version": version});
@@ -312,7 +312,7 @@ fn what_has_just_succeeded_may_not_have_been_seen() {
 }
 
 #[test]
-fn what_has_just_been_archived_may_not_have_been_seen() {
+fn recent_archival_may_be_unseen() {
     let chosen = |rests: bool| {
         let status = json!({"conditions": [{"type": "Succeeded", "status": "True"}]});
         let metadata = json!({"annotations": {"olm.operatorframework.io/bundle-version": VERSIONS[0].text}});
@@ -338,7 +338,7 @@ fn what_has_just_been_archived_may_not_have_been_seen() {
 }
 
 #[test]
-fn what_has_just_been_deleted_may_be_taken_over() {
+fn recently_deleted_revision_may_be_adopted() {
     let chosen = |deleted: &str| {
         let succeeded = json!({"conditions": [{"type": "Succeeded", "status": "True"}]});
         let annotations = json!({"olm.operatorframework.io/bundle-version": VERSIONS[2].text});

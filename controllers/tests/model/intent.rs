@@ -1,5 +1,5 @@
-//! What the test has asked for and done so far: all that the model predicts from, besides what history has left on the
-//! cluster. Pure.
+//! Requests and changes of the test so far. Together with the remaining objects on the cluster they are the input of
+//! the model's prediction. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::universe::package;
 
-/// Whether catalogs choose the next version or the user does.
+/// `spec.source.catalog.upgradeConstraintPolicy`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Policy {
     #[default]
@@ -21,13 +21,13 @@ pub(crate) enum Policy {
 pub(crate) enum Config {
     #[default]
     None,
-    /// An environment variable for the Deployment.
+    /// Environment variable for the Deployment.
     Env(String),
-    /// A key that no bundle knows.
+    /// Key that no bundle supports.
     Invalid,
 }
 
-/// What becomes of definitions and custom resources when an extension goes.
+/// Treatment of CRDs and custom resources on uninstall.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum UninstallPolicy {
     Delete,
@@ -36,7 +36,7 @@ pub(crate) enum UninstallPolicy {
     BlockIfInUse,
 }
 
-/// What a ClusterExtension asks for.
+/// Desired state of a ClusterExtension.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Wish {
     pub(crate) version: Option<String>,
@@ -44,13 +44,12 @@ pub(crate) struct Wish {
     pub(crate) policy: Policy,
     pub(crate) config: Config,
     pub(crate) deadline: Option<i32>,
-    /// Definitions are not checked.
+    /// `true` if the CRD upgrade check is disabled.
     pub(crate) unchecked: bool,
     pub(crate) paused: bool,
     pub(crate) uninstall: Option<UninstallPolicy>,
 }
 
-/// A ClusterCatalog.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Catalog {
     pub(crate) exists: bool,
@@ -59,33 +58,33 @@ pub(crate) struct Catalog {
     pub(crate) priority: i32,
 }
 
-/// Everything about one extension.
+/// State of one extension from the test's point of view.
 #[derive(Clone, Debug)]
 pub(crate) struct Intent {
     /// Name of the extension and its namespace.
     pub(crate) name: String,
-    /// `None` while there is none, or it is being deleted.
+    /// Desired state. `None` if the extension does not exist or is being deleted.
     pub(crate) wish: Option<Wish>,
-    /// By letter.
+    /// Catalogs by letter.
     pub(crate) catalogs: BTreeMap<char, Catalog>,
-    /// Whether Deployments become available.
+    /// `true` if Deployments become available.
     pub(crate) healthy: bool,
-    /// Whether the namespace shall exist.
+    /// `true` if the namespace shall exist.
     pub(crate) namespace: bool,
-    /// UIDs of objects that are not the product's, with what they hold.
+    /// UIDs of foreign objects, with their content.
     pub(crate) foreign: BTreeMap<String, Value>,
-    /// UIDs of objects that hang on a finalizer of ours.
+    /// UIDs of objects that a finalizer of the test blocks.
     pub(crate) held: BTreeSet<String>,
-    /// UIDs of objects that were made to look like nobody's.
+    /// UIDs of objects whose ownership metadata the test has removed.
     pub(crate) stripped: BTreeSet<String>,
-    /// An owner was deleted and left its dependents behind.
+    /// `true` if an owner was deleted with its dependents orphaned.
     pub(crate) orphaned: bool,
-    /// Custom resources by UID, each with the plural of its kind.
+    /// Plural of the kind of each custom resource, by UID.
     pub(crate) instances: BTreeMap<String, String>,
 }
 
 impl Intent {
-    /// Nothing is installed; catalog `a` offers everything up to 1.1.0.
+    /// Initial state: nothing is installed, catalog `a` offers everything up to 1.1.0.
     pub(crate) fn new(name: &str) -> Self {
         let catalog = |exists| Catalog { exists, offered: BTreeSet::from([0, 1, 2]), priority: 0 };
         Self {
@@ -102,7 +101,7 @@ impl Intent {
         }
     }
 
-    /// The catalogs that exist, with their letters.
+    /// Existing catalogs with their letters.
     pub(crate) fn market(&self) -> Vec<(char, &Catalog)> {
         self.catalogs.iter().filter(|(_, catalog)| catalog.exists).map(|(letter, c)| (*letter, c)).collect()
     }
@@ -141,7 +140,7 @@ impl Wish {
         spec
     }
 
-    /// Annotations of the ClusterExtension; `null` where there shall be none.
+    /// Annotations of the ClusterExtension. `null` removes one.
     pub(crate) fn annotations(&self) -> Value {
         json!({
             "ext.olm.operatorframework.io/paused": self.paused.then_some("true"),
@@ -149,7 +148,7 @@ impl Wish {
         })
     }
 
-    /// Value of the environment variable that the configuration asks for.
+    /// Value of the environment variable in the configuration.
     pub(crate) fn env(&self) -> Option<&str> {
         match &self.config {
             Config::Env(value) => Some(value),

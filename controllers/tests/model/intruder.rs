@@ -1,4 +1,4 @@
-//! What others do to what an extension has on the cluster: deletions, edits, intrusions, custom resources.
+//! Changes by third parties to the objects of an extension: deletions, edits, foreign objects, custom resources.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,9 +16,9 @@ use crate::snapshot::{Revision, annotation, controller, is_deleting, text};
 use crate::steps::{Cascade, Foreign, Stripped, Which};
 use crate::universe::{DEFINED, Key, VERSIONS, definition, group, kind, objects};
 
-/// The finalizer that keeps an object from going.
+/// Finalizer that blocks the deletion of an object.
 const HOLD: &str = "model.test/hold";
-/// What controls foreign objects that have a controller.
+/// Controller of foreign objects that have one.
 pub(crate) const FOREIGN_OWNER: &str = "foreign-owner";
 
 impl Actor {
@@ -84,7 +84,7 @@ impl Actor {
             if !self.intent.held.contains(text(&object, "/metadata/uid")) {
                 continue;
             }
-            // It may change all the time.
+            // Conflicts are possible: the object may change at any time.
             for _ in 0..20 {
                 let Ok(Some(live)) = self.api(&key).get_opt(&key.name).await else { break };
                 let mut finalizers = live.metadata.finalizers.clone().unwrap_or_default();
@@ -119,7 +119,7 @@ impl Actor {
         self.make_foreign(key, how).await;
     }
 
-    /// Puts somebody else's object there, unless there is one.
+    /// Creates a foreign object there, unless one exists.
     pub(crate) async fn make_foreign(&mut self, key: &Key, how: Foreign) {
         let mut object = foreign_object(&self.intent.name, key);
         match how {
@@ -142,7 +142,7 @@ impl Actor {
             let uid = created.metadata.uid.unwrap();
             self.deeds.foreign.insert(uid.clone(), object.clone());
             self.intent.foreign.insert(uid.clone(), object);
-            // What is not seen yet cannot be cleared away.
+            // `clear` deletes only objects in the snapshot.
             let deadline = Instant::now() + Duration::from_secs(10);
             let is_it = |found: &Arc<Value>| text(found, "/metadata/uid") == uid;
             while !self.snapshot().objects.get(key).is_some_and(is_it) && Instant::now() < deadline {
@@ -174,7 +174,7 @@ impl Actor {
         }
         self.intent.foreign.clear();
         self.intent.stripped.clear();
-        // Revisions without extension stay, and what is still being orphaned was not seen yet.
+        // Revisions without an extension remain, and objects that are being orphaned may not be in the snapshot yet.
         let is_leaving = |object: &Arc<Value>| is_deleting(object);
         let lives_on = self.intent.wish.is_some() && !snapshot.extension.iter().any(is_leaving);
         self.intent.orphaned &= !lives_on || snapshot.revisions.iter().any(Revision::is_deleting);
@@ -192,7 +192,7 @@ impl Actor {
         let Some(revision) = self.which(which) else { return };
         let secret = text(&revision.object, "/spec/phases/0/objects/0/ref/name").to_owned();
         let key = Key::new("Secret", olm_servers::NAMESPACE, &secret);
-        // It may be gone already.
+        // The Secret may be deleted already.
         let _ = self.api(&key).delete(&key.name, &DeleteParams::default()).await;
     }
 
@@ -205,7 +205,7 @@ impl Actor {
         let Some(revision) = self.which(which) else { return };
         let key = Key::of(&revision.object);
         self.intent.orphaned |= cascade == Cascade::Orphan;
-        // It may be gone already.
+        // The revision may be deleted already.
         let _ = self.api(&key).delete(&key.name, &deletion(cascade)).await;
     }
 
@@ -244,7 +244,7 @@ impl Actor {
     pub(crate) async fn no_instances(&mut self) {
         self.instances_are_over();
         for plural in DEFINED {
-            // The kind may not be defined.
+            // The kind may not exist.
             let _ = self
                 .instances_of(plural)
                 .delete_collection(&DeleteParams::default(), &ListParams::default())
@@ -260,7 +260,7 @@ impl Actor {
             let Ok(found) = api.list(&ListParams::default()).await else { continue };
             for one in found.iter().filter(|one| one.metadata.deletion_timestamp.is_some()) {
                 let none = Patch::Merge(json!({"metadata": {"finalizers": null}}));
-                // It may be gone already.
+                // The custom resource may be deleted already.
                 let _ = api.patch(&one.name_any(), &PatchParams::default(), &none).await;
             }
         }
@@ -276,7 +276,7 @@ fn annotation_of_ours(object: &Value) -> bool {
     annotation(object, "olm.operatorframework.io/revision").is_some()
 }
 
-/// A definition or a class that no revision has any more.
+/// Reports whether the object is a CRD or PriorityClass that no revision lists any more.
 fn is_kept(name: &str, key: &Key, object: &Value) -> bool {
     key.namespace.is_empty()
         && key.kind != "Namespace"
@@ -284,7 +284,7 @@ fn is_kept(name: &str, key: &Key, object: &Value) -> bool {
         && controller(object).is_none()
 }
 
-/// An object of somebody else under this name.
+/// Foreign object of this kind and name.
 fn foreign_object(name: &str, key: &Key) -> Value {
     let labels = json!({"foreign": "yes"});
     let content = match key.kind.as_str() {

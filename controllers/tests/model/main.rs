@@ -1,19 +1,22 @@
-//! Random sequences of edits, catalog changes, deletions, intrusions, restarts and API errors against real servers and a
-//! real kube-apiserver, compared with a model.
+//! Random sequences of edits, catalog changes, deletions, intrusions, restarts and API errors against real servers
+//! and a real kube-apiserver, compared with a model.
 //!
 //! ```text
-//! seed ─ steps ► actor ── does them ──► cluster ◄── operator-controller (through a proxy that errs)
+//! seed ─ steps ► actor ── applies ────► cluster ◄── operator-controller (through a proxy that injects errors)
 //!                  │                       │
 //!                intent                recorder ─┬► snapshot ─┐
-//!                  └───────── the model ─────────┼─► settled ─┴► at rest: is everything as the model says?
-//!                                                └► history ──► on the way: never anything that must never be?
+//!                  └───────── the model ─────────┼─► settled ─┴► settled: does the state equal the prediction?
+//!                                                └► history ──► on the way: did every change keep the invariants?
 //! ```
 //!
-//! Several extensions live in one world, each with its own sequence. A failure prints its seed and its steps.
+//! Several extensions share one world, each with its own sequence. A failure prints its seed and its steps.
 //!
-//! Environment: `OLM_MODEL_STEPS` how many steps in all (default 1,000), `OLM_SEED` for other ones, `OLM_MODEL_REPLAY` a
-//! file with steps to do instead, as a failure prints them, `OLM_MODEL_SHRINK=1` to look for a shorter sequence that fails
-//! as well, `OLM_PROGRAMS` a folder with other servers than the ones just built. `hack/model` sets them.
+//! Environment, set by `hack/model`:
+//! - `OLM_MODEL_STEPS`: total number of steps (default 1,000).
+//! - `OLM_SEED`: seed of the sequences.
+//! - `OLM_MODEL_REPLAY`: a file with steps to apply instead, as a failure prints them.
+//! - `OLM_MODEL_SHRINK=1`: search for a shorter sequence that fails too.
+//! - `OLM_PROGRAMS`: a folder with servers to test instead of the ones just built.
 
 // A failed step ends the test.
 #![allow(clippy::unwrap_used, clippy::panic)]
@@ -46,15 +49,15 @@ use random::Random;
 use stage::Stage;
 use steps::{Cascade, Step, burst, mended, shorter};
 
-/// What the names of extensions begin with; nothing else does.
+/// Name prefix of the extensions of the model. No other object has it.
 pub(crate) const PREFIX: &str = "xm";
-/// Extensions at a time.
+/// Number of concurrent extensions.
 const EXTENSIONS: usize = 14;
 const STEPS: usize = 1_000;
-/// Nothing is written for so long once everything is at rest; longer than what is polled.
+/// Duration without writes required once everything has settled. Longer than the poll intervals.
 const SILENCE: Duration = Duration::from_secs(12);
 
-/// A sequence that failed.
+/// Failed sequence.
 struct Failure {
     name: String,
     steps: Vec<Step>,
@@ -68,7 +71,7 @@ fn number(variable: &str, default: u64) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn everything_comes_to_what_the_model_says() {
+async fn random_steps_converge_to_the_model() {
     let seed = number("OLM_SEED", 1);
     let count = usize::try_from(number("OLM_MODEL_STEPS", STEPS as u64)).unwrap();
     let stage = Arc::new(Stage::start(count).await);
@@ -104,11 +107,11 @@ async fn everything_comes_to_what_the_model_says() {
     );
     let writes = stage.world.proxy.mutations_within(SILENCE).await;
     let lines: Vec<String> = writes.iter().filter(|call| !call.is_event()).map(Call::line).collect();
-    assert!(lines.is_empty(), "seed {seed}: written at rest:\n{}", lines.join("\n"));
-    println!("seed {seed}: nothing written at rest in {SILENCE:?}");
+    assert!(lines.is_empty(), "seed {seed}: writes after settling:\n{}", lines.join("\n"));
+    println!("seed {seed}: no writes after settling in {SILENCE:?}");
 }
 
-/// One extension's sequence. Returns how often each kind of step was done.
+/// Runs the sequence of one extension. Returns the number of steps of each kind.
 async fn live(stage: Arc<Stage>, seed: u64, index: usize) -> Result<BTreeMap<String, usize>, Box<Failure>> {
     let mut random = Random::new(seed, index as u64);
     let name = format!("{PREFIX}{index:03}");
@@ -138,7 +141,7 @@ async fn live(stage: Arc<Stage>, seed: u64, index: usize) -> Result<BTreeMap<Str
             }
         }
         if index == 0 {
-            // Calls are kept for failures; those of long ago tell nothing.
+            // The proxy records calls for failure reports. Old ones are useless.
             stage.world.proxy.forget();
         }
         if steps.ends_with(&end) {
@@ -170,7 +173,7 @@ async fn replay(stage: &Arc<Stage>, name: &str, steps: &[Step]) -> Result<(), Fa
     Ok(())
 }
 
-/// Fails the test with everything that helps to repeat it.
+/// Fails the test with the information required to repeat it.
 async fn report(stage: &Arc<Stage>, seed: u64, failure: Failure) {
     let failure = match std::env::var_os("OLM_MODEL_SHRINK") {
         Some(_) => shrunk(stage, failure).await,
@@ -185,7 +188,7 @@ async fn report(stage: &Arc<Stage>, seed: u64, failure: Failure) {
     );
 }
 
-/// A sequence that fails as well and cannot be made shorter by leaving parts out; each is tried on a new extension.
+/// Shortest sequence found that still fails. Each candidate runs on a new extension.
 async fn shrunk(stage: &Arc<Stage>, mut failure: Failure) -> Failure {
     let mut attempt = 0;
     'shorter: loop {

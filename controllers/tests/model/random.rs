@@ -1,10 +1,10 @@
-//! Numbers that look random and are the same again for the same seed.
+//! Pseudorandom numbers, reproducible by seed.
 
-/// A stream of such numbers (SplitMix64).
+/// Pseudorandom generator (SplitMix64).
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// The stream of `seed`, another one for every `stream`.
+    /// Creates stream number `stream` of `seed`. Streams are independent.
     pub(crate) fn new(seed: u64, stream: u64) -> Self {
         let mut mixed = Self(stream.wrapping_add(1));
         Self(seed ^ mixed.next())
@@ -17,22 +17,22 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `end`, which is not 0.
+    /// Returns a number below `end`, which must not be 0.
     pub(crate) fn below(&mut self, end: usize) -> usize {
         usize::try_from(self.next() % end as u64).unwrap()
     }
 
-    /// One of them.
+    /// Returns a random element.
     pub(crate) fn one<'a, T>(&mut self, all: &'a [T]) -> &'a T {
         &all[self.below(all.len())]
     }
 
-    /// True in `percent` of 100 cases.
+    /// Returns `true` in `percent` of 100 cases.
     pub(crate) fn chance(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }
 
-    /// One of them, each as often as its weight says.
+    /// Returns a random element, with a probability proportional to its weight.
     pub(crate) fn weighted<'a, T>(&mut self, all: &'a [(usize, T)]) -> &'a T {
         let mut left = self.below(all.iter().map(|(weight, _)| weight).sum());
         for (weight, value) in all {
@@ -46,7 +46,7 @@ impl Random {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_numbers() {
+fn same_seed_and_stream_yield_the_same_numbers() {
     let numbers = |seed, stream| {
         let mut random = Random::new(seed, stream);
         (0..50).map(|_| random.below(1000)).collect::<Vec<_>>()

@@ -1,4 +1,4 @@
-//! Watches everything that extensions of the model have on the cluster, past the proxy.
+//! Watches everything that extensions of the model have on the cluster, without the proxy.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -21,7 +21,7 @@ use crate::universe::Key;
 const OWNER_NAME: &str = "olm.operatorframework.io/owner-name";
 const CONTENT: &str = "olm.operatorframework.io/object-data";
 
-/// The kinds that are watched: group and kind.
+/// Watched kinds: group and kind.
 const KINDS: [(&str, &str); 14] = [
     ("", "ConfigMap"),
     ("", "Namespace"),
@@ -39,7 +39,7 @@ const KINDS: [(&str, &str); 14] = [
     ("scheduling.k8s.io", "PriorityClass"),
 ];
 
-/// The kind's place in the API.
+/// API resource of the kind.
 pub(crate) fn resource(kind: &str) -> ApiResource {
     let group = KINDS.iter().find(|(_, known)| *known == kind).map_or("", |(group, _)| group);
     let plural = if kind == "PriorityClass" {
@@ -50,13 +50,13 @@ pub(crate) fn resource(kind: &str) -> ApiResource {
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, "v1", kind), &plural)
 }
 
-/// What all watches have seen.
+/// Observed state of all watches.
 pub(crate) struct Recorder {
     state: Arc<Mutex<HashMap<String, Seen>>>,
     _watches: JoinSet<()>,
 }
 
-/// What was seen of one extension.
+/// Observed state of one extension.
 struct Seen {
     objects: BTreeMap<Key, Arc<Value>>,
     history: History,
@@ -66,7 +66,7 @@ struct Seen {
 }
 
 impl Recorder {
-    /// Begins to watch.
+    /// Starts the watches.
     pub(crate) fn start(client: &Client) -> Self {
         let state = Arc::default();
         let mut watches = JoinSet::new();
@@ -76,7 +76,7 @@ impl Recorder {
         Self { state, _watches: watches }
     }
 
-    /// From now on there is an extension of this name. Comes before anything of it is made.
+    /// Begins to record the extension. Must be called before its objects are created.
     pub(crate) fn expect(&self, extension: &str) {
         let seen = Seen {
             objects: BTreeMap::new(),
@@ -87,17 +87,17 @@ impl Recorder {
         lock(&self.state).insert(extension.to_owned(), seen);
     }
 
-    /// Forgets the extension.
+    /// Stops recording the extension.
     pub(crate) fn forget(&self, extension: &str) {
         lock(&self.state).remove(extension);
     }
 
-    /// How long nothing has changed.
+    /// Time since the last change.
     pub(crate) fn quiet(&self, extension: &str) -> Duration {
         lock(&self.state)[extension].changed.elapsed()
     }
 
-    /// What there is now.
+    /// Current state.
     pub(crate) fn snapshot(&self, extension: &str) -> Snapshot {
         let state = lock(&self.state);
         let seen = &state[extension];
@@ -121,7 +121,7 @@ impl Recorder {
         snapshot
     }
 
-    /// Works on the history of the extension.
+    /// Calls `work` with the history of the extension.
     pub(crate) fn history<T>(&self, extension: &str, work: impl FnOnce(&mut History) -> T) -> T {
         work(&mut lock(&self.state).get_mut(extension).unwrap().history)
     }
@@ -154,7 +154,7 @@ impl Seen {
         self.phases(set, |_| true)
     }
 
-    /// The phases of a revision whose objects lie in Secrets that count.
+    /// Phases of a revision, from Secrets whose names satisfy `counts`. `None` if an object is missing.
     fn phases(&self, set: &Value, counts: impl Fn(&str) -> bool) -> Option<Vec<Phase>> {
         let phases = set["spec"]["phases"].as_array()?;
         let object = |object: &Value| {
@@ -196,7 +196,7 @@ async fn follow(client: Client, kind: &'static str, state: Arc<Mutex<HashMap<Str
             Ok(Watched::Delete(object)) => (object, true),
             Ok(Watched::Init | Watched::InitDone) => continue,
             Err(error) => {
-                eprintln!("the test's own watch on {kind}: {error}");
+                eprintln!("watch of the test on {kind}: {error}");
                 continue;
             }
         };
@@ -212,7 +212,7 @@ async fn follow(client: Client, kind: &'static str, state: Arc<Mutex<HashMap<Str
     }
 }
 
-/// Name of the extension that the object has to do with: of its namespace, its label, or the beginning of its own name.
+/// Name of the extension that the object belongs to: from its namespace, its label, or the beginning of its own name.
 fn extension(object: &Value) -> Option<String> {
     let is_name = |word: &&str| word.starts_with(crate::PREFIX);
     let namespace = Some(text(object, "/metadata/namespace")).filter(is_name);

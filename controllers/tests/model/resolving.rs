@@ -1,12 +1,12 @@
-//! The model's own resolver (docs/design/resolution.md#served-catalogs), for the universe's packages only. Pure; shares
-//! nothing with the product's.
+//! Resolver of the model (docs/design/resolution.md#served-catalogs), for the packages of the universe only. Pure.
+//! Shares no code with the product.
 
 use std::collections::BTreeSet;
 
 use crate::intent::{Catalog, Intent, Policy, Wish};
 use crate::universe::{VERSIONS, channels, package};
 
-/// Ranges that extensions ask for, with the versions that they admit.
+/// Version ranges of extensions, with the indexes of the versions that they admit.
 pub(crate) const RANGES: [(&str, &[usize]); 8] = [
     ("1.0.0", &[0]),
     ("1.0.1", &[1]),
@@ -18,13 +18,13 @@ pub(crate) const RANGES: [(&str, &[usize]); 8] = [
     (">=9.0.0", &[]),
 ];
 
-/// Whether the wish admits this version.
+/// Reports whether the version range of the wish admits this version.
 pub(crate) fn admits(wish: &Wish, version: usize) -> bool {
     let Some(range) = &wish.version else { return true };
     RANGES.iter().any(|(text, admitted)| text == range && admitted.contains(&version))
 }
 
-/// The wanted version, or the resolver's text.
+/// Returns the chosen version, or the error text of the resolver.
 pub(crate) fn resolve(intent: &Intent, wish: &Wish, installed: Option<usize>) -> Result<usize, String> {
     let market = intent.market();
     let candidates: Vec<(char, i32, usize)> = market
@@ -57,12 +57,12 @@ pub(crate) fn resolve(intent: &Intent, wish: &Wish, installed: Option<usize>) ->
     Err(text)
 }
 
-/// Name of a catalog.
+/// Name of a ClusterCatalog.
 pub(crate) fn catalog_name(extension: &str, letter: char) -> String {
     format!("{extension}-{letter}")
 }
 
-/// The highest version of the catalog that channels, range and edges let through.
+/// Highest version of the catalog that channels, range and upgrade edges permit.
 fn best(catalog: &Catalog, wish: &Wish, installed: Option<usize>) -> Option<usize> {
     let considered = channels(&catalog.offered)
         .into_iter()
@@ -79,7 +79,7 @@ fn best(catalog: &Catalog, wish: &Wish, installed: Option<usize>) -> Option<usiz
                 })
         }
     };
-    // Without channels a bundle need not be in any; in this universe all are.
+    // Without channels, a bundle outside of all channels qualifies. In this universe all are in one.
     listed.into_iter().filter(|version| admits(wish, *version) && follows(*version)).max()
 }
 
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn follows_edges_ranges_channels_and_priorities() {
+    fn resolver_respects_edges_ranges_channels_and_priorities() {
         use Policy::{CatalogProvided, SelfCertified};
         let all = intent(&[0, 1, 2, 3, 4], &[], 0);
         let rows = [

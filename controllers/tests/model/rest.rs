@@ -1,4 +1,4 @@
-//! Waiting until everything is as the model says, and judging how it got there.
+//! Waits until the state equals the model's prediction, and checks the changes on the way.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,17 +13,17 @@ use crate::snapshot::{Revision, Snapshot, condition, difference, is_deleting, ow
 use crate::universe::{DEFINED, Key};
 use crate::verdict::is_honoured;
 
-/// How long everything may take to come to rest; failing objects are tried again after growing delays.
+/// Time limit for settling. Failing objects are retried with exponential backoff.
 const PATIENCE: Duration = Duration::from_secs(150);
-/// How long the API server may take to remove the custom resources of a definition, which under load it tries again and
-/// again after growing delays.
+/// Time limit for the API server to remove the custom resources of a CRD, which it retries with exponential backoff
+/// under load.
 const CLEANUP: Duration = Duration::from_secs(1200);
-/// Nothing changes, and operator-controller calls for nothing, for so long where everything is at rest; longer than a call
-/// takes.
+/// Duration without changes and without calls of operator-controller after which everything has settled. Longer than
+/// a call takes.
 const QUIET: Duration = Duration::from_millis(250);
 
 impl Actor {
-    /// What a kubelet would do.
+    /// Writes the status of Deployments as kubelet and kube-controller-manager do.
     async fn run_pods(&mut self, snapshot: &Snapshot) {
         for (key, deployment) in snapshot.objects.iter().filter(|(key, _)| key.kind == "Deployment") {
             let ready = i64::from(self.intent.healthy);
@@ -31,7 +31,7 @@ impl Actor {
             let status = json!({
                 "observedGeneration": deployment["metadata"]["generation"], "replicas": 1, "updatedReplicas": 1,
                 "readyReplicas": ready, "availableReplicas": ready,
-                // An empty message would not be kept, and the status never be as wanted.
+                // The API server drops an empty message, so that the status would always differ.
                 "conditions": [{"type": "Available", "status": available, "reason": "Model", "message": "made up"}]});
             if difference(&status, &deployment["status"], "").is_none()
                 || (ready == 0 && is_shown(&status, &deployment["status"]))
@@ -44,7 +44,7 @@ impl Actor {
         }
     }
 
-    /// Custom resources whose definition goes are gone too.
+    /// Forgets custom resources whose CRD is deleted.
     fn forget_lost_instances(&mut self, snapshot: &Snapshot) {
         let definitions: Vec<&str> = snapshot
             .objects
@@ -58,12 +58,12 @@ impl Actor {
         });
     }
 
-    /// Waits until everything is as the model says, and judges how it got there.
+    /// Waits until the state equals the model's prediction, and checks the changes on the way.
     pub(crate) async fn settle(&mut self) -> Result<(), String> {
         let name = self.intent.name.clone();
         let started = Instant::now();
         let mut deadline = started + PATIENCE;
-        // What rolls out would not wait for them, and then a later edit be judged by what they had before.
+        // A rollout does not wait for catalogs, and a later edit would be judged by their previous content.
         self.stage.until_served(&name).await?;
         let proxy = &Arc::clone(&self.stage).world.proxy;
         let mut silent = (proxy.count(), Instant::now());
@@ -110,10 +110,10 @@ impl Actor {
         if faults.is_empty() { Ok(()) } else { Err(faults.join("\n")) }
     }
 
-    /// Custom resources whose definition is still the same must be there.
+    /// Checks that custom resources exist while their CRD is the same object.
     async fn check_instances(&mut self) -> Result<(), String> {
         let mut lost = Ok(());
-        // The snapshot may not have seen yet that a definition goes.
+        // The snapshot may lack the deletion of a CRD.
         for _ in 0..50 {
             let snapshot = self.snapshot();
             self.forget_lost_instances(&snapshot);
@@ -143,7 +143,7 @@ impl Actor {
         Ok(())
     }
 
-    /// Everything that can be said about a failure.
+    /// Describes the state for a failure report.
     pub(crate) async fn describe(&self) -> String {
         let snapshot = self.snapshot();
         let mut lines = vec![format!("asked for: {:?}", self.intent)];
@@ -162,7 +162,7 @@ impl Actor {
     }
 }
 
-/// Of an object what tells the most: who it is, whose, and how it is.
+/// Shortens an object to identity, owners and conditions.
 fn brief(object: &Value) -> String {
     let mut metadata = object["metadata"].clone();
     for (member, removed) in
@@ -199,13 +199,13 @@ fn brief(object: &Value) -> String {
     )
 }
 
-/// Whether only the API server keeps the object, a definition that is being deleted.
+/// Reports whether only the API server's finalizer blocks a CRD that is being deleted.
 fn is_cleaned_up(object: &Value) -> bool {
     is_deleting(object)
         && object["metadata"]["finalizers"] == json!(["customresourcecleanup.apiextensions.k8s.io"])
 }
 
-/// What is absent where nothing is ready.
+/// Compares status without the fields that are absent when no replica is ready.
 fn is_shown(wanted: &Value, status: &Value) -> bool {
     let without = |status: &Value| {
         let mut status = status.clone();

@@ -1,5 +1,5 @@
-//! What must hold once everything has come to rest: the model's prediction from what was asked for and what history has
-//! left, compared with what is. Pure.
+//! Invariants that must hold once everything has settled: the model's prediction from the requests and the remaining
+//! objects, compared with the actual state. Pure.
 
 use std::collections::BTreeMap;
 
@@ -19,32 +19,32 @@ const PAUSED: &str = "ext.olm.operatorframework.io/paused";
 const UNINSTALL: &str = "ext.olm.operatorframework.io/uninstall-policy";
 const TEARDOWN: &str = "olm.operatorframework.io/teardown";
 
-/// What happened since everything was at rest.
+/// Changes since everything last settled.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Window {
-    /// The extension's spec was changed, so that it is resolved anew whatever is rolling out.
+    /// `true` if the extension's spec was changed, so that it is resolved again during a rollout.
     pub(crate) edited: bool,
-    /// States of the catalogs on the way.
+    /// Intermediate states of the catalogs.
     pub(crate) markets: Vec<BTreeMap<char, Catalog>>,
-    /// What the extension asked for on the way.
+    /// Intermediate specs of the extension.
     pub(crate) wishes: Vec<Wish>,
 }
 
 impl Window {
-    /// Nothing has happened yet.
+    /// Starts an empty window.
     pub(crate) fn new(intent: &Intent) -> Self {
         let mut window = Self::default();
         window.passes(intent);
         window
     }
 
-    /// Remembers how things are.
+    /// Records the current state.
     pub(crate) fn passes(&mut self, intent: &Intent) {
         self.markets.push(intent.catalogs.clone());
         self.wishes.extend(intent.wish.clone());
     }
 
-    /// Whether some wish that there was, with catalogs as they were some time, leads from one version to the other.
+    /// Reports whether a recorded wish, with a recorded state of the catalogs, leads from `installed` to `version`.
     pub(crate) fn justifies(&self, intent: &Intent, installed: Option<usize>, version: usize) -> bool {
         self.markets.iter().any(|market| {
             let then = Intent { catalogs: market.clone(), ..intent.clone() };
@@ -55,23 +55,23 @@ impl Window {
     }
 }
 
-/// How far a revision has come, or can come.
+/// Expected progress of a revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
     Complete,
     Rolling,
-    /// Somebody else's object stands in this phase.
+    /// A foreign object blocks this phase.
     Collision(usize),
-    /// A definition of the same name is being deleted.
+    /// A CRD of the same name is being deleted.
     Awaiting,
-    /// The API server would not take this phase.
+    /// The API server would reject this phase.
     Refused(usize),
     /// A Secret with its content is missing.
     Unreadable,
     Paused,
 }
 
-/// How an object of a revision stands.
+/// State of an object of a revision.
 enum Standing {
     Ready,
     NotReady,
@@ -80,14 +80,14 @@ enum Standing {
     Wrong(String),
 }
 
-/// Everything that is not as it must be; empty when all is well.
+/// All differences from the prediction. Empty if there are none.
 pub(crate) fn faults(intent: &Intent, window: &Window, snapshot: &Snapshot) -> Vec<String> {
     let mut judge = Judge { intent, window, snapshot, faults: Vec::new() };
     judge.all();
     judge.faults
 }
 
-/// Compares everything, and keeps what is wrong.
+/// Compares the whole state, and collects the differences.
 pub(crate) struct Judge<'a> {
     pub(crate) intent: &'a Intent,
     pub(crate) window: &'a Window,
@@ -100,7 +100,7 @@ impl Judge<'_> {
         let namespace = self.snapshot.namespace(&self.intent.name);
         if self.intent.namespace != (namespace == Namespace::There) {
             if namespace == Namespace::Terminating && !self.intent.held.is_empty() {
-                // Nothing can be said while it hangs.
+                // While the namespace is being deleted, no prediction is possible.
                 return;
             }
             self.faults.push(format!("the namespace is {namespace:?}"));
@@ -128,7 +128,7 @@ impl Judge<'_> {
         self.leftovers();
     }
 
-    /// Whether a revision that goes waits for custom resources, and says so.
+    /// Reports whether a revision that is being deleted reports Blocked because of custom resources.
     fn keeps_instances(&self) -> bool {
         let says_so = |revision: &Revision| {
             condition(&revision.object, "Progressing").is_some_and(|condition| condition.reason == "Blocked")
@@ -151,7 +151,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Compares an active revision's objects and conditions with what they should be.
+    /// Compares an active revision's objects and conditions with the expected ones.
     fn revision(&mut self, revision: &Revision) -> Progress {
         let (progress, wrong) = self.progress(revision);
         let name = revision.name().to_owned();
@@ -192,7 +192,7 @@ impl Judge<'_> {
         let mut wrong = Vec::new();
         let is_refused = !self.intent.namespace;
         for (index, (_, objects)) in phases.iter().enumerate() {
-            // What is held in a namespace that goes is still there.
+            // Objects blocked by a finalizer still exist in a namespace that is being deleted.
             let is_lacking =
                 |key: Key| !key.namespace.is_empty() && !self.snapshot.objects.contains_key(&key);
             if is_refused && objects.iter().any(|object| is_lacking(Key::of(object))) {
@@ -255,7 +255,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Whether an object without controller can be told to be the extension's, and is safe to take.
+    /// Reports whether an object without controller carries the extension's metadata, so that it may be adopted.
     fn is_abandoned(&self, actual: &Value) -> bool {
         let is_living =
             |owner: &Value| self.snapshot.active().any(|sibling| sibling.uid() == text(owner, "/uid"));
@@ -327,7 +327,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Whether the definition has custom resources.
+    /// Reports whether the CRD has custom resources.
     fn is_in_use(&self, key: &Key) -> bool {
         let plural = key.name.split('.').next().unwrap_or_default();
         key.kind == "CustomResourceDefinition" && self.intent.instances.values().any(|of| of == plural)
@@ -353,7 +353,7 @@ impl Judge<'_> {
         }
     }
 
-    /// An extension that is to stay.
+    /// Checks an extension that is not being deleted.
     fn living(&mut self, wish: &Wish, extension: &Value) {
         let snapshot = self.snapshot;
         let uninstall = wish.uninstall.and_then(|policy| serde_json::to_value(policy).ok());
@@ -403,7 +403,7 @@ impl Judge<'_> {
     fn leftovers(&mut self) {
         let snapshot = self.snapshot;
         let exists = |uid: &str| snapshot.revisions.iter().any(|revision| revision.uid() == uid);
-        // What has lost its owner is for garbage collection, which takes its time; without the extension it is awaited.
+        // Garbage collection of objects without owner takes time. It is awaited only if the extension is deleted.
         let is_awaited = self.intent.wish.is_none();
         for secret in &snapshot.secrets {
             let owner = controller(secret);
@@ -443,7 +443,7 @@ impl Judge<'_> {
         }
     }
 
-    /// The condition has this status, this reason (unless empty), and a message that begins like this.
+    /// Checks that the condition has this status, this reason (unless empty), and a message with this prefix.
     fn expect_condition(&mut self, whose: &str, object: &Value, type_: &str, expected: (&str, &str, &str)) {
         let (status, reason, begins) = expected;
         let has = condition(object, type_);
@@ -458,7 +458,7 @@ impl Judge<'_> {
     }
 }
 
-/// The policy that an uninstallation is under.
+/// Uninstall policy in the annotations of an object.
 pub(crate) fn uninstall_policy(object: &Value) -> Option<UninstallPolicy> {
     serde_json::from_value(annotation(object, UNINSTALL)?.into()).ok()
 }

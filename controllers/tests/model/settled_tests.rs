@@ -9,7 +9,7 @@ use crate::verdict::is_honoured;
 
 const NAME: &str = "xm1";
 
-/// An installed extension at rest: revision 1 of 1.0.0 with one ConfigMap of it, as the model sees it.
+/// Settled extension: revision 1 of 1.0.0 with its objects, as the model expects them.
 struct Case {
     intent: Intent,
     window: Window,
@@ -27,7 +27,7 @@ fn owner(kind: &str, uid: &str) -> Value {
     json!([{"kind": kind, "uid": uid, "controller": true}])
 }
 
-/// Everything that 1.0.0 has.
+/// Content of 1.0.0.
 fn content() -> Vec<(String, Vec<Value>)> {
     let objects = objects(NAME, &VERSIONS[0], None);
     let made = objects.into_iter().map(|(key, mut content)| {
@@ -88,7 +88,7 @@ impl Case {
         faults(&self.intent, &self.window, &self.snapshot)
     }
 
-    /// The only fault contains this text.
+    /// Fails unless there is exactly one fault, and it contains this text.
     fn expect(&self, expected: &str) {
         let faults = self.faults();
         assert!(matches!(&faults[..], [fault] if fault.contains(expected)), "{expected}: {faults:#?}");
@@ -113,12 +113,12 @@ impl Case {
 }
 
 #[test]
-fn all_is_well() {
+fn settled_extension_has_no_fault() {
     assert_eq!(Case::new().faults(), [""; 0]);
 }
 
 #[test]
-fn objects_that_are_not_as_they_should_be() {
+fn changed_or_missing_object_is_a_fault() {
     type Change = fn(&mut Case);
     let changes: [(Change, &str); 8] = [
         (|case| drop(case.snapshot.objects.remove(&Key::new("ConfigMap", NAME, "xm1-early"))), "is missing"),
@@ -138,7 +138,7 @@ fn objects_that_are_not_as_they_should_be() {
 }
 
 #[test]
-fn a_foreign_object_makes_a_collision() {
+fn foreign_object_requires_a_collision_condition() {
     let mut case = Case::new();
     case.object("ConfigMap")["metadata"]["ownerReferences"] = owner("ConfigMap", "x");
     let faults = case.faults();
@@ -157,7 +157,7 @@ fn a_foreign_object_makes_a_collision() {
 }
 
 #[test]
-fn conditions_that_say_something_else() {
+fn unexpected_condition_is_a_fault() {
     let mut case = Case::new();
     case.extension()["status"]["conditions"][0]["message"] = "other".into();
     case.expect("Progressing is Some((\"True\", \"Succeeded\", \"other\"))");
@@ -170,7 +170,7 @@ fn conditions_that_say_something_else() {
 }
 
 #[test]
-fn another_version_is_wanted() {
+fn different_desired_version_is_a_fault() {
     let mut case = Case::new();
     case.wish().version = Some("1.0.1".to_owned());
     case.expect("the newest is xm1-1 of Some(\"1.0.0\"), and 1.0.1 with None is wanted");
@@ -188,7 +188,7 @@ fn another_version_is_wanted() {
 }
 
 #[test]
-fn an_edit_may_be_seen_before_or_after_a_catalog_changes() {
+fn edit_may_be_seen_before_or_after_a_catalog_change() {
     let mut case = Case::new();
     case.object("ConfigMap")["metadata"]["ownerReferences"] = owner("ConfigMap", "x");
     let collides = ("Progressing", "True", "Retrying", "revision object collisions in phase 0\nObject");
@@ -210,11 +210,11 @@ fn an_edit_may_be_seen_before_or_after_a_catalog_changes() {
 }
 
 #[test]
-fn a_definition_that_would_lose_a_field() {
+fn removed_crd_field_requires_an_upgrade_check_condition() {
     let mut case = Case::new();
     let live = definition_with_fields(2);
     case.object("CustomResourceDefinition")["spec"] = live["spec"].clone();
-    // The live one is spoiled already; only the verdict about another version matters.
+    // The live CRD already differs. Only the check of a different version matters.
     case.wish().version = Some("1.0.1".to_owned());
     assert!(
         case.faults().iter().any(|fault| fault.contains("validating upgrade for CRD")),
@@ -234,12 +234,12 @@ fn definition_with_fields(fields: usize) -> Value {
 }
 
 #[test]
-fn what_is_left_behind() {
+fn object_without_revision_is_a_fault() {
     let mut case = Case::new();
     case.snapshot
         .secrets
         .push(Arc::new(json!({"metadata": {"name": "s", "ownerReferences": owner("x", "gone")}})));
-    assert_eq!(case.faults(), [""; 0], "garbage collection takes its time");
+    assert_eq!(case.faults(), [""; 0], "garbage collection takes time");
     case.snapshot.secrets.push(Arc::new(json!({"metadata": {"name": "t"}})));
     case.expect("Secret t is of no revision");
     let mut case = Case::new();
@@ -262,7 +262,7 @@ fn what_is_left_behind() {
 }
 
 #[test]
-fn archived_revisions_have_let_go() {
+fn archived_revision_that_controls_objects_is_a_fault() {
     let mut case = Case::new();
     case.revision()["spec"]["lifecycleState"] = "Archived".into();
     let faults = case.faults();
@@ -271,7 +271,7 @@ fn archived_revisions_have_let_go() {
         "{faults:#?}"
     );
     case.snapshot.revisions[0].content = None;
-    assert_eq!(case.faults(), faults, "objects say whose they are");
+    assert_eq!(case.faults(), faults, "owner references identify the revision");
     case.intent.instances.insert("i".to_owned(), "widgets".to_owned());
     let faults = case.faults();
     assert!(faults.iter().any(|fault| fault.contains("not False/Blocked")), "{faults:#?}");

@@ -1,4 +1,4 @@
-//! What is on the cluster for one extension, as the watches of the test saw it. Pure.
+//! State of one extension on the cluster, as observed by the watches of the test. Pure.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,14 +8,13 @@ use serde_json::Value;
 
 use crate::universe::{Key, VERSIONS};
 
-/// A phase: its name and objects.
+/// Name and objects of a phase.
 pub(crate) type Phase = (String, Vec<Value>);
 
-/// A ClusterObjectSet.
 #[derive(Clone, Debug)]
 pub(crate) struct Revision {
     pub(crate) object: Arc<Value>,
-    /// `None` where the Secret of some object is missing.
+    /// Phases. `None` if the Secret of an object is missing.
     pub(crate) content: Option<Vec<Phase>>,
 }
 
@@ -40,7 +39,7 @@ impl Revision {
         is_deleting(&self.object)
     }
 
-    /// Neither archived nor being deleted.
+    /// `true` if the revision is neither archived nor being deleted.
     pub(crate) fn is_active(&self) -> bool {
         !self.is_archived() && !self.is_deleting()
     }
@@ -49,14 +48,14 @@ impl Revision {
         condition(&self.object, "Succeeded").is_some_and(|condition| condition.status == "True")
     }
 
-    /// Index of the version that it installs.
+    /// Index of its version in [`crate::universe::VERSIONS`].
     pub(crate) fn version(&self) -> Option<usize> {
         let annotations = self.object.pointer("/metadata/annotations")?;
         let version = annotations.get("olm.operatorframework.io/bundle-version")?.as_str()?;
         VERSIONS.iter().position(|known| known.text == version)
     }
 
-    /// Its objects; none where they are not known.
+    /// Objects of all phases. Empty if the content is unknown.
     pub(crate) fn objects(&self) -> impl Iterator<Item = &Value> {
         self.content.iter().flatten().flat_map(|(_, objects)| objects)
     }
@@ -66,7 +65,7 @@ impl Revision {
     }
 }
 
-/// A condition without its times.
+/// Condition without its times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Condition {
     pub(crate) status: String,
@@ -76,35 +75,35 @@ pub(crate) struct Condition {
     pub(crate) since: Option<Timestamp>,
 }
 
-/// Everything of one extension.
+/// Complete state of one extension.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Snapshot {
     pub(crate) extension: Option<Arc<Value>>,
-    /// Ascending by number.
+    /// Revisions, ascending by number.
     pub(crate) revisions: Vec<Revision>,
     /// Secrets with content of revisions.
     pub(crate) secrets: Vec<Arc<Value>>,
-    /// Everything else, the namespace included.
+    /// All other objects, including the namespace.
     pub(crate) objects: BTreeMap<Key, Arc<Value>>,
 }
 
 impl Snapshot {
-    /// The active revisions, ascending.
+    /// Active revisions, ascending by number.
     pub(crate) fn active(&self) -> impl DoubleEndedIterator<Item = &Revision> {
         self.revisions.iter().filter(|revision| revision.is_active())
     }
 
-    /// The revision with the highest number.
+    /// Revision with the highest number.
     pub(crate) fn newest(&self) -> Option<&Revision> {
         self.revisions.last()
     }
 
-    /// The highest active revision that has succeeded.
+    /// Active revision with the highest number that has succeeded.
     pub(crate) fn installed(&self) -> Option<&Revision> {
         self.active().rfind(|revision| revision.has_succeeded())
     }
 
-    /// Whether the namespace is there and stays.
+    /// State of the namespace.
     pub(crate) fn namespace(&self, name: &str) -> Namespace {
         match self.objects.get(&Key::new("Namespace", "", name)) {
             None => Namespace::Missing,
@@ -114,7 +113,7 @@ impl Snapshot {
     }
 }
 
-/// How a namespace is.
+/// State of a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Namespace {
     There,
@@ -122,7 +121,7 @@ pub(crate) enum Namespace {
     Missing,
 }
 
-/// The text at a pointer, empty where there is none.
+/// Text at a JSON pointer. Empty if absent.
 pub(crate) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
@@ -131,12 +130,10 @@ pub(crate) fn is_deleting(object: &Value) -> bool {
     object.pointer("/metadata/deletionTimestamp").is_some_and(|at| !at.is_null())
 }
 
-/// A member of the labels.
 pub(crate) fn label<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
     object.pointer("/metadata/labels")?.get(key)?.as_str()
 }
 
-/// A member of the annotations.
 pub(crate) fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
     object.pointer("/metadata/annotations")?.get(key)?.as_str()
 }
@@ -145,12 +142,12 @@ pub(crate) fn owners(object: &Value) -> &[Value] {
     object.pointer("/metadata/ownerReferences").and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// Whether the reference is to the second owner of kept definitions, which nothing deletes.
+/// Reports whether the reference is the second owner of retained CRDs, which is never deleted.
 pub(crate) fn is_keeper(owner: &Value) -> bool {
     owner["kind"] == "Namespace" && owner["name"] == "kube-system"
 }
 
-/// The references that control the object; there should never be two.
+/// Controlling owner references. More than one is a fault.
 pub(crate) fn controllers(object: &Value) -> impl Iterator<Item = &Value> {
     owners(object).iter().filter(|owner| owner["controller"] == true)
 }
@@ -160,7 +157,6 @@ pub(crate) fn controller(object: &Value) -> Option<&str> {
     controllers(object).next().map(|owner| text(owner, "/uid"))
 }
 
-/// The condition of this type.
 pub(crate) fn condition(object: &Value, type_: &str) -> Option<Condition> {
     let all = object.pointer("/status/conditions")?.as_array()?;
     let found = all.iter().find(|condition| condition["type"] == type_)?;
@@ -173,7 +169,7 @@ pub(crate) fn condition(object: &Value, type_: &str) -> Option<Condition> {
     })
 }
 
-/// Where `actual` does not have what `wanted` says. What only `actual` has does not count, nor does what is empty.
+/// First difference of `actual` from `wanted`. Additional members of `actual` and empty values are ignored.
 pub(crate) fn difference(wanted: &Value, actual: &Value, at: &str) -> Option<String> {
     let is_empty =
         |value: &Value| value.is_null() || value.as_object().is_some_and(serde_json::Map::is_empty);
@@ -201,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_wanted_counts() {
+    fn difference_ignores_additional_and_empty_members() {
         let actual = json!({"a": 1, "b": {"c": [{"d": 2, "more": 1}]}, "more": true});
         let rows = [
             (json!({"a": 1}), None),

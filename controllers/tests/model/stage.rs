@@ -1,4 +1,4 @@
-//! What all extensions of the model share: the world, the process under test, and the images that there are.
+//! Fixture shared by all extensions of the model: the world, the process under test, and the images.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -23,13 +23,13 @@ use crate::steps::{Step, Trouble};
 use crate::universe::{VERSIONS, bundle, catalog, package};
 
 const FLAGS: [&str; 1] = ["--feature-gates=DeploymentConfig=true"];
-/// Of the calls that a trouble could strike it strikes one in so many.
+/// A fault affects one in this many of the matching calls.
 const ONE_IN: usize = 3;
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What all extensions of the model share.
+/// Fixture shared by all extensions of the model.
 pub(crate) struct Stage {
-    // Dropped before what it watches.
+    // Dropped before the world that it watches.
     pub(crate) recorder: Recorder,
     pub(crate) world: World,
     controller: tokio::sync::Mutex<Server>,
@@ -37,21 +37,21 @@ pub(crate) struct Stage {
     /// Converts the Gadgets of all extensions.
     converter: Converter,
     restarts: AtomicU64,
-    /// Steps done.
+    /// Number of applied steps.
     pub(crate) steps: AtomicUsize,
-    /// Steps to do, rests apart. Who is faster does more of them: each extension's sequence depends on the seed alone, only
-    /// its length does not.
+    /// Number of steps to apply, not counting Settle. A faster extension applies more. Only the length of each
+    /// extension's sequence depends on timing, its content depends only on the seed.
     pub(crate) left: AtomicUsize,
     troubles: Mutex<BTreeMap<String, Vec<RuleId>>>,
-    /// What keeps the registry from answering, by extension.
+    /// Handles that keep the registry from responding, by extension.
     held: Mutex<BTreeMap<String, watch::Sender<()>>>,
-    /// Images of the catalogs that there are, by name.
+    /// Images of the existing catalogs, by catalog name.
     images: Mutex<BTreeMap<String, String>>,
     _catalogd: Server,
 }
 
 impl Stage {
-    /// `count` steps are to be done.
+    /// Starts the servers. `count` is the number of steps to apply.
     pub(crate) async fn start(count: usize) -> Self {
         let programs = Programs::beside(env!("CARGO_BIN_EXE_operator-controller")).unwrap();
         let world = World::start(programs).await.unwrap();
@@ -88,32 +88,32 @@ impl Stage {
         self.world.client()
     }
 
-    /// `kill -9`, and another process.
+    /// Kills the process with SIGKILL and starts a new one.
     pub(crate) async fn restart(&self) {
         let mut controller = self.controller.lock().await;
         controller.kill();
         self.restarts.fetch_add(1, Ordering::Relaxed);
-        // What a new process counts from times of the API server, it has to count by the wall clock.
+        // Times of the API server only compare with the true wall clock in a new process.
         self.clock.set(0);
         *controller = launch(&self.world, &self.clock).await;
     }
 
-    /// Sets the process's wall clock this many seconds off.
+    /// Sets the offset of the process's wall clock in seconds.
     pub(crate) fn step_clock(&self, seconds: i64) {
         self.clock.set(seconds);
     }
 
-    /// How often the process was replaced.
+    /// Number of restarts.
     pub(crate) fn restarts(&self) -> u64 {
         self.restarts.load(Ordering::Relaxed)
     }
 
-    /// Fails if the process has ended by itself.
+    /// Fails if the process has exited.
     pub(crate) async fn check(&self) -> Result<(), String> {
         self.controller.lock().await.check().map_err(|error| error.to_string())
     }
 
-    /// Lines of the process's log that have this word in them, the last ones.
+    /// Returns the last `count` lines of the process's log that contain `word`.
     pub(crate) async fn log(&self, word: &str, count: usize) -> String {
         let log = self.controller.lock().await.log();
         let lines: Vec<&str> = log
@@ -127,7 +127,7 @@ impl Stage {
         lines[lines.len().saturating_sub(count)..].join("\n")
     }
 
-    /// Makes what an extension of this name may install.
+    /// Pushes the bundle images of an extension.
     pub(crate) fn publish(&self, name: &str) {
         let (registry, conversion) = (&self.world.registry, self.converter.conversion(name));
         for version in &VERSIONS {
@@ -136,12 +136,12 @@ impl Stage {
         }
     }
 
-    /// The image of a version's bundle.
+    /// Image reference of a version's bundle.
     fn image(&self, name: &str, version: &str) -> String {
         format!("{}/{}:{version}", self.world.registry.host(), package(name))
     }
 
-    /// Makes the catalog, or changes it. The content follows soon.
+    /// Creates or updates the catalog. It serves the content with a delay.
     pub(crate) async fn offer(&self, name: &str, letter: char, offered: &BTreeSet<usize>, priority: i32) {
         let files = catalog(name, offered, |version| self.image(name, version));
         let catalog = catalog_name(name, letter);
@@ -157,20 +157,20 @@ impl Stage {
         self.catalogs().patch(&catalog, &params, &Patch::Apply(&object)).await.unwrap();
     }
 
-    /// Deletes the catalog and waits until it is gone.
+    /// Deletes the catalog and waits for its removal.
     pub(crate) async fn withdraw(&self, name: &str, letter: char) {
         let catalog = catalog_name(name, letter);
         self.images.lock().unwrap().remove(&catalog);
-        // It may be gone already.
+        // The catalog may be deleted already.
         let _ = self.catalogs().delete(&catalog, &DeleteParams::default()).await;
         let deadline = Instant::now() + olm_servers::PATIENCE;
         while self.catalogs().get_opt(&catalog).await.unwrap().is_some() {
-            assert!(Instant::now() < deadline, "{catalog} stays");
+            assert!(Instant::now() < deadline, "{catalog} was not deleted");
             tokio::time::sleep(LOOK).await;
         }
     }
 
-    /// Waits until the extension's catalogs serve what they were last given.
+    /// Waits until the extension's catalogs serve their latest content.
     pub(crate) async fn until_served(&self, name: &str) -> Result<(), String> {
         let ours = |catalog: &str| ['a', 'b'].iter().any(|letter| catalog_name(name, *letter) == catalog);
         let images = self.images.lock().unwrap().clone();
@@ -185,7 +185,7 @@ impl Stage {
         Api::all(self.client())
     }
 
-    /// From now on some calls about the extension go wrong.
+    /// Starts a fault: some calls about the extension fail.
     pub(crate) fn trouble(&self, name: &str, trouble: Trouble) {
         let (fault, when, writes) = match trouble {
             Trouble::Conflicts => (Fault::Answer(Answer::conflict()), When::Before, true),
@@ -217,12 +217,12 @@ impl Stage {
         self.held.lock().unwrap().insert(name.to_owned(), held);
     }
 
-    /// Everything about the extension goes well again.
+    /// Ends all faults of the extension.
     pub(crate) fn calm(&self, name: &str) {
         self.converter.fail(name, false);
         if self.held.lock().unwrap().remove(name).is_some() {
-            // The registry takes the first fault that fits, so one that has ended must not stay; this ends those of the
-            // other extensions too.
+            // The registry uses the first matching fault, so that one that has ended must be removed. This also
+            // removes those of other extensions.
             self.world.registry.clear_faults();
         }
         let rules = self.troubles.lock().unwrap().remove(name).unwrap_or_default();
@@ -232,10 +232,10 @@ impl Stage {
     }
 }
 
-/// Without it the loader only warns, and no step of the clock would be one.
+/// Path of libfaketime. Without the library the loader only warns, and clock steps have no effect.
 const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1";
 
-/// The wall clock of a process, which libfaketime reads from a file.
+/// Wall clock of a process, which libfaketime reads from a file.
 struct WallClock(TempDir);
 
 impl WallClock {

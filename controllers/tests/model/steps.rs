@@ -1,6 +1,6 @@
-//! What may happen to an extension, and which of it happens next. Pure.
+//! Steps of an extension, and their random choice. Pure.
 //!
-//! A step is written as one line of JSON, so that the steps of a failure can be given back to the test.
+//! A step is printed as one line of JSON, so that the test can replay the steps of a failure.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::intent::{Config, Intent, Policy, UninstallPolicy};
 use crate::random::Random;
 use crate::resolving::RANGES;
 
-/// How an object is deleted.
+/// Propagation policy of a deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Cascade {
     Background,
@@ -18,16 +18,16 @@ pub(crate) enum Cascade {
     Orphan,
 }
 
-/// One of the revisions of the extension.
+/// Selector of a revision of the extension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Which {
-    /// The one with the highest number.
+    /// Revision with the highest number.
     Newest,
-    /// The active one with the lowest number.
+    /// Active revision with the lowest number.
     Oldest,
 }
 
-/// What is taken off an object.
+/// Metadata removed from an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Stripped {
     Labels,
@@ -36,18 +36,18 @@ pub(crate) enum Stripped {
     Everything,
 }
 
-/// An object of somebody else.
+/// Kind of foreign object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Foreign {
-    /// Of nobody in particular.
+    /// Without owner and labels.
     Bare,
-    /// It has a controller.
+    /// With a controller.
     Controlled,
-    /// It looks as if another extension had left it.
+    /// With the labels of a different extension.
     Marked,
 }
 
-/// A temporary fault of what operator-controller depends on: the API server, the registry, a conversion webhook.
+/// Temporary fault of a dependency of operator-controller: the API server, the registry, or a conversion webhook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Trouble {
     Conflicts,
@@ -55,18 +55,17 @@ pub(crate) enum Trouble {
     Throttling,
     Slowness,
     Lost,
-    /// The registry of bundles accepts connections and does not answer.
+    /// The registry of bundles accepts connections and does not respond.
     Registry,
-    /// Custom resources cannot be converted.
+    /// Conversion of custom resources fails.
     Conversion,
 }
 
-/// What may happen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Step {
-    /// Wait until everything is as the model says.
+    /// Wait until the state equals the model's prediction.
     Settle,
-    /// Create the extension with the wish that there is, or none.
+    /// Create the extension with the current wish, or the default one.
     Create,
     /// Delete the extension.
     Delete(Cascade),
@@ -75,45 +74,45 @@ pub(crate) enum Step {
     Policy(Policy),
     Config(Config),
     Deadline(Option<i32>),
-    /// Definitions are not checked.
+    /// Disable or enable the CRD upgrade check.
     Unchecked(bool),
     Paused(bool),
     Uninstall(Option<UninstallPolicy>),
-    /// A catalog has these versions from now on.
+    /// Set the versions that a catalog offers.
     Offer(char, BTreeSet<usize>),
     Priority(char, i32),
     CatalogGone(char),
     CatalogBack(char),
-    /// Of the objects of the extension in their order, the one at this place modulo their number.
+    /// Delete the object at this index, modulo the number of the extension's objects.
     Remove(usize),
-    /// Another value in a field that the revision sets.
+    /// Change a field that the revision sets.
     Spoil(usize),
-    /// A label and an annotation that are nobody's but the user's.
+    /// Add a label and an annotation of the user.
     Mark(usize),
     Strip(usize, Stripped),
-    /// A finalizer, so that it cannot go.
+    /// Add a finalizer that blocks the deletion.
     Hold(usize),
-    /// Takes all such finalizers off.
+    /// Remove all these finalizers.
     Release,
-    /// An object where one of some version's would be.
+    /// Create a foreign object with the name of an object of a version.
     Foreign(usize, Foreign),
-    /// Deletes one of ours and puts a foreign one there.
+    /// Replace an object of the extension by a foreign one.
     Replace(usize, Foreign),
-    /// Deletes every foreign or stripped object.
+    /// Delete every foreign or stripped object.
     Clear,
-    /// Deletes a Secret with content of a revision.
+    /// Delete a Secret with content of a revision.
     LoseSecret(Which),
     Archive(Which),
     RemoveRevision(Which, Cascade),
-    /// A custom resource of the first kind that is defined.
+    /// Create a custom resource of the first kind that exists.
     Instance,
     NoInstances,
     NamespaceGone,
     NamespaceBack,
     Healthy(bool),
-    /// `kill -9`, and another process.
+    /// Kill the process with SIGKILL and start a new one.
     Restart,
-    /// The wall clock of the process is so many seconds off.
+    /// Set the offset of the process's wall clock in seconds.
     Clock(i64),
     Trouble(Trouble),
     Calm,
@@ -125,9 +124,10 @@ impl std::fmt::Display for Step {
     }
 }
 
-/// The steps between two rests.
+/// Steps until the next Settle.
 pub(crate) fn burst(random: &mut Random, intent: &Intent) -> Vec<Step> {
-    // What is beyond repair by the product is mended from time to time, or everything would end there.
+    // States that the product cannot repair are fixed with some probability, else the sequence would stop at the
+    // first.
     let mut steps = if is_astray(intent) && random.chance(45) { mended(intent) } else { Vec::new() };
     let count = 1 + random.below(5);
     let choices = choices(random, intent);
@@ -150,7 +150,7 @@ fn is_astray(intent: &Intent) -> bool {
         || intent.market().is_empty()
 }
 
-/// Steps after which nothing stands in the way any more.
+/// Steps that remove every obstacle.
 pub(crate) fn mended(intent: &Intent) -> Vec<Step> {
     let mut steps = vec![Step::Release, Step::Clear, Step::Healthy(true)];
     if !intent.namespace {
@@ -275,7 +275,7 @@ fn everywhere(random: &mut Random) -> Vec<(usize, Step)> {
     ]
 }
 
-/// Parts of a sequence that leave something out, the boldest first; for finding a shorter one that fails as well.
+/// Subsequences with some steps left out, shortest first, to search for a shorter failing sequence.
 pub(crate) fn shorter(steps: &[Step]) -> Vec<Vec<Step>> {
     let mut all = Vec::new();
     let mut size = steps.len() / 2;
@@ -294,7 +294,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_can_be_read_again_and_a_seed_gives_the_same_steps() {
+    fn steps_round_trip_through_json_and_depend_only_on_the_seed() {
         let steps = |seed| {
             let mut random = Random::new(seed, 0);
             (0..200).flat_map(|_| burst(&mut random, &Intent::new("m1"))).collect::<Vec<_>>()
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn every_step_happens() {
+    fn every_step_occurs() {
         let mut kinds = BTreeSet::new();
         let mut random = Random::new(1, 0);
         let mut odd = Intent::new("m1");
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn shorter_sequences_leave_parts_out() {
+    fn shorter_returns_subsequences() {
         let steps = [Step::Create, Step::Settle, Step::Clear, Step::Release];
         let all = shorter(&steps);
         assert_eq!(all[0], [Step::Clear, Step::Release]);

@@ -1,38 +1,39 @@
-//! The bundles and catalogs of the model: what there is to install, and what each version puts on the cluster. Pure.
+//! Bundles and catalogs of the model: the available versions, and the objects of each. Pure.
 //!
-//! Every extension has a package, two catalogs, a namespace and an API group of its own, so that many live side by side.
+//! Every extension has a package, two catalogs, a namespace and an API group of its own, so that many can exist at
+//! once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-/// Files of an image by path.
+/// Files of an image, by path.
 pub(crate) type Files = BTreeMap<String, Vec<u8>>;
 
-/// What one version of every package contains besides its Deployment and what that runs as.
+/// Content of one version of every package, except for its Deployment and ServiceAccount.
 #[derive(Debug)]
 pub(crate) struct Version {
     pub(crate) text: &'static str,
-    /// ConfigMaps by the end of their names.
+    /// Suffixes of the names of its ConfigMaps.
     pub(crate) configs: &'static [&'static str],
     pub(crate) service: bool,
     pub(crate) priority_class: bool,
-    /// Fields of its Widgets, where it defines them.
+    /// Number of fields of its Widgets. `None` without that CRD.
     pub(crate) widgets: Option<usize>,
-    /// Fields of its Gadgets, where it defines them.
+    /// Number of fields of its Gadgets. `None` without that CRD.
     pub(crate) gadgets: Option<usize>,
-    /// The version in which Gadgets are stored; a webhook converts them.
+    /// Storage version of Gadgets. A webhook converts them.
     pub(crate) stored: &'static str,
 }
 
 /// All versions, ascending.
 pub(crate) const VERSIONS: [Version; 5] = [
     Version { configs: &["common", "early"], ..plain("1.0.0") },
-    // The same manifests once more.
+    // Same manifests as 1.0.0.
     Version { configs: &["common", "early"], ..plain("1.0.1") },
-    // Drops and adds an object, and a field of a definition.
+    // Drops an object, adds another one, and adds a field to a CRD.
     Version { configs: &["common", "late"], service: true, widgets: Some(2), ..plain("1.1.0") },
-    // Drops a definition and brings another one, and something without a namespace.
+    // Drops a CRD, adds another one, and adds a cluster-scoped object.
     Version {
         configs: &["common", "late"],
         service: true,
@@ -42,7 +43,7 @@ pub(crate) const VERSIONS: [Version; 5] = [
         stored: "v1beta1",
         ..plain("1.2.0")
     },
-    // Takes a field away that 1.1.0 has, and stores Gadgets in another version than 1.2.0.
+    // Removes a field that 1.1.0 has, and stores Gadgets in a different version than 1.2.0.
     Version { configs: &["common"], gadgets: Some(1), ..plain("2.0.0") },
 ];
 
@@ -58,20 +59,18 @@ const fn plain(text: &'static str) -> Version {
     }
 }
 
-/// The plurals of the kinds that versions define.
+/// Plurals of the kinds that the CRDs define.
 pub(crate) const DEFINED: [&str; 2] = ["widgets", "gadgets"];
 
-/// Name of the package of the extension `name`.
 pub(crate) fn package(name: &str) -> String {
     format!("{name}-package")
 }
 
-/// Name of a bundle.
 pub(crate) fn bundle_name(name: &str, version: &str) -> String {
     format!("{}.v{version}", package(name))
 }
 
-/// API group of what the extension's bundles define.
+/// API group of the CRDs of the extension's bundles.
 pub(crate) fn group(name: &str) -> String {
     format!("{name}.model.test")
 }
@@ -81,11 +80,11 @@ pub(crate) fn kind(plural: &str) -> &'static str {
     if plural == "widgets" { "Widget" } else { "Gadget" }
 }
 
-/// An object's place in a cluster.
+/// Identity of an object in a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Key {
     pub(crate) kind: String,
-    /// Empty for objects without.
+    /// Empty for cluster-scoped objects.
     pub(crate) namespace: String,
     pub(crate) name: String,
 }
@@ -101,15 +100,15 @@ impl Key {
         Self { kind: kind.to_owned(), namespace: namespace.to_owned(), name: name.to_owned() }
     }
 
-    /// Where this object stands. Kinds of the model have different names in all groups.
+    /// Identity of this object. The names of the model's kinds are unique across groups.
     pub(crate) fn of(object: &Value) -> Self {
         let text = |pointer| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         Self::new(text("/kind"), text("/metadata/namespace"), text("/metadata/name"))
     }
 }
 
-/// The objects of a version by what is known of their content; `env` is the value that the configuration asks for.
-/// What bundles bring besides, roles and their bindings, has names that only the product knows.
+/// Predictable objects of a version with the known part of their content. `env` is the value in the configuration.
+/// The names of roles and bindings are known only to the product, so that they are not included.
 pub(crate) fn objects(name: &str, version: &Version, env: Option<&str>) -> BTreeMap<Key, Value> {
     let mut objects = BTreeMap::new();
     for config in version.configs {
@@ -142,12 +141,12 @@ pub(crate) fn objects(name: &str, version: &Version, env: Option<&str>) -> BTree
     objects
 }
 
-/// 1.0.1 says nothing else than 1.0.0.
+/// Version in the content of the manifests: 1.0.1 has those of 1.0.0.
 fn content_version(version: &Version) -> &'static str {
     if version.text == "1.0.1" { "1.0.0" } else { version.text }
 }
 
-/// A definition with so many fields below `spec`.
+/// CRD with this number of fields below `spec`.
 pub(crate) fn definition(name: &str, plural: &str, fields: usize) -> Value {
     let (group, kind) = (group(name), kind(plural));
     let properties: serde_json::Map<String, Value> =
@@ -162,7 +161,7 @@ pub(crate) fn definition(name: &str, plural: &str, fields: usize) -> Value {
     })
 }
 
-/// Adds `v1beta1` to the versions of a definition, and says which one is stored.
+/// Adds `v1beta1` to the versions of a CRD, and sets the storage version.
 fn serve_twice(versions: &mut Value, stored: &str) {
     let mut beta = versions[0].clone();
     beta["name"] = "v1beta1".into();
@@ -173,13 +172,13 @@ fn serve_twice(versions: &mut Value, stored: &str) {
     }
 }
 
-/// How many fields a definition has below `spec`.
+/// Number of fields of a CRD below `spec`.
 pub(crate) fn fields(definition: &Value) -> usize {
     let properties = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties";
     definition.pointer(properties).and_then(Value::as_object).map_or(0, serde_json::Map::len)
 }
 
-/// The files of a bundle image. Gadgets have this `spec.conversion`.
+/// Files of a bundle image. `conversion` is the `spec.conversion` of Gadgets.
 pub(crate) fn bundle(name: &str, version: &Version, conversion: &Value) -> Files {
     let annotations = json!({"annotations": {
         "operators.operatorframework.io.bundle.mediatype.v1": "registry+v1",
@@ -244,25 +243,25 @@ fn csv(name: &str, version: &Version) -> Value {
     })
 }
 
-/// An entry of a channel: index into [`VERSIONS`], and what it replaces and skips.
+/// Channel entry: indexes into [`VERSIONS`] of the version, and of those that it replaces and skips.
 pub(crate) struct Entry {
     pub(crate) version: usize,
     pub(crate) replaces: Option<usize>,
     pub(crate) skips: &'static [usize],
 }
 
-/// The entries of channel `stable`; each version replaces the one before.
+/// Entries of channel `stable`. Each version replaces the previous one.
 const STABLE: [Entry; 4] = [
     Entry { version: 0, replaces: None, skips: &[] },
     Entry { version: 1, replaces: Some(0), skips: &[] },
     Entry { version: 2, replaces: Some(1), skips: &[] },
     Entry { version: 3, replaces: Some(2), skips: &[] },
 ];
-/// The entries of channel `next`.
+/// Entries of channel `next`.
 const NEXT: [Entry; 2] =
     [Entry { version: 2, replaces: None, skips: &[] }, Entry { version: 4, replaces: Some(2), skips: &[3] }];
 
-/// The channels of a catalog that offers these versions, each with its entries.
+/// Channels of a catalog that offers these versions, each with its entries.
 pub(crate) fn channels(offered: &BTreeSet<usize>) -> Vec<(&'static str, Vec<&'static Entry>)> {
     let of = |entries: &'static [Entry]| {
         entries.iter().filter(|entry| offered.contains(&entry.version)).collect::<Vec<_>>()
@@ -273,7 +272,7 @@ pub(crate) fn channels(offered: &BTreeSet<usize>) -> Vec<(&'static str, Vec<&'st
         .collect()
 }
 
-/// The files of a catalog image that offers these versions; `image` gives the reference of a version's bundle.
+/// Files of a catalog image that offers these versions. `image` returns the image reference of a version's bundle.
 pub(crate) fn catalog(name: &str, offered: &BTreeSet<usize>, image: impl Fn(&str) -> String) -> Files {
     let package = package(name);
     let channels = channels(offered);

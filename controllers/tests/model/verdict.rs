@@ -1,4 +1,4 @@
-//! Which bundle the newest revision must have, and what the extension must say if it has another one. Pure.
+//! Expected version of the newest revision, and the expected condition if it has a different one. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,19 +10,19 @@ use crate::settled::{Judge, Window};
 use crate::snapshot::{Condition, Revision, Snapshot, condition, controller, difference};
 use crate::universe::{DEFINED, Key, VERSIONS, fields, group, objects};
 
-/// Archived revisions that are kept, and the newest one.
+/// Number of retained revisions: archived ones, and the newest.
 const KEPT: usize = 6;
 
-/// What an extension's pass must come to.
+/// Expected outcome of a reconcile.
 enum Verdict {
     InForce,
-    /// Reason, and what the message contains.
+    /// Reason, and a part of the message.
     Refused(&'static str, String),
-    /// It must not be at rest.
+    /// The extension must not be settled.
     Pending(String),
 }
 
-/// The definitions of a version.
+/// CRDs of a version, as numbers of fields.
 struct Version {
     widgets: Option<usize>,
     gadgets: Option<usize>,
@@ -34,7 +34,7 @@ impl Version {
     }
 }
 
-/// Whether the newest revision is what the extension asks for, so that the last edit has had its effect.
+/// Reports whether the newest revision has what the spec requests, so that the last edit has taken effect.
 pub(crate) fn is_honoured(intent: &Intent, window: &Window, snapshot: &Snapshot) -> bool {
     let judge = Judge { intent, window, snapshot, faults: Vec::new() };
     let (Some(wish), Some(extension)) = (&intent.wish, &snapshot.extension) else { return false };
@@ -46,7 +46,7 @@ pub(crate) fn is_honoured(intent: &Intent, window: &Window, snapshot: &Snapshot)
 }
 
 impl Judge<'_> {
-    /// What speaks against the extension's progress; `is_free`: what rolls out may stay.
+    /// Faults of the extension's progress. With `is_free` an unfinished rollout may remain.
     pub(crate) fn wanted(
         &self,
         wish: &Wish,
@@ -59,12 +59,12 @@ impl Judge<'_> {
             self.against(verdict, wish, extension, installed)
         };
         let passed = faults(true);
-        // Whether the edit or the change of a catalog was seen first is chance.
+        // The product may see an edit and a catalog change in any order.
         let is_refused = || !is_free && faults(false).is_empty();
         if passed.is_empty() || is_refused() { Vec::new() } else { passed }
     }
 
-    /// What speaks against the verdict.
+    /// Differences from the verdict.
     fn against(
         &self,
         verdict: Verdict,
@@ -118,8 +118,8 @@ impl Judge<'_> {
         faults
     }
 
-    /// Whether the newest revision is the one that the extension wants. `has_passed`: one that a catalog offered on the way
-    /// may have been seen in time.
+    /// Compares the newest revision with the spec. With `has_passed`, a version that a catalog offered in the
+    /// meantime is acceptable too.
     fn verdict(&self, wish: &Wish, installed: Option<&Revision>, is_free: bool, has_passed: bool) -> Verdict {
         let installed_version = installed.and_then(Revision::version);
         let rolling = self.snapshot.active().rfind(|revision| !revision.has_succeeded());
@@ -132,7 +132,7 @@ impl Judge<'_> {
         let is_newest = |version: usize| {
             newest.is_some_and(|newest| newest.version() == Some(version) && self.has_content(newest, wish))
         };
-        // A revision that rolls out stays though the catalogs have changed since.
+        // An unfinished rollout remains although the catalogs have changed.
         let is_passed = |market: &BTreeMap<char, Catalog>| {
             let before = Intent { catalogs: market.clone(), ..self.intent.clone() };
             let was_wanted = resolve(&before, wish, installed_version);
@@ -166,8 +166,8 @@ impl Judge<'_> {
         Verdict::Pending(format!("the newest is {is}, and {text} with {:?} is wanted", wish.config))
     }
 
-    /// Whether a revision's content is what the version and configuration ask for. Where it cannot be read, nothing
-    /// speaks against that.
+    /// Reports whether a revision's content matches the version and configuration. `true` if the content cannot be
+    /// read.
     fn has_content(&self, revision: &Revision, wish: &Wish) -> bool {
         let Some(version) = revision.version() else { return false };
         if revision.content.is_none() {
@@ -187,7 +187,7 @@ impl Judge<'_> {
             })
     }
 
-    /// Whether a definition that exists has a field that the version's has not.
+    /// Reports whether an existing CRD has a field that the version's CRD lacks.
     fn is_unsafe(&self, version: usize) -> bool {
         let Version { widgets, gadgets } = Version::of(version);
         DEFINED.iter().zip([widgets, gadgets]).any(|(plural, new)| {
@@ -199,7 +199,7 @@ impl Judge<'_> {
     }
 }
 
-/// Value of the model's environment variable.
+/// Value of the environment variable of the model.
 fn env(deployment: &Value) -> Option<&str> {
     let all = deployment.pointer("/spec/template/spec/containers/0/env")?.as_array()?;
     all.iter().find(|one| one["name"] == "MODEL")?["value"].as_str()

@@ -1,5 +1,5 @@
-//! The rights that real bundles need, held against what a real API server asks for. `OLM_FIELD_DATA` names the folder that
-//! has the bundles.
+//! Rights that real bundles need, compared with the checks of a real API server. `OLM_FIELD_DATA` names the folder of
+//! the bundles.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -18,12 +18,12 @@ use serde_json::{Value, json};
 
 use crate::impersonation::{create, grant, of};
 
-/// Bundles that are looked at at a time.
+/// Number of bundles tested concurrently.
 const AT_ONCE: usize = 4;
 
 // Case operations-a53
 #[tokio::test(flavor = "multi_thread")]
-async fn field_bundles() {
+async fn computed_rights_suffice_for_field_bundles() {
     let Some(root) = std::env::var_os("OLM_FIELD_DATA") else {
         let _ = writeln!(std::io::stdout(), "rights for field bundles: SKIPPED, OLM_FIELD_DATA is not set");
         return;
@@ -45,7 +45,7 @@ async fn field_bundles() {
         writeln!(std::io::stdout(), "rights for field bundles: {} bundles, {objects} objects", tried.len());
 }
 
-/// Tries to apply the objects of a bundle without any right, and with those that they need. Returns how many they are.
+/// Tries to apply the objects of a bundle without rights, then with the computed ones. Returns their number.
 async fn try_bundle(client: Client, number: usize, folder: &Path) -> usize {
     let text = std::fs::read_to_string(folder.join("expected.jsonl")).unwrap();
     let objects: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -53,7 +53,7 @@ async fn try_bundle(client: Client, number: usize, folder: &Path) -> usize {
         objects.iter().filter_map(|object| object["metadata"]["namespace"].as_str()).collect();
     for namespace in namespaces {
         let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": namespace}})).unwrap();
-        // Several bundles may share one.
+        // Several bundles may use the same namespace.
         let _ = Api::all(client.clone()).create(&PostParams::default(), &namespace).await;
     }
     let account = format!("installer-{number}");
@@ -64,7 +64,7 @@ async fn try_bundle(client: Client, number: usize, folder: &Path) -> usize {
     let refused = async || {
         let mut refused = Vec::new();
         for object in &objects {
-            // Kinds of which there is no definition, and objects without a version, are no question of rights.
+            // Missing CRDs and objects without an apiVersion are no RBAC errors.
             if let Err(error) = cluster.apply(object, true).await
                 && error.message.contains("forbidden")
             {
@@ -77,7 +77,7 @@ async fn try_bundle(client: Client, number: usize, folder: &Path) -> usize {
     assert!(!refused().await.is_empty(), "{}", folder.display());
     let exact: Scoped = rights.exact();
     grant(&client, "default", &account, &exact).await;
-    eventually(&format!("{} may be applied", folder.display()), async || {
+    eventually(&format!("{} can be applied", folder.display()), async || {
         refused().await.is_empty().then_some(objects.len())
     })
     .await

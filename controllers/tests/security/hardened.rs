@@ -1,4 +1,4 @@
-//! Both servers with the rights of `manifests/hardened.yaml` and no others.
+//! Both servers with only the rights of `manifests/hardened.yaml`.
 
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::rbac::v1::ClusterRole;
@@ -16,7 +16,7 @@ const CONTENT: &str = "operator-controller-content-role";
 
 // Case operations-a53
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hardened_controller_installs_what_it_may() {
+async fn hardened_controller_installs_only_with_sufficient_rights() {
     let world = World::start(Programs::beside(crate::PROGRAM).unwrap()).await.unwrap();
     let _workloads = Workloads::start(world.client());
     for object in documents("hardened.yaml") {
@@ -45,12 +45,11 @@ async fn a_hardened_controller_installs_what_it_may() {
     let told: Api<Event> = Api::namespaced(world.client(), "default");
     let about = ListParams::default().fields("reason=PermissionMissing");
     let event =
-        eventually("an Event about the missing right", async || told.list(&about).await.unwrap().items.pop())
-            .await;
+        eventually("Event PermissionMissing", async || told.list(&about).await.unwrap().items.pop()).await;
     assert_eq!(event.regarding.and_then(|object| object.name).as_deref(), Some("lamp"));
     let note = event.note.unwrap();
     assert!(note.contains("is attempting to grant RBAC permissions not currently held"), "{note}");
-    // What `olm rbac required` prints.
+    // Rights that `olm rbac required` prints.
     let needed: Scoped = rights("1.0.0").exact();
     let needed: Vec<&Rule> = needed.values().flatten().collect();
     aggregate(&world, &needed).await;
@@ -58,7 +57,7 @@ async fn a_hardened_controller_installs_what_it_may() {
     world.remove("lamp").await.unwrap();
 }
 
-/// A flag with the access of a service account of the system namespace.
+/// Flag `--kubeconfig` with the credentials of a ServiceAccount of the system namespace.
 pub(crate) fn kubeconfig_of(world: &World, account: &str) -> String {
     let text = std::fs::read_to_string(world.plane.kubeconfig()).unwrap();
     let mut config: Value = serde_json::from_str(&text).unwrap();
@@ -68,7 +67,8 @@ pub(crate) fn kubeconfig_of(world: &World, account: &str) -> String {
     format!("--kubeconfig={}", path.display())
 }
 
-/// Puts the shipped rules and these into the aggregated role, as a controller of Kubernetes does that does not run here.
+/// Writes the shipped rules and these into the aggregated ClusterRole. The aggregation controller of Kubernetes does
+/// not run here.
 async fn aggregate(world: &World, more: &[&Rule]) {
     let roles: Api<ClusterRole> = Api::all(world.client());
     let shipped = roles.get("operator-controller-content-common").await.unwrap().rules.unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Content that is meant to do harm: what is told of it stays short and plain, and others are served as ever
+//! Malicious content: messages about it are short and escaped, and other extensions are unaffected
 //! (docs/design/operations.md#hardening).
 
 use std::collections::BTreeMap;
@@ -13,18 +13,18 @@ use olm_image::Image;
 use olm_servers::{Bundle, Catalog, Programs, Server, Workloads, World, eventually, extension};
 use serde_json::{Value, json};
 
-/// Clears a terminal.
+/// Terminal sequence that clears the screen.
 const CLEAR: &str = "\u{1b}[2J";
-/// Clears a terminal, twice, and turns what follows around.
+/// Two sequences that clear the screen, and a right-to-left override.
 const ESCAPE: &str = "\u{1b}[2J\u{9b}2J\u{202e}";
-/// Longest line of a log.
+/// Maximum length of a log line.
 const MAX_LINE: usize = 64 << 10;
-/// Longest message about one catalog: it quotes the start of a text only.
+/// Maximum length of a message about one catalog: it quotes only the start of a text.
 const MAX_MESSAGE: usize = 4 << 10;
 
 // docs/design/operations.md#hardening: malicious catalog content, malicious bundle image; case operations-a54
 #[tokio::test(flavor = "multi_thread")]
-async fn hostile_content_is_told_briefly_and_harms_nobody() {
+async fn hostile_content_is_reported_briefly_and_affects_no_other_extension() {
     let world = World::start(Programs::beside(crate::PROGRAM).unwrap()).await.unwrap();
     let _workloads = Workloads::start(world.client());
     let mut catalogd = world.start_catalogd().await.unwrap();
@@ -40,12 +40,12 @@ async fn hostile_content_is_told_briefly_and_harms_nobody() {
         let mut name = package.clone();
         name.retain(|c| c.is_ascii_lowercase());
         let mut wanted = extension(&name, "apps", &package, None);
-        // A catalog that is not served keeps all from being installed that could be in it.
+        // A catalog that is not served blocks the installation of every package that it could contain.
         wanted["spec"]["source"]["catalog"]["selector"] =
             json!({"matchLabels": {"olm.operatorframework.io/metadata.name": "packages"}});
         let made = serde_json::from_value(wanted).unwrap();
         if let Err(error) = world.extensions().create(&PostParams::default(), &made).await {
-            // The API server knows what a package may be called.
+            // The API server validates package names.
             assert!(package.contains(CLEAR), "{error}");
         }
     }
@@ -54,13 +54,13 @@ async fn hostile_content_is_told_briefly_and_harms_nobody() {
         let status = extension.status.as_ref();
         status.is_some_and(|status| find(&status.conditions, "Progressing").is_some())
     };
-    world.until("long", "is told of", told).await.unwrap();
+    world.until("long", "has the condition Progressing", told).await.unwrap();
     what_is_told_is_short_and_plain(&world, &[&catalogd, &controller]).await;
     catalogd.check().unwrap();
     controller.check().unwrap();
 }
 
-/// Makes catalogs that nobody should have to serve, and waits until each is told of.
+/// Creates malicious catalogs and waits until each has a condition.
 async fn hostile_catalogs(world: &World) {
     let long = "n".repeat(1 << 20);
     let package = |name: &str| json!({"schema": "olm.package", "name": name});
@@ -93,7 +93,7 @@ async fn hostile_catalogs(world: &World) {
             let status = api.get(name).await.unwrap().status?;
             find(&status.conditions, "Progressing").map(drop)
         };
-        eventually(&format!("catalog {name} is told of"), told).await;
+        eventually(&format!("conditions of catalog {name}"), told).await;
     }
 }
 

@@ -1,4 +1,4 @@
-//! With the gate `ServiceAccountImpersonation` an extension gets nothing that its service account may not make.
+//! Feature gate `ServiceAccountImpersonation`: an extension creates only what its ServiceAccount may create.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ const NAMESPACE: &str = "apps";
 const ACCOUNT: &str = "installer";
 const USER: &str = "system:serviceaccount:apps:installer";
 
-/// A bundle whose operator reads the Secrets of the cluster.
+/// Bundle whose operator reads the Secrets of the cluster.
 pub(crate) fn bundle(version: &str) -> Bundle {
     let rule = json!({"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "list"]});
     Bundle::sample("lamp", version)
@@ -37,7 +37,7 @@ pub(crate) fn bundle(version: &str) -> Bundle {
         )
 }
 
-/// The rights that installing it needs.
+/// Rights required to install the bundle.
 pub(crate) fn rights(version: &str) -> Rights {
     let files: BTreeMap<String, Vec<u8>> = bundle(version).files();
     let options = RenderOptions {
@@ -67,7 +67,7 @@ where
     Api::namespaced(client.clone(), namespace)
 }
 
-/// Gives the account in `home` these rights, each scope its role of the same name.
+/// Grants the ServiceAccount in `home` these rights, with one role of its name per scope.
 pub(crate) async fn grant(client: &Client, home: &str, account: &str, rights: &Scoped) {
     for (scope, rules) in rights {
         let kind = if scope.is_some() { "Role" } else { "ClusterRole" };
@@ -86,13 +86,13 @@ pub(crate) async fn grant(client: &Client, home: &str, account: &str, rights: &S
     }
 }
 
-/// The message of the extension's condition Progressing, if its reason is this.
+/// Message of the extension's condition Progressing if it has this reason.
 fn says(extension: &olm_api::ClusterExtension, reason: &str) -> Option<String> {
     let progressing = find(&extension.status.as_ref()?.conditions, "Progressing")?;
     (progressing.reason == reason).then(|| progressing.message.clone())
 }
 
-/// Waits until the extension `lamp` is retried with a message that has this part.
+/// Waits until the extension `lamp` has the reason Retrying and a message that contains `part`. Returns the message.
 pub(crate) async fn until_says(world: &World, part: &str) -> String {
     let holds = |extension: &olm_api::ClusterExtension| {
         says(extension, "Retrying").is_some_and(|message| message.contains(part))
@@ -103,7 +103,7 @@ pub(crate) async fn until_says(world: &World, part: &str) -> String {
 
 // docs/design/additions.md#service-account-impersonation; case operations-a53
 #[tokio::test(flavor = "multi_thread")]
-async fn an_extension_gets_what_its_account_may_make() {
+async fn extension_is_applied_with_the_rights_of_its_service_account() {
     let world = World::start(Programs::beside(crate::PROGRAM).unwrap()).await.unwrap();
     let _workloads = Workloads::start(world.client());
     let _catalogd = world.start_catalogd().await.unwrap();
@@ -161,7 +161,7 @@ async fn what_was_taken_away_is_refused_by_the_api_server(world: &World) {
     roles.delete(ACCOUNT, &DeleteParams::default()).await.unwrap();
     let settings: Api<ConfigMap> = of(&client, NAMESPACE);
     let patch = Patch::Merge(json!({"data": {"version": "mine"}}));
-    // Until the API server's authorizer knows.
+    // The API server's authorizer observes role changes with a delay.
     let refused = async || {
         settings.patch("lamp-settings", &PatchParams::default(), &patch).await.unwrap();
         let set = world.revisions().get("lamp-1").await.unwrap();
@@ -169,7 +169,7 @@ async fn what_was_taken_away_is_refused_by_the_api_server(world: &World) {
         let message = find(&status.conditions, "Progressing")?.message.clone();
         message.contains("forbidden").then_some(message)
     };
-    let message = eventually("the API server refuses", refused).await;
+    let message = eventually("the API server denies access", refused).await;
     assert!(message.contains(&format!("User {USER:?} cannot get resource \"configmaps\"")), "{message}");
     let metadata = json!({"name": ACCOUNT, "namespace": NAMESPACE});
     create(roles, json!({"metadata": metadata, "rules": role.rules})).await;
@@ -187,5 +187,5 @@ async fn it_goes_as_it_came(world: &World) {
     let left: Api<Secret> = of(&world.client(), "olmv1-system");
     let owned = kube::api::ListParams::default().labels("olm.operatorframework.io/owner-name=lamp");
     let gone = async || left.list(&owned).await.unwrap().items.is_empty().then_some(());
-    eventually("no content stays", gone).await;
+    eventually("all content is deleted", gone).await;
 }

@@ -1,6 +1,6 @@
-//! What protects a cluster, on real servers and a real kube-apiserver: accounts with exactly the rights that they need
+//! Security of a cluster with real servers and a real kube-apiserver: accounts with minimal rights
 //! (docs/design/additions.md#service-account-impersonation, docs/design/operations.md#hardened-rights), admission
-//! policies (docs/design/operations.md#admission-policies), and secrets that stay secret
+//! policies (docs/design/operations.md#admission-policies), and confidentiality of secrets
 //! (docs/design/operations.md#hardening).
 
 // A test fails by panicking.

@@ -1,4 +1,4 @@
-//! The policy of the install files and the samples of `manifests/policies/`, as the API server understands them
+//! Admission policies of the install files and the samples of `manifests/policies/`, evaluated by the API server
 //! (docs/design/operations.md#admission-policies).
 
 use http::{Method, Request};
@@ -32,7 +32,7 @@ impl Cluster {
         apply(&self.plane.client(), object).await;
     }
 
-    /// A client of somebody with these groups and, beside them, no rights.
+    /// Client of a user with these groups and no other rights.
     async fn client_of(&self, user: &str, groups: &[&str]) -> Client {
         let file = Kubeconfig::read_from(self.plane.kubeconfig()).unwrap();
         let mut config = Config::from_custom_kubeconfig(file, &Default::default()).await.unwrap();
@@ -53,7 +53,7 @@ fn extension(name: &str, change: impl FnOnce(&mut Value)) -> Value {
     extension
 }
 
-/// What the API server says to the extension: `created`, or why not.
+/// Result of the create request: `created`, or the error message.
 async fn verdict(client: &Client, extension: &Value) -> String {
     let api: Api<ClusterExtension> = Api::all(client.clone());
     let typed = serde_json::from_value(extension.clone()).unwrap();
@@ -66,7 +66,7 @@ async fn verdict(client: &Client, extension: &Value) -> String {
 
 // Case operations-a31
 #[tokio::test(flavor = "multi_thread")]
-async fn a_service_account_is_warned_of() {
+async fn service_account_in_spec_returns_a_deprecation_warning() {
     let cluster = Cluster::start().await;
     let all = documents("install.yaml");
     let policies: Vec<&Value> = all
@@ -89,7 +89,8 @@ async fn a_service_account_is_warned_of() {
         let warnings = answer.headers().get_all("warning").iter();
         warnings.map(|warning| warning.to_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
-    let warned = eventually("a warning", async || warnings(json!({"name": "installer"})).await.pop()).await;
+    let warned =
+        eventually("deprecation warning", async || warnings(json!({"name": "installer"})).await.pop()).await;
     assert!(
         warned.contains(
             "spec.serviceAccount is deprecated, ignored, and will be removed in a future release. The \
@@ -102,7 +103,7 @@ async fn a_service_account_is_warned_of() {
 
 // Case operations-a32
 #[tokio::test(flavor = "multi_thread")]
-async fn delegated_installers_are_held_to_their_lists() {
+async fn delegated_installers_are_limited_to_allowed_values() {
     let cluster = Cluster::start().await;
     for object in documents("policies/delegated-installers.yaml") {
         cluster.apply(&object).await;
@@ -112,7 +113,7 @@ async fn delegated_installers_are_held_to_their_lists() {
         let package = package.to_owned();
         extension("other", |extension| extension["spec"]["source"]["catalog"]["packageName"] = package.into())
     };
-    // Until the policy is in force; the rights of the group take a moment, too.
+    // Policy and RBAC rights become active with a delay.
     let refused = async || {
         let said = verdict(&ann, &other("lamp")).await;
         if said == "created" {
@@ -121,7 +122,7 @@ async fn delegated_installers_are_held_to_their_lists() {
         }
         said.contains("packageName").then_some(said)
     };
-    let said = eventually("the policy is in force", refused).await;
+    let said = eventually("the policy is active", refused).await;
     let reason =
         "spec.source.catalog.packageName: lamp is not among the packages argocd-operator,grafana-operator";
     assert!(said.ends_with(reason), "{said}");
@@ -172,7 +173,7 @@ async fn delegated_installers_are_held_to_their_lists() {
     let api: Api<ClusterExtension> = Api::all(cluster.plane.client());
     assert!(api.get_opt("other").await.unwrap().is_none());
     assert_eq!(verdict(&ann, &extension("grafana", |_| {})).await, "created");
-    // Who is not of the group is not held to it.
+    // The policy applies only to members of the group.
     let admin = cluster.plane.client();
     assert_eq!(verdict(&admin, &other("lamp")).await, "created");
     delegated_installers_change_their_own(&ann, &admin).await;
@@ -185,7 +186,7 @@ fn config(value: &str) -> Value {
     json!({"configType": "Inline", "inline": {"watchNamespace": value}})
 }
 
-/// Extension `grafana` is the group's, `other` is not.
+/// Extension `grafana` belongs to the group, `other` does not.
 async fn delegated_installers_change_their_own(ann: &Client, admin: &Client) {
     let (anns, admins): (Api<ClusterExtension>, Api<ClusterExtension>) =
         (Api::all(ann.clone()), Api::all(admin.clone()));
@@ -236,19 +237,19 @@ async fn delegated_installers_change_their_own(ann: &Client, admin: &Client) {
     assert!(refused.ends_with(foreign), "{refused}");
     assert!(admins.get_opt("other").await.unwrap().is_some());
     assert_eq!(delete("grafana").await, "done");
-    // It goes once its finalizer is removed.
+    // The deletion completes once the finalizer is removed.
     assert_eq!(merge(&admins, "grafana", json!({"metadata": {"finalizers": null}})).await, "done");
     assert!(admins.get_opt("grafana").await.unwrap().is_none());
     let allowed = json!({"data": {"config": "allow"}});
     let maps: Api<ConfigMap> = Api::namespaced(admin.clone(), "olmv1-system");
     maps.patch("delegated-installers", &PatchParams::default(), &Patch::Merge(allowed)).await.unwrap();
     let configured = extension("grafana", |extension| extension["spec"]["config"] = config("a"));
-    eventually("the lists are seen", async || (verdict(ann, &configured).await == "created").then_some(()))
+    eventually("new lists are active", async || (verdict(ann, &configured).await == "created").then_some(()))
         .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn catalogs_come_from_trusted_registries() {
+async fn catalogs_from_untrusted_registries_are_rejected() {
     let cluster = Cluster::start().await;
     for object in documents("policies/trusted-catalogs.yaml") {
         cluster.apply(&object).await;
@@ -263,7 +264,7 @@ async fn catalogs_come_from_trusted_registries() {
         api.create(&PostParams { dry_run: true, ..PostParams::default() }, &catalog).await
     };
     let refused = async || create("mine", "quay.io/operatorhubio.example/catalog:latest").await.err();
-    let error = eventually("the policy is in force", refused).await.to_string();
+    let error = eventually("the policy is active", refused).await.to_string();
     assert!(
         error.contains(
             "spec.source.image.ref: quay.io/operatorhubio.example/catalog:latest begins with none of quay.io/operatorhubio/"
@@ -275,7 +276,7 @@ async fn catalogs_come_from_trusted_registries() {
 
 // docs/design/additions.md#service-account-impersonation
 #[tokio::test(flavor = "multi_thread")]
-async fn a_service_account_may_be_required() {
+async fn service_account_is_required_with_the_sample_policy() {
     let cluster = Cluster::start().await;
     for object in documents("policies/service-account-required.yaml") {
         cluster.apply(&object).await;
@@ -289,7 +290,7 @@ async fn a_service_account_may_be_required() {
         }
         (said != "created").then_some(said)
     };
-    let said = eventually("the policy is in force", refused).await;
+    let said = eventually("the policy is active", refused).await;
     let reason = "spec.serviceAccount.name: Required value: the account as which the extension is installed";
     assert!(said.ends_with(reason), "{said}");
     let named =
@@ -298,7 +299,7 @@ async fn a_service_account_may_be_required() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn authors_name_accounts_that_they_may_act_as() {
+async fn authors_must_be_allowed_to_impersonate_the_service_account() {
     let cluster = Cluster::start().await;
     for object in documents("hardened-impersonation.yaml") {
         cluster.apply(&object).await;
@@ -335,7 +336,7 @@ async fn authors_name_accounts_that_they_may_act_as() {
     let wanted = naming("grafana", "grafana", installer.clone());
     let refused =
         async || Some(verdict(&ben, &wanted).await).filter(|said| said.contains("may not impersonate"));
-    let said = eventually("the policy is in force", refused).await;
+    let said = eventually("the policy is active", refused).await;
     assert!(said.ends_with("ben may not impersonate the service account grafana/installer"), "{said}");
     for (wanted, reason) in [
         (
@@ -352,7 +353,7 @@ async fn authors_name_accounts_that_they_may_act_as() {
         assert!(said.contains(reason), "{said}");
     }
     assert_eq!(verdict(&ann, &wanted).await, "created");
-    // Who writes metadata alone chooses no account; who writes the spec does.
+    // A user who changes only metadata chooses no ServiceAccount. A change of the spec does.
     let bens: Api<ClusterExtension> = Api::all(ben);
     let merge =
         async |patch: Value| bens.patch("grafana", &PatchParams::default(), &Patch::Merge(patch)).await;

@@ -1,5 +1,5 @@
-//! Credentials and the content of Secrets are nowhere but where they belong: not in logs, however much is logged, not in
-//! conditions, revisions or Events (docs/design/operations.md#hardening).
+//! Credentials and the content of Secrets appear in no log at any verbosity, condition, revision or Event
+//! (docs/design/operations.md#hardening).
 
 use std::path::{Path, PathBuf};
 
@@ -19,13 +19,13 @@ const USER: &str = "robot-account";
 const PASSWORD: &str = "pa55-of-the-registry";
 const CHANGED: &str = "pa55-after-a-change";
 const INSIDE: &str = "c0ntent-of-a-secret";
-/// Everything, also what libraries log.
+/// Maximum verbosity, including library logs.
 const LOUD: &str = "--v=8";
 const PULL_SECRET: &str = "--global-pull-secret=olmv1-system/pull";
 
 // docs/design/operations.md#hardening: credential leakage
 #[tokio::test(flavor = "multi_thread")]
-async fn secrets_are_neither_logged_nor_told() {
+async fn secrets_appear_in_no_log_condition_revision_or_event() {
     let world = World::start(Programs::beside(crate::PROGRAM).unwrap()).await.unwrap();
     let _workloads = Workloads::start(world.client());
     let versions = ["1.0.0", "1.1.0"].map(|version| world.publish(&bundle(version)).unwrap());
@@ -42,7 +42,7 @@ async fn secrets_are_neither_logged_nor_told() {
     world.extensions().create(&PostParams::default(), &wanted).await.unwrap();
     world.until_installed("lamp", "1.0.0").await.unwrap();
 
-    // From now on nothing can be pulled.
+    // From here on, every pull fails.
     world.registry.set_access(Access::Basic(USER.to_owned(), CHANGED.to_owned()));
     let version = json!({"spec": {"source": {"catalog": {"version": "1.1.0"}}}});
     world.edit("lamp", version).await.unwrap();
@@ -51,10 +51,11 @@ async fn secrets_are_neither_logged_nor_told() {
         let progressing = status.and_then(|status| find(&status.conditions, "Progressing"));
         progressing.is_some_and(|condition| condition.message.contains("unauthorized"))
     };
-    world.until("lamp", "is refused by the registry", refused).await.unwrap();
+    world.until("lamp", "is rejected by the registry", refused).await.unwrap();
     refused_catalog(&world).await;
 
-    // The next pull uses the new password; resolution waits for no catalog that cannot be served.
+    // The next pull uses the new password. Resolution would wait for a catalog that cannot be served, so it is
+    // deleted.
     let catalogs: Api<ClusterCatalog> = Api::all(world.client());
     catalogs.delete("other", &DeleteParams::default()).await.unwrap();
     write_pull_secret(&world, CHANGED).await;
@@ -100,7 +101,7 @@ fn files_with(folder: &Path, text: &str) -> Vec<PathBuf> {
     found
 }
 
-/// A catalog that cannot be pulled any more, once its condition says so.
+/// Creates a catalog that cannot be pulled, and waits until its condition reports that.
 async fn refused_catalog(world: &World) {
     let reference = format!("{}/catalogs/other:latest", world.registry.host());
     let catalog: ClusterCatalog = serde_json::from_value(json!({
@@ -115,10 +116,10 @@ async fn refused_catalog(world: &World) {
         let status = api.get("other").await.unwrap().status?;
         find(&status.conditions, "Progressing").filter(|one| one.reason == "Retrying").map(drop)
     };
-    eventually("the catalog is refused", refused).await;
+    eventually("the pull of the catalog is rejected", refused).await;
 }
 
-/// What must be nowhere: as it is, as it travels, and as the bytes of either.
+/// Values that must not appear anywhere: plain, encoded, and as byte lists of either.
 fn secrets(world: &World) -> Vec<String> {
     let key = std::fs::read_to_string(world.file("tls.key")).unwrap();
     let key = key.lines().nth(1).unwrap().to_owned();
@@ -137,12 +138,12 @@ fn secrets(world: &World) -> Vec<String> {
     [texts, in_lists].concat()
 }
 
-/// As it shows in the list that `Debug` makes of bytes.
+/// Byte list as `Debug` prints it.
 fn bytes_of(text: &str) -> String {
     format!("{:?}", text.as_bytes()).trim_matches(['[', ']']).to_owned()
 }
 
-/// The logins of the pull Secret, plain and encoded.
+/// Credentials of the pull Secret, plain and encoded.
 fn logins() -> Vec<String> {
     let forms = |password: &str| {
         let encoded =
@@ -152,7 +153,7 @@ fn logins() -> Vec<String> {
     [PASSWORD, CHANGED].into_iter().flat_map(forms).collect()
 }
 
-/// Everything that people are told, by where it stands.
+/// All texts visible to users, by source.
 async fn told(world: &World, servers: &[&Server]) -> Vec<(String, String)> {
     let client = world.client();
     let mut told: Vec<(String, String)> =
@@ -166,12 +167,12 @@ async fn told(world: &World, servers: &[&Server]) -> Vec<(String, String)> {
     let events: Api<Event> = Api::all(client);
     add("Events", json!(events.list(&all).await.unwrap().items));
     for (what, text) in &told {
-        assert!(text.len() > 100, "{what} says nothing");
+        assert!(text.len() > 100, "{what} is empty");
     }
     told
 }
 
-/// The line with the secret, as far as it is of interest.
+/// Part of the line that surrounds the secret.
 fn around(text: &str, secret: &str) -> String {
     let line = text.lines().find(|line| line.contains(secret)).unwrap_or_default();
     let at = line.find(secret).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The install files, and objects of them on a cluster.
+//! Objects of the install files.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use kube::discovery::{Scope, pinned_kind};
 use kube::{Api, Client};
 use serde_json::Value;
 
-/// The objects in a file of `manifests/`.
+/// Objects in a file of `manifests/`.
 pub(crate) fn documents(file: &str) -> Vec<Value> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests").join(file);
     let mut all = olm_yaml::all_from_slice(&std::fs::read(path).unwrap()).unwrap();
@@ -16,7 +16,7 @@ pub(crate) fn documents(file: &str) -> Vec<Value> {
     all
 }
 
-/// Applies the object with strict validation of its fields.
+/// Applies the object with strict field validation.
 pub(crate) async fn apply(client: &Client, object: &Value) {
     let typed: DynamicObject = serde_json::from_value(object.clone()).unwrap();
     let gvk = GroupVersionKind::try_from(typed.types.clone().unwrap()).unwrap();

@@ -1,5 +1,5 @@
-//! Rights of a stolen token of catalogd, with the rights of an install file and both servers at work: neither Secrets
-//! nor webhook configurations nor Roles can be written with it, and only named Secrets can be read.
+//! Rights of a stolen token of catalogd, with the rights of an install file and both servers running: it writes no
+//! Secrets, webhook configurations or Roles, and reads only named Secrets.
 
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -43,7 +43,7 @@ async fn stolen_catalogd_token_writes_nothing_with_hardened_yaml() {
     pull_secrets_are_readable_by_name(&world).await;
 }
 
-/// Both servers with the rights of `file` and built-in certificates, catalogd first.
+/// Starts both servers with the rights of `file` and built-in certificates, catalogd first.
 async fn start(file: &str) -> (World, [Server; 2]) {
     let world = World::start(Programs::beside(crate::PROGRAM).unwrap()).await.unwrap();
     for object in documents(file) {
@@ -64,7 +64,7 @@ async fn start(file: &str) -> (World, [Server; 2]) {
     (world, [catalogd, controller])
 }
 
-/// A client with the rights of catalogd's account.
+/// Client with the rights of catalogd's ServiceAccount.
 async fn stolen(world: &World) -> Client {
     let flag = kubeconfig_of(world, ACCOUNT);
     let kubeconfig = Kubeconfig::read_from(flag.trim_start_matches("--kubeconfig=")).unwrap();
@@ -116,7 +116,7 @@ async fn writes_are_refused(world: &World) {
     let holder = merge(json!({"spec": {"holderIdentity": "catalogd"}}));
     assert!(refused(leases.patch("9c4404e7.operatorframework.io", &patch, &holder).await));
 
-    // Reading: its own certificate, without the key of the CA.
+    // catalogd reads its own certificate, without the key of the CA.
     let own = secrets.get("catalogd-service-cert").await.unwrap().data.unwrap();
     assert_eq!(own.keys().collect::<Vec<_>>(), ["ca.crt", "tls.crt", "tls.key"]);
     assert_eq!(own["ca.crt"], bundle);
@@ -128,7 +128,7 @@ async fn writes_are_refused(world: &World) {
     assert!(refused(secrets.list(&ListParams::default()).await));
 }
 
-/// operator-controller keeps the Role that names what the ServiceAccount names.
+/// operator-controller maintains the Role that names the pull Secrets of the ServiceAccount.
 async fn pull_secrets_are_readable_by_name(world: &World) {
     let all: Api<Secret> = Api::namespaced(world.client(), NAMESPACE);
     for name in ["pull", "other"] {
@@ -145,7 +145,7 @@ async fn pull_secrets_are_readable_by_name(world: &World) {
     name(json!([{"name": "pull"}])).await;
     eventually("the pull secret is readable", async || secrets.get("pull").await.ok()).await;
     let one = ListParams::default().fields("metadata.name=pull");
-    assert_eq!(secrets.list(&one).await.unwrap().items.len(), 1, "as a watch of it asks");
+    assert_eq!(secrets.list(&one).await.unwrap().items.len(), 1, "list by name, as a watch does");
     assert!(refused(secrets.get("other").await) && refused(secrets.list(&ListParams::default()).await));
     name(json!([])).await;
     let taken = async || refused(secrets.get("pull").await).then_some(());

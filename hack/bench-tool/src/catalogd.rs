@@ -1,4 +1,4 @@
-//! The cases of catalogd: what performance asks of it, beside what the Go reference reached.
+//! Cases of catalogd: measured figures, compared with those of the Go reference.
 
 use std::time::Duration;
 
@@ -16,14 +16,14 @@ use crate::process::{Watch, disk, memory, processor_time};
 use crate::setup::{Catalogd, Setup};
 use crate::table::{Bar, Row, Table, Unit};
 
-/// What can be measured.
+/// Cases of catalogd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Case {
-    /// apply to Serving of the small catalog
+    /// Time from apply to Serving of the small catalog
     ServeSmall,
-    /// apply to Serving of the large catalog, with memory and disk
+    /// Time from apply to Serving of the large catalog, with memory and disk
     ServeLarge,
-    /// Start of the process to the first answer, with content on disk
+    /// Time from process start to the first response, with content on disk
     Restart,
     /// All packages of the large catalog (40 kB)
     PackagesLarge,
@@ -37,26 +37,26 @@ pub(crate) enum Case {
     AllLarge,
     /// The whole large catalog, compressed
     AllGzipLarge,
-    /// A conditional request for unchanged content
+    /// A conditional request for unchanged content (304)
     Unchanged,
-    /// Readers of one catalog while another one is replaced
+    /// Readers of one catalog while another catalog is replaced
     Update,
-    /// Many small catalogs at rest, and readers of one of them while another one is replaced
+    /// Idle load of many small catalogs, and readers of one of them while another one is replaced
     Many,
 }
 
-/// The small catalog below the folder of real data.
+/// Folder of the small catalog, below the folder of real data.
 const SMALL: &str = "catalogs/community-v4.20";
-/// Answers to cases of many requests do not count so long.
+/// Duration at the start of a load case whose responses are not counted.
 const WARM_UP: Duration = Duration::from_millis(500);
-/// Requests of cases that ask one after the other: how many count, after some that do not.
+/// Number of counted requests in sequential cases, after some uncounted ones.
 const SINGLE: usize = 9;
 const CONDITIONAL: usize = 300;
 /// Seconds that the reference takes to compress the large catalog, measured on 2026-11-22.
 const FIRST_GZIP: f64 = 2.4;
-/// Registry traffic is looked at for so long after a restart.
+/// Duration of the measurement of registry traffic after a restart.
 const AFTER_RESTART: Duration = Duration::from_secs(2);
-/// Catalogs of the case of many, and how long they are observed at rest.
+/// Number of catalogs in the case `many`, and duration of its idle measurement.
 const MANY: usize = 100;
 const AT_REST: Duration = Duration::from_secs(30);
 
@@ -69,7 +69,7 @@ struct Bench<'a> {
     table: Table,
 }
 
-/// Measures the cases asked for.
+/// Measures the selected cases.
 pub(crate) async fn measure(arguments: &CatalogdArguments) -> Result<Table> {
     let setup = Setup::start().await?;
     let client = client(&setup.ca)?;
@@ -77,7 +77,7 @@ pub(crate) async fn measure(arguments: &CatalogdArguments) -> Result<Table> {
     server.until(&client, "none/api/v1/all", 404).await?;
     let mut bench = Bench { arguments, setup, running: Some(server), client, table: Table::default() };
     bench.remarks();
-    // Connections, leadership and code are warm before the clock runs.
+    // Connections, leadership and code are warm before the measurement.
     let tiny = [("index.yaml".to_owned(), b"schema: olm.package\nname: tiny\n".to_vec())].into();
     let digest = bench.setup.push("tiny", "v1", &tiny)?;
     bench.setup.serve("tiny", "v1", &digest).await?;
@@ -246,12 +246,12 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Many clients ask for `path`.
+    /// Measures `path` under load.
     async fn rate(&mut self, name: &str, path: &str, reference: f64, times: f64) -> Result<()> {
         let before = processor_time(self.server()?.pid())?;
         let rates = self.quiet(path).await?;
         let used = processor_time(self.server()?.pid())? - before;
-        // Those of the warm-up took their share too.
+        // The CPU time includes the requests of the warm-up.
         let share = self.arguments.seconds / (self.arguments.seconds + WARM_UP.as_secs_f64());
         let note = format!(
             "{}, {:.0} us of the server each",
@@ -270,7 +270,7 @@ impl Bench<'_> {
         load(&self.client, &self.server()?.url(path), WARM_UP, end).await
     }
 
-    /// One client asks for all of `catalog`, one request after the other; the first ones do not count.
+    /// Requests all of `catalog` sequentially with one client. Drops the first responses.
     async fn singly(&self, catalog: &str, headers: &HeaderMap, count: usize) -> Result<Vec<Answer>> {
         let url = self.server()?.url(&format!("{catalog}/api/v1/all"));
         let mut answers = Vec::new();
@@ -285,14 +285,14 @@ impl Bench<'_> {
         let is_compressed =
             |answer: &Answer| answer.headers.get(CONTENT_ENCODING).is_some_and(|encoding| encoding == "gzip");
         let first = get(&self.client, &self.server()?.url("large/api/v1/all"), &headers).await?;
-        ensure!(is_compressed(&first), "the first answer is not compressed");
+        ensure!(is_compressed(&first), "the first response is not compressed");
         let (begun, whole) = (first.first_byte.as_secs_f64() * 1e3, first.took.as_secs_f64());
         let name = "large: first gzip, first byte";
         self.row(name, begun, Unit::Milliseconds, None, Bar::Limit(50.0), String::new());
         let (name, note) = ("large: first gzip, whole", format!("{:.1} MB", first.length as f64 / 1e6));
         self.row(name, whole, Unit::Seconds, FIRST_GZIP, Bar::TimesAtMost(1.0), note);
         let answers = self.singly("large", &headers, SINGLE).await?;
-        ensure!(answers.iter().all(is_compressed), "an answer is not compressed");
+        ensure!(answers.iter().all(is_compressed), "a response is not compressed");
         let bar = Bar::TimesAtMost(0.1);
         self.row("large: all with gzip", median(&answers), Unit::Seconds, 0.45, bar, String::new());
         Ok(())
@@ -305,17 +305,17 @@ impl Bench<'_> {
             ("large: 304 by date", IF_MODIFIED_SINCE, LAST_MODIFIED),
         ];
         for (name, condition, value) in cases {
-            let value = known.get(&value).with_context(|| format!("an answer has no {value}"))?.clone();
+            let value = known.get(&value).with_context(|| format!("the response has no {value}"))?.clone();
             let answers =
                 self.singly("large", &HeaderMap::from_iter([(condition, value)]), CONDITIONAL).await?;
-            ensure!(answers.iter().all(|answer| answer.status == 304), "an answer is not 304");
+            ensure!(answers.iter().all(|answer| answer.status == 304), "a response is not 304");
             let (took, bar) = (median(&answers) * 1e3, Bar::Limit(1.0));
             self.row(name, took, Unit::Milliseconds, None, bar, "median".to_owned());
         }
         Ok(())
     }
 
-    /// Readers of one catalog, first in peace, then while another catalog is replaced.
+    /// Measures readers of one catalog, first idle, then while another catalog is replaced.
     async fn update(&mut self) -> Result<()> {
         let digest = self.setup.push("other", "v1", &generate(OTHER, self.arguments.seed)?)?;
         self.setup.serve("other", "v1", &digest).await?;
@@ -324,7 +324,7 @@ impl Bench<'_> {
         self.replace("other: read while large is replaced", &path, "large", &next).await
     }
 
-    /// Clients read `path`, first in peace, then while `catalog` gets the content of its tag v2.
+    /// Measures clients that read `path`, first idle, then while `catalog` gets the content of its tag v2.
     async fn replace(&mut self, case: &str, path: &str, catalog: &str, digest: &str) -> Result<()> {
         let quiet = self.quiet(path).await?;
         let replaced = async {
@@ -368,7 +368,7 @@ impl Bench<'_> {
         if let Some(running) = self.running.take() {
             running.stop().await?;
         }
-        // Nothing of what was asked before the start counts.
+        // Discards requests from before the start.
         drop(self.setup.registry.take_requests());
         let mut server = Catalogd::spawn(&self.setup, &self.arguments.binary, self.arguments.log)?;
         let served = server.until(&self.client, "large/api/v1/all", 200).await?;

@@ -1,4 +1,4 @@
-//! Catalogs to measure with: a generated one of the shape of the large public ones, and real ones.
+//! Catalogs for measurements: generated ones that resemble the large public ones, and real ones.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,30 +9,30 @@ use serde::Serialize;
 use serde_json::ser::PrettyFormatter;
 use serde_json::{Serializer, Value, json};
 
-/// Files of a catalog: path and content.
+/// Files of a catalog: content by path.
 pub(crate) type Files = BTreeMap<String, Vec<u8>>;
 
-/// How many packages and bundles a generated catalog has.
+/// Size of a generated catalog.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) packages: usize,
     pub(crate) bundles: usize,
 }
 
-/// As the largest public catalog.
+/// Size of the largest public catalog.
 pub(crate) const LARGE: Shape = Shape { packages: 333, bundles: 7018 };
-/// A catalog beside it.
+/// Second catalog of the case `update`.
 pub(crate) const OTHER: Shape = Shape { packages: 20, bundles: 200 };
-/// One of many.
+/// Catalogs of the case `many`.
 pub(crate) const SMALL: Shape = Shape { packages: 5, bundles: 100 };
 
-/// The package that is asked for: 1.5 MB.
+/// Requested package: 1.5 MB.
 pub(crate) const PACKAGE: &str = "argocd-operator";
 const PACKAGE_BUNDLES: usize = 80;
-/// Its bundle that is asked for by name: 82 kB.
+/// Requested bundle of that package: 82 kB.
 pub(crate) const BUNDLE: &str = "argocd-operator.v0.40.0";
 const BUNDLE_SIZE: usize = 82_000;
-/// Other bundles are as long as this, as one JSON line.
+/// Sizes of the other bundles in bytes, as one JSON line.
 const BUNDLE_SIZES: std::ops::Range<u64> = 15_000..20_200;
 
 static WORDS: LazyLock<Vec<&str>> = LazyLock::new(|| {
@@ -45,7 +45,7 @@ static WORDS: LazyLock<Vec<&str>> = LazyLock::new(|| {
         .collect()
 });
 
-/// Numbers that look random and are the same for the same seed (splitmix64).
+/// Pseudorandom numbers, reproducible by seed (splitmix64).
 pub(crate) struct Numbers(u64);
 
 impl Numbers {
@@ -78,7 +78,7 @@ impl Numbers {
     }
 }
 
-/// A catalog of `shape`: one folder and file per package, JSON as `opm render` writes it.
+/// Generates a catalog of `shape`: one folder and file per package, JSON as `opm render` writes it.
 pub(crate) fn generate(shape: Shape, seed: u64) -> Result<Files> {
     let mut numbers = Numbers::new(seed);
     let mut files = Files::new();
@@ -87,7 +87,7 @@ pub(crate) fn generate(shape: Shape, seed: u64) -> Result<Files> {
         let (name, bundles) = match shape.packages - 1 - number {
             0 => (PACKAGE.to_owned(), PACKAGE_BUNDLES),
             others => {
-                // Some have few bundles, some twice as many as the average.
+                // The numbers of bundles vary from 1 to twice the average.
                 let average = (left / others) as u64;
                 let bundles = if others == 1 { left } else { (1 + numbers.below(2 * average - 1)) as usize };
                 left -= bundles;
@@ -128,7 +128,7 @@ fn package(name: &str, bundles: usize, numbers: &mut Numbers) -> Result<Vec<Valu
     Ok(documents)
 }
 
-/// A bundle that is about `size` bytes long as one line.
+/// Generates a bundle of about `size` bytes as one line.
 fn bundle(package: &str, name: &str, minor: usize, size: usize, numbers: &mut Numbers) -> Result<Value> {
     let version = format!("0.{minor}.0");
     let kinds: Vec<String> =
@@ -185,7 +185,7 @@ fn capitalised(word: &str) -> String {
     letters.next().map(|first| first.to_ascii_uppercase()).into_iter().chain(letters).collect()
 }
 
-/// The files of a catalog on disk.
+/// Reads the files of a catalog from disk.
 pub(crate) fn read(folder: &Path) -> Result<Files> {
     let mut files = Files::new();
     let mut folders = vec![folder.to_owned()];
@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_catalog_has_its_shape_and_is_the_same_each_time() {
+    fn generated_catalog_has_its_shape_and_depends_only_on_the_seed() {
         let files = generate(OTHER, 7).unwrap();
         assert_eq!(files, generate(OTHER, 7).unwrap());
         assert_ne!(files, generate(OTHER, 8).unwrap());
@@ -226,7 +226,7 @@ mod tests {
             }
         }
         assert_eq!(bundles.len(), OTHER.bundles);
-        // 193 MB of JSON on disk are 124 MB when stored.
+        // 193 MB of JSON on disk are 124 MB in the store.
         let on_disk: usize = files.values().map(Vec::len).sum();
         let ratio = on_disk as f64 / stored as f64;
         assert!((1.5..1.62).contains(&ratio), "{ratio}");

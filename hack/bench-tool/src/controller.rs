@@ -11,7 +11,7 @@ use olm_control_plane::ports::free_ports;
 
 use crate::setup::{NAMESPACE, Setup};
 
-/// A running operator-controller; killed when dropped.
+/// Running operator-controller. Killed on drop.
 pub(crate) struct Controller {
     child: Child,
     cache: PathBuf,
@@ -44,31 +44,31 @@ impl Controller {
         self.child.id()
     }
 
-    /// Ends the process as Kubernetes does; returns the seconds that it took.
+    /// Sends SIGTERM and waits. Returns the seconds until the exit.
     pub(crate) fn stop(mut self) -> Result<f64> {
         let started = Instant::now();
         let sent = Command::new("kill").args(["-TERM", &self.pid().to_string()]).status()?;
-        ensure!(sent.success(), "operator-controller is gone");
+        ensure!(sent.success(), "operator-controller has exited");
         self.child.wait()?;
         Ok(started.elapsed().as_secs_f64())
     }
 
-    /// Where it keeps the content of catalogs, a folder for each.
+    /// Cache folder of catalog content, with one folder per catalog.
     pub(crate) fn catalogs(&self) -> PathBuf {
         self.cache.join("catalogs")
     }
 
-    /// Fails if the process has ended.
+    /// Fails if the process has exited.
     pub(crate) fn check(&mut self) -> Result<()> {
         let ended = self.child.try_wait()?;
-        ensure!(ended.is_none(), "operator-controller ended with {ended:?}; --log shows why");
+        ensure!(ended.is_none(), "operator-controller exited with {ended:?}; --log shows why");
         Ok(())
     }
 }
 
 impl Drop for Controller {
     fn drop(&mut self) {
-        // Both fail only if it is gone already.
+        // Both fail only if the process has exited.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

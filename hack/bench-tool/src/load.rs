@@ -1,4 +1,4 @@
-//! Clients that read over TLS with kept connections.
+//! Clients that read over TLS with persistent connections.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,11 +8,11 @@ use reqwest::header::HeaderMap;
 use rustls::crypto::aws_lc_rs;
 use rustls::{CipherSuite, RootCertStore};
 
-/// Connections at once.
+/// Number of concurrent connections.
 pub(crate) const CONNECTIONS: usize = 16;
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// A client that trusts `ca` (PEM) and offers cipher suites in the order in which Go's clients do.
+/// Client that trusts `ca` (PEM) and offers cipher suites in the order of Go's clients.
 pub(crate) fn client(ca: &str) -> Result<reqwest::Client> {
     use rustls::pki_types::{CertificateDer, pem::PemObject};
     let mut roots = RootCertStore::empty();
@@ -27,7 +27,7 @@ pub(crate) fn client(ca: &str) -> Result<reqwest::Client> {
     Ok(builder.build()?)
 }
 
-/// What an answer was.
+/// Metadata of a response.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -37,7 +37,7 @@ pub(crate) struct Answer {
     pub(crate) took: Duration,
 }
 
-/// Reads an answer to its end and forgets it.
+/// Reads a response to its end and discards the body.
 pub(crate) async fn get(client: &reqwest::Client, url: &str, headers: &HeaderMap) -> Result<Answer> {
     let started = Instant::now();
     let mut response =
@@ -52,13 +52,13 @@ pub(crate) async fn get(client: &reqwest::Client, url: &str, headers: &HeaderMap
     Ok(Answer { status, headers, length, first_byte: first_byte.unwrap_or(took), took })
 }
 
-/// How many clients were served how fast.
+/// Durations of the responses to all clients.
 #[derive(Clone, Debug)]
 pub(crate) struct Rates {
-    /// How long each answer took, ascending.
+    /// Duration of each response, ascending.
     took: Vec<Duration>,
     over: Duration,
-    /// Bytes of one answer.
+    /// Size of one response in bytes.
     pub(crate) length: u64,
 }
 
@@ -75,13 +75,13 @@ impl Rates {
         self.took.iter().sum::<Duration>() / u32::try_from(self.took.len().max(1)).unwrap_or(u32::MAX)
     }
 
-    /// The time within which this share of the answers came.
+    /// Duration within which this share of the responses arrived.
     pub(crate) fn quantile(&self, share: f64) -> Duration {
         let last = self.took.len().saturating_sub(1);
         self.took.get((last as f64 * share) as usize).copied().unwrap_or_default()
     }
 
-    /// As a note of the table.
+    /// Formats the rates as a note of the table.
     pub(crate) fn note(&self) -> String {
         let milliseconds = |time: Duration| time.as_secs_f64() * 1e3;
         format!(
@@ -94,8 +94,8 @@ impl Rates {
     }
 }
 
-/// [`CONNECTIONS`] clients ask for `url` again and again until `end` is done; the answers of the first
-/// `warm_up` do not count.
+/// Requests `url` repeatedly from [`CONNECTIONS`] clients until `end` completes. Ignores the responses of the first
+/// `warm_up`.
 pub(crate) async fn load(
     client: &reqwest::Client,
     url: &str,

@@ -1,5 +1,5 @@
-//! Measures the bars of the project: real servers, real load, one table. Never part of a test, because what it
-//! finds depends on the machine and on who else uses it.
+//! Measures the performance targets of the project with real servers and real load, and prints one table. Not part of
+//! any test, because the figures depend on the machine and its other load.
 
 mod catalogd;
 mod content;
@@ -17,7 +17,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Measures the bars of the project and prints one table
+/// Measure the performance targets of the project and print one table
 #[derive(Parser)]
 #[command(name = "olm-bench")]
 struct Arguments {
@@ -27,23 +27,23 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum What {
-    /// Content: from image to answer
+    /// Measure catalogd: from image to response
     Catalogd(CatalogdArguments),
-    /// Resolution: from a catalog's content to the chosen bundle
+    /// Measure resolution: from catalog content to the chosen bundle
     Resolve(ResolveArguments),
-    /// Rendering: from a bundle's files to its objects
+    /// Measure rendering: from bundle files to objects
     Render(RenderArguments),
-    /// Extensions: installed, upgraded, left alone, more and more of them
+    /// Measure operator-controller: installs, upgrades, idle load, growth
     Controller(ControllerArguments),
 }
 
-/// What is measured, and with what.
+/// Arguments of the cases of catalogd.
 #[derive(clap::Args)]
 pub(crate) struct CatalogdArguments {
-    /// Only these cases; all without any
+    /// Run only these cases [default: all]
     #[arg(value_enum, value_name = "CASE")]
     cases: Vec<catalogd::Case>,
-    /// The catalogd to measure
+    /// Binary of catalogd to measure
     #[arg(long, value_name = "FILE")]
     binary: PathBuf,
     /// Folder with real catalogs
@@ -52,61 +52,61 @@ pub(crate) struct CatalogdArguments {
     /// Seconds of load in each case of many requests
     #[arg(long, default_value_t = 2.5, value_name = "SECONDS")]
     seconds: f64,
-    /// Another one makes other catalogs of the same shape
+    /// Seed of the generated catalogs
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     seed: u64,
-    /// Show what the server logs
+    /// Print the logs of the server
     #[arg(long)]
     log: bool,
 }
 
-/// What is measured, and with what.
+/// Arguments of the cases of resolution.
 #[derive(clap::Args)]
 pub(crate) struct ResolveArguments {
-    /// The catalogd to ask
+    /// Binary of catalogd that serves the catalogs
     #[arg(long, value_name = "FILE")]
     catalogd: PathBuf,
-    /// The operator-controller to measure
+    /// Binary of operator-controller to measure
     #[arg(long, value_name = "FILE")]
     controller: PathBuf,
-    /// Another one makes other catalogs of the same shape
+    /// Seed of the generated catalogs
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     seed: u64,
-    /// Show what the servers log
+    /// Print the logs of the servers
     #[arg(long)]
     log: bool,
 }
 
-/// What is rendered.
+/// Arguments of the cases of rendering.
 #[derive(clap::Args)]
 pub(crate) struct RenderArguments {
     /// Folder with real bundles
     #[arg(long, env = "OLM_FIELD_DATA", value_name = "DIR")]
     field_data: Option<PathBuf>,
-    /// Another one makes another bundle of the same shape
+    /// Seed of the generated bundle
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     seed: u64,
 }
 
-/// What is measured, and with what.
+/// Arguments of the cases of operator-controller.
 #[derive(clap::Args)]
 pub(crate) struct ControllerArguments {
-    /// Only these cases; all without any
+    /// Run only these cases [default: all]
     #[arg(value_enum, value_name = "CASE")]
     cases: Vec<extensions::Case>,
-    /// The catalogd to ask
+    /// Binary of catalogd that serves the catalogs
     #[arg(long, value_name = "FILE")]
     catalogd: PathBuf,
-    /// The operator-controller to measure
+    /// Binary of operator-controller to measure
     #[arg(long, value_name = "FILE")]
     controller: PathBuf,
-    /// A cluster with a node, for the cases with pods; everything of ours in it must be gone
+    /// Kubeconfig of a cluster with a node, without any OLM objects, for the cases with pods
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// Image on the node that the Deployments run
+    /// Image of the Deployments, present on the node
     #[arg(long, default_value = "olm.test/pause:1", value_name = "IMAGE")]
     operand: String,
-    /// Show what the servers log
+    /// Print the logs of the servers
     #[arg(long)]
     log: bool,
 }

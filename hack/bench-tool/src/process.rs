@@ -1,4 +1,4 @@
-//! What a process and its directory take.
+//! Resource usage of a process and its directory.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-/// Pause between two looks.
+/// Poll interval.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// A field of `/proc/PID/status` in MB (10^6 bytes).
+/// Field of `/proc/PID/status` in MB (10^6 bytes).
 pub(crate) fn memory(pid: u32, field: &str) -> Result<f64> {
     let path = format!("/proc/{pid}/status");
     let status = std::fs::read_to_string(&path).context(path.clone())?;
@@ -20,13 +20,13 @@ pub(crate) fn memory(pid: u32, field: &str) -> Result<f64> {
     kilobytes.map(|kilobytes| kilobytes * 1024.0 / 1e6).with_context(|| format!("{path} has no {field}"))
 }
 
-/// Seconds of processor time that the process has used.
+/// CPU time of the process in seconds.
 pub(crate) fn processor_time(pid: u32) -> Result<f64> {
-    /// Of `/proc/PID/stat`, on every machine.
+    /// Unit of the times in `/proc/PID/stat`. The same on every machine.
     const TICKS_PER_SECOND: f64 = 100.0;
     let path = format!("/proc/{pid}/stat");
     let stat = std::fs::read_to_string(&path).context(path.clone())?;
-    // The second field is the program's name in parentheses; utime and stime are the 14th and 15th.
+    // The second field is the program's name in parentheses. utime and stime are the 14th and 15th.
     let fields = stat
         .rsplit_once(')')
         .map(|(_, rest)| rest.split_whitespace().collect::<Vec<_>>())
@@ -36,7 +36,7 @@ pub(crate) fn processor_time(pid: u32) -> Result<f64> {
     Ok((used.0 + used.1) / TICKS_PER_SECOND)
 }
 
-/// What the files below `directory` occupy in MB. Files that go away meanwhile do not count.
+/// Disk usage of the files below `directory` in MB. Files deleted during the walk are ignored.
 pub(crate) fn disk(directory: &Path) -> f64 {
     use std::os::unix::fs::MetadataExt;
     let Ok(entries) = std::fs::read_dir(directory) else {
@@ -50,23 +50,23 @@ pub(crate) fn disk(directory: &Path) -> f64 {
     entries.flatten().map(size).sum()
 }
 
-/// Looks at a process again and again and keeps the largest figures.
+/// Polls a process and keeps the maxima.
 pub(crate) struct Watch {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Peaks>,
 }
 
-/// The largest figures, in MB.
+/// Maxima in MB.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Peaks {
-    /// Memory that is not a file's.
+    /// Anonymous memory.
     pub(crate) anonymous: f64,
-    /// Files below the directory.
+    /// Disk usage of the directory.
     pub(crate) disk: f64,
 }
 
 impl Watch {
-    /// Begins to look at the process `pid` and at `directory`.
+    /// Starts polling the process `pid` and `directory`.
     pub(crate) fn start(pid: u32, directory: &Path) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let (stopped, directory) = (Arc::clone(&stop), directory.to_owned());
@@ -75,7 +75,7 @@ impl Watch {
             let mut peaks = Peaks::default();
             while !stopped.load(Ordering::Relaxed) {
                 peaks.anonymous = peaks.anonymous.max(memory(pid, "RssAnon").unwrap_or_default());
-                // A directory of many files is dear to look at.
+                // Walking a directory of many files is expensive.
                 if looks.fetch_add(1, Ordering::Relaxed).is_multiple_of(20) {
                     peaks.disk = peaks.disk.max(disk(&directory));
                 }
@@ -86,7 +86,7 @@ impl Watch {
         Self { stop, thread }
     }
 
-    /// What was seen.
+    /// Stops polling and returns the maxima.
     pub(crate) fn finish(self) -> Peaks {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().unwrap_or_default()

@@ -1,4 +1,4 @@
-//! The cases of rendering: from the files of a bundle to its objects.
+//! Cases of rendering: from the files of a bundle to its objects.
 
 use std::fmt::Write;
 use std::hint::black_box;
@@ -14,11 +14,11 @@ use crate::content::{Files, Numbers, read};
 use crate::process::memory;
 use crate::table::{Bar, Row, Table, Unit};
 
-/// How often everything is done. The fastest round counts, since whatever else the machine does only adds; the median is told.
+/// Number of rounds. The fastest is compared, because other load only adds time. The median is printed.
 const ROUNDS: usize = 31;
-/// Real bundles of about the size that the bar speaks of.
+/// Real bundles of about the size of the target.
 const REAL: [&str; 2] = ["pulp-operator", "vault-config-operator"];
-/// What the reference took for a bundle of this size: milliseconds and megabytes (performance.md).
+/// Figures of the reference for a bundle of this size: milliseconds and megabytes (performance.md).
 const REFERENCE: (f64, f64) = (140.0, 43.0);
 
 /// Measures all cases.
@@ -39,7 +39,7 @@ pub(crate) fn measure(arguments: &RenderArguments) -> Result<Table> {
     Ok(table)
 }
 
-/// The files of a real bundle, and the configuration that its case names.
+/// Files of a real bundle, and the configuration of its case.
 fn bundle_of(folder: &Path) -> Result<(Files, Option<Value>)> {
     let mut files = read(folder)?;
     let case: Value = serde_json::from_slice(files.get("case.json").context("no case.json")?)?;
@@ -49,7 +49,7 @@ fn bundle_of(folder: &Path) -> Result<(Files, Option<Value>)> {
 
 fn bench(table: &mut Table, name: &str, files: &Files, config: Option<&Value>) -> Result<()> {
     let bytes: usize = files.values().map(Vec::len).sum();
-    // Peaks of earlier cases are forgotten.
+    // Resets the peak memory of earlier cases.
     std::fs::write("/proc/self/clear_refs", "5").context("/proc/self/clear_refs")?;
     let before = memory(std::process::id(), "VmRSS")?;
     let bundle = Bundle::load(files).with_context(|| name.to_owned())?;
@@ -103,11 +103,11 @@ fn fastest(mut round: impl FnMut() -> Result<usize>) -> Result<(f64, f64)> {
 }
 
 const CRDS: usize = 12;
-/// Bytes of one CRD; the rest of 1.3 MB is in the ClusterServiceVersion.
+/// Size of one CRD in bytes. The rest of 1.3 MB is in the ClusterServiceVersion.
 const CRD_SIZE: usize = 68_000;
 const DESCRIPTION_SIZE: usize = 120_000;
 
-/// A bundle of 1.3 MB as operators ship it: most of it schemas with descriptions.
+/// Generates a bundle of 1.3 MB that resembles real operators: mostly schemas with descriptions.
 fn generate(seed: u64) -> Files {
     let mut numbers = Numbers::new(seed);
     let mut files = Files::new();
@@ -136,7 +136,7 @@ fn generate(seed: u64) -> Files {
     files
 }
 
-/// A schema of about so many bytes of YAML.
+/// Generates a schema of about this number of bytes of YAML.
 fn schema(numbers: &mut Numbers, bytes: usize) -> Value {
     let mut sections = Map::new();
     let mut written = 0;
@@ -211,7 +211,7 @@ fn yaml(value: &Value) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// Block style with two spaces, long strings as literal blocks: what generators of manifests write.
+/// Writes block style with two spaces and long strings as literal blocks, like manifest generators.
 fn block(value: &Value, indent: usize, out: &mut String) {
     let pad = " ".repeat(indent);
     match value {
@@ -273,7 +273,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bundle_has_the_size_of_the_bar_and_renders() {
+    fn generated_bundle_has_the_target_size_and_renders() {
         let files = generate(1);
         assert_eq!(files, generate(1));
         let bytes: usize = files.values().map(Vec::len).sum();
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn yaml_output_is_parsed_to_the_same_value() {
         let value = json!({"a": [{"b": 1, "c": ["x", {"d": {}}]}, "two words"], "text": "word ".repeat(40).trim_end(), "e": []});
         let read = olm_yaml::from_slice(&yaml(&value)).unwrap();
         let folded = value["text"].as_str().unwrap().split(' ').collect::<Vec<_>>();

@@ -1,8 +1,8 @@
-//! The cases of resolution: one package of the large catalog, what its cache takes, and many extensions over several
+//! Cases of resolution: one package of the large catalog, the size of its cache, and many extensions of several
 //! catalogs of which one changes.
 //!
-//! The bundles' images do not exist. An extension therefore says which bundle was chosen, and nothing is installed that
-//! would take part in the figures.
+//! The images of the bundles do not exist. An extension therefore reports the chosen bundle, and no installation
+//! affects the figures.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -24,16 +24,16 @@ use crate::process::{memory, processor_time};
 use crate::setup::{Catalogd, Setup};
 use crate::table::{Bar, Row, Table, Unit};
 
-/// Catalogs beside the large one.
+/// Size of the catalogs in addition to the large one.
 const SMALLER: Shape = Shape { packages: 30, bundles: 300 };
 const SMALLER_CATALOGS: u64 = 4;
-/// Extensions of each of the catalogs.
+/// Number of extensions per catalog.
 const EXTENSIONS: usize = 20;
-/// Resolutions of one package, warm.
+/// Number of warm resolutions of one package.
 const ROUNDS: u32 = 2000;
-/// Version of the bundle that an update brings.
+/// Version of the bundle that the update adds.
 const NEWER: &str = "9.0.0";
-/// Nothing that is measured takes longer.
+/// Time limit of every measurement.
 const PATIENCE: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -71,7 +71,7 @@ pub(crate) async fn measure(arguments: &ResolveArguments) -> Result<Table> {
     Ok(bench.table)
 }
 
-/// One package of the large catalog as it stands in memory.
+/// Measures the resolution of one package of the large catalog in memory.
 fn warm(table: &mut Table, large: &Files) -> Result<()> {
     let file =
         large.get(&format!("{PACKAGE}/catalog.json")).context("the generated catalog lacks a package")?;
@@ -111,9 +111,9 @@ struct Bench {
 }
 
 impl Bench {
-    /// What the cache takes in memory for one package of the large catalog.
+    /// Measures the memory of the cache for one package of the large catalog.
     async fn cache(&mut self, packages: &BTreeMap<String, Vec<String>>) -> Result<()> {
-        // An extension of another catalog shows that everything is warm.
+        // Installing an extension of a different catalog first warms up the process.
         let first = packages.values().next_back().and_then(|packages| packages.last());
         self.install("warm", first.context("no package")?).await?;
         self.until(&["warm".to_owned()], |_| true).await?;
@@ -129,7 +129,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Many extensions; one catalog changes.
+    /// Measures many extensions while one catalog changes.
     async fn update(
         &mut self,
         catalogs: &[(String, Files)],
@@ -183,7 +183,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Waits until all of `names` say which bundle was chosen, in a message that `holds`.
+    /// Waits until all of `names` report the chosen bundle, in a message that satisfies `holds`.
     async fn until(&mut self, names: &[String], holds: impl Fn(&str) -> bool) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -214,7 +214,7 @@ impl Bench {
         }
     }
 
-    /// The stored files of all catalogs but `changed`, with size and time.
+    /// Stored files of all catalogs except for `changed`, with size and time.
     fn stored(&self, changed: &str) -> BTreeSet<(std::path::PathBuf, u64, Option<SystemTime>)> {
         let mut files = BTreeSet::new();
         let mut folders = vec![self.controller.catalogs()];
@@ -240,7 +240,7 @@ fn row(table: &mut Table, case: &str, ours: f64, unit: Unit, limit: f64, note: S
     table.rows.push(Row { case: case.to_owned(), ours, unit, reference: None, bar: Bar::Limit(limit), note });
 }
 
-/// The catalog with images that the setup's registry is asked for and does not have.
+/// Replaces the registry of the catalog's images by the setup's, which does not have them.
 fn on_registry(files: Files, setup: &Setup) -> Files {
     let missing = format!("\"{}/missing/", setup.registry.host());
     let rewritten = |(path, bytes): (String, Vec<u8>)| {
@@ -249,7 +249,7 @@ fn on_registry(files: Files, setup: &Setup) -> Files {
     files.into_iter().map(rewritten).collect()
 }
 
-/// Packages of each catalog that no other one has.
+/// Packages of each catalog that are in no other catalog.
 fn packages(catalogs: &[(String, Files)]) -> Result<BTreeMap<String, Vec<String>>> {
     let folder = |path: &String| Path::new(path).parent().map(|parent| parent.display().to_string());
     let mut count: BTreeMap<String, usize> = BTreeMap::new();
@@ -271,7 +271,7 @@ fn documents(file: &[u8]) -> Result<Vec<Value>> {
     Ok(Deserializer::from_slice(file).into_iter::<Value>().collect::<Result<_, _>>()?)
 }
 
-/// The catalog with one more bundle in each package, at the head of its channel.
+/// Adds one bundle to each package of the catalog, at the head of its channel.
 fn with_newer(files: &Files) -> Result<Files> {
     let newer = |(path, file): (&String, &Vec<u8>)| {
         let mut documents = documents(file)?;
@@ -305,7 +305,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newer_catalog_has_one_more_bundle_in_each_package() {
+    fn newer_catalog_adds_one_bundle_to_each_package() {
         let files = generate(SMALLER, 3).unwrap();
         let newer = with_newer(&files).unwrap();
         for (path, file) in &files {

@@ -1,4 +1,4 @@
-//! Everything around the server that is measured: a control plane, a registry, and the server's process.
+//! Environment of the measured server: a control plane, a registry, and the server's process.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -21,14 +21,14 @@ use serde_json::json;
 use crate::content::Files;
 
 pub(crate) const NAMESPACE: &str = "olmv1-system";
-/// Nothing that is measured takes longer.
+/// Time limit of every measurement.
 const PATIENCE: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(1);
 
-/// A control plane, a registry and a certificate; gone when dropped.
+/// Control plane, registry and certificate. Drop stops and removes them.
 pub(crate) struct Setup {
     pub(crate) registry: Registry,
-    /// What clients of the server trust, PEM.
+    /// CA certificate for clients of the server, PEM.
     pub(crate) ca: String,
     client: Client,
     kubeconfig: PathBuf,
@@ -37,14 +37,14 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
-    /// On a control plane of its own.
+    /// Starts a control plane.
     pub(crate) async fn start() -> Result<Self> {
         let plane = ControlPlane::start().await?;
         let (client, kubeconfig) = (plane.client(), plane.kubeconfig().to_owned());
         Self::beside(client, kubeconfig, Some(plane)).await
     }
 
-    /// On a cluster that is there and has nothing of ours.
+    /// Uses an existing cluster without any OLM objects.
     pub(crate) async fn on(kubeconfig: &Path) -> Result<Self> {
         let config = Kubeconfig::read_from(kubeconfig)?;
         let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?;
@@ -72,8 +72,8 @@ impl Setup {
         Ok(self.registry.add_image(repository, tag, &Image::catalog(files)?))
     }
 
-    /// Applies a catalog of the image `repository:tag` and waits until the content of `digest` is served; returns
-    /// how long that took.
+    /// Applies a ClusterCatalog of the image `repository:tag` and waits until the content of `digest` is served.
+    /// Returns the duration.
     pub(crate) async fn serve(&self, name: &str, tag: &str, digest: &str) -> Result<Duration> {
         let catalog = json!({
             "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog", "metadata": {"name": name},
@@ -96,17 +96,17 @@ impl Setup {
         self.client.clone()
     }
 
-    /// How servers reach the control plane.
+    /// Kubeconfig of the servers.
     pub(crate) fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
     }
 
-    /// A file of the setup's directory.
+    /// Path of a file in the setup's directory.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    /// Where the server keeps its content.
+    /// Cache directory of the server.
     pub(crate) fn cache(&self) -> PathBuf {
         self.file("cache")
     }
@@ -122,16 +122,16 @@ fn serves(catalog: &ClusterCatalog, digest: &str) -> bool {
     resolved.ends_with(digest) && status["conditions"].as_array().is_some_and(|all| all.iter().any(serving))
 }
 
-/// A running catalogd; killed when dropped.
+/// Running catalogd. Killed on drop.
 pub(crate) struct Catalogd {
     child: Child,
     port: u16,
-    /// When its process was started.
+    /// Start time of the process.
     pub(crate) started: Instant,
 }
 
 impl Catalogd {
-    /// Starts the process on the content that the setup's directory has.
+    /// Starts the process with the content in the setup's directory.
     pub(crate) fn spawn(setup: &Setup, binary: &Path, log: bool) -> Result<Self> {
         let [port, probe_port, webhook_port] = free_ports()?;
         let file = |name: &str| setup.file(name).display().to_string();
@@ -162,12 +162,12 @@ impl Catalogd {
         self.child.id()
     }
 
-    /// Address of an endpoint, `CATALOG/api/v1/...`.
+    /// URL of an endpoint, `CATALOG/api/v1/...`.
     pub(crate) fn url(&self, path: &str) -> String {
         format!("https://localhost:{}/catalogs/{path}", self.port)
     }
 
-    /// Waits until a request for `path` is answered with `status`, and returns when that was.
+    /// Waits until the response to a request for `path` has `status`. Returns the time.
     pub(crate) async fn until(
         &mut self,
         client: &reqwest::Client,
@@ -182,23 +182,23 @@ impl Catalogd {
                 return Ok(Instant::now());
             }
             if let Some(ended) = self.child.try_wait()? {
-                bail!("catalogd ended with {ended}; --log shows why");
+                bail!("catalogd exited with {ended}; --log shows why");
             }
             ensure!(
                 Instant::now() < deadline,
-                "catalogd does not answer {path} with {status}; --log shows why"
+                "catalogd does not respond to {path} with {status}; --log shows why"
             );
             tokio::time::sleep(LOOK).await;
         }
     }
 
-    /// Ends the process as Kubernetes does and waits for that.
+    /// Sends SIGTERM and waits for the exit.
     pub(crate) async fn stop(mut self) -> Result<()> {
         let sent = Command::new("kill").args(["-TERM", &self.pid().to_string()]).status()?;
-        ensure!(sent.success(), "catalogd is gone");
+        ensure!(sent.success(), "catalogd has exited");
         let deadline = Instant::now() + PATIENCE;
         while self.child.try_wait()?.is_none() {
-            ensure!(Instant::now() < deadline, "catalogd does not end");
+            ensure!(Instant::now() < deadline, "catalogd does not exit");
             tokio::time::sleep(LOOK).await;
         }
         Ok(())
@@ -207,7 +207,7 @@ impl Catalogd {
 
 impl Drop for Catalogd {
     fn drop(&mut self) {
-        // Both fail only if it is gone already.
+        // Both fail only if the process has exited.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,8 +1,8 @@
-//! The table of what was measured.
+//! Table of the measured figures.
 
 use std::fmt;
 
-/// What a figure counts.
+/// Unit of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
     PerSecond,
@@ -12,29 +12,28 @@ pub(crate) enum Unit {
     Count,
 }
 
-/// What a figure must reach.
+/// Target of a figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Bar {
-    /// At least so many times the reference.
+    /// At least this multiple of the reference.
     TimesAtLeast(f64),
-    /// At most so many times the reference.
+    /// At most this multiple of the reference.
     TimesAtMost(f64),
-    /// At most this.
+    /// At most this value.
     Limit(f64),
-    /// Nothing: the figure is for reading.
+    /// No target: the figure is informative.
     Shown,
 }
 
-/// One figure.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) case: String,
     pub(crate) ours: f64,
     pub(crate) unit: Unit,
-    /// What it is compared with, in the same unit.
+    /// Figure of the reference, in the same unit.
     pub(crate) reference: Option<f64>,
     pub(crate) bar: Bar,
-    /// What else is worth knowing.
+    /// Additional information.
     pub(crate) note: String,
 }
 
@@ -87,7 +86,7 @@ fn figure(value: f64, unit: Unit) -> String {
     }
 }
 
-/// All figures, and remarks that concern them all.
+/// All figures, and remarks on all of them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Table {
     pub(crate) rows: Vec<Row>,
@@ -95,7 +94,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// Whether every bar was reached.
+    /// Reports whether every target is met.
     pub(crate) fn all_met(&self) -> bool {
         self.rows.iter().all(Row::is_met)
     }
@@ -125,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bars() {
+    fn targets_are_compared_with_the_reference() {
         let row = |ours, reference, bar| Row {
             case: "case".to_owned(),
             ours,

@@ -1,4 +1,4 @@
-//! What a dynamically linked program needs in an otherwise empty image.
+//! Files that a dynamically linked program needs in an otherwise empty image.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,12 +9,12 @@ use anyhow::{Context, Result, ensure};
 use crate::LayerEntry;
 
 const CA_BUNDLE: &str = "etc/ssl/certs/ca-certificates.crt";
-/// The user that our servers run as.
+/// User database with the user of the servers.
 const USERS: &str = "root:x:0:0:root:/:/sbin/nologin\nnonroot:x:65532:65532:nonroot:/tmp:/sbin/nologin\n";
 const GROUPS: &str = "root:x:0:\nnonroot:x:65532:\n";
 
-/// The files of an image that runs `program` as `/<file name>`: the program, the loader and libraries that `ldd` names for
-/// it, the machine's CA certificates, `/etc/passwd`, `/etc/group` and an empty `/tmp`.
+/// Files of an image that runs `program` as `/<file name>`: the program, the loader and libraries that `ldd` lists
+/// for it, the machine's CA certificates, `/etc/passwd`, `/etc/group` and an empty `/tmp`.
 ///
 /// # Errors
 /// `program` or one of its libraries cannot be read, or `ldd` does not find one.
@@ -45,8 +45,8 @@ fn read(path: &Path) -> Result<Vec<u8>> {
     std::fs::read(path).with_context(|| format!("read {}", path.display()))
 }
 
-/// The absolute paths in the output of `ldd`: `name => /path (address)` or `/path (address)`. A statically linked
-/// program has none.
+/// Absolute paths in the output of `ldd`: `name => /path (address)` or `/path (address)`. Empty for a statically
+/// linked program.
 fn libraries(listing: &str) -> Result<Vec<&str>> {
     let mut paths = Vec::new();
     for line in listing.lines().map(str::trim) {
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn libraries_of_ldd_output() {
+    fn libraries_parses_ldd_output() {
         let listing = "\tlinux-vdso.so.1 (0x00007ffc)\n\tlibm.so.6 => /lib/x86_64-linux-gnu/libm.so.6 (0x00007f)\n\
                        \t/lib64/ld-linux-x86-64.so.2 (0x00007f)\n";
         let expected = ["/lib/x86_64-linux-gnu/libm.so.6", "/lib64/ld-linux-x86-64.so.2"];
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn this_program_brings_its_loader() {
+    fn runtime_files_include_the_loader_and_libraries() {
         let files = runtime_files(&std::env::current_exe().unwrap()).unwrap();
         assert!(files.keys().any(|path| path.contains("ld-linux")), "{:?}", files.keys());
         assert!(files.keys().any(|path| path.ends_with("libc.so.6")), "{:?}", files.keys());

@@ -1,5 +1,5 @@
-//! The registry of Debian's package `docker-registry` on loopback, for tests that want the real thing. It keeps what was
-//! pushed in a folder of the test and ends when dropped.
+//! Registry of Debian's package `docker-registry` on loopback, for tests that need a real registry. It stores pushed
+//! content in a folder of the test and stops on drop.
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -14,21 +14,21 @@ use crate::registry::certificates;
 
 const PROGRAM: &str = "docker-registry";
 const START: Duration = Duration::from_secs(30);
-/// Wait between two looks whether it answers.
+/// Poll interval of the readiness check.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What it shows and asks of clients. Nothing set: plain HTTP for everybody.
+/// Certificates and authentication. The default is plain HTTP without authentication.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
     /// Files with certificate and key of the server, PEM.
     pub certificate: Option<[PathBuf; 2]>,
-    /// File with users and bcrypt hashes, whose passwords it asks for.
+    /// File with users and bcrypt hashes for basic authentication.
     pub htpasswd: Option<PathBuf>,
-    /// File with the CA of certificates that it asks for, PEM.
+    /// File with the CA of client certificates, PEM. Requires client certificates.
     pub client_ca: Option<PathBuf>,
 }
 
-/// The running registry.
+/// Running registry.
 #[derive(Debug)]
 pub struct DockerRegistry {
     process: Child,
@@ -36,11 +36,11 @@ pub struct DockerRegistry {
 }
 
 impl DockerRegistry {
-    /// Starts it on a free port of 127.0.0.1 and returns when it takes connections. Its files lie in `folder`; all that are
-    /// started with the same folder share their content.
+    /// Starts the registry on a free port of 127.0.0.1 and waits until it accepts connections. Its files are in
+    /// `folder`. Registries with the same folder share their content.
     ///
     /// # Errors
-    /// The program is missing or ends; the text has what it said.
+    /// The program is missing or exits. The error contains its log.
     pub fn start(folder: &Path, settings: &Settings) -> Result<Self> {
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
         let host = format!("127.0.0.1:{port}");
@@ -81,10 +81,11 @@ impl DockerRegistry {
         Ok(registry)
     }
 
-    /// As [`DockerRegistry::start`], over TLS with a certificate from a CA of its own; returns the CA's certificate, PEM.
+    /// Starts the registry like [`DockerRegistry::start`], over TLS with a certificate from a new CA. Returns the
+    /// CA's certificate, PEM.
     ///
     /// # Errors
-    /// As [`DockerRegistry::start`].
+    /// See [`DockerRegistry::start`].
     pub fn start_with_tls(folder: &Path) -> Result<(Self, String)> {
         let (ca_pem, certificate, key) = certificates()?;
         let files = [folder.join("server.cert"), folder.join("server.key")];
@@ -103,7 +104,7 @@ impl DockerRegistry {
 
 impl Drop for DockerRegistry {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have exited.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

@@ -1,9 +1,9 @@
 //! OCI images for development and tests, without a container engine.
 //!
-//! [`olm_pack`] makes the images; here are the files of an image that runs a program ([`runtime_files`]) and what they are
-//! made of ([`bill_of_materials`]) and built from ([`provenance`]), pushing with a credentials file ([`push`]), and two registries
-//! for the tests of every crate that pulls: [`registry`], in the test's own process with faults on demand, and
-//! [`docker_registry`], a real one.
+//! [`olm_pack`] builds the images. This crate contains the files of an image that runs a program ([`runtime_files`]),
+//! its bill of materials ([`bill_of_materials`]) and [`provenance`], pushing with a credentials file ([`push`]), and
+//! two registries for the tests of every crate that pulls: [`registry`], in the test's own process with faults on
+//! demand, and [`docker_registry`], a real one.
 //!
 //! This is a developers' tool and a test library. The servers must not depend on it.
 

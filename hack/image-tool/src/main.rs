@@ -1,6 +1,7 @@
-//! `olm-image`: makes an OCI image of a server binary, a catalog folder or a bundle folder, without a container engine.
+//! `olm-image`: builds an OCI image of a server binary, a catalog folder or a bundle folder, without a container
+//! engine.
 //!
-//! Prints the image's name with its digest. `hack/image` calls it for our servers.
+//! Prints the image's name with its digest. `hack/image` runs it for the servers.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,10 +17,10 @@ use olm_image::{
 };
 use olm_oci::{Credentials, Platform};
 
-/// Numeric user and group of our servers.
+/// Numeric user and group of the servers.
 const NONROOT: &str = "65532:65532";
 
-/// Makes OCI images without a container engine.
+/// Build OCI images without a container engine
 #[derive(Parser)]
 #[command(name = "olm-image")]
 struct Cli {
@@ -29,13 +30,13 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// An image that runs a program, with the shared libraries that it loads
+    /// Build an image that runs a program, with its shared libraries
     Binary {
-        /// Program to run; the image's entrypoint is its file name in the image root
+        /// Program to run. The image's entrypoint is its file name in the image root
         #[arg(long)]
         binary: PathBuf,
-        /// File with what `cargo tree --prefix none --format '{p}|{l}'` prints of the program's crate; the image then tells in
-        /// /usr/share/sbom/NAME.cdx.json what it is made of
+        /// Output of `cargo tree --prefix none --format '{p}|{l}'` for the program's crate. Adds a bill of materials
+        /// to the image as /usr/share/sbom/NAME.cdx.json
         #[arg(long, value_name = "FILE")]
         crates: Option<PathBuf>,
         #[command(flatten)]
@@ -43,14 +44,14 @@ enum Command {
         #[command(flatten)]
         target: Target,
     },
-    /// A catalog image of a folder of file-based catalog content
+    /// Build a catalog image of a folder of file-based catalog content
     Catalog {
         /// Folder with the content
         folder: PathBuf,
         #[command(flatten)]
         target: Target,
     },
-    /// A bundle image of a folder with manifests/ and metadata/
+    /// Build a bundle image of a folder with manifests/ and metadata/
     Bundle {
         /// Folder with the bundle
         folder: PathBuf,
@@ -59,22 +60,22 @@ enum Command {
     },
 }
 
-/// How the program was built.
+/// Build information of the program.
 #[derive(Args, Default)]
 struct Built {
-    /// Cargo.lock of the program; the image then tells in /usr/share/provenance/NAME.intoto.json how it was built
+    /// Cargo.lock of the program. Adds build provenance to the image as /usr/share/provenance/NAME.intoto.json
     #[arg(long, value_name = "FILE", requires_all = ["profile", "rustc"])]
     lock: Option<PathBuf>,
-    /// Cargo's profile that it was built with
+    /// Cargo profile of the build
     #[arg(long, requires = "lock", default_value = "")]
     profile: String,
-    /// What `rustc --version` prints
+    /// Output of `rustc --version`
     #[arg(long, requires = "lock", default_value = "")]
     rustc: String,
-    /// Git commit of its source
+    /// Git commit of the source
     #[arg(long, value_name = "COMMIT", requires = "lock")]
     revision: Option<String>,
-    /// The source has changes that are not in that commit
+    /// The source has uncommitted changes
     #[arg(long, requires = "revision")]
     modified: bool,
 }
@@ -100,7 +101,7 @@ struct Target {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    // The only installation in this process, hence never refused.
+    // Cannot fail: nothing else in this process installs a provider.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     match run(Cli::parse().command).await {
         Ok(()) => ExitCode::SUCCESS,
@@ -127,7 +128,7 @@ async fn run(command: Command) -> Result<()> {
     }
 }
 
-/// By default glibc keeps freed memory apart for each of many threads: a third of what a server takes.
+/// By default glibc caches freed memory per thread, which is a third of the memory of a server.
 const ARENAS: &str = "MALLOC_ARENA_MAX=1";
 
 fn program(binary: &Path, crates: Option<&Path>, built: &Built) -> Result<Image> {
@@ -180,7 +181,7 @@ async fn deliver(image: &Image, target: &Target) -> Result<()> {
     Ok(())
 }
 
-/// `registry/repository@digest`: the tag of `name` is after its last colon, unless that one starts a port.
+/// Prints `registry/repository@digest`. The last colon of `name` begins the tag, unless it begins a port.
 fn print_reference(name: &str, image: &Image) {
     let repository = match name.rsplit_once(':') {
         Some((repository, tag)) if !tag.contains('/') => repository,
@@ -189,7 +190,7 @@ fn print_reference(name: &str, image: &Image) {
     println!("{repository}@{}", image.digest());
 }
 
-/// Every regular file below `folder` by its path from there, links followed.
+/// All regular files below `folder` by relative path, following symbolic links.
 fn read_folder(folder: &Path) -> Result<BTreeMap<String, Vec<u8>>> {
     let mut files = BTreeMap::new();
     let mut pending = vec![String::new()];
@@ -220,7 +221,7 @@ mod tests {
 
     // docs/design/operations.md#hardening: supply chain of our images
     #[test]
-    fn the_same_program_gives_the_same_image() {
+    fn same_program_yields_the_same_image_digest() {
         let folder = tempfile::tempdir().unwrap();
         let (binary, crates) = (folder.path().join("catalogd"), folder.path().join("crates"));
         std::fs::copy("/bin/true", &binary).unwrap();
@@ -228,7 +229,7 @@ mod tests {
         let nothing = Built::default();
         let image = program(&binary, Some(&crates), &nothing).unwrap();
         assert_eq!(image.digest(), program(&binary, Some(&crates), &nothing).unwrap().digest());
-        // What it is made of is part of it, and how it was built.
+        // Bill of materials and provenance are part of the image.
         assert_ne!(image.digest(), program(&binary, None, &nothing).unwrap().digest());
         let built = |rustc: &str| Built {
             lock: Some(crates.clone()),

@@ -1,5 +1,5 @@
-//! How the program of an image was built, as an in-toto statement with SLSA provenance. Only what follows from the source
-//! and the settings is in it, no time and no path, so that equal builds give equal images.
+//! Build provenance of the program of an image: an in-toto statement with an SLSA predicate. It depends only on
+//! source and settings, not on time or paths, so that equal builds yield equal images.
 
 use std::collections::BTreeMap;
 
@@ -8,25 +8,25 @@ use serde_json::{Value, json};
 
 use crate::digest_of;
 
-/// What the program of an image was built from, and with.
+/// Source and tools of a build.
 #[derive(Debug, Clone, Copy)]
 pub struct Build<'a> {
-    /// Profile of cargo, such as `release`.
+    /// Cargo profile, such as `release`.
     pub profile: &'a str,
-    /// What `rustc --version` prints.
+    /// Output of `rustc --version`.
     pub rustc: &'a str,
     /// Content of `Cargo.lock`.
     pub lock: &'a [u8],
-    /// Git commit of the source; `None` where that is not known.
+    /// Git commit of the source. `None` if unknown.
     pub revision: Option<&'a str>,
-    /// Whether the source has changes that are in no commit.
+    /// `true` if the source has uncommitted changes.
     pub modified: bool,
 }
 
-/// The statement about `program`, which was built as `name`.
+/// Returns the statement about `program`, which was built as `name`.
 ///
 /// # Errors
-/// The revision is no commit's full hash.
+/// The revision is not the full hash of a commit.
 pub fn provenance(name: &str, program: &[u8], build: &Build<'_>) -> Result<Value> {
     let mut from = vec![
         json!({"name": "Cargo.lock", "digest": {"sha256": digest_of(build.lock).trim_start_matches("sha256:")}}),
@@ -41,7 +41,7 @@ pub fn provenance(name: &str, program: &[u8], build: &Build<'_>) -> Result<Value
         }
         from.insert(0, source);
     }
-    // Versions of the builder's parts, by name.
+    // Versions of the build tools, by name.
     let version = BTreeMap::from([("rustc", build.rustc.trim().trim_start_matches("rustc "))]);
     Ok(json!({
         "_type": "https://in-toto.io/Statement/v1",
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn the_statement_names_source_compiler_and_program() {
+    fn statement_names_source_compiler_and_program() {
         let stated = provenance("catalogd", b"elf", &build(Some(REVISION))).unwrap();
         assert_eq!(
             stated,
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_that_no_commit_has_is_told() {
+    fn statement_marks_modified_or_unknown_source() {
         let from = |build: &Build<'_>| {
             let stated = provenance("catalogd", b"elf", build).unwrap();
             stated["predicate"]["buildDefinition"]["resolvedDependencies"].clone()

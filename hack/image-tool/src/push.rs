@@ -1,10 +1,10 @@
-//! Pushing with the logins of a credentials file.
+//! Pushes images with the credentials of a file.
 
 use anyhow::{Context, Result};
 use olm_oci::Credentials;
 use olm_pack::{Image, Login};
 
-/// With what a push reaches its registry.
+/// Options of a push.
 #[derive(Debug, Clone, Default)]
 pub struct Push {
     /// PEM certificates trusted in addition to the system's.
@@ -13,11 +13,11 @@ pub struct Push {
     pub credentials: Credentials,
 }
 
-/// Pushes `image` to `reference` (`registry/repository:tag`) with the login that `options` has for it, and returns its
-/// digest; see [`olm_pack::push`].
+/// Pushes `image` to `reference` (`registry/repository:tag`) with the matching credentials of `options`, and returns
+/// its digest. See [`olm_pack::push`].
 ///
 /// # Errors
-/// `reference` cannot be parsed, or the registry does not take the image; the message names the reference.
+/// `reference` cannot be parsed, or the registry rejects the image. The error contains the reference.
 pub async fn push(reference: &str, image: &Image, options: &Push) -> Result<String> {
     let to: olm_oci::Reference =
         reference.parse().with_context(|| format!("image reference {reference:?}"))?;
@@ -41,7 +41,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_pushed_image_can_be_pulled() {
+    async fn pushed_image_can_be_pulled() {
         let registry = Registry::start().await.unwrap();
         registry.set_access(Access::Bearer(Some(("user".to_owned(), "secret".to_owned()))));
         let credentials = format!(r#"{{"auths":{{"{}":{{"auth":"dXNlcjpzZWNyZXQ="}}}}}}"#, registry.host());
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn blobs_are_sent_once() {
+    async fn existing_blobs_are_not_pushed_again() {
         let registry = Registry::start().await.unwrap();
         let options = Push { ca_pem: Some(registry.ca_pem().into()), ..Push::default() };
         let reference = format!("{}/a/cat:v1", registry.host());
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn errors_name_the_reference() {
+    async fn push_errors_contain_the_reference() {
         let registry = Registry::start().await.unwrap();
         let reference = format!("{}/a/cat:v1", registry.host());
         let error = push(&reference, &image(), &Push::default()).await.unwrap_err().to_string();
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_digest_is_no_place_to_push_to() {
+    async fn push_to_a_digest_fails() {
         let reference = format!("r.example/a/cat@{}", image().digest());
         let error = push(&reference, &image(), &Push::default()).await.unwrap_err().to_string();
         let expected = "expected registry/repository:tag; the digest follows from the content";

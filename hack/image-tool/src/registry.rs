@@ -1,7 +1,7 @@
-//! An OCI registry inside a test: real HTTP over TLS on a free loopback port, with faults on demand.
+//! In-process OCI registry for tests: HTTP over TLS on a free loopback port, with faults on demand.
 //!
-//! It takes pushes and serves pulls (`HEAD`, `GET`, ranges), can ask for credentials, records every request, and misbehaves
-//! where a test says so. It holds everything in memory and is gone when dropped.
+//! It accepts pushes and serves pulls (`HEAD`, `GET`, ranges), can require credentials, records every request, and
+//! injects faults that a test adds. All content is in memory and lost on drop.
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -24,50 +24,50 @@ use tokio::sync::watch;
 
 use crate::{Image, digest_of};
 
-/// Largest body that a push may send.
+/// Maximum body size of a push.
 const MAX_BODY: usize = 1 << 30;
 
-/// What the registry asks of a client.
+/// Required authentication.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Access {
-    /// Nothing.
+    /// None.
     #[default]
     Open,
-    /// User and password with every request.
+    /// Basic authentication with user and password.
     Basic(String, String),
-    /// A bearer token, which `/token` gives to everybody (`None`) or against user and password.
+    /// Bearer token, which `/token` issues without authentication (`None`) or for user and password.
     Bearer(Option<(String, String)>),
 }
 
-/// How a faulty answer differs from the right one.
+/// Deviation of a response from the correct one.
 #[derive(Debug, Clone)]
 pub enum Fault {
     /// This status, headers and body instead.
     Status(u16, Vec<(&'static str, String)>, String),
-    /// The connection breaks after so many bytes of the body.
+    /// The connection breaks after this number of bytes of the body.
     Cut(usize),
-    /// After so many bytes of the body nothing more comes, and the connection stays open.
+    /// The body stops after this number of bytes, and the connection remains open.
     Stall(usize),
-    /// The first byte of the body is another one.
+    /// The first byte of the body is wrong.
     Corrupt,
     /// The body never ends.
     Endless,
-    /// No answer at all.
+    /// No response at all.
     Hang,
-    /// The answer comes once the sender is dropped.
+    /// The response is delayed until the sender is dropped.
     Held(watch::Receiver<()>),
     /// No `Docker-Content-Digest` header.
     NoDigestHeader,
-    /// The whole blob, though a part of it was asked for.
+    /// The whole blob in response to a range request.
     Whole,
 }
 
-/// A request as it came.
+/// Recorded request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
     /// `METHOD /path`
     pub request: String,
-    /// What follows the `?` of the URL, as sent.
+    /// Query of the URL, as sent.
     pub query: String,
     /// The `Authorization` header.
     pub authorization: Option<String>,
@@ -83,13 +83,13 @@ struct Rule {
 struct Content {
     access: Access,
     blobs: HashMap<String, Bytes>,
-    /// By repository and tag or digest: media type and bytes.
+    /// Media type and bytes, by repository and tag or digest.
     manifests: HashMap<(String, String), (String, Bytes)>,
     rules: Vec<Rule>,
     seen: Vec<Seen>,
 }
 
-/// The running registry.
+/// Running registry.
 pub struct Registry {
     address: SocketAddr,
     ca_pem: String,
@@ -98,11 +98,11 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// Starts a registry on a free port of 127.0.0.1, with a certificate from a CA of its own for `127.0.0.1`, `localhost` and
-    /// `registry.test`. Installs the process's TLS provider if none is installed.
+    /// Starts a registry on a free port of 127.0.0.1, with a certificate from a new CA for `127.0.0.1`, `localhost`
+    /// and `registry.test`. Installs the process's TLS provider if none is installed.
     ///
     /// # Errors
-    /// No port or no certificate could be had.
+    /// No port is free, or no certificate can be generated.
     pub async fn start() -> Result<Self> {
         let (ca_pem, certificate, key) = certificates()?;
         let mut registry = Self::start_with(&certificate, &key).await?;
@@ -110,12 +110,12 @@ impl Registry {
         Ok(registry)
     }
 
-    /// The same with a certificate and key given as PEM; the certificate is what a client must trust.
+    /// Starts a registry with a certificate and key in PEM. Clients must trust the certificate.
     ///
     /// # Errors
-    /// No port could be had, or the pair cannot be used.
+    /// No port is free, or certificate and key cannot be used.
     pub async fn start_with(certificate: &str, key: &str) -> Result<Self> {
-        // A second installation is refused; the first one serves as well.
+        // A second installation fails, and the first one suffices.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let (listener, address) = listen()?;
         let tls = RustlsConfig::from_pem(certificate.into(), key.into()).await?;
@@ -128,10 +128,10 @@ impl Registry {
         Ok(Self { address, ca_pem: certificate.to_owned(), content, server })
     }
 
-    /// Starts a registry that speaks plain HTTP on a free port of 127.0.0.1.
+    /// Starts a registry with plain HTTP on a free port of 127.0.0.1.
     ///
     /// # Errors
-    /// No port could be had.
+    /// No port is free.
     pub async fn start_plain() -> Result<Self> {
         let (listener, address) = listen()?;
         let (content, server) = (Arc::default(), axum_server::Handle::new());
@@ -147,13 +147,13 @@ impl Registry {
         self.address.to_string()
     }
 
-    /// The certificate that a client must trust, PEM; empty for plain HTTP.
+    /// Certificate that clients must trust, PEM. Empty for plain HTTP.
     #[must_use]
     pub fn ca_pem(&self) -> &str {
         &self.ca_pem
     }
 
-    /// Writes the certificate into `folder`, as `--pull-cas-dir` wants it, and returns the file's path.
+    /// Writes the certificate into `folder`, in the format of `--pull-cas-dir`, and returns the file's path.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -163,7 +163,7 @@ impl Registry {
         Ok(path)
     }
 
-    /// Asks clients for this from now on.
+    /// Sets the authentication required from now on.
     pub fn set_access(&self, access: Access) {
         self.content().access = access;
     }
@@ -181,23 +181,23 @@ impl Registry {
         self.content().add_manifest(repository, tag, media_type, bytes)
     }
 
-    /// The next `times` answers to requests whose `METHOD /path` contains `request` have `fault`.
+    /// Applies `fault` to the next `times` responses to requests whose `METHOD /path` contains `request`.
     pub fn add_fault(&self, request: &str, times: usize, fault: Fault) {
         self.content().rules.push(Rule { request: request.to_owned(), times, fault });
     }
 
-    /// No more faults.
+    /// Removes all faults.
     pub fn clear_faults(&self) {
         self.content().rules.clear();
     }
 
-    /// Every request so far as `METHOD /path`, and forgets them.
+    /// Returns and clears all recorded requests, as `METHOD /path`.
     #[must_use]
     pub fn take_requests(&self) -> Vec<String> {
         self.take_seen().into_iter().map(|seen| seen.request).collect()
     }
 
-    /// Every request so far, and forgets them.
+    /// Returns and clears all recorded requests.
     #[must_use]
     pub fn take_seen(&self) -> Vec<Seen> {
         std::mem::take(&mut self.content().seen)
@@ -250,7 +250,7 @@ impl Content {
         Some(rule.fault.clone())
     }
 
-    /// `None` where the request may pass.
+    /// Error response for missing credentials. `None` if the request is authorized.
     fn refusal(&self, host: &str, path: &str, headers: &HeaderMap) -> Option<Response> {
         let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         let (wanted, challenge) = match &self.access {
@@ -436,7 +436,7 @@ impl Content {
         }
     }
 
-    /// One PUT per blob; the session has no state.
+    /// Each blob is one PUT. The upload session has no state.
     fn upload(
         &mut self,
         method: &Method,

@@ -1,5 +1,5 @@
-//! What an image that runs one of our programs is made of, as a CycloneDX document: the crates that were built into the
-//! program, and every file of the image with its digest. Equal content gives equal documents, so there is no time in it.
+//! Bill of materials of an image that runs one of the programs, as a CycloneDX document: the crates of the program,
+//! and every file of the image with its digest. Equal content yields equal documents, so that they contain no time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 
 use crate::{LayerEntry, digest_of};
 
-/// A crate, by name and version.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Crate {
     name: String,
@@ -16,11 +15,11 @@ struct Crate {
     license: String,
 }
 
-/// The bill of materials of an image with these files, whose program `name` was built from the crates that
-/// `cargo tree --prefix none --format '{p}|{l}'` printed. Where files of ours are on the building machine is not in it.
+/// Returns the bill of materials of an image with these files, whose program `name` was built from the crates in
+/// `tree`, the output of `cargo tree --prefix none --format '{p}|{l}'`. It contains no paths of the build machine.
 ///
 /// # Errors
-/// A line is none of such a listing, or the program's own crate is not listed.
+/// A line does not have this format, or the program's own crate is not listed.
 pub fn bill_of_materials(name: &str, tree: &str, files: &BTreeMap<String, LayerEntry>) -> Result<Value> {
     let lines = tree.lines().filter(|line| !line.trim().is_empty());
     let crates: BTreeSet<Crate> = lines.map(listed).collect::<Result<_>>()?;
@@ -51,13 +50,13 @@ pub fn bill_of_materials(name: &str, tree: &str, files: &BTreeMap<String, LayerE
     }))
 }
 
-/// A line such as `serde v1.0.0 (proc-macro)|MIT/Apache-2.0 (*)`.
+/// Parses a line such as `serde v1.0.0 (proc-macro)|MIT/Apache-2.0 (*)`.
 fn listed(line: &str) -> Result<Crate> {
     let parsed = || {
         let (package, license) = line.split_once('|')?;
         let mut words = package.split_whitespace();
         let (name, version) = (words.next()?, words.next()?.strip_prefix('v')?);
-        // The older way to say it.
+        // Older crates separate alternatives with a slash.
         let license = license.trim_end_matches(" (*)").trim().replace('/', " OR ");
         Some(Crate { name: name.to_owned(), version: version.to_owned(), license })
     };
@@ -76,7 +75,7 @@ mod tests {
         serde_derive v1.0.2 (proc-macro)|MIT/Apache-2.0\nserde v1.0.2|MIT OR Apache-2.0 (*)\n";
 
     #[test]
-    fn crates_and_files_are_listed_once() {
+    fn bill_lists_crates_and_files_once() {
         let files = BTreeMap::from([
             ("catalogd".to_owned(), LayerEntry::File { mode: 0o755, content: b"elf".to_vec() }),
             ("tmp".to_owned(), LayerEntry::Dir { mode: 0o1777 }),
@@ -103,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_listing_is_refused() {
+    fn invalid_crate_listing_is_rejected() {
         let refused =
             |name: &str, tree: &str| bill_of_materials(name, tree, &BTreeMap::new()).unwrap_err().to_string();
         assert_eq!(refused("olm", TREE), "the crate olm is not listed");

@@ -1,4 +1,4 @@
-//! Sigstore signatures as cosign attaches them to images, by keys of the test.
+//! Sigstore signatures in the image format of cosign, with keys of the test.
 
 use anyhow::Result;
 use base64::Engine;
@@ -8,31 +8,31 @@ use serde_json::json;
 
 use crate::{Image, Layer, digest_of};
 
-/// A payload and its signature in base64.
+/// Payload and its signature in base64.
 pub type Signed = (String, String);
 
-/// A key that signs images.
+/// Key that signs images.
 pub struct Signer(KeyPair);
 
 impl Signer {
-    /// A new key.
+    /// Generates a key.
     ///
     /// # Errors
-    /// The key cannot be made.
+    /// The key cannot be generated.
     pub fn new() -> Result<Self> {
         Ok(Self(KeyPair::generate()?))
     }
 
-    /// The public key.
+    /// Public key, PEM.
     #[must_use]
     pub fn pem(&self) -> String {
         self.0.public_key_pem()
     }
 
-    /// The statement that `digest` is the image `reference`.
+    /// Signs the statement that `digest` is the image `reference`.
     ///
     /// # Errors
-    /// The key cannot sign.
+    /// Signing fails.
     pub fn sign(&self, reference: &str, digest: &str) -> Result<Signed> {
         let payload = json!({
             "critical": {
@@ -48,13 +48,13 @@ impl Signer {
     }
 }
 
-/// Tag of the artifact that holds the signatures of the manifest `digest`.
+/// Tag of the image that contains the signatures of the manifest `digest`.
 #[must_use]
 pub fn signature_tag(digest: &str) -> String {
     format!("{}.sig", digest.replace(':', "-"))
 }
 
-/// The artifact that holds these signatures.
+/// Image that contains these signatures.
 #[must_use]
 pub fn signatures(signed: &[Signed]) -> Image {
     let config = b"{}";

@@ -1,4 +1,4 @@
-//! A candidate for a Lease that is written in Go.
+//! A leader election candidate written in Go.
 
 use std::io;
 use std::process::Command;
@@ -6,13 +6,14 @@ use std::process::Command;
 use crate::process::Process;
 use crate::{ControlPlane, Error};
 
-/// A kube-scheduler that seeks a Lease by client-go, whose ways ours have to be a match for. Killed when dropped.
+/// kube-scheduler that competes for a Lease through client-go, to test compatibility. Killed on drop.
 pub struct GoCandidate {
     process: Process,
 }
 
 impl ControlPlane {
-    /// Starts a candidate for this Lease: valid for 3 s, given up after 2 s without a renewal, tried for each 200 ms.
+    /// Starts a candidate for this Lease with a duration of 3 s, a renew deadline of 2 s and a retry period of 200
+    /// ms.
     pub fn go_candidate(&self, namespace: &str, lease: &str) -> Result<GoCandidate, Error> {
         let arguments = [
             format!("--kubeconfig={}", self.kubeconfig.display()),
@@ -31,12 +32,12 @@ impl ControlPlane {
 }
 
 impl GoCandidate {
-    /// An error if it has ended.
+    /// Returns an error if the process has exited.
     pub fn check_running(&mut self) -> Result<(), Error> {
         self.process.check_running()
     }
 
-    /// Asks it to end (SIGTERM), on which it gives up the Lease, and waits until it has.
+    /// Sends SIGTERM, on which the process releases the Lease, and waits for its exit.
     pub fn stop(mut self) -> Result<(), Error> {
         let failed = |error| Error::Io("stopping kube-scheduler".to_owned(), error);
         let told = Command::new("kill").args(["-TERM", &self.process.id()]).status().map_err(failed)?;

@@ -1,19 +1,19 @@
-//! The files that a control plane needs before it starts: certificate, token, kubeconfig.
+//! Files that a control plane needs before its start: certificate, token, kubeconfig.
 
 use crate::Error;
 use serde_json::json;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Serving certificate, which is also the root that clients trust.
+/// Serving certificate, which is also the root certificate of clients.
 pub(crate) const CERTIFICATE: &str = "tls.crt";
-/// Its key, which also signs service account tokens.
+/// Key of the certificate, which also signs ServiceAccount tokens.
 pub(crate) const KEY: &str = "tls.key";
 /// Static tokens of the API server.
 pub(crate) const TOKENS: &str = "tokens.csv";
 
 const KUBECONFIG: &str = "kubeconfig";
-/// Token of the administrator. No secret: the server listens on loopback and lives as long as one test.
+/// Token of the administrator. Not secret: the server listens on loopback and only during one test.
 const ADMINISTRATOR_TOKEN: &str = "control-plane-test";
 
 pub(crate) fn write_credentials(directory: &Path) -> Result<(), Error> {

@@ -1,9 +1,9 @@
-//! A real etcd and kube-apiserver on loopback, for tests of what only an API server can decide.
+//! A real etcd and kube-apiserver on loopback, for tests that depend on an API server.
 //!
-//! RBAC and `OwnerReferencesPermissionEnforcement` are on. Unless [`Options`] ask for controllers, no controller
-//! manager runs: nothing collects garbage or finishes namespaces; service account tokens are never made. Every
-//! [`ControlPlane`] is on its own ports, keeps its files in its own temporary directory, and stops its processes
-//! when dropped. Never for anything but tests.
+//! RBAC and `OwnerReferencesPermissionEnforcement` are enabled. kube-controller-manager runs only with the
+//! controllers of [`Options`]. Without them nothing collects garbage, finalizes namespaces or creates ServiceAccount
+//! tokens. Every [`ControlPlane`] has its own ports and temporary directory, and stops its processes on drop. For
+//! tests only.
 
 mod candidate;
 mod files;
@@ -24,54 +24,54 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// How long the processes may take to get ready; generous because tests share the machine with compilers.
+/// Start deadline of the processes. Generous because tests share the machine with compilers.
 const START_DEADLINE: Duration = Duration::from_secs(120);
-/// How long a CRD may take to be accepted and established.
+/// Deadline for a CRD to be accepted and established.
 const CRD_DEADLINE: Duration = Duration::from_secs(60);
-/// How long one question whether the API server is ready may take.
+/// Deadline of one readiness probe of the API server.
 const PROBE_DEADLINE: Duration = Duration::from_secs(5);
-/// Pause between two such questions.
+/// Interval of the readiness probes.
 const PROBE_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How long [`eventually`] waits; generous for the same reason.
+/// Time limit of [`eventually`]. Generous for the same reason.
 pub const PATIENCE: Duration = Duration::from_secs(90);
-/// Pause between two of its questions.
+/// Poll interval of [`eventually`].
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Why a control plane is not to be had.
+/// Error of starting or using a control plane.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The binary could not be found or built.
     #[error("no control plane binary: {0}")]
     Binary(String),
-    /// A file, port or process could not be made.
+    /// A file, port or process could not be created.
     #[error("{0}: {1}")]
     Io(String, #[source] io::Error),
-    /// The certificate could not be made.
+    /// The certificate could not be generated.
     #[error("making a certificate: {0}")]
     Certificate(#[from] rcgen::Error),
     /// The kubeconfig that was just written could not be used.
     #[error("reading the kubeconfig: {0}")]
     Kubeconfig(#[from] KubeconfigError),
-    /// A process ended, or was not ready in time.
+    /// A process exited, or was not ready in time.
     #[error("{name} {what}; the end of its log:\n{log}")]
     NotReady {
-        /// Which process.
+        /// Name of the process.
         name: &'static str,
-        /// What happened to it.
+        /// Problem of the process.
         what: String,
-        /// The end of what it wrote.
+        /// End of its log.
         log: String,
     },
-    /// The client could not be made.
+    /// The client could not be created.
     #[error("making a client: {0}")]
     Client(#[source] kube::Error),
-    /// A CRD was refused, or not established in time.
+    /// A CRD was rejected, or not established in time.
     #[error("CRD {name}: {message}")]
     Crd {
         /// Name of the CRD.
         name: String,
-        /// What the server said, or how long it took.
+        /// Response of the server, or the elapsed time.
         message: String,
     },
     /// A CRD has no metadata.name.
@@ -79,20 +79,21 @@ pub enum Error {
     UnnamedCrd,
 }
 
-/// What a control plane has beside etcd and kube-apiserver.
+/// Components of a control plane in addition to etcd and kube-apiserver.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// Controllers of kube-controller-manager by its own names, such as [`HOUSEKEEPING`]; none: it is not started.
+    /// Controllers of kube-controller-manager by its own names, such as [`HOUSEKEEPING`]. It is not started without
+    /// any.
     pub controllers: &'static [&'static str],
 }
 
-/// The controllers that collect garbage, finish namespaces and compute quotas.
+/// Controllers that collect garbage, finalize namespaces and compute quotas.
 pub const HOUSEKEEPING: &[&str] =
     &["garbage-collector-controller", "namespace-controller", "resourcequota-controller"];
 
-/// A running etcd and kube-apiserver, and what [`Options`] ask for.
+/// Running etcd and kube-apiserver, with the components of [`Options`].
 pub struct ControlPlane {
-    // Dropped in this order: who uses the API server before it, that before its store, the files last.
+    // Dropped in this order: clients of the API server, the API server, its store, the files.
     _controllers: Option<Process>,
     apiserver: Mutex<Process>,
     apiserver_arguments: Vec<String>,
@@ -103,17 +104,17 @@ pub struct ControlPlane {
     directory: TempDir,
 }
 
-/// Asks again and again until there is an answer.
+/// Calls `ask` until it returns a value.
 ///
 /// # Panics
-/// There is none for [`PATIENCE`].
+/// It returns none within [`PATIENCE`].
 pub async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
         if let Some(answer) = ask().await {
             return answer;
         }
-        assert!(Instant::now() < deadline, "waited in vain: {what}");
+        assert!(Instant::now() < deadline, "timed out: {what}");
         tokio::time::sleep(LOOK).await;
     }
 }
@@ -121,13 +122,12 @@ pub async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) 
 impl ControlPlane {
     /// Starts both processes and waits until the API server is ready.
     ///
-    /// The binary is the one named by `OLM_CLUSTER_BINARY`, otherwise the one that `hack/cluster binary`
-    /// makes.
+    /// The binary is `OLM_CLUSTER_BINARY`, or the one that `hack/cluster binary` builds.
     pub async fn start() -> Result<Self, Error> {
         Self::start_with(Options::default()).await
     }
 
-    /// As [`Self::start`], with what `options` ask for.
+    /// Starts the processes like [`Self::start`], with the components of `options`.
     pub async fn start_with(options: Options) -> Result<Self, Error> {
         let binary = process::binary()?;
         let directory =
@@ -161,13 +161,13 @@ impl ControlPlane {
         Ok(plane)
     }
 
-    /// `kill -9` of the API server; etcd keeps what it has stored.
+    /// Kills the API server with SIGKILL. etcd retains its data.
     pub fn kill_apiserver(&self) {
         lock(&self.apiserver).kill();
     }
 
-    /// Starts the API server again after [`Self::kill_apiserver`], on the same port and the same etcd, and waits
-    /// until it is ready.
+    /// Restarts the API server after [`Self::kill_apiserver`], on the same port and etcd, and waits until it is
+    /// ready.
     pub async fn start_apiserver(&self) -> Result<(), Error> {
         let directory = self.directory.path();
         let started = Process::start(&self.binary, "kube-apiserver", directory, &self.apiserver_arguments)?;
@@ -175,12 +175,12 @@ impl ControlPlane {
         self.wait_until_ready().await
     }
 
-    /// A client with all rights.
+    /// Client with administrator rights.
     pub fn client(&self) -> Client {
         self.client.clone()
     }
 
-    /// Kubeconfig of the administrator; it disappears with the control plane.
+    /// Kubeconfig of the administrator. It is deleted with the control plane.
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
     }
@@ -235,7 +235,7 @@ async fn connect(kubeconfig: &Path) -> Result<Client, Error> {
     Client::try_from(config).map_err(Error::Client)
 }
 
-/// Whether the server is up and has made the namespaces that every cluster has.
+/// Reports whether the server is ready and has created the default namespace.
 async fn is_ready(client: &Client) -> bool {
     for path in ["/readyz", "/api/v1/namespaces/default"] {
         let Ok(request) = http::Request::get(path).body(Vec::new()) else {
@@ -258,7 +258,7 @@ fn etcd_arguments(directory: &Path, client_port: u16, peer_port: u16) -> Vec<Str
         format!("--listen-peer-urls={peer}"),
         format!("--initial-advertise-peer-urls={peer}"),
         format!("--initial-cluster=default={peer}"),
-        // The data dies with the test: waiting for the disk is wasted.
+        // The data is deleted after the test, so that syncing to disk is useless.
         "--unsafe-no-fsync".to_owned(),
     ]
 }
@@ -275,7 +275,7 @@ fn apiserver_arguments(directory: &Path, etcd_port: u16, secure_port: u16) -> Ve
         format!("--token-auth-file={}", file(files::TOKENS)),
         "--authorization-mode=RBAC".to_owned(),
         "--enable-admission-plugins=OwnerReferencesPermissionEnforcement".to_owned(),
-        // Pods are not run, and nobody makes the service accounts that this would demand.
+        // No pods run, and no controller creates the ServiceAccounts that this plugin requires.
         "--disable-admission-plugins=ServiceAccount".to_owned(),
         "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
         format!("--service-account-key-file={}", file(files::CERTIFICATE)),
@@ -289,7 +289,7 @@ fn controller_arguments(kubeconfig: &Path, controllers: &[&str]) -> Vec<String> 
         format!("--kubeconfig={}", kubeconfig.display()),
         format!("--controllers={}", controllers.join(",")),
         "--leader-elect=false".to_owned(),
-        // It serves nothing, so that it needs neither a port nor a certificate.
+        // It serves nothing, and needs neither port nor certificate.
         "--secure-port=0".to_owned(),
     ]
 }

@@ -1,7 +1,7 @@
-//! Ports of loopback for programs that are told where to listen.
+//! Loopback ports for programs that need a port number at their start.
 //!
-//! A port that the kernel handed out and got back is soon handed out again, be it to an outgoing connection. These lie below
-//! the range that it hands out, and each belongs to one test process as long as that lives.
+//! A port that was bound and released may be reused by the kernel at once, even for an outgoing connection. The ports
+//! of this module are below the kernel's ephemeral range, and each is reserved for one test process until its end.
 
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
@@ -9,17 +9,17 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::sync::{Mutex, PoisonError};
 
-/// Linux hands out 32768 and above, clusters use 30000 to 32767 for node ports.
+/// Linux assigns ephemeral ports from 32768, and clusters use 30000 to 32767 for node ports.
 const FIRST: u16 = 20_000;
 const COUNT: u16 = 8_000;
 
-/// The names that say that a port is taken. The kernel forgets them with the process.
+/// Abstract sockets whose names reserve the ports. The kernel releases them with the process.
 static TAKEN: Mutex<Vec<UnixListener>> = Mutex::new(Vec::new());
 
-/// Ports that nobody listens on, and that no other process gets from here while this one lives.
+/// Ports without a listener, reserved for this process.
 ///
 /// # Errors
-/// All are taken.
+/// All ports are reserved.
 pub fn free_ports<const N: usize>() -> io::Result<[u16; N]> {
     let mut ports = [0; N];
     for port in &mut ports {
@@ -28,12 +28,12 @@ pub fn free_ports<const N: usize>() -> io::Result<[u16; N]> {
     Ok(ports)
 }
 
-/// As [`free_ports`], one of them.
+/// Returns one port like [`free_ports`].
 ///
 /// # Errors
-/// All are taken.
+/// All ports are reserved.
 pub fn free_port() -> io::Result<u16> {
-    // Processes begin at different places, so that they seldom meet.
+    // Processes start at different ports, so that they rarely conflict.
     let start = std::process::id().wrapping_mul(61);
     let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
     let used = u32::try_from(taken.len()).unwrap_or_default();
@@ -56,7 +56,7 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn no_port_is_given_twice() {
+    fn free_ports_never_repeats_a_port() {
         let ports: HashSet<u16> = free_ports::<200>().unwrap().into();
         assert_eq!(ports.len(), 200);
         assert!(ports.iter().all(|port| (FIRST..FIRST + COUNT).contains(port)));

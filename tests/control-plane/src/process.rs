@@ -1,4 +1,4 @@
-//! One program of the control plane: found, started, watched, and stopped when dropped.
+//! Process of the control plane: lookup of its binary, start, supervision, and stop on drop.
 
 use crate::Error;
 use std::ffi::OsStr;
@@ -6,10 +6,10 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// Lines of a log that an error shows.
+/// Number of log lines in an error.
 const LOG_LINES: usize = 30;
 
-/// The binary that holds all programs: `OLM_CLUSTER_BINARY`, or what `hack/cluster binary` prints.
+/// Binary that contains all programs: `OLM_CLUSTER_BINARY`, or the output of `hack/cluster binary`.
 pub(crate) fn binary() -> Result<PathBuf, Error> {
     if let Some(path) = std::env::var_os("OLM_CLUSTER_BINARY") {
         return Ok(path.into());
@@ -26,7 +26,7 @@ pub(crate) fn binary() -> Result<PathBuf, Error> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().into())
 }
 
-/// A running program whose output goes to a file.
+/// Running program with its output in a file.
 pub(crate) struct Process {
     name: &'static str,
     child: Child,
@@ -54,24 +54,24 @@ impl Process {
         Ok(Self { name, child, log })
     }
 
-    /// `kill -9`; nothing happens to one that has ended.
+    /// Kills the process with SIGKILL. No effect if it has exited.
     pub(crate) fn kill(&mut self) {
-        // Both fail only if the process is gone already.
+        // Both fail only if the process has exited.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// What `kill` calls it.
+    /// Process ID.
     pub(crate) fn id(&self) -> String {
         self.child.id().to_string()
     }
 
-    /// Waits until it has ended, however it did.
+    /// Waits for the exit, with any status.
     pub(crate) fn wait(&mut self) -> std::io::Result<()> {
         self.child.wait().map(drop)
     }
 
-    /// An error if the program has ended.
+    /// Returns an error if the program has exited.
     pub(crate) fn check_running(&mut self) -> Result<(), Error> {
         match self.child.try_wait() {
             Ok(None) => Ok(()),
@@ -80,7 +80,7 @@ impl Process {
         }
     }
 
-    /// The error that says `what` about this program and shows the end of its log.
+    /// Builds the error with `what` and the end of the log.
     pub(crate) fn not_ready(&self, what: String) -> Error {
         let log = fs::read(&self.log).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);

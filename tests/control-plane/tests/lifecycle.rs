@@ -1,4 +1,4 @@
-//! A control plane works, is its own, and leaves nothing behind.
+//! Control planes work, are independent, and leave no processes or files.
 
 // A test fails by panicking.
 #![allow(clippy::unwrap_used)]
@@ -11,7 +11,7 @@ use olm_control_plane::{ControlPlane, HOUSEKEEPING, Options, eventually};
 use serde_json::json;
 
 #[tokio::test]
-async fn planes_are_independent_and_end_when_dropped() {
+async fn control_planes_are_independent_and_stop_on_drop() {
     let (first, second) = tokio::join!(ControlPlane::start(), ControlPlane::start());
     let (first, second) = (first.unwrap(), second.unwrap());
 
@@ -34,7 +34,7 @@ async fn planes_are_independent_and_end_when_dropped() {
 }
 
 #[tokio::test]
-async fn a_refused_crd_is_an_error() {
+async fn rejected_crd_returns_an_error() {
     let plane = ControlPlane::start().await.unwrap();
     let crd = json!({
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -57,7 +57,7 @@ async fn a_refused_crd_is_an_error() {
 }
 
 #[tokio::test]
-async fn garbage_is_collected_and_the_api_server_comes_back() {
+async fn garbage_collection_and_api_server_restart_work() {
     let plane = ControlPlane::start_with(Options { controllers: HOUSEKEEPING }).await.unwrap();
     let maps: Api<ConfigMap> = Api::default_namespaced(plane.client());
     let map = |name: &str, owners: Vec<OwnerReference>| ConfigMap {
@@ -84,7 +84,7 @@ async fn garbage_is_collected_and_the_api_server_comes_back() {
     maps.get("owned").await.unwrap();
 
     maps.delete("owner", &DeleteParams::default()).await.unwrap();
-    eventually("garbage is collected", async || maps.get_opt("owned").await.unwrap().is_none().then_some(()))
+    eventually("dependent is deleted", async || maps.get_opt("owned").await.unwrap().is_none().then_some(()))
         .await;
 
     let namespaces: Api<Namespace> = Api::all(plane.client());
@@ -92,7 +92,7 @@ async fn garbage_is_collected_and_the_api_server_comes_back() {
         serde_json::from_value(serde_json::json!({"metadata": {"name": "short-lived"}})).unwrap();
     namespaces.create(&PostParams::default(), &namespace).await.unwrap();
     namespaces.delete("short-lived", &DeleteParams::default()).await.unwrap();
-    eventually("the namespace is finished", async || {
+    eventually("namespace is deleted", async || {
         namespaces.get_opt("short-lived").await.unwrap().is_none().then_some(())
     })
     .await;

@@ -1,9 +1,9 @@
-//! Whether commands printed what the document says.
+//! Comparison of command output with the output in a document.
 
-/// The first of the `expected` lines that is missing in `output`.
+/// Returns the first of the `expected` lines that is missing in `output`.
 ///
-/// Lines must stand there in this order, others may stand between them. Runs of blanks count as one, because columns
-/// are as wide as the names in them; `…` stands for anything.
+/// The lines must occur in this order, possibly with other lines in between. Runs of blanks equal one blank, because
+/// column widths depend on the names in them. `…` matches anything.
 #[must_use]
 pub fn missing_line<'a>(expected: &'a [String], output: &str) -> Option<&'a str> {
     let printed: Vec<String> = output.lines().map(one_blank).collect();
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_in_order_with_anything_between() {
+    fn lines_match_in_order_with_other_lines_between() {
         let output = "NAME    AGE\na       3s\nnoise\nb  4s failed to pull\n";
         for (expected, missing) in [
             (&["NAME AGE", "b 4s failed…"][..], None),

@@ -1,7 +1,7 @@
-//! The documents of `docs/` as the tests read them; `docs/README.md` states the conventions.
+//! The documents of `docs/`, parsed for tests. `docs/README.md` states the conventions.
 //!
-//! Pure but for [`documents`]: nothing here runs a command. `tests/e2e` does, on a cluster; the tests of this crate
-//! hold the reference pages to the programs and the source.
+//! Pure except for [`documents`]: this crate runs no command. `tests/e2e` runs them on a cluster. The tests of this
+//! crate compare the reference pages with the programs and the source.
 
 mod expected;
 mod markdown;
@@ -14,54 +14,54 @@ use anyhow::{Context as _, Result, bail, ensure};
 pub use expected::missing_line;
 pub use markdown::{Section, anchor, code_spans, links, rows, sections};
 
-/// A document.
+/// Document of `docs/`.
 #[derive(Clone, Debug)]
 pub struct Document {
     /// Path below `docs/`, such as `tasks/install.md`.
     pub path: String,
-    /// Its text.
+    /// Complete text.
     pub text: String,
 }
 
-/// A block of commands.
+/// Block of commands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Line of the document, from 1, on which the commands begin.
+    /// Line of the document, from 1, of the first command.
     pub line: usize,
-    /// The commands.
+    /// Shell commands.
     pub commands: String,
-    /// Exit code that the last of them must have.
+    /// Expected exit code of the last command.
     pub exit: u8,
-    /// Lines that their output must have in this order; `…` stands for anything.
+    /// Expected lines of output, in this order. `…` matches anything.
     pub output: Vec<String>,
 }
 
-/// What tests do with a document.
+/// Commands of a document and their requirements.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Script {
-    /// What must be there before, from `<!-- test: NAME -->`; empty where there is nothing to run.
+    /// Name of the required setup, from `<!-- test: NAME -->`. Empty if there are no commands.
     pub fixture: String,
-    /// The commands, in order.
+    /// Command blocks, in order.
     pub steps: Vec<Step>,
-    /// Lines on which blocks begin that no test runs, with the reason.
+    /// First lines of blocks that no test runs, with the reason.
     pub not_run: Vec<(usize, String)>,
 }
 
 impl Script {
-    /// Whether it changes the servers, so that nothing else may run at the same time.
+    /// Reports whether the script changes the servers, so that no other test may run concurrently.
     #[must_use]
     pub fn runs_alone(&self) -> bool {
         matches!(self.fixture.as_str(), "servers" | "mirrored")
     }
 }
 
-/// The folder of the project.
+/// Root folder of the project.
 #[must_use]
 pub fn project() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// All documents, by path.
+/// Returns all documents, sorted by path.
 ///
 /// # Errors
 /// A file cannot be read.
@@ -85,10 +85,10 @@ pub fn documents() -> Result<Vec<Document>> {
     Ok(found)
 }
 
-/// The document of this path.
+/// Reads the document with this path.
 ///
 /// # Errors
-/// It cannot be read.
+/// The file cannot be read.
 pub fn document(path: &str) -> Result<Document> {
     let file = project().join("docs").join(path);
     let text = fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
@@ -96,10 +96,10 @@ pub fn document(path: &str) -> Result<Document> {
 }
 
 impl Document {
-    /// What tests do with it.
+    /// Parses the commands of the document.
     ///
     /// # Errors
-    /// A block is against the conventions; the error names path and line.
+    /// A block violates the conventions. The error contains path and line.
     pub fn script(&self) -> Result<Script> {
         let mut reader = Reader::default();
         let mut lines = self.text.lines().enumerate();
@@ -134,18 +134,18 @@ impl Document {
     }
 }
 
-/// A script while its document is read.
+/// Parser state of a script.
 #[derive(Default)]
 struct Reader {
     script: Script,
-    /// Whether what comes next can be the output of the last step.
+    /// `true` if the next block may be the output of the last step.
     output_may_follow: bool,
-    /// Why the next block is not run.
+    /// Reason for which the next block is not run.
     reason: Option<String>,
 }
 
 impl Reader {
-    /// A line outside of blocks.
+    /// Parses a line outside of blocks.
     fn line(&mut self, text: &str) -> Result<()> {
         if let Some(fixture) = comment(text, "test: ") {
             ensure!(self.script.fixture.is_empty(), "a second fixture");
@@ -159,7 +159,7 @@ impl Reader {
         Ok(())
     }
 
-    /// The block that begins on this line; `info` says what it is.
+    /// Adds the block that begins on this line. `info` is its info string.
     fn block(&mut self, line: usize, info: &str, block: String) -> Result<()> {
         let follows = std::mem::replace(&mut self.output_may_follow, info.starts_with("sh"));
         let exit = match (info, info.strip_prefix("sh exit=")) {
@@ -184,7 +184,7 @@ impl Reader {
     }
 }
 
-/// The rest of a comment that fills a line.
+/// Rest of a comment that fills a line.
 fn comment<'a>(line: &'a str, begin: &str) -> Option<&'a str> {
     line.strip_prefix("<!-- ")?.strip_prefix(begin)?.strip_suffix(" -->")
 }
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_with_output_exit_code_and_preparation() {
+    fn script_parses_commands_output_exit_codes_and_fixture() {
         let text = "# T\n<!-- test: catalog -->\n<!-- sh\nprepare\n-->\n\n```sh\nlook\n```\n\n```text\na\nb\n```\n\
                     words\n```sh exit=4\nfail\n```\n<!-- not run: takes long -->\n```console\nbuild\n```\n";
         let read = script(text).unwrap();
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_conventions_do_not_know() {
+    fn violation_of_the_conventions_is_an_error() {
         for (text, expected) in [
             (
                 "```bash\nx\n```",

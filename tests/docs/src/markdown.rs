@@ -1,6 +1,6 @@
-//! As much of Markdown as the documents use.
+//! Parser of the Markdown subset that the documents use.
 
-/// A heading with what stands below it, up to the next heading of any level.
+/// Heading with the lines below it, up to the next heading of any level.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Section<'a> {
     /// Text of the heading.
@@ -9,7 +9,7 @@ pub struct Section<'a> {
     pub lines: Vec<&'a str>,
 }
 
-/// The sections of a document; fenced blocks have none.
+/// Sections of a document. Ignores lines in fenced blocks.
 #[must_use]
 pub fn sections(text: &str) -> Vec<Section<'_>> {
     let (mut found, mut fenced) = (Vec::<Section<'_>>::new(), false);
@@ -25,7 +25,7 @@ pub fn sections(text: &str) -> Vec<Section<'_>> {
     found
 }
 
-/// The cells of the tables among the lines, without heads.
+/// Cells of the tables among the lines, without header rows.
 #[must_use]
 pub fn rows<'a>(lines: &[&'a str]) -> Vec<Vec<&'a str>> {
     let mut found = Vec::new();
@@ -38,7 +38,7 @@ pub fn rows<'a>(lines: &[&'a str]) -> Vec<Vec<&'a str>> {
     found
 }
 
-/// The cells of a row; `\|` is no border.
+/// Cells of a row. `\|` does not separate cells.
 fn cells(row: &str) -> Vec<&str> {
     let mut cells = Vec::new();
     let mut from = 1;
@@ -51,19 +51,19 @@ fn cells(row: &str) -> Vec<&str> {
     cells
 }
 
-/// What stands between backticks on a line.
+/// Contents of the code spans on a line.
 #[must_use]
 pub fn code_spans(line: &str) -> Vec<&str> {
     line.split('`').skip(1).step_by(2).collect()
 }
 
-/// Targets of the links of a text.
+/// Targets of the links in a text.
 #[must_use]
 pub fn links(text: &str) -> Vec<&str> {
     text.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0)).collect()
 }
 
-/// The anchor that a heading gets: lower case, blanks become `-`, other signs go.
+/// Anchor of a heading: lower case, blanks become `-`, punctuation is removed.
 #[must_use]
 pub fn anchor(heading: &str) -> String {
     let kept = heading.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sections_tables_spans_links() {
+    fn sections_tables_spans_links_and_anchors_are_parsed() {
         let text = "# A b\nx\n```sh\n# no heading\n```\n## `C`: d?\n| h | i |\n| --- | --- |\n| `a\\|b` | see [x](y.md#z) |\n";
         let found = sections(text);
         assert_eq!(found.iter().map(|section| section.heading).collect::<Vec<_>>(), ["A b", "`C`: d?"]);

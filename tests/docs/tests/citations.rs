@@ -1,4 +1,4 @@
-//! Comments cite only what is in the repository: sections of `docs/design/` and rows of `docs/design/cases.md`.
+//! Comments cite only sections of `docs/design/` and rows of `docs/design/cases.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -8,20 +8,20 @@ use anyhow::{Context as _, Result, ensure};
 use olm_docs::{anchor, documents, project, sections};
 use regex::Regex;
 
-/// Path below the project and text of every text file under version control.
+/// Path below the project and content of every text file under version control.
 fn sources() -> Result<Vec<(String, String)>> {
     let listed =
         Command::new("git").args(["ls-files", "-z"]).current_dir(project()).output().context("git")?;
     ensure!(listed.status.success(), "git ls-files: {}", String::from_utf8_lossy(&listed.stderr));
     let paths = String::from_utf8(listed.stdout)?;
     let texts = paths.split_terminator('\0').filter_map(|path| {
-        // Files that are not UTF-8 have no comments.
+        // Skips files that are not UTF-8.
         Some((path.to_owned(), fs::read_to_string(project().join(path)).ok()?))
     });
     Ok(texts.collect())
 }
 
-/// Every match of `pattern`, with the file and line where it stands.
+/// All matches of `pattern`, each with its file and line.
 fn matches<'a>(pattern: &str, sources: &'a [(String, String)]) -> Result<Vec<(String, &'a str)>> {
     let pattern = Regex::new(pattern)?;
     let mut found = Vec::new();
@@ -34,7 +34,7 @@ fn matches<'a>(pattern: &str, sources: &'a [(String, String)]) -> Result<Vec<(St
 }
 
 #[test]
-fn each_cited_section_exists() -> Result<()> {
+fn cited_sections_exist() -> Result<()> {
     let anchors: BTreeMap<String, BTreeSet<String>> = documents()?
         .into_iter()
         .map(|document| {
@@ -58,7 +58,7 @@ fn each_cited_section_exists() -> Result<()> {
 }
 
 #[test]
-fn each_named_case_exists() -> Result<()> {
+fn cited_cases_exist() -> Result<()> {
     let page = fs::read_to_string(project().join("docs/design/cases.md"))?;
     let cases: BTreeSet<&str> =
         page.split("<a id=\"").skip(1).filter_map(|rest| Some(rest.split_once('"')?.0)).collect();
@@ -77,7 +77,7 @@ fn each_named_case_exists() -> Result<()> {
 }
 
 #[test]
-fn no_comment_cites_papers_outside_the_repository() -> Result<()> {
+fn comments_cite_no_documents_outside_the_repository() -> Result<()> {
     let sources = sources()?;
     let outside = matches(r"\b[Ss]pec 0\d|\b[Rr]uling|\bR-\d+\b|\bacceptance \d", &sources)?;
     ensure!(

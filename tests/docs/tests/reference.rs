@@ -1,4 +1,4 @@
-//! The reference pages say what the programs and the API say: nothing is missing, and nothing is invented.
+//! Compares the reference pages with the programs and the API in both directions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -8,12 +8,12 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 use olm_docs::{Section, code_spans, document, documents, project, rows, sections};
 
-/// Text of the project's source.
+/// Content of a source file of the project.
 fn source(path: &str) -> Result<String> {
     fs::read_to_string(project().join(path)).with_context(|| format!("reading {path}"))
 }
 
-/// The source of the servers, all of it.
+/// Concatenated source of the servers.
 fn servers_source() -> Result<String> {
     let mut text = String::new();
     let mut folders: Vec<PathBuf> =
@@ -31,7 +31,7 @@ fn servers_source() -> Result<String> {
     Ok(text)
 }
 
-/// What a program of this build prints.
+/// Standard output of a program of this build.
 fn printed(program: &str, arguments: &[&str]) -> Result<String> {
     let tests = std::env::current_exe()?;
     let folder = tests.parent().and_then(|deps| deps.parent()).context("no folder of programs")?;
@@ -43,7 +43,7 @@ fn printed(program: &str, arguments: &[&str]) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// The options of a help text with their defaults.
+/// Options in a help text with their defaults.
 fn options(help: &str) -> BTreeMap<String, String> {
     let (mut found, mut last) = (BTreeMap::new(), String::new());
     for line in help.lines() {
@@ -66,7 +66,7 @@ fn options(help: &str) -> BTreeMap<String, String> {
     found
 }
 
-/// Options of the first column of a section's tables with the second column.
+/// Options in the first column of a section's tables, with the second column.
 fn documented(section: &Section<'_>) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     for row in rows(&section.lines) {
@@ -89,11 +89,11 @@ fn section<'a, 'b>(sections: &'b [Section<'a>], heading: &str) -> Result<&'b Sec
         .with_context(|| format!("no section {heading:?}"))
 }
 
-/// Values of the string constants of a source, from `begin` on up to the next closing brace in the first column.
+/// Values of the string constants of a source, from `begin` up to the next closing brace in the first column.
 fn constants(source: &str, begin: &str) -> BTreeSet<String> {
     let from = source.find(begin).map_or("", |at| &source[at..]);
     let block = from.split("\n}\n").next().unwrap_or_default();
-    // A long value stands on a line of its own.
+    // rustfmt moves a long value to its own line.
     let values = block.split(": &str =").skip(1);
     values
         .filter_map(|rest| Some(rest.trim_start().strip_prefix('"')?.split_once("\";")?.0.to_owned()))
@@ -101,7 +101,7 @@ fn constants(source: &str, begin: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn flags_and_their_defaults() -> Result<()> {
+fn flags_and_defaults_match_the_reference_page() -> Result<()> {
     let page = document("reference/flags.md")?;
     let sections = sections(&page.text);
     for program in ["catalogd", "operator-controller"] {
@@ -120,7 +120,7 @@ fn flags_and_their_defaults() -> Result<()> {
 }
 
 #[test]
-fn gates() -> Result<()> {
+fn feature_gates_match_the_reference_page() -> Result<()> {
     let page = document("reference/flags.md")?;
     let sections = sections(&page.text);
     let documented = |heading: &str| -> Result<BTreeMap<String, String>> {
@@ -149,7 +149,7 @@ fn gates() -> Result<()> {
     Ok(())
 }
 
-/// The commands of `olm` that do something, with the text of their help.
+/// Commands of `olm` without subcommands, with their help texts.
 fn commands(path: &[&str]) -> Result<Vec<(String, String)>> {
     let help = printed("olm", &[path, &["--help"]].concat())?;
     let Some((_, listed)) = help.split_once("\nCommands:\n") else {
@@ -169,7 +169,7 @@ fn commands(path: &[&str]) -> Result<Vec<(String, String)>> {
 }
 
 #[test]
-fn the_command_line_tool() -> Result<()> {
+fn cli_commands_match_the_reference_page() -> Result<()> {
     let page = document("reference/cli.md")?;
     let sections = sections(&page.text);
     let there = commands(&[])?;
@@ -179,7 +179,7 @@ fn the_command_line_tool() -> Result<()> {
         let mut here = documented(own);
         for group in olm_docs::links(&own.lines.join("\n")) {
             let group = sections.iter().find(|section| olm_docs::anchor(section.heading) == group[1..]);
-            here.extend(documented(group.with_context(|| format!("{command}: link to nothing"))?));
+            here.extend(documented(group.with_context(|| format!("{command}: link to a missing section"))?));
         }
         let (here, there): (BTreeSet<_>, BTreeSet<_>) =
             (here.into_keys().collect(), options(help).into_keys().collect());
@@ -196,7 +196,7 @@ fn the_command_line_tool() -> Result<()> {
 }
 
 #[test]
-fn commands_within_sentences() -> Result<()> {
+fn commands_in_sentences_exist() -> Result<()> {
     let known = commands(&[])?;
     for document in documents()? {
         let mut fenced = false;
@@ -226,7 +226,7 @@ fn commands_within_sentences() -> Result<()> {
 }
 
 #[test]
-fn conditions_and_their_reasons() -> Result<()> {
+fn condition_types_and_reasons_match_the_reference_page() -> Result<()> {
     let text = source("api/src/conditions.rs")?;
     let (types, reasons) = (constants(&text, "pub mod types"), constants(&text, "pub mod reasons"));
     ensure!(types.len() > 10 && reasons.len() > 30, "{types:?} {reasons:?}");
@@ -246,7 +246,7 @@ fn conditions_and_their_reasons() -> Result<()> {
 }
 
 #[test]
-fn reasons_of_events() -> Result<()> {
+fn event_reasons_match_the_reference_page() -> Result<()> {
     let mut there = BTreeSet::new();
     for path in ["notices.rs", "milestones.rs"] {
         there.extend(constants(&source(&format!("controllers/src/extension/{path}"))?, ""));
@@ -265,7 +265,7 @@ fn reasons_of_events() -> Result<()> {
 }
 
 #[test]
-fn annotations() -> Result<()> {
+fn annotations_match_the_reference_page() -> Result<()> {
     let there: BTreeSet<String> = constants(&source("api/src/annotations.rs")?, "")
         .into_iter()
         .filter(|key| key.len() > EXT.len() && key.starts_with(EXT))
@@ -280,17 +280,17 @@ fn annotations() -> Result<()> {
     Ok(())
 }
 
-/// Prefix of the annotations that only this implementation knows.
+/// Prefix of the annotations of this implementation.
 const EXT: &str = "ext.olm.operatorframework.io/";
 
 #[test]
-fn metrics_stand_in_the_source() -> Result<()> {
+fn documented_metrics_exist_in_the_source() -> Result<()> {
     let text = servers_source()?;
     let page = document("reference/metrics.md")?;
     let mut count = 0;
     for row in sections(&page.text).iter().flat_map(|section| rows(&section.lines)) {
         for name in code_spans(row[0]) {
-            // Names are registered without `_total`, some in pieces.
+            // Names are registered without `_total`, some composed of several strings.
             let registered = name.strip_suffix("_total").unwrap_or(name);
             let mut ends =
                 registered.match_indices('_').map(|(at, _)| &registered[at + 1..]).chain([registered]);
@@ -304,7 +304,7 @@ fn metrics_stand_in_the_source() -> Result<()> {
 }
 
 #[test]
-fn links_lead_somewhere() -> Result<()> {
+fn links_have_existing_targets() -> Result<()> {
     let mut texts: BTreeMap<String, String> =
         documents()?.into_iter().map(|document| (format!("docs/{}", document.path), document.text)).collect();
     texts.insert("README.md".to_owned(), source("README.md")?);
@@ -324,7 +324,7 @@ fn links_lead_somewhere() -> Result<()> {
                 }
             }
             let to = to.join("/");
-            ensure!(project().join(&to).exists(), "{path}: {link} leads nowhere");
+            ensure!(project().join(&to).exists(), "{path}: {link} does not exist");
             if let (Some(anchor), Some(text)) = (anchor, texts.get(&to)) {
                 let known = sections(text).iter().any(|section| olm_docs::anchor(section.heading) == anchor);
                 ensure!(known, "{path}: {link}: no such heading");
@@ -334,11 +334,11 @@ fn links_lead_somewhere() -> Result<()> {
     Ok(())
 }
 
-/// Blocks that no test runs, in all documents.
+/// Number of blocks in all documents that no test runs.
 const NOT_RUN: usize = 3;
 
 #[test]
-fn every_command_runs_in_a_test() -> Result<()> {
+fn all_commands_run_in_a_test() -> Result<()> {
     let (mut not_run, mut steps) = (Vec::new(), 0);
     for document in documents()? {
         let script = document.script()?;

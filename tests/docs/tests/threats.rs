@@ -1,4 +1,4 @@
-//! The table of threats names tests that exist.
+//! Tests named in the table of threats exist.
 
 use std::fs;
 
@@ -6,14 +6,14 @@ use anyhow::{Context as _, Result, ensure};
 use olm_docs::{code_spans, document, project, rows};
 
 #[test]
-fn each_threat_names_tests_that_exist() -> Result<()> {
+fn threats_name_existing_tests() -> Result<()> {
     let page = document("design/threats.md")?;
     let lines: Vec<&str> = page.text.lines().collect();
     let threats = rows(&lines);
     ensure!(threats.len() > 20, "only {} rows", threats.len());
     for row in threats {
         let [threat, prevented, tests] = row[..] else {
-            anyhow::bail!("not a threat, what prevents it, and tests: {row:?}");
+            anyhow::bail!("expected threat, prevention and tests: {row:?}");
         };
         let tests = code_spans(tests);
         ensure!(!prevented.is_empty() && !tests.is_empty(), "nothing prevents or tests: {threat}");
@@ -21,13 +21,13 @@ fn each_threat_names_tests_that_exist() -> Result<()> {
             let (path, function) =
                 test.split_once("::").with_context(|| format!("{test}: not FILE::TEST"))?;
             let source = fs::read_to_string(project().join(path)).with_context(|| test.to_owned())?;
-            // The attribute stands above it, perhaps with comments and other attributes between.
+            // The test attribute precedes the function, possibly with comments and other attributes in between.
             let above = source
                 .split_once(&format!("fn {function}("))
-                .with_context(|| format!("{test} is not there"))?
+                .with_context(|| format!("{test} does not exist"))?
                 .0;
             let is_test = above.rsplit("\n\n").next().is_some_and(|above| above.contains("test"));
-            ensure!(is_test, "{test} is no test");
+            ensure!(is_test, "{test} is not a test");
         }
     }
     Ok(())

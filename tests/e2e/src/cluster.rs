@@ -1,4 +1,4 @@
-//! The cluster under test and its registry.
+//! Cluster under test and its registry.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -15,19 +15,19 @@ use olm_image::{Image, Push, push};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// How long anything may take that the cluster does for us; far above what it needs, because a test that passes
-/// never waits for it.
+/// Time limit of every wait for the cluster. Far above the usual duration, because a test that passes never reaches
+/// it.
 pub const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Namespace of the servers under test.
 const SYSTEM: &str = "olmv1-system";
 
-/// A cluster with our servers in it, and a registry that its pods reach.
+/// Cluster with the servers under test, and a registry that its pods can reach.
 #[derive(Clone)]
 pub struct Cluster {
     /// Administrator's client.
     pub client: Client,
-    /// Registry as pods name it, `host:port`.
+    /// Registry address for pods, `host:port`.
     pub registry: String,
     /// Image of the sample operator.
     pub operator_image: String,
@@ -36,10 +36,10 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Connects as the environment says: `KUBECONFIG`, `OLM_REGISTRY`, `OLM_REGISTRY_ADDRESS` (the registry from this
-    /// machine), `OLM_REGISTRY_CA` (a file) and `OLM_SAMPLE_IMAGE`.
+    /// Connects with the settings of the environment: `KUBECONFIG`, `OLM_REGISTRY`, `OLM_REGISTRY_ADDRESS` (the
+    /// registry's address for this machine), `OLM_REGISTRY_CA` (a file) and `OLM_SAMPLE_IMAGE`.
     pub async fn connect() -> Result<Self> {
-        // The first test of the process wins; all install the same.
+        // Fails if another test of the process has installed it. All install the same one.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let variable =
             |name: &str| std::env::var(name).with_context(|| format!("{name} is not set; run hack/e2e"));
@@ -54,7 +54,7 @@ impl Cluster {
         })
     }
 
-    /// Pushes an image to `repository:tag` and returns its digest reference for pods.
+    /// Pushes an image to `repository:tag`. Returns its digest reference for pods.
     pub async fn push(&self, repository: &str, tag: &str, image: &Image) -> Result<String> {
         let options = Push { ca_pem: Some(self.registry_ca.clone()), ..Push::default() };
         let digest =
@@ -62,7 +62,7 @@ impl Cluster {
         Ok(format!("{}/{repository}@{digest}", self.registry))
     }
 
-    /// All objects of a cluster-scoped kind.
+    /// API of a cluster-scoped kind.
     pub fn all<K>(&self) -> Api<K>
     where
         K: Resource,
@@ -71,7 +71,7 @@ impl Cluster {
         Api::all(self.client.clone())
     }
 
-    /// Objects of a kind in a namespace.
+    /// API of a kind in a namespace.
     pub fn within<K>(&self, namespace: &str) -> Api<K>
     where
         K: Resource<Scope = NamespaceResourceScope>,
@@ -87,7 +87,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Changes an object by a merge patch.
+    /// Applies a merge patch to an object.
     pub async fn merge<K>(&self, api: &Api<K>, name: &str, patch: serde_json::Value) -> Result<K>
     where
         K: Resource + Clone + DeserializeOwned + Debug,
@@ -97,7 +97,7 @@ impl Cluster {
             .with_context(|| format!("patching {name}"))
     }
 
-    /// Waits until the object satisfies the condition; the error shows the object as it was last.
+    /// Waits until the object satisfies the condition. The error contains the last state of the object.
     pub async fn wait<K>(
         &self,
         api: &Api<K>,
@@ -121,7 +121,7 @@ impl Cluster {
         Err(failure.context(format!("waiting for {name}: {what}\nat last:\n{last}")))
     }
 
-    /// Waits until the object is gone.
+    /// Waits until the object is deleted.
     pub async fn wait_gone<K>(&self, api: &Api<K>, name: &str) -> Result<()>
     where
         K: Resource + Clone + DeserializeOwned + Serialize + Debug + Send + 'static,
@@ -147,7 +147,7 @@ impl Cluster {
         Ok(self.within::<Pod>(SYSTEM).list(&ListParams::default().labels(&selector)).await?.items)
     }
 
-    /// Deletes an object without waiting; a missing one is fine.
+    /// Deletes an object without waiting. Succeeds if it does not exist.
     pub async fn delete<K>(&self, api: &Api<K>, name: &str) -> Result<()>
     where
         K: Resource + Clone + DeserializeOwned + Debug,
@@ -160,8 +160,8 @@ impl Cluster {
     }
 }
 
-/// Asks again and again until there is an answer: for what no watch of one object shows. The error shows what was found
-/// instead the last time.
+/// Calls `ask` until it succeeds, for states that the watch of one object does not show. The error contains the last
+/// failure.
 pub async fn eventually<T>(
     what: &str,
     patience: Duration,
@@ -181,7 +181,7 @@ pub async fn eventually<T>(
     }
 }
 
-/// Waits for the condition through watches that end, as they do when the API server goes or a CRD changes.
+/// Waits for the condition, and restarts watches that end when the API server stops or a CRD changes.
 async fn until<K>(api: &Api<K>, name: &str, condition: impl Condition<K>) -> Option<K>
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
@@ -196,12 +196,12 @@ where
     }
 }
 
-/// Files of an image as a map that [`Image`] takes.
+/// File map with one file, for [`Image`].
 pub(crate) fn one_file(path: &str, text: &str) -> BTreeMap<String, Vec<u8>> {
     BTreeMap::from([(path.to_owned(), text.as_bytes().to_vec())])
 }
 
-/// Stops or starts a part of the cluster; `false` where the cluster is not ours to disturb.
+/// Stops or starts a component of the cluster. Returns `false` if the cluster must not be disturbed.
 pub fn hack_cluster(verb: &str, part: &str) -> Result<bool> {
     if std::env::var("OLM_USE_CLUSTER").is_ok_and(|value| value == "1") {
         println!("skipped: {part} of the cluster of KUBECONFIG is not stopped");

@@ -1,10 +1,10 @@
-//! ClusterExtensions and what they say.
+//! ClusterExtensions and their conditions.
 
 use kube::runtime::wait::Condition as Wait;
 use olm_api::{ClusterExtension, Condition, conditions};
 use serde_json::{Value, json};
 
-/// An extension of the package in the namespace; `catalog` is merged into `spec.source.catalog`.
+/// Builds an extension of the package in the namespace. `catalog` is merged into `spec.source.catalog`.
 pub fn extension(name: &str, namespace: &str, package: &str, catalog: Value) -> ClusterExtension {
     let mut filter = json!({"packageName": package});
     if let (Some(filter), Some(more)) = (filter.as_object_mut(), catalog.as_object()) {
@@ -19,7 +19,7 @@ pub fn extension(name: &str, namespace: &str, package: &str, catalog: Value) -> 
         .unwrap_or_else(|error| unreachable!("the literal above is an extension: {error}"))
 }
 
-/// The condition as `Status/Reason: message`, or `-` without one.
+/// Formats the condition as `Status/Reason: message`, or `-` if it is absent.
 pub fn describe(extension: &ClusterExtension, type_: &str) -> String {
     let shown = |c: &Condition| format!("{}/{}: {}", c.status, c.reason, c.message);
     extension
@@ -29,7 +29,7 @@ pub fn describe(extension: &ClusterExtension, type_: &str) -> String {
         .map_or_else(|| "-".to_owned(), shown)
 }
 
-/// Holds once the condition, described as by [`describe`], begins with `expect` and speaks of the latest generation.
+/// Holds once the condition, formatted by [`describe`], begins with `expect` and has the latest generation.
 pub fn condition(type_: &'static str, expect: impl Into<String>) -> impl Wait<ClusterExtension> {
     let expect = expect.into();
     move |extension: Option<&ClusterExtension>| {
@@ -44,7 +44,7 @@ pub fn condition(type_: &'static str, expect: impl Into<String>) -> impl Wait<Cl
     }
 }
 
-/// Holds once this version is installed and nothing more is being done.
+/// Holds once this version is installed and no change is in progress.
 pub fn is_installed(version: &str) -> impl Wait<ClusterExtension> + use<> {
     let version = version.to_owned();
     move |extension: Option<&ClusterExtension>| {

@@ -1,4 +1,4 @@
-//! A way from this machine to a port of a pod, wherever the cluster is.
+//! Port forwarding from this machine to a pod, for any cluster.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -12,21 +12,21 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
-/// `kubectl port-forward`, for as long as this lives.
+/// `kubectl port-forward`. Stopped on drop.
 pub struct Forward {
     address: SocketAddr,
     _kubectl: Child,
-    /// Where kubectl names every connection; it ends when it cannot.
+    /// Output of kubectl, which prints a line per connection and exits if it cannot.
     _output: Lines<BufReader<ChildStdout>>,
 }
 
 impl Forward {
-    /// To a port of one pod of the Service.
+    /// Forwards to a port of one pod of the Service.
     pub async fn to_service(namespace: &str, service: &str, port: u16) -> Result<Self> {
         Self::to(namespace, &format!("service/{service}"), port).await
     }
 
-    /// To a port of something that kubectl can forward to, such as `pod/NAME`.
+    /// Forwards to a port of a target of `kubectl port-forward`, such as `pod/NAME`.
     pub async fn to(namespace: &str, target: &str, port: u16) -> Result<Self> {
         let mut kubectl = Command::new("kubectl")
             .args(["--namespace", namespace, "port-forward", "--address", "127.0.0.1"])
@@ -44,8 +44,8 @@ impl Forward {
         Ok(Self { address, _kubectl: kubectl, _output: output })
     }
 
-    /// The certificate that a TLS client is shown which asks for `name` and trusts only `roots`, as the API server does
-    /// with a webhook's `caBundle`.
+    /// Server certificate for a TLS client that requests `name` and trusts only `roots`, as the API server does with
+    /// a webhook's `caBundle`.
     ///
     /// # Errors
     /// The certificate is not trusted, among others.
@@ -61,10 +61,10 @@ impl Forward {
         let config = ClientConfig::builder().with_root_certificates(trusted).with_no_client_auth();
         let (connection, _) = self.connect(name, config).await?;
         let leaf = connection.peer_certificates().and_then(|chain| chain.first());
-        Ok(leaf.context("no certificate was shown")?.clone().into_owned())
+        Ok(leaf.context("the server sent no certificate")?.clone().into_owned())
     }
 
-    /// The answer to an HTTP/1.0 request over TLS as text, head and body.
+    /// Sends an HTTP/1.0 request over TLS. Returns head and body of the response as text.
     ///
     /// # Errors
     /// The certificate is not trusted, among others.
@@ -75,7 +75,7 @@ impl Forward {
             let mut tls = StreamOwned::new(connection, stream);
             tls.write_all(request.as_bytes())?;
             let mut answer = Vec::new();
-            // Not every server says goodbye before it closes the connection.
+            // Some servers close the connection without a TLS close_notify.
             match tls.read_to_end(&mut answer) {
                 Err(error) if error.kind() != std::io::ErrorKind::UnexpectedEof => return Err(error.into()),
                 _ => {}
@@ -85,10 +85,10 @@ impl Forward {
         tokio::task::spawn_blocking(ask).await?
     }
 
-    /// A connection after the TLS handshake.
+    /// Connects and completes the TLS handshake.
     ///
     /// # Errors
-    /// Either side refuses the handshake.
+    /// The handshake fails.
     pub async fn connect(&self, name: &str, config: ClientConfig) -> Result<(ClientConnection, TcpStream)> {
         let name = ServerName::try_from(name.to_owned())?;
         let address = self.address;
@@ -104,7 +104,7 @@ impl Forward {
         tokio::task::spawn_blocking(shake).await?
     }
 
-    /// Where on this machine it begins.
+    /// Local address of the forwarding.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

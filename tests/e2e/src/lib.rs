@@ -1,8 +1,7 @@
-//! What the end-to-end tests share: the connection to the cluster and its registry, content made for one test, and
-//! waiting for what the cluster says.
+//! Shared code of the end-to-end tests: connection to the cluster and its registry, content of one test, and waits.
 //!
-//! Every test works on objects of its own, named after it with a random ending, so that tests run side by side and
-//! again after a failure. `hack/e2e` prepares the cluster and sets the environment.
+//! Every test uses its own objects, named after it with a random suffix, so that tests run concurrently and again
+//! after a failure. `hack/e2e` prepares the cluster and sets the environment.
 
 mod cluster;
 mod extension;

@@ -1,4 +1,4 @@
-//! Runs the commands of a document of `docs/` on the cluster; `docs/README.md` states the conventions.
+//! Runs the commands of a document of `docs/` on the cluster. `docs/README.md` states the conventions.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -13,15 +13,15 @@ use tokio::process::Command;
 
 use crate::Scenario;
 
-/// Longest run of a document.
+/// Time limit of a document.
 const DEADLINE: Duration = Duration::from_secs(600);
-/// Before each step its number stands in the output, after this.
+/// Prefix of the step number, which is printed before each step.
 const MARK: &str = "\u{1}step ";
-/// Where the documents' registry is mirrored from; `hack/e2e` sets the mirror up, too.
+/// Registry in the documents, which the test registry mirrors. `hack/e2e` configures the mirror, too.
 const UPSTREAM: &str = "mirror.olm.test:5000";
 
-/// `olm` as it is called on a machine that does not resolve the registry's name. Reading goes through registries.conf,
-/// pushing does not.
+/// Shell function `olm` for a machine that cannot resolve the registry's name. Pulls use registries.conf, pushes do
+/// not.
 const OLM: &str = r#"
 olm() {
   local -a given=("$@")
@@ -30,8 +30,8 @@ olm() {
 }
 "#;
 
-/// Runs the document on objects of its own, named after `test`, and removes them. What [`olm_docs::Script::runs_alone`]
-/// must be the only test that runs.
+/// Runs the document with its own objects, named after `test`, and deletes them. If [`olm_docs::Script::runs_alone`],
+/// no other test may run concurrently.
 pub async fn follow(test: &str, document: &Document) -> Result<()> {
     let script = document.script()?;
     let mut scenario = Scenario::new(test, &["1.0.0", "1.1.0", "2.0.0"]).await?;
@@ -53,10 +53,10 @@ pub async fn follow(test: &str, document: &Document) -> Result<()> {
     }
     if !ended {
         let failed = outputs.len().checked_sub(1).and_then(|last| Some((wanted.get(last)?, outputs[last])));
-        let (step, output) = failed.context("it did not begin")?;
+        let (step, output) = failed.context("the first step did not start")?;
         bail!("failed: {}", shown(step, output));
     }
-    // A document may have removed OLM and all that is of it.
+    // The document may have uninstalled OLM.
     let definitions = scenario.cluster.all::<CustomResourceDefinition>();
     if definitions.get_opt("clusterextensions.olm.operatorframework.io").await?.is_none() {
         return scenario.cluster.delete(&scenario.cluster.all::<Namespace>(), &scenario.name).await;
@@ -65,9 +65,9 @@ pub async fn follow(test: &str, document: &Document) -> Result<()> {
     scenario.finish().await
 }
 
-/// What the document says must be there before.
+/// Creates the setup that the document requires.
 async fn prepare(scenario: &mut Scenario, fixture: &str) -> Result<()> {
-    // Its operator never becomes available.
+    // The operator of this bundle never becomes available.
     let image = scenario.sample.image.clone();
     let fails = |files: &mut _| {
         crate::replace_in(files, sample_operator::content::CSV, &image, "missing.example/operator:v3")
@@ -96,7 +96,7 @@ async fn prepare(scenario: &mut Scenario, fixture: &str) -> Result<()> {
     Ok(())
 }
 
-/// The folder in which the commands run, which is their home as well.
+/// Prepares the working directory of the commands, which is also their home directory.
 fn furnish(folder: &Path, scenario: &Scenario) -> Result<()> {
     let project = olm_docs::project().canonicalize()?;
     for entry in std::fs::read_dir(project.join("manifests"))? {
@@ -123,7 +123,7 @@ fn furnish(folder: &Path, scenario: &Scenario) -> Result<()> {
     Ok(())
 }
 
-/// The step with the names of the scenario in place of those of the documents.
+/// Replaces the names of the documents in the step by those of the scenario.
 fn named(step: &Step, scenario: &Scenario) -> Step {
     let name = scenario.name.as_str();
     let names = [
@@ -138,7 +138,7 @@ fn named(step: &Step, scenario: &Scenario) -> Step {
     Step { commands: put(&step.commands), output: step.output.iter().map(put).collect(), ..step.clone() }
 }
 
-/// Runs the steps in one shell; whether all did as they should, and what they printed.
+/// Runs the steps in one shell. Returns whether all succeeded, and their output.
 async fn run(folder: &Path, steps: &[Step]) -> Result<(bool, String)> {
     let mut script = format!("set -eu\n{OLM}");
     for (number, step) in steps.iter().enumerate() {
@@ -157,7 +157,7 @@ async fn run(folder: &Path, steps: &[Step]) -> Result<(bool, String)> {
     command.env("CONTAINERS_REGISTRIES_CONF", folder.join("test-registries.conf"));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     let output = tokio::time::timeout(DEADLINE, command.output()).await;
-    let output = output.with_context(|| format!("it did not end within {} s", DEADLINE.as_secs()))??;
+    let output = output.with_context(|| format!("timed out after {} s", DEADLINE.as_secs()))??;
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     ensure!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
     Ok((output.status.success(), printed))

@@ -1,10 +1,10 @@
-//! ClusterObjectSets and what they say.
+//! ClusterObjectSets and their conditions.
 
 use kube::runtime::wait::Condition as Wait;
 use olm_api::{ClusterObjectSet, conditions};
 use serde_json::{Value, json};
 
-/// An active ClusterObjectSet made by hand; `spec` is merged into its spec.
+/// Builds an active ClusterObjectSet. `spec` is merged into its spec.
 pub fn object_set(name: &str, spec: Value) -> ClusterObjectSet {
     let mut whole = json!({"lifecycleState": "Active", "revision": 1, "collisionProtection": "Prevent"});
     if let (Some(whole), Some(more)) = (whole.as_object_mut(), spec.as_object()) {
@@ -18,7 +18,7 @@ pub fn object_set(name: &str, spec: Value) -> ClusterObjectSet {
         .unwrap_or_else(|error| unreachable!("the caller's spec is one of a ClusterObjectSet: {error}"))
 }
 
-/// Holds once a condition of the revision, as `Status/Reason: message`, begins so.
+/// Holds once a condition of the revision, as `Status/Reason: message`, has this prefix.
 pub fn revision_says(type_: &'static str, begins: impl Into<String>) -> impl Wait<ClusterObjectSet> {
     let begins = begins.into();
     move |set: Option<&ClusterObjectSet>| {

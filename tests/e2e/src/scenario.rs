@@ -1,4 +1,4 @@
-//! The content of one test: a package of its own in a catalog of its own.
+//! Content of one test: its own package in its own catalog.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -15,24 +15,24 @@ use serde_json::{Value, json};
 use crate::cluster::one_file;
 use crate::{Cluster, PATIENCE, condition, describe, eventually, extension, is_installed, revision_says};
 
-/// A package, a catalog, a namespace and an extension, all named after one test.
+/// Package, catalog, namespace and extension, all named after one test.
 pub struct Scenario {
-    /// The cluster.
+    /// Cluster under test.
     pub cluster: Cluster,
     /// Name of the package, the catalog, the namespace and the extension.
     pub name: String,
-    /// The package.
+    /// Package of the sample operator.
     pub sample: Sample,
     bundles: BTreeMap<String, String>,
 }
 
 impl Scenario {
-    /// A namespace and bundles of these versions, pushed. Nothing of OLM exists yet. The operator is idle.
+    /// Creates a namespace and pushes bundles of these versions. Creates no OLM objects. The operator is idle.
     pub async fn new(test: &str, versions: &[&str]) -> Result<Self> {
         Self::of(test, Sample::idle, versions).await
     }
 
-    /// As [`Scenario::new`] with another operator, such as [`Sample::webhooks`].
+    /// Does the same as [`Scenario::new`] with a different operator, such as [`Sample::webhooks`].
     pub async fn of(test: &str, sample: fn(&str, &str) -> Sample, versions: &[&str]) -> Result<Self> {
         let cluster = Cluster::connect().await?;
         let ending: String = uuid::Uuid::new_v4().simple().to_string().chars().take(5).collect();
@@ -46,7 +46,7 @@ impl Scenario {
         Ok(scenario)
     }
 
-    /// Pushes the bundle of this version, its files changed by `change`.
+    /// Pushes the bundle of this version with the changes of `change`.
     pub async fn push_bundle(
         &mut self,
         version: &str,
@@ -60,12 +60,12 @@ impl Scenario {
         Ok(())
     }
 
-    /// Image of the bundle of this version.
+    /// Image reference of this version's bundle.
     pub fn bundle_image(&self, version: &str) -> &str {
         self.bundles.get(version).map_or("", String::as_str)
     }
 
-    /// An `olm.channel` entry for this version; `more` has `replaces` and the like.
+    /// `olm.channel` entry of this version. `more` is merged into it, such as `replaces`.
     pub fn entry(&self, version: &str, more: Value) -> Value {
         let mut entry = json!({"name": self.sample.bundle_name(version)});
         if let (Some(entry), Some(more)) = (entry.as_object_mut(), more.as_object()) {
@@ -74,7 +74,7 @@ impl Scenario {
         entry
     }
 
-    /// A channel in which each version replaces the one before.
+    /// Entries of a channel in which each version replaces the previous one.
     pub fn chain(&self, versions: &[&str]) -> Vec<Value> {
         let before = std::iter::once(None).chain(versions.iter().map(Some));
         let entry = |(version, before): (&&str, Option<&&str>)| {
@@ -84,25 +84,25 @@ impl Scenario {
         versions.iter().zip(before).map(entry).collect()
     }
 
-    /// Catalog text with these channels and all bundles pushed so far.
+    /// Catalog with these channels and all bundles pushed so far.
     pub fn catalog_text(&self, channels: &[(&str, Vec<Value>)]) -> String {
         let bundles: Vec<(&str, String)> =
             self.bundles.iter().map(|(version, image)| (version.as_str(), image.clone())).collect();
         self.sample.catalog(channels, &bundles)
     }
 
-    /// Reference of the catalog's image by tag.
+    /// Tag reference of the catalog image.
     pub fn catalog_tag(&self) -> String {
         format!("{}/e2e/{}-catalog:latest", self.cluster.registry, self.name)
     }
 
-    /// Pushes catalog text under the tag; returns the digest reference.
+    /// Pushes a catalog under the tag. Returns the digest reference.
     pub async fn push_catalog(&self, text: &str) -> Result<String> {
         let image = Image::catalog(&one_file("catalog.json", text))?;
         self.cluster.push(&format!("e2e/{}-catalog", self.name), "latest", &image).await
     }
 
-    /// Pushes the channels and applies a ClusterCatalog of them by digest; waits until it is Serving.
+    /// Pushes the channels, applies a ClusterCatalog with their digest, and waits until it is Serving.
     pub async fn serve(&self, channels: &[(&str, Vec<Value>)]) -> Result<()> {
         let digest = self.push_catalog(&self.catalog_text(channels)).await?;
         self.apply_catalog(json!({"ref": digest})).await?;
@@ -114,7 +114,7 @@ impl Scenario {
         self.apply_catalog_as(&self.name, json!({"source": {"type": "Image", "image": image}})).await
     }
 
-    /// Applies a ClusterCatalog of this name and `spec`, which the extension may choose from.
+    /// Applies a ClusterCatalog with this name and `spec`, which the extension's selector matches.
     pub async fn apply_catalog_as(&self, name: &str, spec: Value) -> Result<()> {
         let catalog = json!({
             "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog",
@@ -128,7 +128,7 @@ impl Scenario {
             again.tick().await;
             match self.catalogs().patch(name, &apply, &Patch::Apply(&catalog)).await {
                 Ok(_) => return Ok(()),
-                // catalogd's webhook is away while catalogd is; a user would try again as well.
+                // catalogd's webhook is unavailable while catalogd restarts. A user would retry, too.
                 Err(kube::Error::Api(status))
                     if status.message.contains("webhook") && Instant::now() < until => {}
                 Err(error) => return Err(error).context("applying the catalog"),
@@ -141,7 +141,7 @@ impl Scenario {
         self.wait_served_by(&self.name, digest_reference).await
     }
 
-    /// Waits until the catalog of this name serves the content of this digest reference.
+    /// Waits until the catalog with this name serves the content of this digest reference.
     pub async fn wait_served_by(&self, name: &str, digest_reference: &str) -> Result<()> {
         let wanted = digest_reference.to_owned();
         let served = move |catalog: Option<&ClusterCatalog>| {
@@ -154,7 +154,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// Makes the extension; `catalog` is merged into `spec.source.catalog`.
+    /// Creates the extension. `catalog` is merged into `spec.source.catalog`.
     pub async fn install(&self, catalog: Value) -> Result<()> {
         let mut selected = json!({"selector": {"matchLabels": {"e2e": self.name}}});
         if let (Some(selected), Some(more)) = (selected.as_object_mut(), catalog.as_object()) {
@@ -168,14 +168,14 @@ impl Scenario {
         Ok(())
     }
 
-    /// Merges into `spec.source.catalog` of the extension.
+    /// Merges `catalog` into `spec.source.catalog` of the extension.
     pub async fn edit(&self, catalog: Value) -> Result<()> {
         let patch = json!({"spec": {"source": {"catalog": catalog}}});
         self.cluster.merge(&self.extensions(), &self.name, patch).await?;
         Ok(())
     }
 
-    /// Merges annotations of ours, given without their prefix, into the extension; `null` removes one.
+    /// Merges annotations, given without the prefix of this implementation, into the extension. `null` removes one.
     pub async fn annotate(&self, annotations: Value) -> Result<()> {
         let prefix = olm_api::annotations::EXT_PREFIX;
         let given = annotations.as_object().cloned().unwrap_or_default();
@@ -191,24 +191,24 @@ impl Scenario {
         self.cluster.wait(&self.extensions(), &self.name, &format!("no condition {type_}"), gone).await
     }
 
-    /// Waits until this version is installed and nothing more is being done.
+    /// Waits until this version is installed and no change is in progress.
     pub async fn wait_installed(&self, version: &str) -> Result<ClusterExtension> {
         let what = format!("version {version} installed");
         self.cluster.wait(&self.extensions(), &self.name, &what, is_installed(version)).await
     }
 
-    /// Waits until the condition, as `Status/Reason: message`, begins so for the latest generation.
+    /// Waits until the condition, as `Status/Reason: message`, has this prefix and the latest generation.
     pub async fn wait_condition(&self, type_: &'static str, begins: &str) -> Result<ClusterExtension> {
         let what = format!("{type_} {begins}");
         self.cluster.wait(&self.extensions(), &self.name, &what, condition(type_, begins)).await
     }
 
-    /// The condition now, as `Status/Reason: message`.
+    /// Current condition as `Status/Reason: message`.
     pub async fn condition_now(&self, type_: &str) -> Result<String> {
         Ok(describe(&self.extensions().get(&self.name).await?, type_))
     }
 
-    /// Waits until a condition of the extension's revision of this number, as `Status/Reason: message`, begins so.
+    /// Waits until a condition of the extension's revision `number`, as `Status/Reason: message`, has this prefix.
     pub async fn wait_revision(
         &self,
         number: u32,
@@ -219,14 +219,14 @@ impl Scenario {
         self.cluster.wait(&self.cluster.all(), &name, &what, revision_says(type_, begins)).await
     }
 
-    /// Waits for an event of this reason about the extension; returns its note.
+    /// Waits for an Event with this reason about the extension. Returns its note.
     pub async fn wait_event(&self, reason: &str) -> Result<String> {
         let events: Api<Event> = self.cluster.within("default");
         let about = ListParams::default().fields(&format!("regarding.name={},reason={reason}", self.name));
         let what = format!("event {reason} of {}", self.name);
         eventually(&what, PATIENCE, async || {
             let event = events.list(&about).await?.items.pop();
-            event.and_then(|event| event.note).context("there is none")
+            event.and_then(|event| event.note).context("no such Event")
         })
         .await
     }
@@ -240,13 +240,13 @@ impl Scenario {
         Ok(())
     }
 
-    /// The package's greetings in a namespace, as this version of their API shows them.
+    /// API of the package's greetings in a namespace, in this version.
     pub fn greetings(&self, version: &str, namespace: &str) -> Api<DynamicObject> {
         let resource = sample_operator::greetings(&self.sample.group, version);
         Api::namespaced_with(self.cluster.client.clone(), namespace, &resource)
     }
 
-    /// Creates a greeting with this `spec` in that version.
+    /// Creates a greeting with this `spec` in the API version `version`.
     pub async fn greet(
         &self,
         version: &str,
@@ -259,7 +259,7 @@ impl Scenario {
         self.greetings(version, namespace).create(&PostParams::default(), &greeting).await
     }
 
-    /// Removes all that the scenario made, and waits until it is gone.
+    /// Deletes all objects of the scenario and waits for that.
     pub async fn finish(self) -> Result<()> {
         self.cluster.delete(&self.extensions(), &self.name).await?;
         self.cluster.wait_gone(&self.extensions(), &self.name).await?;
@@ -268,12 +268,12 @@ impl Scenario {
         self.cluster.delete(&self.cluster.all::<k8s_openapi::api::core::v1::Namespace>(), &self.name).await
     }
 
-    /// The extensions of the cluster.
+    /// API of the ClusterExtensions.
     pub fn extensions(&self) -> Api<ClusterExtension> {
         self.cluster.all()
     }
 
-    /// The catalogs of the cluster.
+    /// API of the ClusterCatalogs.
     pub fn catalogs(&self) -> Api<ClusterCatalog> {
         self.cluster.all()
     }
@@ -282,7 +282,7 @@ impl Scenario {
 /// Replaces text in a file of a bundle.
 ///
 /// # Panics
-/// The file or the text is not there.
+/// The file does not contain the text.
 pub fn replace_in(files: &mut BTreeMap<String, Vec<u8>>, path: &str, from: &str, to: &str) {
     let text = files.get(path).map(|bytes| String::from_utf8_lossy(bytes).into_owned()).unwrap_or_default();
     assert!(text.contains(from), "{path} does not contain {from:?}");

@@ -1,4 +1,4 @@
-//! The servers under test: their pods, processes and Leases, and changes of how they run.
+//! Servers under test: their pods, processes and Leases, and changes of their Deployments.
 
 use std::time::Instant;
 
@@ -15,7 +15,7 @@ use crate::{Cluster, PATIENCE, eventually};
 /// Namespace of the servers.
 pub const SYSTEM: &str = "olmv1-system";
 
-/// One of the two servers.
+/// Server under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Server {
     /// catalogd.
@@ -25,7 +25,7 @@ pub enum Server {
 }
 
 impl Server {
-    /// Its name.
+    /// Name of the server.
     pub fn name(self) -> &'static str {
         match self {
             Self::Catalogd => "catalogd",
@@ -33,12 +33,12 @@ impl Server {
         }
     }
 
-    /// Name of its Deployment, ServiceAccount and label `control-plane`.
+    /// Name of its Deployment and ServiceAccount, and value of its label `control-plane`.
     pub fn deployment(self) -> String {
         format!("{}-controller-manager", self.name())
     }
 
-    /// Port of its metrics.
+    /// Port of its metrics endpoint.
     pub fn metrics_port(self) -> u16 {
         match self {
             Self::Catalogd => 7443,
@@ -55,7 +55,7 @@ impl Server {
     }
 }
 
-/// Its pods that are ready and not about to go, by name.
+/// Pods of the server that are ready and not being deleted, by name.
 pub async fn ready_pods(cluster: &Cluster, server: Server) -> Result<Vec<Pod>> {
     let is_ready = |pod: &Pod| {
         let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
@@ -67,19 +67,19 @@ pub async fn ready_pods(cluster: &Cluster, server: Server) -> Result<Vec<Pod>> {
     Ok(pods)
 }
 
-/// Its Lease.
+/// Spec of the server's Lease.
 pub async fn lease(cluster: &Cluster, server: Server) -> Result<LeaseSpec> {
     let leases: Api<Lease> = cluster.within(SYSTEM);
-    leases.get(server.lease()).await?.spec.context("an empty Lease")
+    leases.get(server.lease()).await?.spec.context("the Lease has no spec")
 }
 
-/// Name of the pod that holds its Lease; empty while nobody does.
+/// Name of the pod that holds the server's Lease. Empty without a holder.
 pub async fn leader(cluster: &Cluster, server: Server) -> Result<String> {
     let holder = lease(cluster, server).await?.holder_identity.unwrap_or_default();
     Ok(holder.split('_').next().unwrap_or_default().to_owned())
 }
 
-/// Waits until a pod other than this one leads; returns its name.
+/// Waits until a pod other than `than` leads. Returns its name.
 pub async fn wait_other_leader(cluster: &Cluster, server: Server, than: &str) -> Result<String> {
     eventually(&format!("a pod other than {than} leads"), PATIENCE, async || {
         let leader = leader(cluster, server).await?;
@@ -89,7 +89,7 @@ pub async fn wait_other_leader(cluster: &Cluster, server: Server, than: &str) ->
     .await
 }
 
-/// Waits until all its pods are of the Deployment as it is now, and ready.
+/// Waits until all pods of the server are from the current Deployment, and ready.
 pub async fn wait_rolled_out(cluster: &Cluster, server: Server) -> Result<()> {
     let deployments: Api<Deployment> = cluster.within(SYSTEM);
     let since = Instant::now();
@@ -105,7 +105,7 @@ pub async fn wait_rolled_out(cluster: &Cluster, server: Server) -> Result<()> {
             "after {} s: {status:?}",
             since.elapsed().as_secs()
         );
-        // What is about to go still counts for the Deployment.
+        // The Deployment's status includes pods that are being deleted.
         let (all, ready) = (cluster.pods_of(server.name()).await?, ready_pods(cluster, server).await?);
         let as_wanted = [all.len(), ready.len()].map(|count| i32::try_from(count).ok() == Some(wanted));
         ensure!(as_wanted == [true; 2], "{} pods, {} ready", all.len(), ready.len());
@@ -114,13 +114,13 @@ pub async fn wait_rolled_out(cluster: &Cluster, server: Server) -> Result<()> {
     .await
 }
 
-/// Restarts its Deployment and waits for the new pods.
+/// Restarts the server's Deployment and waits for the new pods.
 pub async fn restart(cluster: &Cluster, server: Server) -> Result<()> {
     cluster.within::<Deployment>(SYSTEM).restart(&server.deployment()).await?;
     wait_rolled_out(cluster, server).await
 }
 
-/// How a server ran before a test changed it.
+/// Previous configuration of a server that a test has changed.
 #[must_use = "the server is not put back by itself"]
 pub struct Before {
     server: Server,
@@ -128,7 +128,7 @@ pub struct Before {
 }
 
 impl Before {
-    /// Changes its Deployment's `spec` by a strategic merge patch and waits for the pods.
+    /// Changes the Deployment's `spec` by a strategic merge patch and waits for the pods.
     pub async fn change(cluster: &Cluster, server: Server, spec: Value) -> Result<Self> {
         let deployments: Api<Deployment> = cluster.within(SYSTEM);
         let found = deployments.get(&server.deployment()).await?;
@@ -139,7 +139,7 @@ impl Before {
         Ok(before)
     }
 
-    /// Changes the environment of its container.
+    /// Changes the environment of the container.
     pub async fn with_environment(
         cluster: &Cluster,
         server: Server,
@@ -151,7 +151,7 @@ impl Before {
         Self::change(cluster, server, json!({"template": {"spec": {"containers": [container]}}})).await
     }
 
-    /// Adds args to its container.
+    /// Adds arguments to the container.
     pub async fn with_args(cluster: &Cluster, server: Server, more: &[&str]) -> Result<Self> {
         let deployments: Api<Deployment> = cluster.within(SYSTEM);
         let found = serde_json::to_value(deployments.get(&server.deployment()).await?)?;
@@ -164,14 +164,14 @@ impl Before {
         Self::change(cluster, server, json!({"template": {"spec": {"containers": [container]}}})).await
     }
 
-    /// Checks something meanwhile, and puts it back whatever comes of it.
+    /// Runs `check`, and restores the previous configuration regardless of its result.
     pub async fn during(self, cluster: &Cluster, check: impl AsyncFnOnce() -> Result<()>) -> Result<()> {
         let checked = check().await;
         let put_back = self.restore(cluster).await;
         checked.and(put_back)
     }
 
-    /// Puts it back and waits for the pods.
+    /// Restores the previous configuration and waits for the pods.
     pub async fn restore(self, cluster: &Cluster) -> Result<()> {
         let deployments: Api<Deployment> = cluster.within(SYSTEM);
         let patch: Patch<()> = Patch::Json(serde_json::from_value(
@@ -191,7 +191,7 @@ pub fn processes_of(pod: &Pod) -> Result<Vec<u32>> {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
             continue;
         };
-        // A process may end while we look.
+        // The process may have exited.
         let environment = std::fs::read(entry.path().join("environ")).unwrap_or_default();
         if environment.split(|byte| *byte == 0).any(|variable| variable == marker.as_bytes()) {
             found.push(pid);
@@ -200,7 +200,7 @@ pub fn processes_of(pod: &Pod) -> Result<Vec<u32>> {
     Ok(found)
 }
 
-/// Sends a signal such as `-KILL` to the pod's server; `false` where its node is not this machine.
+/// Sends a signal such as `-KILL` to the pod's server. Returns `false` if its node is not this machine.
 pub fn signal(pod: &Pod, signal: &str) -> Result<bool> {
     let Some(pid) = processes_of(pod)?.first().copied() else {
         return Ok(false);

@@ -1,4 +1,4 @@
-//! The command line tool in tests.
+//! `olm` in tests.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -8,16 +8,16 @@ use serde_json::Value;
 
 use crate::Scenario;
 
-/// The tool with the cluster's registry in reach of this machine.
+/// `olm` with access to the cluster's registry from this machine.
 pub struct Tool {
     binary: PathBuf,
     folder: tempfile::TempDir,
-    /// The registry, as this machine connects to it.
+    /// Address of the registry for this machine.
     pub registry: String,
 }
 
 impl Tool {
-    /// The tool of `OLM_TOOL` with the registry of `OLM_REGISTRY_ADDRESS`.
+    /// Uses the binary `OLM_TOOL` and the registry `OLM_REGISTRY_ADDRESS`.
     pub fn new(scenario: &Scenario) -> Result<Self> {
         let variable =
             |name: &str| std::env::var(name).with_context(|| format!("{name} is not set; run hack/e2e"));
@@ -31,12 +31,12 @@ impl Tool {
         Ok(Self { binary: variable("OLM_TOOL")?.into(), folder, registry })
     }
 
-    /// A file in its folder.
+    /// Path of a file in the working directory.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    /// What it prints.
+    /// Runs `olm`. Returns its output.
     pub fn run(&self, arguments: &[&str]) -> Result<String> {
         let output = Command::new(&self.binary)
             .args(arguments)
@@ -48,7 +48,7 @@ impl Tool {
         Ok(String::from_utf8(output.stdout)?)
     }
 
-    /// What it prints as JSON.
+    /// Runs `olm` with `-o json`. Returns the parsed output.
     pub fn json(&self, arguments: &[&str]) -> Result<Value> {
         Ok(serde_json::from_str(&self.run(&[arguments, &["-o", "json"]].concat())?)?)
     }

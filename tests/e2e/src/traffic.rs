@@ -1,5 +1,5 @@
-//! NetworkPolicies that are enforced. The networks of the clusters that `hack/` makes ignore them, so their rules are
-//! loaded into nftables. Any other cluster has to enforce them itself.
+//! Enforcement of NetworkPolicies. The networks of the clusters that `hack/` makes ignore them, so the tests translate
+//! them to nftables. Other clusters must enforce them.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -20,8 +20,8 @@ use crate::Cluster;
 
 const TABLE: &str = "ip olm_network_policies";
 
-/// While it lives, traffic from and to pods is held to the NetworkPolicies, for the pods that there were when it was
-/// made. Traffic from the node passes, as everywhere.
+/// Enforces the NetworkPolicies for the current pods until drop. Traffic from the node is allowed, as in every
+/// cluster.
 #[must_use = "policies are enforced while it lives"]
 pub struct Enforced {
     /// Commands that enter the networks of the nodes.
@@ -29,7 +29,7 @@ pub struct Enforced {
 }
 
 impl Enforced {
-    /// Enforces the policies as they are now.
+    /// Enforces the current policies.
     pub async fn start(cluster: &Cluster) -> Result<Self> {
         let everything = ListParams::default();
         let known = Known {
@@ -46,7 +46,7 @@ impl Enforced {
 impl Drop for Enforced {
     fn drop(&mut self) {
         for node in &self.nodes {
-            // A table that remains makes the next test fail, which says more than this could.
+            // A remaining table makes the next test fail, which is a better report than an error here.
             let _ = load(node, &format!("table {TABLE}\ndelete table {TABLE}\n"));
         }
     }
@@ -85,11 +85,11 @@ fn load(enter: &[String], rules: &str) -> Result<()> {
     let mut nft =
         Command::new(command[0]).args(&command[1..]).stdin(Stdio::piped()).spawn().context("nft")?;
     nft.stdin.take().context("no input")?.write_all(rules.as_bytes())?;
-    ensure!(nft.wait()?.success(), "nft refuses:\n{rules}");
+    ensure!(nft.wait()?.success(), "nft rejected:\n{rules}");
     Ok(())
 }
 
-/// Whether a connection from the pod to the address comes about.
+/// Reports whether the pod can connect to the address.
 pub fn connects(from: &Pod, address: &str, port: u16) -> Result<bool> {
     let process = process_of(from)?.to_string();
     let connect = format!("exec 3<>/dev/tcp/{address}/{port}");
@@ -100,14 +100,14 @@ pub fn connects(from: &Pod, address: &str, port: u16) -> Result<bool> {
     Ok(status.success())
 }
 
-/// A process of the pod on this machine: the name of its cgroup has the container's id.
+/// Process of the pod on this machine, whose cgroup name contains the container ID.
 fn process_of(pod: &Pod) -> Result<u32> {
     let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.as_deref());
     let id = statuses.unwrap_or_default().iter().find_map(|status| status.container_id.as_deref());
-    let id = id.and_then(|id| id.split("//").nth(1)).context("a pod without container")?;
+    let id = id.and_then(|id| id.split("//").nth(1)).context("the pod has no container")?;
     for entry in std::fs::read_dir("/proc")? {
         let entry = entry?;
-        // A process may end while we look.
+        // The process may have exited.
         let cgroup = std::fs::read_to_string(entry.path().join("cgroup")).unwrap_or_default();
         if let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok())
             && cgroup.contains(id)
@@ -118,14 +118,14 @@ fn process_of(pod: &Pod) -> Result<u32> {
     bail!("no process of pod {} on this machine", pod.name_any())
 }
 
-/// What the rules follow from.
+/// Objects from which the rules are derived.
 struct Known {
     policies: Vec<NetworkPolicy>,
     pods: Vec<Pod>,
     namespaces: Vec<Namespace>,
 }
 
-/// A direction of traffic of a pod.
+/// Direction of traffic of a pod.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     In,
@@ -133,7 +133,7 @@ enum Way {
 }
 
 impl Known {
-    /// A chain for each way of each pod that a policy selects; what none of its rules lets return is rejected.
+    /// Rules with one chain per direction of each selected pod. Traffic that no rule lets return is rejected.
     fn table(&self) -> Result<String> {
         let (mut chains, mut jumps) = (String::new(), [String::new(), String::new()]);
         for (number, pod) in self.pods.iter().enumerate() {
@@ -153,11 +153,11 @@ impl Known {
         ))
     }
 
-    /// What may pass; `None` where no policy selects the pod.
+    /// Rules of the allowed traffic. `None` if no policy selects the pod.
     fn rules(&self, pod: &Pod, way: Way) -> Result<Option<String>> {
         let (mut is_selected, mut rules) = (false, String::new());
         for policy in self.policies.iter().filter(|policy| policy.namespace() == pod.namespace()) {
-            let spec = policy.spec.as_ref().context("a policy without spec")?;
+            let spec = policy.spec.as_ref().context("the policy has no spec")?;
             let kind = if way == Way::In { "Ingress" } else { "Egress" };
             let holds = spec.policy_types.iter().flatten().any(|held| held == kind);
             if !holds || !is_matched(spec.pod_selector.as_ref(), pod.labels())? {
@@ -189,7 +189,7 @@ impl Known {
         }
         let from = match (peers, addresses.is_empty()) {
             (None | Some([]), _) => String::new(),
-            // Nobody yet.
+            // No pod matches yet.
             (Some(_), true) => return Ok(()),
             (Some(_), false) => format!("ip {side} {{ {} }} ", addresses.join(", ")),
         };
@@ -208,7 +208,7 @@ impl Known {
         Ok(())
     }
 
-    /// Addresses of the pods, or the block, that a peer stands for.
+    /// Addresses of a peer: those of its pods, or its IP block.
     fn addresses(&self, policy: &NetworkPolicy, peer: &NetworkPolicyPeer) -> Result<Vec<String>> {
         if let Some(block) = &peer.ip_block {
             ensure!(block.except.is_none(), "{}: `except` is not understood", policy.name_any());
@@ -220,7 +220,7 @@ impl Known {
                 None => pod.namespace() == policy.namespace(),
                 Some(selector) => {
                     let of_pod = |namespace: &&Namespace| Some(namespace.name_any()) == pod.namespace();
-                    let namespace = self.namespaces.iter().find(of_pod).context("a pod without namespace")?;
+                    let namespace = self.namespaces.iter().find(of_pod).context("unknown pod namespace")?;
                     is_matched(Some(selector), namespace.labels())?
                 }
             };
@@ -237,7 +237,7 @@ fn is_matched(selector: Option<&LabelSelector>, labels: &BTreeMap<String, String
     Ok(Selector::try_from(selector.clone())?.matches(labels))
 }
 
-/// The pod's own address, while it has one.
+/// Pod IP address, if the pod has its own.
 fn address(pod: &Pod) -> Option<String> {
     let is_on_node = pod.spec.as_ref().is_some_and(|spec| spec.host_network == Some(true));
     let status = pod.status.as_ref()?;

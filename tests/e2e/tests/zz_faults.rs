@@ -1,6 +1,6 @@
-//! What goes wrong around us: servers killed at any moment, the registry and the API server away for a while.
+//! Faults of the environment: servers killed at any moment, registry and API server unavailable for a while.
 //!
-//! These tests disturb everything on the cluster: the file's name sorts last, and each holds [`alone`].
+//! These tests affect the whole cluster: the file's name sorts late, and each holds [`alone`].
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ async fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().await
 }
 
-/// Kills the server's process with SIGKILL; `false` where its node is not this machine.
+/// Kills the server's process with SIGKILL. Returns `false` if its node is not this machine.
 async fn kill(cluster: &Cluster, component: &str) -> Result<bool> {
     let pods = cluster.pods_of(component).await?;
     for pod in &pods {
@@ -30,7 +30,7 @@ async fn kill(cluster: &Cluster, component: &str) -> Result<bool> {
     Ok(false)
 }
 
-/// A small generator: the seed is printed, so that a failure can be repeated.
+/// Pseudorandom generator. The seed is printed, so that a failure can be repeated.
 struct Moments(u64);
 
 impl Moments {
@@ -50,10 +50,10 @@ impl Moments {
     }
 }
 
-/// Installs under way when a server is killed, each at another point.
+/// Number of installations in progress when a server is killed, each at a different point.
 const AT_ONCE: usize = 4;
 
-/// A package in a catalog that is not yet made.
+/// Package in a catalog that does not exist yet.
 async fn prepared() -> Result<(Scenario, String)> {
     let scenario = Scenario::new("killed", &["1.0.0"]).await?;
     let text = scenario.catalog_text(&[("stable", scenario.chain(&["1.0.0"]))]);
@@ -61,11 +61,11 @@ async fn prepared() -> Result<(Scenario, String)> {
     Ok((scenario, digest))
 }
 
-/// That it is installed in the end, and once.
+/// Checks that the extension is installed, with one revision.
 async fn came_through(scenario: Scenario) -> Result<()> {
     scenario.wait_installed("1.0.0").await?;
     let sets = scenario.cluster.all::<ClusterObjectSet>();
-    ensure!(sets.get_opt(&format!("{}-2", scenario.name)).await?.is_none(), "there is a second revision");
+    ensure!(sets.get_opt(&format!("{}-2", scenario.name)).await?.is_none(), "a second revision exists");
     let settings = scenario.cluster.within::<ConfigMap>(&scenario.name);
     let settings = settings.get(&format!("{}-settings", scenario.name)).await?;
     ensure!(settings.data.unwrap_or_default()["version"] == "1.0.0");
@@ -73,19 +73,19 @@ async fn came_through(scenario: Scenario) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_at_any_moment_of_an_install() -> Result<()> {
+async fn kill_at_any_moment_of_an_install_converges() -> Result<()> {
     let _alone = alone().await;
     let cluster = Cluster::connect().await?;
     let mut moments = Moments::new();
     for component in ["operator-controller", "catalogd", "operator-controller", "operator-controller"] {
         let scenarios = try_join_all((0..AT_ONCE).map(|_| prepared())).await?;
-        // An install needs content; only the kill of catalogd may come before there is any.
+        // An installation needs content, so that only the kill of catalogd can precede it.
         let serve = async |(scenario, digest): &(Scenario, String)| {
             scenario.apply_catalog(json!({ "ref": digest })).await?;
             if component == "operator-controller" { scenario.wait_served(digest).await } else { Ok(()) }
         };
         try_join_all(scenarios.iter().map(serve)).await?;
-        // The seed decides how long before the kill each install begins.
+        // The seed decides the start of each installation before the kill.
         let mut lead: Vec<u64> = (0..AT_ONCE).map(|_| moments.next(2500)).collect();
         lead.sort_unstable_by(|one, other| other.cmp(one));
         for (index, (scenario, _)) in scenarios.iter().enumerate() {
@@ -96,14 +96,14 @@ async fn killed_at_any_moment_of_an_install() -> Result<()> {
         if !kill(&cluster, component).await? {
             bail!("no process of {component} on this machine");
         }
-        println!("{component} killed {lead:?} ms after an install was asked for");
+        println!("{component} killed {lead:?} ms after the creation of the extensions");
         try_join_all(scenarios.into_iter().map(|(scenario, _)| came_through(scenario))).await?;
     }
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn registry_down_and_back() -> Result<()> {
+async fn registry_outage_is_reported_and_upgrade_resumes() -> Result<()> {
     let _alone = alone().await;
     let scenario = Scenario::new("registry", &["1.0.0", "1.1.0"]).await?;
     scenario.serve(&[("stable", scenario.chain(&["1.0.0", "1.1.0"]))]).await?;
@@ -118,7 +118,7 @@ async fn registry_down_and_back() -> Result<()> {
         scenario.sample.bundle_name("1.1.0")
     );
     let seen = scenario.wait_condition("Progressing", &begins).await;
-    // What is installed is kept in shape meanwhile.
+    // The objects of the installed revision are still repaired.
     let settings = scenario.cluster.within::<ConfigMap>(&scenario.name);
     let name = format!("{}-settings", scenario.name);
     scenario.cluster.merge(&settings, &name, json!({"data": {"version": "0.0.0"}})).await?;
@@ -127,7 +127,7 @@ async fn registry_down_and_back() -> Result<()> {
             .and_then(|found| found.data.as_ref())
             .is_some_and(|data| data.get("version").is_some_and(|v| v == "1.0.0"))
     };
-    let repaired = scenario.cluster.wait(&settings, &name, "set back", set_back).await;
+    let repaired = scenario.cluster.wait(&settings, &name, "repaired", set_back).await;
     hack_cluster("start", "registry")?;
     seen?;
     repaired?;
@@ -136,7 +136,7 @@ async fn registry_down_and_back() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn api_server_down_and_back() -> Result<()> {
+async fn api_server_outage_delays_an_install() -> Result<()> {
     let _alone = alone().await;
     let scenario = Scenario::new("apiserver", &["1.0.0", "1.1.0"]).await?;
     scenario.serve(&[("stable", scenario.chain(&["1.0.0", "1.1.0"]))]).await?;
@@ -148,7 +148,7 @@ async fn api_server_down_and_back() -> Result<()> {
     scenario.wait_installed("1.0.0").await?;
     scenario.edit(json!({"version": "1.1.0"})).await?;
     scenario.wait_installed("1.1.0").await?;
-    // Status may be older than the outage; other tests need servers that answer.
+    // Status may be from before the outage, and later tests need responsive servers.
     for server in [Server::Catalogd, Server::OperatorController] {
         servers::wait_rolled_out(&scenario.cluster, server).await?;
         servers::restart(&scenario.cluster, server).await?;

@@ -1,11 +1,11 @@
-//! Documents whose commands change the servers: they are removed, installed again and given mirrors, one after the other.
+//! Documents whose commands change the servers: removal, installation and mirrors, one after the other.
 //!
-//! They run when all other tests are done; the file's name sorts last.
+//! They run after all other tests. The file's name sorts last.
 
 use anyhow::{Result, ensure};
 use olm_e2e::follow;
 
-/// In the order in which they follow each other on a cluster.
+/// In the required order.
 const DOCUMENTS: [(&str, &str); 3] = [
     ("doc-remove", "tasks/uninstall.md"),
     ("doc-install", "tasks/install.md"),
@@ -13,7 +13,7 @@ const DOCUMENTS: [(&str, &str); 3] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_servers_are_removed_installed_and_cut_off() -> Result<()> {
+async fn documents_that_change_the_servers_work_in_sequence() -> Result<()> {
     let mut those = Vec::new();
     for document in olm_docs::documents()? {
         if document.script()?.runs_alone() {
@@ -25,7 +25,7 @@ async fn the_servers_are_removed_installed_and_cut_off() -> Result<()> {
     here.sort_unstable();
     ensure!(those == here, "documents that change the servers: {those:?}");
     if std::env::var("OLM_USE_CLUSTER").is_ok_and(|value| value == "1") {
-        println!("skipped: nothing is removed from somebody's cluster");
+        println!("skipped: removes OLM, which requires a test cluster");
         return Ok(());
     }
     for (test, path) in DOCUMENTS {

@@ -1,4 +1,4 @@
-//! The files of `manifests/` as objects, for tests.
+//! Objects of the files in `manifests/`, for tests.
 
 // A test fails by panicking, in its helper functions too.
 #![allow(clippy::panic)]
@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-/// Files with everything of an installation.
+/// Files with a complete installation.
 pub const INSTALLATIONS: [&str; 5] =
     ["install.yaml", "hardened.yaml", "install-cert-manager.yaml", "experimental.yaml", "openshift.yaml"];
 
-/// Files that are applied beside an installation.
+/// Files applied in addition to an installation.
 pub const ADDITIONS: [&str; 5] = [
     "default-catalogs.yaml",
     "hardened-escalate.yaml",
@@ -25,18 +25,18 @@ pub fn path(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../manifests").join(file)
 }
 
-/// The objects of a file of `manifests/`, in its order.
+/// Objects of a file of `manifests/`, in file order.
 ///
 /// # Panics
-/// The file cannot be read as YAML.
+/// The file is not valid YAML.
 pub fn objects(file: &str) -> Vec<Value> {
     objects_at(&path(file))
 }
 
-/// The objects of a YAML file, in its order.
+/// Objects of a YAML file, in file order.
 ///
 /// # Panics
-/// The file cannot be read as YAML.
+/// The file is not valid YAML.
 pub fn objects_at(path: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let documents: Vec<Value> =
@@ -44,12 +44,12 @@ pub fn objects_at(path: &Path) -> Vec<Value> {
     documents.into_iter().filter(|object| !object.is_null()).collect()
 }
 
-/// The objects of this kind.
+/// Objects of this kind.
 pub fn of_kind<'a>(objects: &'a [Value], kind: &str) -> Vec<&'a Value> {
     objects.iter().filter(|object| object["kind"] == kind).collect()
 }
 
-/// The text at a JSON pointer, empty where there is none.
+/// Text at a JSON pointer. Empty if absent.
 pub fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
@@ -63,10 +63,10 @@ pub fn identity(object: &Value) -> String {
     }
 }
 
-/// The object of this kind and name.
+/// Object of this kind and name.
 ///
 /// # Panics
-/// There is none.
+/// There is no such object.
 pub fn named<'a>(objects: &'a [Value], kind: &str, name: &str) -> &'a Value {
     of_kind(objects, kind)
         .into_iter()
@@ -74,7 +74,7 @@ pub fn named<'a>(objects: &'a [Value], kind: &str, name: &str) -> &'a Value {
         .unwrap_or_else(|| panic!("no {kind} {name}"))
 }
 
-/// The only container of a Deployment.
+/// Only container of a Deployment.
 pub fn container(deployment: &Value) -> &Value {
     &deployment["spec"]["template"]["spec"]["containers"][0]
 }

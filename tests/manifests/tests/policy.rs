@@ -1,4 +1,4 @@
-//! What every file of an installation must be like: names, labels, args, ports, traffic
+//! Rules for every file of an installation: names, labels, arguments, ports, traffic
 //! (docs/design/operations.md#variants, docs/design/operations.md#install-files).
 
 // A test fails by panicking, in its helper functions too.
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 const SERVERS: [&str; 2] = ["catalogd", "operator-controller"];
 const FEATURE_SET: &str = "/metadata/annotations/olm.operatorframework.io~1feature-set";
 
-/// What all have, whatever issues certificates. `SYSTEM` is the server's namespace.
+/// Objects of every variant, for any certificate provider. `SYSTEM` is the server's namespace.
 const INVENTORY: &[&str] = &[
     "NetworkPolicy SYSTEM/default-deny-all-traffic",
     "NetworkPolicy SYSTEM/catalogd-controller-manager",
@@ -54,7 +54,7 @@ const INVENTORY: &[&str] = &[
     "ValidatingAdmissionPolicyBinding clusterextension-serviceaccount-deprecated",
 ];
 
-/// What cert-manager is asked for.
+/// Objects for cert-manager.
 const CERTIFICATES: &[&str] = &[
     "Issuer cert-manager/self-sign-issuer",
     "Certificate cert-manager/olmv1-ca",
@@ -74,7 +74,7 @@ fn deployment<'a>(all: &'a [Value], server: &str) -> &'a Value {
     named(all, "Deployment", &format!("{server}-controller-manager"))
 }
 
-/// Identities with both servers' namespaces as `SYSTEM`.
+/// Identities with the namespaces of both servers replaced by `SYSTEM`.
 fn identities(all: &[Value]) -> BTreeSet<String> {
     let namespaces = ["openshift-catalogd", "openshift-operator-controller", "olmv1-system"];
     let system = |identity: String| {
@@ -85,7 +85,7 @@ fn identities(all: &[Value]) -> BTreeSet<String> {
 
 // docs/design/operations.md#names-and-labels
 #[test]
-fn names_are_those_of_the_reference() {
+fn names_match_the_reference() {
     for file in INSTALLATIONS {
         let all = objects(file);
         let found = identities(&all);
@@ -102,7 +102,7 @@ fn names_are_those_of_the_reference() {
             named(&all, "Namespace", "olmv1-system");
         }
     }
-    // Nothing else in the file that most apply: what a user sees in the cluster is what the reference has.
+    // The default install file contains no other objects, so that users see the same objects as with the reference.
     let known: BTreeSet<String> = INVENTORY.iter().map(|name| (*name).to_owned()).collect();
     let more: Vec<String> = identities(&objects("install.yaml")).difference(&known).cloned().collect();
     assert_eq!(more, ["Namespace olmv1-system"]);
@@ -110,7 +110,7 @@ fn names_are_those_of_the_reference() {
 
 // docs/design/operations.md#variants, docs/design/operations.md#names-and-labels
 #[test]
-fn objects_are_labelled_and_tell_their_feature_set() {
+fn objects_have_labels_and_feature_set() {
     for file in INSTALLATIONS.into_iter().chain(ADDITIONS) {
         let wanted = if file == "experimental.yaml" { "experimental" } else { "standard" };
         for object in objects(file) {
@@ -140,7 +140,7 @@ fn objects_are_labelled_and_tell_their_feature_set() {
 
 // docs/design/operations.md#arguments; case operations-a3
 #[test]
-fn args_come_in_the_order_of_the_reference_one_gate_each() {
+fn args_have_the_order_of_the_reference_with_one_arg_per_gate() {
     let gate = Regex::new("^--feature-gates=([[:alnum:]]+)=(true|false)$").unwrap();
     let metas = "APIV1MetasHandler";
     let off = |names: &[&str]| names.iter().map(|name| format!("{name}=false")).collect::<Vec<_>>();
@@ -225,7 +225,8 @@ fn args_come_in_the_order_of_the_reference_one_gate_each() {
             let others: Vec<&str> =
                 args.iter().filter(|arg| !arg.starts_with("--leader-elect-")).copied().collect();
             assert_eq!(others, [head, gates, tail].concat(), "{file}: {server}");
-            // Replaced in seconds, docs/design/architecture.md#gates-and-certificates-per-install-file.
+            // A new leader takes over within seconds,
+            // docs/design/architecture.md#gates-and-certificates-per-install-file.
             let timing: Vec<&str> =
                 args.iter().filter(|arg| arg.starts_with("--leader-elect-")).copied().collect();
             assert_eq!(
@@ -242,7 +243,7 @@ fn args_come_in_the_order_of_the_reference_one_gate_each() {
 
 // docs/design/operations.md#pods
 #[test]
-fn deployments_have_the_shape_of_the_reference() {
+fn deployments_match_the_reference() {
     for file in INSTALLATIONS {
         let all = objects(file);
         let replicas = if ["experimental.yaml", "openshift.yaml"].contains(&file) { 2 } else { 1 };
@@ -265,7 +266,7 @@ fn deployments_have_the_shape_of_the_reference() {
             let command = if server == "catalogd" { "./catalogd" } else { "/operator-controller" };
             assert_eq!(container["command"], json!([command]));
             assert_eq!(container["image"], format!("olm.example/{server}:devel"));
-            // No limit of the CPU: throttled probes restart a server.
+            // No CPU limit: throttled probes would restart a server.
             let [cpu, memory] = if server == "catalogd" { ["100m", "200Mi"] } else { ["10m", "64Mi"] };
             assert_eq!(
                 container["resources"],
@@ -283,7 +284,7 @@ fn deployments_have_the_shape_of_the_reference() {
             let pod = &found["spec"]["template"]["spec"];
             assert_eq!(
                 pod["securityContext"]["runAsUser"], 65532,
-                "{file}: a number, so that it is known not to be root"
+                "{file}: runAsUser must be a number for runAsNonRoot"
             );
             assert_eq!(pod["serviceAccountName"], control_plane);
             // Every mount has its volume, and every volume a mount.
@@ -291,7 +292,7 @@ fn deployments_have_the_shape_of_the_reference() {
                 list.as_array().unwrap().iter().map(|item| text(item, "/name").to_owned()).collect()
             };
             assert_eq!(names(&pod["volumes"]), names(&container["volumeMounts"]), "{file}: {server}");
-            // Both may be at work at once, and either may be taken away at once, also where there is but one.
+            // One pod at a time may be evicted, even a single replica.
             let budget = named(&all, "PodDisruptionBudget", &control_plane);
             assert_eq!(
                 budget["spec"],
@@ -302,7 +303,7 @@ fn deployments_have_the_shape_of_the_reference() {
     }
 }
 
-/// TCP ports that a NetworkPolicy lets in, from anywhere or not.
+/// TCP ports in the ingress rules of a NetworkPolicy, from any source.
 fn let_in(policy: &Value) -> BTreeSet<u64> {
     let rules = policy["spec"]["ingress"].as_array().cloned().unwrap_or_default();
     let ports = rules.iter().flat_map(|rule| rule["ports"].as_array().cloned().unwrap_or_default());
@@ -316,7 +317,7 @@ fn let_in(policy: &Value) -> BTreeSet<u64> {
 
 // docs/design/operations.md#ports-and-network-policies; case operations-a2
 #[test]
-fn network_policies_admit_what_services_and_containers_offer_and_no_more() {
+fn network_policies_permit_exactly_the_ports_of_services_and_containers() {
     for file in INSTALLATIONS {
         let all = objects(file);
         let policies = of_kind(&all, "NetworkPolicy");
@@ -325,7 +326,7 @@ fn network_policies_admit_what_services_and_containers_offer_and_no_more() {
         let namespaces: BTreeSet<&str> =
             of_kind(&all, "Deployment").into_iter().map(|found| text(found, "/metadata/namespace")).collect();
         let denied: BTreeSet<&str> = deny.iter().map(|policy| text(policy, "/metadata/namespace")).collect();
-        assert_eq!(denied, namespaces, "{file}: everything is denied that is not allowed");
+        assert_eq!(denied, namespaces, "{file}: default deny policy per namespace");
         for policy in &deny {
             assert_eq!(policy["spec"], json!({"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}));
         }
@@ -360,16 +361,16 @@ fn network_policies_admit_what_services_and_containers_offer_and_no_more() {
             let targets: BTreeSet<u64> =
                 ports.iter().map(|port| port["targetPort"].as_u64().unwrap()).collect();
             assert_eq!(targets, wanted, "{file}: {server}: ports of the Service");
-            // Port-forwards to the Service's number go to the pod's.
+            // Port-forwarding to a Service uses the port number of the pod.
             let metrics = ports.iter().find(|port| port["name"] == "metrics").unwrap();
             assert_eq!(metrics["port"], metrics["targetPort"]);
         }
     }
 }
 
-// docs/design/operations.md#admission-webhook: the webhook reaches a port that the Service has.
+// docs/design/operations.md#admission-webhook: the webhook uses a port of the Service.
 #[test]
-fn the_admission_webhook_calls_the_service() {
+fn admission_webhook_calls_a_port_of_the_service() {
     for file in INSTALLATIONS {
         let all = objects(file);
         let configuration =
@@ -388,7 +389,7 @@ fn the_admission_webhook_calls_the_service() {
 
 // docs/design/operations.md#admission-policies
 #[test]
-fn the_deprecation_is_told_in_the_words_of_the_reference() {
+fn deprecation_message_matches_the_reference() {
     for file in INSTALLATIONS {
         let all = objects(file);
         let policy = named(&all, "ValidatingAdmissionPolicy", "clusterextension-serviceaccount-deprecated");
@@ -407,10 +408,10 @@ fn grants(role: &Value, verb: &str) -> bool {
 
 // docs/design/operations.md#default-rights, docs/design/operations.md#hardened-rights
 #[test]
-fn hardened_gives_no_right_over_everything() {
+fn hardened_variant_grants_no_cluster_wide_escalation() {
     let all = objects("hardened.yaml");
     let admin = named(&all, "ClusterRoleBinding", "operator-controller-cluster-admin-rolebinding");
-    assert_eq!(admin["subjects"], json!([]), "applying it takes the right away");
+    assert_eq!(admin["subjects"], json!([]), "subjects of the cluster-admin binding");
     for role in of_kind(&all, "ClusterRole").into_iter().chain(of_kind(&all, "Role")) {
         for verb in ["*", "escalate", "bind", "impersonate"] {
             let name = identity(role);
@@ -423,7 +424,7 @@ fn hardened_gives_no_right_over_everything() {
             .any(|role| role["metadata"]["name"] == binding["roleRef"]["name"]);
         assert!(named_here || binding == admin, "{}", identity(binding));
     }
-    // Traffic: nothing in from anywhere but for the API server's calls, nothing out but to DNS and HTTPS.
+    // Ingress has a source except for the webhook port. Egress is limited to the ports of DNS and HTTPS.
     for server in SERVERS {
         let policy = named(&all, "NetworkPolicy", &format!("{server}-controller-manager"));
         for rule in policy["spec"]["ingress"].as_array().unwrap() {
@@ -441,9 +442,9 @@ fn hardened_gives_no_right_over_everything() {
     assert!(grants(role, "escalate") && grants(role, "bind"));
 }
 
-// docs/design/operations.md#multiple-installations: a second installation finds the first one.
+// docs/design/operations.md#multiple-installations: a second installation must be able to find the first one.
 #[test]
-fn both_servers_may_look_for_installations_in_other_namespaces() {
+fn both_servers_can_find_installations_in_other_namespaces() {
     for file in INSTALLATIONS {
         let all = objects(file);
         let bound = |server: &str| -> BTreeSet<&str> {
@@ -456,7 +457,7 @@ fn both_servers_may_look_for_installations_in_other_namespaces() {
         let allows = |role: &str, verb: &str, resource: &str| {
             let role = match role {
                 "cluster-admin" => return true,
-                // What it aggregates.
+                // ClusterRole that it aggregates.
                 "operator-controller-content-role" => "operator-controller-content-common",
                 other => other,
             };
@@ -477,7 +478,7 @@ fn both_servers_may_look_for_installations_in_other_namespaces() {
 }
 
 #[test]
-fn the_default_catalog_is_that_of_the_reference() {
+fn default_catalog_matches_the_reference() {
     assert_eq!(
         objects("default-catalogs.yaml"),
         [json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog",
@@ -489,7 +490,7 @@ fn the_default_catalog_is_that_of_the_reference() {
 
 // docs/design/operations.md#metric-names
 #[test]
-fn monitoring_scrapes_both_servers_and_knows_the_budgets() {
+fn monitoring_scrapes_both_servers_and_has_valid_alerts() {
     for (file, certificates) in [
         ("monitoring.yaml", ["catalogd-service-cert", "operator-controller-service-cert"]),
         ("monitoring-cert-manager.yaml", ["catalogd-service-cert-git-version", "operator-controller-cert"]),

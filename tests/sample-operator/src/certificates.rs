@@ -1,4 +1,4 @@
-//! HTTPS with the certificate files that OLM mounts, taken up again when they change, without a restart.
+//! HTTPS with the certificate files that OLM mounts. Reloads them when they change, without a restart.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -13,15 +13,15 @@ use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-/// Where OLM mounts the pair `tls.crt` and `tls.key`.
+/// Directory in which OLM mounts `tls.crt` and `tls.key`.
 pub const MOUNTED: &str = "/tmp/k8s-webhook-server/serving-certs";
-/// Wait between two looks at the files.
+/// Poll interval for the files.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The two files of a pair.
+/// Content of certificate and key.
 type Pair = (Vec<u8>, Vec<u8>);
 
-/// Serves `router` at `address` with the pair in `folder` until `handle` ends it.
+/// Serves `router` at `address` with the pair in `folder` until `handle` stops it.
 ///
 /// # Errors
 /// There is no usable pair at the start, or the address cannot be bound.
@@ -44,12 +44,12 @@ async fn reload(config: RustlsConfig, folder: PathBuf, mut pair: Pair) {
     let mut again = tokio::time::interval(LOOK);
     loop {
         again.tick().await;
-        // The kubelet replaces both files at once, but our two reads may stand on either side of that.
+        // The kubelet replaces both files at once, but possibly between the two reads.
         let found = match read(&folder) {
             Ok(found) if found != pair => found,
             Ok(_) => continue,
             Err(error) => {
-                tracing::warn!("the certificate is kept: {error:#}");
+                tracing::warn!("kept the previous certificate: {error:#}");
                 continue;
             }
         };
@@ -57,9 +57,9 @@ async fn reload(config: RustlsConfig, folder: PathBuf, mut pair: Pair) {
             Ok(new) => {
                 config.reload_from_config(new);
                 pair = found;
-                tracing::info!("the certificate was replaced");
+                tracing::info!("reloaded the certificate");
             }
-            Err(error) => tracing::warn!("the certificate is kept: {error:#}"),
+            Err(error) => tracing::warn!("kept the previous certificate: {error:#}"),
         }
     }
 }
@@ -77,7 +77,7 @@ fn server_config((certificate, key): &Pair) -> Result<Arc<ServerConfig>> {
         CertificateDer::pem_slice_iter(certificate).collect::<Result<_, _>>().context("reading tls.crt")?;
     let key = PrivateKeyDer::from_pem_slice(key).context("reading tls.key")?;
     let config = ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key);
-    Ok(Arc::new(config.context("tls.crt and tls.key are no pair")?))
+    Ok(Arc::new(config.context("tls.crt and tls.key do not match")?))
 }
 
 #[cfg(test)]
@@ -89,7 +89,7 @@ mod tests {
     use rustls::pki_types::ServerName;
     use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
-    /// A self-signed pair in the folder; returns its certificate.
+    /// Writes a self-signed pair into the folder. Returns the certificate.
     fn write_pair(folder: &Path) -> CertificateDer<'static> {
         let made = rcgen::generate_simple_self_signed(["webhooks.test".to_owned()]).unwrap();
         std::fs::write(folder.join("tls.crt"), made.cert.pem()).unwrap();
@@ -97,7 +97,7 @@ mod tests {
         made.cert.der().clone()
     }
 
-    /// What a client that trusts only `root` sees.
+    /// Completes a TLS handshake with a client that trusts only `root`.
     fn handshake(address: SocketAddr, root: &CertificateDer<'static>) -> Result<()> {
         let mut roots = RootCertStore::empty();
         roots.add(root.clone())?;
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_new_pair_is_served_without_a_restart() {
+    async fn replaced_pair_is_served_without_a_restart() {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let folder = tempfile::tempdir().unwrap();
         let first = write_pair(folder.path());
@@ -124,7 +124,7 @@ mod tests {
         let address = handle.listening().await.unwrap();
         handshake(address, &first).unwrap();
 
-        // Half a pair is not taken up.
+        // An incomplete pair is not loaded.
         std::fs::write(folder.path().join("tls.crt"), "half").unwrap();
         let second = write_pair(folder.path());
         let until = std::time::Instant::now() + Duration::from_secs(30);

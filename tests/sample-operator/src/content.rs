@@ -9,7 +9,7 @@ pub const GROUP: &str = "sample.olm.example";
 /// Path of the CSV in a bundle.
 pub const CSV: &str = "manifests/operator.clusterserviceversion.yaml";
 
-/// A file's path in the bundle, and its template.
+/// Path in the bundle, and template of a file.
 type Template = (&'static str, &'static str);
 
 const ANNOTATIONS: Template =
@@ -35,7 +35,7 @@ const SCOPED: [Template; 5] = [
     ("manifests/operator.networkpolicy.yaml", include_str!("../bundle/scoped/operator.networkpolicy.yaml")),
 ];
 
-/// What the operator of a package does.
+/// Function of a package's operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Work {
     Serving,
@@ -44,12 +44,12 @@ enum Work {
     Scoped,
 }
 
-/// A package of the sample operator.
+/// Package of the sample operator.
 #[derive(Clone, Debug)]
 pub struct Sample {
     /// Package name.
     pub package: String,
-    /// API group of its CRD. All but [`Sample::serving`] have a group of their own.
+    /// API group of its CRD. All packages except for [`Sample::serving`] have their own.
     pub group: String,
     /// Image of the operator.
     pub image: String,
@@ -57,26 +57,26 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// The package that answers greetings of [`GROUP`] in all namespaces.
+    /// Package that answers greetings of [`GROUP`] in all namespaces.
     #[must_use]
     pub fn serving(package: &str, image: &str) -> Self {
         Self { group: GROUP.to_owned(), ..Self::of(package, image, Work::Serving) }
     }
 
-    /// A package whose operator runs and does nothing.
+    /// Package whose operator runs and does nothing.
     #[must_use]
     pub fn idle(package: &str, image: &str) -> Self {
         Self::of(package, image, Work::Idle)
     }
 
-    /// A package with two versions of its API and all three types of webhooks, for all namespaces only.
+    /// Package with two versions of its API and all three types of webhooks, for all namespaces only.
     #[must_use]
     pub fn webhooks(package: &str, image: &str) -> Self {
         Self::of(package, image, Work::Webhooks)
     }
 
-    /// A package of every install mode that answers greetings in the namespaces that it is told to watch. It also has a
-    /// NetworkPolicy, a ConfigMap with text that looks like a template, and a script that must be executable.
+    /// Package with every install mode that answers greetings in the watched namespaces. It also has a NetworkPolicy,
+    /// a ConfigMap with text that resembles a template, and a script that must be executable.
     #[must_use]
     pub fn scoped(package: &str, image: &str) -> Self {
         Self::of(package, image, Work::Scoped)
@@ -87,13 +87,13 @@ impl Sample {
         Self { package: package.to_owned(), group, image: image.to_owned(), work }
     }
 
-    /// Name of the bundle of this version.
+    /// Name of this version's bundle.
     #[must_use]
     pub fn bundle_name(&self, version: &str) -> String {
         format!("{}.v{version}", self.package)
     }
 
-    /// Files of the bundle of this version, by path.
+    /// Files of this version's bundle, by path.
     #[must_use]
     pub fn bundle(&self, version: &str) -> BTreeMap<String, Vec<u8>> {
         let templates: &[Template] = match self.work {
@@ -114,8 +114,8 @@ impl Sample {
         templates.iter().map(|(path, text)| ((*path).to_owned(), fill(text).into_bytes())).collect()
     }
 
-    /// The package in catalog form, one JSON object a line: `bundles` are (version, image of the bundle), and each
-    /// channel is a name with its entries as `olm.channel` takes them.
+    /// Catalog of the package, one JSON object per line. `bundles` are pairs of version and bundle image. Each
+    /// channel is a name with its entries in the format of `olm.channel`.
     #[must_use]
     pub fn catalog(&self, channels: &[(&str, Vec<Value>)], bundles: &[(&str, String)]) -> String {
         let package = &self.package;
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_of_the_template_is_left() {
+    fn bundle_contains_no_template_variables() {
         let image = "r.example/sample:1";
         for (sample, count, argument) in [
             (Sample::serving("garden", image), PLAIN.len(), "[\"serve\"]"),
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_catalog_line_a_meta() {
+    fn catalog_has_one_object_per_line() {
         let sample = Sample::serving("greeter", "r.example/sample:1");
         let entries = vec![json!({"name": "greeter.v1.0.0"})];
         let text = sample.catalog(&[("stable", entries)], &[("1.0.0", "r.example/b@sha256:0".into())]);

@@ -1,7 +1,6 @@
 //! The `Greeting` API of the sample operator, its webhooks, and the operator as OLM content.
 //!
-//! A greeting names somebody; the operator answers in its status. The version that answered is part of the
-//! answer, so that a test can see which version of the operator runs.
+//! The operator answers a greeting in its status, with its own version, so that a test can see which version runs.
 
 pub mod certificates;
 pub mod content;
@@ -11,27 +10,27 @@ use kube::api::{ApiResource, Object};
 use kube::core::GroupVersionKind;
 use serde::{Deserialize, Serialize};
 
-/// Finalizer that the operator removes from greetings that are deleted.
+/// Finalizer that the operator removes from greetings that are being deleted.
 pub const CLEANUP: &str = "sample.olm.example/cleanup";
 
-/// Version of the API that the operator answers.
+/// Version of the API that the operator watches.
 pub const ANSWERED: &str = "v1";
 
-/// Somebody to greet. The group depends on the package: [`greetings`] has it.
+/// Custom resource that the operator answers. Its group depends on the package, see [`greetings`].
 pub type Greeting = Object<GreetingSpec, GreetingStatus>;
 
-/// Whom to greet.
+/// Spec of a greeting.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
 pub struct GreetingSpec {
-    /// The name to greet.
+    /// Name to greet.
     pub name: String,
 }
 
-/// The operator's answer.
+/// Status written by the operator.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct GreetingStatus {
-    /// The greeting.
+    /// Text of the answer.
     #[serde(default)]
     pub message: String,
     /// Version of the operator that answered.
@@ -39,14 +38,14 @@ pub struct GreetingStatus {
     pub operator_version: String,
 }
 
-/// The resource `greetings` of the group in this version.
+/// API resource `greetings` of the group in this version.
 #[must_use]
 pub fn greetings(group: &str, version: &str) -> ApiResource {
     let kind = GroupVersionKind::gvk(group, version, "Greeting");
     ApiResource::from_gvk_with_plural(&kind, "greetings")
 }
 
-/// The answer of operator version `version` to `spec`.
+/// Status that operator version `version` writes for `spec`.
 #[must_use]
 pub fn answer(spec: &GreetingSpec, version: &str) -> GreetingStatus {
     GreetingStatus { message: format!("Hello, {}!", spec.name), operator_version: version.to_owned() }
@@ -57,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_answer_names_whom_and_which_version() {
+    fn answer_contains_name_and_operator_version() {
         let status = answer(&GreetingSpec { name: "world".into() }, "1.1.0");
         assert_eq!(status.message, "Hello, world!");
         assert_eq!(status.operator_version, "1.1.0");

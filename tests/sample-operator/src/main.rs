@@ -1,11 +1,18 @@
 //! The sample operator: answers every `Greeting` in its status, or serves the webhooks of greetings.
 //!
-//! Arguments: `serve` answers greetings; `webhooks` serves the webhooks; both remove the operator's finalizer from
-//! greetings that are deleted; `idle` only runs, for packages whose API nobody
-//! uses; `ready` tells by its exit code whether the running operator is ready, for the readiness probe of an image
-//! without a shell; `falter` makes the running operator not ready, and `recover` ready again.
-//! Environment: `OPERATOR_VERSION`, the version to report; `GREETING_GROUP`, the API group of the package's greetings;
-//! `TARGET_NAMESPACES`, where to look for greetings, comma separated: everywhere if it is empty.
+//! Arguments:
+//! - `serve`: answer greetings.
+//! - `webhooks`: serve the webhooks.
+//! - `idle`: only run, for packages whose API is unused.
+//! - `ready`: exit with 0 if the running operator is ready. Readiness probe of an image without a shell.
+//! - `falter`, `recover`: make the running operator not ready, or ready again.
+//!
+//! `serve` and `webhooks` remove the operator's finalizer from greetings that are deleted.
+//!
+//! Environment:
+//! - `OPERATOR_VERSION`: version to report.
+//! - `GREETING_GROUP`: API group of the package's greetings.
+//! - `TARGET_NAMESPACES`: watched namespaces, comma-separated. Empty: all namespaces.
 
 use std::{env, fs, path::Path, sync::Arc, time::Duration};
 
@@ -21,11 +28,11 @@ use kube::{
 use sample_operator::{ANSWERED, CLEANUP, Greeting, answer, certificates, greetings, webhooks};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// What every reconcile needs.
+/// Shared state of the reconciles.
 struct Context {
     client: Client,
     resource: ApiResource,
-    /// Version to report; `None` if greetings are not answered.
+    /// Version to report. `None` if greetings are not answered.
     version: Option<String>,
 }
 
@@ -52,11 +59,11 @@ async fn reconcile(greeting: Arc<Greeting>, context: Arc<Context>) -> Result<Act
 }
 
 fn retry(_: Arc<Greeting>, error: &kube::Error, _: Arc<Context>) -> Action {
-    tracing::warn!(%error, "greeting failed, trying again");
+    tracing::warn!(%error, "greeting failed, retrying");
     Action::requeue(Duration::from_secs(5))
 }
 
-/// Exists once the operator is ready.
+/// File that exists while the operator is ready.
 const READY: &str = "/tmp/ready";
 /// Port of the webhooks.
 const PORT: u16 = 9443;

@@ -1,7 +1,7 @@
-//! What the webhooks of `greetings` answer: one sets a default, one refuses what names nobody, and one converts between
-//! v1 and v2, which call the same field `name` and `who`. Pure: [`router`] only reads and writes JSON.
+//! Webhooks of `greetings`: one sets a default, one rejects greetings without a name, and one converts between v1 and
+//! v2, where the same field is called `name` and `who`. Pure: [`router`] only reads and writes JSON.
 //!
-//! Both admission webhooks see v2 alone: the API server converts for them.
+//! Both admission webhooks receive only v2: the API server converts for them.
 
 use axum::http::header::CONNECTION;
 use axum::http::{HeaderName, StatusCode};
@@ -13,16 +13,16 @@ use kube::core::Status;
 use kube::core::conversion::{ConversionRequest, ConversionResponse, ConversionReview};
 use serde_json::{Value, json};
 
-/// Salutation of a greeting that has none.
+/// Default salutation.
 pub const SALUTATION: &str = "Hello";
-/// What is said of a greeting that names nobody.
+/// Error message for a greeting without a name.
 pub const NOBODY: &str = "spec.who must name somebody: it is blank";
 
-/// After every answer the connection is closed, so that each call makes a new handshake: a certificate that the API
+/// Closes the connection after every response, so that each call requires a new handshake: a certificate that the API
 /// server does not trust is noticed at the next call.
 const CLOSE: [(HeaderName, &str); 1] = [(CONNECTION, "close")];
 
-/// The three webhooks, at the paths that the bundle names.
+/// Router with the three webhooks, at the paths in the bundle.
 pub fn router() -> Router {
     Router::new()
         .route("/mutate", post(async |Json(review): Json<Value>| (CLOSE, Json(default_salutation(&review)))))
@@ -37,7 +37,7 @@ async fn convert(
     Ok((CLOSE, Json(converted(request).into_review())))
 }
 
-/// The review with a response that sets `spec.salutation` where it is missing.
+/// Review with a response that sets a missing `spec.salutation`.
 fn default_salutation(review: &Value) -> Value {
     let mut response = json!({"uid": review["request"]["uid"], "allowed": true});
     if review["request"]["object"]["spec"]["salutation"].is_null() {
@@ -48,7 +48,7 @@ fn default_salutation(review: &Value) -> Value {
     admission(response)
 }
 
-/// The review with a response that refuses a greeting of nobody.
+/// Review with a response that rejects a greeting without a name.
 fn validate(review: &Value) -> Value {
     let who = review["request"]["object"]["spec"]["who"].as_str().unwrap_or_default();
     let mut response = json!({"uid": review["request"]["uid"], "allowed": true});
@@ -63,7 +63,7 @@ fn admission(response: Value) -> Value {
     json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
 }
 
-/// All objects in the version asked for, or why one cannot be converted.
+/// Converts all objects to the desired version, or returns the error of one.
 fn converted(mut request: ConversionRequest) -> ConversionResponse {
     let objects = std::mem::take(&mut request.objects);
     let wanted = request.desired_api_version.clone();
@@ -74,7 +74,7 @@ fn converted(mut request: ConversionRequest) -> ConversionResponse {
     }
 }
 
-/// The greeting with its field renamed as `api_version` (group and version) calls it.
+/// Renames the field of the greeting for `api_version` (group and version).
 fn in_version(mut object: Value, api_version: &str) -> Result<Value, String> {
     let (from, to) = match api_version.rsplit_once('/').map(|(_, version)| version) {
         Some("v1") => ("who", "name"),
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_salutation_is_set() {
+    fn missing_salutation_is_set() {
         let answered = default_salutation(&review(json!({"who": "world"})));
         assert_eq!(answered["response"]["uid"], "u1");
         let patch = BASE64_STANDARD.decode(answered["response"]["patch"].as_str().unwrap()).unwrap();
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_refused() {
+    fn greeting_without_a_name_is_rejected() {
         assert_eq!(validate(&review(json!({"who": "world"})))["response"]["allowed"], true);
         for spec in [json!({"who": " "}), json!({})] {
             let answered = validate(&review(spec));
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn the_renamed_field_survives_both_ways() {
+    fn field_is_renamed_in_both_directions() {
         let convert = |version: &str, object: Value| {
             let request = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview",
                 "request": {"uid": "u2", "desiredAPIVersion": version, "objects": [object]}});

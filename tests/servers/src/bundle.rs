@@ -1,4 +1,4 @@
-//! A bundle described in a few lines: the files of a registry+v1 bundle and its image.
+//! Builder of registry+v1 bundles and their images.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use anyhow::Result;
 use olm_image::Image;
 use serde_json::{Value, json};
 
-/// A bundle for all namespaces. Its objects are named after the package, so that no two packages meet.
+/// Bundle for all namespaces. Its objects are named after the package, so that packages do not collide.
 #[derive(Clone, Debug)]
 pub struct Bundle {
     /// Name of the package.
@@ -20,7 +20,7 @@ pub struct Bundle {
 }
 
 impl Bundle {
-    /// A bundle without any objects.
+    /// Creates a bundle without objects.
     #[must_use]
     pub fn new(package: &str, version: &str) -> Self {
         Self {
@@ -33,8 +33,8 @@ impl Bundle {
         }
     }
 
-    /// Some of everything: a CRD `Widget`, a ConfigMap, a Service, a Deployment, and a service account with its cluster
-    /// role and binding. The version is in the ConfigMap and in the Deployment.
+    /// Creates a bundle with a CRD `Widget`, a ConfigMap, a Service, a Deployment, and a ServiceAccount with its
+    /// ClusterRole and binding. ConfigMap and Deployment contain the version.
     #[must_use]
     pub fn sample(package: &str, version: &str) -> Self {
         Self::new(package, version)
@@ -56,8 +56,8 @@ impl Bundle {
         format!("{}.servers.example", self.package)
     }
 
-    /// A namespaced CRD of [`Bundle::group`], version `v1`, whose `spec` has these text fields; the plural is the kind in
-    /// small letters with an `s`.
+    /// Adds a namespaced CRD of [`Bundle::group`], version `v1`, whose `spec` has these text fields. The plural is
+    /// the kind in lower case with an `s`.
     #[must_use]
     pub fn crd(mut self, kind: &str, fields: &[&str]) -> Self {
         let group = self.group();
@@ -79,7 +79,7 @@ impl Bundle {
         }))
     }
 
-    /// A ConfigMap.
+    /// Adds a ConfigMap.
     #[must_use]
     pub fn config_map(self, name: &str, data: &[(&str, &str)]) -> Self {
         let data: BTreeMap<&str, &str> = data.iter().copied().collect();
@@ -88,7 +88,7 @@ impl Bundle {
         self.manifest(&format!("{name}.configmap.yaml"), object)
     }
 
-    /// A Service on port 443.
+    /// Adds a Service on port 443.
     #[must_use]
     pub fn service(self, name: &str) -> Self {
         let spec = json!({"selector": {"app": name}, "ports": [{"name": "https", "port": 443}]});
@@ -96,7 +96,8 @@ impl Bundle {
         self.manifest(&format!("{name}.service.yaml"), object)
     }
 
-    /// A Deployment of one replica, with a service account of the same name that may read the bundle's own resources.
+    /// Adds a Deployment with one replica and a ServiceAccount of the same name, which may read the bundle's custom
+    /// resources.
     #[must_use]
     pub fn deployment(mut self, name: &str, image: &str) -> Self {
         let rule =
@@ -114,7 +115,7 @@ impl Bundle {
         self
     }
 
-    /// Any other object in a file of this name.
+    /// Adds any other object as a file with this name.
     #[must_use]
     pub fn manifest(mut self, file: &str, object: Value) -> Self {
         self.manifests.insert(file.to_owned(), object);
@@ -132,7 +133,7 @@ impl Bundle {
             annotation("package"): self.package,
             annotation("channels"): "stable",
         }});
-        // JSON is YAML.
+        // JSON is valid YAML.
         let mut files = BTreeMap::from([
             ("metadata/annotations.yaml".to_owned(), annotations.to_string().into_bytes()),
             ("manifests/operator.clusterserviceversion.yaml".to_owned(), self.csv().to_string().into_bytes()),
@@ -144,10 +145,10 @@ impl Bundle {
         files
     }
 
-    /// Image of the bundle.
+    /// Builds the image of the bundle.
     ///
     /// # Errors
-    /// A manifest's file name that leaves the folder.
+    /// The name of a manifest's file leaves the folder.
     pub fn image(&self) -> Result<Image> {
         Ok(Image::bundle(&self.files())?)
     }

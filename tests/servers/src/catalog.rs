@@ -1,10 +1,10 @@
-//! Catalogs of bundles that are in the registry.
+//! Builder of catalogs of bundles in the registry.
 
 use serde_json::{Value, json};
 
 use crate::Bundle;
 
-/// A bundle whose image the registry has.
+/// Bundle whose image is in the registry.
 #[derive(Clone, Debug)]
 pub struct Published {
     /// Name of the package.
@@ -13,7 +13,7 @@ pub struct Published {
     pub name: String,
     /// Version of the bundle.
     pub version: String,
-    /// Its image by digest.
+    /// Image reference by digest.
     pub image: String,
 }
 
@@ -24,14 +24,14 @@ impl Published {
     }
 }
 
-/// The content of a catalog.
+/// Content of a catalog.
 #[derive(Clone, Debug, Default)]
 pub struct Catalog {
     metas: Vec<Value>,
 }
 
 impl Catalog {
-    /// Adds a package with these bundles, all in its one channel `stable`, where each replaces the one before.
+    /// Adds a package with these bundles in a single channel `stable`, where each replaces the previous one.
     #[must_use]
     pub fn chain(self, bundles: &[Published]) -> Self {
         let Some(first) = bundles.first() else { return self };
@@ -52,7 +52,7 @@ impl Catalog {
         self
     }
 
-    /// Adds a channel; `entries` are as `olm.channel` takes them.
+    /// Adds a channel. `entries` have the format of `olm.channel`.
     #[must_use]
     pub fn channel(mut self, package: &str, name: &str, entries: Vec<Value>) -> Self {
         self.metas
@@ -68,14 +68,14 @@ impl Catalog {
             "image": bundle.image, "properties": [{"type": "olm.package", "value": package}]}))
     }
 
-    /// Adds anything else, such as `olm.deprecations`.
+    /// Adds any other object, such as `olm.deprecations`.
     #[must_use]
     pub fn meta(mut self, meta: Value) -> Self {
         self.metas.push(meta);
         self
     }
 
-    /// The content as text, one JSON object a line.
+    /// Content as text, one JSON object per line.
     #[must_use]
     pub fn text(&self) -> String {
         self.metas.iter().map(|meta| format!("{meta}\n")).collect()

@@ -6,11 +6,11 @@
 //!                        └────── pull ─── catalogd ───────────────────────────────┘
 //! ```
 //!
-//! [`World`] holds everything around the servers; a [`Server`] is the process of one of them. Between
-//! operator-controller and the API server stands a [`Proxy`] that counts its calls and spoils those that a test names.
-//! Nothing runs pods: [`Workloads`] says for a kubelet that Deployments are available.
+//! [`World`] contains the environment of the servers. A [`Server`] is the process of one of them. operator-controller
+//! connects to the API server through a [`Proxy`] that records its calls and injects faults. No pods run:
+//! [`Workloads`] writes the status of Deployments.
 //!
-//! This is a library for tests and measurements; everything that it starts ends when it is dropped.
+//! This is a library for tests and measurements. It stops everything that it starts on drop.
 
 mod bundle;
 mod catalog;

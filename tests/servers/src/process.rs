@@ -1,4 +1,4 @@
-//! The processes of our servers.
+//! Processes of the servers.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -9,26 +9,26 @@ use anyhow::{Context, Result, bail, ensure};
 
 use olm_control_plane::PATIENCE;
 
-/// Pause between two looks at a process.
+/// Poll interval for a process.
 const LOOK: Duration = Duration::from_millis(5);
-/// Lines of a log that an error and a failed test show.
+/// Number of log lines in an error and after a failed test.
 const LOG_LINES: usize = 60;
 
-/// Where the programs are.
+/// Paths of the server binaries.
 #[derive(Clone, Debug)]
 pub struct Programs {
-    /// catalogd.
+    /// Path of catalogd.
     pub catalogd: PathBuf,
-    /// operator-controller.
+    /// Path of operator-controller.
     pub operator_controller: PathBuf,
 }
 
 impl Programs {
-    /// The programs of a build: `operator_controller` and catalogd beside it. Where the environment has
-    /// `OLM_PROGRAMS`, it is the folder of both instead.
+    /// Binaries of a build: `operator_controller`, and catalogd in the same folder. The environment variable
+    /// `OLM_PROGRAMS` names a different folder with both.
     ///
     /// # Errors
-    /// There is no catalogd beside it.
+    /// The folder contains no catalogd.
     pub fn beside(operator_controller: impl Into<PathBuf>) -> Result<Self> {
         let operator_controller = match std::env::var_os("OLM_PROGRAMS") {
             Some(folder) => Path::new(&folder).join("operator-controller"),
@@ -44,7 +44,7 @@ impl Programs {
     }
 }
 
-/// A running server; killed when dropped.
+/// Running server. Killed on drop.
 pub struct Server {
     name: &'static str,
     child: Child,
@@ -53,7 +53,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts the process, which appends to `log`, and waits for nothing.
+    /// Starts the process with its output appended to `log`, without waiting.
     pub(crate) fn spawn(
         name: &'static str,
         program: &Path,
@@ -75,10 +75,10 @@ impl Server {
         Ok(Self { name, child, log, probe_port })
     }
 
-    /// Waits until the process says that it is ready.
+    /// Waits until the readiness probe succeeds.
     ///
     /// # Errors
-    /// It ended, or is not ready in time.
+    /// The process exited, or is not ready in time.
     pub async fn ready(&mut self) -> Result<()> {
         let url = format!("http://127.0.0.1:{}/readyz", self.probe_port);
         let client = reqwest::Client::builder().no_proxy().build()?;
@@ -91,59 +91,59 @@ impl Server {
         Ok(())
     }
 
-    /// Process id.
+    /// Process ID.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// What all processes of this program have logged in this world.
+    /// Log of all processes of this program in this world.
     #[must_use]
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Fails if the process has ended.
+    /// Fails if the process has exited.
     ///
     /// # Errors
-    /// How it ended, and the end of its log.
+    /// Contains the exit status and the end of the log.
     pub fn check(&mut self) -> Result<()> {
         match self.child.try_wait()? {
             None => Ok(()),
-            Some(status) => bail!("{} ended with {status}:\n{}", self.name, self.end_of_log()),
+            Some(status) => bail!("{} exited with {status}:\n{}", self.name, self.end_of_log()),
         }
     }
 
-    /// Waits until the process has ended by itself or was killed by somebody else.
+    /// Waits until the process exits by itself or is killed.
     ///
     /// # Errors
-    /// It does not end.
+    /// The process does not exit in time.
     pub async fn ended(&mut self) -> Result<ExitStatus> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             if let Some(status) = self.child.try_wait()? {
                 return Ok(status);
             }
-            ensure!(Instant::now() < deadline, "{} does not end:\n{}", self.name, self.end_of_log());
+            ensure!(Instant::now() < deadline, "{} does not exit:\n{}", self.name, self.end_of_log());
             tokio::time::sleep(LOOK).await;
         }
     }
 
-    /// Ends the process as Kubernetes does and waits for that.
+    /// Sends SIGTERM and waits for the exit.
     ///
     /// # Errors
-    /// It does not end, or not well.
+    /// The process does not exit in time, or with a failure.
     pub async fn stop(mut self) -> Result<()> {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM)?;
         let status = self.ended().await?;
-        ensure!(status.success(), "{} ended with {status}:\n{}", self.name, self.end_of_log());
+        ensure!(status.success(), "{} exited with {status}:\n{}", self.name, self.end_of_log());
         Ok(())
     }
 
-    /// `kill -9`; nothing happens to one that has ended.
+    /// Sends SIGKILL. No effect if the process has exited.
     pub fn kill(&mut self) {
-        // Both fail only if it is gone already.
+        // Both fail only if the process has exited.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

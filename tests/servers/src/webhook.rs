@@ -1,4 +1,4 @@
-//! Webhooks of somebody else: one for admission, one for conversion.
+//! Third-party webhooks: one for admission, one for conversion.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -12,31 +12,31 @@ use axum_server::tls_rustls::RustlsConfig;
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 
-/// What a [`Webhook`] says to every request.
+/// Response of a [`Webhook`] to every request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Yes.
+    /// The request is allowed.
     Admit,
-    /// No, and why.
+    /// The request is denied with this message.
     Reject(String),
-    /// Nothing.
+    /// No response.
     Hang,
 }
 
-/// A running webhook; gone when dropped.
+/// Running admission webhook. Stopped on drop.
 pub struct Webhook {
     verdict: Arc<Mutex<Verdict>>,
     server: Server,
 }
 
-/// A running webhook that converts custom resources by their `apiVersion` alone; gone when dropped.
+/// Running webhook that converts custom resources only by their `apiVersion`. Stopped on drop.
 pub struct Converter {
-    /// Whose conversions fail.
+    /// Keys whose conversions fail.
     failing: Arc<Mutex<BTreeSet<String>>>,
     server: Server,
 }
 
-/// An HTTPS server on a free port of 127.0.0.1; gone when dropped.
+/// HTTPS server on a free port of 127.0.0.1. Stopped on drop.
 struct Server {
     certificate: String,
     port: u16,
@@ -44,23 +44,23 @@ struct Server {
 }
 
 impl Webhook {
-    /// Starts it on a free port of 127.0.0.1.
+    /// Starts the webhook on a free port of 127.0.0.1.
     ///
     /// # Errors
-    /// No port or no certificate could be had.
+    /// No port is free, or no certificate can be generated.
     pub async fn start(verdict: Verdict) -> Result<Self> {
         let verdict = Arc::new(Mutex::new(verdict));
         let app = Router::new().route("/", post(review)).with_state(Arc::clone(&verdict));
         Ok(Self { verdict, server: Server::start(app).await? })
     }
 
-    /// What it says from now on.
+    /// Sets the response from now on.
     pub fn say(&self, verdict: Verdict) {
         *self.verdict.lock().unwrap_or_else(PoisonError::into_inner) = verdict;
     }
 
-    /// A ValidatingWebhookConfiguration that asks it, for one second, about everything that is made or changed in the
-    /// namespace.
+    /// ValidatingWebhookConfiguration that calls the webhook, with a timeout of one second, for all creations and
+    /// updates in the namespace.
     #[must_use]
     pub fn configuration(&self, name: &str, namespace: &str) -> Value {
         let selector = json!({"matchLabels": {"kubernetes.io/metadata.name": namespace}});
@@ -80,17 +80,17 @@ impl Webhook {
 }
 
 impl Converter {
-    /// Starts it on a free port of 127.0.0.1.
+    /// Starts the webhook on a free port of 127.0.0.1.
     ///
     /// # Errors
-    /// No port or no certificate could be had.
+    /// No port is free, or no certificate can be generated.
     pub async fn start() -> Result<Self> {
         let failing = Arc::default();
         let app = Router::new().route("/{about}", post(convert)).with_state(Arc::clone(&failing));
         Ok(Self { failing, server: Server::start(app).await? })
     }
 
-    /// `spec.conversion` of a CustomResourceDefinition that it converts for; `about` is a word of the caller's.
+    /// `spec.conversion` of a CustomResourceDefinition with this webhook. `about` is a key for [`Converter::fail`].
     #[must_use]
     pub fn conversion(&self, about: &str) -> Value {
         let client_config = self.server.client_config(about);
@@ -98,7 +98,7 @@ impl Converter {
             "webhook": {"clientConfig": client_config, "conversionReviewVersions": ["v1"]}})
     }
 
-    /// Whether conversions fail from now on that are about this.
+    /// Sets whether conversions with the key `about` fail from now on.
     pub fn fail(&self, about: &str, fails: bool) {
         let mut failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
         if fails {
@@ -123,7 +123,7 @@ impl Server {
         Ok(Self { certificate, port, running })
     }
 
-    /// How the API server reaches this path.
+    /// Client configuration of the API server for this path.
     fn client_config(&self, path: &str) -> Value {
         json!({"url": format!("https://127.0.0.1:{}/{path}", self.port),
             "caBundle": ByteString(self.certificate.clone().into_bytes())})

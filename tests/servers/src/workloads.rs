@@ -1,4 +1,4 @@
-//! What pods would do: Deployments become available, unless their image says that it does not work.
+//! Simulates pods: Deployments become available, unless their image is marked as broken.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,17 +11,17 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 use tokio::task::JoinHandle;
 
-/// An image whose reference contains this never becomes available.
+/// Image references that contain this text never become available.
 const BROKEN: &str = "broken";
 
-/// Writes the status of every Deployment as a cluster with nodes does; ended when dropped.
+/// Writes the status of every Deployment as a cluster with nodes does. Stopped on drop.
 pub struct Workloads {
     task: JoinHandle<()>,
     is_held: Arc<AtomicBool>,
 }
 
 impl Workloads {
-    /// Begins. A Deployment whose image contains `broken` stays unavailable.
+    /// Starts the simulation. A Deployment whose image contains `broken` remains unavailable.
     #[must_use]
     pub fn start(client: Client) -> Self {
         let is_held = Arc::new(AtomicBool::new(false));
@@ -29,12 +29,13 @@ impl Workloads {
         Self { task, is_held }
     }
 
-    /// From now on no Deployment changes its status, until [`Workloads::release`].
+    /// Suspends all writes until [`Workloads::release`].
     pub fn hold(&self) {
         self.is_held.store(true, Ordering::Relaxed);
     }
 
-    /// The opposite of [`Workloads::hold`]; a Deployment that changed meanwhile needs another change to be looked at.
+    /// Resumes writes after [`Workloads::hold`]. A Deployment that changed in the meantime is updated only at its
+    /// next change.
     pub fn release(&self) {
         self.is_held.store(false, Ordering::Relaxed);
     }
@@ -56,7 +57,7 @@ async fn follow(client: Client, is_held: Arc<AtomicBool>) {
                 if let Ok(deployment) = deployment
                     && !is_held.load(Ordering::Relaxed)
                 {
-                    // A failed write is made good by the next change of the Deployment or the next listing.
+                    // A failed write is repeated at the next change of the Deployment or the next list.
                     let _ = report(client, &deployment).await;
                 }
             }

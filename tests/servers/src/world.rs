@@ -1,4 +1,4 @@
-//! Everything around our servers: control plane, proxy, registry, certificates, content.
+//! Environment of the servers: control plane, proxy, registry, certificates, content.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,18 +19,18 @@ use serde_json::{Value, json};
 
 use crate::{Bundle, Catalog, Programs, Proxy, Published, Server};
 
-/// The system namespace.
+/// System namespace.
 pub const NAMESPACE: &str = "olmv1-system";
-/// Pause between two looks at an object.
+/// Poll interval for an object.
 const LOOK: std::time::Duration = std::time::Duration::from_millis(10);
 
-/// Everything around our servers; gone when dropped.
+/// Environment of the servers. Drop stops and removes everything.
 pub struct World {
-    /// The cluster, with garbage collection.
+    /// Cluster with garbage collection.
     pub plane: ControlPlane,
-    /// Where bundles and catalogs are pulled from.
+    /// Registry of bundles and catalogs.
     pub registry: Registry,
-    /// Between operator-controller and the cluster.
+    /// Proxy between operator-controller and the cluster.
     pub proxy: Proxy,
     programs: Programs,
     ports: [u16; 4],
@@ -38,10 +38,10 @@ pub struct World {
 }
 
 impl World {
-    /// Starts all but our servers. The CRDs are there, and so is [`NAMESPACE`].
+    /// Starts everything except for the servers. Creates the CRDs and [`NAMESPACE`].
     ///
     /// # Errors
-    /// Something could not be started.
+    /// A component could not be started.
     pub async fn start(programs: Programs) -> Result<Self> {
         let registry = Registry::start().await?;
         let plane = ControlPlane::start_with(Options { controllers: HOUSEKEEPING }).await?;
@@ -62,29 +62,29 @@ impl World {
         Ok(world)
     }
 
-    /// A client of the cluster with all rights, past the proxy.
+    /// Client of the cluster with administrator rights, without the proxy.
     #[must_use]
     pub fn client(&self) -> Client {
         self.plane.client()
     }
 
-    /// A path for files of the world.
+    /// Path of a file of the world.
     #[must_use]
     pub fn file(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    /// Starts catalogd, which talks to the cluster directly, and waits until it is ready.
+    /// Starts catalogd, which connects to the cluster directly, and waits until it is ready.
     ///
     /// # Errors
-    /// It ended, or is not ready in time.
+    /// The process exited, or is not ready in time.
     pub async fn start_catalogd(&self) -> Result<Server> {
         let mut started = self.launch_catalogd(&[])?;
         started.ready().await?;
         Ok(started)
     }
 
-    /// As [`World::start_catalogd`] with further flags, and waits for nothing.
+    /// Starts catalogd with additional flags, without waiting.
     ///
     /// # Errors
     /// The program cannot be started.
@@ -111,18 +111,18 @@ impl World {
         Server::spawn("catalogd", program, &arguments, &[("TMPDIR", &temporary)], log, probe_port)
     }
 
-    /// Starts operator-controller behind the proxy and waits until it is ready. What an earlier process had in its cache
-    /// is there again.
+    /// Starts operator-controller behind the proxy and waits until it is ready. Its cache folder is that of earlier
+    /// processes.
     ///
     /// # Errors
-    /// It ended, or is not ready in time.
+    /// The process exited, or is not ready in time.
     pub async fn start_controller(&self) -> Result<Server> {
         let mut started = self.launch_controller(&[])?;
         started.ready().await?;
         Ok(started)
     }
 
-    /// As [`World::start_controller`] with further flags, and waits for nothing.
+    /// Starts operator-controller with additional flags, without waiting.
     ///
     /// # Errors
     /// The program cannot be started.
@@ -130,7 +130,7 @@ impl World {
         self.launch_controller_in(&[], flags)
     }
 
-    /// As [`World::launch_controller`], with these variables in its environment.
+    /// Starts operator-controller like [`World::launch_controller`], with additional environment variables.
     ///
     /// # Errors
     /// The program cannot be started.
@@ -156,20 +156,20 @@ impl World {
         Ok(started)
     }
 
-    /// Puts the bundle's image into the registry.
+    /// Pushes the bundle's image to the registry.
     ///
     /// # Errors
-    /// The files make no image.
+    /// The image cannot be built.
     pub fn publish(&self, bundle: &Bundle) -> Result<Published> {
         let repository = format!("bundles/{}", bundle.package);
         let digest = self.registry.add_image(&repository, &format!("v{}", bundle.version), &bundle.image()?);
         Ok(Published::new(bundle, format!("{}/{repository}@{digest}", self.registry.host())))
     }
 
-    /// Puts the catalog's image into the registry and returns its reference by digest.
+    /// Pushes the catalog's image to the registry. Returns its digest reference.
     ///
     /// # Errors
-    /// The content makes no image.
+    /// The image cannot be built.
     pub fn push_catalog(&self, name: &str, catalog: &Catalog) -> Result<String> {
         let files = BTreeMap::from([("catalog.json".to_owned(), catalog.text().into_bytes())]);
         let repository = format!("catalogs/{name}");
@@ -177,10 +177,10 @@ impl World {
         Ok(format!("{}/{repository}@{digest}", self.registry.host()))
     }
 
-    /// Makes the ClusterCatalog `name`, or changes it, and waits until catalogd serves this content.
+    /// Creates or updates the ClusterCatalog `name`, and waits until catalogd serves this content.
     ///
     /// # Errors
-    /// It is not served in time; says its status.
+    /// The content is not served in time. Contains the status.
     pub async fn serve(&self, name: &str, catalog: &Catalog) -> Result<()> {
         let image = self.push_catalog(name, catalog)?;
         let object = json!({
@@ -196,7 +196,7 @@ impl World {
     /// Waits until catalogd serves the content of this image as the ClusterCatalog `name`.
     ///
     /// # Errors
-    /// It is not served in time; says its status.
+    /// The content is not served in time. Contains the status.
     pub async fn until_served(&self, name: &str, image: &str) -> Result<()> {
         let catalogs: Api<ClusterCatalog> = Api::all(self.client());
         let deadline = Instant::now() + PATIENCE;
@@ -215,40 +215,40 @@ impl World {
         }
     }
 
-    /// Makes a namespace.
+    /// Creates a namespace.
     ///
     /// # Errors
-    /// The API server refuses it.
+    /// The API server rejects it.
     pub async fn create_namespace(&self, name: &str) -> Result<()> {
         let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": name}}))?;
         Api::all(self.client()).create(&PostParams::default(), &namespace).await?;
         Ok(())
     }
 
-    /// The extensions.
+    /// API of the ClusterExtensions.
     #[must_use]
     pub fn extensions(&self) -> Api<ClusterExtension> {
         Api::all(self.client())
     }
 
-    /// The revisions.
+    /// API of the ClusterObjectSets.
     #[must_use]
     pub fn revisions(&self) -> Api<ClusterObjectSet> {
         Api::all(self.client())
     }
 
-    /// Changes an extension by a merge patch.
+    /// Applies a merge patch to an extension.
     ///
     /// # Errors
-    /// The API server refuses it.
+    /// The API server rejects it.
     pub async fn edit(&self, name: &str, patch: Value) -> Result<ClusterExtension> {
         Ok(self.extensions().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?)
     }
 
-    /// The extension once `holds`.
+    /// Waits until the extension satisfies `holds`, and returns it.
     ///
     /// # Errors
-    /// That does not come to be; shows the extension.
+    /// The wait times out. Contains the extension.
     pub async fn until(
         &self,
         name: &str,
@@ -262,25 +262,25 @@ impl World {
                 return Ok(extension);
             }
             if Instant::now() > deadline {
-                bail!("{name} never {what}: {}", serde_json::to_string(&extension)?);
+                bail!("timed out: {name} {what}: {}", serde_json::to_string(&extension)?);
             }
             tokio::time::sleep(LOOK).await;
         }
     }
 
-    /// The extension once this version is installed, its roll-out has ended and its status is about its spec.
+    /// Waits until this version is installed, its rollout has ended and the status has the latest generation.
     ///
     /// # Errors
-    /// That does not come to be; shows the extension.
+    /// The wait times out. Contains the extension.
     pub async fn until_installed(&self, name: &str, version: &str) -> Result<ClusterExtension> {
         self.until(name, &format!("has {version} installed"), |extension| is_installed(extension, version))
             .await
     }
 
-    /// Deletes the extension and waits until it and its revisions are gone.
+    /// Deletes the extension and waits until it and its revisions are deleted.
     ///
     /// # Errors
-    /// They stay.
+    /// The wait times out.
     pub async fn remove(&self, name: &str) -> Result<()> {
         self.extensions().delete(name, &DeleteParams::default()).await.context("delete")?;
         let deadline = Instant::now() + PATIENCE;
@@ -293,14 +293,14 @@ impl World {
                 return Ok(());
             }
             if Instant::now() > deadline {
-                bail!("{name} stays: {}", serde_json::to_string(&(extension, revisions))?);
+                bail!("{name} was not deleted: {}", serde_json::to_string(&(extension, revisions))?);
             }
             tokio::time::sleep(LOOK).await;
         }
     }
 }
 
-/// An extension of `package` in `namespace`; `version` is a constraint.
+/// Builds an extension of `package` in `namespace`. `version` is a version range.
 #[must_use]
 pub fn extension(name: &str, namespace: &str, package: &str, version: Option<&str>) -> Value {
     let mut catalog = json!({"packageName": package});

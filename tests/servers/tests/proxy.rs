@@ -1,4 +1,4 @@
-//! The proxy counts and spoils calls of a real client to a real API server.
+//! Recording and faults of the proxy, with a real client and API server.
 
 // A test fails by panicking.
 #![allow(clippy::unwrap_used, clippy::panic)]
@@ -27,7 +27,7 @@ fn config_map(name: &str) -> ConfigMap {
 }
 
 #[tokio::test]
-async fn calls_are_counted_and_spoiled() {
+async fn calls_are_recorded_and_faults_injected() {
     let plane = ControlPlane::start().await.unwrap();
     let proxy = Proxy::start(plane.kubeconfig()).await.unwrap();
     let maps: Api<ConfigMap> = Api::default_namespaced(client(proxy.kubeconfig()).await);
@@ -40,7 +40,7 @@ async fn calls_are_counted_and_spoiled() {
     assert_eq!(calls.iter().map(Call::is_mutation).collect::<Vec<_>>(), [true, false]);
     assert!(calls[0].mentions("plain") && proxy.count() == 2);
 
-    // The second write that mentions it, before and after it takes effect.
+    // Fault of the second call that mentions the name, before and after it takes effect.
     for (when, exists) in [(When::Before, false), (When::After, true)] {
         let name = format!("{when:?}").to_lowercase();
         let about = name.clone();
@@ -70,7 +70,7 @@ async fn calls_are_counted_and_spoiled() {
 }
 
 #[tokio::test]
-async fn watches_end_as_the_test_wants() {
+async fn watches_break_or_expire_on_request() {
     let plane = ControlPlane::start().await.unwrap();
     let proxy = Proxy::start(plane.kubeconfig()).await.unwrap();
     let maps: Api<ConfigMap> = Api::default_namespaced(client(proxy.kubeconfig()).await);
@@ -95,7 +95,7 @@ async fn watches_end_as_the_test_wants() {
 }
 
 #[tokio::test]
-async fn a_call_can_be_the_end_of_a_process() {
+async fn kill_fault_kills_the_process_after_the_call() {
     let plane = ControlPlane::start().await.unwrap();
     let proxy = Proxy::start(plane.kubeconfig()).await.unwrap();
     let maps: Api<ConfigMap> = Api::default_namespaced(client(proxy.kubeconfig()).await);
@@ -105,7 +105,7 @@ async fn a_call_can_be_the_end_of_a_process() {
     maps.get_opt("last").await.unwrap();
     assert!(process.try_wait().unwrap().is_none());
     maps.create(&PostParams::default(), &config_map("last")).await.unwrap_err();
-    eventually("the process has ended", async || process.try_wait().unwrap()).await;
+    eventually("the process exits", async || process.try_wait().unwrap()).await;
     let direct: Api<ConfigMap> = Api::default_namespaced(plane.client());
     direct.get("last").await.unwrap();
 }

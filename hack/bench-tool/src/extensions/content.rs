@@ -1,18 +1,18 @@
-//! Bundles and a catalog of them: small operators of seven objects, with or without a Deployment.
+//! Bundles and their catalog: small operators of seven objects, with or without a Deployment.
 
 use serde_json::{Value, json};
 
 use crate::content::Files;
 
-/// Versions of each package; the second follows the first.
+/// Versions of each package. The second upgrades the first.
 pub(super) const VERSIONS: [&str; 2] = ["1.0.0", "1.1.0"];
 
-/// Name of the package and of the extension that installs it.
+/// Name of the package, and of the extension that installs it.
 pub(super) fn name(number: usize) -> String {
     format!("bench-{number:03}")
 }
 
-/// Files of the bundle of a package: with `operand`, the image of a Deployment, seven objects.
+/// Files of a package's bundle. With `operand`, the image of a Deployment, it has seven objects.
 pub(super) fn bundle(number: usize, version: &str, operand: Option<&str>) -> Files {
     let name = name(number);
     let group = format!("{name}.bench.example");
@@ -92,7 +92,7 @@ fn csv(name: &str, group: &str, version: &str, operand: Option<&str>) -> Value {
     })
 }
 
-/// The metas of a package whose bundles have these images, in the order of [`VERSIONS`].
+/// Catalog objects of a package whose bundles have these images, in the order of [`VERSIONS`].
 pub(super) fn package(number: usize, images: &[String]) -> Vec<Value> {
     let name = name(number);
     let bundle_name = |version: &str| format!("{name}.v{version}");
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bundle_is_seven_objects() {
+    fn bundle_with_deployment_renders_seven_objects() {
         let options = RenderOptions {
             install_namespace: "bench",
             config: None,

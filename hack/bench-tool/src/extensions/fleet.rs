@@ -1,4 +1,4 @@
-//! Many extensions of one catalog, and the servers that look after them.
+//! Many extensions of one catalog, and the servers that reconcile them.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -26,26 +26,26 @@ use crate::setup::{Catalogd, Setup};
 
 pub(super) const INSTALL_NAMESPACE: &str = "bench";
 const CATALOG: &str = "bench";
-/// Nothing that is measured takes longer.
+/// Time limit of every measurement.
 const PATIENCE: Duration = Duration::from_secs(600);
-/// Objects that are written at once.
+/// Number of concurrent writes.
 const WRITERS: usize = 16;
-/// How long nothing may have been done for the controller to count as settled, and how often that is looked at.
+/// Idle duration after which the controller has settled, and the poll interval.
 const QUIET: Duration = Duration::from_secs(3);
 const LOOK: Duration = Duration::from_millis(200);
 
-/// What an operation on many extensions took of the controller.
+/// Cost of an operation on many extensions.
 pub(super) struct Spent {
     pub(super) extensions: usize,
-    /// Seconds until the last was done.
+    /// Seconds until the last extension was ready.
     pub(super) time: f64,
-    /// Seconds of processor time until the controller had nothing more to do.
+    /// CPU seconds until the controller had settled.
     pub(super) processor: f64,
-    /// Peak MB that are no file's.
+    /// Peak anonymous memory (RssAnon) in MB.
     pub(super) memory: f64,
 }
 
-/// A catalog, its extensions and the servers; processes end with it.
+/// Catalog, its extensions and the servers. Drop stops the processes.
 pub(super) struct Fleet {
     extensions: Api<ClusterExtension>,
     controller: Option<Controller>,
@@ -54,8 +54,8 @@ pub(super) struct Fleet {
 }
 
 impl Fleet {
-    /// Serves a catalog of `packages` packages, whose Deployments run the image `operand`. The images of the packages from
-    /// a number on are at another registry, if `elsewhere` names one.
+    /// Serves a catalog of `packages` packages, whose Deployments run the image `operand`. `elsewhere` is a number
+    /// and a registry: the bundle images of packages from that number on are on this registry.
     pub(super) async fn on(
         arguments: &ControllerArguments,
         kubeconfig: Option<&Path>,
@@ -77,38 +77,38 @@ impl Fleet {
         Ok(Self { extensions: Api::all(setup.client()), controller: None, _catalogd: served, setup })
     }
 
-    /// Starts the controller; returns its memory when it has settled, in MB.
+    /// Starts the controller. Returns its memory in MB after it has settled.
     pub(super) async fn start_controller(&mut self, arguments: &ControllerArguments) -> Result<f64> {
         self.controller = Some(Controller::spawn(&self.setup, &arguments.controller, arguments.log)?);
         self.settle().await?;
         self.memory()
     }
 
-    /// Starts the controller again; returns the seconds until it has settled.
+    /// Starts the controller again. Returns the seconds until it has settled.
     pub(super) async fn restart(&mut self, arguments: &ControllerArguments) -> Result<f64> {
         let started = Instant::now();
         self.start_controller(arguments).await?;
         Ok((started.elapsed() - QUIET).as_secs_f64())
     }
 
-    /// Installs the first version of these extensions at once.
+    /// Installs the first version of these extensions concurrently.
     pub(super) async fn install(&self, which: Range<usize>) -> Result<Spent> {
         self.bring(which, VERSIONS[0]).await
     }
 
-    /// Upgrades these extensions at once.
+    /// Upgrades these extensions concurrently.
     pub(super) async fn upgrade(&self, which: Range<usize>) -> Result<Spent> {
         self.bring(which, VERSIONS[1]).await
     }
 
-    /// Creates these extensions in their first version, and waits for nothing.
+    /// Creates these extensions in their first version without waiting.
     pub(super) async fn create(&self, which: Range<usize>) -> Result<()> {
         self.write(&which.map(name).collect(), VERSIONS[0]).await
     }
 
-    /// Ends the controller; returns the seconds that it took.
+    /// Stops the controller. Returns the seconds until its exit.
     pub(super) fn stop_controller(&mut self) -> Result<f64> {
-        self.controller.take().context("no controller runs")?.stop()
+        self.controller.take().context("the controller is not running")?.stop()
     }
 
     async fn bring(&self, which: Range<usize>, version: &str) -> Result<Spent> {
@@ -126,7 +126,7 @@ impl Fleet {
         if done.is_err() {
             self.explain(version).await?;
         }
-        done.context("not done in time")??;
+        done.context("timed out")??;
         self.settle().await?;
         Ok(Spent {
             extensions,
@@ -162,7 +162,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Shows what keeps an extension.
+    /// Prints the status of an extension that is not ready.
     async fn explain(&self, version: &str) -> Result<()> {
         let all = self.extensions.list(&ListParams::default()).await?;
         if let Some(stuck) = all.iter().find(|extension| !is_done(extension, version)) {
@@ -171,13 +171,13 @@ impl Fleet {
         Ok(())
     }
 
-    /// Waits until the controller has done next to nothing for a while.
+    /// Waits until the controller has been almost idle for a while.
     pub(super) async fn settle(&self) -> Result<()> {
         let pid = self.controller()?;
         let deadline = Instant::now() + PATIENCE;
         let (mut since, mut used) = (Instant::now(), processor_time(pid)?);
         while since.elapsed() < QUIET {
-            ensure!(Instant::now() < deadline, "operator-controller does not come to rest");
+            ensure!(Instant::now() < deadline, "operator-controller does not settle");
             tokio::time::sleep(LOOK).await;
             let now = processor_time(pid)?;
             if now - used > 0.02 {
@@ -188,10 +188,10 @@ impl Fleet {
     }
 
     pub(super) fn controller(&self) -> Result<u32> {
-        self.controller.as_ref().map(Controller::pid).context("no controller runs")
+        self.controller.as_ref().map(Controller::pid).context("the controller is not running")
     }
 
-    /// Memory of the controller that is no file's, in MB.
+    /// Anonymous memory (RssAnon) of the controller in MB.
     pub(super) fn memory(&self) -> Result<f64> {
         memory(self.controller()?, "RssAnon")
     }
@@ -215,7 +215,7 @@ fn is_done(extension: &ClusterExtension, version: &str) -> bool {
     installed == Some(version) && is(types::INSTALLED, "Succeeded") && is(types::PROGRESSING, "Succeeded")
 }
 
-/// Pushes the bundles and returns the files of a catalog of them.
+/// Pushes the bundles and returns the files of their catalog.
 fn catalog(
     setup: &Setup,
     packages: usize,

@@ -1,4 +1,4 @@
-//! What the same objects take without an operator-controller.
+//! Cost of the same objects without operator-controller.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -14,16 +14,16 @@ use tokio::process::Command;
 use super::content::{VERSIONS, bundle};
 use super::fleet::{Fleet, INSTALL_NAMESPACE};
 
-/// Seconds that kubectl and the cluster take for these extensions.
+/// Seconds of kubectl and the cluster for these extensions.
 pub(super) struct Limit {
-    /// From `kubectl apply --server-side` of the objects of the first version to all Deployments Available.
+    /// From `kubectl apply --server-side` of the objects of the first version until all Deployments are Available.
     pub(super) install: f64,
-    /// From the same with the objects of the second version to all Deployments rolled out, and the deletion of the
-    /// objects that only the first has.
+    /// From the same with the objects of the second version until all Deployments are rolled out, including the
+    /// deletion of the objects that only the first version has.
     pub(super) upgrade: f64,
 }
 
-/// Measures the objects of these extensions. Nothing of them is left.
+/// Measures the objects of these extensions, and deletes them.
 pub(super) async fn measure(
     fleet: &Fleet,
     kubeconfig: &Path,
@@ -60,7 +60,7 @@ pub(super) async fn measure(
     Ok(Limit { install, upgrade })
 }
 
-/// Seconds that these commands take, one after the other.
+/// Runs these commands sequentially. Returns the seconds.
 async fn timed(kubeconfig: &Path, commands: &[&[&str]]) -> Result<f64> {
     let started = Instant::now();
     for arguments in commands {

@@ -1,9 +1,9 @@
-//! The cases of operator-controller: how long installs and upgrades take, what they cost, and how that grows.
+//! Cases of operator-controller: duration and cost of installs and upgrades, and their growth.
 //!
-//! Pods: a cluster with a node, where every extension has a Deployment; the servers are processes of this machine. The
-//! limit is what `kubectl apply` of the same objects takes. Growth: etcd and kube-apiserver alone, extensions without
-//! Deployments, so that the figures are the controller's. Hanging: the same, beside extensions on a registry that accepts
-//! connections and never answers.
+//! - Pods: a cluster with a node, where every extension has a Deployment. The servers are processes of this machine.
+//!   The limit is the time of `kubectl apply` of the same objects.
+//! - Growth: etcd and kube-apiserver only, extensions without Deployments, so that the figures are the controller's.
+//! - Hanging: the same, with additional extensions on a registry that accepts connections and never responds.
 
 mod content;
 mod fleet;
@@ -20,25 +20,25 @@ use crate::process::{memory, processor_time};
 use crate::table::{Bar, Row, Table, Unit};
 use fleet::{Fleet, Spent};
 
-/// What is measured.
+/// Cases of operator-controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Case {
     /// With Deployments, on a cluster with a node
     Pods,
-    /// Without Deployments, on an API server alone
+    /// Without Deployments, on an API server without nodes
     Growth,
-    /// Beside extensions on a registry that never answers
+    /// With additional extensions on a registry that never responds
     Hanging,
 }
 
-/// Extensions in the case with pods.
+/// Number of extensions in the case `pods`.
 const PODS: usize = 50;
-/// Extensions on the registry that never answers.
+/// Number of extensions on the registry that never responds.
 const HANGING: usize = 40;
-/// How long an idle controller is looked at.
+/// Duration of the idle measurement.
 const IDLE: Duration = Duration::from_secs(60);
-/// The extensions up to each of these numbers are installed together: the reference's figures where there are some,
-/// processor seconds for each extension, seconds, peak MB.
+/// Steps of the growth: the extensions up to each number are installed together. Figures of the reference where
+/// known: CPU seconds per extension, seconds, peak MB.
 const GROWTH: [(usize, Option<[f64; 3]>); 5] = [
     (49, Some([0.40, 34.0, 139.0])),
     (99, Some([0.53, 41.0, 154.0])),
@@ -46,14 +46,14 @@ const GROWTH: [(usize, Option<[f64; 3]>); 5] = [
     (499, None),
     (999, None),
 ];
-/// The reference's processor seconds for each extension at 200.
+/// CPU seconds per extension of the reference at 200.
 const AT_200: f64 = 0.64;
-/// What the dearest step may cost of the cheapest from 50 extensions on: 20 % above the middle to 20 % below.
+/// Target ratio of the most to the least expensive step from 50 extensions on: 20 % above to 20 % below the middle.
 const FLAT: f64 = 1.2 / 0.8;
-/// MB that the controller may take with all of them.
+/// Memory target of the controller with all extensions, in MB.
 const MEMORY: f64 = 60.0;
 
-/// Measures the cases.
+/// Measures the selected cases.
 pub(crate) async fn measure(arguments: &ControllerArguments) -> Result<Table> {
     let mut table = Table::default();
     let cases: &[Case] = if arguments.cases.is_empty() {
@@ -68,7 +68,7 @@ pub(crate) async fn measure(arguments: &ControllerArguments) -> Result<Table> {
             Case::Hanging => hanging(&mut table, arguments).await,
         };
         if let Err(error) = measured {
-            // What has taken minutes to measure is not lost.
+            // Prints the results of earlier cases, which took minutes.
             eprint!("{table}");
             return Err(error);
         }
@@ -116,7 +116,7 @@ async fn pods(table: &mut Table, arguments: &ControllerArguments) -> Result<()> 
     Ok(())
 }
 
-/// The rows of many operations at once; reference and bars are time, processor time and memory.
+/// Adds the rows of a concurrent operation. Reference and targets are time, CPU time and memory.
 fn spent(table: &mut Table, case: &str, spent: &Spent, reference: [f64; 3], (time, memory): (f64, f64)) {
     let [slow, busy, large] = reference;
     let per = format!("{:.3} s each", spent.processor / spent.extensions as f64);
@@ -184,7 +184,7 @@ async fn growth(table: &mut Table, arguments: &ControllerArguments) -> Result<()
 }
 
 async fn hanging(table: &mut Table, arguments: &ControllerArguments) -> Result<()> {
-    // Connections wait in its backlog.
+    // Connections remain in the backlog.
     let registry = TcpListener::bind("127.0.0.1:0")?;
     let elsewhere = Some((7, registry.local_addr()?.to_string()));
     let mut fleet = Fleet::on(arguments, None, 7 + HANGING, None, elsewhere).await?;
@@ -203,8 +203,8 @@ async fn hanging(table: &mut Table, arguments: &ControllerArguments) -> Result<(
     Ok(())
 }
 
-/// The rows of a controller that has nothing to do: the reference's processor seconds, and the MB allowed; `quiet` is
-/// the case in which nobody else writes to the API server.
+/// Adds the rows of an idle controller: CPU seconds of the reference, and the memory target in MB. `quiet` is the
+/// case without other writers on the API server.
 async fn idle(
     table: &mut Table,
     fleet: &Fleet,

@@ -1,9 +1,9 @@
-//! What the API server has been told to write.
+//! Write requests counted by the API server.
 
 use anyhow::Result;
 use kube::Client;
 
-/// Requests that were to change something since the API server began, without leases.
+/// Number of mutating requests since the start of the API server, without Leases.
 pub(super) async fn count(client: Client) -> Result<f64> {
     let request = http::Request::get("/metrics").body(Vec::new())?;
     Ok(sum(&client.request_text(request).await?))
@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_changes() {
+    fn sum_counts_mutating_requests_without_leases() {
         let metrics = "# TYPE apiserver_request_total counter
 apiserver_request_total{code=\"200\",resource=\"configmaps\",verb=\"GET\"} 40
 apiserver_request_total{code=\"200\",resource=\"configmaps\",verb=\"PATCH\"} 3

@@ -1,6 +1,6 @@
 //! Pushes three versions of the sample operator's bundle and a catalog with two channels of them, for `hack/demo`.
 //!
-//! Needs the environment of `hack/cluster env` and `OLM_SAMPLE_IMAGE`; prints the catalog's reference.
+//! Needs the environment of `hack/cluster env` and `OLM_SAMPLE_IMAGE`. Prints the catalog's image reference.
 
 use anyhow::Result;
 use olm_image::Image;

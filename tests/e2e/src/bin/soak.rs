@@ -1,7 +1,7 @@
-//! Many extensions that are changed at random while servers and registry come and go, for `hack/soak`.
+//! Soak test for `hack/soak`: random changes of many extensions while servers and registry fail.
 //!
-//! Every minute the leader of one of the servers is killed with its pod, and again and again the registry is away. In the
-//! end every extension must have what was last asked of it, and memory must not have grown.
+//! Every minute the leader of one server is killed with its pod, and the registry is stopped repeatedly. At the end
+//! every extension must have its last requested version, and memory must not have grown.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -19,18 +19,18 @@ use serde_json::json;
 
 const VERSIONS: [&str; 3] = ["1.0.0", "1.1.0", "2.0.0"];
 const SERVERS: [Server; 2] = [Server::OperatorController, Server::Catalogd];
-/// Extensions that are made or removed at once.
+/// Number of extensions created or deleted concurrently.
 const AT_ONCE: usize = 8;
-/// Time between two changes of extensions.
+/// Interval of the changes of extensions.
 const CHANGE: Duration = Duration::from_secs(2);
 const MINUTE: Duration = Duration::from_secs(60);
-/// The registry is away in every minute of this rhythm, for so long.
+/// The registry is stopped once per this number of minutes, for [`AWAY`].
 const AWAY_EVERY: u64 = 5;
 const AWAY: Duration = Duration::from_secs(20);
-/// What memory may have grown by.
+/// Limit of the growth of memory.
 const GROWTH: f64 = 1.1;
 
-/// `soak MINUTES EXTENSIONS SEED`
+/// Usage: `soak MINUTES EXTENSIONS SEED`
 #[tokio::main]
 async fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1).map(|text| text.parse::<u64>());
@@ -47,11 +47,11 @@ async fn main() -> Result<()> {
 struct Soak {
     cluster: Cluster,
     extensions: Vec<Scenario>,
-    /// Version that was last asked for, by place in `extensions`.
+    /// Last requested version of each element of `extensions`.
     wanted: Vec<&'static str>,
     random: u64,
     changes: u64,
-    /// Largest memory of each server's processes in each minute, MB that are no file's.
+    /// Largest anonymous memory of each server's processes per minute, in MB.
     memory: BTreeMap<&'static str, Vec<f64>>,
 }
 
@@ -71,7 +71,7 @@ impl Soak {
         })
     }
 
-    /// One minute of changes, with what goes wrong in it.
+    /// Runs one minute of changes and failures.
     async fn minute(&mut self, minute: u64) -> Result<()> {
         let end = Instant::now() + MINUTE;
         let server = SERVERS[usize::from(!minute.is_multiple_of(2))];
@@ -110,7 +110,7 @@ impl Soak {
         usize::try_from(self.random % limit as u64).unwrap_or_default()
     }
 
-    /// Asks an extension for another version, up or down.
+    /// Changes the version of a random extension, up or down.
     async fn change(&mut self) -> Result<()> {
         let (place, version) = (self.below(self.extensions.len()), VERSIONS[self.below(VERSIONS.len())]);
         self.extensions[place].edit(json!({ "version": version })).await?;
@@ -119,7 +119,7 @@ impl Soak {
         Ok(())
     }
 
-    /// Kills the server's leader and takes its pod away, so that another one is made; returns its name.
+    /// Kills the server's leader and deletes its pod, so that a new one is created. Returns its name.
     async fn kill_leader(&self, server: Server) -> Result<String> {
         let leader = servers::leader(&self.cluster, server).await?;
         let pods = self.cluster.within::<Pod>(servers::SYSTEM);
@@ -146,7 +146,7 @@ impl Soak {
         Ok(())
     }
 
-    /// How many extensions do not have yet what was asked of them.
+    /// Number of extensions without their last requested version.
     async fn behind(&self) -> Result<usize> {
         let mut behind = 0;
         for (scenario, wanted) in self.extensions.iter().zip(&self.wanted) {
@@ -185,7 +185,7 @@ impl Soak {
     }
 }
 
-/// An extension with its first version installed, which may go up and down.
+/// Installs the first version of an extension that permits downgrades.
 async fn prepared() -> Result<Scenario> {
     let scenario = Scenario::new("soak", &VERSIONS).await?;
     scenario.serve(&[("stable", scenario.chain(&VERSIONS))]).await?;
@@ -200,7 +200,7 @@ fn is_active(set: &ClusterObjectSet) -> bool {
     set.spec.as_ref().is_some_and(|spec| spec.lifecycle_state != archived)
 }
 
-/// Compares the last quarter of the time with the second one: the first is warm-up.
+/// Compares the last quarter of the run with the second one. The first is warm-up.
 fn flat(server: &str, largest: &[f64]) -> Result<()> {
     let quarter = largest.len() / 4;
     if quarter == 0 {
@@ -213,7 +213,7 @@ fn flat(server: &str, largest: &[f64]) -> Result<()> {
     Ok(())
 }
 
-/// MB of a process that are no file's; `None` if it has ended.
+/// Anonymous memory of a process in MB. `None` if it has exited.
 fn memory(process: u32) -> Option<f64> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;

@@ -1,4 +1,4 @@
-//! Whether what is installed works, as the extension and its revision tell it.
+//! Condition Available of extensions and revisions.
 
 use std::process::Command;
 
@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 use olm_e2e::Scenario;
 use serde_json::json;
 
-/// Makes the operator say of itself that it is ready (`recover`) or not (`falter`).
+/// Makes the operator's readiness probe pass (`recover`) or fail (`falter`).
 fn operator(scenario: &Scenario, verb: &str) -> Result<()> {
     let deployment = format!("deployment/{}", scenario.name);
     let output = Command::new("kubectl")
@@ -19,7 +19,7 @@ fn operator(scenario: &Scenario, verb: &str) -> Result<()> {
 
 // docs/design/apply.md#mirrored-conditions, docs/design/apply.md#revision-conditions; case api-24
 #[tokio::test(flavor = "multi_thread")]
-async fn follows_the_operator() -> Result<()> {
+async fn available_condition_follows_the_operator() -> Result<()> {
     let scenario = Scenario::new("faltering", &["1.0.0"]).await?;
     scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
     scenario.install(json!({})).await?;

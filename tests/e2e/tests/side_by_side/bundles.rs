@@ -1,4 +1,4 @@
-//! What bundles may contain, where their operators work, and what is refused before anything is applied.
+//! Bundle content, watched namespaces of operators, and bundles rejected before anything is applied.
 
 use std::collections::BTreeMap;
 
@@ -14,16 +14,16 @@ use olm_e2e::{PATIENCE, Scenario, describe, eventually, replace_in};
 use sample_operator::content::{CSV, Sample};
 use serde_json::json;
 
-/// Objects of the extension.
+/// List options for the objects of the extension.
 fn owned(scenario: &Scenario) -> ListParams {
     ListParams::default().labels(&format!("olm.operatorframework.io/owner-name={}", scenario.name))
 }
 
-/// Waits until the operator is one pod that was told these namespaces, the former pod being gone.
+/// Waits until the operator is a single pod with these target namespaces, without any previous pod.
 async fn works_in(scenario: &Scenario, targets: &str) -> Result<()> {
     let pods = scenario.cluster.within::<Pod>(&scenario.name);
     let ours = ListParams::default().labels(&format!("app={}", scenario.name));
-    eventually("one pod", PATIENCE, async || {
+    eventually("a single pod", PATIENCE, async || {
         let pods = pods.list(&ours).await?.items;
         let told: Vec<_> = pods
             .iter()
@@ -35,7 +35,8 @@ async fn works_in(scenario: &Scenario, targets: &str) -> Result<()> {
     .await
 }
 
-/// Greets in both lists of namespaces, and waits until those in the first are answered; nobody answers the others.
+/// Creates greetings in both lists of namespaces. Waits until the operator answers those of `within`. Those of
+/// `without` must remain unanswered.
 async fn answers(scenario: &Scenario, name: &str, within: &[&str], without: &[&str]) -> Result<()> {
     for namespace in without.iter().chain(within) {
         scenario.greet("v1", namespace, name, json!({"name": "world"})).await?;
@@ -54,10 +55,10 @@ async fn answers(scenario: &Scenario, name: &str, within: &[&str], without: &[&s
     Ok(())
 }
 
-/// Waits until the extension's Roles stand in these namespaces only, each bound to the operator.
+/// Waits until the extension's Roles exist in these namespaces only, each bound to the operator.
 async fn permitted_in(scenario: &Scenario, namespaces: &[&str]) -> Result<()> {
     let ours = owned(scenario);
-    eventually("Roles where the operator works", PATIENCE, async || {
+    eventually("Roles in the watched namespaces", PATIENCE, async || {
         let roles = scenario.cluster.all::<Role>().list(&ours).await?.items;
         let mut found: Vec<_> = roles.iter().filter_map(ResourceExt::namespace).collect();
         found.sort_unstable();
@@ -77,7 +78,7 @@ async fn permitted_in(scenario: &Scenario, namespaces: &[&str]) -> Result<()> {
 
 // Cases bundles-43, bundles-46, bundles-59, additions-a38
 #[tokio::test(flavor = "multi_thread")]
-async fn an_operator_works_where_it_is_told_to() -> Result<()> {
+async fn operator_watches_the_configured_namespaces() -> Result<()> {
     let scenario = Scenario::of("scoped", Sample::scoped, &["1.0.0"]).await?;
     let [first, second] = ["a", "b"].map(|ending| format!("{}-{ending}", scenario.name));
     let own = scenario.name.as_str();
@@ -112,7 +113,7 @@ async fn an_operator_works_where_it_is_told_to() -> Result<()> {
     scenario.finish().await
 }
 
-/// The objects as the bundle has them: nothing fills in what looks like a template.
+/// Checks the objects of the bundle: text that resembles a template is not rendered.
 async fn has_its_objects(scenario: &Scenario) -> Result<()> {
     let (cluster, name) = (&scenario.cluster, scenario.name.as_str());
     let scripts = cluster.within::<ConfigMap>(name).get(&format!("{name}-scripts")).await?;
@@ -128,13 +129,13 @@ async fn has_its_objects(scenario: &Scenario) -> Result<()> {
     Ok(())
 }
 
-/// That nothing of the extension is on the cluster.
+/// Checks that no object of the extension exists.
 async fn nothing_is_applied(scenario: &Scenario) -> Result<()> {
     let ours = owned(scenario);
     let sets = scenario.cluster.all::<ClusterObjectSet>().list(&ours).await?.items;
-    ensure!(sets.is_empty(), "there is a revision: {sets:?}");
+    ensure!(sets.is_empty(), "a revision exists: {sets:?}");
     let accounts = scenario.cluster.within::<ServiceAccount>(&scenario.name);
-    ensure!(accounts.get_opt(&scenario.name).await?.is_none(), "there is a service account");
+    ensure!(accounts.get_opt(&scenario.name).await?.is_none(), "a ServiceAccount exists");
     let shown = scenario.condition_now("Installed").await?;
     ensure!(shown == "False/Failed: No bundle installed", "{shown}");
     Ok(())
@@ -142,7 +143,7 @@ async fn nothing_is_applied(scenario: &Scenario) -> Result<()> {
 
 // Cases bundles-21, bundles-22, additions-a45
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bundle_that_asks_for_too_much_is_not_applied() -> Result<()> {
+async fn bundle_with_forbidden_objects_or_rules_is_not_applied() -> Result<()> {
     let mut scenario = Scenario::of("hostile", Sample::webhooks, &[]).await?;
     let object = |version: &str, kind: &str, name: &str| {
         let object = json!({"apiVersion": version, "kind": kind, "metadata": {"name": name}});
@@ -191,7 +192,7 @@ async fn a_bundle_that_asks_for_too_much_is_not_applied() -> Result<()> {
 
 // Case additions-a37
 #[tokio::test(flavor = "multi_thread")]
-async fn the_only_namespace_that_an_operator_can_watch_is_named() -> Result<()> {
+async fn missing_or_wrong_watch_namespace_names_the_only_possible_one() -> Result<()> {
     let mut scenario = Scenario::new("own", &[]).await?;
     let modes = ["{type: OwnNamespace, supported: false}", "{type: AllNamespaces, supported: true}"];
     let change = |files: &mut BTreeMap<_, _>| {
@@ -221,7 +222,7 @@ async fn the_only_namespace_that_an_operator_can_watch_is_named() -> Result<()> 
 
 // docs/design/bundles.md#watched-namespaces, docs/design/bundles.md#configuration-errors
 #[tokio::test(flavor = "multi_thread")]
-async fn a_namespace_to_watch_has_to_fit_the_bundle() -> Result<()> {
+async fn watch_namespace_must_match_the_install_modes_of_the_bundle() -> Result<()> {
     let mut scenario = Scenario::new("watching", &["1.0.0"]).await?;
     let single = |files: &mut BTreeMap<_, _>| {
         let modes = "{type: SingleNamespace, supported: false}";
@@ -254,7 +255,7 @@ async fn a_namespace_to_watch_has_to_fit_the_bundle() -> Result<()> {
 
 // docs/design/bundles.md#deployment-configuration
 #[tokio::test(flavor = "multi_thread")]
-async fn where_an_operator_runs_can_be_said() -> Result<()> {
+async fn deployment_config_sets_the_node_selector() -> Result<()> {
     let scenario = Scenario::new("placed", &["1.0.0"]).await?;
     scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
     scenario.install(json!({})).await?;

@@ -1,4 +1,4 @@
-//! Catalogs that change or go while extensions use them.
+//! Catalogs that change or are deleted while extensions use them.
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -8,7 +8,7 @@ use serde_json::json;
 
 // Cases apply-20, apply-22, apply-23, resolution-47, resolution-49
 #[tokio::test(flavor = "multi_thread")]
-async fn deleted_while_installed_and_back() -> Result<()> {
+async fn extension_survives_deletion_and_recreation_of_its_catalog() -> Result<()> {
     let mut scenario = Scenario::new("gone", &["1.0.0"]).await?;
     scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
     scenario.install(json!({"version": "1.x"})).await?;
@@ -16,16 +16,16 @@ async fn deleted_while_installed_and_back() -> Result<()> {
     scenario.cluster.delete(&scenario.catalogs(), &scenario.name).await?;
     scenario.cluster.wait_gone(&scenario.catalogs(), &scenario.name).await?;
 
-    // What is installed is still kept in shape.
+    // The objects of the installed revision are still repaired.
     let settings = scenario.cluster.within::<ConfigMap>(&scenario.name);
     let name = format!("{}-settings", scenario.name);
     let before = settings.get(&name).await?;
     settings.delete(&name, &DeleteParams::default()).await?;
     let is_new =
         move |found: Option<&ConfigMap>| found.is_some_and(|found| found.metadata.uid != before.metadata.uid);
-    scenario.cluster.wait(&settings, &name, "made again", is_new).await?;
+    scenario.cluster.wait(&settings, &name, "recreated", is_new).await?;
     scenario.wait_installed("1.0.0").await?;
-    // So are edits of what to do with it.
+    // Edits of the extension still take effect.
     let lenient = json!({"spec": {"install": {"preflight": {"crdUpgradeSafety": {"enforcement": "None"}}}}});
     scenario.cluster.merge(&scenario.extensions(), &scenario.name, lenient).await?;
     scenario.wait_installed("1.0.0").await?;
@@ -44,7 +44,7 @@ async fn deleted_while_installed_and_back() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn replaced_under_the_same_tag() -> Result<()> {
+async fn new_catalog_content_under_the_same_tag_is_polled() -> Result<()> {
     let mut scenario = Scenario::new("replaced", &["1.0.0"]).await?;
     let digest =
         scenario.push_catalog(&scenario.catalog_text(&[("stable", scenario.chain(&["1.0.0"]))])).await?;
@@ -56,14 +56,14 @@ async fn replaced_under_the_same_tag() -> Result<()> {
     let digest = scenario
         .push_catalog(&scenario.catalog_text(&[("stable", scenario.chain(&["1.0.0", "1.1.0"]))]))
         .await?;
-    // Polled every minute: found without anybody touching the catalog.
+    // catalogd polls every minute, so that no change of the ClusterCatalog is needed.
     scenario.wait_served(&digest).await?;
     scenario.wait_installed("1.1.0").await?;
     scenario.finish().await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn that_is_none_is_named_and_the_old_content_stays() -> Result<()> {
+async fn invalid_catalog_is_reported_and_previous_content_served() -> Result<()> {
     let scenario = Scenario::new("notfbc", &["1.0.0"]).await?;
     scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
     let broken = scenario.push_catalog("{\"schema\": \"olm.package\", \"name\": ").await?;
@@ -74,10 +74,13 @@ async fn that_is_none_is_named_and_the_old_content_stays() -> Result<()> {
             progressing.is_some_and(|c| c.reason == "Retrying" && c.message.contains("catalog.json"))
         })
     };
-    let what = "Progressing names the file";
+    let what = "the file in condition Progressing";
     let catalog = scenario.cluster.wait(&scenario.catalogs(), &scenario.name, what, is_named).await?;
     let status = catalog.status.unwrap_or_default();
-    ensure!(olm_api::conditions::is_true(&status.conditions, "Serving"), "the old content is not served");
+    ensure!(
+        olm_api::conditions::is_true(&status.conditions, "Serving"),
+        "the previous content is not served"
+    );
     scenario.install(json!({})).await?;
     scenario.wait_installed("1.0.0").await?;
     scenario.finish().await

@@ -1,4 +1,4 @@
-//! Roll-outs that never end. `hack/e2e` lets the schema admit a deadline of one minute.
+//! Rollouts that never complete. `hack/e2e` changes the schema to permit a deadline of one minute.
 
 use std::collections::BTreeMap;
 
@@ -30,13 +30,13 @@ async fn is_said_to_be_late(test: &str, change: fn(&mut Files)) -> Result<()> {
     let status = found.status.unwrap_or_default();
     let said = find(&status.conditions, "Progressing").context("no condition")?;
     let after = said.last_transition_time.0.duration_since(created).as_secs();
-    ensure!((60..=120).contains(&after), "said after {after} s");
+    ensure!((60..=120).contains(&after), "reported after {after} s");
     scenario.finish().await
 }
 
 // Cases apply-31, api-25
 #[tokio::test(flavor = "multi_thread")]
-async fn an_operator_that_never_gets_ready() -> Result<()> {
+async fn operator_that_never_becomes_ready_exceeds_the_progress_deadline() -> Result<()> {
     let never =
         |files: &mut Files| replace_in(files, CSV, "[/sample-operator, ready]", "[/sample-operator, never]");
     is_said_to_be_late("unready", never).await
@@ -44,7 +44,7 @@ async fn an_operator_that_never_gets_ready() -> Result<()> {
 
 // Cases apply-31, api-25
 #[tokio::test(flavor = "multi_thread")]
-async fn an_image_that_does_not_exist() -> Result<()> {
+async fn missing_operator_image_exceeds_the_progress_deadline() -> Result<()> {
     let missing = |files: &mut Files| replace_in(files, CSV, "image: ", "image: registry.invalid/");
     is_said_to_be_late("missing-image", missing).await
 }

@@ -1,4 +1,4 @@
-//! Upgrades that change a definition of custom resources: what holds them back, and what lets them pass.
+//! Upgrades that change a CRD: CRD upgrade safety and its settings.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use serde_json::json;
 type Files = BTreeMap<String, Vec<u8>>;
 
 const CRD: &str = "manifests/greetings.crd.yaml";
-/// A field of the schema, as the definition has it; another one is put before it.
+/// Field of the CRD schema. The tests insert another field before it.
 const NAME: &str = "                name:\n                  type: string\n";
 
 fn with_salutation(files: &mut Files) {
@@ -32,14 +32,14 @@ fn mood_required(files: &mut Files) {
     replace_in(files, CRD, "required: [name, salutation]", "required: [name, salutation, mood]");
 }
 
-/// The only version, in which custom resources are stored, is called otherwise.
+/// Renames the only version, which is the storage version of the custom resources.
 fn without_v1(files: &mut Files) {
     replace_in(files, CRD, "- name: v1\n", "- name: v2\n");
     replace_in(files, sample_operator::content::CSV, "version: v1\n", "version: v2\n");
 }
 
-/// Version 1.0.0 with the field `salutation` installed; 1.1.0 and later have definitions as given, and each may follow on
-/// any other.
+/// Installs version 1.0.0 with the field `salutation`. 1.1.0 and later have CRDs changed by `later`, and each may
+/// replace any other version.
 async fn installed(test: &str, later: &[fn(&mut Files)]) -> Result<Scenario> {
     let mut scenario = Scenario::new(test, &[]).await?;
     scenario.push_bundle("1.0.0", with_salutation).await?;
@@ -55,7 +55,7 @@ async fn installed(test: &str, later: &[fn(&mut Files)]) -> Result<Scenario> {
     Ok(scenario)
 }
 
-/// Why an upgrade to the version is held back, as the condition says it.
+/// Expected condition that blocks an upgrade to the version.
 fn held(scenario: &Scenario, version: &str, lines: &str) -> String {
     let bundle = scenario.sample.bundle_name(version);
     format!(
@@ -77,7 +77,7 @@ const GONE: &str = "storedVersionRemoval: stored versions removed : [v1]";
 
 // docs/design/apply.md#crd-upgrade-safety
 #[tokio::test(flavor = "multi_thread")]
-async fn a_removed_field_holds_an_upgrade_back_unless_safety_is_off() -> Result<()> {
+async fn removed_crd_field_blocks_an_upgrade_unless_safety_is_disabled() -> Result<()> {
     let scenario = installed("strict", &[|_| ()]).await?;
     scenario.edit(json!({"version": "1.1.0"})).await?;
     let text = held(&scenario, "1.1.0", REMOVED);
@@ -86,7 +86,7 @@ async fn a_removed_field_holds_an_upgrade_back_unless_safety_is_off() -> Result<
     ensure!(describe(&found, "Installed").starts_with("True/Succeeded"));
     let second = format!("{}-2", scenario.name);
     let sets = scenario.cluster.all::<ClusterObjectSet>();
-    ensure!(sets.get_opt(&second).await?.is_none(), "there is a second revision");
+    ensure!(sets.get_opt(&second).await?.is_none(), "a second revision exists");
     ensure!(has_salutation(&scenario).await?);
     let off = json!({"spec": {"install": {"preflight": {"crdUpgradeSafety": {"enforcement": "None"}}}}});
     scenario.cluster.merge(&scenario.extensions(), &scenario.name, off).await?;
@@ -97,7 +97,7 @@ async fn a_removed_field_holds_an_upgrade_back_unless_safety_is_off() -> Result<
 
 // Cases additions-a46, additions-a47
 #[tokio::test(flavor = "multi_thread")]
-async fn live_asks_the_custom_resources() -> Result<()> {
+async fn live_crd_check_validates_existing_custom_resources() -> Result<()> {
     let scenario = installed("live", &[salutation_required, mood_required, without_v1]).await?;
     let namespace = scenario.name.as_str();
     scenario.annotate(json!({"crd-check": "Live"})).await?;
@@ -121,7 +121,7 @@ async fn live_asks_the_custom_resources() -> Result<()> {
 
 // docs/design/additions.md#crd-checks; case additions-a47
 #[tokio::test(flavor = "multi_thread")]
-async fn warn_tells_and_lets_pass_what_loses_no_stored_version() -> Result<()> {
+async fn warn_crd_check_blocks_only_the_removal_of_a_stored_version() -> Result<()> {
     let scenario = installed("warn", &[|_| (), without_v1]).await?;
     scenario.annotate(json!({"crd-check": "Warn"})).await?;
     scenario.edit(json!({"version": "1.1.0"})).await?;

@@ -1,11 +1,11 @@
-//! Every command of `docs/` works, and prints what the document says: a test for each document with commands.
+//! Runs the commands of each document of `docs/` and compares their output with the document.
 //!
-//! Documents that change the servers themselves run alone, in `zz_manuals.rs`.
+//! Documents that change the servers run alone, in `zz_manuals.rs`.
 
 use anyhow::{Result, ensure};
 use olm_e2e::follow;
 
-/// A test for each document, named as it is.
+/// Defines a test per document.
 macro_rules! follow {
     ($($test:ident $path:literal)*) => {
         const FOLLOWED: &[&str] = &[$($path),*];
@@ -32,7 +32,7 @@ follow! {
 }
 
 #[test]
-fn none_is_left_out() -> Result<()> {
+fn all_documents_with_commands_have_a_test() -> Result<()> {
     let mut here = Vec::new();
     for document in olm_docs::documents()? {
         let script = document.script()?;

@@ -1,4 +1,4 @@
-//! Which bundle is installed, and what an extension says when there is none.
+//! Choice of the bundle, and conditions of an extension without one.
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::apps::v1::Deployment;
@@ -18,7 +18,7 @@ async fn two_channels(test: &str) -> Result<Scenario> {
 
 // Cases apply-4, apply-5
 #[tokio::test(flavor = "multi_thread")]
-async fn newest_in_range_with_everything_it_says() -> Result<()> {
+async fn newest_version_in_range_is_installed_with_all_conditions() -> Result<()> {
     let scenario = two_channels("range").await?;
     scenario.install(json!({"version": "1.x"})).await?;
     let extension = scenario.wait_installed("1.1.0").await?;
@@ -50,7 +50,7 @@ async fn newest_in_range_with_everything_it_says() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn exact_version() -> Result<()> {
+async fn exact_version_is_installed() -> Result<()> {
     let scenario = two_channels("pin").await?;
     scenario.install(json!({"version": "1.0.0"})).await?;
     scenario.wait_installed("1.0.0").await?;
@@ -58,7 +58,7 @@ async fn exact_version() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_the_named_channel() -> Result<()> {
+async fn only_bundles_of_the_named_channel_are_installed() -> Result<()> {
     let scenario = two_channels("channel").await?;
     scenario.install(json!({"channels": ["stable"]})).await?;
     scenario.wait_installed("1.1.0").await?;
@@ -66,7 +66,7 @@ async fn only_the_named_channel() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_to_install() -> Result<()> {
+async fn version_or_channel_without_bundles_is_reported() -> Result<()> {
     let scenario = two_channels("none").await?;
     let name = &scenario.name;
     scenario.install(json!({"version": "9.9.9"})).await?;
@@ -86,7 +86,7 @@ async fn nothing_to_install() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_missing_package() -> Result<()> {
+async fn missing_package_is_reported() -> Result<()> {
     let scenario = Scenario::new("missing", &["1.0.0"]).await?;
     let other = sample_operator::content::Sample::idle("other", &scenario.cluster.operator_image);
     let digest = scenario
@@ -101,7 +101,7 @@ async fn a_missing_package() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bundle_that_is_none_is_named() -> Result<()> {
+async fn unreadable_bundle_reports_the_file() -> Result<()> {
     let mut scenario = Scenario::new("broken", &[]).await?;
     scenario
         .push_bundle("1.0.0", |files| {
@@ -120,9 +120,9 @@ async fn a_bundle_that_is_none_is_named() -> Result<()> {
     scenario.finish().await
 }
 
-/// 250 fields of 4 kB each: what the field has grown to.
+/// 250 fields of 4 kB each, the size of the largest known CRDs.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_definition_of_a_megabyte() -> Result<()> {
+async fn crd_of_a_megabyte_is_installed() -> Result<()> {
     const FIELD: &str = "                name:\n                  type: string\n";
     let mut scenario = Scenario::new("large", &[]).await?;
     let more: String = (0..250)
@@ -140,13 +140,14 @@ async fn a_definition_of_a_megabyte() -> Result<()> {
     let definitions = scenario.cluster.all::<CustomResourceDefinition>();
     let definition = definitions.get(&format!("greetings.{}", scenario.sample.group)).await?;
     let size = serde_json::to_string(&definition.spec)?.len();
-    ensure!(size > 900_000, "it has {size} bytes");
+    ensure!(size > 900_000, "the CRD has {size} bytes");
     scenario.finish().await
 }
 
-/// Case operations-a26: `hack/e2e` has operator-controller mirror `mirror.olm.test:5000`, which nobody serves.
+/// Case operations-a26. `hack/e2e` configures operator-controller to mirror `mirror.olm.test:5000`, which does not
+/// exist.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_bundle_of_a_mirrored_registry() -> Result<()> {
+async fn bundle_is_pulled_from_a_mirror() -> Result<()> {
     let scenario = Scenario::new("mirror", &["1.0.0"]).await?;
     let there = scenario.bundle_image("1.0.0").replace(&scenario.cluster.registry, "mirror.olm.test:5000");
     let text =

@@ -1,4 +1,4 @@
-//! What users see of OLM on a real cluster: tests that disturb nobody, so all of them run at the same time.
+//! Behavior of OLM on a real cluster: tests that affect only their own objects, and run concurrently.
 
 mod availability;
 mod bundles;

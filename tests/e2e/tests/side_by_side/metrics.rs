@@ -1,4 +1,4 @@
-//! `/metrics` of both servers: who may read it, on every pod.
+//! Authorization of `/metrics` of both servers, on every pod.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::json;
 
-/// Trusts what the servers' own authority has issued.
+/// TLS configuration that trusts the built-in CA of the servers.
 async fn trusting(cluster: &Cluster) -> Result<ClientConfig> {
     let secrets: Api<Secret> = cluster.within(SYSTEM);
-    let authority = secrets.get("olmv1-ca").await?.data.context("an empty Secret")?;
+    let authority = secrets.get("olmv1-ca").await?.data.context("the Secret is empty")?;
     let pem = authority.get("ca.crt").context("no ca.crt")?;
     let mut trusted = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(&pem.0) {
@@ -28,7 +28,7 @@ async fn trusting(cluster: &Cluster) -> Result<ClientConfig> {
     Ok(ClientConfig::builder().with_root_certificates(Arc::new(trusted)).with_no_client_auth())
 }
 
-/// Status line, head and body of `GET /metrics` of a pod.
+/// Status line, head and body of the response to `GET /metrics` of a pod.
 async fn scrape(cluster: &Cluster, server: Server, pod: &str, token: Option<&str>) -> Result<String> {
     let forward = Forward::to(SYSTEM, &format!("pod/{pod}"), server.metrics_port()).await?;
     let name = format!("{}-service.{SYSTEM}.svc", server.name());
@@ -39,7 +39,7 @@ async fn scrape(cluster: &Cluster, server: Server, pod: &str, token: Option<&str
 
 // Cases operations-a4, operations-a5, operations-a6
 #[tokio::test(flavor = "multi_thread")]
-async fn are_for_those_who_may_read_them() -> Result<()> {
+async fn metrics_require_an_authorized_token() -> Result<()> {
     let scenario = Scenario::new("metrics", &[]).await?;
     let cluster = &scenario.cluster;
     let accounts: Api<ServiceAccount> = cluster.within(&scenario.name);
@@ -67,7 +67,7 @@ async fn are_for_those_who_may_read_them() -> Result<()> {
         let bindings: Api<ClusterRoleBinding> = cluster.all();
         let binding = bindings.create(&PostParams::default(), &serde_json::from_value(binding)?).await?;
         for pod in ready_pods(cluster, server).await? {
-            // A refusal is remembered for half a minute.
+            // The server caches a denied authorization for 30 s.
             let what = format!("metrics of {}", pod.name_any());
             let answer = eventually(&what, olm_e2e::PATIENCE, async || {
                 let answer = scrape(cluster, server, &pod.name_any(), Some(&token)).await?;

@@ -1,4 +1,5 @@
-//! ClusterObjectSets that are made by hand: phases that wait for their probes, content in Secrets, and the deadline.
+//! ClusterObjectSets without an extension: phases that wait for their probes, content in Secrets, and the progress
+//! deadline.
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::apps::v1::Deployment;
@@ -8,7 +9,7 @@ use olm_api::ClusterObjectSet;
 use olm_e2e::{Scenario, object_set, revision_says};
 use serde_json::{Value, json};
 
-/// A ClusterObjectSet with the name of the scenario, in which it has no extension.
+/// ClusterObjectSet with the name of the scenario, without an extension.
 struct HandMade {
     scenario: Scenario,
 }
@@ -36,7 +37,7 @@ impl HandMade {
         Ok(())
     }
 
-    /// A ConfigMap for a phase.
+    /// ConfigMap for a phase.
     fn config_map(&self, name: &str, data: Value) -> Value {
         let metadata = json!({"name": name, "namespace": self.scenario.name, "labels": {"e2e": "probed"}});
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
@@ -61,7 +62,7 @@ impl HandMade {
     }
 }
 
-/// Phases of one object each, named `first`, `second` and so on.
+/// Phases with one object each, named `first`, `second` and so on.
 fn phases(objects: &[Value]) -> Value {
     let names = ["first", "second", "third", "fourth"];
     let phase = |(object, name): (&Value, &str)| json!({"name": name, "objects": [{ "object": object }]});
@@ -79,7 +80,7 @@ fn field_is(path: &str, value: &str) -> Value {
 
 // docs/design/apply.md#probes
 #[tokio::test(flavor = "multi_thread")]
-async fn a_phase_waits_for_a_volume() -> Result<()> {
+async fn phase_waits_for_a_bound_volume() -> Result<()> {
     let made = HandMade::new("volume").await?;
     let name = made.scenario.name.clone();
     let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
@@ -114,7 +115,7 @@ async fn a_phase_waits_for_a_volume() -> Result<()> {
 
 // docs/design/apply.md#probes
 #[tokio::test(flavor = "multi_thread")]
-async fn a_phase_waits_for_each_kind_of_assertion() -> Result<()> {
+async fn phase_waits_for_every_kind_of_assertion() -> Result<()> {
     let made = HandMade::new("asserted").await?;
     let namespace = made.scenario.name.clone();
     let group = format!("{namespace}.example");
@@ -156,7 +157,7 @@ async fn a_phase_waits_for_each_kind_of_assertion() -> Result<()> {
     made.finish().await
 }
 
-/// Content for [`HandMade`]: a ConfigMap `direct` in an immutable Secret, or in one that can change.
+/// Creates the Secret of [`HandMade`] with a ConfigMap `direct`, immutable or not.
 async fn put_content(made: &HandMade, value: &str, immutable: bool) -> Result<()> {
     let secrets = made.scenario.cluster.within::<Secret>(&made.scenario.name);
     made.scenario.cluster.delete(&secrets, "content").await?;
@@ -175,14 +176,14 @@ fn content_phases(made: &HandMade) -> Value {
 
 // Case apply-40
 #[tokio::test(flavor = "multi_thread")]
-async fn replaced_content_blocks_a_revision() -> Result<()> {
+async fn replaced_secret_content_blocks_a_revision() -> Result<()> {
     let made = HandMade::new("blocked").await?;
     put_content(&made, "first", true).await?;
     made.create(json!({"phases": content_phases(&made)})).await?;
     let set = made.wait("Progressing", "True/Succeeded: Revision  has rolled out.").await?;
     let observed = set.status.unwrap_or_default().observed_phases;
     ensure!(observed.len() == 1 && observed[0].name == "resources" && !observed[0].digest.is_empty());
-    // The Secrets of a hand-made revision are not watched: whoever changes them says so.
+    // Secrets of a revision without an extension are not watched. The annotation triggers a reconcile.
     put_content(&made, "second", true).await?;
     made.merge(json!({"metadata": {"annotations": {"touched": "1"}}})).await?;
     let changed = "False/Blocked: resolved content of 1 phase(s) has changed: phase \"resources\"";
@@ -197,7 +198,7 @@ async fn replaced_content_blocks_a_revision() -> Result<()> {
 
 // docs/design/apply.md#content-and-digests
 #[tokio::test(flavor = "multi_thread")]
-async fn content_that_could_change_is_not_applied() -> Result<()> {
+async fn mutable_secret_content_is_not_applied() -> Result<()> {
     let made = HandMade::new("mutable").await?;
     put_content(&made, "first", false).await?;
     made.create(json!({"phases": content_phases(&made)})).await?;
@@ -207,13 +208,13 @@ async fn content_that_could_change_is_not_applied() -> Result<()> {
         made.scenario.name
     );
     made.wait("Progressing", &blocked).await?;
-    ensure!(!made.exists("direct").await?, "it was applied");
+    ensure!(!made.exists("direct").await?, "the object was applied");
     made.finish().await
 }
 
 // docs/design/apply.md#progress-deadline; case apply-33
 #[tokio::test(flavor = "multi_thread")]
-async fn a_roll_out_that_is_late_may_still_succeed() -> Result<()> {
+async fn rollout_past_its_deadline_can_still_succeed() -> Result<()> {
     let made = HandMade::new("late-set").await?;
     let map = made.config_map("switch", json!({"kept": "yes"}));
     let probe = of_kind("", "ConfigMap", field_is("data.on", "yes"));
@@ -230,7 +231,7 @@ async fn a_roll_out_that_is_late_may_still_succeed() -> Result<()> {
 
 // docs/design/apply.md#removal
 #[tokio::test(flavor = "multi_thread")]
-async fn archiving_a_late_roll_out_removes_its_objects() -> Result<()> {
+async fn archiving_a_rollout_past_its_deadline_deletes_its_objects() -> Result<()> {
     let made = HandMade::new("late-archived").await?;
     let namespace = made.scenario.name.clone();
     let map = made.config_map("settings", json!({"a": "b"}));

@@ -1,4 +1,4 @@
-//! Objects that others change, own or remove.
+//! Objects changed, owned or deleted by third parties.
 
 use std::process::Command;
 
@@ -22,7 +22,7 @@ async fn installed(test: &str) -> Result<Scenario> {
 
 // Cases apply-15, apply-16, apply-17, apply-18, apply-19
 #[tokio::test(flavor = "multi_thread")]
-async fn drift_is_repaired_and_additions_are_kept() -> Result<()> {
+async fn drift_is_repaired_and_additional_fields_are_retained() -> Result<()> {
     let scenario = installed("drift").await?;
     let settings = scenario.cluster.within::<ConfigMap>(&scenario.name);
     let name = format!("{}-settings", scenario.name);
@@ -30,7 +30,7 @@ async fn drift_is_repaired_and_additions_are_kept() -> Result<()> {
     settings.delete(&name, &DeleteParams::default()).await?;
     let is_new =
         move |found: Option<&ConfigMap>| found.is_some_and(|found| found.metadata.uid != before.metadata.uid);
-    scenario.cluster.wait(&settings, &name, "made again", is_new).await?;
+    scenario.cluster.wait(&settings, &name, "recreated", is_new).await?;
 
     let edit = json!({"data": {"version": "0.0.0", "mine": "kept"}, "metadata": {"labels": {"mine": "kept",
         "olm.operatorframework.io/owner-name": null}}});
@@ -44,7 +44,7 @@ async fn drift_is_repaired_and_additions_are_kept() -> Result<()> {
             && labels.get("mine").is_some_and(|mine| mine == "kept")
             && labels.contains_key("olm.operatorframework.io/owner-name")
     };
-    scenario.cluster.wait(&settings, &name, "set back, additions kept", is_repaired).await?;
+    scenario.cluster.wait(&settings, &name, "repaired, additions retained", is_repaired).await?;
 
     let deployments = scenario.cluster.within::<Deployment>(&scenario.name);
     let scale = json!({"spec": {"template": {"spec": {"containers": [{"name": "operator", "image": "r.invalid/x:1"}]}}}});
@@ -57,14 +57,14 @@ async fn drift_is_repaired_and_additions_are_kept() -> Result<()> {
             found.and_then(|found| found.spec.as_ref()?.template.spec.as_ref().map(|pod| &pod.containers));
         containers.is_some_and(|all| all.first().and_then(|first| first.image.as_ref()) == Some(&image))
     };
-    scenario.cluster.wait(&deployments, &scenario.name, "image set back", is_set_back).await?;
+    scenario.cluster.wait(&deployments, &scenario.name, "image restored", is_set_back).await?;
     scenario.wait_installed("1.0.0").await?;
     scenario.finish().await
 }
 
 // Case apply-26
 #[tokio::test(flavor = "multi_thread")]
-async fn a_foreign_object_is_not_touched() -> Result<()> {
+async fn foreign_object_is_reported_and_not_changed() -> Result<()> {
     let scenario = Scenario::new("foreign", &["1.0.0"]).await?;
     scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
     let settings = scenario.cluster.within::<ConfigMap>(&scenario.name);
@@ -87,7 +87,7 @@ async fn a_foreign_object_is_not_touched() -> Result<()> {
 
 // Case apply-26
 #[tokio::test(flavor = "multi_thread")]
-async fn a_foreign_operator_is_waited_for() -> Result<()> {
+async fn rollout_waits_until_a_foreign_deployment_is_deleted() -> Result<()> {
     let scenario = Scenario::new("occupied", &["1.0.0"]).await?;
     scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
     let deployments = scenario.cluster.within::<Deployment>(&scenario.name);
@@ -105,7 +105,7 @@ async fn a_foreign_operator_is_waited_for() -> Result<()> {
 
 // docs/design/apply.md#drift
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restart_by_hand_stays() -> Result<()> {
+async fn manual_rollout_restart_is_retained() -> Result<()> {
     let scenario = installed("restart").await?;
     let name = scenario.name.as_str();
     let output = Command::new("kubectl")
@@ -121,7 +121,7 @@ async fn a_restart_by_hand_stays() -> Result<()> {
         status.observed_generation == found.metadata.generation && pods == [Some(1); 3]
     };
     scenario.cluster.wait(&deployments, name, "restarted", is_restarted).await?;
-    // A pass of both controllers, and a repair of the same object.
+    // Triggers a reconcile of both controllers, and a repair of the same object.
     scenario.cluster.merge(&deployments, name, json!({"spec": {"replicas": 2}})).await?;
     let safety = json!({"spec": {"install": {"preflight": {"crdUpgradeSafety": {"enforcement": "None"}}}}});
     scenario.cluster.merge(&scenario.extensions(), name, safety).await?;
@@ -137,7 +137,7 @@ async fn a_restart_by_hand_stays() -> Result<()> {
 
 // Cases apply-24, apply-25
 #[tokio::test(flavor = "multi_thread")]
-async fn two_extensions_cannot_share_objects() -> Result<()> {
+async fn second_extension_with_the_same_objects_collides() -> Result<()> {
     let scenario = installed("shared").await?;
     let second = format!("{}-second", scenario.name);
     let selector = json!({"selector": {"matchLabels": {"e2e": scenario.name}}});
@@ -145,7 +145,7 @@ async fn two_extensions_cannot_share_objects() -> Result<()> {
     scenario.extensions().create(&PostParams::default(), &object).await?;
     let collides = condition("Progressing", "True/Retrying: revision object collisions in phase ");
     scenario.cluster.wait(&scenario.extensions(), &second, "collides", collides).await?;
-    // Neither can another revision.
+    // A second revision of the extension collides, too.
     let config =
         json!({"configType": "Inline", "inline": {"deploymentConfig": {"nodeSelector": {"e2e": "nowhere"}}}});
     scenario.cluster.merge(&scenario.extensions(), &second, json!({"spec": {"config": config}})).await?;
@@ -166,7 +166,7 @@ async fn two_extensions_cannot_share_objects() -> Result<()> {
 
 // Case apply-58
 #[tokio::test(flavor = "multi_thread")]
-async fn uninstalling_leaves_nothing() -> Result<()> {
+async fn uninstall_deletes_every_object() -> Result<()> {
     let scenario = installed("remove").await?;
     let cluster = scenario.cluster.clone();
     let name = scenario.name.clone();
@@ -197,7 +197,7 @@ async fn uninstalling_leaves_nothing() -> Result<()> {
 
 // Case apply-59
 #[tokio::test(flavor = "multi_thread")]
-async fn orphaned_objects_stay_and_are_taken_up_again() -> Result<()> {
+async fn orphaned_objects_are_adopted_by_a_recreated_extension() -> Result<()> {
     let scenario = installed("orphan").await?;
     let cluster = &scenario.cluster;
     let deployments = cluster.within::<Deployment>(&scenario.name);
@@ -215,13 +215,13 @@ async fn orphaned_objects_stay_and_are_taken_up_again() -> Result<()> {
     ensure!(
         after.metadata.uid == before.metadata.uid && after.metadata.generation == before.metadata.generation
     );
-    ensure!(sets.get_opt(&format!("{}-2", scenario.name)).await?.is_none(), "there is a second revision");
+    ensure!(sets.get_opt(&format!("{}-2", scenario.name)).await?.is_none(), "a second revision exists");
     scenario.finish().await
 }
 
 // Case apply-30
 #[tokio::test(flavor = "multi_thread")]
-async fn a_namespace_that_comes_late() -> Result<()> {
+async fn extension_is_installed_once_its_namespace_exists() -> Result<()> {
     let scenario = Scenario::new("late", &["1.0.0"]).await?;
     scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
     let namespace = format!("{}-later", scenario.name);

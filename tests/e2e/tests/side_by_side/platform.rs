@@ -1,5 +1,5 @@
-//! The cluster's Upgradeable status, with stand-ins for the APIs by which OpenShift is told. One test: the platform is
-//! the same for everybody on the cluster.
+//! Upgradeable status of the cluster, with CRDs that replace the APIs of OpenShift. One test, because all tests share
+//! the platform.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use olm_api::{ClusterUpgradeStatus, conditions};
 use olm_e2e::{Cluster, Scenario};
 use serde_json::{Value, json};
 
-/// `config.openshift.io` as far as it is read and written.
+/// CRDs of `config.openshift.io` with the fields that OLM reads and writes.
 const CRDS: &str = include_str!("../../data/openshift-crds.yaml");
 
 fn config_api(cluster: &Cluster, kind: &str, plural: &str) -> Api<DynamicObject> {
@@ -26,18 +26,18 @@ fn crds() -> Result<Vec<CustomResourceDefinition>> {
     Ok(all.into_iter().filter(|crd| crd.spec.group == "config.openshift.io").collect())
 }
 
-/// Makes the cluster one that is not OpenShift, whatever an earlier run left.
+/// Deletes the CRDs of OpenShift, which an earlier run may have left.
 async fn no_openshift(cluster: &Cluster) -> Result<()> {
     let all: Api<CustomResourceDefinition> = cluster.all();
     for crd in crds()? {
-        let name = crd.metadata.name.context("a CRD without a name")?;
+        let name = crd.metadata.name.context("the CRD has no name")?;
         cluster.delete(&all, &name).await?;
         cluster.wait_gone(&all, &name).await?;
     }
     Ok(())
 }
 
-/// `Status/Reason: message` of the ClusterOperator's condition Upgradeable.
+/// Condition Upgradeable of the ClusterOperator as `Status/Reason: message`.
 fn upgradeable(operator: &DynamicObject) -> String {
     let all = operator.data["status"]["conditions"].as_array().cloned().unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -51,7 +51,7 @@ fn upgradeable(operator: &DynamicObject) -> String {
     })
 }
 
-/// `Status/Reason` of the ClusterUpgradeStatus and the platform's type.
+/// Type of the platform, and `Status/Reason` of the ClusterUpgradeStatus.
 fn verdict(status: &ClusterUpgradeStatus) -> Option<String> {
     let status = status.status.as_ref()?;
     let condition = conditions::find(&status.conditions, "Upgradeable")?;
@@ -74,7 +74,7 @@ async fn wait_operator(cluster: &Cluster, expect: &str) -> Result<DynamicObject>
 // docs/design/additions.md#ignored-constraints; cases operations-a34, operations-a35, operations-a41, operations-a42,
 // operations-a43, operations-a45, seeds-s2-7
 #[tokio::test(flavor = "multi_thread")]
-async fn a_minor_update_of_openshift_waits_for_the_extension() -> Result<()> {
+async fn openshift_minor_update_is_blocked_until_the_extension_is_upgraded() -> Result<()> {
     let mut scenario = Scenario::new("blocker", &[]).await?;
     no_openshift(&scenario.cluster).await?;
     let declares = |files: &mut BTreeMap<String, Vec<u8>>, version: &str| {
@@ -85,17 +85,17 @@ async fn a_minor_update_of_openshift_waits_for_the_extension() -> Result<()> {
     scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
     scenario.install(json!({})).await?;
     scenario.wait_installed("1.0.0").await?;
-    // On any other Kubernetes the value blocks nothing and is shown.
+    // On Kubernetes other than OpenShift the value is shown and blocks nothing.
     let says = |found: Option<&ClusterUpgradeStatus>| {
         found.and_then(|found| found.status.as_ref()).is_some_and(|status| {
             status.extensions.iter().any(|one| one.value == "4.17" && one.result.as_str() == "NotApplicable")
         })
     };
-    scenario.cluster.wait(&scenario.cluster.all(), "cluster", "the value is shown", says).await?;
+    scenario.cluster.wait(&scenario.cluster.all(), "cluster", "value in the status", says).await?;
     wait_verdict(&scenario.cluster, "Kubernetes True/AsExpected").await?;
 
     for crd in crds()? {
-        let name = crd.metadata.name.clone().context("a CRD without a name")?;
+        let name = crd.metadata.name.clone().context("the CRD has no name")?;
         let all: Api<CustomResourceDefinition> = scenario.cluster.all();
         all.patch(&name, &PatchParams::apply("olm-e2e").force(), &Patch::Apply(&crd)).await?;
         scenario.cluster.wait(&all, &name, "established", is_crd_established()).await?;

@@ -1,4 +1,4 @@
-//! ValidatingAdmissionPolicies: ours, which warns, and one of users, which denies.
+//! ValidatingAdmissionPolicies: that of the install file, which warns, and a user-defined one, which denies.
 
 use std::process::{Command, Stdio};
 
@@ -11,7 +11,7 @@ use kube::api::PostParams;
 use olm_e2e::{PATIENCE, Scenario, eventually, extension};
 use serde_json::{Value, json};
 
-/// Whether kubectl did it, and what it said on standard error.
+/// Runs kubectl. Returns whether it succeeded, and its standard error.
 fn kubectl(arguments: &[&str], input: &Value) -> Result<(bool, String)> {
     use std::io::Write as _;
     let mut kubectl = Command::new("kubectl")
@@ -21,14 +21,14 @@ fn kubectl(arguments: &[&str], input: &Value) -> Result<(bool, String)> {
         .stderr(Stdio::piped())
         .spawn()
         .context("kubectl")?;
-    kubectl.stdin.take().context("its input")?.write_all(input.to_string().as_bytes())?;
+    kubectl.stdin.take().context("kubectl's input")?.write_all(input.to_string().as_bytes())?;
     let output = kubectl.wait_with_output()?;
     Ok((output.status.success(), String::from_utf8(output.stderr)?))
 }
 
 // Case operations-a31
 #[tokio::test(flavor = "multi_thread")]
-async fn a_service_account_is_deprecated() -> Result<()> {
+async fn service_account_in_spec_returns_a_deprecation_warning() -> Result<()> {
     let scenario = Scenario::new("account", &["1.0.0"]).await?;
     scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
     let selector = json!({"selector": {"matchLabels": {"e2e": scenario.name}}});
@@ -47,8 +47,8 @@ async fn a_service_account_is_deprecated() -> Result<()> {
     scenario.finish().await
 }
 
-/// A policy of the user's own: members of the group may install this package only, into its namespace, from its
-/// catalog, without leaving the catalog's upgrade edges or the check of CRDs.
+/// User-defined policy: members of the group may install only this package, into its namespace, from its catalog,
+/// along the catalog's upgrade edges and with the CRD upgrade check.
 async fn delegate(scenario: &Scenario, group: &str) -> Result<()> {
     let name = &scenario.name;
     let rules = [
@@ -104,7 +104,7 @@ async fn delegate(scenario: &Scenario, group: &str) -> Result<()> {
 
 // docs/design/operations.md#admission-policies; case operations-a32
 #[tokio::test(flavor = "multi_thread")]
-async fn of_users_deny_what_is_not_theirs() -> Result<()> {
+async fn user_defined_policy_denies_other_packages_and_settings() -> Result<()> {
     let scenario = Scenario::new("delegated", &["1.0.0"]).await?;
     scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
     let group = format!("installers-of-{}", scenario.name);
@@ -132,7 +132,7 @@ async fn of_users_deny_what_is_not_theirs() -> Result<()> {
         (unchecked, "CRDs must be checked"),
     ];
     for (object, message) in &rows {
-        // A policy takes effect some time after it was made.
+        // A policy becomes active with a delay.
         eventually(message, PATIENCE, async || {
             let (done, said) = kubectl(&[&apply[..], &["--dry-run=server"]].concat(), object)?;
             ensure!(!done && said.contains(message), "{said}");
@@ -143,7 +143,7 @@ async fn of_users_deny_what_is_not_theirs() -> Result<()> {
         ensure!(!done && said.contains(message), "{said}");
         ensure!(
             scenario.extensions().get_opt(&scenario.name).await?.is_none(),
-            "denied, and yet it is there"
+            "denied, but the extension exists"
         );
     }
     let (done, said) = kubectl(&apply, &allowed)?;

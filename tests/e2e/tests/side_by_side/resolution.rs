@@ -1,4 +1,4 @@
-//! Which catalog and which bundle wins, what holds an upgrade back, and what an extension says of it.
+//! Choice of catalog and bundle, constraints of upgrades, and the resulting conditions.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use olm_image::Image;
 use sample_operator::content::Sample;
 use serde_json::{Value, json};
 
-/// Catalog text in which the named bundles have more properties.
+/// Adds properties to the named bundles of a catalog.
 fn with_properties(text: &str, more: &BTreeMap<String, Vec<Value>>) -> Result<String> {
     let mut out = String::new();
     for line in text.lines() {
@@ -26,7 +26,7 @@ fn with_properties(text: &str, more: &BTreeMap<String, Vec<Value>>) -> Result<St
     Ok(out)
 }
 
-/// Notes of the events of this reason about the extension.
+/// Notes of the Events with this reason about the extension.
 async fn notes(scenario: &Scenario, extension: &str, reason: &str) -> Result<Vec<String>> {
     let events: Api<Event> = scenario.cluster.within("default");
     let about = ListParams::default().fields(&format!("regarding.name={extension}"));
@@ -40,7 +40,7 @@ async fn notes(scenario: &Scenario, extension: &str, reason: &str) -> Result<Vec
 
 // Cases resolution-11, resolution-21, resolution-22, additions-a36
 #[tokio::test(flavor = "multi_thread")]
-async fn priority_decides_between_catalogs_and_a_changed_one_is_seen() -> Result<()> {
+async fn catalog_priority_decides_and_catalog_changes_are_resolved() -> Result<()> {
     let scenario = Scenario::new("priority", &["1.0.0", "1.1.0"]).await?;
     let (first, second) = (format!("{}-a", scenario.name), format!("{}-b", scenario.name));
     let spec = |priority: i32, reference: &str| json!({"priority": priority, "source": {"type": "Image", "image": {"ref": reference}}});
@@ -60,7 +60,7 @@ async fn priority_decides_between_catalogs_and_a_changed_one_is_seen() -> Result
         scenario.name
     );
     scenario.wait_condition("Progressing", &tie).await?;
-    // Nobody touches the extension from here on.
+    // From here on only catalogs change.
     scenario.apply_catalog_as(&first, spec(10, &old)).await?;
     scenario.wait_installed("1.0.0").await?;
     scenario.apply_catalog_as(&second, spec(20, &new)).await?;
@@ -70,7 +70,7 @@ async fn priority_decides_between_catalogs_and_a_changed_one_is_seen() -> Result
 
 // Case resolution-26
 #[tokio::test(flavor = "multi_thread")]
-async fn a_catalog_that_is_not_served_is_named_until_it_is_switched_off() -> Result<()> {
+async fn unserved_catalog_blocks_resolution_until_it_is_disabled() -> Result<()> {
     let scenario = Scenario::new("unserved", &["1.0.0"]).await?;
     scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
     let broken = format!("{}-broken", scenario.name);
@@ -89,9 +89,9 @@ async fn a_catalog_that_is_not_served_is_named_until_it_is_switched_off() -> Res
     scenario.finish().await
 }
 
-// Case resolution-44: package, channel and bundle, in this order
+// Case resolution-44: package, channel and bundle, in this order.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_deprecated_is_said_of_package_channel_and_bundle() -> Result<()> {
+async fn deprecations_are_reported_for_package_channel_and_bundle() -> Result<()> {
     let scenario = Scenario::new("old", &["1.0.0"]).await?;
     let channels = [("stable", scenario.chain(&["1.0.0"])), ("fast", scenario.chain(&["1.0.0"]))];
     let bundle = scenario.sample.bundle_name("1.0.0");
@@ -111,7 +111,7 @@ async fn what_is_deprecated_is_said_of_package_channel_and_bundle() -> Result<()
     scenario.wait_condition("PackageDeprecated", "True/Deprecated: the package is old").await?;
     scenario.wait_condition("ChannelDeprecated", "True/Deprecated: so is the channel").await?;
     scenario.wait_condition("BundleDeprecated", "True/Deprecated: and the bundle").await?;
-    // The channel that is deprecated is not the wanted one any more.
+    // The deprecated channel is no longer in the spec.
     scenario.edit(json!({"channels": ["fast"]})).await?;
     scenario.wait_condition("ChannelDeprecated", "False/NotDeprecated: channel not deprecated").await?;
     scenario.wait_condition("Deprecated", "True/Deprecated: the package is old\nand the bundle").await?;
@@ -120,19 +120,19 @@ async fn what_is_deprecated_is_said_of_package_channel_and_bundle() -> Result<()
 
 // docs/design/additions.md#upgrade-scope; cases additions-a13, additions-e09
 #[tokio::test(flavor = "multi_thread")]
-async fn a_major_update_waits_for_who_asked_to_be_asked() -> Result<()> {
+async fn major_upgrade_waits_with_upgrade_scope_minor() -> Result<()> {
     let mut scenario = Scenario::new("scope", &["1.0.0"]).await?;
     scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
     scenario.install(json!({})).await?;
     let extension = scenario.wait_installed("1.0.0").await?;
-    ensure!(describe(&extension, "UpgradeAvailable") == "-", "a condition that nobody asked for");
+    ensure!(describe(&extension, "UpgradeAvailable") == "-", "UpgradeAvailable without the annotation");
     scenario.annotate(json!({"upgrade-scope": "minor"})).await?;
     scenario.wait_condition("UpgradeAvailable", "False/UpToDate").await?;
     scenario.push_bundle("2.0.0", |_| ()).await?;
     scenario.serve(&[("stable", scenario.chain(&["1.0.0", "2.0.0"]))]).await?;
     let held = scenario.wait_condition("UpgradeAvailable", "True/OutsideScope").await?;
     let message = describe(&held, "UpgradeAvailable");
-    ensure!(message.contains(&scenario.sample.bundle_name("2.0.0")), "the bundle is not named: {message}");
+    ensure!(message.contains(&scenario.sample.bundle_name("2.0.0")), "the bundle is missing: {message}");
     scenario.wait_installed("1.0.0").await?;
     scenario.annotate(json!({"upgrade-scope": null})).await?;
     scenario.wait_installed("2.0.0").await?;
@@ -142,7 +142,7 @@ async fn a_major_update_waits_for_who_asked_to_be_asked() -> Result<()> {
 
 // docs/design/additions.md#skipped-versions; case additions-a16
 #[tokio::test(flavor = "multi_thread")]
-async fn a_skipped_version_is_left_out_for_who_asked() -> Result<()> {
+async fn skipped_version_is_excluded_only_with_the_annotation() -> Result<()> {
     let scenario = Scenario::new("skipped", &["1.0.0", "2.0.0", "3.0.0"]).await?;
     let skipped = scenario.sample.bundle_name("2.0.0");
     let stable = |range: Value| {
@@ -166,22 +166,22 @@ async fn a_skipped_version_is_left_out_for_who_asked() -> Result<()> {
     scenario.edit(json!({"version": null})).await?;
     let held = scenario.wait_condition("UpgradeAvailable", "True/").await?;
     let message = describe(&held, "UpgradeAvailable");
-    ensure!(message.contains(&skipped), "the bundle is not named: {message}");
+    ensure!(message.contains(&skipped), "the bundle is missing: {message}");
     scenario.wait_installed("1.0.0").await?;
     scenario.annotate(json!({"exclude-skipped": null})).await?;
-    // S0-1: one hop each, 2.0.0 and then 3.0.0.
+    // Case seeds-s0-1: one upgrade edge at a time, 2.0.0 and then 3.0.0.
     scenario.wait_installed("3.0.0").await?;
     let warned = notes(&scenario, &scenario.name, "Resolved").await?;
     ensure!(
         warned.iter().any(|note| note.contains(&skipped)),
-        "no event names the skipped version: {warned:?}"
+        "no Event contains the skipped version: {warned:?}"
     );
     scenario.finish().await
 }
 
 // Cases additions-a21, additions-a22, additions-a23, additions-e20
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dependency_is_refused_reported_or_waited_for() -> Result<()> {
+async fn missing_dependency_is_rejected_or_awaited_by_mode() -> Result<()> {
     let scenario = Scenario::new("needs", &["1.0.0"]).await?;
     let base = Sample::idle(&format!("{}-base", scenario.name), &scenario.cluster.operator_image);
     let pushed = scenario
@@ -206,7 +206,7 @@ async fn a_dependency_is_refused_reported_or_waited_for() -> Result<()> {
     let waits = format!("True/Retrying: dependencies not satisfied: bundle {name} requires ");
     let waiting = scenario.wait_condition("Progressing", &waits).await?;
     let message = describe(&waiting, "Progressing");
-    ensure!(message.contains(&base.package), "the package is not named: {message}");
+    ensure!(message.contains(&base.package), "the package is missing: {message}");
 
     let provider = extension(
         &base.package,
@@ -219,11 +219,11 @@ async fn a_dependency_is_refused_reported_or_waited_for() -> Result<()> {
         .cluster
         .wait(&scenario.extensions(), &base.package, "the provider installed", is_installed("1.0.0"))
         .await?;
-    // Nobody touches the extension that waits.
+    // The waiting extension itself is not changed.
     scenario.wait_installed("1.0.0").await?;
     scenario.wait_condition("DependenciesSatisfied", "True/AllSatisfied").await?;
 
-    // The provider stays while it is needed.
+    // The deletion of the provider waits for its dependent.
     scenario.cluster.delete(&scenario.extensions(), &base.package).await?;
     let dependent = scenario.name.clone();
     let stays = move |found: Option<&ClusterExtension>| {
@@ -231,16 +231,16 @@ async fn a_dependency_is_refused_reported_or_waited_for() -> Result<()> {
             found.metadata.deletion_timestamp.is_some() && describe(found, "Progressing").contains(&dependent)
         })
     };
-    scenario.cluster.wait(&scenario.extensions(), &base.package, "its dependent named", stays).await?;
+    scenario.cluster.wait(&scenario.extensions(), &base.package, "dependent in the condition", stays).await?;
     scenario.annotate(json!({"dependency-mode": null})).await?;
     scenario.cluster.wait_gone(&scenario.extensions(), &base.package).await?;
     scenario.wait_without("DependenciesSatisfied").await?;
     scenario.finish().await
 }
 
-// docs/design/additions.md#annotations: a wrong value has no effect and is said once
+// docs/design/additions.md#annotations: a wrong value has no effect and is reported once.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_annotation_with_a_wrong_value_is_told() -> Result<()> {
+async fn annotation_with_an_invalid_value_is_reported() -> Result<()> {
     let scenario = Scenario::new("wrongkey", &["1.0.0"]).await?;
     scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
     scenario.install(json!({})).await?;

@@ -1,4 +1,4 @@
-//! Revisions: history, their Secrets, and what stops an extension before it gets one.
+//! Revisions: history, their Secrets, and errors that prevent a revision.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 // Case apply-14
 #[tokio::test(flavor = "multi_thread")]
-async fn five_archived_revisions_are_kept() -> Result<()> {
+async fn last_five_archived_revisions_are_retained() -> Result<()> {
     let scenario = Scenario::new("history", &["1.0.0", "1.1.0"]).await?;
     scenario.serve(&[("stable", scenario.chain(&["1.0.0", "1.1.0"]))]).await?;
     scenario.install(json!({"version": "1.0.0", "upgradeConstraintPolicy": "SelfCertified"})).await?;
@@ -36,7 +36,7 @@ async fn five_archived_revisions_are_kept() -> Result<()> {
 
 // docs/design/apply.md#revision-metadata, docs/design/apply.md#packing-into-secrets
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_revision_carries() -> Result<()> {
+async fn revision_has_properties_labels_digests_and_immutable_secrets() -> Result<()> {
     let mut scenario = Scenario::new("carried", &[]).await?;
     let properties = b"properties:\n- value: some\n  type: e2e.property\n".to_vec();
     scenario
@@ -74,7 +74,7 @@ async fn what_a_revision_carries() -> Result<()> {
         let label = |key: &str| secret.labels().get(&format!("olm.operatorframework.io/{key}")).cloned();
         ensure!(label("revision-name").as_ref() == Some(&name), "{:?}", secret.labels());
         ensure!(label("owner-name").as_ref() == Some(&scenario.name), "{:?}", secret.labels());
-        let owner = secret.owner_references().first().context("nobody owns the Secret")?;
+        let owner = secret.owner_references().first().context("the Secret has no owner")?;
         ensure!(owner.controller == Some(true) && set.uid().as_ref() == Some(&owner.uid), "{owner:?}");
     }
     scenario.finish().await
@@ -82,7 +82,7 @@ async fn what_a_revision_carries() -> Result<()> {
 
 // Case apply-67
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_secret_is_made_again() -> Result<()> {
+async fn deleted_revision_secret_is_recreated() -> Result<()> {
     let scenario = Scenario::new("secret", &["1.0.0"]).await?;
     scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
     scenario.install(json!({})).await?;
@@ -91,7 +91,7 @@ async fn a_lost_secret_is_made_again() -> Result<()> {
     let ours =
         ListParams::default().labels(&format!("olm.operatorframework.io/revision-name={}-1", scenario.name));
     let found = secrets.list(&ours).await?.items;
-    let before = found.first().context("the revision has a Secret")?.clone();
+    let before = found.first().context("the revision has no Secret")?.clone();
     ensure!(
         before.immutable == Some(true)
             && before.type_.as_deref() == Some("olm.operatorframework.io/object-data")
@@ -102,17 +102,17 @@ async fn a_lost_secret_is_made_again() -> Result<()> {
     let is_back = move |secret: Option<&Secret>| {
         secret.is_some_and(|secret| secret.metadata.uid != before.metadata.uid && secret.data == data)
     };
-    scenario.cluster.wait(&secrets, &name, "made again with the same content", is_back).await?;
+    scenario.cluster.wait(&secrets, &name, "recreated with the same content", is_back).await?;
     scenario.wait_revision(1, "Progressing", "True/Succeeded").await?;
     scenario.wait_installed("1.0.0").await?;
     let sets = scenario.cluster.all::<ClusterObjectSet>();
-    ensure!(sets.get_opt(&format!("{}-2", scenario.name)).await?.is_none(), "there is a second revision");
+    ensure!(sets.get_opt(&format!("{}-2", scenario.name)).await?.is_none(), "a second revision exists");
     scenario.finish().await
 }
 
 // Case apply-57
 #[tokio::test(flavor = "multi_thread")]
-async fn configuration_that_does_not_fit() -> Result<()> {
+async fn invalid_configuration_is_reported_and_installation_retained() -> Result<()> {
     let scenario = Scenario::new("config", &["1.0.0"]).await?;
     scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
     scenario.install(json!({})).await?;
@@ -134,7 +134,7 @@ async fn configuration_that_does_not_fit() -> Result<()> {
 
 // Case apply-56
 #[tokio::test(flavor = "multi_thread")]
-async fn an_image_reference_that_is_none() -> Result<()> {
+async fn invalid_image_reference_blocks_the_extension() -> Result<()> {
     let scenario = Scenario::new("imageref", &[]).await?;
     let channels: [(&str, Vec<Value>); 1] = [("stable", scenario.chain(&["1.0.0"]))];
     let text = scenario.sample.catalog(&channels, &[("1.0.0", "NOT a reference".to_owned())]);
@@ -153,7 +153,7 @@ async fn an_image_reference_that_is_none() -> Result<()> {
 
 // Cases api-5, apply-55
 #[tokio::test(flavor = "multi_thread")]
-async fn a_service_account_is_warned_of_and_ignored() -> Result<()> {
+async fn service_account_in_spec_is_ignored_with_a_warning() -> Result<()> {
     let scenario = Scenario::new("account", &["1.0.0"]).await?;
     scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
     let selector = json!({"selector": {"matchLabels": {"e2e": scenario.name}}});
@@ -192,7 +192,7 @@ async fn a_service_account_is_warned_of_and_ignored() -> Result<()> {
 
 // Case api-57
 #[tokio::test(flavor = "multi_thread")]
-async fn a_name_that_is_too_long() -> Result<()> {
+async fn extension_name_above_the_length_limit_is_blocked() -> Result<()> {
     let scenario = Scenario::new("name", &["1.0.0"]).await?;
     scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
     let long = format!("{}-{}", scenario.name, "x".repeat(60));

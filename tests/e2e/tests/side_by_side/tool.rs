@@ -1,4 +1,4 @@
-//! The command line tool: the author's loop against a registry, and reading what a cluster serves.
+//! `olm` with a registry and a cluster: authoring a catalog, and reading the served one.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ fn text(path: &Path) -> Result<&str> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn makes_a_catalog_that_a_cluster_serves_and_reads_it_there() -> Result<()> {
+async fn authored_catalog_is_pushed_served_and_read_from_the_cluster() -> Result<()> {
     let mut scenario = Scenario::new("tool", &["1.0.0"]).await?;
     let older = scenario.sample.bundle_name("1.0.0");
     let replaces = |files: &mut std::collections::BTreeMap<String, Vec<u8>>| {
@@ -50,7 +50,7 @@ async fn makes_a_catalog_that_a_cluster_serves_and_reads_it_there() -> Result<()
     let names = |list: &Value| -> Vec<Value> {
         list["items"].as_array().into_iter().flatten().map(|item| item["name"].clone()).collect()
     };
-    ensure!(names(&here) == names(&there) && names(&here).len() == 2, "{here} is not {there}");
+    ensure!(names(&here) == names(&there) && names(&here).len() == 2, "{here} differs from {there}");
     let graph = tool.run(&["catalog", "graph", &source, package, "--format", "mermaid"])?;
     ensure!(graph.contains("==>"), "{graph}");
 

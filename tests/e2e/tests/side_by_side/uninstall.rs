@@ -1,4 +1,4 @@
-//! Uninstalling operators whose custom resources carry a finalizer of theirs.
+//! Uninstallation of operators whose custom resources have finalizers.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -11,11 +11,11 @@ use sample_operator::CLEANUP;
 use sample_operator::content::Sample;
 use serde_json::{Value, json};
 
-/// An uninstall that waits for finalizers takes no longer.
+/// Time limit of an uninstallation that waits for finalizers.
 const LIMIT: Duration = Duration::from_secs(30);
 const CRD: &str = "manifests/greetings.crd.yaml";
 
-/// A greeting with the operator's finalizer; webhooks may take a moment until they answer.
+/// Creates a greeting with the operator's finalizer. Retries until the webhooks respond.
 async fn greet(scenario: &Scenario, version: &str, name: &str, spec: Value) -> Result<()> {
     eventually("the greeting is accepted", PATIENCE, async || {
         scenario.greet(version, &scenario.name, name, spec.clone()).await.map(drop).or_else(|error| {
@@ -35,26 +35,26 @@ fn definition(scenario: &Scenario) -> String {
     format!("greetings.{}", scenario.sample.group)
 }
 
-/// Uninstalls with the tool; its exit code and what it said.
+/// Uninstalls with `olm`. Returns its exit code and output.
 fn uninstall(scenario: &Scenario) -> Result<(Option<i32>, String)> {
     let tool = std::env::var("OLM_TOOL").context("OLM_TOOL is not set; run hack/e2e")?;
     let ran = Command::new(tool).args(["uninstall", &scenario.name, "--yes", "--wait"]).output()?;
     Ok((ran.status.code(), String::from_utf8(ran.stderr)?))
 }
 
-/// Uninstalls within the limit, and nothing is left.
+/// Uninstalls within the limit, and checks that nothing remains.
 async fn ends_clean(scenario: &Scenario) -> Result<()> {
     let begin = Instant::now();
     let (code, said) = uninstall(scenario)?;
     ensure!(code == Some(0), "{code:?}: {said}");
-    ensure!(begin.elapsed() < LIMIT, "took {:?}", begin.elapsed());
+    ensure!(begin.elapsed() < LIMIT, "uninstall took {:?}", begin.elapsed());
     let definitions = scenario.cluster.all::<CustomResourceDefinition>();
-    ensure!(definitions.get_opt(&definition(scenario)).await?.is_none(), "the definition is left");
+    ensure!(definitions.get_opt(&definition(scenario)).await?.is_none(), "the CRD still exists");
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn custom_resources_with_finalizers_do_not_outlive_an_uninstall() -> Result<()> {
+async fn custom_resources_with_finalizers_are_deleted_on_uninstall() -> Result<()> {
     let scenario = Scenario::of("cleanup", Sample::scoped, &["1.0.0"]).await?;
     scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
     for round in ["first", "again"] {
@@ -66,9 +66,9 @@ async fn custom_resources_with_finalizers_do_not_outlive_an_uninstall() -> Resul
     scenario.finish().await
 }
 
-// The webhook converts until the last greeting is deleted.
+// The webhook must convert until the last greeting is deleted.
 #[tokio::test(flavor = "multi_thread")]
-async fn two_stored_versions_do_not_outlive_an_uninstall() -> Result<()> {
+async fn custom_resources_of_two_stored_versions_are_deleted_on_uninstall() -> Result<()> {
     let mut scenario = Scenario::of("stored", Sample::webhooks, &["2.0.0"]).await?;
     scenario
         .push_bundle("1.0.0", |files| {
@@ -94,9 +94,9 @@ async fn two_stored_versions_do_not_outlive_an_uninstall() -> Result<()> {
     scenario.finish().await
 }
 
-// The operator is idle: it runs, and removes no finalizers until the deadline.
+// The idle operator runs, but removes no finalizers before the deadline.
 #[tokio::test(flavor = "multi_thread")]
-async fn custom_resources_that_are_left_are_named_and_a_reinstallation_waits() -> Result<()> {
+async fn remaining_custom_resources_are_listed_and_block_a_reinstallation() -> Result<()> {
     let scenario = Scenario::new("left", &["1.0.0"]).await?;
     scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
     scenario.install(json!({})).await?;
@@ -113,9 +113,9 @@ async fn custom_resources_that_are_left_are_named_and_a_reinstallation_waits() -
     scenario.finish().await
 }
 
-// As some GitOps tools delete.
+// Some GitOps tools use foreground deletion.
 #[tokio::test(flavor = "multi_thread")]
-async fn kept_definitions_survive_a_foreground_deletion() -> Result<()> {
+async fn retained_crds_survive_a_foreground_deletion() -> Result<()> {
     let scenario = Scenario::new("foreground", &["1.0.0"]).await?;
     scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
     scenario.install(json!({})).await?;

@@ -1,4 +1,4 @@
-//! From one version to the next, and back.
+//! Upgrades and downgrades.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ async fn one_channel(test: &str) -> Result<Scenario> {
 
 // Cases apply-10, apply-11
 #[tokio::test(flavor = "multi_thread")]
-async fn along_the_edges_one_revision_each() -> Result<()> {
+async fn upgrade_follows_the_edges_with_one_revision_each() -> Result<()> {
     let scenario = one_channel("upgrade").await?;
     scenario.install(json!({"version": "1.0.0"})).await?;
     scenario.wait_installed("1.0.0").await?;
@@ -46,13 +46,13 @@ async fn along_the_edges_one_revision_each() -> Result<()> {
     };
     let name = format!("{}-settings", scenario.name);
     let settings =
-        scenario.cluster.wait(&settings, &name, "owned by the newest revision alone", is_handed_over).await?;
+        scenario.cluster.wait(&settings, &name, "owned only by the newest revision", is_handed_over).await?;
     ensure!(settings.data.unwrap_or_default()["version"] == "2.0.0");
     scenario.finish().await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn downgrade_only_if_self_certified() -> Result<()> {
+async fn downgrade_requires_self_certified() -> Result<()> {
     let scenario = one_channel("downgrade").await?;
     scenario.install(json!({"version": "1.1.0"})).await?;
     scenario.wait_installed("1.1.0").await?;
@@ -71,7 +71,7 @@ async fn downgrade_only_if_self_certified() -> Result<()> {
 
 // Cases apply-12, apply-13
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stuck_rollout_can_be_redirected() -> Result<()> {
+async fn stuck_rollout_can_be_replaced_by_another_version() -> Result<()> {
     let mut scenario = Scenario::new("stuck", &["1.0.0", "1.2.0"]).await?;
     scenario
         .push_bundle("1.1.0", |files| {
@@ -114,7 +114,7 @@ async fn a_stuck_rollout_can_be_redirected() -> Result<()> {
 
 // Cases apply-7, apply-8, apply-9
 #[tokio::test(flavor = "multi_thread")]
-async fn what_does_not_change_objects_makes_no_revision() -> Result<()> {
+async fn change_without_effect_on_objects_creates_no_revision() -> Result<()> {
     let scenario = one_channel("inplace").await?;
     scenario.install(json!({"version": "1.0.0"})).await?;
     scenario.wait_installed("1.0.0").await?;
@@ -129,12 +129,12 @@ async fn what_does_not_change_objects_makes_no_revision() -> Result<()> {
     let patch = json!({"spec": {"install": {"preflight": {"crdUpgradeSafety": {"enforcement": "None"}}}}});
     scenario.cluster.merge(&scenario.extensions(), &scenario.name, patch).await?;
     scenario.wait_installed("1.0.0").await?;
-    ensure!(sets.get_opt(&format!("{}-2", scenario.name)).await?.is_none(), "there is a second revision");
+    ensure!(sets.get_opt(&format!("{}-2", scenario.name)).await?.is_none(), "a second revision exists");
     scenario.finish().await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_version_of_the_same_objects_is_a_revision_too() -> Result<()> {
+async fn version_with_the_same_objects_creates_a_revision_without_restart() -> Result<()> {
     let mut scenario = Scenario::new("same", &["1.0.0"]).await?;
     let as_before = |files: &mut BTreeMap<String, Vec<u8>>| {
         for (path, before) in [(CSV, "value: \"1.0.0\""), (SETTINGS, "version: 1.0.0")] {
@@ -157,7 +157,7 @@ async fn a_version_of_the_same_objects_is_a_revision_too() -> Result<()> {
 
 // Case apply-11
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_version_leaves_out_goes() -> Result<()> {
+async fn object_dropped_by_a_version_is_deleted() -> Result<()> {
     let mut scenario = Scenario::new("leftout", &[]).await?;
     let extra = format!("{}-extra", scenario.name);
     let object =

@@ -1,4 +1,4 @@
-//! Bundles with webhooks, whose certificates are ours: nothing else of the cluster is needed.
+//! Bundles with webhooks and built-in certificates, without any other certificate provider in the cluster.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -19,13 +19,13 @@ use sample_operator::content::Sample;
 use sample_operator::webhooks::{NOBODY, SALUTATION};
 use serde_json::{Value, json};
 
-/// Time between two rounds of calls during a renewal.
+/// Interval between rounds of calls during a renewal.
 const ROUND: Duration = Duration::from_millis(50);
-/// A renewal waits until every API server knows the new authority, and then for the kubelet, which may take a minute and
-/// a half where it is not told to hurry.
+/// Time limit of a renewal. It waits until every API server knows the new CA, and then for the kubelet, which may
+/// take up to 90 s by default.
 const RENEWAL: Duration = Duration::from_secs(180);
 
-/// Objects of the installed package, by the names that OLM gives them.
+/// Objects of the installed package, by their generated names.
 struct Installed<'a> {
     scenario: &'a Scenario,
     service: String,
@@ -33,7 +33,7 @@ struct Installed<'a> {
     mutating: Api<MutatingWebhookConfiguration>,
     definitions: Api<CustomResourceDefinition>,
     secrets: Api<Secret>,
-    /// Rounds of calls so far.
+    /// Number of rounds of calls so far.
     rounds: Cell<u32>,
 }
 
@@ -59,25 +59,25 @@ impl<'a> Installed<'a> {
         format!("greetings.{}", self.scenario.sample.group)
     }
 
-    /// Secrets of the certificate and of the authority that issues it.
+    /// Names of the Secrets of the certificate and of its CA.
     fn secret_names(&self) -> [String; 2] {
         [format!("{}-cert", self.service), format!("{}-ca", self.service)]
     }
 
-    /// The authorities that API servers trust, which are the same in all three places.
+    /// CA certificates that API servers trust. All three objects must contain the same.
     async fn trusted(&self) -> Result<Vec<CertificateDer<'static>>> {
         let validating = validating_bundle(&self.validating.get(&self.named("validate")).await?);
         let mutating = self.mutating.get(&self.named("default")).await?;
         let mutating =
             mutating.webhooks.unwrap_or_default().pop().and_then(|one| one.client_config.ca_bundle);
         let definition = definition_bundle(&self.definitions.get(&self.definition()).await?);
-        ensure!(mutating.map(|bundle| bundle.0) == validating, "the mutating webhook trusts others");
-        ensure!(definition == validating, "the definition trusts others");
+        ensure!(mutating.map(|bundle| bundle.0) == validating, "the mutating webhook has a different CA");
+        ensure!(definition == validating, "the CRD has a different CA");
         let bundle = validating.context("no caBundle")?;
         Ok(CertificateDer::pem_slice_iter(&bundle).collect::<Result<_, _>>()?)
     }
 
-    /// The only pod, as UID and restarts of its container.
+    /// UID and container restarts of the only pod.
     async fn pod(&self) -> Result<(Option<String>, i32)> {
         let ours = ListParams::default().labels(&format!("app={}", self.scenario.name));
         let pods = self.scenario.cluster.within::<Pod>(&self.scenario.name).list(&ours).await?.items;
@@ -86,7 +86,7 @@ impl<'a> Installed<'a> {
         Ok((pod.uid(), statuses.iter().map(|status| status.restart_count).sum()))
     }
 
-    /// One call of each webhook, in a handshake of its own.
+    /// Calls each webhook once, in a separate TLS handshake.
     async fn call_all(&self) -> Result<()> {
         let (scenario, namespace) = (self.scenario, self.scenario.name.as_str());
         let name = format!("round-{}", self.rounds.replace(self.rounds.get() + 1));
@@ -100,11 +100,11 @@ impl<'a> Installed<'a> {
         Ok(())
     }
 
-    /// That the validating webhook says why it refuses.
+    /// Checks the denial message of the validating webhook.
     async fn is_refused(&self, name: &str) -> Result<()> {
         let said = match self.scenario.greet("v2", &self.scenario.name, name, json!({"who": " "})).await {
             Err(kube::Error::Api(status)) => status.message,
-            other => bail!("a greeting of nobody: {other:?}"),
+            other => bail!("greeting without a name: {other:?}"),
         };
         let denied = format!("admission webhook \"{}\" denied the request: {NOBODY}", self.named("validate"));
         ensure!(said == denied, "{said}");
@@ -124,7 +124,7 @@ fn definition_bundle(definition: &CustomResourceDefinition) -> Option<Vec<u8>> {
 
 // Cases bundles-60, additions-a44
 #[tokio::test(flavor = "multi_thread")]
-async fn webhooks_answer_before_during_and_after_a_renewal() -> Result<()> {
+async fn webhooks_respond_before_during_and_after_a_renewal() -> Result<()> {
     let scenario = Scenario::of("webhooks", Sample::webhooks, &["1.0.0"]).await?;
     scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
     scenario.install(json!({})).await?;
@@ -136,25 +136,25 @@ async fn webhooks_answer_before_during_and_after_a_renewal() -> Result<()> {
     repair_keeps_authorities(&installed).await?;
     renewed_without_a_failed_call(&installed).await?;
 
-    // One is left for the uninstall to remove, through its definition.
+    // The uninstallation must delete this greeting through its CRD.
     scenario.greet("v2", &scenario.name, "left", json!({"who": "all"})).await?;
     uninstalled(&installed).await?;
     scenario.finish().await
 }
 
-/// The pod is ready before every node sends the Service's connections to it, and the authorities are in the objects before
-/// every API server has seen them there; that is all that may be missing.
+/// Two errors are acceptable at first: a node may not forward the Service's connections to the ready pod yet, and an
+/// API server may not have seen the CA in the objects yet.
 async fn first_call(installed: &Installed<'_>) -> Result<()> {
     let is_early =
         |text: &str| text.contains("connection refused") || text.contains("signed by unknown authority");
-    eventually("the Service has its pod", PATIENCE, async || match installed.call_all().await {
+    eventually("the webhooks are reachable", PATIENCE, async || match installed.call_all().await {
         Err(error) if is_early(&format!("{error:#}")) => Err(error),
         outcome => Ok(outcome),
     })
     .await?
 }
 
-/// What is applied again and again must not hold what changes with every renewal.
+/// The revision is applied repeatedly, so that it must not contain values that change with each renewal.
 async fn no_certificate_in_the_revision(scenario: &Scenario) -> Result<()> {
     let set = scenario.cluster.all::<ClusterObjectSet>().get(&format!("{}-1", scenario.name)).await?;
     let ours =
@@ -172,7 +172,7 @@ async fn no_certificate_in_the_revision(scenario: &Scenario) -> Result<()> {
     Ok(())
 }
 
-/// A person removes what the API server trusts, from a webhook and from the definition.
+/// A user removes the CA from a webhook and from the CRD.
 async fn removed_authorities_come_back(installed: &Installed<'_>) -> Result<()> {
     let before = installed.trusted().await?;
     let remove = |path: &str| -> Result<Patch<()>> {
@@ -189,15 +189,15 @@ async fn removed_authorities_come_back(installed: &Installed<'_>) -> Result<()> 
         .patch(&installed.definition(), &none, &remove("/spec/conversion/webhook/clientConfig/caBundle")?)
         .await?;
     ensure!(definition_bundle(&patched).is_none());
-    eventually("the authorities are back", PATIENCE, async || {
+    eventually("the CA is restored", PATIENCE, async || {
         let now = installed.trusted().await?;
-        ensure!(now == before, "there are others now");
+        ensure!(now == before, "the CA differs");
         installed.call_all().await
     })
     .await
 }
 
-/// OLM sets back what a person changed in a webhook, and leaves the authorities there.
+/// OLM repairs a changed webhook, and retains the CA in it.
 async fn repair_keeps_authorities(installed: &Installed<'_>) -> Result<()> {
     let before = installed.trusted().await?;
     let name = installed.named("validate");
@@ -213,15 +213,15 @@ async fn repair_keeps_authorities(installed: &Installed<'_>) -> Result<()> {
     let repaired = installed
         .scenario
         .cluster
-        .wait(&installed.validating, &name, "failurePolicy set back", set_back)
+        .wait(&installed.validating, &name, "failurePolicy restored", set_back)
         .await?;
     ensure!(validating_bundle(&repaired).is_some(), "the repair removed caBundle");
-    ensure!(installed.trusted().await? == before, "the repair changed the authorities");
+    ensure!(installed.trusted().await? == before, "the repair changed the CA");
     Ok(())
 }
 
-/// Authority and certificate are renewed on demand, while webhooks are called all the time: every call succeeds, although
-/// each makes a new handshake, and the pod takes up the new certificate as it runs.
+/// CA and certificate are renewed on demand during continuous calls of the webhooks. Every call succeeds with its own
+/// handshake, and the running pod loads the new certificate.
 async fn renewed_without_a_failed_call(installed: &Installed<'_>) -> Result<()> {
     let scenario = installed.scenario;
     let host = format!("{}.{}.svc", installed.service, scenario.name);
@@ -243,7 +243,7 @@ async fn renewed_without_a_failed_call(installed: &Installed<'_>) -> Result<()> 
         scenario.annotate(json!({"renew-webhook-certificates-at": "e2e"})).await?;
         eventually("a new certificate is served", RENEWAL, async || {
             let shown = forward.certificate(&host, &installed.trusted().await?).await?;
-            ensure!(shown != old, "the old one is");
+            ensure!(shown != old, "the server uses the old certificate");
             Ok(shown)
         })
         .await
@@ -256,11 +256,11 @@ async fn renewed_without_a_failed_call(installed: &Installed<'_>) -> Result<()> 
     println!("{rounds} rounds of calls during the renewal");
     ensure!(rounds > 10, "only {rounds} rounds of calls");
     let roots = installed.trusted().await?;
-    ensure!(old_roots.iter().all(|root| roots.contains(root)), "the old authority is not trusted any more");
+    ensure!(old_roots.iter().all(|root| roots.contains(root)), "the old CA is no longer trusted");
     let (kept, added): (Vec<_>, Vec<_>) = roots.into_iter().partition(|root| old_roots.contains(root));
-    ensure!(forward.certificate(&host, &kept).await.is_err(), "the old authority issued the new certificate");
-    ensure!(forward.certificate(&host, &added).await? == new, "another certificate is served again");
-    ensure!(installed.pod().await? == pod, "the pod is another, or was restarted");
+    ensure!(forward.certificate(&host, &kept).await.is_err(), "the old CA issued the new certificate");
+    ensure!(forward.certificate(&host, &added).await? == new, "a different certificate is served");
+    ensure!(installed.pod().await? == pod, "the pod was replaced or restarted");
     installed.call_all().await
 }
 

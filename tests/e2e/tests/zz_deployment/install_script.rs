@@ -1,4 +1,4 @@
-//! `manifests/install.sh` over the servers that are there, and a second installation beside them.
+//! `manifests/install.sh` on a cluster with the servers, and a second installation.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -25,25 +25,25 @@ fn manifests() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../manifests")
 }
 
-/// Runs a command with this input; what it printed, and what it said if it failed.
+/// Runs a command with this input. Returns its output, or its standard error if it failed.
 async fn call(command: &mut Command, input: &str) -> Result<std::result::Result<String, String>> {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     let mut running = command.spawn().with_context(|| format!("{command:?}"))?;
     running.stdin.take().context("no input")?.write_all(input.as_bytes()).await?;
     let ended = tokio::time::timeout(2 * PATIENCE, running.wait_with_output()).await;
-    let output = ended.with_context(|| format!("{command:?} does not end"))??;
+    let output = ended.with_context(|| format!("{command:?} timed out"))??;
     let (printed, said) = (String::from_utf8(output.stdout)?, String::from_utf8(output.stderr)?);
     Ok(if output.status.success() { Ok(printed) } else { Err(said) })
 }
 
-/// Runs the script; what it said if it failed.
+/// Runs the script. Returns its output, or its standard error if it failed.
 async fn install(environment: &[(&str, &str)]) -> Result<std::result::Result<String, String>> {
     let mut command = Command::new("bash");
     command.arg(manifests().join("install.sh")).envs(environment.iter().copied());
     call(&mut command, "").await
 }
 
-/// What runs, and from what: generation of each Deployment, and its pods.
+/// Generation and pods of each Deployment.
 async fn running(cluster: &Cluster) -> Result<Vec<(Option<i64>, Vec<String>)>> {
     let deployments: Api<Deployment> = cluster.within(SYSTEM);
     let mut found = Vec::new();
@@ -55,7 +55,8 @@ async fn running(cluster: &Cluster) -> Result<Vec<(Option<i64>, Vec<String>)>> {
     Ok(found)
 }
 
-/// The script over what `hack/e2e` installed: the first run puts its changes back, the second finds nothing to do.
+/// Runs the script twice on the installation of `hack/e2e`. The first run reverts its changes, the second one changes
+/// nothing.
 async fn twice(scenario: &Scenario) -> Result<()> {
     let without = [("INSTALL_DEFAULT_CATALOGS", "false")];
     let mut seen = Vec::new();
@@ -66,7 +67,7 @@ async fn twice(scenario: &Scenario) -> Result<()> {
             ensure!(printed.contains(&done), "{printed}");
         }
         seen.push(
-            eventually("only new pods are left", PATIENCE, async || {
+            eventually("only new pods exist", PATIENCE, async || {
                 let now = running(&scenario.cluster).await?;
                 ensure!(now.iter().all(|(_, pods)| pods.len() == 1), "{now:?}");
                 Ok(now)
@@ -78,13 +79,13 @@ async fn twice(scenario: &Scenario) -> Result<()> {
     scenario.edit(json!({"version": "1.1.0"})).await?;
     scenario.wait_installed("1.1.0").await?;
 
-    // The catalogs that it brings, here one of ours.
+    // Default catalogs of the script, here a catalog of the test.
     let (file, name) = (tempfile::NamedTempFile::new()?, format!("{}-default", scenario.name));
     let catalog = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog",
         "metadata": {"name": name},
         "spec": {"source": {"type": "Image", "image": {"ref": scenario.catalog_tag()}}}});
     std::fs::write(file.path(), catalog.to_string())?;
-    let path = file.path().to_str().context("a path that is not UTF-8")?;
+    let path = file.path().to_str().context("the path is not UTF-8")?;
     let with = [("DEFAULT_CATALOG", path), ("CATALOG_WAIT_TIMEOUT", "120s")];
     let installed = install(&with).await?;
     scenario.cluster.delete(&scenario.catalogs(), &name).await?;
@@ -97,14 +98,14 @@ async fn twice(scenario: &Scenario) -> Result<()> {
 
 // docs/design/operations.md#install-script; case operations-a27
 #[tokio::test(flavor = "multi_thread")]
-async fn may_be_run_again_and_again() -> Result<()> {
+async fn install_script_is_idempotent() -> Result<()> {
     let _alone = alone().await;
     let scenario = Scenario::new("script", &["1.0.0", "1.1.0"]).await?;
     scenario.serve(&[("stable", scenario.chain(&["1.0.0", "1.1.0"]))]).await?;
     scenario.install(json!({"version": "1.0.0"})).await?;
     scenario.wait_installed("1.0.0").await?;
     let cluster = &scenario.cluster;
-    // The script takes away what hack/e2e has changed.
+    // The script reverts the changes of hack/e2e.
     let catalogd = Before::change(cluster, Server::Catalogd, json!({})).await?;
     let operator_controller = Before::change(cluster, Server::OperatorController, json!({})).await?;
     let checked = operator_controller.during(cluster, async || twice(&scenario).await).await;
@@ -113,7 +114,7 @@ async fn may_be_run_again_and_again() -> Result<()> {
     scenario.finish().await
 }
 
-/// What a second installation adds to the first: all that is in its namespace, and the rights of its accounts.
+/// Objects of a second installation: those in its namespace, and the RBAC objects of its accounts.
 fn second(namespace: &str) -> Result<(String, Vec<String>)> {
     let text = std::fs::read_to_string(manifests().join("install.yaml"))?.replace(SYSTEM, namespace);
     let all: Vec<Value> = serde_saphyr::from_multiple(&text)?;
@@ -131,9 +132,10 @@ fn second(namespace: &str) -> Result<(String, Vec<String>)> {
     Ok((json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string(), bindings))
 }
 
-/// It is ready, says why it does nothing, and does nothing; the first one goes on.
+/// Checks that the second installation is ready, reports why it does not lead, and changes nothing. The first one
+/// continues to lead.
 async fn stands_by(cluster: &Cluster, namespace: &str) -> Result<()> {
-    // A test before may have left a server whose Lease is about to change hands.
+    // The Lease of a server may still be changing its holder after an earlier test.
     let led = async |server| wait_other_leader(cluster, server, "").await;
     let before = [led(SERVERS[0]).await?, led(SERVERS[1]).await?];
     let deployments: Api<Deployment> = cluster.within(namespace);
@@ -145,9 +147,9 @@ async fn stands_by(cluster: &Cluster, namespace: &str) -> Result<()> {
         };
         cluster.wait(&deployments, &name, "available", available).await?;
         let about = format!("regarding.name={name},reason=MultipleInstallations");
-        let note = eventually(&format!("an Event about {name}"), PATIENCE, async || {
+        let note = eventually(&format!("Event about {name}"), PATIENCE, async || {
             let found = events.list(&ListParams::default().fields(&about)).await?.items.pop();
-            found.and_then(|event| event.note).context("there is none")
+            found.and_then(|event| event.note).context("no such Event")
         })
         .await?;
         ensure!(note.contains(&format!("{SYSTEM}/{name}")), "{note}");
@@ -160,13 +162,13 @@ async fn stands_by(cluster: &Cluster, namespace: &str) -> Result<()> {
     ensure!(before == after, "{before:?} led, now {after:?}");
     match install(&[("INSTALL_DEFAULT_CATALOGS", "false")]).await? {
         Err(said) if said.starts_with("Error: OLM is installed in another namespace: ") => Ok(()),
-        other => bail!("the script goes on: {other:?}"),
+        other => bail!("the script did not fail: {other:?}"),
     }
 }
 
 // docs/design/operations.md#multiple-installations; case operations-a30
 #[tokio::test(flavor = "multi_thread")]
-async fn has_no_effect_where_olm_is_installed_elsewhere() -> Result<()> {
+async fn second_installation_has_no_effect() -> Result<()> {
     let _alone = alone().await;
     let scenario = Scenario::new("second", &["1.0.0"]).await?;
     scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;

@@ -1,5 +1,6 @@
-//! How the servers run: in two replicas, behind a proxy, with other TLS settings, with few rights. Each test changes the
-//! servers for everybody and puts them back, so each runs [`alone`]; the name of this folder sorts late.
+//! Deployment variants of the servers: two replicas, a proxy, TLS settings, limited rights. Each test changes the
+//! servers for the whole cluster and restores them, so that it must run [`alone`]. The name of this folder sorts
+//! late.
 
 mod install_script;
 mod nodes;

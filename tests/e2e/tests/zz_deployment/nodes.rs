@@ -1,4 +1,4 @@
-//! Several nodes: replicas are on different ones, and nothing is lost when a node is drained or lost.
+//! Multiple nodes: replicas run on different nodes, and survive the draining and the loss of a node.
 
 use std::process::Command;
 use std::time::Instant;
@@ -14,23 +14,23 @@ use serde_json::json;
 use crate::alone;
 use crate::replicas::{FAILOVER, SERVERS, is_served_at_times, pair, with_two_of_each};
 
-/// Installs under way when a node is drained or lost.
+/// Number of installations in progress when a node is drained or lost.
 const AT_ONCE: usize = 4;
 
 const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn replicas_on_two_nodes_outlive_a_drained_and_a_lost_node() -> Result<()> {
+async fn replicas_on_two_nodes_survive_a_drained_and_a_lost_node() -> Result<()> {
     let _alone = alone().await;
     let cluster = Cluster::connect().await?;
     let nodes = cluster.all::<Node>().list(&kube::api::ListParams::default()).await?.items;
     let (control_plane, workers): (Vec<Node>, Vec<Node>) =
         nodes.into_iter().partition(|node| node.labels().contains_key(CONTROL_PLANE));
     if workers.len() < 2 || std::env::var("OLM_USE_CLUSTER").is_ok_and(|value| value == "1") {
-        println!("skipped: two worker nodes of a cluster of our own are needed");
+        println!("skipped: requires a test cluster with two worker nodes");
         return Ok(());
     }
-    // The API server's node cannot be stopped.
+    // The node of the API server cannot be stopped.
     for node in &control_plane {
         kubectl(&["cordon", &node.name_any()])?;
     }
@@ -52,16 +52,16 @@ async fn replicas_on_two_nodes_outlive_a_drained_and_a_lost_node() -> Result<()>
 async fn replicas_are_apart(cluster: &Cluster) -> Result<()> {
     for server in SERVERS {
         let (leads, follows) = pair(cluster, server).await?;
-        ensure!(node_of(&leads)? != node_of(&follows)?, "{}: both are on one node", server.name());
+        ensure!(node_of(&leads)? != node_of(&follows)?, "{}: both replicas are on one node", server.name());
     }
     Ok(())
 }
 
 fn node_of(pod: &Pod) -> Result<String> {
-    pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).context("a pod without node")
+    pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).context("the pod has no node")
 }
 
-/// The node on which operator-controller leads.
+/// Node of the leader of operator-controller.
 async fn node_of_leader(cluster: &Cluster) -> Result<String> {
     node_of(&pair(cluster, Server::OperatorController).await?.0)
 }
@@ -106,7 +106,7 @@ async fn spread_replicas(cluster: &Cluster, closed: &[String]) -> Result<()> {
 
 async fn outlive_a_lost_node(cluster: &Cluster) -> Result<()> {
     let node = node_of_leader(cluster).await?;
-    // Pods of operators that the node takes with it would only come back after minutes.
+    // Operator pods on a lost node would be recreated only after minutes.
     kubectl(&["cordon", &node])?;
     let mut led_there = Vec::new();
     for server in SERVERS {
@@ -122,14 +122,14 @@ async fn outlive_a_lost_node(cluster: &Cluster) -> Result<()> {
         for (server, leader) in &led_there {
             wait_other_leader(cluster, *server, leader).await?;
             let took = since.elapsed();
-            println!("{}: another leads {took:?} after the loss of its node", server.name());
-            ensure!(took < FAILOVER, "{}: nobody led for {took:?}", server.name());
+            println!("{}: new leader {took:?} after the loss of its node", server.name());
+            ensure!(took < FAILOVER, "{}: no leader for {took:?}", server.name());
         }
         is_served_at_times(&installs[0]).await?;
-        println!("content is served {:?} after the loss", since.elapsed());
+        println!("content served {:?} after the loss", since.elapsed());
         installs.extend(begin_installs("later").await?);
         end_installs(installs).await?;
-        println!("all is installed {:?} after the loss", since.elapsed());
+        println!("all extensions installed {:?} after the loss", since.elapsed());
         Ok(())
     }
     .await;

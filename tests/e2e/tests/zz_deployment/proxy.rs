@@ -14,21 +14,21 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::alone;
 
-/// Longest head of a request.
+/// Maximum size of a request head.
 const HEAD: usize = 8192;
 
-/// Address of the API server inside the cluster, which nothing may send through the proxy.
+/// Address of the API server inside the cluster, which must be in NO_PROXY.
 async fn api_server(cluster: &Cluster) -> Result<String> {
     let services: Api<Service> = cluster.within("default");
     let found = services.get("kubernetes").await?.spec.and_then(|spec| spec.cluster_ip);
     found.context("the Service kubernetes has no address")
 }
 
-/// A proxy on this machine that writes down whom it is asked to connect to.
+/// Proxy on this machine that records the requested addresses.
 struct Proxy {
     address: SocketAddr,
     asked: Arc<Mutex<Vec<String>>>,
-    /// Where it connects to, whatever it is asked for; nowhere: it answers 502.
+    /// Address to which it connects, regardless of the request. Without it the proxy responds 502.
     target: Arc<Mutex<Option<SocketAddr>>>,
 }
 
@@ -39,7 +39,7 @@ impl Proxy {
         let (asked, target) = (Arc::clone(&proxy.asked), Arc::clone(&proxy.target));
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                // A client that goes away is no concern of the test.
+                // Errors of the client are irrelevant for the test.
                 tokio::spawn(answer(client, Arc::clone(&asked), Arc::clone(&target)));
             }
         });
@@ -79,7 +79,7 @@ async fn answer(
     Ok(())
 }
 
-/// Waits until the extension says that it is retrying because of this.
+/// Waits until the extension reports a retry with this cause.
 async fn wait_told(scenario: &Scenario, cause: &str) -> Result<()> {
     eventually(cause, PATIENCE, async || {
         let progressing = scenario.condition_now("Progressing").await?;
@@ -91,7 +91,7 @@ async fn wait_told(scenario: &Scenario, cause: &str) -> Result<()> {
 
 // docs/design/operations.md#proxies; case operations-a13
 #[tokio::test(flavor = "multi_thread")]
-async fn that_is_dead_is_named() -> Result<()> {
+async fn unreachable_proxy_is_reported() -> Result<()> {
     let _alone = alone().await;
     let scenario = Scenario::new("deadproxy", &["1.0.0"]).await?;
     scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
@@ -110,10 +110,10 @@ async fn that_is_dead_is_named() -> Result<()> {
 
 // Case operations-a14
 #[tokio::test(flavor = "multi_thread")]
-async fn that_works_gets_the_requests_for_catalogs() -> Result<()> {
+async fn working_proxy_receives_only_catalog_requests() -> Result<()> {
     let _alone = alone().await;
     let Ok(host) = std::env::var("OLM_HOST_ADDRESS") else {
-        println!("skipped: OLM_HOST_ADDRESS does not tell how pods reach this machine");
+        println!("skipped: OLM_HOST_ADDRESS, this machine's address for pods, is not set");
         return Ok(());
     };
     let proxy = Proxy::start(&host).await?;
@@ -139,7 +139,7 @@ async fn that_works_gets_the_requests_for_catalogs() -> Result<()> {
     ensure!(asked.iter().any(|line| line.starts_with(wanted)), "{asked:?}");
     ensure!(
         asked.iter().all(|line| line.contains("catalogd")),
-        "what is in NO_PROXY went through: {asked:?}"
+        "the proxy received requests to NO_PROXY: {asked:?}"
     );
     scenario.finish().await
 }

@@ -1,4 +1,4 @@
-//! Two replicas of each server: one leads, and another follows it when it dies, hangs, stops or is evicted.
+//! Two replicas of each server: one leads, and the other takes over when it dies, hangs, stops or is evicted.
 
 use std::time::{Duration, Instant};
 
@@ -21,12 +21,12 @@ use crate::alone;
 
 pub(crate) const SERVERS: [Server; 2] = [Server::Catalogd, Server::OperatorController];
 
-/// Longest time without a leader after one is lost.
+/// Maximum time without a leader after its loss.
 pub(crate) const FAILOVER: Duration = Duration::from_secs(20);
-/// Longest time without a leader after one was told to stop: two rounds of the other's attempts on the Lease.
+/// Maximum time without a leader after SIGTERM: two retry periods of the other candidate.
 const HANDOVER: Duration = Duration::from_secs(9);
 
-/// Checks something while there are two replicas of both.
+/// Runs `check` with two replicas of both servers.
 pub(crate) async fn with_two_of_each(
     cluster: &Cluster,
     check: impl AsyncFnOnce() -> Result<()>,
@@ -39,21 +39,21 @@ pub(crate) async fn with_two_of_each(
     checked.and(put_back)
 }
 
-/// The pod that leads, and the one that follows; both are ready.
+/// Returns the leading and the following pod, both ready.
 pub(crate) async fn pair(cluster: &Cluster, server: Server) -> Result<(Pod, Pod)> {
-    eventually("one leads and one follows", PATIENCE, async || {
+    eventually("one leader and one follower", PATIENCE, async || {
         let pods = ready_pods(cluster, server).await?;
         let leader = leader(cluster, server).await?;
         let (leads, follows): (Vec<Pod>, Vec<Pod>) =
             pods.into_iter().partition(|pod| pod.name_any() == leader);
         let [leads, follows] =
             [leads, follows].map(|mut pods| if pods.len() == 1 { pods.pop() } else { None });
-        Ok((leads.context("no leader")?, follows.context("not one follower")?))
+        Ok((leads.context("no leader")?, follows.context("no follower")?))
     })
     .await
 }
 
-/// An extension is installed, and what it consists of is put right: somebody works.
+/// Checks that an extension is installed and drift repaired, so that the servers work.
 async fn still_works(scenario: &Scenario) -> Result<()> {
     let settings: Api<ConfigMap> = scenario.cluster.within(&scenario.name);
     let name = format!("{}-settings", scenario.name);
@@ -61,11 +61,11 @@ async fn still_works(scenario: &Scenario) -> Result<()> {
     settings.delete(&name, &DeleteParams::default()).await?;
     let is_new =
         move |found: Option<&ConfigMap>| found.is_some_and(|found| found.metadata.uid != before.metadata.uid);
-    scenario.cluster.wait(&settings, &name, "made again", is_new).await?;
+    scenario.cluster.wait(&settings, &name, "recreated", is_new).await?;
     Ok(())
 }
 
-/// The catalog's content comes from every pod of catalogd.
+/// Checks that catalogd serves the catalog's content.
 async fn is_served(scenario: &Scenario) -> Result<()> {
     let service = format!("/api/v1/namespaces/{SYSTEM}/services/https:catalogd-service:https/proxy");
     let content = format!("{service}/catalogs/{}/api/v1", scenario.name);
@@ -85,7 +85,7 @@ async fn installed() -> Result<Scenario> {
 
 // docs/design/operations.md#replicas; cases operations-a16, operations-a17, operations-a20, operations-a21
 #[tokio::test(flavor = "multi_thread")]
-async fn follow_a_leader_that_dies_or_hangs() -> Result<()> {
+async fn follower_leads_after_the_leader_dies_or_hangs() -> Result<()> {
     let _alone = alone().await;
     let scenario = installed().await?;
     let checks = async || {
@@ -105,7 +105,8 @@ async fn follow_a_leader_that_dies_or_hangs() -> Result<()> {
     scenario.finish().await
 }
 
-/// The container comes back and is its own successor, or the other pod leads. `false`: it could not be killed.
+/// Kills the leader. The restarted container or the other pod must lead. Returns `false` if the process could not be
+/// killed.
 async fn leads_again_when_killed(cluster: &Cluster, server: Server) -> Result<bool> {
     let (leads, _ready_too) = pair(cluster, server).await?;
     let held = lease(cluster, server).await?;
@@ -115,18 +116,18 @@ async fn leads_again_when_killed(cluster: &Cluster, server: Server) -> Result<bo
     if !signal(&leads, "-KILL")? {
         return Ok(false);
     }
-    eventually("the Lease is renewed again", FAILOVER, async || {
+    eventually("the Lease is renewed", FAILOVER, async || {
         let now = lease(cluster, server).await?;
         ensure!(now.renew_time > held.renew_time && now.holder_identity.is_some(), "{now:?}");
         Ok(())
     })
     .await?;
-    println!("{}: led again {:?} after kill -9", server.name(), since.elapsed());
+    println!("{}: new leader {:?} after kill -9", server.name(), since.elapsed());
     wait_rolled_out(cluster, server).await?;
     Ok(true)
 }
 
-/// It cannot even answer that it lives; when it can again, it must not go on as if nothing had been.
+/// Stops the leader with SIGSTOP, so that its liveness probe fails. After SIGCONT it must not lead again.
 async fn is_followed_when_it_hangs(scenario: &Scenario, server: Server) -> Result<()> {
     let cluster = &scenario.cluster;
     let (leads, follows) = pair(cluster, server).await?;
@@ -140,23 +141,23 @@ async fn is_followed_when_it_hangs(scenario: &Scenario, server: Server) -> Resul
     };
     ensure!(signal(&leads, "-CONT")?);
     ensure!(successor? == follows.name_any());
-    ensure!(took < FAILOVER, "{}: nobody led for {took:?}", server.name());
-    println!("{}: another leads {took:?} after the leader hung", server.name());
+    ensure!(took < FAILOVER, "{}: no leader for {took:?}", server.name());
+    println!("{}: new leader {took:?} after the leader hung", server.name());
     served?;
     let pods: Api<Pod> = cluster.within(SYSTEM);
     let ended = |pod: Option<&Pod>| {
         let container = pod.and_then(|pod| pod.status.as_ref()?.container_statuses.as_ref()?.first());
         container.and_then(|found| Some(found.last_state.as_ref()?.terminated.as_ref()?.exit_code)) == Some(1)
     };
-    cluster.wait(&pods, &leads.name_any(), "it ended with code 1", ended).await?;
+    cluster.wait(&pods, &leads.name_any(), "exited with code 1", ended).await?;
     wait_rolled_out(cluster, server).await?;
-    ensure!(leader(cluster, server).await? == follows.name_any(), "it leads again");
+    ensure!(leader(cluster, server).await? == follows.name_any(), "the former leader leads again");
     Ok(())
 }
 
-/// One of two pods hangs, so that every other connection does: the other answers.
+/// Waits for a response of the other pod. Every second connection goes to the hanging pod.
 pub(crate) async fn is_served_at_times(scenario: &Scenario) -> Result<()> {
-    eventually("the follower serves", PATIENCE, async || {
+    eventually("the follower serves content", PATIENCE, async || {
         tokio::time::timeout(Duration::from_secs(3), is_served(scenario)).await?
     })
     .await
@@ -164,7 +165,7 @@ pub(crate) async fn is_served_at_times(scenario: &Scenario) -> Result<()> {
 
 // docs/design/operations.md#shutdown; cases operations-a18, operations-a57
 #[tokio::test(flavor = "multi_thread")]
-async fn hand_over_at_once_when_told_to_stop() -> Result<()> {
+async fn sigterm_releases_the_lease_at_once() -> Result<()> {
     let _alone = alone().await;
     let scenario = installed().await?;
     let checks = async || {
@@ -208,10 +209,10 @@ async fn hands_over(cluster: &Cluster, server: Server) -> Result<()> {
         }
     };
     ensure!(released == Some(1), "{}: released as {released:?}", server.name());
-    ensure!(took < HANDOVER, "{}: nobody led for {took:?}", server.name());
-    println!("{}: another leads {took:?} after a clean stop", server.name());
+    ensure!(took < HANDOVER, "{}: no leader for {took:?}", server.name());
+    println!("{}: new leader {took:?} after SIGTERM", server.name());
     let code = ended.await?;
-    ensure!(code == Some(0), "{}: ended with {code:?}", server.name());
+    ensure!(code == Some(0), "{}: exited with {code:?}", server.name());
     wait_rolled_out(cluster, server).await
 }
 
@@ -220,9 +221,9 @@ fn exit_code(pod: Option<&Pod>) -> Option<i32> {
     Some(container.state.as_ref()?.terminated.as_ref()?.exit_code)
 }
 
-// A pod that did not hear it would lead on until it is killed, and its Lease would have to run out.
+// A pod that misses SIGTERM would lead until it is killed, and its Lease would have to expire.
 #[tokio::test(flavor = "multi_thread")]
-async fn stop_even_as_they_start() -> Result<()> {
+async fn sigterm_stops_a_starting_server() -> Result<()> {
     let _alone = alone().await;
     let cluster = &Cluster::connect().await?;
     for server in SERVERS {
@@ -241,18 +242,18 @@ async fn stop_as_they_start(cluster: &Cluster, server: Server) -> Result<()> {
     for round in 1..=6 {
         let patch = Patch::Strategic(json!({"spec": template(round)}));
         deployments.patch(&server.deployment(), &PatchParams::default(), &patch).await?;
-        eventually("its pod starts", PATIENCE, async || {
+        eventually("the new pod starts", PATIENCE, async || {
             let is_of_round = |pod: &Pod| pod.annotations().get("test/round") == Some(&round.to_string());
             let pod = cluster.pods_of(server.name()).await?.into_iter().find(is_of_round);
             let status = pod.context("no pod")?.status.unwrap_or_default();
-            ensure!(status.container_statuses.is_some(), "not taken up yet");
+            ensure!(status.container_statuses.is_some(), "no container status yet");
             Ok(())
         })
         .await?;
     }
     let pods: Api<Pod> = cluster.within(SYSTEM);
     for pod in cluster.pods_of(server.name()).await? {
-        // When it is killed.
+        // Time of the kill.
         let Some(Time(end)) = pod.metadata.deletion_timestamp else { continue };
         let left = end.duration_since(k8s_openapi::jiff::Timestamp::now()).try_into().unwrap_or_default();
         let (name, uid) = (pod.name_any(), pod.uid().unwrap_or_default());
@@ -263,13 +264,14 @@ async fn stop_as_they_start(cluster: &Cluster, server: Server) -> Result<()> {
     Ok(())
 }
 
-// docs/design/operations.md#ports-and-network-policies: the budgets let nodes drain, but not both replicas at once.
+// docs/design/operations.md#ports-and-network-policies: the PodDisruptionBudgets permit draining nodes, but not the
+// eviction of both replicas at once.
 #[tokio::test(flavor = "multi_thread")]
-async fn go_from_a_node_that_is_drained_one_by_one() -> Result<()> {
+async fn replicas_are_evicted_one_at_a_time() -> Result<()> {
     let _alone = alone().await;
     let scenario = installed().await?;
     let cluster = &scenario.cluster;
-    // The client would ask again by itself until a refused eviction is allowed.
+    // The client would retry a rejected eviction until it is permitted.
     let mut config = Config::infer().await?;
     config.default_retry = false;
     let pods: Api<Pod> = Api::namespaced(Client::try_from(config)?, SYSTEM);
@@ -278,11 +280,11 @@ async fn go_from_a_node_that_is_drained_one_by_one() -> Result<()> {
         Err(kube::Error::Api(status)) if status.code == 429 => Ok(false),
         Err(error) => Err(error),
     };
-    // A single replica may go: nobody could drain its node otherwise.
+    // The eviction of a single replica is permitted, because its node could not be drained otherwise.
     for server in SERVERS {
         let only = ready_pods(cluster, server).await?.pop().context("no pod")?;
-        eventually("it may be evicted", PATIENCE, async || {
-            ensure!(evict(&only.name_any()).await?, "refused");
+        eventually("the only replica is evicted", PATIENCE, async || {
+            ensure!(evict(&only.name_any()).await?, "rejected");
             Ok(())
         })
         .await?;
@@ -291,15 +293,19 @@ async fn go_from_a_node_that_is_drained_one_by_one() -> Result<()> {
     let checks = async || {
         for server in SERVERS {
             let (leads, follows) = pair(cluster, server).await?;
-            eventually("the leader may be evicted", PATIENCE, async || {
-                ensure!(evict(&leads.name_any()).await?, "refused");
+            eventually("the leader is evicted", PATIENCE, async || {
+                ensure!(evict(&leads.name_any()).await?, "rejected");
                 Ok(())
             })
             .await?;
-            ensure!(!evict(&follows.name_any()).await?, "{}: both may go at once", server.name());
+            ensure!(
+                !evict(&follows.name_any()).await?,
+                "{}: both replicas can be evicted at once",
+                server.name()
+            );
             wait_rolled_out(cluster, server).await?;
-            eventually("the other may be evicted afterwards", PATIENCE, async || {
-                ensure!(evict(&follows.name_any()).await?, "refused");
+            eventually("the former follower is evicted", PATIENCE, async || {
+                ensure!(evict(&follows.name_any()).await?, "rejected");
                 Ok(())
             })
             .await?;

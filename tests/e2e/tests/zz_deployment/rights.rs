@@ -1,4 +1,5 @@
-//! operator-controller with the rights of `hardened.yaml`: what it may not do is told, and an administrator may add to it.
+//! operator-controller with the rights of `hardened.yaml`: missing rights are reported, and administrators can add
+//! them.
 
 use std::path::Path;
 
@@ -16,15 +17,15 @@ use serde_json::json;
 
 use crate::alone;
 
-/// Applies what a file of `manifests/` says about rights.
+/// Applies the RBAC objects of a file of `manifests/`.
 async fn apply_rights(cluster: &Cluster, file: &str) -> Result<()> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../manifests").join(file);
     let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
     let all: Vec<DynamicObject> = serde_saphyr::from_multiple(&text)?;
-    // As kubectl, which has applied the installation.
+    // The installation was applied by kubectl.
     let apply = PatchParams::apply("kubectl").force();
     for object in all {
-        let types = object.types.clone().context("an object without a kind")?;
+        let types = object.types.clone().context("the object has no kind")?;
         if types.api_version != "rbac.authorization.k8s.io/v1" {
             continue;
         }
@@ -39,11 +40,11 @@ async fn apply_rights(cluster: &Cluster, file: &str) -> Result<()> {
     Ok(())
 }
 
-/// An extension whose operator gets rights that operator-controller has not, until an administrator adds them.
+/// Installs an extension whose operator has rights that operator-controller lacks until an administrator adds them.
 async fn install_beyond(scenario: &Scenario) -> Result<()> {
     scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
     scenario.install(json!({})).await?;
-    eventually("the right that is missing is told", PATIENCE, async || {
+    eventually("the missing right is reported", PATIENCE, async || {
         let progressing = scenario.condition_now("Progressing").await?;
         ensure!(progressing.starts_with("True/"), "{progressing}");
         ensure!(
@@ -67,12 +68,12 @@ async fn install_beyond(scenario: &Scenario) -> Result<()> {
     scenario.cluster.delete(&roles, &scenario.name).await
 }
 
-/// Name of the roles for a version: an upgrade needs those of both.
+/// Name of the roles of a version. An upgrade needs those of both versions.
 fn role(scenario: &Scenario, version: &str) -> String {
     format!("{}-{version}", scenario.name)
 }
 
-/// Gives operator-controller what `olm rbac required` prints, as `docs/tasks/rights.md` says.
+/// Grants operator-controller the rights that `olm rbac required` prints, as in `docs/tasks/rights.md`.
 async fn give_what_is_required(scenario: &Scenario, version: &str) -> Result<()> {
     let (cluster, package) = (&scenario.cluster, scenario.name.as_str());
     let name = role(scenario, version);
@@ -90,7 +91,7 @@ async fn give_what_is_required(scenario: &Scenario, version: &str) -> Result<()>
             object.labels_mut().insert(label.0.to_owned(), label.1.to_owned());
             cluster.all::<ClusterRole>().patch(name, &apply, &Patch::Apply(&object)).await?;
         } else {
-            ensure!(kind == "Role", "{kind} is printed");
+            ensure!(kind == "Role", "unexpected kind {kind}");
             cluster.within::<Role>(package).patch(name, &apply, &Patch::Apply(&object)).await?;
         }
     }
@@ -104,7 +105,7 @@ async fn give_what_is_required(scenario: &Scenario, version: &str) -> Result<()>
     Ok(())
 }
 
-/// The life of an operator with webhooks and a definition that is converted by one of them.
+/// Installs, upgrades and uninstalls an operator with webhooks, one of which converts its custom resources.
 async fn lives_with_what_is_required(scenario: &Scenario) -> Result<()> {
     let cluster = &scenario.cluster;
     give_what_is_required(scenario, "1.0.0").await?;
@@ -127,7 +128,7 @@ async fn lives_with_what_is_required(scenario: &Scenario) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn that_are_documented_are_enough_for_an_operator_with_webhooks() -> Result<()> {
+async fn required_rights_suffice_for_an_operator_with_webhooks() -> Result<()> {
     let _alone = alone().await;
     let versions = ["1.0.0", "1.1.0"];
     let scenario = Scenario::of("required", Sample::webhooks, &versions).await?;
@@ -141,7 +142,7 @@ async fn that_are_documented_are_enough_for_an_operator_with_webhooks() -> Resul
 
 // docs/design/operations.md#hardened-rights; case operations-a53
 #[tokio::test(flavor = "multi_thread")]
-async fn that_are_few_are_enough_for_what_an_administrator_admits() -> Result<()> {
+async fn hardened_rights_suffice_with_those_added_by_an_administrator() -> Result<()> {
     let _alone = alone().await;
     let scenario = Scenario::new("rights", &["1.0.0"]).await?;
     apply_rights(&scenario.cluster, "hardened.yaml").await?;

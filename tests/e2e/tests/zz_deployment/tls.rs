@@ -1,4 +1,4 @@
-//! catalogd with other TLS settings: what its metrics endpoint accepts and refuses.
+//! TLS settings of catalogd: handshakes that its metrics endpoint accepts and rejects.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use rustls::{
 
 use crate::alone;
 
-/// What a client offers.
+/// TLS parameters of a client.
 struct Offer {
     version: &'static SupportedProtocolVersion,
     suites: Vec<SupportedCipherSuite>,
@@ -43,7 +43,7 @@ impl Offer {
 
 async fn authority(cluster: &Cluster) -> Result<RootCertStore> {
     let secrets: Api<Secret> = cluster.within(SYSTEM);
-    let data = secrets.get("olmv1-ca").await?.data.context("an empty Secret")?;
+    let data = secrets.get("olmv1-ca").await?.data.context("the Secret is empty")?;
     let mut trusted = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(&data.get("ca.crt").context("no ca.crt")?.0) {
         trusted.add(certificate?)?;
@@ -51,7 +51,7 @@ async fn authority(cluster: &Cluster) -> Result<RootCertStore> {
     Ok(trusted)
 }
 
-/// What was agreed on with such a client; `None` where the handshake fails.
+/// Negotiated version and cipher suite. `None` if the handshake fails.
 async fn agreed(cluster: &Cluster, offer: Offer) -> Result<Option<(ProtocolVersion, CipherSuite)>> {
     let forward = Forward::to_service(SYSTEM, "catalogd-service", 7443).await?;
     let config = offer.config(authority(cluster).await?)?;
@@ -63,7 +63,7 @@ async fn agreed(cluster: &Cluster, offer: Offer) -> Result<Option<(ProtocolVersi
 
 // Cases operations-a7, operations-a8, operations-a9
 #[tokio::test(flavor = "multi_thread")]
-async fn profiles_are_kept() -> Result<()> {
+async fn tls_settings_limit_versions_suites_and_groups() -> Result<()> {
     let _alone = alone().await;
     let cluster = Cluster::connect().await?;
     let newest = ["--tls-profile=custom", "--tls-custom-version=TLSv1.3"];
@@ -93,10 +93,10 @@ async fn only_what_is_listed(cluster: &Cluster) -> Result<()> {
     ensure!(found == Some(wanted), "{found:?}");
     let other = vec![cipher_suite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384];
     let found = agreed(cluster, Offer { suites: other, ..Offer::of(&TLS12) }).await?;
-    ensure!(found.is_none(), "another suite is accepted: {found:?}");
+    ensure!(found.is_none(), "a suite outside of the list is accepted: {found:?}");
     let found = agreed(cluster, Offer { groups: vec![kx_group::SECP384R1], ..Offer::of(&TLS12) }).await?;
-    ensure!(found.is_none(), "another curve is accepted: {found:?}");
-    // A group of TLS 1.3 alone, under a list that names no suite of TLS 1.3.
+    ensure!(found.is_none(), "a curve outside of the list is accepted: {found:?}");
+    // A TLS 1.3 group, under a list without a cipher suite of TLS 1.3.
     let hybrid = vec![kx_group::SECP256R1MLKEM768];
     let found = agreed(cluster, Offer { groups: hybrid, ..Offer::of(&TLS13) }).await?;
     ensure!(found.is_some_and(|(version, _)| version == ProtocolVersion::TLSv1_3), "{found:?}");

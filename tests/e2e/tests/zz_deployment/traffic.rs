@@ -1,4 +1,4 @@
-//! The servers behind their NetworkPolicies, which are enforced here.
+//! The servers with their NetworkPolicies enforced.
 
 use std::path::Path;
 
@@ -29,15 +29,15 @@ async fn apply_policies(cluster: &Cluster, file: &str) -> Result<()> {
 
 async fn apply(cluster: &Cluster, policy: &Value) -> Result<()> {
     let api: Api<NetworkPolicy> = cluster.within(SYSTEM);
-    let name = policy["metadata"]["name"].as_str().context("a policy without a name")?;
-    // As kubectl, which has applied the installation.
+    let name = policy["metadata"]["name"].as_str().context("the policy has no name")?;
+    // The installation was applied by kubectl.
     api.patch(name, &PatchParams::apply("kubectl").force(), &Patch::Apply(policy)).await?;
     Ok(())
 }
 
-/// What `hardened.yaml` cannot know: this cluster's DNS runs on the node, and its registry has a port of its own.
+/// Rules missing in `hardened.yaml`: this cluster's DNS runs on the node, and its registry has its own port.
 fn addition(cluster: &Cluster) -> Result<Value> {
-    let port = cluster.registry.rsplit_once(':').context("a registry without a port")?.1;
+    let port = cluster.registry.rsplit_once(':').context("the registry has no port")?.1;
     let port: u16 = port.parse()?;
     Ok(json!({
         "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
@@ -47,7 +47,7 @@ fn addition(cluster: &Cluster) -> Result<Value> {
     }))
 }
 
-/// One pod of each.
+/// Pods whose connections are tested.
 struct Pods {
     visitor: Pod,
     catalogd: Pod,
@@ -58,7 +58,7 @@ impl Pods {
     async fn find(scenario: &Scenario) -> Result<Self> {
         let cluster = &scenario.cluster;
         let visitors: Api<Pod> = cluster.within(&scenario.name);
-        let of = async |server| ready_pods(cluster, server).await?.pop().context("no server is ready");
+        let of = async |server| ready_pods(cluster, server).await?.pop().context("no ready pod");
         Ok(Self {
             visitor: visitors.list(&ListParams::default()).await?.items.pop().context("no operator")?,
             catalogd: of(Server::Catalogd).await?,
@@ -67,7 +67,7 @@ impl Pods {
     }
 }
 
-/// Whether connections come about as they should.
+/// Checks which connections are possible.
 fn check(from: &Pod, to: &Pod, ports: &[(u16, bool)]) -> Result<()> {
     let address = to.status.as_ref().and_then(|status| status.pod_ip.as_deref()).context("no address")?;
     for (port, wanted) in ports {
@@ -77,7 +77,7 @@ fn check(from: &Pod, to: &Pod, ports: &[(u16, bool)]) -> Result<()> {
     Ok(())
 }
 
-/// Everything that the servers do goes on: a catalog is pulled and served, and a bundle pulled and installed.
+/// Checks that the servers work: a catalog is pulled and served, and a bundle pulled and installed.
 async fn installs(test: &str) -> Result<()> {
     let scenario = Scenario::new(test, &["1.0.0"]).await?;
     scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
@@ -89,7 +89,7 @@ async fn installs(test: &str) -> Result<()> {
 async fn behind_policies(scenario: &Scenario) -> Result<()> {
     let (cluster, pods) = (&scenario.cluster, Pods::find(scenario).await?);
     let (visitor, catalogd, operator_controller) = (&pods.visitor, &pods.catalogd, &pods.operator_controller);
-    // Nothing but policies keeps a pod from the probes.
+    // Without enforcement the probes are reachable.
     check(visitor, catalogd, &[(8081, true)])?;
     check(visitor, operator_controller, &[(8081, true)])?;
 
@@ -118,7 +118,7 @@ async fn behind_policies(scenario: &Scenario) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn is_held_to_the_network_policies() -> Result<()> {
+async fn network_policies_permit_only_the_required_traffic() -> Result<()> {
     let _alone = alone().await;
     let scenario = Scenario::new("traffic", &["1.0.0"]).await?;
     scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;

@@ -1,4 +1,4 @@
-//! `manifests/install.sh` on a real API server. No pods run here: tests say what a Deployment's controller would.
+//! `manifests/install.sh` on a real API server. No pods run: the tests write the status of Deployments.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::Command;
@@ -10,13 +10,13 @@ use tempfile::TempDir;
 
 use super::Server;
 
-/// The script with the kubectl of the test, which `kubectl` on its PATH is.
+/// The script with the kubectl of the test, which is `kubectl` in its PATH.
 struct Script {
     programs: TempDir,
     kubeconfig: String,
 }
 
-/// What a run came to.
+/// Result of a run.
 #[derive(Debug)]
 struct Run {
     code: i32,
@@ -25,14 +25,14 @@ struct Run {
 }
 
 impl Run {
-    /// Fails unless it ended well; what it printed.
+    /// Fails unless the exit code is 0. Returns standard output.
     #[track_caller]
     fn succeeded(self) -> String {
         assert_eq!(self.code, 0, "{self:?}");
         self.printed
     }
 
-    /// Fails unless it ended with 1; what it said.
+    /// Fails unless the exit code is 1. Returns standard error.
     #[track_caller]
     fn failed(self) -> String {
         assert_eq!(self.code, 1, "{self:?}");
@@ -50,7 +50,7 @@ impl Script {
         script
     }
 
-    /// One whose kubectl this shell script is; `kubectl` in it is the real one.
+    /// Script whose kubectl is this shell script. `kubectl` in the text is the real one.
     fn with_kubectl(server: &Server, text: &str) -> Self {
         let script = Self::of(server);
         let file = script.programs.path().join("kubectl");
@@ -76,7 +76,7 @@ impl Script {
         }
     }
 
-    /// The objects that it would apply.
+    /// Objects that the script would apply.
     fn dry_run(&self, arguments: &[&str]) -> (String, Vec<Value>) {
         let printed = self.run(&[&["--dry-run"], arguments].concat(), &[]).succeeded();
         let objects: Vec<Value> = serde_saphyr::from_multiple(&printed).unwrap();
@@ -84,7 +84,7 @@ impl Script {
     }
 }
 
-/// The Deployments are as if their pods ran.
+/// Sets the status of the Deployments to rolled out.
 fn finish_rollouts(server: &Server, namespace: &str) {
     let status = json!({"status": {"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1,
         "readyReplicas": 1, "availableReplicas": 1}});
@@ -101,7 +101,7 @@ fn exists(server: &Server, kind: &str, name: &str) -> bool {
 
 // docs/design/operations.md#install-script
 #[test]
-fn wrong_usage_is_told() {
+fn wrong_usage_fails_with_its_reason() {
     let script = Script { programs: tempfile::tempdir().unwrap(), kubeconfig: "/nonexistent".to_owned() };
     assert!(script.run(&["-h"], &[]).succeeded().starts_with("usage: install.sh [-n NAMESPACE]"));
     for (arguments, environment, said) in [
@@ -122,7 +122,7 @@ fn wrong_usage_is_told() {
 
 // Case operations-a29
 #[tokio::test(flavor = "multi_thread")]
-async fn another_namespace_is_followed_everywhere() {
+async fn namespace_option_replaces_every_reference_to_the_namespace() {
     let server = Server::start().await;
     let script = Script::of(&server);
     for variant in ["install", "hardened", "install-cert-manager", "experimental"] {
@@ -152,7 +152,7 @@ async fn another_namespace_is_followed_everywhere() {
         let address = "--external-address=catalogd-service.other.svc";
         assert!(strings(&container(catalogd)["args"]).contains(&address), "{variant}");
         for policy in of_kind(&all, "NetworkPolicy") {
-            // Within the own namespace, whatever its name.
+            // Rules for the own namespace must not contain its name.
             assert!(!policy["spec"].to_string().contains("kubernetes.io/metadata.name"), "{variant}");
         }
         let certificates: Vec<String> = of_kind(&all, "Certificate")
@@ -174,21 +174,24 @@ async fn another_namespace_is_followed_everywhere() {
     assert_eq!(all, olm_manifests::objects("install.yaml"));
     let catalogs = script.run(&["--dry-run"], &[("INSTALL_DEFAULT_CATALOGS", "true")]).succeeded();
     assert!(catalogs.contains("name: operatorhubio"));
-    assert!(!exists(&server, "namespace", "other"), "a dry run changes nothing");
+    assert!(!exists(&server, "namespace", "other"), "the dry run created the namespace");
 }
 
 // docs/design/operations.md#install-script; case operations-a27(4, 5, 6)
 #[tokio::test(flavor = "multi_thread")]
-async fn it_installs_and_may_run_again() {
+async fn install_script_is_idempotent_and_rejects_a_second_installation() {
     let server = Server::start().await;
     let script = Script::of(&server);
     let role = ["create", "clusterrole", "operator-controller-manager-role", "--verb=*", "--resource=pods"];
     server.kubectl(&role, "");
-    // Nobody starts pods.
+    // No kubelet starts the pods.
     let said = script.run(&["-n", "other"], &[("SERVER_WAIT_TIMEOUT", "1s")]).failed();
     assert!(said.contains("Error: not ready in time; docs/troubleshooting.md"), "{said}");
     assert!(said.contains("No resources found in other namespace"), "the pods: {said}");
-    assert!(!exists(&server, "clusterrole", "operator-controller-manager-role"), "of an older installation");
+    assert!(
+        !exists(&server, "clusterrole", "operator-controller-manager-role"),
+        "role of an older installation"
+    );
 
     finish_rollouts(&server, "other");
     let (_, all) = script.dry_run(&["-n", "other"]);
@@ -206,7 +209,7 @@ async fn it_installs_and_may_run_again() {
             assert!(printed.contains(&done), "{printed}");
         }
     }
-    assert_eq!(versions(), before, "nothing is written again");
+    assert_eq!(versions(), before, "the second run changed objects");
     for metadata in before {
         let managers: Vec<&str> = metadata["managedFields"]
             .as_array()
@@ -217,7 +220,7 @@ async fn it_installs_and_may_run_again() {
         assert!(managers.contains(&"olmv1-install"), "{}: {managers:?}", metadata["name"]);
     }
 
-    // The catalogs that it waits for are those of the file.
+    // The script waits for the catalogs of the file.
     let kubectl = r#"case "$*" in */mine.yaml*) echo "$*" ;; *) kubectl "$@" ;; esac"#;
     let catalogs = [("INSTALL_DEFAULT_CATALOGS", "true"), ("DEFAULT_CATALOG", "/catalogs/mine.yaml")];
     let printed = Script::with_kubectl(&server, kubectl).run(&["-n", "other"], &catalogs).succeeded();
@@ -226,15 +229,15 @@ async fn it_installs_and_may_run_again() {
         "{printed}"
     );
 
-    // Where it is installed already, it is not installed again.
+    // An installation in another namespace is rejected.
     let said = script.run(&[], &[]).failed();
     let others = "other/catalogd-controller-manager other/operator-controller-controller-manager";
     assert_eq!(said, format!("Error: OLM is installed in another namespace: {others}\n"));
 }
 
-// docs/design/operations.md#install-script: what a kubectl applied before, whichever way, is taken over.
+// docs/design/operations.md#install-script: objects applied by any version of kubectl apply are adopted.
 #[tokio::test(flavor = "multi_thread")]
-async fn it_takes_over_what_the_reference_installed() {
+async fn installation_of_the_reference_is_adopted() {
     let server = Server::start().await;
     let script = Script::of(&server);
     server.apply(&path("crds"), &[]);
@@ -260,7 +263,7 @@ async fn it_takes_over_what_the_reference_installed() {
 
 // docs/design/operations.md#install-script
 #[tokio::test(flavor = "multi_thread")]
-async fn it_checks_before_it_changes_anything() {
+async fn preconditions_are_checked_before_any_change() {
     let server = Server::start().await;
     let old = r#"if [ "$*" = "get --raw /version" ]; then echo '{"major": "1", "minor": "29+"}'; else kubectl "$@"; fi"#;
     for (kubectl, said) in [
@@ -286,9 +289,10 @@ async fn it_checks_before_it_changes_anything() {
     assert_eq!(told, "Error: the CRDs of OLM belong to olmv1, which would change them back\n");
 }
 
-// Whoever may make a Deployment keeps OLM from no other namespace, and OLM takes no namespace that is not its own.
+// A Deployment in another namespace cannot block an installation, and the script uses no existing namespace without
+// OLM's label.
 #[tokio::test(flavor = "multi_thread")]
-async fn it_knows_its_own_namespace_by_the_label() {
+async fn namespace_without_the_label_of_olm_is_rejected() {
     let server = Server::start().await;
     let script = Script::of(&server);
     let (name, label) = ("catalogd-controller-manager", "app.kubernetes.io/part-of=olm");
@@ -313,7 +317,7 @@ async fn it_knows_its_own_namespace_by_the_label() {
     assert_eq!(said, format!("Error: OLM is installed in another namespace: tenant/{name}\n"));
 }
 
-/// What the script looks at of cert-manager.
+/// Objects of cert-manager that the script checks.
 fn cert_manager(server: &Server) -> Value {
     let deployment = |name: &str| {
         let container = json!({"name": "manager", "image": "r.example/x:v1"});
@@ -344,7 +348,7 @@ fn cert_manager(server: &Server) -> Value {
 
 // docs/design/operations.md#install-script(1, 2)
 #[tokio::test(flavor = "multi_thread")]
-async fn it_waits_for_cert_manager_where_the_variant_needs_it() {
+async fn cert_manager_is_awaited_or_installed_for_variants_that_need_it() {
     let server = Server::start().await;
     let script = Script::of(&server);
     let manifest = script.programs.path().join("cert-manager.json");
@@ -366,7 +370,7 @@ async fn it_waits_for_cert_manager_where_the_variant_needs_it() {
     ] {
         assert!(run.printed.contains(line), "{run:?}");
     }
-    // One that is not there is installed first.
+    // A missing cert-manager is installed first.
     server.kubectl(&["--namespace", "cert-manager", "delete", "deployment", "cert-manager-cainjector"], "");
     let own = ["--variant", "install-cert-manager", "--no-cert-manager"];
     let printed = script.run(&own, &[("SERVER_WAIT_TIMEOUT", "1s")]).printed;
@@ -388,12 +392,12 @@ const CATALOG: &str = "{apiVersion: olm.operatorframework.io/v1, kind: ClusterCa
 
 // docs/design/operations.md#upgrade-and-removal
 #[tokio::test(flavor = "multi_thread")]
-async fn it_removes_what_it_installed() {
+async fn uninstall_deletes_what_the_script_installed() {
     let server = Server::start_with(Options { controllers: HOUSEKEEPING }).await;
     let script = Script::of(&server);
     let create = |object: &str| drop(server.kubectl(&["create", "-f", "-"], object));
     server.apply(&path("crds"), &["--server-side"]);
-    // Later nobody is there to admit it.
+    // Later no catalogd runs to admit it.
     create(CATALOG);
     script.run(&[], &[("SERVER_WAIT_TIMEOUT", "1s")]).failed();
     create(EXTENSION);
@@ -446,6 +450,6 @@ async fn it_removes_what_it_installed() {
     create(EXTENSION);
     script.run(&["--uninstall", "--purge"], &[]).succeeded();
     assert_eq!(left(&all), [""; 0]);
-    // Nothing is left to remove.
+    // The second run has nothing to delete.
     script.run(&["--uninstall", "--purge"], &[]).succeeded();
 }

@@ -1,8 +1,8 @@
-//! The files of `manifests/` as a real API server takes them: by `kubectl apply` with strict validation, one over the
-//! other, and over what an installation of the reference left.
+//! The files of `manifests/` on a real API server: applied by `kubectl apply` with strict validation, one over the
+//! other, and over an installation of the reference.
 //!
-//! The definitions of cert-manager and of the Prometheus operator are our own excerpts: of their kinds only the fields
-//! that we write are checked. No controllers run here; `hack/upgrade-test --reference` takes over with real pods.
+//! The CRDs of cert-manager and of the Prometheus operator are excerpts that contain only the fields in our files. No
+//! controllers run here. `hack/upgrade-test --reference` adopts an installation with real pods.
 
 // A test fails by panicking, in its helper functions too.
 #![allow(clippy::unwrap_used, clippy::panic)]
@@ -22,7 +22,7 @@ fn data(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("data").join(file)
 }
 
-/// The binary that is kubectl among others, as `olm-control-plane` finds it.
+/// Multi-call binary with kubectl, found like in `olm-control-plane`.
 fn binary() -> PathBuf {
     if let Some(path) = std::env::var_os("OLM_CLUSTER_BINARY") {
         return path.into();
@@ -53,7 +53,7 @@ impl Server {
         server
     }
 
-    /// What kubectl prints. Fails on an error as well as on a warning.
+    /// Standard output of kubectl. Fails on an error or a warning.
     fn kubectl(&self, arguments: &[&str], input: &str) -> String {
         let mut kubectl = Command::new(&self.binary)
             .args(["kubectl", "--kubeconfig"])
@@ -89,7 +89,7 @@ impl Server {
         serde_json::from_str(&self.kubectl(&arguments, "")).unwrap()
     }
 
-    /// The pods of the file's Deployments would be admitted.
+    /// Checks that the pods of the file's Deployments are admitted.
     fn admits_pods(&self, file: &str) {
         for deployment in of_kind(&objects(file), "Deployment") {
             let template = &deployment["spec"]["template"];
@@ -105,7 +105,7 @@ const SERVER_SIDE: &[&str] = &["--server-side", "--force-conflicts"];
 
 // Case operations-a1
 #[tokio::test(flavor = "multi_thread")]
-async fn every_variant_is_valid_and_may_follow_every_other() {
+async fn every_variant_is_valid_and_can_replace_every_other() {
     let server = Server::start().await;
     let variants = [
         "install.yaml",
@@ -121,7 +121,7 @@ async fn every_variant_is_valid_and_may_follow_every_other() {
     for variant in variants {
         server.apply(&path(variant), SERVER_SIDE);
         server.admits_pods(variant);
-        // Not one volume of another variant stays.
+        // No volume of a previous variant remains.
         for deployment in of_kind(&objects(variant), "Deployment") {
             let stored = server.get(deployment);
             let count =
@@ -141,7 +141,7 @@ async fn every_variant_is_valid_and_may_follow_every_other() {
             );
         }
     }
-    // No catalogd is there to call.
+    // No catalogd runs to answer the webhook.
     server
         .kubectl(&["delete", "mutatingwebhookconfiguration", "catalogd-mutating-webhook-configuration"], "");
     for addition in olm_manifests::ADDITIONS {
@@ -149,17 +149,17 @@ async fn every_variant_is_valid_and_may_follow_every_other() {
     }
 }
 
-// docs/design/operations.md#multiple-installations(1, 3), F1: names, selectors and references that cannot change are
-// those of the reference.
+// docs/design/operations.md#multiple-installations(1, 3): names, selectors and immutable references are those of the
+// reference.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_installation_of_the_reference_is_taken_over() {
+async fn installation_of_the_reference_is_adopted() {
     for (before, after) in [(&[][..], &[][..]), (&[], SERVER_SIDE), (SERVER_SIDE, SERVER_SIDE)] {
         let server = Server::start().await;
         let reference = objects_at(&data("reference-installation.yaml"));
-        // It has definitions as well; ours are the same kinds.
+        // The reference has the same CRDs.
         server.apply(&path("crds"), before);
         server.apply(&data("reference-installation.yaml"), before);
-        // The same manager: by whichever way of kubectl both were applied.
+        // Client-side or server-side apply, with the same field manager for both.
         server.apply(&path("install.yaml"), after);
         let ours = objects("install.yaml");
         for object in &ours {
@@ -181,7 +181,7 @@ async fn an_installation_of_the_reference_is_taken_over() {
                     assert_eq!(pod(&stored)["nodeSelector"], pod(object)["nodeSelector"]);
                 }
                 "PodDisruptionBudget" => assert!(stored["spec"].get("minAvailable").is_none(), "{stored}"),
-                // Else cert-manager would go on writing the trust that catalogd writes now.
+                // Otherwise cert-manager would continue to write the CA bundle, which OLM writes now.
                 "MutatingWebhookConfiguration" => {
                     assert!(
                         !stored["metadata"]["annotations"].to_string().contains("cert-manager.io"),
@@ -203,7 +203,7 @@ async fn an_installation_of_the_reference_is_taken_over() {
                 "Certificate olmv1-system/catalogd-service-cert",
                 "Certificate olmv1-system/operator-controller-cert"
             ],
-            "what remains of the reference"
+            "remaining objects of the reference"
         );
         server.apply(&path("experimental.yaml"), after);
     }

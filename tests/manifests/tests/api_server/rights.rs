@@ -1,5 +1,5 @@
-//! Every verb that the accounts of each install file, and of `hardened.yaml` with each file beside it, have on every kind
-//! that an API server discovers, as the API server itself answers, against `data/rights.txt`. `WRITE_RIGHTS=1` writes that
+//! All rights of the accounts of each install file, and of `hardened.yaml` with each additional file: every verb on
+//! every discovered kind, as the API server answers, compared with `data/rights.txt`. `WRITE_RIGHTS=1` rewrites that
 //! file.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,7 +20,7 @@ const HARDENED: &str = "hardened.yaml";
 const BESIDE_HARDENED: [&str; 2] = ["hardened-escalate.yaml", "hardened-impersonation.yaml"];
 const AGGREGATED: &str = "/metadata/labels/ext.olm.operatorframework.io~1aggregate-to-operator-controller";
 
-/// Rights that no kind of the API server discovers as verbs.
+/// Rights that API discovery does not list.
 const SPECIAL: [(&str, &str, &[&str]); 8] = [
     ("", "users", &["impersonate"]),
     ("", "groups", &["impersonate"]),
@@ -31,23 +31,23 @@ const SPECIAL: [(&str, &str, &[&str]); 8] = [
     ("rbac.authorization.k8s.io", "roles", &["bind", "escalate"]),
     ("rbac.authorization.k8s.io", "clusterroles", &["bind", "escalate"]),
 ];
-/// Beside those of the install file; `""` is the whole cluster.
+/// Checked namespaces in addition to those of the install file. `""` is the whole cluster.
 const NAMESPACES: [&str; 4] = ["", "default", "kube-system", "openshift-config"];
-/// Questions that the API server answers at a time.
+/// Number of concurrent reviews.
 const AT_ONCE: usize = 24;
 
-/// What is asked about: a verb on a kind, for one name or all of them, in a namespace or the whole cluster.
+/// A verb on a kind, for one name or all, in a namespace or the whole cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Right {
     namespace: String,
     group: String,
-    /// With its subresource.
+    /// Resource, with its subresource.
     resource: String,
     name: String,
     verb: String,
 }
 
-/// A kind, whether it is in namespaces, and its verbs.
+/// Group, resource, `true` if namespaced, and verbs of a kind.
 type Kind = (String, String, bool, Vec<String>);
 
 async fn kinds(client: &Client) -> Vec<Kind> {
@@ -58,7 +58,7 @@ async fn kinds(client: &Client) -> Vec<Kind> {
     }
     let found = lists.into_iter().flat_map(|(group, list)| {
         let kinds = move |found: APIResource| {
-            // Not discovered: the right to have an object protected by what it owns.
+            // Not discovered: the right to set an owner reference with `blockOwnerDeletion`.
             let finalizers = (!found.name.contains('/')).then(|| {
                 let name = format!("{}/finalizers", found.name);
                 (group.clone(), name, found.namespaced, vec!["update".to_owned()])
@@ -74,7 +74,7 @@ async fn kinds(client: &Client) -> Vec<Kind> {
     found.chain(special).collect()
 }
 
-/// Names that any rule of the cluster restricts itself to, with the resources of the rule.
+/// Resource names in the rules of the cluster, each list with the resources of its rule.
 async fn names(client: &Client) -> Vec<(Vec<String>, Vec<String>)> {
     let all = ListParams::default();
     let roles: Api<Role> = Api::all(client.clone());
@@ -100,13 +100,13 @@ async fn allowed(client: &Client, account: (&str, &str), right: &Right) -> bool 
     reviews.create(&PostParams::default(), &review).await.unwrap().status.unwrap().allowed
 }
 
-/// Those of `rights` that the account has.
+/// Subset of `rights` that the account has.
 async fn filter(client: &Client, account: (&str, &str), rights: Vec<Right>) -> BTreeSet<Right> {
     let ask = async |right: Right| allowed(client, account, &right).await.then_some(right);
     stream::iter(rights).map(ask).buffer_unordered(AT_ONCE).filter_map(async |right| right).collect().await
 }
 
-/// All rights of an account: those over the whole cluster, then those that only hold in a namespace or for a name.
+/// All rights of an account: the cluster-wide ones, then those limited to a namespace or a name.
 async fn rights(client: &Client, account: (&str, &str), own: &BTreeSet<String>) -> BTreeSet<Right> {
     let (kinds, names) = (kinds(client).await, names(client).await);
     let every = |namespace: &str, of: &dyn Fn(&str) -> Vec<String>| -> Vec<Right> {
@@ -148,7 +148,7 @@ async fn rights(client: &Client, account: (&str, &str), own: &BTreeSet<String>) 
     found
 }
 
-/// A line for each place and list of verbs.
+/// One line per namespace, resource and list of verbs.
 fn lines(rights: &BTreeSet<Right>) -> String {
     let mut verbs: BTreeMap<(String, String), Vec<&str>> = BTreeMap::new();
     for right in rights {
@@ -168,7 +168,7 @@ fn lines(rights: &BTreeSet<Right>) -> String {
         .collect()
 }
 
-/// Waits until the authorizer has seen everything that is applied before: also this, which comes last.
+/// Waits until the authorizer has seen all applied objects, by applying one more role.
 async fn settle(server: &Server, file: &str) {
     let meta = |kind: &str| {
         json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind,
@@ -198,18 +198,18 @@ async fn settle(server: &Server, file: &str) {
         };
         let client = server.plane.client();
         let seen = async || allowed(&client, ("default", &account), &right).await.then_some(());
-        eventually("the authorizer sees what is applied", seen).await;
+        eventually("the authorizer has seen the applied objects", seen).await;
     }
 }
 
-/// Each installation with itself, and with what is applied beside it.
+/// Each installation alone, and with each file applied in addition.
 fn files() -> Vec<(&'static str, &'static str)> {
     let beside = |file| if file == HARDENED { &BESIDE_HARDENED[..] } else { &[] };
     let with = |file| std::iter::once(file).chain(beside(file).iter().copied()).map(move |of| (file, of));
     INSTALLATIONS.into_iter().flat_map(with).collect()
 }
 
-/// Waits until the aggregated role has, or has no more, the rules of the ClusterRoles of `file`.
+/// Waits until the aggregated role has, or no longer has, the rules of the ClusterRoles of `file`.
 async fn aggregate(client: &Client, file: &str, present: bool) {
     let api: Api<ClusterRole> = Api::all(client.clone());
     let labelled = |role: &&Value| role.pointer(AGGREGATED).is_some();
@@ -224,7 +224,7 @@ async fn aggregate(client: &Client, file: &str, present: bool) {
     .await;
 }
 
-/// The content of `rights.txt`: a section for each list of rights, with the accounts that have it.
+/// Content of `rights.txt`: a section for each list of rights, with the accounts that have it.
 async fn report(server: &Server) -> String {
     let client = server.plane.client();
     let mut sections: Vec<(String, Vec<String>)> = Vec::new();

@@ -1,4 +1,4 @@
-//! What may go wrong with a call, and which calls it happens to.
+//! Faults of calls, and the calls that they affect.
 
 use std::time::{Duration, Instant};
 
@@ -7,50 +7,50 @@ use bytes::Bytes;
 use http::{Method, Response, header};
 use serde_json::json;
 
-/// A call of operator-controller.
+/// Call of operator-controller.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// Counts all calls since the proxy was started, from 1.
+    /// Sequence number since the start of the proxy, from 1.
     pub number: u64,
-    /// When it came.
+    /// Time of arrival.
     pub at: Instant,
-    /// Its method.
+    /// HTTP method.
     pub method: Method,
-    /// Its path.
+    /// URL path.
     pub path: String,
-    /// What follows the `?`; empty where there is none.
+    /// URL query. Empty if absent.
     pub query: String,
-    /// Its body.
+    /// Request body.
     pub body: Bytes,
 }
 
 impl Call {
-    /// Whether it may change the cluster: anything but a read and a dry run.
+    /// Reports whether the call can change the cluster: anything but a read or a dry run.
     #[must_use]
     pub fn is_mutation(&self) -> bool {
         self.method != Method::GET && !self.query.contains("dryRun=")
     }
 
-    /// Whether it is a watch.
+    /// Reports whether the call is a watch.
     #[must_use]
     pub fn is_watch(&self) -> bool {
         self.query.split('&').any(|parameter| matches!(parameter, "watch=true" | "watch=1"))
     }
 
-    /// Whether it is a write to an Event.
+    /// Reports whether the call accesses an Event.
     #[must_use]
     pub fn is_event(&self) -> bool {
         self.path.starts_with("/apis/events.k8s.io/")
     }
 
-    /// Whether `text` occurs in its path, query or body.
+    /// Reports whether `text` occurs in path, query or body.
     #[must_use]
     pub fn mentions(&self, text: &str) -> bool {
         let in_body = || self.body.windows(text.len().max(1)).any(|window| window == text.as_bytes());
         self.path.contains(text) || self.query.contains(text) || in_body()
     }
 
-    /// Method and path on one line, with the query.
+    /// Method, path and query on one line.
     #[must_use]
     pub fn line(&self) -> String {
         let separator = if self.query.is_empty() { "" } else { "?" };
@@ -58,58 +58,58 @@ impl Call {
     }
 }
 
-/// Whether the API server has seen the call when the fault strikes.
+/// Time of the fault relative to the effect of the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
     /// The call is not forwarded.
     Before,
-    /// The call has taken effect, and its answer is lost.
+    /// The call has taken effect, and its response is lost.
     After,
 }
 
-/// An answer in the API server's name.
+/// Error response in the format of the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// HTTP status.
     pub code: u16,
     /// `reason` of the Status object.
     pub reason: &'static str,
-    /// Its `message`.
+    /// `message` of the Status object.
     pub message: String,
     /// Seconds of the header `Retry-After`.
     pub retry_after: Option<u32>,
 }
 
 impl Answer {
-    /// 429 with this many seconds of `Retry-After`.
+    /// 429 TooManyRequests with this number of seconds in `Retry-After`.
     #[must_use]
     pub fn too_many_requests(seconds: u32) -> Self {
         let message = "the server has received too many requests and has asked us to try again later";
         Self { code: 429, reason: "TooManyRequests", message: message.to_owned(), retry_after: Some(seconds) }
     }
 
-    /// 500.
+    /// 500 InternalError.
     #[must_use]
     pub fn internal_error(message: &str) -> Self {
         let message = format!("Internal error occurred: {message}");
         Self { code: 500, reason: "InternalError", message, retry_after: None }
     }
 
-    /// 503.
+    /// 503 ServiceUnavailable.
     #[must_use]
     pub fn unavailable() -> Self {
         let message = "the server is currently unable to handle the request".to_owned();
         Self { code: 503, reason: "ServiceUnavailable", message, retry_after: None }
     }
 
-    /// 504, as the API server answers when it takes too long itself.
+    /// 504 Timeout, the response of the API server when its own deadline expires.
     #[must_use]
     pub fn timeout() -> Self {
         let message = "Timeout: request did not complete within the allotted timeout".to_owned();
         Self { code: 504, reason: "Timeout", message, retry_after: None }
     }
 
-    /// 409 about a changed object.
+    /// 409 Conflict: the resourceVersion is stale.
     #[must_use]
     pub fn conflict() -> Self {
         let message = "Operation cannot be fulfilled: the object has been modified; please apply your \
@@ -117,20 +117,20 @@ impl Answer {
         Self { code: 409, reason: "Conflict", message: message.to_owned(), retry_after: None }
     }
 
-    /// 410 of a watch or of a continued list.
+    /// 410 Expired, for a watch or a continued list.
     #[must_use]
     pub fn expired() -> Self {
         let message = "too old resource version".to_owned();
         Self { code: 410, reason: "Expired", message, retry_after: None }
     }
 
-    /// 403.
+    /// 403 Forbidden.
     #[must_use]
     pub fn forbidden(message: &str) -> Self {
         Self { code: 403, reason: "Forbidden", message: message.to_owned(), retry_after: None }
     }
 
-    /// The Status object.
+    /// Body of the response, a Status object.
     pub(super) fn status(&self) -> String {
         let details = self.retry_after.map(|seconds| json!({"retryAfterSeconds": seconds}));
         let status = json!({
@@ -150,22 +150,22 @@ impl Answer {
     }
 }
 
-/// What goes wrong with a call.
+/// Fault of a call.
 #[derive(Clone, Debug)]
 pub enum Fault {
-    /// It takes so much longer, and goes well.
+    /// The response is delayed by this duration.
     Delay(Duration),
-    /// It is answered so.
+    /// The call gets this response.
     Answer(Answer),
-    /// Its connection breaks.
+    /// The connection breaks.
     Cut,
-    /// It is not answered; once the rule is removed, its connection breaks.
+    /// The call gets no response. Its connection breaks when the rule is removed.
     Hang,
-    /// operator-controller is killed with `kill -9`.
+    /// operator-controller is killed with SIGKILL.
     Kill,
 }
 
-/// A fault and the calls that it happens to.
+/// Fault with the calls that it affects.
 pub struct Rule {
     pub(super) fault: Fault,
     pub(super) when: When,
@@ -176,30 +176,30 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// `fault` strikes every call that `matches`, [`When::Before`] the API server sees it.
+    /// Applies `fault` to every call that `matches`, [`When::Before`] the API server receives it.
     pub fn new(fault: Fault, matches: impl Fn(&Call) -> bool + Send + Sync + 'static) -> Self {
         Self { fault, when: When::Before, matches: Box::new(matches), skip: 0, times: usize::MAX, hits: 0 }
     }
 
-    /// The fault strikes then.
+    /// Sets the time of the fault.
     #[must_use]
     pub fn when(self, when: When) -> Self {
         Self { when, ..self }
     }
 
-    /// The first `count` calls that match are spared.
+    /// Ignores the first `count` matching calls.
     #[must_use]
     pub fn skip(self, count: usize) -> Self {
         Self { skip: count, ..self }
     }
 
-    /// The fault strikes `count` times.
+    /// Limits the fault to `count` calls.
     #[must_use]
     pub fn times(self, count: usize) -> Self {
         Self { times: count, ..self }
     }
 
-    /// The fault, if it strikes this call.
+    /// Returns the fault if the rule applies to this call, and counts the hit.
     pub(super) fn strike(&mut self, call: &Call) -> Option<(Fault, When)> {
         if self.times == 0 || !(self.matches)(call) {
             return None;
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_dry_runs_and_watches_are_told_from_writes() {
+    fn call_distinguishes_reads_dry_runs_and_watches_from_writes() {
         let list = call(Method::GET, "/api/v1/secrets", "limit=500", "");
         assert!(!list.is_mutation() && !list.is_watch());
         assert!(call(Method::GET, "/api/v1/secrets", "a=b&watch=true", "").is_watch());
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_strikes_after_what_it_skips_and_so_often() {
+    fn rule_applies_after_skipped_calls_and_limited_times() {
         let mut rule = Rule::new(Fault::Kill, Call::is_mutation).when(When::After).skip(1).times(2);
         let (read, write) = (call(Method::GET, "/a", "", ""), call(Method::PUT, "/a", "", ""));
         let strikes: Vec<bool> =

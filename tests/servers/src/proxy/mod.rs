@@ -1,6 +1,6 @@
-//! A proxy between operator-controller and the API server: it counts calls and spoils those that a test names.
+//! Proxy between operator-controller and the API server that records calls and injects faults.
 //!
-//! operator-controller talks plain HTTP to it, so that nothing stands between the test and the bytes.
+//! operator-controller connects with plain HTTP, so that the proxy sees all bytes.
 
 mod fault;
 
@@ -25,19 +25,19 @@ use tokio::task::JoinHandle;
 
 pub use fault::{Answer, Call, Fault, Rule, When};
 
-/// Largest body of a call.
+/// Maximum size of a request body.
 const MAX_BODY: usize = 64 << 20;
-/// Pause between two looks at the calls.
+/// Poll interval for calls.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// The running proxy.
+/// Running proxy.
 pub struct Proxy {
     kubeconfig: PathBuf,
     shared: Arc<Shared>,
     accepting: JoinHandle<()>,
 }
 
-/// Names a rule that was added.
+/// Identifies an added rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RuleId(usize);
 
@@ -46,11 +46,11 @@ struct Shared {
     client: reqwest::Client,
     state: Mutex<State>,
     ends: broadcast::Sender<End>,
-    /// A rule was removed.
+    /// Notified when a rule is removed.
     removed: Notify,
 }
 
-/// What strikes a call.
+/// Fault that applies to a call.
 struct Strike {
     fault: Fault,
     when: When,
@@ -61,19 +61,19 @@ struct Strike {
 struct State {
     count: u64,
     calls: Vec<Call>,
-    /// All rules ever added, `None` where one was removed.
+    /// All rules ever added. `None` after removal.
     rules: Vec<Option<Rule>>,
     process: Option<u32>,
 }
 
-/// How open watches end.
+/// Kind of end of the open watches.
 #[derive(Clone, Copy)]
 enum End {
     Broken,
     Expired,
 }
 
-/// The connection ends without an answer.
+/// Error of a connection that ends without a response.
 #[derive(Debug)]
 struct Cut;
 
@@ -86,17 +86,17 @@ impl std::fmt::Display for Cut {
 impl std::error::Error for Cut {}
 
 impl Proxy {
-    /// Starts a proxy for the cluster of `kubeconfig`, and writes the kubeconfig of its clients beside it.
+    /// Starts a proxy for the cluster of `kubeconfig`, and writes the kubeconfig of its clients into the same folder.
     ///
     /// # Errors
-    /// The kubeconfig names no server, or no port is to be had.
+    /// The kubeconfig names no server, or no port is free.
     pub async fn start(kubeconfig: &Path) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let mut config = Kubeconfig::read_from(kubeconfig)?;
         let cluster = config.clusters.first_mut().and_then(|named| named.cluster.as_mut());
-        let cluster = cluster.context("a kubeconfig without clusters")?;
-        let upstream = cluster.server.clone().context("a cluster without server")?;
-        let authority = cluster.certificate_authority.take().context("a cluster without CA file")?;
+        let cluster = cluster.context("the kubeconfig has no clusters")?;
+        let upstream = cluster.server.clone().context("the cluster has no server")?;
+        let authority = cluster.certificate_authority.take().context("the cluster has no CA file")?;
         let certificate = reqwest::Certificate::from_pem(&std::fs::read(authority)?)?;
         let client =
             reqwest::Client::builder().no_proxy().tls_certs_only([certificate]).build().context("client")?;
@@ -110,102 +110,102 @@ impl Proxy {
         Ok(Self { kubeconfig: written, shared, accepting })
     }
 
-    /// How clients reach the API server through the proxy.
+    /// Kubeconfig with which clients reach the API server through the proxy.
     #[must_use]
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
     }
 
-    /// From now on [`Fault::Kill`] kills this process.
+    /// Sets the process that [`Fault::Kill`] kills.
     pub fn set_process(&self, pid: u32) {
         self.shared.state().process = Some(pid);
     }
 
-    /// Spoils calls from now on. Of several rules that strike a call the oldest counts.
+    /// Adds a rule. If several rules apply to a call, the oldest one is used.
     pub fn add(&self, rule: Rule) -> RuleId {
         let rules = &mut self.shared.state().rules;
         rules.push(Some(rule));
         RuleId(rules.len() - 1)
     }
 
-    /// Forgets a rule and says how often it has struck. The connections of calls that hang for it break.
+    /// Removes a rule and returns the number of its hits. The connections of calls that hang because of it break.
     pub fn remove(&self, id: RuleId) -> usize {
         let rule = self.shared.state().rules.get_mut(id.0).and_then(Option::take);
         self.shared.removed.notify_waiters();
         rule.map_or(0, |rule| rule.hits)
     }
 
-    /// How often a rule has struck.
+    /// Number of calls to which a rule has applied.
     #[must_use]
     pub fn hits(&self, id: RuleId) -> usize {
         self.shared.state().rules.get(id.0).and_then(Option::as_ref).map_or(0, |rule| rule.hits)
     }
 
-    /// Waits until a rule has struck `count` times.
+    /// Waits until a rule has applied `count` times.
     ///
     /// # Errors
     /// It has not within `patience`.
     pub async fn until_struck(&self, id: RuleId, count: usize, patience: Duration) -> Result<()> {
         let deadline = Instant::now() + patience;
         while self.hits(id) < count {
-            ensure!(Instant::now() < deadline, "the fault struck {} of {count} times", self.hits(id));
+            ensure!(Instant::now() < deadline, "the fault occurred {} of {count} times", self.hits(id));
             tokio::time::sleep(LOOK).await;
         }
         Ok(())
     }
 
-    /// Forgets all rules, as [`Proxy::remove`] does.
+    /// Removes all rules, like [`Proxy::remove`].
     pub fn clear(&self) {
         self.shared.state().rules.iter_mut().for_each(|rule| *rule = None);
         self.shared.removed.notify_waiters();
     }
 
-    /// Open watches break off.
+    /// Breaks the connections of all open watches.
     pub fn break_watches(&self) {
-        // An error says that no watch is open.
+        // Fails if no watch is open.
         let _ = self.shared.ends.send(End::Broken);
     }
 
-    /// Open watches end with an event that says that they have expired (410).
+    /// Ends all open watches with an ERROR event of code 410 (expired).
     pub fn expire_watches(&self) {
-        // As above.
+        // Fails if no watch is open.
         let _ = self.shared.ends.send(End::Expired);
     }
 
-    /// How many calls came since the start.
+    /// Number of calls since the start.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.shared.state().count
     }
 
-    /// The calls after the one of this number that were not yet forgotten.
+    /// Recorded calls with a number above `after`.
     #[must_use]
     pub fn calls(&self, after: u64) -> Vec<Call> {
         self.shared.state().calls.iter().filter(|call| call.number > after).cloned().collect()
     }
 
-    /// When the last call came that mentions `text`.
+    /// Time of the last call that mentions `text`.
     #[must_use]
     pub fn last_about(&self, text: &str) -> Option<Instant> {
         self.shared.state().calls.iter().rev().find(|call| call.mentions(text)).map(|call| call.at)
     }
 
-    /// Forgets the calls so far; the count goes on.
+    /// Discards the recorded calls. The sequence numbers continue.
     pub fn forget(&self) {
         self.shared.state().calls.clear();
     }
 
-    /// The calls that may have changed something and that came in a time of this length, which begins now.
+    /// Mutations during a window of this length, which begins now.
     pub async fn mutations_within(&self, window: Duration) -> Vec<Call> {
         let before = self.count();
         tokio::time::sleep(window).await;
         self.calls(before).into_iter().filter(Call::is_mutation).collect()
     }
 
-    /// Waits until for `window` no call has come that may change something.
+    /// Waits until there has been no mutation for `window`.
     ///
     /// # Errors
-    /// There is no such time within `patience`; names the last calls.
+    /// There is no such period within `patience`. Contains the last calls.
     pub async fn until_quiet(&self, window: Duration, patience: Duration) -> Result<()> {
         let deadline = Instant::now() + patience;
         let mut from = Instant::now();
@@ -219,7 +219,7 @@ impl Proxy {
                 let writes = self.calls(0).into_iter().filter(Call::is_mutation);
                 let lines: Vec<String> = writes.map(|call| call.line()).collect();
                 let last = lines.get(lines.len().saturating_sub(10)..).unwrap_or_default().join("\n");
-                anyhow::bail!("no {window:?} without a write within {patience:?}; the last ones:\n{last}");
+                anyhow::bail!("no {window:?} without a write within {patience:?}; last writes:\n{last}");
             }
             tokio::time::sleep(LOOK).await;
         }
@@ -237,7 +237,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
         let shared = Arc::clone(&shared);
         tokio::spawn(async move {
             let service = service_fn(move |request| Arc::clone(&shared).answer(request));
-            // An error says that the client or a fault has ended the connection.
+            // Fails if the client or a fault has ended the connection.
             let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
         });
     }
@@ -260,7 +260,7 @@ impl Shared {
             return self.forward(&call, parts.headers).await;
         }
         if when == When::After {
-            // It takes effect even if the client is gone already.
+            // The call takes effect even if the client has disconnected.
             let (shared, call, headers) = (Arc::clone(&self), call.clone(), parts.headers);
             let forwarded = tokio::spawn(async move { shared.forward(&call, headers).await });
             forwarded.await.map_err(|_| Cut)??;
@@ -279,7 +279,7 @@ impl Shared {
         }
     }
 
-    /// Counts the call and finds what strikes it.
+    /// Records the call, and returns the fault that applies to it.
     fn record(&self, parts: &http::request::Parts, body: Bytes) -> (Call, Option<Strike>) {
         let mut state = self.state();
         state.count += 1;
@@ -315,7 +315,7 @@ impl Shared {
         }
         let separator = if call.query.is_empty() { "" } else { "?" };
         let url = format!("{}{}{separator}{}", self.upstream, call.path, call.query);
-        // Subscribed before the watch is open, so that none escapes.
+        // Subscribes before the watch is open, so that no end is missed.
         let ends = self.ends.subscribe();
         let request = self.client.request(call.method.clone(), url).headers(headers).body(call.body.clone());
         let answer = request.send().await.map_err(|_| Cut)?;
@@ -335,13 +335,13 @@ impl Shared {
     fn kill(&self) {
         let pid = self.state().process.take().and_then(|pid| i32::try_from(pid).ok());
         if let Some(pid) = pid.and_then(rustix::process::Pid::from_raw) {
-            // It was not waited for yet, so that the number is still its own; an error says that it is gone.
+            // The process has not been waited for, so that its PID is not reused. Fails if it has exited.
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
         }
     }
 }
 
-/// The events of a watch until it is ended.
+/// Events of a watch until its end.
 fn until_ended(
     events: impl Stream<Item = Result<Bytes, Cut>> + Send + 'static,
     ends: broadcast::Receiver<End>,
