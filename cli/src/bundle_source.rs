@@ -1,6 +1,6 @@
-//! The files of a bundle, by where it is: a directory of this machine or an image in a registry.
+//! Files of a bundle, read from a local directory or pulled from a registry.
 //!
-//! What the files mean is not judged here.
+//! This module does not interpret the files.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,16 +15,16 @@ use crate::failure::{Code, Failure};
 use crate::session::Session;
 use crate::source::ImageArgs;
 
-/// Largest bundle directory, all files together: a larger one no cluster would pull.
+/// Largest bundle directory, all files together. A cluster pulls no larger image.
 const MAX_BUNDLE: u64 = Limits::BUNDLE.kept_bytes;
 
-/// A bundle before anything in it is understood.
+/// Uninterpreted bundle content.
 #[derive(Debug)]
 pub(crate) struct BundleFiles {
-    /// Content by slash-separated path from the bundle's root. A directory below `manifests` or `metadata` may stand there
-    /// with a final slash and no content.
+    /// Content by slash-separated path from the bundle's root. A directory below `manifests` or `metadata` may be
+    /// present as a key with a final slash and no content.
     pub(crate) files: BTreeMap<String, Vec<u8>>,
-    /// Where it is from, as the user said it.
+    /// Reference as the user gave it.
     pub(crate) origin: String,
     /// Digest of the image; `None` for a directory.
     pub(crate) digest: Option<String>,
@@ -33,7 +33,7 @@ pub(crate) struct BundleFiles {
 /// Reads the bundle that `reference` names: an existing directory, else an image.
 ///
 /// # Errors
-/// It is neither, cannot be read or pulled, or is a catalog. The text names it.
+/// The reference is neither, cannot be read or pulled, or is a catalog. The message names it.
 pub(crate) async fn read(
     reference: &str,
     images: &ImageArgs,
@@ -65,18 +65,18 @@ pub(crate) async fn read(
     Ok(BundleFiles { files, origin: reference.to_owned(), digest: Some(digest) })
 }
 
-/// Whether `path` is the directory of a bundle rather than of a catalog.
+/// Reports whether `path` is a bundle directory rather than a catalog directory.
 pub(crate) fn is_bundle_dir(path: &Path) -> bool {
     BUNDLE_FOLDERS.iter().all(|folder| path.join(folder).is_dir())
 }
 
-/// The files of the bundle in `root`, by slash-separated path from there.
+/// Reads the bundle files in `root`, keyed by slash-separated path from `root`.
 ///
 /// # Errors
-/// `root` is no bundle directory, or something in it cannot be read.
+/// `root` is no bundle directory, or an entry in it cannot be read.
 pub(crate) fn read_bundle_dir(root: &Path) -> Result<BTreeMap<String, Vec<u8>>, Failure> {
     if !is_bundle_dir(root) {
-        // Who may not look sees no directories.
+        // Without permission to read `root`, both folders look absent. Report that error instead.
         fs::read_dir(root).map_err(|error| unreadable(root, &error))?;
         let expected = "expected a bundle directory, which has the directories manifests and metadata";
         return Err(Failure::operational(format!("{}: {expected}", root.display())));
@@ -99,11 +99,11 @@ pub(crate) fn read_bundle_dir(root: &Path) -> Result<BTreeMap<String, Vec<u8>>, 
             check_link(&path, &inside)?;
             let metadata = fs::metadata(&path).map_err(|error| unreadable(&path, &error))?;
             if metadata.is_dir() {
-                // Stands for the directory, which the bundle's own rules judge.
+                // Entry for the directory itself, which the bundle rules judge.
                 files.insert(format!("{folder}/{name}/"), Vec::new());
                 continue;
             }
-            // Asked before opening: a pipe would block.
+            // Checked before opening, because opening a pipe would block.
             if !metadata.is_file() {
                 return Err(Failure::operational(format!("{} is not a regular file", path.display())));
             }
@@ -122,8 +122,8 @@ pub(crate) fn read_bundle_dir(root: &Path) -> Result<BTreeMap<String, Vec<u8>>, 
     Ok(files)
 }
 
-/// Refuses a link that leads out of the bundle's directory: what it leads to is none of the bundle's, which may be of
-/// somebody who would like to see it.
+/// Rejects a symbolic link whose target is outside of the bundle directory. A foreign bundle could otherwise disclose
+/// local files.
 fn check_link(path: &Path, inside: &Path) -> Result<(), Failure> {
     if !path.is_symlink() {
         return Ok(());
@@ -142,10 +142,10 @@ fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
     Failure::operational(format!("cannot read {}: {error}", path.display()))
 }
 
-/// Pulls the files of the bundle image `reference`; with its digest.
+/// Pulls the files of the bundle image `reference`, and returns them with its digest.
 ///
 /// # Errors
-/// Those of the registry; the image has no bundle. The text names the image.
+/// The registry fails, or the image contains no bundle. The message names the image.
 pub(crate) async fn pull(
     reference: &Reference,
     images: &ImageArgs,
@@ -169,7 +169,7 @@ pub(crate) async fn pull(
         is_catalog = labels.contains_key(CATALOG_LABEL);
         Err("not a bundle".to_owned())
     };
-    // Nothing is pulled: the labels alone are wanted.
+    // Pulls no files: the callback only inspects the labels.
     let _ = session.unless_interrupted(puller.pull_folder(&image, look, Path::new(""))).await;
     let found = if is_catalog {
         "the image is a catalog, not a bundle; `catalog render` and `catalog ls` read it"
@@ -179,7 +179,7 @@ pub(crate) async fn pull(
     Err(of_image(reference, Failure::operational(found)))
 }
 
-/// The failure, with the name of the image unless it has it.
+/// Prefixes the failure with the image name, unless its message already contains it.
 pub(crate) fn of_image(reference: &Reference, failure: Failure) -> Failure {
     match failure {
         Failure::Told(code, message)
@@ -197,7 +197,7 @@ mod tests {
 
     use super::*;
 
-    /// What reading a bundle directory says after `change` was made to it.
+    /// Reads a bundle directory after applying `change` to it.
     fn read_after(change: impl FnOnce(&Path)) -> Result<Vec<String>, String> {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("bundle");
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn links_stay_inside_the_directory() {
+    fn symlink_out_of_bundle_directory_is_rejected() {
         let manifests = |root: &Path| root.join("manifests");
         let inside = read_after(|root| symlink("csv.yaml", manifests(root).join("l.yaml")).unwrap());
         let files = ["manifests/csv.yaml", "manifests/l.yaml", "metadata/annotations.yaml"];
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_has_the_limits_of_an_image() {
+    fn bundle_directory_over_image_limits_is_rejected() {
         let many = read_after(|root| {
             for number in 0..Limits::BUNDLE.files {
                 fs::write(root.join(format!("manifests/{number}.yaml")), "").unwrap();

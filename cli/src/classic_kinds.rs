@@ -1,4 +1,4 @@
-//! Objects of classic OLM that users hand to this program: what to write in v1 instead (case seeds-s1-5).
+//! Hints for objects of classic OLM in user input: the v1 equivalent of each (case seeds-s1-5).
 
 use std::fs::File;
 use std::io::Read;
@@ -6,20 +6,20 @@ use std::path::Path;
 
 use serde_json::Value;
 
-/// Largest file that is looked at.
+/// Largest file that is inspected.
 const MAX_FILE: u64 = 1 << 20;
 
-/// Says what the v1 form is if `object` (JSON or YAML) is of classic OLM.
+/// Names the v1 equivalent if `object` (JSON or YAML) belongs to classic OLM.
 pub(crate) fn hint(object: &[u8]) -> Option<String> {
     let objects = olm_yaml::all_from_slice(object).ok()?;
     let hints: Vec<_> = objects.iter().filter_map(hint_for).collect();
     (!hints.is_empty()).then(|| hints.join("\n"))
 }
 
-/// [`hint`] for a file; a file that cannot be read has none.
+/// [`hint`] for a file. `None` for a file that cannot be read.
 pub(crate) fn hint_for_file(path: &Path) -> Option<String> {
     let mut text = Vec::new();
-    // Asked before opening: a pipe would block.
+    // Checked before opening, because opening a pipe would block.
     let file = std::fs::metadata(path).ok()?.is_file().then(|| File::open(path).ok())??;
     file.take(MAX_FILE).read_to_end(&mut text).ok()?;
     hint(&text)
@@ -71,7 +71,7 @@ fn hint_for(object: &Value) -> Option<String> {
     Some(format!("{kind} is an object of classic OLM: {form}"))
 }
 
-/// ` (here: VALUE)` where the object has one.
+/// ` (here: VALUE)`, or an empty string without a value.
 fn value(value: Option<String>) -> String {
     value.map(|value| format!(" (here: {value})")).unwrap_or_default()
 }
@@ -82,7 +82,7 @@ mod tests {
 
     // Case seeds-s1-5
     #[test]
-    fn every_classic_kind_is_told_its_v1_form() {
+    fn hint_names_v1_form_of_each_classic_kind() {
         let subscription = "apiVersion: operators.coreos.com/v1alpha1\nkind: Subscription\nmetadata: {name: s}\n\
                             spec: {name: etcd, channel: stable, source: x}\n";
         assert_eq!(

@@ -1,8 +1,8 @@
-//! `olm cluster-check`: whether the installed extensions allow the cluster's next version
+//! `olm cluster-check`: checks whether the installed extensions allow the next cluster version
 //! (docs/design/operations.md#cluster-upgrades, docs/design/additions.md#platform-compatibility).
 //!
-//! The verdict is operator-controller's: it comes from the same function. It is found anew, so the command also works
-//! where no controller runs, and for versions that are further away than the next one.
+//! The verdict comes from the same function as that of operator-controller. It is computed on each call, so the
+//! command also works without a running controller, and for versions beyond the next one.
 
 use std::collections::BTreeSet;
 
@@ -17,14 +17,14 @@ use crate::output::{Fields, FormatArgs, Table};
 use crate::session::Session;
 use crate::source::ClusterArgs;
 
-/// The first lines of the command's help.
-pub(crate) const ABOUT: &str = "Tells whether the installed extensions allow the cluster's next version
+/// First lines of the command's help.
+pub(crate) const ABOUT: &str = "Check whether the installed extensions allow the next cluster version
 
-Bundles may declare the highest minor version that they support: olm.maxOpenShiftVersion counts on OpenShift only, \
-ext.olm.operatorframework.io/maxKubernetesVersion everywhere. An extension with a bundle that does not support the next \
-version is to be upgraded, or uninstalled, before the cluster is.
+Bundles may declare the highest minor version that they support: olm.maxOpenShiftVersion applies to OpenShift \
+only, ext.olm.operatorframework.io/maxKubernetesVersion everywhere. Upgrade or uninstall an extension whose bundle \
+does not support the next version before you upgrade the cluster.
 
-The answer is the one that operator-controller gives in ClusterUpgradeStatus \"cluster\" (kubectl get cus).";
+The verdict is the one that operator-controller writes to ClusterUpgradeStatus \"cluster\" (kubectl get cus).";
 
 /// Arguments of the command.
 #[derive(Debug, Args)]
@@ -38,20 +38,20 @@ Examples:
   {olm} cluster-check --platform openshift --platform-version 4.18
   {olm} cluster-check -o json | jq '.extensions[] | select(.result == \"Blocking\") | .name'")]
 pub(crate) struct ClusterCheckArgs {
-    /// Platform to ask about
+    /// Platform to check
     #[arg(long, value_enum, default_value = "auto")]
     platform: PlatformChoice,
-    /// Version that the platform has now; default: what the cluster says
+    /// Current version of the platform; default: the version that the cluster reports
     #[arg(long, value_name = "MAJOR.MINOR")]
     platform_version: Option<MinorVersion>,
-    /// How olm.maxOpenShiftVersion counts where the platform is not OpenShift: off, or k8s-offset (4.y as Kubernetes
-    /// 1.(y+13)); as the controller's flag
+    /// Interpretation of olm.maxOpenShiftVersion if the platform is not OpenShift: off, or k8s-offset (4.y as
+    /// Kubernetes 1.(y+13)); as the controller's flag
     #[arg(long, value_name = "MAP", default_value = "off")]
     openshift_version_map: OpenShiftVersionMap,
-    /// Version of OpenShift that the cluster shall be upgraded to; default: the one after its own
+    /// OpenShift version to upgrade the cluster to; default: the one after its current version
     #[arg(long, value_name = "MAJOR.MINOR")]
     target_platform: Option<MinorVersion>,
-    /// Version of Kubernetes that the cluster shall be upgraded to; default: the one after its own
+    /// Kubernetes version to upgrade the cluster to; default: the one after its current version
     #[arg(long, value_name = "MAJOR.MINOR")]
     target_kube: Option<MinorVersion>,
     #[command(flatten)]
@@ -62,7 +62,7 @@ pub(crate) struct ClusterCheckArgs {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum PlatformChoice {
-    /// What the cluster is
+    /// The platform that the cluster runs on
     Auto,
     /// OpenShift
     #[value(name = "openshift")]
@@ -71,11 +71,11 @@ enum PlatformChoice {
     Kubernetes,
 }
 
-/// The answer, as programs get it.
+/// Result as JSON or YAML.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ClusterCheck {
-    /// True, False or Unknown.
+    /// `True`, `False` or `Unknown`.
     upgradeable: &'static str,
     reason: &'static str,
     message: String,
@@ -89,7 +89,7 @@ struct ClusterCheck {
 /// Runs the command.
 ///
 /// # Errors
-/// The cluster does not tell, or the answer is not yes.
+/// The platform facts cannot be read, or the verdict is not `True`.
 pub(crate) async fn run(args: ClusterCheckArgs, session: &mut Session) -> Result<(), Failure> {
     let cluster = args.cluster.connect().await?;
     let facts = cluster.platform(session).await?;
@@ -143,7 +143,7 @@ impl ClusterCheck {
     }
 }
 
-/// An extension that says nothing about the platform is no obstacle.
+/// Verdict for an extension that declares no platform limit: it blocks nothing.
 fn without_constraint(revision: &Revision) -> ExtensionVerdict {
     ExtensionVerdict {
         name: revision.extension.clone(),

@@ -1,4 +1,4 @@
-//! The command line: names, flags, help.
+//! Command line: names, flags, help.
 
 use clap::{CommandFactory, Parser, Subcommand};
 
@@ -18,7 +18,7 @@ use crate::uninstall::{self, UninstallArgs};
 use crate::upgrade::{self, UpgradeArgs};
 use crate::validate::{self, ValidateArgs};
 
-/// Reads, checks and makes catalogs of Operator Lifecycle Manager v1, and tells what is installed from them
+/// Manage extensions and catalogs of Operator Lifecycle Manager v1
 #[derive(Debug, Parser)]
 #[command(
     name = "olm",
@@ -48,43 +48,43 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Installs a package, after saying which bundle that means
+    /// Install a package; prints the chosen bundle first
     #[command(long_about = install::ABOUT)]
     Install(Box<InstallArgs>),
-    /// Changes which versions an extension may have, after saying where that leads
+    /// Change the version range, channel or upgrade policy of an extension; prints the resulting upgrade first
     #[command(long_about = upgrade::ABOUT)]
     Upgrade(Box<UpgradeArgs>),
-    /// Deletes an extension, after counting what goes with it
+    /// Uninstall an extension. Lists the objects, CRDs and custom resources that will be deleted, then asks
     #[command(long_about = uninstall::ABOUT)]
     Uninstall(UninstallArgs),
-    /// Shows how extensions are, down to the object that one hangs on
+    /// Show the health of extensions, including the object that blocks the rollout
     #[command(long_about = status::ABOUT)]
     Status(StatusArgs),
-    /// Shows the revisions of an extension, and where a rollback may go
+    /// Show the revisions of an extension and the possible rollback targets
     #[command(long_about = history::ABOUT)]
     History(HistoryArgs),
-    /// Takes an extension back to a bundle that it had
+    /// Return an extension to an earlier bundle
     #[command(long_about = rollback::ABOUT)]
     Rollback(Box<RollbackArgs>),
-    /// Shows which bundle of a package would be installed, and why
+    /// Show which bundle of a package would be installed, and why
     #[command(long_about = resolve::ABOUT)]
     Resolve(Box<ResolveArgs>),
-    /// Tells whether the installed extensions allow the cluster's next version
+    /// Check whether the installed extensions allow the next cluster version
     #[command(long_about = cluster_check::ABOUT)]
     ClusterCheck(ClusterCheckArgs),
-    /// Tells whether new CustomResourceDefinitions break what exists
+    /// Check whether new CustomResourceDefinitions break existing ones
     #[command(long_about = crd_check::ABOUT)]
     CrdCheck(CrdCheckArgs),
-    /// Shows what a bundle changes: objects, permissions, CRDs, configuration
+    /// Show the changes that a bundle makes: objects, permissions, CRDs, configuration
     #[command(long_about = diff::ABOUT)]
     Diff(Box<DiffArgs>),
-    /// Prints the objects that a bundle is installed as
+    /// Print the objects that operator-controller applies for a bundle
     #[command(long_about = render::ABOUT)]
     Render(Box<RenderArgs>),
-    /// Checks a catalog; the same as `catalog validate`
+    /// Check a catalog; the same as `catalog validate`
     #[command(long_about = validate::ABOUT)]
     Validate(ValidateArgs),
-    /// Tells which rights are needed
+    /// Print required permissions
     #[command(
         subcommand,
         arg_required_else_help = true,
@@ -93,7 +93,7 @@ pub(crate) enum Command {
   {olm} rbac required ./bundle -n my-operator -o table"
     )]
     Rbac(RbacCommand),
-    /// Checks bundles
+    /// Check bundles
     #[command(
         subcommand,
         arg_required_else_help = true,
@@ -102,7 +102,7 @@ pub(crate) enum Command {
   {olm} bundle validate --rules"
     )]
     Bundle(BundleCommand),
-    /// Reads, checks and makes catalogs
+    /// Read, check and create catalogs
     #[command(
         subcommand,
         arg_required_else_help = true,
@@ -114,12 +114,12 @@ pub(crate) enum Command {
     Catalog(CatalogCommand),
 }
 
-/// The command line for a user who calls the program `program`: usage and examples say it that way.
+/// Command line with usage and examples for the program name `program`.
 pub(crate) fn command_line(program: &'static str) -> clap::Command {
     with_program(Cli::command().bin_name(program), program)
 }
 
-/// Examples are written with `{olm}` for the program.
+/// Replaces `{olm}` in the examples by the program name.
 fn with_program(command: clap::Command, program: &str) -> clap::Command {
     let examples = command.get_after_help().map(|text| text.to_string().replace("{olm}", program));
     let command = match examples {
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_consistent() {
+    fn command_line_passes_clap_debug_assert() {
         command_line("olm").debug_assert();
     }
 

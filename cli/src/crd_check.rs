@@ -1,6 +1,7 @@
-//! `olm crd-check`: whether new CustomResourceDefinitions break what exists (docs/design/apply.md#crd-upgrade-safety).
+//! `olm crd-check`: checks whether new CustomResourceDefinitions break existing ones
+//! (docs/design/apply.md#crd-upgrade-safety).
 //!
-//! The findings are those that operator-controller refuses an upgrade with: they come from the same function.
+//! The findings come from the same function that makes operator-controller refuse an upgrade.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,14 +16,15 @@ use crate::manifest;
 use crate::output::{FormatArgs, Table};
 use crate::session::Session;
 
-/// The first lines of the command's help.
-pub(crate) const ABOUT: &str = "Tells whether new CustomResourceDefinitions break what exists
+/// First lines of the command's help.
+pub(crate) const ABOUT: &str = "Check whether new CustomResourceDefinitions break existing ones
 
-Compares each CustomResourceDefinition of NEW with the one of the same name in OLD, as an upgrade of a ClusterExtension does \
-unless spec.install.preflight.crdUpgradeSafety.enforcement is None: scope, stored versions, removed fields, each property of \
-each version, and new differences between versions that are served side by side without a conversion webhook.
+Compares each CustomResourceDefinition of NEW with the one of the same name in OLD, as an upgrade of a \
+ClusterExtension does unless spec.install.preflight.crdUpgradeSafety.enforcement is None: scope, stored versions, \
+removed fields, each property of each version, and new differences between versions that are served side by side \
+without a conversion webhook.
 
-Objects of other kinds are left out, and CustomResourceDefinitions that are in one file only are not judged.";
+Objects of other kinds are ignored. CustomResourceDefinitions that are in one file only are not checked.";
 
 /// Arguments of the command.
 #[derive(Debug, Args)]
@@ -35,33 +37,33 @@ Examples:
   kubectl get crd -o json | {olm} crd-check - ./bundle/manifests/widgets.crd.yaml -o yaml
   {olm} crd-check old.yaml new.yaml -o json | jq -r '.crds[].findings[].line'")]
 pub(crate) struct CrdCheckArgs {
-    /// File (YAML or JSON, any number of objects) with what is on the cluster; - is standard input
+    /// File (YAML or JSON, any number of objects) with the objects on the cluster; - is standard input
     #[arg(value_name = "OLD")]
     old: String,
-    /// File with what is to replace it; - is standard input
+    /// File with the objects to replace them; - is standard input
     #[arg(value_name = "NEW")]
     new: String,
     #[command(flatten)]
     format: FormatArgs,
 }
 
-/// Largest file: `kubectl get crd -o yaml` of a large cluster.
+/// Largest file. Sized for `kubectl get crd -o yaml` on a large cluster.
 const MAX_FILE: u64 = 64 << 20;
 
-/// The answer, as programs get it.
+/// Result as JSON or YAML.
 #[derive(Debug, Serialize)]
 struct CrdCheck {
     safe: bool,
-    /// By name.
+    /// Sorted by name.
     crds: Vec<CrdResult>,
 }
 
-/// What replacing one CustomResourceDefinition means.
+/// Result of replacing one CustomResourceDefinition.
 #[derive(Debug, Serialize)]
 pub(crate) struct CrdResult {
     pub(crate) name: String,
     pub(crate) result: Verdict,
-    /// What a ClusterExtension would say.
+    /// Error text of the ClusterExtension condition.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
     pub(crate) findings: Vec<FindingDetails>,
@@ -75,7 +77,7 @@ pub(crate) enum Verdict {
     OnlyInNew,
 }
 
-/// A finding, as programs get it.
+/// Finding as JSON or YAML.
 #[derive(Debug, Serialize)]
 pub(crate) struct FindingDetails {
     section: &'static str,
@@ -85,7 +87,7 @@ pub(crate) struct FindingDetails {
     property: Option<String>,
     pub(crate) check: &'static str,
     text: String,
-    /// The whole finding in the words of a ClusterExtension.
+    /// The whole finding, with the text of the ClusterExtension condition.
     pub(crate) line: String,
 }
 
@@ -100,7 +102,7 @@ impl From<Finding> for FindingDetails {
 /// Runs the command.
 ///
 /// # Errors
-/// The files cannot be had or compared, or there are findings.
+/// The files cannot be read or compared, or there are findings.
 pub(crate) async fn run(args: CrdCheckArgs, session: &mut Session) -> Result<(), Failure> {
     if args.old == "-" && args.new == "-" {
         return Err(Failure::usage("OLD and NEW cannot both be standard input"));
@@ -126,7 +128,7 @@ pub(crate) async fn run(args: CrdCheckArgs, session: &mut Session) -> Result<(),
     if safe { Ok(()) } else { Err(Failure::Findings) }
 }
 
-/// The CRDs of a file by name; those of lists, as `kubectl get` prints them, too.
+/// CRDs of a file by name, including those in List objects as `kubectl get` prints them.
 async fn crds(path: &str, session: &Session) -> Result<BTreeMap<String, Value>, Failure> {
     let text = session.unless_interrupted(manifest::text(path.to_owned(), MAX_FILE)).await?;
     let failed = |problem: String| Failure::operational(format!("{path}: {problem}"));
@@ -159,7 +161,7 @@ fn listed(crds: &BTreeMap<String, Value>) -> String {
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
-/// Judges replacing `old` with `new`.
+/// Checks replacing `old` with `new`.
 ///
 /// # Errors
 /// One of them is no CustomResourceDefinition that can be compared.
@@ -210,7 +212,7 @@ fn text(check: &CrdCheck) -> String {
             text += &format!("{}: {words}\n", crd.name);
         }
     }
-    // Of a whole cluster these are many.
+    // Only counted: an OLD file of a whole cluster contains many.
     let rest = check.crds.iter().filter(|crd| crd.result == Verdict::OnlyInOld).count();
     if rest > 0 {
         text += &format!("only in OLD, not judged: {rest}\n");

@@ -1,61 +1,58 @@
-//! How a command fails: the exit code and the words.
+//! Command failures: exit code and message.
 
 use std::fmt;
 use std::io;
 
-/// Exit codes other than 0 (docs/design/additions.md#exit-codes-and-output). 6 belongs to a command that does not exist
-/// yet.
+/// Exit codes other than 0 (docs/design/additions.md#exit-codes-and-output). 6 is reserved for a command that does
+/// not exist yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Code {
-    /// Something did not work: network, disk, access rights, content that cannot be read.
+    /// Operation failed: network, disk, access rights, unreadable content.
     Operational = 1,
-    /// The command line is wrong.
+    /// Invalid command line.
     Usage = 2,
-    /// What was checked has errors.
+    /// The checked object has errors.
     Findings = 3,
-    /// What was asked for does not exist: catalog, package, version, bundle, channel.
+    /// The requested object does not exist: catalog, package, version, bundle, channel.
     NoCandidate = 4,
-    /// Something would change, and the user wants to be told so.
+    /// Something would change, and `--exit-code` was given.
     Changes = 5,
     /// Ended by Ctrl-C or a termination signal.
     Interrupted = 130,
 }
 
-/// Why a command ends without success.
+/// Reason for which a command ends without success.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// With a message for people: what is wrong, and what to do.
+    /// Exit code and message: what failed, and the next step.
     Told(Code, String),
-    /// The findings have been printed already.
+    /// Findings that are already printed.
     Findings,
-    /// With this exit code; what is wrong with the command line has been printed already.
+    /// Exit code of a command line error that is already printed.
     Shown(u8),
     /// Standard output cannot be written.
     Output(io::Error),
 }
 
 impl Failure {
-    /// Something did not work.
     pub(crate) fn operational(message: impl Into<String>) -> Self {
         Self::Told(Code::Operational, message.into())
     }
 
-    /// The command line is wrong.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self::Told(Code::Usage, message.into())
     }
 
-    /// What was asked for does not exist.
     pub(crate) fn no_candidate(message: impl Into<String>) -> Self {
         Self::Told(Code::NoCandidate, message.into())
     }
 
-    /// A signal asked the program to end.
+    /// Interruption by a signal.
     pub(crate) fn interrupted() -> Self {
         Self::Told(Code::Interrupted, "interrupted".to_owned())
     }
 
-    /// The exit code of the process. A reader that went away, as in `olm … | head`, is no failure.
+    /// Exit code of the process. A closed pipe, as in `olm … | head`, is no failure.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::Told(code, _) => *code as u8,
@@ -66,7 +63,7 @@ impl Failure {
         }
     }
 
-    /// What to print, if anything is left to say.
+    /// Message to print, if it is not printed yet.
     pub(crate) fn message(&self) -> Option<String> {
         match self {
             Self::Told(_, message) => Some(message.clone()),
@@ -100,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reader_that_went_away_is_no_failure() {
+    fn broken_pipe_is_no_failure() {
         let gone = Failure::Output(io::ErrorKind::BrokenPipe.into());
         assert_eq!((gone.exit_code(), gone.message()), (0, None));
         let full = Failure::Output(io::ErrorKind::StorageFull.into());

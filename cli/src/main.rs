@@ -1,6 +1,6 @@
 //! `olm`, also usable as `kubectl olm`: reads, checks and makes catalogs.
 //!
-//! The program is the terminal side of the crates that the servers use: what it says about a catalog comes from the same
+//! The program is a command line for the crates that the servers use. Its answers about catalogs come from the
 //! functions that catalogd and operator-controller call. Exit codes: [`failure::Code`].
 
 mod author;
@@ -59,14 +59,14 @@ fn run(arguments: Vec<OsString>) -> Result<(), Failure> {
     let parsed = command_line(program).try_get_matches_from(arguments);
     let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
-        // Help and version are printed and are no failure.
+        // clap reports help and version as errors. They are none.
         Err(error) => {
             error.print().map_err(Failure::Output)?;
             let code = u8::try_from(error.exit_code()).unwrap_or(1);
             return if code == 0 { Ok(()) } else { Err(Failure::Shown(code)) };
         }
     };
-    // A second provider is refused; then there is one already.
+    // Fails if a provider is already installed, which is as good.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -92,12 +92,12 @@ fn run(arguments: Vec<OsString>) -> Result<(), Failure> {
             Command::Bundle(command) => bundle::run(command, &mut session).await,
             Command::Catalog(command) => catalog::run(command, &mut session).await,
         };
-        // What has been printed counts, whatever happened then.
+        // Flushes the output even if the command failed.
         session.output.finish().and(result)
     })
 }
 
-/// How the user calls the program: kubectl runs `kubectl-olm` for `kubectl olm`.
+/// Program name as the user typed it: kubectl runs `kubectl-olm` for `kubectl olm`.
 fn program_name(first: Option<&OsString>) -> &'static str {
     let name = first.map(Path::new).and_then(Path::file_name);
     if name.is_some_and(|name| name.as_encoded_bytes().starts_with(b"kubectl-")) {

@@ -1,7 +1,7 @@
-//! Standard output: every byte that a command prints goes through [`Output`].
+//! Standard output. Every byte that a command prints passes [`Output`].
 //!
-//! Three notations: a table (or other text) for people, JSON and YAML for programs. What programs get carries a version and a
-//! kind, has a fixed order of fields and never depends on the terminal.
+//! Three formats: a table (or other text) for people, JSON and YAML for programs. JSON and YAML documents carry a
+//! version and a kind, have a fixed order of fields and never depend on the terminal.
 
 use std::io::{self, BufWriter, Stdout, Write};
 
@@ -11,29 +11,29 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 
-/// Version of the documents that `-o json` and `-o yaml` print (docs/design/additions.md#exit-codes-and-output).
+/// API version of the documents that `-o json` and `-o yaml` print (docs/design/additions.md#exit-codes-and-output).
 pub(crate) const API_VERSION: &str = "cli.ext.olm.operatorframework.io/v1";
 
-/// How a command prints its result.
+/// Output format of a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// For people
+    /// Human-readable
     Table,
-    /// For programs
+    /// Machine-readable
     Json,
-    /// For programs
+    /// Machine-readable
     Yaml,
 }
 
-/// The flag that chooses the [`Format`].
+/// The `--output` flag.
 #[derive(Debug, clap::Args)]
 pub(crate) struct FormatArgs {
-    /// How to print the result
+    /// Output format
     #[arg(short, long, value_enum, default_value = "table", value_name = "FORMAT")]
     pub(crate) output: Format,
 }
 
-/// A result with its version and kind.
+/// Result with its version and kind.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Document<'a, T> {
@@ -43,18 +43,17 @@ struct Document<'a, T> {
     body: &'a T,
 }
 
-/// Standard output, buffered. Nothing is certain to be written before [`Output::finish`].
+/// Buffered standard output. Only [`Output::finish`] guarantees that the text is written.
 pub(crate) struct Output {
     writer: BufWriter<Stdout>,
 }
 
 impl Output {
-    /// The output of this process.
     pub(crate) fn new() -> Self {
         Self { writer: BufWriter::with_capacity(1 << 16, io::stdout()) }
     }
 
-    /// Writes `text` with hidden characters shown.
+    /// Writes `text`, with hidden characters escaped.
     ///
     /// # Errors
     /// [`Failure::Output`].
@@ -62,10 +61,10 @@ impl Output {
         unless_gone(self.writer.write_all(visible(text).as_bytes()))
     }
 
-    /// Lets `write` write; for output that need not be in memory as a whole.
+    /// Calls `write` with the buffered writer, for output too large to be built in memory.
     ///
     /// # Errors
-    /// Those of `write`.
+    /// Errors of `write`.
     pub(crate) fn write_with(
         &mut self,
         write: impl FnOnce(&mut BufWriter<Stdout>) -> Result<(), Failure>,
@@ -73,7 +72,7 @@ impl Output {
         write(&mut self.writer)
     }
 
-    /// Writes a result in the chosen format; `text` makes the form for people.
+    /// Writes a result in the given format. `text` renders the table format.
     ///
     /// # Errors
     /// [`Failure::Output`].
@@ -87,7 +86,7 @@ impl Output {
         self.text(&result(format, kind, body, text)?)
     }
 
-    /// Writes what is still buffered.
+    /// Flushes the buffer.
     ///
     /// # Errors
     /// [`Failure::Output`].
@@ -96,10 +95,10 @@ impl Output {
     }
 }
 
-/// A result in the chosen format; `text` makes the form for people.
+/// Renders a result in the given format. `text` renders the table format.
 ///
 /// # Errors
-/// It has no such form.
+/// The result cannot be encoded.
 pub(crate) fn result<T: Serialize>(
     format: Format,
     kind: &'static str,
@@ -114,7 +113,7 @@ pub(crate) fn result<T: Serialize>(
     }
 }
 
-/// A reader that went away has seen enough; what the command has found out still decides the exit code.
+/// Ignores a closed pipe. The result of the command still decides the exit code.
 fn unless_gone(written: io::Result<()>) -> Result<(), Failure> {
     match written {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -122,11 +121,11 @@ fn unless_gone(written: io::Result<()>) -> Result<(), Failure> {
     }
 }
 
-/// `value` as JSON with an indentation of two and a final line feed.
+/// `value` as JSON, indented by two spaces, with a final line feed.
 pub(crate) fn json(value: &impl Serialize) -> Result<String, Failure> {
     let text =
         serde_json::to_string_pretty(value).map_err(|error| Failure::operational(error.to_string()))?;
-    // Such characters stand only within strings.
+    // Hidden characters occur only within JSON strings.
     let mut shown = String::with_capacity(text.len() + 1);
     for c in text.chars() {
         if is_hidden(c) {
@@ -138,24 +137,24 @@ pub(crate) fn json(value: &impl Serialize) -> Result<String, Failure> {
     Ok(shown + "\n")
 }
 
-/// `value` as one YAML document, in a form that YAML 1.1 and 1.2 readers understand alike.
+/// `value` as one YAML document that YAML 1.1 and 1.2 readers parse alike.
 pub(crate) fn yaml(value: &impl Serialize) -> Result<String, Failure> {
-    // Folding is left out: people search for what they see.
+    // No folding, so that users can search for the text as printed.
     let options = serde_saphyr::ser_options! { folded_wrap_chars: usize::MAX };
     let text = serde_saphyr::to_string_with_options(value, options);
     let mut text = text.map_err(|error| Failure::operational(error.to_string()))?;
     if text.contains(is_hidden) {
-        // JSON is YAML, and has an escape for each character.
+        // JSON is valid YAML, and has an escape for each character.
         return json(value);
     }
-    // A block of text at the end comes without one.
+    // A block scalar at the end lacks the line feed.
     if !text.ends_with('\n') {
         text.push('\n');
     }
     Ok(text)
 }
 
-/// Text of a catalog in a form that cannot play with the terminal.
+/// Catalog text with terminal control characters escaped.
 pub(crate) fn printable(text: &str) -> String {
     visible(text).into_owned()
 }
@@ -165,13 +164,13 @@ pub(crate) fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// Rows of cells, printed in columns as `kubectl` does.
+/// Rows of cells, printed in aligned columns as `kubectl` does.
 pub(crate) struct Table {
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// A table with these column names.
+    /// Table with these column names.
     pub(crate) fn new(columns: &[&str]) -> Self {
         Self { rows: vec![columns.iter().map(ToString::to_string).collect()] }
     }
@@ -185,7 +184,7 @@ impl Table {
         self.rows.push(cells.into_iter().map(cell).collect());
     }
 
-    /// The table's text: columns three blanks apart, no blanks at the end of a line.
+    /// Rendered text: columns three blanks apart, no trailing blanks.
     pub(crate) fn text(&self) -> String {
         let width = |column: usize| {
             let cells = self.rows.iter().filter_map(|row| row.get(column));
@@ -205,10 +204,10 @@ impl Table {
 /// Column in which values begin.
 const VALUE_COLUMN: usize = 20;
 
-/// Lines of `key: value` with the values in one column.
+/// Lines of `key: value` with aligned values.
 #[derive(Default)]
 pub(crate) struct Fields {
-    /// The lines so far.
+    /// Lines so far.
     pub(crate) text: String,
 }
 
@@ -221,7 +220,7 @@ impl Fields {
         self.text += &format!("{:indent$}{:width$}{value}\n", "", format!("{key}:"));
     }
 
-    /// One line for each of the values, the key on the first.
+    /// Adds one line per value, with the key on the first.
     pub(crate) fn list(&mut self, indent: usize, key: &str, values: &[String]) {
         for (number, value) in values.iter().enumerate() {
             if number == 0 {
@@ -239,7 +238,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn columns_are_as_wide_as_their_widest_cell() {
+    fn table_column_is_as_wide_as_its_widest_cell() {
         let mut table = Table::new(&["NAME", "NOTE"]);
         table.row(["a-long-name", "two\n words\u{1b}[31m"]);
         table.row(["b", ""]);
@@ -247,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn yaml_means_the_same_to_readers_of_either_version() {
+    fn yaml_1_1_and_1_2_readers_get_the_same_value() {
         for text in [
             "yes",
             "no",
@@ -306,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn hidden_characters_reach_no_format() {
+    fn hidden_characters_are_escaped_in_all_formats() {
         let text = "a\u{1b}[2J\u{7f}\u{9b}\u{202e}\u{2066}\u{200b}\u{feff}b";
         let body = json!({ text: text, "list": [text] });
         for format in [Format::Table, Format::Json, Format::Yaml] {
@@ -320,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_carry_version_and_kind() {
+    fn document_has_api_version_and_kind() {
         #[derive(Serialize)]
         struct Body {
             items: Vec<u8>,

@@ -1,4 +1,4 @@
-//! What is said on standard error: progress for people who watch, findings and failures for everybody.
+//! Standard error: progress on a terminal, findings and failures always.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
@@ -7,22 +7,21 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 use crate::output::printable;
 
-/// Shows progress where standard error is a terminal, and nothing elsewhere.
+/// Progress lines on standard error. Silent if standard error is no terminal.
 pub(crate) struct Progress {
-    /// A line for each step under way; `None` where nobody watches.
+    /// One line per running step. `None` without a terminal.
     lines: Option<MultiProgress>,
 }
 
-/// A step that is under way; its line disappears when this is dropped.
+/// Running step. Its line disappears on drop.
 pub(crate) struct Step(ProgressBar);
 
 impl Progress {
-    /// Progress of this process.
     pub(crate) fn new() -> Self {
         Self { lines: io::stderr().is_terminal().then(MultiProgress::new) }
     }
 
-    /// Says what is being done, such as `pulling registry.example.com/catalog:v1`.
+    /// Shows a step, such as `pulling registry.example.com/catalog:v1`, until the result is dropped.
     pub(crate) fn step(&self, what: impl Into<String>) -> Step {
         let Some(lines) = &self.lines else {
             return Step(ProgressBar::hidden());
@@ -37,7 +36,7 @@ impl Progress {
 }
 
 impl Step {
-    /// Replaces the words of the step.
+    /// Replaces the text of the step.
     pub(crate) fn update(&self, what: impl Into<String>) {
         self.0.set_message(what.into());
     }
@@ -49,8 +48,8 @@ impl Drop for Step {
     }
 }
 
-/// Writes a line to standard error, which may name things of a catalog or a registry; where that cannot be written, nobody
-/// can be told.
+/// Writes a line to standard error, escaped because it may contain text of a catalog or registry. Ignores write
+/// errors: there is nowhere to report them.
 pub(crate) fn say(line: &str) {
     let _ = writeln!(io::stderr(), "{}", printable(line));
 }

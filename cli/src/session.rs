@@ -1,4 +1,4 @@
-//! What every command works with: output, progress, and the wish of the user to stop.
+//! State shared by all commands: output, progress, and interruption by signals.
 
 use tokio_util::sync::CancellationToken;
 
@@ -8,23 +8,21 @@ use crate::progress::Progress;
 
 /// One run of the program.
 pub(crate) struct Session {
-    /// Standard output.
     pub(crate) output: Output,
-    /// Progress and warnings.
     pub(crate) progress: Progress,
     interrupt: CancellationToken,
 }
 
 impl Session {
-    /// A session of this process. From now on a signal no longer ends the process by itself: commands notice it at the next
-    /// step, so that nothing temporary stays behind.
+    /// Starts the session. From now on a signal does not end the process directly: commands notice it at the next
+    /// step, so that temporary files are removed.
     pub(crate) fn start() -> Self {
         let interrupt = CancellationToken::new();
         let token = interrupt.clone();
         tokio::spawn(async move {
             if signalled().await.is_ok() {
                 token.cancel();
-                // Who asks twice does not want to wait.
+                // A second signal ends the process at once.
                 if signalled().await.is_ok() {
                     std::process::exit(Code::Interrupted as i32);
                 }
@@ -33,7 +31,7 @@ impl Session {
         Self { output: Output::new(), progress: Progress::new(), interrupt }
     }
 
-    /// Fails once a signal has come; for loops of work that does not wait.
+    /// Fails after a signal, for loops that do not wait.
     ///
     /// # Errors
     /// [`Failure::interrupted`].
@@ -41,10 +39,10 @@ impl Session {
         if self.interrupt.is_cancelled() { Err(Failure::interrupted()) } else { Ok(()) }
     }
 
-    /// Waits for `work`, or drops it when a signal comes.
+    /// Waits for `work`, and drops it when a signal arrives.
     ///
     /// # Errors
-    /// Those of `work`, or [`Failure::interrupted`].
+    /// Errors of `work`, or [`Failure::interrupted`].
     pub(crate) async fn unless_interrupted<T, E: Into<Failure>>(
         &self,
         work: impl Future<Output = Result<T, E>>,

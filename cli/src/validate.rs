@@ -1,4 +1,4 @@
-//! `olm validate` and `olm catalog validate`: everything that is wrong with a catalog, with file and line.
+//! `olm validate` and `olm catalog validate`: report all errors of a catalog, with file and line.
 
 use clap::{Args, ValueEnum};
 use olm_fbc::{Finding, Limits, Report, Severity};
@@ -11,12 +11,12 @@ use crate::progress::say;
 use crate::session::Session;
 use crate::source::{DirectoryFolder, ImageArgs, Source};
 
-/// The first lines of the command's help.
-pub(crate) const ABOUT: &str = "Checks a catalog: that every file loads, that packages, channels and bundles fit together, and that \
-each channel is an upgrade graph with one head
+/// First lines of the command's help.
+pub(crate) const ABOUT: &str = "Check a catalog: that every file loads, that packages, channels and bundles fit \
+together, and that each channel is an upgrade graph with one head
 
-All findings are printed, with file and line, to standard error; a catalog without findings prints nothing and the exit \
-code is 0, else 3.";
+All findings are printed to standard error, with file and line. A catalog without findings prints nothing and the \
+exit code is 0, else 3.";
 
 /// Arguments of the command.
 #[derive(Debug, Args)]
@@ -28,17 +28,18 @@ pub(crate) struct ValidateArgs {
     /// A directory or an image reference
     #[arg(value_name = "DIR|IMAGE")]
     catalog: String,
-    /// Also look for what is allowed but not advisable; such findings fail the check, too
+    /// Also report what is allowed but not advisable; such findings fail the check, too
     #[arg(long)]
     strict: bool,
-    /// Print the result for programs: json or yaml; table, as without this flag, is for people
+    /// Output format: table (the default), json or yaml
     #[arg(short, long, value_name = "FORMAT", default_value = "table", hide_default_value = true, value_parser = format)]
     output: Format,
     #[command(flatten)]
     images: ImageArgs,
 }
 
-/// The text is that of `opm validate`, which knows no table (docs/design/catalogd.md#validation).
+/// Parses `--output` with the error text of `opm validate`, which has no table format
+/// (docs/design/catalogd.md#validation).
 fn format(text: &str) -> Result<Format, String> {
     Format::from_str(text, false)
         .map_err(|_| format!("invalid --output value {}, expected (json|yaml)", olm_version::quote(text)))
@@ -47,7 +48,7 @@ fn format(text: &str) -> Result<Format, String> {
 /// Runs the command.
 ///
 /// # Errors
-/// The catalog cannot be had, or has findings.
+/// The catalog cannot be read, or has findings.
 pub(crate) async fn run(args: ValidateArgs, session: &mut Session) -> Result<(), Failure> {
     let (report, hints) = match Source::parse(&args.catalog)? {
         Source::Directory(root) => check(&args, &DirectoryFolder::open(&root)?, session)?,
@@ -80,7 +81,7 @@ pub(crate) async fn run(args: ValidateArgs, session: &mut Session) -> Result<(),
     if passed { Ok(()) } else { Err(Failure::Findings) }
 }
 
-/// The report, and what to say about objects that are no part of any catalog.
+/// Report, and hints for objects that belong to no catalog.
 fn check(
     args: &ValidateArgs,
     folder: &DirectoryFolder,
@@ -91,7 +92,7 @@ fn check(
     session.check()?;
     let mut hints = Vec::new();
     if !report.findings.is_empty() {
-        // Where loading stops, the report has said why.
+        // A load error is already in the report.
         let _: Result<(), Failure> = olm_fbc::load(folder, &Limits::default(), &mut |meta| {
             if meta.schema.is_empty() {
                 hints.extend(classic_kinds::hint(&meta.blob));
@@ -110,12 +111,12 @@ fn severity(finding: &Finding) -> &'static str {
     }
 }
 
-/// A finding as it is printed for people.
+/// Finding as a line of text.
 pub(crate) fn finding_line(finding: &Finding) -> String {
     format!("{}: {}", severity(finding), printable(&finding.to_string()))
 }
 
-/// `2 errors`; `None` without any.
+/// `2 errors`, or `None` for zero.
 pub(crate) fn count(count: usize, what: &str) -> Option<String> {
     match count {
         0 => None,
@@ -130,7 +131,7 @@ pub(crate) fn summary(report: &Report) -> String {
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
-/// What programs get: the two fields of opm, and every finding.
+/// Result as JSON or YAML: the two fields of opm, and every finding.
 #[derive(Debug, Serialize)]
 struct ValidationResult {
     passed: bool,
@@ -147,7 +148,7 @@ struct ErrorMessage {
 #[derive(Debug, Serialize)]
 struct FindingDetails {
     severity: &'static str,
-    /// What the message is about, from the outside in.
+    /// Path to the object of the message, outermost first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     scope: Vec<String>,
     message: String,
@@ -159,7 +160,7 @@ struct FindingDetails {
 struct Place {
     /// Relative to the catalog.
     file: String,
-    /// From 1.
+    /// Line number, from 1.
     line: usize,
     /// Number of the document in the file, from 1.
     document: usize,

@@ -1,9 +1,9 @@
-//! Version expressions as `spec.source.catalog.version` takes them (docs/design/additions.md#version-expressions): what
-//! `kubectl apply` would refuse is refused with the API server's words, the place of the fault, and the rewrite that
-//! works. What the API server would take by mistake, and the controller would then refuse again and again, is refused
-//! too.
+//! Version expressions of `spec.source.catalog.version` (docs/design/additions.md#version-expressions). A text that
+//! the API server would reject is rejected with the API server's message, the position of the fault, and a rewrite
+//! that works. So is a text that the API server would admit by mistake and the controller would reject at each
+//! reconcile.
 //!
-//! Pure: a text goes in, a constraint or a [`Refusal`] comes out.
+//! Pure: takes a text, returns a constraint or a [`Refusal`].
 
 use std::fmt;
 
@@ -13,28 +13,28 @@ use regex::Regex;
 
 use crate::failure::Failure;
 
-/// The field that the API server names.
+/// Field name in the API server's message.
 const FIELD: &str = "spec.source.catalog.version";
 
-/// Why a version expression is refused. Displayed as the message, the place and the rewrite, one under the other.
+/// Rejected version expression. Displays the message, the position and the rewrite, one per line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refusal {
-    /// The text as given.
+    /// Text as given.
     text: String,
-    /// The words of the API server, or of the controller where the API server would take the text.
+    /// Message of the API server, or of the controller where the API server would admit the text.
     message: String,
-    /// Where the fault is; `None` if the text is as a whole too long or empty.
+    /// Position of the fault. `None` if the whole text is too long or empty.
     pointer: Option<Pointer>,
-    /// What to write instead.
+    /// Suggested replacement.
     rewrite: Option<Rewrite>,
 }
 
-/// What to write instead of a refused text.
+/// Suggested replacement of a rejected text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Rewrite {
-    /// Another text. `same` if the controller's grammar gives the refused one this very meaning.
+    /// Another text. `same` if the controller's grammar gives the rejected text the same meaning.
     Text { text: String, same: bool },
-    /// Nothing: without a version, any is admitted.
+    /// Omission of the field, which admits any version.
     Omit,
 }
 
@@ -65,7 +65,7 @@ impl From<Refusal> for Failure {
     }
 }
 
-/// Reads a version expression that the API server would admit and the controller would understand.
+/// Parses a version expression that both the API server and the controller accept.
 ///
 /// # Errors
 /// See [`Refusal`].
@@ -85,7 +85,7 @@ pub(crate) fn check(text: &str) -> Result<Constraint, Refusal> {
     if !admission.admits(text) {
         let mut faults = vec![admission.fault_in(text)];
         faults.extend(Constraint::fault_in(text));
-        // Of two in one place the grammar's says more.
+        // Of two faults at one position, the grammar's message is more specific.
         faults.reverse();
         let pointer = faults.into_iter().min_by_key(|pointer| pointer.at.start);
         return Err(Refusal { pointer, rewrite: rewrite(), ..refuse(invalid_value(text)) });
@@ -104,12 +104,12 @@ fn invalid_value(text: &str) -> String {
     format!("{FIELD}: Invalid value: {}: invalid version expression", quote(text))
 }
 
-/// The rule of the CRD.
+/// Validation pattern of the CRD.
 struct Admission(Regex);
 
 impl Admission {
     fn new() -> Result<Self, regex::Error> {
-        // Of RE2, which the API server uses, only white space differs: it has no vertical tab.
+        // The API server uses RE2, which differs only in white space: it has no vertical tab.
         let pattern = version_pattern().replace(r"\s", r"[\t\n\f\r ]");
         Regex::new(&format!("(?-u){pattern}")).map(Self)
     }
@@ -118,10 +118,10 @@ impl Admission {
         self.0.is_match(text)
     }
 
-    /// The first character that no admitted text has after those before it.
+    /// Position of the first character that no admitted text has after the same prefix.
     fn fault_in(&self, text: &str) -> Pointer {
         const WILDCARD: &str = "x for a wildcard here: * is not admitted everywhere";
-        /// One of these completes every beginning of an admitted text.
+        /// Any prefix of an admitted text becomes admitted with one of these suffixes.
         const ENDS: [&str; 5] = ["", "0", "a", "|0", "=0"];
         let can_go_on =
             |end: &usize| ENDS.iter().any(|rest| self.admits(&format!("{}{rest}", &text[..*end])));
@@ -141,15 +141,15 @@ impl Admission {
         Pointer { at, expected: expected.into() }
     }
 
-    /// The constraint that `text` is, if the whole way is open to it.
+    /// The constraint, if both the API server and the controller accept `text`.
     fn accepts(&self, text: &str) -> Option<Constraint> {
         let short = text.chars().count() <= VERSION_MAX_CHARACTERS;
         if short && self.admits(text) { Constraint::parse(text).ok() } else { None }
     }
 }
 
-/// The first of two texts that is accepted and, where `text` has a meaning, has the same one: `text` with the usual mistakes
-/// mended, and the canonical form.
+/// The first accepted candidate of two: `text` with common mistakes fixed, then the canonical form. If `text` has a
+/// meaning, the candidate must have the same.
 fn rewrite(admission: &Admission, text: &str, meaning: Option<&Constraint>) -> Option<Rewrite> {
     let mended = mend(text);
     let canonical = meaning.cloned().or_else(|| Constraint::parse(&mended).ok()).map(|c| c.to_string());
@@ -161,7 +161,7 @@ fn rewrite(admission: &Admission, text: &str, meaning: Option<&Constraint>) -> O
     Some(Rewrite::Text { text: found, same: meaning.is_some() })
 }
 
-/// `text` with what other languages write replaced by what this one does.
+/// `text` with operators of other version languages replaced by those of this one.
 fn mend(text: &str) -> String {
     let mut mended = String::new();
     let mut rest = text.trim();
@@ -180,7 +180,7 @@ fn mend(text: &str) -> String {
     tidy(&mended)
 }
 
-/// How many bytes of a sign at the start of `rest` are read and what is written for them; (0, "") for what stays.
+/// Number of bytes of a foreign operator at the start of `rest`, and its replacement. (0, "") if there is none.
 fn foreign_sign(rest: &str, before: &str) -> (usize, &'static str) {
     let next_is_digit = |length: usize| rest[length..].trim_start().starts_with(|c: char| c.is_ascii_digit());
     if rest.starts_with("||") || rest.starts_with("&&") {
@@ -204,7 +204,7 @@ fn foreign_sign(rest: &str, before: &str) -> (usize, &'static str) {
     }
 }
 
-/// Single blanks, no separator beside another one or at either end.
+/// `text` with single blanks, and without repeated, leading or trailing separators.
 fn tidy(text: &str) -> String {
     let alternatives = text.split("||").map(|group| {
         let comparators = group.split(',').map(|part| part.split_whitespace().collect::<Vec<_>>().join(" "));
@@ -219,7 +219,7 @@ pub(crate) mod tests {
 
     use super::{Admission, check};
 
-    /// The expressions of the product documents (cases seeds-s2-1, seeds-s2-2).
+    /// Expressions of the product documents (cases seeds-s2-1, seeds-s2-2).
     pub(crate) const OF_PRODUCT_DOCUMENTS: [&str; 26] = [
         ">=1.11, <1.13",
         "1.11.1",
@@ -250,8 +250,8 @@ pub(crate) mod tests {
     ];
 
     #[test]
-    fn what_can_be_applied_is_accepted() {
-        // The rows of docs/design/api.md#version-expression that both sides take
+    fn expression_valid_for_both_sides_is_accepted() {
+        // Rows of docs/design/api.md#version-expression that both sides accept
         let rows = [
             "1.2.3",
             "v1.2.3",
@@ -285,10 +285,10 @@ pub(crate) mod tests {
         }
     }
 
-    // docs/design/additions.md#version-expressions; case seeds-s2-6: each text with its fault, what is expected there,
-    // and the end of the message
+    // docs/design/additions.md#version-expressions; case seeds-s2-6: each text with its fault, the text at its
+    // position, and the end of the message
     #[test]
-    fn what_the_api_server_refuses_comes_with_the_rewrite() {
+    fn expression_rejected_by_api_server_gets_rewrite() {
         for (text, faulty, rewrite) in [
             ("1.11 OR 1.13", "OR", r#"write "1.11 || 1.13", if that is meant"#),
             ("1.11.x || *", "*", r#"write "1.11.x || x", which means the same"#),
@@ -328,7 +328,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn an_empty_text_is_to_be_left_out() {
+    fn empty_expression_is_rejected_with_hint_to_omit_it() {
         for text in ["", " ", "\t\n"] {
             assert_eq!(
                 check(text).unwrap_err().to_string(),
@@ -341,7 +341,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_cannot_be_mended_gets_no_rewrite() {
+    fn unfixable_expression_gets_no_rewrite() {
         for text in [
             "foobar",
             "1.2.3.4",
@@ -361,7 +361,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn length_counts_in_characters() {
+    fn expression_over_64_characters_is_too_long() {
         let long = "1.2.3 || 1.2.4 || 1.2.5 || 1.2.6 || 1.2.7 || 1.2.8 || 1.2.9 || 1.3";
         assert_eq!(
             check(long).unwrap_err().to_string(),
@@ -377,7 +377,7 @@ pub(crate) mod tests {
 
     // docs/design/api.md#version-expression, the bottom rows
     #[test]
-    fn what_only_the_api_server_takes_is_refused_too() {
+    fn expression_valid_only_for_api_server_is_rejected() {
         for (text, fault, rewrite) in [
             ("1.*]", r#"improper constraint: "1.*]""#, Some("1.x")),
             ("1.0.0 || *]", r#"improper constraint: " *]""#, Some("1.0.0 || x")),
@@ -407,7 +407,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_canonical_form_is_admitted() {
+    fn canonical_form_is_admitted() {
         let admission = Admission::new().unwrap();
         for text in [
             "*",

@@ -1,4 +1,4 @@
-//! `olm catalog add`: bundles become part of a catalog directory, with the upgrade edges that they state themselves.
+//! `olm catalog add`: adds bundles to a catalog directory, with the upgrade edges of their ClusterServiceVersions.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,16 +19,16 @@ use crate::output::FormatArgs;
 use crate::session::Session;
 use crate::source::ImageArgs;
 
-/// Bundles that are pulled at once.
+/// Number of bundles that are pulled in parallel.
 pub(super) const PARALLEL: usize = 8;
 
-/// What `olm catalog add` does, for its help.
-pub(crate) const ABOUT: &str = "Adds bundles to a catalog directory
+/// Help text of `olm catalog add`.
+pub(crate) const ABOUT: &str = "Add bundles to a catalog directory
 
-Each bundle becomes an olm.bundle object in the file of its package, and an entry in its channels. The \
-edges of the entry are those of the bundle itself: spec.replaces, spec.skips and the annotation \
-olm.skipRange of its ClusterServiceVersion. The files' text stays as it is, comments included; channels \
-that do not exist yet are made. Nothing is written unless everything can be added.";
+Each bundle becomes an olm.bundle object in the file of its package, and an entry in its channels. The edges of \
+the entry are those of the bundle itself: spec.replaces, spec.skips and the annotation olm.skipRange of its \
+ClusterServiceVersion. The text of the files is preserved, comments included. Missing channels are created. \
+Nothing is written unless everything can be added.";
 
 /// Arguments of `olm catalog add`.
 #[derive(Debug, clap::Args)]
@@ -46,10 +46,11 @@ pub(crate) struct AddArgs {
     /// Bundle images, or directories with manifests and metadata
     #[arg(value_name = "BUNDLE", required = true)]
     bundles: Vec<String>,
-    /// Channel to add to, once or more; default: the channels that the bundle's annotations name
+    /// Channel to add to, may be repeated; default: the channels in the bundle's annotations
     #[arg(short, long = "channel", value_name = "CHANNEL", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     channels: Vec<String>,
-    /// Image reference of bundles that are directories; {{.Package}}, {{.Name}} and {{.Version}} stand for theirs
+    /// Image reference of bundles that are directories; {{.Package}}, {{.Name}} and {{.Version}} are replaced by
+    /// those of the bundle
     #[arg(long, value_name = "REF")]
     image: Option<String>,
     #[command(flatten)]
@@ -58,7 +59,7 @@ pub(crate) struct AddArgs {
     format: FormatArgs,
 }
 
-/// What was added.
+/// Result as JSON or YAML.
 #[derive(Debug, Serialize)]
 struct Added {
     bundles: Vec<AddedBundle>,
@@ -78,7 +79,8 @@ struct AddedBundle {
 /// Runs the command.
 ///
 /// # Errors
-/// A bundle cannot be read or is none, its package is not in the catalog, or it is there already. Nothing is written then.
+/// A bundle cannot be read or is invalid, its package is not in the catalog, or the catalog already has it. Nothing
+/// is written then.
 pub(crate) async fn run(args: AddArgs, session: &mut Session) -> Result<(), Failure> {
     let catalog = CatalogDir::open(&args.catalog, session)?;
     let bundles = read_bundles(&args, session).await?;
@@ -135,7 +137,7 @@ async fn read_bundle(bundle: &str, args: &AddArgs, session: &Session) -> Result<
     render::bundle_image(&reference, &args.images, session).await
 }
 
-/// Whether `image` can name the images of so many directories.
+/// Checks that `image` can name the images of `directories` directories.
 fn check_image(image: Option<&str>, directories: usize) -> Result<(), Failure> {
     match image {
         None if directories > 0 => Err(Failure::usage(
@@ -154,7 +156,7 @@ fn check_image(image: Option<&str>, directories: usize) -> Result<(), Failure> {
 
 const PLACEHOLDERS: &str = "{{.Package}}, {{.Name}} and {{.Version}}";
 
-/// `template` with the names of `bundle` in place.
+/// `template` with the placeholders replaced by values of `bundle`.
 fn filled(template: &str, bundle: &CatalogBundle) -> String {
     let names = [("Package", &bundle.package), ("Name", &bundle.name), ("Version", &bundle.version)];
     names.iter().fold(template.to_owned(), |text, (name, value)| {
@@ -162,13 +164,13 @@ fn filled(template: &str, bundle: &CatalogBundle) -> String {
     })
 }
 
-/// Changes to the files of a catalog, all of them or none.
+/// Pending changes to the files of a catalog, written all or none.
 struct Edits<'a> {
     catalog: &'a CatalogDir,
     texts: BTreeMap<PathBuf, CatalogText>,
-    /// Package and name of what was added.
+    /// Package and name of each added bundle.
     bundles: BTreeSet<(String, String)>,
-    /// Package and name of the channels that were made, and their files.
+    /// File of each created channel, by package and name.
     channels: BTreeMap<(String, String), PathBuf>,
 }
 
@@ -238,7 +240,7 @@ impl<'a> Edits<'a> {
             let entries = object["entries"].as_array();
             entries.is_some_and(|entries| entries.iter().any(|known| known["name"] == entry["name"]))
         });
-        // The author has written the entry already: the edges are as they say.
+        // The author's own entry wins, with its edges.
         if listed { Ok(()) } else { text.add_entry(is_channel, entry.clone()) }
     }
 
@@ -279,7 +281,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_image_reference_cannot_be_that_of_two_bundles() {
+    fn image_reference_without_placeholders_fits_only_one_directory() {
         let error = |image, directories| {
             check_image(image, directories).map_err(|error| (error.exit_code(), error.to_string()))
         };

@@ -1,4 +1,4 @@
-//! `olm catalog build`: a catalog image from a directory, without a container engine
+//! `olm catalog build`: builds a catalog image from a directory, without a container engine
 //! (docs/design/additions.md#authoring-commands).
 
 use std::cell::RefCell;
@@ -20,14 +20,14 @@ use crate::session::Session;
 use crate::source::{DirectoryFolder, ImageArgs};
 use crate::validate::{finding_line, summary};
 
-/// What `olm catalog build` does, for its help.
-pub(crate) const ABOUT: &str = "Makes a catalog image
+/// Help text of `olm catalog build`.
+pub(crate) const ABOUT: &str = "Build a catalog image
 
-Checks the catalog as `validate` does, then packs the files that belong to it (what .indexignore leaves out \
-stays out) into an OCI image layout, and prints the digest. The same content always gives the same digest. \
-Without --to only the check is made and the digest printed.
+Checks the catalog as `validate` does, packs its files (without those that .indexignore excludes) into an OCI \
+image layout, and prints the digest. The same content always yields the same digest. Without --to, only the check \
+is made and the digest printed.
 
-With --file the catalog is put together first, from the catalog and bundle images that a file lists:
+With --file, the catalog is composed first, from the catalog and bundle images that a file lists:
 
   name: my-catalog
   repo: registry.example.com/team/catalog
@@ -44,10 +44,10 @@ With --file the catalog is put together first, from the catalog and bundle image
   {olm} catalog push ./catalog.oci registry.example.com/team/catalog:v1
   {olm} catalog build --file catalog.yaml ./catalog --to ./catalog.oci")]
 pub(crate) struct BuildArgs {
-    /// Catalog directory; with --file an empty or new one, where what was rendered is kept
+    /// Catalog directory; with --file an empty or new one, which keeps the rendered files
     #[arg(value_name = "DIR", required_unless_present = "file")]
     catalog: Option<PathBuf>,
-    /// Put the catalog together from the images that this file lists
+    /// Compose the catalog from the images that this file lists
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
     /// Write the image to this directory, as an OCI image layout
@@ -62,7 +62,7 @@ pub(crate) struct BuildArgs {
     format: FormatArgs,
 }
 
-/// What was built.
+/// Result as JSON or YAML.
 #[derive(Debug, Serialize)]
 struct BuiltCatalog {
     digest: String,
@@ -70,11 +70,11 @@ struct BuiltCatalog {
     tag: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     layout: Option<PathBuf>,
-    /// Catalog files in the image, relative to its folder.
+    /// Catalog files in the image, relative to its catalog folder.
     files: Vec<String>,
 }
 
-/// A catalog image and what is in it.
+/// Catalog image and its list of files.
 pub(super) struct Built {
     pub(super) image: Image,
     files: Vec<String>,
@@ -90,7 +90,7 @@ pub(crate) async fn run(args: BuildArgs, session: &mut Session) -> Result<(), Fa
         (Some(file), catalog) => {
             let composition = Composition::read(file)?;
             tag = tag.or_else(|| Some(composition.image.to_string()));
-            // Where no directory is named, the rendered files are needed until the image is made.
+            // Without a directory argument, the rendered files live until the image is built.
             let temporary = tempfile::Builder::new().prefix("olm-").tempdir();
             let temporary = temporary.map_err(|error| {
                 Failure::operational(format!("cannot make a temporary directory: {error}"))
@@ -109,10 +109,10 @@ pub(crate) async fn run(args: BuildArgs, session: &mut Session) -> Result<(), Fa
     session.output.result(args.format.output, "BuiltCatalog", &built, |built| format!("{}\n", built.digest))
 }
 
-/// Checks the catalog in `root` and makes its image.
+/// Checks the catalog in `root` and builds its image.
 ///
 /// # Errors
-/// The catalog is not valid, which is printed, or cannot be read.
+/// The catalog is invalid, which is printed, or cannot be read.
 pub(super) fn image_of(root: &Path, session: &Session) -> Result<Built, Failure> {
     let step = session.progress.step(format!("checking {}", root.display()));
     let folder = Recorded::new(DirectoryFolder::open(root).map_err(|failure| at(root, failure))?);
@@ -134,7 +134,7 @@ pub(super) fn image_of(root: &Path, session: &Session) -> Result<Built, Failure>
     Ok(Built { image, files: files.into_keys().collect() })
 }
 
-/// Fails where a cluster would not unpack the files: their paths get `configs/` in front in the image.
+/// Fails if a cluster would not unpack the files. In the image their paths begin with `configs/`.
 fn check_unpackable(root: &Path, files: &BTreeMap<String, Vec<u8>>) -> Result<(), Failure> {
     let limits = olm_oci::Limits::CATALOG;
     for path in files.keys().map(|path| format!("configs/{path}")) {
@@ -153,7 +153,7 @@ fn check_unpackable(root: &Path, files: &BTreeMap<String, Vec<u8>>) -> Result<()
     Ok(())
 }
 
-/// A folder that keeps what is read from it: the image has exactly the bytes that were checked.
+/// Folder that records all bytes read from it, so that the image has exactly the bytes that were checked.
 struct Recorded {
     folder: DirectoryFolder,
     files: RefCell<BTreeMap<String, Vec<u8>>>,
@@ -174,7 +174,7 @@ impl Folder for Recorded {
         let mut content = Vec::new();
         let limit = olm_oci::Limits::CATALOG.file_bytes;
         self.folder.open(file)?.take(limit + 1).read_to_end(&mut content)?;
-        // What a cluster would not unpack is not packed.
+        // A cluster would not unpack such a file.
         if content.len() as u64 > limit {
             return Err(io::Error::other(format!("larger than {limit} bytes, which no cluster unpacks")));
         }

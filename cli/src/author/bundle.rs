@@ -1,7 +1,7 @@
-//! From a bundle to its `olm.bundle` object in a catalog (docs/design/catalogd.md#schemas): the same values that `opm
-//! render` gives with the metadata of the ClusterServiceVersion in place of the manifests.
+//! Conversion of a bundle to its `olm.bundle` catalog object (docs/design/catalogd.md#schemas). The values equal
+//! those of `opm render` with the metadata of the ClusterServiceVersion in place of the manifests.
 //!
-//! Pure: files in, object out. What the cluster would refuse to load is refused here too.
+//! Pure: takes files, returns the object. Rejects what the cluster would fail to load.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,45 +20,42 @@ const ANNOTATIONS_FILE: &str = "metadata/annotations.yaml";
 const DEPENDENCIES_FILE: &str = "metadata/dependencies.yaml";
 const PROPERTIES_FILE: &str = "metadata/properties.yaml";
 
-/// A bundle as a catalog describes it.
+/// Bundle as described in a catalog.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct CatalogBundle {
-    /// Name of the package.
     pub(crate) package: String,
-    /// Name of the bundle.
     pub(crate) name: String,
-    /// Its version, as its ClusterServiceVersion writes it.
+    /// Version as written in the ClusterServiceVersion.
     pub(crate) version: String,
-    /// Its release; empty where it has none.
+    /// Release. Empty if there is none.
     pub(crate) release: String,
-    /// The channels that its annotations name, in their order.
+    /// Channels of the bundle's annotations, in their order.
     pub(crate) channels: Vec<String>,
-    /// The default channel that its annotations name.
+    /// Default channel of the bundle's annotations.
     pub(crate) default_channel: Option<String>,
-    /// What it may follow, as its ClusterServiceVersion says.
+    /// Upgrade edges of the ClusterServiceVersion.
     pub(crate) edges: Edges,
-    /// The `olm.bundle` object.
     pub(crate) object: Value,
 }
 
-/// The upgrade edges that lead to a bundle.
+/// Upgrade edges that lead to a bundle.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Edges {
-    /// `spec.replaces`; may be empty.
+    /// `spec.replaces`. May be empty.
     pub(crate) replaces: String,
     /// `spec.skips`.
     pub(crate) skips: Vec<String>,
-    /// The annotation `olm.skipRange`; may be empty.
+    /// The annotation `olm.skipRange`. May be empty.
     pub(crate) skip_range: String,
 }
 
-/// Why files are no bundle that a catalog can have.
+/// Reason for which the files are no valid catalog bundle.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct BundleError(String);
 
 impl CatalogBundle {
-    /// Version and release, for people.
+    /// Version and release as text.
     pub(crate) fn shown_version(&self) -> String {
         if self.release.is_empty() {
             self.version.clone()
@@ -74,7 +71,7 @@ impl From<olm_bundle::LoadError> for BundleError {
     }
 }
 
-/// A kind of object that an operator brings or needs.
+/// Group, version and kind of an API that an operator provides or requires.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Gvk {
     group: String,
@@ -87,7 +84,7 @@ impl Gvk {
         json!({ "group": self.group, "kind": self.kind, "version": self.version })
     }
 
-    /// The kind that a definition in the ClusterServiceVersion means, whose name is `plural.group`.
+    /// GVK of a CRD description in the ClusterServiceVersion, whose name is `plural.group`.
     fn of_definition(name: &str, version: &str, kind: &str) -> Result<Self, BundleError> {
         let Some((_, group)) = name.split_once('.') else {
             let what = "expected the name of a CustomResourceDefinition, <plural>.<group>";
@@ -105,12 +102,12 @@ struct Property {
     value: Value,
 }
 
-/// The `olm.bundle` object of the bundle with these files (by path from its root), which has or will have the reference
-/// `image`.
+/// Builds the `olm.bundle` object of the bundle with these files (by path from its root) and the image reference
+/// `image`, which need not exist yet.
 ///
 /// # Errors
-/// The files are no registry+v1 bundle, have several ClusterServiceVersions, lack a package name, a valid version or an owned
-/// CustomResourceDefinition. The text names file and field.
+/// The files are no registry+v1 bundle, have several ClusterServiceVersions, lack a package name, a valid version or
+/// an owned CustomResourceDefinition. The message names file and field.
 pub(crate) fn catalog_bundle(
     files: &BTreeMap<String, Vec<u8>>,
     image: &str,
@@ -165,12 +162,12 @@ pub(crate) fn catalog_bundle(
     Ok(CatalogBundle { package, name, version, release, channels, default_channel, edges, object })
 }
 
-/// The names of a comma-separated list.
+/// Names of a comma-separated list.
 fn names(list: &str) -> Vec<String> {
     list.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
-/// All objects of the manifests. Lists are not opened: what a catalog shows is never in one.
+/// All objects of the manifests. List objects are not expanded, because none of the objects used here occurs in one.
 fn manifests(files: &BTreeMap<String, Vec<u8>>) -> Result<Vec<Value>, BundleError> {
     let mut objects = Vec::new();
     for (path, content) in files.iter().filter(|(path, _)| path.starts_with("manifests/")) {
@@ -185,13 +182,13 @@ fn kind(object: &Value) -> &str {
     text(object, "/kind")
 }
 
-/// What the bundle brings: every version of its CustomResourceDefinitions, and its aggregated APIs.
+/// APIs that the bundle provides: every version of its CustomResourceDefinitions, and its aggregated APIs.
 fn provided(csv: &Csv, objects: &[Value]) -> Result<BTreeSet<Gvk>, BundleError> {
     let mut provided = BTreeSet::new();
     for object in objects.iter().filter(|object| kind(object) == "CustomResourceDefinition") {
         let versions = object.pointer("/spec/versions").and_then(Value::as_array);
         let names = versions.into_iter().flatten().map(|version| text(version, "/name"));
-        // Before v1 a definition could have a single version outside of the list.
+        // CRDs before v1 may have a single version outside of the list.
         for version in names.chain([text(object, "/spec/version")]).filter(|version| !version.is_empty()) {
             provided.insert(Gvk {
                 group: text(object, "/spec/group").to_owned(),
@@ -217,7 +214,7 @@ fn provided(csv: &Csv, objects: &[Value]) -> Result<BTreeSet<Gvk>, BundleError> 
     Ok(provided)
 }
 
-/// What the bundle needs, as its ClusterServiceVersion says.
+/// APIs that the ClusterServiceVersion requires.
 fn required(csv: &Csv) -> Result<BTreeSet<Gvk>, BundleError> {
     let definitions = csv.spec.definitions.required.iter();
     let definitions = definitions.map(|api| Gvk::of_definition(&api.name, &api.version, &api.kind));
@@ -227,7 +224,7 @@ fn required(csv: &Csv) -> Result<BTreeSet<Gvk>, BundleError> {
     definitions.chain(services).collect()
 }
 
-/// The properties of the object: sorted by type and value, the metadata last.
+/// Properties of the object, sorted by type and value, with the CSV metadata last.
 fn properties(
     files: &BTreeMap<String, Vec<u8>>,
     csv: &Csv,
@@ -245,7 +242,7 @@ fn properties(
             "olm.gvk" => {
                 provided.insert(gvk(PROPERTIES_FILE, &property)?);
             }
-            // The package comes from the annotations.
+            // The package property is built from the annotations.
             "olm.package" => {}
             kind => other(kind, property.value),
         }
@@ -287,7 +284,7 @@ fn properties(
     Ok(properties)
 }
 
-/// The elements of the list under `key` in a file of the bundle; none where the file is missing.
+/// Elements of the list `key` in a bundle file. Empty if the file is missing.
 fn listed(files: &BTreeMap<String, Vec<u8>>, file: &str, key: &str) -> Result<Vec<Property>, BundleError> {
     let Some(content) = files.get(file) else {
         return Ok(Vec::new());
@@ -301,7 +298,7 @@ fn listed(files: &BTreeMap<String, Vec<u8>>, file: &str, key: &str) -> Result<Ve
     })
 }
 
-/// The properties that the ClusterServiceVersion has in its annotation.
+/// Properties in the annotation of the ClusterServiceVersion.
 fn annotated(csv: &Csv) -> Result<Vec<Property>, BundleError> {
     let Some(text) = csv.metadata.annotations.get(PROPERTIES) else {
         return Ok(Vec::new());
@@ -325,7 +322,7 @@ fn string(place: &str, property: &Property, field: &str) -> Result<String, Bundl
         .ok_or_else(|| BundleError(format!("{place}: {} needs the text field value.{field}", property.kind)))
 }
 
-/// The annotations of the bundle's metadata, as far as they are texts.
+/// String annotations of the bundle's metadata.
 fn annotations(files: &BTreeMap<String, Vec<u8>>) -> Result<BTreeMap<String, String>, BundleError> {
     let content = files.get(ANNOTATIONS_FILE).map(Vec::as_slice).unwrap_or_default();
     let document =
@@ -337,7 +334,7 @@ fn annotations(files: &BTreeMap<String, Vec<u8>>) -> Result<BTreeMap<String, Str
             Value::String(text) => {
                 texts.insert(key.clone(), text.clone());
             }
-            // `4.10` would be the channel 4.1.
+            // Without quotes, `4.10` would become channel 4.1.
             _ if key == CHANNELS || key == DEFAULT_CHANNEL => {
                 let why = format!("annotation {key} must be text, in quotes where it looks like a number");
                 return Err(BundleError(format!("{ANNOTATIONS_FILE}: {why}")));
@@ -348,7 +345,7 @@ fn annotations(files: &BTreeMap<String, Vec<u8>>) -> Result<BTreeMap<String, Str
     Ok(texts)
 }
 
-/// The images that the bundle uses: those listed, the bundle's own, those of the operator's containers.
+/// Images that the bundle uses: relatedImages, the bundle image, and the images of the operator's containers.
 fn related_images(csv: &Csv, image: &str) -> Vec<RelatedImage> {
     let mut related = csv.spec.related_images.clone();
     for image in [image].into_iter().chain(csv.container_images()) {

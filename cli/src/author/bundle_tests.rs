@@ -1,4 +1,4 @@
-//! Bundles as objects of a catalog: the rules one by one, and real bundles against the catalog that has them.
+//! Tests of bundle conversion: each rule, and real bundles against the catalogs that list them.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use super::*;
 
 const CSV_FILE: &str = "manifests/csv.yaml";
 
-/// A small bundle; `csv` is put into its ClusterServiceVersion's `spec`.
+/// Files of a small bundle. `csv` is inserted into `spec` of its ClusterServiceVersion.
 fn files(csv: &str) -> BTreeMap<String, Vec<u8>> {
     let csv = format!(
         "apiVersion: operators.coreos.com/v1alpha1\nkind: ClusterServiceVersion\nmetadata:\n  name: foo.v1.2.3\n  annotations:\n    \
@@ -27,7 +27,7 @@ fn files(csv: &str) -> BTreeMap<String, Vec<u8>> {
     ])
 }
 
-/// The values of the properties of a type.
+/// Values of the properties of type `kind`.
 fn values(bundle: &CatalogBundle, kind: &str) -> Vec<Value> {
     let properties = bundle.object["properties"].as_array().unwrap();
     properties.iter().filter(|property| property["type"] == kind).map(|p| p["value"].clone()).collect()
@@ -38,7 +38,7 @@ fn render(files: &BTreeMap<String, Vec<u8>>) -> CatalogBundle {
 }
 
 #[test]
-fn the_object_has_what_the_bundle_says() {
+fn object_has_properties_of_bundle() {
     let bundle = render(&files("  replaces: foo.v1.0.0\n  skips: [foo.v1.1.0]\n  displayName: Foo\n"));
     assert_eq!((bundle.package.as_str(), bundle.name.as_str()), ("foo", "foo.v1.2.3"));
     assert_eq!(bundle.channels, ["alpha", "beta"]);
@@ -72,7 +72,7 @@ fn the_object_has_what_the_bundle_says() {
 }
 
 #[test]
-fn dependencies_and_properties_of_all_files_are_in_it() {
+fn object_has_dependencies_and_properties_of_all_files() {
     let mut files =
         files("  customresourcedefinitions:\n    required: [{name: bars.y.io, version: v1, kind: Bar}]\n");
     let dependencies = "dependencies:\n- type: olm.package\n  value: {packageName: etcd, version: '>0.9.0'}\n\
@@ -95,14 +95,14 @@ fn dependencies_and_properties_of_all_files_are_in_it() {
         [json!({"packageName": "etcd", "versionRange": ">0.9.0"})]
     );
     assert_eq!(values(&bundle, "olm.constraint"), [json!({"failureMessage": "m"})]);
-    // As opm does it: all but packages and kinds verbatim (docs/design/resolution.md#dependency-properties).
+    // As opm does: all but packages and kinds verbatim (docs/design/resolution.md#dependency-properties).
     assert_eq!(values(&bundle, "olm.label"), [json!({"label": "l"})]);
     assert_eq!(values(&bundle, "vendor.x"), [json!([1])]);
     assert_eq!(values(&bundle, "olm.gvk").len(), 3);
 }
 
 #[test]
-fn a_release_is_part_of_the_package_property() {
+fn package_property_contains_release() {
     let bundle = render(&files("  release: 2\n"));
     assert_eq!(
         values(&bundle, "olm.package"),
@@ -111,11 +111,11 @@ fn a_release_is_part_of_the_package_property() {
     assert_eq!(bundle.shown_version(), "1.2.3-2");
 }
 
-/// A change to the files of a bundle, and what is said of them.
+/// Change to the files of a bundle, and the expected error.
 type Case = (fn(&mut BTreeMap<String, Vec<u8>>), &'static str);
 
 #[test]
-fn what_is_no_bundle_is_refused() {
+fn invalid_bundle_is_rejected_with_file_and_field() {
     fn replace(files: &mut BTreeMap<String, Vec<u8>>, file: &str, from: &str, to: &str) {
         let text = String::from_utf8(files[file].clone()).unwrap();
         assert!(text.contains(from), "{text}");
@@ -175,9 +175,10 @@ fn what_is_no_bundle_is_refused() {
     }
 }
 
-/// Every bundle of the field data that a catalog there has gets the object of that catalog (case additions-a56).
+/// Each bundle of the field data that is listed in a catalog there converts to the object of that catalog (case
+/// additions-a56).
 #[test]
-fn real_bundles_are_in_real_catalogs_as_we_make_them() {
+fn field_data_bundles_convert_to_their_catalog_objects() {
     let Some(data) = std::env::var_os("OLM_FIELD_DATA").map(PathBuf::from) else {
         println!("skipped: OLM_FIELD_DATA is not set");
         return;

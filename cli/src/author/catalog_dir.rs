@@ -1,4 +1,4 @@
-//! A catalog directory as an author works on it: what is in which file, and writing files whole or not at all.
+//! Catalog directory under edit: location of each object, and atomic file writes.
 
 use std::fs::{self, Permissions};
 use std::io::Write;
@@ -11,14 +11,14 @@ use crate::failure::Failure;
 use crate::session::Session;
 use crate::source::DirectoryFolder;
 
-/// What a catalog directory holds, without the content of the objects.
+/// Index of a catalog directory, without the content of the objects.
 #[derive(Debug)]
 pub(super) struct CatalogDir {
     root: PathBuf,
     objects: Vec<Located>,
 }
 
-/// An object and its file, relative to the root.
+/// Object and its file, relative to the root.
 #[derive(Debug)]
 struct Located {
     schema: String,
@@ -28,10 +28,10 @@ struct Located {
 }
 
 impl CatalogDir {
-    /// Reads the catalog in `root` as catalogd would.
+    /// Loads the catalog in `root` as catalogd would.
     ///
     /// # Errors
-    /// It is no directory, or a file in it is no catalog content.
+    /// `root` is no directory, or one of its files is no catalog content.
     pub(super) fn open(root: &Path, session: &Session) -> Result<Self, Failure> {
         let step = session.progress.step(format!("reading {}", root.display()));
         let folder = DirectoryFolder::open(root).map_err(|failure| at(root, failure))?;
@@ -47,22 +47,20 @@ impl CatalogDir {
         Ok(Self { root: folder.root().to_owned(), objects })
     }
 
-    /// The file with the `olm.package` object of `package`.
+    /// File with the `olm.package` object of `package`.
     pub(super) fn package_file(&self, package: &str) -> Option<&Path> {
         self.file(|object| object.schema == SCHEMA_PACKAGE && object.name == package)
     }
 
-    /// The file with an object of a package: a channel or a bundle.
+    /// File with a channel or bundle of a package.
     fn part_file(&self, schema: &str, package: &str, name: &str) -> Option<&Path> {
         self.file(|object| object.schema == schema && object.package == package && object.name == name)
     }
 
-    /// The file with the channel.
     pub(super) fn channel_file(&self, package: &str, name: &str) -> Option<&Path> {
         self.part_file(SCHEMA_CHANNEL, package, name)
     }
 
-    /// The file with the bundle.
     pub(super) fn bundle_file(&self, package: &str, name: &str) -> Option<&Path> {
         self.part_file(SCHEMA_BUNDLE, package, name)
     }
@@ -71,7 +69,7 @@ impl CatalogDir {
         self.objects.iter().find(|object| wanted(object)).map(|object| object.file.as_path())
     }
 
-    /// The text of one of its files.
+    /// Text of a catalog file.
     ///
     /// # Errors
     /// The file cannot be read or is not UTF-8.
@@ -80,13 +78,14 @@ impl CatalogDir {
         fs::read_to_string(&path).map_err(|error| failed("read", &path, &error))
     }
 
-    /// The path of one of its files on this machine.
+    /// Local path of a catalog file.
     pub(super) fn path(&self, file: &Path) -> PathBuf {
         self.root.join(file)
     }
 }
 
-/// Whether `name` is a DNS label, as the names of packages (docs/design/catalogd.md#validation) and namespaces are.
+/// Reports whether `name` is a DNS label, as required for the names of packages (docs/design/catalogd.md#validation)
+/// and namespaces.
 pub(crate) fn is_label(name: &str) -> bool {
     let inner = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
     (1..=63).contains(&name.len())
@@ -95,11 +94,11 @@ pub(crate) fn is_label(name: &str) -> bool {
         && !name.ends_with('-')
 }
 
-/// Replaces or creates `path` so that at any moment the old or the new text is there, whole. A link is followed, and the
-/// permissions of an existing file stay.
+/// Replaces or creates `path` atomically: a reader sees the whole old or the whole new text. Follows a symbolic link,
+/// and keeps the permissions of an existing file.
 ///
 /// # Errors
-/// The file cannot be written; it is unchanged then.
+/// The file cannot be written. It is unchanged then.
 pub(super) fn write_whole(path: &Path, text: &str) -> Result<(), Failure> {
     let wrong = |error: std::io::Error| failed("write", path, &error);
     let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
@@ -115,12 +114,12 @@ pub(super) fn write_whole(path: &Path, text: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The failure of an action on a file.
+/// Failure of `action` on a file.
 pub(super) fn failed(action: &str, path: &Path, error: &std::io::Error) -> Failure {
     Failure::operational(format!("cannot {action} {}: {error}", path.display()))
 }
 
-/// The failure with the directory before it.
+/// Prefixes the failure with the directory.
 pub(super) fn at(root: &Path, failure: Failure) -> Failure {
     match failure {
         Failure::Told(code, message) => Failure::Told(code, format!("{}: {message}", root.display())),
@@ -133,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_packages_are_labels() {
+    fn package_name_must_be_dns_label() {
         for (name, expected) in [
             ("foo", true),
             ("foo-2", true),
@@ -150,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_write_leaves_the_old_file() {
+    fn failed_write_keeps_old_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("index.yaml");
         write_whole(&path, "old").unwrap();
@@ -160,6 +159,6 @@ mod tests {
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         let error = write_whole(&path.join("below-a-file"), "x").unwrap_err().to_string();
         assert!(error.starts_with(&format!("cannot write {}/below-a-file: ", path.display())), "{error}");
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing temporary is left");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "a temporary file remains");
     }
 }

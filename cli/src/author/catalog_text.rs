@@ -1,8 +1,8 @@
-//! The text of a catalog file, edited in place: documents are appended and entries put into channels, and what the user wrote
-//! (comments, order, quoting) stays.
+//! In-place editor for catalog files: appends documents, adds entries to channels, and preserves comments, order and
+//! quoting.
 //!
-//! Every edit is proved: the new text is read as the cluster reads it, and must mean the old content and what was added,
-//! nothing else. Pure; reading and writing files is the caller's.
+//! Each edit is verified: the new text is parsed as the cluster parses it, and must yield the old objects plus the
+//! added ones, nothing else. Pure: the caller reads and writes the files.
 
 use olm_fbc::{Form, Meta};
 use serde_json::{Value, json};
@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 use crate::failure::Failure;
 use crate::output;
 
-/// A catalog file with its documents.
+/// Catalog file, split into documents.
 #[derive(Debug, Clone)]
 pub(crate) struct CatalogText {
     form: Form,
-    /// The text, cut into documents with what stands before each; joined they are the file.
+    /// Documents, each with the text before it. Concatenated they are the file.
     documents: Vec<Document>,
 }
 
@@ -26,7 +26,7 @@ struct Document {
 }
 
 impl CatalogText {
-    /// Reads the text of a file. `file` is its path, for messages.
+    /// Parses the text of a file. `file` is its path, for messages.
     ///
     /// # Errors
     /// The file is no catalog content, or mixes JSON and YAML so that it cannot be edited.
@@ -44,12 +44,11 @@ impl CatalogText {
         Ok(parsed)
     }
 
-    /// The text of the file.
     pub(crate) fn text(&self) -> String {
         self.documents.iter().map(|document| document.text.as_str()).collect()
     }
 
-    /// The objects in the file, in order.
+    /// Objects in the file, in order.
     pub(crate) fn objects(&self) -> impl Iterator<Item = &Value> {
         self.documents.iter().map(|document| &document.value).filter(|value| !value.is_null())
     }
@@ -57,7 +56,7 @@ impl CatalogText {
     /// Appends `object` as the last document.
     ///
     /// # Errors
-    /// None but those of encoding.
+    /// Only encoding errors.
     pub(crate) fn append(&mut self, object: Value) -> Result<(), Failure> {
         if let Some(last) = self.documents.last_mut().filter(|last| !last.text.ends_with('\n')) {
             last.text.push('\n');
@@ -67,10 +66,10 @@ impl CatalogText {
         Ok(())
     }
 
-    /// Puts `entry` at the end of the entries of the channel object that `is_channel` recognises.
+    /// Appends `entry` to the channel object for which `is_channel` is true.
     ///
     /// # Errors
-    /// None but those of encoding.
+    /// Only encoding errors.
     pub(crate) fn add_entry(
         &mut self,
         is_channel: impl Fn(&Value) -> bool,
@@ -89,7 +88,7 @@ impl CatalogText {
                 .filter(|text| olm_yaml::from_slice(body(text).as_bytes()).is_ok_and(|read| read == value)),
             Form::Json => None,
         };
-        // Where the text has no list to add a line to, the channel is written anew.
+        // If the text has no list that a line can be added to, the whole channel is re-rendered.
         let text = match text {
             Some(text) => text,
             None => {
@@ -102,7 +101,7 @@ impl CatalogText {
         Ok(())
     }
 
-    /// Proves that the text means the objects, all of them and nothing else.
+    /// Verifies that the text parses to exactly these objects.
     ///
     /// # Errors
     /// It does not.
@@ -120,26 +119,26 @@ impl CatalogText {
     }
 }
 
-/// `object` as `opm` writes it; in YAML with its separator.
+/// `object` as `opm` writes it, in YAML with its separator.
 ///
 /// # Errors
-/// None but those of encoding.
+/// Only encoding errors.
 pub(super) fn object_text(object: &Value, form: Form) -> Result<String, Failure> {
     let meta = Meta::from_json(object.to_string().as_bytes());
     stream_text(vec![meta.map_err(|error| Failure::operational(error.to_string()))?], form)
 }
 
-/// The objects of a catalog as one text, in opm's order.
+/// Catalog objects as one text, in the order of opm.
 ///
 /// # Errors
-/// None but those of encoding.
+/// Only encoding errors.
 pub(super) fn stream_text(metas: Vec<Meta>, form: Form) -> Result<String, Failure> {
     let mut text = Vec::new();
     olm_fbc::write(metas, form, &mut text).map_err(|error| Failure::operational(error.to_string()))?;
     String::from_utf8(text).map_err(|error| Failure::operational(error.to_string()))
 }
 
-/// The objects of a catalog file as the cluster reads them.
+/// Objects of a catalog file as the cluster reads them.
 fn meaning(text: &str, file: &str) -> Result<Vec<Value>, Failure> {
     let mut objects = Vec::new();
     for meta in olm_fbc::MetaReader::new(text.as_bytes(), olm_yaml::Limits::default()) {
@@ -152,7 +151,7 @@ fn meaning(text: &str, file: &str) -> Result<Vec<Value>, Failure> {
     Ok(objects)
 }
 
-/// Cuts at lines that begin with `---`, as the reader does.
+/// Splits at lines that begin with `---`, as the catalog reader does.
 fn yaml_documents(text: &str, file: &str) -> Result<Vec<Document>, Failure> {
     let mut parts: Vec<String> = Vec::new();
     for line in text.split_inclusive('\n') {
@@ -169,7 +168,7 @@ fn yaml_documents(text: &str, file: &str) -> Result<Vec<Document>, Failure> {
     documents.collect()
 }
 
-/// The document without its separator line.
+/// Document without its separator line.
 fn body(document: &str) -> &str {
     if !document.starts_with("---") {
         return document;
@@ -193,7 +192,7 @@ fn json_documents(text: &str, file: &str) -> Result<Vec<Document>, Failure> {
     Ok(documents)
 }
 
-/// Numbers as catalogs keep them: all are doubles (docs/design/catalogd.md#canonical-line).
+/// `value` with all numbers as doubles, as catalogs store them (docs/design/catalogd.md#canonical-line).
 fn doubles(value: Value) -> Value {
     let Ok(text) = serde_json::to_vec(&value) else {
         return value;
@@ -202,7 +201,8 @@ fn doubles(value: Value) -> Value {
     canonical.ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or(value)
 }
 
-/// The text of a channel document with `entry` after the last one of its list, if the list is written with one item a line.
+/// Text of a channel document with `entry` after the last one of its list. `None` unless the list has one item per
+/// line.
 fn with_entry(document: &str, entry: &Value) -> Result<Option<String>, Failure> {
     let lines: Vec<&str> = document.split_inclusive('\n').collect();
     let key = lines.iter().position(|line| {
@@ -241,7 +241,7 @@ mod tests {
         value["name"] == "alpha" && value["schema"] == "olm.channel"
     }
 
-    /// Adds an entry to channel alpha and an object after it.
+    /// `text` after adding an entry to channel alpha and an object at the end.
     fn edited(text: &str) -> String {
         let mut file = CatalogText::parse(text, FILE).unwrap();
         let entry = json!({ "name": "foo.v2", "replaces": "foo.v1" });
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_user_wrote_stays() {
+    fn edit_preserves_comments_order_and_quoting() {
         let text = "# The catalog of foo.\n---\nschema: olm.package\nname: 'foo' # quoted\n---\n\
                     schema: olm.channel\nname: alpha\nentries: # oldest first\n  - name: foo.v1\n  # more to come\n\npackage: foo\n";
         let expected = "# The catalog of foo.\n---\nschema: olm.package\nname: 'foo' # quoted\n---\n\
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_in_flow_style_is_written_anew_and_nothing_else() {
+    fn flow_style_list_rewrites_only_its_channel() {
         let text = "schema: olm.package # kept\n---\nschema: olm.channel\npackage: foo\nname: alpha\nentries: [{name: foo.v1}]";
         let expected = "schema: olm.package # kept\n---\nentries:\n- name: foo.v1\n- name: foo.v2\n  replaces: foo.v1\n\
                         name: alpha\npackage: foo\nschema: olm.channel\n---\nimage: i\nname: foo.v2\npackage: foo\nschema: olm.bundle\n";
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_only_look_like_a_list_are_not_torn() {
+    fn block_scalar_that_resembles_entries_is_not_edited() {
         let text = "schema: olm.channel\nname: alpha\nnote: |\n  text\n  entries:\n  - x\nentries:\n- name: >-\n    foo.v1\n";
         let text = edited(text);
         assert!(text.contains("note: |\n  text\n  entries:\n  - x\n"), "{text}");
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn json_stays_json() {
+    fn json_file_is_edited_as_json() {
         let text = "{\"schema\":\"olm.package\"}\n{\"schema\": \"olm.channel\", \"package\": \"foo\", \"name\": \"alpha\", \"entries\": []}\n";
         let text = edited(text);
         assert!(text.starts_with("{\"schema\":\"olm.package\"}\n"), "{text}");
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_edited_is_refused() {
+    fn invalid_or_mixed_file_is_rejected() {
         let error = |text: &str| CatalogText::parse(text, FILE).unwrap_err().to_string();
         assert!(error("a: [").starts_with("foo/index.yaml: "), "{}", error("a: ["));
         assert!(error("{\"schema\":\"a\"}\n---\nschema: b\n").starts_with("foo/index.yaml: "));

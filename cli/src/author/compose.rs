@@ -1,4 +1,5 @@
-//! A catalog from a list of images: each is rendered into a directory of its own (the recipe of `catalog build --file`).
+//! Composition of a catalog from a list of images (`catalog build --file`): each image is rendered into its own
+//! directory.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,16 +19,16 @@ use crate::failure::Failure;
 use crate::session::Session;
 use crate::source::ImageArgs;
 
-/// Which images make up a catalog.
+/// Images that make up a catalog.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Composition {
-    /// The catalog's own image.
+    /// Reference of the composed catalog image.
     pub(super) image: Reference,
     /// Directory and image of each part.
     parts: Vec<(String, Reference)>,
 }
 
-/// The file as written.
+/// Composition file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Document {
@@ -45,10 +46,10 @@ struct Part {
 }
 
 impl Composition {
-    /// Reads the file at `path`.
+    /// Reads the composition file at `path`.
     ///
     /// # Errors
-    /// It cannot be read or is not what is expected; the text names file and field.
+    /// The file cannot be read or is invalid. The message names file and field.
     pub(super) fn read(path: &Path) -> Result<Self, Failure> {
         let text = fs::read(path).map_err(|error| failed("read", path, &error))?;
         Self::parse(&text).map_err(|why| Failure::operational(format!("{}: {why}", path.display())))
@@ -86,7 +87,7 @@ impl Composition {
     }
 }
 
-/// Whether `name` is a single directory below another, and not hidden.
+/// Reports whether `name` is a single, visible directory name.
 fn is_directory_name(name: &str) -> bool {
     let mut components = Path::new(name).components();
     matches!((components.next(), components.next()), (Some(Component::Normal(_)), None))
@@ -97,7 +98,7 @@ fn is_directory_name(name: &str) -> bool {
 /// Renders every part into the directory `root`, which must be empty or new.
 ///
 /// # Errors
-/// `root` holds something, an image cannot be rendered, or a file cannot be written.
+/// `root` is not empty, an image cannot be rendered, or a file cannot be written.
 pub(super) async fn write(
     composition: &Composition,
     root: &Path,
@@ -113,7 +114,7 @@ pub(super) async fn write(
         let why = "the directory is not empty; nothing was changed";
         return Err(Failure::operational(format!("{}: {why}", root.display())));
     }
-    // All are rendered before the first is written: a failure leaves no half of a catalog.
+    // All parts are rendered before the first is written, so that a failure leaves no partial catalog.
     let step = session.progress.step(format!("rendering {} images", composition.parts.len()));
     let rendered: Vec<(&str, String)> = stream::iter(&composition.parts)
         .map(|(name, reference)| async move {
@@ -138,7 +139,7 @@ mod tests {
     const HEAD: &str = "name: c\nrepo: r.example/team/catalog\ntag: v1\n";
 
     #[test]
-    fn the_recipe_is_read() {
+    fn composition_file_is_parsed() {
         let text = format!("{HEAD}references:\n- name: a\n  image: r.example/a:v1\n");
         let expected = Composition {
             image: "r.example/team/catalog:v1".parse().unwrap(),
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_the_field() {
+    fn parse_error_names_field() {
         let two = "- {name: a, image: 'r.example/a:v1'}\n- {name: a, image: 'r.example/b:v1'}\n";
         for (text, expected) in [
             (format!("{HEAD}references: []"), "references must not be empty"),

@@ -1,12 +1,12 @@
-//! The parts of a ClusterServiceVersion that a catalog shows (docs/design/catalogd.md#property-types,
-//! `olm.csv.metadata`): what tools have read from it since before there were catalogs, with everything else dropped.
+//! Subset of a ClusterServiceVersion that a catalog contains as `olm.csv.metadata`
+//! (docs/design/catalogd.md#property-types). The field set is that of the reference. All other fields are dropped.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// A ClusterServiceVersion, as far as catalogs go.
+/// ClusterServiceVersion, reduced to the fields that catalogs use.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Csv {
@@ -25,7 +25,7 @@ pub(super) struct Metadata {
 #[serde(default)]
 pub(super) struct Spec {
     pub(super) version: String,
-    /// Text or a number.
+    /// String or number.
     release: Option<Value>,
     pub(super) replaces: String,
     pub(super) skips: Vec<String>,
@@ -40,7 +40,7 @@ pub(super) struct Spec {
     shown: Shown,
 }
 
-/// An image that the bundle uses.
+/// Image that the bundle uses.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]
 pub(super) struct RelatedImage {
@@ -48,7 +48,7 @@ pub(super) struct RelatedImage {
     pub(super) image: String,
 }
 
-/// CustomResourceDefinitions that the operator brings or needs.
+/// CustomResourceDefinitions that the operator provides or requires.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub(super) struct Definitions {
@@ -68,7 +68,7 @@ pub(super) struct Definition {
     details: Details,
 }
 
-/// Aggregated APIs that the operator brings or needs.
+/// Aggregated APIs that the operator provides or requires.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub(super) struct ApiServices {
@@ -93,7 +93,7 @@ pub(super) struct ApiService {
     details: Details,
 }
 
-/// What definitions of both sorts say for people.
+/// Descriptive fields common to CRD and API service descriptions.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Details {
@@ -133,7 +133,7 @@ struct Descriptor {
     value: Option<Value>,
 }
 
-/// The fields of `spec` that go into the property as they are.
+/// Fields of `spec` that are copied to the property unchanged.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Shown {
@@ -192,7 +192,7 @@ struct NativeApi {
     kind: String,
 }
 
-/// Where the images of the operator's containers are named.
+/// Install strategy. Contains the container images.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Install {
@@ -237,7 +237,7 @@ struct Container {
     image: String,
 }
 
-/// The value of the property `olm.csv.metadata`.
+/// Value of the property `olm.csv.metadata`.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct MetadataProperty<'a> {
@@ -252,19 +252,19 @@ struct MetadataProperty<'a> {
 }
 
 impl Csv {
-    /// Reads the object as authored. An explicit `null` counts as absent.
+    /// Deserializes the object as authored. An explicit `null` equals an absent field.
     ///
     /// # Errors
-    /// A field is not of its type.
+    /// A field has the wrong type.
     pub(super) fn read(mut object: Value) -> Result<Self, serde_json::Error> {
         drop_nulls(&mut object);
         Self::deserialize(object)
     }
 
-    /// The value of the property `olm.csv.metadata` (docs/design/catalogd.md#property-types).
+    /// Value of the property `olm.csv.metadata` (docs/design/catalogd.md#property-types).
     ///
     /// # Errors
-    /// None but those of encoding JSON.
+    /// Only JSON encoding errors.
     pub(super) fn metadata_property(&self) -> Result<Value, serde_json::Error> {
         serde_json::to_value(MetadataProperty {
             annotations: &self.metadata.annotations,
@@ -275,7 +275,7 @@ impl Csv {
         })
     }
 
-    /// `spec.release`, which may be written as a number; empty where there is none.
+    /// `spec.release`, which may be a number. Empty if absent.
     pub(super) fn release(&self) -> String {
         match &self.spec.release {
             None => String::new(),
@@ -284,7 +284,7 @@ impl Csv {
         }
     }
 
-    /// The images of all containers of the operator's deployments, each as often as it is named.
+    /// Images of all containers of the operator's deployments, with duplicates.
     pub(super) fn container_images(&self) -> impl Iterator<Item = &str> {
         let install = &self.spec.install;
         let deployments =

@@ -1,4 +1,4 @@
-//! `olm catalog init`: the `olm.package` object that a package begins with
+//! `olm catalog init`: prints or writes the initial `olm.package` object of a package
 //! (docs/design/additions.md#opm-compatibility).
 
 use std::fs::File;
@@ -15,13 +15,13 @@ use super::catalog_text::object_text;
 use crate::failure::Failure;
 use crate::session::Session;
 
-/// Largest description and icon: both are part of every answer about the package.
+/// Largest description and icon file. Both are part of every response about the package.
 const MAX_FILE: u64 = 1 << 20;
 
-/// What `olm catalog init` does, for its help.
-pub(crate) const ABOUT: &str = "Writes the olm.package object that a package begins with
+/// Help text of `olm catalog init`.
+pub(crate) const ABOUT: &str = "Print or write the olm.package object that a package begins with
 
-Prints the object, or begins the package in a catalog directory (--to). Bundles come with `catalog add`.";
+Prints the object, or creates the package in a catalog directory (--to). Bundles come with `catalog add`.";
 
 /// Arguments of `olm catalog init`.
 #[derive(Debug, clap::Args)]
@@ -31,7 +31,7 @@ Prints the object, or begins the package in a catalog directory (--to). Bundles 
 pub(crate) struct InitArgs {
     /// Name of the package: lower-case letters, digits and `-`
     package: String,
-    /// Channel that is meant when an installation names none
+    /// Channel of installations that name none
     #[arg(short = 'c', long, value_name = "CHANNEL", default_value = "", hide_default_value = true)]
     default_channel: String,
     /// File that describes the operator, such as its README.md
@@ -40,10 +40,10 @@ pub(crate) struct InitArgs {
     /// Image of the operator: SVG, PNG, JPEG, GIF or WebP
     #[arg(short, long, value_name = "FILE")]
     icon: Option<PathBuf>,
-    /// Notation of the object; default: json, with --to yaml
+    /// Format of the object; default: json, with --to yaml
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     output: Option<Notation>,
-    /// Begin the package in this catalog directory, in a file PACKAGE/index.yaml that must not exist yet
+    /// Create the package in this catalog directory, in a file PACKAGE/index.yaml that must not exist yet
     #[arg(long, value_name = "DIR")]
     to: Option<PathBuf>,
 }
@@ -51,7 +51,7 @@ pub(crate) struct InitArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// The name is no package name, a file cannot be read or is not what it should be, or the package exists.
+/// The package name is invalid, a file cannot be read or is invalid, or the package exists.
 pub(crate) async fn run(args: InitArgs, session: &mut Session) -> Result<(), Failure> {
     let object = package_object(&args)?;
     let default = if args.to.is_some() { Notation::Yaml } else { Notation::Json };
@@ -124,7 +124,7 @@ fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     Ok(content)
 }
 
-/// The media type of an image by how it begins.
+/// Media type of an image, detected from its first bytes.
 fn media_type(data: &[u8]) -> Option<&'static str> {
     let begins = |magic: &[u8]| data.starts_with(magic);
     match data {
@@ -134,7 +134,7 @@ fn media_type(data: &[u8]) -> Option<&'static str> {
         _ if begins(b"RIFF") && data.get(8..12) == Some(b"WEBP") => Some("image/webp"),
         _ => {
             let text = std::str::from_utf8(data).ok()?.trim_start_matches('\u{feff}').trim_start();
-            // Before the root element come declarations and comments.
+            // Declarations and comments may precede the root element.
             (text.starts_with('<') && text.contains("<svg")).then_some("image/svg+xml")
         }
     }
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn images_are_known_by_their_first_bytes() {
+    fn media_type_is_detected_from_first_bytes() {
         for (data, expected) in [
             (&b"\x89PNG\r\n\x1a\n...."[..], Some("image/png")),
             (b"\xff\xd8\xff\xe0", Some("image/jpeg")),

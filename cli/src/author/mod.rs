@@ -1,8 +1,8 @@
-//! The author's loop: a package is begun (`init`), gets bundles (`add`, `template`), becomes an image (`build`) and is
-//! published (`push`). No container engine and no other tool takes part.
+//! Catalog authoring: `init` creates a package, `add` and `template` add bundles, `build` makes an image, `push`
+//! publishes it. No container engine or other tool is needed.
 //!
-//! What a bundle's object in a catalog is and how a catalog file is edited are pure ([`bundle`], [`catalog_text`]); the
-//! commands around them read and write files and registries.
+//! Conversion of bundles ([`bundle`]) and edits of catalog files ([`catalog_text`]) are pure. The commands around
+//! them access files and registries.
 
 mod add;
 mod build;
@@ -28,7 +28,7 @@ pub(crate) use {
     add::run as add, build::run as build, init::run as init, push::run as push, template::run as template,
 };
 
-/// How objects of a catalog are written.
+/// Output format of catalog objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Notation {
     /// JSON objects, one after the other

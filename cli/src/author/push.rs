@@ -1,4 +1,4 @@
-//! `olm catalog push`: a catalog image to a registry.
+//! `olm catalog push`: pushes a catalog image to a registry.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,14 +14,14 @@ use crate::output::FormatArgs;
 use crate::session::Session;
 use crate::source::ImageArgs;
 
-/// Largest file of certificates.
+/// Largest CA certificate file.
 const MAX_CA_FILE: u64 = 4 << 20;
 
-/// What `olm catalog push` does, for its help.
-pub(crate) const ABOUT: &str = "Pushes a catalog to a registry
+/// Help text of `olm catalog push`.
+pub(crate) const ABOUT: &str = "Push a catalog to a registry
 
-Takes what `catalog build` has written, or a catalog directory, which is checked and built first. Prints \
-the reference with the digest, which spec.source.image.ref of a ClusterCatalog takes.";
+Pushes the output of `catalog build`, or a catalog directory, which is checked and built first. Prints the \
+reference with the digest, for spec.source.image.ref of a ClusterCatalog.";
 
 /// Arguments of `olm catalog push`.
 #[derive(Debug, clap::Args)]
@@ -32,7 +32,7 @@ pub(crate) struct PushArgs {
     /// OCI image layout from `catalog build`, or a catalog directory
     #[arg(value_name = "DIR")]
     source: PathBuf,
-    /// Where to: REGISTRY/REPOSITORY:TAG
+    /// Destination: REGISTRY/REPOSITORY:TAG
     #[arg(value_name = "REF")]
     reference: String,
     #[command(flatten)]
@@ -41,20 +41,20 @@ pub(crate) struct PushArgs {
     format: FormatArgs,
 }
 
-/// What was pushed.
+/// Result as JSON or YAML.
 #[derive(Debug, Serialize)]
 struct PushedCatalog {
-    /// By digest, for a ClusterCatalog.
+    /// Reference by digest, for a ClusterCatalog.
     reference: String,
     digest: String,
-    /// As asked for.
+    /// Reference by tag, as given.
     tag: String,
 }
 
 /// Runs the command.
 ///
 /// # Errors
-/// The reference has no tag, the directory is neither layout nor valid catalog, or the registry does not take the image.
+/// The reference has no tag, the directory is neither layout nor valid catalog, or the registry rejects the image.
 pub(crate) async fn run(args: PushArgs, session: &mut Session) -> Result<(), Failure> {
     let reference = tagged(&args.reference)?;
     let image = if is_layout(&args.source) {
@@ -68,10 +68,10 @@ pub(crate) async fn run(args: PushArgs, session: &mut Session) -> Result<(), Fai
         .result(args.format.output, "PushedCatalog", &pushed, |pushed| format!("{}\n", pushed.reference))
 }
 
-/// A reference to push to.
+/// Parses a reference to push to.
 ///
 /// # Errors
-/// It is none in full form, or has a digest, which follows from the content.
+/// The reference is not fully qualified, or has a digest, which follows from the content.
 pub(super) fn tagged(text: &str) -> Result<Reference, Failure> {
     let wrong = |why: &str| Failure::usage(format!("reference {}: {why}", olm_version::quote(text)));
     let reference: Reference = text.parse().map_err(|error: olm_oci::ReferenceError| {
@@ -104,7 +104,7 @@ async fn push(
     Ok(PushedCatalog { reference: format!("{}@{digest}", reference.name()), digest, tag: text })
 }
 
-/// The files of a directory of certificates.
+/// Contents of the files in a certificate directory.
 fn certificates(folder: &Path) -> Result<Vec<Vec<u8>>, Failure> {
     let wrong = |error: std::io::Error| failed("read", folder, &error);
     let mut pems = Vec::new();
@@ -118,7 +118,7 @@ fn certificates(folder: &Path) -> Result<Vec<Vec<u8>>, Failure> {
     Ok(pems)
 }
 
-/// The login that a credentials file has for `reference`.
+/// Login for `reference` in a credentials file.
 fn login(file: &Path, reference: &Reference) -> Result<Option<Login>, Failure> {
     let wrong =
         |why: &dyn std::fmt::Display| Failure::operational(format!("credentials {}: {why}", file.display()));
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_full_reference_with_a_tag_is_a_place_to_push_to() {
+    fn push_needs_fully_qualified_reference_with_tag() {
         assert!(tagged("r.example:5000/team/catalog:v1").is_ok());
         let digest = format!("r.example/catalog@sha256:{}", "0".repeat(64));
         for (text, expected) in [

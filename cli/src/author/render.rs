@@ -1,4 +1,4 @@
-//! Bundles and catalogs by where they are: a directory of this machine or an image, as `opm render` takes them
+//! Rendering of bundles and catalogs from a local directory or an image, as `opm render` does
 //! (docs/design/additions.md#bundle-annotations).
 
 use std::cell::Cell;
@@ -14,20 +14,18 @@ use crate::failure::Failure;
 use crate::session::Session;
 use crate::source::{DirectoryFolder, ImageArgs};
 
-/// Label that every bundle image has (docs/design/additions.md#bundle-annotations).
+/// Label of every bundle image (docs/design/additions.md#bundle-annotations).
 const PACKAGE_LABEL: &str = "operators.operatorframework.io.bundle.package.v1";
 const DATABASE_LABEL: &str = "operators.operatorframework.io.index.database.v1";
-/// What an image holds, as objects of a catalog.
+/// Content of an image, as catalog objects.
 #[derive(Debug)]
 pub(crate) enum Rendered {
-    /// The objects of a catalog, in the order of its files.
+    /// Objects of a catalog, in the order of its files.
     Catalog(Vec<Value>),
-    /// A bundle.
     Bundle(Box<CatalogBundle>),
 }
 
 impl Rendered {
-    /// The objects.
     pub(crate) fn objects(self) -> Vec<Value> {
         match self {
             Self::Catalog(objects) => objects,
@@ -36,10 +34,10 @@ impl Rendered {
     }
 }
 
-/// Pulls the image `reference` and renders what it holds.
+/// Pulls the image `reference` and renders its content.
 ///
 /// # Errors
-/// Those of the registry; the image is neither catalog nor bundle, or not a valid one. The text names the image.
+/// The registry fails, or the image is no valid catalog or bundle. The message names the image.
 pub(crate) async fn image(
     reference: &Reference,
     images: &ImageArgs,
@@ -74,7 +72,7 @@ pub(crate) async fn image(
 /// Pulls the bundle image `reference`.
 ///
 /// # Errors
-/// Those of the registry; the image holds no bundle. The text names the image.
+/// The registry fails, or the image contains no bundle. The message names the image.
 pub(super) async fn bundle_image(
     reference: &Reference,
     images: &ImageArgs,
@@ -84,10 +82,10 @@ pub(super) async fn bundle_image(
     catalog_bundle(&files, &reference.to_string()).map_err(|error| of_image(reference, error.into()))
 }
 
-/// The bundle in the directory `root`, whose image will be what `image` says of it.
+/// Converts the bundle in the directory `root`. `image` computes its future image reference.
 ///
 /// # Errors
-/// There is no valid bundle. The text names the directory.
+/// The directory contains no valid bundle. The message names the directory.
 pub(crate) fn bundle_dir(
     root: &Path,
     image: impl FnOnce(&CatalogBundle) -> String,
@@ -98,7 +96,7 @@ pub(crate) fn bundle_dir(
     render(&image(&unnamed))
 }
 
-/// Every object of a catalog folder.
+/// All objects of a catalog folder.
 fn objects(folder: &DirectoryFolder, session: &Session) -> Result<Vec<Value>, Failure> {
     let mut objects = Vec::new();
     olm_fbc::load::<Failure>(folder, &olm_fbc::Limits::default(), &mut |meta| {
@@ -113,7 +111,8 @@ fn objects(folder: &DirectoryFolder, session: &Session) -> Result<Vec<Value>, Fa
     Ok(objects)
 }
 
-/// What the image is not, in the words of `opm` on one line (docs/design/additions.md#bundle-annotations).
+/// Error for an image of unknown type, with the text of `opm` on one line
+/// (docs/design/additions.md#bundle-annotations).
 fn undetermined(reference: &Reference, labels: &ImageLabels) -> String {
     let reference = olm_version::quote(&reference.to_string());
     if labels.contains_key(DATABASE_LABEL) {

@@ -1,4 +1,4 @@
-//! `olm catalog template`: packages and channels that follow from a short list of bundle images
+//! `olm catalog template`: expands a list of bundle images to packages and channels
 //! (docs/design/additions.md#catalog-templates).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,29 +20,29 @@ use crate::failure::Failure;
 use crate::session::Session;
 use crate::source::ImageArgs;
 
-/// What a file that was made begins with; only such a file is replaced. The comment is part of the first document: before it,
-/// it would be a document of its own, which is no object.
+/// First bytes of a generated file. Only such a file is overwritten. The comment lies inside the first document:
+/// before the separator it would form a document of its own, which is no object.
 const MARK: &str = "---\n# Made by olm catalog template render from ";
-/// Name of that file in the directory of its package.
+/// Name of the generated file in the directory of its package.
 const FILE: &str = "rendered.yaml";
 
-/// The commands below `olm catalog template`.
+/// Subcommands of `olm catalog template`.
 #[derive(Debug, clap::Subcommand)]
 #[command(after_help = "Examples:
   {olm} catalog template render semver.yaml -o yaml")]
 pub(crate) enum TemplateCommand {
-    /// Expands a template to the objects of a catalog
+    /// Expand a template to the objects of a catalog
     #[command(long_about = ABOUT)]
     Render(RenderArgs),
 }
 
-/// What `olm catalog template render` does, for its help.
-const ABOUT: &str = "Expands a template to the objects of a catalog
+/// Help text of `olm catalog template render`.
+const ABOUT: &str = "Expand a template to the objects of a catalog
 
-The field schema of the file says which template it is.
+The field schema of the file selects the type of template.
 
-olm.semver lists bundle images that are candidates, fast or stable. Channels for each major or minor \
-version, the edges in them and the default channel follow from the versions:
+olm.semver lists bundle images that are candidates, fast or stable. Channels for each major or minor version, \
+their edges and the default channel follow from the versions:
 
   schema: olm.semver
   generateMajorChannels: true
@@ -65,10 +65,11 @@ pub(crate) struct RenderArgs {
     /// Template file
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Notation of the objects; default: json
+    /// Format of the objects; default: json
     #[arg(short, long, value_enum, value_name = "FORMAT", conflicts_with = "to")]
     output: Option<Notation>,
-    /// Write to PACKAGE/rendered.yaml in this catalog directory; an olm.package object that the catalog has stays the only one
+    /// Write to PACKAGE/rendered.yaml in this catalog directory; an olm.package object that already exists in the
+    /// catalog is not repeated
     #[arg(long, value_name = "DIR")]
     to: Option<PathBuf>,
     #[command(flatten)]
@@ -101,7 +102,7 @@ impl Template {
         }
     }
 
-    /// The objects of the catalog, those of the bundles included.
+    /// Objects of the catalog, including the bundles.
     fn expand(&self, bundles: BTreeMap<String, CatalogBundle>) -> Result<Vec<Meta>, TemplateError> {
         let mut objects = BTreeMap::new();
         for (image, bundle) in &bundles {
@@ -127,7 +128,7 @@ impl Template {
 /// Runs the command.
 ///
 /// # Errors
-/// The file is no template, an image in it cannot be had or is no bundle, or the bundles do not fit together.
+/// The file is no template, an image in it cannot be pulled or is no bundle, or the bundles are inconsistent.
 pub(crate) async fn run(command: TemplateCommand, session: &mut Session) -> Result<(), Failure> {
     let TemplateCommand::Render(args) = command;
     let text = fs::read(&args.file).map_err(|error| failed("read", &args.file, &error))?;
@@ -168,7 +169,7 @@ async fn pull(
     bundles
 }
 
-/// Writes the objects of a package into the catalog directory `root`, in place of those that were made before.
+/// Writes the objects of a package into the catalog directory `root`, replacing those of an earlier run.
 fn write(mut metas: Vec<Meta>, template: &Path, root: &Path, session: &Session) -> Result<PathBuf, Failure> {
     let Some(package) = single_package(&metas) else {
         let why = "--to is for templates of one package; print this one";
@@ -204,7 +205,7 @@ fn write(mut metas: Vec<Meta>, template: &Path, root: &Path, session: &Session) 
     Ok(path)
 }
 
-/// The package that all objects belong to.
+/// Package that all objects belong to, if it is the same.
 fn single_package(metas: &[Meta]) -> Option<String> {
     let owner =
         |meta: &Meta| if meta.schema == SCHEMA_PACKAGE { meta.name.clone() } else { meta.package.clone() };
@@ -212,7 +213,7 @@ fn single_package(metas: &[Meta]) -> Option<String> {
     packages.next().filter(|_| packages.next().is_none())
 }
 
-/// Fails where `path` is there and was not made by this command.
+/// Fails if `path` exists and was not generated by this command.
 fn check_replaceable(path: &Path) -> Result<(), Failure> {
     match fs::read(path) {
         Ok(text) if text.starts_with(MARK.as_bytes()) => Ok(()),
@@ -230,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_schema_says_which_template_it_is() {
+    fn template_type_follows_from_schema() {
         let error = |text: &str| Template::parse(text.as_bytes()).err().map(|error| error.to_string());
         let expected = |schema: &str| {
             let why = format!("schema {schema}: expected olm.semver or olm.template.basic");

@@ -1,4 +1,4 @@
-//! `olm bundle`: for authors of bundles.
+//! `olm bundle`: commands for bundle authors.
 
 mod validate;
 
@@ -7,18 +7,18 @@ use clap::Subcommand;
 use crate::failure::Failure;
 use crate::session::Session;
 
-/// The commands about bundles.
+/// Subcommands of `olm bundle`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum BundleCommand {
-    /// Checks a bundle before it is published
+    /// Check a bundle before it is published
     #[command(long_about = validate::ABOUT)]
     Validate(validate::ValidateArgs),
 }
 
-/// Runs a command.
+/// Runs a subcommand.
 ///
 /// # Errors
-/// Those of the command.
+/// Errors of the subcommand.
 pub(crate) async fn run(command: BundleCommand, session: &mut Session) -> Result<(), Failure> {
     match command {
         BundleCommand::Validate(args) => validate::run(args, session).await,

@@ -1,4 +1,4 @@
-//! `olm bundle validate`: everything that is wrong with a bundle, with file, line and field.
+//! `olm bundle validate`: reports all errors of a bundle, with file, line and field.
 
 use clap::Args;
 use olm_bundle_check::{CheckOptions, Finding, Identity, KubernetesMinor, Level, RULES, Report, Rule, check};
@@ -12,16 +12,16 @@ use crate::session::Session;
 use crate::source::ImageArgs;
 use crate::validate::count;
 
-/// The first lines of the command's help.
-pub(crate) const ABOUT: &str = "Checks a bundle before it is published
+/// First lines of the command's help.
+pub(crate) const ABOUT: &str = "Check a bundle before it is published
 
-An error says that the bundle cannot be installed, or that opm or operator-sdk refuse it; a warning, that it works but not \
-as one may think. The bundle is rendered for every install mode that it supports, by the function that operator-controller \
-calls: what passes is installed.
+An error means that the bundle cannot be installed, or that opm or operator-sdk reject it. A warning means that it \
+works, but maybe not as intended. The bundle is rendered for every install mode that it supports, by the function \
+that operator-controller calls, so a bundle that passes can be installed.
 
-All findings are printed, with file, line and field, to standard error; while a manifest cannot be read, those that need \
-the whole bundle wait. Each names its rule in brackets; --rules explains \
-them. Without errors the exit code is 0, else 3.";
+All findings are printed to standard error, with file, line and field. If a manifest cannot be read, the rules \
+that need the whole bundle are not checked yet. Each finding names its rule in brackets, and --rules explains \
+them. The exit code is 0 without errors, else 3.";
 
 /// Arguments of the command.
 #[derive(Debug, Args)]
@@ -36,16 +36,16 @@ Examples:
   {olm} bundle validate ./bundle -o json | jq -r '.findings[] | .rule + \" \" + .message'
   {olm} bundle validate --rules")]
 pub(crate) struct ValidateArgs {
-    /// The bundle: a directory with the directories manifests and metadata, or an image reference
+    /// A directory with the directories manifests and metadata, or an image reference
     #[arg(value_name = "DIR|IMAGE", required_unless_present = "rules")]
     bundle: Option<String>,
     /// Warnings fail the check, too
     #[arg(long)]
     strict: bool,
-    /// Kubernetes version that the bundle is for; without it, APIs are refused that no supported version serves
+    /// Kubernetes version that the bundle targets; without it, APIs that no supported version serves are errors
     #[arg(long, value_name = "VERSION")]
     k8s_version: Option<KubernetesMinor>,
-    /// List the rules instead of checking a bundle; -o json tells their reasons, too
+    /// List the rules instead of checking a bundle; -o json includes their reasons
     #[arg(long, conflicts_with_all = ["bundle", "strict", "k8s_version"])]
     rules: bool,
     #[command(flatten)]
@@ -57,7 +57,7 @@ pub(crate) struct ValidateArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// The bundle cannot be had, or has findings that count.
+/// The bundle cannot be read, or has findings that fail the check.
 pub(crate) async fn run(args: ValidateArgs, session: &mut Session) -> Result<(), Failure> {
     let Some(bundle) = &args.bundle else {
         return session.output.result(args.format.output, "BundleRules", &Rules { rules: RULES }, rules_text);
@@ -94,20 +94,20 @@ fn summary(validation: &Validation<'_>) -> String {
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
-/// The result, as programs get it.
+/// Result as JSON or YAML.
 #[derive(Debug, Serialize)]
 struct Validation<'a> {
-    /// Whether the exit code is 0.
+    /// `true` if the exit code is 0.
     passed: bool,
-    /// Digest of the image, where one was checked.
+    /// Digest of the image. Absent for a directory.
     #[serde(skip_serializing_if = "Option::is_none")]
     digest: Option<&'a str>,
-    /// Who the bundle is, where it can be loaded.
+    /// Name and version of the bundle, if it loads.
     #[serde(skip_serializing_if = "Option::is_none")]
     bundle: Option<&'a Identity>,
     errors: usize,
     warnings: usize,
-    /// Findings that are not listed, since there are very many of their rule.
+    /// Number of findings that are not listed because their rule has too many.
     omitted: usize,
     findings: &'a [Finding],
 }

@@ -1,4 +1,4 @@
-//! What a catalog says about one bundle, beyond its version and edges.
+//! Details of one bundle in a catalog, beyond its version and edges.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -8,33 +8,33 @@ use serde_json::Value;
 
 use super::package::CatalogPackage;
 
-/// Everything that `olm catalog show` tells of a bundle.
+/// Bundle as printed by `olm catalog show`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct BundleDetails {
     pub(crate) name: String,
-    /// As the resolver reads it; absent where it cannot.
+    /// As parsed by the resolver. Absent if invalid.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) version: Option<String>,
     pub(crate) image: String,
     /// Channels that have an entry for the bundle.
     pub(crate) channels: Vec<String>,
-    /// Messages of its deprecation.
+    /// Deprecation messages.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) deprecation: Vec<String>,
-    /// The supported ones.
+    /// Supported install modes.
     pub(crate) install_modes: Vec<String>,
     /// Provided APIs as `Kind.version.group`.
     pub(crate) provides: Vec<String>,
-    /// What must be there before, in words.
+    /// Dependencies as text.
     pub(crate) requires: Vec<String>,
-    /// Why v1 refuses to install the bundle, where that can be told from the catalog.
+    /// Reason for which v1 refuses to install the bundle, as far as the catalog shows it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) refused: Option<String>,
     pub(crate) related_images: Vec<RelatedImage>,
 }
 
-/// An image that the bundle uses.
+/// Image that the bundle uses.
 #[derive(Debug, Serialize)]
 pub(crate) struct RelatedImage {
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -43,7 +43,7 @@ pub(crate) struct RelatedImage {
 }
 
 impl BundleDetails {
-    /// The details of `bundle`, which belongs to `package`.
+    /// Collects the details of `bundle`, which belongs to `package`.
     pub(crate) fn new(package: &CatalogPackage, bundle: &Bundle) -> Self {
         let has_entry =
             |channel: &&olm_fbc::Channel| channel.entries.iter().any(|entry| entry.name == bundle.name);
@@ -69,16 +69,16 @@ impl BundleDetails {
     }
 }
 
-/// What a bundle's ClusterServiceVersion says, as far as the catalog holds it.
+/// Fields of a bundle's ClusterServiceVersion, as far as the catalog contains it.
 #[derive(Debug, Default)]
 pub(crate) struct CsvFacts {
-    /// Name for people.
+    /// `spec.displayName`.
     pub(crate) display_name: Option<String>,
-    /// The supported install modes.
+    /// Supported install modes.
     pub(crate) install_modes: Vec<String>,
 }
 
-/// Reads the facts from `olm.csv.metadata`, else from the ClusterServiceVersion among `olm.bundle.object`.
+/// Reads the fields from `olm.csv.metadata`, else from the ClusterServiceVersion among `olm.bundle.object`.
 pub(crate) fn csv_facts(bundle: &Bundle) -> CsvFacts {
     let facts = |fields: &Value| CsvFacts {
         display_name: fields["displayName"].as_str().map(str::to_owned),
@@ -101,18 +101,18 @@ pub(crate) fn csv_facts(bundle: &Bundle) -> CsvFacts {
     csv.map(|csv| facts(&csv["spec"])).unwrap_or_default()
 }
 
-/// The values of all properties of one kind; values that cannot be read are left out.
+/// Values of all properties of one type. Skips values that cannot be parsed.
 fn values<'a>(bundle: &'a Bundle, kind: &'a str) -> impl Iterator<Item = Value> + 'a {
     bundle.properties.iter().filter(move |property| property.kind == kind).filter_map(|one| one.parse().ok())
 }
 
-/// A provided API, such as `EtcdCluster.v1beta2.etcd.database.coreos.com`.
+/// Formats a provided API, such as `EtcdCluster.v1beta2.etcd.database.coreos.com`.
 fn api(value: &Value) -> Option<String> {
     let text = |field: &str| value[field].as_str();
     Some(format!("{}.{}.{}", text("kind")?, text("version")?, text("group").unwrap_or_default()))
 }
 
-/// What the bundle requires, if `property` says that it requires something.
+/// Text of the dependency that `property` declares, if any.
 fn requirement(property: &Property) -> Option<String> {
     let value = || property.parse::<Value>().unwrap_or_default();
     match property.kind.as_str() {

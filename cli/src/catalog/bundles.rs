@@ -1,4 +1,4 @@
-//! `olm catalog bundles`: the bundles of a package, channel by channel.
+//! `olm catalog bundles`: lists the bundles of a package, channel by channel.
 
 use clap::Args;
 use olm_fbc::{Channel, ChannelEntry};
@@ -21,7 +21,7 @@ use crate::source::SourceArgs;
 pub(crate) struct BundlesArgs {
     #[command(flatten)]
     source: SourceArgs,
-    /// A package of the source
+    /// Package name
     #[arg(value_name = "PACKAGE")]
     package: String,
     /// Only the bundles of this channel
@@ -34,7 +34,7 @@ pub(crate) struct BundlesArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// Those of the source; the package or the channel does not exist.
+/// The source cannot be read, or the package or channel does not exist.
 pub(crate) async fn run(args: BundlesArgs, session: &mut Session) -> Result<(), Failure> {
     let packages = read_package(&args.source, &args.package, session).await?;
     let mut items = Vec::new();
@@ -55,7 +55,7 @@ struct List {
     items: Vec<InCatalog<BundleSummary>>,
 }
 
-/// A bundle with its place in the channels.
+/// Bundle with its channel entries.
 #[derive(Debug, Serialize)]
 struct BundleSummary {
     name: String,
@@ -66,7 +66,7 @@ struct BundleSummary {
     channels: Vec<Entry>,
 }
 
-/// An entry of a channel.
+/// Channel entry.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Entry {
@@ -101,7 +101,7 @@ impl BundleSummary {
     }
 }
 
-/// One row for each channel of a bundle, and one for a bundle without any.
+/// One row per channel of a bundle, and one row for a bundle without channels.
 fn table(list: &List) -> String {
     let several = list.items.iter().any(|item| item.catalog != list.items[0].catalog);
     let columns =

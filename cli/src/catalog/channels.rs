@@ -1,4 +1,4 @@
-//! `olm catalog channels`: the channels of a package.
+//! `olm catalog channels`: lists the channels of a package.
 
 use clap::Args;
 use olm_fbc::Channel;
@@ -19,7 +19,7 @@ use crate::source::SourceArgs;
 pub(crate) struct ChannelsArgs {
     #[command(flatten)]
     source: SourceArgs,
-    /// A package of the source
+    /// Package name
     #[arg(value_name = "PACKAGE")]
     package: String,
     #[command(flatten)]
@@ -29,7 +29,7 @@ pub(crate) struct ChannelsArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// Those of the source; the package does not exist.
+/// The source cannot be read, or the package does not exist.
 pub(crate) async fn run(args: ChannelsArgs, session: &mut Session) -> Result<(), Failure> {
     let packages = read_package(&args.source, &args.package, session).await?;
     let mut items = Vec::new();
@@ -46,7 +46,7 @@ struct List {
     items: Vec<InCatalog<ChannelSummary>>,
 }
 
-/// Something of a catalog, with the catalog's name.
+/// Item with the name of its catalog.
 #[derive(Debug, Serialize)]
 pub(super) struct InCatalog<T> {
     pub(super) catalog: String,
@@ -54,22 +54,22 @@ pub(super) struct InCatalog<T> {
     pub(super) item: T,
 }
 
-/// A channel in short.
+/// Summary of a channel.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ChannelSummary {
     pub(super) name: String,
     pub(super) default: bool,
-    /// Entries that no other entry follows; more than one is an error in the catalog.
+    /// Entries that no other entry follows. More than one is an error in the catalog.
     pub(super) heads: Vec<Head>,
     /// Number of entries.
     pub(super) bundles: usize,
-    /// Messages of its deprecation.
+    /// Deprecation messages.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) deprecation: Vec<String>,
 }
 
-/// A head of a channel.
+/// Head of a channel.
 #[derive(Debug, Serialize)]
 pub(super) struct Head {
     pub(super) bundle: String,
@@ -78,7 +78,7 @@ pub(super) struct Head {
 }
 
 impl ChannelSummary {
-    /// The summary of `channel`, which belongs to `package`.
+    /// Summarizes `channel`, which belongs to `package`.
     pub(super) fn new(package: &CatalogPackage, channel: &Channel) -> Self {
         let head = |name: &str| Head { bundle: name.to_owned(), version: package.version(name) };
         Self {
@@ -90,7 +90,7 @@ impl ChannelSummary {
         }
     }
 
-    /// Name (with a mark on the default channel), heads, their versions, entries, deprecation.
+    /// Name (marked if it is the default channel), heads, their versions, entries, deprecation.
     pub(super) fn cells(&self) -> [String; 5] {
         let join = |parts: Vec<&str>| parts.join(", ");
         [

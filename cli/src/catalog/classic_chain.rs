@@ -1,12 +1,12 @@
-//! Heads and replaces chains of channels: what classic OLM makes of a channel
-//! (docs/design/additions.md#classic-upgrade-graph). v1 knows neither.
+//! Heads and replaces chains of channels, as classic OLM computes them
+//! (docs/design/additions.md#classic-upgrade-graph). v1 uses neither.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use olm_fbc::{Channel, ChannelEntry};
 use olm_version::quote;
 
-/// Names of the entries that no entry of the channel replaces or skips, sorted. A sound channel has one.
+/// Names of the entries that no entry of the channel replaces or skips, sorted. A valid channel has one.
 pub(crate) fn heads(channel: &Channel) -> Vec<&str> {
     let followed: BTreeSet<_> = channel.entries.iter().flat_map(followed).collect();
     let mut heads: Vec<_> = channel
@@ -26,10 +26,10 @@ fn followed(entry: &ChannelEntry) -> impl Iterator<Item = &str> {
     replaces.into_iter().chain(entry.skips.iter().map(String::as_str))
 }
 
-/// The names that classic OLM may offer in a channel, head first: the replaces chain without what is skipped.
+/// Bundle names that classic OLM may offer in a channel, head first: the replaces chain without skipped entries.
 ///
 /// # Errors
-/// The channel has no single chain, which stops classic OLM; the text says why.
+/// The channel has no single chain, which stops classic OLM. The message names the reason.
 pub(crate) fn chain(channel: &Channel) -> Result<Vec<&str>, String> {
     let entries: BTreeMap<_, _> = channel.entries.iter().map(|entry| (entry.name.as_str(), entry)).collect();
     let skipped: BTreeSet<_> =
@@ -61,7 +61,7 @@ pub(crate) fn chain(channel: &Channel) -> Result<Vec<&str>, String> {
 mod tests {
     use super::*;
 
-    /// `name<replaced!skipped!skipped`
+    /// Channel with entries of the form `name<replaced!skipped!skipped`.
     fn channel(entries: &[&str]) -> Channel {
         let entry = |text: &&str| {
             let mut parts = text.split('!');
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn the_chain_leads_from_the_head_and_leaves_out_what_is_skipped() {
+    fn chain_starts_at_head_and_omits_skipped_entries() {
         for (entries, expected) in [
             (&["a", "b<a", "c<b"][..], Ok(&["c", "b", "a"][..])),
             (&["a", "b<a", "c<b!a"], Ok(&["c", "b"])),

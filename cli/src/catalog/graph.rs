@@ -1,7 +1,7 @@
-//! `olm catalog graph`: the upgrade edges between the bundles of a package.
+//! `olm catalog graph`: shows the upgrade edges between the bundles of a package.
 //!
-//! The edges of v1 come from the successor test of the resolver itself. Classic OLM uses the same test, but offers only what
-//! is on the replaces chain of a channel (docs/design/additions.md#classic-upgrade-graph).
+//! The edges of v1 come from the successor test of the resolver. Classic OLM uses the same test, but offers only
+//! bundles on the replaces chain of a channel (docs/design/additions.md#classic-upgrade-graph).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,15 +19,15 @@ use crate::output::Format;
 use crate::session::Session;
 use crate::source::SourceArgs;
 
-/// The first lines of the command's help.
-pub(super) const ABOUT: &str = "Draws the upgrade edges between the bundles of a package
+/// First lines of the command's help.
+pub(super) const ABOUT: &str = "Draw the upgrade edges between the bundles of a package
 
-An edge leads from an installed bundle to each bundle that may follow it. Of several, one is chosen: the highest version \
-that is not deprecated. A bundle is unreachable if no upgrade leads to it: in v1 if no edge does (the lowest version is \
-not marked), in classic OLM if it is not on the replaces chain of a channel. A bundle is skipped if \
-another entry skips it, which keeps classic OLM from offering it, but not v1.
+An edge leads from an installed bundle to each bundle that may follow it. The highest of these versions that is \
+not deprecated is chosen. A bundle is unreachable if no upgrade leads to it: in v1 if it has no incoming edge (the \
+lowest version is not marked), in classic OLM if it is not on the replaces chain of a channel. A bundle is skipped \
+if another entry skips it. Classic OLM does not offer a skipped bundle, v1 does.
 
---from shows what becomes of an installed bundle: what may follow it directly, which of these is chosen, and every upgrade \
+--from shows the upgrade path of an installed bundle: its direct successors, the chosen one, and every upgrade \
 after that until there is none.";
 
 /// Arguments of `olm catalog graph`.
@@ -40,27 +40,27 @@ after that until there is none.";
 pub(crate) struct GraphArgs {
     #[command(flatten)]
     source: SourceArgs,
-    /// A package of the source
+    /// Package name
     #[arg(value_name = "PACKAGE")]
     package: String,
     /// Only the bundles and edges of this channel
     #[arg(long, value_name = "CHANNEL")]
     channel: Option<String>,
-    /// Mark the way of an extension that has this bundle, given by name or version
+    /// Mark the upgrade path of an extension that has this bundle, given by name or version
     #[arg(long, value_name = "NAME")]
     from: Option<String>,
-    /// Whose reading of the catalog
+    /// Upgrade rules to apply
     #[arg(long, value_enum, default_value = "v1")]
     semantics: Semantics,
-    /// How to draw
+    /// Format of the drawing
     #[arg(long, value_enum, default_value = "text", conflicts_with = "output")]
     format: Drawing,
-    /// How to print the graph as data; table is the same as --format text
+    /// Print the graph as data; table is the same as --format text
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     output: Option<Format>,
 }
 
-/// Whose reading of a catalog.
+/// Upgrade rules of an OLM generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Semantics {
@@ -76,14 +76,14 @@ enum Drawing {
     Text,
     /// A Mermaid flowchart
     Mermaid,
-    /// Data
+    /// JSON data
     Json,
 }
 
 /// Runs the command.
 ///
 /// # Errors
-/// Those of the source; the package or the channel does not exist.
+/// The source cannot be read, or the package or channel does not exist.
 pub(crate) async fn run(args: GraphArgs, session: &mut Session) -> Result<(), Failure> {
     let package = read_single_package(&args.source, &args.package, session).await?;
     let mut graph = Graph::new(&package, args.channel.as_deref(), args.semantics)?;
@@ -101,28 +101,28 @@ pub(crate) async fn run(args: GraphArgs, session: &mut Session) -> Result<(), Fa
 
 const KIND: &str = "UpgradeGraph";
 
-/// The upgrade graph of a package.
+/// Upgrade graph of a package.
 #[derive(Debug, Serialize)]
 pub(super) struct Graph {
     pub(super) catalog: String,
     pub(super) package: String,
     pub(super) semantics: Semantics,
-    /// The only channel that counts, if one was chosen.
+    /// Selected channel, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) channel: Option<String>,
-    /// By version, lowest first; those without a readable version before all.
+    /// By version, lowest first. Nodes without a valid version come before all others.
     pub(super) nodes: Vec<Node>,
-    /// In the order of the nodes they start from, highest target first.
+    /// In the order of their start nodes, highest target first.
     pub(super) edges: Vec<Edge>,
-    /// What is wrong with the catalog, as far as it takes edges away.
+    /// Errors in the catalog that remove edges.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) notes: Vec<String>,
-    /// What becomes of an installed bundle, if one is given.
+    /// Upgrade path of the bundle given with `--from`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) path: Option<Path>,
 }
 
-/// A bundle.
+/// Bundle of the graph.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Node {
@@ -130,37 +130,38 @@ pub(super) struct Node {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) version: Option<String>,
     pub(super) channels: Vec<String>,
-    /// Channels whose entries have nothing that follows this bundle.
+    /// Channels in which no entry follows this bundle.
     pub(super) head_of: Vec<String>,
     pub(super) deprecated: bool,
-    /// Named in `skips` of another entry, which does not keep v1 from installing it
+    /// `true` if `skips` of another entry names the bundle, which does not prevent v1 from installing it
     /// (docs/design/additions.md#skipped-versions).
     pub(super) skipped: bool,
     pub(super) unreachable: bool,
-    /// The property for which v1 refuses to install the bundle.
+    /// Property for which v1 refuses to install the bundle.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) refused: Option<String>,
-    /// The bundle that is chosen as upgrade; absent where the installed one stays.
+    /// Bundle that is chosen as upgrade. Absent if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) next: Option<String>,
-    /// Bundles that this one may follow although the catalog does not have them.
+    /// Bundles that this one may follow but that are not in the catalog.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) follows_absent: Vec<String>,
 }
 
-/// An upgrade that is allowed.
+/// Allowed upgrade.
 #[derive(Debug, Serialize)]
 pub(super) struct Edge {
     pub(super) from: String,
     pub(super) to: String,
-    /// Which entries allow it.
+    /// Entries that allow the upgrade.
     pub(super) by: Vec<By>,
-    /// Whether it leads to a lower version: taken only where the installed bundle is deprecated or gone.
+    /// `true` if it leads to a lower version. Chosen only if the installed bundle is deprecated or not in the
+    /// catalog.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(super) downgrade: bool,
 }
 
-/// The entry of a channel that makes an edge.
+/// Channel entry that creates an edge.
 #[derive(Debug, Clone, Serialize, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct By {
     pub(super) channel: String,
@@ -168,7 +169,7 @@ pub(super) struct By {
     pub(super) rule: &'static str,
 }
 
-/// The field of an entry that makes an edge.
+/// Field of an entry that creates an edge.
 pub(crate) fn rule_name(rule: EdgeRule) -> &'static str {
     match rule {
         EdgeRule::Replaces => "replaces",
@@ -177,21 +178,21 @@ pub(crate) fn rule_name(rule: EdgeRule) -> &'static str {
     }
 }
 
-/// What may be upgraded to what in the selected channels.
+/// Bundles and channels that the graph covers.
 struct Selection<'a> {
     package: &'a CatalogPackage,
     channels: Vec<&'a Channel>,
-    /// Names of the channels for the resolver; empty means all.
+    /// Channel names for the resolver. Empty means all.
     names: Vec<String>,
-    /// The bundles of the selection, best first.
+    /// Bundles of the selection, best first.
     offers: Vec<&'a Offer>,
-    /// In classic semantics what each channel offers.
+    /// Bundles that each channel offers. Classic semantics only.
     chains: Option<BTreeMap<&'a str, Vec<&'a str>>>,
-    /// The same as pairs of channel and bundle.
+    /// `chains` as pairs of channel and bundle.
     on_chain: BTreeSet<(&'a str, &'a str)>,
 }
 
-/// For each installed bundle, the bundles that may follow it and the entries that allow it.
+/// Successors of each installed bundle, with the entries that allow them.
 type Targets<'e> = BTreeMap<&'e str, BTreeMap<&'e str, Vec<&'e By>>>;
 
 impl Graph {
@@ -240,7 +241,7 @@ impl Graph {
 }
 
 impl<'a> Selection<'a> {
-    /// The bundles by version, lowest first.
+    /// Bundles by version, lowest first.
     fn ascending(&self) -> Vec<&'a Offer> {
         let mut offers = self.offers.clone();
         offers.sort_by(|a, b| (a.version().ok(), a.name()).cmp(&(b.version().ok(), b.name())));
@@ -275,7 +276,7 @@ impl<'a> Selection<'a> {
         edges
     }
 
-    /// The entries that let `to` follow `origin`.
+    /// Entries that let `to` follow `origin`.
     fn by(&self, origin: &Origin<'_>, to: &Offer) -> Vec<By> {
         let offered = |channel: &str| self.chains.is_none() || self.on_chain.contains(&(channel, to.name()));
         let edges = to.edges_from(origin, &self.names).filter(|edge| offered(edge.channel));
@@ -323,10 +324,10 @@ impl<'a> Selection<'a> {
         ascending.iter().map(node).collect()
     }
 
-    /// The bundle that is chosen for an extension that has `installed`, if it is another one.
+    /// Bundle that is chosen as upgrade of `installed`, if it is another one.
     fn next(&self, installed: &Offer, targets: &BTreeMap<&str, Vec<&By>>) -> Option<String> {
         let Some(chains) = &self.chains else {
-            // As the resolver: the best of the successors and the installed version itself.
+            // As the resolver: the best of the successors and bundles of the installed version.
             let version = installed.version().ok();
             let admitted = |offer: &&&Offer| {
                 version.is_some() && offer.version().ok() == version || targets.contains_key(offer.name())
@@ -334,7 +335,7 @@ impl<'a> Selection<'a> {
             let best = self.offers.iter().find(admitted)?.name();
             return (best != installed.name()).then(|| best.to_owned());
         };
-        // Default channel first, then by name; in a channel the head first.
+        // Default channel first, then by name. Within a channel, head first.
         let mut order: Vec<_> = chains.iter().collect();
         order.sort_by_key(|(channel, _)| **channel != self.package.default_channel());
         let target = |channel: &str, name: &str| {
@@ -356,7 +357,7 @@ impl<'a> Selection<'a> {
     }
 }
 
-/// The bundle as the start of an upgrade; `None` where its version cannot be read, which stops the resolver.
+/// Bundle as the start of an upgrade. `None` if its version is invalid, which stops the resolver.
 fn origin(offer: &Offer) -> Option<Origin<'_>> {
     offer.version().ok().map(|version| Origin { name: offer.name(), version: version.clone() })
 }
@@ -372,7 +373,7 @@ mod tests {
     use super::*;
     use crate::source::DirectoryFolder;
 
-    /// Every package of a catalog directory.
+    /// All packages of a catalog directory.
     fn packages(root: &Path) -> Vec<CatalogPackage> {
         let mut metas: Vec<Meta> = Vec::new();
         let folder = DirectoryFolder::open(root).unwrap();
@@ -396,9 +397,10 @@ mod tests {
         roots
     }
 
-    // One semantics, two faces: what the graph calls the chosen upgrade is what the controller would install.
+    // The graph and the controller must choose the same upgrade
+    // (docs/design/architecture.md#one-semantics-two-faces).
     #[test]
-    fn the_chosen_upgrade_is_the_resolvers() {
+    fn next_bundle_of_v1_graph_equals_choice_of_resolver() {
         let mut compared = 0;
         for package in roots().iter().flat_map(|root| packages(root)) {
             let index = Arc::clone(&package.index);

@@ -1,4 +1,4 @@
-//! `--from`: what an extension that has a certain bundle is upgraded to, one upgrade after the other.
+//! `--from`: sequence of upgrades that start from an installed bundle.
 
 use std::collections::BTreeSet;
 
@@ -9,35 +9,34 @@ use super::graph::{By, Graph, Node, Semantics};
 use super::package::{listed, similar};
 use crate::failure::Failure;
 
-/// The upgrades that start from an installed bundle.
+/// Upgrades that start from an installed bundle.
 #[derive(Debug, Serialize)]
 pub(super) struct Path {
-    /// The installed bundle.
     pub(super) from: String,
-    /// The bundles that may follow it directly, highest first.
+    /// Direct successors, highest first.
     pub(super) successors: Vec<String>,
-    /// What is installed one after the other if nothing else changes; empty where the bundle stays.
+    /// Bundles that are installed in sequence if nothing else changes. Empty if there is no upgrade.
     pub(super) steps: Vec<PathStep>,
-    /// Why there is no further step although there is an edge.
+    /// Reason for which the path ends although there is an edge.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) stopped: Option<String>,
 }
 
-/// An upgrade of a [`Path`].
+/// Upgrade of a [`Path`].
 #[derive(Debug, Serialize)]
 pub(super) struct PathStep {
     pub(super) bundle: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) version: Option<String>,
-    /// Which entries allow the step.
+    /// Entries that allow the step.
     pub(super) by: Vec<By>,
 }
 
 impl Path {
-    /// The path from `installed`, a bundle's name or version.
+    /// Computes the path from `installed`, the name or version of a bundle.
     ///
     /// # Errors
-    /// The graph has no such bundle; the message names similar ones.
+    /// The graph has no such bundle. The message names similar ones.
     pub(super) fn new(graph: &Graph, installed: &str) -> Result<Self, Failure> {
         let from = find(graph, installed)?;
         let successors =
@@ -51,7 +50,7 @@ impl Path {
         let mut visited = BTreeSet::from([from.bundle.as_str()]);
         let mut current = from;
         while let Some(next) = current.next.as_deref().and_then(|next| node(graph, next)) {
-            // Classic OLM would install what is required.
+            // Classic OLM would install the dependencies.
             if let Some(property) = next.refused.as_ref().filter(|_| graph.semantics == Semantics::V1) {
                 path.stopped = Some(format!(
                     "{} would be next, but is refused in dependency mode Reject for property {property}",
@@ -74,7 +73,7 @@ impl Path {
         Ok(path)
     }
 
-    /// How `bundle` is marked: `installed`, or the number of the step that installs it.
+    /// Label of `bundle`: `installed`, or the number of the step that installs it.
     pub(super) fn mark(&self, bundle: &str) -> Option<String> {
         if self.from == bundle {
             return Some("installed".to_owned());
@@ -83,7 +82,7 @@ impl Path {
         Some(format!("step {}", step + 1))
     }
 
-    /// Whether the path leads from the one bundle straight to the other.
+    /// Reports whether the path has a direct step between the two bundles.
     pub(super) fn has(&self, from: &str, to: &str) -> bool {
         let all: Vec<_> = std::iter::once(self.from.as_str())
             .chain(self.steps.iter().map(|step| step.bundle.as_str()))

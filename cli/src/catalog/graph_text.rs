@@ -1,4 +1,4 @@
-//! Drawings of an upgrade graph: lines of text, and a Mermaid flowchart.
+//! Rendering of an upgrade graph as text or as a Mermaid flowchart.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use super::graph::{By, Edge, Graph, Node, Semantics};
 use super::graph_path::Path;
 use crate::output::{counted, printable};
 
-/// One paragraph for each bundle with the edges that start from it.
+/// One paragraph per bundle, with the edges that start from it.
 pub(super) fn text(graph: &Graph) -> String {
     let semantics = match graph.semantics {
         Semantics::V1 => "OLM v1",
@@ -53,7 +53,7 @@ fn title(node: &Node) -> String {
     format!("{} {}", node.version.as_deref().unwrap_or("?"), node.bundle)
 }
 
-/// What becomes of the installed bundle.
+/// Upgrade path of the installed bundle.
 fn path_text(path: &Path, nodes: &BTreeMap<&str, &Node>) -> String {
     let titles = |bundles: &mut dyn Iterator<Item = &String>| -> Vec<String> {
         bundles.filter_map(|bundle| nodes.get(bundle.as_str())).map(|node| title(node)).collect()
@@ -113,10 +113,10 @@ fn reasons(edge: &Edge) -> String {
     text
 }
 
-/// Name and style of a class of nodes, and which nodes belong to it.
+/// Name, style and members of a class of nodes.
 type Class = (&'static str, &'static str, fn(&Node) -> bool);
 
-/// A flowchart from low to high versions; the chosen upgrade of each bundle is the thick arrow.
+/// Flowchart from low to high versions. The chosen upgrade of each bundle is the thick arrow.
 pub(super) fn mermaid(graph: &Graph) -> String {
     let mut text = "flowchart LR\n".to_owned();
     for note in &graph.notes {
@@ -163,7 +163,7 @@ pub(super) fn mermaid(graph: &Graph) -> String {
     text
 }
 
-/// Text inside the quotes of a Mermaid label.
+/// Escapes text for use inside the quotes of a Mermaid label.
 fn label(text: &str) -> String {
     let mut label = String::new();
     for character in printable(text).chars() {
@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_cannot_leave_their_quotes() {
+    fn mermaid_label_escapes_quotes_and_markup() {
         assert_eq!(
             label("a\"] --> b[\"<script>#\n"),
             "a#quot;] --> b[#quot;#lt;script#gt;#35; ".replace("-->", "--#gt;")

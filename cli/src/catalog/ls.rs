@@ -1,4 +1,4 @@
-//! `olm catalog ls`: the catalogs of a cluster, or the packages of a catalog.
+//! `olm catalog ls`: lists the catalogs of a cluster, or the packages of a catalog.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ use crate::source::{Access, SourceArgs};
   {olm} catalog ls ./catalog -o json
   {olm} catalog ls quay.io/operatorhubio/catalog:latest")]
 pub(crate) struct LsArgs {
-    /// A directory, an image reference, cluster/NAME, or cluster for all; without it the ClusterCatalogs are listed
+    /// A directory, an image reference, cluster/NAME, or cluster for all; without it, the ClusterCatalogs are listed
     #[arg(value_name = "SOURCE")]
     source: Option<String>,
     #[command(flatten)]
@@ -39,7 +39,7 @@ pub(crate) struct LsArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// Those of the source.
+/// The source cannot be read.
 pub(crate) async fn run(args: LsArgs, session: &mut Session) -> Result<(), Failure> {
     let Some(source) = args.source else {
         let catalogs = args.access.cluster.connect().await?.catalogs(session).await?;
@@ -59,7 +59,7 @@ struct List<T> {
     items: Vec<T>,
 }
 
-/// A ClusterCatalog in short.
+/// Summary of a ClusterCatalog.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct CatalogSummary {
@@ -91,7 +91,7 @@ fn catalog_row(catalog: &ClusterCatalog) -> CatalogSummary {
 fn catalogs_table(list: &List<CatalogSummary>) -> String {
     let mut table = Table::new(&["NAME", "IMAGE", "DIGEST", "SERVING", "LAST UNPACKED", "PRIORITY"]);
     for item in &list.items {
-        // Enough of the digest to tell images apart; all of it is in the other formats.
+        // 19 characters of the digest suffice to tell images apart. JSON and YAML have all.
         let digest: String = item.digest.iter().flat_map(|digest| digest.chars().take(19)).collect();
         let unpacked = item.last_unpacked.clone().unwrap_or_default();
         let serving = if item.serving { "True" } else { "False" };
@@ -101,7 +101,7 @@ fn catalogs_table(list: &List<CatalogSummary>) -> String {
     table.text()
 }
 
-/// A package in short.
+/// Summary of a package.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct PackageSummary {
@@ -114,11 +114,11 @@ struct PackageSummary {
     default_channel: String,
     channels: Vec<String>,
     bundles: usize,
-    /// Deprecated as a whole.
+    /// `true` if the package itself is deprecated.
     deprecated: bool,
 }
 
-/// Packages while a source is read. Of bundles only what the summary needs is kept, since they are nearly all of a
+/// Packages of a source while it is read. Keeps only the summary fields of bundles, which make up nearly all of a
 /// catalog's size.
 #[derive(Default)]
 struct Packages {
@@ -127,7 +127,7 @@ struct Packages {
 
 #[derive(Default)]
 struct Package {
-    /// The small objects.
+    /// Objects other than bundles.
     lines: Vec<Vec<u8>>,
     /// Display names by bundle.
     bundles: BTreeMap<String, String>,

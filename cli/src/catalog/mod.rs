@@ -1,4 +1,4 @@
-//! `olm catalog`: what reads a catalog, one module per command. Making catalogs is [`crate::author`]'s.
+//! `olm catalog`: commands that read a catalog, one module each. [`crate::author`] contains the authoring commands.
 
 mod bundle_details;
 mod bundles;
@@ -19,47 +19,47 @@ use crate::failure::Failure;
 use crate::session::Session;
 use crate::validate::{self, ValidateArgs};
 
-/// The commands below `olm catalog`.
+/// Subcommands of `olm catalog`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum CatalogCommand {
-    /// Lists the catalogs of the cluster, or the packages of a catalog
+    /// List the catalogs of the cluster, or the packages of a catalog
     Ls(ls::LsArgs),
-    /// Shows a package, and the bundle that an installation would choose
+    /// Show a package and the bundle that an installation would choose
     Show(show::ShowArgs),
-    /// Lists the bundles of a package with the edges that lead to them
+    /// List the bundles of a package with the edges that lead to them
     Bundles(bundles::BundlesArgs),
-    /// Lists the channels of a package with their heads
+    /// List the channels of a package with their heads
     Channels(channels::ChannelsArgs),
-    /// Draws the upgrade edges between the bundles of a package
+    /// Draw the upgrade edges between the bundles of a package
     #[command(long_about = graph::ABOUT)]
     Graph(graph::GraphArgs),
-    /// Prints all objects of a catalog or bundle as one stream
+    /// Print all objects of a catalog or bundle as one stream
     #[command(long_about = render::ABOUT)]
     Render(render::RenderArgs),
-    /// Checks a catalog; the same as `validate`
+    /// Check a catalog; the same as `validate`
     #[command(long_about = validate::ABOUT)]
     Validate(ValidateArgs),
-    /// Begins a package in a catalog directory
+    /// Create a package in a catalog directory
     #[command(long_about = author::INIT_ABOUT)]
     Init(author::InitArgs),
-    /// Adds bundles to a catalog directory
+    /// Add bundles to a catalog directory
     #[command(long_about = author::ADD_ABOUT)]
     Add(author::AddArgs),
-    /// Expands templates of catalogs
+    /// Expand catalog templates
     #[command(subcommand)]
     Template(author::TemplateCommand),
-    /// Makes the image of a catalog
+    /// Build the image of a catalog
     #[command(long_about = author::BUILD_ABOUT)]
     Build(author::BuildArgs),
-    /// Pushes a catalog to a registry
+    /// Push a catalog to a registry
     #[command(long_about = author::PUSH_ABOUT)]
     Push(author::PushArgs),
 }
 
-/// Runs one of the commands.
+/// Runs a subcommand.
 ///
 /// # Errors
-/// Those of the command.
+/// Errors of the subcommand.
 pub(crate) async fn run(command: CatalogCommand, session: &mut Session) -> Result<(), Failure> {
     match command {
         CatalogCommand::Ls(args) => ls::run(args, session).await,

@@ -1,4 +1,4 @@
-//! One package of a source: what its objects say and what the resolver makes of them.
+//! Package of a source: its objects, and its index for the resolver.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,27 +11,26 @@ use crate::failure::Failure;
 use crate::session::Session;
 use crate::source::SourceArgs;
 
-/// How many packages a message names.
+/// Highest number of packages that a message names.
 const NAMED_PACKAGES: usize = 12;
 
-/// A package as one catalog has it.
+/// Package in one catalog.
 #[derive(Debug)]
 pub(crate) struct CatalogPackage {
     /// Name of the ClusterCatalog, else the source as given.
     pub(crate) catalog: String,
-    /// Name of the package.
     pub(crate) name: String,
-    /// Its objects.
+    /// Catalog objects of the package.
     pub(crate) content: PackageContent,
-    /// Its bundles as the resolver sees them, best first.
+    /// Bundles as indexed for the resolver, best first.
     pub(crate) index: Arc<PackageIndex>,
 }
 
 impl CatalogPackage {
-    /// Reads the lines of one package.
+    /// Parses the lines of one package.
     ///
     /// # Errors
-    /// An object of the package does not have the shape of its schema.
+    /// An object of the package does not match its schema.
     pub(crate) fn new<'a>(
         catalog: &str,
         name: &str,
@@ -44,27 +43,27 @@ impl CatalogPackage {
         Ok(Self { catalog: catalog.to_owned(), name: name.to_owned(), content, index })
     }
 
-    /// The default channel's name; empty where none is named.
+    /// Name of the default channel. Empty if there is none.
     pub(crate) fn default_channel(&self) -> &str {
         self.content.packages.last().map_or("", |package| &package.default_channel)
     }
 
-    /// What people should know about the package; may be empty.
+    /// Description of the package. May be empty.
     pub(crate) fn description(&self) -> &str {
         self.content.packages.last().map_or("", |package| package.description.trim())
     }
 
-    /// Why the package is deprecated; empty where it is not.
+    /// Deprecation messages of the package.
     pub(crate) fn deprecation(&self) -> Vec<String> {
         self.messages(SCHEMA_PACKAGE, None)
     }
 
-    /// Why a channel is deprecated; empty where it is not.
+    /// Deprecation messages of a channel.
     pub(crate) fn channel_deprecation(&self, channel: &str) -> Vec<String> {
         self.messages(SCHEMA_CHANNEL, Some(channel))
     }
 
-    /// Why a bundle is deprecated; empty where it is not.
+    /// Deprecation messages of a bundle.
     pub(crate) fn bundle_deprecation(&self, bundle: &str) -> Vec<String> {
         self.messages(SCHEMA_BUNDLE, Some(bundle))
     }
@@ -77,25 +76,24 @@ impl CatalogPackage {
         about.map(|entry| entry.message.trim().to_owned()).collect()
     }
 
-    /// The bundle's object.
     pub(crate) fn bundle(&self, name: &str) -> Option<&Bundle> {
         self.content.bundles.iter().find(|bundle| bundle.name == name)
     }
 
-    /// The bundle as the resolver sees it.
+    /// Bundle as indexed for the resolver.
     pub(crate) fn offer(&self, name: &str) -> Option<&Offer> {
         self.index.offers().find(|offer| offer.name() == name)
     }
 
-    /// The bundle's version as it is shown; `None` where it cannot be read.
+    /// Displayed version of the bundle. `None` if invalid.
     pub(crate) fn version(&self, bundle: &str) -> Option<String> {
         self.offer(bundle).and_then(shown_version)
     }
 
-    /// The channel's object.
+    /// Channel object by name.
     ///
     /// # Errors
-    /// There is none; the message names those that there are.
+    /// There is none. The message lists the existing channels.
     pub(crate) fn channel(&self, name: &str) -> Result<&Channel, Failure> {
         self.content.channels.iter().find(|channel| channel.name == name).ok_or_else(|| {
             let channels: Vec<_> =
@@ -110,20 +108,21 @@ impl CatalogPackage {
     }
 }
 
-/// A bundle's version as it is shown; `None` where it cannot be read.
+/// Displayed version of a bundle. `None` if invalid.
 pub(crate) fn shown_version(offer: &Offer) -> Option<String> {
     offer.version().ok().map(|version| version.shown(false).0)
 }
 
-/// Names joined for a message; says so where there are none.
+/// Names joined for a message, or `none`.
 pub(crate) fn listed(names: &[&str]) -> String {
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
-/// Reads the package `name` from every catalog of the source that has it: at least one, in order of the catalogs.
+/// Reads the package `name` from every catalog of the source that contains it. Returns at least one, in order of the
+/// catalogs.
 ///
 /// # Errors
-/// Those of the source; no catalog has the package.
+/// The source cannot be read, or no catalog has the package.
 pub(crate) async fn read_package(
     source: &SourceArgs,
     name: &str,
@@ -153,10 +152,10 @@ pub(crate) async fn read_package(
     found.iter().map(package).collect()
 }
 
-/// [`read_package`] where the answer must be about a single catalog.
+/// [`read_package`] for a single catalog.
 ///
 /// # Errors
-/// Those of [`read_package`]; several catalogs have the package.
+/// Errors of [`read_package`], or several catalogs have the package.
 pub(crate) async fn read_single_package(
     source: &SourceArgs,
     name: &str,
@@ -178,7 +177,8 @@ pub(crate) async fn read_single_package(
     }
 }
 
-/// Those of `known` that `name` may stand for, with what they are; all of them, called `all`, if none is similar.
+/// Names in `known` that are similar to `name`, with the label `similar names`. All of them, with the label `all`, if
+/// none is similar.
 pub(crate) fn similar<'a>(
     name: &str,
     known: impl Iterator<Item = &'a str> + Clone,
@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_package_is_told_with_what_there_is() {
+    fn missing_package_error_lists_similar_or_all_names() {
         let others: BTreeSet<String> = ["etcd", "etcd-operator", "foo"].map(str::to_owned).into();
         assert_eq!(
             missing("c", "etc", &others),

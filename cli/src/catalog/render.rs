@@ -1,4 +1,4 @@
-//! `olm catalog render`: all objects of a source as one stream, in the order and notation of `opm render`
+//! `olm catalog render`: prints all objects of a source as one stream, in the order and notation of `opm render`
 //! (docs/design/catalogd.md#writing-catalogs, docs/design/additions.md#opm-compatibility).
 
 use clap::Args;
@@ -11,11 +11,11 @@ use crate::failure::Failure;
 use crate::session::Session;
 use crate::source::{Source, SourceArgs};
 
-/// The first lines of the command's help.
-pub(super) const ABOUT: &str = "Prints all objects of a catalog, or the object of a bundle, as one stream
+/// First lines of the command's help.
+pub(super) const ABOUT: &str = "Print all objects of a catalog, or the object of a bundle, as one stream
 
-Packages come by name, each with its channels and bundles by name; the same source always gives the same bytes. A bundle \
-is a directory with the directories manifests and metadata, or its image.";
+Packages are sorted by name, and so are the channels and bundles of each. The same source always yields the same \
+bytes. A bundle is a directory with the directories manifests and metadata, or its image.";
 
 /// Arguments of `olm catalog render`.
 #[derive(Debug, Args)]
@@ -26,7 +26,7 @@ is a directory with the directories manifests and metadata, or its image.";
 pub(crate) struct RenderArgs {
     #[command(flatten)]
     source: SourceArgs,
-    /// Notation of the objects
+    /// Format of the objects
     #[arg(short, long, value_enum, default_value = "json", value_name = "FORMAT")]
     output: Notation,
 }
@@ -34,7 +34,7 @@ pub(crate) struct RenderArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// Those of the source.
+/// The source cannot be read.
 pub(crate) async fn run(args: RenderArgs, session: &mut Session) -> Result<(), Failure> {
     let metas = match Source::parse(&args.source.source)? {
         Source::Directory(root) if is_bundle_dir(&root) => {
@@ -67,8 +67,8 @@ fn meta(object: &Value) -> Result<Meta, Failure> {
     Meta::from_json(&text).map_err(|error| Failure::operational(error.to_string()))
 }
 
-/// A bundle with its related images by reference and its large properties last, as the reference renders them; any other
-/// object as it is.
+/// Orders a bundle as the reference renders it: related images by reference, large properties last. Other objects are
+/// unchanged.
 fn arranged(bundle: Meta) -> Result<Meta, Failure> {
     if bundle.schema != SCHEMA_BUNDLE {
         return Ok(bundle);
@@ -94,7 +94,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn large_properties_and_related_images_have_their_order() {
+    fn bundle_has_large_properties_last_and_images_sorted() {
         let property = |kind: &str, value: u8| json!({ "type": kind, "value": value });
         let object = json!({
             "schema": "olm.bundle", "name": "b", "package": "p", "image": "i",
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn other_objects_stay_as_they_are() {
+    fn other_objects_are_unchanged() {
         let object =
             json!({ "schema": "vendor.x", "properties": [{ "type": "olm.csv.metadata" }, { "type": "a" }] });
         let before = meta(&object).unwrap();

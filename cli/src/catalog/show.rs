@@ -1,4 +1,4 @@
-//! `olm catalog show`: a package, and one of its bundles.
+//! `olm catalog show`: shows a package and one of its bundles.
 
 use clap::Args;
 use olm_fbc::Channel;
@@ -30,10 +30,10 @@ pub(crate) struct ShowArgs {
     format: FormatArgs,
 }
 
-/// Which bundle of the package is meant.
+/// Selected bundle of the package.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wanted<'a> {
-    /// The one that the resolver would choose for a new installation.
+    /// Bundle that the resolver would choose for a new installation.
     Best,
     Version(&'a str),
     Name(&'a str),
@@ -42,7 +42,7 @@ enum Wanted<'a> {
 /// Runs the command.
 ///
 /// # Errors
-/// Those of the source; the package or the bundle does not exist.
+/// The source cannot be read, or the package or bundle does not exist.
 pub(crate) async fn run(args: ShowArgs, session: &mut Session) -> Result<(), Failure> {
     let (name, wanted) = split(&args.package);
     let packages = read_package(&args.source, name, session).await?;
@@ -54,7 +54,7 @@ pub(crate) async fn run(args: ShowArgs, session: &mut Session) -> Result<(), Fai
             Err(failure) => missing = Some(failure),
         }
     }
-    // A bundle needs to be in one of the catalogs only.
+    // It suffices if one catalog has the bundle.
     if let Some(failure) = missing.filter(|_| items.is_empty()) {
         return Err(failure);
     }
@@ -76,7 +76,7 @@ struct List {
     items: Vec<PackageDetails>,
 }
 
-/// A package with all its channels and versions and one bundle.
+/// Package with all its channels and versions, and one bundle.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct PackageDetails {
@@ -89,7 +89,7 @@ struct PackageDetails {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     deprecation: Vec<String>,
     channels: Vec<ChannelSummary>,
-    /// Best first, as the resolver orders them.
+    /// Best first, in the order of the resolver.
     versions: Vec<VersionDetails>,
     #[serde(skip_serializing_if = "Option::is_none")]
     bundle: Option<BundleDetails>,
@@ -127,7 +127,7 @@ impl PackageDetails {
     }
 }
 
-/// The wanted bundle; `None` where none is asked for and the package has none.
+/// Selected bundle. `None` if no bundle is requested and the package has none.
 fn find<'a>(package: &'a CatalogPackage, wanted: Wanted<'_>) -> Result<Option<&'a Offer>, Failure> {
     let mut offers = package.index.offers();
     let found = match wanted {
@@ -243,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_argument_names_package_and_bundle() {
+    fn argument_is_split_into_package_and_bundle() {
         for (argument, expected) in [
             ("p", ("p", Wanted::Best)),
             ("p@1.0.0", ("p", Wanted::Version("1.0.0"))),

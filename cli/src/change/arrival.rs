@@ -1,8 +1,8 @@
-//! Whether a change of an extension has arrived: judged by its conditions and its revisions
+//! Completion of a change to an extension, judged by its conditions and its revisions
 //! (docs/design/apply.md#mirrored-conditions, docs/design/apply.md#extension-conditions). Pure.
 //!
-//! The controller mirrors conditions of revisions onto the extension, also those of a revision that the change replaces, so
-//! the extension alone does not tell whether a rollout or a failure is the new one's.
+//! The controller mirrors conditions of revisions onto the extension, including those of a revision that the change
+//! replaces. So the extension alone does not show whether a rollout or failure belongs to the new revision.
 
 use kube::ResourceExt;
 use olm_api::conditions::{reasons, types};
@@ -12,19 +12,19 @@ use olm_extension::{ExtensionRules, Settings};
 use super::Target;
 use crate::status::observe::is_in_force;
 
-/// How far a change is.
+/// Progress of a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    /// It has arrived; with what people should know.
+    /// Complete. Contains a message for the user.
     Arrived(String),
-    /// Not yet; what is being done.
+    /// In progress. Contains the current step.
     Underway(String),
-    /// It will not arrive by itself; why.
+    /// Will not complete without intervention. Contains the reason.
     Failed(String),
 }
 
-/// Judges the extension, `None` where it does not exist, and its revisions in any order. `obstacle` is what the newest
-/// revision hangs on, where somebody has looked; else its own words are used.
+/// Judges the extension, `None` if it does not exist, and its revisions in any order. `obstacle` is the object that
+/// blocks the newest revision, if known. Otherwise the conditions of the revision are used.
 pub(super) fn judge(
     target: &Target,
     extension: Option<&ClusterExtension>,
@@ -96,7 +96,7 @@ fn condition<'a>(set: &'a ClusterObjectSet, type_: &str) -> Option<&'a Condition
     set.status.as_ref()?.conditions.iter().find(|condition| condition.type_ == type_)
 }
 
-/// Whether the condition is mirrored from a revision with another bundle than the one that is expected.
+/// Reports whether the condition is mirrored from a revision with another bundle than the expected one.
 fn is_of_another(target: &Target, progressing: &Condition, revisions: &[ClusterObjectSet]) -> bool {
     let mirrored = |set: &&ClusterObjectSet| {
         condition(set, types::PROGRESSING).is_some_and(|own| {
@@ -110,7 +110,7 @@ fn is_of_another(target: &Target, progressing: &Condition, revisions: &[ClusterO
         && sources.all(|set| bundle(set) != target.bundle.as_ref())
 }
 
-/// What is being done: by the newest revision where one is rolling out, else what the extension says.
+/// Current step: of the newest revision if it is rolling out, else of the extension.
 fn underway(
     target: &Target,
     progressing: Option<&Condition>,
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    /// `Type=Status/Reason: message @generation`
+    /// Conditions from texts such as `Type=Status/Reason: message @generation`.
     fn conditions(texts: &[&str]) -> Value {
         let condition = |text: &&str| {
             let (head, rest) = text.split_once(": ").unwrap();
@@ -196,7 +196,7 @@ mod tests {
     const SUCCEEDED: &str = "Progressing=True/Succeeded: Revision 1.0.0 has rolled out. @2";
 
     #[test]
-    fn an_upgrade_arrives_with_the_revision_of_the_new_bundle() {
+    fn upgrade_completes_when_revision_of_new_bundle_succeeds() {
         let old = || {
             revision(
                 1,
@@ -206,16 +206,16 @@ mod tests {
             )
         };
         let target = target(Some("pipe.v1"));
-        // The change has not been seen.
+        // The controller has not observed the change.
         let stale =
             extension(Some("pipe.v1"), &[&INSTALLED.replace("@2", "@1"), &SUCCEEDED.replace("@2", "@1")]);
         let got = judge(&target, Some(&stale), &[old()], None);
         assert_eq!(got, underway_as("operator-controller has not looked at it yet"));
-        // It has been seen, but the revision is not there yet.
+        // It has observed the change, but the revision does not exist yet.
         let seen = extension(Some("pipe.v1"), &[INSTALLED, SUCCEEDED]);
         let got = judge(&target, Some(&seen), &[old()], None);
         assert_eq!(got, underway_as("pipe.v1 is still installed, pipe.v2 is expected"));
-        // The revision is there, the extension still mirrors the old one.
+        // The revision exists, but the extension still mirrors the old one.
         let new = revision(2, "pipe.v2", "Active", &[]);
         let got = judge(&target, Some(&seen), &[new, old()], None);
         assert_eq!(got, underway_as("revision pipe-2: not begun yet"));
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_controller_chose_otherwise_has_arrived_too() {
+    fn change_completes_if_controller_chose_another_bundle() {
         let newer = extension(Some("pipe.v3"), &[INSTALLED, SUCCEEDED]);
         let got = judge(&target(None), Some(&newer), &[revision(1, "pipe.v3", "Active", &[])], None);
         let said = "pipe is installed: pipe.v3, version 1.0.0; when it was chosen, that was pipe.v2";
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_of_the_revision_that_is_replaced_are_not_the_changes() {
+    fn failure_of_replaced_revision_does_not_fail_the_change() {
         let late =
             "Progressing=False/ProgressDeadlineExceeded: Revision has not rolled out for 10 minute(s). @2";
         let stuck = revision(1, "pipe.v1", "Active", &[late]);
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_tried_again_is_waited_for() {
+    fn retrying_extension_is_underway() {
         let retrying = "Progressing=True/Retrying: no bundles found for package \"pipe\" @2";
         let got = judge(&target(None), Some(&extension(None, &[retrying])), &[], None);
         assert_eq!(got, underway_as("retrying: no bundles found for package \"pipe\""));
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gone_or_paused_never_arrives() {
+    fn deleted_or_paused_extension_fails_the_wait() {
         let failed = |extension: Option<&ClusterExtension>| match judge(&target(None), extension, &[], None) {
             Arrival::Failed(why) => why,
             other => panic!("{other:?}"),

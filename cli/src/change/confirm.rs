@@ -1,4 +1,4 @@
-//! Asking for a yes.
+//! Confirmation prompt.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -6,10 +6,10 @@ use crate::failure::Failure;
 use crate::output::printable;
 use crate::session::Session;
 
-/// Asks `question` on the terminal, unless `yes` has been said already.
+/// Asks `question` on the terminal, unless `yes` is set.
 ///
 /// # Errors
-/// The answer is no, or there is no terminal to ask on: then `--yes` must be said.
+/// The answer is no, or there is no terminal and `--yes` is required.
 pub(crate) async fn confirm(question: &str, yes: bool, session: &Session) -> Result<(), Failure> {
     if yes {
         return Ok(());
@@ -19,7 +19,7 @@ pub(crate) async fn confirm(question: &str, yes: bool, session: &Session) -> Res
     }
     let (sender, receiver) = tokio::sync::oneshot::channel();
     let question = printable(&format!("{question} [y/N] "));
-    // In a thread that nobody waits for once a signal has come: the terminal may stay silent for ever.
+    // A detached thread: after a signal it is not joined, because the terminal may never answer.
     let ask = move || {
         let mut answer = String::new();
         let asked = write!(io::stderr(), "{question}")
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_yes_is_a_yes() {
+    fn only_y_or_yes_confirms() {
         for (answer, expected) in
             [("y\n", true), ("Yes\r\n", true), ("", false), ("\n", false), ("n\n", false), ("yep", false)]
         {

@@ -1,5 +1,5 @@
-//! How the cluster's operator-controller is configured, as far as its choices depend on it: what a command says before it
-//! writes is what that controller will say.
+//! Configuration of the cluster's operator-controller that affects its choices, so that a command predicts what that
+//! controller will do.
 
 use std::str::FromStr;
 
@@ -14,10 +14,11 @@ use crate::source::Cluster;
 
 /// Name of the Deployment in every install file (docs/design/operations.md#names-and-labels).
 const DEPLOYMENT: &str = "operator-controller-controller-manager";
-/// Gates that are off unless the controller's arguments say otherwise, but on where nothing is known of it.
+/// Gates that the controller has off by default. The CLI assumes them on if it cannot read the controller's
+/// arguments.
 const OFF: &str = "SingleOwnNamespaceInstallSupport=false,DeploymentConfig=false";
 
-/// What the controller was started with.
+/// Arguments of the controller.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Controller {
     /// Values of `--feature-gates`.
@@ -27,10 +28,11 @@ pub(crate) struct Controller {
 }
 
 impl Controller {
-    /// The controller of the cluster. One that cannot be looked at is taken to allow what can be allowed; a warning says so.
+    /// Reads the controller's arguments from its Deployment. If it cannot be read, prints a warning and assumes the
+    /// most permissive gates.
     ///
     /// # Errors
-    /// A signal came.
+    /// A signal arrived.
     pub(crate) async fn read(cluster: &Cluster, session: &Session) -> Result<Self, Failure> {
         let namespace = cluster.namespace();
         let api: Api<Deployment> = Api::namespaced(cluster.client().clone(), namespace);
@@ -59,7 +61,7 @@ fn arguments(deployment: Deployment) -> Vec<String> {
     containers.flat_map(|one| [one.command, one.args]).flatten().flatten().collect()
 }
 
-/// The values of a flag, written as `--flag=value` or as `--flag value`.
+/// Values of a flag, written as `--flag=value` or as `--flag value`.
 fn values<'a>(arguments: &'a [String], flag: &'a str) -> impl Iterator<Item = &'a str> {
     let value = move |(index, argument): (usize, &'a String)| match argument.strip_prefix(flag)? {
         "" => arguments.get(index + 1).map(String::as_str),
@@ -73,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arguments_are_read_as_the_controller_reads_them() {
+    fn controller_arguments_are_parsed_in_both_flag_forms() {
         let of = |arguments: &[&str]| {
             Controller::of_arguments(&arguments.iter().map(|&text| text.to_owned()).collect::<Vec<_>>())
         };

@@ -1,4 +1,4 @@
-//! What a change will bring, as far as that can be told from here, and whether the controller would refuse it.
+//! Prediction of a change: its effect, as far as the CLI can compute it, and whether the controller would refuse it.
 
 use olm_api::ClusterExtension;
 use olm_api::annotations;
@@ -12,10 +12,11 @@ use crate::progress::say;
 use crate::session::Session;
 use crate::source::{Access, Cluster};
 
-/// [`foresee`], but a bundle that cannot be read from here is no failure, as the cluster may well read it: a warning says so.
+/// Same as [`foresee`], but a bundle that the CLI cannot read only causes a warning, because the cluster may be able
+/// to read it.
 ///
 /// # Errors
-/// The bundle cannot be installed this way; a signal came.
+/// The bundle cannot be installed this way, or a signal arrived.
 pub(crate) async fn foreseen(
     cluster: &Cluster,
     extension: &ClusterExtension,
@@ -34,9 +35,8 @@ pub(crate) async fn foreseen(
     }
 }
 
-/// The refusal of an upgrade that the controller would refuse because of CRDs
-/// (docs/design/apply.md#crd-upgrade-safety); `None` where it would not, be it that it does not check, or that the
-/// existing objects decide.
+/// Error if the controller would refuse the upgrade because of CRDs (docs/design/apply.md#crd-upgrade-safety). `None`
+/// if the check is disabled, or if its result depends on existing objects.
 pub(crate) fn unsafe_upgrade(extension: &ClusterExtension, foresight: &Foresight) -> Option<Failure> {
     let definitions = &foresight.unsafe_definitions;
     let preflight = extension.spec.as_ref().and_then(|spec| spec.install.as_ref()?.preflight.as_ref());
@@ -65,7 +65,7 @@ mod tests {
 
     // Cases apply-49, apply-50
     #[test]
-    fn an_unsafe_upgrade_is_refused_where_the_controller_refuses_it() {
+    fn unsafe_crd_upgrade_fails_only_if_enforced() {
         let extension = |annotations: Value, install: Value| -> ClusterExtension {
             let spec = json!({"namespace": "ns", "install": install, "source": {"sourceType": "Catalog"}});
             let metadata = json!({"name": "pipe", "annotations": annotations});

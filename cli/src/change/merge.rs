@@ -1,8 +1,8 @@
-//! JSON merge patches (RFC 7386): the smallest one that leads from an object to another. Pure.
+//! JSON merge patches (RFC 7386). Computes the smallest patch between two objects. Pure.
 
 use serde_json::{Map, Value};
 
-/// The patch that makes `after` of `before`; `None` where they are equal. Lists are replaced as a whole.
+/// Patch from `before` to `after`. `None` if they are equal. Lists are replaced as a whole.
 pub(super) fn patch(before: &Value, after: &Value) -> Option<Value> {
     if before == after {
         return None;
@@ -25,7 +25,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn only_what_differs_is_said() {
+    fn patch_contains_only_differences() {
         for (before, after, expected) in [
             (json!({"a": 1}), json!({"a": 1}), None),
             (json!({"a": 1, "b": {"c": 1}}), json!({"a": 1, "b": {"c": 2}}), Some(json!({"b": {"c": 2}}))),

@@ -1,8 +1,7 @@
-//! What the commands that change a cluster have in common: their flags, writing an extension, waiting until the controller is
-//! through with it, and asking for a yes.
+//! Common parts of the commands that change a cluster: flags, writes, waiting for the controller, and confirmation.
 //!
-//! Written is under the field manager [`FIELD_MANAGER`], and only what differs; nothing here decides what to write. Whether a
-//! change has arrived is judged in [`arrival`], which is pure.
+//! All writes use the field manager [`FIELD_MANAGER`] and contain only differences. The callers decide what to write.
+//! [`arrival`], which is pure, judges whether a change is complete.
 
 mod arrival;
 mod confirm;
@@ -30,45 +29,45 @@ use crate::progress::say;
 use crate::session::Session;
 use crate::source::Cluster;
 
-/// Field manager of everything that the commands write.
+/// Field manager of all writes.
 pub(crate) const FIELD_MANAGER: &str = "olm";
 
 /// Flags of the commands that change a cluster (docs/design/additions.md#changing-commands).
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ChangeArgs {
-    /// Change nothing: say what would be written, as it is (client) or as the API server takes it (server)
+    /// Only print what would be written, as computed locally (client) or as the API server would store it (server)
     #[arg(long, value_enum, value_name = "WHERE", help_heading = "Change")]
     pub(crate) dry_run: Option<DryRun>,
-    /// Wait until the cluster has made the change, and tell how it goes
+    /// Wait until the change is complete, and show progress
     #[arg(long, conflicts_with = "dry_run", help_heading = "Change")]
     pub(crate) wait: bool,
     /// Longest wait, such as 90s, 10m or 1h
     #[arg(long, value_name = "TIME", value_parser = time, default_value = "10m", help_heading = "Change")]
     pub(crate) timeout: Duration,
-    /// How to print the result: for people, or what was written, for programs
+    /// Output format: human-readable, or the written objects
     #[arg(short, long, value_enum, default_value = "table", value_name = "FORMAT")]
     pub(crate) output: Notation,
 }
 
-/// Who judges a change that is not made.
+/// Place of the dry run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DryRun {
-    /// Nobody: nothing is sent
+    /// Send no write request
     Client,
-    /// The API server, which keeps nothing
+    /// Let the API server validate the change without storing it
     Server,
 }
 
-/// How a change is printed.
+/// Output format of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Notation {
-    /// For people
+    /// Human-readable
     Table,
-    /// The objects
+    /// The written objects
     Json,
-    /// The objects
+    /// The written objects
     Yaml,
-    /// The objects' names
+    /// Names of the written objects
     Name,
 }
 
@@ -79,7 +78,7 @@ fn time(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Prints what was written; `told` comes first where people read.
+/// Prints the written objects. `told` comes first in the table format.
 ///
 /// # Errors
 /// Standard output cannot be written.
@@ -110,10 +109,10 @@ pub(crate) fn print(
     output.text(&text)
 }
 
-/// Waits for the change, if that is wanted, and says that it has arrived.
+/// Waits for the change if `--wait` is set, and prints its result.
 ///
 /// # Errors
-/// Those of [`wait_for`].
+/// Errors of [`wait_for`].
 pub(crate) async fn arrive(
     cluster: &Cluster,
     args: &ChangeArgs,
@@ -123,7 +122,7 @@ pub(crate) async fn arrive(
     if !args.wait {
         return Ok(());
     }
-    // What has been done is seen before the wait, not after it.
+    // Show the result of the write before waiting.
     session.output.finish()?;
     let words = wait_for(cluster, target, args.timeout, session).await?;
     match args.output {
@@ -140,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_positive() {
+    fn time_must_be_positive() {
         assert_eq!(time("1h30m"), Ok(Duration::from_secs(5400)));
         for text in ["0", "0s", "10", "-1m", ""] {
             assert_eq!(time(text).unwrap_err(), "expected a time such as 90s, 10m or 1h30m", "{text}");

@@ -1,4 +1,4 @@
-//! Waiting until the cluster has made a change. What is seen is judged elsewhere; here it is read and told.
+//! Waiting for a change to complete on the cluster. Polls and reports. The callers judge what was read.
 
 use std::io::{self, IsTerminal};
 use std::time::Duration;
@@ -12,30 +12,30 @@ use crate::session::Session;
 use crate::source::Cluster;
 use crate::status::{observe, tree};
 
-/// From one look to the next.
+/// Polling interval of the extension.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// From one look at all objects to the next.
+/// Polling interval of all its objects.
 const CLOSER: Duration = Duration::from_secs(5);
 
-/// What a changed extension becomes.
+/// Expected state of a changed extension.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
-    /// Name of the ClusterExtension.
     pub(crate) name: String,
-    /// Its UID, where it is known.
+    /// UID, if known.
     pub(crate) uid: Option<String>,
-    /// Its generation after the change.
+    /// Generation after the change.
     pub(crate) generation: i64,
-    /// Name of the bundle that was chosen.
+    /// Name of the chosen bundle.
     pub(crate) bundle: Option<String>,
     /// Name of the bundle that was installed before.
     pub(crate) before: Option<String>,
 }
 
-/// Waits until the extension is as `target` says; gives what people should know then.
+/// Waits until the extension reaches the state `target`. Returns a message for the user.
 ///
 /// # Errors
-/// It will not be so, it is not so after `limit`, or a signal came. The change stays in each case, and the text says so.
+/// The extension cannot reach the state, does not reach it within `limit`, or a signal arrived. The change remains
+/// written in each case, and the message says so.
 pub(crate) async fn wait_for(
     cluster: &Cluster,
     target: &Target,
@@ -59,11 +59,12 @@ pub(crate) async fn wait_for(
     until(name, &stays, limit, look, session).await
 }
 
-/// Asks `look` again and again until it says that something has arrived; gives its words. `what` is waited for, and `stays`
-/// is what people must know if that ends early.
+/// Polls `look` until it returns [`Arrival::Arrived`], and returns that message. `what` names the awaited object, and
+/// `stays` is appended to the error if the wait ends early.
 ///
 /// # Errors
-/// `look` says that it failed, cannot look at first, or never says either within `limit`; a signal came.
+/// `look` returns [`Arrival::Failed`], fails on its first call, or does not complete within `limit`, or a signal
+/// arrived.
 pub(crate) async fn until(
     what: &str,
     stays: &str,
@@ -80,7 +81,7 @@ pub(crate) async fn until(
             Ok(Arrival::Failed(why)) => return Err(Failure::operational(format!("{why}\n{stays}"))),
             Ok(Arrival::Underway(words)) => teller.tell(words),
             Err(Failure::Told(Code::Interrupted, _)) => return Err(interrupted(stays)),
-            // An API server that restarts is waited for, one that never answered is not.
+            // An API server that answered before may be restarting. One that never answered ends the wait.
             Err(failure) if teller.last.is_none() => return Err(failure),
             Err(failure) => teller.tell(failure.to_string()),
         }
@@ -111,7 +112,7 @@ fn shown(time: Duration) -> String {
     if text.is_empty() { format!("{}ms", time.as_millis()) } else { text }
 }
 
-/// Tells how something goes on: in place on a terminal, elsewhere a line for each news.
+/// Progress output: in place on a terminal, else one line per change.
 struct Teller<'a> {
     what: &'a str,
     step: Step,
@@ -120,7 +121,7 @@ struct Teller<'a> {
 
 impl Teller<'_> {
     fn tell(&mut self, words: String) {
-        // One line, however long the cluster's messages are.
+        // Condensed to one line, because messages of the cluster may have several.
         let line = words.split_whitespace().collect::<Vec<_>>().join(" ");
         if self.last.as_ref() == Some(&line) {
             return;
@@ -138,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_shown_as_they_are_given() {
+    fn durations_are_shown_in_flag_notation() {
         for (seconds, expected) in [(90, "1m30s"), (600, "10m"), (3600, "1h"), (45, "45s")] {
             assert_eq!(shown(Duration::from_secs(seconds)), expected);
         }
@@ -146,7 +147,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_ends_early_says_what_stays() {
+    async fn failed_wait_reports_reason_and_remaining_state() {
         let session = Session::start();
         let limit = Duration::from_millis(10);
         let underway = async || Ok(Arrival::Underway("rolling\nout".to_owned()));

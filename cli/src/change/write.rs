@@ -1,4 +1,4 @@
-//! Writing: extensions and namespaces, for good or as a dry run.
+//! Writes of extensions and namespaces, real or as a dry run.
 
 use std::fmt;
 use std::time::Duration;
@@ -15,29 +15,29 @@ use crate::failure::{Code, Failure};
 use crate::session::Session;
 use crate::source::Cluster;
 
-/// Longest wait for the API server's answer: admission webhooks may take 30 s.
+/// Deadline for a response of the API server. Admission webhooks may take 30 s.
 const DEADLINE: Duration = Duration::from_secs(45);
 
-/// An object, and what became of it.
+/// Object, and the result of writing it.
 #[derive(Debug, Clone)]
 pub(crate) struct Written {
-    /// As the API server has it now, or as it would be; without status and bookkeeping.
+    /// Object as stored, or as it would be stored, without status and server-managed metadata.
     pub(crate) object: Value,
     pub(crate) done: Done,
-    /// Nothing was really changed.
+    /// Set if nothing was really changed.
     pub(crate) dry_run: Option<DryRun>,
-    /// `metadata.generation`, where the API server told.
+    /// `metadata.generation`, if the API server returned it.
     pub(crate) generation: Option<i64>,
-    /// `metadata.uid`, where the API server told.
+    /// `metadata.uid`, if the API server returned it.
     pub(crate) uid: Option<String>,
 }
 
-/// What became of an object.
+/// Result of writing an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Done {
     Created,
     Changed,
-    /// It was as it should be.
+    /// The object already had the wanted state.
     Unchanged,
     Deleted,
 }
@@ -54,7 +54,7 @@ impl Done {
 }
 
 impl Written {
-    /// What became of `object`, which the API server has sent, or which it would be sent.
+    /// Result for `object`, which the API server returned or would be sent.
     pub(crate) fn new(mut object: Value, done: Done, dry_run: Option<DryRun>) -> Self {
         let generation = object["metadata"]["generation"].as_i64();
         let uid = object["metadata"]["uid"].as_str().map(str::to_owned);
@@ -91,11 +91,11 @@ impl fmt::Display for Written {
     }
 }
 
-/// Writes the extension `after`: anew where `before` is `None`, else what differs from `before`, as it was read.
+/// Creates the extension `after` if `before` is `None`, else patches the difference to `before`.
 ///
 /// # Errors
-/// The API server refuses it ([`Code::Findings`]) or does not answer; an extension to be created exists, or one to be
-/// changed is not the same any more.
+/// The API server refuses the write ([`Code::Findings`]) or does not answer. The extension to be created exists, or
+/// the one to be changed was modified since it was read.
 pub(crate) async fn apply(
     cluster: &Cluster,
     before: Option<&ClusterExtension>,
@@ -121,7 +121,7 @@ pub(crate) async fn apply(
     if dry_run == Some(DryRun::Client) {
         return Ok(Written::new(wanted, Done::Changed, dry_run));
     }
-    // Another one of the same name is none of ours to change.
+    // UID precondition: another extension of the same name must not be changed.
     patch["metadata"]["uid"] = json!(before.uid());
     let parameters = PatchParams {
         dry_run: dry_run.is_some(),
@@ -134,10 +134,10 @@ pub(crate) async fn apply(
     Ok(Written::new(value(&changed)?, Done::Changed, dry_run))
 }
 
-/// Asks the API server whether it would create the extension.
+/// Creates the extension as a dry run on the API server.
 ///
 /// # Errors
-/// It would not, or does not answer.
+/// The API server would refuse it, or does not answer.
 pub(crate) async fn dry_create(
     cluster: &Cluster,
     extension: &ClusterExtension,
@@ -146,7 +146,7 @@ pub(crate) async fn dry_create(
     apply(cluster, None, extension, Some(DryRun::Server), session).await.map(drop)
 }
 
-/// Creates the namespace `name`; `None` where it is there already.
+/// Creates the namespace `name`. Returns `None` if it exists.
 ///
 /// # Errors
 /// The API server refuses it or does not answer.
@@ -171,7 +171,7 @@ pub(crate) async fn create_namespace(
         let parameters = post(dry_run);
         let create = async {
             match api.create(&parameters, &object).await {
-                // Somebody else was faster.
+                // 409: the namespace was created concurrently.
                 Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),
                 answer => answer.map(Some),
             }
@@ -191,7 +191,7 @@ fn value(extension: &ClusterExtension) -> Result<Value, Failure> {
     serde_json::to_value(extension).map_err(|error| Failure::operational(error.to_string()))
 }
 
-/// The part of an extension that is its owner's to change.
+/// Part of an extension that a user writes.
 fn changeable(extension: &ClusterExtension) -> Result<Value, Failure> {
     let whole = value(extension)?;
     let metadata = &whole["metadata"];
@@ -202,7 +202,7 @@ fn changeable(extension: &ClusterExtension) -> Result<Value, Failure> {
     }))
 }
 
-/// A call that changes something, with a deadline. It is not given up for a signal: whether it was carried out must be known.
+/// Write call with a deadline. A signal does not cancel it, because the result must be known.
 ///
 /// # Errors
 /// The API server refuses it or does not answer in time.
@@ -216,7 +216,7 @@ pub(crate) async fn call<T>(
     answer.map_err(|error| refused(what, &error))
 }
 
-/// The failure to do `what`, such as `create namespace "a"`.
+/// Failure of `what`, such as `create namespace "a"`.
 fn refused(what: &str, error: &kube::Error) -> Failure {
     let cause = olm_service::cluster::describe(error);
     let code = match error {
@@ -239,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_written_is_named_as_kubectl_does() {
+    fn written_object_is_named_as_kubectl_does() {
         let object = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension",
             "metadata": {"name": "pipe", "uid": "u", "generation": 3, "resourceVersion": "7"}, "status": {}});
         let written = Written::new(object, Done::Changed, Some(DryRun::Server));

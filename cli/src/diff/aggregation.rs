@@ -1,6 +1,6 @@
-//! Which ClusterRoles have the rules of others, that their `aggregationRule` finds by labels.
+//! Aggregated ClusterRoles: the roles that an `aggregationRule` selects by labels.
 //!
-//! Pure. Only the roles that are given are found; what else a cluster has is not known.
+//! Pure. Only the given roles are matched. Other roles of the cluster are unknown.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use super::permissions::{TooMany, counted};
 
-/// The ClusterRoles with an aggregation rule among `roles`, each with the names of those without one whose rules it has, also
-/// by way of other aggregated ones. Every role that is held against selectors adds to `count`.
+/// ClusterRoles with an aggregation rule among `roles`, each with the names of the plain roles whose rules it
+/// aggregates, directly or through other aggregated roles. Each role matched against selectors adds to `count`.
 ///
 /// # Errors
 /// See [`TooMany`].
@@ -43,7 +43,8 @@ pub(super) fn aggregated<'a>(
     Ok(all)
 }
 
-/// The selectors of a role's aggregation rule; `None` where it has none. What the API server refuses finds nothing.
+/// Selectors of a role's aggregation rule. `None` without a rule. A selector that the API server rejects matches
+/// nothing.
 fn selectors(role: &Value) -> Option<Vec<Selector>> {
     let rule = role.get("aggregationRule").filter(|rule| !rule.is_null())?;
     let selectors = rule.get("clusterRoleSelectors").and_then(Value::as_array).into_iter().flatten();
@@ -66,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn roles_are_found_by_their_labels() {
+    fn aggregated_role_selects_roles_by_labels() {
         let by = |selectors: Value| json!({"aggregationRule": {"clusterRoleSelectors": selectors}});
         let labelled = |key: &str| json!({"metadata": {"labels": {key: "true"}}});
         let mut middle = by(json!([{"matchLabels": {"a": "true"}}]));

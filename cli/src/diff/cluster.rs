@@ -1,4 +1,5 @@
-//! What a cluster has of an extension, and what its API server would make of other objects. Reads and dry runs only.
+//! Comparison with a cluster: the objects of an extension, and the result of applying others. Only reads and dry
+//! runs.
 
 use std::collections::BTreeMap;
 
@@ -25,27 +26,27 @@ use crate::session::Session;
 use crate::source::Cluster;
 use crate::status::observe::is_in_force;
 
-/// Reads and dry runs that are under way at a time.
+/// Concurrent reads and dry runs.
 const CONCURRENT_CALLS: usize = 8;
 
-/// What an extension has on the cluster.
+/// Installed state of an extension.
 #[derive(Debug)]
 pub(super) struct Installed {
-    /// The newest revision; `None` where there is none.
+    /// Newest revision, if any.
     owner: Option<Owner>,
-    /// UIDs of the other revisions in force.
+    /// UIDs of the other active revisions.
     siblings: Vec<String>,
-    /// What the revisions in force hold, the newest one's last.
+    /// Objects of the active revisions, those of the newest last.
     pub(super) objects: Vec<Value>,
-    /// How the newest revision is called.
+    /// Description of the newest revision.
     pub(super) side: Side,
 }
 
-/// What would happen on the cluster.
+/// Predicted changes on the cluster.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) changes: Vec<ObjectChange>,
-    /// The CustomResourceDefinitions as they are.
+    /// Live CustomResourceDefinitions.
     pub(super) definitions: Vec<Value>,
     pub(super) warnings: Vec<String>,
 }
@@ -56,7 +57,7 @@ pub(super) fn config(extension: &ClusterExtension) -> Option<Value> {
     config.inline.clone().map(Value::Object)
 }
 
-/// Who issues the certificates of these objects' webhooks; `None` where they have none.
+/// Certificate provider of the webhooks among these objects. `None` without webhooks.
 pub(super) fn certificates(objects: &[Value]) -> Option<Certificates> {
     let has = |key: &str| {
         let annotated = |object: &Value| object["metadata"]["annotations"].get(key).is_some();
@@ -71,10 +72,10 @@ pub(super) fn certificates(objects: &[Value]) -> Option<Certificates> {
     .find_map(|(key, provider)| has(key).then_some(provider))
 }
 
-/// Reads the revisions in force of an extension, and what they hold.
+/// Reads the active revisions of an extension and their objects.
 ///
 /// # Errors
-/// The API server does not give them.
+/// The API server does not return them.
 pub(super) async fn installed(
     cluster: &Cluster,
     extension: &ClusterExtension,
@@ -116,7 +117,7 @@ fn number(set: &ClusterObjectSet) -> i64 {
     set.spec.as_ref().map_or(0, |spec| spec.revision)
 }
 
-/// The objects of a revision.
+/// Objects of a revision.
 async fn content(
     cluster: &Cluster,
     set: &ClusterObjectSet,
@@ -136,7 +137,7 @@ async fn content(
     Ok(phases.into_iter().flat_map(|phase| phase.objects).map(|content| content.object).collect())
 }
 
-/// What a revision says of the bundle that it is made of.
+/// Bundle identity as recorded in a revision.
 pub(super) fn identity(bundle: &Bundle) -> BundleIdentity {
     BundleIdentity {
         name: bundle.name().to_owned(),
@@ -146,7 +147,7 @@ pub(super) fn identity(bundle: &Bundle) -> BundleIdentity {
     }
 }
 
-/// What would happen if `rendered` became the next revision of the extension.
+/// Predicts the changes if `rendered` became the next revision of the extension.
 ///
 /// # Errors
 /// The API server does not answer.
@@ -171,17 +172,17 @@ pub(super) async fn compare(
     session.unless_interrupted(asking.all(&wanted)).await
 }
 
-/// A comparison that is under way.
+/// Running comparison.
 struct Asking<'a> {
     cluster: KubeCluster,
     installed: &'a Installed,
 }
 
-/// What is known of one object.
+/// Observation of one object.
 enum Seen {
-    /// As it is, and what happens to it.
+    /// Live object, and its predicted change.
     Object(Option<Value>, Option<ObjectChange>),
-    /// It cannot be read; why.
+    /// Reason for which the object cannot be read.
     Unreadable(String),
 }
 
@@ -219,7 +220,7 @@ impl Asking<'_> {
         Ok(found)
     }
 
-    /// The object as it is. Of a kind that is not served there is none.
+    /// Live object. `None` if its kind is not served.
     async fn live(&self, object: &Value) -> Result<Result<Option<Value>, String>, Failure> {
         match self.cluster.get(&ObjectKey::of(object)).await {
             Ok(live) => Ok(Ok(live)),
@@ -229,7 +230,7 @@ impl Asking<'_> {
         }
     }
 
-    /// On whose behalf the engine would act. Without a revision nothing is ours yet.
+    /// Owner for which the engine would act. Without a revision, no object is owned.
     fn owner(&self) -> Owner {
         let none = || Owner { name: String::new(), uid: String::new(), number: 1, extension: String::new() };
         self.installed.owner.clone().unwrap_or_else(none)
@@ -239,7 +240,7 @@ impl Asking<'_> {
         plan(live, &self.owner(), &self.installed.siblings, &CollisionProtection::Prevent)
     }
 
-    /// An object that the new bundle does not have.
+    /// Observes an object that the new bundle no longer contains.
     async fn going(&self, name: &ObjectName, old: &Value) -> Result<Seen, Failure> {
         let live = match self.live(old).await? {
             Ok(live) => live,
@@ -251,7 +252,7 @@ impl Asking<'_> {
         Ok(Seen::Object(live, change))
     }
 
-    /// An object that the new bundle has; `old` is the same one of the installed bundle.
+    /// Observes an object of the new bundle. `old` is the same object of the installed bundle.
     async fn becoming(
         &self,
         name: &ObjectName,
@@ -271,7 +272,7 @@ impl Asking<'_> {
         let with_note = |change: ObjectChange, note: String| ObjectChange { notes: vec![note], ..change };
         let change = match (self.plan(live.as_ref()), &live) {
             (_, None) => Some(match self.cluster.apply(&desired, true).await {
-                // The bundle itself brings the kind.
+                // The bundle itself may define the kind.
                 Err(error) if error.reason != Reason::UnknownKind && error.reason != Reason::NoDryRun => {
                     with_note(created(), refused(&error))
                 }

@@ -1,33 +1,32 @@
-//! Which fields of two values differ, and under which names people know them.
+//! Field differences between two values, with readable paths.
 //!
-//! Pure. Elements of a list are told apart by their name where they all have one, else by what they are.
+//! Pure. List elements are matched by a name field if all of them have one, else by value.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// A field with another value.
+/// Field with a different value.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct FieldChange {
-    /// Such as `spec.template.spec.containers[manager].image`.
+    /// Path such as `spec.template.spec.containers[manager].image`.
     pub(crate) path: String,
-    /// `None` where it was not there before.
+    /// `None` if the field is new.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) old: Option<Value>,
-    /// `None` where it is not there any more.
+    /// `None` if the field is removed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) new: Option<Value>,
-    /// The values are secret and left out.
+    /// `true` if the values are secret and omitted.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) secret: bool,
 }
 
-/// Fields that tell the elements of lists apart, the most telling first.
+/// Fields that identify list elements, the most specific first.
 const NAMES: [&str; 6] = ["name", "mountPath", "containerPort", "port", "key", "ip"];
 
-/// The fields in which `old` and `new` differ, in the order of their names; what is only on one side is one field, however
-/// much it holds.
+/// Fields in which `old` and `new` differ, sorted by name. A subtree that exists on one side only is one field.
 pub(crate) fn changes(old: &Value, new: &Value) -> Vec<FieldChange> {
     let mut changes = Vec::new();
     compare(String::new(), Some(old), Some(new), &mut changes);
@@ -82,7 +81,7 @@ fn compare_lists(path: &str, old: &[Value], new: &[Value], changes: &mut Vec<Fie
     }
 }
 
-/// The field by which all elements of both lists have a name of their own.
+/// Field that has a unique value in each element of both lists.
 fn naming_field(old: &[Value], new: &[Value]) -> Option<&'static str> {
     let names_all = |items: &[Value], key: &str| {
         let names: Option<BTreeSet<_>> = items.iter().map(|item| name(item, key)).collect();
@@ -99,12 +98,12 @@ fn name(item: &Value, key: &str) -> Option<String> {
     }
 }
 
-/// Elements by their names.
+/// Elements by name.
 fn named<'a>(items: &'a [Value], key: &str) -> BTreeMap<String, &'a Value> {
     items.iter().filter_map(|item| Some((name(item, key)?, item))).collect()
 }
 
-/// The elements of `items` that `others` do not have as often, with their places.
+/// Elements of `items`, with their indexes, that occur less often in `others`.
 fn without<'a>(items: &'a [Value], others: &[Value]) -> Vec<(usize, &'a Value)> {
     let mut spare: BTreeMap<String, usize> = BTreeMap::new();
     for other in others {
@@ -129,8 +128,8 @@ fn field(path: &str, key: &str) -> String {
     }
 }
 
-/// What `live` becomes when the fields of `new` are set in it and those that only `old` sets are removed: what an API server
-/// would make of an apply, without its defaults.
+/// `live` after setting the fields of `new` and removing those that only `old` sets. Equals the result of a
+/// server-side apply without defaults.
 pub(crate) fn applied(live: &Value, old: &Value, new: &Value) -> Value {
     match (live, new) {
         (Value::Object(live), Value::Object(new)) => {
@@ -138,7 +137,7 @@ pub(crate) fn applied(live: &Value, old: &Value, new: &Value) -> Value {
             let old = old.as_object().unwrap_or(&none);
             let mut result = live.clone();
             result.retain(|key, _| new.get(key).is_some_and(|new| !new.is_null()) || !old.contains_key(key));
-            // Nothing is what an API server keeps of an empty value.
+            // An API server drops empty values of absent fields.
             let says_something = |key: &String, value: &Value| !is_empty(value) || live.contains_key(key);
             for (key, value) in
                 new.iter().filter(|(key, value)| says_something(key, value) && !value.is_null())
@@ -182,7 +181,7 @@ fn applied_list(live: &[Value], old: &[Value], new: &[Value]) -> Vec<Value> {
         let name = name(item, key).unwrap_or_default();
         match (wanted.get(&name), was.get(&name)) {
             (Some(&new), was) => result.push(applied(item, was.copied().unwrap_or(&Value::Null), new)),
-            // Somebody else's.
+            // Owned by another field manager.
             (None, None) => result.push(item.clone()),
             (None, Some(_)) => {}
         }
@@ -207,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_have_the_names_that_people_know() {
+    fn change_paths_name_list_elements() {
         for (old, new, expected) in [
             (json!({"a": 1}), json!({"a": 1}), vec![]),
             (
@@ -225,9 +224,9 @@ mod tests {
             (json!({"l": ["a", "b", "c"]}), json!({"l": ["a", "c"]}), vec!["l[1]: \"b\" > -"]),
             (json!({"l": ["a", "b"]}), json!({"l": ["a", "d"]}), vec!["l[1]: \"b\" > \"d\""]),
             (json!({"l": [{"x": 1, "y": 1}]}), json!({"l": [{"x": 1, "y": 2}]}), vec!["l[0].y: 1 > 2"]),
-            // The order alone.
+            // Only the order differs.
             (json!({"l": ["a", "b"]}), json!({"l": ["b", "a"]}), vec!["l: [\"a\",\"b\"] > [\"b\",\"a\"]"]),
-            // Two of one name have none.
+            // Duplicate names identify nothing.
             (
                 json!({"l": [{"name": "a"}, {"name": "a", "x": 1}]}),
                 json!({"l": [{"name": "a"}]}),
@@ -240,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn an_apply_sets_its_fields_and_removes_those_that_it_no_longer_sets() {
+    fn applied_sets_new_fields_and_removes_dropped_ones() {
         let live = json!({"spec": {"replicas": 3, "gone": 1, "default": true, "paused": false,
             "containers": [{"name": "m", "image": "a", "pull": "Always"}, {"name": "old"}, {"name": "injected"}],
             "ports": [{"containerPort": 80, "protocol": "TCP"}], "args": ["a"]}});

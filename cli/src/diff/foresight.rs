@@ -1,4 +1,4 @@
-//! What taking a bundle changes on a cluster, in a few words: for commands that go on to have it taken.
+//! Summary of the changes that a bundle makes on a cluster, for commands that then install it.
 
 use olm_api::ClusterExtension;
 
@@ -14,25 +14,25 @@ use crate::render::{self, Wishes};
 use crate::session::Session;
 use crate::source::{Access, Cluster};
 
-/// Objects, or findings, that a message names.
+/// Highest number of objects or findings that a message names.
 const NAMED: usize = 5;
 
-/// What will happen.
+/// Predicted effects.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Foresight {
-    /// A line or two.
+    /// One or two lines.
     pub(crate) changes: Vec<String>,
-    /// What will keep it from happening, or be in its way.
+    /// Problems that prevent or delay the change.
     pub(crate) obstacles: Vec<String>,
-    /// The definitions that the upgrade would break custom resources of, each with its findings.
+    /// CRDs whose upgrade would break custom resources, each with its findings.
     pub(crate) unsafe_definitions: Vec<String>,
 }
 
-/// Foresees what happens when the extension, as it shall be, takes the bundle in `image`. Without a namespace there is nothing
-/// to compare with, and what comes is only counted.
+/// Predicts the effect of installing the bundle in `image` for the given extension. Without a namespace there is
+/// nothing to compare with, and new objects are only counted.
 ///
 /// # Errors
-/// The image or the cluster cannot be read; the bundle cannot be installed this way
+/// The image or the cluster cannot be read, or the bundle cannot be installed this way
 /// ([`Code::Findings`](crate::failure::Code::Findings)).
 pub(crate) async fn foresee(
     cluster: &Cluster,
@@ -53,7 +53,7 @@ pub(crate) async fn foresee(
 }
 
 impl Foresight {
-    /// What a difference comes to.
+    /// Summarizes a difference.
     pub(crate) fn of(diff: &Diff) -> Self {
         let count = |wanted| diff.objects.iter().filter(|object| object.change == wanted).count();
         let (created, changed, deleted) =
@@ -84,7 +84,7 @@ fn broken(crd: &CrdResult) -> String {
     format!("CustomResourceDefinition {}: {}", crd.name, shortened(lines).join("; "))
 }
 
-/// The first few, and how many more there are.
+/// First items, and the number of the others.
 fn shortened(mut items: Vec<String>) -> Vec<String> {
     let more = items.len().saturating_sub(NAMED);
     items.truncate(NAMED);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_and_goes_is_counted() {
+    fn foresight_counts_created_changed_and_deleted_objects() {
         let (old, new) = (vec![service_account("a")], vec![service_account("b"), service_account("c")]);
         let mut changes = objects::changes(&old, &new);
         for change in &mut changes {

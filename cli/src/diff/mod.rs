@@ -1,8 +1,8 @@
-//! `olm diff`: what changes when a bundle takes the place of another, or of what a cluster has
+//! `olm diff`: shows the changes when a bundle replaces another, or the installed state of a cluster
 //! (docs/design/additions.md#dry-runs).
 //!
-//! What is compared comes from the functions that operator-controller calls; comparing is pure ([`objects`], [`permissions`],
-//! [`report`]). A cluster is only read and asked for dry runs ([`cluster`]).
+//! The compared objects come from the functions that operator-controller calls. The comparison is pure ([`objects`],
+//! [`permissions`], [`report`]). [`cluster`] only reads and makes dry runs.
 
 mod aggregation;
 mod cluster;
@@ -36,16 +36,16 @@ use crate::resolve::choose;
 use crate::session::Session;
 use crate::source::{Access, Cluster};
 
-/// The first lines of the command's help.
-pub(crate) const ABOUT: &str = "Shows what a bundle changes
+/// First lines of the command's help.
+pub(crate) const ABOUT: &str = "Show the changes that a bundle makes
 
-With OLD and NEW, two bundles are compared as they are installed with the same namespace and configuration. With NEW and a \
-ClusterExtension of the cluster, NEW is compared with what is there: the API server is asked, by a dry run of what \
-operator-controller would apply, what each object would become. Where you may not do that, the fields that the bundle sets \
-are compared. Without any bundle it is the one that operator-controller would choose. Nothing is changed.
+With OLD and NEW, two bundles are compared as installed with the same namespace and configuration. With NEW and a \
+ClusterExtension of the cluster, NEW is compared with the live objects: dry runs of what operator-controller would \
+apply show what each object would become. If you may not make dry runs, the fields that the bundle sets are \
+compared. Without a bundle, NEW is the one that operator-controller would choose. Nothing is changed.
 
-Shown are objects that are created, changed or deleted, permissions that service accounts gain or lose, \
-CustomResourceDefinitions that would break what exists, and the configuration. What Secrets hold is never shown.";
+The output shows objects that are created, changed or deleted, permissions that service accounts gain or lose, \
+CustomResourceDefinitions that would break existing ones, and the configuration. Secret data is never shown.";
 
 /// Arguments of the command.
 #[derive(Debug, Args)]
@@ -61,17 +61,17 @@ Examples:
   {olm} diff -f extension.yaml --exit-code                # what applying this file would change
   {olm} diff ./old ./new -n my-operator -o json | jq '.permissions[].gained'")]
 pub(crate) struct DiffArgs {
-    /// OLD and NEW, or NEW alone to compare with a cluster: directories with the directories manifests and metadata, or image
-    /// references
+    /// OLD and NEW, or NEW alone to compare with a cluster: directories with the directories manifests and metadata,
+    /// or image references
     #[arg(value_name = "BUNDLE", num_args = 0..=2)]
     bundles: Vec<String>,
-    /// Compare with what this ClusterExtension has on the cluster
+    /// Compare with the installed objects of this ClusterExtension
     #[arg(long, value_name = "NAME", conflicts_with_all = ["file", "namespace"])]
     extension: Option<String>,
-    /// File with a ClusterExtension that is, or shall be, on the cluster; - is standard input
+    /// File with a ClusterExtension that is, or will be, on the cluster; - is standard input
     #[arg(short, long, value_name = "FILE")]
     file: Option<String>,
-    /// Where a bundle that is not named is chosen from: a directory, an image reference, cluster/NAME, or cluster for all
+    /// Catalog to choose an unnamed bundle from: a directory, an image reference, cluster/NAME, or cluster for all
     /// catalogs of the cluster; may be given several times
     #[arg(long = "catalog", value_name = "SOURCE", default_value = "cluster", conflicts_with = "bundles")]
     catalogs: Vec<String>,
@@ -80,7 +80,7 @@ pub(crate) struct DiffArgs {
     exit_code: bool,
     #[command(flatten)]
     wishes: WishArgs,
-    /// File with the configuration of OLD, where it is not that of NEW
+    /// File with the configuration of OLD, if it differs from that of NEW
     #[arg(long, value_name = "FILE", help_heading = "Rendering")]
     old_config: Option<String>,
     #[command(flatten)]
@@ -92,7 +92,7 @@ pub(crate) struct DiffArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// A bundle or the cluster cannot be read; with `--exit-code`, there are changes.
+/// A bundle or the cluster cannot be read, or there are changes and `--exit-code` is set.
 pub(crate) async fn run(args: DiffArgs, session: &mut Session) -> Result<(), Failure> {
     check_inputs(&[args.file.as_deref(), args.wishes.config_file(), args.old_config.as_deref()])?;
     let diff = match args.bundles.as_slice() {
@@ -154,7 +154,7 @@ async fn against_cluster(new: Option<&str>, args: &DiffArgs, session: &Session) 
     let identity = cluster::identity(&bundle);
     let found =
         cluster::compare(&cluster, &extension, &installed, &identity, objects.clone(), session).await?;
-    // What is live tells which versions are stored, and what somebody changed.
+    // Live CRDs show the stored versions and manual changes.
     let mut diff = Diff::new(&installed.objects, &objects, &found.definitions, found.changes);
     diff.warnings.extend(found.warnings);
     diff.old = installed.side;
@@ -166,7 +166,7 @@ async fn against_cluster(new: Option<&str>, args: &DiffArgs, session: &Session) 
     Ok(diff)
 }
 
-/// The extension as it shall be, with the status of the one that is on the cluster, and that one.
+/// The wanted extension, with the status of the live one, and the live extension.
 async fn extensions(
     args: &DiffArgs,
     cluster: &Cluster,
@@ -198,7 +198,7 @@ fn side(files: &BundleFiles, bundle: &Bundle) -> Side {
     }
 }
 
-/// The configuration of a bundle and what it could be.
+/// Configuration schema of a bundle.
 fn accepted(bundle: &Bundle, wishes: &Wishes) -> Value {
     let options = wishes.options();
     let schema = config_schema(bundle, options.deployment_config, options.multi_watch_namespaces);
@@ -213,8 +213,8 @@ fn accepted(bundle: &Bundle, wishes: &Wishes) -> Value {
 }
 
 impl Diff {
-    /// The difference that `objects` make between `old` and `new`, whose sides are still to be named. `definitions` has the
-    /// CustomResourceDefinitions that those of `new` replace.
+    /// Difference between `old` and `new` with the object changes `objects`. The caller sets the sides. `definitions`
+    /// contains the CustomResourceDefinitions that those of `new` replace.
     fn new(old: &[Value], new: &[Value], definitions: &[Value], objects: Vec<ObjectChange>) -> Self {
         let mut warnings = Vec::new();
         let permissions = permissions::changes(old, new).unwrap_or_else(|error| {
@@ -241,7 +241,7 @@ impl Diff {
     }
 }
 
-/// The CustomResourceDefinitions among `changes`, and those that are not safe to replace although nothing in them changes.
+/// CRD results: the changed CustomResourceDefinitions, and unchanged ones that are unsafe to replace.
 fn crds(
     old: &[Value],
     new: &[Value],

@@ -1,4 +1,4 @@
-//! What the next revision of an extension changes on a cluster, whole: for commands that judge it.
+//! Complete difference that the next revision of an extension makes on a cluster, for commands that judge it.
 
 use olm_api::ClusterExtension;
 use olm_revision::generate::BundleIdentity;
@@ -13,10 +13,10 @@ use crate::render::{self, Rendered, Wishes};
 use crate::session::Session;
 use crate::source::{Access, Cluster};
 
-/// The difference that the bundle in `image` makes, installed as `extension` wishes.
+/// Difference that installing the bundle in `image` with the settings of `extension` makes.
 ///
 /// # Errors
-/// The image or the cluster cannot be read; the bundle cannot be installed this way
+/// The image or the cluster cannot be read, or the bundle cannot be installed this way
 /// ([`Code::Findings`](crate::failure::Code::Findings)).
 pub(crate) async fn with_image(
     cluster: &Cluster,
@@ -35,7 +35,7 @@ pub(crate) async fn with_image(
     next(cluster, extension, installed, (&cluster::identity(&bundle), new), objects, session).await
 }
 
-/// The difference that `objects`, kept by the revision `origin`, make.
+/// Difference that `objects` from the revision `origin` make.
 ///
 /// # Errors
 /// The cluster cannot be read.

@@ -1,6 +1,6 @@
-//! Which objects are created, changed and deleted.
+//! Object differences: created, changed and deleted objects.
 //!
-//! Pure. What is in a Secret never leaves this module.
+//! Pure. Secret data never leaves this module.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,20 +13,20 @@ use serde_json::{Value, json};
 
 use super::fields::{self, FieldChange};
 
-/// Identity of an object, whatever the version of its API.
+/// Identity of an object, independent of the API version.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(crate) struct ObjectName {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) group: String,
     pub(crate) kind: String,
-    /// Empty where the object is in none.
+    /// Empty for a cluster-scoped object.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) namespace: String,
     pub(crate) name: String,
 }
 
 impl ObjectName {
-    /// Of `object`; what is missing is empty.
+    /// Identity of `object`. Missing fields are empty.
     pub(crate) fn of(object: &Value) -> Self {
         let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         Self {
@@ -50,7 +50,7 @@ impl fmt::Display for ObjectName {
     }
 }
 
-/// What happens to an object.
+/// Kind of change to an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(crate) enum Happening {
     Created,
@@ -58,26 +58,26 @@ pub(crate) enum Happening {
     Deleted,
 }
 
-/// An object to which something happens.
+/// Changed object.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct ObjectChange {
     pub(crate) change: Happening,
     #[serde(flatten)]
     pub(crate) object: ObjectName,
-    /// The fields of a changed object.
+    /// Fields of a changed object.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) fields: Vec<FieldChange>,
-    /// What people should know about it, such as why nothing will come of the change.
+    /// Remarks, such as the reason for which the change would fail.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) notes: Vec<String>,
 }
 
-/// Objects by their identity. Of several with the same one the last counts, as it does on a cluster.
+/// Objects by identity. Of duplicates the last wins, as on a cluster.
 pub(crate) fn by_name(objects: &[Value]) -> BTreeMap<ObjectName, &Value> {
     objects.iter().map(|object| (ObjectName::of(object), object)).collect()
 }
 
-/// What happens when `new` takes the place of `old`, sorted.
+/// Changes when `new` replaces `old`, sorted.
 pub(crate) fn changes(old: &[Value], new: &[Value]) -> Vec<ObjectChange> {
     let (old, new) = (by_name(old), by_name(new));
     let deleted = old.keys().filter(|name| !new.contains_key(name));
@@ -92,17 +92,17 @@ pub(crate) fn changes(old: &[Value], new: &[Value]) -> Vec<ObjectChange> {
     changes
 }
 
-/// Created ones first, then as they are named.
+/// Sorts by kind of change (created first), then by name.
 pub(crate) fn sort(changes: &mut [ObjectChange]) {
     changes.sort_by(|a, b| (a.change, &a.object).cmp(&(b.change, &b.object)));
 }
 
-/// An object that comes or goes.
+/// Created or deleted object.
 pub(crate) fn whole(change: Happening, object: ObjectName) -> ObjectChange {
     ObjectChange { change, object, fields: Vec::new(), notes: Vec::new() }
 }
 
-/// How the object differs; `None` where it does not.
+/// Difference of the object. `None` if there is none.
 pub(crate) fn changed(name: &ObjectName, old: &Value, new: &Value) -> Option<ObjectChange> {
     let mut fields = fields::changes(&comparable(old), &comparable(new));
     if name.is_secret() {
@@ -111,7 +111,7 @@ pub(crate) fn changed(name: &ObjectName, old: &Value, new: &Value) -> Option<Obj
     (!fields.is_empty()).then(|| ObjectChange { fields, ..whole(Happening::Changed, name.clone()) })
 }
 
-/// Data of a Secret, and annotations, where `kubectl apply` keeps a copy of it.
+/// Hides Secret data, and annotations, in which `kubectl apply` keeps a copy of the data.
 fn hide(change: &mut FieldChange) {
     let parts = ["data", "stringData", "metadata.annotations"];
     if parts.iter().any(|part| change.path.starts_with(part)) {
@@ -119,7 +119,7 @@ fn hide(change: &mut FieldChange) {
     }
 }
 
-/// The object as an API server keeps it: texts of a Secret become data.
+/// Object as an API server stores it: `stringData` of a Secret becomes `data`.
 pub(crate) fn stored(object: &Value) -> Value {
     let mut object = object.clone();
     if !ObjectName::of(&object).is_secret() {
@@ -136,8 +136,8 @@ pub(crate) fn stored(object: &Value) -> Value {
     object
 }
 
-/// The object without the fields that only the API server or a revision writes: other versions of a bundle differ in them on
-/// every object. Its namespace goes too: an object that is in none may name one, which the API server drops.
+/// Object without the fields that only the API server or a revision writes, because they differ in every version of a
+/// bundle. Also drops the namespace: a cluster-scoped object may name one, which the API server drops.
 fn comparable(object: &Value) -> Value {
     let mut object = stored(object);
     if let Some(root) = object.as_object_mut() {
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_come_change_and_go() {
+    fn created_changed_and_deleted_objects_are_listed() {
         let old = [
             object("A", "same", &json!(1)),
             object("A", "other", &json!({"x": 1})),
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn another_version_of_the_api_is_the_same_object() {
+    fn object_in_another_api_version_is_the_same_object() {
         let old =
             json!({"apiVersion": "policy/v1beta1", "kind": "PodDisruptionBudget", "metadata": {"name": "b"}});
         let new =
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_secret_holds_is_never_told() {
+    fn secret_data_is_never_shown() {
         let secret = |data: &str, label: &str| {
             json!({"apiVersion": "v1", "kind": "Secret", "data": {"password": data}, "stringData": {"text": data},
                 "metadata": {"name": "s", "labels": {"l": label}, "annotations": {"last": data}}})
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_of_revisions_and_of_the_server_do_not_count() {
+    fn fields_of_revision_and_server_are_ignored() {
         let plain = object("A", "a", &json!(1));
         let mut live = plain.clone();
         live["status"] = json!({"ready": true});

@@ -1,6 +1,6 @@
-//! Who may do what with one list of objects that they may not do with another: the difference that RBAC objects make.
+//! Permission differences: permissions that subjects gain or lose when RBAC objects replace others.
 //!
-//! Pure. Roles that are in neither list count as a whole, by their name.
+//! Pure. A role that is in neither list is one permission, identified by its name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,27 +10,27 @@ use serde_json::Value;
 
 use super::aggregation::aggregated;
 
-/// Single permissions in one list of objects: real bundles have some thousands.
+/// Largest number of single permissions in one list of objects. Real bundles have some thousands.
 const MAX_GRANTS: usize = 200_000;
-/// Longest URL that is held against wildcards.
+/// Longest URL that is matched against wildcards.
 const MAX_URL: usize = 1024;
-/// Namespaces that are named as those where a permission still holds.
+/// Largest number of namespaces that are listed as still having a permission.
 const MAX_KEPT: usize = 100;
 const RBAC: &str = "rbac.authorization.k8s.io";
-/// Labels by which a ClusterRole becomes part of another.
+/// Prefix of the labels that aggregate a ClusterRole into another.
 const AGGREGATION: &str = "rbac.authorization.k8s.io/aggregate-to-";
 
-/// Who has permissions.
+/// Holder of permissions.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(crate) struct Subject {
-    /// ServiceAccount, User or Group; ClusterRole for everybody who has it.
+    /// `ServiceAccount`, `User` or `Group`. `ClusterRole` stands for all its subjects.
     pub(crate) kind: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) namespace: String,
     pub(crate) name: String,
 }
 
-/// What a subject gains and loses.
+/// Gained and lost permissions of a subject.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct SubjectChange {
     pub(crate) subject: Subject,
@@ -40,44 +40,44 @@ pub(crate) struct SubjectChange {
     pub(crate) lost: Vec<Permission>,
 }
 
-/// Permissions that belong together, in the form of a rule.
+/// Related permissions, in the form of a rule.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Permission {
-    /// Where they hold; `None` in the whole cluster.
+    /// Namespace of the permissions. `None` for the whole cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) namespace: Option<String>,
-    /// Everything that this role allows, `<Kind> <name>`; the role itself is not known.
+    /// All permissions of a role that is not in the list, as `<Kind> <name>`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) role: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) api_group: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) resources: Vec<String>,
-    /// Only these objects.
+    /// Names of the only objects that the permission covers.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) resource_names: Vec<String>,
     #[serde(rename = "nonResourceURLs", skip_serializing_if = "Vec::is_empty")]
     pub(crate) urls: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) verbs: Vec<String>,
-    /// Where all verbs are lost: those that are named from now on.
+    /// Verbs that the subject keeps after losing `*`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) kept: Vec<String>,
-    /// Where what is lost in the whole cluster still holds.
+    /// Namespaces in which the subject keeps a permission that it loses in the whole cluster.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) kept_in: Vec<String>,
 }
 
-/// More permissions than anybody grants; nothing is compared.
+/// Error for more permissions than any real role grants. Nothing is compared then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("permissions are not compared: the rules of all roles are more than {MAX_GRANTS} single permissions")]
 pub(crate) struct TooMany;
 
-/// A single permission.
+/// Single permission.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Grant {
-    /// `None` in the whole cluster.
+    /// `None` for the whole cluster.
     namespace: Option<String>,
     what: What,
 }
@@ -91,8 +91,8 @@ enum What {
 
 type Grants = BTreeMap<Subject, BTreeSet<Grant>>;
 
-/// What every subject gains and loses when `new` takes the place of `old`, by subject. What a wildcard allowed already is
-/// no gain.
+/// Gained and lost permissions by subject when `new` replaces `old`. A permission that a wildcard covered before is
+/// not gained.
 ///
 /// # Errors
 /// See [`TooMany`].
@@ -110,7 +110,7 @@ pub(crate) fn changes(old: &[Value], new: &[Value]) -> Result<Vec<SubjectChange>
     Ok(changes)
 }
 
-/// The permissions among `grants` that `others` do not include, with what is left of them in `kept`.
+/// Permissions of `grants` that `others` do not cover, joined to rules. `kept` are the permissions that remain.
 fn beyond(grants: &BTreeSet<Grant>, others: &BTreeSet<Grant>, kept: &BTreeSet<Grant>) -> Vec<Permission> {
     let more: BTreeSet<Grant> = grants
         .iter()
@@ -123,7 +123,7 @@ fn beyond(grants: &BTreeSet<Grant>, others: &BTreeSet<Grant>, kept: &BTreeSet<Gr
 }
 
 impl Grant {
-    /// This permission, and every one that includes it.
+    /// This permission and all that cover it.
     fn generalizations(&self) -> impl Iterator<Item = Self> + '_ {
         let mut namespaces = vec![self.namespace.clone()];
         if self.namespace.is_some() {
@@ -178,10 +178,10 @@ fn either(own: &str, wildcard: &str) -> Vec<String> {
     if own == wildcard { vec![own.to_owned()] } else { vec![own.to_owned(), wildcard.to_owned()] }
 }
 
-/// What roles allow, by kind, namespace and name.
+/// Permissions of roles, by kind, namespace and name.
 type Roles<'a> = BTreeMap<(&'a str, &'a str, &'a str), Vec<What>>;
 
-/// Who has which permissions with these objects.
+/// Permissions that these objects grant, by subject.
 fn grants(objects: &[Value]) -> Result<Grants, TooMany> {
     let rbac = |object: &&Value| text(object, "/apiVersion").split('/').next() == Some(RBAC);
     let objects: Vec<&Value> = objects.iter().filter(rbac).collect();
@@ -253,14 +253,14 @@ fn add(
     count: &mut usize,
 ) -> Result<(), TooMany> {
     counted(count, whats.len())?;
-    // URLs are in no namespace: a RoleBinding does not grant them.
+    // URLs have no namespace, so a RoleBinding does not grant them.
     let holds = |what: &&What| namespace.is_none() || !matches!(what, What::Url { .. });
     let grant = |what: &What| Grant { namespace: namespace.map(str::to_owned), what: what.clone() };
     grants.entry(subject).or_default().extend(whats.iter().filter(holds).map(grant));
     Ok(())
 }
 
-/// Adds `more` to what was looked at.
+/// Adds `more` to the number of processed permissions.
 ///
 /// # Errors
 /// See [`TooMany`].
@@ -269,14 +269,14 @@ pub(super) fn counted(count: &mut usize, more: usize) -> Result<(), TooMany> {
     if *count > MAX_GRANTS { Err(TooMany) } else { Ok(()) }
 }
 
-/// The ClusterRoles that take this one's rules in.
+/// ClusterRoles that aggregate this one by its labels.
 fn aggregating(role: &Value) -> impl Iterator<Item = &str> {
     let labels = role.pointer("/metadata/labels").and_then(Value::as_object);
     let set = labels.into_iter().flatten().filter(|(_, value)| *value == "true");
     set.filter_map(|(key, _)| key.strip_prefix(AGGREGATION))
 }
 
-/// The single permissions of a role.
+/// Single permissions of a role.
 fn rules(role: &Value, count: &mut usize) -> Result<Vec<What>, TooMany> {
     let mut whats = Vec::new();
     for rule in list(role, "/rules") {
@@ -306,7 +306,7 @@ fn rules(role: &Value, count: &mut usize) -> Result<Vec<What>, TooMany> {
     Ok(whats)
 }
 
-/// The verbs that `others` name for what `grant` allows every verb on.
+/// Verbs that `others` name explicitly where `grant` allows `*`.
 fn kept_verbs<'a>(grant: &Grant, others: &'a BTreeSet<Grant>) -> impl Iterator<Item = &'a str> {
     let named = |verb: &str| Grant {
         namespace: grant.namespace.clone(),
@@ -327,7 +327,7 @@ fn kept_verbs<'a>(grant: &Grant, others: &'a BTreeSet<Grant>) -> impl Iterator<I
     verbs.take_while(move |(other, verb)| **other == named(verb)).map(|(_, verb)| verb)
 }
 
-/// The namespaces in which `others` allow what `grant` allows in the whole cluster.
+/// Namespaces in which `others` allow what `grant` allows in the whole cluster.
 fn kept_namespaces<'a>(
     grant: &Grant,
     others: &BTreeSet<Grant>,
@@ -344,10 +344,10 @@ fn kept_namespaces<'a>(
     }
 }
 
-/// Single permissions as rules: first by verb, then what has the same verbs. `others` are those
-/// that stay.
+/// Joins single permissions to rules: first by verb, then those with the same verbs. `others` are the remaining
+/// permissions.
 fn joined<'a>(grants: impl Iterator<Item = &'a Grant>, others: &BTreeSet<Grant>) -> Vec<Permission> {
-    /// Where, group, name, and where it still holds.
+    /// Namespace, group, resource name, and the namespaces that keep the permission.
     type Key<'a> = (Option<&'a str>, &'a str, Option<&'a str>, BTreeSet<&'a str>);
     type Verbs<'a> = (BTreeSet<&'a str>, BTreeSet<&'a str>);
     let namespaces = others.iter().filter_map(|other| other.namespace.as_deref());

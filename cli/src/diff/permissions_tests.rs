@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::*;
 
-/// A ClusterRole with these rules, bound in the whole cluster or in a namespace, to service account `ns/sa`.
+/// ClusterRole with these rules, and its binding to service account `ns/sa` in the cluster or in a namespace.
 fn role(rules: &Value, namespace: Option<&str>) -> Vec<Value> {
     let subjects = json!([{"kind": "ServiceAccount", "namespace": "ns", "name": "sa"}]);
     let role_ref = json!({"apiGroup": RBAC, "kind": "ClusterRole", "name": "r"});
@@ -45,7 +45,7 @@ fn told(old: &[Value], new: &[Value]) -> Vec<String> {
 }
 
 #[test]
-fn verbs_are_gained_and_lost() {
+fn gained_and_lost_verbs_are_listed_per_resource() {
     let old = role(&json!([rule("", "pods", &["get", "list"]), rule("apps", "deployments", &["get"])]), None);
     let new = role(&json!([rule("", "pods", &["get", "delete"]), rule("", "secrets", &["delete"])]), None);
     assert_eq!(
@@ -60,7 +60,7 @@ fn verbs_are_gained_and_lost() {
 }
 
 #[test]
-fn what_a_wildcard_includes_is_neither_gained_nor_lost() {
+fn permission_covered_by_wildcard_is_neither_gained_nor_lost() {
     let all = rule("*", "*", &["*"]);
     for (old, new, expected) in [
         (
@@ -113,7 +113,7 @@ fn what_a_wildcard_includes_is_neither_gained_nor_lost() {
 }
 
 #[test]
-fn who_loses_a_wildcard_may_keep_some_verbs() {
+fn lost_verb_wildcard_lists_kept_verbs() {
     let old = role(&json!([rule("", "pods", &["*"])]), None);
     let new = role(&json!([rule("", "pods", &["list", "get"])]), None);
     let changes = super::changes(&old, &new).unwrap();
@@ -124,7 +124,7 @@ fn who_loses_a_wildcard_may_keep_some_verbs() {
 }
 
 #[test]
-fn the_cluster_includes_its_namespaces() {
+fn cluster_wide_permission_covers_namespaces() {
     let rules = json!([rule("", "pods", &["get"])]);
     let (everywhere, here) = (role(&rules, None), role(&rules, Some("apps")));
     assert_eq!(told(&here, &everywhere), ["+ ServiceAccount ns/sa in *: /pods: get"]);
@@ -135,7 +135,7 @@ fn the_cluster_includes_its_namespaces() {
 }
 
 #[test]
-fn roles_of_others_count_by_name_and_unbound_ones_not_at_all() {
+fn unknown_role_is_named_and_unbound_role_is_ignored() {
     let mut binding = role(&json!([]), Some("apps"));
     let role_alone = binding.remove(0);
     assert_eq!(told(&[], &[role_alone]), [""; 0]);
@@ -143,7 +143,7 @@ fn roles_of_others_count_by_name_and_unbound_ones_not_at_all() {
 }
 
 #[test]
-fn aggregated_roles_are_gained_by_all_who_have_the_role() {
+fn aggregate_to_label_adds_rules_to_target_role() {
     let mut role = role(&json!([rule("x.io", "widgets", &["get"])]), None);
     role.truncate(1);
     role[0]["metadata"]["labels"] = json!({"rbac.authorization.k8s.io/aggregate-to-view": "true", "rbac.authorization.k8s.io/aggregate-to-edit": "no"});
@@ -151,7 +151,7 @@ fn aggregated_roles_are_gained_by_all_who_have_the_role() {
 }
 
 #[test]
-fn an_aggregated_role_has_the_rules_of_those_that_it_finds() {
+fn aggregation_rule_adds_rules_of_selected_roles() {
     let mut objects = role(&json!([]), None);
     objects[0]["aggregationRule"] = json!({"clusterRoleSelectors": [{"matchLabels": {"to-r": "true"}}]});
     objects[0]["metadata"]["labels"] = json!({"rbac.authorization.k8s.io/aggregate-to-admin": "true"});
@@ -165,13 +165,13 @@ fn an_aggregated_role_has_the_rules_of_those_that_it_finds() {
 }
 
 #[test]
-fn urls_are_in_no_namespace() {
+fn role_binding_grants_no_urls() {
     let rules = json!([{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]);
     assert_eq!(told(&[], &role(&rules, Some("apps"))), [""; 0]);
 }
 
 #[test]
-fn rules_that_explode_are_refused() {
+fn too_many_single_permissions_are_an_error() {
     let many: Vec<String> = (0..1000).map(|n| n.to_string()).collect();
     let rules = json!([{"apiGroups": many, "resources": many, "verbs": many}]);
     assert_eq!(changes(&[], &role(&rules, None)), Err(TooMany));

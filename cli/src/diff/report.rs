@@ -1,4 +1,4 @@
-//! What `olm diff` says, for programs and for people.
+//! Output of `olm diff` as data and as text.
 //!
 //! Pure.
 
@@ -13,33 +13,33 @@ use super::objects::{Happening, ObjectChange};
 use super::permissions::{Permission, SubjectChange};
 use crate::crd_check::{CrdResult, Verdict};
 
-/// Fields of one object that are shown to people; programs get all.
+/// Largest number of fields per object in the text output. JSON and YAML contain all.
 const SHOWN_FIELDS: usize = 25;
-/// Characters of a value that are shown to people.
+/// Longest value in the text output, in characters.
 const SHOWN_VALUE: usize = 120;
 
-/// The answer, as programs get it.
+/// Result as JSON or YAML.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Diff {
     pub(crate) old: Side,
     pub(crate) new: Side,
-    /// Whether nothing would change.
+    /// `true` if nothing would change.
     pub(crate) empty: bool,
     pub(crate) objects: Vec<ObjectChange>,
     pub(crate) permissions: Vec<SubjectChange>,
-    /// Those that come, go, change or are not safe to replace.
+    /// Created, deleted, changed, or unsafe to replace.
     pub(crate) crds: Vec<CrdResult>,
-    /// How the configuration, and what the bundle accepts as one, differ.
+    /// Changes of the configuration and of its schema.
     pub(crate) config: Vec<FieldChange>,
     pub(crate) warnings: Vec<String>,
 }
 
-/// What is compared.
+/// One side of the comparison.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Side {
-    /// The directory, image or revision; empty where there is nothing yet.
+    /// Directory, image or revision. Empty if there is none yet.
     pub(crate) origin: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) bundle: String,
@@ -60,7 +60,7 @@ impl Side {
 }
 
 impl Diff {
-    /// The form for people.
+    /// Text output.
     pub(crate) fn text(&self) -> String {
         let mut text = format!("Old:  {}\nNew:  {}\n", self.old.text(), self.new.text());
         let count = |wanted| self.objects.iter().filter(|object| object.change == wanted).count();
@@ -90,7 +90,7 @@ impl Diff {
     }
 }
 
-/// A heading with its lines. Without any it says so, unless that goes without saying.
+/// Adds a heading with its lines. An empty section is reported, except for warnings.
 fn section<T>(text: &mut String, title: &str, summary: &str, items: &[T], line: impl Fn(&T) -> String) {
     if items.is_empty() && summary.is_empty() {
         if title != "Warnings" {
@@ -142,7 +142,7 @@ fn field_line(field: &FieldChange, indent: usize) -> String {
     format!("{:indent$}{path}: {values}\n", "")
 }
 
-/// The value on one line, cut where it is long.
+/// Value on one line, truncated to [`SHOWN_VALUE`] characters.
 fn value(value: &Value) -> String {
     let text = value.to_string();
     match text.char_indices().nth(SHOWN_VALUE) {
@@ -165,7 +165,8 @@ fn subject(change: &SubjectChange) -> String {
     text
 }
 
-/// Roles and bindings have other names in every version: whether they come or go says less than what they allow.
+/// Created and deleted roles and bindings are summarized: their names differ in every version, and the permissions
+/// section shows their content.
 fn is_told_by_permissions(change: &ObjectChange) -> bool {
     let kinds = ["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"];
     change.change != Happening::Changed
@@ -221,7 +222,7 @@ fn permission(one: &Permission) -> String {
     format!("{verbs} on {}{names} {place}{kept}", resources.join(", "))
 }
 
-/// The resource as kubectl writes it: `deployments.apps/scale`.
+/// Resource as kubectl writes it: `deployments.apps/scale`.
 fn full_name(resource: &str, group: &str) -> String {
     let (name, part) = match resource.split_once('/') {
         Some((name, part)) => (name, format!("/{part}")),
@@ -251,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn permissions_read_as_sentences() {
+    fn permission_is_printed_as_sentence() {
         let texts = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect::<Vec<_>>();
         let rule = Permission {
             namespace: Some("apps".to_owned()),
@@ -285,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn long_values_are_cut_and_secret_ones_not_shown() {
+    fn long_value_is_truncated_and_secret_value_hidden() {
         let field = |old: Option<&str>, new: Option<&str>, secret| FieldChange {
             path: "a".to_owned(),
             old: old.map(Value::from),

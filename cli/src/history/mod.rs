@@ -1,4 +1,4 @@
-//! `olm history`: the revisions of an extension, what became of them, and which one a rollback may go to
+//! `olm history`: lists the revisions of an extension, their results, and the possible rollback targets
 //! (docs/design/additions.md#reading-commands).
 
 mod record;
@@ -14,12 +14,12 @@ use crate::session::Session;
 use crate::source::ClusterArgs;
 use crate::status::{Notation, age, observe};
 
-/// The first lines of the command's help.
-pub(crate) const ABOUT: &str = "Shows the revisions of an extension
+/// First lines of the command's help.
+pub(crate) const ABOUT: &str = "Show the revisions of an extension
 
-Each change of a ClusterExtension that changes its objects makes a revision (a ClusterObjectSet). The newest five that are \
-archived are kept. Shown are the bundle of each revision, its image, when it was made and what became of it, and whether \
-`rollback` may go to it.";
+Each change of a ClusterExtension that changes its objects creates a revision (a ClusterObjectSet). The newest \
+five archived revisions are kept. The output shows the bundle of each revision, its image, its age and result, and \
+whether `rollback` accepts it.";
 
 /// Arguments of the command.
 #[derive(Debug, Args)]
@@ -40,14 +40,14 @@ pub(crate) struct HistoryArgs {
     /// Name of a ClusterExtension
     #[arg(value_name = "NAME")]
     name: String,
-    /// How to print the result
+    /// Output format
     #[arg(short, long, value_enum, default_value = "table", value_name = "FORMAT")]
     output: Notation,
     #[command(flatten)]
     cluster: ClusterArgs,
 }
 
-/// The answer, as programs get it.
+/// Result as JSON or YAML.
 #[derive(Debug, Serialize)]
 struct History {
     name: String,
@@ -58,7 +58,7 @@ struct History {
 /// Runs the command.
 ///
 /// # Errors
-/// There is no such extension, or the cluster does not tell.
+/// The extension does not exist, or the cluster cannot be read.
 pub(crate) async fn run(args: HistoryArgs, session: &mut Session) -> Result<(), Failure> {
     let cluster = args.cluster.connect().await?;
     observe::extension(&cluster, &args.name, session).await?;
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_printed() {
+    fn history_prints_result_and_rollback_of_each_revision() {
         let set = |number: i64, version: &str, state: &str, migrated: bool, conditions: serde_json::Value| {
             let set: ClusterObjectSet = serde_json::from_value(json!({
                 "metadata": {

@@ -1,4 +1,4 @@
-//! What is remembered of each revision. Pure.
+//! History record of a revision. Pure.
 
 use olm_api::ClusterObjectSet;
 use olm_api::conditions::{reasons, types};
@@ -7,10 +7,10 @@ use serde::Serialize;
 use crate::status::observe::is_in_force;
 use crate::status::tree::{RevisionState, Stage};
 
-/// Characters of a digest that tell images apart.
+/// Digest characters that suffice to tell images apart.
 const SHORT_DIGEST: usize = 12;
 
-/// A revision, as programs get it.
+/// Revision as JSON or YAML.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Record {
@@ -18,24 +18,24 @@ pub(crate) struct Record {
     pub(crate) name: String,
     pub(crate) bundle: String,
     pub(crate) version: String,
-    /// Reference of the bundle's image.
+    /// Reference of the bundle image.
     pub(crate) image: String,
-    /// Digest of the image, where the reference has one.
+    /// Digest of the image, if the reference contains one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) digest: Option<String>,
     pub(crate) result: Outcome,
-    /// Whether its objects were complete once.
+    /// `true` if the revision has rolled out once.
     pub(crate) succeeded: bool,
     pub(crate) adopted_from_helm: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) created: Option<String>,
-    /// When it was archived.
+    /// Time at which it was archived.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) archived: Option<String>,
     pub(crate) rollback: Rollback,
 }
 
-/// Whether a rollback goes there by itself.
+/// Eligibility of the revision as default target of `olm rollback`.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Rollback {
@@ -44,14 +44,14 @@ pub(crate) struct Rollback {
     pub(crate) why_not: Option<&'static str>,
 }
 
-/// What became of a revision.
+/// Result of a revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) enum Outcome {
-    /// The newest one in force that has rolled out.
+    /// Newest active revision that has rolled out.
     Installed,
-    /// It has rolled out, and a newer one took its place.
+    /// Rolled out, then replaced by a newer revision.
     Superseded,
-    /// It was archived before it had rolled out.
+    /// Archived before it had rolled out.
     Abandoned,
     New,
     RollingOut,
@@ -63,7 +63,6 @@ pub(crate) enum Outcome {
 }
 
 impl Outcome {
-    /// The word.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Installed => "Installed",
@@ -81,7 +80,7 @@ impl Outcome {
 }
 
 impl Record {
-    /// The image in a word: its digest, shortened, else what follows the last `/`.
+    /// Short form of the image: its truncated digest, else the part after the last `/`.
     pub(super) fn short_image(&self) -> String {
         match self.digest.as_deref().and_then(|digest| digest.split_once(':')) {
             Some((algorithm, hex)) => {
@@ -92,7 +91,7 @@ impl Record {
     }
 }
 
-/// The revisions of an extension, oldest first, as records, newest first.
+/// Records, newest first, of the revisions of an extension, given oldest first.
 pub(crate) fn records(sets: &[ClusterObjectSet]) -> Vec<Record> {
     let states: Vec<RevisionState> = sets.iter().map(RevisionState::alone).collect();
     let newest = sets.iter().rposition(is_in_force).or_else(|| sets.len().checked_sub(1));

@@ -1,8 +1,8 @@
-//! `olm install`: makes a ClusterExtension, after saying which bundle the controller will choose for it and what is in the way
-//! (docs/design/additions.md#changing-commands).
+//! `olm install`: creates a ClusterExtension after showing the bundle that the controller will choose, and any
+//! problems (docs/design/additions.md#changing-commands).
 //!
-//! The choice is the resolver's, as in `olm resolve`, and the objects are the renderer's, as in `olm render`; here is what
-//! leads to writing one extension, and in [`together`] several that depend on each other.
+//! The choice comes from the resolver, as in `olm resolve`, and the objects from the renderer, as in `olm render`.
+//! This module creates one extension, and [`together`] several that depend on each other.
 
 mod standing;
 mod together;
@@ -26,16 +26,17 @@ use crate::session::Session;
 use crate::source::{Access, Cluster};
 use crate::{manifest, version_expression};
 
-/// The first lines of the command's help.
-pub(crate) const ABOUT: &str = "Installs a package as a new ClusterExtension
+/// First lines of the command's help.
+pub(crate) const ABOUT: &str = "Install a package as a new ClusterExtension
 
-Before anything is written the bundle is chosen as operator-controller chooses it, and it is said if the choice lies outside \
-the package's default channel, was skipped by a later bundle or is deprecated; what the API server, the bundle's install modes \
-or its configuration would refuse is refused here. An extension that is there already and asks for the same is left as it is; \
-one that asks for something else is not touched.
+Before anything is written, the bundle is chosen as operator-controller chooses it. The command warns if the \
+choice is not in the package's default channel, is skipped by a later bundle, or is deprecated. It refuses what \
+the API server, the bundle's install modes or its configuration would refuse. An existing extension with the same \
+settings is left unchanged. An existing one with different settings is an error.
 
-With --with-dependencies everything that the package depends on is planned and, after a yes, installed, one after the other, \
-each once what it needs is there. After a failure the same command goes on where it ended.";
+With --with-dependencies, all dependencies of the package are planned and, after confirmation, installed one after \
+the other, each as soon as its own dependencies are installed. After a failure, the same command continues where \
+it ended.";
 
 /// Arguments of the command.
 #[derive(Debug, Args)]
@@ -50,7 +51,7 @@ Examples:
   {olm} install my-app -n apps --with-dependencies
   {olm} install my-operator -n my-operator --dry-run=client -o yaml > extension.yaml")]
 pub(crate) struct InstallArgs {
-    /// The package
+    /// Package name
     #[arg(value_name = "PACKAGE")]
     package: String,
     /// Namespace that the operator is installed into
@@ -65,7 +66,8 @@ pub(crate) struct InstallArgs {
     /// Only these versions, such as 1.2.3, 1.2.x or '>=1.2, <2'; upgrades stay within them
     #[arg(long, value_name = "RANGE")]
     version: Option<String>,
-    /// Only bundles of these channels ('default' is the package's default one); without it all count
+    /// Only bundles of these channels ('default' is the package's default channel); without it, all channels are
+    /// allowed
     #[arg(long = "channel", value_name = "CHANNEL", value_delimiter = ',')]
     channels: Vec<String>,
     /// Only this ClusterCatalog
@@ -77,10 +79,10 @@ pub(crate) struct InstallArgs {
     /// File (YAML or JSON) with the configuration, as in spec.config.inline; - is standard input
     #[arg(long, value_name = "FILE")]
     config: Option<String>,
-    /// Install everything that the package depends on, too
+    /// Also install all dependencies of the package
     #[arg(long)]
     with_dependencies: bool,
-    /// Do not ask whether the plan of --with-dependencies shall be carried out
+    /// Carry out the plan of --with-dependencies without asking
     #[arg(short, long, requires = "with_dependencies")]
     yes: bool,
     #[command(flatten)]
@@ -89,7 +91,7 @@ pub(crate) struct InstallArgs {
     access: Access,
 }
 
-/// What is known before anything is chosen.
+/// Inputs of the choice.
 struct Setting<'a> {
     args: &'a InstallArgs,
     cluster: &'a Cluster,
@@ -101,7 +103,7 @@ struct Setting<'a> {
 /// Runs the command.
 ///
 /// # Errors
-/// Nothing can be chosen, it would be refused, or it does not arrive.
+/// No bundle can be chosen, the change would be refused, or it does not complete.
 pub(crate) async fn run(args: InstallArgs, session: &mut Session) -> Result<(), Failure> {
     if let Some(text) = &args.version {
         version_expression::check(text)?;
@@ -136,7 +138,7 @@ pub(crate) async fn run(args: InstallArgs, session: &mut Session) -> Result<(), 
     alone(&setting, wanted, found, session).await
 }
 
-/// Refuses what the API server would refuse.
+/// Checks the extension against the validation of the API server.
 fn acceptable(extension: &ClusterExtension) -> Result<(), Failure> {
     let value = serde_json::to_value(extension).map_err(|error| Failure::operational(error.to_string()))?;
     let refusals = manifest::refusals(&value);
@@ -155,7 +157,7 @@ async fn alone(
         Standing::New => None,
         Standing::Existing(existing) => Some(existing),
     };
-    // What is there already as it shall be needs no catalog.
+    // An existing extension without differences needs no catalog.
     if let Some(existing) = existing.filter(|existing| differences(existing, &wanted).is_empty()) {
         return unchanged(setting, existing, session).await;
     }
@@ -195,22 +197,22 @@ async fn alone(
     }
 }
 
-/// Where the bundle is chosen from.
+/// Catalog sources to choose the bundle from.
 fn sources(args: &InstallArgs) -> [String; 1] {
     [args.catalog.as_ref().map_or_else(|| "cluster".to_owned(), |name| format!("cluster/{name}"))]
 }
 
-/// What is said to people in the text is said to others on standard error.
+/// Prints warnings to standard error for JSON, YAML and name output. The table output contains them.
 pub(crate) fn tell_programs<'a>(notation: Notation, warnings: impl Iterator<Item = &'a String>) {
     if notation != Notation::Table {
         warnings.for_each(|warning| say(&format!("warning: {warning}")));
     }
 }
 
-/// Whether the namespace exists.
+/// Reports whether the namespace exists.
 ///
 /// # Errors
-/// It does not, and shall not be created.
+/// It does not exist, and `--create-namespace` is not set.
 async fn namespace_or_refuse(setting: &Setting<'_>, session: &Session) -> Result<bool, Failure> {
     let namespace = &setting.args.namespace;
     let exists = has_namespace(setting.cluster, namespace, session).await?;
@@ -233,7 +235,7 @@ fn target(extension: &ClusterExtension, written: &Written, choice: &Choice) -> T
     }
 }
 
-/// Leaves what is there as it is.
+/// Reports an existing extension as unchanged.
 async fn unchanged(
     setting: &Setting<'_>,
     existing: &ClusterExtension,
@@ -252,7 +254,7 @@ async fn unchanged(
     arrive(setting, target, session).await
 }
 
-/// Waits, if that is wanted.
+/// Waits for the change if `--wait` is set.
 async fn arrive(setting: &Setting<'_>, target: Target, session: &mut Session) -> Result<(), Failure> {
     change::arrive(setting.cluster, &setting.args.change, &target, session).await
 }

@@ -1,4 +1,4 @@
-//! What is on the cluster before something is installed: other extensions, and the namespace.
+//! Checks before an installation: other extensions, and the namespace.
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::ResourceExt;
@@ -11,19 +11,20 @@ use crate::failure::{Code, Failure};
 use crate::session::Session;
 use crate::source::Cluster;
 
-/// How an extension that shall be made stands to those that are there.
+/// Relation of a new extension to the existing ones.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Standing<'a> {
-    /// There is none of its name and none of its package.
+    /// No extension has its name or package.
     New,
-    /// There is one of its name and package.
+    /// An extension has its name and package.
     Existing(&'a ClusterExtension),
 }
 
-/// Compares what is wanted with all extensions of the cluster.
+/// Compares the wanted extension with all extensions of the cluster.
 ///
 /// # Errors
-/// Another package has the name, another extension has the package, or what is there is being deleted.
+/// The name belongs to an extension of another package, the package to another extension, or the existing extension
+/// is being deleted.
 pub(super) fn standing<'a>(
     extensions: &'a [ClusterExtension],
     wanted: &ClusterExtension,
@@ -54,7 +55,7 @@ pub(super) fn standing<'a>(
     )))
 }
 
-/// That an existing extension asks for something else.
+/// Failure for an existing extension with a different spec.
 pub(super) fn differs(existing: &ClusterExtension, differences: &[String]) -> Failure {
     let name = existing.name_any();
     Failure::Told(
@@ -68,10 +69,10 @@ pub(super) fn differs(existing: &ClusterExtension, differences: &[String]) -> Fa
     )
 }
 
-/// Whether the namespace is there.
+/// Reports whether the namespace exists.
 ///
 /// # Errors
-/// The API server does not say, or the namespace is being deleted.
+/// The API server does not answer, or the namespace is being deleted.
 pub(crate) async fn has_namespace(cluster: &Cluster, name: &str, session: &Session) -> Result<bool, Failure> {
     let api: Api<Namespace> = Api::all(cluster.client().clone());
     let shown = quote(name);
@@ -98,7 +99,7 @@ mod tests {
 
     // Cases additions-e08, apply-24
     #[test]
-    fn what_is_there_is_never_overwritten_and_never_doubled() {
+    fn existing_name_or_package_is_neither_overwritten_nor_duplicated() {
         let mut gone = extension("gone", "gone");
         gone.metadata.deletion_timestamp = Some(
             "2026-01-02T03:04:05Z".parse().map(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time).unwrap(),

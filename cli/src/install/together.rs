@@ -1,7 +1,7 @@
-//! Installing a package with everything that it depends on: the solver's plan, shown, agreed to, and carried out step by step
+//! Installation of a package with its dependencies: shows the solver's plan, asks, and carries it out step by step
 //! (docs/design/additions.md#dependency-modes).
 //!
-//! The cluster keeps all that is known: the same command, run again, plans what is left.
+//! The cluster is the only state: the same command, run again, plans the remaining steps.
 
 use kube::ResourceExt;
 use olm_api::ClusterExtension;
@@ -17,17 +17,17 @@ use crate::progress::say;
 use crate::resolve::{Planned, PlannedExtension, plan_as};
 use crate::session::Session;
 
-/// One extension of the plan, and the one that is there.
+/// Planned extension, with the live one if it exists.
 struct Work<'a> {
     planned: PlannedExtension,
     live: Option<&'a ClusterExtension>,
 }
 
-/// How far a plan was carried out, by name of the extensions.
+/// Progress of a plan, as names of extensions.
 #[derive(Debug, Default)]
 struct Account {
     installed: Vec<String>,
-    /// Written, but not there yet.
+    /// Written, but not complete.
     begun: Vec<String>,
     left: Vec<String>,
 }
@@ -35,7 +35,7 @@ struct Account {
 /// Plans, asks and installs.
 ///
 /// # Errors
-/// There is no plan, a part of it would be refused, the answer is no, or a part does not arrive.
+/// There is no plan, the cluster would refuse a part of it, the answer is no, or a part does not complete.
 pub(super) async fn run(
     setting: &Setting<'_>,
     mut wanted: ClusterExtension,
@@ -89,7 +89,7 @@ pub(super) async fn run(
 }
 
 impl Setting<'_> {
-    /// Tells people at once what was written; others get all of it at the end.
+    /// In table format, prints each written object at once. The other formats print all at the end.
     fn tell(&self, written: &Written, session: &mut Session) -> Result<(), Failure> {
         if self.args.change.output != Notation::Table || self.args.change.dry_run.is_some() {
             return Ok(());
@@ -99,7 +99,7 @@ impl Setting<'_> {
     }
 }
 
-/// The members of a step with what is there of them.
+/// Members of a step, each with its live extension.
 fn works<'a>(
     step: Vec<PlannedExtension>,
     extensions: &'a [ClusterExtension],
@@ -141,7 +141,7 @@ impl Work<'_> {
         self.planned.extension.name_any()
     }
 
-    /// The extension as it shall be. Where there is one, what the plan does not decide stays.
+    /// Wanted extension. Fields of a live one that the plan does not set are kept.
     fn extension(&self) -> ClusterExtension {
         let planned = &self.planned.extension;
         let Some(live) = self.live else { return planned.clone() };
@@ -154,13 +154,13 @@ impl Work<'_> {
         extension
     }
 
-    /// For messages.
+    /// Name and bundle, for messages.
     fn told(&self) -> String {
         format!("{} ({})", self.name(), self.planned.bundle)
     }
 }
 
-/// Refuses a plan of which a part would be refused; gives what is in the way of others.
+/// Fails if any part of the plan would be refused. Returns the problems of the other parts.
 async fn check(
     setting: &Setting<'_>,
     steps: &[Vec<Work<'_>>],
@@ -178,7 +178,7 @@ async fn check(
         };
         acceptable(&extension).map_err(named)?;
         let new = work.live.is_none();
-        // What is needed besides is not there yet, and its kinds are not either.
+        // Dependencies that are not installed yet provide no kinds, so a dry run would fail.
         let compare = has_namespace && !new;
         let foresight =
             foreseen(cluster, &extension, image, controller, compare, &args.access, session).await;
@@ -253,7 +253,7 @@ impl Account {
         self.installed.push(name.to_owned());
     }
 
-    /// The failure with what is done and what is not.
+    /// Adds the progress to the message of `failure`.
     fn with(&self, failure: Failure) -> Failure {
         let Failure::Told(code, mut text) = failure else { return failure };
         for (what, names) in
@@ -271,7 +271,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_says_what_is_done_and_what_is_not() {
+    fn failure_lists_installed_begun_and_remaining_extensions() {
         let mut account =
             Account { left: vec!["a".to_owned(), "b".to_owned(), "c".to_owned()], ..Account::default() };
         account.begin("a".to_owned());

@@ -1,4 +1,4 @@
-//! The extension that a command line asks for, and how one that exists differs from it. Pure.
+//! ClusterExtension from command line flags, and its differences to an existing one. Pure.
 
 use olm_api::cluster_extension::{
     CatalogFilter, ClusterExtensionSpec, ConfigType, ExtensionConfig, ExtensionSource, SourceType,
@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use crate::failure::Failure;
 
-/// What flags say.
+/// Values of the flags.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Wanted {
     pub(super) name: String,
@@ -19,15 +19,15 @@ pub(super) struct Wanted {
     /// Name of a ClusterCatalog.
     pub(super) catalog: Option<String>,
     pub(super) watch_namespaces: Vec<String>,
-    /// What the configuration file holds.
+    /// Content of the configuration file.
     pub(super) config: Option<Value>,
 }
 
 impl Wanted {
-    /// The extension.
+    /// Builds the extension.
     ///
     /// # Errors
-    /// The configuration is no object, or says what a flag says, too.
+    /// The configuration is no object, or sets a value that a flag sets, too.
     pub(super) fn extension(self) -> Result<ClusterExtension, Failure> {
         let selector = self.catalog.map(|name| LabelSelector {
             match_labels: Some([(labels::METADATA_NAME.to_owned(), name)].into()),
@@ -77,8 +77,8 @@ fn config(file: Option<Value>, mut namespaces: Vec<String>) -> Result<Option<Map
     Ok((!config.is_empty()).then_some(config))
 }
 
-/// In which fields `existing` is not as `wanted`: path, what is there, what is wanted. Fields that `wanted` says nothing about
-/// because no flag sets them, such as checks before an installation, do not count.
+/// Fields in which `existing` differs from `wanted`: path, existing value, wanted value. Ignores fields that no flag
+/// sets, such as preflight checks.
 pub(super) fn differences(existing: &ClusterExtension, wanted: &ClusterExtension) -> Vec<String> {
     let (old, new) = (asked(existing), asked(wanted));
     let empty = Map::new();
@@ -104,7 +104,7 @@ pub(super) fn differences(existing: &ClusterExtension, wanted: &ClusterExtension
     differences
 }
 
-/// What an extension asks for, by path, with defaults.
+/// Spec fields that flags can set, by path, with defaults.
 fn asked(extension: &ClusterExtension) -> Value {
     let spec = serde_json::to_value(&extension.spec).unwrap_or_default();
     let catalog = &spec["source"]["catalog"];
@@ -120,7 +120,7 @@ fn asked(extension: &ClusterExtension) -> Value {
     })
 }
 
-/// The package of an extension; empty where it has none.
+/// Package of an extension. Empty if it has none.
 pub(super) fn package(extension: &ClusterExtension) -> &str {
     let catalog = extension.spec.as_ref().and_then(|spec| spec.source.catalog.as_ref());
     catalog.map_or("", |catalog| catalog.package_name.as_str())
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_become_an_extension_that_the_api_server_takes() {
+    fn flags_become_extension_that_api_server_accepts() {
         let extension = Wanted {
             version: Some("1.x".to_owned()),
             channels: vec!["stable".to_owned()],
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_with_its_field() {
+    fn invalid_configuration_is_rejected_with_its_field() {
         let text = |wanted: Wanted| wanted.extension().unwrap_err().to_string();
         let list = text(Wanted { config: Some(json!([])), ..wanted() });
         assert_eq!(list, "--config: expected fields, such as watchNamespace and deploymentConfig");
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn an_existing_extension_is_compared_by_what_flags_say() {
+    fn differences_cover_only_fields_that_flags_set() {
         let new = Wanted { version: Some("1.x".to_owned()), ..wanted() }.extension().unwrap();
         let mut existing = serde_json::to_value(&new).unwrap();
         existing["spec"]["source"]["catalog"]["upgradeConstraintPolicy"] = json!("CatalogProvided");

@@ -1,12 +1,11 @@
-//! How to write it right: advice for the mistakes that people make in YAML and in ClusterExtensions (cases seeds-s2-4,
-//! seeds-s2-6).
+//! Suggestions for common mistakes in YAML and in ClusterExtensions (cases seeds-s2-4, seeds-s2-6).
 
 use serde_json::Value;
 
 use super::lines::written;
 use super::rules::{Fault, FaultKind};
 
-/// Names that people use for fields that are called otherwise.
+/// Common wrong field names, with the right ones.
 const OTHER_NAMES: [(&str, &str); 7] = [
     ("selfCertified", "upgradeConstraintPolicy: SelfCertified"),
     ("channel", "channels: [NAME]"),
@@ -17,7 +16,7 @@ const OTHER_NAMES: [(&str, &str); 7] = [
     ("installPlanApproval", "version: \"1.2.3\"; a version without range is not upgraded"),
 ];
 
-/// What to write instead of a faulty value. `source` is the value as the file has it, in one line.
+/// Replacement for an invalid value. `source` is the value as written in the file, on one line.
 pub(super) fn of(
     schema: &Value,
     fault: &Fault,
@@ -47,7 +46,7 @@ pub(super) fn of(
     }
 }
 
-/// Where a field belongs that is not where it was written.
+/// Place where a misplaced field belongs.
 fn unknown(schema: &Value, path: &[String]) -> Option<String> {
     let (field, parent) = path.split_last()?;
     let mut here = schema;
@@ -68,7 +67,7 @@ fn unknown(schema: &Value, path: &[String]) -> Option<String> {
     Some(format!("write, in spec.source.catalog, {other}"))
 }
 
-/// The paths of the objects that have a field of this name.
+/// Collects the paths of the objects that have a field of this name.
 fn places_of(schema: &Value, field: &str, path: &mut Vec<String>, places: &mut Vec<String>) {
     for (name, schema) in schema["properties"].as_object().into_iter().flatten() {
         if name == field {
@@ -80,10 +79,10 @@ fn places_of(schema: &Value, field: &str, path: &mut Vec<String>, places: &mut V
     }
 }
 
-/// The line, from 1, and what to write there, where a text is no YAML and the reader stumbled in line `at`.
+/// Line, from 1, and suggestion for a YAML syntax error that the parser reported in line `at`.
 pub(super) fn syntax(text: &str, at: usize) -> Option<(usize, String)> {
     let lines: Vec<_> = text.lines().collect();
-    // The reader may notice only in the next line.
+    // The parser may report the error one line late.
     let near = [at, at.saturating_sub(1), at + 1];
     let near = near.into_iter().filter_map(|number| Some((number, *lines.get(number.checked_sub(1)?)?)));
     let mut advice = near.clone().filter_map(|(number, line)| Some((number, unquoted(line)?)));
@@ -92,7 +91,7 @@ pub(super) fn syntax(text: &str, at: usize) -> Option<(usize, String)> {
         .or_else(|| near.clone().find_map(|(number, line)| Some((number, too_deep(&lines, number, line)?))))
 }
 
-/// Advice for `name: value` whose value begins with a character that means something to YAML.
+/// Suggestion for `name: value` whose value begins with a YAML indicator.
 fn unquoted(line: &str) -> Option<String> {
     let (name, value) = written(line)?;
     let special = match value.as_bytes() {
@@ -104,7 +103,7 @@ fn unquoted(line: &str) -> Option<String> {
     special.then(|| format!("quote it: {field}\"{value}\""))
 }
 
-/// Advice for a field that stands deeper than the one before, which has a value already.
+/// Suggestion for a field indented deeper than the previous one, which already has a value.
 fn too_deep(lines: &[&str], number: usize, line: &str) -> Option<String> {
     let indent = |line: &str| line.len() - line.trim_start().len();
     let (name, _) = line.trim_start().split_once(':')?;
@@ -122,7 +121,7 @@ mod tests {
 
     // Case seeds-s2-4
     #[test]
-    fn advice_names_the_line_and_the_rewrite() {
+    fn advice_names_line_and_rewrite() {
         for (text, at, expected) in [
             ("a: b\nversion: >=1.16\n", 2, Some((2, "quote it: version: \">=1.16\""))),
             ("version: *\nb: c\n", 2, Some((1, "quote it: version: \"*\""))),

@@ -1,18 +1,18 @@
-//! Where the fields of a YAML file stand, so that a fault can be shown where it was made.
+//! Line numbers of the fields in a YAML file, for error messages.
 
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::Spanned;
 
-/// The lines of a file with its documents. Where the file cannot be read, fields have no lines.
+/// Lines and documents of a file. If the file does not parse, fields have no lines.
 #[derive(Debug)]
 pub(super) struct Lines<'a> {
     text: &'a str,
     documents: Vec<Spanned<Node>>,
 }
 
-/// A value, as far as lines are concerned.
+/// YAML value, reduced to its structure.
 #[derive(Debug)]
 enum Node {
     Scalar,
@@ -25,8 +25,8 @@ impl<'a> Lines<'a> {
         Self { text, documents: serde_saphyr::from_multiple(text).unwrap_or_default() }
     }
 
-    /// The line, from 1, where the field at `path` stands, or as much of the path as there is, in the document that begins at
-    /// line `first`.
+    /// Line, from 1, of the field at `path`, or of its closest existing parent, in the document that begins at line
+    /// `first`.
     pub(super) fn of(&self, first: usize, path: &[String]) -> usize {
         let begins = |document: &&Spanned<Node>| line(document).is_some_and(|line| line >= first);
         let Some(mut node) = self.documents.iter().find(begins) else { return first };
@@ -51,7 +51,7 @@ impl<'a> Lines<'a> {
         found
     }
 
-    /// What is written after the field's name, or after the dash, in this line.
+    /// Text after the field's name, or after the dash, in this line.
     pub(super) fn written(&self, line: usize) -> Option<&'a str> {
         written(self.text.lines().nth(line.checked_sub(1)?)?).map(|(_, value)| value)
     }
@@ -62,7 +62,7 @@ fn line<T>(value: &Spanned<T>) -> Option<usize> {
     usize::try_from(value.referenced.line()).ok().filter(|line| *line > 0)
 }
 
-/// Name and value in a line `name: value` or `- value`, without a comment; the name of the latter is empty.
+/// Name and value of a line `name: value` or `- value`, without a comment. The name of the latter is empty.
 pub(super) fn written(line: &str) -> Option<(&str, &str)> {
     let line = line.trim_start();
     let line = line.strip_prefix("- ").unwrap_or(line).trim_start();
@@ -77,7 +77,7 @@ impl<'de> Deserialize<'de> for Node {
     }
 }
 
-/// Takes whatever comes.
+/// Visitor that accepts any value.
 struct AnyValue;
 
 impl<'de> Visitor<'de> for AnyValue {
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_have_lines_in_every_document() {
+    fn field_line_is_found_in_every_document() {
         let text = "a: 1\n---\n# x\nspec:\n  list:\n  - one\n  - two: 2 # why\n  map: {k: v}\n";
         let lines = Lines::new(text);
         for (first, path, expected) in [

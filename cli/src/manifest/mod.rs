@@ -1,5 +1,5 @@
-//! ClusterExtensions from files, judged as the API server would: what it refuses is refused here, with file, line, field and
-//! the way to write it right.
+//! ClusterExtensions from files, validated like the API server does. Each error has file, line, field and a
+//! suggestion.
 
 mod advice;
 mod lines;
@@ -22,26 +22,26 @@ use crate::progress::say;
 use crate::session::Session;
 use crate::version_expression;
 
-/// Largest file; the API server takes no larger object.
+/// Largest file. The API server accepts no larger object.
 const MAX_FILE: u64 = 3 << 20;
-/// Group and version of ClusterExtensions.
+/// API version of ClusterExtensions.
 pub(crate) const API_VERSION: &str = "olm.operatorframework.io/v1";
 const KIND: &str = "ClusterExtension";
 /// Path of the version expression.
 const VERSION: [&str; 4] = ["spec", "source", "catalog", "version"];
 
-/// What `kubectl` prints when an extension with a service account is applied
+/// Warning that `kubectl` prints when an extension with a service account is applied
 /// (docs/design/api.md#deprecated-service-account).
 const SERVICE_ACCOUNT_WARNING: &str = "Validation failed for ValidatingAdmissionPolicy \
 'clusterextension-serviceaccount-deprecated' with binding 'clusterextension-serviceaccount-deprecated': spec.serviceAccount is \
 deprecated, ignored, and will be removed in a future release. The operator-controller's cluster-admin service account is used \
 for all cluster interactions.";
 
-/// The ClusterExtensions of the file at `path`, `-` being standard input: at least one. Objects of other kinds are left out,
-/// as they may well be applied together. Warnings of the API server are told.
+/// Reads the ClusterExtensions, at least one, of the file at `path`. `-` is standard input. Skips objects of other
+/// kinds, because they may be applied together. Prints warnings of the API server.
 ///
 /// # Errors
-/// The file cannot be read; what the API server would refuse has been told, all of it.
+/// The file cannot be read, or contains errors. All errors have been printed.
 pub(crate) async fn read_extensions(path: &str, session: &Session) -> Result<Vec<ClusterExtension>, Failure> {
     let text = session.unless_interrupted(text(path.to_owned(), MAX_FILE)).await?;
     let judged = Judged::new(path, &text);
@@ -57,23 +57,23 @@ pub(crate) async fn read_extensions(path: &str, session: &Session) -> Result<Vec
     Err(Failure::Findings)
 }
 
-/// What the API server would refuse of an extension that does not come from a file, each with its field.
+/// Validation errors of an extension that does not come from a file, each with its field.
 pub(crate) fn refusals(extension: &Value) -> Vec<String> {
     let mut faults = identity_faults(extension);
     faults.extend(rules::faults(&rules::schema(), extension));
     faults.iter().map(|fault| format!("{}: {}", shown_path(&fault.path), fault.message)).collect()
 }
 
-/// The text of the file at `path`, `-` being standard input, of at most `limit` bytes.
+/// Text of the file at `path`, at most `limit` bytes. `-` is standard input.
 ///
-/// Reads in a thread that nobody waits for once a signal has come: a terminal or a pipe may stay open for ever.
+/// Reads in a detached thread. After a signal it is not joined, because a terminal or a pipe may never reach its end.
 ///
 /// # Errors
 /// The file cannot be read, is too large, or is not UTF-8.
 pub(crate) async fn text(path: String, limit: u64) -> Result<String, Failure> {
     let (sender, receiver) = tokio::sync::oneshot::channel();
     let read = move || {
-        // Nobody listens any more after a signal.
+        // After a signal, the receiver is closed.
         let _ = sender.send(read_text(&path, limit));
     };
     let started = std::thread::Builder::new().name("file".to_owned()).spawn(read);
@@ -88,7 +88,7 @@ fn read_text(path: &str, limit: u64) -> Result<String, Failure> {
     if path == "-" {
         std::io::stdin().take(limit + 1).read_to_end(&mut bytes).map_err(failed)?;
     } else {
-        // Asked before opening: a pipe that nobody writes to would block.
+        // Checked before opening, for a clear error.
         if Path::new(path).is_dir() {
             return Err(Failure::usage(format!("{} is a directory; name a file", quote(path))));
         }
@@ -100,18 +100,18 @@ fn read_text(path: &str, limit: u64) -> Result<String, Failure> {
     String::from_utf8(bytes).map_err(|_| Failure::usage(format!("{} is not UTF-8 text", quote(path))))
 }
 
-/// What is to be said about a file.
+/// Validation result of a file.
 #[derive(Debug, Default)]
 struct Judged {
     extensions: Vec<ClusterExtension>,
     /// By line, from 1.
     findings: Vec<(usize, String)>,
-    /// Texts with file and line.
+    /// Messages with file and line.
     warnings: Vec<String>,
 }
 
 impl Judged {
-    /// The findings with file and line, in the order of the lines.
+    /// Findings with file and line, sorted by line.
     fn told(&self, file: &str) -> Vec<String> {
         let mut findings: Vec<_> = self.findings.iter().collect();
         findings.sort_by_key(|(line, _)| *line);
@@ -164,7 +164,7 @@ impl Judged {
         let version = at_path(object, &VERSION).and_then(Value::as_str);
         let refusal = version.and_then(|text| version_expression::check(text).err());
         if let Some(refusal) = refusal {
-            // It says more than the rule of the schema, and covers what only the controller refuses.
+            // Its error is more specific than that of the schema, and covers texts that only the controller rejects.
             faults.retain(|fault| fault.path != VERSION);
             let line = lines.of(first, &VERSION.map(str::to_owned));
             let refusal = refusal.to_string().replace('\n', "\n  ");
@@ -197,7 +197,7 @@ fn is_extension(object: &Value) -> bool {
     object["kind"] == KIND && object["apiVersion"] == API_VERSION
 }
 
-/// What is wrong with the fields that every object has; nothing about objects of other groups.
+/// Errors in fields that every object has. Empty for objects of other groups.
 fn identity_faults(object: &Value) -> Vec<Fault> {
     let fault = |path: &[&str], message: String, kind| Fault {
         path: path.iter().map(|&step| step.to_owned()).collect(),
@@ -285,7 +285,7 @@ mod tests {
         Judged::new("x.yaml", text).told("x.yaml")
     }
 
-    /// An extension whose part below `spec.source.catalog` is `catalog`, from line 11 on.
+    /// Extension with the text `catalog` below `spec.source.catalog`, from line 11 on.
     fn extension(catalog: &str) -> String {
         format!(
             "apiVersion: olm.operatorframework.io/v1\nkind: ClusterExtension\nmetadata:\n  name: x\nspec:\n  namespace: ns\n  \
@@ -295,7 +295,7 @@ mod tests {
 
     // Case seeds-s2-1
     #[test]
-    fn a_service_account_is_accepted_with_the_warning_of_kubectl() {
+    fn service_account_is_accepted_with_kubectl_warning() {
         let text = extension("      version: \">=1.11, <1.13\"\n")
             .replace("  source:", "  serviceAccount:\n    name: installer\n  source:");
         let judged = Judged::new("x.yaml", &text);
@@ -306,7 +306,7 @@ mod tests {
 
     // Cases seeds-s2-4, seeds-s2-5
     #[test]
-    fn findings_have_line_field_and_rewrite() {
+    fn finding_has_line_field_and_rewrite() {
         for (catalog, expected) in [
             (
                 "      version: 1.10\n",
@@ -366,7 +366,7 @@ mod tests {
 
     // Case seeds-s2-4
     #[test]
-    fn the_indentation_of_the_product_documents_is_refused_with_its_line() {
+    fn wrong_indentation_is_rejected_with_its_line() {
         let text = extension("").replace('\n', "\n  ");
         assert_eq!(
             judged(&text),
@@ -379,7 +379,7 @@ mod tests {
 
     // Case seeds-s1-5
     #[test]
-    fn classic_kinds_and_other_objects_are_told_apart() {
+    fn classic_kind_gets_hint_and_other_object_is_skipped() {
         let group = "apiVersion: operators.coreos.com/v1\nkind: OperatorGroup\nmetadata: {name: g}\n";
         let findings = judged(group);
         assert!(
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_without_a_value_is_no_field() {
+    fn field_without_value_counts_as_absent() {
         assert_eq!(judged(&extension("      version:\n      channels: null\n")), [""; 0]);
         let text = extension("").replace("packageName: pipe", "packageName:");
         assert_eq!(judged(&text), ["x.yaml:10: spec.source.catalog.packageName: the field is required"]);

@@ -1,6 +1,6 @@
-//! What the API server checks of a ClusterExtension: the schema and the CEL rules of the CRD that is installed with it.
+//! Validation of a ClusterExtension with the schema and the CEL rules of its CRD, as on the API server.
 //!
-//! Rules that compare with an object that is there already are left out: a file says nothing about that object.
+//! Transition rules, which use `oldSelf`, are skipped: a file contains no old object.
 
 use cel::{Context, Program};
 use jsonschema::PatternOptions;
@@ -8,37 +8,37 @@ use jsonschema::error::{TypeKind, ValidationError, ValidationErrorKind as Kind};
 use olm_version::quote;
 use serde_json::Value;
 
-/// Something that the API server refuses.
+/// Validation error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Fault {
-    /// From the object's top.
+    /// Path from the root of the object.
     pub(super) path: Vec<String>,
-    /// What is wrong and what is allowed.
+    /// Error, and the allowed values.
     pub(super) message: String,
     pub(super) kind: FaultKind,
 }
 
-/// What advice depends on.
+/// Error class, which determines the suggestion.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum FaultKind {
-    /// The value should be of this type of JSON.
+    /// Wrong type. Contains the expected JSON type.
     Type(String),
-    /// Only these texts are allowed.
+    /// Value outside of an enum. Contains the allowed values.
     Enum(Vec<String>),
-    /// The type has no such field.
+    /// Unknown field.
     Unknown,
-    /// Anything else.
+    /// Any other error.
     Value,
 }
 
-/// The schema of ClusterExtensions.
+/// Schema of ClusterExtensions.
 pub(super) fn schema() -> Value {
     let kind = |crd: &Value| crd["spec"]["names"]["kind"] == "ClusterExtension";
     let crd = olm_api::crds::crds().into_iter().find(kind).unwrap_or_default();
     crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone()
 }
 
-/// Removes fields that are null, as the API server does before it looks at an object, unless their schema allows null.
+/// Removes null fields, as the API server does before validation, unless their schema allows null.
 pub(super) fn drop_nulls(schema: &Value, object: &mut Value) {
     match object {
         Value::Object(fields) => fields.retain(|name, value| {
@@ -52,7 +52,7 @@ pub(super) fn drop_nulls(schema: &Value, object: &mut Value) {
     }
 }
 
-/// Everything that is wrong with `object`, sorted by path.
+/// Validates `object`. Returns all errors, sorted by path.
 pub(super) fn faults(schema: &Value, object: &Value) -> Vec<Fault> {
     let options = jsonschema::options().with_pattern_options(PatternOptions::regex()).build(schema);
     let mut faults: Vec<Fault> = match options {
@@ -69,7 +69,7 @@ pub(super) fn faults(schema: &Value, object: &Value) -> Vec<Fault> {
     faults
 }
 
-/// The schema with the fields that every object has and a CRD need not name.
+/// Schema with `apiVersion`, `kind` and `metadata`, which a CRD need not declare.
 fn with_common_fields(schema: &Value) -> Value {
     let mut schema = schema.clone();
     if let Some(properties) = schema["properties"].as_object_mut() {
@@ -125,7 +125,7 @@ fn schema_fault(error: &ValidationError<'_>) -> Fault {
     Fault { path, message, kind }
 }
 
-/// A JSON type in words.
+/// Readable name of a JSON type.
 fn noun(kind: &str) -> &str {
     match kind {
         "string" => "text",
@@ -136,7 +136,7 @@ fn noun(kind: &str) -> &str {
     }
 }
 
-/// A value in words, short enough for a message.
+/// Short description of a value for a message.
 fn shown(value: &Value) -> String {
     match value {
         Value::Null => "nothing".to_owned(),
@@ -148,7 +148,7 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// Unknown fields, and CEL rules of values that have the right shape.
+/// Collects unknown fields, and violated CEL rules of values that match the schema.
 fn walk(schema: &Value, value: &Value, path: &mut Vec<String>, faults: &mut Vec<Fault>) {
     let misshapen =
         faults.iter().any(|fault| fault.path.starts_with(path) && fault.kind != FaultKind::Unknown);
@@ -185,7 +185,7 @@ fn walk(schema: &Value, value: &Value, path: &mut Vec<String>, faults: &mut Vec<
     }
 }
 
-/// A rule of the CRD that `value` breaks.
+/// Violation of a CEL rule by `value`, if any.
 fn rule_fault(rule: &Value, value: &Value, path: &[String]) -> Option<Fault> {
     let expression = rule["rule"].as_str()?;
     if expression.contains("oldSelf") || holds(expression, value) {
@@ -199,7 +199,7 @@ fn rule_fault(rule: &Value, value: &Value, path: &[String]) -> Option<Fault> {
     Some(Fault { path: path.to_vec(), message, kind: FaultKind::Value })
 }
 
-/// As in the API server, a rule that cannot be evaluated does not hold.
+/// As in the API server, a rule that fails to evaluate is violated.
 fn holds(expression: &str, value: &Value) -> bool {
     let Ok(program) = Program::compile(expression) else { return false };
     let mut context = Context::default();
@@ -225,7 +225,7 @@ mod tests {
 
     // Cases seeds-s2-2, seeds-s2-3
     #[test]
-    fn the_forms_of_the_product_documents_are_accepted() {
+    fn forms_of_product_documents_are_accepted() {
         for version in OF_PRODUCT_DOCUMENTS {
             assert_eq!(
                 told(&extension(json!({ "packageName": "p", "version": version }))),
@@ -242,7 +242,7 @@ mod tests {
 
     // Cases seeds-s2-5, seeds-s2-6
     #[test]
-    fn what_the_api_server_refuses_is_refused() {
+    fn object_that_api_server_rejects_is_rejected() {
         for (catalog, expected) in [
             (
                 json!({ "packageName": "p", "version": 1.14 }),
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn every_rule_of_the_schema_can_be_evaluated() {
+    fn every_cel_rule_of_schema_compiles() {
         fn check(schema: &Value, count: &mut usize) {
             for rule in schema["x-kubernetes-validations"].as_array().into_iter().flatten() {
                 Program::compile(rule["rule"].as_str().unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! Rights as roles for `kubectl apply`, or as a table. Pure.
+//! Rendering of permissions as roles for `kubectl apply`, or as a table. Pure.
 
 use olm_bundle::rights::{Rule, Scoped};
 use serde_json::{Value, json};
@@ -7,14 +7,15 @@ use crate::output::Table;
 
 const API_VERSION: &str = "rbac.authorization.k8s.io/v1";
 
-/// The service account that gets the rights.
+/// Service account that gets the permissions.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Account {
     pub(super) namespace: String,
     pub(super) name: String,
 }
 
-/// A role for each scope; with an account, also that account and a binding of each role to it. All are called `name`.
+/// One role per scope. With an account, also that service account and a binding of each role to it. All roles and
+/// bindings have the name `name`.
 pub(super) fn documents(name: &str, rights: &Scoped, account: Option<&Account>) -> Vec<Value> {
     let mut documents = Vec::new();
     if let Some(Account { namespace, name }) = account {
@@ -39,7 +40,7 @@ pub(super) fn documents(name: &str, rights: &Scoped, account: Option<&Account>) 
     documents
 }
 
-/// One line for each rule; `*` is the whole cluster.
+/// One row per rule. `*` stands for the whole cluster.
 pub(super) fn table(rights: &Scoped) -> String {
     let mut table = Table::new(&["NAMESPACE", "API GROUP", "RESOURCES", "NAMES", "VERBS"]);
     for (scope, rules) in rights {

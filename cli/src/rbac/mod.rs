@@ -1,4 +1,4 @@
-//! `olm rbac`: who may do what with extensions.
+//! `olm rbac`: permissions for extensions.
 
 mod documents;
 mod required;
@@ -8,18 +8,18 @@ use clap::Subcommand;
 use crate::failure::Failure;
 use crate::session::Session;
 
-/// The commands about rights.
+/// Subcommands of `olm rbac`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum RbacCommand {
-    /// Prints the rights that installing a bundle needs
+    /// Print the permissions that installing a bundle requires
     #[command(long_about = required::ABOUT)]
     Required(Box<required::RequiredArgs>),
 }
 
-/// Runs a command.
+/// Runs a subcommand.
 ///
 /// # Errors
-/// Those of the command.
+/// Errors of the subcommand.
 pub(crate) async fn run(command: RbacCommand, session: &mut Session) -> Result<(), Failure> {
     match command {
         RbacCommand::Required(args) => required::run(*args, session).await,

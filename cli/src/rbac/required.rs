@@ -1,7 +1,8 @@
-//! `olm rbac required`: the rights that an account needs to install a bundle
+//! `olm rbac required`: prints the permissions that a service account needs to install a bundle
 //! (docs/design/operations.md#hardened-rights, docs/design/additions.md#service-account-impersonation).
 //!
-//! They are computed from the rendered objects by the function that operator-controller calls for the accounts that it acts as.
+//! They are computed from the rendered objects by the function that operator-controller calls for impersonated
+//! service accounts.
 
 use std::path::Path;
 
@@ -23,16 +24,17 @@ use crate::session::Session;
 use crate::source::Access;
 use crate::version_expression;
 
-/// The first lines of the command's help.
-pub(crate) const ABOUT: &str = "Prints the rights that installing a bundle needs
+/// First lines of the command's help.
+pub(crate) const ABOUT: &str = "Print the permissions that installing a bundle requires
 
-They are printed as a ClusterRole, and a Role for each namespace, that can be applied as they are: to create, read, change and \
-delete exactly the objects of this bundle, and all that its own roles grant, since the API server lets nobody grant what they \
-do not hold. Another version may need others; --escalate gives the verbs escalate and bind instead, which last longer and \
-allow far more. An upgrade needs those of both versions.
+The output is a ClusterRole, and a Role for each namespace, ready to be applied. They allow to create, read, \
+change and delete exactly the objects of this bundle, and contain all permissions of its own roles, because the \
+API server lets no user grant permissions that they do not hold. Another version may need other permissions. \
+--escalate prints the verbs escalate and bind instead, which remain sufficient for longer and allow far more. An \
+upgrade needs the permissions of both versions.
 
-They are what a ClusterExtension's service account needs where operator-controller acts as that account (its gate \
-ServiceAccountImpersonation). With --service-account, that account and bindings to it are printed, too.";
+A ClusterExtension's service account needs these permissions if operator-controller impersonates it (gate \
+ServiceAccountImpersonation). With --service-account, that service account and bindings to it are printed, too.";
 
 /// Arguments of the command.
 #[derive(Debug, Args)]
@@ -47,62 +49,63 @@ Examples:
   {olm} rbac required --extension my-operator            # the bundle that it would have next
   {olm} rbac required -f extension.yaml --escalate")]
 pub(crate) struct RequiredArgs {
-    /// The package; or the bundle: a directory with the directories manifests and metadata, or an image reference
+    /// A package, or a bundle: a directory with the directories manifests and metadata, or an image reference
     #[arg(value_name = "NAME|BUNDLE", required_unless_present_any = ["extension", "file"])]
     what: Option<String>,
-    /// What this ClusterExtension of the cluster asks for
+    /// Use the settings of this ClusterExtension of the cluster
     #[arg(long, value_name = "NAME", conflicts_with_all = ["file", "namespace"])]
     extension: Option<String>,
-    /// File with a ClusterExtension, whose namespace, configuration and service account count; - is standard input
+    /// File with a ClusterExtension, whose namespace, configuration and service account are used; - is standard input
     #[arg(short, long, value_name = "FILE")]
     file: Option<String>,
-    /// Where a bundle that is not named is chosen from: a directory, an image reference, cluster/NAME, or cluster for all
+    /// Catalog to choose an unnamed bundle from: a directory, an image reference, cluster/NAME, or cluster for all
     /// catalogs of the cluster; may be given several times
     #[arg(long = "catalog", value_name = "SOURCE", default_value = "cluster")]
     catalogs: Vec<String>,
     /// Only these versions of the package
     #[arg(long, value_name = "RANGE", conflicts_with_all = ["extension", "file"])]
     version: Option<String>,
-    /// Service account in the extension's namespace that gets the rights; default: that of the ClusterExtension, if it has one
+    /// Service account in the extension's namespace that gets the permissions; default: that of the ClusterExtension,
+    /// if it has one
     #[arg(long, value_name = "NAME")]
     service_account: Option<String>,
-    /// Name of the roles; default: that of the extension or package, and -installer
+    /// Name of the roles; default: name of the extension or package, with the suffix -installer
     #[arg(long, value_name = "NAME")]
     role_name: Option<String>,
-    /// The verbs escalate and bind instead of what the bundle's roles grant
+    /// Print the verbs escalate and bind instead of the rules of the bundle's roles
     #[arg(long)]
     escalate: bool,
     #[command(flatten)]
     wishes: WishArgs,
-    /// How to print the rights
+    /// Output format
     #[arg(short, long, value_enum, default_value = "yaml", value_name = "FORMAT")]
     output: Notation,
     #[command(flatten)]
     access: Access,
 }
 
-/// How rights are printed.
+/// Output format of the permissions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Notation {
-    /// Documents, one for each object
+    /// One document per object
     Yaml,
     /// One List
     Json,
-    /// A line for each rule
+    /// One row per rule
     Table,
 }
 
 /// Runs the command.
 ///
 /// # Errors
-/// The bundle cannot be had or rendered.
+/// The bundle cannot be read or rendered.
 pub(crate) async fn run(args: RequiredArgs, session: &mut Session) -> Result<(), Failure> {
     check_inputs(&[args.file.as_deref(), args.wishes.config_file()])?;
     if let Some(text) = &args.version {
         version_expression::check(text)?;
     }
     let extension = match (&args.file, &args.extension) {
-        // What a file says about its status is not what a cluster has.
+        // The status in a file does not describe the cluster.
         (Some(file), _) => Some(ClusterExtension { status: None, ..only_extension(file, session).await? }),
         (None, Some(name)) => Some(args.access.cluster.connect().await?.extension(name, session).await?),
         (None, None) => None,
@@ -132,7 +135,7 @@ pub(crate) async fn run(args: RequiredArgs, session: &mut Session) -> Result<(),
     }
 }
 
-/// The bundle: as named, or as it would be chosen.
+/// Bundle argument, or the chosen bundle.
 async fn bundle(
     args: &RequiredArgs,
     extension: Option<&ClusterExtension>,
@@ -157,12 +160,12 @@ async fn bundle(
     Ok(choice.image)
 }
 
-/// Image references and paths have something between their parts; packages are single words.
+/// Reports whether `what` is a package name. Unlike image references and paths, it has no separators.
 fn is_package(what: &str) -> bool {
     !what.contains(['/', ':', '@']) && !Path::new(what).exists() && what != "." && what != ".."
 }
 
-/// A new extension of the package.
+/// New extension of the package.
 fn asked(package: &str, version: Option<String>, namespace: &str) -> ClusterExtension {
     let spec = ClusterExtensionSpec {
         namespace: namespace.to_owned(),

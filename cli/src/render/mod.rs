@@ -1,6 +1,7 @@
-//! `olm render`: the objects that operator-controller would apply for a bundle (docs/design/additions.md#dry-runs).
+//! `olm render`: prints the objects that operator-controller would apply for a bundle
+//! (docs/design/additions.md#dry-runs).
 //!
-//! They come from the function that the controller calls; here is only what leads to it, and printing.
+//! The objects come from the function that the controller calls. This module reads its inputs and prints the result.
 
 mod wishes;
 
@@ -20,14 +21,14 @@ use crate::resolve::choose;
 use crate::session::Session;
 use crate::source::Access;
 
-/// The first lines of the command's help.
-pub(crate) const ABOUT: &str = "Prints the objects that a bundle is installed as
+/// First lines of the command's help.
+pub(crate) const ABOUT: &str = "Print the objects that operator-controller applies for a bundle
 
-The objects are those that operator-controller makes of the bundle for a ClusterExtension with this namespace and \
-configuration, in the order in which it makes them, without the labels that mark them as the extension's.
+The objects are those for a ClusterExtension with this namespace and configuration, in the order of the renderer, \
+without the labels that name the extension as owner.
 
-A cluster is asked only for the catalogs that a bundle is chosen from. Where the API server would refuse an object, warnings \
-say so; the object is printed all the same.";
+The cluster is only read to choose a bundle from its catalogs. An object that the API server would refuse is \
+printed with a warning.";
 
 /// Arguments of the command.
 #[derive(Debug, Args)]
@@ -43,30 +44,30 @@ Examples:
   {olm} render -f extension.yaml --catalog ./catalog
   {olm} render ./bundle --namespace my-operator -o json | jq -r '.[] | .kind + \" \" + .metadata.name'")]
 pub(crate) struct RenderArgs {
-    /// The bundle: a directory with the directories manifests and metadata, or an image reference
+    /// A directory with the directories manifests and metadata, or an image reference
     #[arg(value_name = "BUNDLE")]
     bundle: Option<String>,
-    /// File with a ClusterExtension, whose namespace and configuration count; without BUNDLE its bundle is chosen as
-    /// `resolve` does; - is standard input
+    /// File with a ClusterExtension, whose namespace and configuration are used; without BUNDLE, its bundle is chosen
+    /// as `resolve` does; - is standard input
     #[arg(short, long, value_name = "FILE")]
     file: Option<String>,
-    /// Where the bundle of a ClusterExtension is chosen from: a directory, an image reference, cluster/NAME, or cluster for
-    /// all catalogs of the cluster; may be given several times
+    /// Catalog to choose the bundle of a ClusterExtension from: a directory, an image reference, cluster/NAME, or
+    /// cluster for all catalogs of the cluster; may be given several times
     #[arg(long = "catalog", value_name = "SOURCE", default_value = "cluster", conflicts_with = "bundle")]
     catalogs: Vec<String>,
     #[command(flatten)]
     wishes: WishArgs,
-    /// How to print the objects
+    /// Output format
     #[arg(short, long, value_enum, default_value = "yaml", value_name = "FORMAT")]
     output: Notation,
     #[command(flatten)]
     access: Access,
 }
 
-/// How objects are printed.
+/// Output format of objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Notation {
-    /// Documents, one for each object
+    /// One document per object
     Yaml,
     /// One array
     Json,
@@ -75,7 +76,7 @@ enum Notation {
 /// Runs the command.
 ///
 /// # Errors
-/// The bundle cannot be had or rendered.
+/// The bundle cannot be read or rendered.
 pub(crate) async fn run(args: RenderArgs, session: &mut Session) -> Result<(), Failure> {
     check_inputs(&[args.file.as_deref(), args.wishes.config_file()])?;
     let extension = match &args.file {
@@ -86,7 +87,7 @@ pub(crate) async fn run(args: RenderArgs, session: &mut Session) -> Result<(), F
     let bundle = match (args.bundle, extension) {
         (Some(bundle), _) => bundle,
         (None, Some(extension)) => {
-            // What a file says about its status is not what a cluster has.
+            // The status in a file does not describe the cluster.
             let extension = ClusterExtension { status: None, ..extension };
             let choice = choose(&extension, &args.catalogs, wishes.gates(), &args.access, session).await?;
             say(&format!("{} of catalog {}: {}", choice.bundle, choice.catalog, choice.image));
@@ -101,7 +102,7 @@ pub(crate) async fn run(args: RenderArgs, session: &mut Session) -> Result<(), F
     print(&objects, args.output, session)
 }
 
-/// Refuses command lines that want standard input more than once.
+/// Rejects command lines that use standard input more than once.
 ///
 /// # Errors
 /// More than one of the files is `-`.
@@ -110,10 +111,10 @@ pub(crate) fn check_inputs(files: &[Option<&str>]) -> Result<(), Failure> {
     if wanted > 1 { Err(Failure::usage("only one of the files can be standard input")) } else { Ok(()) }
 }
 
-/// The ClusterExtension of a file.
+/// Reads the ClusterExtension of a file.
 ///
 /// # Errors
-/// The file cannot be read, or has none or several.
+/// The file cannot be read, or does not contain exactly one.
 pub(crate) async fn only_extension(file: &str, session: &Session) -> Result<ClusterExtension, Failure> {
     let mut extensions = read_extensions(file, session).await?;
     match (extensions.pop(), extensions.len()) {
@@ -126,7 +127,7 @@ pub(crate) async fn only_extension(file: &str, session: &Session) -> Result<Clus
     }
 }
 
-/// A bundle with the objects that it is installed as.
+/// Bundle with its rendered objects.
 #[derive(Debug)]
 pub(crate) struct Rendered {
     pub(crate) bundle: Bundle,
@@ -134,10 +135,10 @@ pub(crate) struct Rendered {
     pub(crate) objects: Vec<Value>,
 }
 
-/// Renders a bundle; tells on standard error what an API server would refuse.
+/// Renders a bundle. Prints to standard error what an API server would refuse.
 ///
 /// # Errors
-/// [`Code::Findings`] with the text of the renderer.
+/// [`Code::Findings`] with the message of the renderer.
 pub(crate) fn objects(files: &BundleFiles, wishes: &Wishes) -> Result<Rendered, Failure> {
     let refused = |text: String| Failure::Told(Code::Findings, format!("{}: {text}", files.origin));
     let bundle = Bundle::load(&files.files).map_err(|error| refused(error.to_string()))?;

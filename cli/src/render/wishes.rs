@@ -1,4 +1,4 @@
-//! What a bundle is rendered for: namespace, configuration, certificates and gates, as flags or as a ClusterExtension says.
+//! Render options: namespace, configuration, certificates and gates, from flags or from a ClusterExtension.
 
 use clap::{Args, ValueEnum};
 use olm_api::ClusterExtension;
@@ -12,15 +12,15 @@ use crate::failure::Failure;
 use crate::manifest;
 use crate::session::Session;
 
-/// Largest configuration; the API server takes no larger object.
+/// Largest configuration file. The API server accepts no larger object.
 const MAX_CONFIG: u64 = 3 << 20;
 
 const OWN_NAMESPACE: &str = "SingleOwnNamespaceInstallSupport";
 const DEPLOYMENT_CONFIG: &str = "DeploymentConfig";
 const MULTI_WATCH: &str = "MultiWatchNamespaces";
 
-/// The gates of operator-controller, so that its arguments can be repeated here. Those that let more be rendered are on, as
-/// far as the reference has them.
+/// Feature gates of operator-controller, so that its arguments can be reused here. Gates of the reference that allow
+/// more bundles to render are on.
 const KNOWN: [Gate; 12] = [
     gate("BestEffortResolution", false),
     gate("BoxcutterRuntime", true),
@@ -40,26 +40,27 @@ const fn gate(name: &'static str, default: bool) -> Gate {
     Gate { name, default, stage: Stage::Alpha }
 }
 
-/// Flags that say what a bundle is rendered for.
+/// Flags with render options.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct WishArgs {
     /// Namespace that the operator is installed into; default: that of the ClusterExtension
     #[arg(short, long, value_name = "NAMESPACE", conflicts_with = "file", help_heading = "Rendering")]
     namespace: Option<String>,
-    /// File (YAML or JSON) with the configuration, as in spec.config.inline of a ClusterExtension; - is standard input;
-    /// default: that of the ClusterExtension
+    /// File (YAML or JSON) with the configuration, as in spec.config.inline of a ClusterExtension; - is standard
+    /// input; default: that of the ClusterExtension
     #[arg(long, value_name = "FILE", help_heading = "Rendering")]
     config: Option<String>,
-    /// Who issues the certificates of webhooks; default: builtin, or who does it for what a cluster has, where that is compared
+    /// Provider of the certificates of webhooks; default: builtin, or the provider in use where installed objects are
+    /// compared
     #[arg(long, value_enum, value_name = "PROVIDER", help_heading = "Rendering")]
     cert_provider: Option<CertProvider>,
-    /// Gates of operator-controller, separated by commas; here DeploymentConfig and SingleOwnNamespaceInstallSupport are on
-    /// unless set to false
+    /// Feature gates of operator-controller, separated by commas; here DeploymentConfig and
+    /// SingleOwnNamespaceInstallSupport are on unless set to false
     #[arg(long, value_name = "GATE=BOOL", help_heading = "Rendering")]
     feature_gates: Vec<String>,
 }
 
-/// Who issues the certificates of webhooks.
+/// Provider of webhook certificates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum CertProvider {
     /// operator-controller itself
@@ -68,7 +69,7 @@ enum CertProvider {
     CertManager,
     /// The service CA of OpenShift
     OpenshiftServiceCa,
-    /// Nobody: bundles with webhooks are refused
+    /// No provider: bundles with webhooks are refused
     None,
 }
 
@@ -83,28 +84,28 @@ impl From<CertProvider> for Certificates {
     }
 }
 
-/// What a bundle is rendered for.
+/// Render options of a bundle.
 #[derive(Debug, Clone)]
 pub(crate) struct Wishes {
     /// Namespace that the operator is installed into.
     pub(crate) namespace: String,
-    /// Its configuration; `None` where it has none.
+    /// Configuration, if any.
     pub(crate) config: Option<Value>,
-    /// `None` where nobody was named.
+    /// Certificate provider. `None` without the flag.
     pub(crate) certificates: Option<Certificates>,
     gates: FeatureGates,
 }
 
 impl WishArgs {
-    /// The file that holds the configuration.
+    /// File that contains the configuration.
     pub(crate) fn config_file(&self) -> Option<&str> {
         self.config.as_deref()
     }
 
-    /// Reads the flags and the file that they name. What they leave open the extension says.
+    /// Reads the flags and the configuration file. The extension provides the settings without a flag.
     ///
     /// # Errors
-    /// No namespace is known, the file cannot be read, or a gate is not known.
+    /// The namespace is unknown, the file cannot be read, or a gate is unknown.
     pub(crate) async fn read(
         &self,
         extension: Option<&ClusterExtension>,
@@ -132,10 +133,10 @@ impl WishArgs {
 }
 
 impl Wishes {
-    /// What a controller with these `--feature-gates` renders for the extension; gates that nothing here knows do not count.
+    /// Options of a controller with these `--feature-gates` for the extension. Ignores unknown gates.
     ///
     /// # Errors
-    /// A gate has no value that can be read.
+    /// The value of a gate is invalid.
     pub(crate) fn as_configured(extension: &ClusterExtension, gates: &[String]) -> Result<Self, Failure> {
         let pairs = gates.iter().flat_map(|gates| gates.split(',')).map(str::trim);
         let is_known = |pair: &&str| {
@@ -151,7 +152,7 @@ impl Wishes {
         Ok(Self { namespace, config, certificates: None, gates })
     }
 
-    /// What the renderer is called with.
+    /// Options for the renderer.
     pub(crate) fn options(&self) -> RenderOptions<'_> {
         RenderOptions {
             install_namespace: &self.namespace,
@@ -163,7 +164,7 @@ impl Wishes {
         }
     }
 
-    /// What will not do what its author meant: the namespace, and what the configuration holds.
+    /// Warnings about the namespace, and about configuration without effect.
     pub(crate) fn warnings(&self, bundle: &Bundle) -> Vec<String> {
         let config = self.config.as_ref();
         let mut warnings =
@@ -178,16 +179,16 @@ impl Wishes {
         warnings
     }
 
-    /// The gates, also those that do not matter for rendering, as a flag would give them.
+    /// All gates, including those without effect on rendering, as name and value.
     pub(crate) fn gates(&self) -> impl Iterator<Item = (&'static str, bool)> + '_ {
         self.gates.iter()
     }
 }
 
-/// The configuration in a file; `None` where the file holds nothing.
+/// Reads the configuration in a file. `None` if the file is empty.
 ///
 /// # Errors
-/// The file cannot be read, or holds no configuration.
+/// The file cannot be read, or contains no configuration.
 pub(crate) async fn config(file: &str, session: &Session) -> Result<Option<Value>, Failure> {
     let text = session.unless_interrupted(manifest::text(file.to_owned(), MAX_CONFIG)).await?;
     let failed = |problem: &str| Failure::usage(format!("--config {}: {problem}", quote(file)));

@@ -1,4 +1,4 @@
-//! The answer to a question: the choice of the resolver with everything that people should know about it.
+//! Resolution result: the choice of the resolver, with warnings and hints.
 
 use olm_extension::request;
 use olm_resolve::{
@@ -16,11 +16,11 @@ use crate::catalog::graph::rule_name;
 use crate::catalog::package::CatalogPackage;
 use crate::failure::Code;
 
-/// What is decided about one extension.
+/// Result for one extension.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Answer {
-    /// Name of the ClusterExtension, where there is one.
+    /// Name of the ClusterExtension, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) extension: Option<String>,
     pub(super) package: String,
@@ -29,50 +29,50 @@ pub(super) struct Answer {
     pub(super) outcome: Outcome,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) chosen: Option<ChosenBundle>,
-    /// The text of the controller's condition where nothing is chosen.
+    /// Error text of the controller's condition if nothing is chosen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) error: Option<String>,
-    /// How to get something chosen.
+    /// Suggestions to make the resolution succeed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) hints: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) warnings: Vec<String>,
-    /// Newer bundles that wait.
+    /// Newer bundles that are held back.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) held: Vec<HeldBundle>,
-    /// Every bundle of every catalog, if asked for.
+    /// Every bundle of every catalog, with `--explain`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) explanation: Option<Explanation>,
-    /// The exit code where nothing is chosen.
+    /// Exit code if nothing is chosen.
     #[serde(skip)]
     pub(super) code: Option<Code>,
 }
 
-/// The installed bundle.
+/// Installed bundle.
 #[derive(Debug, Serialize)]
 pub(super) struct InstalledText {
     pub(super) bundle: String,
     pub(super) version: String,
 }
 
-/// What happens.
+/// Action that follows from the choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(super) enum Outcome {
-    /// A new installation.
+    /// New installation.
     Install,
-    /// A higher version takes the place of the installed one.
+    /// A higher version replaces the installed one.
     Upgrade,
-    /// A lower version takes the place of the installed one.
+    /// A lower version replaces the installed one.
     Downgrade,
     /// The installed version is chosen.
     Stay,
-    /// The catalogs are gone, so the installed bundle is kept without them.
+    /// The catalogs are unavailable, so the installed bundle is kept.
     Kept,
     /// Nothing can be chosen.
     Nothing,
 }
 
-/// The chosen bundle.
+/// Chosen bundle.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ChosenBundle {
@@ -83,33 +83,33 @@ pub(super) struct ChosenBundle {
     pub(super) release: Option<String>,
     pub(super) catalog: String,
     pub(super) image: String,
-    /// The channels that have the bundle.
+    /// Channels that contain the bundle.
     pub(super) channels: Vec<String>,
     pub(super) default_channel: String,
-    /// Whether the default channel does not have it (docs/design/additions.md#default-channel).
+    /// `true` if the default channel does not contain the bundle (docs/design/additions.md#default-channel).
     pub(super) outside_default_channel: bool,
-    /// The edges that lead to it from the installed bundle, such as `replaces (stable)`.
+    /// Edges that lead from the installed bundle to this one, such as `replaces (stable)`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) edges: Vec<String>,
     pub(super) deprecated: bool,
-    /// What it requires and who meets it, in the modes Report and Check.
+    /// Dependencies, and the bundle that satisfies each, in modes Report and Check.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) requirements: Vec<String>,
 }
 
-/// A bundle that a rule holds back.
+/// Bundle that a rule holds back.
 #[derive(Debug, Serialize)]
 pub(super) struct HeldBundle {
     pub(super) bundle: String,
     pub(super) version: String,
     pub(super) catalog: String,
-    /// Why it waits.
+    /// Reason for which it is held back.
     pub(super) reason: String,
-    /// What lets it go.
+    /// Command or change that releases it.
     pub(super) release: String,
 }
 
-/// What is known besides the question.
+/// Inputs of a resolution other than the request.
 pub(super) struct Known<'a> {
     pub(super) catalogs: &'a Catalogs,
     pub(super) world: &'a World,
@@ -224,7 +224,7 @@ fn outcome(installed: &VersionRelease, chosen: &VersionRelease) -> Outcome {
     }
 }
 
-/// Names the bundles of other packages that would meet what is missing, as the controller does.
+/// Adds the bundles of other packages that would satisfy unmet dependencies, as the controller does.
 fn with_satisfiers(mut error: ResolveError, catalogs: &Catalogs) -> ResolveError {
     let unmet = match &mut error {
         ResolveError::BestEffort { error, .. } => error.as_mut(),
@@ -238,7 +238,7 @@ fn with_satisfiers(mut error: ResolveError, catalogs: &Catalogs) -> ResolveError
     error
 }
 
-/// What people should know about a choice.
+/// Warnings about a choice.
 fn warnings(
     ask: &Ask,
     package: Option<&CatalogPackage>,

@@ -1,4 +1,4 @@
-//! Answers for people.
+//! Text output of resolution results.
 
 use olm_resolve::{Explanation, Fate};
 use serde::Serialize;
@@ -7,13 +7,13 @@ use serde_json::Value;
 use super::answer::{Answer, ChosenBundle, Outcome};
 use crate::output::{Fields, Table};
 
-/// All answers, one after the other.
+/// All results, in order.
 #[derive(Debug, Serialize)]
 pub(super) struct List {
     pub(super) items: Vec<Answer>,
 }
 
-/// The text of all answers; what cannot be chosen is told elsewhere.
+/// Text of all results. Failures are reported separately.
 pub(super) fn text(list: &List) -> String {
     list.items.iter().map(answer_text).filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n")
 }
@@ -84,7 +84,7 @@ fn chosen_text(fields: &mut Fields, answer: &Answer, chosen: &ChosenBundle) {
     fields.list(2, "Requires", &chosen.requirements);
 }
 
-/// One row for each bundle of each catalog.
+/// One row per bundle of each catalog.
 fn explanation_table(explanation: &Explanation) -> String {
     let mut table = Table::new(&["CATALOG", "PRIORITY", "BUNDLE", "VERSION", "VERDICT", "RULE", "WHY"]);
     for catalog in &explanation.catalogs {
@@ -112,7 +112,7 @@ fn explanation_table(explanation: &Explanation) -> String {
     table.text()
 }
 
-/// The rule as it is called in data.
+/// Rule name as in JSON and YAML.
 fn rule(fate: Fate) -> String {
     match serde_json::to_value(fate) {
         Ok(Value::String(name)) => name,

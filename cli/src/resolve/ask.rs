@@ -1,4 +1,4 @@
-//! What is asked: a package and its conditions, from flags, from a file or from an extension of the cluster.
+//! Resolution requests: a package and its constraints, from flags, from a file or from an extension of the cluster.
 
 use olm_api::ClusterExtension;
 use olm_api::cluster_extension::{BundleMetadata, CatalogFilter};
@@ -14,28 +14,28 @@ use crate::failure::{Code, Failure};
 /// `--channel default`: the package's default channel (docs/design/additions.md#default-channel).
 const DEFAULT: &str = "default";
 
-/// A question about one extension.
+/// Resolution request for one extension.
 #[derive(Debug, Clone)]
 pub(super) struct Ask {
-    /// Name of the ClusterExtension, where there is one.
+    /// Name of the ClusterExtension, if there is one.
     pub(super) extension: Option<String>,
-    /// Namespace that it is installed into, where that is known.
+    /// Install namespace, if known.
     pub(super) namespace: Option<String>,
-    /// What is wanted, as in `spec.source.catalog`.
+    /// Package and constraints, as in `spec.source.catalog`.
     pub(super) filter: CatalogFilter,
-    /// Which catalogs are asked, be it by the filter or by a flag.
+    /// Selects the catalogs to search, by the filter or by a flag.
     pub(super) selector: CatalogSelector,
     pub(super) installed: Option<BundleMetadata>,
     pub(super) rules: ExtensionRules,
-    /// The ClusterExtension that asks, where there is one.
+    /// ClusterExtension of the request, if there is one.
     pub(super) original: Option<ClusterExtension>,
 }
 
 impl Ask {
-    /// The question for the best bundle of a package, whatever it is.
+    /// Request for the best bundle of a package, without constraints.
     ///
     /// # Errors
-    /// A gate is given wrongly.
+    /// The value of a gate is invalid.
     pub(super) fn plain(package: &str, rules: &RuleArgs) -> Result<Self, Failure> {
         Ok(Self {
             extension: None,
@@ -54,20 +54,19 @@ impl Ask {
         })
     }
 
-    /// The package that is asked for.
     pub(super) fn package(&self) -> &str {
         &self.filter.package_name
     }
 
-    /// Name of the extension, or of the package where no extension is known.
+    /// Name of the extension, or of the package if there is no extension.
     pub(super) fn name(&self) -> &str {
         self.extension.as_deref().unwrap_or_else(|| self.package())
     }
 
-    /// The question that the controller asks for this extension. What is installed comes from its status.
+    /// Request that the controller makes for this extension. The installed bundle comes from its status.
     ///
     /// # Errors
-    /// It names no package, or its selector is invalid.
+    /// The extension names no package, or its selector is invalid.
     pub(super) fn of_extension(extension: &ClusterExtension, rules: &RuleArgs) -> Result<Self, Failure> {
         let name = extension.metadata.name.clone().unwrap_or_default();
         let spec = extension.spec.as_ref();
@@ -88,7 +87,8 @@ impl Ask {
         })
     }
 
-    /// Puts the package's default channel in the place of `default`, unless a channel is really called so.
+    /// Replaces the channel `default` by the name of the package's default channel, unless a channel has the name
+    /// `default`.
     ///
     /// # Errors
     /// No catalog names a default channel, or catalogs name different ones.
@@ -124,13 +124,13 @@ impl Ask {
         Ok(())
     }
 
-    /// Reads `--installed`: `NAME@VERSION`, or the name or the version of a bundle that the catalogs have.
+    /// Parses `--installed`: `NAME@VERSION`, or the name or version of a bundle in the catalogs.
     ///
     /// # Errors
     /// No catalog has such a bundle.
     pub(super) fn set_installed(&mut self, text: &str, catalogs: &Catalogs) -> Result<(), Failure> {
         if let Some((name, version)) = text.rsplit_once('@') {
-            // A version that cannot be read is the resolver's to refuse.
+            // The resolver validates the version.
             let (name, version) = (name.to_owned(), version.to_owned());
             self.installed = Some(BundleMetadata { name, version, release: None });
             return Ok(());
@@ -141,7 +141,7 @@ impl Ask {
     }
 }
 
-/// The bundle that `text` names by its name or its version.
+/// Finds the bundle with the name or version `text`.
 fn find(package: &str, offers: &[&Offer], text: &str) -> Result<BundleMetadata, Failure> {
     let named = |offer: &&&Offer| offer.name() == text;
     let of_version = |offer: &&&Offer| shown_version(offer).as_deref() == Some(text);
@@ -167,10 +167,10 @@ fn find(package: &str, offers: &[&Offer], text: &str) -> Result<BundleMetadata, 
     )))
 }
 
-/// Reads `--selector`: `KEY=VALUE`, `KEY!=VALUE`, `KEY` and `!KEY`, joined by commas.
+/// Parses `--selector`: `KEY=VALUE`, `KEY!=VALUE`, `KEY` and `!KEY`, joined by commas.
 ///
 /// # Errors
-/// The text of what is wrong.
+/// Error text for clap.
 pub(super) fn parse_selector(text: &str) -> Result<CatalogSelector, String> {
     let mut parts: Vec<(String, &str, Vec<String>)> = Vec::new();
     for part in text.split(',').map(str::trim) {
@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn selectors_are_read_as_kubectl_reads_them() {
+    fn selector_is_parsed_as_kubectl_does() {
         let labels: BTreeMap<_, _> =
             [("a", "1"), ("b", "")].map(|(k, v)| (k.to_owned(), v.to_owned())).into();
         for (text, expected) in [

@@ -1,4 +1,4 @@
-//! The catalogs to choose from: read once, then asked as the controller asks its catalogs.
+//! Catalogs to choose from. They are read once, then queried as the controller queries its catalogs.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,18 +17,18 @@ use crate::failure::Failure;
 use crate::session::Session;
 use crate::source::{Access, Source};
 
-/// A catalog with what was read of it.
+/// Catalog and its content.
 #[derive(Debug, Default)]
 pub(super) struct ReadCatalog {
     /// Name of the ClusterCatalog, else the source as given.
     pub(super) name: String,
     pub(super) priority: i32,
     labels: BTreeMap<String, String>,
-    /// `spec.availabilityMode` is Unavailable: it exists, but takes no part.
+    /// `true` if `spec.availabilityMode` is Unavailable, which excludes the catalog.
     switched_off: bool,
-    /// Why the controller could not ask it.
+    /// Error that the controller would get from the catalog.
     fault: Option<CatalogError>,
-    /// The packages that are asked about.
+    /// Requested packages.
     packages: BTreeMap<String, CatalogPackage>,
     /// All packages that were read, for the resolver.
     indexes: BTreeMap<String, Arc<PackageIndex>>,
@@ -38,31 +38,29 @@ pub(super) struct ReadCatalog {
 #[derive(Debug, Default)]
 pub(super) struct Catalogs {
     list: Vec<ReadCatalog>,
-    /// Names of all packages of all catalogs that were read.
+    /// Names of all packages in all catalogs that were read.
     package_names: BTreeSet<String>,
 }
 
-/// What to read.
+/// Parameters for reading catalogs.
 pub(super) struct Reading<'a> {
     pub(super) access: &'a Access,
     /// As given on the command line.
     pub(super) sources: &'a [String],
-    /// Priorities by source or name of a catalog; they win over those of ClusterCatalogs.
+    /// Priorities by source or catalog name. They override those of ClusterCatalogs.
     pub(super) priorities: BTreeMap<String, i32>,
-    /// The packages that are asked about.
+    /// Requested packages.
     pub(super) packages: BTreeSet<String>,
-    /// Whether the others are needed, too: for dependencies.
+    /// `true` to read the other packages, too, for dependencies.
     pub(super) others: bool,
-    /// ClusterCatalogs that none of these selects are not read.
+    /// ClusterCatalogs that match none of these are not read.
     pub(super) selectors: Vec<&'a CatalogSelector>,
     pub(super) indexing: Indexing,
 }
 
 impl Reading<'_> {
-    /// Reads the catalogs.
-    ///
     /// # Errors
-    /// Those of the sources; a catalog is named twice; a priority is given for none of them.
+    /// A source cannot be read, a catalog is named twice, or a priority names no catalog.
     pub(super) async fn read(mut self, session: &Session) -> Result<Catalogs, Failure> {
         let mut catalogs = Catalogs::default();
         for source in self.sources {
@@ -180,7 +178,7 @@ impl Catalogs {
         Ok(())
     }
 
-    /// What the selected catalogs answer when asked for `package`.
+    /// Responses of the selected catalogs for `package`.
     pub(super) fn ask(&self, package: &str, selector: &CatalogSelector) -> Vec<Catalog> {
         let answer = |catalog: &ReadCatalog| Catalog {
             name: catalog.name.clone(),
@@ -193,20 +191,20 @@ impl Catalogs {
         self.selected(selector).map(answer).collect()
     }
 
-    /// The package in each selected catalog that has it, preferred catalogs first.
+    /// Package in each selected catalog that contains it, by descending priority.
     pub(super) fn packages(&self, package: &str, selector: &CatalogSelector) -> Vec<&CatalogPackage> {
         let mut catalogs: Vec<_> = self.selected(selector).collect();
         catalogs.sort_by_key(|catalog| Reverse(catalog.priority));
         catalogs.into_iter().filter_map(|catalog| catalog.packages.get(package)).collect()
     }
 
-    /// The package as the catalog of this name has it.
+    /// Package in the catalog of this name.
     pub(super) fn package(&self, catalog: &str, package: &str) -> Option<&CatalogPackage> {
         let catalog = self.list.iter().find(|known| known.name == catalog)?;
         catalog.packages.get(package)
     }
 
-    /// All bundles of a package that the catalogs offer, preferred catalogs first.
+    /// All bundles of a package in all catalogs, by descending priority of the catalog.
     pub(super) fn offers<'a>(&'a self, package: &str) -> impl Iterator<Item = &'a Offer> {
         let mut catalogs: Vec<_> = self.list.iter().collect();
         catalogs.sort_by_key(|catalog| Reverse(catalog.priority));
@@ -215,7 +213,7 @@ impl Catalogs {
         indexes.into_iter().flat_map(|index| index.offers())
     }
 
-    /// The package in every catalog that has it, with the catalog's name.
+    /// Package in every catalog that contains it, with the catalog's name.
     pub(super) fn indexes<'a>(
         &'a self,
         package: &'a str,
@@ -225,12 +223,12 @@ impl Catalogs {
         self.list.iter().filter_map(index)
     }
 
-    /// Names of the catalogs that `selector` admits.
+    /// Names of the catalogs that `selector` matches.
     pub(super) fn selected_names(&self, selector: &CatalogSelector) -> BTreeSet<String> {
         self.selected(selector).map(|catalog| catalog.name.clone()).collect()
     }
 
-    /// The catalogs for a full solve. One that cannot be asked is left out; its fault is among the second list.
+    /// Catalogs for a full solve. The second list contains the errors of the catalogs that are left out.
     pub(super) fn for_solving(&self) -> (Vec<SourceCatalog>, Vec<&CatalogError>) {
         let source = |catalog: &ReadCatalog| SourceCatalog {
             name: catalog.name.clone(),
@@ -242,17 +240,16 @@ impl Catalogs {
         (sound.map(source).collect(), asked().filter_map(|catalog| catalog.fault.as_ref()).collect())
     }
 
-    /// The catalogs' names.
     pub(super) fn names(&self) -> Vec<&str> {
         self.list.iter().map(|catalog| catalog.name.as_str()).collect()
     }
 
-    /// Says that no catalog has the package, and which names are similar.
+    /// Message that no catalog has the package, with similar names.
     pub(super) fn missing(&self, package: &str) -> String {
         missing(&self.names().join(", "), package, &self.package_names)
     }
 
-    /// Whether `selector` admits any catalog, whatever its state.
+    /// Reports whether `selector` matches any catalog, whatever its state.
     pub(super) fn exists(&self, selector: &CatalogSelector) -> bool {
         self.list.iter().any(|catalog| selector.matches(&catalog.labels))
     }

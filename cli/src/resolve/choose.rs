@@ -1,4 +1,4 @@
-//! The bundle that the controller would choose for an extension, for commands that go on with its content.
+//! Bundle that the controller would choose for an extension, for commands that use its content.
 
 use olm_api::ClusterExtension;
 use olm_resolve::CatalogSelector;
@@ -16,30 +16,28 @@ use crate::render::Wishes;
 use crate::session::Session;
 use crate::source::Access;
 
-/// The bundle that is chosen.
+/// Chosen bundle.
 #[derive(Debug)]
 pub(crate) struct Choice {
-    /// Name of the bundle.
     pub(crate) bundle: String,
-    /// Name of the catalog that has it.
+    /// Name of the catalog that contains it.
     pub(crate) catalog: String,
-    /// Reference of its image.
+    /// Image reference.
     pub(crate) image: String,
-    /// Whether it is the one that is installed.
+    /// `true` if it is the installed bundle.
     pub(crate) stays: bool,
-    /// The whole answer for people, warnings included.
+    /// Text output of the whole result, with warnings.
     pub(crate) told: String,
-    /// What people should know about it.
     pub(crate) warnings: Vec<String>,
-    /// The channels of the question; the package's default channel has its name here.
+    /// Requested channels, with `default` replaced by the package's default channel.
     pub(crate) channels: Vec<String>,
 }
 
-/// Chooses for `extension`, whose status says what is installed. `sources` are catalogs as the command line gives them,
-/// `gates` those of the controller.
+/// Chooses a bundle for `extension`, whose status contains the installed bundle. `sources` are catalogs as given on
+/// the command line, `gates` those of the controller.
 ///
 /// # Errors
-/// Those of the sources; nothing can be chosen.
+/// A source cannot be read, or nothing can be chosen.
 pub(crate) async fn choose(
     extension: &ClusterExtension,
     sources: &[String],
@@ -50,10 +48,10 @@ pub(crate) async fn choose(
     choice(extension, sources, &RuleArgs::of_controller(gates, None), access, session).await
 }
 
-/// [`choose`] as the cluster's controller is configured.
+/// [`choose`] with the configuration of the cluster's controller.
 ///
 /// # Errors
-/// Those of [`choose`].
+/// Errors of [`choose`].
 pub(crate) async fn choose_as(
     controller: &Controller,
     extension: &ClusterExtension,
@@ -64,7 +62,7 @@ pub(crate) async fn choose_as(
     choice(extension, sources, &rules_of(controller, extension)?, access, session).await
 }
 
-/// The rules that the cluster's controller has.
+/// Rules according to the configuration of the cluster's controller.
 pub(super) fn rules_of(controller: &Controller, extension: &ClusterExtension) -> Result<RuleArgs, Failure> {
     let wishes = Wishes::as_configured(extension, &controller.gates)?;
     Ok(RuleArgs::of_controller(wishes.gates(), controller.dependency_mode))
@@ -104,7 +102,7 @@ async fn choice(
     }
 }
 
-/// The catalogs of the question; `others` are the packages that are not asked for.
+/// Reads the catalogs of the request. `others` includes all other packages.
 pub(super) async fn read(
     ask: &Ask,
     others: bool,

@@ -1,6 +1,6 @@
-//! How to get something chosen where nothing is, and how to let go what a rule holds back (case additions-a60).
+//! Hints for a resolution without result, and for bundles that a rule holds back (case additions-a60).
 //!
-//! What would be chosen under other conditions is found by asking the resolver under these conditions.
+//! The hints come from calls of the resolver with relaxed constraints.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -15,9 +15,9 @@ use super::ask::Ask;
 use super::catalogs::Catalogs;
 use crate::catalog::package::{listed, shown_version};
 
-/// How many versions a hint names.
+/// Highest number of versions that a hint names.
 const NAMED_VERSIONS: usize = 8;
-/// Longest way that is looked for, in upgrades.
+/// Longest upgrade path that is searched, in upgrades.
 const MAX_STEPS: usize = 16;
 
 /// Hints for an error of the resolver, most useful first.
@@ -58,7 +58,7 @@ pub(super) fn hints(
     }
 }
 
-/// What lets a bundle go that a rule holds back: the exact command where the extension is known.
+/// Change that releases a bundle which a rule holds back: the exact command if the extension is known.
 pub(super) fn release(ask: &Ask, held: &Held) -> String {
     let annotate = |key: &str, value: Option<&str>, flag: &str| match (&ask.extension, value) {
         (Some(name), Some(value)) => {
@@ -87,7 +87,7 @@ pub(super) fn release(ask: &Ask, held: &Held) -> String {
     }
 }
 
-/// The smallest scope that admits the upgrade.
+/// Smallest scope that allows the upgrade.
 fn needed_scope(from: &str, to: &str) -> UpgradeScope {
     let numbers = |text: &str| -> Vec<String> { text.split('.').take(2).map(str::to_owned).collect() };
     let (from, to) = (numbers(from), numbers(to));
@@ -111,7 +111,7 @@ fn ambiguous(catalogs: &[(String, i32)]) -> Vec<String> {
     )]
 }
 
-/// The best bundle that the request admits and that depends on nothing.
+/// Best bundle that the request admits and that has no dependencies.
 fn without_dependencies(request: &Request<'_>, answers: &[Catalog]) -> Option<String> {
     let packages = answers.iter().filter_map(|catalog| catalog.package.as_ref().ok()?.as_ref());
     let versions: BTreeSet<String> = packages
@@ -170,7 +170,7 @@ fn no_bundle(ask: &Ask, catalogs: &Catalogs, request: &Request<'_>, answers: &[C
     hints
 }
 
-/// Names the channels that there are where one is wanted that there is not.
+/// Lists the existing channels if a requested one does not exist.
 fn unknown_channels(ask: &Ask, packages: &[&PackageIndex]) -> Option<String> {
     let offers = packages.iter().flat_map(|package| package.offers());
     let known: BTreeSet<&str> = offers.flat_map(|offer| offer.channels()).collect();
@@ -191,7 +191,7 @@ fn unknown_channels(ask: &Ask, packages: &[&PackageIndex]) -> Option<String> {
         .then(|| format!("there is no channel {}; channels: {}", unknown.join(" or "), listed(&known)))
 }
 
-/// The versions that the wanted channels have, highest first.
+/// Versions in the requested channels, highest first.
 fn versions(packages: &[&PackageIndex], request: &Request<'_>) -> Option<String> {
     let in_channels = |channel: &str| request.channels.iter().any(|wanted| wanted == channel);
     let offers = packages.iter().flat_map(|package| package.offers());
@@ -209,7 +209,7 @@ fn versions(packages: &[&PackageIndex], request: &Request<'_>) -> Option<String>
     (!shown.is_empty()).then(|| format!("{what}: {}{more}", shown.join(", ")))
 }
 
-/// The bundles of the shortest way from `origin` to a bundle of the wanted range, one upgrade after the other.
+/// Bundles on the shortest upgrade path from `origin` to a bundle of the requested range.
 fn way(
     package: &PackageIndex,
     origin: &Origin<'_>,
@@ -241,7 +241,7 @@ fn way(
     None
 }
 
-/// The version constraint, if there is any.
+/// Version constraint, if any.
 fn range<'a>(request: &Request<'a>) -> Option<&'a str> {
     request.version.filter(|text| !text.is_empty())
 }

@@ -1,7 +1,8 @@
-//! `olm resolve`: which bundle operator-controller would choose, and why; with `--solve` everything that is needed besides.
+//! `olm resolve`: shows the bundle that operator-controller would choose, with reasons, and with `--solve` a plan for
+//! its dependencies.
 //!
-//! The choice is that of the resolver which the controller calls; here is only what leads to the question and what makes the
-//! answer readable.
+//! The choice comes from the resolver that the controller calls. This module builds the request and prints the
+//! result.
 
 mod answer;
 mod answer_text;
@@ -37,15 +38,16 @@ use crate::session::Session;
 use crate::source::Access;
 use crate::version_expression;
 
-/// The first lines of the command's help.
-pub(crate) const ABOUT: &str = "Shows which bundle of a package would be installed, and why
+/// First lines of the command's help.
+pub(crate) const ABOUT: &str = "Show which bundle of a package would be installed, and why
 
-The answer is operator-controller's: of each catalog the bundles count that are in the channels, within the version range and, \
-if something is installed, its direct successors or the same version. Of these the highest version that is not deprecated is \
-the catalog's candidate, and the catalog with the highest priority wins.
+The result is that of operator-controller. In each catalog, the eligible bundles are those in the channels and the \
+version range and, if a bundle is installed, only its direct successors and those of the same version. The highest \
+of these versions that is not deprecated is the catalog's candidate, and the catalog with the highest priority \
+wins.
 
-The question comes from flags, from a file with ClusterExtensions, which is checked as the API server would check it, or from \
-an extension of the cluster. With --solve it is not a single bundle that is chosen but everything that it depends on, too.";
+The request comes from flags, from a file with ClusterExtensions, which is validated as by the API server, or from \
+an extension of the cluster. --solve also plans all dependencies.";
 
 /// Arguments of `olm resolve`.
 #[derive(Debug, Args)]
@@ -61,41 +63,42 @@ Examples:
   {olm} resolve -f extension.yaml --catalog quay.io/operatorhubio/catalog:latest
   {olm} resolve my-app --solve --manifests --namespace apps | kubectl apply -f -")]
 pub(crate) struct ResolveArgs {
-    /// The package
+    /// Package name
     #[arg(value_name = "PACKAGE", required_unless_present_any = ["file", "extension"])]
     package: Option<String>,
-    /// Where to choose from: a directory, an image reference, cluster/NAME, or cluster for all catalogs of the cluster; may be
-    /// given several times
+    /// Catalog to choose from: a directory, an image reference, cluster/NAME, or cluster for all catalogs of the
+    /// cluster; may be given several times
     #[arg(long = "catalog", value_name = "SOURCE", default_value = "cluster")]
     catalogs: Vec<String>,
     /// Priority of a catalog, by its name or as given with --catalog; default: 0, or that of the ClusterCatalog
     #[arg(long = "priority", value_name = "CATALOG=N", value_parser = priority)]
     priorities: Vec<(String, i32)>,
-    /// Only bundles of these channels ('default' is the package's default one); without it all count
+    /// Only bundles of these channels ('default' is the package's default channel); without it, all channels are
+    /// allowed
     #[arg(long = "channel", value_name = "CHANNEL", value_delimiter = ',')]
     channels: Vec<String>,
     /// Only these versions, such as 1.2.3, 1.2.x or '>=1.2, <2'
     #[arg(long, value_name = "RANGE")]
     version: Option<String>,
-    /// Which upgrades are allowed; default: CatalogProvided
+    /// Upgrade policy; default: CatalogProvided
     #[arg(long, value_enum, value_name = "POLICY")]
     policy: Option<Policy>,
     /// Only catalogs with these labels, such as olm.operatorframework.io/metadata.name=operatorhubio
     #[arg(long, value_name = "LABELS", value_parser = ask::parse_selector)]
     selector: Option<CatalogSelector>,
-    /// The bundle that is installed: NAME@VERSION, or the name or version of a bundle of the catalogs
+    /// Installed bundle: NAME@VERSION, or the name or version of a bundle in the catalogs
     #[arg(long, value_name = "BUNDLE")]
     installed: Option<String>,
-    /// Ask what the ClusterExtensions of this file ask; - is standard input
+    /// Resolve the ClusterExtensions of this file; - is standard input
     #[arg(short, long, value_name = "FILE", conflicts_with_all = QUESTION)]
     file: Option<String>,
-    /// Ask what this ClusterExtension of the cluster asks, with what it has installed
+    /// Resolve this ClusterExtension of the cluster, with its installed bundle
     #[arg(long, value_name = "NAME", conflicts_with_all = QUESTION, conflicts_with = "file")]
     extension: Option<String>,
-    /// Show every bundle of every catalog, and why it is chosen or not
+    /// Show every bundle of every catalog, and the reason for which it is chosen or not
     #[arg(long, conflicts_with = "solve")]
     explain: bool,
-    /// Plan everything that the package depends on
+    /// Also plan all dependencies of the package
     #[arg(long, visible_alias = "with-dependencies")]
     solve: bool,
     /// Print the plan as ClusterExtensions to apply, in this order; their namespaces must exist
@@ -104,10 +107,10 @@ pub(crate) struct ResolveArgs {
     /// Namespace of new extensions in the manifests; default: the name of the package
     #[arg(long, value_name = "NAMESPACE", requires = "manifests")]
     namespace: Option<String>,
-    /// Another extension that is installed, as PACKAGE@VERSION; instead of what the cluster has
+    /// Another installed extension, as PACKAGE@VERSION; replaces those of the cluster
     #[arg(long, value_name = "PACKAGE@VERSION", help_heading = "Dependencies")]
     with: Vec<String>,
-    /// A kind that the cluster serves, as GROUP/VERSION/KIND; instead of those that the cluster serves
+    /// A kind that the cluster serves, as GROUP/VERSION/KIND; replaces those of the cluster
     #[arg(long, value_name = "KIND", help_heading = "Dependencies")]
     served: Vec<String>,
     #[command(flatten)]
@@ -118,13 +121,13 @@ pub(crate) struct ResolveArgs {
     format: FormatArgs,
 }
 
-/// The flags of a question, which a file or an extension asks instead.
+/// Flags of a request. They conflict with a file or an extension.
 const QUESTION: [&str; 5] = ["package", "channels", "version", "policy", "selector"];
 
-/// Which upgrades are allowed.
+/// Upgrade policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Policy {
-    /// Those that the catalog's channels lead to
+    /// Upgrades along the edges of the catalog's channels
     #[value(name = "CatalogProvided")]
     CatalogProvided,
     /// Any change of version, at your own risk
@@ -133,7 +136,7 @@ enum Policy {
 }
 
 impl Policy {
-    /// As an extension says it.
+    /// The same policy as API value.
     fn constraint(self) -> UpgradeConstraintPolicy {
         match self {
             Self::CatalogProvided => UpgradeConstraintPolicy::CatalogProvided,
@@ -150,7 +153,7 @@ fn priority(text: &str) -> Result<(String, i32), String> {
 /// Runs the command.
 ///
 /// # Errors
-/// Those of the sources and of the question; nothing can be chosen.
+/// A source cannot be read, the request is invalid, or nothing can be chosen.
 pub(crate) async fn run(args: ResolveArgs, session: &mut Session) -> Result<(), Failure> {
     let settings = args.rules.settings()?;
     if args.manifests && args.format.output == Format::Json {
@@ -181,7 +184,7 @@ pub(crate) async fn run(args: ResolveArgs, session: &mut Session) -> Result<(), 
     failure(&list)
 }
 
-/// The questions.
+/// Requests from the flags, the file or the extension.
 async fn asks(args: &ResolveArgs, session: &Session) -> Result<Vec<Ask>, Failure> {
     let extensions = match (&args.file, &args.extension) {
         (Some(file), _) => read_extensions(file, session).await?,
@@ -207,7 +210,7 @@ async fn asks(args: &ResolveArgs, session: &Session) -> Result<Vec<Ask>, Failure
             say(&format!("warning: {}: {fault}", ask.name()));
         }
         if args.file.is_some() {
-            // What a file says about its status is not what a cluster has.
+            // The status in a file does not describe the cluster.
             ask.installed = None;
         }
         asks.push(ask);
@@ -241,7 +244,8 @@ fn judges_dependencies(asks: &[Ask]) -> bool {
     asks.iter().any(|ask| ask.rules.judges_dependencies())
 }
 
-/// What dependencies are judged by: what flags describe, else the cluster that the question or a catalog comes from.
+/// Environment for dependency checks: as given by flags, else from the cluster that the request or a catalog comes
+/// from.
 async fn world(
     args: &ResolveArgs,
     asks: &[Ask],
@@ -265,7 +269,7 @@ async fn world(
     World::of_cluster(&cluster, &args.rules, session).await
 }
 
-/// The failure of the first question that has no answer, with the errors of all.
+/// Failure of the first request without result, with the errors of all.
 fn failure(list: &List) -> Result<(), Failure> {
     let failed: Vec<_> = list.items.iter().filter_map(|answer| Some((answer, answer.code?))).collect();
     let Some((_, code)) = failed.first() else { return Ok(()) };
@@ -277,7 +281,7 @@ fn failure(list: &List) -> Result<(), Failure> {
     Err(Failure::Told(*code, failed.iter().map(message).collect::<Vec<_>>().join("\nerror: ")))
 }
 
-/// Why nothing is chosen, and what helps.
+/// Error and hints of a request without result.
 fn failure_text(answer: &Answer) -> String {
     let mut text = answer.error.clone().unwrap_or_default();
     for hint in &answer.hints {

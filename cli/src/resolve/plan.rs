@@ -1,4 +1,4 @@
-//! `--solve`: a plan with everything that a package needs, and the manifests that carry it out
+//! `--solve`: plans a package with all dependencies, and prints the plan as manifests
 //! (docs/design/additions.md#dependency-modes).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,19 +21,19 @@ use crate::progress::say;
 use crate::session::Session;
 use crate::source::Access;
 
-/// Longest time for the search.
+/// Deadline of the solver.
 const TIME_BUDGET: Duration = Duration::from_secs(5);
 
-/// How a plan is printed.
+/// Print options of a plan.
 pub(super) struct Printing<'a> {
     pub(super) format: Format,
-    /// Manifests in place of the plan itself.
+    /// Print manifests instead of the plan.
     pub(super) manifests: bool,
-    /// Where new extensions are installed; default: in a namespace of the package's name.
+    /// Namespace of new extensions. Default: the name of the package.
     pub(super) namespace: Option<&'a str>,
 }
 
-/// What a program gets: the plan, or why there is none.
+/// JSON and YAML output: the plan, or the reasons for which there is none.
 #[derive(Debug, Serialize)]
 struct Document<'a> {
     #[serde(flatten)]
@@ -46,7 +46,7 @@ struct Document<'a> {
 
 const KIND: &str = "Plan";
 
-/// What `kubectl apply` notes on an object; it would be wrong in a manifest.
+/// Annotation of `kubectl apply`, which must not be in a manifest.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// Solves and prints.
@@ -80,35 +80,34 @@ fn solved(asks: &[Ask], catalogs: &Catalogs, world: &World, session: &Session) -
     solve(&world.question(asks, catalogs, &sources, Instant::now() + TIME_BUDGET))
 }
 
-/// A plan for commands that carry it out.
+/// Plan for commands that carry it out.
 #[derive(Debug)]
 pub(crate) struct Planned {
-    /// The plan for people.
+    /// Text output of the plan.
     pub(crate) told: String,
-    /// What to write, step by step; the members of a step need each other.
+    /// Extensions to write, by step. The members of a step depend on each other.
     pub(crate) steps: Vec<Vec<PlannedExtension>>,
 }
 
-/// An extension as a plan wants it.
+/// Planned extension.
 #[derive(Debug)]
 pub(crate) struct PlannedExtension {
-    /// What becomes of it, such as `install base 1.4.0 (…)`.
+    /// Action as text, such as `install base 1.4.0 (…)`.
     pub(crate) told: String,
-    /// The extension, pinned to version and catalog.
+    /// Extension, pinned to version and catalog.
     pub(crate) extension: ClusterExtension,
-    /// Name of the bundle.
     pub(crate) bundle: String,
-    /// Reference of its image.
+    /// Reference of the bundle image.
     pub(crate) image: String,
-    /// Name of the bundle that is installed; `None` where there is none.
+    /// Name of the installed bundle, if any.
     pub(crate) before: Option<String>,
 }
 
-/// Plans `extension`, which need not exist yet, and everything that it needs, as the cluster's controller is configured. What
-/// is new is installed into its namespace.
+/// Plans `extension`, which need not exist yet, and all its dependencies, with the configuration of the cluster's
+/// controller. New extensions use its namespace.
 ///
 /// # Errors
-/// Those of the sources; no plan exists, or it is not found in time.
+/// A source cannot be read, no plan exists, or it is not found in time.
 pub(crate) async fn plan_as(
     controller: &Controller,
     extension: &ClusterExtension,
@@ -139,13 +138,13 @@ pub(crate) async fn plan_as(
     Ok(Planned { told: plan.to_string(), steps })
 }
 
-/// Says which packages are in no catalog, and which names are similar.
+/// Messages for packages that are in no catalog, with similar names.
 fn missing(asks: &[Ask], catalogs: &Catalogs) -> Vec<String> {
     let absent = asks.iter().filter(|ask| catalogs.packages(ask.package(), &ask.selector).is_empty());
     absent.map(|ask| catalogs.missing(ask.package())).collect()
 }
 
-/// Prints why there is no plan for programs, and gives the failure that tells people.
+/// Prints the reasons in the chosen format, and returns the failure with the text.
 fn told(
     error: &SolveError,
     hints: &[String],
@@ -172,7 +171,7 @@ fn code(error: &SolveError) -> Code {
     }
 }
 
-/// The ClusterExtensions of a plan, to be applied in their order.
+/// ClusterExtensions of a plan, to be applied in this order.
 fn manifests(plan: &Plan, asks: &[Ask], world: &World, namespace: Option<&str>) -> Result<String, Failure> {
     let mut text = String::new();
     for (number, step) in written(plan, asks, world, namespace).iter().enumerate() {
@@ -184,7 +183,7 @@ fn manifests(plan: &Plan, asks: &[Ask], world: &World, namespace: Option<&str>) 
     Ok(text)
 }
 
-/// The changes of a plan by step, with the extensions that make them.
+/// Changes of a plan by step, with the extensions that make them.
 fn written<'a>(
     plan: &'a Plan,
     asks: &[Ask],
@@ -193,7 +192,7 @@ fn written<'a>(
 ) -> Vec<Vec<(&'a Change, Manifest)>> {
     let dependent: BTreeSet<&str> = plan.requirements.iter().map(|met| met.bundle.as_str()).collect();
     let step = |step: &'a Step| {
-        // Members of a group wait for each other, which mode Check would not let them.
+        // Members of a group wait for each other. In mode Check they would deadlock.
         let mode = if step.changes.len() > 1 { "Report" } else { "Check" };
         let change = |change: &'a Change| {
             let mode = Some(mode).filter(|_| dependent.contains(change.to.bundle.as_str()));
@@ -206,8 +205,8 @@ fn written<'a>(
     plan.steps.iter().map(step).collect()
 }
 
-/// The extension as it must be for a change: pinned to the version and the catalog of the plan. Whatever else is known of it
-/// stays, as applying the manifest removes what is not in it.
+/// Extension for a change, pinned to the version and the catalog of the plan. Keeps all other known fields, because
+/// applying the manifest removes fields that it lacks.
 fn manifest(change: &Change, asks: &[&Ask], namespace: Option<&str>, mode: Option<&str>) -> Manifest {
     let original = asks.iter().find_map(|ask| ask.original.as_ref());
     let known = original.map(|original| original.metadata.clone()).unwrap_or_default();
@@ -230,14 +229,14 @@ fn manifest(change: &Change, asks: &[&Ask], namespace: Option<&str>, mode: Optio
             match_labels: Some(BTreeMap::from([catalog])),
             match_expressions: None,
         }),
-        // A plan that follows no edge needs the policy that lets it.
+        // A plan that leaves the upgrade edges needs the policy that allows it.
         upgrade_constraint_policy: asks.iter().find_map(|ask| ask.filter.upgrade_constraint_policy.clone()),
     });
     let metadata = Metadata { name, labels: known.labels.unwrap_or_default(), annotations };
     Manifest { api_version: API_VERSION, kind: "ClusterExtension", metadata, spec }
 }
 
-/// The specification of a new extension, which asks for nothing yet.
+/// Empty specification of a new extension.
 fn new_spec(namespace: &str) -> ClusterExtensionSpec {
     ClusterExtensionSpec {
         namespace: namespace.to_owned(),
@@ -249,7 +248,7 @@ fn new_spec(namespace: &str) -> ClusterExtensionSpec {
     }
 }
 
-/// A ClusterExtension in the order in which people write one.
+/// ClusterExtension with fields in conventional order.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Manifest {

@@ -1,4 +1,5 @@
-//! What applies beyond the reference: flags that say how operator-controller is configured, and annotations of an extension.
+//! Resolution rules beyond the reference: flags that describe the configuration of operator-controller, and
+//! annotations of an extension.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -9,33 +10,34 @@ use olm_resolve::{DependencyMode, Indexing, UpgradeScope};
 
 use crate::failure::Failure;
 
-/// Flags that make the answer that of a controller which is not configured as by default.
+/// Flags that describe a controller with non-default configuration.
 #[derive(Debug, Clone, Default, Args)]
 pub(super) struct RuleArgs {
-    /// What becomes of bundles with dependencies: Reject, Report or Check, as the controller's flag and the annotation of an
-    /// extension; default: Reject
+    /// Treatment of bundles with dependencies: Reject, Report or Check, as the controller's flag and the annotation
+    /// of an extension; default: Reject
     #[arg(long, value_name = "MODE", value_parser = DependencyMode::from_str, help_heading = "Rules")]
     dependency_mode: Option<DependencyMode>,
-    /// How far one upgrade may go: patch, minor or major; as the annotation of an extension
+    /// Largest version step of one upgrade: patch, minor or major; as the annotation of an extension
     #[arg(long, value_name = "SCOPE", value_parser = UpgradeScope::from_str, help_heading = "Rules")]
     upgrade_scope: Option<UpgradeScope>,
     /// Never install a version that its channel skips; as the annotation of an extension
     #[arg(long, help_heading = "Rules")]
     exclude_skipped: bool,
-    /// Gates of the controller: BestEffortResolution, BundleReleaseSupport, ClusterConstraints, each with =true or =false
+    /// Gates of the controller: BestEffortResolution, BundleReleaseSupport, ClusterConstraints, each with =true or
+    /// =false
     #[arg(long, value_name = "GATE=BOOL", value_delimiter = ',', help_heading = "Rules")]
     feature_gates: Vec<String>,
-    /// What the controller's own flag says about bundles with dependencies; annotations win.
+    /// `--dependency-mode` of the controller. Annotations override it.
     #[arg(skip)]
     controllers_mode: Option<DependencyMode>,
 }
 
-/// Gates of the controller that matter for a choice.
+/// Gates of the controller that affect a choice.
 const GATES: [&str; 3] = ["BestEffortResolution", "BundleReleaseSupport", "ClusterConstraints"];
 
 impl RuleArgs {
-    /// The rules of a controller with these gates, of which those that do not matter for a choice are left out, and this
-    /// `--dependency-mode`.
+    /// Rules of a controller with these gates and this `--dependency-mode`. Ignores gates that do not affect a
+    /// choice.
     pub(super) fn of_controller(
         gates: impl Iterator<Item = (&'static str, bool)>,
         controllers_mode: Option<DependencyMode>,
@@ -48,10 +50,10 @@ impl RuleArgs {
         }
     }
 
-    /// A controller with the gates that are on.
+    /// Settings of a controller with these gates.
     ///
     /// # Errors
-    /// A gate that does not exist, or a value that is neither true nor false.
+    /// A gate is unknown, or its value is neither true nor false.
     pub(super) fn settings(&self) -> Result<Settings, Failure> {
         let mut settings = Settings::default();
         settings.dependencies = self.controllers_mode.unwrap_or(settings.dependencies);
@@ -74,18 +76,18 @@ impl RuleArgs {
         Ok(settings)
     }
 
-    /// What must be kept of packages.
+    /// Parts of packages that the index must keep.
     ///
     /// # Errors
-    /// Those of [`Self::settings`].
+    /// Errors of [`Self::settings`].
     pub(super) fn indexing(&self) -> Result<Indexing, Failure> {
         Ok(Indexing { release_support: self.settings()?.releases, properties: true })
     }
 
-    /// The rules of an extension with these annotations. Flags win.
+    /// Rules of an extension with these annotations. Flags override them.
     ///
     /// # Errors
-    /// Those of [`Self::settings`].
+    /// Errors of [`Self::settings`].
     pub(super) fn rules(
         &self,
         annotations: Option<&BTreeMap<String, String>>,
@@ -118,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn annotations_count_unless_a_flag_says_otherwise() {
+    fn flag_overrides_annotation() {
         let annotations: BTreeMap<_, _> = [
             (annotations::EXT_DEPENDENCY_MODE, "Report"),
             (annotations::EXT_IGNORE_DEPENDENCIES, "olm.constraint, olm.gvk.required"),
@@ -146,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn gates_are_given_as_to_the_controller() {
+    fn gates_use_flag_syntax_of_controller() {
         let gates = |gates: &[&str]| args(None, gates).settings().map_err(|failure| failure.to_string());
         assert_eq!(
             gates(&["BestEffortResolution", "ClusterConstraints=false", "BundleReleaseSupport=true"]),

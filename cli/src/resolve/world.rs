@@ -1,4 +1,4 @@
-//! What is installed besides and what the cluster serves: what dependencies are judged by
+//! Environment for dependency checks: other installed extensions, and the kinds that the cluster serves
 //! (docs/design/additions.md#dependency-modes).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,27 +24,27 @@ use crate::source::Cluster;
 #[derive(Debug, Default)]
 pub(super) struct World {
     extensions: Vec<Extension>,
-    /// The extensions that have any revision.
+    /// Names of the extensions that have a revision.
     owners: BTreeSet<String>,
     served: Served,
 }
 
-/// An installed extension.
+/// Installed extension.
 #[derive(Debug)]
 struct Extension {
-    /// What it asks for.
+    /// Resolution request of the extension.
     ask: Ask,
-    /// What it has.
+    /// Installed bundle.
     has: Installed,
-    /// Whether it must not lose what meets its requirements.
+    /// `true` if other changes must not break its dependencies.
     protected: bool,
 }
 
 impl World {
-    /// The world as flags describe it: `--with PACKAGE@VERSION` and `--served GROUP/VERSION/KIND`.
+    /// Environment described by flags: `--with PACKAGE@VERSION` and `--served GROUP/VERSION/KIND`.
     ///
     /// # Errors
-    /// No catalog has such a bundle; a kind is written wrongly.
+    /// No catalog has such a bundle, or a kind is malformed.
     pub(super) fn described(
         with: &[String],
         served: &[String],
@@ -58,7 +58,7 @@ impl World {
             ask.set_installed(version, catalogs)?;
             world.extensions.extend(Extension::described(ask, catalogs));
         }
-        // There are no definitions to ask: what the bundles say that they define is theirs.
+        // Without CRDs to inspect, ownership of kinds follows from the bundles.
         for Extension { has, .. } in &world.extensions {
             let defined = has.provider(&Served::default()).gvks().cloned().collect();
             world.served.owned.insert(has.extension.clone(), defined);
@@ -68,10 +68,10 @@ impl World {
         Ok(world)
     }
 
-    /// The world as the cluster has it.
+    /// Reads the environment from the cluster.
     ///
     /// # Errors
-    /// The API server does not tell.
+    /// The API server does not answer.
     pub(super) async fn of_cluster(
         cluster: &Cluster,
         rules: &RuleArgs,
@@ -97,7 +97,7 @@ impl World {
         Ok(Self { extensions, owners, served })
     }
 
-    /// What else is on the cluster, as far as the rules of the question look at it.
+    /// Part of the environment that the rules of the request use.
     pub(super) fn around(&self, ask: &Ask) -> Around {
         let mut around = Around::default();
         if ask.rules.judges_dependencies() {
@@ -114,18 +114,18 @@ impl World {
         around
     }
 
-    /// Whether this extension must not lose what meets its requirements of this type.
+    /// Reports whether changes must not break dependencies of this type that the extension has.
     fn insists(&self, extension: &str, property_type: &str) -> bool {
         let found = self.extensions.iter().find(|one| one.has.extension == extension);
         found.is_some_and(|one| one.protected && one.ask.rules.counts(property_type))
     }
 
-    /// What the installed extensions ask for.
+    /// Requests of the installed extensions.
     pub(super) fn asks(&self) -> impl Iterator<Item = &Ask> {
         self.extensions.iter().map(|one| &one.ask)
     }
 
-    /// The question of a full solve.
+    /// Question for a full solve.
     pub(super) fn question<'a>(
         &self,
         asks: &[Ask],
@@ -136,7 +136,7 @@ impl World {
         let mut installed: Vec<_> =
             self.extensions.iter().map(|one| one.for_solving(&self.served, catalogs)).collect();
         for ask in asks {
-            // What a file or a flag says is installed, unless the cluster has said so already.
+            // An installed bundle from a file or a flag, unless the cluster has the package.
             let known = installed.iter().any(|one| one.wish.package == ask.package());
             let added = Extension::described(ask.clone(), catalogs).filter(|_| !known);
             installed.extend(added.map(|one| one.for_solving(&self.served, catalogs)));
@@ -163,7 +163,7 @@ fn wish(ask: &Ask, catalogs: &Catalogs) -> Wish {
 }
 
 impl Extension {
-    /// The extension that a question is about, `None` where it names no installed bundle.
+    /// Extension of a request. `None` if it names no installed bundle.
     fn described(ask: Ask, catalogs: &Catalogs) -> Option<Self> {
         let bundle = ask.installed.clone()?;
         let properties = offered(ask.package(), &bundle.name, catalogs);
@@ -172,13 +172,13 @@ impl Extension {
         Some(Self { ask, has, protected })
     }
 
-    /// An extension of the cluster. One whose object is gone is there all the same, but asks for nothing.
+    /// Extension of the cluster. If its object is deleted but a revision remains, it has no constraints.
     fn of_cluster(
         has: Installed,
         object: Option<&ClusterExtension>,
         rules: &RuleArgs,
     ) -> Result<Self, Failure> {
-        // What cannot be asked about cannot be moved, but it is there all the same.
+        // An extension without valid request cannot be changed, but is still installed.
         let asked = object.and_then(|object| Ask::of_extension(object, rules).ok());
         let mut ask = asked.map_or_else(|| Ask::plain(&has.package, rules), Ok)?;
         ask.extension = Some(has.extension.clone());
@@ -189,7 +189,8 @@ impl Extension {
 
     fn for_solving(&self, served: &Served, catalogs: &Catalogs) -> InstalledExtension {
         let Self { ask, has: Installed { extension, bundle, package, properties, .. }, .. } = self;
-        // A revision tells all properties only where dependencies are judged; for a plan the catalogs fill the gap.
+        // A revision records all properties only if dependencies are checked. For a plan, the catalogs provide the
+        // rest.
         let offered = offered(ask.package(), &bundle.name, catalogs);
         let properties = properties.iter().cloned().chain(offered).collect();
         let has = Installed::new(extension.clone(), package.clone(), bundle.clone(), properties);
@@ -206,13 +207,13 @@ impl Extension {
     }
 }
 
-/// The properties of a bundle as the catalogs have it.
+/// Properties of a bundle in the catalogs.
 fn offered(package: &str, bundle: &str, catalogs: &Catalogs) -> Vec<Property> {
     let found = catalogs.offers(package).find(|offer| offer.name() == bundle);
     found.map(|offer| offer.properties().to_vec()).unwrap_or_default()
 }
 
-/// Package and bundle of `--with PACKAGE@VERSION`.
+/// Splits `--with PACKAGE@VERSION` into package and version.
 ///
 /// # Errors
 /// There is no `@`.

@@ -1,9 +1,9 @@
-//! `olm rollback`: takes an extension back to a bundle that it had (docs/design/apply.md#handover,
+//! `olm rollback`: returns an extension to an earlier bundle (docs/design/apply.md#handover,
 //! docs/design/additions.md#changing-commands).
 //!
-//! Going back is going on: a new revision with the older bundle. So what is written is a version pin and the leave to go
-//! anywhere, and operator-controller does the rest. What that would change is found with the functions of `olm diff`, and what
-//! may cost data is refused.
+//! A rollback creates a new revision with the older bundle. So the command writes a version pin and the policy
+//! SelfCertified, and operator-controller does the rest. The functions of `olm diff` predict the changes. A rollback
+//! that may lose data is refused.
 
 mod plan;
 mod risk;
@@ -29,19 +29,19 @@ use crate::source::{Access, Cluster};
 use crate::status::observe;
 use crate::status::tree::RevisionState;
 
-/// The first lines of the command's help.
-pub(crate) const ABOUT: &str = "Takes an extension back to a bundle that it had
+/// First lines of the command's help.
+pub(crate) const ABOUT: &str = "Return an extension to an earlier bundle
 
-The ClusterExtension is pinned to the older version, with upgradeConstraintPolicy SelfCertified, and operator-controller makes a \
-new revision of that version's bundle. The bundle must still be in a catalog. spec.config stays as it is now: a rollback changes \
-the bundle, not the configuration. What would change on the cluster is found as `diff` does, and --dry-run shows all of it. The \
-output ends with the command that lifts the pin again.
+The ClusterExtension is pinned to the older version, with upgradeConstraintPolicy SelfCertified, and \
+operator-controller creates a new revision with that version's bundle. The bundle must still be in a catalog. A \
+rollback changes the bundle, not the configuration: spec.config remains unchanged. The changes on the cluster are \
+computed as in `diff`, and --dry-run shows all of them. The output ends with the command that removes the pin.
 
-Refused, with exit code 3, is a rollback that may lose data: a CustomResourceDefinition that goes while there are custom \
-resources, a stored version that goes, fields that go; and one that operator-controller itself would refuse. --accept-risk does it \
-all the same, and turns the check of definitions off where it stands in the way.
+A rollback that may lose data is refused with exit code 3: if it removes a CustomResourceDefinition with custom \
+resources, a stored version, or fields. So is a rollback that operator-controller itself would refuse. \
+--accept-risk does it anyway, and disables the CRD upgrade check if necessary.
 
-An installation that was made by the reference's Helm applier cannot be given back to that one, whatever the revision.";
+An installation by the reference's Helm applier cannot be returned to it, whatever the revision.";
 
 /// Arguments of the command.
 #[derive(Debug, Args)]
@@ -63,11 +63,11 @@ pub(crate) struct RollbackArgs {
     /// Number of a revision, or a version; default: the newest revision that has rolled out with another bundle
     #[arg(long, value_name = "REVISION|VERSION")]
     to: Option<String>,
-    /// Do it although data may be lost
+    /// Roll back although data may be lost
     #[arg(long)]
     accept_risk: bool,
-    /// Where the bundle is looked for: a directory, an image reference, cluster/NAME, or cluster for all catalogs of the
-    /// cluster; may be given several times. operator-controller looks in the cluster's own
+    /// Catalog to search for the bundle: a directory, an image reference, cluster/NAME, or cluster for all catalogs
+    /// of the cluster; may be given several times. operator-controller only searches those of the cluster
     #[arg(long = "catalog", value_name = "SOURCE", default_value = "cluster")]
     catalogs: Vec<String>,
     #[command(flatten)]
@@ -79,7 +79,7 @@ pub(crate) struct RollbackArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// There is nothing to go back to, it would cost data, or it does not work.
+/// There is no target, the rollback may lose data, or it fails.
 pub(crate) async fn run(args: RollbackArgs, session: &mut Session) -> Result<(), Failure> {
     let cluster = args.access.cluster.connect().await?;
     let live = observe::extension(&cluster, &args.name, session).await?;
@@ -137,7 +137,7 @@ fn refusal(name: &str, risks: &Risks) -> Failure {
     )
 }
 
-/// What is needed to find out what a rollback leads to.
+/// Inputs to predict a rollback.
 struct Looking<'a> {
     cluster: &'a Cluster,
     args: &'a RollbackArgs,
@@ -147,7 +147,7 @@ struct Looking<'a> {
 }
 
 impl Looking<'_> {
-    /// The bundle that operator-controller will choose.
+    /// Bundle that operator-controller will choose.
     async fn choice(&self, wanted: &ClusterExtension, session: &Session) -> Result<Choice, Failure> {
         let version = &self.target.version;
         let chosen =
@@ -169,8 +169,8 @@ impl Looking<'_> {
         }
     }
 
-    /// What the rollback changes. Where the bundle's image cannot be read from here, what its revision has kept is compared;
-    /// the inner error tells why neither can be.
+    /// Changes that the rollback makes. If the bundle image cannot be read, compares the objects that its revision
+    /// kept. The inner error contains the reason if neither works.
     async fn difference(
         &self,
         wanted: &ClusterExtension,

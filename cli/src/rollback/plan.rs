@@ -1,4 +1,4 @@
-//! What a rollback writes, and what it says. Pure.
+//! Patch and messages of a rollback. Pure.
 
 use olm_api::cluster_extension::{
     CatalogFilter, CrdUpgradeSafety, CrdUpgradeSafetyEnforcement, InstallConfig, PreflightConfig,
@@ -14,24 +14,24 @@ use crate::output::Fields;
 use crate::resolve::Choice;
 use crate::status::tree::{installed, is_migrated, is_paused};
 
-/// Where the version stands in what a manager owns of an extension.
+/// Path of the version in the managed fields of an extension.
 const OWNED_VERSION: &str = "/f:spec/f:source/f:catalog/f:version";
-/// The manager of `kubectl apply` without `--server-side`.
+/// Field manager of `kubectl apply` without `--server-side`.
 const KUBECTL_APPLY: &str = "kubectl-client-side-apply";
 
-/// A rollback.
+/// Planned rollback.
 #[derive(Debug)]
 pub(super) struct Plan<'a> {
     live: &'a ClusterExtension,
     target: &'a Target,
-    /// The revision that took the installation over from Helm.
+    /// Revision that adopted the installation from Helm, if any.
     adopted: Option<String>,
-    /// The extension as it shall be.
+    /// The wanted extension.
     pub(super) wanted: ClusterExtension,
 }
 
 impl<'a> Plan<'a> {
-    /// Takes the extension `live`, which has the revisions `sets`, to `target`.
+    /// Plans to roll back the extension `live`, which has the revisions `sets`, to `target`.
     pub(super) fn new(live: &'a ClusterExtension, target: &'a Target, sets: &[ClusterObjectSet]) -> Self {
         let mut wanted = live.clone();
         if let Some(catalog) = wanted.spec.as_mut().and_then(|spec| spec.source.catalog.as_mut()) {
@@ -42,7 +42,7 @@ impl<'a> Plan<'a> {
         Self { live, target, adopted, wanted }
     }
 
-    /// Lets definitions pass that operator-controller would refuse.
+    /// Disables the CRD upgrade check, so that operator-controller accepts unsafe CRDs.
     pub(super) fn turn_the_check_off(&mut self) {
         let enforcement = CrdUpgradeSafetyEnforcement::None;
         if let Some(spec) = &mut self.wanted.spec {
@@ -51,7 +51,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// What people should know.
+    /// Warnings for the user.
     pub(super) fn warnings(&self, choice: &Choice) -> Vec<String> {
         let mut warnings = choice.warnings.clone();
         warnings.extend(self.target.warning.clone());
@@ -72,7 +72,7 @@ impl<'a> Plan<'a> {
         warnings
     }
 
-    /// Who applies the version from somewhere else.
+    /// Other field managers that apply the version.
     fn managers(&self) -> Vec<String> {
         let entries = self.live.metadata.managed_fields.iter().flatten();
         let applying = entries.filter(|entry| {
@@ -88,7 +88,7 @@ impl<'a> Plan<'a> {
         managers
     }
 
-    /// The rollback for people.
+    /// Text output of the rollback.
     pub(super) fn text(&self, diff: Option<&Diff>, warnings: &[String]) -> String {
         let name = self.live.metadata.name.as_deref().unwrap_or_default();
         let before = installed(self.live).map_or_else(
@@ -110,7 +110,7 @@ impl<'a> Plan<'a> {
         fields.text
     }
 
-    /// What was risked, and how the extension goes on from there, for people.
+    /// Text about the accepted risks, and the way to end the pin.
     pub(super) fn afterwards(&self, risks: &Risks) -> String {
         let name = self.live.metadata.name.as_deref().unwrap_or_default();
         let mut fields = Fields::default();
@@ -131,7 +131,7 @@ impl<'a> Plan<'a> {
         fields.text
     }
 
-    /// What is written, a field each.
+    /// Changed fields, one string each.
     fn sets(&self) -> Vec<String> {
         let (was, is) = (catalog(self.live), catalog(&self.wanted));
         let version = |filter: Option<&CatalogFilter>| {
@@ -160,7 +160,7 @@ impl<'a> Plan<'a> {
         .collect()
     }
 
-    /// The patch that takes back what is written.
+    /// Patch that reverts the rollback.
     fn lift(&self) -> Value {
         let was = catalog(self.live);
         let version = was.and_then(|was| was.version.clone());
@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_people_should_know_is_said() {
+    fn warnings_name_pause_manager_migration_and_failed_target() {
         let version = json!({"f:spec": {"f:source": {"f:catalog": {"f:version": {}}}}});
         let entry = |manager: &str, operation: &str| json!({"manager": manager, "operation": operation, "fieldsType": "FieldsV1", "fieldsV1": version});
         let live: ClusterExtension = serde_json::from_value(json!({

@@ -1,5 +1,5 @@
-//! What a rollback may cost: custom resources that it would delete, or whose fields it would drop. Pure, but for counting
-//! custom resources.
+//! Risks of a rollback: custom resources that it would delete, or fields of them that it would drop. Pure, except for
+//! counting custom resources.
 
 use kube::core::GroupVersionKind;
 use olm_api::ClusterExtension;
@@ -14,28 +14,29 @@ use crate::diff::{Diff, Foresight};
 use crate::output::counted;
 use crate::source::Cluster;
 
-/// Findings after which data that is stored cannot be read any more, or loses fields when it is written next.
+/// CRD findings after which stored data becomes unreadable or loses fields at the next write.
 const LOSSES: [&str; 3] = ["scope", "storedVersionRemoval", "existingFieldRemoval"];
-/// Findings that operator-controller accepts in no mode of annotation crd-check (docs/design/additions.md#crd-checks).
+/// CRD findings that operator-controller accepts in no mode of annotation crd-check
+/// (docs/design/additions.md#crd-checks).
 const NEVER_ACCEPTED: [&str; 2] = ["scope", "storedVersionRemoval"];
 
-/// What a rollback may cost.
+/// Risks of a rollback.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Risks {
-    /// Why data may be lost, a line each.
+    /// Possible data losses, one line each.
     pub(super) losses: Vec<String>,
-    /// Why operator-controller would refuse it, a line each.
+    /// Reasons for which operator-controller would refuse the rollback, one line each.
     pub(super) refusals: Vec<String>,
-    /// Whether a definition with custom resources is among what goes.
+    /// `true` if a deleted CRD has custom resources.
     pub(super) takes_objects: bool,
 }
 
-/// The custom resources of a definition that goes.
+/// Custom resources of a deleted CRD.
 pub(super) type Counted = Result<Option<Instances>, ClusterError>;
 
 impl Risks {
-    /// Judges `diff`, which the extension, as it shall be, would make. `gone` counts the custom resources of each definition
-    /// that goes.
+    /// Judges `diff`, the changes that the wanted extension would make. `gone` contains the custom resources of each
+    /// deleted CRD.
     pub(super) fn new(diff: &Diff, gone: &[(String, Counted)], wanted: &ClusterExtension) -> Self {
         let lines = |checks: Option<&[&str]>| -> Vec<String> {
             let unsafe_ones = diff.crds.iter().filter(|crd| crd.result == Verdict::Unsafe);
@@ -59,12 +60,12 @@ impl Risks {
         Self { losses, refusals, takes_objects }
     }
 
-    /// Whether there is none.
+    /// Reports whether there are no risks.
     pub(super) fn is_empty(&self) -> bool {
         self.losses.is_empty() && self.refusals.is_empty()
     }
 
-    /// All of them, nothing twice.
+    /// Text of all risks, without duplicates.
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
         let mut say = |title: &str, lines: &[String]| {
@@ -100,7 +101,7 @@ fn loss(name: &str, instances: &Counted) -> Option<String> {
     }
 }
 
-/// Counts the custom resources of each definition that `diff` takes away, by name of the definition.
+/// Counts the custom resources of each CRD that `diff` deletes, by name of the CRD.
 pub(super) async fn count(diff: &Diff, cluster: &Cluster) -> Vec<(String, Counted)> {
     let engine = KubeCluster::new(cluster.client().clone());
     let mut counted = Vec::new();
@@ -122,7 +123,7 @@ async fn instances(engine: &KubeCluster, definition: &str) -> Counted {
     }
 }
 
-/// A kind in which the objects of a definition can be read; any version gives all of them.
+/// Kind with a served version of a CRD. Any version lists all objects.
 fn served(definition: &Value) -> Option<GroupVersionKind> {
     let text = |pointer: &str| definition.pointer(pointer).and_then(Value::as_str);
     let versions = definition.pointer("/spec/versions").and_then(Value::as_array)?;
@@ -172,7 +173,7 @@ mod tests {
 
     // docs/design/additions.md#changing-commands; case additions-a47
     #[test]
-    fn losses_are_losses_in_every_mode_and_refusals_are_the_controllers() {
+    fn loss_is_reported_in_every_mode_and_refusal_if_enforced() {
         let text = |kind: &str| json!({"a": {"type": kind}});
         let two = json!({"a": {"type": "string"}, "b": {"type": "string"}});
         let safe = diff(&definition(&text("string"), "v1", "v1"), &definition(&two, "v1", "v1"));
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_definition_goes_with_its_objects() {
+    fn deleted_crd_reports_loss_of_custom_resources() {
         let first = ObjectKey::of(&json!({"metadata": {"name": "knee", "namespace": "ns"}}));
         let global = ObjectKey::of(&json!({"metadata": {"name": "knee"}}));
         let error = ClusterError { reason: Reason::Rejected, message: "forbidden".to_owned() };
@@ -226,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_are_counted_in_a_version_that_is_served() {
+    fn custom_resources_are_counted_in_served_version() {
         let mut definition = definition(&json!({}), "v1", "v1");
         assert_eq!(served(&definition), Some(GroupVersionKind::gvk("example.com", "v1", "Pipe")));
         definition["spec"]["versions"][0]["served"] = json!(false);

@@ -1,31 +1,32 @@
-//! Where a rollback goes. Pure.
+//! Rollback target. Pure.
 
 use olm_version::{Version, quote};
 
 use crate::failure::Failure;
 use crate::history::Record;
 
-/// Revisions that a message names.
+/// Highest number of revisions that a message names.
 const NAMED: usize = 10;
 
-/// Where a rollback goes.
+/// Rollback target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Target {
-    /// Number of the revision that had the bundle; `None` where none is remembered.
+    /// Number of the revision with the bundle. `None` if no revision has it.
     pub(super) revision: Option<i64>,
-    /// Name of its bundle; `None` where it is not remembered.
+    /// Name of the bundle, if known.
     pub(super) bundle: Option<String>,
     /// Version of the bundle.
     pub(super) version: String,
-    /// What people should know about it.
+    /// Warning about the target.
     pub(super) warning: Option<String>,
 }
 
-/// Finds the revision that `to` names, by number, name or version, among the `records` of the extension `name`, newest first.
-/// Without `to` it is the newest one that has rolled out and has another bundle than the newest of all.
+/// Finds the revision that `to` specifies by number, name or version among the `records`, newest first, of the
+/// extension `name`. Without `to`, finds the newest revision that has rolled out with another bundle than that of the
+/// newest revision.
 ///
 /// # Errors
-/// There is none, it is where the extension is already, or `to` is neither.
+/// There is none, it is the current one, or `to` is neither a revision nor a version.
 pub(super) fn target(name: &str, to: Option<&str>, records: &[Record]) -> Result<Target, Failure> {
     let Some(to) = to else {
         let found = records.iter().find(|record| record.rollback.possible);
@@ -42,7 +43,7 @@ pub(super) fn target(name: &str, to: Option<&str>, records: &[Record]) -> Result
         let record = found.ok_or_else(|| {
             Failure::no_candidate(format!("{name} has no revision {number}: {}", told(records)))
         })?;
-        // One that never rolled out may still be what is wanted.
+        // A revision that never rolled out is allowed if named explicitly.
         if let Some(why) = record.rollback.why_not.filter(|_| record.succeeded || record.version.is_empty()) {
             return Err(Failure::no_candidate(format!("revision {number} is no way back: {why}")));
         }
@@ -73,7 +74,7 @@ fn of_record(record: &Record) -> Target {
     }
 }
 
-/// The revisions in a few words: `3 (pipe.v1.2.0, it is the newest), …`
+/// Revisions as text: `3 (pipe.v1.2.0, it is the newest), …`
 fn told(records: &[Record]) -> String {
     let one = |record: &Record| {
         let why = record.rollback.why_not.map(|why| format!(", {why}")).unwrap_or_default();
@@ -111,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn where_it_goes() {
+    fn target_is_found_by_number_name_or_version() {
         let records = history::records(&[
             set(1, "1.0.0", true, "Archived"),
             set(2, "1.1.0", false, "Archived"),
@@ -160,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stuck_upgrade_goes_back_to_what_is_installed() {
+    fn stuck_upgrade_rolls_back_to_installed_revision() {
         let records = history::records(&[set(1, "1.0.0", true, "Active"), set(2, "1.1.0", false, "Active")]);
         assert_eq!(target("pipe", None, &records).unwrap().revision, Some(1));
         let only = history::records(&[set(1, "1.0.0", true, "Active")]);

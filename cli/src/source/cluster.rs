@@ -17,13 +17,13 @@ use super::{Sink, accept};
 use crate::failure::Failure;
 use crate::session::Session;
 
-/// catalogd's Service and the name of its port, as the install files have them.
+/// Service of catalogd and its port name, as in the install files.
 const SERVICE: &str = "https:catalogd-service:443";
-/// Longest wait for the API server: to connect, for an answer, and for more of an answer.
+/// Deadline for the API server: to connect, for a response, and for each further part of it.
 const DEADLINE: Duration = Duration::from_secs(30);
-/// Objects to ask the API server for at once.
+/// Page size of list calls.
 const PAGE: u32 = 200;
-/// Largest object of a catalog; catalogd refuses larger ones.
+/// Largest object of a catalog. catalogd rejects larger ones.
 const MAX_LINE: usize = 128 << 20;
 /// Largest catalog.
 const MAX_CATALOG: usize = 4 << 30;
@@ -42,19 +42,19 @@ pub(crate) struct ClusterArgs {
     catalogd_namespace: String,
 }
 
-/// A connection to a cluster.
+/// Connection to a cluster.
 pub(crate) struct Cluster {
     client: Client,
-    /// The API server's host, for messages.
+    /// Host of the API server, for messages.
     server: String,
     namespace: String,
 }
 
 impl ClusterArgs {
-    /// Reads the configuration; nothing is connected yet.
+    /// Reads the configuration. Does not connect yet.
     ///
     /// # Errors
-    /// It names no cluster.
+    /// The configuration names no cluster.
     pub(crate) async fn connect(&self) -> Result<Cluster, Failure> {
         let options = KubeConfigOptions { context: self.context.clone(), ..Default::default() };
         let failed = |error: &dyn std::error::Error| {
@@ -83,7 +83,7 @@ impl Cluster {
     /// All ClusterCatalogs, by name.
     ///
     /// # Errors
-    /// The API server does not give them.
+    /// The API server does not return them.
     pub(crate) async fn catalogs(&self, session: &Session) -> Result<Vec<ClusterCatalog>, Failure> {
         let _step = session.progress.step("listing the cluster's catalogs");
         self.list("ClusterCatalogs", "clustercatalogs", session).await
@@ -109,10 +109,10 @@ impl Cluster {
         Ok(objects)
     }
 
-    /// A call to the API server, with a deadline.
+    /// Call to the API server, with a deadline.
     ///
     /// # Errors
-    /// `what` cannot be read, or a signal came.
+    /// `what` cannot be read, or a signal arrived.
     pub(crate) async fn call<T>(
         &self,
         what: &str,
@@ -125,20 +125,20 @@ impl Cluster {
         session.unless_interrupted(async { within(call).await.map_err(failed) }).await
     }
 
-    /// The client, for calls that are not here.
+    /// Client, for calls that this type does not offer.
     pub(crate) fn client(&self) -> &Client {
         &self.client
     }
 
-    /// The namespace of OLM's own objects.
+    /// Namespace that catalogd and operator-controller run in.
     pub(crate) fn namespace(&self) -> &str {
         &self.namespace
     }
 
-    /// Names of the catalogs that are served, or of the one that is asked for.
+    /// Names of the served catalogs, or only the requested one.
     ///
     /// # Errors
-    /// There is none, or the one that is asked for is not served.
+    /// No catalog is served, or the requested one is not.
     pub(crate) async fn served(
         &self,
         wanted: Option<&str>,
@@ -151,7 +151,7 @@ impl Cluster {
     /// Reads the content of the catalog `name` into `sink`.
     ///
     /// # Errors
-    /// The service does not answer, or does not let us in.
+    /// The service does not answer, or denies access.
     pub(crate) async fn read(
         &self,
         name: &str,
@@ -188,7 +188,7 @@ async fn within<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Result
     olm_service::cluster::within(DEADLINE, call).await
 }
 
-/// The served catalogs among `catalogs`, or the one called `wanted`.
+/// Names of the served catalogs among `catalogs`, or only `wanted`.
 fn select(catalogs: &[ClusterCatalog], wanted: Option<&str>) -> Result<Vec<String>, Failure> {
     let names = |catalogs: &mut dyn Iterator<Item = &ClusterCatalog>| {
         let names: Vec<_> = catalogs.map(ResourceExt::name_any).collect();
@@ -267,7 +267,7 @@ fn broken(catalog: &str, error: &dyn std::fmt::Display) -> Failure {
     Failure::operational(format!("catalog {catalog:?}: {error}"))
 }
 
-/// Lines of an answer, with a deadline for each part and limits on sizes.
+/// Lines of a response, with a deadline for each part and size limits.
 struct Lines<R> {
     answer: R,
     line: Vec<u8>,
@@ -279,7 +279,7 @@ impl<R: AsyncBufRead + Unpin> Lines<R> {
         Self { answer, line: Vec::new(), total: 0 }
     }
 
-    /// The next line with its line feed, `None` at the end.
+    /// Next line with its line feed, or `None` at the end.
     async fn next(&mut self) -> std::io::Result<Option<&[u8]>> {
         self.line.clear();
         loop {

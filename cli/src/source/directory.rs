@@ -1,4 +1,4 @@
-//! A directory of this machine as a catalog folder.
+//! Local directory as a catalog folder.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read};
@@ -8,17 +8,17 @@ use olm_fbc::{Entry, EntryKind, Folder};
 
 use crate::failure::Failure;
 
-/// A directory that may hold anything: links are followed as long as they stay inside, and nothing in it can block.
+/// Untrusted directory: follows links only inside of it, and opens nothing that could block.
 #[derive(Debug)]
 pub(crate) struct DirectoryFolder {
     root: PathBuf,
 }
 
 impl DirectoryFolder {
-    /// The folder at `root`.
+    /// Opens the folder at `root`.
     ///
     /// # Errors
-    /// There is no directory that can be opened.
+    /// `root` is no directory, or cannot be opened.
     pub(crate) fn open(root: &Path) -> Result<Self, Failure> {
         let root = root.canonicalize();
         let root =
@@ -29,7 +29,7 @@ impl DirectoryFolder {
         Ok(Self { root })
     }
 
-    /// The directory itself, without links.
+    /// Canonical path, without links.
     pub(crate) fn root(&self) -> &Path {
         &self.root
     }
@@ -51,7 +51,7 @@ impl Folder for DirectoryFolder {
             return Err(io::Error::other("the link leads out of the catalog's directory"));
         }
         let metadata = fs::metadata(&path)?;
-        // Asked before opening: a pipe would block. A directory fails when it is read.
+        // Checked before opening, because opening a pipe would block. A directory fails when it is read.
         if !metadata.is_file() && !metadata.is_dir() {
             return Err(io::Error::other("not a regular file"));
         }
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_stay_inside_and_nothing_blocks() {
+    fn link_out_of_directory_and_special_file_are_rejected() {
         let parent = tempfile::tempdir().unwrap();
         let root = parent.path().join("catalog");
         fs::create_dir_all(root.join("deep")).unwrap();

@@ -1,4 +1,4 @@
-//! Catalogs and bundles in registries: pulled to a temporary folder that goes away with the value.
+//! Catalogs and bundles in registries, pulled to a temporary folder that is removed on drop.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ pub(crate) struct ImageArgs {
 }
 
 impl ImageArgs {
-    /// How to talk to the registry of `reference`.
+    /// Client configuration for the registry of `reference`.
     ///
     /// # Errors
     /// A file or directory that a flag names does not exist.
@@ -39,7 +39,7 @@ impl ImageArgs {
         Ok(config)
     }
 
-    /// The credentials file for the registry of `reference`.
+    /// Credentials file for the registry of `reference`.
     ///
     /// # Errors
     /// The file that the flag names does not exist.
@@ -55,10 +55,10 @@ impl ImageArgs {
         }
     }
 
-    /// Pulls the folder that `select` names from the image's labels.
+    /// Pulls the folder that `select` returns for the image's labels.
     ///
     /// # Errors
-    /// Those of the registry and of the image.
+    /// The registry fails, or the image is invalid.
     pub(crate) async fn pull(
         &self,
         reference: &Reference,
@@ -88,7 +88,7 @@ impl ImageArgs {
 /// Name of the unpacked image in the temporary folder.
 const UNPACKED: &str = "image";
 
-/// A pulled folder, removed when dropped.
+/// Pulled folder, removed on drop.
 #[derive(Debug)]
 pub(crate) struct PulledContent {
     path: PathBuf,
@@ -96,7 +96,7 @@ pub(crate) struct PulledContent {
 }
 
 impl PulledContent {
-    /// The wanted folder of the image.
+    /// Path of the selected folder of the image.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -104,12 +104,12 @@ impl PulledContent {
 
 impl Drop for PulledContent {
     fn drop(&mut self) {
-        // What is unpacked is read-only, which the temporary folder's own removal cannot cope with.
+        // Unpacked files are read-only, which the removal of the temporary folder cannot handle.
         let _ = olm_oci::remove_folder(&self.folder.path().join(UNPACKED));
     }
 }
 
-/// Where credentials are kept, most specific first.
+/// Default paths of credentials files, most specific first.
 fn default_authfiles(variable: impl Fn(&str) -> Option<PathBuf>) -> Vec<PathBuf> {
     let home = variable("HOME");
     let config = variable("XDG_CONFIG_HOME").or_else(|| home.as_ref().map(|home| home.join(".config")));
@@ -124,7 +124,7 @@ fn default_authfiles(variable: impl Fn(&str) -> Option<PathBuf>) -> Vec<PathBuf>
     files.into_iter().flatten().collect()
 }
 
-/// Whether `file` has a login for `reference`, or is broken, which the pull then reports.
+/// Reports whether `file` has a login for `reference`. Also `true` for a broken file, which the pull then reports.
 fn concerns(file: &Path, reference: &Reference) -> bool {
     let Ok(text) = std::fs::read(file) else {
         return file.is_file();
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn credentials_are_looked_for_where_the_container_tools_keep_them() {
+    fn credentials_are_found_in_default_paths_of_container_tools() {
         let set = |set: &'static [(&'static str, &'static str)]| {
             let variable = move |name: &str| {
                 set.iter().find(|(key, _)| *key == name).map(|(_, value)| PathBuf::from(value))
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_a_login_for_the_registry_is_passed_over() {
+    fn credentials_file_without_login_for_registry_is_skipped() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("auth.json");
         let reference: Reference = "r.example/a/b:v1".parse().unwrap();

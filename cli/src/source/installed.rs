@@ -1,4 +1,4 @@
-//! What is installed in a cluster, and which kinds it serves (docs/design/additions.md#dependency-modes).
+//! Installed extensions of a cluster, and the kinds that it serves (docs/design/additions.md#dependency-modes).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,26 +15,26 @@ use super::cluster::Cluster;
 use crate::failure::Failure;
 use crate::session::Session;
 
-/// Definitions in one answer: one may have a megabyte.
+/// Page size for CustomResourceDefinitions. One may have a megabyte.
 const PAGE: u32 = 50;
 
-/// A CustomResourceDefinition, as far as it is read.
+/// CustomResourceDefinition, reduced to the fields used here.
 type Definition = Object<DefinitionSpec, NotUsed>;
 
 impl Cluster {
     /// The ClusterExtension `name`.
     ///
     /// # Errors
-    /// There is none, or the API server does not give it.
+    /// It does not exist, or the API server does not return it.
     pub(crate) async fn extension(&self, name: &str, session: &Session) -> Result<ClusterExtension, Failure> {
         let found = self.find_extension(name, session).await?;
         found.ok_or_else(|| Failure::no_candidate(format!("there is no ClusterExtension {}", quote(name))))
     }
 
-    /// The ClusterExtension `name`, `None` if there is none.
+    /// The ClusterExtension `name`, or `None` if it does not exist.
     ///
     /// # Errors
-    /// The API server does not say.
+    /// The API server does not answer.
     pub(crate) async fn find_extension(
         &self,
         name: &str,
@@ -47,7 +47,7 @@ impl Cluster {
     /// All ClusterExtensions, by name.
     ///
     /// # Errors
-    /// The API server does not give them.
+    /// The API server does not return them.
     pub(crate) async fn extensions(&self, session: &Session) -> Result<Vec<ClusterExtension>, Failure> {
         let _step = session.progress.step("listing the cluster's extensions");
         self.list("ClusterExtensions", "clusterextensions", session).await
@@ -56,16 +56,16 @@ impl Cluster {
     /// All revisions, by name.
     ///
     /// # Errors
-    /// The API server does not give them.
+    /// The API server does not return them.
     pub(crate) async fn object_sets(&self, session: &Session) -> Result<Vec<ClusterObjectSet>, Failure> {
         let _step = session.progress.step("listing what is installed");
         self.list("ClusterObjectSets", "clusterobjectsets", session).await
     }
 
-    /// Which kinds the API server serves, and which of them extensions define.
+    /// Kinds that the API server serves, and those of them that extensions define.
     ///
     /// # Errors
-    /// It does not say.
+    /// The API server does not answer.
     pub(crate) async fn kinds(&self, session: &Session) -> Result<Served, Failure> {
         let _step = session.progress.step("asking which kinds the cluster serves");
         let what = "the kinds that the cluster serves";
@@ -77,7 +77,7 @@ impl Cluster {
         Ok(Served { gvks, owned: self.owned(session).await?, kubernetes: version.git_version })
     }
 
-    /// The kinds that extensions define, by name of the extension.
+    /// Kinds that extensions define, by name of the extension.
     async fn owned(&self, session: &Session) -> Result<BTreeMap<String, BTreeSet<Gvk>>, Failure> {
         let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
         let resource = ApiResource::from_gvk_with_plural(&kind, "customresourcedefinitions");

@@ -1,4 +1,4 @@
-//! Where a catalog is read from: a directory, an image, or catalogd in a cluster. All of them give the same lines.
+//! Catalog sources: a directory, an image, or catalogd in a cluster. All of them yield the same objects.
 
 mod cluster;
 mod directory;
@@ -18,22 +18,22 @@ use crate::classic_kinds;
 use crate::failure::Failure;
 use crate::session::Session;
 
-/// A catalog's address on the command line.
+/// Catalog source as given on the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// A directory of this machine.
+    /// Local directory.
     Directory(PathBuf),
-    /// An image in a registry.
+    /// Image in a registry.
     Image(olm_oci::Reference),
-    /// A ClusterCatalog by name, or every one that is served.
+    /// One ClusterCatalog by name, or all served ones.
     Cluster(Option<String>),
 }
 
 impl Source {
-    /// Reads `text`: the path of an existing directory, `cluster`, `cluster/NAME`, or an image reference.
+    /// Parses `text`: the path of an existing directory, `cluster`, `cluster/NAME`, or an image reference.
     ///
     /// # Errors
-    /// It is none of these; objects of classic OLM are told their v1 form.
+    /// It is none of these. For an object of classic OLM the message names its v1 equivalent.
     pub(crate) fn parse(text: &str) -> Result<Self, Failure> {
         let path = PathBuf::from(text);
         if olm_pack::is_layout(&path) {
@@ -67,7 +67,7 @@ impl Source {
     }
 }
 
-/// A catalog to read, and how to get at it.
+/// Catalog source, with the flags for access.
 #[derive(Debug, clap::Args)]
 pub(crate) struct SourceArgs {
     /// A directory, an image reference, cluster/NAME, or cluster for all catalogs of the cluster
@@ -77,7 +77,7 @@ pub(crate) struct SourceArgs {
     pub(crate) access: Access,
 }
 
-/// The flags of all kinds of sources.
+/// Flags for access to all kinds of sources.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Access {
     #[command(flatten)]
@@ -87,21 +87,21 @@ pub(crate) struct Access {
 }
 
 impl SourceArgs {
-    /// [`Access::read`] of this source.
+    /// [`Access::read`] for this source.
     ///
     /// # Errors
-    /// Those of the source and of `sink`.
+    /// Errors of the source and of `sink`.
     pub(crate) async fn read(&self, session: &Session, sink: &mut Sink<'_>) -> Result<(), Failure> {
         self.access.read(&self.source, session, sink).await
     }
 }
 
 impl Access {
-    /// Reads every object of `source` into `sink`, with the name of its catalog: the ClusterCatalog's, else the source as
-    /// given.
+    /// Reads every object of `source` into `sink`, with the name of its catalog: that of the ClusterCatalog, else the
+    /// source as given.
     ///
     /// # Errors
-    /// Those of the source and of `sink`.
+    /// Errors of the source and of `sink`.
     pub(crate) async fn read(
         &self,
         source: &str,
@@ -125,7 +125,7 @@ impl Access {
     }
 }
 
-/// Takes the objects of a catalog, one at a time, with the catalog's name.
+/// Callback for the objects of a catalog, one at a time, with the catalog's name.
 pub(crate) type Sink<'a> = dyn FnMut(&str, Meta) -> Result<(), Failure> + Send + 'a;
 
 fn read_folder(
@@ -151,7 +151,7 @@ fn read_folder(
     })
 }
 
-/// Why reading a folder ends early.
+/// Error that ends reading a folder.
 enum Reading {
     Load(olm_fbc::LoadError),
     Sink(Failure),
@@ -169,7 +169,7 @@ impl From<Failure> for Reading {
     }
 }
 
-/// Hands `meta`, which stands at `place`, on unless it cannot be part of a catalog.
+/// Passes `meta`, which was read from `place`, to `sink`, unless it cannot be part of a catalog.
 fn accept(catalog: &str, place: &str, meta: Meta, sink: &mut Sink<'_>) -> Result<(), Failure> {
     if meta.schema.is_empty() {
         let hint = classic_kinds::hint(&meta.blob).map(|hint| format!("\n{hint}")).unwrap_or_default();
@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sources_are_told_apart() {
+    fn source_kind_follows_from_text() {
         for (text, expected) in [
             ("src", Ok(Source::Directory("src".into()))),
             ("cluster", Ok(Source::Cluster(None))),

@@ -1,4 +1,4 @@
-//! The platform that a cluster is, and the revisions in force, as far as a verdict on the next version needs them.
+//! Platform of a cluster, and its active revisions, as far as a verdict on the next version needs them.
 
 use kube::api::{Api, DynamicObject};
 use kube::core::{ApiResource, GroupVersionKind};
@@ -10,14 +10,14 @@ use crate::failure::Failure;
 use crate::session::Session;
 
 const CONFIG: &str = "config.openshift.io/v1";
-/// Plurals of the kinds that make a cluster an OpenShift.
+/// Plurals of the kinds that identify OpenShift.
 const OPENSHIFT_KINDS: [&str; 2] = ["clusterversions", "clusteroperators"];
 
 impl Cluster {
-    /// What the cluster says about its platform; the parts that an administrator may name are left open.
+    /// Platform facts of the cluster. Values that an administrator may set with flags are not filled in.
     ///
     /// # Errors
-    /// The API server does not tell.
+    /// The API server does not answer.
     pub(crate) async fn platform(&self, session: &Session) -> Result<Facts, Failure> {
         let _step = session.progress.step("looking at the platform");
         let kinds = optional(self.client().list_api_group_resources(CONFIG));
@@ -46,10 +46,10 @@ impl Cluster {
         self.call("ClusterVersion \"version\"", optional(api.get("version")), session).await
     }
 
-    /// The revisions that are in force.
+    /// Active revisions.
     ///
     /// # Errors
-    /// The API server does not give them.
+    /// The API server does not return them.
     pub(crate) async fn revisions(&self, session: &Session) -> Result<Vec<Revision>, Failure> {
         let _step = session.progress.step("listing revisions");
         let sets: Vec<ClusterObjectSet> =
@@ -58,7 +58,7 @@ impl Cluster {
     }
 }
 
-/// `None` for what does not exist.
+/// Maps 404 to `None`.
 async fn optional<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Result<Option<T>, kube::Error> {
     match call.await {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),

@@ -1,9 +1,9 @@
-//! Times as people read them.
+//! Durations for the text output.
 
 use k8s_openapi::jiff::Timestamp;
 
-/// How long ago `at` (RFC 3339) was, in the largest unit that says it well, as in `45s`, `12m`, `3h`, `20d`; empty where
-/// nothing is known.
+/// Time since `at` (RFC 3339), in the largest unit with enough precision, such as `45s`, `12m`, `3h`, `20d`. Empty if
+/// `at` is missing or invalid.
 pub(crate) fn age(now: Timestamp, at: Option<&str>) -> String {
     let Some(at) = at.and_then(|at| at.parse::<Timestamp>().ok()) else { return String::new() };
     let seconds = now.as_second().saturating_sub(at.as_second()).max(0);
@@ -20,7 +20,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ages() {
+    fn age_uses_largest_unit_with_enough_precision() {
         let now = "2026-01-10T00:00:00Z".parse().unwrap();
         for (at, expected) in [
             (Some("2026-01-09T23:58:01Z"), "119s"),

@@ -1,6 +1,6 @@
-//! How an extension is, in one word, and what holds it back.
+//! Health of an extension, and the holds on its upgrades.
 //!
-//! Pure: read from its conditions and annotations only (docs/design/apply.md#extension-conditions).
+//! Pure. Derived from its conditions and annotations only (docs/design/apply.md#extension-conditions).
 
 use olm_api::conditions::{PULLING, Status, reasons, types};
 use olm_api::{ClusterExtension, Condition, annotations};
@@ -8,35 +8,34 @@ use serde::Serialize;
 
 use super::tree::is_paused;
 
-/// How an extension is.
+/// Health of an extension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) enum Health {
-    /// Nothing has been said about it yet.
+    /// No revision exists, and no condition reports progress.
     Pending,
-    /// Its first revision rolls out.
+    /// The first revision is rolling out.
     Installing,
-    /// What is installed works, and nothing is awaited.
+    /// The installed bundle works, and no change is in progress.
     Healthy,
-    /// What is installed does not work.
+    /// A probe of the installed bundle fails.
     Degraded,
-    /// What is installed is being completed again.
+    /// Objects of the installed revision are being restored.
     Repairing,
-    /// A newer revision rolls out over what is installed.
+    /// A newer revision is rolling out over the installed one.
     Upgrading,
-    /// Something fails and is tried again.
+    /// A step fails and is retried.
     Retrying,
-    /// A rollout takes longer than its deadline.
+    /// A rollout exceeds its progress deadline.
     Stalled,
-    /// Its configuration is not what the bundle accepts.
+    /// The bundle rejects the configuration.
     Misconfigured,
-    /// Somebody must do something.
+    /// Manual intervention is required.
     Blocked,
-    /// It is being deleted.
     Deleting,
 }
 
 impl Health {
-    /// Reads the conditions.
+    /// Derives the health from the conditions.
     pub(crate) fn of(extension: &ClusterExtension) -> Self {
         let progress = extension.condition(types::PROGRESSING);
         let reason = progress.map(|condition| condition.reason.as_str()).unwrap_or_default();
@@ -63,7 +62,6 @@ impl Health {
         }
     }
 
-    /// The word.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Pending => "Pending",
@@ -81,17 +79,17 @@ impl Health {
     }
 }
 
-/// What keeps a newer version, or every change, back.
+/// Hold that prevents an upgrade, or every change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Hold {
     /// `Paused`, or the reason of a condition.
     pub(crate) by: String,
-    /// Why, and what releases it.
+    /// Reason, and the command or change that releases the hold.
     pub(crate) message: String,
 }
 
 impl Hold {
-    /// All that holds the extension.
+    /// All holds on the extension.
     pub(crate) fn all(extension: &ClusterExtension) -> Vec<Self> {
         let name = extension.metadata.name.as_deref().unwrap_or_default();
         let paused = is_paused(extension).then(|| Self {

@@ -1,7 +1,7 @@
-//! `olm status`: how extensions are, down to each object of their revisions
+//! `olm status`: shows the health of extensions, including each object of their revisions
 //! (docs/design/additions.md#reading-commands).
 //!
-//! [`observe`] reads the cluster, [`tree`] and [`health`] judge what was read, [`text`] prints it. Nothing is changed.
+//! [`observe`] reads the cluster, [`tree`] and [`health`] derive the state, [`text`] prints it. Nothing is changed.
 
 pub(crate) mod age;
 pub(crate) mod health;
@@ -26,15 +26,15 @@ use crate::progress::say;
 use crate::session::Session;
 use crate::source::{Cluster, ClusterArgs};
 
-/// The first lines of the command's help.
-pub(crate) const ABOUT: &str = "Shows how extensions are, down to the object that one hangs on
+/// First lines of the command's help.
+pub(crate) const ABOUT: &str = "Show the health of extensions, including the object that blocks the rollout
 
-Without a NAME every ClusterExtension of the cluster is a line of a table. With a NAME the extension is shown as a tree: its \
-conditions, its revisions, their phases, and in these each object with what is awaited of it. Whether an object is ready, and \
-whether it is the extension's own, is found anew with operator-controller's functions, so the answer does not depend on what \
-the controller has said last.
+Without NAME, the command prints a table with one row per ClusterExtension. With NAME, it prints the extension as \
+a tree: its conditions, its revisions, their phases, and in these each object with the reason if it is not ready. \
+Readiness and ownership of objects are computed with operator-controller's functions, so the result does not \
+depend on the last status that the controller wrote.
 
-What you may not read is named where it is missing; the rest is shown. Nothing is changed.";
+Objects that you may not read are named, and the rest is shown. Nothing is changed.";
 
 /// Arguments of the command.
 #[derive(Debug, Args)]
@@ -58,31 +58,31 @@ pub(crate) struct StatusArgs {
     /// Name of a ClusterExtension; default: all
     #[arg(value_name = "NAME")]
     name: Option<String>,
-    /// Show the state again whenever it changes, until Ctrl-C or until the extension is gone
+    /// Print the state again whenever it changes, until Ctrl-C or until the extension is deleted
     #[arg(short, long)]
     watch: bool,
-    /// How to print the result
+    /// Output format
     #[arg(short, long, value_enum, default_value = "table", value_name = "FORMAT")]
     output: Notation,
     #[command(flatten)]
     cluster: ClusterArgs,
 }
 
-/// How the state is printed.
+/// Output format of the state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Notation {
-    /// For people
+    /// Human-readable
     Table,
-    /// For people who look closer
+    /// Human-readable, with more details
     Wide,
-    /// For programs
+    /// Machine-readable
     Json,
-    /// For programs
+    /// Machine-readable
     Yaml,
 }
 
 impl Notation {
-    /// The notation without its width, and whether it is wide.
+    /// Format without its width, and `true` if it is wide.
     pub(crate) fn format(self) -> (Format, bool) {
         match self {
             Self::Table => (Format::Table, false),
@@ -93,17 +93,17 @@ impl Notation {
     }
 }
 
-/// Between two looks with `--watch`.
+/// Polling interval of `--watch`.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// All extensions, as programs get them.
+/// List of extensions as JSON or YAML.
 #[derive(Debug, Serialize)]
 struct ExtensionList {
-    /// By name.
+    /// Sorted by name.
     extensions: Vec<ExtensionState>,
 }
 
-/// What is shown.
+/// Printed state.
 enum Shown {
     One(Box<ExtensionState>),
     All(ExtensionList),
@@ -112,7 +112,7 @@ enum Shown {
 /// Runs the command.
 ///
 /// # Errors
-/// There is no such extension, or the cluster does not tell.
+/// The extension does not exist, or the cluster cannot be read.
 pub(crate) async fn run(args: StatusArgs, session: &mut Session) -> Result<(), Failure> {
     let cluster = args.cluster.connect().await?;
     let name = args.name.as_deref();
@@ -139,7 +139,7 @@ async fn look(cluster: &Cluster, name: Option<&str>, session: &Session) -> Resul
     }
 }
 
-/// Prints the state whenever it is another one. A look that fails is told, and another follows.
+/// Prints the state whenever it changes. A failed read is reported and retried.
 async fn watch(
     first: Shown,
     cluster: &Cluster,
@@ -150,7 +150,7 @@ async fn watch(
     let mut before = String::new();
     let (format, wide) = args.output.format();
     loop {
-        // What only grows older has not changed.
+        // Compared without ages, which always change.
         let timeless = shown.text(format, wide, Timestamp::MIN)?;
         if timeless != before {
             let text = shown.text(format, wide, Timestamp::now())?;
@@ -194,7 +194,7 @@ impl Shown {
     }
 }
 
-/// Prints at once. A reader that went away ends the command.
+/// Prints and flushes. A closed pipe ends the command.
 fn print(text: &str, session: &mut Session) -> Result<(), Failure> {
     session.output.write_with(|writer| {
         writer.write_all(text.as_bytes()).and_then(|()| writer.flush()).map_err(Failure::Output)

@@ -1,6 +1,6 @@
-//! What a cluster says about an extension: itself, its revisions, and the objects of those in force. Reads only.
+//! Observation of an extension: itself, its revisions, and the objects of the active ones. Reads only.
 //!
-//! What the caller may not read is noted where it is missing; the rest is read all the same.
+//! Objects that the caller may not read are marked as unreadable. The rest is read.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
@@ -22,79 +22,73 @@ use crate::failure::Failure;
 use crate::session::Session;
 use crate::source::Cluster;
 
-/// Reads that are under way at a time.
+/// Concurrent reads.
 const CONCURRENT_READS: usize = 8;
-/// Time for all objects of an extension together; what is not read by then is said to be so.
+/// Deadline for all objects of an extension together. Objects that are not read by then are marked as unreadable.
 const TIME_FOR_OBJECTS: Duration = Duration::from_secs(60);
-/// Bytes of a label's value.
+/// Longest label value, in bytes.
 const LONGEST_LABEL: usize = 63;
-/// Names that are listed where the one asked for does not exist.
+/// Highest number of names that are listed if the requested one does not exist.
 const NAMED: usize = 10;
 
-/// An extension as the cluster has it.
+/// Observed extension.
 #[derive(Debug)]
 pub(crate) struct Observed {
-    /// Itself.
     pub(crate) extension: ClusterExtension,
-    /// Its revisions, oldest first.
+    /// Revisions, oldest first.
     pub(crate) revisions: Vec<ObservedRevision>,
 }
 
-/// A revision as the cluster has it.
+/// Observed revision.
 #[derive(Debug)]
 pub(crate) struct ObservedRevision {
-    /// Itself.
     pub(crate) set: ClusterObjectSet,
-    /// What it consists of.
     pub(crate) content: Content,
 }
 
-/// What a revision consists of.
+/// Content of a revision.
 #[derive(Debug)]
 pub(crate) enum Content {
-    /// It is not in force any more, so nobody looks.
+    /// The revision is not active, so its objects are not read.
     NotInForce,
-    /// It cannot be read; why.
+    /// Reason for which the content cannot be read.
     Unreadable(String),
-    /// Phases in their order.
+    /// Phases in order.
     Phases(Vec<ObservedPhase>),
 }
 
-/// A phase of a revision in force.
+/// Phase of an active revision.
 #[derive(Debug)]
 pub(crate) struct ObservedPhase {
-    /// Name.
     pub(crate) name: String,
     /// Objects in the order of application.
     pub(crate) objects: Vec<ObservedObject>,
 }
 
-/// An object of a revision in force.
+/// Object of an active revision.
 #[derive(Debug)]
 pub(crate) struct ObservedObject {
-    /// As the revision holds it.
+    /// Desired object of the revision.
     pub(crate) content: ContentObject,
-    /// As it is.
+    /// Live object.
     pub(crate) live: Live,
 }
 
-/// An object as it is.
+/// State of a live object.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Live {
-    /// It exists.
     Found(Value),
-    /// It does not exist.
     Missing,
-    /// The API server does not serve its kind.
+    /// The API server does not serve the kind.
     NotServed,
-    /// It cannot be read; why.
+    /// Reason for which the object cannot be read.
     Unreadable(String),
 }
 
-/// Reads the extension `name` with everything below it.
+/// Reads the extension `name` with its revisions and objects.
 ///
 /// # Errors
-/// There is no such extension, or it or its revisions cannot be read. Objects that cannot be read are no error.
+/// The extension does not exist, or it or its revisions cannot be read. Unreadable objects are no error.
 pub(crate) async fn observe(cluster: &Cluster, name: &str, session: &Session) -> Result<Observed, Failure> {
     let extension = extension(cluster, name, session).await?;
     let sets = revisions(cluster, name, session).await?;
@@ -105,7 +99,7 @@ pub(crate) async fn observe(cluster: &Cluster, name: &str, session: &Session) ->
 /// The extension `name`.
 ///
 /// # Errors
-/// There is none, which names those that are there, or it cannot be read.
+/// It does not exist, in which case the message lists the existing ones, or it cannot be read.
 pub(crate) async fn extension(
     cluster: &Cluster,
     name: &str,
@@ -126,17 +120,17 @@ pub(crate) async fn extension(
     Err(Failure::no_candidate(format!("there is no ClusterExtension {}; {names}", quote(name))))
 }
 
-/// The revisions of the extension `name`, oldest first.
+/// Revisions of the extension `name`, oldest first.
 ///
 /// # Errors
-/// The API server does not give them.
+/// The API server does not return them.
 pub(crate) async fn revisions(
     cluster: &Cluster,
     name: &str,
     session: &Session,
 ) -> Result<Vec<ClusterObjectSet>, Failure> {
     if name.len() > LONGEST_LABEL {
-        // No revision can be marked as its own.
+        // No owner label can have this value.
         return Ok(Vec::new());
     }
     let api: Api<ClusterObjectSet> = Api::all(cluster.client().clone());
@@ -148,17 +142,17 @@ pub(crate) async fn revisions(
     Ok(sets)
 }
 
-/// `spec.revision`; 0 where there is none.
+/// `spec.revision`, or 0.
 pub(crate) fn number(set: &ClusterObjectSet) -> i64 {
     set.spec.as_ref().map_or(0, |spec| spec.revision)
 }
 
-/// Whether the revision is neither archived nor being deleted.
+/// Reports whether the revision is neither archived nor being deleted.
 pub(crate) fn is_in_force(set: &ClusterObjectSet) -> bool {
     set.spec.is_some() && !set.is_archived() && set.metadata.deletion_timestamp.is_none()
 }
 
-/// What a revision holds, as it is stored; the text tells why it cannot be read.
+/// Stored content of a revision. The error contains the reason for which it cannot be read.
 pub(crate) async fn stored(cluster: &Cluster, set: &ClusterObjectSet) -> Result<Vec<ContentPhase>, String> {
     let Some(spec) = &set.spec else { return Ok(Vec::new()) };
     let read = |key: SecretKey| async move {
@@ -211,7 +205,7 @@ fn observed(phase: ContentPhase, live: &HashMap<ObjectKey, Live>) -> ObservedPha
     ObservedPhase { name: phase.name, objects: phase.objects.into_iter().map(object).collect() }
 }
 
-/// The objects as they are, each read once however many revisions have it.
+/// Live objects, each read once even if several revisions contain it.
 async fn live(cluster: &Cluster, keys: impl Iterator<Item = ObjectKey>) -> HashMap<ObjectKey, Live> {
     let engine = KubeCluster::new(cluster.client().clone());
     let end = Instant::now() + TIME_FOR_OBJECTS;

@@ -1,4 +1,4 @@
-//! The tree of what may be observed, and its form for people.
+//! Tests of the state tree and of its text output.
 
 use olm_api::{ClusterExtension, ClusterObjectSet};
 use olm_revision::content::ContentPhase;
@@ -17,7 +17,7 @@ fn now() -> k8s_openapi::jiff::Timestamp {
     "2026-01-01T00:05:00Z".parse().unwrap()
 }
 
-/// `Type=Status/Reason message`
+/// Conditions from texts such as `Type=Status/Reason message`.
 fn conditions(texts: &[&str]) -> Value {
     let condition = |text: &&str| {
         let (head, message) = text.split_once(' ').unwrap();
@@ -59,7 +59,7 @@ fn object(api_version: &str, kind: &str, name: &str) -> Value {
     json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name, "namespace": "pipe-system"}})
 }
 
-/// The object as it is when revision `number` controls it.
+/// Live object that revision `number` controls.
 fn of_revision(object: &Value, number: i64) -> Live {
     let mut live = object.clone();
     live["metadata"]["annotations"] = json!({"olm.operatorframework.io/revision": number.to_string()});
@@ -92,7 +92,7 @@ fn installed(status: &[&str], revisions: usize) -> Value {
         "install": {"bundle": {"name": "pipe.v1.0.0", "version": "1.0.0"}}})
 }
 
-/// An upgrade that hangs on a Deployment.
+/// Upgrade that is blocked by a Deployment.
 fn upgrading() -> Observed {
     let rolling = "Progressing=True/RollingOut Revision 1.1.0 is rolling out.";
     let failing = "Available=False/ProbeFailure Object Deployment.apps/v1 pipe-system/manager: \
@@ -130,7 +130,7 @@ fn upgrading() -> Observed {
 }
 
 #[test]
-fn an_upgrade_that_hangs() {
+fn stuck_upgrade_shows_blocking_object() {
     let observed = upgrading();
     let state = ExtensionState::new(&observed);
     let expected = "\
@@ -178,7 +178,7 @@ pipe-1  pipe.v1.0.0  rolled out, made 5m ago
 }
 
 #[test]
-fn what_there_is_to_say_about_an_object() {
+fn object_state_follows_from_owner_and_probes() {
     let map = object("v1", "ConfigMap", "settings");
     let ours = || of_revision(&map, 1);
     let foreign =
@@ -244,7 +244,7 @@ fn what_there_is_to_say_about_an_object() {
 }
 
 #[test]
-fn holds_adoption_and_what_cannot_be_read() {
+fn tree_shows_holds_adoption_and_unreadable_revision() {
     let held = "UpgradeAvailable=True/OutsideScope bundle pipe.v2.0.0 is held back";
     let healthy =
         ["Installed=True/Succeeded ok", "Progressing=True/Succeeded ok", "Available=True/ProbesSucceeded ok"];
@@ -311,7 +311,7 @@ pipe   pipe      pipe.v1.0.0   1.0.0     Paused,OutsideScope   Healthy   5m
 }
 
 #[test]
-fn many_objects_are_counted_unless_something_is_awaited_of_them() {
+fn ready_objects_of_large_phase_are_counted_and_others_listed() {
     let maps = (10..40).map(|number| object("v1", "ConfigMap", &format!("m{number}")));
     let live = |map: &Value| match map["metadata"]["name"] == "m30" {
         true => Live::Missing,
@@ -335,7 +335,7 @@ fn many_objects_are_counted_unless_something_is_awaited_of_them() {
 }
 
 #[test]
-fn programs_get_the_same() {
+fn json_has_same_state_as_text() {
     let state = ExtensionState::new(&upgrading());
     let printed = result(Format::Json, "ExtensionStatus", &state, |_| String::new()).unwrap();
     let printed: Value = serde_json::from_str(&printed).unwrap();
@@ -354,7 +354,7 @@ fn programs_get_the_same() {
 
 // docs/design/apply.md#extension-conditions
 #[test]
-fn health() {
+fn health_follows_from_conditions() {
     let ok = "Installed=True/Succeeded ok";
     for (status, expected) in [
         (json!({}), Health::Pending),

@@ -1,4 +1,4 @@
-//! The state of extensions for people.
+//! Text output of the state of extensions.
 //!
 //! Pure: `now` is a parameter.
 
@@ -10,13 +10,13 @@ use super::age::age;
 use super::tree::{ExtensionState, ObjectState, PhaseState, Progress, RevisionState, Stage};
 use crate::output::{Fields, Table};
 
-/// Objects of a phase that are shown where nothing is awaited of them.
+/// Highest number of ready objects per phase that are listed.
 const SHOWN: usize = 10;
-/// Conditions that are shown only when they are True: they say what there is to know about deprecation.
+/// Deprecation conditions, which are printed only if True.
 const DEPRECATIONS: [&str; 4] =
     [types::DEPRECATED, types::PACKAGE_DEPRECATED, types::CHANNEL_DEPRECATED, types::BUNDLE_DEPRECATED];
 
-/// All extensions, a line each.
+/// Table with one row per extension.
 pub(crate) fn list(extensions: &[ExtensionState], now: Timestamp, wide: bool) -> String {
     if extensions.is_empty() {
         return "The cluster has no ClusterExtensions.\n".to_owned();
@@ -48,7 +48,7 @@ pub(crate) fn list(extensions: &[ExtensionState], now: Timestamp, wide: bool) ->
     table.text()
 }
 
-/// One extension with everything below it.
+/// One extension as a tree with revisions, phases and objects.
 pub(crate) fn tree(state: &ExtensionState, now: Timestamp, wide: bool) -> String {
     let mut fields = Fields::default();
     let health = match state.up_to_date {
@@ -83,7 +83,7 @@ pub(crate) fn tree(state: &ExtensionState, now: Timestamp, wide: bool) -> String
     text
 }
 
-/// What `spec` asks for.
+/// Version and channels that `spec` requests.
 fn wanted(state: &ExtensionState) -> String {
     let version = match state.wanted_version.as_str() {
         "" => "any version".to_owned(),
@@ -118,7 +118,7 @@ fn conditions(conditions: &[Condition], now: Timestamp, wide: bool) -> String {
     text
 }
 
-/// The order in which conditions are read.
+/// Sort key of a condition type.
 fn rank(type_: &str) -> usize {
     let order = [types::INSTALLED, types::PROGRESSING, types::AVAILABLE];
     order.iter().position(|known| *known == type_).unwrap_or(order.len())
@@ -169,7 +169,7 @@ fn phase(phase: &PhaseState, is_last: bool, wide: bool) -> String {
         Progress::Waiting => format!("waits for the phase before it, {} of {total} ready", phase.ready),
     };
     let mut text = format!("{branch} {}  {progress}\n", phase.name);
-    // What is awaited is never left out.
+    // Objects that are not ready are always listed.
     let mut room = if wide { usize::MAX } else { SHOWN };
     let mut left_out = 0;
     let mut shown: Vec<&ObjectState> = Vec::new();
@@ -187,7 +187,7 @@ fn phase(phase: &PhaseState, is_last: bool, wide: bool) -> String {
     for (number, one) in shown.iter().enumerate() {
         let branch = if number == last && left_out == 0 { "└─" } else { "├─" };
         let details = if wide { details(one) } else { String::new() };
-        // One line, whatever the messages hold.
+        // Condensed to one line, because messages may have several.
         let line = one.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
         text += &format!("{below} {branch} {line}{details}\n");
     }
@@ -197,7 +197,7 @@ fn phase(phase: &PhaseState, is_last: bool, wide: bool) -> String {
     text
 }
 
-/// What is of interest to who looks closer.
+/// Details of the wide output.
 fn details(object: &ObjectState) -> String {
     match &object.controller {
         Some(controller) => format!("  [{}, controlled by {controller}]", object.api_version),
@@ -205,7 +205,7 @@ fn details(object: &ObjectState) -> String {
     }
 }
 
-/// The lines of `message`, each behind `margin`.
+/// Lines of `message`, each with the prefix `margin`.
 fn indented(message: &str, margin: &str) -> String {
     let lines = message.trim_end().lines().filter(|line| !line.trim().is_empty());
     lines.map(|line| format!("{margin}{}\n", line.trim_end())).collect()

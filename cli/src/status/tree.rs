@@ -1,6 +1,6 @@
-//! The state of an extension as a tree: extension, revisions, phases, objects.
+//! State of an extension as a tree: extension, revisions, phases, objects.
 //!
-//! Pure. Whether an object is ready, and whose it is, come from the functions that operator-controller calls.
+//! Pure. Readiness and ownership of objects come from the functions that operator-controller calls.
 
 use olm_api::conditions::{self, reasons, types};
 use olm_api::{ClusterExtension, ClusterObjectSet, Condition, annotations, labels, names};
@@ -16,17 +16,17 @@ use super::observe::{
     Content, Live, Observed, ObservedObject, ObservedPhase, ObservedRevision, is_in_force, number,
 };
 
-/// An extension, as programs get it.
+/// Extension as JSON or YAML.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ExtensionState {
     pub(crate) name: String,
     pub(crate) health: Health,
-    /// Whether the conditions are about the extension as it is now.
+    /// `true` if the conditions have the current generation.
     pub(crate) up_to_date: bool,
     pub(crate) namespace: String,
     pub(crate) package: String,
-    /// `spec.source.catalog.version`; empty for any.
+    /// `spec.source.catalog.version`. Empty for any version.
     pub(crate) wanted_version: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) channels: Vec<String>,
@@ -34,10 +34,10 @@ pub(crate) struct ExtensionState {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) installed: Option<BundleState>,
     pub(crate) paused: bool,
-    /// The revision that took the installation over from the reference's Helm applier, while it is remembered.
+    /// Revision that adopted the installation from the reference's Helm applier, as long as it exists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) adopted_from_helm: Option<String>,
-    /// What keeps a newer version, or everything, back.
+    /// Holds on upgrades, or on all changes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) holds: Vec<Hold>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -47,21 +47,21 @@ pub(crate) struct ExtensionState {
     pub(crate) revisions: Vec<RevisionState>,
 }
 
-/// A bundle by name and version.
+/// Bundle name and version.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct BundleState {
     pub(crate) name: String,
     pub(crate) version: String,
 }
 
-/// A revision, as programs get it.
+/// Revision as JSON or YAML.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct RevisionState {
     pub(crate) name: String,
     pub(crate) revision: i64,
     pub(crate) stage: Stage,
-    /// Whether its objects were complete once.
+    /// `true` if the revision has rolled out once.
     pub(crate) succeeded: bool,
     pub(crate) bundle: String,
     pub(crate) version: String,
@@ -69,10 +69,10 @@ pub(crate) struct RevisionState {
     pub(crate) adopted_from_helm: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) created: Option<String>,
-    /// What the revision itself says is wrong.
+    /// Error in the revision's conditions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<String>,
-    /// Why its objects cannot be shown.
+    /// Reason for which its objects cannot be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) unreadable: Option<String>,
     pub(crate) conditions: Vec<Condition>,
@@ -80,7 +80,7 @@ pub(crate) struct RevisionState {
     pub(crate) phases: Vec<PhaseState>,
 }
 
-/// Where a revision is on its way (docs/design/apply.md#revision-conditions).
+/// Rollout stage of a revision (docs/design/apply.md#revision-conditions).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) enum Stage {
     New,
@@ -94,29 +94,29 @@ pub(crate) enum Stage {
     Deleting,
 }
 
-/// A phase, as programs get it.
+/// Phase as JSON or YAML.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct PhaseState {
     pub(crate) name: String,
     pub(crate) progress: Progress,
-    /// Objects of which nothing is awaited.
+    /// Number of settled objects.
     pub(crate) ready: usize,
     pub(crate) objects: Vec<ObjectState>,
 }
 
-/// How far a phase is.
+/// Progress of a phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) enum Progress {
-    /// Nothing is awaited of any object.
+    /// All objects are settled.
     Complete,
-    /// The first phase of which something is awaited.
+    /// First phase with unsettled objects.
     Current,
-    /// An earlier phase comes first.
+    /// An earlier phase is not complete.
     Waiting,
 }
 
-/// An object, as programs get it.
+/// Object as JSON or YAML.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ObjectState {
@@ -126,46 +126,44 @@ pub(crate) struct ObjectState {
     pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) state: Word,
-    /// Why; nothing where nothing is awaited.
+    /// Reasons for the state. Empty for a settled object.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) messages: Vec<String>,
-    /// Who controls it, as `Kind name`.
+    /// Controller owner, as `Kind name`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) controller: Option<String>,
 }
 
-/// What there is to say about an object on behalf of a revision.
+/// State of an object with respect to a revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) enum Word {
-    /// It is the revision's, and its probes succeed.
+    /// The revision controls it, and its probes succeed.
     Ready,
-    /// It is the revision's, and a probe fails.
+    /// The revision controls it, and a probe fails.
     NotReady,
-    /// A newer revision has it.
+    /// A newer revision controls it.
     HandedOver,
-    /// It exists, and the revision may take it but has not.
+    /// It exists, and the revision may adopt it but has not.
     NotTaken,
-    /// It exists, and is somebody else's.
+    /// It exists, and has another owner.
     Collision,
-    /// It is being deleted.
     Deleting,
-    /// It does not exist.
     Missing,
     /// The API server does not serve its kind.
     NotServed,
-    /// Nobody can tell: the caller may not read it, or there was no answer.
+    /// The caller may not read it, or the API server did not answer.
     Unknown,
 }
 
 impl Word {
-    /// Whether nothing is awaited of the object.
+    /// Reports whether the object needs no further change.
     pub(crate) fn is_settled(self) -> bool {
         matches!(self, Self::Ready | Self::HandedOver)
     }
 }
 
 impl ExtensionState {
-    /// The tree of what was observed.
+    /// Builds the tree.
     pub(crate) fn new(observed: &Observed) -> Self {
         let Observed { extension, revisions } = observed;
         let sets: Vec<&ClusterObjectSet> = revisions.iter().map(|revision| &revision.set).collect();
@@ -173,7 +171,7 @@ impl ExtensionState {
         Self { revisions: revisions.iter().rev().map(state).collect(), ..Self::alone(extension, &sets) }
     }
 
-    /// The extension with nothing below it; of its revisions only that they exist matters.
+    /// State of the extension without its revisions, which only decide whether an adoption from Helm is shown.
     pub(crate) fn alone(extension: &ClusterExtension, sets: &[&ClusterObjectSet]) -> Self {
         let spec = extension.spec.as_ref();
         let catalog = spec.and_then(|spec| spec.source.catalog.as_ref());
@@ -203,25 +201,25 @@ impl ExtensionState {
     }
 }
 
-/// The bundle that is installed, as the status says.
+/// Installed bundle according to the status.
 pub(crate) fn installed(extension: &ClusterExtension) -> Option<BundleState> {
     let bundle = &extension.status.as_ref()?.install.as_ref()?.bundle;
     Some(BundleState { name: bundle.name.clone(), version: bundle.version.clone() })
 }
 
-/// Whether the extension carries the annotation that holds everything (docs/design/additions.md#pause).
+/// Reports whether the extension has the pause annotation (docs/design/additions.md#pause).
 pub(crate) fn is_paused(extension: &ClusterExtension) -> bool {
     ExtensionRules::of(extension.metadata.annotations.as_ref(), Settings::default()).paused
 }
 
-/// What the newest revision in force hangs on: the first object that something is awaited of, and why.
+/// First unsettled object of the newest active revision, with the reason.
 pub(crate) fn obstacle(observed: &Observed) -> Option<String> {
     let sets: Vec<&ClusterObjectSet> = observed.revisions.iter().map(|revision| &revision.set).collect();
     let newest = observed.revisions.iter().rev().find(|revision| is_in_force(&revision.set))?;
     RevisionState::new(newest, &sets).obstacle()
 }
 
-/// Whether the revision took an installation over from the reference's Helm applier
+/// Reports whether the revision adopted an installation from the reference's Helm applier
 /// (docs/design/apply.md#migration-to-revision-1).
 pub(crate) fn is_migrated(set: &ClusterObjectSet) -> bool {
     let label = set.metadata.labels.as_ref().and_then(|all| all.get(labels::MIGRATED_FROM_HELM));
@@ -234,7 +232,7 @@ pub(crate) fn created(metadata: &olm_api::ObjectMeta) -> Option<String> {
 }
 
 impl RevisionState {
-    /// A revision among those of its extension.
+    /// State of a revision with its objects. `all` are the revisions of its extension.
     fn new(observed: &ObservedRevision, all: &[&ClusterObjectSet]) -> Self {
         let ObservedRevision { set, content } = observed;
         let (phases, unreadable) = match content {
@@ -248,7 +246,7 @@ impl RevisionState {
         Self { phases, unreadable, ..Self::alone(set) }
     }
 
-    /// A revision by itself.
+    /// State of a revision without its objects.
     pub(crate) fn alone(set: &ClusterObjectSet) -> Self {
         let annotation = |key: &str| {
             let all = set.metadata.annotations.as_ref();
@@ -279,7 +277,7 @@ impl RevisionState {
     }
 }
 
-/// What the revision says is wrong: why it does not go on, else which probes fail.
+/// Error in the conditions: the reason for which the rollout fails, else the failing probes.
 fn error(conditions: &[Condition]) -> Option<String> {
     let progressing = conditions::find(conditions, types::PROGRESSING).filter(|condition| {
         let harmless = [reasons::SUCCEEDED, reasons::ROLLING_OUT, reasons::ARCHIVED];
@@ -311,7 +309,7 @@ impl Stage {
     }
 }
 
-/// What an object is judged by, on behalf of a revision.
+/// Inputs to judge objects on behalf of a revision.
 struct Judge<'a> {
     owner: Owner,
     siblings: Vec<String>,
@@ -400,7 +398,7 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// An owner by kind and name; a revision of another extension, and a former one, is told to be so.
+    /// Owner by kind and name. A revision that is not among those of the extension is marked.
     fn named(&self, reference: &Value) -> String {
         let text = |field: &str| reference.get(field).and_then(Value::as_str).unwrap_or_default();
         let (kind, name) = (text("kind"), text("name"));
@@ -435,7 +433,7 @@ impl std::fmt::Display for ObjectState {
             Word::Unknown => "cannot be read",
         };
         write!(f, " {state}")?;
-        // Those whose state says it all.
+        // States that need no message.
         let is_plain = matches!(self.state, Word::Missing | Word::Deleting);
         match self.messages.join("; ") {
             messages if is_plain || messages.is_empty() => Ok(()),

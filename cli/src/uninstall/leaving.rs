@@ -1,4 +1,4 @@
-//! What goes with an extension: its objects, its definitions, and their custom resources
+//! Uninstall plan: the objects, CRDs and custom resources that are deleted with an extension
 //! (docs/design/additions.md#uninstall-policy). Pure.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -16,7 +16,7 @@ use crate::failure::{Code, Failure};
 use crate::output::{Fields, counted};
 use crate::status::observe::{Content, Live, Observed};
 
-/// What happens, as programs get it.
+/// Uninstall plan as JSON or YAML.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Leaving {
@@ -25,42 +25,42 @@ pub(super) struct Leaving {
     bundle: Option<String>,
     /// `Delete`, `KeepCRDs` or `BlockIfInUse`.
     policy: &'static str,
-    /// How many objects are deleted.
+    /// Number of deleted objects.
     objects: usize,
-    /// The same by kind.
+    /// Number of deleted objects by kind.
     kinds: BTreeMap<String, usize>,
-    /// Its definitions, by name.
+    /// CRDs of the extension, by name.
     pub(super) definitions: Vec<Definition>,
-    /// How many custom resources are deleted.
+    /// Number of deleted custom resources.
     custom_resources: usize,
     warnings: Vec<String>,
     #[serde(skip)]
     uninstall_policy: UninstallPolicy,
 }
 
-/// A definition of the extension.
+/// CRD of the extension.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Definition {
     pub(super) name: String,
-    /// The kind that it defines, in a version in which its objects can be read; `None` where there is none.
+    /// Kind of its custom resources, in a served version. `None` if no version is served.
     #[serde(skip)]
     pub(super) gvk: Option<GroupVersionKind>,
-    /// How many there are; `None` where that cannot be told.
+    /// Number of custom resources. `None` if they cannot be listed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) custom_resources: Option<usize>,
-    /// One of them.
+    /// First custom resource.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) first: Option<String>,
-    /// Whether it stays, and its custom resources with it.
+    /// `true` if the CRD and its custom resources are kept.
     pub(super) stays: bool,
-    /// Whether a webhook of the extension converts between its versions.
+    /// `true` if a webhook of the extension converts between its versions.
     #[serde(skip)]
     converted: bool,
 }
 
 impl Leaving {
-    /// What the revisions in force have on the cluster. `keep_crds` overrules the policy that the extension has.
+    /// Plan to delete the objects of the active revisions. `keep_crds` overrides the policy of the extension.
     pub(super) fn new(observed: &Observed, keep_crds: bool) -> Self {
         let extension = &observed.extension;
         let policy = policy(extension, keep_crds);
@@ -113,7 +113,7 @@ impl Leaving {
         }
     }
 
-    /// Adds up the custom resources, once the definitions say how many they have.
+    /// Adds up the custom resources, after the CRDs have been counted.
     pub(super) fn counted(mut self) -> Self {
         let going = || self.definitions.iter().filter(|one| !one.stays);
         self.custom_resources = going().filter_map(|one| one.custom_resources).sum();
@@ -125,12 +125,12 @@ impl Leaving {
         self
     }
 
-    /// Whether definitions stay, also those that could not be looked at.
+    /// Reports whether the policy keeps CRDs, including those that could not be read.
     pub(super) fn keeps_definitions(&self) -> bool {
         self.uninstall_policy == UninstallPolicy::KeepCrds
     }
 
-    /// That the extension's own policy forbids to uninstall it now.
+    /// Failure if the extension's policy forbids to uninstall it now.
     pub(super) fn blocked(&self) -> Option<Failure> {
         let (count, first) =
             (self.custom_resources, self.definitions.iter().find_map(|one| one.first.as_ref()));
@@ -147,7 +147,7 @@ impl Leaving {
         })
     }
 
-    /// The question before it happens.
+    /// Confirmation question.
     pub(super) fn question(&self) -> String {
         let going = self.definitions.iter().filter(|one| !one.stays).count();
         let definitions = match going {
@@ -162,7 +162,7 @@ impl Leaving {
         format!("Uninstall {} and delete {objects}{definitions} for good?", self.extension)
     }
 
-    /// The form for people.
+    /// Text output.
     pub(super) fn text(&self) -> String {
         let mut fields = Fields::default();
         fields.add(0, "Extension", &self.extension);
@@ -194,7 +194,7 @@ impl Definition {
     }
 }
 
-/// What the extension's annotation says, unless a flag overrules it.
+/// Policy of the extension's annotation, unless the flag overrides it.
 pub(super) fn policy(extension: &ClusterExtension, keep_crds: bool) -> UninstallPolicy {
     let rules = ExtensionRules::of(extension.metadata.annotations.as_ref(), Settings::default());
     match keep_crds {
@@ -203,7 +203,7 @@ pub(super) fn policy(extension: &ClusterExtension, keep_crds: bool) -> Uninstall
     }
 }
 
-/// Whether one of the owners, by UID, controls the object.
+/// Reports whether an owner reference of the object has one of these UIDs.
 fn is_owned(object: &Value, owners: &BTreeSet<String>) -> bool {
     let references = object["metadata"]["ownerReferences"].as_array().into_iter().flatten();
     references.into_iter().any(|reference| reference["uid"].as_str().is_some_and(|uid| owners.contains(uid)))
@@ -221,7 +221,7 @@ fn definition(object: &Value, stays: bool) -> Option<Definition> {
     let spec = &object["spec"];
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let versions = spec["versions"].as_array().into_iter().flatten();
-    // Any served version lists all objects; the stored one needs no conversion.
+    // Any served version lists all objects. The storage version needs no conversion.
     let mut served: Vec<&Value> = versions.filter(|version| version["served"] == true).collect();
     served.sort_by_key(|version| version["storage"] != true);
     Some(Definition {
@@ -304,7 +304,7 @@ mod tests {
 
     // docs/design/additions.md#uninstall-policy
     #[test]
-    fn what_goes_is_counted_first() {
+    fn plan_counts_objects_and_custom_resources() {
         let goes = leaving(None, false, 3);
         assert_eq!(goes.definitions[0].gvk.as_ref().unwrap().version, "v1");
         assert_eq!(
@@ -326,7 +326,7 @@ Warning:            ConfigMap ns/secret is not counted: forbidden
 
     // Cases additions-a49, additions-a50
     #[test]
-    fn policies_keep_and_block() {
+    fn policy_keeps_crds_or_blocks_uninstall() {
         let kept = leaving(Some("BlockIfInUse"), true, 3);
         assert!(kept.keeps_definitions() && kept.blocked().is_none());
         assert_eq!(kept.question(), "Uninstall pipe and delete 1 object for good?");

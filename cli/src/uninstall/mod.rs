@@ -1,7 +1,7 @@
-//! `olm uninstall`: deletes a ClusterExtension, after counting what goes with it
+//! `olm uninstall`: deletes a ClusterExtension after showing the objects that are deleted with it
 //! (docs/design/additions.md#uninstall-policy).
 //!
-//! What goes is judged in [`leaving`]; the deletion itself is the controller's work, by the extension's uninstall policy.
+//! [`leaving`] computes the plan. The controller deletes the objects, according to the extension's uninstall policy.
 
 mod leaving;
 
@@ -28,16 +28,17 @@ use crate::session::Session;
 use crate::source::{Cluster, ClusterArgs};
 use crate::status::observe;
 
-/// The first lines of the command's help.
-pub(crate) const ABOUT: &str = "Uninstalls a ClusterExtension
+/// First lines of the command's help.
+pub(crate) const ABOUT: &str = "Uninstall a ClusterExtension
 
-Deleted is everything that the extension owns, CustomResourceDefinitions included, and with these every custom resource of \
-theirs. All of it is counted and shown first, and happens after a yes.
+Deletes all objects that the extension owns, including its CustomResourceDefinitions and with them all their \
+custom resources. The command counts and shows them first, then asks.
 
-With --keep-crds the definitions and the custom resources stay: the extension gets the annotation \
-ext.olm.operatorframework.io/uninstall-policy: KeepCRDs, and is deleted once operator-controller has taken that over.";
+With --keep-crds, the CustomResourceDefinitions and the custom resources are kept: the extension gets the \
+annotation ext.olm.operatorframework.io/uninstall-policy: KeepCRDs, and is deleted once operator-controller has \
+applied the policy.";
 
-/// Longest wait until the controller has taken over that definitions stay.
+/// Deadline for the controller to apply the policy to the revisions.
 const TAKE_OVER: Duration = Duration::from_secs(30);
 
 /// Arguments of the command.
@@ -52,16 +53,16 @@ Examples:
   {olm} uninstall my-operator --keep-crds --yes
   {olm} uninstall my-operator --plan -o json | jq .customResources")]
 pub(crate) struct UninstallArgs {
-    /// The ClusterExtension
+    /// Name of a ClusterExtension
     #[arg(value_name = "NAME")]
     name: String,
     /// Keep CustomResourceDefinitions and custom resources
     #[arg(long)]
     keep_crds: bool,
-    /// Only show what would go
+    /// Only show what would be deleted
     #[arg(long, conflicts_with_all = ["dry_run", "wait", "yes"])]
     plan: bool,
-    /// Do not ask
+    /// Uninstall without asking
     #[arg(short, long)]
     yes: bool,
     #[command(flatten)]
@@ -73,7 +74,7 @@ pub(crate) struct UninstallArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// There is no such extension, its policy forbids it, the answer is no, or it takes too long.
+/// The extension does not exist, its policy forbids the deletion, the answer is no, or the deletion takes too long.
 pub(crate) async fn run(args: UninstallArgs, session: &mut Session) -> Result<(), Failure> {
     let cluster = args.cluster.connect().await?;
     let observed = observe::observe(&cluster, &args.name, session).await?;
@@ -134,7 +135,7 @@ fn tell(leaving: &Leaving, notation: Notation, session: &mut Session) -> Result<
     session.output.result(format, "UninstallPlan", leaving, Leaving::text)
 }
 
-/// Counts the custom resources of a definition. What the user may not list is not counted.
+/// Counts the custom resources of a CRD. If the user may not list them, prints a warning.
 async fn count(cluster: &Cluster, definition: &mut Definition, session: &Session) -> Result<(), Failure> {
     let Some(gvk) = &definition.gvk else { return Ok(()) };
     let engine = KubeCluster::new(cluster.client().clone());
@@ -155,7 +156,7 @@ async fn count(cluster: &Cluster, definition: &mut Definition, session: &Session
     Ok(())
 }
 
-/// Notes on the extension that its definitions stay.
+/// Sets the annotation that keeps the CRDs.
 async fn keep_definitions(
     cluster: &Cluster,
     extension: &ClusterExtension,
@@ -168,8 +169,8 @@ async fn keep_definitions(
     change::apply(cluster, Some(extension), &keeping, args.change.dry_run, session).await.map(drop)
 }
 
-/// Waits until every revision in force knows that definitions stay: a controller that does not know the policy would delete
-/// them, and what people stored in them.
+/// Waits until every active revision has the policy to keep CRDs. A controller that does not know the policy would
+/// delete them and their custom resources.
 async fn taken_over(
     cluster: &Cluster,
     extension: &ClusterExtension,
@@ -214,7 +215,7 @@ async fn delete(
         return Ok(written);
     }
     let api: Api<ClusterExtension> = Api::all(cluster.client().clone());
-    // Another one of the same name is none of ours to delete.
+    // UID precondition: another extension of the same name must not be deleted.
     let parameters = DeleteParams {
         dry_run: dry_run.is_some(),
         preconditions: Some(Preconditions { uid: extension.uid(), resource_version: None }),
@@ -225,10 +226,10 @@ async fn delete(
     Ok(written)
 }
 
-/// Waits until the extension, its revisions and these definitions are gone.
+/// Waits until the extension, its revisions and these CRDs are deleted.
 ///
 /// # Errors
-/// Custom resources are left whose finalizers nothing removes.
+/// Custom resources remain whose finalizers nothing removes.
 async fn gone(
     cluster: &Cluster,
     extension: &ClusterExtension,
@@ -252,7 +253,7 @@ async fn gone(
         }
         let left = self::left(cluster, definitions, &uids, session).await?;
         let now: Vec<String> = left.iter().filter_map(|(_, stuck)| stuck.clone()).collect();
-        // The API server may still be deleting.
+        // Stuck only if unchanged since the last poll: the API server may still be deleting.
         let is_stuck = !now.is_empty() && now == stuck;
         stuck = now;
         Ok(match left.first() {
@@ -271,8 +272,8 @@ async fn gone(
     }
 }
 
-/// Names of the definitions that are being deleted, or are about to be with the last of these owners, each with the custom
-/// resources whose finalizers hold it up.
+/// Names of the CRDs that are being deleted, or will be with the last of these owners, each with the custom resources
+/// whose finalizers block its deletion.
 async fn left(
     cluster: &Cluster,
     definitions: &[&Definition],
@@ -292,7 +293,7 @@ async fn left(
         let mut stuck = None;
         if let Some(gvk) = gvk.as_ref().filter(|_| is_deleting) {
             let asked = async { Ok::<_, Failure>(engine.instances(gvk).await) };
-            // What cannot be listed is waited for.
+            // If the custom resources cannot be listed, waits without details.
             let found = session.unless_interrupted(asked).await?.unwrap_or_default();
             stuck = found.filter(|found| !found.finalizers.is_empty()).map(|found| held(name, &found));
         }
@@ -301,7 +302,7 @@ async fn left(
     Ok(left)
 }
 
-/// Custom resources that finalizers hold up, and the command that removes those of the first one.
+/// Message about custom resources with finalizers, and the command that removes those of the first one.
 fn held(definition: &str, found: &Instances) -> String {
     let place = if found.first.namespace.is_empty() { "" } else { &format!(" -n {}", found.first.namespace) };
     format!(
@@ -311,9 +312,9 @@ fn held(definition: &str, found: &Instances) -> String {
     )
 }
 
-/// How far a deletion is.
+/// Progress of a deletion.
 fn still_there(name: &str, extension: Option<&ClusterExtension>, sets: &[&ClusterObjectSet]) -> Arrival {
-    // What is in the way is said where deleting does not go on by itself.
+    // Message of the condition, if it does not report success.
     let said = |progressing: Option<&olm_api::Condition>| {
         let progressing = progressing.filter(|one| one.reason != "Succeeded");
         progressing.map(|one| format!(": {}", one.message)).unwrap_or_default()
@@ -339,7 +340,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_deletion_says_what_it_is_waiting_for() {
+    fn deletion_progress_names_blocker() {
         let blocked = json!({"type": "Progressing", "status": "False", "reason": "Blocked",
             "message": "cannot uninstall: 3 custom resources exist", "lastTransitionTime": "2026-01-02T03:04:05Z"});
         let object = json!({"metadata": {"name": "pipe"}, "status": {"conditions": [blocked]}});

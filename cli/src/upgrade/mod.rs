@@ -1,7 +1,7 @@
-//! `olm upgrade`: changes what a ClusterExtension asks for, after saying where that leads and what it changes
-//! (docs/design/additions.md#changing-commands).
+//! `olm upgrade`: changes the catalog filter of a ClusterExtension after showing the resulting upgrade and its
+//! changes (docs/design/additions.md#changing-commands).
 //!
-//! The choice is the resolver's, as in `olm resolve`; what changes is foreseen as in `olm diff`.
+//! The choice comes from the resolver, as in `olm resolve`, and the changes from the comparison of `olm diff`.
 
 use clap::Args;
 use kube::ResourceExt;
@@ -21,14 +21,15 @@ use crate::source::Access;
 use crate::status::observe;
 use crate::version_expression;
 
-/// The first lines of the command's help.
-pub(crate) const ABOUT: &str = "Upgrades a ClusterExtension
+/// First lines of the command's help.
+pub(crate) const ABOUT: &str = "Change the version range, channel or upgrade policy of a ClusterExtension
 
-What the extension asks for is changed as the flags say, after showing which bundle operator-controller will choose for it, and \
-what that changes on the cluster. Without a flag nothing is written: shown is what operator-controller does by itself.
+The flags change the catalog filter of the extension. First the command shows which bundle operator-controller \
+will choose, and what that changes on the cluster. Without a flag nothing is written: the command shows the \
+upgrade that operator-controller makes by itself.
 
-One upgrade follows one edge of the catalog; --force lets it go anywhere, down included, at your own risk. What would break \
-custom resources is refused, as operator-controller would refuse it.";
+Each upgrade follows one edge of the catalog. --force allows any version, downgrades included, at your own risk. \
+An upgrade that would break custom resources is refused, as operator-controller would refuse it.";
 
 /// Arguments of the command.
 #[derive(Debug, Args)]
@@ -44,22 +45,24 @@ Examples:
   {olm} upgrade my-operator --latest --catalog-provided   # after a rollback: as before it
   {olm} upgrade my-operator --latest --dry-run=server")]
 pub(crate) struct UpgradeArgs {
-    /// The ClusterExtension
+    /// Name of a ClusterExtension
     #[arg(value_name = "NAME")]
     name: String,
     /// Only these versions, such as 1.2.3, 1.2.x or '>=1.2, <2'; upgrades stay within them
     #[arg(long, value_name = "RANGE", conflicts_with = "latest")]
     version: Option<String>,
-    /// Only bundles of these channels ('default' is the package's default one)
+    /// Only bundles of these channels ('default' is the package's default channel)
     #[arg(long = "channel", value_name = "CHANNEL", value_delimiter = ',')]
     channels: Vec<String>,
-    /// Any version: the highest that the catalog leads to, now and later
+    /// Any version: upgrade to the highest that the catalog's upgrade edges reach, now and later
     #[arg(long)]
     latest: bool,
-    /// Allow any change of version (upgradeConstraintPolicy SelfCertified), at your own risk; it stays allowed
+    /// Allow any change of version (upgradeConstraintPolicy SelfCertified), at your own risk; later upgrades are also
+    /// unrestricted
     #[arg(long)]
     force: bool,
-    /// Only upgrades that the catalog leads to (upgradeConstraintPolicy CatalogProvided), as before --force or a rollback
+    /// Only upgrades along the catalog's upgrade edges (upgradeConstraintPolicy CatalogProvided), as before --force
+    /// or a rollback
     #[arg(long, conflicts_with = "force")]
     catalog_provided: bool,
     #[command(flatten)]
@@ -71,7 +74,7 @@ pub(crate) struct UpgradeArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// There is no such extension, nothing can be chosen, it would be refused, or it does not arrive.
+/// The extension does not exist, no bundle can be chosen, the change would be refused, or it does not complete.
 pub(crate) async fn run(args: UpgradeArgs, session: &mut Session) -> Result<(), Failure> {
     if let Some(text) = &args.version {
         version_expression::check(text)?;
@@ -116,7 +119,7 @@ pub(crate) async fn run(args: UpgradeArgs, session: &mut Session) -> Result<(), 
 }
 
 impl UpgradeArgs {
-    /// The extension as the flags want it.
+    /// The live extension with the flags applied.
     fn wanted(&self, live: &ClusterExtension) -> ClusterExtension {
         let mut wanted = live.clone();
         let spec = wanted.spec.as_mut();
@@ -146,7 +149,7 @@ fn installed(extension: &ClusterExtension) -> Option<String> {
     Some(install.bundle.name.clone())
 }
 
-/// What people should know besides the choice.
+/// Warnings besides those of the choice.
 fn warnings(args: &UpgradeArgs, wanted: &ClusterExtension, choice: &Choice) -> Vec<String> {
     let mut warnings = Vec::new();
     let catalog = wanted.spec.as_ref().and_then(|spec| spec.source.catalog.as_ref());
@@ -195,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_change_what_they_say_and_nothing_else() {
+    fn flag_changes_only_its_own_field() {
         for (line, expected) in [
             (&[][..], json!({"packageName": "pipe", "version": "1.x", "channels": ["slow"]})),
             (&["--latest"], json!({"packageName": "pipe", "channels": ["slow"]})),
@@ -222,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_people_should_know_is_said() {
+    fn warnings_name_policy_pause_and_unchanged_version() {
         let choice = Choice {
             bundle: "pipe.v1".to_owned(),
             catalog: "hub".to_owned(),
