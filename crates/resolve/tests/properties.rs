@@ -112,7 +112,7 @@ struct Settings {
     widget_needed: bool,
 }
 
-fn rules() -> impl Strategy<Value = Settings> {
+fn settings() -> impl Strategy<Value = Settings> {
     let mode =
         prop::sample::select(vec![DependencyMode::Reject, DependencyMode::Report, DependencyMode::Check]);
     let scope = prop::option::of(prop::sample::select(vec![UpgradeScope::Patch, UpgradeScope::Minor]));
@@ -167,13 +167,13 @@ fn ask() -> impl Strategy<Value = Ask<'static>> {
 }
 
 /// Resolves the request and checks the explanation.
-fn answer(catalogs: &[Catalog], ask: &Ask<'_>, rules: &Settings) -> Result<Resolved, ResolveError> {
+fn answer(catalogs: &[Catalog], ask: &Ask<'_>, settings: &Settings) -> Result<Resolved, ResolveError> {
     let base = property("olm.package", &json!({"packageName": "base", "version": "1.0.0"}));
-    let base = rules
+    let base = settings
         .base_installed
         .then(|| Provider::new(Some("base".to_owned()), "base.v1".to_owned(), vec![base]));
     let surroundings = Surroundings { providers: base.into_iter().collect(), served: BTreeSet::new() };
-    let dependents: Vec<_> = rules
+    let dependents: Vec<_> = settings
         .widget_needed
         .then(|| Dependent {
             extension: "user".to_owned(),
@@ -199,14 +199,14 @@ fn answer(catalogs: &[Catalog], ask: &Ask<'_>, rules: &Settings) -> Result<Resol
             release: None,
         }),
         rules: Rules {
-            dependencies: rules.mode,
+            dependencies: settings.mode,
             ignored_requirements: &[],
             surroundings: Some(&surroundings),
             dependents: &dependents,
-            upgrade_scope: rules.scope,
-            exclude_skipped: rules.exclude_skipped,
-            cluster: rules.cluster.then_some(&facts),
-            best_effort: rules.best_effort,
+            upgrade_scope: settings.scope,
+            exclude_skipped: settings.exclude_skipped,
+            cluster: settings.cluster.then_some(&facts),
+            best_effort: settings.best_effort,
         },
     };
     let result = resolve(&request, catalogs);
@@ -308,17 +308,17 @@ proptest! {
     // docs/design/additions.md#downgrades
     #[test]
     fn offered_and_not_deprecated_bundle_is_never_downgraded(
-        content in package(), installed in prop::sample::select(&VERSIONS[..]), rules in rules(),
+        content in package(), installed in prop::sample::select(&VERSIONS[..]), settings in settings(),
     ) {
         let kept = format!("p.v{installed}");
         let offered = content.bundles.iter().any(|bundle| bundle.name == kept);
         if offered && !is_deprecated(&content, &kept) {
             let ask = Ask { installed: Some(installed), ..Ask::default() };
-            match answer(&[catalog("c", 0, &content)], &ask, &rules) {
+            match answer(&[catalog("c", 0, &content)], &ask, &settings) {
                 Ok(chosen) => prop_assert!(chosen.version >= version(&kept), "{} to {}", kept, chosen.bundle),
                 // Only the reference's rejection of dependencies can prevent that the bundle is kept.
                 Err(ResolveError::Dependency { bundle, .. }) => {
-                    prop_assert!(rules.mode == DependencyMode::Reject);
+                    prop_assert!(settings.mode == DependencyMode::Reject);
                     prop_assert!(version(&bundle) >= version(&kept));
                 }
                 Err(error) => prop_assert!(false, "{}", error),
@@ -328,8 +328,8 @@ proptest! {
 
     // docs/design/resolution.md#successors, with every rule.
     #[test]
-    fn rules_choose_only_bundles_that_the_reference_admits(content in package(), ask in ask(), rules in rules()) {
-        let Ok(chosen) = answer(&[catalog("c", 0, &content)], &ask, &rules) else { return Ok(()) };
+    fn rules_choose_only_bundles_that_the_reference_admits(content in package(), ask in ask(), settings in settings()) {
+        let Ok(chosen) = answer(&[catalog("c", 0, &content)], &ask, &settings) else { return Ok(()) };
         let admitted = admitted(&content, &ask);
         prop_assert!(admitted.contains(&chosen.bundle.as_str()), "{:?} of {:?}", chosen.bundle, admitted);
         // Held bundles are better than the chosen one, admitted, and not the installed version.
@@ -345,9 +345,9 @@ proptest! {
     #[test]
     fn order_of_catalogs_and_documents_does_not_change_the_choice(
         contents in [package(), package(), package()], priorities in [-1..2, -1..2, -1..2_i32],
-        ask in ask(), rules in rules(), down in any::<bool>(),
+        ask in ask(), settings in settings(), down in any::<bool>(),
     ) {
-        let forward = answer(&catalogs(&contents, priorities, down), &ask, &rules);
+        let forward = answer(&catalogs(&contents, priorities, down), &ask, &settings);
         let mut turned = contents.clone();
         for content in &mut turned {
             content.bundles.reverse();
@@ -356,7 +356,7 @@ proptest! {
         }
         let mut backward = catalogs(&turned, priorities, down);
         backward.reverse();
-        prop_assert_eq!(short(forward), short(answer(&backward, &ask, &rules)));
+        prop_assert_eq!(short(forward), short(answer(&backward, &ask, &settings)));
     }
 
     // docs/design/additions.md#best-effort-resolution
@@ -364,9 +364,9 @@ proptest! {
     fn best_effort_never_chooses_a_catalog_of_lower_priority(
         contents in [package(), package(), package()], priorities in [-1..2, -1..2, -1..2_i32], ask in ask(),
     ) {
-        let rules = Settings { best_effort: true, ..Settings::reference() };
+        let settings = Settings { best_effort: true, ..Settings::reference() };
         let catalogs = catalogs(&contents, priorities, true);
-        if let Ok(chosen) = answer(&catalogs, &ask, &rules) {
+        if let Ok(chosen) = answer(&catalogs, &ask, &settings) {
             let priority = catalogs.iter().find(|catalog| catalog.name == chosen.catalog).unwrap().priority;
             prop_assert!(priority >= priorities[2]);
             let names: Vec<_> = chosen.left_out.iter().map(|left_out| left_out.catalog.as_str()).collect();
