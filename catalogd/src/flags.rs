@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use clap::{ArgAction, Parser};
 use olm_oci::{Config, Limits};
-use olm_service::Component;
-use olm_service::command_line::ServerCommand;
-use olm_service::flags::{ServiceFlags, heading};
-use olm_service::gates::{Gate, Stage};
-use olm_service::go_value;
+use olm_runtime::Component;
+use olm_runtime::gates::{Gate, Stage};
+use olm_runtime::go_value;
+use olm_serving::command_line::ServerCommand;
+use olm_serving::flags::{ServiceFlags, heading};
 
 /// Feature gate of the `/metas` endpoint.
 pub const METAS_GATE: &str = "APIV1MetasHandler";
@@ -92,7 +92,7 @@ impl Flags {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use olm_service::command_line::{Invocation, parse};
+    use olm_serving::command_line::{Invocation, parse};
 
     fn flags(arguments: &[&str]) -> Result<Flags, String> {
         let arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();

@@ -4,9 +4,10 @@ use std::process::ExitCode;
 
 use catalogd::flags::{Flags, GATES};
 use catalogd::serve::serve;
-use olm_service::command_line::{from_command_line, refuse};
-use olm_service::gates::FeatureGates;
-use olm_service::{Component, run};
+use olm_runtime::Component;
+use olm_runtime::gates::FeatureGates;
+use olm_serving::command_line::{from_command_line, refuse};
+use olm_serving::run;
 
 fn main() -> ExitCode {
     let flags: Flags = match from_command_line(&GATES) {

@@ -9,9 +9,9 @@ use kube::runtime::reflector;
 use olm_api::ClusterCatalog;
 use olm_oci::policy::PolicySource;
 use olm_oci::{Config, CredentialSource, Limits, Puller, RegistrySettings};
-use olm_service::Service;
-use olm_service::events::Events;
-use olm_service::service::Fatal;
+use olm_runtime::events::Events;
+use olm_serving::Service;
+use olm_serving::service::Fatal;
 use tokio_util::sync::CancellationToken;
 
 use crate::catalog::{self, Controller, measures, readiness};

@@ -17,7 +17,7 @@ use futures::FutureExt;
 use http::StatusCode;
 use http_body_util::BodyExt;
 use olm_api::labels;
-use olm_service::metrics::Metrics;
+use olm_runtime::metrics::Metrics;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -221,7 +221,7 @@ fn patch(request: &Value) -> Result<Option<Value>, &'static str> {
 mod tests {
     use std::net::Ipv4Addr;
 
-    use olm_service::https::HttpServer;
+    use olm_serving::https::HttpServer;
     use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
     use tokio::net::TcpStream;
 

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use olm_service::cluster::describe;
-use olm_service::message::sanitize;
+use olm_runtime::cluster::describe;
+use olm_runtime::message::sanitize;
 
 /// Class that decides whether and when to retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 //! docs/design/architecture.md#gates-and-certificates-per-install-file).
 
 use olm_bundle::Certificates;
-use olm_service::gates::{FeatureGates, Gate, Stage};
+use olm_runtime::gates::{FeatureGates, Gate, Stage};
 
 /// Webhook certificates issued by the built-in provider.
 const BUILTIN: &str = "WebhookProviderBuiltin";

@@ -30,13 +30,14 @@ use clap::Parser;
 use olm_oci::policy::PolicySource;
 use olm_oci::{Config, Limits, Proxies, Puller, RegistrySettings};
 use olm_resolve::DependencyMode;
-use olm_service::ca_pool::{CaPool, CaSources};
-use olm_service::command_line::{ServerCommand, from_command_line, refuse};
-use olm_service::events::Events;
-use olm_service::flags::ServiceFlags;
-use olm_service::gates::FeatureGates;
-use olm_service::service::Fatal;
-use olm_service::{Component, Service};
+use olm_runtime::Component;
+use olm_runtime::events::Events;
+use olm_runtime::gates::FeatureGates;
+use olm_serving::Service;
+use olm_serving::ca_pool::{CaPool, CaSources};
+use olm_serving::command_line::{ServerCommand, from_command_line, refuse};
+use olm_serving::flags::ServiceFlags;
+use olm_serving::service::Fatal;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -105,11 +106,11 @@ fn main() -> ExitCode {
         return command.run::<Flags>(Component::OperatorController);
     }
     // Logging starts first, so that the checks of flags can log.
-    olm_service::logs::start(&flags.service);
+    olm_serving::logs::start(&flags.service);
     let gates = FeatureGates::parse(&gates::KNOWN, &flags.service.feature_gates);
     match gates.and_then(|gates| flags.check().map(|()| gates)) {
         Ok(gates) => {
-            olm_service::run(Component::OperatorController, flags.service.clone(), gates, |service| {
+            olm_serving::run(Component::OperatorController, flags.service.clone(), gates, |service| {
                 run(service, flags)
             })
         }

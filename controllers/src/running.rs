@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kube::Client;
-use olm_service::metrics::Metrics;
+use olm_runtime::metrics::Metrics;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 

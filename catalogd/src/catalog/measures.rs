@@ -9,8 +9,8 @@ use kube::runtime::reflector;
 use olm_api::ClusterCatalog;
 use olm_api::cluster_catalog::AvailabilityMode;
 use olm_api::conditions::types;
-use olm_service::metrics::Metrics;
-use olm_service::samples::{Labels, gauges};
+use olm_runtime::metrics::Metrics;
+use olm_runtime::samples::{Labels, gauges};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use kube::ResourceExt;
 use kube::runtime::reflector;
 use olm_api::ClusterCatalog;
-use olm_service::probes::Readiness;
+use olm_serving::probes::Readiness;
 use tokio_util::sync::CancellationToken;
 
 use super::decide::served_reference;

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use olm_api::cluster_catalog::{CatalogSourceType, CatalogUrls, ResolvedCatalogSource, ResolvedImageSource};
 use olm_api::conditions::{self, Status, reasons, types};
 use olm_api::{ClusterCatalog, ClusterCatalogStatus, Time};
-use olm_service::message::sanitize;
+use olm_runtime::message::sanitize;
 
 const UNPACKED: &str = "Successfully unpacked and stored content from resolved source";
 const SERVING: &str = "Serving desired content from resolved source";

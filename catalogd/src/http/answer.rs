@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use olm_fbc::Selector;
-use olm_service::metrics::Metrics;
+use olm_runtime::metrics::Metrics;
 
 use super::delivery::deliver;
 use super::graphql::{self, GraphQl};

@@ -4,7 +4,7 @@ use std::io::Read;
 
 use ::http::{Method, Request};
 use axum::Router;
-use olm_service::metrics::Metrics;
+use olm_runtime::metrics::Metrics;
 use proptest::prelude::*;
 use serde_json::json;
 use tower::ServiceExt;

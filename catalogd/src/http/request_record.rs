@@ -9,7 +9,7 @@ use axum::extract::Request;
 use axum::response::Response;
 use http::{HeaderValue, Method, StatusCode, Uri, Version, header};
 use http_body::{Frame, SizeHint};
-use olm_service::metrics::Metrics;
+use olm_runtime::metrics::Metrics;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ::http::{HeaderMap, Method, Request, StatusCode};
 use axum::Router;
 use axum::body::{Body, to_bytes};
-use olm_service::metrics::Metrics;
+use olm_runtime::metrics::Metrics;
 use tower::ServiceExt;
 
 use super::{CatalogServer, router};

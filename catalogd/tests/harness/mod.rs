@@ -24,10 +24,10 @@ use olm_control_plane::ControlPlane;
 pub(crate) use olm_control_plane::{PATIENCE, eventually};
 use olm_image::Image;
 use olm_image::registry::Registry;
-use olm_service::Component;
-use olm_service::builtin::BuiltinCertificates;
-use olm_service::ca_pool::{CaPool, CaSources};
-use olm_service::tls_profile::{ProfileName, TlsProfile, Version};
+use olm_runtime::Component;
+use olm_serving::builtin::BuiltinCertificates;
+use olm_serving::ca_pool::{CaPool, CaSources};
+use olm_serving::tls_profile::{ProfileName, TlsProfile, Version};
 use serde_json::{Value, json};
 
 pub(crate) const NAMESPACE: &str = "olmv1-system";

@@ -14,7 +14,7 @@ mod write;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use olm_service::go_value;
+use olm_runtime::go_value;
 use serde_json::{Value, json};
 
 pub(crate) use self::arrival::Arrival;

@@ -212,13 +212,13 @@ pub(crate) async fn call<T>(
     session: &Session,
 ) -> Result<T, Failure> {
     session.check()?;
-    let answer = olm_service::cluster::within(DEADLINE, call).await;
+    let answer = olm_runtime::cluster::within(DEADLINE, call).await;
     answer.map_err(|error| refused(what, &error))
 }
 
 /// Failure of `what`, such as `create namespace "a"`.
 fn refused(what: &str, error: &kube::Error) -> Failure {
-    let cause = olm_service::cluster::describe(error);
+    let cause = olm_runtime::cluster::describe(error);
     let code = match error {
         kube::Error::Api(status) => status.code,
         _ => 0,

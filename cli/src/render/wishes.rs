@@ -3,7 +3,7 @@
 use clap::{Args, ValueEnum};
 use olm_api::ClusterExtension;
 use olm_bundle::{Bundle, Certificates, RenderOptions};
-use olm_service::gates::{FeatureGates, Gate, Stage};
+use olm_runtime::gates::{FeatureGates, Gate, Stage};
 use olm_version::quote;
 use serde_json::Value;
 

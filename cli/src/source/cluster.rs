@@ -10,7 +10,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config, ResourceExt};
 use olm_api::ClusterCatalog;
 use olm_api::conditions::types;
-use olm_service::cluster::list_all;
+use olm_runtime::cluster::list_all;
 use tokio::time::timeout;
 
 use super::{Sink, accept};
@@ -60,7 +60,7 @@ impl ClusterArgs {
         let failed = |error: &dyn std::error::Error| {
             Failure::operational(format!(
                 "no access to a cluster: {}\ngive a kubeconfig file with --kubeconfig or $KUBECONFIG",
-                olm_service::cluster::with_causes(error)
+                olm_runtime::cluster::with_causes(error)
             ))
         };
         let mut config = match (&self.kubeconfig, &self.context) {
@@ -120,7 +120,7 @@ impl Cluster {
         session: &Session,
     ) -> Result<T, Failure> {
         let failed = |error| {
-            Failure::operational(format!("cannot read {what}: {}", olm_service::cluster::describe(&error)))
+            Failure::operational(format!("cannot read {what}: {}", olm_runtime::cluster::describe(&error)))
         };
         session.unless_interrupted(async { within(call).await.map_err(failed) }).await
     }
@@ -185,7 +185,7 @@ fn content_path(namespace: &str, catalog: &str) -> String {
 }
 
 async fn within<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, kube::Error> {
-    olm_service::cluster::within(DEADLINE, call).await
+    olm_runtime::cluster::within(DEADLINE, call).await
 }
 
 /// Names of the served catalogs among `catalogs`, or only `wanted`.
@@ -230,7 +230,7 @@ fn status_code(error: &kube::Error) -> Option<u16> {
 }
 
 fn list_failure(server: &str, kinds: &str, plural: &str, error: &kube::Error) -> Failure {
-    let cause = olm_service::cluster::describe(error);
+    let cause = olm_runtime::cluster::describe(error);
     let advice = match status_code(error) {
         Some(403) => format!("\nyou need the right to list {plural}.olm.operatorframework.io"),
         Some(404) => format!("\nOLM v1 is not installed in this cluster: it has no {kinds}"),
@@ -244,7 +244,7 @@ fn list_failure(server: &str, kinds: &str, plural: &str, error: &kube::Error) ->
 }
 
 fn content_failure(catalog: &str, namespace: &str, error: &kube::Error) -> Failure {
-    let cause = olm_service::cluster::describe(error);
+    let cause = olm_runtime::cluster::describe(error);
     let advice = match (status_code(error), cause.contains("services \"")) {
         (Some(403), _) => format!(
             "\nyou need the right to get services/proxy of {SERVICE} in namespace {namespace}:\n  \

@@ -8,7 +8,7 @@ use kube::core::{GroupVersionKind, NotUsed, Object};
 use olm_api::{ClusterExtension, ClusterObjectSet, labels};
 use olm_extension::{DefinitionSpec, Served};
 use olm_resolve::Gvk;
-use olm_service::cluster::list_all;
+use olm_runtime::cluster::list_all;
 use olm_version::quote;
 
 use super::cluster::Cluster;

@@ -169,9 +169,9 @@ pub(crate) async fn stored(cluster: &Cluster, set: &ClusterObjectSet) -> Result<
 
 async fn secret(client: &Client, key: &SecretKey) -> Result<Option<Secret>, String> {
     let api: Api<Secret> = Api::namespaced(client.clone(), &key.namespace);
-    let answer = olm_service::cluster::within_deadline(api.get_opt(&key.name));
+    let answer = olm_runtime::cluster::within_deadline(api.get_opt(&key.name));
     let failed = |error| {
-        let why = olm_service::cluster::describe(&error);
+        let why = olm_runtime::cluster::describe(&error);
         format!("Secret {key}, which holds objects of it, cannot be read: {why}")
     };
     answer.await.map_err(failed)

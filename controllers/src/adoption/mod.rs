@@ -16,8 +16,8 @@ use kube::{Api, Client, ResourceExt};
 use olm_api::conditions::{self, Status, reasons, types};
 use olm_api::{ClusterExtension, ClusterObjectSet, annotations, labels};
 use olm_revision::generate::{Extension, migrated};
-use olm_service::cluster::within_deadline;
-use olm_service::status::write_status;
+use olm_runtime::cluster::within_deadline;
+use olm_runtime::status::write_status;
 use tokio::task::block_in_place;
 
 use crate::extension::apply::{Revisions, invalid};

@@ -35,8 +35,8 @@ use std::time::UNIX_EPOCH;
 
 use olm_oci::policy::Verification;
 use olm_oci::{BUNDLE_FOLDERS, CanonicalRef, Class, PullError, Puller, Reference};
-use olm_service::background::{Background, Pending};
-use olm_service::component::version_text;
+use olm_runtime::background::{Background, Pending};
+use olm_runtime::component::version_text;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;

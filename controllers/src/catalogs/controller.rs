@@ -13,9 +13,9 @@ use kube::runtime::{Controller, WatchStreamExt, reflector, watcher};
 use kube::{Api, Client};
 use olm_api::ClusterCatalog;
 use olm_extension::served_image;
-use olm_service::cluster::announce_listed;
-use olm_service::metrics::Metrics;
-use olm_service::reconcile::{Failure, Reconciles};
+use olm_runtime::cluster::announce_listed;
+use olm_runtime::metrics::Metrics;
+use olm_runtime::reconcile::{Failure, Reconciles};
 use tokio_util::sync::CancellationToken;
 
 use super::{Catalogs, resolved_reference};

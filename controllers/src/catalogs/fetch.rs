@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures::stream;
 use olm_oci::Proxies;
-use olm_service::cluster::with_causes;
+use olm_runtime::cluster::with_causes;
 use reqwest::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use reqwest::{Client, Response, StatusCode, Url};
 use tokio::time::timeout;

@@ -34,7 +34,7 @@ use std::time::Duration;
 use olm_api::ClusterCatalog;
 use olm_extension::served_image;
 use olm_resolve::{CatalogError, Indexing, PackageIndex};
-use olm_service::ca_pool::CaPool;
+use olm_serving::ca_pool::CaPool;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use tokio::sync::{Semaphore, mpsc, watch};

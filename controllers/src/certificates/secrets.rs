@@ -11,8 +11,8 @@ use kube::api::ObjectMeta;
 use kube::{Resource, ResourceExt};
 use olm_api::{annotations, labels};
 use olm_bundle::Serving;
-use olm_service::certificate::{CertificateError, PemPair};
-use olm_service::issue::{
+use olm_serving::certificate::{CertificateError, PemPair};
+use olm_serving::issue::{
     Validity, can_sign, chain_above, count, is_accepted, merged_bundle, new_ca, new_leaf,
 };
 

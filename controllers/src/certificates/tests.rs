@@ -12,8 +12,8 @@ use kube::api::{DeleteParams, PostParams};
 use olm_api::names::{REVISION_ENGINE_MANAGER, WEBHOOK_CERTIFICATES_MANAGER};
 use olm_api::{ClusterExtension, labels};
 use olm_bundle::{InjectionKind, Serving};
-use olm_service::certificate::PemPair;
-use olm_service::issue::{count, is_accepted};
+use olm_serving::certificate::PemPair;
+use olm_serving::issue::{count, is_accepted};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 

@@ -11,7 +11,7 @@ use kube::{Api, Client};
 use olm_api::labels;
 use olm_extension::{DefinitionSpec, Served};
 use olm_resolve::Gvk;
-use olm_service::cluster::within;
+use olm_runtime::cluster::within;
 
 /// Deadline of all requests together.
 const DEADLINE: Duration = Duration::from_secs(20);

@@ -12,7 +12,7 @@ use olm_revision::content::{SecretKey, resolve, secrets};
 use olm_revision::generate::{
     Decision, Draft, GenerateError, NumberedRevision, decide, newest, outdated, secret_owner,
 };
-use olm_service::cluster::within_deadline;
+use olm_runtime::cluster::within_deadline;
 use serde_json::json;
 
 use super::revisions::is_of;

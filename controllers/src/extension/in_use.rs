@@ -7,7 +7,7 @@ use olm_api::{ClusterObjectSet, labels};
 use olm_revision::cluster::Cluster;
 use olm_revision::kube_cluster::KubeCluster;
 use olm_revision::teardown::served_kind;
-use olm_service::cluster::within_deadline;
+use olm_runtime::cluster::within_deadline;
 
 use crate::failure::Failure;
 

@@ -10,8 +10,8 @@ use olm_api::{ClusterExtension, ClusterObjectSet, annotations};
 use olm_bundle::rights::Rights;
 use olm_extension::CrdCheck;
 use olm_revision::generate::{BundleIdentity, Draft, Extension, newest};
-use olm_service::background::Pending;
-use olm_service::reconcile::{Failure as Attempt, RESYNC};
+use olm_runtime::background::Pending;
+use olm_runtime::reconcile::{Failure as Attempt, RESYNC};
 use serde_json::Value;
 use tokio::task::block_in_place;
 

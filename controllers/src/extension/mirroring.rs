@@ -6,7 +6,7 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use olm_api::{ClusterObjectSet, annotations, finalizers};
 use olm_extension::ExtensionRules;
-use olm_service::cluster::within_deadline;
+use olm_runtime::cluster::within_deadline;
 use serde_json::{Map, Value, json};
 
 use crate::failure::Failure;

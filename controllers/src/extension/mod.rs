@@ -52,12 +52,12 @@ use kube::{Api, Client, ResourceExt};
 use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet};
 use olm_extension::Settings;
 use olm_resolve::DependencyMode;
-use olm_service::cluster::announce_listed;
-use olm_service::events::Events;
-use olm_service::metrics::Metrics;
-use olm_service::probes::Readiness;
-use olm_service::reconcile::Reconciles;
-use olm_service::status::Writes;
+use olm_runtime::cluster::announce_listed;
+use olm_runtime::events::Events;
+use olm_runtime::metrics::Metrics;
+use olm_runtime::reconcile::Reconciles;
+use olm_runtime::status::Writes;
+use olm_serving::probes::Readiness;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::{UnboundedReceiverStream, WatchStream};
 use tokio_util::sync::CancellationToken;
@@ -245,7 +245,7 @@ fn keep_watch(context: &Arc<Context>, wake: &Wake, stop: &CancellationToken) {
 mod tests {
     #[test]
     fn dependency_mode_flag_error_lists_allowed_values() {
-        let parse = |argument: &str| olm_service::command_line::parse::<crate::Flags>(&[argument.to_owned()]);
+        let parse = |argument: &str| olm_serving::command_line::parse::<crate::Flags>(&[argument.to_owned()]);
         assert!(parse("--dependency-mode=Check").is_ok());
         assert_eq!(
             parse("--dependency-mode=Solve").err().unwrap(),

@@ -9,7 +9,7 @@ use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
 use olm_api::{ClusterExtension, ClusterObjectSet, names};
 use olm_revision::generate::extension_owner;
-use olm_service::cluster::within_deadline;
+use olm_runtime::cluster::within_deadline;
 use serde_json::json;
 
 use super::Context;

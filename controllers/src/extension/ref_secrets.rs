@@ -16,7 +16,7 @@ use kube::{Api, Client, ResourceExt};
 use olm_api::{ClusterObjectSet, labels, names};
 use olm_revision::content::secrets;
 use olm_revision::generate::secret_owner;
-use olm_service::cluster::within_deadline;
+use olm_runtime::cluster::within_deadline;
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::time::Instant;

@@ -14,8 +14,8 @@ use olm_api::conditions::{reasons, types};
 use olm_api::{ClusterExtension, ClusterObjectSet, annotations, finalizers};
 use olm_extension::UninstallPolicy;
 use olm_resolve::{DependencyMode, Dependent, Surroundings, Verdict};
-use olm_service::cluster::within_deadline;
-use olm_service::reconcile::Failure as Attempt;
+use olm_runtime::cluster::within_deadline;
+use olm_runtime::reconcile::Failure as Attempt;
 use serde_json::json;
 
 use super::in_use::in_use;

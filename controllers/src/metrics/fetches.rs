@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use olm_service::samples::counters;
+use olm_runtime::samples::counters;
 use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
@@ -48,7 +48,7 @@ impl Collector for Fetches {
 
 #[cfg(test)]
 mod tests {
-    use olm_service::metrics::Metrics;
+    use olm_runtime::metrics::Metrics;
 
     use super::*;
 

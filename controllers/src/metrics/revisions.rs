@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use kube::core::GroupVersionKind;
-use olm_service::samples::{Labels, counters};
+use olm_runtime::samples::{Labels, counters};
 use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
@@ -69,7 +69,7 @@ impl Collector for RevisionMetrics {
 
 #[cfg(test)]
 mod tests {
-    use olm_service::metrics::Metrics;
+    use olm_runtime::metrics::Metrics;
 
     use super::*;
 

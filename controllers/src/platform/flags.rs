@@ -120,7 +120,7 @@ impl PlatformFlags {
 
 #[cfg(test)]
 mod tests {
-    use olm_service::command_line::{Invocation, parse};
+    use olm_serving::command_line::{Invocation, parse};
 
     use super::*;
 

@@ -23,11 +23,11 @@ use jiff::Timestamp;
 use kube::Client;
 use kube::runtime::controller::Action;
 use olm_platform::{Platform, Revision, Verdict, evaluate};
-use olm_service::backoff::Backoff;
-use olm_service::cluster::describe;
-use olm_service::events::Events;
-use olm_service::metrics::Metrics;
-use olm_service::reconcile::{Failure, Reconciles};
+use olm_runtime::backoff::Backoff;
+use olm_runtime::cluster::describe;
+use olm_runtime::events::Events;
+use olm_runtime::metrics::Metrics;
+use olm_runtime::reconcile::{Failure, Reconciles};
 use tokio_util::sync::CancellationToken;
 
 use crate::revision_cache::RevisionCache;

@@ -5,7 +5,7 @@ use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client, ResourceExt};
 use olm_api::{cluster_upgrade_status, names};
 use olm_platform::{Facts, MinorVersion, cluster_version};
-use olm_service::cluster::within_deadline;
+use olm_runtime::cluster::within_deadline;
 
 use super::flags::Settings;
 use super::wake::Target;

@@ -13,9 +13,9 @@ use olm_platform::{
     CONTRIBUTED, ClusterOperatorCondition, Contention, Outlet, OutletFacts, Own, Reluctance, Turn, Verdict,
     aggregated, completed_version, contributed, merged, outlet,
 };
-use olm_service::cluster::within_deadline;
-use olm_service::events::Events;
-use olm_service::status::write_status;
+use olm_runtime::cluster::within_deadline;
+use olm_runtime::events::Events;
+use olm_runtime::status::write_status;
 use serde_json::json;
 
 use super::announce::{VerdictMetrics, WriteResult};

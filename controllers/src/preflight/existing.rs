@@ -5,7 +5,7 @@ use kube::core::{ApiResource, DynamicObject};
 use kube::{Api, Client, ResourceExt};
 use olm_api::conditions::truncate;
 use olm_crd_safety::{Finding, LiveCheck, error_text};
-use olm_service::cluster::within_deadline;
+use olm_runtime::cluster::within_deadline;
 use serde_json::Value;
 use tokio::task::block_in_place;
 use tokio::time::{Instant, timeout_at};

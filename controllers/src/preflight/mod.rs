@@ -30,7 +30,7 @@ use olm_api::ClusterExtension;
 use olm_api::cluster_extension::CrdUpgradeSafetyEnforcement;
 use olm_crd_safety::{LiveCheck, check, is_crd};
 use olm_extension::CrdCheck;
-use olm_service::cluster::within_deadline;
+use olm_runtime::cluster::within_deadline;
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::task::block_in_place;

@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::api::PostParams;
 use kube::{Api, Client};
 use olm_bundle::rights::{Right, Rights, Rule, Scoped};
-use olm_service::cluster::within_deadline;
+use olm_runtime::cluster::within_deadline;
 
 use super::Preflight;
 use crate::failure::Failure;

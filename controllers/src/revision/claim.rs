@@ -5,8 +5,8 @@ use kube::api::{Patch, PatchParams};
 use olm_api::{ClusterObjectSet, annotations, finalizers};
 use olm_revision::content::ContentPhase;
 use olm_revision::record;
-use olm_service::cluster::within_deadline;
-use olm_service::reconcile::Failure;
+use olm_runtime::cluster::within_deadline;
+use olm_runtime::reconcile::Failure;
 use serde_json::{Value, json};
 
 use super::Context;

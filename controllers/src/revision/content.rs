@@ -20,7 +20,7 @@ use olm_revision::plan::Owner;
 use olm_revision::probes::Probes;
 use olm_revision::record::recorded;
 use olm_revision::sightings::Stamp;
-use olm_service::cluster::{describe, within_deadline};
+use olm_runtime::cluster::{describe, within_deadline};
 
 use super::Context;
 use super::removal::may_outlive;

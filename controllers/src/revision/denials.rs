@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use olm_api::ClusterObjectSet;
 use olm_revision::cluster::{ClusterError, Reason};
 use olm_revision::result::RevisionResult;
-use olm_service::events::Events;
+use olm_runtime::events::Events;
 
 use super::drift::extension_of;
 

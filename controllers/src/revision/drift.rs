@@ -10,7 +10,7 @@ use olm_api::conditions::types;
 use olm_api::{ClusterObjectSet, labels};
 use olm_revision::object::ObjectKey;
 use olm_revision::result::{Action, RevisionResult};
-use olm_service::events::Events;
+use olm_runtime::events::Events;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 

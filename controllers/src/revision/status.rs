@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use olm_api::ClusterObjectSetStatus;
 use olm_api::conditions::{self, Status, reasons, types};
 
-use olm_service::message::sanitize;
+use olm_runtime::message::sanitize;
 
 /// Outcome of one pass over a revision.
 #[derive(Clone, Debug, PartialEq, Eq)]

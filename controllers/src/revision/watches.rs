@@ -21,7 +21,7 @@ use olm_api::{ClusterObjectSet, annotations, labels, names};
 use olm_revision::cluster::{ClusterError, Reason};
 use olm_revision::kube_cluster::KubeCluster;
 use olm_revision::sightings::{Sighting, Sightings};
-use olm_service::cluster::{describe, with_causes};
+use olm_runtime::cluster::{describe, with_causes};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;

@@ -16,8 +16,8 @@ fn source(path: &str) -> Result<String> {
 /// Concatenated source of the servers.
 fn servers_source() -> Result<String> {
     let mut text = String::new();
-    let mut folders: Vec<PathBuf> =
-        ["catalogd/src", "controllers/src", "crates/service/src"].map(|path| project().join(path)).into();
+    let folders = ["catalogd/src", "controllers/src", "crates/runtime/src", "crates/serving/src"];
+    let mut folders: Vec<PathBuf> = folders.map(|path| project().join(path)).into();
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder)? {
             let path = entry?.path();

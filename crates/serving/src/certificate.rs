@@ -8,6 +8,8 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
+use olm_runtime::cluster::within_deadline;
+use olm_runtime::metrics::Metrics;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -18,9 +20,7 @@ use rustls::{RootCertStore, ServerConfig};
 use tokio_util::sync::CancellationToken;
 
 use crate::builtin::{self, BuiltinCertificates};
-use crate::cluster::within_deadline;
 use crate::issue::Validity;
-use crate::metrics::Metrics;
 use crate::tls_profile::TlsProfile;
 
 /// Poll interval of certificate files (docs/design/operations.md#serving-certificate).

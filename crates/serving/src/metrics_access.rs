@@ -19,16 +19,16 @@ use k8s_openapi::api::authorization::v1::{
 use kube::Client;
 use kube::api::{Api, PostParams};
 use kube::core::ObjectMeta;
+use olm_runtime::cluster::within;
+use olm_runtime::metrics::{Metrics, OPENMETRICS, PROMETHEUS_TEXT};
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout};
 
 use crate::client_authority::user_of;
-use crate::cluster::within;
 use crate::flags::MetricsAuth;
 use crate::https::ClientCertificate;
-use crate::metrics::{Metrics, OPENMETRICS, PROMETHEUS_TEXT};
 
 const REVIEW_DEADLINE: Duration = Duration::from_secs(10);
 const KNOWN_TOKEN: Duration = Duration::from_secs(60);

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
+use olm_runtime::metrics::Metrics;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
@@ -14,7 +15,6 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::certificate::{CertificateError, FILE_POLL, read_limited};
-use crate::metrics::Metrics;
 use crate::tls_profile::TlsProfile;
 
 /// Timeout of a whole request (docs/design/operations.md#proxies).

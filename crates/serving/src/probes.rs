@@ -9,9 +9,8 @@ use axum::extract::{Path, RawQuery, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use olm_runtime::workers::Workers;
 use parking_lot::Mutex;
-
-use crate::workers::Workers;
 
 /// Run time after which a reconcile counts as stuck. Every wait within a reconcile has a deadline, and all together
 /// are shorter.

@@ -15,12 +15,12 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, ObjectMeta, PostParams};
 use kube::{Client, Resource, ResourceExt};
+use olm_runtime::cluster::within_deadline;
+use olm_runtime::component::Component;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::certificate::{CertificateError, FILE_POLL, PemPair, SECRET_POLL};
-use crate::cluster::within_deadline;
-use crate::component::Component;
 use crate::issue::{Validity, can_sign, is_accepted, new_ca, new_leaf};
 
 /// Name of the CA's Secret, in the namespace of operator-controller.

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use clap::builder::BoolishValueParser;
 use clap::{ArgAction, Args, ValueEnum};
+use olm_runtime::component::Component;
+use olm_runtime::go_value;
 
-use crate::component::Component;
-use crate::go_value;
 use crate::tls_profile::{self, Curve, ProfileName, Suite, TlsProfile};
 
 /// Headings of `--help`.

@@ -51,7 +51,7 @@ pub type NamespacedName = (String, String);
 ///
 /// # Errors
 /// The token does not name a service account.
-pub(crate) fn own_account() -> Result<Option<NamespacedName>, String> {
+pub fn own_account() -> Result<Option<NamespacedName>, String> {
     match std::fs::read_to_string(TOKEN_FILE) {
         Ok(token) => account_of(&token).map(Some),
         Err(_) => {

@@ -12,10 +12,10 @@ use kube::api::ListParams;
 use kube::config::Kubeconfig;
 use kube::{Api, Client, Resource};
 use olm_control_plane::ControlPlane;
-use olm_service::Component;
-use olm_service::cluster;
-use olm_service::events::Events;
-use olm_service::metrics::Metrics;
+use olm_runtime::Component;
+use olm_runtime::cluster;
+use olm_runtime::events::Events;
+use olm_runtime::metrics::Metrics;
 use serde_json::json;
 
 /// Timeout of [`eventually`].

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use olm_service::certificate::{CertificateSource, ServingCertificate};
-use olm_service::https::{HttpServer, Tls};
-use olm_service::metrics::Metrics;
-use olm_service::tls_profile::{self, ProfileName, TlsProfile};
+use olm_runtime::metrics::Metrics;
+use olm_serving::certificate::{CertificateSource, ServingCertificate};
+use olm_serving::https::{HttpServer, Tls};
+use olm_serving::tls_profile::{self, ProfileName, TlsProfile};
 use rustls::crypto::SupportedKxGroup;
 use rustls::crypto::aws_lc_rs::{self, cipher_suite, kx_group};
 use rustls::pki_types::pem::PemObject;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::authentication::v1::UserInfo;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client};
+use olm_runtime::cluster::{describe, within_deadline};
 use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
@@ -13,7 +14,6 @@ use tokio_util::sync::CancellationToken;
 use x509_parser::prelude::{AttributeTypeAndValue, FromDer, X509Certificate};
 
 use crate::certificate::{SECRET_POLL, ServingCertificate};
-use crate::cluster::{describe, within_deadline};
 use crate::https::Tls;
 
 /// ConfigMap in which the API server publishes the CA.

@@ -27,7 +27,7 @@ const MOST: u32 = 100;
 
 /// Waits until no installation is older than that in `namespace`, and reports the older one. Does not wait if RBAC
 /// denies listing Deployments or reading their namespaces.
-pub(crate) async fn until_eldest(client: &Client, component: Component, namespace: &str) {
+pub async fn until_eldest(client: &Client, component: Component, namespace: &str) {
     let name = component.deployment_name();
     let mut told: Option<(Events, String)> = None;
     loop {

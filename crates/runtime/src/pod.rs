@@ -16,7 +16,7 @@ fn namespace_from(flag: Option<&str>, file: &Path) -> String {
 }
 
 /// Namespace of our own Deployment: the pod's namespace, regardless of the flag. Outside of a pod it is `system`.
-pub(crate) fn own_namespace(system: &str) -> String {
+pub fn own_namespace(system: &str) -> String {
     own_from(Path::new(NAMESPACE_FILE), system)
 }
 

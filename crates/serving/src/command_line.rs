@@ -5,9 +5,8 @@ use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, CommandFactory, FromArgMatches};
-
-use crate::component::{Component, version_text};
-use crate::gates::{Gate, Stage};
+use olm_runtime::component::{Component, version_text};
+use olm_runtime::gates::{Gate, Stage};
 
 /// Subcommands of a server.
 #[derive(clap::Subcommand, Clone, Copy, Debug)]

@@ -8,6 +8,13 @@ use std::time::Duration;
 
 use axum::Router;
 use kube::{Api, Client, Config};
+use olm_runtime::component::{Component, version_text};
+use olm_runtime::events::Events;
+use olm_runtime::gates::FeatureGates;
+use olm_runtime::lease::{Election, Timing};
+use olm_runtime::metrics::Metrics;
+use olm_runtime::pull_secrets::{PullSecrets, own_account};
+use olm_runtime::{cluster, installations, pod};
 use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, umask};
 use tokio::signal::unix::{SignalKind, signal};
@@ -17,18 +24,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::builtin::BuiltinCertificates;
 use crate::certificate::{CertificateSource, PemPair, ServingCertificate};
-use crate::component::{Component, version_text};
-use crate::events::Events;
 use crate::flags::{MetricsAuth, ServiceFlags};
-use crate::gates::FeatureGates;
 use crate::https::{HttpServer, Tls};
-use crate::lease::{Election, Timing};
-use crate::metrics::Metrics;
 use crate::metrics_access::{self, MetricsAccess};
 use crate::probes::{self, Readiness};
-use crate::pull_secrets::{PullSecrets, own_account};
 use crate::tls_profile::TlsProfile;
-use crate::{client_authority, cluster, installations, logs, pod};
+use crate::{client_authority, logs};
 
 /// Readiness check that succeeds once the body has registered its own checks.
 const STARTUP_CHECK: &str = "startup";
