@@ -7,6 +7,7 @@
 
 pub mod catalog;
 pub mod content;
+pub mod encoding;
 pub mod flags;
 pub mod http;
 pub mod serve;

@@ -15,7 +15,7 @@ use olm_serving::service::Fatal;
 use tokio_util::sync::CancellationToken;
 
 use crate::catalog::{self, Controller, measures, readiness};
-use crate::content::{Store, Swept, YOUNG};
+use crate::content::{MIN_AGE, Store, SweepResult};
 use crate::flags::{Flags, GRAPHQL_GATE, METAS_GATE};
 use crate::http::graphql::{self, GraphQl};
 use crate::http::{CatalogServer, router};
@@ -143,7 +143,7 @@ async fn sweep(
                 false
             }
         };
-        let wait = if later { interval.min(YOUNG) } else { interval };
+        let wait = if later { interval.min(MIN_AGE) } else { interval };
         let next = tokio::time::sleep(wait.max(Duration::from_secs(1)));
         if service.shutdown.run_until_cancelled(next).await.is_none() {
             return;
@@ -151,7 +151,7 @@ async fn sweep(
     }
 }
 
-fn report(swept: &Swept) {
+fn report(swept: &SweepResult) {
     for catalog in &swept.removed {
         tracing::info!(catalog, "removed content without a catalog");
     }

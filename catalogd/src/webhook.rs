@@ -28,10 +28,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 const PATH: &str = "/mutate-olm-operatorframework-io-v1-clustercatalog";
 const BODY_LIMIT: usize = 7 << 20;
-/// Requests that are answered concurrently. Further ones wait.
+/// WebhookMetrics that are answered concurrently. Further ones wait.
 const CONCURRENCY: usize = 32;
 /// Memory of all received and waiting requests, in KiB.
-const ROOM: usize = 64 << 10;
+const MEMORY_KIB: usize = 64 << 10;
 /// Timeout of receiving a request. The API server sends it at once and waits 10 s for the answer.
 const READ_DEADLINE: Duration = Duration::from_secs(3);
 
@@ -40,16 +40,18 @@ const LATENCY_BUCKETS: [f64; 12] = [1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.
 
 /// The router with the webhook's only route.
 pub fn router(metrics: &Metrics) -> Router {
-    let requests = Requests::new(metrics);
-    let turns =
-        Turns { answers: Arc::new(Semaphore::new(CONCURRENCY)), room: Arc::new(Semaphore::new(ROOM)) };
-    Router::new().route(PATH, post(review).with_state(turns)).layer(from_fn_with_state(requests, counted))
+    let requests = WebhookMetrics::new(metrics);
+    let permits = Permits {
+        answers: Arc::new(Semaphore::new(CONCURRENCY)),
+        room: Arc::new(Semaphore::new(MEMORY_KIB)),
+    };
+    Router::new().route(PATH, post(review).with_state(permits)).layer(from_fn_with_state(requests, counted))
 }
 
-/// Permits. Requests are read in parallel, and answered up to `CONCURRENCY` at once, so that a slow client delays
+/// Permits. WebhookMetrics are read in parallel, and answered up to `CONCURRENCY` at once, so that a slow client delays
 /// no other.
 #[derive(Clone)]
-struct Turns {
+struct Permits {
     answers: Arc<Semaphore>,
     room: Arc<Semaphore>,
 }
@@ -67,14 +69,14 @@ struct CodeLabels {
 
 /// The metrics `controller_runtime_webhook_*` (docs/design/operations.md#metric-names).
 #[derive(Clone)]
-struct Requests {
+struct WebhookMetrics {
     total: Family<CodeLabels, Counter>,
     in_flight: Family<WebhookLabel, Gauge>,
     latency: Family<WebhookLabel, Histogram, fn() -> Histogram>,
     panics: Counter,
 }
 
-impl Requests {
+impl WebhookMetrics {
     fn new(metrics: &Metrics) -> Self {
         let latency = Family::new_with_constructor((|| Histogram::new(LATENCY_BUCKETS)) as fn() -> Histogram);
         let name = |suffix: &str| format!("controller_runtime_webhook_{suffix}");
@@ -106,26 +108,26 @@ impl Requests {
 }
 
 /// Counts a request as in flight until dropped. The client may disconnect before.
-struct Flight(Gauge);
+struct InFlight(Gauge);
 
-impl Flight {
+impl InFlight {
     fn begin(gauge: &Gauge) -> Self {
         gauge.inc();
         Self(gauge.clone())
     }
 }
 
-impl Drop for Flight {
+impl Drop for InFlight {
     fn drop(&mut self) {
         self.0.dec();
     }
 }
 
 /// Answers and counts a request. A panic fails only this request.
-async fn counted(State(requests): State<Requests>, request: Request, next: Next) -> Response {
+async fn counted(State(requests): State<WebhookMetrics>, request: Request, next: Next) -> Response {
     let label = WebhookLabel { webhook: PATH };
     let started = Instant::now();
-    let _flight = Flight::begin(&requests.in_flight.get_or_create(&label));
+    let _flight = InFlight::begin(&requests.in_flight.get_or_create(&label));
     let answer = AssertUnwindSafe(next.run(request)).catch_unwind().await.unwrap_or_else(|_| {
         tracing::error!("admission request panicked: this is a defect");
         requests.panics.inc();
@@ -137,15 +139,15 @@ async fn counted(State(requests): State<Requests>, request: Request, next: Next)
     answer
 }
 
-async fn review(State(turns): State<Turns>, body: Body) -> Response {
-    let read = tokio::time::timeout(READ_DEADLINE, read(body, &turns.room)).await;
+async fn review(State(permits): State<Permits>, body: Body) -> Response {
+    let read = tokio::time::timeout(READ_DEADLINE, read(body, &permits.room)).await;
     let late = || Err((StatusCode::BAD_REQUEST, "the request was not complete in time\n".to_owned()));
     let (body, _room) = match read.unwrap_or_else(|_| late()) {
         Ok(read) => read,
         Err(refused) => return refused.into_response(),
     };
     // The semaphore is never closed.
-    let _turn = turns.answers.acquire().await;
+    let _permit = permits.answers.acquire().await;
     match serde_json::from_slice::<Value>(&body) {
         Ok(review) => axum::Json(answer(&review)).into_response(),
         Err(error) => (StatusCode::BAD_REQUEST, format!("not an AdmissionReview: {error}\n")).into_response(),

@@ -12,7 +12,7 @@ use libfuzzer_sys::fuzz_target;
 
 // Only the pure modules: otherwise the whole server would have to be built with its Kubernetes client.
 #[allow(dead_code)]
-#[path = "../../catalogd/src/http/encoding.rs"]
+#[path = "../../catalogd/src/encoding.rs"]
 mod encoding;
 #[allow(dead_code)]
 #[path = "../../catalogd/src/http/precondition.rs"]
@@ -35,7 +35,7 @@ fuzz_target!(|input: &str| {
     if let Some(selector) = route::selector(next()) {
         let _ = selector.matches("olm.bundle", "a", "a.v1");
     }
-    if let range::Wanted::Parts(parts) = range::wanted(Some(next()), SIZE) {
+    if let range::RequestedRange::Parts(parts) = range::parse_range(Some(next()), SIZE) {
         assert!(!parts.is_empty());
         for part in parts {
             assert!(part.start < part.end && part.end <= SIZE, "{part:?}");
@@ -56,6 +56,6 @@ fuzz_target!(|input: &str| {
     let _ = precondition::evaluate(&headers, "sha256:0", Timestamp::UNIX_EPOCH);
     headers.remove(header::IF_MATCH);
     let _ = precondition::evaluate(&headers, "sha256:0", Timestamp::UNIX_EPOCH);
-    let _ = precondition::range_counts(&headers, "sha256:0", Timestamp::UNIX_EPOCH);
+    let _ = precondition::range_applies(&headers, "sha256:0", Timestamp::UNIX_EPOCH);
     let _ = encoding::negotiate([next()]);
 });

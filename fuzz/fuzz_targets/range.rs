@@ -13,7 +13,7 @@ mod range;
 fuzz_target!(|input: &str| {
     let (size, header) = input.split_once('\n').unwrap_or(("100", input));
     let size = size.parse().unwrap_or(u64::MAX);
-    let range::Wanted::Parts(mut parts) = range::wanted(Some(header), size) else { return };
+    let range::RequestedRange::Parts(mut parts) = range::parse_range(Some(header), size) else { return };
     assert!((1..=16).contains(&parts.len()), "{} parts", parts.len());
     parts.sort_by_key(|part| part.start);
     let mut end = 0;

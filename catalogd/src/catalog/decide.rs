@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 /// The leader's last success with a catalog. Held in memory only.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Record {
+pub struct UnpackRecord {
     /// UID of the object. A recreated object of the same name does not match.
     pub uid: Option<String>,
     /// Generation that was resolved.
@@ -33,7 +33,7 @@ pub struct Observed<'a> {
     /// `true` if the present signature policy has accepted that content.
     pub verified: bool,
     /// The leader's record of that content.
-    pub record: Option<&'a Record>,
+    pub record: Option<&'a UnpackRecord>,
     /// `true` if this replica leads.
     pub leading: bool,
     /// Time of the decision.
@@ -127,7 +127,7 @@ pub fn served_reference(catalog: &ClusterCatalog) -> Option<&str> {
 
 /// `true` if the current generation was resolved to the held image, by this process or, according to the status, by
 /// an earlier one.
-fn is_resolved_for_generation(catalog: &ClusterCatalog, held: &str, record: Option<&Record>) -> bool {
+fn is_resolved_for_generation(catalog: &ClusterCatalog, held: &str, record: Option<&UnpackRecord>) -> bool {
     if let Some(record) = record {
         return Some(record.generation) == catalog.metadata.generation;
     }
@@ -145,7 +145,7 @@ pub fn refresh_requested(catalog: &ClusterCatalog) -> Option<&str> {
 
 /// `true` if a refresh was requested and not made yet. Without a record the times decide: requested after the
 /// content was unpacked.
-fn refresh_is_due(catalog: &ClusterCatalog, record: Option<&Record>) -> bool {
+fn refresh_is_due(catalog: &ClusterCatalog, record: Option<&UnpackRecord>) -> bool {
     let Some(requested) = refresh_requested(catalog) else {
         return false;
     };
@@ -159,7 +159,7 @@ fn refresh_is_due(catalog: &ClusterCatalog, record: Option<&Record>) -> bool {
 }
 
 /// Time left until the next poll, zero if it is due. `None` if the image is not polled.
-fn poll_due(image: &ImageSource, record: Option<&Record>, now: Instant) -> Option<Duration> {
+fn poll_due(image: &ImageSource, record: Option<&UnpackRecord>, now: Instant) -> Option<Duration> {
     let interval = poll_interval(image)?;
     let Some(last) = record.and_then(|record| record.last_poll) else {
         return Some(Duration::ZERO);
@@ -247,9 +247,9 @@ mod tests {
         *HOUR_AGO + Duration::from_secs((60 + minute).unsigned_abs() * 60)
     }
 
-    fn record(generation: i64, last_poll: Option<i64>) -> Option<Record> {
+    fn record(generation: i64, last_poll: Option<i64>) -> Option<UnpackRecord> {
         let last_poll = last_poll.map(clock);
-        Some(Record { uid: None, generation, unpacked_at: at(0), last_poll, refresh: None })
+        Some(UnpackRecord { uid: None, generation, unpacked_at: at(0), last_poll, refresh: None })
     }
 
     fn unpack(reason: &'static str) -> Decision {
@@ -377,7 +377,8 @@ mod tests {
             catalog.status.as_mut().unwrap().last_unpacked = Some(olm_api::Time(at(0)));
             catalog
         };
-        let followed = |value: &str| Record { refresh: Some(value.to_owned()), ..record(2, None).unwrap() };
+        let followed =
+            |value: &str| UnpackRecord { refresh: Some(value.to_owned()), ..record(2, None).unwrap() };
         let refresh = unpack("refresh was requested");
         let rows = [
             ("x", record(2, None), &refresh),
@@ -401,7 +402,7 @@ mod tests {
     fn recreated_catalog_ignores_record_of_old_uid() {
         let mut catalog = catalog(json!({"metadata": {"uid": "new"}}));
         catalog.status = None;
-        let record = Record { uid: Some("old".to_owned()), ..record(2, None).unwrap() };
+        let record = UnpackRecord { uid: Some("old".to_owned()), ..record(2, None).unwrap() };
         let (held, record) = (Some(DIGEST), Some(&record));
         let observed =
             Observed { catalog: &catalog, held, verified: true, record, leading: true, now: clock(0) };

@@ -5,16 +5,20 @@
 
 mod controller;
 pub mod decide;
+mod event_loop;
 pub mod measures;
 pub mod notices;
 pub mod readiness;
 mod reconcile;
 pub mod status;
+mod unpack;
+mod unpack_error;
 
 use kube::runtime::reflector;
 use olm_api::ClusterCatalog;
 
-pub use controller::{Controller, run};
+pub use controller::Controller;
+pub use event_loop::run;
 
 /// `true` if the catalog exists and its status has the condition `Serving=True` and an image.
 pub fn is_served(catalogs: &reflector::Store<ClusterCatalog>, name: &str) -> bool {

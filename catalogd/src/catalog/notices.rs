@@ -19,23 +19,23 @@ pub enum Notice {
 }
 
 /// The Event for the transition from `old` to `next`, if any.
-pub fn news(old: Option<&ClusterCatalogStatus>, next: &ClusterCatalogStatus) -> Option<Notice> {
-    if let Some(cause) = trouble(next) {
-        let is_told = old.and_then(trouble) == Some(cause);
-        return (!is_told).then(|| Notice::Unavailable(cause.to_owned()));
+pub fn notice(old: Option<&ClusterCatalogStatus>, next: &ClusterCatalogStatus) -> Option<Notice> {
+    if let Some(cause) = failure(next) {
+        let is_reported = old.and_then(failure) == Some(cause);
+        return (!is_reported).then(|| Notice::Unavailable(cause.to_owned()));
     }
     let image = served(next)?;
-    let is_told = old.and_then(served) == Some(image);
-    (!is_told).then(|| Notice::Updated(format!("content of {image} is served")))
+    let is_reported = old.and_then(served) == Some(image);
+    (!is_reported).then(|| Notice::Updated(format!("content of {image} is served")))
 }
 
 /// `true` if the last attempt succeeded, so that a later failure is reported again.
 pub fn is_over(next: &ClusterCatalogStatus) -> bool {
-    trouble(next).is_none()
+    failure(next).is_none()
 }
 
 /// Message of the last attempt, if it failed.
-fn trouble(status: &ClusterCatalogStatus) -> Option<&str> {
+fn failure(status: &ClusterCatalogStatus) -> Option<&str> {
     let progressing = conditions::find(&status.conditions, types::PROGRESSING)?;
     let failed = [reasons::RETRYING, reasons::BLOCKED].contains(&progressing.reason.as_str());
     failed.then_some(progressing.message.as_str())
@@ -89,7 +89,7 @@ mod tests {
             (Some(&first), &off, None),
             (None, &blocked, unavailable()),
         ] {
-            assert_eq!(news(old, next), expect, "{old:?} {next:?}");
+            assert_eq!(notice(old, next), expect, "{old:?} {next:?}");
         }
         assert!(is_over(&first) && is_over(&off) && !is_over(&stuck) && !is_over(&blocked));
     }

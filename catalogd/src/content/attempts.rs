@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 
-use super::store::discard;
+use super::disk::discard;
 
 /// Wait after the second attempt that ended the process. Each further one doubles it.
 const FIRST_WAIT: Duration = Duration::from_secs(60);
@@ -156,7 +156,7 @@ impl UnpackDirectory {
     }
 
     /// Clears the suspicion: the image was read to its end, or refused for its content.
-    pub fn survived(&self) {
+    pub fn clear_suspicion(&self) {
         self.attempt.attempts.clear(&self.attempt.digest);
     }
 }

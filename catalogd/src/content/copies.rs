@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
-use super::read_range;
-use crate::http::Encoding;
+use super::disk::read_range;
+use crate::encoding::Encoding;
 
 /// Limits compressing to one copy at a time in this process, because each takes a core.
 static COMPRESSING: Semaphore = Semaphore::const_new(1);
@@ -56,15 +56,16 @@ impl CompressedCopy {
 
 /// The copies of one catalog's data, by encoding.
 #[derive(Debug, Default)]
-pub(super) struct Copies([watch::Sender<Option<Copy>>; 2]);
+pub(super) struct CompressedCopies([watch::Sender<Option<CopyState>>; 2]);
 
+/// A copy, or the time at which making it failed.
 #[derive(Debug)]
-enum Copy {
+enum CopyState {
     Begun(CompressedCopy),
     Failed(Instant),
 }
 
-impl Copy {
+impl CopyState {
     /// `true` if the copy, or its failure, is still valid. Otherwise a new copy must be made.
     fn is_current(&self) -> bool {
         match self {
@@ -82,26 +83,30 @@ impl Copy {
     }
 }
 
-/// Source of a copy: the first `length` bytes of `file`. Copies are created in `directory`.
+/// Source of a copy: the first `length` bytes of `file`. CompressedCopies are created in `directory`.
 #[derive(Clone, Debug)]
-pub(super) struct Original {
+pub(super) struct CopySource {
     pub(super) file: Arc<File>,
     pub(super) length: u64,
     pub(super) directory: Arc<Path>,
 }
 
-impl Copies {
+impl CompressedCopies {
     /// The copy, started now unless it exists. `None` if it is not available soon. A client that disconnects does
     /// not stop the work.
     pub(super) async fn get(
         self: &Arc<Self>,
         encoding: Encoding,
-        original: &Original,
+        original: &CopySource,
     ) -> Option<CompressedCopy> {
         let slot = &self.0[encoding as usize];
         let known = async || {
             let mut copy = slot.subscribe();
-            copy.wait_for(|copy| copy.as_ref().is_some_and(Copy::is_current)).await.ok()?.as_ref()?.begun()
+            copy.wait_for(|copy| copy.as_ref().is_some_and(CopyState::is_current))
+                .await
+                .ok()?
+                .as_ref()?
+                .begun()
         };
         let copy = async {
             let turn = tokio::select! {
@@ -114,7 +119,7 @@ impl Copies {
                 let _turn = turn;
                 if let Err(error) = copies.make(encoding, &original) {
                     tracing::warn!(encoding = encoding.name(), length = original.length, %error, "failed to compress catalog content");
-                    copies.0[encoding as usize].send_replace(Some(Copy::Failed(Instant::now())));
+                    copies.0[encoding as usize].send_replace(Some(CopyState::Failed(Instant::now())));
                 }
             });
             known().await
@@ -122,7 +127,7 @@ impl Copies {
         timeout(PATIENCE, copy).await.ok()?
     }
 
-    fn make(&self, encoding: Encoding, original: &Original) -> io::Result<()> {
+    fn make(&self, encoding: Encoding, original: &CopySource) -> io::Result<()> {
         // Keeps enough disk space for the next update of the catalog.
         let disk = rustix::fs::statvfs(&*original.directory)?;
         let free = disk.f_bavail.saturating_mul(disk.f_frsize);
@@ -132,7 +137,7 @@ impl Copies {
         let file = Arc::new(tempfile::tempfile_in(&original.directory)?);
         let (sender, progress) = watch::channel(Progress::default());
         let mut encoder = encoding.encoder(Sink { file: Arc::clone(&file), progress: sender })?;
-        self.0[encoding as usize].send_replace(Some(Copy::Begun(CompressedCopy { file, progress })));
+        self.0[encoding as usize].send_replace(Some(CopyState::Begun(CompressedCopy { file, progress })));
         let mut chunk = vec![0; CHUNK];
         let mut position = 0;
         while position < original.length {
@@ -168,17 +173,17 @@ mod tests {
     use super::*;
     use futures::future::join_all;
 
-    fn original(directory: &Path, length: u64) -> Original {
+    fn original(directory: &Path, length: u64) -> CopySource {
         let path = directory.join("data");
         std::fs::write(&path, b"catalog content\n".repeat(1000)).unwrap();
-        Original { file: Arc::new(File::open(path).unwrap()), length, directory: directory.into() }
+        CopySource { file: Arc::new(File::open(path).unwrap()), length, directory: directory.into() }
     }
 
     #[tokio::test]
     async fn concurrent_requests_share_one_copy_per_encoding() {
         let directory = tempfile::tempdir().unwrap();
         let original = original(directory.path(), 16_000);
-        let copies = Arc::new(Copies::default());
+        let copies = Arc::new(CompressedCopies::default());
         for encoding in [Encoding::Gzip, Encoding::Zstd] {
             let made = join_all((0..8).map(|_| copies.get(encoding, &original))).await;
             let mut first = made[0].clone().unwrap();
@@ -201,8 +206,8 @@ mod tests {
         let original = original(directory.path(), 16_000);
         let (writer, progress) = watch::channel(Progress { written: 10, is_complete: false });
         let mut broken = CompressedCopy { file: Arc::clone(&original.file), progress };
-        let copies = Arc::new(Copies::default());
-        copies.0[Encoding::Gzip as usize].send_replace(Some(Copy::Begun(broken.clone())));
+        let copies = Arc::new(CompressedCopies::default());
+        copies.0[Encoding::Gzip as usize].send_replace(Some(CopyState::Begun(broken.clone())));
         let kept = copies.get(Encoding::Gzip, &original).await.unwrap();
         assert!(Arc::ptr_eq(&kept.file, &broken.file));
         assert_eq!(broken.written_behind(0).await.unwrap(), Some(10));
@@ -215,7 +220,7 @@ mod tests {
     #[tokio::test]
     async fn full_disk_fails_copy_without_immediate_retry() {
         let directory = tempfile::tempdir().unwrap();
-        let copies = Arc::new(Copies::default());
+        let copies = Arc::new(CompressedCopies::default());
         assert!(copies.get(Encoding::Gzip, &original(directory.path(), 1 << 60)).await.is_none());
         // The failure delays the next attempt, for this encoding only.
         assert!(copies.get(Encoding::Gzip, &original(directory.path(), 16_000)).await.is_none());

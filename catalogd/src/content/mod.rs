@@ -2,9 +2,10 @@
 //! (docs/design/catalogd.md#storing-content, docs/design/catalogd.md#index). Readers hold the file open and never
 //! wait for a writer.
 
-pub mod answers;
+pub mod answer_cache;
 mod attempts;
 mod copies;
+mod disk;
 mod folder;
 pub mod index;
 mod snapshot;
@@ -13,8 +14,9 @@ mod writer;
 
 pub use attempts::{Suspect, UnpackDirectory};
 pub use copies::CompressedCopy;
+pub use disk::read_range;
 pub use folder::UnpackedFolder;
 pub use index::Index;
-pub use snapshot::{Snapshot, read_range};
-pub use store::{Store, Swept, YOUNG};
+pub use snapshot::Snapshot;
+pub use store::{MIN_AGE, Store, SweepResult};
 pub use writer::{Observer, WriteError, Writer};

@@ -14,9 +14,9 @@ use olm_fbc::Selector;
 use serde::{Deserialize, Serialize};
 
 use super::Index;
-use super::answers::Answers;
-use super::copies::{CompressedCopy, Copies, Original};
-use crate::http::Encoding;
+use super::answer_cache::AnswerCache;
+use super::copies::{CompressedCopies, CompressedCopy, CopySource};
+use crate::encoding::Encoding;
 
 /// Magic with the format version. A file of another version is rejected and rebuilt.
 pub(super) const MAGIC: &[u8; 8] = b"OLMCAT\x001";
@@ -44,9 +44,9 @@ pub struct Snapshot {
     index: Index,
     modified: jiff::Timestamp,
     tag: String,
-    data: Original,
-    copies: Arc<Copies>,
-    answers: Answers,
+    data: CopySource,
+    copies: Arc<CompressedCopies>,
+    answers: AnswerCache,
     findings: Option<serde_json::Value>,
 }
 
@@ -66,9 +66,9 @@ impl Snapshot {
             canonical: description.canonical,
             index: description.index,
             modified: jiff::Timestamp::from_second(metadata.mtime()).unwrap_or_default(),
-            data: Original { file: Arc::new(file), length, directory: directory.into() },
+            data: CopySource { file: Arc::new(file), length, directory: directory.into() },
             copies: Arc::default(),
-            answers: Answers::default(),
+            answers: AnswerCache::default(),
             findings: description.findings,
         })
     }
@@ -120,7 +120,7 @@ impl Snapshot {
     }
 
     /// Cache of answers to queries on this content.
-    pub fn answers(&self) -> &Answers {
+    pub fn answers(&self) -> &AnswerCache {
         &self.answers
     }
 
@@ -140,17 +140,6 @@ fn tag(canonical: &str) -> String {
     let hex = digest.rsplit_once(':').map_or(digest, |(_, hex)| hex);
     let version = MAGIC[MAGIC.len() - 1] as char;
     format!("{}.{version}", hex.get(..32).unwrap_or(hex))
-}
-
-/// Reads the start of `range` into `buffer`, as much as fits. Returns the number of bytes.
-///
-/// # Errors
-/// The file ends before the range does.
-pub fn read_range(file: &File, range: Range<u64>, buffer: &mut [u8]) -> io::Result<usize> {
-    let left = range.end.saturating_sub(range.start);
-    let length = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
-    file.read_exact_at(&mut buffer[..length], range.start)?;
-    Ok(length)
 }
 
 fn read_description(file: &File, metadata: &Metadata) -> io::Result<Description> {

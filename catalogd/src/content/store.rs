@@ -10,7 +10,6 @@
 //! rename, and the next start or attempt removes other leftovers.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,6 +20,7 @@ use olm_oci::policy::Verification;
 use parking_lot::RwLock;
 
 use super::attempts::{Attempts, Suspect, UnpackDirectory};
+use super::disk::{discard, remove, sync_directory};
 use super::snapshot::CONTENT;
 use super::{Observer, Snapshot, UnpackedFolder, WriteError, Writer, writer};
 
@@ -29,7 +29,7 @@ const VERIFIED: &str = "verified";
 
 /// Minimum age at which entries without a catalog are removed. Content may be written a moment before the cache of
 /// catalogs has its catalog.
-pub const YOUNG: Duration = Duration::from_secs(60);
+pub const MIN_AGE: Duration = Duration::from_secs(60);
 
 type MakeObserver = Box<dyn Fn(&str) -> Box<dyn Observer> + Send + Sync>;
 
@@ -44,7 +44,7 @@ pub struct Store {
 
 /// Result of [`Store::sweep`].
 #[derive(Debug, Default)]
-pub struct Swept {
+pub struct SweepResult {
     /// Names of the removed entries.
     pub removed: Vec<String>,
     /// Entries that could not be removed.
@@ -135,9 +135,9 @@ impl Store {
 
     /// Loads the folder of the image `canonical` at `root`, stores it and serves it. Blocks. On an error the old
     /// content stays served. At most one at a time for each catalog.
+    ///
     /// # Errors
     /// The folder is not catalog content, or an I/O error.
-    /// The folder is not catalog content, or the disk fails.
     pub fn replace(
         &self,
         catalog: &str,
@@ -174,13 +174,13 @@ impl Store {
     }
 
     /// Deletes entries, on disk and in memory, that belong to no existing catalog and were last changed at least
-    /// [`YOUNG`] before `now`. `exists` is called right before each removal, so that a catalog created meanwhile
+    /// [`MIN_AGE`] before `now`. `exists` is called right before each removal, so that a catalog created meanwhile
     /// keeps its content.
     ///
     /// # Errors
     /// A directory cannot be listed.
-    pub fn sweep(&self, exists: impl Fn(&str) -> bool, now: SystemTime) -> io::Result<Swept> {
-        let mut swept = Swept::default();
+    pub fn sweep(&self, exists: impl Fn(&str) -> bool, now: SystemTime) -> io::Result<SweepResult> {
+        let mut swept = SweepResult::default();
         for directory in [&self.catalogs, &self.unpack] {
             for entry in std::fs::read_dir(directory)? {
                 let entry = entry?;
@@ -238,38 +238,16 @@ fn tidy(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Syncs `directory`, so that its names survive a power failure.
-pub(super) fn sync_directory(directory: &Path) -> io::Result<()> {
-    File::open(directory)?.sync_all()
-}
-
 fn is_old(path: &Path, now: SystemTime) -> bool {
     let modified = std::fs::symlink_metadata(path).and_then(|metadata| metadata.modified());
-    modified.is_ok_and(|modified| now.duration_since(modified).is_ok_and(|age| age >= YOUNG))
-}
-
-/// Removes `path`, and logs failures. The next attempt or start retries.
-pub(super) fn discard(path: &Path) {
-    if let Err(error) = remove(path) {
-        tracing::warn!(path = %path.display(), %error, "failed to remove leftover");
-    }
-}
-
-/// Removes `path` of any kind, read-only directories and special files included. Succeeds if it is absent.
-fn remove(path: &Path) -> io::Result<()> {
-    match std::fs::symlink_metadata(path) {
-        Ok(metadata) if metadata.is_dir() => olm_oci::remove_folder(path),
-        Ok(_) => std::fs::remove_file(path),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error),
-    }
+    modified.is_ok_and(|modified| now.duration_since(modified).is_ok_and(|age| age >= MIN_AGE))
 }
 
 #[cfg(test)]
 #[allow(clippy::single_range_in_vec_init, reason = "the list has one element, a range")]
 mod tests {
     use super::*;
-    use crate::content::snapshot::read_range;
+    use crate::content::read_range;
     use olm_fbc::Selector;
     use std::sync::mpsc;
 
@@ -356,7 +334,7 @@ mod tests {
         let swept = store.sweep(|name| name == "b", SystemTime::now()).unwrap();
         assert_eq!((swept.removed, swept.later), (vec![], true));
         for path in ["catalogs/b", "catalogs/c", "catalogs/ghost", "catalogs/stray", "unpack/c"] {
-            age(&of(path), YOUNG);
+            age(&of(path), MIN_AGE);
         }
         let mut swept = store.sweep(|name| name == "b", SystemTime::now()).unwrap();
         swept.removed.sort();

@@ -9,9 +9,9 @@ use olm_fbc::{DocumentLimits, Limits, LoadError, Meta};
 use serde_json::Value;
 use tempfile::TempPath;
 
+use super::disk::sync_directory;
 use super::index::{IndexBuilder, TooLarge};
 use super::snapshot::{Description, MAGIC, Snapshot};
-use super::store::sync_directory;
 
 /// Prefix of staging files. Readers ignore them, and the next attempt removes them.
 const STAGING_PREFIX: &str = ".staging-";

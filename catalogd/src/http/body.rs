@@ -17,9 +17,8 @@ use rustix::io::{ReadWriteFlags, preadv2};
 use tokio::sync::SemaphorePermit;
 use tokio::task::JoinHandle;
 
-use super::Encoding;
-use super::encoding::Encoder;
 use crate::content::{CompressedCopy, read_range};
+use crate::encoding::{Encoder, Encoding};
 
 /// Bytes per read, and thus about the memory per slow client.
 const CHUNK: u64 = 128 << 10;
@@ -44,7 +43,7 @@ impl Piece {
 
 /// A body of `pieces`, together `length` bytes long.
 pub fn body(file: Arc<File>, length: u64, pieces: impl Iterator<Item = Piece> + Send + 'static) -> Body {
-    Body::new(PieceBody { rest: Rest::new(file, pieces), left: length, reading: None })
+    Body::new(PieceBody { reader: PieceReader::new(file, pieces), left: length, reading: None })
 }
 
 /// Reads `ranges` into memory, for an answer that is cached.
@@ -55,11 +54,11 @@ pub async fn gather(
     file: Arc<File>,
     ranges: impl Iterator<Item = Range<u64>> + Send + 'static,
 ) -> io::Result<Bytes> {
-    let mut rest = Rest::new(file, ranges.map(Piece::File));
+    let mut reader = PieceReader::new(file, ranges.map(Piece::File));
     blocking(move || {
         let mut whole = Vec::new();
-        while let Some(chunk) = rest.next() {
-            whole.extend_from_slice(&read(&rest.file, &chunk)?);
+        while let Some(chunk) = reader.next() {
+            whole.extend_from_slice(&read(&reader.file, &chunk)?);
         }
         Ok(whole.into())
     })
@@ -77,11 +76,11 @@ pub async fn gather_compressed(
     encoding: Encoding,
     permit: SemaphorePermit<'static>,
 ) -> io::Result<(Bytes, SemaphorePermit<'static>)> {
-    let mut rest = Rest::new(file, ranges.map(Piece::File));
+    let mut reader = PieceReader::new(file, ranges.map(Piece::File));
     blocking(move || {
         let mut encoder = encoding.encoder(Vec::new())?;
-        while let Some(chunk) = rest.next() {
-            encoder.write_all(&read(&rest.file, &chunk)?)?;
+        while let Some(chunk) = reader.next() {
+            encoder.write_all(&read(&reader.file, &chunk)?)?;
         }
         Ok((encoder.finish()?.into(), permit))
     })
@@ -98,26 +97,29 @@ pub fn compressing_body(
     encoding: Encoding,
     permit: SemaphorePermit<'static>,
 ) -> io::Result<Body> {
-    let rest = Rest::new(file, ranges.map(Piece::File));
-    let begin = Some((rest, encoding.encoder(Vec::new())?, permit));
+    let reader = PieceReader::new(file, ranges.map(Piece::File));
+    let begin = Some((reader, encoding.encoder(Vec::new())?, permit));
     Ok(Body::from_stream(stream::try_unfold(begin, |state| async {
-        let Some((rest, encoder, permit)) = state else {
+        let Some((reader, encoder, permit)) = state else {
             return Ok::<_, io::Error>(None);
         };
-        let (chunk, next) = blocking(move || compress_some(rest, encoder)).await?;
-        Ok(Some((chunk, next.map(|(rest, encoder)| (rest, encoder, permit)))))
+        let (chunk, next) = blocking(move || compress_some(reader, encoder)).await?;
+        Ok(Some((chunk, next.map(|(reader, encoder)| (reader, encoder, permit)))))
     })))
 }
 
-type Compressing = (Rest, Encoder<Vec<u8>>);
+type Compressing = (PieceReader, Encoder<Vec<u8>>);
 
 /// Compresses until there is something to send. The last chunk has no next state.
-fn compress_some(mut rest: Rest, mut encoder: Encoder<Vec<u8>>) -> io::Result<(Bytes, Option<Compressing>)> {
-    while let Some(chunk) = rest.next() {
-        encoder.write_all(&read(&rest.file, &chunk)?)?;
+fn compress_some(
+    mut reader: PieceReader,
+    mut encoder: Encoder<Vec<u8>>,
+) -> io::Result<(Bytes, Option<Compressing>)> {
+    while let Some(chunk) = reader.next() {
+        encoder.write_all(&read(&reader.file, &chunk)?)?;
         let compressed = encoder.take();
         if !compressed.is_empty() {
-            return Ok((compressed.into(), Some((rest, encoder))));
+            return Ok((compressed.into(), Some((reader, encoder))));
         }
     }
     Ok((encoder.finish()?.into(), None))
@@ -139,30 +141,30 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(io::Error::other(error)))
 }
 
-/// The unread rest of a body.
-struct Rest {
+/// Reader of the pieces of a body.
+struct PieceReader {
     file: Arc<File>,
-    /// Rest of the current piece.
-    begun: Option<Piece>,
+    /// PieceReader of the current piece.
+    current: Option<Piece>,
     pieces: Box<dyn Iterator<Item = Piece> + Send>,
 }
 
-impl Rest {
+impl PieceReader {
     fn new(file: Arc<File>, pieces: impl Iterator<Item = Piece> + Send + 'static) -> Self {
-        Self { file, begun: None, pieces: Box::new(pieces) }
+        Self { file, current: None, pieces: Box::new(pieces) }
     }
 
     /// The next pieces, together about [`CHUNK`] bytes long.
     fn next(&mut self) -> Option<Vec<Piece>> {
         let (mut chunk, mut room) = (Vec::new(), CHUNK);
         while room > 0 {
-            let Some(mut piece) = self.begun.take().or_else(|| self.pieces.next()) else {
+            let Some(mut piece) = self.current.take().or_else(|| self.pieces.next()) else {
                 break;
             };
             if let Piece::File(range) = &mut piece
                 && range.end - range.start > room
             {
-                self.begun = Some(Piece::File(range.start + room..range.end));
+                self.current = Some(Piece::File(range.start + room..range.end));
                 range.end = range.start + room;
             }
             room = room.saturating_sub(piece.length());
@@ -173,7 +175,7 @@ impl Rest {
 }
 
 struct PieceBody {
-    rest: Rest,
+    reader: PieceReader,
     left: u64,
     reading: Option<JoinHandle<io::Result<Bytes>>>,
 }
@@ -194,13 +196,13 @@ impl http_body::Body for PieceBody {
                 read.unwrap_or_else(|error| Err(io::Error::other(error)))
             }
             None => {
-                let Some(chunk) = this.rest.next() else {
+                let Some(chunk) = this.reader.next() else {
                     return Poll::Ready(None);
                 };
-                match read_cached(&this.rest.file, &chunk) {
+                match read_cached(&this.reader.file, &chunk) {
                     Some(bytes) => Ok(bytes),
                     None => {
-                        let file = Arc::clone(&this.rest.file);
+                        let file = Arc::clone(&this.reader.file);
                         this.reading = Some(tokio::task::spawn_blocking(move || read(&file, &chunk)));
                         return self.poll_frame(cx);
                     }

@@ -6,24 +6,20 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use olm_fbc::Selector;
 use tokio::sync::Semaphore;
 
-use super::answer::error;
 use super::body::{Piece, body, compressing_body, copied_body, gather, gather_compressed};
-use super::encoding::{Encoding, LEAST_COMPRESSED, negotiate};
-use super::precondition::{Verdict, evaluate, format_date, range_counts};
-use super::range::{Wanted, content_range, wanted};
+use super::precondition::{PreconditionResult, evaluate, range_applies};
+use super::range::{RequestedRange, content_range, parse_range};
+use super::response::{ContentResponse, JSON_LINES, error};
 use super::route::Endpoint;
 use crate::content::Snapshot;
-use crate::content::answers::LONGEST;
-
-const JSON_LINES: HeaderValue = HeaderValue::from_static("application/jsonl");
-/// Header with the digest of the image that the content is from.
-pub(super) const CATALOG_DIGEST: HeaderName = HeaderName::from_static("olm-catalog-digest");
+use crate::content::answer_cache::LONGEST;
+use crate::encoding::{Encoding, LEAST_COMPRESSED, negotiate};
 
 /// Answers up to this length are compressed in memory, one at a time. Requests for the same answer meanwhile use
 /// the cached result.
@@ -45,17 +41,17 @@ pub(super) async fn deliver(
 ) -> io::Result<Response> {
     let length: u64 = snapshot.index().ranges(selector).map(|range| range.end - range.start).sum();
     let encoding = encoding(method, headers, length);
-    let answer = Answer::of(snapshot);
+    let answer = ContentResponse::of(snapshot);
     match evaluate(headers, snapshot.tag(), snapshot.modified()) {
-        Verdict::Proceed => {}
-        Verdict::NotModified => {
+        PreconditionResult::Proceed => {}
+        PreconditionResult::NotModified => {
             return Ok(answer.tagged(snapshot, encoding).status(StatusCode::NOT_MODIFIED).empty());
         }
-        Verdict::Failed => return Ok(answer.status(StatusCode::PRECONDITION_FAILED).empty()),
+        PreconditionResult::Failed => return Ok(answer.status(StatusCode::PRECONDITION_FAILED).empty()),
     }
     if endpoint == Endpoint::All
         && let Some(range) = headers.get(header::RANGE)
-        && range_counts(headers, snapshot.tag(), snapshot.modified())
+        && range_applies(headers, snapshot.tag(), snapshot.modified())
         && let Some(response) = ranged(&answer, snapshot, range)?
     {
         return Ok(response);
@@ -95,7 +91,7 @@ fn encoding(method: &Method, headers: &HeaderMap, length: u64) -> Option<Encodin
 /// All data, compressed if a copy is available. The copy may still be written.
 async fn whole(
     endpoint: Endpoint,
-    answer: Answer,
+    answer: ContentResponse,
     snapshot: &Arc<Snapshot>,
     encoding: Option<Encoding>,
 ) -> io::Result<Response> {
@@ -117,7 +113,12 @@ async fn whole(
     plain(answer, snapshot, &Selector::default(), snapshot.length())
 }
 
-fn plain(answer: Answer, snapshot: &Arc<Snapshot>, selector: &Selector, length: u64) -> io::Result<Response> {
+fn plain(
+    answer: ContentResponse,
+    snapshot: &Arc<Snapshot>,
+    selector: &Selector,
+    length: u64,
+) -> io::Result<Response> {
     let answer = answer.tagged(snapshot, None).json_lines(length);
     let pieces = snapshot.ranges(selector).map(Piece::File);
     answer.body(body(Arc::clone(snapshot.file()), length, pieces))
@@ -125,7 +126,7 @@ fn plain(answer: Answer, snapshot: &Arc<Snapshot>, selector: &Selector, length: 
 
 /// A part of the data, compressed. Cached if it is small, plain if too many answers are being compressed.
 async fn compressed(
-    answer: Answer,
+    answer: ContentResponse,
     snapshot: &Arc<Snapshot>,
     selector: &Selector,
     length: u64,
@@ -160,12 +161,18 @@ async fn compressed(
 }
 
 /// The answer to a valid `Range` header. `None` if it requests everything.
-fn ranged(answer: &Answer, snapshot: &Arc<Snapshot>, range: &HeaderValue) -> io::Result<Option<Response>> {
+fn ranged(
+    answer: &ContentResponse,
+    snapshot: &Arc<Snapshot>,
+    range: &HeaderValue,
+) -> io::Result<Option<Response>> {
     let size = snapshot.length();
-    match wanted(range.to_str().ok(), size) {
-        Wanted::Whole => Ok(None),
-        Wanted::Parts(parts) => partial(answer.clone().tagged(snapshot, None), snapshot, &parts).map(Some),
-        Wanted::Unsatisfiable(text) => {
+    match parse_range(range.to_str().ok(), size) {
+        RequestedRange::Whole => Ok(None),
+        RequestedRange::Parts(parts) => {
+            partial(answer.clone().tagged(snapshot, None), snapshot, &parts).map(Some)
+        }
+        RequestedRange::Unsatisfiable(text) => {
             let mut response = error(StatusCode::RANGE_NOT_SATISFIABLE, text);
             let answer = answer.clone().with(header::CONTENT_RANGE, format!("bytes */{size}"));
             response.headers_mut().extend(answer.headers);
@@ -175,7 +182,7 @@ fn ranged(answer: &Answer, snapshot: &Arc<Snapshot>, range: &HeaderValue) -> io:
 }
 
 /// Status 206 with one part, or with several as `multipart/byteranges`.
-fn partial(answer: Answer, snapshot: &Arc<Snapshot>, parts: &[Range<u64>]) -> io::Result<Response> {
+fn partial(answer: ContentResponse, snapshot: &Arc<Snapshot>, parts: &[Range<u64>]) -> io::Result<Response> {
     let size = snapshot.length();
     let answer = answer.status(StatusCode::PARTIAL_CONTENT).with(header::ACCEPT_RANGES, "bytes");
     let file = Arc::clone(snapshot.file());
@@ -205,58 +212,4 @@ fn partial(answer: Answer, snapshot: &Arc<Snapshot>, parts: &[Range<u64>]) -> io
         .with(header::CONTENT_TYPE, format!("multipart/byteranges; boundary={boundary}"))
         .with(header::CONTENT_LENGTH, length)
         .body(body(file, length, pieces.into_iter()))
-}
-
-/// A response under construction.
-#[derive(Clone)]
-struct Answer {
-    status: StatusCode,
-    headers: HeaderMap,
-}
-
-impl Answer {
-    /// A response with the headers that are common to all answers from this content.
-    fn of(snapshot: &Snapshot) -> Self {
-        Self { status: StatusCode::OK, headers: HeaderMap::new() }
-            .with(CATALOG_DIGEST, snapshot.digest())
-            .with(header::LAST_MODIFIED, format_date(snapshot.modified()))
-            .tagged(snapshot, None)
-    }
-
-    /// Adds the tag of the representation, which differs by encoding.
-    fn tagged(self, snapshot: &Snapshot, encoding: Option<Encoding>) -> Self {
-        let tag = snapshot.tag();
-        match encoding {
-            None => self.with(header::ETAG, format!("\"{tag}\"")),
-            Some(encoding) => self
-                .with(header::ETAG, format!("\"{tag}-{}\"", encoding.name()))
-                .with(header::CONTENT_ENCODING, encoding.name()),
-        }
-    }
-
-    fn status(self, status: StatusCode) -> Self {
-        Self { status, ..self }
-    }
-
-    /// Sets a header. The values are numbers, dates and tokens, which are always valid.
-    fn with(mut self, name: HeaderName, value: impl TryInto<HeaderValue>) -> Self {
-        if let Ok(value) = value.try_into() {
-            self.headers.insert(name, value);
-        }
-        self
-    }
-
-    fn json_lines(self, length: u64) -> Self {
-        self.with(header::CONTENT_TYPE, JSON_LINES).with(header::CONTENT_LENGTH, length)
-    }
-
-    fn body(self, body: Body) -> io::Result<Response> {
-        Ok((self.status, self.headers, body).into_response())
-    }
-
-    /// A response without body and `Content-Encoding`.
-    fn empty(mut self) -> Response {
-        self.headers.remove(header::CONTENT_ENCODING);
-        (self.status, self.headers).into_response()
-    }
 }

@@ -22,34 +22,34 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use super::delivery::CATALOG_DIGEST;
-use super::encoding::{Encoding, LEAST_COMPRESSED, negotiate};
+use super::response::CATALOG_DIGEST;
 use crate::content::{Observer, Snapshot, read_range};
+use crate::encoding::{Encoding, LEAST_COMPRESSED, negotiate};
 
-const LONGEST_BODY: usize = 1 << 20;
-const LONGEST_QUERY: usize = 100_000;
+const MAX_BODY: usize = 1 << 20;
+const MAX_QUERY: usize = 100_000;
 /// Timeout of receiving a body.
-const BODY_TIME: Duration = Duration::from_secs(5);
+const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Timeout of waiting for a permit, and again of running the query.
-const TIME: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// Concurrent queries. Each may take a multiple of [`olm_graphql::MAX_ANSWER`] in memory.
-const AT_ONCE: usize = 2;
+const CONCURRENCY: usize = 2;
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// Executor of queries on the held contents.
 pub struct GraphQl {
-    turns: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     time: Duration,
     schemas: Mutex<BTreeMap<String, (Weak<Snapshot>, Slot)>>,
 }
 
 /// The schema of one content, built by its first query.
-type Slot = Arc<Mutex<Option<Arc<Built>>>>;
-type Built = Result<Executor, SchemaError>;
+type Slot = Arc<Mutex<Option<Arc<ExecutorResult>>>>;
+type ExecutorResult = Result<Executor, SchemaError>;
 
 impl Default for GraphQl {
     fn default() -> Self {
-        Self { turns: Arc::new(Semaphore::new(AT_ONCE)), time: TIME, schemas: Mutex::default() }
+        Self { permits: Arc::new(Semaphore::new(CONCURRENCY)), time: TIMEOUT, schemas: Mutex::default() }
     }
 }
 
@@ -69,12 +69,12 @@ impl GraphQl {
         let encoding = negotiate(accepted.filter_map(|value| value.to_str().ok()));
         let digest = HeaderValue::from_str(snapshot.digest()).ok();
         let (slot, time) = (self.slot(&catalog, &snapshot), self.time);
-        let turn = timeout(time, Arc::clone(&self.turns).acquire_owned()).await;
-        let (text, encoding) = match turn {
-            Ok(turn) => {
+        let permit = timeout(time, Arc::clone(&self.permits).acquire_owned()).await;
+        let (text, encoding) = match permit {
+            Ok(permit) => {
                 let work = tokio::task::spawn_blocking(move || {
-                    let _turn = turn;
-                    encoded(run(&catalog, snapshot, &slot, &query, time)?, encoding)
+                    let _permit = permit;
+                    compressed(run(&catalog, snapshot, &slot, &query, time)?, encoding)
                 });
                 work.await.map_err(io::Error::other)??
             }
@@ -114,14 +114,14 @@ fn run(
         Ok(query) => query,
         Err(error) => return Ok(error.answer()),
     };
-    match &*built(catalog, &snapshot, slot)? {
-        Ok(executor) => Ok(executor.run(query, Contents(snapshot), Instant::now() + time)),
-        Err(problem) => Ok(refusal(&unavailable(catalog, problem))),
+    match &*executor(catalog, &snapshot, slot)? {
+        Ok(executor) => Ok(executor.run(query, SnapshotObjects(snapshot), Instant::now() + time)),
+        Err(problem) => Ok(refusal(&unavailable_message(catalog, problem))),
     }
 }
 
 /// The executor of `snapshot`, built on first use. Blocks.
-fn built(catalog: &str, snapshot: &Snapshot, slot: &Slot) -> io::Result<Arc<Built>> {
+fn executor(catalog: &str, snapshot: &Snapshot, slot: &Slot) -> io::Result<Arc<ExecutorResult>> {
     let mut slot = slot.lock();
     if let Some(built) = &*slot {
         return Ok(Arc::clone(built));
@@ -133,7 +133,11 @@ fn built(catalog: &str, snapshot: &Snapshot, slot: &Slot) -> io::Result<Arc<Buil
     };
     let built = schema.and_then(|schema| Executor::new(&schema));
     if let Err(problem) = &built {
-        tracing::warn!(catalog, error = unavailable(catalog, problem), "catalog is served without GraphQL");
+        tracing::warn!(
+            catalog,
+            error = unavailable_message(catalog, problem),
+            "catalog is served without GraphQL"
+        );
     }
     Ok(Arc::clone(slot.insert(Arc::new(built))))
 }
@@ -151,13 +155,13 @@ fn discover(snapshot: &Snapshot) -> io::Result<Result<CatalogSchema, SchemaError
     Ok(Ok(discovery.finish()))
 }
 
-fn unavailable(catalog: &str, problem: &SchemaError) -> String {
+fn unavailable_message(catalog: &str, problem: &SchemaError) -> String {
     format!(
         "failed to pre-build GraphQL schema for catalog {catalog:?}: error building GraphQL schema: {problem}"
     )
 }
 
-fn encoded(text: Vec<u8>, encoding: Option<Encoding>) -> io::Result<(Vec<u8>, Option<Encoding>)> {
+fn compressed(text: Vec<u8>, encoding: Option<Encoding>) -> io::Result<(Vec<u8>, Option<Encoding>)> {
     match encoding.filter(|_| text.len() as u64 >= LEAST_COMPRESSED) {
         Some(encoding) => {
             let mut encoder = encoding.encoder(Vec::new())?;
@@ -169,9 +173,9 @@ fn encoded(text: Vec<u8>, encoding: Option<Encoding>) -> io::Result<(Vec<u8>, Op
 }
 
 /// The objects of one content.
-struct Contents(Arc<Snapshot>);
+struct SnapshotObjects(Arc<Snapshot>);
 
-impl Objects for Contents {
+impl Objects for SnapshotObjects {
     fn ranges(&self, schema: &str, offset: usize, limit: usize) -> Vec<Range<u64>> {
         self.0.index().page(schema, offset, limit)
     }
@@ -213,7 +217,7 @@ impl Observer for SchemaObserver {
         match schema.and_then(|schema| Executor::new(&schema).map(|_| schema)) {
             Ok(schema) => serde_json::to_value(schema).ok(),
             Err(problem) => {
-                let error = unavailable(&self.catalog, &problem);
+                let error = unavailable_message(&self.catalog, &problem);
                 tracing::warn!(catalog = self.catalog, error, "catalog is served without GraphQL");
                 None
             }
@@ -225,16 +229,16 @@ impl Observer for SchemaObserver {
 ///
 /// # Errors
 /// The text of the answer with status 400.
-pub(super) async fn query_of(body: Body) -> Result<String, &'static str> {
+pub(super) async fn read_query(body: Body) -> Result<String, &'static str> {
     const INVALID: &str = "Invalid request body";
     let body =
-        timeout(BODY_TIME, to_bytes(body, LONGEST_BODY)).await.map_err(|_| INVALID)?.map_err(|_| INVALID)?;
+        timeout(BODY_TIMEOUT, to_bytes(body, MAX_BODY)).await.map_err(|_| INVALID)?.map_err(|_| INVALID)?;
     // Only the first JSON value is parsed. Trailing data is ignored, as in the reference.
     let mut json = serde_json::Deserializer::from_slice(&body);
     let query = Option::<RequestBody>::deserialize(&mut json).map_err(|_| INVALID)?.unwrap_or_default().query;
     match query.len() {
         0 => Err("Query cannot be empty"),
-        length if length > LONGEST_QUERY => Err("Query too large"),
+        length if length > MAX_QUERY => Err("Query too large"),
         _ => Ok(query),
     }
 }

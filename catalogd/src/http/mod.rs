@@ -3,17 +3,16 @@
 //!
 //! It only reads the store. [`crate::catalog`] decides which content is held.
 
-mod answer;
 pub mod body;
 mod delivery;
-pub mod encoding;
 pub mod graphql;
 pub mod precondition;
 pub mod range;
 pub mod request_record;
+mod response;
 pub mod route;
+mod server;
 #[cfg(test)]
 mod tests;
 
-pub use answer::{CatalogServer, router};
-pub use encoding::Encoding;
+pub use server::{CatalogServer, router};

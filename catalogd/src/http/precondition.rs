@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 /// Result of the conditions of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum PreconditionResult {
     /// Answer the request.
     Proceed,
     /// Status 304: the client has this content.
@@ -17,27 +17,31 @@ pub enum Verdict {
 
 /// Evaluates the conditions of a GET or HEAD request on content with this tag and date. All encodings of the same
 /// content match.
-pub fn evaluate(headers: &HeaderMap, tag: &str, modified: Timestamp) -> Verdict {
+pub fn evaluate(headers: &HeaderMap, tag: &str, modified: Timestamp) -> PreconditionResult {
     let date = |name: HeaderName| text(headers, name).and_then(parse_date);
-    if let Some(wanted) = text(headers, header::IF_MATCH) {
-        if !names(wanted, tag, Comparison::Strong) {
-            return Verdict::Failed;
+    if let Some(required) = text(headers, header::IF_MATCH) {
+        if !list_matches(required, tag, Comparison::Strong) {
+            return PreconditionResult::Failed;
         }
     } else if date(header::IF_UNMODIFIED_SINCE).is_some_and(|since| modified > since) {
-        return Verdict::Failed;
+        return PreconditionResult::Failed;
     }
     if let Some(known) = text(headers, header::IF_NONE_MATCH) {
-        return if names(known, tag, Comparison::Weak) { Verdict::NotModified } else { Verdict::Proceed };
+        return if list_matches(known, tag, Comparison::Weak) {
+            PreconditionResult::NotModified
+        } else {
+            PreconditionResult::Proceed
+        };
     }
     match date(header::IF_MODIFIED_SINCE) {
-        Some(since) if modified <= since => Verdict::NotModified,
-        _ => Verdict::Proceed,
+        Some(since) if modified <= since => PreconditionResult::NotModified,
+        _ => PreconditionResult::Proceed,
     }
 }
 
 /// `true` if `If-Range` allows the `Range` header. Parts are of the plain content, so a tag with the name of an
 /// encoding does not match.
-pub fn range_counts(headers: &HeaderMap, tag: &str, modified: Timestamp) -> bool {
+pub fn range_applies(headers: &HeaderMap, tag: &str, modified: Timestamp) -> bool {
     match text(headers, header::IF_RANGE) {
         None => true,
         Some(value) if value.contains('"') => value.trim() == format!("\"{tag}\""),
@@ -57,7 +61,7 @@ enum Comparison {
 }
 
 /// `true` if a list of entity tags is `*` or contains ours, with or without the name of an encoding.
-fn names(list: &str, tag: &str, comparison: Comparison) -> bool {
+fn list_matches(list: &str, tag: &str, comparison: Comparison) -> bool {
     list.split(',').map(str::trim).any(|item| {
         let strong = match item.strip_prefix("W/") {
             Some(weak) if comparison == Comparison::Weak => weak,
@@ -106,9 +110,9 @@ mod tests {
 
     // Case catalogd-48
     #[test]
-    fn preconditions_determine_verdict() {
-        use Verdict::{Failed, NotModified, Proceed};
-        let rows: [(&[(&str, &str)], Verdict); 18] = [
+    fn preconditions_determine_result() {
+        use PreconditionResult::{Failed, NotModified, Proceed};
+        let rows: [(&[(&str, &str)], PreconditionResult); 18] = [
             (&[], Proceed),
             (&[("if-modified-since", SAME)], NotModified),
             (&[("if-modified-since", NEWER)], NotModified),
@@ -145,9 +149,9 @@ mod tests {
             ("?", false),
         ];
         for (value, expect) in rows {
-            assert_eq!(range_counts(&headers(&[("if-range", value)]), "abc", modified()), expect, "{value}");
+            assert_eq!(range_applies(&headers(&[("if-range", value)]), "abc", modified()), expect, "{value}");
         }
-        assert!(range_counts(&headers(&[]), "abc", modified()));
+        assert!(range_applies(&headers(&[]), "abc", modified()));
         assert_eq!(format_date(modified()), SAME);
     }
 

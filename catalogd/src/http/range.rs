@@ -5,7 +5,7 @@ use std::ops::Range;
 
 /// The parts that a `Range` header requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wanted {
+pub enum RequestedRange {
     /// Everything: no header, or more than [`MOST_PARTS`] parts, or parts that overlap.
     Whole,
     /// These parts, in the requested order.
@@ -16,13 +16,13 @@ pub enum Wanted {
 
 /// Maximum number of parts in an answer.
 const MOST_PARTS: usize = 16;
-const INVALID: Wanted = Wanted::Unsatisfiable("invalid range");
-const NO_OVERLAP: Wanted = Wanted::Unsatisfiable("invalid range: failed to overlap");
+const INVALID: RequestedRange = RequestedRange::Unsatisfiable("invalid range");
+const NO_OVERLAP: RequestedRange = RequestedRange::Unsatisfiable("invalid range: failed to overlap");
 
 /// Parses the header for content of `size` bytes.
-pub fn wanted(header: Option<&str>, size: u64) -> Wanted {
+pub fn parse_range(header: Option<&str>, size: u64) -> RequestedRange {
     let Some(header) = header else {
-        return Wanted::Whole;
+        return RequestedRange::Whole;
     };
     let Some(list) = header.strip_prefix("bytes=") else {
         return INVALID;
@@ -39,9 +39,13 @@ pub fn wanted(header: Option<&str>, size: u64) -> Wanted {
     }
     if parts.is_empty() {
         // An empty list requests everything, and so does any part of empty content.
-        return if missed && size > 0 { NO_OVERLAP } else { Wanted::Whole };
+        return if missed && size > 0 { NO_OVERLAP } else { RequestedRange::Whole };
     }
-    if parts.len() > MOST_PARTS || overlap(&parts) { Wanted::Whole } else { Wanted::Parts(parts) }
+    if parts.len() > MOST_PARTS || overlap(&parts) {
+        RequestedRange::Whole
+    } else {
+        RequestedRange::Parts(parts)
+    }
 }
 
 fn overlap(parts: &[Range<u64>]) -> bool {
@@ -96,18 +100,18 @@ mod tests {
     #[test]
     fn range_header_is_parsed_as_in_the_reference() {
         let rows = [
-            (None, Wanted::Whole),
-            (Some("bytes=0-9"), Wanted::Parts(vec![0..10])),
-            (Some("bytes=90-"), Wanted::Parts(vec![90..100])),
-            (Some("bytes=-5"), Wanted::Parts(vec![95..100])),
-            (Some("bytes=-500"), Wanted::Parts(vec![0..100])),
-            (Some("bytes=50-500"), Wanted::Parts(vec![50..100])),
-            (Some("bytes=0-1, 4-5"), Wanted::Parts(vec![0..2, 4..6])),
-            (Some("bytes=0-1,200-"), Wanted::Parts(vec![0..2])),
-            (Some("bytes=0-99,0-0"), Wanted::Whole),
-            (Some("bytes=0-9,5-14"), Wanted::Whole),
-            (Some("bytes=20-29,0-19"), Wanted::Parts(vec![20..30, 0..20])),
-            (Some("bytes="), Wanted::Whole),
+            (None, RequestedRange::Whole),
+            (Some("bytes=0-9"), RequestedRange::Parts(vec![0..10])),
+            (Some("bytes=90-"), RequestedRange::Parts(vec![90..100])),
+            (Some("bytes=-5"), RequestedRange::Parts(vec![95..100])),
+            (Some("bytes=-500"), RequestedRange::Parts(vec![0..100])),
+            (Some("bytes=50-500"), RequestedRange::Parts(vec![50..100])),
+            (Some("bytes=0-1, 4-5"), RequestedRange::Parts(vec![0..2, 4..6])),
+            (Some("bytes=0-1,200-"), RequestedRange::Parts(vec![0..2])),
+            (Some("bytes=0-99,0-0"), RequestedRange::Whole),
+            (Some("bytes=0-9,5-14"), RequestedRange::Whole),
+            (Some("bytes=20-29,0-19"), RequestedRange::Parts(vec![20..30, 0..20])),
+            (Some("bytes="), RequestedRange::Whole),
             (Some("bytes=100-"), NO_OVERLAP),
             (Some("bytes=-0"), NO_OVERLAP),
             (Some("bytes=5-4"), INVALID),
@@ -118,23 +122,23 @@ mod tests {
             (Some("bytes=99999999999999999999-"), INVALID),
         ];
         for (header, expect) in rows {
-            assert_eq!(wanted(header, 100), expect, "{header:?}");
+            assert_eq!(parse_range(header, 100), expect, "{header:?}");
         }
-        assert_eq!(wanted(Some("bytes=0-"), 0), Wanted::Whole);
+        assert_eq!(parse_range(Some("bytes=0-"), 0), RequestedRange::Whole);
         let many = |count: u64| {
             let parts: Vec<String> = (0..count).map(|at| format!("{0}-{0}", 2 * at)).collect();
-            wanted(Some(&format!("bytes={}", parts.join(","))), 1000)
+            parse_range(Some(&format!("bytes={}", parts.join(","))), 1000)
         };
-        assert!(matches!(many(16), Wanted::Parts(parts) if parts.len() == 16));
-        assert_eq!(many(17), Wanted::Whole);
-        assert_eq!(many(10_000), Wanted::Whole);
+        assert!(matches!(many(16), RequestedRange::Parts(parts) if parts.len() == 16));
+        assert_eq!(many(17), RequestedRange::Whole);
+        assert_eq!(many(10_000), RequestedRange::Whole);
         assert_eq!(content_range(&(0..10), 100), "bytes 0-9/100");
     }
 
     proptest! {
         #[test]
         fn parts_lie_within_content(header in "bytes=[-0-9, ]{0,20}", size in 0u64..50) {
-            if let Wanted::Parts(parts) = wanted(Some(&header), size) {
+            if let RequestedRange::Parts(parts) = parse_range(Some(&header), size) {
                 prop_assert!(parts.iter().all(|part| part.start < part.end && part.end <= size));
                 prop_assert!(parts.len() <= MOST_PARTS && !overlap(&parts));
             }

@@ -15,6 +15,7 @@ use olm_runtime::metrics::Metrics;
 use super::delivery::deliver;
 use super::graphql::{self, GraphQl};
 use super::request_record::RequestDurations;
+use super::response::error;
 use super::route::{Endpoint, Route, name_problems, route, selector};
 use crate::content::Store;
 
@@ -92,7 +93,7 @@ impl CatalogServer {
 
     /// Answers a `/graphql` request after checking the request body and the existence of the catalog.
     async fn answer_query(&self, name: String, headers: &HeaderMap, body: Body) -> Response {
-        let query = match graphql::query_of(body).await {
+        let query = match graphql::read_query(body).await {
             Ok(query) => query,
             Err(text) => return error(StatusCode::BAD_REQUEST, text),
         };
@@ -126,16 +127,6 @@ impl CatalogServer {
 fn unreadable(catalog: &str, cause: &io::Error) -> Response {
     tracing::error!(catalog, error = %cause, "failed to read content");
     error(StatusCode::INTERNAL_SERVER_ERROR, "500 Internal Server Error")
-}
-
-/// An error response with the text of the reference (docs/design/catalogd.md#order-of-checks).
-pub(super) fn error(status: StatusCode, text: &str) -> Response {
-    let headers = [
-        (header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8")),
-        (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
-        (header::CONTENT_LENGTH, HeaderValue::from(text.len() + 1)),
-    ];
-    (status, headers, format!("{text}\n")).into_response()
 }
 
 fn redirect(mut to: String, query: &str) -> Response {

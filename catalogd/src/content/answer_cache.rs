@@ -6,7 +6,7 @@ use bytes::Bytes;
 use olm_fbc::Selector;
 use parking_lot::Mutex;
 
-use crate::http::Encoding;
+use crate::encoding::Encoding;
 
 /// Longest cached answer in bytes.
 pub const LONGEST: u64 = 512 << 10;
@@ -17,15 +17,15 @@ type Key = ([String; 3], Option<Encoding>);
 
 /// Answers by query and encoding.
 #[derive(Debug, Default)]
-pub struct Answers(Mutex<Remembered>);
+pub struct AnswerCache(Mutex<CachedAnswers>);
 
 #[derive(Debug, Default)]
-struct Remembered {
+struct CachedAnswers {
     total: usize,
     answers: BTreeMap<Key, Bytes>,
 }
 
-impl Answers {
+impl AnswerCache {
     /// The cached answer to `selector` in this encoding (`None`: plain).
     pub fn get(&self, selector: &Selector, encoding: Option<Encoding>) -> Option<Bytes> {
         self.0.lock().answers.get(&key(selector, encoding)).cloned()
@@ -38,12 +38,12 @@ impl Answers {
         }
         let key = key(selector, encoding);
         let size = answer.len() + key.0.iter().map(String::len).sum::<usize>();
-        let mut remembered = self.0.lock();
-        if remembered.total + size > TOTAL {
-            *remembered = Remembered::default();
+        let mut cached = self.0.lock();
+        if cached.total + size > TOTAL {
+            *cached = CachedAnswers::default();
         }
-        if remembered.answers.insert(key, answer).is_none() {
-            remembered.total += size;
+        if cached.answers.insert(key, answer).is_none() {
+            cached.total += size;
         }
     }
 }
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn answer_cache_memory_is_bounded() {
-        let answers = Answers::default();
+        let answers = AnswerCache::default();
         let selector = |name: usize| Selector { name: name.to_string(), ..Selector::default() };
         let longest = usize::try_from(LONGEST).unwrap();
         for number in 0..100 {

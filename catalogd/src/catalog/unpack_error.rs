@@ -1,0 +1,58 @@
+//! Errors of unpacking and verifying content.
+
+use olm_oci::{Class, PullError};
+
+use crate::content::WriteError;
+
+/// An earlier failure that every attempt with the same image repeats.
+#[derive(Clone, Debug)]
+pub(super) struct ContentError {
+    pub(super) message: String,
+    pub(super) terminal: bool,
+}
+
+/// Error of unpacking or verifying content.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum UnpackError {
+    #[error("source catalog content: {0}")]
+    Pull(#[from] PullError),
+    #[error("error storing fbc: {0}")]
+    Store(#[from] WriteError),
+    /// The same image failed before and is not pulled again.
+    #[error("{}", .0.message)]
+    KnownFailure(ContentError),
+    #[error("error storing fbc: {0}")]
+    Disk(#[from] std::io::Error),
+    /// An earlier process ended while it unpacked the image.
+    #[error(
+        "source catalog content: catalogd ended while it unpacked image {0}: it is unpacked again after all other catalogs"
+    )]
+    Suspect(String),
+    /// The catalog changed meanwhile, or the process stops.
+    #[error("the image is not wanted any more")]
+    Superseded,
+}
+
+impl UnpackError {
+    pub(super) fn is_terminal(&self) -> bool {
+        match self {
+            Self::Pull(error) => error.class() == Class::Terminal,
+            Self::KnownFailure(failure) => failure.terminal,
+            Self::Store(_) | Self::Disk(_) | Self::Suspect(_) | Self::Superseded => false,
+        }
+    }
+
+    /// `true` if the signature policy definitely rejects the image.
+    pub(super) fn is_rejected(&self) -> bool {
+        matches!(self, Self::Pull(error) if error.is_rejected())
+    }
+
+    /// `true` if every attempt with the same image fails in the same way.
+    pub(super) fn is_of_the_content(&self) -> bool {
+        match self {
+            Self::Pull(error) => error.is_of_the_content(),
+            Self::Store(error) => error.is_of_the_content(),
+            Self::KnownFailure(_) | Self::Disk(_) | Self::Suspect(_) | Self::Superseded => false,
+        }
+    }
+}
