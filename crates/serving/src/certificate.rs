@@ -1,27 +1,12 @@
-//! The serving certificate of the HTTPS servers: read from files or from the built-in Secret, and replaced in place
-//! when it changes. An unusable pair never replaces a usable one (docs/design/operations.md#serving-certificate).
+//! Certificate and key as PEM text, and errors of reading and issuing them.
 
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use arc_swap::ArcSwapOption;
-use k8s_openapi::api::core::v1::Secret;
-use kube::Api;
-use olm_runtime::cluster::within_deadline;
-use olm_runtime::metrics::Metrics;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::danger::ClientCertVerifier;
-use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
-use rustls::{RootCertStore, ServerConfig};
-use tokio_util::sync::CancellationToken;
-
-use crate::builtin::{self, BuiltinCertificates};
-use crate::issue::Validity;
-use crate::tls_profile::TlsProfile;
 
 /// Poll interval of certificate files (docs/design/operations.md#serving-certificate).
 pub const FILE_POLL: Duration = Duration::from_secs(5);
@@ -101,205 +86,14 @@ impl PemPair {
     }
 }
 
-/// Source of the serving pair.
-#[derive(Debug)]
-pub enum CertificateSource {
-    /// The files of `--tls-cert` and `--tls-key`.
-    Files {
-        /// Certificate file.
-        certificate: PathBuf,
-        /// Key file.
-        key: PathBuf,
-    },
-    /// Secrets that this server writes.
-    Builtin(Arc<BuiltinCertificates>),
-    /// A Secret that another server writes.
-    Secret {
-        /// The Secrets of its namespace.
-        secrets: Box<Api<Secret>>,
-        /// Its name.
-        name: String,
-    },
-}
-
-impl CertificateSource {
-    async fn read(&self) -> Result<PemPair, CertificateError> {
-        match self {
-            Self::Files { certificate, key } => {
-                Ok(PemPair { certificate: read_limited(certificate)?, key: read_limited(key)? })
-            }
-            Self::Builtin(builtin) => Ok(builtin.ensure().await?.serving),
-            Self::Secret { secrets, name } => {
-                let read = within_deadline(secrets.get_opt(name)).await;
-                let secret =
-                    read.map_err(|source| CertificateError::Secret { name: name.clone(), source })?;
-                let pair = secret.as_ref().and_then(builtin::pair);
-                pair.ok_or_else(|| CertificateError::Awaited(name.clone()))
-            }
-        }
-    }
-
-    fn origin(&self) -> String {
-        match self {
-            Self::Files { certificate, .. } => certificate.display().to_string(),
-            Self::Builtin(builtin) => format!("Secret {}", builtin.serving_secret),
-            Self::Secret { name, .. } => format!("Secret {name}"),
-        }
-    }
-
-    fn poll(&self) -> Duration {
-        match self {
-            Self::Files { .. } => FILE_POLL,
-            Self::Builtin(_) | Self::Secret { .. } => SECRET_POLL,
-        }
-    }
-}
-
 /// Reads a file of at most 1 MiB.
 ///
 /// # Errors
 /// The file is missing, unreadable or too large.
-pub fn read_limited(path: &std::path::Path) -> Result<Vec<u8>, CertificateError> {
+pub fn read_limited(path: &Path) -> Result<Vec<u8>, CertificateError> {
     let failed = |source| CertificateError::Read { path: path.to_owned(), source };
     if std::fs::metadata(path).map_err(failed)?.len() > FILE_LIMIT {
         return Err(CertificateError::TooLarge(path.to_owned()));
     }
     std::fs::read(path).map_err(failed)
-}
-
-/// The pair of new handshakes.
-#[derive(Debug, Default)]
-struct Current(ArcSwapOption<CertifiedKey>);
-
-impl ResolvesServerCert for Current {
-    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        self.0.load_full()
-    }
-}
-
-/// A serving certificate that is reloaded when its source changes.
-#[derive(Debug)]
-pub struct ServingCertificate {
-    source: CertificateSource,
-    profile: TlsProfile,
-    current: Arc<Current>,
-    metrics: Arc<Metrics>,
-}
-
-impl ServingCertificate {
-    /// A certificate that is not loaded yet: handshakes fail until [`Self::load`] succeeds.
-    pub fn new(source: CertificateSource, profile: TlsProfile, metrics: Arc<Metrics>) -> Self {
-        Self { source, profile, current: Arc::default(), metrics }
-    }
-
-    /// Reads the source once and serves its pair if it differs from `before`. Returns the pair.
-    ///
-    /// # Errors
-    /// The source has no usable pair. The previous one stays in use.
-    pub async fn load(&self, before: Option<&PemPair>) -> Result<PemPair, CertificateError> {
-        self.metrics.certificate_reads.inc();
-        let read = async {
-            let pair = self.source.read().await?;
-            if before != Some(&pair) {
-                let certified = pair.parse(&self.source.origin(), &self.profile.provider)?;
-                self.current.0.store(Some(Arc::new(certified)));
-                let until = Validity::of(&pair.certificate).map_or(0, |validity| validity.until.as_second());
-                self.metrics.certificate_expiry.set(until);
-                tracing::info!(origin = self.source.origin(), "loaded serving certificate");
-            }
-            Ok(pair)
-        };
-        let result = read.await;
-        if result.is_err() {
-            self.metrics.certificate_read_errors.inc();
-        }
-        result
-    }
-
-    /// Polls the source until `stop`.
-    pub async fn follow(self: Arc<Self>, mut pair: PemPair, stop: CancellationToken) {
-        while stop.run_until_cancelled(tokio::time::sleep(self.source.poll())).await.is_some() {
-            match self.load(Some(&pair)).await {
-                Ok(read) => pair = read,
-                Err(error) => {
-                    tracing::error!(%error, "failed to reload serving certificate");
-                }
-            }
-        }
-    }
-
-    /// TLS configuration of an HTTP/1.1 server with the current and all later pairs.
-    ///
-    /// # Errors
-    /// The profile's versions and suites do not fit together.
-    pub fn server_config(&self) -> Result<Arc<ServerConfig>, rustls::Error> {
-        self.config_with(WebPkiClientVerifier::no_client_auth())
-    }
-
-    /// Like [`Self::server_config`], for clients that may present a certificate. One that none of `authorities` has
-    /// signed fails the handshake.
-    ///
-    /// # Errors
-    /// Those of [`Self::server_config`], or `authorities` is empty.
-    pub fn server_config_for_clients_of(
-        &self,
-        authorities: RootCertStore,
-    ) -> Result<Arc<ServerConfig>, rustls::Error> {
-        let provider = Arc::clone(&self.profile.provider);
-        let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(authorities), provider);
-        let clients = clients.allow_unauthenticated().build();
-        self.config_with(clients.map_err(|error| rustls::Error::General(error.to_string()))?)
-    }
-
-    fn config_with(&self, clients: Arc<dyn ClientCertVerifier>) -> Result<Arc<ServerConfig>, rustls::Error> {
-        let mut config = ServerConfig::builder_with_provider(Arc::clone(&self.profile.provider))
-            .with_protocol_versions(&self.profile.versions)?
-            .with_client_cert_verifier(clients)
-            .with_cert_resolver(Arc::clone(&self.current) as Arc<dyn ResolvesServerCert>);
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(Arc::new(config))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::tls_profile::{ProfileName, Version};
-
-    fn pair() -> PemPair {
-        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
-        PemPair {
-            certificate: made.cert.pem().into_bytes(),
-            key: made.signing_key.serialize_pem().into_bytes(),
-        }
-    }
-
-    // Case catalogd-57
-    #[tokio::test]
-    async fn invalid_pair_keeps_previous_certificate() {
-        let dir = tempfile::tempdir().unwrap();
-        let (certificate, key) = (dir.path().join("tls.crt"), dir.path().join("tls.key"));
-        let write = |pair: &PemPair| {
-            std::fs::write(&certificate, &pair.certificate).unwrap();
-            std::fs::write(&key, &pair.key).unwrap();
-        };
-        let profile = TlsProfile::new(ProfileName::Intermediate, Version::Tls12, &[], &[]).unwrap();
-        let source = CertificateSource::Files { certificate: certificate.clone(), key: key.clone() };
-        let serving = ServingCertificate::new(source, profile, Arc::new(Metrics::new()));
-        let leaf = || serving.current.0.load_full().map(|pair| pair.cert[0].to_vec());
-
-        let missing = serving.load(None).await.unwrap_err().to_string();
-        assert!(missing.starts_with(&format!("open {}: ", certificate.display())), "{missing}");
-        let (first, second) = (pair(), pair());
-        write(&first);
-        let served = serving.load(None).await.unwrap();
-        let before = leaf();
-        write(&PemPair { certificate: second.certificate.clone(), key: first.key.clone() });
-        assert!(serving.load(Some(&served)).await.is_err(), "certificate and key must match");
-        assert_eq!(leaf(), before);
-        write(&second);
-        serving.load(Some(&served)).await.unwrap();
-        assert_ne!(leaf(), before);
-        assert!(serving.server_config().is_ok());
-    }
 }

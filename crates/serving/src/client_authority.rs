@@ -13,8 +13,9 @@ use rustls::pki_types::pem::PemObject;
 use tokio_util::sync::CancellationToken;
 use x509_parser::prelude::{AttributeTypeAndValue, FromDer, X509Certificate};
 
-use crate::certificate::{SECRET_POLL, ServingCertificate};
+use crate::certificate::SECRET_POLL;
 use crate::https::Tls;
+use crate::serving_certificate::ServingCertificate;
 
 /// ConfigMap in which the API server publishes the CA.
 const NAMESPACE: &str = "kube-system";

@@ -17,6 +17,7 @@ pub mod logs;
 pub mod metrics_access;
 pub mod probes;
 pub mod service;
+pub mod serving_certificate;
 pub mod tls_profile;
 
 pub use service::{Service, run};

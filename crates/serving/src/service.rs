@@ -23,11 +23,12 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::builtin::BuiltinCertificates;
-use crate::certificate::{CertificateSource, PemPair, ServingCertificate};
+use crate::certificate::PemPair;
 use crate::flags::{MetricsAuth, ServiceFlags};
 use crate::https::{HttpServer, Tls};
 use crate::metrics_access::{self, MetricsAccess};
 use crate::probes::{self, Readiness};
+use crate::serving_certificate::{CertificateSource, ServingCertificate};
 use crate::tls_profile::TlsProfile;
 use crate::{client_authority, logs};
 

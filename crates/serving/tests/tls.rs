@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use axum::Router;
 use olm_runtime::metrics::Metrics;
-use olm_serving::certificate::{CertificateSource, ServingCertificate};
 use olm_serving::https::{HttpServer, Tls};
+use olm_serving::serving_certificate::{CertificateSource, ServingCertificate};
 use olm_serving::tls_profile::{self, ProfileName, TlsProfile};
 use rustls::crypto::SupportedKxGroup;
 use rustls::crypto::aws_lc_rs::{self, cipher_suite, kx_group};
