@@ -4,14 +4,14 @@
 // A test fails by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod harness;
+mod fixture;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use harness::{
-    AT_REST, Catalogd, World, condition, eventually, files_below, image, image_of, message, reason,
+use fixture::{
+    Catalogd, Fixture, IDLE_CACHE, condition, eventually, files_below, image, image_of, message, reason,
 };
 use k8s_openapi::api::events::v1::Event;
 use kube::Api;
@@ -25,7 +25,7 @@ const FOREVER: usize = usize::MAX;
 
 /// A failure of a registry, and the status message after `source catalog content: `. `HOST` stands for the
 /// registry, `LAYER` for the digest of the image's layer.
-struct Misbehaviour {
+struct RegistryFault {
     name: &'static str,
     request: &'static str,
     fault: Fault,
@@ -40,8 +40,8 @@ fn refusal(code: u16, error: &str, text: &str) -> Fault {
     status(code, &json!({"errors": [{"code": error, "message": text}]}).to_string())
 }
 
-fn misbehaviours() -> Vec<Misbehaviour> {
-    let row = |name, request, fault, says| Misbehaviour { name, request, fault, says };
+fn registry_faults() -> Vec<RegistryFault> {
+    let row = |name, request, fault, says| RegistryFault { name, request, fault, says };
     vec![
         row(
             "unauthorized",
@@ -84,67 +84,67 @@ fn image_for(catalog: &str) -> Image {
 }
 
 /// A text of the row of `name` with its placeholders replaced.
-fn filled(text: &str, name: &str, world: &World) -> String {
+fn filled(text: &str, name: &str, fixture: &Fixture) -> String {
     let layer = digest_of(&image_for(name).layers[0].blob);
-    text.replace("HOST", &world.registry.host()).replace("LAYER", &layer)
+    text.replace("HOST", &fixture.registry.host()).replace("LAYER", &layer)
 }
 
 /// Adds all images to the registry. Returns their digests by catalog.
-fn publish(world: &World) -> BTreeMap<&'static str, String> {
-    let add = |name| (name, world.registry.add_image(&format!("a/{name}"), "v1", &image_for(name)));
-    misbehaviours().iter().map(|row| add(row.name)).chain([add("healthy")]).collect()
+fn publish(fixture: &Fixture) -> BTreeMap<&'static str, String> {
+    let add = |name| (name, fixture.registry.add_image(&format!("a/{name}"), "v1", &image_for(name)));
+    registry_faults().iter().map(|row| add(row.name)).chain([add("healthy")]).collect()
 }
 
 // Case catalogd-36 and H1: each cause is reported, all are retried, and other catalogs are unaffected
 #[tokio::test(flavor = "multi_thread")]
 async fn registry_faults_are_reported_and_retried() {
-    let world = World::start().await;
-    let digests = publish(&world);
-    for row in misbehaviours() {
-        let request = format!("/v2/a/{}{}", row.name, filled(row.request, row.name, &world));
-        world.registry.add_fault(&request, FOREVER, row.fault);
-        world.create(row.name, &format!("a/{}:v1", row.name), json!({})).await;
+    let fixture = Fixture::start().await;
+    let digests = publish(&fixture);
+    for row in registry_faults() {
+        let request = format!("/v2/a/{}{}", row.name, filled(row.request, row.name, &fixture));
+        fixture.registry.add_fault(&request, FOREVER, row.fault);
+        fixture.create(row.name, &format!("a/{}:v1", row.name), json!({})).await;
     }
     let flags = ["--image-limits=pull-timeout=3s,file-bytes=1Mi,unpacked-bytes=80Mi,ratio=50"];
-    let catalogd = Catalogd::start_alone(&world, "pod", &flags).await;
-    world.create("healthy", "a/healthy:v1", json!({})).await;
-    world.until_served("healthy", &digests["healthy"]).await;
+    let catalogd = Catalogd::start_alone(&fixture, "pod", &flags).await;
+    fixture.create("healthy", "a/healthy:v1", json!({})).await;
+    fixture.until_served("healthy", &digests["healthy"]).await;
 
-    for row in misbehaviours() {
-        let failing = world.until(row.name, |catalog| condition(catalog, "Progressing").is_some()).await;
-        let says = format!("source catalog content: {}", filled(row.says, row.name, &world));
+    for row in registry_faults() {
+        let failing = fixture.until(row.name, |catalog| condition(catalog, "Progressing").is_some()).await;
+        let says = format!("source catalog content: {}", filled(row.says, row.name, &fixture));
         let text = message(&failing, "Progressing");
         assert!(text.starts_with(&says), "{}: {text}", row.name);
         assert_eq!(reason(&failing, "Progressing"), "Retrying", "{}", row.name);
         assert_eq!(condition(&failing, "Serving"), None, "{}", row.name);
         println!("{}: {text}", row.name);
     }
-    hostile_images(&world, &catalogd).await;
-    assert_eq!(catalogd.get(&world, "healthy/api/v1/all").await.0, 200);
+    hostile_images(&fixture, &catalogd).await;
+    assert_eq!(catalogd.get(&fixture, "healthy/api/v1/all").await.0, 200);
 
-    world.registry.clear_faults();
-    for row in misbehaviours() {
-        world.until_served(row.name, &digests[row.name]).await;
-        assert_eq!(catalogd.get(&world, &format!("{}/api/v1/all", row.name)).await.0, 200);
+    fixture.registry.clear_faults();
+    for row in registry_faults() {
+        fixture.until_served(row.name, &digests[row.name]).await;
+        assert_eq!(catalogd.get(&fixture, &format!("{}/api/v1/all", row.name)).await.0, 200);
     }
-    let unpack = world.cache("pod").join("unpack");
+    let unpack = fixture.cache("pod").join("unpack");
     eventually("leftovers are removed", async || files_below(&unpack).is_empty().then_some(())).await;
 }
 
 // docs/design/additions.md#events; case operations-a55
 #[tokio::test(flavor = "multi_thread")]
 async fn registry_in_denied_network_is_not_contacted() {
-    let world = World::start().await;
-    world.registry.add_image("a/cat", "v1", &image("schema: any\n"));
+    let fixture = Fixture::start().await;
+    fixture.registry.add_image("a/cat", "v1", &image("schema: any\n"));
     let flags = ["--registry-deny-cidrs=169.254.0.0/16,127.0.0.0/8,::1"];
-    let catalogd = Catalogd::start_alone(&world, "pod", &flags).await;
-    world.create("denied", "a/cat:v1", json!({})).await;
-    let failing = world.until("denied", |catalog| condition(catalog, "Progressing").is_some()).await;
+    let catalogd = Catalogd::start_alone(&fixture, "pod", &flags).await;
+    fixture.create("denied", "a/cat:v1", json!({})).await;
+    let failing = fixture.until("denied", |catalog| condition(catalog, "Progressing").is_some()).await;
     let text = message(&failing, "Progressing");
     assert!(text.contains("the address is in 127.0.0.0/8, which --registry-deny-cidrs forbids"), "{text}");
     assert_eq!(reason(&failing, "Progressing"), "Retrying");
-    assert_eq!(world.registry.take_requests(), [""; 0]);
-    let events: Api<Event> = Api::namespaced(world.plane.client(), "default");
+    assert_eq!(fixture.registry.take_requests(), [""; 0]);
+    let events: Api<Event> = Api::namespaced(fixture.plane.client(), "default");
     let about = ListParams::default().fields("reason=CatalogUnavailable");
     eventually("Event is published", async || {
         let all = events.list(&about).await.unwrap().items;
@@ -181,7 +181,7 @@ fn tar_with(name: &str, kind: tar::EntryType, link: Option<&str>) -> Vec<u8> {
 // docs/design/images.md#special-files, docs/design/images.md#image-limits, docs/design/images.md#catalog-folder,
 // docs/design/catalogd.md#directory-walk; cases catalogd-32, catalogd-33: invalid or far too large images are
 // refused once and not pulled again
-async fn hostile_images(world: &World, catalogd: &Catalogd) {
+async fn hostile_images(fixture: &Fixture, catalogd: &Catalogd) {
     let large = LayerEntry::file(vec![b' '; 2 << 20]);
     let bomb: Vec<_> =
         (0..90).map(|n| (format!("configs/{n}"), LayerEntry::file(vec![b' '; 1 << 20]))).collect();
@@ -196,25 +196,26 @@ async fn hostile_images(world: &World, catalogd: &Catalogd) {
         ("nowhere", hostile(&[("other/a", LayerEntry::file("schema: a"))]), "which is not in the image"),
     ];
     for (name, image, says) in &rows {
-        let digest = world.registry.add_image(&format!("a/{name}"), "v1", image);
+        let digest = fixture.registry.add_image(&format!("a/{name}"), "v1", image);
         for (catalog, reference, expect) in [
             (format!("{name}-tag"), format!("a/{name}:v1"), "Retrying"),
             (format!("{name}-digest"), format!("a/{name}@{digest}"), "Blocked"),
         ] {
-            world.create(&catalog, &reference, json!({})).await;
-            let refused = world.until(&catalog, |catalog| condition(catalog, "Progressing").is_some()).await;
+            fixture.create(&catalog, &reference, json!({})).await;
+            let refused =
+                fixture.until(&catalog, |catalog| condition(catalog, "Progressing").is_some()).await;
             let text = message(&refused, "Progressing");
             assert_eq!(reason(&refused, "Progressing"), expect, "{catalog}: {text}");
             assert!(text.contains(says), "{catalog}: {text}");
             assert!(!text.contains("root:"), "{catalog}: {text}");
-            assert_eq!(catalogd.get(world, &format!("{catalog}/api/v1/all")).await.0, 404);
+            assert_eq!(catalogd.get(fixture, &format!("{catalog}/api/v1/all")).await.0, 404);
         }
     }
     // Tags are resolved again, but their images are not pulled again.
-    let _ = world.registry.take_requests();
+    let _ = fixture.registry.take_requests();
     let mut seen: Vec<String> = Vec::new();
     eventually("all tags are resolved twice", async || {
-        seen.extend(world.registry.take_requests());
+        seen.extend(fixture.registry.take_requests());
         let looks = |name: &str| {
             seen.iter().filter(|line| **line == format!("HEAD /v2/a/{name}/manifests/v1")).count()
         };
@@ -271,17 +272,17 @@ fn is_full(catalog: &ClusterCatalog) -> bool {
 // A full disk is reported as a condition, and the old content stays served
 #[tokio::test(flavor = "multi_thread")]
 async fn full_disk_is_reported_and_old_content_stays_served() {
-    let world = World::start().await;
-    let cache = world.cache("pod");
+    let fixture = Fixture::start().await;
+    let cache = fixture.cache("pod");
     let Some(disk) = Disk::mount(&cache, "4m") else {
         println!("skipped: mounting a small disk needs root");
         return;
     };
-    let first = world.registry.add_image("a/cat", "v1", &sized(256 << 10, "v1"));
-    let catalogd = Catalogd::start_alone(&world, "pod", &[]).await;
-    world.create("cat", "a/cat:v1", json!({})).await;
-    let mut before = world.until_served("cat", &first).await;
-    let old = catalogd.get(&world, "cat/api/v1/all").await;
+    let first = fixture.registry.add_image("a/cat", "v1", &sized(256 << 10, "v1"));
+    let catalogd = Catalogd::start_alone(&fixture, "pod", &[]).await;
+    fixture.create("cat", "a/cat:v1", json!({})).await;
+    let mut before = fixture.until_served("cat", &first).await;
+    let old = catalogd.get(&fixture, "cat/api/v1/all").await;
     assert_eq!(old.0, 200);
 
     let full = "No space left on device (os error 28)";
@@ -296,24 +297,24 @@ async fn full_disk_is_reported_and_old_content_stays_served() {
         ("v3", 5 << 19, format!("error storing fbc: error writing catalog content: {full}")),
     ] {
         let serving = condition(&before, "Serving");
-        let digest = world.registry.add_image("a/cat", tag, &sized(bytes, tag));
-        let reference = format!("{}/a/cat:{tag}", world.registry.host());
-        world.patch("cat", json!({"spec": {"source": {"image": {"ref": reference}}}})).await;
-        let failing = world.until("cat", is_full).await;
+        let digest = fixture.registry.add_image("a/cat", tag, &sized(bytes, tag));
+        let reference = format!("{}/a/cat:{tag}", fixture.registry.host());
+        fixture.patch("cat", json!({"spec": {"source": {"image": {"ref": reference}}}})).await;
+        let failing = fixture.until("cat", is_full).await;
         assert_eq!(message(&failing, "Progressing"), says, "{tag}");
         assert_eq!(condition(&failing, "Serving"), serving);
-        assert_eq!(harness::resolved(&failing), harness::resolved(&before));
-        assert!(catalogd.get(&world, "cat/api/v1/all").await == old, "{tag}: the old content is served");
+        assert_eq!(fixture::resolved(&failing), fixture::resolved(&before));
+        assert!(catalogd.get(&fixture, "cat/api/v1/all").await == old, "{tag}: the old content is served");
         // Between two attempts their files are removed.
-        eventually("leftovers are removed", async || (files_below(&cache) == AT_REST).then_some(())).await;
+        eventually("leftovers are removed", async || (files_below(&cache) == IDLE_CACHE).then_some(())).await;
         println!("{tag}: {says}");
 
         disk.resize("64m");
-        world.until_served("cat", &digest).await;
-        assert!(catalogd.get(&world, "cat/api/v1/all").await.1.contains(tag));
-        let reference = format!("{}/a/cat:v1", world.registry.host());
-        world.patch("cat", json!({"spec": {"source": {"image": {"ref": reference}}}})).await;
-        before = world.until_served("cat", &first).await;
+        fixture.until_served("cat", &digest).await;
+        assert!(catalogd.get(&fixture, "cat/api/v1/all").await.1.contains(tag));
+        let reference = format!("{}/a/cat:v1", fixture.registry.host());
+        fixture.patch("cat", json!({"spec": {"source": {"image": {"ref": reference}}}})).await;
+        before = fixture.until_served("cat", &first).await;
         disk.resize("4m");
     }
     catalogd.stop().await;

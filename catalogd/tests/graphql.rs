@@ -3,9 +3,9 @@
 // A test fails by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod harness;
+mod fixture;
 
-use harness::{Catalogd, World, image};
+use fixture::{Catalogd, Fixture, image};
 use olm_image::docker_registry::DockerRegistry;
 use olm_image::{Push, push};
 use serde_json::{Value, json};
@@ -17,10 +17,10 @@ const GATE: [&str; 1] = ["--feature-gates=APIV1MetasHandler=true,GraphQLCatalogQ
 
 #[tokio::test(flavor = "multi_thread")]
 async fn graphql_answers_queries_and_reports_schema_collision() {
-    let world = World::start().await;
+    let fixture = Fixture::start().await;
     let files = tempfile::tempdir().unwrap();
     let (registry, ca_pem) = DockerRegistry::start_with_tls(files.path()).unwrap();
-    std::fs::write(world.file("cas").join("docker-registry.crt"), &ca_pem).unwrap();
+    std::fs::write(fixture.file("cas").join("docker-registry.crt"), &ca_pem).unwrap();
     let trusted = Push { ca_pem: Some(ca_pem.into()), ..Push::default() };
     let cat = format!("{}/a/cat:v1", registry.host());
     let digest = push(&cat, &image(CONTENT), &trusted).await.unwrap();
@@ -29,17 +29,17 @@ async fn graphql_answers_queries_and_reports_schema_collision() {
     let collision = push(&colliding, &content, &trusted).await.unwrap();
 
     // Without the gate the route does not exist, and content is stored without a GraphQL schema.
-    let catalogd = Catalogd::start(&world, "first").await;
-    world.create("cat", "", at(&cat)).await;
-    world.until_served("cat", &digest).await;
-    assert_eq!(ask(&world, &catalogd, "cat", "{ summary { totalSchemas } }").await, (404, Value::Null));
+    let catalogd = Catalogd::start(&fixture, "first").await;
+    fixture.create("cat", "", at(&cat)).await;
+    fixture.until_served("cat", &digest).await;
+    assert_eq!(ask(&fixture, &catalogd, "cat", "{ summary { totalSchemas } }").await, (404, Value::Null));
     catalogd.stop().await;
 
-    let catalogd = Catalogd::start_with(&world, "first", &GATE).await;
-    world.create("collision", "", at(&colliding)).await;
-    world.until_served("collision", &collision).await;
+    let catalogd = Catalogd::start_with(&fixture, "first", &GATE).await;
+    fixture.create("collision", "", at(&colliding)).await;
+    fixture.until_served("collision", &collision).await;
     let (status, answer) = ask(
-        &world,
+        &fixture,
         &catalogd,
         "cat",
         "{ summary { totalSchemas } olmchannels { name entries { name skips } } }",
@@ -53,14 +53,14 @@ async fn graphql_answers_queries_and_reports_schema_collision() {
 
     // docs/design/catalogd.md#graphql-schema-failures: the catalog is still served, and the log reports that
     // GraphQL is unavailable
-    let (status, answer) = ask(&world, &catalogd, "collision", "{ summary { totalSchemas } }").await;
+    let (status, answer) = ask(&fixture, &catalogd, "collision", "{ summary { totalSchemas } }").await;
     let message = answer["errors"][0]["message"].as_str().unwrap();
     assert!(
         status == 200 && message.contains("type name collision: schemas \"a-b\" and \"a.b\""),
         "{answer}"
     );
-    assert_eq!(catalogd.get(&world, "collision/api/v1/all").await.0, 200);
-    assert!(world.log("first").contains("catalog is served without GraphQL"));
+    assert_eq!(catalogd.get(&fixture, "collision/api/v1/all").await.0, 200);
+    assert!(fixture.log("first").contains("catalog is served without GraphQL"));
     catalogd.stop().await;
 }
 
@@ -70,9 +70,9 @@ fn at(reference: &str) -> Value {
 }
 
 /// Status and JSON body of the answer. Null if the body is not JSON.
-async fn ask(world: &World, catalogd: &Catalogd, catalog: &str, query: &str) -> (u16, Value) {
+async fn ask(fixture: &Fixture, catalogd: &Catalogd, catalog: &str, query: &str) -> (u16, Value) {
     let url = catalogd.url(&format!("{catalog}/api/v1/graphql"));
-    let request = world.client().await.post(url).json(&json!({"query": query}));
+    let request = fixture.client().await.post(url).json(&json!({"query": query}));
     let answer = request.send().await.unwrap();
     let status = answer.status().as_u16();
     (status, serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap_or_default())

@@ -4,15 +4,17 @@
 // A test fails by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod harness;
+mod fixture;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::time::{Duration, SystemTime};
 
-use harness::cgroup::Cgroup;
-use harness::{ALONE, Catalogd, World, condition, eventually, files_below, image, image_of, message, reason};
+use fixture::cgroup::Cgroup;
+use fixture::{
+    Catalogd, Fixture, STANDALONE, condition, eventually, files_below, image, image_of, message, reason,
+};
 use olm_image::registry::Fault;
 use olm_image::{CATALOG_LABEL, Image, Layer, Runtime, digest_of};
 use serde_json::json;
@@ -117,24 +119,24 @@ fn largest() -> Image {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn hostile_images_in_256_mib_get_conditions_and_other_catalogs_are_served() {
-    let world = World::start().await;
+    let fixture = Fixture::start().await;
     let cgroup = Cgroup::with_memory(MEMORY);
     let command = cgroup.command(env!("CARGO_BIN_EXE_catalogd"));
     let command: Vec<&str> = command.iter().map(String::as_str).collect();
-    let mut catalogd = Catalogd::launch(&world, "pod", &command, &ALONE);
-    let first = world.registry.add_image("a/good", "v1", &image("schema: first\n"));
-    world.create("good", "a/good:v1", json!({})).await;
-    world.until_served("good", &first).await;
+    let mut catalogd = Catalogd::launch(&fixture, "pod", &command, &STANDALONE);
+    let first = fixture.registry.add_image("a/good", "v1", &image("schema: first\n"));
+    fixture.create("good", "a/good:v1", json!({})).await;
+    fixture.until_served("good", &first).await;
 
-    let digest = world.registry.add_image("a/largest", "v1", &largest());
-    world.create("largest", "a/largest:v1", json!({})).await;
+    let digest = fixture.registry.add_image("a/largest", "v1", &largest());
+    fixture.create("largest", "a/largest:v1", json!({})).await;
     for (name, hostile, says) in hostile_images() {
-        world.registry.add_image(&format!("a/{name}"), "v1", &hostile);
-        world.create(name, &format!("a/{name}:v1"), json!({})).await;
-        let good = world.registry.add_image("a/good", "v1", &image(&format!("schema: {name}\n")));
-        world.refresh("good").await;
-        world.until_served("good", &good).await;
-        let failing = world
+        fixture.registry.add_image(&format!("a/{name}"), "v1", &hostile);
+        fixture.create(name, &format!("a/{name}:v1"), json!({})).await;
+        let good = fixture.registry.add_image("a/good", "v1", &image(&format!("schema: {name}\n")));
+        fixture.refresh("good").await;
+        fixture.until_served("good", &good).await;
+        let failing = fixture
             .until(name, |catalog| {
                 assert_eq!(cgroup.kills(), 0, "{name}: catalogd ran out of memory");
                 condition(catalog, "Progressing").is_some()
@@ -145,8 +147,8 @@ async fn hostile_images_in_256_mib_get_conditions_and_other_catalogs_are_served(
         assert_eq!(reason(&failing, "Progressing"), "Retrying", "{name}");
         println!("{name}: {text}");
     }
-    world.until_served("largest", &digest).await;
-    assert_eq!(catalogd.get(&world, "good/api/v1/all").await, (200, "{\"schema\":\"gzip\"}\n".to_owned()));
+    fixture.until_served("largest", &digest).await;
+    assert_eq!(catalogd.get(&fixture, "good/api/v1/all").await, (200, "{\"schema\":\"gzip\"}\n".to_owned()));
     assert_eq!((catalogd.ended(), cgroup.kills()), (None, 0));
     let status = std::fs::read_to_string(format!("/proc/{}/status", catalogd.id())).unwrap();
     println!("{:?}", status.lines().find(|line| line.starts_with("VmHWM")));
@@ -155,18 +157,18 @@ async fn hostile_images_in_256_mib_get_conditions_and_other_catalogs_are_served(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn image_that_ended_the_process_is_unpacked_after_all_other_catalogs() {
-    let world = World::start().await;
-    let attempts = world.cache("pod").join("attempts");
+    let fixture = Fixture::start().await;
+    let attempts = fixture.cache("pod").join("attempts");
     // Without the content served before, it is not ready for a while, so this does not wait for readiness.
-    let launch = || Catalogd::launch(&world, "pod", &[env!("CARGO_BIN_EXE_catalogd")], &ALONE);
+    let launch = || Catalogd::launch(&fixture, "pod", &[env!("CARGO_BIN_EXE_catalogd")], &STANDALONE);
     let digests = ["deadly", "good"].map(|name| {
         let image = image(&format!("schema: {name}\n"));
         let layer = format!("/v2/a/{name}/blobs/{}", digest_of(&image.layers[0].blob));
-        (world.registry.add_image(&format!("a/{name}"), "v1", &image), layer)
+        (fixture.registry.add_image(&format!("a/{name}"), "v1", &image), layer)
     });
     let [(deadly, deadly_layer), (good, good_layer)] = digests;
-    world.registry.add_fault(&deadly_layer, 1, Fault::Stall(10));
-    world.create("deadly", "a/deadly:v1", json!({})).await;
+    fixture.registry.add_fault(&deadly_layer, 1, Fault::Stall(10));
+    fixture.create("deadly", "a/deadly:v1", json!({})).await;
     let mut catalogd = launch();
     let underway = async || files_below(&attempts).contains(&deadly).then_some(());
     eventually("image is being unpacked", underway).await;
@@ -174,38 +176,38 @@ async fn image_that_ended_the_process_is_unpacked_after_all_other_catalogs() {
 
     // Holds the pull of the other catalog.
     let (release, held) = watch::channel(());
-    world.registry.add_fault(&good_layer, 1, Fault::Held(held));
-    world.create("good", "a/good:v1", json!({})).await;
-    let _ = world.registry.take_requests();
+    fixture.registry.add_fault(&good_layer, 1, Fault::Held(held));
+    fixture.create("good", "a/good:v1", json!({})).await;
+    let _ = fixture.registry.take_requests();
     let mut catalogd = launch();
     let postponed =
         |catalog: &_| message(catalog, "Progressing").contains("it is unpacked again after all other");
-    let failing = world.until("deadly", postponed).await;
+    let failing = fixture.until("deadly", postponed).await;
     assert_eq!(reason(&failing, "Progressing"), "Retrying");
     assert!(message(&failing, "Progressing").contains(&deadly));
-    let requests = world.registry.take_requests();
+    let requests = fixture.registry.take_requests();
     assert!(!requests.iter().any(|request| request.contains(&deadly_layer)), "{requests:?}");
     drop(release);
-    world.until_served("good", &good).await;
-    world.until_served("deadly", &deadly).await;
+    fixture.until_served("good", &good).await;
+    fixture.until_served("deadly", &deadly).await;
     assert_eq!(files_below(&attempts), [""; 0]);
 
     // From the second crash on there is a wait, even without other catalogs.
-    world.delete("good").await;
-    world.until_gone("good", Duration::from_secs(30)).await;
+    fixture.delete("good").await;
+    fixture.until_gone("good", Duration::from_secs(30)).await;
     catalogd.kill_and_wait();
-    std::fs::remove_dir_all(world.cache("pod").join("catalogs")).unwrap();
+    std::fs::remove_dir_all(fixture.cache("pod").join("catalogs")).unwrap();
     std::fs::write(attempts.join(&deadly), "..").unwrap();
     let mut catalogd = launch();
-    world.until("deadly", postponed).await;
-    assert_eq!(catalogd.get(&world, "deadly/api/v1/all").await.0, 503);
+    fixture.until("deadly", postponed).await;
+    assert_eq!(catalogd.get(&fixture, "deadly/api/v1/all").await.0, 503);
     catalogd.kill_and_wait();
     let marker = std::fs::File::options().append(true).open(attempts.join(&deadly)).unwrap();
     marker.set_modified(SystemTime::now() - Duration::from_secs(120)).unwrap();
     let catalogd = launch();
-    world.until_served("deadly", &deadly).await;
+    fixture.until_served("deadly", &deadly).await;
     eventually("its content is served", async || {
-        (catalogd.get(&world, "deadly/api/v1/all").await.0 == 200).then_some(())
+        (catalogd.get(&fixture, "deadly/api/v1/all").await.0 == 200).then_some(())
     })
     .await;
     catalogd.stop().await;

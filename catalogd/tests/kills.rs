@@ -4,14 +4,14 @@
 // A test fails by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod harness;
+mod fixture;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::time::Instant;
 
-use harness::strace::{self, Strace, points};
-use harness::{ALONE, AT_REST, Catalogd, World, eventually, files_below, image_of};
+use fixture::strace::{self, Strace, points};
+use fixture::{Catalogd, Fixture, IDLE_CACHE, STANDALONE, eventually, files_below, image_of};
 use olm_image::digest_of;
 use olm_image::registry::Fault;
 use serde_json::json;
@@ -45,8 +45,8 @@ fn all(version: usize) -> String {
     content(version).into_values().map(|text| String::from_utf8(text).unwrap()).collect()
 }
 
-struct Killing {
-    world: World,
+struct CrashTest {
+    fixture: Fixture,
     catalogd: Catalogd,
     version: usize,
     digest: String,
@@ -55,25 +55,25 @@ struct Killing {
     places: BTreeSet<String>,
 }
 
-impl Killing {
+impl CrashTest {
     async fn start() -> Self {
-        let world = World::start().await;
-        let digest = world.registry.add_image("a/cat", "v1", &image_of(&content(0)));
-        world.create("cat", "a/cat:v1", json!({})).await;
-        let catalogd = Catalogd::start_alone(&world, "pod", &[]).await;
+        let fixture = Fixture::start().await;
+        let digest = fixture.registry.add_image("a/cat", "v1", &image_of(&content(0)));
+        fixture.create("cat", "a/cat:v1", json!({})).await;
+        let catalogd = Catalogd::start_alone(&fixture, "pod", &[]).await;
         let (layer, places) = (String::new(), BTreeSet::new());
-        let this = Self { world, catalogd, version: 0, digest, layer, places };
+        let this = Self { fixture, catalogd, version: 0, digest, layer, places };
         this.converged().await;
         this
     }
 
     /// Waits until the newest content is served, and nothing else is on the disk.
     async fn converged(&self) {
-        self.world.until_served("cat", &self.digest).await;
-        let served = self.catalogd.get(&self.world, "cat/api/v1/all").await;
+        self.fixture.until_served("cat", &self.digest).await;
+        let served = self.catalogd.get(&self.fixture, "cat/api/v1/all").await;
         assert!(served == (200, all(self.version)), "version {} is not served", self.version);
-        let cache = self.world.cache("pod");
-        let clean = async || (files_below(&cache) == AT_REST).then_some(());
+        let cache = self.fixture.cache("pod");
+        let clean = async || (files_below(&cache) == IDLE_CACHE).then_some(());
         eventually("leftovers are removed", clean).await;
     }
 
@@ -82,13 +82,13 @@ impl Killing {
         self.version += 1;
         let image = image_of(&content(self.version));
         self.layer = digest_of(&image.layers[0].blob);
-        self.digest = self.world.registry.add_image("a/cat", "v1", &image);
+        self.digest = self.fixture.registry.add_image("a/cat", "v1", &image);
     }
 
     /// Restarts the killed process and checks that it serves complete content at once.
     async fn recover(&mut self) {
-        self.catalogd = Catalogd::start_alone(&self.world, "pod", &[]).await;
-        let (status, text) = self.catalogd.get(&self.world, "cat/api/v1/all").await;
+        self.catalogd = Catalogd::start_alone(&self.fixture, "pod", &[]).await;
+        let (status, text) = self.catalogd.get(&self.fixture, "cat/api/v1/all").await;
         let whole = text == all(self.version - 1) || text == all(self.version);
         assert!(status == 200 && whole, "after a kill: {status}, {} bytes", text.len());
         self.converged().await;
@@ -98,11 +98,11 @@ impl Killing {
     async fn kill_while_downloading(&mut self, request: &str, bytes: usize) {
         self.publish().await;
         let asked = request.replace("LAYER", &self.layer);
-        let _ = self.world.registry.take_requests();
-        self.world.registry.add_fault(&asked, 1, Fault::Stall(bytes));
-        self.world.refresh("cat").await;
+        let _ = self.fixture.registry.take_requests();
+        self.fixture.registry.add_fault(&asked, 1, Fault::Stall(bytes));
+        self.fixture.refresh("cat").await;
         eventually("registry receives the request", async || {
-            let requests = self.world.registry.take_requests();
+            let requests = self.fixture.registry.take_requests();
             requests.iter().any(|line| line.contains(&asked)).then_some(())
         })
         .await;
@@ -115,20 +115,20 @@ impl Killing {
     async fn kill_while_cleaning(&mut self, ordinal: usize) {
         self.publish().await;
         let layer = format!("GET /v2/a/cat/blobs/{}", self.layer);
-        self.world.registry.add_fault(&layer, 1, Fault::Stall(40_000));
-        self.world.refresh("cat").await;
-        let cache = self.world.cache("pod");
+        self.fixture.registry.add_fault(&layer, 1, Fault::Stall(40_000));
+        self.fixture.refresh("cat").await;
+        let cache = self.fixture.cache("pod");
         let begun = async || files_below(&cache).iter().any(|file| file.ends_with("/0")).then_some(());
         eventually("a file is being unpacked", begun).await;
         self.catalogd.kill_and_wait();
 
         let point = strace::Point { call: "unlinkat".to_owned(), ordinal };
-        let log = self.world.file("strace");
+        let log = self.fixture.file("strace");
         let mut program = strace::command(&log, Some(&point));
         // The tracer runs as a detached child, so that the child process of the test is catalogd.
         program.extend(["-D", env!("CARGO_BIN_EXE_catalogd")].map(str::to_owned));
         let program: Vec<&str> = program.iter().map(String::as_str).collect();
-        self.catalogd = Catalogd::launch(&self.world, "pod", &program, &ALONE);
+        self.catalogd = Catalogd::launch(&self.fixture, "pod", &program, &STANDALONE);
         eventually("killed", async || self.catalogd.ended()).await;
         self.places.insert(format!("start, unlinkat {ordinal}"));
         self.recover().await;
@@ -137,20 +137,20 @@ impl Killing {
     /// Kills the process at a system call. If the process does not reach the call, it continues.
     async fn kill_at(&mut self, point: &strace::Point) {
         self.publish().await;
-        let trace = Strace::attach(self.catalogd.id(), &self.world.file("strace"), Some(point));
-        self.world.refresh("cat").await;
+        let trace = Strace::attach(self.catalogd.id(), &self.fixture.file("strace"), Some(point));
+        self.fixture.refresh("cat").await;
         let digest = self.digest.clone();
         let killed = eventually("killed or done", async || {
             if self.catalogd.ended().is_some() {
                 return Some(true);
             }
-            let catalog = self.world.catalogs().get("cat").await.unwrap();
-            harness::resolved(&catalog).ends_with(&digest).then_some(false)
+            let catalog = self.fixture.catalogs().get("cat").await.unwrap();
+            fixture::resolved(&catalog).ends_with(&digest).then_some(false)
         })
         .await;
         let trace = trace.finish();
         if killed || self.catalogd.ended().is_some() {
-            self.places.extend(trace.killed_at(&self.world.cache("pod"), point));
+            self.places.extend(trace.killed_at(&self.fixture.cache("pod"), point));
             self.recover().await;
         } else {
             self.converged().await;
@@ -162,7 +162,7 @@ impl Killing {
 // Case operations-a60
 #[tokio::test(flavor = "multi_thread")]
 async fn content_survives_kill_at_any_point() {
-    let mut killing = Killing::start().await;
+    let mut killing = CrashTest::start().await;
     let begun = Instant::now();
     for (request, bytes) in [
         ("GET /v2/a/cat/manifests/", 0),
@@ -180,10 +180,10 @@ async fn content_survives_kill_at_any_point() {
 
     // The system calls of a complete update.
     killing.publish().await;
-    let trace = Strace::attach(killing.catalogd.id(), &killing.world.file("strace"), None);
-    killing.world.refresh("cat").await;
+    let trace = Strace::attach(killing.catalogd.id(), &killing.fixture.file("strace"), None);
+    killing.fixture.refresh("cat").await;
     killing.converged().await;
-    let calls = trace.finish().calls_below(&killing.world.cache("pod"));
+    let calls = trace.finish().calls_below(&killing.fixture.cache("pod"));
     for expect in ["openat", "write", "rename", "fdatasync", "fsync", "mkdir", "unlink"] {
         assert!(calls.iter().any(|(point, _)| point.call.starts_with(expect)), "no {expect} in {calls:?}");
     }

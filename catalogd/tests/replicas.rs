@@ -3,7 +3,7 @@
 // A test fails by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod harness;
+mod fixture;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use fixture::{Catalogd, Fixture, NAMESPACE, client_trusting, eventually, image};
 use futures::StreamExt;
-use harness::{Catalogd, NAMESPACE, World, client_trusting, eventually, image};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use kube::api::{WatchEvent, WatchParams};
@@ -23,16 +23,16 @@ use serde_json::{Value, json};
 const CATALOGS: [&str; 3] = ["one", "two", "three"];
 
 /// Readers of one replica, each in a loop.
-struct Load {
+struct ReadLoad {
     reads: Arc<AtomicUsize>,
     stop: Arc<AtomicBool>,
     readers: Vec<tokio::task::JoinHandle<Vec<String>>>,
 }
 
-impl Load {
-    async fn on(world: &World, replica: &Catalogd) -> Self {
+impl ReadLoad {
+    async fn on(fixture: &Fixture, replica: &Catalogd) -> Self {
         let (reads, stop) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
-        let client = world.client().await;
+        let client = fixture.client().await;
         let read = |catalog: &'static str| {
             let (reads, stop, client) = (Arc::clone(&reads), Arc::clone(&stop), client.clone());
             let url = replica.url(&format!("{catalog}/api/v1/all"));
@@ -77,14 +77,14 @@ impl Load {
     }
 }
 
-async fn holder(world: &World) -> String {
-    let leases: Api<Lease> = Api::namespaced(world.plane.client(), NAMESPACE);
+async fn holder(fixture: &Fixture) -> String {
+    let leases: Api<Lease> = Api::namespaced(fixture.plane.client(), NAMESPACE);
     let lease = leases.get("catalogd-operator-lock").await.unwrap();
     lease.spec.unwrap().holder_identity.unwrap_or_default()
 }
 
 /// The catalog without fields that every write changes.
-fn essence(catalog: &ClusterCatalog) -> Value {
+fn without_times(catalog: &ClusterCatalog) -> Value {
     let mut value = serde_json::to_value(catalog).unwrap();
     value["status"]["lastUnpacked"] = Value::Null;
     value["metadata"]["resourceVersion"] = Value::Null;
@@ -95,64 +95,68 @@ fn essence(catalog: &ClusterCatalog) -> Value {
 // docs/design/architecture.md#every-replica-serves-content
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_leader_is_replaced_without_read_failures() {
-    let world = World::start().await;
+    let fixture = Fixture::start().await;
     // Both replicas are behind one Service.
     let flags = ["--external-address=catalogs.example"];
-    let leader = Catalogd::start_with(&world, "first", &flags).await;
+    let leader = Catalogd::start_with(&fixture, "first", &flags).await;
     for name in CATALOGS {
         let digest =
-            world.registry.add_image(&format!("a/{name}"), "v1", &image(&format!("schema: {name}\n")));
-        world.create(name, &format!("a/{name}:v1"), json!({})).await;
-        world.until_served(name, &digest).await;
+            fixture.registry.add_image(&format!("a/{name}"), "v1", &image(&format!("schema: {name}\n")));
+        fixture.create(name, &format!("a/{name}:v1"), json!({})).await;
+        fixture.until_served(name, &digest).await;
     }
-    let follower = Catalogd::start_with(&world, "second", &flags).await;
-    assert_eq!(holder(&world).await, "first_uid-first");
-    let before = world.catalogs().list(&Default::default()).await.unwrap();
-    let on_leader = Load::on(&world, &leader).await;
-    let on_follower = Load::on(&world, &follower).await;
+    let follower = Catalogd::start_with(&fixture, "second", &flags).await;
+    assert_eq!(holder(&fixture).await, "first_uid-first");
+    let before = fixture.catalogs().list(&Default::default()).await.unwrap();
+    let on_leader = ReadLoad::on(&fixture, &leader).await;
+    let on_follower = ReadLoad::on(&fixture, &follower).await;
     on_leader.more(50).await;
     on_follower.more(50).await;
-    let _ = world.registry.take_requests();
+    let _ = fixture.registry.take_requests();
 
     leader.kill().await;
     let cut = on_leader.end().await;
     assert!(cut.len() <= CATALOGS.len(), "at most one failure per reader: {cut:?}");
-    eventually("the follower leads", async || (holder(&world).await == "second_uid-second").then_some(()))
+    eventually("the follower leads", async || (holder(&fixture).await == "second_uid-second").then_some(()))
         .await;
     for catalog in &before {
         let unpacked = |catalog: &ClusterCatalog| catalog.status.clone().unwrap().last_unpacked;
         let name = catalog.metadata.name.as_deref().unwrap();
-        world.until(name, |now| unpacked(now) != unpacked(catalog)).await;
+        fixture.until(name, |now| unpacked(now) != unpacked(catalog)).await;
     }
     on_follower.more(50).await;
     assert_eq!(on_follower.end().await, [""; 0]);
-    assert_eq!(world.registry.take_requests(), [""; 0], "content is held already");
+    assert_eq!(fixture.registry.take_requests(), [""; 0], "content is held already");
 
     // Reconciled after all writes of the new leader.
-    let digest = world.registry.add_image("a/last", "v1", &image("schema: last\n"));
-    world.create("last", "a/last:v1", json!({})).await;
-    world.until_served("last", &digest).await;
-    let writes = writes_since(&world, &before.metadata.resource_version.clone().unwrap()).await;
+    let digest = fixture.registry.add_image("a/last", "v1", &image("schema: last\n"));
+    fixture.create("last", "a/last:v1", json!({})).await;
+    fixture.until_served("last", &digest).await;
+    let writes = writes_since(&fixture, &before.metadata.resource_version.clone().unwrap()).await;
     for catalog in &before {
         let name = catalog.metadata.name.as_deref().unwrap();
         let writes = &writes[name];
         assert_eq!(writes.len(), 1, "{name} must be written once");
-        assert_eq!(essence(&writes[0]), essence(catalog), "{name} may differ in lastUnpacked only");
+        assert_eq!(
+            without_times(&writes[0]),
+            without_times(catalog),
+            "{name} may differ in lastUnpacked only"
+        );
     }
     follower.stop().await;
 }
 
 /// The states of all catalogs since `resource_version`, until `last` is served.
-async fn writes_since(world: &World, resource_version: &str) -> BTreeMap<String, Vec<ClusterCatalog>> {
+async fn writes_since(fixture: &Fixture, resource_version: &str) -> BTreeMap<String, Vec<ClusterCatalog>> {
     let mut writes: BTreeMap<String, Vec<ClusterCatalog>> = BTreeMap::new();
-    let api = world.catalogs();
+    let api = fixture.catalogs();
     let mut events = api.watch(&WatchParams::default(), resource_version).await.unwrap().boxed();
     while let Some(event) = events.next().await {
         let (WatchEvent::Added(catalog) | WatchEvent::Modified(catalog)) = event.unwrap() else {
             continue;
         };
         let name = catalog.metadata.name.clone().unwrap();
-        let is_end = name == "last" && harness::reason(&catalog, "Serving") == "Available";
+        let is_end = name == "last" && fixture::reason(&catalog, "Serving") == "Available";
         writes.entry(name).or_default().push(catalog);
         if is_end {
             break;
@@ -187,14 +191,14 @@ async fn all_present(catalogd: &Catalogd, certificate: &str) -> bool {
 // Cases catalogd-57, operations-a11, operations-a12
 #[tokio::test(flavor = "multi_thread")]
 async fn serving_certificate_is_reloaded_on_all_servers() {
-    let world = World::start().await;
-    let directory = world.file("certificates");
+    let fixture = Fixture::start().await;
+    let directory = fixture.file("certificates");
     std::fs::create_dir(&directory).unwrap();
     let first = write_pair(&directory);
     let certificate = format!("--tls-cert={}", directory.join("tls.crt").display());
     let key = format!("--tls-key={}", directory.join("tls.key").display());
     let flags = ["--cert-management=external", &certificate, &key];
-    let catalogd = Catalogd::start_with(&world, "pod", &flags).await;
+    let catalogd = Catalogd::start_with(&fixture, "pod", &flags).await;
     assert!(all_present(&catalogd, &first).await);
 
     let second = write_pair(&directory);
@@ -205,7 +209,7 @@ async fn serving_certificate_is_reloaded_on_all_servers() {
     assert!(begun.elapsed() < Duration::from_secs(12), "{:?}", begun.elapsed());
 
     std::fs::write(directory.join("tls.key"), "no key").unwrap();
-    let refused = async || world.log("pod").contains("failed to reload serving certificate").then_some(());
+    let refused = async || fixture.log("pod").contains("failed to reload serving certificate").then_some(());
     eventually("broken pair is rejected", refused).await;
     assert!(all_present(&catalogd, &second).await);
     catalogd.stop().await;
@@ -214,15 +218,15 @@ async fn serving_certificate_is_reloaded_on_all_servers() {
 // Cases catalogd-58, operations-a7, operations-a21
 #[tokio::test(flavor = "multi_thread")]
 async fn second_replica_serves_metrics_and_webhook_with_its_tls_profile() {
-    let world = World::start().await;
-    let leader = Catalogd::start(&world, "first").await;
+    let fixture = Fixture::start().await;
+    let leader = Catalogd::start(&fixture, "first").await;
     let flags = ["--tls-profile=custom", "--tls-custom-version=TLSv1.3"];
-    let replica = Catalogd::start_with(&world, "second", &flags).await;
-    assert_eq!(holder(&world).await, "first_uid-first");
+    let replica = Catalogd::start_with(&fixture, "second", &flags).await;
+    assert_eq!(holder(&fixture).await, "first_uid-first");
 
-    let client = world.client().await;
+    let client = fixture.client().await;
     let metrics = format!("https://localhost:{}/metrics", replica.metrics_port);
-    let answer = client.get(&metrics).bearer_auth(world.token()).send().await.unwrap();
+    let answer = client.get(&metrics).bearer_auth(fixture.token()).send().await.unwrap();
     assert_eq!(answer.status(), 200);
     let text = answer.text().await.unwrap();
     assert!(text.contains("leader_election_master_status{name=\"catalogd-operator-lock\"} 0"), "{text}");

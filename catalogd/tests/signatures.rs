@@ -3,9 +3,9 @@
 // A test fails by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod harness;
+mod fixture;
 
-use harness::{ALONE, Catalogd, World, condition, image, message, reason, resolved};
+use fixture::{Catalogd, Fixture, STANDALONE, condition, image, message, reason, resolved};
 use olm_api::ClusterCatalog;
 use olm_image::registry::Fault;
 use serde_json::{Value, json};
@@ -13,22 +13,22 @@ use serde_json::{Value, json};
 const LINES: &str = "{\"schema\":\"a\"}\n";
 
 /// Starts catalogd with the policy of this test in its environment.
-fn launch(world: &World) -> Catalogd {
-    let policy = format!("CONTAINERS_POLICY_JSON={}", world.file("policy.json").display());
-    let settings = format!("XDG_CONFIG_HOME={}", world.file("config").display());
+fn launch(fixture: &Fixture) -> Catalogd {
+    let policy = format!("CONTAINERS_POLICY_JSON={}", fixture.file("policy.json").display());
+    let settings = format!("XDG_CONFIG_HOME={}", fixture.file("config").display());
     let program = ["/usr/bin/env", &policy, &settings, env!("CARGO_BIN_EXE_catalogd")];
-    Catalogd::launch(world, "first", &program, &ALONE)
+    Catalogd::launch(fixture, "first", &program, &STANDALONE)
 }
 
-fn write_policy(world: &World, requirement: &Value) {
-    let staging = world.file("policy.new");
+fn write_policy(fixture: &Fixture, requirement: &Value) {
+    let staging = fixture.file("policy.new");
     std::fs::write(&staging, json!({"default": [requirement]}).to_string()).unwrap();
-    std::fs::rename(staging, world.file("policy.json")).unwrap();
+    std::fs::rename(staging, fixture.file("policy.json")).unwrap();
 }
 
 /// Requires signatures of a key that has signed nothing.
-fn signed(world: &World) -> Value {
-    let key = world.file("key.pub");
+fn signed(fixture: &Fixture) -> Value {
+    let key = fixture.file("key.pub");
     std::fs::write(&key, rcgen::KeyPair::generate().unwrap().public_key_pem()).unwrap();
     json!({"type": "sigstoreSigned", "keyPath": key})
 }
@@ -37,10 +37,10 @@ fn is_served(catalog: &ClusterCatalog) -> bool {
     reason(catalog, "Serving") == "Available" && reason(catalog, "Progressing") == "Succeeded"
 }
 
-async fn until_withdrawn(world: &World, catalogd: &Catalogd, generation: i64) {
+async fn until_withdrawn(fixture: &Fixture, catalogd: &Catalogd, generation: i64) {
     let none = "source catalog content: error copying image: Source image rejected: \
                 A signature was required, but no signature exists";
-    let refused = world.until("cat", |catalog| reason(catalog, "Serving") == "Unavailable").await;
+    let refused = fixture.until("cat", |catalog| reason(catalog, "Serving") == "Unavailable").await;
     for (type_, status, reason) in [("Serving", "False", "Unavailable"), ("Progressing", "True", "Retrying")]
     {
         let expect =
@@ -49,57 +49,57 @@ async fn until_withdrawn(world: &World, catalogd: &Catalogd, generation: i64) {
     }
     let status = refused.status.unwrap();
     assert!(status.resolved_source.is_none() && status.urls.is_none() && status.last_unpacked.is_none());
-    assert_eq!(catalogd.get(world, "cat/api/v1/all").await.0, 404);
+    assert_eq!(catalogd.get(fixture, "cat/api/v1/all").await.0, 404);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tightened_policy_stops_serving_catalog_and_relaxed_policy_resumes() {
-    let world = World::start().await;
-    let attachments = world.file("config/containers/registries.d");
+    let fixture = Fixture::start().await;
+    let attachments = fixture.file("config/containers/registries.d");
     std::fs::create_dir_all(&attachments).unwrap();
     std::fs::write(attachments.join("a.yaml"), "default-docker: {use-sigstore-attachments: true}").unwrap();
-    let (anything, signed) = (json!({"type": "insecureAcceptAnything"}), signed(&world));
-    write_policy(&world, &anything);
-    let digest = world.registry.add_image("a/cat", "v1", &image("schema: a"));
-    world.create("cat", "a/cat:v1", json!({})).await;
-    let catalogd = launch(&world);
-    world.until("cat", is_served).await;
+    let (anything, signed) = (json!({"type": "insecureAcceptAnything"}), signed(&fixture));
+    write_policy(&fixture, &anything);
+    let digest = fixture.registry.add_image("a/cat", "v1", &image("schema: a"));
+    fixture.create("cat", "a/cat:v1", json!({})).await;
+    let catalogd = launch(&fixture);
+    fixture.until("cat", is_served).await;
 
     // Without an answer of the signature store the content is neither accepted nor rejected.
-    world.registry.add_fault(".sig", usize::MAX, Fault::Status(500, Vec::new(), String::new()));
-    write_policy(&world, &signed);
-    let failing = world.until("cat", |catalog| reason(catalog, "Progressing") == "Retrying").await;
+    fixture.registry.add_fault(".sig", usize::MAX, Fault::Status(500, Vec::new(), String::new()));
+    write_policy(&fixture, &signed);
+    let failing = fixture.until("cat", |catalog| reason(catalog, "Progressing") == "Retrying").await;
     assert!(message(&failing, "Progressing").contains("reading signatures sha256-"), "{failing:?}");
     assert_eq!(reason(&failing, "Serving"), "Available");
     assert!(resolved(&failing).ends_with(&digest));
-    assert_eq!(catalogd.get(&world, "cat/api/v1/all").await, (200, LINES.to_owned()));
+    assert_eq!(catalogd.get(&fixture, "cat/api/v1/all").await, (200, LINES.to_owned()));
 
-    world.registry.clear_faults();
-    until_withdrawn(&world, &catalogd, 1).await;
-    assert!(!world.cache("first").join("catalogs/cat").exists());
+    fixture.registry.clear_faults();
+    until_withdrawn(&fixture, &catalogd, 1).await;
+    assert!(!fixture.cache("first").join("catalogs/cat").exists());
 
-    write_policy(&world, &anything);
-    world.until("cat", is_served).await;
-    assert_eq!(catalogd.get(&world, "cat/api/v1/all").await, (200, LINES.to_owned()));
+    write_policy(&fixture, &anything);
+    fixture.until("cat", is_served).await;
+    assert_eq!(catalogd.get(&fixture, "cat/api/v1/all").await, (200, LINES.to_owned()));
 
     // Rejected content is not reported as served when the next image cannot be pulled.
     let of = |tag: &str| {
-        let image = format!("{}/a/cat:{tag}", world.registry.host());
+        let image = format!("{}/a/cat:{tag}", fixture.registry.host());
         json!({"spec": {"source": {"image": {"ref": image}}}})
     };
-    world.patch("cat", of("absent")).await;
-    let failing = world.until("cat", |catalog| reason(catalog, "Progressing") == "Retrying").await;
+    fixture.patch("cat", of("absent")).await;
+    let failing = fixture.until("cat", |catalog| reason(catalog, "Progressing") == "Retrying").await;
     assert_eq!(reason(&failing, "Serving"), "Available");
-    write_policy(&world, &signed);
-    until_withdrawn(&world, &catalogd, 2).await;
-    write_policy(&world, &anything);
-    world.patch("cat", of("v1")).await;
-    world.until("cat", is_served).await;
+    write_policy(&fixture, &signed);
+    until_withdrawn(&fixture, &catalogd, 2).await;
+    write_policy(&fixture, &anything);
+    fixture.patch("cat", of("v1")).await;
+    fixture.until("cat", is_served).await;
 
     // The policy changed while catalogd was down, and the content is from a version that recorded no verification.
     catalogd.kill().await;
-    std::fs::remove_file(world.cache("first").join("catalogs/cat/verified")).unwrap();
-    write_policy(&world, &signed);
-    let catalogd = launch(&world);
-    until_withdrawn(&world, &catalogd, 3).await;
+    std::fs::remove_file(fixture.cache("first").join("catalogs/cat/verified")).unwrap();
+    write_policy(&fixture, &signed);
+    let catalogd = launch(&fixture);
+    until_withdrawn(&fixture, &catalogd, 3).await;
 }

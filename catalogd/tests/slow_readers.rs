@@ -4,15 +4,15 @@
 // A test fails by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod harness;
+mod fixture;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
+use fixture::cgroup::{Cgroup, limit_of};
+use fixture::{Catalogd, Fixture, eventually, image_of};
 use futures::future::join_all;
-use harness::cgroup::{Cgroup, limit_of};
-use harness::{Catalogd, World, eventually, image_of};
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 
@@ -26,18 +26,19 @@ const OBJECTS: usize = 40_000;
 async fn slow_readers_do_not_exhaust_memory_or_delay_others() {
     let limit = limit_of(MANIFEST);
     let group = Cgroup::with_memory(limit);
-    let world = World::start().await;
+    let fixture = Fixture::start().await;
     let program = group.command(env!("CARGO_BIN_EXE_catalogd"));
     let flags = ["--cert-management=builtin"];
-    let mut catalogd = Catalogd::start_as(&world, POD, &program.each_ref().map(String::as_str), &flags).await;
+    let mut catalogd =
+        Catalogd::start_as(&fixture, POD, &program.each_ref().map(String::as_str), &flags).await;
     let files = BTreeMap::from([("catalog.json".to_owned(), content().into_bytes())]);
-    let digest = world.registry.add_image("a/large", "v1", &image_of(&files));
-    world.create("large", "a/large:v1", serde_json::json!({})).await;
-    world.until_served("large", &digest).await;
+    let digest = fixture.registry.add_image("a/large", "v1", &image_of(&files));
+    fixture.create("large", "a/large:v1", serde_json::json!({})).await;
+    fixture.until_served("large", &digest).await;
 
     for (host, query) in [(2, "all"), (3, "metas?schema=odd")] {
         let path = format!("large/api/v1/{query}");
-        let clients = clients(&world, host).await;
+        let clients = clients(&fixture, host).await;
         let asked = clients.iter().map(|client| client.get(catalogd.url(&path)).send());
         let mut answers: Vec<_> = join_all(asked).await.into_iter().map(Result::unwrap).collect();
         assert!(answers.iter().all(|answer| answer.status() == 200));
@@ -47,7 +48,7 @@ async fn slow_readers_do_not_exhaust_memory_or_delay_others() {
         assert!(2 * anonymous < limit * 3 / 4, "{anonymous} bytes anonymous");
         eventually("another client is answered within a second", async || {
             let begun = Instant::now();
-            let (status, text) = catalogd.get(&world, "large/api/v1/metas?schema=first").await;
+            let (status, text) = catalogd.get(&fixture, "large/api/v1/metas?schema=first").await;
             assert_eq!((status, text.lines().count()), (200, 1));
             (begun.elapsed() < Duration::from_secs(1)).then_some(())
         })
@@ -71,8 +72,8 @@ fn content() -> String {
 }
 
 /// A client for each connection that one address may have, from 127.0.0.`host`. No other test uses that address.
-async fn clients(world: &World, host: u8) -> Vec<reqwest::Client> {
-    let secrets: Api<Secret> = Api::namespaced(world.plane.client(), harness::NAMESPACE);
+async fn clients(fixture: &Fixture, host: u8) -> Vec<reqwest::Client> {
+    let secrets: Api<Secret> = Api::namespaced(fixture.plane.client(), fixture::NAMESPACE);
     let authority = secrets.get("olmv1-ca").await.unwrap().data.unwrap().remove("ca.crt").unwrap();
     let authority = reqwest::Certificate::from_pem(&authority.0).unwrap();
     let client = reqwest::Client::builder()
