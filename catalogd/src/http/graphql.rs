@@ -14,7 +14,7 @@ use axum::body::{Body, to_bytes};
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use olm_fbc::Meta;
-use olm_graphql::{CatalogSchema, Discovery, Executor, Objects, Query, SchemaError, refusal};
+use olm_graphql::{CatalogSchema, Discovery, Executor, Objects, Query, SchemaError, error_response};
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
@@ -32,7 +32,7 @@ const MAX_QUERY: usize = 100_000;
 const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Timeout of waiting for a permit, and again of running the query.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Concurrent queries. Each may take a multiple of [`olm_graphql::MAX_ANSWER`] in memory.
+/// Concurrent queries. Each may take a multiple of [`olm_graphql::MAX_RESPONSE`] in memory.
 const CONCURRENCY: usize = 2;
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
@@ -78,7 +78,7 @@ impl GraphQl {
                 });
                 work.await.map_err(io::Error::other)??
             }
-            Err(_) => (refusal("context deadline exceeded"), None),
+            Err(_) => (error_response("context deadline exceeded"), None),
         };
         let mut response = (StatusCode::OK, [(header::CONTENT_TYPE, JSON)], text).into_response();
         let encoding = encoding.map(|encoding| HeaderValue::from_static(encoding.name()));
@@ -112,11 +112,11 @@ fn run(
 ) -> io::Result<Vec<u8>> {
     let query = match Query::parse(query) {
         Ok(query) => query,
-        Err(error) => return Ok(error.answer()),
+        Err(error) => return Ok(error.response()),
     };
     match &*executor(catalog, &snapshot, slot)? {
         Ok(executor) => Ok(executor.run(query, SnapshotObjects(snapshot), Instant::now() + time)),
-        Err(problem) => Ok(refusal(&unavailable_message(catalog, problem))),
+        Err(problem) => Ok(error_response(&unavailable_message(catalog, problem))),
     }
 }
 

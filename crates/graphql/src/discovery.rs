@@ -3,11 +3,9 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use serde::{Deserialize, Serialize};
-
-use crate::executor::SchemaError;
 use crate::members::{Members, members, sample};
 use crate::scalar::Scalar;
+use crate::schema::{CatalogSchema, FieldShape, LeafShape, SchemaError};
 
 /// Most fields of all types together. Each is stored with the name of its type. A long name counts as several
 /// fields.
@@ -16,35 +14,15 @@ const NAME_PART: usize = 64;
 /// One more than allowed, so that an excess is detected.
 const READ_MEMBERS: usize = MAX_FIELDS + 1;
 
-/// Types and fields of one catalog. The serialized form is specific to this version: other versions discover the
-/// schema again if they cannot read it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CatalogSchema {
-    pub(crate) schemas: BTreeMap<String, ObjectShape>,
-}
-
-/// Objects of one schema.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct ObjectShape {
-    pub(crate) objects: usize,
-    pub(crate) fields: BTreeMap<String, FieldShape>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum FieldShape {
-    Leaf(LeafShape),
-    /// List of objects with these fields.
-    Objects(BTreeMap<String, LeafShape>),
-}
-
-/// Field whose content is not discovered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct LeafShape {
-    pub(crate) scalar: Scalar,
-    pub(crate) is_list: bool,
-}
-
 /// Discovery of the schema. Must be given each object of a catalog once, in stored order.
+///
+/// ```
+/// let mut discovery = olm_graphql::Discovery::default();
+/// discovery.observe("olm.package", r#"{"schema":"olm.package","name":"foo"}"#)?;
+/// discovery.observe("olm.bundle", r#"{"schema":"olm.bundle","package":"foo","name":"foo.v1"}"#)?;
+/// let schema = discovery.finish();
+/// # Ok::<(), olm_graphql::SchemaError>(())
+/// ```
 #[derive(Debug, Default)]
 pub struct Discovery {
     schema: CatalogSchema,

@@ -10,44 +10,17 @@ use async_graphql::dynamic::{Field, FieldFuture, FieldValue, InputValue, Object,
 use async_graphql::indexmap::IndexMap;
 use async_graphql::{Request, Value};
 
-use crate::answer::{answer, refusal};
-use crate::discovery::{CatalogSchema, FieldShape, LeafShape, ObjectShape};
-use crate::meter::{Meter, Metering};
+use crate::meter::{Meter, MeterExtension};
 use crate::names::{is_name, query_field, type_name};
 use crate::query::Query;
-use crate::resolvers::{self, Objects, PAGE, Place, SchemaSummary, Source};
+use crate::resolvers::{self, FieldPath, Objects, PAGE, SchemaSummary, Source};
+use crate::response::{error_response, response};
+use crate::schema::{CatalogSchema, FieldShape, LeafShape, ObjectShape, SchemaError};
 
 const QUERY: &str = "Query";
 const CATALOG_SUMMARY: &str = "CatalogSummary";
 const SCHEMA_SUMMARY: &str = "SchemaSummary";
 const SCALARS: [&str; 5] = [TypeRef::STRING, TypeRef::INT, TypeRef::FLOAT, TypeRef::BOOLEAN, TypeRef::ID];
-
-/// Error of building the GraphQL schema of a catalog (docs/design/catalogd.md#graphql-schema-failures).
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SchemaError {
-    /// Two schemas map to the same type.
-    #[error("type name collision: schemas {0:?} and {1:?} both sanitize to GraphQL type {2:?}")]
-    TypeCollision(String, String, String),
-    /// Two schemas map to the same root field.
-    #[error("query field collision: schemas {0:?} and {1:?} both map to field {2:?}")]
-    FieldCollision(String, String, String),
-    /// A type has the name of a type that does not come from a schema.
-    #[error(
-        "failed to create GraphQL schema: Schema must contain unique named types but contains multiple types named {0:?}."
-    )]
-    DuplicateType(String),
-    /// A type or root field has an invalid name.
-    #[error(
-        "failed to create GraphQL schema: Names must match /^[_a-zA-Z][_a-zA-Z0-9]*$/ but {0:?} does not."
-    )]
-    NotAName(String),
-    /// Too many fields.
-    #[error("catalog has more than {0} fields")]
-    TooManyFields(usize),
-    /// Another error of the library.
-    #[error("failed to create GraphQL schema: {0}")]
-    Refused(String),
-}
 
 /// Executes queries on one catalog.
 #[derive(Clone, Debug)]
@@ -70,9 +43,9 @@ impl Executor {
         types.add(query)?;
         types.add(catalog_summary(catalog))?;
         types.add(schema_summary())?;
-        let builder = Schema::build(QUERY, None, None).extension(Metering).disable_suggestions();
+        let builder = Schema::build(QUERY, None, None).extension(MeterExtension).disable_suggestions();
         let schema = types.objects.into_values().fold(builder, |builder, object| builder.register(object));
-        Ok(Self { schema: schema.finish().map_err(|error| SchemaError::Refused(error.0))? })
+        Ok(Self { schema: schema.finish().map_err(|error| SchemaError::Library(error.0))? })
     }
 
     /// Executes `query` on `objects`. Returns JSON text with a newline. Blocks while it reads, but not much longer
@@ -81,20 +54,20 @@ impl Executor {
         let meter = Arc::new(Meter::new(deadline));
         let mut request = Request::new("").data(Arc::clone(&meter)).data(Source(Box::new(objects)));
         request.set_parsed_query(query.document);
-        let response = complete(self.schema.execute(request));
+        let result = block_on(self.schema.execute(request));
         if let Some(why) = meter.stopped() {
-            return refusal(why);
+            return error_response(why);
         }
-        match response.data {
+        match result.data {
             // No field was left to select.
-            Value::Null if response.errors.is_empty() => answer(&Value::Object(IndexMap::new()), &[]),
-            data => answer(&data, &response.errors),
+            Value::Null if result.errors.is_empty() => response(&Value::Object(IndexMap::new()), &[]),
+            data => response(&data, &result.errors),
         }
     }
 }
 
 /// Polls a future that never waits: resolvers only compute and read.
-fn complete<T>(future: impl Future<Output = T>) -> T {
+fn block_on<T>(future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     let mut context = Context::from_waker(Waker::noop());
     loop {
@@ -142,7 +115,7 @@ impl Types {
     fn add_schema(&mut self, schema: &str, shape: &ObjectShape) -> Result<Field, SchemaError> {
         let (root, name) = (query_field(schema), type_name(schema));
         if let Some(wrong) = [&name, &root].into_iter().find(|name| !is_name(name)) {
-            return Err(SchemaError::NotAName(wrong.clone()));
+            return Err(SchemaError::InvalidName(wrong.clone()));
         }
         let mut object = Object::new(&name);
         for (field, shape) in &shape.fields {
@@ -169,18 +142,18 @@ impl Types {
         let name = format!("{parent}{}", type_name(field));
         let leaves = fields.iter().map(|(field, shape)| leaf_field(&name, field, *shape));
         self.add(leaves.fold(Object::new(&name), Object::field))?;
-        let place = Place { parent: parent.to_owned(), field: field.to_owned() };
+        let path = FieldPath { parent: parent.to_owned(), field: field.to_owned() };
         Ok(Field::new(field, TypeRef::named_list(name), move |ctx| {
-            FieldFuture::Value(resolvers::objects(&ctx, &place))
+            FieldFuture::Value(resolvers::objects(&ctx, &path))
         }))
     }
 }
 
 fn leaf_field(parent: &str, field: &str, shape: LeafShape) -> Field {
-    let place = Place { parent: parent.to_owned(), field: field.to_owned() };
+    let path = FieldPath { parent: parent.to_owned(), field: field.to_owned() };
     let scalar = shape.scalar.name();
     let ty = if shape.is_list { TypeRef::named_list(scalar) } else { TypeRef::named(scalar) };
-    Field::new(field, ty, move |ctx| FieldFuture::Value(resolvers::leaf(&ctx, &place, shape)))
+    Field::new(field, ty, move |ctx| FieldFuture::Value(resolvers::leaf(&ctx, &path, shape)))
 }
 
 fn integer(name: &str, default: usize) -> InputValue {

@@ -9,7 +9,7 @@ use async_graphql::extensions::{Extension, ExtensionContext, ExtensionFactory, N
 use async_graphql::{QueryPathSegment, ServerError, ServerResult, Value, async_trait};
 
 /// Size budget of a response in bytes. Each value is charged with the cost of creating it.
-pub const MAX_ANSWER: usize = 64 << 20;
+pub const MAX_RESPONSE: usize = 64 << 20;
 /// Cost of a value in the response.
 const VALUE: usize = 64;
 /// Cost of a list element, since all elements are under construction at the same time.
@@ -25,7 +25,7 @@ pub(crate) struct Meter {
 
 impl Meter {
     pub(crate) fn new(deadline: Instant) -> Self {
-        Self { deadline, left: AtomicUsize::new(MAX_ANSWER), stopped: OnceLock::new() }
+        Self { deadline, left: AtomicUsize::new(MAX_RESPONSE), stopped: OnceLock::new() }
     }
 
     /// Deducts `bytes`.
@@ -54,16 +54,16 @@ impl Meter {
 }
 
 /// Charges every resolved value, including those of introspection.
-pub(crate) struct Metering;
+pub(crate) struct MeterExtension;
 
-impl ExtensionFactory for Metering {
+impl ExtensionFactory for MeterExtension {
     fn create(&self) -> Arc<dyn Extension> {
         Arc::new(Self)
     }
 }
 
 #[async_trait::async_trait]
-impl Extension for Metering {
+impl Extension for MeterExtension {
     async fn resolve(
         &self,
         ctx: &ExtensionContext<'_>,

@@ -36,13 +36,21 @@ pub struct QueryError {
 impl Query {
     /// Parses a GraphQL document with one query.
     ///
+    /// ```
+    /// use olm_graphql::Query;
+    ///
+    /// assert!(Query::parse("{ summary { totalSchemas } }").is_ok());
+    /// let error = Query::parse("mutation { a }").unwrap_err();
+    /// assert_eq!(error.to_string(), "Schema is not configured for mutations");
+    /// ```
+    ///
     /// # Errors
     /// The text is invalid, exceeds a limit, or has an operation other than a query.
     pub fn parse(text: &str) -> Result<Self, QueryError> {
         if nests_too_deeply(text) {
             return Err(too_deep());
         }
-        let document = parse_query(text).map_err(|error| not_read(text, error))?;
+        let document = parse_query(text).map_err(|error| parse_error(text, error))?;
         check_limits(&document)?;
         check_operation(&document)?;
         Ok(Self { document })
@@ -51,28 +59,31 @@ impl Query {
 
 fn check_limits(document: &ExecutableDocument) -> Result<(), QueryError> {
     if document.fragments.len() > MAX_FRAGMENTS {
-        return Err(refuse(format!("query exceeds maximum fragment count of {MAX_FRAGMENTS}")));
+        return Err(query_error(format!("query exceeds maximum fragment count of {MAX_FRAGMENTS}")));
     }
-    let mut walk = Walk { fragments: &document.fragments, spread: HashSet::new(), fields: 0, aliases: 0 };
+    let mut count =
+        DocumentCount { fragments: &document.fragments, spread: HashSet::new(), fields: 0, aliases: 0 };
     for operation in operations(document) {
-        walk.spread.clear();
-        walk.selections(&operation.node.selection_set.node, 1)?;
+        count.spread.clear();
+        count.selections(&operation.node.selection_set.node, 1)?;
     }
-    let mut expansion = Expansion { fragments: &document.fragments, within: Vec::new(), selections: 0 };
+    let mut expanded = ExpandedCount { fragments: &document.fragments, within: Vec::new(), selections: 0 };
     for operation in operations(document) {
-        expansion.selections(&operation.node.selection_set.node)?;
+        expanded.selections(&operation.node.selection_set.node)?;
     }
     Ok(())
 }
 
 fn check_operation(document: &ExecutableDocument) -> Result<(), QueryError> {
     let [operation] = operations(document)[..] else {
-        return Err(refuse("Must provide operation name if query contains multiple operations."));
+        return Err(query_error("Must provide operation name if query contains multiple operations."));
     };
     match operation.node.ty {
         OperationType::Query => Ok(()),
-        OperationType::Mutation => Err(at("Schema is not configured for mutations", operation.pos)),
-        OperationType::Subscription => Err(at("Schema is not configured for subscriptions", operation.pos)),
+        OperationType::Mutation => Err(error_at("Schema is not configured for mutations", operation.pos)),
+        OperationType::Subscription => {
+            Err(error_at("Schema is not configured for subscriptions", operation.pos))
+        }
     }
 }
 
@@ -89,14 +100,14 @@ fn operations(document: &ExecutableDocument) -> Vec<&Positioned<OperationDefinit
 type Fragments = HashMap<Name, Positioned<FragmentDefinition>>;
 
 /// Counts over the whole document, with each fragment once per operation.
-struct Walk<'a> {
+struct DocumentCount<'a> {
     fragments: &'a Fragments,
     spread: HashSet<&'a str>,
     fields: usize,
     aliases: usize,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> DocumentCount<'a> {
     fn selections(&mut self, set: &'a SelectionSet, depth: usize) -> Result<(), QueryError> {
         if set.items.is_empty() {
             return Ok(());
@@ -109,11 +120,15 @@ impl<'a> Walk<'a> {
                 Selection::Field(field) => {
                     self.fields += 1;
                     if self.fields > MAX_FIELDS {
-                        return Err(refuse(format!("query exceeds maximum field count of {MAX_FIELDS}")));
+                        return Err(query_error(format!(
+                            "query exceeds maximum field count of {MAX_FIELDS}"
+                        )));
                     }
                     self.aliases += usize::from(field.node.alias.is_some());
                     if self.aliases > MAX_ALIASES {
-                        return Err(refuse(format!("query exceeds maximum alias count of {MAX_ALIASES}")));
+                        return Err(query_error(format!(
+                            "query exceeds maximum alias count of {MAX_ALIASES}"
+                        )));
                     }
                     self.selections(&field.node.selection_set.node, depth + 1)?;
                 }
@@ -136,21 +151,21 @@ impl<'a> Walk<'a> {
 }
 
 /// Counts selections as executed, with each fragment once per spread.
-struct Expansion<'a> {
+struct ExpandedCount<'a> {
     fragments: &'a Fragments,
     /// Enclosing fragments.
     within: Vec<&'a str>,
     selections: usize,
 }
 
-impl<'a> Expansion<'a> {
+impl<'a> ExpandedCount<'a> {
     fn selections(&mut self, set: &'a SelectionSet) -> Result<(), QueryError> {
         for selection in &set.items {
             self.selections += 1;
             if self.selections > MAX_EXPANDED {
                 let text =
                     format!("query exceeds maximum field count of {MAX_EXPANDED} with fragments expanded");
-                return Err(refuse(text));
+                return Err(query_error(text));
             }
             match &selection.node {
                 Selection::Field(field) => self.selections(&field.node.selection_set.node)?,
@@ -158,7 +173,7 @@ impl<'a> Expansion<'a> {
                 Selection::FragmentSpread(spread) => {
                     let name = &spread.node.fragment_name.node;
                     if self.within.contains(&name.as_str()) {
-                        return Err(at(
+                        return Err(error_at(
                             format!("Cannot spread fragment \"{name}\" within itself."),
                             spread.pos,
                         ));
@@ -178,38 +193,38 @@ impl<'a> Expansion<'a> {
     }
 }
 
-fn not_read(text: &str, error: Error) -> QueryError {
+fn parse_error(text: &str, error: Error) -> QueryError {
     match error {
         Error::Syntax { start, .. } => {
             let Pos { line, column } = start;
             let unexpected = unexpected(text, start);
-            at(format!("query parse error: Syntax Error GraphQL ({line}:{column}) {unexpected}"), start)
+            error_at(format!("query parse error: Syntax Error GraphQL ({line}:{column}) {unexpected}"), start)
         }
-        Error::MissingOperation => refuse("Must provide an operation."),
+        Error::MissingOperation => query_error("Must provide an operation."),
         Error::MultipleOperations { anonymous, .. } => {
-            at("This anonymous operation must be the only defined operation.", anonymous)
+            error_at("This anonymous operation must be the only defined operation.", anonymous)
         }
         Error::OperationDuplicated { operation, second, .. } => {
-            at(format!("There can only be one operation named \"{operation}\"."), second)
+            error_at(format!("There can only be one operation named \"{operation}\"."), second)
         }
         Error::FragmentDuplicated { fragment, second, .. } => {
-            at(format!("There can only be one fragment named \"{fragment}\"."), second)
+            error_at(format!("There can only be one fragment named \"{fragment}\"."), second)
         }
         Error::RecursionLimitExceeded => too_deep(),
-        other => refuse(format!("query parse error: {other}")),
+        other => query_error(format!("query parse error: {other}")),
     }
 }
 
 fn too_deep() -> QueryError {
-    refuse(format!("query exceeds maximum depth of {MAX_DEPTH}"))
+    query_error(format!("query exceeds maximum depth of {MAX_DEPTH}"))
 }
 
-fn refuse(message: impl Into<String>) -> QueryError {
+fn query_error(message: impl Into<String>) -> QueryError {
     QueryError { message: message.into(), location: None }
 }
 
-fn at(message: impl Into<String>, location: Pos) -> QueryError {
-    QueryError { location: Some(location), ..refuse(message) }
+fn error_at(message: impl Into<String>, location: Pos) -> QueryError {
+    QueryError { location: Some(location), ..query_error(message) }
 }
 
 #[cfg(test)]

@@ -10,16 +10,16 @@ use async_graphql::dynamic::{FieldValue, ResolverContext};
 use async_graphql::{ServerError, Value};
 use serde_json::value::RawValue;
 
-use crate::discovery::LeafShape;
 use crate::members::{for_each_element, members};
 use crate::meter::{ELEMENT, Meter};
+use crate::schema::LeafShape;
 
 /// Largest object that is read, in bytes of JSON.
 pub const MAX_OBJECT: u64 = 16 << 20;
 /// Maximum and default number of objects that a query returns.
 pub(crate) const PAGE: usize = 100;
 
-/// Objects of a catalog in stored order.
+/// Objects of a catalog in stored order. The [crate] has an example.
 pub trait Objects: Send + Sync + 'static {
     /// Ranges of at most `limit` objects of `schema`, after the first `offset`.
     fn ranges(&self, schema: &str, offset: usize, limit: usize) -> Vec<Range<u64>>;
@@ -38,7 +38,7 @@ pub(crate) struct Source(pub(crate) Box<dyn Objects>);
 type Item = BTreeMap<String, Box<RawValue>>;
 
 /// Field, by its parent type and its name.
-pub(crate) struct Place {
+pub(crate) struct FieldPath {
     pub(crate) parent: String,
     pub(crate) field: String,
 }
@@ -50,13 +50,16 @@ pub(crate) fn page<'a>(ctx: &ResolverContext<'a>, schema: &str) -> Option<FieldV
     let limit = argument("limit").and_then(|limit| usize::try_from(limit).ok());
     let limit = limit.filter(|limit| (1..=PAGE).contains(limit)).unwrap_or(PAGE);
     let offset = argument("offset").and_then(|offset| usize::try_from(offset).ok()).unwrap_or_default();
-    let wanted = wanted(ctx);
+    let selected = selected_fields(ctx);
     let mut items = Vec::new();
     for (number, range) in source.0.ranges(schema, offset, limit).into_iter().enumerate() {
         meter.spend(ELEMENT).ok()?;
-        let item = read(source, range, &wanted, meter);
+        let item = read(source, range, &selected, meter);
         let item = item.unwrap_or_else(|problem| {
-            fail(ctx, format!("object {} of schema {schema:?} {problem}", offset.saturating_add(number)));
+            add_error(
+                ctx,
+                format!("object {} of schema {schema:?} {problem}", offset.saturating_add(number)),
+            );
             Item::new()
         });
         items.push(FieldValue::owned_any(item));
@@ -67,7 +70,7 @@ pub(crate) fn page<'a>(ctx: &ResolverContext<'a>, schema: &str) -> Option<FieldV
 fn read(
     source: &Source,
     range: Range<u64>,
-    wanted: &BTreeSet<&str>,
+    selected: &BTreeSet<&str>,
     meter: &Meter,
 ) -> Result<Item, &'static str> {
     if range.end.saturating_sub(range.start) > MAX_OBJECT {
@@ -75,12 +78,12 @@ fn read(
     }
     let json = source.0.read(range).map_err(|_| "cannot be read")?;
     let json = str::from_utf8(&json).map_err(|_| "is not UTF-8")?;
-    select(json, wanted, meter).ok_or("is not a JSON object")
+    select(json, selected, meter).ok_or("is not a JSON object")
 }
 
 /// Selected members of an object. `None` for any other value.
-fn select(json: &str, wanted: &BTreeSet<&str>, meter: &Meter) -> Option<Item> {
-    let members = members(json, usize::MAX, &|field| wanted.contains(field)).ok()?;
+fn select(json: &str, selected: &BTreeSet<&str>, meter: &Meter) -> Option<Item> {
+    let members = members(json, usize::MAX, &|field| selected.contains(field)).ok()?;
     let size = members.values().map(|value| value.get().len()).sum();
     // If the budget is exhausted, the whole query has failed.
     meter.spend(size).ok()?;
@@ -88,30 +91,34 @@ fn select(json: &str, wanted: &BTreeSet<&str>, meter: &Meter) -> Option<Item> {
 }
 
 /// Resolves a list of objects within an object.
-pub(crate) fn objects<'a>(ctx: &ResolverContext<'a>, place: &Place) -> Option<FieldValue<'a>> {
-    let wanted = wanted(ctx);
-    list(ctx, place, &|element, meter| {
-        FieldValue::owned_any(select(element, &wanted, meter).unwrap_or_default())
+pub(crate) fn objects<'a>(ctx: &ResolverContext<'a>, path: &FieldPath) -> Option<FieldValue<'a>> {
+    let selected = selected_fields(ctx);
+    list(ctx, path, &|element, meter| {
+        FieldValue::owned_any(select(element, &selected, meter).unwrap_or_default())
     })
 }
 
 /// Resolves a scalar or a list of scalars.
-pub(crate) fn leaf<'a>(ctx: &ResolverContext<'a>, place: &Place, shape: LeafShape) -> Option<FieldValue<'a>> {
+pub(crate) fn leaf<'a>(
+    ctx: &ResolverContext<'a>,
+    path: &FieldPath,
+    shape: LeafShape,
+) -> Option<FieldValue<'a>> {
     if shape.is_list {
-        return list(ctx, place, &|element, _| FieldValue::value(shape.scalar.value(element)));
+        return list(ctx, path, &|element, _| FieldValue::value(shape.scalar.value(element)));
     }
-    let json = member(ctx, &place.field)?;
+    let json = member(ctx, &path.field)?;
     ctx.data_opt::<Arc<Meter>>()?.spend(json.len()).ok()?;
     Some(FieldValue::value(shape.scalar.value(json)))
 }
 
 fn list<'a>(
     ctx: &ResolverContext<'a>,
-    place: &Place,
+    path: &FieldPath,
     value: &dyn Fn(&str, &Meter) -> FieldValue<'a>,
 ) -> Option<FieldValue<'a>> {
     let meter = ctx.data_opt::<Arc<Meter>>()?;
-    let json = member(ctx, &place.field).filter(|json| *json != "null")?;
+    let json = member(ctx, &path.field).filter(|json| *json != "null")?;
     let mut elements = Vec::new();
     let walked = for_each_element(json, &mut |element| {
         meter.spend(ELEMENT + element.len())?;
@@ -119,8 +126,11 @@ fn list<'a>(
         Ok(())
     });
     if walked.is_err() {
-        let Place { parent, field } = place;
-        fail(ctx, format!("User Error: expected iterable, but did not find one for field {parent}.{field}."));
+        let FieldPath { parent, field } = path;
+        add_error(
+            ctx,
+            format!("User Error: expected iterable, but did not find one for field {parent}.{field}."),
+        );
         return None;
     }
     Some(FieldValue::list(elements))
@@ -132,12 +142,12 @@ fn member<'a>(ctx: &ResolverContext<'a>, field: &str) -> Option<&'a str> {
 }
 
 /// Fields that the query selects, including fragments.
-fn wanted<'a>(ctx: &ResolverContext<'a>) -> BTreeSet<&'a str> {
+fn selected_fields<'a>(ctx: &ResolverContext<'a>) -> BTreeSet<&'a str> {
     ctx.ctx.field().selection_set().map(|field| field.name()).collect()
 }
 
 /// Adds an error, which is charged like an element.
-fn fail(ctx: &ResolverContext<'_>, message: String) {
+fn add_error(ctx: &ResolverContext<'_>, message: String) {
     if ctx.data_opt::<Arc<Meter>>().is_none_or(|meter| meter.spend(ELEMENT + message.len()).is_err()) {
         return;
     }

@@ -78,7 +78,7 @@ impl Objects for Catalog {
 fn ask(executor: &Executor, objects: impl Objects, query: &str, time: Duration) -> Value {
     let text = match Query::parse(query) {
         Ok(query) => executor.run(query, objects, Instant::now() + time),
-        Err(error) => error.answer(),
+        Err(error) => error.response(),
     };
     assert_eq!(text.last(), Some(&b'\n'));
     serde_json::from_slice(&text).unwrap()

@@ -7,18 +7,18 @@ use serde_json::json;
 use crate::query::QueryError;
 
 /// Response to a query that is not executed.
-pub fn refusal(message: &str) -> Vec<u8> {
-    answer(&Value::Null, &[ServerError::new(message, None)])
+pub fn error_response(message: &str) -> Vec<u8> {
+    response(&Value::Null, &[ServerError::new(message, None)])
 }
 
 impl QueryError {
     /// Response to the query.
-    pub fn answer(&self) -> Vec<u8> {
-        answer(&Value::Null, &[ServerError::new(&self.message, self.location)])
+    pub fn response(&self) -> Vec<u8> {
+        response(&Value::Null, &[ServerError::new(&self.message, self.location)])
     }
 }
 
-pub(crate) fn answer(data: &Value, errors: &[ServerError]) -> Vec<u8> {
+pub(crate) fn response(data: &Value, errors: &[ServerError]) -> Vec<u8> {
     let mut text = b"{\"data\":".to_vec();
     write(&mut text, data);
     if !errors.is_empty() {
@@ -55,14 +55,14 @@ mod tests {
 
     #[test]
     fn errors_always_have_locations() {
-        let text = |answer: Vec<u8>| String::from_utf8(answer).unwrap();
+        let text = |response: Vec<u8>| String::from_utf8(response).unwrap();
         assert_eq!(
-            text(refusal("no \"x\"")),
+            text(error_response("no \"x\"")),
             "{\"data\":null,\"errors\":[{\"locations\":[],\"message\":\"no \\\"x\\\"\"}]}\n"
         );
         let error = crate::Query::parse("{").unwrap_err();
         assert_eq!(
-            text(error.answer()),
+            text(error.response()),
             "{\"data\":null,\"errors\":[{\"locations\":[{\"column\":2,\"line\":1}],\"message\":\
              \"query parse error: Syntax Error GraphQL (1:2) Unexpected EOF\"}]}\n"
         );
