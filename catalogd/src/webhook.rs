@@ -28,7 +28,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 const PATH: &str = "/mutate-olm-operatorframework-io-v1-clustercatalog";
 const BODY_LIMIT: usize = 7 << 20;
-/// WebhookMetrics that are answered concurrently. Further ones wait.
+/// Requests that are answered concurrently. Further ones wait.
 const CONCURRENCY: usize = 32;
 /// Memory of all received and waiting requests, in KiB.
 const MEMORY_KIB: usize = 64 << 10;
@@ -48,7 +48,7 @@ pub fn router(metrics: &Metrics) -> Router {
     Router::new().route(PATH, post(review).with_state(permits)).layer(from_fn_with_state(requests, counted))
 }
 
-/// Permits. WebhookMetrics are read in parallel, and answered up to `CONCURRENCY` at once, so that a slow client delays
+/// Permits. Requests are read in parallel, and answered up to `CONCURRENCY` at once, so that a slow client delays
 /// no other.
 #[derive(Clone)]
 struct Permits {

@@ -83,7 +83,7 @@ impl CopyState {
     }
 }
 
-/// Source of a copy: the first `length` bytes of `file`. CompressedCopies are created in `directory`.
+/// Source of a copy: the first `length` bytes of `file`. Copies are created in `directory`.
 #[derive(Clone, Debug)]
 pub(super) struct CopySource {
     pub(super) file: Arc<File>,

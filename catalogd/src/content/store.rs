@@ -249,6 +249,7 @@ mod tests {
     use super::*;
     use crate::content::read_range;
     use olm_fbc::Selector;
+    use std::fs::File;
     use std::sync::mpsc;
 
     fn image(digit: char) -> String {

@@ -144,7 +144,7 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send
 /// Reader of the pieces of a body.
 struct PieceReader {
     file: Arc<File>,
-    /// PieceReader of the current piece.
+    /// Unread end of the current piece.
     current: Option<Piece>,
     pieces: Box<dyn Iterator<Item = Piece> + Send>,
 }

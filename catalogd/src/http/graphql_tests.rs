@@ -130,8 +130,8 @@ async fn queries_return_pages_and_limit_depth() {
 #[tokio::test]
 async fn invalid_requests_return_reference_errors() {
     let fixture = fixture(true);
-    let long = format!(r#"{{"query":"{}"}}"#, "a".repeat(LONGEST_QUERY + 1));
-    let large = format!(r#"{{"query":"{}"}}"#, "a".repeat(LONGEST_BODY));
+    let long = format!(r#"{{"query":"{}"}}"#, "a".repeat(MAX_QUERY + 1));
+    let large = format!(r#"{{"query":"{}"}}"#, "a".repeat(MAX_BODY));
     let none = "/catalogs/none/api/v1/graphql";
     let query = r#"{"query":"{ summary { totalSchemas } }"}"#;
     let rows = [
@@ -262,9 +262,9 @@ async fn schemas_are_dropped_with_their_content() {
 async fn timeout_returns_context_deadline_exceeded() {
     let fixture = fixture(true);
     // Timeout while waiting for a permit, and timeout of the query itself.
-    for turns in [0, 1] {
+    for permits in [0, 1] {
         let graphql =
-            GraphQl { turns: Arc::new(Semaphore::new(turns)), time: Duration::ZERO, ..GraphQl::default() };
+            GraphQl { permits: Arc::new(Semaphore::new(permits)), time: Duration::ZERO, ..GraphQl::default() };
         let router = serve(&fixture.store, Some(graphql));
         let body = Body::from(r#"{"query":"{ summary { totalSchemas } }"}"#);
         let answer = send(&router, Request::post(GRAPHQL).body(body).unwrap()).await;
@@ -290,13 +290,13 @@ async fn request_body_is_parsed_as_in_the_reference() {
         ("", Err("Invalid request body")),
     ];
     for (body, expect) in rows {
-        assert_eq!(query_of(body.into()).await, expect.map(str::to_owned), "{body}");
+        assert_eq!(read_query(body.into()).await, expect.map(str::to_owned), "{body}");
     }
-    let longest = format!(r#"{{"query":"{}"}}"#, "a".repeat(LONGEST_QUERY));
-    assert!(query_of(longest.into()).await.is_ok());
-    assert_eq!(query_of("[".repeat(LONGEST_BODY).into()).await, Err("Invalid request body"));
+    let longest = format!(r#"{{"query":"{}"}}"#, "a".repeat(MAX_QUERY));
+    assert!(read_query(longest.into()).await.is_ok());
+    assert_eq!(read_query("[".repeat(MAX_BODY).into()).await, Err("Invalid request body"));
     let nested = format!(r#"{{"x":{},"query":"a"}}"#, "[".repeat(100_000) + &"]".repeat(100_000));
-    assert_eq!(query_of(nested.into()).await.as_deref(), Ok("a"));
+    assert_eq!(read_query(nested.into()).await.as_deref(), Ok("a"));
 }
 
 proptest! {
