@@ -12,7 +12,7 @@ use kube::runtime::reflector::store::Writer;
 use kube::runtime::{Config, WatchStreamExt, reflector, watcher};
 use olm_api::ClusterCatalog;
 use olm_runtime::cluster::{announce_listed, stopped_unlisted};
-use olm_runtime::reconcile::{Class, RESYNC};
+use olm_runtime::reconcile::{ErrorClass, RESYNC};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
@@ -45,7 +45,7 @@ impl Controller {
             let result = self.reconcile(&catalog).await;
             let is_tried = match &result {
                 Ok(reconciled) => reconciled.resource_version.is_some(),
-                Err(failure) => !matches!(failure.class, Class::Pending(_)),
+                Err(failure) => !matches!(failure.class, ErrorClass::Pending(_)),
             };
             if is_tried {
                 self.tried.lock().insert(name.clone());

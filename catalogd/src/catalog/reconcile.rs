@@ -8,7 +8,7 @@ use kube::api::{Patch, PatchParams};
 use kube::{Resource, ResourceExt};
 use olm_api::{ClusterCatalog, ClusterCatalogStatus, finalizers, labels};
 use olm_runtime::cluster::within_deadline;
-use olm_runtime::reconcile::Failure;
+use olm_runtime::reconcile::ReconcileError;
 use olm_runtime::status::write_status;
 use serde_json::json;
 use tokio::time::Instant;
@@ -24,7 +24,10 @@ use super::unpack_error::UnpackError;
 
 impl Controller {
     /// Reconciles content, status and finalizer of one catalog.
-    pub(super) async fn reconcile(self: &Arc<Self>, catalog: &ClusterCatalog) -> Result<Reconciled, Failure> {
+    pub(super) async fn reconcile(
+        self: &Arc<Self>,
+        catalog: &ClusterCatalog,
+    ) -> Result<Reconciled, ReconcileError> {
         let name = catalog.name_any();
         let held = self.store.get(&name);
         let record = held.as_ref().and_then(|snapshot| self.record(&name, snapshot.canonical()));
@@ -65,18 +68,18 @@ impl Controller {
             Decision::Mirror(reference) => {
                 match self.in_background(catalog, UnpackTask::Unpack(reference)).await? {
                     Ok(()) => Ok(settled(catalog, None)),
-                    Err(error) => Err(Failure::new(&error, error.is_terminal())),
+                    Err(error) => Err(ReconcileError::new(&error, error.is_terminal())),
                 }
             }
             Decision::Drop => {
-                self.drop_content(&name).await.map_err(Failure::retry)?;
+                self.drop_content(&name).await.map_err(ReconcileError::retry)?;
                 Ok(settled(catalog, None))
             }
         }
     }
 
     /// Adds finalizer and name label in one patch with the resourceVersion. The update causes the next reconcile.
-    async fn adopt(&self, catalog: &ClusterCatalog) -> Result<Reconciled, Failure> {
+    async fn adopt(&self, catalog: &ClusterCatalog) -> Result<Reconciled, ReconcileError> {
         let mut finalizers = catalog.metadata.finalizers.clone().unwrap_or_default();
         if !has_finalizer(catalog) {
             finalizers.push(finalizers::DELETE_SERVER_CACHE.to_owned());
@@ -93,14 +96,18 @@ impl Controller {
     }
 
     /// Removes the content, then writes the status, then removes the finalizer.
-    async fn remove(&self, catalog: &ClusterCatalog, outcome: &Outcome<'_>) -> Result<Reconciled, Failure> {
+    async fn remove(
+        &self,
+        catalog: &ClusterCatalog,
+        outcome: &Outcome<'_>,
+    ) -> Result<Reconciled, ReconcileError> {
         let name = catalog.name_any();
         if let Err(error) = self.drop_content(&name).await {
             let failed = self.fail(catalog, &error.to_string(), false).await;
             return match outcome {
                 Outcome::Removed => {
                     let finalizer = finalizers::DELETE_SERVER_CACHE;
-                    Err(Failure::retry(format!("finalizer {finalizer:?} failed: {error}")))
+                    Err(ReconcileError::retry(format!("finalizer {finalizer:?} failed: {error}")))
                 }
                 _ => failed,
             };
@@ -116,7 +123,7 @@ impl Controller {
     }
 
     /// Records the time of the poll and publishes the content.
-    async fn unpacked(&self, catalog: &ClusterCatalog) -> Result<Reconciled, Failure> {
+    async fn unpacked(&self, catalog: &ClusterCatalog) -> Result<Reconciled, ReconcileError> {
         let interval = image(catalog).ok().and_then(poll_interval);
         self.remember(catalog, Some(Instant::now()));
         self.publish(catalog, interval).await
@@ -126,10 +133,10 @@ impl Controller {
         &self,
         catalog: &ClusterCatalog,
         requeue_after: Option<Duration>,
-    ) -> Result<Reconciled, Failure> {
+    ) -> Result<Reconciled, ReconcileError> {
         let name = catalog.name_any();
         let Some(snapshot) = self.store.get(&name) else {
-            return Err(Failure::retry("content was removed while it was being published"));
+            return Err(ReconcileError::retry("content was removed while it was being published"));
         };
         let record = match self.record(&name, snapshot.canonical()) {
             Some(record) => record,
@@ -166,11 +173,11 @@ impl Controller {
         &self,
         catalog: &ClusterCatalog,
         error: &UnpackError,
-    ) -> Result<Reconciled, Failure> {
+    ) -> Result<Reconciled, ReconcileError> {
         let message = error.to_string();
         if error.is_rejected() && self.store.get(&catalog.name_any()).is_none() {
             self.write(catalog, &Outcome::Rejected(&message)).await?;
-            return Err(Failure::retry(message));
+            return Err(ReconcileError::retry(message));
         }
         self.fail(catalog, &message, error.is_terminal()).await
     }
@@ -181,11 +188,11 @@ impl Controller {
         catalog: &ClusterCatalog,
         message: &str,
         terminal: bool,
-    ) -> Result<Reconciled, Failure> {
-        let failure = Failure::new(message, terminal);
+    ) -> Result<Reconciled, ReconcileError> {
+        let failure = ReconcileError::new(message, terminal);
         match self.write(catalog, &Outcome::Failed { message, terminal }).await {
             Ok(_) => Err(failure),
-            Err(write) => Err(Failure { message: format!("{message}; {}", write.message), ..write }),
+            Err(write) => Err(ReconcileError { message: format!("{message}; {}", write.message), ..write }),
         }
     }
 
@@ -194,10 +201,10 @@ impl Controller {
         &self,
         catalog: &ClusterCatalog,
         outcome: &Outcome<'_>,
-    ) -> Result<ClusterCatalog, Failure> {
+    ) -> Result<ClusterCatalog, ReconcileError> {
         let status = next(catalog, outcome, now());
         let written = write_status(&self.api, catalog, &status).await;
-        let written = written.map_err(|error| Failure::write("error updating status", &error))?;
+        let written = written.map_err(|error| ReconcileError::write("error updating status", &error))?;
         self.publish_event(catalog, &status);
         Ok(written.unwrap_or_else(|| catalog.clone()))
     }
@@ -219,7 +226,7 @@ impl Controller {
         &self,
         catalog: &ClusterCatalog,
         mut metadata: serde_json::Value,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), ReconcileError> {
         metadata["resourceVersion"] = json!(catalog.resource_version());
         let patch = Patch::Merge(json!({ "metadata": metadata }));
         let name = catalog.name_any();
@@ -228,7 +235,7 @@ impl Controller {
             Ok(_) => Ok(()),
             // Deleted already: no finalizer to remove.
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            Err(error) => Err(Failure::write("error updating finalizers", &error)),
+            Err(error) => Err(ReconcileError::write("error updating finalizers", &error)),
         }
     }
 }

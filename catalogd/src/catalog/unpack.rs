@@ -8,7 +8,7 @@ use kube::ResourceExt;
 use olm_api::ClusterCatalog;
 use olm_oci::policy::Verification;
 use olm_oci::{CanonicalRef, PullError, Reference, catalog_folder};
-use olm_runtime::reconcile::{Failure, RESYNC};
+use olm_runtime::reconcile::{RESYNC, ReconcileError};
 use tokio::sync::SemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
@@ -30,12 +30,12 @@ pub(super) enum UnpackTask {
 
 impl Controller {
     /// Runs the work in a background task that may outlast this reconcile, which then ends with a pending
-    /// `Failure`.
+    /// `ReconcileError`.
     pub(super) async fn in_background(
         self: &Arc<Self>,
         catalog: &ClusterCatalog,
         task: UnpackTask,
-    ) -> Result<Result<(), UnpackError>, Failure> {
+    ) -> Result<Result<(), UnpackError>, ReconcileError> {
         let want = format!("{:?} {task:?}", self.goal(catalog));
         let work = |stop: CancellationToken| {
             let (controller, catalog, task) = (Arc::clone(self), catalog.clone(), task.clone());
@@ -54,7 +54,7 @@ impl Controller {
             }
         };
         let outcome = self.unpacks.outcome(&catalog.name_any(), want, work).await;
-        outcome.map_err(|_| Failure::pending(RESYNC))
+        outcome.map_err(|_| ReconcileError::pending(RESYNC))
     }
 
     /// The held image, under the reference that was verified last, or else the one it was pulled under.

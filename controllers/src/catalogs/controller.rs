@@ -15,7 +15,7 @@ use olm_api::ClusterCatalog;
 use olm_extension::served_image;
 use olm_runtime::cluster::announce_listed;
 use olm_runtime::metrics::Metrics;
-use olm_runtime::reconcile::{Failure, Reconciles};
+use olm_runtime::reconcile::{ReconcileError as Failure, Reconciles};
 use tokio_util::sync::CancellationToken;
 
 use super::{Catalogs, resolved_reference};

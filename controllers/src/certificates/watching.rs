@@ -23,7 +23,7 @@ use olm_api::{ClusterExtension, labels};
 use olm_bundle::BUILTIN_CA_ANNOTATION;
 use olm_runtime::cluster::{announce_listed, describe, within_deadline};
 use olm_runtime::metrics::Metrics;
-use olm_runtime::reconcile::{Failure as Attempt, RESYNC, Reconciles};
+use olm_runtime::reconcile::{RESYNC, ReconcileError as Attempt, Reconciles};
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 use tokio_stream::wrappers::BroadcastStream;

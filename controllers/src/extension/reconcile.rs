@@ -11,7 +11,7 @@ use olm_api::conditions::types;
 use olm_api::{ClusterExtension, ClusterExtensionStatus};
 use olm_extension::ExtensionRules;
 use olm_revision::generate::newest;
-use olm_runtime::reconcile::{Failure as Attempt, RESYNC};
+use olm_runtime::reconcile::{RESYNC, ReconcileError as Attempt};
 use olm_runtime::status::{STALE_RETRY, write_status};
 use tokio::time::Instant;
 

@@ -15,7 +15,7 @@ use olm_api::{ClusterExtension, ClusterObjectSet, annotations, finalizers};
 use olm_extension::UninstallPolicy;
 use olm_resolve::{DependencyMode, Dependent, Surroundings, Verdict};
 use olm_runtime::cluster::within_deadline;
-use olm_runtime::reconcile::Failure as Attempt;
+use olm_runtime::reconcile::ReconcileError as Attempt;
 use serde_json::json;
 
 use super::in_use::in_use;

@@ -27,7 +27,7 @@ use olm_runtime::backoff::Backoff;
 use olm_runtime::cluster::describe;
 use olm_runtime::events::Events;
 use olm_runtime::metrics::Metrics;
-use olm_runtime::reconcile::{Failure, Reconciles};
+use olm_runtime::reconcile::{ReconcileError as Failure, Reconciles};
 use tokio_util::sync::CancellationToken;
 
 use crate::revision_cache::RevisionCache;

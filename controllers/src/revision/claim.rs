@@ -6,7 +6,7 @@ use olm_api::{ClusterObjectSet, annotations, finalizers};
 use olm_revision::content::ContentPhase;
 use olm_revision::record;
 use olm_runtime::cluster::within_deadline;
-use olm_runtime::reconcile::Failure;
+use olm_runtime::reconcile::ReconcileError as Failure;
 use serde_json::{Value, json};
 
 use super::Context;

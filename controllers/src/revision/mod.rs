@@ -42,7 +42,7 @@ use olm_runtime::api_warnings::listening;
 use olm_runtime::cluster::{describe, within_deadline};
 use olm_runtime::events::Events;
 use olm_runtime::metrics::Metrics;
-use olm_runtime::reconcile::{Failure, Reconciles};
+use olm_runtime::reconcile::{ReconcileError as Failure, Reconciles};
 use olm_runtime::status::{STALE_RETRY, Writes, write_status};
 use parking_lot::Mutex;
 use serde_json::json;

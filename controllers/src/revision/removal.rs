@@ -25,7 +25,7 @@ use olm_revision::generate::number_of;
 use olm_revision::object::ObjectKey;
 use olm_revision::teardown::{CrdPolicy, Heir, TeardownOptions, TeardownResult};
 use olm_runtime::cluster::{describe, list_all, within_deadline};
-use olm_runtime::reconcile::Failure;
+use olm_runtime::reconcile::ReconcileError as Failure;
 use tokio::time::Instant;
 
 use super::content::{Unusable, has_same_extension, owner};

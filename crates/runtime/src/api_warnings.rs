@@ -6,26 +6,26 @@ use http::HeaderMap;
 use http::header::WARNING;
 
 tokio::task_local! {
-    static HEARD: RefCell<Vec<String>>;
+    static WARNINGS: RefCell<Vec<String>>;
 }
 
 /// Runs `work`, and returns with its result the warnings about writes in the same task, in order.
 pub async fn listening<T>(work: impl Future<Output = T>) -> (T, Vec<String>) {
-    HEARD
+    WARNINGS
         .scope(RefCell::default(), async {
             let result = work.await;
-            (result, HEARD.with(RefCell::take))
+            (result, WARNINGS.with(RefCell::take))
         })
         .await
 }
 
 /// Collects the warnings in the answer to a write, if the current task listens.
-pub(crate) fn hear(headers: &HeaderMap) {
+pub(crate) fn record(headers: &HeaderMap) {
     let values = headers.get_all(WARNING).into_iter().filter_map(|value| value.to_str().ok());
     let texts: Vec<String> = values.filter_map(text).collect();
     if !texts.is_empty() {
         // Fails outside of `listening`.
-        let _ = HEARD.try_with(|heard| heard.borrow_mut().extend(texts));
+        let _ = WARNINGS.try_with(|warnings| warnings.borrow_mut().extend(texts));
     }
 }
 
@@ -54,15 +54,15 @@ mod tests {
         headers.append(WARNING, r#"299 - "second""#.parse().unwrap());
         headers.append(WARNING, "199 - \"other\"".parse().unwrap());
         headers.append(WARNING, "299 - \"open".parse().unwrap());
-        hear(&headers);
-        let (done, heard) = listening(async {
+        record(&headers);
+        let (done, warnings) = listening(async {
             tokio::task::yield_now().await;
-            hear(&headers);
+            record(&headers);
             7
         })
         .await;
         assert_eq!(
-            (done, heard),
+            (done, warnings),
             (7, vec!["policy/v1beta1 is \"deprecated\"".to_owned(), "second".to_owned()])
         );
         let ((), silent) = listening(async {}).await;

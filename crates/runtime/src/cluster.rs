@@ -145,7 +145,7 @@ where
                 answer.as_ref().map_or_else(|_| "<error>".to_owned(), |ok| ok.status().as_str().to_owned());
             count.metrics.api_request(code, method, &count.host);
             if let (true, Ok(answer)) = (is_write, &answer) {
-                api_warnings::hear(answer.headers());
+                api_warnings::record(answer.headers());
             }
             answer
         })

@@ -17,7 +17,7 @@ use tracing::Instrument;
 use uuid::Uuid;
 
 use crate::cluster::stopped_unlisted;
-use crate::reconcile::{Failure, Reconciles};
+use crate::reconcile::{ReconcileError, Reconciles};
 
 impl Reconciles {
     /// Reconciles every object that `controller` triggers until `stop`, then waits for running attempts. `listed`
@@ -31,7 +31,7 @@ impl Reconciles {
     ) where
         K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
         K::DynamicType: Debug + Eq + Hash + Clone + Unpin + Default,
-        F: Future<Output = Result<Action, Failure>> + Send + 'static,
+        F: Future<Output = Result<Action, ReconcileError>> + Send + 'static,
     {
         controller
             .with_config(Config::default().concurrency(self.concurrency()))

@@ -36,7 +36,7 @@ const DEADLINE: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug)]
 pub struct Events {
     queue: mpsc::Sender<(ObjectReference, Event)>,
-    said: Arc<Mutex<Said>>,
+    history: Arc<Mutex<NoteHistory>>,
 }
 
 impl Events {
@@ -45,31 +45,36 @@ impl Events {
         let (queue, waiting) = mpsc::channel(QUEUE);
         // The reporting instance is the host name, which is the pod name in a cluster.
         tokio::spawn(publish_all(client, component.name().into(), waiting));
-        Self { queue, said: Arc::default() }
+        Self { queue, history: Arc::default() }
     }
 
     /// Queues an Event of type Normal. `reason` is a name of docs/design/additions.md#events. `note` is truncated
     /// to 1024 bytes.
     pub fn normal(&self, object: ObjectReference, reason: &'static str, note: String) {
-        self.say(EventType::Normal, object, reason, note);
+        self.queue_unless_repeated(EventType::Normal, object, reason, note);
     }
 
     /// Queues an Event of type Warning, otherwise like [`Events::normal`].
     pub fn warning(&self, object: ObjectReference, reason: &'static str, note: String) {
-        self.say(EventType::Warning, object, reason, note);
+        self.queue_unless_repeated(EventType::Warning, object, reason, note);
     }
 
     /// Ends the last note about the object with this reason, so that the same note is published when it occurs
     /// again.
     pub fn over(&self, object: &ObjectReference, reason: &'static str) {
-        let mut said = self.said.lock();
-        said.forget(id(object), reason);
+        self.history.lock().forget(id(object), reason);
     }
 
-    fn say(&self, type_: EventType, object: ObjectReference, reason: &'static str, note: String) {
-        let mut said = self.said.lock();
-        let digest = said.digest(&note);
-        let last = said.last(id(&object), reason);
+    fn queue_unless_repeated(
+        &self,
+        type_: EventType,
+        object: ObjectReference,
+        reason: &'static str,
+        note: String,
+    ) {
+        let mut history = self.history.lock();
+        let digest = history.digest(&note);
+        let last = history.last(id(&object), reason);
         if *last == Some(digest) {
             return;
         }
@@ -79,7 +84,7 @@ impl Events {
         };
         *last = Some(digest);
         let (action, reason) = (reason.to_owned(), reason.to_owned());
-        place.send((object, Event { type_, action, reason, note: Some(cut(note)), secondary: None }));
+        place.send((object, Event { type_, action, reason, note: Some(truncated(note)), secondary: None }));
     }
 }
 
@@ -106,7 +111,7 @@ async fn publish_all(
 }
 
 /// The note with control characters escaped, truncated to the limit of the API server.
-fn cut(note: String) -> String {
+fn truncated(note: String) -> String {
     let mut note = visible(&note).into_owned();
     if note.len() > NOTE_BYTES {
         note.truncate(note.floor_char_boundary(NOTE_BYTES - ELLIPSIS.len()));
@@ -121,13 +126,13 @@ type LastNotes = HashMap<&'static str, Option<u64>>;
 /// Last notes by UID of the object, or by name without UID. Objects with new Events are in `recent`. When it is
 /// full, it replaces `older`, whose content is dropped.
 #[derive(Debug, Default)]
-struct Said {
+struct NoteHistory {
     recent: HashMap<String, LastNotes>,
     older: HashMap<String, LastNotes>,
     hasher: RandomState,
 }
 
-impl Said {
+impl NoteHistory {
     fn digest(&self, note: &str) -> u64 {
         self.hasher.hash_one(note)
     }
@@ -158,14 +163,14 @@ mod tests {
     use super::*;
 
     /// `true` if the note would be published. Remembers it.
-    fn is_news(said: &mut Said, uid: &str, reason: &'static str, note: &str) -> bool {
-        let digest = said.digest(note);
-        said.last(uid, reason).replace(digest) != Some(digest)
+    fn is_new(history: &mut NoteHistory, uid: &str, reason: &'static str, note: &str) -> bool {
+        let digest = history.digest(note);
+        history.last(uid, reason).replace(digest) != Some(digest)
     }
 
     #[test]
     fn same_note_is_published_once() {
-        let mut said = Said::default();
+        let mut history = NoteHistory::default();
         let rows = [
             ("u1", "Resolved", "a", true),
             ("u1", "Resolved", "a", false),
@@ -176,35 +181,35 @@ mod tests {
             ("u1", "Resolved", "a", false),
         ];
         for (uid, reason, note, expected) in rows {
-            assert_eq!(is_news(&mut said, uid, reason, note), expected, "{uid} {reason} {note}");
+            assert_eq!(is_new(&mut history, uid, reason, note), expected, "{uid} {reason} {note}");
         }
     }
 
     #[test]
     fn ended_note_is_published_again() {
-        let mut said = Said::default();
-        assert!(is_news(&mut said, "u1", "BlocksClusterUpgrade", "a"));
-        assert!(is_news(&mut said, "u1", "Resolved", "a"));
-        said.forget("u1", "BlocksClusterUpgrade");
-        said.forget("nobody", "BlocksClusterUpgrade");
-        assert!(said.recent.len() == 1 && is_news(&mut said, "u1", "BlocksClusterUpgrade", "a"));
-        assert!(!is_news(&mut said, "u1", "Resolved", "a"));
-        said.older = std::mem::take(&mut said.recent);
-        said.forget("u1", "BlocksClusterUpgrade");
-        assert!(is_news(&mut said, "u1", "BlocksClusterUpgrade", "a"));
+        let mut history = NoteHistory::default();
+        assert!(is_new(&mut history, "u1", "BlocksClusterUpgrade", "a"));
+        assert!(is_new(&mut history, "u1", "Resolved", "a"));
+        history.forget("u1", "BlocksClusterUpgrade");
+        history.forget("unknown", "BlocksClusterUpgrade");
+        assert!(history.recent.len() == 1 && is_new(&mut history, "u1", "BlocksClusterUpgrade", "a"));
+        assert!(!is_new(&mut history, "u1", "Resolved", "a"));
+        history.older = std::mem::take(&mut history.recent);
+        history.forget("u1", "BlocksClusterUpgrade");
+        assert!(is_new(&mut history, "u1", "BlocksClusterUpgrade", "a"));
     }
 
     #[test]
     fn note_memory_is_bounded_and_keeps_active_objects() {
-        let mut said = Said::default();
-        assert!(is_news(&mut said, "spoken of", "Resolved", "a"));
-        assert!(is_news(&mut said, "silent", "Resolved", "a"));
+        let mut history = NoteHistory::default();
+        assert!(is_new(&mut history, "active", "Resolved", "a"));
+        assert!(is_new(&mut history, "silent", "Resolved", "a"));
         for number in 0..5 * REMEMBERED {
-            assert!(is_news(&mut said, &number.to_string(), "Resolved", "a"));
-            assert!(!is_news(&mut said, "spoken of", "Resolved", "a"));
-            assert!(said.recent.len() + said.older.len() <= 2 * REMEMBERED);
+            assert!(is_new(&mut history, &number.to_string(), "Resolved", "a"));
+            assert!(!is_new(&mut history, "active", "Resolved", "a"));
+            assert!(history.recent.len() + history.older.len() <= 2 * REMEMBERED);
         }
-        assert!(is_news(&mut said, "silent", "Resolved", "a"));
+        assert!(is_new(&mut history, "silent", "Resolved", "a"));
     }
 
     #[test]
@@ -217,7 +222,7 @@ mod tests {
             ("é".repeat(600), format!("{}…", "é".repeat(510))),
             (format!("a{}", "€".repeat(400)), format!("a{}…", "€".repeat(340))),
         ] {
-            let note = cut(note);
+            let note = truncated(note);
             assert!(note.len() <= NOTE_BYTES);
             assert_eq!(note, expected);
         }
@@ -235,9 +240,9 @@ mod tests {
             events.normal(object(&number.to_string()), "CatalogUpdated", "a".into());
         }
         assert_eq!(events.queue.capacity(), 0);
-        let mut said = events.said.lock();
-        let digest = said.digest("a");
-        assert_eq!(*said.last(&(QUEUE - 1).to_string(), "CatalogUpdated"), Some(digest));
-        assert_eq!(*said.last(&QUEUE.to_string(), "CatalogUpdated"), None);
+        let mut history = events.history.lock();
+        let digest = history.digest("a");
+        assert_eq!(*history.last(&(QUEUE - 1).to_string(), "CatalogUpdated"), Some(digest));
+        assert_eq!(*history.last(&QUEUE.to_string(), "CatalogUpdated"), None);
     }
 }

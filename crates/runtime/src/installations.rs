@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, ObjectReference};
 use kube::api::{ListParams, ObjectMeta, PartialObjectMeta};
+use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Client};
 
 use crate::Component;
@@ -20,23 +21,23 @@ const LABEL: (&str, &str) = ("app.kubernetes.io/part-of", "olm");
 /// Reason of the Event.
 const REASON: &str = "MultipleInstallations";
 /// Poll interval while an older installation exists. `RETRY` is the delay after an error.
-const LOOK_AGAIN: Duration = Duration::from_secs(15);
+const POLL: Duration = Duration::from_secs(15);
 const RETRY: Duration = Duration::from_secs(1);
 /// Limit of the list. Installations are few.
-const MOST: u32 = 100;
+const LIST_LIMIT: u32 = 100;
 
 /// Waits until no installation is older than that in `namespace`, and reports the older one. Does not wait if RBAC
 /// denies listing Deployments or reading their namespaces.
-pub async fn until_eldest(client: &Client, component: Component, namespace: &str) {
+pub async fn wait_until_oldest(client: &Client, component: Component, namespace: &str) {
     let name = component.deployment_name();
-    let mut told: Option<(Events, String)> = None;
+    let mut reported: Option<(Events, String)> = None;
     loop {
-        let (elder, ours) = match find_elder(client, name, namespace).await {
+        let (older, ours) = match find_older_installation(client, name, namespace).await {
             Ok(Some(found)) => found,
             Ok(None) => return,
             // After an older installation was seen, a denial is retried: the manifest of that one has replaced the
             // RBAC.
-            Err(kube::Error::Api(status)) if status.is_forbidden() && told.is_none() => {
+            Err(kube::Error::Api(status)) if status.is_forbidden() && reported.is_none() => {
                 let error = status.message.as_str();
                 tracing::warn!(error, "not allowed to list installations in other namespaces");
                 return;
@@ -47,32 +48,34 @@ pub async fn until_eldest(client: &Client, component: Component, namespace: &str
                 continue;
             }
         };
-        let note = note(name, &elder, namespace);
-        if told.as_ref().is_none_or(|(_, last)| *last != note) {
+        let note = note(name, &older, namespace);
+        if reported.as_ref().is_none_or(|(_, last)| *last != note) {
             tracing::error!("{note}");
-            let events = told.map_or_else(|| Events::new(client.clone(), component), |(events, _)| events);
+            let events =
+                reported.map_or_else(|| Events::new(client.clone(), component), |(events, _)| events);
             events.warning(ours, REASON, note.clone());
-            told = Some((events, note));
+            reported = Some((events, note));
         }
-        tokio::time::sleep(LOOK_AGAIN).await;
+        tokio::time::sleep(POLL).await;
     }
 }
 
 /// The namespace of the oldest installation that is older than that in `namespace`, and the Deployment of the
 /// latter.
-async fn find_elder(
+async fn find_older_installation(
     client: &Client,
     name: &str,
     namespace: &str,
 ) -> Result<Option<(String, ObjectReference)>, kube::Error> {
     let all: Api<Deployment> = Api::all(client.clone());
     let label = format!("{}={}", LABEL.0, LABEL.1);
-    let wanted = ListParams::default().labels(&label).fields(&format!("metadata.name={name}")).limit(MOST);
-    let found = within_deadline(all.list_metadata(&wanted)).await?.items;
+    let selection =
+        ListParams::default().labels(&label).fields(&format!("metadata.name={name}")).limit(LIST_LIMIT);
+    let found = within_deadline(all.list_metadata(&selection)).await?.items;
     let metadata: Vec<&ObjectMeta> = found.iter().map(|found| &found.metadata).collect();
-    for elder in elders(namespace, &metadata) {
-        if is_of_olm(client, elder).await? {
-            return Ok(Some((elder.to_owned(), reference(&found, namespace, name))));
+    for older in older_namespaces(namespace, &metadata) {
+        if is_olm_namespace(client, older).await? {
+            return Ok(Some((older.to_owned(), reference(&found, namespace, name))));
         }
     }
     Ok(None)
@@ -80,7 +83,7 @@ async fn find_elder(
 
 /// The namespaces of Deployments that are older than that in `namespace`, oldest first. An installation without a
 /// Deployment, such as a developer's process, is younger than all others.
-fn elders<'a>(namespace: &str, deployments: &[&'a ObjectMeta]) -> Vec<&'a str> {
+fn older_namespaces<'a>(namespace: &str, deployments: &[&'a ObjectMeta]) -> Vec<&'a str> {
     let age = |one: &&'a ObjectMeta| {
         let made = one.creation_timestamp.as_ref().map_or(Timestamp::MAX, |time| time.0);
         (made, one.namespace.as_deref().unwrap_or_default())
@@ -92,16 +95,16 @@ fn elders<'a>(namespace: &str, deployments: &[&'a ObjectMeta]) -> Vec<&'a str> {
     others.into_iter().map(|(_, found)| found).collect()
 }
 
-async fn is_of_olm(client: &Client, namespace: &str) -> Result<bool, kube::Error> {
+async fn is_olm_namespace(client: &Client, namespace: &str) -> Result<bool, kube::Error> {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let found = within_deadline(namespaces.get_metadata_opt(namespace)).await?;
     let labels = found.and_then(|found| found.metadata.labels).unwrap_or_default();
     Ok(labels.get(LABEL.0).is_some_and(|value| value == LABEL.1))
 }
 
-fn note(name: &str, elder: &str, namespace: &str) -> String {
+fn note(name: &str, older: &str, namespace: &str) -> String {
     format!(
-        "Deployment {elder}/{name} is an older installation for the same cluster: this one does not lead before that is \
+        "Deployment {older}/{name} is an older installation for the same cluster: this one does not lead before that is \
          gone, or --allow-multiple-installations is given. To go back to that one, apply its manifest again, because this \
          one's took away its cluster rights; then delete the namespace {namespace} and nothing else: kubectl delete -f with \
          this one's manifest would delete the CRDs that both use, and with them all extensions"
@@ -111,14 +114,8 @@ fn note(name: &str, elder: &str, namespace: &str) -> String {
 /// Reference to our own Deployment.
 fn reference(found: &[PartialObjectMeta<Deployment>], namespace: &str, name: &str) -> ObjectReference {
     let ours = found.iter().find(|one| one.metadata.namespace.as_deref() == Some(namespace));
-    ObjectReference {
-        api_version: Some("apps/v1".to_owned()),
-        kind: Some("Deployment".to_owned()),
-        namespace: Some(namespace.to_owned()),
-        name: Some(name.to_owned()),
-        uid: ours.and_then(|ours| ours.metadata.uid.clone()),
-        ..ObjectReference::default()
-    }
+    let uid = ours.and_then(|ours| ours.metadata.uid.clone());
+    ObjectReference { uid, ..ObjectRef::<Deployment>::new(name).within(namespace).into() }
 }
 
 #[cfg(test)]
@@ -144,8 +141,8 @@ mod tests {
             (&[("ours", 5)], &[]),
             (&[("ours", 5), ("other", 6)], &[]),
             (&[("ours", 5), ("other", 4)], &["other"]),
-            (&[("ours", 5), ("other", 4), ("eldest", 3)], &["eldest", "other"]),
-            (&[("ours", 5), ("other", 6), ("eldest", 3)], &["eldest"]),
+            (&[("ours", 5), ("other", 4), ("oldest", 3)], &["oldest", "other"]),
+            (&[("ours", 5), ("other", 6), ("oldest", 3)], &["oldest"]),
             // Created in the same second: the namespace name decides.
             (&[("ours", 5), ("other", 5)], &["other"]),
             (&[("ours", 5), ("theirs", 5)], &[]),
@@ -154,7 +151,11 @@ mod tests {
         for (deployments, expected) in rows {
             let metadata: Vec<ObjectMeta> =
                 deployments.iter().map(|one| serde_json::from_value(metadata(one)).unwrap()).collect();
-            assert_eq!(elders("ours", &metadata.iter().collect::<Vec<_>>()), expected, "{deployments:?}");
+            assert_eq!(
+                older_namespaces("ours", &metadata.iter().collect::<Vec<_>>()),
+                expected,
+                "{deployments:?}"
+            );
         }
     }
 
@@ -200,16 +201,17 @@ mod tests {
             (&[("ours", 5), ("hidden", 6)], Ok(None)),
         ];
         for (deployments, expected) in rows {
-            let found = find_elder(&client(deployments), "catalogd-controller-manager", "ours").await;
+            let found =
+                find_older_installation(&client(deployments), "catalogd-controller-manager", "ours").await;
             let found = match &found {
-                Ok(found) => Ok(found.as_ref().map(|(elder, _)| elder.as_str())),
+                Ok(found) => Ok(found.as_ref().map(|(older, _)| older.as_str())),
                 Err(kube::Error::Api(status)) => Err(status.code),
                 Err(error) => panic!("{error}"),
             };
             assert_eq!(found, expected, "{deployments:?}");
         }
         // Without permission it does not wait.
-        until_eldest(&client(&[("hidden", 4)]), Component::Catalogd, "ours").await;
+        wait_until_oldest(&client(&[("hidden", 4)]), Component::Catalogd, "ours").await;
     }
 
     #[test]

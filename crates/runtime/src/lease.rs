@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
+use k8s_openapi::api::core::v1::{Event, EventSource};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use kube::api::{Api, ObjectMeta, PostParams};
+use kube::runtime::reflector::ObjectRef;
 use kube::{Client, ResourceExt};
 use tokio::time::Instant;
 
@@ -34,7 +35,7 @@ impl Timing {
 
 /// Result of an attempt on the Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Attempt {
+enum AttemptResult {
     /// This candidate holds the Lease.
     Held,
     /// Another candidate holds the Lease.
@@ -85,7 +86,7 @@ pub struct Election {
     namespace: String,
     identity: String,
     timing: Timing,
-    seen: Option<(LeaseSpec, Instant)>,
+    observed: Option<(LeaseSpec, Instant)>,
 }
 
 impl Election {
@@ -98,7 +99,7 @@ impl Election {
             namespace: namespace.to_owned(),
             identity,
             timing,
-            seen: None,
+            observed: None,
         }
     }
 
@@ -108,8 +109,8 @@ impl Election {
         let mut other = String::new();
         loop {
             match self.attempt().await {
-                Ok(Attempt::Held) => break,
-                Ok(Attempt::HeldBy(holder)) if holder != other => {
+                Ok(AttemptResult::Held) => break,
+                Ok(AttemptResult::HeldBy(holder)) if holder != other => {
                     tracing::info!(lease = self.name, holder, "lease is held by another process");
                     other = holder;
                 }
@@ -119,7 +120,7 @@ impl Election {
             tokio::time::sleep(self.timing.retry_period.mul_f64(1.0 + random_fraction() * 1.2)).await;
         }
         tracing::info!(lease = self.name, identity = self.identity, "successfully acquired lease");
-        self.announce("became leader").await;
+        self.publish_event("became leader").await;
     }
 
     /// Renews the Lease. Returns when it is lost.
@@ -129,12 +130,12 @@ impl Election {
             let renewed = tokio::time::timeout(self.timing.renew_deadline, async {
                 loop {
                     match self.attempt().await {
-                        Ok(Attempt::Held) => return true,
-                        Ok(Attempt::HeldBy(holder)) => {
+                        Ok(AttemptResult::Held) => return true,
+                        Ok(AttemptResult::HeldBy(holder)) => {
                             tracing::error!(lease = self.name, holder, "lost lease to another holder");
                             return false;
                         }
-                        Ok(Attempt::Conflict) => {}
+                        Ok(AttemptResult::Conflict) => {}
                         Err(error) => tracing::error!(lease = self.name, %error, "failed to renew lease"),
                     }
                     tokio::time::sleep(self.timing.retry_period).await;
@@ -149,7 +150,7 @@ impl Election {
     /// Releases the Lease so that a successor can acquire it at once.
     pub async fn release(&mut self) {
         match within(self.timing.call_deadline(), self.try_release()).await {
-            Ok(()) => self.announce("stopped leading").await,
+            Ok(()) => self.publish_event("stopped leading").await,
             Err(error) => tracing::error!(lease = self.name, %error, "failed to release lease"),
         }
     }
@@ -178,18 +179,18 @@ impl Election {
         }
     }
 
-    async fn attempt(&mut self) -> Result<Attempt, kube::Error> {
+    async fn attempt(&mut self) -> Result<AttemptResult, kube::Error> {
         let limit = self.timing.call_deadline();
         let Some(lease) = within(limit, self.leases.get_opt(&self.name)).await? else {
             return self.create(limit).await;
         };
         let record = lease.spec.clone().unwrap_or_default();
-        if self.seen.as_ref().is_none_or(|(seen, _)| *seen != record) {
-            self.seen = Some((record.clone(), Instant::now()));
+        if self.observed.as_ref().is_none_or(|(observed, _)| *observed != record) {
+            self.observed = Some((record.clone(), Instant::now()));
         }
-        let unchanged_for = self.seen.as_ref().map_or(Duration::ZERO, |(_, since)| since.elapsed());
+        let unchanged_for = self.observed.as_ref().map_or(Duration::ZERO, |(_, since)| since.elapsed());
         let spec = match decide(&record, &self.identity, unchanged_for, self.timing, now()) {
-            Decision::Wait(holder) => return Ok(Attempt::HeldBy(holder)),
+            Decision::Wait(holder) => return Ok(AttemptResult::HeldBy(holder)),
             Decision::Write(spec) => spec,
         };
         let desired = Lease { spec: Some(spec), ..lease };
@@ -198,11 +199,11 @@ impl Election {
         self.written(replaced)
     }
 
-    async fn create(&mut self, limit: Duration) -> Result<Attempt, kube::Error> {
-        let nobody = LeaseSpec { lease_transitions: Some(-1), ..LeaseSpec::default() };
-        let Decision::Write(spec) = decide(&nobody, &self.identity, Duration::ZERO, self.timing, now())
+    async fn create(&mut self, limit: Duration) -> Result<AttemptResult, kube::Error> {
+        let vacant = LeaseSpec { lease_transitions: Some(-1), ..LeaseSpec::default() };
+        let Decision::Write(spec) = decide(&vacant, &self.identity, Duration::ZERO, self.timing, now())
         else {
-            return Ok(Attempt::Conflict);
+            return Ok(AttemptResult::Conflict);
         };
         let metadata = ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() };
         let lease = Lease { metadata, spec: Some(spec) };
@@ -210,19 +211,19 @@ impl Election {
         self.written(created)
     }
 
-    fn written(&mut self, result: Result<Lease, kube::Error>) -> Result<Attempt, kube::Error> {
+    fn written(&mut self, result: Result<Lease, kube::Error>) -> Result<AttemptResult, kube::Error> {
         match result {
             Ok(lease) => {
-                self.seen = Some((lease.spec.unwrap_or_default(), Instant::now()));
-                Ok(Attempt::Held)
+                self.observed = Some((lease.spec.unwrap_or_default(), Instant::now()));
+                Ok(AttemptResult::Held)
             }
-            Err(kube::Error::Api(status)) if status.code == 409 => Ok(Attempt::Conflict),
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(AttemptResult::Conflict),
             Err(error) => Err(error),
         }
     }
 
     /// Writes the Event that client-go writes. Failures are only logged.
-    async fn announce(&self, what: &str) {
+    async fn publish_event(&self, what: &str) {
         let at = now();
         let (pod, _) = self.identity.split_once('_').unwrap_or((&self.identity, ""));
         let event = Event {
@@ -231,13 +232,7 @@ impl Election {
                 namespace: Some(self.namespace.clone()),
                 ..ObjectMeta::default()
             },
-            involved_object: ObjectReference {
-                api_version: Some("coordination.k8s.io/v1".to_owned()),
-                kind: Some("Lease".to_owned()),
-                name: Some(self.name.clone()),
-                namespace: Some(self.namespace.clone()),
-                ..ObjectReference::default()
-            },
+            involved_object: ObjectRef::<Lease>::new(&self.name).within(&self.namespace).into(),
             reason: Some("LeaderElection".to_owned()),
             message: Some(format!("{} {what}", self.identity)),
             type_: Some("Normal".to_owned()),

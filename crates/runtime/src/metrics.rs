@@ -16,7 +16,7 @@ use prometheus_client::registry::{Metric, Registry};
 
 use crate::process::ProcessMetrics;
 use crate::samples::{counters, gauges};
-use crate::workers::{Busy, Workers};
+use crate::workers::{RunningAttempt, Workers};
 
 /// Media type of [`Metrics::openmetrics`].
 pub const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -120,30 +120,30 @@ pub enum ReconcileResult {
 
 /// A running reconcile.
 #[derive(Debug)]
-pub struct Underway {
+pub struct RunningReconcile {
     active: Gauge,
-    _busy: Busy,
+    _attempt: RunningAttempt,
 }
 
-impl Drop for Underway {
+impl Drop for RunningReconcile {
     fn drop(&mut self) {
         self.active.dec();
     }
 }
 
 /// Sources of the image metrics, called at each scrape.
-struct Images {
+struct ImageMetrics {
     exceeded: Box<dyn Fn() -> Vec<(&'static str, u64)> + Send + Sync>,
     has_policy: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
-impl fmt::Debug for Images {
+impl fmt::Debug for ImageMetrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Images").finish_non_exhaustive()
+        f.debug_struct("ImageMetrics").finish_non_exhaustive()
     }
 }
 
-impl Collector for Images {
+impl Collector for ImageMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let series = (self.exceeded)().into_iter().map(|(key, count)| ([("key", key.to_owned())], count));
         let help = "Images refused for their size, by the limit that they exceed";
@@ -246,11 +246,14 @@ impl Metrics {
         exceeded: impl Fn() -> Vec<(&'static str, u64)> + Send + Sync + 'static,
         has_policy: impl Fn() -> bool + Send + Sync + 'static,
     ) {
-        self.register_collector(Images { exceeded: Box::new(exceeded), has_policy: Box::new(has_policy) });
+        self.register_collector(ImageMetrics {
+            exceeded: Box::new(exceeded),
+            has_policy: Box::new(has_policy),
+        });
     }
 
     /// Creates the series of a CA pool.
-    pub fn know_pool(&self, pool: &'static str) {
+    pub fn create_pool_series(&self, pool: &'static str) {
         drop(self.pool_errors.get_or_create(&PoolLabel { pool }));
     }
 
@@ -274,28 +277,28 @@ impl Metrics {
         let queue = QueueLabels { name: controller, controller };
         drop((self.queue_adds.get_or_create(&queue), self.queue_retries.get_or_create(&queue)));
         drop(self.queue_work.get_or_create(&queue));
-        self.workers.know(controller);
+        self.workers.create_series(controller);
     }
 
     /// Records the start of a reconcile. Pass the result to [`Self::reconcile_ended`]. If it is dropped instead,
     /// the reconcile was aborted.
     #[must_use]
-    pub fn reconcile_started(&self, controller: &'static str) -> Underway {
+    pub fn reconcile_started(&self, controller: &'static str) -> RunningReconcile {
         let active = self.active_workers.get_or_create(&ControllerLabel { controller }).clone();
         active.inc();
         self.queue_adds.get_or_create(&QueueLabels { name: controller, controller }).inc();
-        Underway { active, _busy: self.workers.begin(controller) }
+        RunningReconcile { active, _attempt: self.workers.begin(controller) }
     }
 
     /// Records the end of a reconcile.
     pub fn reconcile_ended(
         &self,
         controller: &'static str,
-        underway: Underway,
+        running: RunningReconcile,
         result: ReconcileResult,
         took: Duration,
     ) {
-        drop(underway);
+        drop(running);
         let label = ControllerLabel { controller };
         let queue = QueueLabels { name: controller, controller };
         self.queue_work.get_or_create(&queue).observe(took.as_secs_f64());
@@ -380,8 +383,8 @@ mod tests {
     fn metrics_are_exported_in_both_formats() {
         let metrics = Metrics::new();
         metrics.start_controller("c", 4);
-        let underway = metrics.reconcile_started("c");
-        metrics.reconcile_ended("c", underway, ReconcileResult::TerminalError, Duration::from_millis(20));
+        let running = metrics.reconcile_started("c");
+        metrics.reconcile_ended("c", running, ReconcileResult::TerminalError, Duration::from_millis(20));
         metrics.set_leading("lock", true);
         metrics.register_images(|| vec![("files", 2)], || false);
         let text = metrics.prometheus_text();

@@ -14,6 +14,7 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{ObjectReference, Secret, ServiceAccount};
 use kube::api::Api;
 use kube::core::PartialObjectMeta;
+use kube::runtime::reflector::ObjectRef;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, ResourceExt};
 use olm_oci::{CredentialSource, Credentials};
@@ -109,7 +110,7 @@ impl PullSecrets {
             }
         }
         let credentials = merge(&secrets, &mut faults);
-        self.tell(&faults);
+        self.report(&faults);
         let registries = credentials.count();
         let is_new = self.published.send_if_modified(|held| {
             let is_new = *held != credentials;
@@ -131,9 +132,9 @@ impl PullSecrets {
             tokio::select! {
                 () = stop.cancelled() => return,
                 Some(()) = events.next() => {
-                    let flock = async { while events.next().await.is_some() {} };
+                    let more = async { while events.next().await.is_some() {} };
                     // Ends with the timeout only.
-                    let _ = tokio::time::timeout(SETTLE, flock).await;
+                    let _ = tokio::time::timeout(SETTLE, more).await;
                 }
                 () = tokio::time::sleep(POLL) => {}
             }
@@ -158,18 +159,12 @@ impl PullSecrets {
     }
 
     /// Reports Secrets that are not used with an Event at our ServiceAccount, which references them.
-    fn tell(&self, faults: &[String]) {
+    fn report(&self, faults: &[String]) {
         for fault in faults {
             tracing::warn!("{fault}");
         }
         let Some((namespace, name)) = &self.account else { return };
-        let about = ObjectReference {
-            api_version: Some("v1".to_owned()),
-            kind: Some("ServiceAccount".to_owned()),
-            namespace: Some(namespace.clone()),
-            name: Some(name.clone()),
-            ..ObjectReference::default()
-        };
+        let about: ObjectReference = ObjectRef::<ServiceAccount>::new(name).within(namespace).into();
         if faults.is_empty() {
             self.events.over(&about, INVALID);
             return;

@@ -24,7 +24,7 @@ pub const RESYNC: Duration = Duration::from_secs(36_000);
 
 /// Follow-up of a failed attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Class {
+pub enum ErrorClass {
     /// Retried with backoff.
     Retry,
     /// 409: retried with backoff, not reported as an error.
@@ -38,19 +38,19 @@ pub enum Class {
 
 /// An attempt that failed, or has no outcome yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
+pub struct ReconcileError {
     /// The cause, for the log.
     pub message: String,
     /// The follow-up.
-    pub class: Class,
+    pub class: ErrorClass,
     /// Latest time of the next attempt, if there is more to report about the failure then.
     pub by: Option<Instant>,
 }
 
-impl Failure {
+impl ReconcileError {
     /// A failure that is terminal or retried.
     pub fn new(cause: impl std::fmt::Display, terminal: bool) -> Self {
-        let class = if terminal { Class::Terminal } else { Class::Retry };
+        let class = if terminal { ErrorClass::Terminal } else { ErrorClass::Retry };
         Self { message: cause.to_string(), class, by: None }
     }
 
@@ -64,16 +64,16 @@ impl Failure {
         Self::new(cause, true)
     }
 
-    /// An attempt whose outcome is pending, see [`Class::Pending`].
+    /// An attempt whose outcome is pending, see [`ErrorClass::Pending`].
     #[must_use]
     pub fn pending(after: Duration) -> Self {
-        Self { class: Class::Pending(after), ..Self::retry("pending") }
+        Self { class: ErrorClass::Pending(after), ..Self::retry("pending") }
     }
 
     /// A failed write. `what` describes it, such as `error updating status`.
     pub fn write(what: &str, error: &kube::Error) -> Self {
         let is_conflict = matches!(error, kube::Error::Api(status) if status.is_conflict());
-        let class = if is_conflict { Class::Conflict } else { Class::Retry };
+        let class = if is_conflict { ErrorClass::Conflict } else { ErrorClass::Retry };
         Self { class, ..Self::retry(format!("{what}: {}", describe(error))) }
     }
 
@@ -92,12 +92,12 @@ pub struct Reconciles {
     concurrency: u16,
     metrics: Arc<Metrics>,
     longest_delay: Duration,
-    failing: Mutex<Failing>,
+    failing: Mutex<FailureState>,
 }
 
 /// State of the objects whose last attempt failed.
 #[derive(Debug, Default)]
-struct Failing {
+struct FailureState {
     backoff: Backoff<String>,
     /// Generation of the last attempt, for objects passed to [`Reconciles::waiting`].
     attempted: HashMap<String, Option<i64>>,
@@ -157,7 +157,7 @@ impl Reconciles {
     /// Resets the backoff of all failing objects, because an input that all depend on changed.
     pub fn forget_failures(&self) {
         let mut failing = self.failing.lock();
-        *failing = Failing { logged: std::mem::take(&mut failing.logged), ..Failing::default() };
+        *failing = FailureState { logged: std::mem::take(&mut failing.logged), ..FailureState::default() };
     }
 
     /// Runs one attempt on the object `name`. A failure is logged and retried with backoff, a terminal one waits
@@ -168,10 +168,10 @@ impl Reconciles {
     pub async fn run(
         &self,
         name: &str,
-        attempt: impl Future<Output = Result<Action, Failure>>,
+        attempt: impl Future<Output = Result<Action, ReconcileError>>,
     ) -> Result<Action, Infallible> {
         tracing::info!(controller = self.controller, kind = self.kind, name, "reconcile starting");
-        let underway = self.metrics.reconcile_started(self.controller);
+        let running = self.metrics.reconcile_started(self.controller);
         let started = Instant::now();
         let outcome = AssertUnwindSafe(attempt).catch_unwind().await;
         let (action, result) = match outcome {
@@ -186,12 +186,14 @@ impl Reconciles {
             Ok(Err(failure)) => {
                 self.log(name, &failure);
                 match failure.class {
-                    Class::Terminal => {
+                    ErrorClass::Terminal => {
                         (self.retry(name, failure.by, Some(RESYNC)), ReconcileResult::TerminalError)
                     }
-                    Class::Retry => (self.retry(name, failure.by, None), ReconcileResult::Error),
-                    Class::Conflict => (self.retry(name, failure.by, None), ReconcileResult::RequeueAfter),
-                    Class::Pending(after) => {
+                    ErrorClass::Retry => (self.retry(name, failure.by, None), ReconcileResult::Error),
+                    ErrorClass::Conflict => {
+                        (self.retry(name, failure.by, None), ReconcileResult::RequeueAfter)
+                    }
+                    ErrorClass::Pending(after) => {
                         self.failing.lock().due.remove(name);
                         (Action::requeue(after), ReconcileResult::RequeueAfter)
                     }
@@ -202,21 +204,21 @@ impl Reconciles {
                 (self.retry(name, None, None), ReconcileResult::Panic)
             }
         };
-        self.metrics.reconcile_ended(self.controller, underway, result, started.elapsed());
+        self.metrics.reconcile_ended(self.controller, running, result, started.elapsed());
         tracing::info!(controller = self.controller, kind = self.kind, name, "reconcile ending");
         Ok(action)
     }
 
     /// Logs an error, once per cause.
-    fn log(&self, name: &str, Failure { message, class, .. }: &Failure) {
+    fn log(&self, name: &str, ReconcileError { message, class, .. }: &ReconcileError) {
         let controller = self.controller;
         let outcome = match class {
-            Class::Conflict => {
+            ErrorClass::Conflict => {
                 return tracing::info!(controller, name, cause = message, "requeued after conflict");
             }
-            Class::Pending(_) => return,
-            Class::Terminal => "reconcile failed permanently",
-            Class::Retry => "reconcile failed",
+            ErrorClass::Pending(_) => return,
+            ErrorClass::Terminal => "reconcile failed permanently",
+            ErrorClass::Retry => "reconcile failed",
         };
         let logged = self.failing.lock().logged.insert(name.to_owned(), message.clone());
         if logged.as_ref() != Some(message) {
@@ -253,22 +255,22 @@ mod tests {
     async fn outcome_determines_requeue_delay() {
         let metrics = Arc::new(Metrics::new());
         let reconciles = Reconciles::new("c", "K", 1, Arc::clone(&metrics));
-        let run = async |outcome: Result<Action, Failure>| {
+        let run = async |outcome: Result<Action, ReconcileError>| {
             let Ok(action) = reconciles.run("a", async { outcome }).await;
             action
         };
         let millis = |n| Action::requeue(Duration::from_millis(n));
-        assert_eq!(run(Err(Failure::retry("x"))).await, millis(5));
-        assert_eq!(run(Err(Failure::retry("x"))).await, millis(10));
-        assert_eq!(run(Err(Failure::pending(RESYNC))).await, Action::requeue(RESYNC));
-        assert_eq!(run(Err(Failure::retry("x"))).await, millis(20));
+        assert_eq!(run(Err(ReconcileError::retry("x"))).await, millis(5));
+        assert_eq!(run(Err(ReconcileError::retry("x"))).await, millis(10));
+        assert_eq!(run(Err(ReconcileError::pending(RESYNC))).await, Action::requeue(RESYNC));
+        assert_eq!(run(Err(ReconcileError::retry("x"))).await, millis(20));
         assert_eq!(run(Ok(millis(7))).await, millis(7));
-        assert_eq!(run(Err(Failure::retry("x"))).await, millis(5));
-        assert_eq!(run(Err(Failure::terminal("x"))).await, Action::requeue(RESYNC));
+        assert_eq!(run(Err(ReconcileError::retry("x"))).await, millis(5));
+        assert_eq!(run(Err(ReconcileError::terminal("x"))).await, Action::requeue(RESYNC));
         assert_eq!(run(Ok(Action::await_change())).await, Action::requeue(RESYNC));
         let Ok(action) = reconciles.run("a", async { panic!("defect") }).await;
         assert_eq!(action, millis(5));
-        assert_eq!(run(Err(Failure::retry("x"))).await, millis(10));
+        assert_eq!(run(Err(ReconcileError::retry("x"))).await, millis(10));
         let panics = "controller_runtime_reconcile_panics_total{controller=\"c\"} 1";
         let text = metrics.prometheus_text();
         assert!(text.lines().any(|line| line == panics), "{text}");
@@ -297,16 +299,16 @@ mod tests {
         let _logging = tracing::subscriber::set_default(subscriber);
         let reconciles = Reconciles::new("c", "K", 1, Arc::new(Metrics::new()));
         let conflict = kube::core::Status::failure("x", "Conflict").with_code(409);
-        let conflict = Failure::write("error updating status", &kube::Error::Api(Box::new(conflict)));
+        let conflict = ReconcileError::write("error updating status", &kube::Error::Api(Box::new(conflict)));
         let outcomes = [
-            (Err(Failure::terminal("x")), true),
-            (Err(Failure::terminal("x")), false),
+            (Err(ReconcileError::terminal("x")), true),
+            (Err(ReconcileError::terminal("x")), false),
             (Err(conflict.clone()), false),
-            (Err(Failure::terminal("x")), false),
-            (Err(Failure::retry("y")), true),
-            (Err(Failure::retry("y")), false),
+            (Err(ReconcileError::terminal("x")), false),
+            (Err(ReconcileError::retry("y")), true),
+            (Err(ReconcileError::retry("y")), false),
             (Ok(Action::await_change()), false),
-            (Err(Failure::retry("y")), true),
+            (Err(ReconcileError::retry("y")), true),
         ];
         for (step, (outcome, is_error)) in outcomes.into_iter().enumerate() {
             reconciles.forget_failures();
@@ -325,12 +327,12 @@ mod tests {
         let reconciles = Reconciles::new("c", "K", 1, Arc::new(Metrics::new())).with_longest_delay(limit);
         let mut delays = Vec::new();
         for _ in 0..20 {
-            let Ok(action) = reconciles.run("a", async { Err(Failure::retry("x")) }).await;
+            let Ok(action) = reconciles.run("a", async { Err(ReconcileError::retry("x")) }).await;
             delays.push(action);
         }
         assert_eq!(delays[12], Action::requeue(Duration::from_millis(20_480)));
         assert!(delays[13..].iter().all(|delay| *delay == Action::requeue(limit)));
-        let Ok(action) = reconciles.run("a", async { Err(Failure::terminal("x")) }).await;
+        let Ok(action) = reconciles.run("a", async { Err(ReconcileError::terminal("x")) }).await;
         assert_eq!(action, Action::requeue(RESYNC));
     }
 
@@ -339,7 +341,7 @@ mod tests {
         let reconciles = Reconciles::new("c", "K", 1, Arc::new(Metrics::new()));
         let by = Instant::now() + Duration::from_millis(12);
         let fail = async || {
-            let failure = Failure::retry("x").no_later_than(Some(by));
+            let failure = ReconcileError::retry("x").no_later_than(Some(by));
             let Ok(action) = reconciles.run("a", async { Err(failure) }).await;
             action
         };
@@ -354,13 +356,13 @@ mod tests {
         let reconciles = Reconciles::new("c", "K", 1, Arc::new(Metrics::new()));
         let fail = async |failure| reconciles.run("a", async { Err(failure) }).await;
         assert_eq!(reconciles.waiting("a", Some(1)), None);
-        let Ok(_) = fail(Failure::retry("x")).await;
+        let Ok(_) = fail(ReconcileError::retry("x")).await;
         assert_eq!(reconciles.waiting("a", Some(1)), Some(Action::requeue(Duration::from_millis(5))));
         assert_eq!(reconciles.waiting("a", Some(2)), None);
         assert_eq!(reconciles.waiting("b", Some(1)), None);
         tokio::time::advance(Duration::from_millis(5)).await;
         assert_eq!(reconciles.waiting("a", Some(1)), None);
-        let Ok(_) = fail(Failure::terminal("x")).await;
+        let Ok(_) = fail(ReconcileError::terminal("x")).await;
         assert_eq!(reconciles.waiting("a", Some(1)), Some(Action::requeue(RESYNC)));
         reconciles.forget_failures();
         assert_eq!(reconciles.waiting("a", Some(1)), None);

@@ -29,17 +29,17 @@ struct Running {
 
 impl Workers {
     /// Creates the series of a controller before its first attempt.
-    pub(crate) fn know(&self, controller: &'static str) {
+    pub(crate) fn create_series(&self, controller: &'static str) {
         self.running.lock().started.entry(controller).or_default();
     }
 
     /// Records the start of an attempt. It ends when the returned value is dropped.
-    pub(crate) fn begin(&self, controller: &'static str) -> Busy {
+    pub(crate) fn begin(&self, controller: &'static str) -> RunningAttempt {
         let mut running = self.running.lock();
         running.last += 1;
         let number = running.last;
         running.started.entry(controller).or_default().insert(number, Instant::now());
-        Busy { workers: self.clone(), controller, number }
+        RunningAttempt { workers: self.clone(), controller, number }
     }
 
     /// Run time of the oldest running attempt.
@@ -51,13 +51,13 @@ impl Workers {
 }
 
 #[derive(Debug)]
-pub(crate) struct Busy {
+pub(crate) struct RunningAttempt {
     workers: Workers,
     controller: &'static str,
     number: u64,
 }
 
-impl Drop for Busy {
+impl Drop for RunningAttempt {
     fn drop(&mut self) {
         if let Some(started) = self.workers.running.lock().started.get_mut(self.controller) {
             started.remove(&self.number);

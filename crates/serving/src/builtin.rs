@@ -94,7 +94,7 @@ impl BuiltinCertificates {
     pub async fn ensure(&self) -> Result<Issued, CertificateError> {
         let now = Timestamp::now();
         let ca = ensure_secret(&self.authority, CA_SECRET, |held| next_ca(held, now)).await?;
-        let next = |held: Option<&Held>| next_leaf(held, &ca, &self.dns_names, now);
+        let next = |held: Option<&StoredPair>| next_leaf(held, &ca, &self.dns_names, now);
         let leaf = ensure_secret(&self.serving, &self.serving_secret, next).await?;
         let issued = Issued { serving: leaf.pair, ca_bundle: ca.bundle };
         self.bundle.send_if_modified(|bundle| {
@@ -110,20 +110,20 @@ impl BuiltinCertificates {
 async fn ensure_secret(
     secrets: &Api<Secret>,
     name: &str,
-    next: impl Fn(Option<&Held>) -> Result<Option<Held>, CertificateError>,
-) -> Result<Held, CertificateError> {
+    next: impl Fn(Option<&StoredPair>) -> Result<Option<StoredPair>, CertificateError>,
+) -> Result<StoredPair, CertificateError> {
     let failed = |source| CertificateError::Secret { name: name.to_owned(), source };
     let mut last_conflict = None;
     for _ in 0..ATTEMPTS {
         let secret = within_deadline(secrets.get_opt(name)).await.map_err(failed)?;
-        let held = secret.as_ref().and_then(Held::read);
-        let Some(wanted) = next(held.as_ref())? else {
+        let held = secret.as_ref().and_then(StoredPair::read);
+        let Some(next_pair) = next(held.as_ref())? else {
             if let Some(held) = held {
                 return Ok(held);
             }
             continue;
         };
-        let desired = wanted.to_secret(name, secret.as_ref());
+        let desired = next_pair.to_secret(name, secret.as_ref());
         let params = PostParams::default();
         let written = match secret {
             None => within_deadline(secrets.create(&params, &desired)).await,
@@ -132,7 +132,7 @@ async fn ensure_secret(
         match written {
             Ok(_) => {
                 tracing::info!(secret = name, "issued certificate");
-                return Ok(wanted);
+                return Ok(next_pair);
             }
             Err(kube::Error::Api(status)) if status.code == 409 => {
                 last_conflict = Some(kube::Error::Api(status));
@@ -146,12 +146,12 @@ async fn ensure_secret(
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Held {
+struct StoredPair {
     pair: PemPair,
     bundle: Vec<u8>,
 }
 
-impl Held {
+impl StoredPair {
     /// `None` if certificate or key is missing. Such a Secret is rewritten.
     fn read(secret: &Secret) -> Option<Self> {
         let pair = pair(secret)?;
@@ -202,7 +202,7 @@ pub(crate) fn pair(secret: &Secret) -> Option<PemPair> {
 }
 
 /// The CA to write, or `None` while the held one has more than a third of its validity left.
-fn next_ca(held: Option<&Held>, now: Timestamp) -> Result<Option<Held>, CertificateError> {
+fn next_ca(held: Option<&StoredPair>, now: Timestamp) -> Result<Option<StoredPair>, CertificateError> {
     let usable = held.filter(|held| can_sign(&held.pair));
     if usable.is_some_and(|held| !is_due(&held.pair.certificate, now)) {
         return Ok(None);
@@ -210,17 +210,17 @@ fn next_ca(held: Option<&Held>, now: Timestamp) -> Result<Option<Held>, Certific
     let pair = new_ca(CA_SECRET, now)?;
     let mut bundle = pair.certificate.clone();
     bundle.extend(usable.map(|held| held.pair.certificate.clone()).unwrap_or_default());
-    Ok(Some(Held { pair, bundle }))
+    Ok(Some(StoredPair { pair, bundle }))
 }
 
 /// The serving certificate to write, or `None` while clients with the CA bundle accept the held one for every name
 /// and it has more than a third of its validity left.
 fn next_leaf(
-    held: Option<&Held>,
-    ca: &Held,
+    held: Option<&StoredPair>,
+    ca: &StoredPair,
     dns_names: &[String],
     now: Timestamp,
-) -> Result<Option<Held>, CertificateError> {
+) -> Result<Option<StoredPair>, CertificateError> {
     let usable = held.filter(|held| {
         !is_due(&held.pair.certificate, now) && is_accepted(&held.pair, &ca.bundle, dns_names, now)
     });
@@ -229,7 +229,7 @@ fn next_leaf(
         Some(held) => held.pair.clone(),
         None => new_leaf(&ca.pair, &format!("Secret {CA_SECRET}"), dns_names, now)?,
     };
-    Ok(Some(Held { pair, bundle: ca.bundle.clone() }))
+    Ok(Some(StoredPair { pair, bundle: ca.bundle.clone() }))
 }
 
 /// `true` if two thirds of the validity period are over, or the text is not a certificate.
@@ -264,8 +264,10 @@ mod tests {
         }
         // Another name, or invalid content: a new certificate is issued.
         assert!(next_leaf(Some(&leaf), &ca, &["other.svc".to_owned()], start).unwrap().is_some());
-        let garbage =
-            Held { pair: PemPair { certificate: b"x".to_vec(), key: b"y".to_vec() }, bundle: Vec::new() };
+        let garbage = StoredPair {
+            pair: PemPair { certificate: b"x".to_vec(), key: b"y".to_vec() },
+            bundle: Vec::new(),
+        };
         assert!(next_leaf(Some(&garbage), &ca, &names(), start).unwrap().is_some());
         assert!(next_ca(Some(&garbage), start).unwrap().is_some());
     }

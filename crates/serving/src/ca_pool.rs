@@ -97,7 +97,7 @@ impl CaPool {
     /// Rebuilds the pool when a source changes, until `stop`. On an error the previous pool stays in use, and the
     /// failure is counted under `name`.
     pub async fn follow(self: Arc<Self>, name: &'static str, metrics: Arc<Metrics>, stop: CancellationToken) {
-        metrics.know_pool(name);
+        metrics.create_pool_series(name);
         let mut bundle = self.sources.bundle.clone();
         let mut seen = self.fingerprint();
         loop {

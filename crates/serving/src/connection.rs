@@ -28,9 +28,9 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(300);
 const CONNECTIONS: usize = 1000;
 /// Approximate number of unsent bytes in the kernel for a slow client. The default may be megabytes, which count
 /// toward the container's memory.
-const UNSENT: u32 = 64 << 10;
+const UNSENT_BYTES: u32 = 64 << 10;
 /// Maximum wait of a further connection for another one to end.
-const PLACE_TIMEOUT: Duration = Duration::from_secs(10);
+const PERMIT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of connections of one address. Further ones are closed. High, because many clients may share the
 /// address of a node, a proxy or a port-forward: they compete with each other long before they exclude others.
 const CONNECTIONS_PER_ADDRESS: usize = CONNECTIONS / 2;
@@ -38,9 +38,9 @@ const CONNECTIONS_PER_ADDRESS: usize = CONNECTIONS / 2;
 /// Acceptor that enforces the limits, sets deadlines and enables `TCP_NODELAY`.
 #[derive(Clone, Debug)]
 pub(crate) struct ConnectionAcceptor {
-    places: Arc<Semaphore>,
-    clients: Arc<Clients>,
-    begins: Reading,
+    permits: Arc<Semaphore>,
+    clients: Arc<ConnectionCounts>,
+    initial_read: ReadState,
 }
 
 impl ConnectionAcceptor {
@@ -50,43 +50,43 @@ impl ConnectionAcceptor {
 
     /// Limits the number of connections, in total and per address.
     pub(crate) fn limited(connections: usize, per_address: usize) -> Self {
-        let clients = Arc::new(Clients { most: per_address, connected: Mutex::default() });
-        Self { places: Arc::new(Semaphore::new(connections)), clients, begins: Reading::Idle }
+        let clients = Arc::new(ConnectionCounts { limit: per_address, connected: Mutex::default() });
+        Self { permits: Arc::new(Semaphore::new(connections)), clients, initial_read: ReadState::Idle }
     }
 
     /// For connections that begin with a TLS handshake, which ends with [`Timed::expect_head`].
     pub(crate) fn before_handshake(self) -> Self {
-        Self { begins: Reading::Unlimited, ..self }
+        Self { initial_read: ReadState::Unlimited, ..self }
     }
 }
 
 /// Number of connections by address, including those that wait for a permit.
 #[derive(Debug)]
-struct Clients {
-    most: usize,
+struct ConnectionCounts {
+    limit: usize,
     connected: Mutex<HashMap<IpAddr, usize>>,
 }
 
-impl Clients {
+impl ConnectionCounts {
     /// Counts one more connection of `address` until the result is dropped. `None` if it has too many.
-    fn admit(self: &Arc<Self>, address: IpAddr) -> Option<Client> {
+    fn admit(self: &Arc<Self>, address: IpAddr) -> Option<CountedConnection> {
         let mut connected = self.connected.lock();
         let of_address = connected.entry(address).or_default();
-        if *of_address >= self.most {
+        if *of_address >= self.limit {
             return None;
         }
         *of_address += 1;
-        Some(Client { clients: Arc::clone(self), address })
+        Some(CountedConnection { clients: Arc::clone(self), address })
     }
 }
 
 #[derive(Debug)]
-struct Client {
-    clients: Arc<Clients>,
+struct CountedConnection {
+    clients: Arc<ConnectionCounts>,
     address: IpAddr,
 }
 
-impl Drop for Client {
+impl Drop for CountedConnection {
     fn drop(&mut self) {
         let mut connected = self.clients.connected.lock();
         if let Some(of_address) = connected.get_mut(&self.address) {
@@ -101,8 +101,8 @@ impl Drop for Client {
 /// Counters that an open connection holds.
 #[derive(Debug)]
 struct Admission {
-    _client: Client,
-    _place: OwnedSemaphorePermit,
+    _connection: CountedConnection,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl<S: Send + 'static> Accept<TcpStream, S> for ConnectionAcceptor {
@@ -111,15 +111,15 @@ impl<S: Send + 'static> Accept<TcpStream, S> for ConnectionAcceptor {
     type Future = Pin<Box<dyn Future<Output = io::Result<(Self::Stream, Self::Service)>> + Send>>;
 
     fn accept(&self, stream: TcpStream, service: S) -> Self::Future {
-        let Self { places, clients, begins } = self.clone();
+        let Self { permits, clients, initial_read } = self.clone();
         Box::pin(async move {
             let address = stream.peer_addr()?.ip().to_canonical();
             let client = clients.admit(address).ok_or(io::ErrorKind::QuotaExceeded)?;
-            let place = tokio::time::timeout(PLACE_TIMEOUT, places.acquire_owned()).await?;
+            let permit = tokio::time::timeout(PERMIT_TIMEOUT, permits.acquire_owned()).await?;
             stream.set_nodelay(true)?;
-            SockRef::from(&stream).set_tcp_notsent_lowat(UNSENT)?;
-            let deadlines = Deadlines::new(begins);
-            let admission = Admission { _client: client, _place: place.map_err(io::Error::other)? };
+            SockRef::from(&stream).set_tcp_notsent_lowat(UNSENT_BYTES)?;
+            let deadlines = Deadlines::new(initial_read);
+            let admission = Admission { _connection: client, _permit: permit.map_err(io::Error::other)? };
             let stream = TimedStream {
                 stream,
                 deadlines: deadlines.clone(),
@@ -134,7 +134,7 @@ impl<S: Send + 'static> Accept<TcpStream, S> for ConnectionAcceptor {
 
 /// State of reading from a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reading {
+enum ReadState {
     /// Before the first byte of a request.
     Idle,
     /// Within a request head, which must be complete by this time.
@@ -145,18 +145,18 @@ enum Reading {
 
 /// State of reading, and the deadline of the current response.
 #[derive(Debug)]
-struct Exchange {
-    reading: Reading,
+struct ConnectionState {
+    reading: ReadState,
     write_by: Instant,
 }
 
 /// Deadlines shared by a connection's stream and its service.
 #[derive(Clone, Debug)]
-struct Deadlines(Arc<Mutex<Exchange>>);
+struct Deadlines(Arc<Mutex<ConnectionState>>);
 
 impl Deadlines {
-    fn new(reading: Reading) -> Self {
-        Self(Arc::new(Mutex::new(Exchange { reading, write_by: Instant::now() + WRITE_TIMEOUT })))
+    fn new(reading: ReadState) -> Self {
+        Self(Arc::new(Mutex::new(ConnectionState { reading, write_by: Instant::now() + WRITE_TIMEOUT })))
     }
 }
 
@@ -170,7 +170,7 @@ pub(crate) struct Timed<S> {
 impl<S> Timed<S> {
     /// Expects the first byte of a request head next.
     pub(crate) fn expect_head(&self) {
-        self.deadlines.0.lock().reading = Reading::Idle;
+        self.deadlines.0.lock().reading = ReadState::Idle;
     }
 }
 
@@ -185,12 +185,12 @@ impl<S: Service<R, Future: Send + 'static>, R> Service<R> for Timed<S> {
 
     fn call(&mut self, request: R) -> Self::Future {
         let write_by = Instant::now() + WRITE_TIMEOUT;
-        *self.deadlines.0.lock() = Exchange { reading: Reading::Unlimited, write_by };
+        *self.deadlines.0.lock() = ConnectionState { reading: ReadState::Unlimited, write_by };
         let response = self.service.call(request);
         let deadlines = self.deadlines.clone();
         Box::pin(async move {
             let response = response.await;
-            deadlines.0.lock().reading = Reading::Idle;
+            deadlines.0.lock().reading = ReadState::Idle;
             response
         })
     }
@@ -237,13 +237,13 @@ impl<T: AsyncRead + Unpin> AsyncRead for TimedStream<T> {
         let before = buf.filled().len();
         let progress = Pin::new(&mut self.stream).poll_read(cx, buf);
         let mut exchange = self.deadlines.0.lock();
-        if exchange.reading == Reading::Idle && buf.filled().len() > before {
-            exchange.reading = Reading::Head(Instant::now() + HEAD_TIMEOUT);
+        if exchange.reading == ReadState::Idle && buf.filled().len() > before {
+            exchange.reading = ReadState::Head(Instant::now() + HEAD_TIMEOUT);
         }
         let reading = exchange.reading;
         drop(exchange);
         match reading {
-            Reading::Head(deadline) if progress.is_pending() => expire(&mut self.read_timer, deadline, cx),
+            ReadState::Head(deadline) if progress.is_pending() => expire(&mut self.read_timer, deadline, cx),
             _ => progress,
         }
     }
@@ -289,7 +289,7 @@ mod tests {
 
     fn connected() -> (TimedStream<tokio::io::DuplexStream>, tokio::io::DuplexStream) {
         let (near, far) = tokio::io::duplex(4);
-        let deadlines = Deadlines::new(Reading::Unlimited);
+        let deadlines = Deadlines::new(ReadState::Unlimited);
         let stream =
             TimedStream { stream: near, deadlines, read_timer: None, write_timer: None, _admission: None };
         (stream, far)
@@ -356,7 +356,7 @@ mod tests {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let client = TcpSocket::new_v4().unwrap();
         client.set_recv_buffer_size(4096).unwrap();
-        let _client = client.connect(listener.local_addr().unwrap()).await.unwrap();
+        let _connection = client.connect(listener.local_addr().unwrap()).await.unwrap();
         let stream = listener.accept().await.unwrap().0;
         // Much more than the limit, and fixed: by default the kernel adapts it.
         SockRef::from(&stream).set_send_buffer_size(4 << 20).unwrap();
@@ -365,7 +365,7 @@ mod tests {
         while let Poll::Ready(written) = futures::poll!(pin!(stream.write(&[0; 4096]))) {
             taken += written.unwrap();
         }
-        assert!(taken < 3 * UNSENT as usize, "{taken} bytes");
+        assert!(taken < 3 * UNSENT_BYTES as usize, "{taken} bytes");
     }
 
     #[tokio::test]

@@ -48,9 +48,9 @@ pub struct ClientCertificate(pub Option<CertificateDer<'static>>);
 
 /// Acceptor that adds the client's certificate to its requests.
 #[derive(Clone, Debug)]
-struct Identifying(RustlsAcceptor<ConnectionAcceptor>);
+struct ClientCertificateAcceptor(RustlsAcceptor<ConnectionAcceptor>);
 
-impl<S: Send + 'static> Accept<TcpStream, S> for Identifying {
+impl<S: Send + 'static> Accept<TcpStream, S> for ClientCertificateAcceptor {
     type Stream = <RustlsAcceptor<ConnectionAcceptor> as Accept<TcpStream, S>>::Stream;
     type Service = AddExtension<Timed<S>, ClientCertificate>;
     type Future = BoxFuture<'static, std::io::Result<(Self::Stream, Self::Service)>>;
@@ -106,7 +106,7 @@ impl HttpServer {
                 let acceptor = RustlsAcceptor::new(config)
                     .handshake_timeout(HANDSHAKE_TIMEOUT)
                     .acceptor(connections.before_handshake());
-                tokio::spawn(server.acceptor(Identifying(acceptor)).http1_only().serve(service))
+                tokio::spawn(server.acceptor(ClientCertificateAcceptor(acceptor)).http1_only().serve(service))
             }
             None => tokio::spawn(server.acceptor(connections).http1_only().serve(service)),
         };
@@ -142,7 +142,7 @@ mod tests {
     use tokio::net::TcpSocket;
 
     /// The answer to `request` until the server closes the connection. Paused time advances when all tasks wait.
-    async fn said(request: &[u8]) -> String {
+    async fn response_to(request: &[u8]) -> String {
         let router = Router::new().fallback(async || "here");
         let server = HttpServer::start((Ipv4Addr::LOCALHOST, 0).into(), None, router).unwrap();
         let mut connection = TcpStream::connect(server.address).await.unwrap();
@@ -156,12 +156,12 @@ mod tests {
     // docs/design/catalogd.md#server-limits: read timeout, keep-alive, limits
     #[tokio::test(start_paused = true)]
     async fn incomplete_or_oversized_requests_are_closed() {
-        let complete = said(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await;
+        let complete = response_to(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await;
         assert!(complete.starts_with("HTTP/1.1 200 OK") && complete.ends_with("here"), "{complete}");
-        assert_eq!(said(b"").await, "");
-        assert_eq!(said(b"GET / HTTP/1.1\r\nhost: ").await, "");
+        assert_eq!(response_to(b"").await, "");
+        assert_eq!(response_to(b"GET / HTTP/1.1\r\nhost: ").await, "");
         let long = format!("GET / HTTP/1.1\r\nhost: x\r\nlong: {}", "x".repeat(HEAD_LIMIT));
-        assert!(said(long.as_bytes()).await.starts_with("HTTP/1.1 431 "));
+        assert!(response_to(long.as_bytes()).await.starts_with("HTTP/1.1 431 "));
     }
 
     /// A connection to a server that answers with the body of the request, or `here` if it is empty.
@@ -215,7 +215,7 @@ mod tests {
     }
 
     /// A connection from this loopback address, and whether it was answered rather than closed.
-    async fn met(server: SocketAddr, from: [u8; 4]) -> (TcpStream, bool) {
+    async fn request_from(server: SocketAddr, from: [u8; 4]) -> (TcpStream, bool) {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind((from, 0).into()).unwrap();
         let mut connection = socket.connect(server).await.unwrap();
@@ -234,15 +234,15 @@ mod tests {
         let router = Router::new().fallback(async || "here");
         let limits = ConnectionAcceptor::limited(3, 2);
         let server = HttpServer::start_with(limits, (Ipv4Addr::LOCALHOST, 0).into(), None, router).unwrap();
-        let (first, is_answered) = met(server.address, GREEDY).await;
+        let (first, is_answered) = request_from(server.address, GREEDY).await;
         assert!(is_answered);
-        let (_second, is_answered) = met(server.address, GREEDY).await;
+        let (_second, is_answered) = request_from(server.address, GREEDY).await;
         assert!(is_answered);
-        assert!(!met(server.address, GREEDY).await.1, "connection above the limit per address");
-        assert!(met(server.address, MODEST).await.1);
+        assert!(!request_from(server.address, GREEDY).await.1, "connection above the limit per address");
+        assert!(request_from(server.address, MODEST).await.1);
         drop(first);
         // The server detects the closed connection asynchronously.
-        while !met(server.address, GREEDY).await.1 {
+        while !request_from(server.address, GREEDY).await.1 {
             tokio::task::yield_now().await;
         }
     }

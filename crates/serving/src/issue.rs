@@ -70,7 +70,7 @@ impl Validity {
 /// A key or certificate cannot be created.
 pub fn new_ca(common_name: &str, now: Timestamp) -> Result<PemPair, CertificateError> {
     let key = KeyPair::generate()?;
-    let mut params = dated(CertificateParams::new(Vec::new())?, CA_DAYS, now);
+    let mut params = with_validity(CertificateParams::new(Vec::new())?, CA_DAYS, now);
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.distinguished_name.push(DnType::CommonName, common_name);
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
@@ -89,7 +89,7 @@ pub fn new_leaf(
     now: Timestamp,
 ) -> Result<PemPair, CertificateError> {
     let key = KeyPair::generate()?;
-    let mut params = dated(CertificateParams::new(dns_names.to_vec())?, LEAF_DAYS, now);
+    let mut params = with_validity(CertificateParams::new(dns_names.to_vec())?, LEAF_DAYS, now);
     if let Some(name) = dns_names.iter().find(|name| name.len() <= COMMON_NAME_BYTES) {
         params.distinguished_name.push(DnType::CommonName, name);
     }
@@ -120,7 +120,7 @@ fn issuer(ca: &PemPair, origin: &str) -> Result<Issuer<'static, KeyPair>, Certif
 
 /// Sets a validity of `days` whole days from the start of yesterday, so that clients whose clock is behind accept
 /// it.
-fn dated(mut params: CertificateParams, days: i64, now: Timestamp) -> CertificateParams {
+fn with_validity(mut params: CertificateParams, days: i64, now: Timestamp) -> CertificateParams {
     params.distinguished_name = rcgen::DistinguishedName::new();
     let today = now.to_zoned(jiff::tz::TimeZone::UTC).date();
     let day = |date: jiff::civil::Date| {

@@ -40,7 +40,7 @@ const CACHE_LIMIT: usize = 1024;
 /// Concurrent reviews of clients that the API server has authenticated before, and of all others.
 const REVIEWS: usize = 2;
 /// Maximum wait for a review to start.
-const TURN: Duration = Duration::from_secs(5);
+const PERMIT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The route `/metrics`, restricted by `access`.
 pub fn router(metrics: Arc<Metrics>, access: MetricsAccess) -> Router {
@@ -71,20 +71,21 @@ async fn admit(State(access): State<Arc<MetricsAccess>>, request: Request, next:
         .and_then(|value| value.split_once(' '))
         .filter(|(scheme, token)| scheme.eq_ignore_ascii_case("bearer") && !token.trim().is_empty())
         .map(|(_, token)| token.trim());
-    let certificate = request.extensions().get::<ClientCertificate>().and_then(|shown| shown.0.as_ref());
-    let shown = certificate.and_then(user_of);
+    let certificate =
+        request.extensions().get::<ClientCertificate>().and_then(|presented| presented.0.as_ref());
+    let certificate_user = certificate.and_then(user_of);
     let verb = request.method().as_str().to_lowercase();
-    match access.check(shown, bearer, &verb, request.uri().path()).await {
+    match access.check(certificate_user, bearer, &verb, request.uri().path()).await {
         Ok(()) => next.run(request).await,
-        Err(refusal) => refusal.into_response(),
+        Err(error) => error.into_response(),
     }
 }
 
 /// Status and text of a rejected request.
 #[derive(Debug, PartialEq, Eq)]
-struct Refusal(StatusCode, String);
+struct ErrorResponse(StatusCode, String);
 
-impl IntoResponse for Refusal {
+impl IntoResponse for ErrorResponse {
     fn into_response(self) -> Response {
         (self.0, [(header::CONTENT_TYPE, "text/plain; charset=utf-8")], self.1).into_response()
     }
@@ -127,8 +128,8 @@ pub struct MetricsAccess {
     users: Cache<UserInfo>,
     invalid: Cache<()>,
     rights: Cache<bool>,
-    turns_of_users: Semaphore,
-    turns_of_strangers: Semaphore,
+    known_permits: Semaphore,
+    unknown_permits: Semaphore,
 }
 
 impl MetricsAccess {
@@ -141,23 +142,23 @@ impl MetricsAccess {
             users: Cache(Mutex::default()),
             invalid: Cache(Mutex::default()),
             rights: Cache(Mutex::default()),
-            turns_of_users: Semaphore::new(REVIEWS),
-            turns_of_strangers: Semaphore::new(REVIEWS),
+            known_permits: Semaphore::new(REVIEWS),
+            unknown_permits: Semaphore::new(REVIEWS),
         }
     }
 
-    /// Authenticates and authorizes a request. `shown` is the user of the client's certificate.
+    /// Authenticates and authorizes a request. `certificate_user` is the user of the client's certificate.
     async fn check(
         &self,
-        shown: Option<UserInfo>,
+        certificate_user: Option<UserInfo>,
         token: Option<&str>,
         verb: &str,
         path: &str,
-    ) -> Result<(), Refusal> {
-        let unauthorized = || Refusal(StatusCode::UNAUTHORIZED, "Unauthorized\n".to_owned());
-        let shown = shown.filter(|_| self.auth != MetricsAuth::Token);
+    ) -> Result<(), ErrorResponse> {
+        let unauthorized = || ErrorResponse(StatusCode::UNAUTHORIZED, "Unauthorized\n".to_owned());
+        let certificate_user = certificate_user.filter(|_| self.auth != MetricsAuth::Token);
         let token = token.filter(|_| self.auth != MetricsAuth::Mtls);
-        let user = match (shown, token) {
+        let user = match (certificate_user, token) {
             (Some(user), _) => Some(user),
             (None, Some(token)) => self.user(token).await?,
             (None, None) => None,
@@ -167,18 +168,19 @@ impl MetricsAccess {
         if self.allowed(user, verb, path).await? {
             return Ok(());
         }
-        Err(Refusal(StatusCode::FORBIDDEN, format!("Authorization denied for user {name}\n")))
+        Err(ErrorResponse(StatusCode::FORBIDDEN, format!("Authorization denied for user {name}\n")))
     }
 
     /// The user of a token, or `None` if the API server does not know it.
-    async fn user(&self, token: &str) -> Result<Option<UserInfo>, Refusal> {
+    async fn user(&self, token: &str) -> Result<Option<UserInfo>, ErrorResponse> {
         let key = digest(token.as_bytes());
         let cached = || self.users.get(&key).map(Some).or_else(|| self.invalid.get(&key).map(|()| None));
         if let Some(known) = cached() {
             return Ok(known);
         }
         let is_user = self.users.has_seen(&key);
-        let _turn = turn(if is_user { &self.turns_of_users } else { &self.turns_of_strangers }).await?;
+        let _permit =
+            review_permit(if is_user { &self.known_permits } else { &self.unknown_permits }).await?;
         if let Some(known) = cached() {
             return Ok(known);
         }
@@ -204,7 +206,7 @@ impl MetricsAccess {
         Ok(user)
     }
 
-    async fn allowed(&self, user: UserInfo, verb: &str, path: &str) -> Result<bool, Refusal> {
+    async fn allowed(&self, user: UserInfo, verb: &str, path: &str) -> Result<bool, ErrorResponse> {
         let name = user.username.clone().unwrap_or_default();
         let broken = |error: kube::Error| {
             tracing::error!(%error, "SubjectAccessReview failed");
@@ -226,7 +228,7 @@ impl MetricsAccess {
         if let Some(known) = self.rights.get(&key) {
             return Ok(known);
         }
-        let _turn = turn(&self.turns_of_users).await?;
+        let _permit = review_permit(&self.known_permits).await?;
         let review = SubjectAccessReview { metadata: ObjectMeta::default(), spec, status: None };
         let answer = within(REVIEW_DEADLINE, self.accesses.create(&PostParams::default(), &review)).await;
         let allowed = answer.map_err(broken)?.status.is_some_and(|status| status.allowed);
@@ -239,13 +241,13 @@ impl MetricsAccess {
 ///
 /// # Errors
 /// Status 429: no permit in time.
-async fn turn(turns: &Semaphore) -> Result<SemaphorePermit<'_>, Refusal> {
-    let busy = || Refusal(StatusCode::TOO_MANY_REQUESTS, "Too many requests\n".to_owned());
-    timeout(TURN, turns.acquire()).await.ok().and_then(Result::ok).ok_or_else(busy)
+async fn review_permit(permits: &Semaphore) -> Result<SemaphorePermit<'_>, ErrorResponse> {
+    let busy = || ErrorResponse(StatusCode::TOO_MANY_REQUESTS, "Too many requests\n".to_owned());
+    timeout(PERMIT_TIMEOUT, permits.acquire()).await.ok().and_then(Result::ok).ok_or_else(busy)
 }
 
-fn failed(text: String) -> Refusal {
-    Refusal(StatusCode::INTERNAL_SERVER_ERROR, text)
+fn failed(text: String) -> ErrorResponse {
+    ErrorResponse(StatusCode::INTERNAL_SERVER_ERROR, text)
 }
 
 fn digest(bytes: &[u8]) -> [u8; 32] {
@@ -390,13 +392,13 @@ mod tests {
             (TokenOrMtls, None, Some("good"), Ok(())),
             (TokenOrMtls, None, None, Err(401)),
         ];
-        for (auth, shown, token, expected) in rows {
+        for (auth, certificate_user, token, expected) in rows {
             let access = MetricsAccess::new(client(Arc::default()), auth);
-            let shown_user =
-                shown.map(|name| UserInfo { username: Some(name.to_owned()), ..UserInfo::default() });
+            let shown_user = certificate_user
+                .map(|name| UserInfo { username: Some(name.to_owned()), ..UserInfo::default() });
             let checked = access.check(shown_user, token, "get", "/metrics").await;
-            let checked = checked.map_err(|refusal| refusal.0.as_u16());
-            assert_eq!(checked, expected, "{auth:?} {shown:?} {token:?}");
+            let checked = checked.map_err(|error| error.0.as_u16());
+            assert_eq!(checked, expected, "{auth:?} {certificate_user:?} {token:?}");
         }
     }
 }

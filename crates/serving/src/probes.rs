@@ -61,19 +61,19 @@ pub fn router(readiness: Readiness, workers: Workers) -> Router {
 }
 
 async fn healthz(State(workers): State<Workers>, RawQuery(query): RawQuery) -> Response {
-    answer(&liveness(&workers), query.as_deref())
+    probe_response(&liveness(&workers), query.as_deref())
 }
 
 async fn healthz_check(State(workers): State<Workers>, Path(check): Path<String>) -> Response {
-    answer_one("healthz", &liveness(&workers), &check)
+    check_response("healthz", &liveness(&workers), &check)
 }
 
 async fn readyz(State(readiness): State<Readiness>, RawQuery(query): RawQuery) -> Response {
-    answer(&readiness.snapshot(), query.as_deref())
+    probe_response(&readiness.snapshot(), query.as_deref())
 }
 
 async fn readyz_check(State(readiness): State<Readiness>, Path(check): Path<String>) -> Response {
-    answer_one("readyz", &readiness.snapshot(), &check)
+    check_response("readyz", &readiness.snapshot(), &check)
 }
 
 type Checks = BTreeMap<&'static str, Option<&'static str>>;
@@ -86,7 +86,7 @@ fn liveness(workers: &Workers) -> Checks {
 }
 
 /// The answer of a probe. Its last line is that of the reference, which is the same for both probes.
-fn answer(checks: &Checks, query: Option<&str>) -> Response {
+fn probe_response(checks: &Checks, query: Option<&str>) -> Response {
     let parameters = || query.unwrap_or_default().split('&');
     let is_verbose = parameters().any(|one| one == "verbose" || one.starts_with("verbose="));
     let excluded: Vec<&str> = parameters().filter_map(|one| one.strip_prefix("exclude=")).collect();
@@ -109,7 +109,7 @@ fn answer(checks: &Checks, query: Option<&str>) -> Response {
     }
 }
 
-fn answer_one(endpoint: &str, checks: &Checks, name: &str) -> Response {
+fn check_response(endpoint: &str, checks: &Checks, name: &str) -> Response {
     match checks.get(name) {
         Some(None) => text(StatusCode::OK, "ok".to_owned()),
         Some(Some(reason)) => {

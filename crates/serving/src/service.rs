@@ -86,8 +86,8 @@ where
     F: Future<Output = Result<(), Fatal>>,
 {
     logs::start(&flags);
-    allow_open_files();
-    keep_to_ourselves();
+    raise_open_file_limit();
+    restrict_process();
     // Fails if a provider is installed already, as in tests with several servers per process.
     drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
@@ -116,7 +116,7 @@ where
 
 /// Raises the limit of open files to its maximum: some systems start processes with 1024 files, as many as there
 /// may be connections.
-fn allow_open_files() {
+fn raise_open_file_limit() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     if let Err(error) = setrlimit(Resource::Nofile, limit) {
@@ -125,7 +125,7 @@ fn allow_open_files() {
 }
 
 /// Protects keys and credentials: new files are private, and core dumps are disabled.
-fn keep_to_ourselves() {
+fn restrict_process() {
     umask(Mode::RWXG | Mode::RWXO);
     if let Err(error) = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) }) {
         tracing::warn!(%error, "failed to disable core dumps");
@@ -138,7 +138,7 @@ impl Service {
         let shutdown = CancellationToken::new();
         watch_signals(shutdown.clone())?;
         flags.check(component)?;
-        announce(component, &flags, &gates);
+        log_start(component, &flags, &gates);
         let tls_profile = flags.tls_profile()?;
         tls_profile.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         let (versions, suites, curves) = tls_profile.names();
@@ -285,8 +285,8 @@ impl Service {
         self.metrics.set_leading(lease, false);
         if !self.flags.allow_multiple_installations {
             let own = pod::own_namespace(&self.namespace);
-            let alone = installations::until_eldest(&self.client, self.component, &own);
-            if self.shutdown.run_until_cancelled(alone).await.is_none() {
+            let oldest = installations::wait_until_oldest(&self.client, self.component, &own);
+            if self.shutdown.run_until_cancelled(oldest).await.is_none() {
                 return false;
             }
         }
@@ -320,7 +320,7 @@ impl Service {
     /// Runs the body. The server becomes ready when the body first awaits. After the stop signal the body has a
     /// limited time to end.
     async fn run_body(&self, body: impl Future<Output = Result<(), Fatal>>) -> Result<(), Fatal> {
-        let overtime = async {
+        let grace_period = async {
             self.readiness.ready(STARTUP_CHECK);
             self.shutdown.cancelled().await;
             self.readiness.not_ready("shutdown", "the server is stopping");
@@ -329,7 +329,7 @@ impl Service {
         tokio::select! {
             biased;
             result = body => result,
-            () = overtime => {
+            () = grace_period => {
                 tracing::warn!("work did not end within the grace period, aborting it");
                 Ok(())
             }
@@ -353,7 +353,7 @@ impl Service {
     }
 }
 
-fn announce(component: Component, flags: &ServiceFlags, gates: &FeatureGates) {
+fn log_start(component: Component, flags: &ServiceFlags, gates: &FeatureGates) {
     tracing::info!(version = version_text(), "starting up {}", component.name());
     let heading = match component {
         Component::Catalogd => "catalogd feature gate status",

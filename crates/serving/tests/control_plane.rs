@@ -33,7 +33,7 @@ async fn replicas_share_certificates_lease_and_credentials() {
     certificates_are_made_once(&plane).await;
     other_namespace_gets_a_certificate_and_no_authority(&plane).await;
     one_candidate_leads(&plane).await;
-    ours_and_those_of_go_exclude_each_other(&plane).await;
+    client_go_candidates_and_ours_exclude_each_other(&plane).await;
     credentials_follow_the_secrets(&plane).await;
 }
 
@@ -132,7 +132,7 @@ async fn one_candidate_leads(plane: &ControlPlane) {
 }
 
 // Case operations-a19
-async fn ours_and_those_of_go_exclude_each_other(plane: &ControlPlane) {
+async fn client_go_candidates_and_ours_exclude_each_other(plane: &ControlPlane) {
     let timing = Timing {
         lease_duration: Duration::from_secs(3),
         renew_deadline: Duration::from_secs(2),

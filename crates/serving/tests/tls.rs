@@ -26,7 +26,7 @@ use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
 /// A server with its certificate in files.
-struct Served {
+struct Fixture {
     folder: TempDir,
     serving: Arc<ServingCertificate>,
     metrics: Arc<Metrics>,
@@ -40,7 +40,7 @@ fn pair() -> (String, String) {
     (made.cert.pem(), made.signing_key.serialize_pem())
 }
 
-impl Served {
+impl Fixture {
     /// Starts a server with the profile of these flags.
     async fn start(profile: &str, version: &str, suites: &str, curves: &str) -> Self {
         let profile = TlsProfile::new(
@@ -150,12 +150,12 @@ impl Client {
 // Case operations-a7
 #[tokio::test]
 async fn minimum_version_1_3_rejects_1_2_clients() {
-    let served = Served::start("custom", "TLSv1.3", "", "").await;
+    let served = Fixture::start("custom", "TLSv1.3", "", "").await;
     assert_eq!(served.met(Client::new()).await.unwrap().version, ProtocolVersion::TLSv1_3);
     assert!(served.met(Client::new().versions(&[&TLS12])).await.is_err());
-    let modern = Served::start("Modern", "TLSv1.2", "", "").await;
+    let modern = Fixture::start("Modern", "TLSv1.2", "", "").await;
     assert!(modern.met(Client::new().versions(&[&TLS12])).await.is_err());
-    let intermediate = Served::start("intermediate", "TLSv1.3", "", "").await;
+    let intermediate = Fixture::start("intermediate", "TLSv1.3", "", "").await;
     assert_eq!(
         intermediate.met(Client::new().versions(&[&TLS12])).await.unwrap().version,
         ProtocolVersion::TLSv1_2
@@ -167,7 +167,7 @@ async fn minimum_version_1_3_rejects_1_2_clients() {
 async fn custom_suite_and_curve_reject_all_others() {
     for curve in ["prime256v1", "secp256r1"] {
         let suite = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256";
-        let served = Served::start("custom", "TLSv1.2", suite, curve).await;
+        let served = Fixture::start("custom", "TLSv1.2", suite, curve).await;
         let old = || Client::new().versions(&[&TLS12]);
         let met = served.met(old()).await.unwrap();
         assert_eq!(met.suite, CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256);
@@ -184,7 +184,7 @@ async fn custom_suite_and_curve_reject_all_others() {
 #[tokio::test]
 async fn hybrid_group_works_with_tls_1_2_suite_list() {
     let suite = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256";
-    let served = Served::start("custom", "TLSv1.2", suite, "SecP256r1MLKEM768,secp256r1").await;
+    let served = Fixture::start("custom", "TLSv1.2", suite, "SecP256r1MLKEM768,secp256r1").await;
     let met = served.met(Client::new().groups(&[kx_group::SECP256R1MLKEM768])).await.unwrap();
     assert_eq!((met.version, met.group), (ProtocolVersion::TLSv1_3, NamedGroup::secp256r1MLKEM768));
     // A client that sends a key share of another group gets a HelloRetryRequest.
@@ -210,12 +210,12 @@ async fn unsupported_suites_are_ignored_with_warnings() {
         TlsProfile::new(ProfileName::Custom, tls_profile::version("TLSv1.0").unwrap(), &suites, &[]).unwrap();
     // Twelve suites and the version.
     assert_eq!(profile.warnings.len(), 13, "{:#?}", profile.warnings);
-    let served = Served::start("custom", "TLSv1.0", old, "").await;
+    let served = Fixture::start("custom", "TLSv1.0", old, "").await;
     for version in [&TLS12, &TLS13] {
         assert_eq!(served.met(Client::new().versions(&[version])).await.unwrap().version, version.version);
     }
     let only_1_2 = "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256";
-    let served = Served::start("custom", "TLSv1.3", only_1_2, "").await;
+    let served = Fixture::start("custom", "TLSv1.3", only_1_2, "").await;
     for suite in [cipher_suite::TLS13_AES_128_GCM_SHA256, cipher_suite::TLS13_CHACHA20_POLY1305_SHA256] {
         let client = Client::new().versions(&[&TLS13]).suites(&[suite]);
         assert_eq!(served.met(client).await.unwrap().suite, suite.suite());
@@ -225,7 +225,7 @@ async fn unsupported_suites_are_ignored_with_warnings() {
 // Cases operations-a11, operations-a12, operations-e6, operations-e7
 #[tokio::test]
 async fn certificate_is_reloaded_while_serving() {
-    let served = Served::start("intermediate", "TLSv1.2", "", "").await;
+    let served = Fixture::start("intermediate", "TLSv1.2", "", "").await;
     let first = std::fs::read_to_string(served.file("tls.crt")).unwrap();
     let leaf = |pem: &str| CertificateDer::from_pem_slice(pem.as_bytes()).unwrap().to_vec();
     let held = served.serving.load(None).await.unwrap();
