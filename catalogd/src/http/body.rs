@@ -42,8 +42,12 @@ impl Piece {
 }
 
 /// A body of `pieces`, together `length` bytes long.
-pub fn body(file: Arc<File>, length: u64, pieces: impl Iterator<Item = Piece> + Send + 'static) -> Body {
-    Body::new(PieceBody { reader: PieceReader::new(file, pieces), left: length, reading: None })
+pub fn body(
+    file: Arc<File>,
+    length: u64,
+    pieces: impl IntoIterator<Item = Piece, IntoIter: Send + 'static>,
+) -> Body {
+    Body::new(PieceBody { reader: PieceReader::new(file, pieces.into_iter()), left: length, reading: None })
 }
 
 /// Reads `ranges` into memory, for an answer that is cached.
@@ -275,7 +279,7 @@ mod tests {
     #[tokio::test]
     async fn truncated_file_fails_body() {
         let (file, _) = file(10);
-        assert!(sent(body(Arc::clone(&file), 6, std::iter::once(Piece::File(5..11)))).await.is_err());
+        assert!(sent(body(Arc::clone(&file), 6, [Piece::File(5..11)])).await.is_err());
         assert!(gather(file, [0..4, 9..11].into_iter()).await.is_err());
     }
 
@@ -320,7 +324,7 @@ mod tests {
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
             runtime.block_on(async {
                 let length = 4 + expect.len() as u64;
-                let whole = sent(body(Arc::clone(&file), length, pieces.into_iter())).await.unwrap();
+                let whole = sent(body(Arc::clone(&file), length, pieces)).await.unwrap();
                 assert_eq!(whole, [b"head", expect.as_slice()].concat());
                 assert_eq!(gather(Arc::clone(&file), ranges.clone().into_iter()).await.unwrap(), expect);
                 let (gzip, _) = gather_compressed(file, ranges.into_iter(), Encoding::Zstd, one_permit().1).await.unwrap();

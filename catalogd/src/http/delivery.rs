@@ -100,11 +100,7 @@ async fn whole(
     {
         let answer = answer.tagged(snapshot, Some(encoding));
         return match copy.length() {
-            Some(length) => answer.json_lines(length).body(body(
-                copy.file,
-                length,
-                std::iter::once(Piece::File(0..length)),
-            )),
+            Some(length) => answer.json_lines(length).body(body(copy.file, length, [Piece::File(0..length)])),
             None => answer.with(header::CONTENT_TYPE, JSON_LINES).body(copied_body(copy)),
         };
     }
@@ -188,11 +184,8 @@ fn partial(answer: ContentResponse, snapshot: &Arc<Snapshot>, parts: &[Range<u64
     let file = Arc::clone(snapshot.file());
     if let [part] = parts {
         let length = part.end - part.start;
-        return answer.with(header::CONTENT_RANGE, content_range(part, size)).json_lines(length).body(body(
-            file,
-            length,
-            std::iter::once(Piece::File(part.clone())),
-        ));
+        let answer = answer.with(header::CONTENT_RANGE, content_range(part, size)).json_lines(length);
+        return answer.body(body(file, length, [Piece::File(part.clone())]));
     }
     // Content is JSON lines, which never contain a line of dashes.
     let boundary = format!("----{}", snapshot.tag());
@@ -211,5 +204,5 @@ fn partial(answer: ContentResponse, snapshot: &Arc<Snapshot>, parts: &[Range<u64
     answer
         .with(header::CONTENT_TYPE, format!("multipart/byteranges; boundary={boundary}"))
         .with(header::CONTENT_LENGTH, length)
-        .body(body(file, length, pieces.into_iter()))
+        .body(body(file, length, pieces))
 }

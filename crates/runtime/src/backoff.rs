@@ -8,15 +8,9 @@ const BASE: Duration = Duration::from_millis(5);
 const CAP: Duration = Duration::from_secs(1000);
 
 /// Number of consecutive failures by object.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Backoff<K> {
     failures: HashMap<K, u32>,
-}
-
-impl<K> Default for Backoff<K> {
-    fn default() -> Self {
-        Self { failures: HashMap::new() }
-    }
 }
 
 impl<K: Eq + Hash> Backoff<K> {
