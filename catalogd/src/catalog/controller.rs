@@ -82,8 +82,8 @@ pub(super) struct Settled {
 }
 
 impl Controller {
-    /// A controller that does not lead yet. [`super::run`] fills `catalogs`. `external_url` is scheme and host of catalog
-    /// addresses.
+    /// A controller that does not lead yet. [`super::run`] fills `catalogs`. `external_url` is scheme and host of
+    /// catalog addresses.
     pub fn new(
         service: &Service,
         catalogs: reflector::Store<ClusterCatalog>,
