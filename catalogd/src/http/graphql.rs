@@ -40,11 +40,11 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 pub struct GraphQl {
     permits: Arc<Semaphore>,
     time: Duration,
-    schemas: Mutex<BTreeMap<String, (Weak<Snapshot>, Slot)>>,
+    schemas: Mutex<BTreeMap<String, (Weak<Snapshot>, SchemaSlot)>>,
 }
 
 /// The schema of one content, built by its first query.
-type Slot = Arc<Mutex<Option<Arc<ExecutorResult>>>>;
+type SchemaSlot = Arc<Mutex<Option<Arc<ExecutorResult>>>>;
 type ExecutorResult = Result<Executor, SchemaError>;
 
 impl Default for GraphQl {
@@ -89,14 +89,14 @@ impl GraphQl {
     }
 
     /// The schema slot of `snapshot`. Drops the schemas of removed contents.
-    fn slot(&self, catalog: &str, snapshot: &Arc<Snapshot>) -> Slot {
+    fn slot(&self, catalog: &str, snapshot: &Arc<Snapshot>) -> SchemaSlot {
         let mut schemas = self.schemas.lock();
         let known = schemas.get(catalog).filter(|(of, _)| std::ptr::eq(of.as_ptr(), Arc::as_ptr(snapshot)));
         if let Some((_, slot)) = known {
             return Arc::clone(slot);
         }
         schemas.retain(|_, (of, _)| of.strong_count() > 0);
-        let slot = Slot::default();
+        let slot = SchemaSlot::default();
         schemas.insert(catalog.to_owned(), (Arc::downgrade(snapshot), Arc::clone(&slot)));
         slot
     }
@@ -106,7 +106,7 @@ impl GraphQl {
 fn run(
     catalog: &str,
     snapshot: Arc<Snapshot>,
-    slot: &Slot,
+    slot: &SchemaSlot,
     query: &str,
     time: Duration,
 ) -> io::Result<Vec<u8>> {
@@ -121,7 +121,7 @@ fn run(
 }
 
 /// The executor of `snapshot`, built on first use. Blocks.
-fn executor(catalog: &str, snapshot: &Snapshot, slot: &Slot) -> io::Result<Arc<ExecutorResult>> {
+fn executor(catalog: &str, snapshot: &Snapshot, slot: &SchemaSlot) -> io::Result<Arc<ExecutorResult>> {
     let mut slot = slot.lock();
     if let Some(built) = &*slot {
         return Ok(Arc::clone(built));

@@ -54,13 +54,13 @@ fn replace(store: &Store, name: &str, yaml: &str) {
     store.replace(name, folder.path(), IMAGE.to_owned()).unwrap();
 }
 
-struct Answer {
+struct TestResponse {
     status: u16,
     headers: HeaderMap,
     body: Vec<u8>,
 }
 
-impl Answer {
+impl TestResponse {
     fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).map(|value| value.to_str().unwrap())
     }
@@ -70,14 +70,14 @@ impl Answer {
     }
 }
 
-async fn send(router: &Router, request: Request<Body>) -> Answer {
+async fn send(router: &Router, request: Request<Body>) -> TestResponse {
     let (parts, body) = router.clone().oneshot(request).await.unwrap().into_parts();
     let body = to_bytes(body, 1 << 27).await.unwrap().to_vec();
-    Answer { status: parts.status.as_u16(), headers: parts.headers, body }
+    TestResponse { status: parts.status.as_u16(), headers: parts.headers, body }
 }
 
 impl Fixture {
-    async fn post(&self, path: &str, body: impl Into<Body>) -> Answer {
+    async fn post(&self, path: &str, body: impl Into<Body>) -> TestResponse {
         send(&self.router, Request::post(path).body(body.into()).unwrap()).await
     }
 
@@ -263,8 +263,11 @@ async fn timeout_returns_context_deadline_exceeded() {
     let fixture = fixture(true);
     // Timeout while waiting for a permit, and timeout of the query itself.
     for permits in [0, 1] {
-        let graphql =
-            GraphQl { permits: Arc::new(Semaphore::new(permits)), time: Duration::ZERO, ..GraphQl::default() };
+        let graphql = GraphQl {
+            permits: Arc::new(Semaphore::new(permits)),
+            time: Duration::ZERO,
+            ..GraphQl::default()
+        };
         let router = serve(&fixture.store, Some(graphql));
         let body = Body::from(r#"{"query":"{ summary { totalSchemas } }"}"#);
         let answer = send(&router, Request::post(GRAPHQL).body(body).unwrap()).await;

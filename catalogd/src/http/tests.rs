@@ -55,13 +55,13 @@ fn replace(store: &Store, name: &str, yaml: &str) {
     store.replace(name, folder.path(), IMAGE.to_owned()).unwrap();
 }
 
-struct Answer {
+struct TestResponse {
     status: StatusCode,
     headers: HeaderMap,
     body: Vec<u8>,
 }
 
-impl Answer {
+impl TestResponse {
     fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).map(|value| value.to_str().unwrap())
     }
@@ -72,7 +72,7 @@ impl Answer {
 }
 
 impl Fixture {
-    async fn ask(&self, method: Method, path: &str, headers: &[(&str, &str)]) -> Answer {
+    async fn ask(&self, method: Method, path: &str, headers: &[(&str, &str)]) -> TestResponse {
         let mut request = Request::builder().method(method).uri(path);
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -80,10 +80,10 @@ impl Fixture {
         let request = request.body(Body::empty()).unwrap();
         let (parts, body) = self.router.clone().oneshot(request).await.unwrap().into_parts();
         let body = to_bytes(body, 1 << 24).await.unwrap().to_vec();
-        Answer { status: parts.status, headers: parts.headers, body }
+        TestResponse { status: parts.status, headers: parts.headers, body }
     }
 
-    async fn get(&self, path: &str, headers: &[(&str, &str)]) -> Answer {
+    async fn get(&self, path: &str, headers: &[(&str, &str)]) -> TestResponse {
         self.ask(Method::GET, path, headers).await
     }
 }

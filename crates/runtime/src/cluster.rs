@@ -110,19 +110,19 @@ struct CountRequests {
 }
 
 impl<S> Layer<S> for CountRequests {
-    type Service = Counted<S>;
+    type Service = CountedService<S>;
 
-    fn layer(&self, service: S) -> Counted<S> {
-        Counted { service, count: self.clone() }
+    fn layer(&self, service: S) -> CountedService<S> {
+        CountedService { service, count: self.clone() }
     }
 }
 
-struct Counted<S> {
+struct CountedService<S> {
     service: S,
     count: CountRequests,
 }
 
-impl<S, B, C> Service<Request<B>> for Counted<S>
+impl<S, B, C> Service<Request<B>> for CountedService<S>
 where
     S: Service<Request<B>, Response = Response<C>>,
     S::Future: Send + 'static,

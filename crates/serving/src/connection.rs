@@ -54,7 +54,7 @@ impl ConnectionAcceptor {
         Self { permits: Arc::new(Semaphore::new(connections)), clients, initial_read: ReadState::Idle }
     }
 
-    /// For connections that begin with a TLS handshake, which ends with [`Timed::expect_head`].
+    /// For connections that begin with a TLS handshake, which ends with [`TimedService::expect_head`].
     pub(crate) fn before_handshake(self) -> Self {
         Self { initial_read: ReadState::Unlimited, ..self }
     }
@@ -107,7 +107,7 @@ struct Admission {
 
 impl<S: Send + 'static> Accept<TcpStream, S> for ConnectionAcceptor {
     type Stream = TimedStream<TcpStream>;
-    type Service = Timed<S>;
+    type Service = TimedService<S>;
     type Future = Pin<Box<dyn Future<Output = io::Result<(Self::Stream, Self::Service)>> + Send>>;
 
     fn accept(&self, stream: TcpStream, service: S) -> Self::Future {
@@ -127,7 +127,7 @@ impl<S: Send + 'static> Accept<TcpStream, S> for ConnectionAcceptor {
                 write_timer: None,
                 _admission: Some(admission),
             };
-            Ok((stream, Timed { service, deadlines }))
+            Ok((stream, TimedService { service, deadlines }))
         })
     }
 }
@@ -162,19 +162,19 @@ impl Deadlines {
 
 /// A connection's service. Each request ends the deadline of its head and starts that of its response.
 #[derive(Clone, Debug)]
-pub(crate) struct Timed<S> {
+pub(crate) struct TimedService<S> {
     service: S,
     deadlines: Deadlines,
 }
 
-impl<S> Timed<S> {
+impl<S> TimedService<S> {
     /// Expects the first byte of a request head next.
     pub(crate) fn expect_head(&self) {
         self.deadlines.0.lock().reading = ReadState::Idle;
     }
 }
 
-impl<S: Service<R, Future: Send + 'static>, R> Service<R> for Timed<S> {
+impl<S: Service<R, Future: Send + 'static>, R> Service<R> for TimedService<S> {
     type Response = S::Response;
     type Error = S::Error;
     type Future = BoxFuture<'static, Result<S::Response, S::Error>>;
@@ -298,7 +298,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn response_that_is_not_read_in_time_fails() {
         let (mut stream, mut far) = connected();
-        let mut service = Timed {
+        let mut service = TimedService {
             service: tower::service_fn(async |()| Ok::<_, ()>(())),
             deadlines: stream.deadlines.clone(),
         };
@@ -331,7 +331,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn head_timeout_starts_with_first_byte_after_handshake() {
         let (mut stream, mut far) = connected();
-        let timed = Timed { service: (), deadlines: stream.deadlines.clone() };
+        let timed = TimedService { service: (), deadlines: stream.deadlines.clone() };
         let client = tokio::spawn(async move {
             far.write_all(b"h").await.unwrap();
             tokio::time::sleep(2 * HEAD_TIMEOUT).await;

@@ -17,7 +17,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tower::Layer;
 
-use crate::connection::{ConnectionAcceptor, Timed};
+use crate::connection::{ConnectionAcceptor, TimedService};
 
 /// Idle timeout of a connection. client-go and other Go clients close theirs after 90 s: a server that closes first
 /// races with their next request.
@@ -52,7 +52,7 @@ struct ClientCertificateAcceptor(RustlsAcceptor<ConnectionAcceptor>);
 
 impl<S: Send + 'static> Accept<TcpStream, S> for ClientCertificateAcceptor {
     type Stream = <RustlsAcceptor<ConnectionAcceptor> as Accept<TcpStream, S>>::Stream;
-    type Service = AddExtension<Timed<S>, ClientCertificate>;
+    type Service = AddExtension<TimedService<S>, ClientCertificate>;
     type Future = BoxFuture<'static, std::io::Result<(Self::Stream, Self::Service)>>;
 
     fn accept(&self, stream: TcpStream, service: S) -> Self::Future {

@@ -71,20 +71,20 @@ impl Fixture {
     }
 
     /// Connects a client that trusts the PEM certificate `trusted`.
-    async fn meet(&self, client: Client, trusted: &str) -> Result<Met, String> {
+    async fn negotiate_trusting(&self, client: Client, trusted: &str) -> Result<Negotiated, String> {
         let (address, trusted) = (self.address, trusted.to_owned());
-        tokio::task::spawn_blocking(move || client.meet(address, &trusted)).await.unwrap()
+        tokio::task::spawn_blocking(move || client.negotiate_trusting(address, &trusted)).await.unwrap()
     }
 
-    async fn met(&self, client: Client) -> Result<Met, String> {
+    async fn negotiate(&self, client: Client) -> Result<Negotiated, String> {
         let trusted = std::fs::read_to_string(self.file("tls.crt")).unwrap();
-        self.meet(client, &trusted).await
+        self.negotiate_trusting(client, &trusted).await
     }
 }
 
 /// The negotiated parameters.
 #[derive(Debug, PartialEq)]
-struct Met {
+struct Negotiated {
     version: ProtocolVersion,
     suite: CipherSuite,
     group: NamedGroup,
@@ -117,7 +117,7 @@ impl Client {
         Self { groups: groups.to_vec(), ..self }
     }
 
-    fn meet(self, address: SocketAddr, trusted: &str) -> Result<Met, String> {
+    fn negotiate_trusting(self, address: SocketAddr, trusted: &str) -> Result<Negotiated, String> {
         let mut provider = aws_lc_rs::default_provider();
         (provider.cipher_suites, provider.kx_groups) = (self.suites, self.groups);
         let mut roots = RootCertStore::empty();
@@ -138,7 +138,7 @@ impl Client {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).map_err(|error| error.to_string())?;
         assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.ends_with("here"), "{answer}");
-        Ok(Met {
+        Ok(Negotiated {
             version: stream.conn.protocol_version().unwrap(),
             suite: stream.conn.negotiated_cipher_suite().unwrap().suite(),
             group: stream.conn.negotiated_key_exchange_group().unwrap().name(),
@@ -150,14 +150,14 @@ impl Client {
 // Case operations-a7
 #[tokio::test]
 async fn minimum_version_1_3_rejects_1_2_clients() {
-    let served = Fixture::start("custom", "TLSv1.3", "", "").await;
-    assert_eq!(served.met(Client::new()).await.unwrap().version, ProtocolVersion::TLSv1_3);
-    assert!(served.met(Client::new().versions(&[&TLS12])).await.is_err());
+    let fixture = Fixture::start("custom", "TLSv1.3", "", "").await;
+    assert_eq!(fixture.negotiate(Client::new()).await.unwrap().version, ProtocolVersion::TLSv1_3);
+    assert!(fixture.negotiate(Client::new().versions(&[&TLS12])).await.is_err());
     let modern = Fixture::start("Modern", "TLSv1.2", "", "").await;
-    assert!(modern.met(Client::new().versions(&[&TLS12])).await.is_err());
+    assert!(modern.negotiate(Client::new().versions(&[&TLS12])).await.is_err());
     let intermediate = Fixture::start("intermediate", "TLSv1.3", "", "").await;
     assert_eq!(
-        intermediate.met(Client::new().versions(&[&TLS12])).await.unwrap().version,
+        intermediate.negotiate(Client::new().versions(&[&TLS12])).await.unwrap().version,
         ProtocolVersion::TLSv1_2
     );
 }
@@ -167,15 +167,15 @@ async fn minimum_version_1_3_rejects_1_2_clients() {
 async fn custom_suite_and_curve_reject_all_others() {
     for curve in ["prime256v1", "secp256r1"] {
         let suite = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256";
-        let served = Fixture::start("custom", "TLSv1.2", suite, curve).await;
+        let fixture = Fixture::start("custom", "TLSv1.2", suite, curve).await;
         let old = || Client::new().versions(&[&TLS12]);
-        let met = served.met(old()).await.unwrap();
-        assert_eq!(met.suite, CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256);
-        assert_eq!(met.group, NamedGroup::secp256r1);
+        let negotiated = fixture.negotiate(old()).await.unwrap();
+        assert_eq!(negotiated.suite, CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256);
+        assert_eq!(negotiated.group, NamedGroup::secp256r1);
         let other = [cipher_suite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384];
-        assert!(served.met(old().suites(&other)).await.is_err());
+        assert!(fixture.negotiate(old().suites(&other)).await.is_err());
         for group in [kx_group::SECP384R1, kx_group::X25519] {
-            assert!(served.met(old().groups(&[group])).await.is_err());
+            assert!(fixture.negotiate(old().groups(&[group])).await.is_err());
         }
     }
 }
@@ -184,12 +184,18 @@ async fn custom_suite_and_curve_reject_all_others() {
 #[tokio::test]
 async fn hybrid_group_works_with_tls_1_2_suite_list() {
     let suite = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256";
-    let served = Fixture::start("custom", "TLSv1.2", suite, "SecP256r1MLKEM768,secp256r1").await;
-    let met = served.met(Client::new().groups(&[kx_group::SECP256R1MLKEM768])).await.unwrap();
-    assert_eq!((met.version, met.group), (ProtocolVersion::TLSv1_3, NamedGroup::secp256r1MLKEM768));
+    let fixture = Fixture::start("custom", "TLSv1.2", suite, "SecP256r1MLKEM768,secp256r1").await;
+    let negotiated = fixture.negotiate(Client::new().groups(&[kx_group::SECP256R1MLKEM768])).await.unwrap();
+    assert_eq!(
+        (negotiated.version, negotiated.group),
+        (ProtocolVersion::TLSv1_3, NamedGroup::secp256r1MLKEM768)
+    );
     // A client that sends a key share of another group gets a HelloRetryRequest.
     let guessing = [kx_group::X25519MLKEM768, kx_group::X25519, kx_group::SECP256R1];
-    assert_eq!(served.met(Client::new().groups(&guessing)).await.unwrap().group, NamedGroup::secp256r1);
+    assert_eq!(
+        fixture.negotiate(Client::new().groups(&guessing)).await.unwrap().group,
+        NamedGroup::secp256r1
+    );
 }
 
 // Cases operations-a10, operations-e5
@@ -210,56 +216,59 @@ async fn unsupported_suites_are_ignored_with_warnings() {
         TlsProfile::new(ProfileName::Custom, tls_profile::version("TLSv1.0").unwrap(), &suites, &[]).unwrap();
     // Twelve suites and the version.
     assert_eq!(profile.warnings.len(), 13, "{:#?}", profile.warnings);
-    let served = Fixture::start("custom", "TLSv1.0", old, "").await;
+    let fixture = Fixture::start("custom", "TLSv1.0", old, "").await;
     for version in [&TLS12, &TLS13] {
-        assert_eq!(served.met(Client::new().versions(&[version])).await.unwrap().version, version.version);
+        assert_eq!(
+            fixture.negotiate(Client::new().versions(&[version])).await.unwrap().version,
+            version.version
+        );
     }
     let only_1_2 = "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256";
-    let served = Fixture::start("custom", "TLSv1.3", only_1_2, "").await;
+    let fixture = Fixture::start("custom", "TLSv1.3", only_1_2, "").await;
     for suite in [cipher_suite::TLS13_AES_128_GCM_SHA256, cipher_suite::TLS13_CHACHA20_POLY1305_SHA256] {
         let client = Client::new().versions(&[&TLS13]).suites(&[suite]);
-        assert_eq!(served.met(client).await.unwrap().suite, suite.suite());
+        assert_eq!(fixture.negotiate(client).await.unwrap().suite, suite.suite());
     }
 }
 
 // Cases operations-a11, operations-a12, operations-e6, operations-e7
 #[tokio::test]
 async fn certificate_is_reloaded_while_serving() {
-    let served = Fixture::start("intermediate", "TLSv1.2", "", "").await;
-    let first = std::fs::read_to_string(served.file("tls.crt")).unwrap();
+    let fixture = Fixture::start("intermediate", "TLSv1.2", "", "").await;
+    let first = std::fs::read_to_string(fixture.file("tls.crt")).unwrap();
     let leaf = |pem: &str| CertificateDer::from_pem_slice(pem.as_bytes()).unwrap().to_vec();
-    let held = served.serving.load(None).await.unwrap();
+    let held = fixture.serving.load(None).await.unwrap();
     let stop = CancellationToken::new();
-    let following = tokio::spawn(Arc::clone(&served.serving).follow(held, stop.clone()));
+    let following = tokio::spawn(Arc::clone(&fixture.serving).follow(held, stop.clone()));
     let metric = |name: &str| {
-        let text = served.metrics.prometheus_text();
+        let text = fixture.metrics.prometheus_text();
         let line = text.lines().find(|line| line.starts_with(name) && !line.starts_with('#')).unwrap();
         line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap()
     };
     assert!(metric("certwatcher_certificate_expiry_timestamp_seconds ") > 1.7e9);
 
-    std::fs::write(served.file("tls.crt"), "garbage").unwrap();
+    std::fs::write(fixture.file("tls.crt"), "garbage").unwrap();
     while metric("certwatcher_read_certificate_errors_total ") < 1.0 {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    let met = served.meet(Client::new(), &first).await.unwrap();
-    assert_eq!(met.certificate, leaf(&first));
+    let negotiated = fixture.negotiate_trusting(Client::new(), &first).await.unwrap();
+    assert_eq!(negotiated.certificate, leaf(&first));
 
     // Like the volume of a Secret, except that a reload may happen between the two writes.
     let (second, key) = pair();
-    std::fs::write(served.file("tls.key"), key).unwrap();
-    std::fs::write(served.file("tls.crt"), &second).unwrap();
+    std::fs::write(fixture.file("tls.key"), key).unwrap();
+    std::fs::write(fixture.file("tls.crt"), &second).unwrap();
     let replaced = async {
         loop {
-            match served.meet(Client::new(), &second).await {
-                Ok(met) => return met,
+            match fixture.negotiate_trusting(Client::new(), &second).await {
+                Ok(negotiated) => return negotiated,
                 // The first certificate is still served, which this client does not trust.
                 Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
             }
         }
     };
-    let met = tokio::time::timeout(Duration::from_secs(10), replaced).await.unwrap();
-    assert_eq!(met.certificate, leaf(&second));
+    let negotiated = tokio::time::timeout(Duration::from_secs(10), replaced).await.unwrap();
+    assert_eq!(negotiated.certificate, leaf(&second));
     stop.cancel();
     following.await.unwrap();
 }
