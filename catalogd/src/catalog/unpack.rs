@@ -105,10 +105,7 @@ impl Controller {
         stop: &CancellationToken,
     ) -> Result<(), UnpackError> {
         let needed = self.puller.verification(image)?;
-        if self.store.verification(name).as_ref() == Some(&needed) {
-            return Ok(());
-        }
-        if !needed.is_signed() {
+        if !needed.is_signed() || self.store.verification(name).as_ref() == Some(&needed) {
             return Ok(());
         }
         let verified = stop.run_until_cancelled(self.puller.verify(image)).await;

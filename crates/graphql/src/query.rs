@@ -59,7 +59,7 @@ impl Query {
 
 fn check_limits(document: &ExecutableDocument) -> Result<(), QueryError> {
     if document.fragments.len() > MAX_FRAGMENTS {
-        return Err(query_error(format!("query exceeds maximum fragment count of {MAX_FRAGMENTS}")));
+        return Err(invalid(format!("query exceeds maximum fragment count of {MAX_FRAGMENTS}")));
     }
     let mut count =
         DocumentCount { fragments: &document.fragments, spread: HashSet::new(), fields: 0, aliases: 0 };
@@ -76,7 +76,7 @@ fn check_limits(document: &ExecutableDocument) -> Result<(), QueryError> {
 
 fn check_operation(document: &ExecutableDocument) -> Result<(), QueryError> {
     let [operation] = operations(document)[..] else {
-        return Err(query_error("Must provide operation name if query contains multiple operations."));
+        return Err(invalid("Must provide operation name if query contains multiple operations."));
     };
     match operation.node.ty {
         OperationType::Query => Ok(()),
@@ -120,15 +120,11 @@ impl<'a> DocumentCount<'a> {
                 Selection::Field(field) => {
                     self.fields += 1;
                     if self.fields > MAX_FIELDS {
-                        return Err(query_error(format!(
-                            "query exceeds maximum field count of {MAX_FIELDS}"
-                        )));
+                        return Err(invalid(format!("query exceeds maximum field count of {MAX_FIELDS}")));
                     }
                     self.aliases += usize::from(field.node.alias.is_some());
                     if self.aliases > MAX_ALIASES {
-                        return Err(query_error(format!(
-                            "query exceeds maximum alias count of {MAX_ALIASES}"
-                        )));
+                        return Err(invalid(format!("query exceeds maximum alias count of {MAX_ALIASES}")));
                     }
                     self.selections(&field.node.selection_set.node, depth + 1)?;
                 }
@@ -165,7 +161,7 @@ impl<'a> ExpandedCount<'a> {
             if self.selections > MAX_EXPANDED {
                 let text =
                     format!("query exceeds maximum field count of {MAX_EXPANDED} with fragments expanded");
-                return Err(query_error(text));
+                return Err(invalid(text));
             }
             match &selection.node {
                 Selection::Field(field) => self.selections(&field.node.selection_set.node)?,
@@ -200,7 +196,7 @@ fn parse_error(text: &str, error: Error) -> QueryError {
             let unexpected = unexpected(text, start);
             error_at(format!("query parse error: Syntax Error GraphQL ({line}:{column}) {unexpected}"), start)
         }
-        Error::MissingOperation => query_error("Must provide an operation."),
+        Error::MissingOperation => invalid("Must provide an operation."),
         Error::MultipleOperations { anonymous, .. } => {
             error_at("This anonymous operation must be the only defined operation.", anonymous)
         }
@@ -211,20 +207,20 @@ fn parse_error(text: &str, error: Error) -> QueryError {
             error_at(format!("There can only be one fragment named \"{fragment}\"."), second)
         }
         Error::RecursionLimitExceeded => too_deep(),
-        other => query_error(format!("query parse error: {other}")),
+        other => invalid(format!("query parse error: {other}")),
     }
 }
 
 fn too_deep() -> QueryError {
-    query_error(format!("query exceeds maximum depth of {MAX_DEPTH}"))
+    invalid(format!("query exceeds maximum depth of {MAX_DEPTH}"))
 }
 
-fn query_error(message: impl Into<String>) -> QueryError {
+fn invalid(message: impl Into<String>) -> QueryError {
     QueryError { message: message.into(), location: None }
 }
 
 fn error_at(message: impl Into<String>, location: Pos) -> QueryError {
-    QueryError { location: Some(location), ..query_error(message) }
+    QueryError { location: Some(location), ..invalid(message) }
 }
 
 #[cfg(test)]
