@@ -22,12 +22,11 @@ use super::status::{Outcome, next};
 use super::unpack::UnpackTask;
 use super::unpack_error::UnpackError;
 
+type Result<T> = std::result::Result<T, ReconcileError>;
+
 impl Controller {
     /// Reconciles content, status and finalizer of one catalog.
-    pub(super) async fn reconcile(
-        self: &Arc<Self>,
-        catalog: &ClusterCatalog,
-    ) -> Result<Reconciled, ReconcileError> {
+    pub(super) async fn reconcile(self: &Arc<Self>, catalog: &ClusterCatalog) -> Result<Reconciled> {
         let name = catalog.name_any();
         let held = self.store.get(&name);
         let record = held.as_ref().and_then(|snapshot| self.record(&name, snapshot.canonical()));
@@ -79,7 +78,7 @@ impl Controller {
     }
 
     /// Adds finalizer and name label in one patch with the resourceVersion. The update causes the next reconcile.
-    async fn adopt(&self, catalog: &ClusterCatalog) -> Result<Reconciled, ReconcileError> {
+    async fn adopt(&self, catalog: &ClusterCatalog) -> Result<Reconciled> {
         let mut finalizers = catalog.metadata.finalizers.clone().unwrap_or_default();
         if !has_finalizer(catalog) {
             finalizers.push(finalizers::DELETE_SERVER_CACHE.to_owned());
@@ -96,11 +95,7 @@ impl Controller {
     }
 
     /// Removes the content, then writes the status, then removes the finalizer.
-    async fn remove(
-        &self,
-        catalog: &ClusterCatalog,
-        outcome: &Outcome<'_>,
-    ) -> Result<Reconciled, ReconcileError> {
+    async fn remove(&self, catalog: &ClusterCatalog, outcome: &Outcome<'_>) -> Result<Reconciled> {
         let name = catalog.name_any();
         if let Err(error) = self.drop_content(&name).await {
             let failed = self.fail(catalog, &error.to_string(), false).await;
@@ -123,17 +118,13 @@ impl Controller {
     }
 
     /// Records the time of the poll and publishes the content.
-    async fn unpacked(&self, catalog: &ClusterCatalog) -> Result<Reconciled, ReconcileError> {
+    async fn unpacked(&self, catalog: &ClusterCatalog) -> Result<Reconciled> {
         let interval = image(catalog).ok().and_then(poll_interval);
         self.remember(catalog, Some(Instant::now()));
         self.publish(catalog, interval).await
     }
 
-    async fn publish(
-        &self,
-        catalog: &ClusterCatalog,
-        requeue_after: Option<Duration>,
-    ) -> Result<Reconciled, ReconcileError> {
+    async fn publish(&self, catalog: &ClusterCatalog, requeue_after: Option<Duration>) -> Result<Reconciled> {
         let name = catalog.name_any();
         let Some(snapshot) = self.store.get(&name) else {
             return Err(ReconcileError::retry("content was removed while it was being published"));
@@ -169,11 +160,7 @@ impl Controller {
     }
 
     /// Reports that content could not be unpacked, or was rejected by the signature policy.
-    async fn not_unpacked(
-        &self,
-        catalog: &ClusterCatalog,
-        error: &UnpackError,
-    ) -> Result<Reconciled, ReconcileError> {
+    async fn not_unpacked(&self, catalog: &ClusterCatalog, error: &UnpackError) -> Result<Reconciled> {
         let message = error.to_string();
         if error.is_rejected() && self.store.get(&catalog.name_any()).is_none() {
             self.write(catalog, &Outcome::Rejected(&message)).await?;
@@ -183,12 +170,7 @@ impl Controller {
     }
 
     /// Writes the failure to the status and returns it.
-    async fn fail(
-        &self,
-        catalog: &ClusterCatalog,
-        message: &str,
-        terminal: bool,
-    ) -> Result<Reconciled, ReconcileError> {
+    async fn fail(&self, catalog: &ClusterCatalog, message: &str, terminal: bool) -> Result<Reconciled> {
         let failure = ReconcileError::new(message, terminal);
         match self.write(catalog, &Outcome::Failed { message, terminal }).await {
             Ok(_) => Err(failure),
@@ -197,11 +179,7 @@ impl Controller {
     }
 
     /// Writes the status of `outcome` if it differs. Returns the written object.
-    async fn write(
-        &self,
-        catalog: &ClusterCatalog,
-        outcome: &Outcome<'_>,
-    ) -> Result<ClusterCatalog, ReconcileError> {
+    async fn write(&self, catalog: &ClusterCatalog, outcome: &Outcome<'_>) -> Result<ClusterCatalog> {
         let status = next(catalog, outcome, now());
         let written = write_status(&self.api, catalog, &status).await;
         let written = written.map_err(|error| ReconcileError::write("error updating status", &error))?;
@@ -222,11 +200,7 @@ impl Controller {
         }
     }
 
-    async fn patch_metadata(
-        &self,
-        catalog: &ClusterCatalog,
-        mut metadata: serde_json::Value,
-    ) -> Result<(), ReconcileError> {
+    async fn patch_metadata(&self, catalog: &ClusterCatalog, mut metadata: serde_json::Value) -> Result<()> {
         metadata["resourceVersion"] = json!(catalog.resource_version());
         let patch = Patch::Merge(json!({ "metadata": metadata }));
         let name = catalog.name_any();

@@ -28,6 +28,8 @@ pub(super) enum UnpackTask {
     Verify(Option<String>),
 }
 
+type Result<T, E = UnpackError> = std::result::Result<T, E>;
+
 impl Controller {
     /// Runs the work in a background task that may outlast this reconcile, which then ends with a pending
     /// `ReconcileError`.
@@ -35,7 +37,7 @@ impl Controller {
         self: &Arc<Self>,
         catalog: &ClusterCatalog,
         task: UnpackTask,
-    ) -> Result<Result<(), UnpackError>, ReconcileError> {
+    ) -> Result<Result<()>, ReconcileError> {
         let want = format!("{:?} {task:?}", self.goal(catalog));
         let work = |stop: CancellationToken| {
             let (controller, catalog, task) = (Arc::clone(self), catalog.clone(), task.clone());
@@ -74,11 +76,7 @@ impl Controller {
     }
 
     /// Verifies the held content by the present signature policy. Removes it if rejected.
-    async fn verify_held(
-        &self,
-        catalog: &ClusterCatalog,
-        stop: &CancellationToken,
-    ) -> Result<(), UnpackError> {
+    async fn verify_held(&self, catalog: &ClusterCatalog, stop: &CancellationToken) -> Result<()> {
         let name = catalog.name_any();
         let Some(held) = self.store.get(&name) else { return Ok(()) };
         let Some(image) = self.held_image(&name, &held) else { return Ok(()) };
@@ -98,12 +96,7 @@ impl Controller {
     }
 
     /// Verifies a held image by the present signature policy, unless that was done before.
-    async fn verify(
-        &self,
-        name: &str,
-        image: &CanonicalRef,
-        stop: &CancellationToken,
-    ) -> Result<(), UnpackError> {
+    async fn verify(&self, name: &str, image: &CanonicalRef, stop: &CancellationToken) -> Result<()> {
         let needed = self.puller.verification(image)?;
         if !needed.is_signed() || self.store.verification(name).as_ref() == Some(&needed) {
             return Ok(());
@@ -114,12 +107,7 @@ impl Controller {
 
     /// Resolves `image`, pulls and stores its content unless it is held already. `stop` interrupts network traffic
     /// only. A complete pull is still stored.
-    async fn unpack(
-        &self,
-        catalog: &ClusterCatalog,
-        image: &str,
-        stop: &CancellationToken,
-    ) -> Result<(), UnpackError> {
+    async fn unpack(&self, catalog: &ClusterCatalog, image: &str, stop: &CancellationToken) -> Result<()> {
         let (name, reference) = (catalog.name_any(), image.parse().map_err(PullError::from)?);
         let image = stop.run_until_cancelled(self.puller.resolve(&reference)).await;
         let image = image.ok_or(UnpackError::Superseded)??;
@@ -141,11 +129,7 @@ impl Controller {
     }
 
     /// Delays images that ended an earlier process: one at a time, after all other catalogs and a growing wait.
-    fn suspect_permit(
-        &self,
-        name: &str,
-        image: &CanonicalRef,
-    ) -> Result<Option<SemaphorePermit<'_>>, UnpackError> {
+    fn suspect_permit(&self, name: &str, image: &CanonicalRef) -> Result<Option<SemaphorePermit<'_>>> {
         let Some(suspect) = self.store.suspect(image.digest().as_str()) else {
             return Ok(None);
         };
@@ -154,12 +138,7 @@ impl Controller {
         permit.map(Some).ok_or_else(|| UnpackError::Suspect(image.to_string()))
     }
 
-    async fn pull_and_store(
-        &self,
-        name: &str,
-        image: &CanonicalRef,
-        stop: &CancellationToken,
-    ) -> Result<(), UnpackError> {
+    async fn pull_and_store(&self, name: &str, image: &CanonicalRef, stop: &CancellationToken) -> Result<()> {
         let directory = self.unpack_directory(name, image).await?;
         let destination = directory.destination();
         let pull = self.puller.pull_folder(image, catalog_folder, &destination);
@@ -187,7 +166,7 @@ impl Controller {
     }
 
     /// Parses and stores the content. At most `STORING` catalogs at a time.
-    async fn store_content(&self, name: &str, root: PathBuf, canonical: String) -> Result<(), UnpackError> {
+    async fn store_content(&self, name: &str, root: PathBuf, canonical: String) -> Result<()> {
         let permit = self.storing.acquire().await.map_err(std::io::Error::other)?;
         let (store, catalog) = (self.store.clone(), name.to_owned());
         let stored = on_low_priority_thread(move || store.replace(&catalog, &root, canonical)).await?;

@@ -116,7 +116,7 @@ fn run(
     };
     match &*executor(catalog, &snapshot, slot)? {
         Ok(executor) => Ok(executor.run(query, SnapshotObjects(snapshot), Instant::now() + time)),
-        Err(problem) => Ok(error_response(&unavailable_message(catalog, problem))),
+        Err(problem) => Ok(error_response(&failure_text(catalog, problem))),
     }
 }
 
@@ -133,11 +133,7 @@ fn executor(catalog: &str, snapshot: &Snapshot, slot: &SchemaSlot) -> io::Result
     };
     let built = schema.and_then(|schema| Executor::new(&schema));
     if let Err(problem) = &built {
-        tracing::warn!(
-            catalog,
-            error = unavailable_message(catalog, problem),
-            "catalog is served without GraphQL"
-        );
+        tracing::warn!(catalog, error = failure_text(catalog, problem), "catalog is served without GraphQL");
     }
     Ok(Arc::clone(slot.insert(Arc::new(built))))
 }
@@ -155,7 +151,7 @@ fn discover(snapshot: &Snapshot) -> io::Result<Result<CatalogSchema, SchemaError
     Ok(Ok(discovery.finish()))
 }
 
-fn unavailable_message(catalog: &str, problem: &SchemaError) -> String {
+fn failure_text(catalog: &str, problem: &SchemaError) -> String {
     format!(
         "failed to pre-build GraphQL schema for catalog {catalog:?}: error building GraphQL schema: {problem}"
     )
@@ -217,7 +213,7 @@ impl Observer for SchemaObserver {
         match schema.and_then(|schema| Executor::new(&schema).map(|_| schema)) {
             Ok(schema) => serde_json::to_value(schema).ok(),
             Err(problem) => {
-                let error = unavailable_message(&self.catalog, &problem);
+                let error = failure_text(&self.catalog, &problem);
                 tracing::warn!(catalog = self.catalog, error, "catalog is served without GraphQL");
                 None
             }
