@@ -143,22 +143,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::flags::{ServiceFlags, heading};
-
-    #[derive(clap::Parser, Debug)]
-    #[command(name = "catalogd")]
-    struct Flags {
-        #[command(flatten)]
-        service: ServiceFlags,
-    }
-
-    fn flags(arguments: &[&str]) -> Result<ServiceFlags, String> {
-        let arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
-        match parse::<Flags>(&arguments)? {
-            Invocation::Run(flags) => Ok(flags.service),
-            Invocation::Print(text) => Err(text),
-        }
-    }
+    use crate::flags::fixture::{Flags, flags};
+    use crate::flags::heading;
 
     #[test]
     fn go_flag_syntax_is_accepted() {

@@ -321,25 +321,33 @@ impl ServiceFlags {
     }
 }
 
+/// A command line with the flags of both servers only.
 #[cfg(test)]
-mod tests {
-    use super::*;
+pub(crate) mod fixture {
+    use super::ServiceFlags;
     use crate::command_line::{Invocation, parse};
 
     #[derive(clap::Parser, Debug)]
     #[command(name = "catalogd")]
-    struct Flags {
+    pub(crate) struct Flags {
         #[command(flatten)]
         service: ServiceFlags,
     }
 
-    fn flags(arguments: &[&str]) -> Result<ServiceFlags, String> {
+    /// Parses the flags of a server.
+    pub(crate) fn flags(arguments: &[&str]) -> Result<ServiceFlags, String> {
         let arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
         match parse::<Flags>(&arguments)? {
             Invocation::Run(flags) => Ok(flags.service),
             Invocation::Print(text) => Err(text),
         }
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fixture::flags;
+    use super::*;
 
     // Case catalogd-56
     #[test]
