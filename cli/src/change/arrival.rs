@@ -7,7 +7,7 @@
 use kube::ResourceExt;
 use olm_api::conditions::{reasons, types};
 use olm_api::{ClusterExtension, ClusterObjectSet, Condition, annotations};
-use olm_extension::{ExtensionRules, Settings};
+use olm_request::{ExtensionRules, Settings};
 
 use super::Target;
 use crate::status::observe::is_in_force;

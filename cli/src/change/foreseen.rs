@@ -3,7 +3,7 @@
 use olm_api::ClusterExtension;
 use olm_api::annotations;
 use olm_api::cluster_extension::CrdUpgradeSafetyEnforcement;
-use olm_extension::{CrdCheck, ExtensionRules, Settings};
+use olm_request::{CrdCheck, ExtensionRules, Settings};
 
 use super::Controller;
 use crate::diff::{Foresight, foresee};

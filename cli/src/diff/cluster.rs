@@ -83,7 +83,7 @@ pub(super) async fn installed(
 ) -> Result<Installed, Failure> {
     let name = extension.name_any();
     let mut sets = cluster.object_sets(session).await?;
-    sets.retain(|set| olm_extension::owner(set) == Some(&name) && is_in_force(set));
+    sets.retain(|set| olm_request::owner(set) == Some(&name) && is_in_force(set));
     sets.sort_by_key(number);
     let mut held = Vec::new();
     for set in &sets {

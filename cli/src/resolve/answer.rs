@@ -1,6 +1,6 @@
 //! Resolution result: the choice of the resolver, with warnings and hints.
 
-use olm_extension::request;
+use olm_request::request;
 use olm_resolve::{
     Catalog, Explanation, Request, ResolveError, Resolved, Target, explain, missing_packages, resolve,
     satisfiers, target,

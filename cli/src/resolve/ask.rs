@@ -2,7 +2,7 @@
 
 use olm_api::ClusterExtension;
 use olm_api::cluster_extension::{BundleMetadata, CatalogFilter};
-use olm_extension::{ExtensionRules, selector};
+use olm_request::{ExtensionRules, selector};
 use olm_resolve::{CatalogSelector, Expression, Offer, ResolveError};
 use olm_version::{Version, quote};
 

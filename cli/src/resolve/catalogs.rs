@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use kube::ResourceExt;
 use olm_api::labels;
-use olm_extension::{is_switched_on, priority, served_image};
 use olm_fbc::{Meta, SCHEMA_PACKAGE};
+use olm_request::{is_switched_on, priority, served_image};
 use olm_resolve::{Catalog, CatalogError, CatalogSelector, Indexing, Offer, PackageIndex};
 use olm_solve::SourceCatalog;
 use olm_version::quote;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use clap::Args;
-use olm_extension::{ExtensionRules, Settings};
+use olm_request::{ExtensionRules, Settings};
 use olm_resolve::{DependencyMode, Indexing, UpgradeScope};
 
 use crate::failure::Failure;

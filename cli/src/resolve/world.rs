@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use kube::ResourceExt;
 use olm_api::ClusterExtension;
-use olm_extension::{Around, Installed, Served, newest, owner, policy, surroundings};
 use olm_fbc::Property;
+use olm_request::{Around, Installed, Served, newest, owner, policy, surroundings};
 use olm_resolve::{CatalogSelector, DependencyMode, Gvk};
 use olm_solve::{InstalledExtension, Question, SourceCatalog, Wish};
 use olm_version::quote;

@@ -6,7 +6,7 @@ use kube::api::{Api, ApiResource, ListParams};
 use kube::core::discovery::v2::APIGroupDiscoveryList;
 use kube::core::{GroupVersionKind, NotUsed, Object};
 use olm_api::{ClusterExtension, ClusterObjectSet, labels};
-use olm_extension::{DefinitionSpec, Served};
+use olm_request::{DefinitionSpec, Served};
 use olm_resolve::Gvk;
 use olm_runtime::cluster::list_all;
 use olm_version::quote;
@@ -87,7 +87,7 @@ impl Cluster {
             self.call("the kinds that extensions define", api.list(&page), session).await
         };
         let all = list_all(ListParams::default().labels(&selector).limit(PAGE), list).await?;
-        Ok(olm_extension::owned(all.iter().map(|definition| (&definition.metadata, &definition.spec))))
+        Ok(olm_request::owned(all.iter().map(|definition| (&definition.metadata, &definition.spec))))
     }
 }
 

@@ -137,7 +137,7 @@ pub(crate) async fn revisions(
     let of_name = ListParams::default().labels(&format!("{}={name}", labels::OWNER_NAME));
     let what = format!("the revisions (ClusterObjectSets) of {}", quote(name));
     let mut sets = cluster.call(&what, api.list(&of_name), session).await?.items;
-    sets.retain(|set| olm_extension::owner(set) == Some(name));
+    sets.retain(|set| olm_request::owner(set) == Some(name));
     sets.sort_by_key(|set| (number(set), set.name_any()));
     Ok(sets)
 }

@@ -4,7 +4,7 @@
 
 use olm_api::conditions::{self, reasons, types};
 use olm_api::{ClusterExtension, ClusterObjectSet, Condition, annotations, labels, names};
-use olm_extension::{ExtensionRules, Settings};
+use olm_request::{ExtensionRules, Settings};
 use olm_revision::object::ObjectKey;
 use olm_revision::plan::{Owner, Plan, plan};
 use olm_revision::probes::{ProbeStatus, Probes};
@@ -325,7 +325,7 @@ impl<'a> Judge<'a> {
             name: set.metadata.name.clone().unwrap_or_default(),
             uid: uid(set),
             number: number(set),
-            extension: olm_extension::owner(set).unwrap_or_default().to_owned(),
+            extension: olm_request::owner(set).unwrap_or_default().to_owned(),
         };
         let specs = set.spec.as_ref().map(|spec| spec.progression_probes.as_slice()).unwrap_or_default();
         let probes = Probes::new(specs).map_err(|error| error.to_string())?;

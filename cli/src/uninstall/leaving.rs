@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use kube::ResourceExt;
 use kube::core::GroupVersionKind;
 use olm_api::ClusterExtension;
-use olm_extension::{ExtensionRules, Settings, UninstallPolicy};
+use olm_request::{ExtensionRules, Settings, UninstallPolicy};
 use olm_revision::object::ObjectKey;
 use olm_version::quote;
 use serde::Serialize;

@@ -14,7 +14,7 @@ use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, Preconditions};
 use olm_api::conditions::types;
 use olm_api::{ClusterExtension, ClusterObjectSet, annotations};
-use olm_extension::UninstallPolicy;
+use olm_request::UninstallPolicy;
 use olm_revision::cluster::{Cluster as _, Instances};
 use olm_revision::kube_cluster::KubeCluster;
 use olm_version::quote;

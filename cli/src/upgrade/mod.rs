@@ -7,7 +7,7 @@ use clap::Args;
 use kube::ResourceExt;
 use olm_api::ClusterExtension;
 use olm_api::cluster_extension::UpgradeConstraintPolicy;
-use olm_extension::{ExtensionRules, Settings};
+use olm_request::{ExtensionRules, Settings};
 use olm_version::quote;
 
 use crate::change::{self, ChangeArgs, Controller, Target, foreseen, unsafe_upgrade};

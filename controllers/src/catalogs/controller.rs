@@ -12,10 +12,10 @@ use kube::runtime::watcher::Event;
 use kube::runtime::{Controller, WatchStreamExt, reflector, watcher};
 use kube::{Api, Client};
 use olm_api::ClusterCatalog;
-use olm_extension::served_image;
 use olm_runtime::cluster::announce_listed;
 use olm_runtime::metrics::Metrics;
 use olm_runtime::reconcile::{ReconcileError as Failure, Reconciles};
+use olm_request::served_image;
 use tokio_util::sync::CancellationToken;
 
 use super::{Catalogs, resolved_reference};

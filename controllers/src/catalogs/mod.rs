@@ -32,7 +32,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use olm_api::ClusterCatalog;
-use olm_extension::served_image;
+use olm_request::served_image;
 use olm_resolve::{CatalogError, Indexing, PackageIndex};
 use olm_serving::ca_pool::CaPool;
 use parking_lot::Mutex;

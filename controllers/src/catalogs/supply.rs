@@ -8,7 +8,7 @@ use std::sync::Arc;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use olm_api::ClusterCatalog;
-use olm_extension::served_image;
+use olm_request::served_image;
 
 use super::fetch::{FetchError, Single, Source};
 use super::generation::Generation;

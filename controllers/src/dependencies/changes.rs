@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use futures::{Stream, StreamExt};
 use kube::ResourceExt;
 use olm_api::{ClusterObjectSet, annotations};
-use olm_extension::installs;
+use olm_request::installs;
 
 use crate::revision_cache::RevisionCache;
 

@@ -2,8 +2,8 @@
 //! (docs/design/additions.md#dependency-modes, docs/design/resolution.md#judged-dependencies).
 //!
 //! ```text
-//! cached revisions ─ olm_extension ► installed bundles ─┐
-//! API server ─ served ► CRDs of extensions, discovery ──┴ olm_extension ► providers, served APIs, dependents
+//! cached revisions ─ olm_request ► installed bundles ─┐
+//! API server ─ served ► CRDs of extensions, discovery ──┴ olm_request ► providers, served APIs, dependents
 //! ```
 //!
 //! Nothing is read before a rule needs it. Results of the API server are read again after [`FRESH`] or after a
@@ -29,7 +29,7 @@ use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch};
 use kube::{Api, Client, ResourceExt};
 use olm_api::ClusterObjectSet;
-use olm_extension::{Installed, newest, owner, surroundings};
+use olm_request::{Installed, newest, owner, surroundings};
 use olm_resolve::{ClusterFacts, Dependent, Surroundings};
 use parking_lot::Mutex as SyncMutex;
 use tokio::sync::Mutex;

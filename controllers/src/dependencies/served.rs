@@ -9,7 +9,7 @@ use kube::core::discovery::v2::APIGroupDiscoveryList;
 use kube::core::{ApiResource, NotUsed, Object};
 use kube::{Api, Client};
 use olm_api::labels;
-use olm_extension::{DefinitionSpec, Served};
+use olm_request::{DefinitionSpec, Served};
 use olm_resolve::Gvk;
 use olm_runtime::cluster::within;
 
@@ -111,5 +111,5 @@ async fn owned(client: &Client) -> Result<BTreeMap<String, BTreeSet<Gvk>>, ReadE
             Some(token) => page = page.continue_token(&token),
         }
     }
-    Ok(olm_extension::owned(all.iter().map(|definition| (&definition.metadata, &definition.spec))))
+    Ok(olm_request::owned(all.iter().map(|definition| (&definition.metadata, &definition.spec))))
 }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use olm_api::cluster_extension::{BundleMetadata, CatalogFilter};
 use olm_api::{ClusterCatalog, annotations};
-use olm_extension::{Around, ExtensionRules, request, selector};
 use olm_fbc::Property;
+use olm_request::{Around, ExtensionRules, request, selector};
 use olm_resolve::{
     AssessedRequirement, Catalog, CatalogError, DEPENDENCY_PROPERTIES, Held, HeldReason, Request,
     ResolveError, Resolved, Rules, SelectorError, Target, explain, resolve, target,

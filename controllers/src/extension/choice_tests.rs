@@ -1,7 +1,7 @@
 use olm_api::ClusterObjectSet;
 use olm_api::conditions::reasons;
-use olm_extension::{Settings, is_switched_on};
 use olm_fbc::PackageContent;
+use olm_request::{Settings, is_switched_on};
 use olm_resolve::{
     ClusterFacts, ConditionState, DependencyMode, Dependent, Gvk, Indexing, PackageIndex, Provider,
     Requirement, Surroundings, UpgradeScope,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use olm_api::cluster_extension::{BundleMetadata, CatalogFilter};
 use olm_api::conditions::{reasons, types};
 use olm_api::{ClusterExtension, ClusterExtensionStatus, ClusterObjectSet};
-use olm_extension::ExtensionRules;
+use olm_request::ExtensionRules;
 use olm_revision::generate::BundleIdentity;
 use serde_json::Value;
 

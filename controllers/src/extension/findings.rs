@@ -6,7 +6,7 @@
 use olm_api::annotations;
 use olm_api::cluster_extension::BundleMetadata;
 use olm_api::conditions::reasons;
-use olm_extension::{CrdCheck, ExtensionRules};
+use olm_request::{CrdCheck, ExtensionRules};
 use olm_resolve::{
     AssessedRequirement, ConditionState, DependencyMode, Held, HeldReason, LeftOut, Satisfier, Verdict,
     left_out_text,

@@ -9,7 +9,7 @@ use kube::ResourceExt;
 use olm_api::cluster_extension::CatalogFilter;
 use olm_api::conditions::types;
 use olm_api::{ClusterCatalog, ClusterExtension};
-use olm_extension::{Around, ExtensionRules, is_switched_on, priority};
+use olm_request::{Around, ExtensionRules, is_switched_on, priority};
 use olm_resolve::{AssessedRequirement, Catalog, Indexing, missing_packages, satisfiers};
 use tokio::time::Instant;
 

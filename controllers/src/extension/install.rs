@@ -8,7 +8,7 @@ use kube::ResourceExt;
 use olm_api::conditions::PULLING;
 use olm_api::{ClusterExtension, ClusterObjectSet, annotations};
 use olm_bundle::rights::Rights;
-use olm_extension::CrdCheck;
+use olm_request::CrdCheck;
 use olm_revision::generate::{BundleIdentity, Draft, Extension, newest};
 use olm_runtime::background::Pending;
 use olm_runtime::reconcile::{RESYNC, ReconcileError as Attempt};

@@ -8,7 +8,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::reflector;
 use olm_api::cluster_extension::BundleMetadata;
 use olm_control_plane::ControlPlane;
-use olm_extension::ExtensionRules;
+use olm_request::ExtensionRules;
 use serde_json::json;
 use tempfile::TempDir;
 

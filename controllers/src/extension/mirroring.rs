@@ -5,8 +5,8 @@
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use olm_api::{ClusterObjectSet, annotations, finalizers};
-use olm_extension::ExtensionRules;
 use olm_runtime::cluster::within_deadline;
+use olm_request::ExtensionRules;
 use serde_json::{Map, Value, json};
 
 use crate::failure::Failure;
@@ -69,7 +69,7 @@ fn patch(set: &ClusterObjectSet, rules: &ExtensionRules, account: Option<&str>) 
 #[cfg(test)]
 mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-    use olm_extension::UninstallPolicy;
+    use olm_request::UninstallPolicy;
 
     use super::super::revisions::tests::set;
     use super::*;

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! [`reconcile`] runs these steps. [`inputs`] reads catalogs and cluster, and [`choice`] selects a bundle from them
-//! by the rules of the extension ([`olm_extension`]). [`install`] renders the bundle and runs the install checks.
+//! by the rules of the extension ([`olm_request`]). [`install`] renders the bundle and runs the install checks.
 //! [`apply`] writes the revision. [`memory`] is the state kept between reconciles. [`removal`] finalizes a deleted
 //! extension, and [`orphans`] adopts revisions without an owner.
 //! [`ref_secrets`] and [`housekeeping`] run beside the reconciles.
@@ -50,7 +50,7 @@ use kube::runtime::reflector::store::Writer;
 use kube::runtime::{Controller, Predicate, WatchStreamExt, predicates, reflector, watcher};
 use kube::{Api, Client, ResourceExt};
 use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet};
-use olm_extension::Settings;
+use olm_request::Settings;
 use olm_resolve::DependencyMode;
 use olm_runtime::cluster::announce_listed;
 use olm_runtime::events::Events;

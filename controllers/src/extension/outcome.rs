@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use olm_api::cluster_extension::BundleMetadata;
 use olm_api::{ClusterExtensionStatus, ClusterObjectSet};
-use olm_extension::ExtensionRules;
+use olm_request::ExtensionRules;
 
 use super::choice::{Choice, Refusal};
 use super::decide::Observed;
@@ -96,7 +96,7 @@ impl Outcome {
 
 #[cfg(test)]
 mod tests {
-    use olm_extension::CrdCheck;
+    use olm_request::CrdCheck;
     use olm_resolve::{CatalogError, Deprecations, LeftOut};
 
     use super::super::choice::ChosenBundle;

@@ -9,7 +9,7 @@ use kube::runtime::controller::Action;
 use kube::{Resource, ResourceExt};
 use olm_api::conditions::types;
 use olm_api::{ClusterExtension, ClusterExtensionStatus};
-use olm_extension::ExtensionRules;
+use olm_request::ExtensionRules;
 use olm_revision::generate::newest;
 use olm_runtime::reconcile::{RESYNC, ReconcileError as Attempt};
 use olm_runtime::status::{STALE_RETRY, write_status};

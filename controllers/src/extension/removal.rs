@@ -12,7 +12,7 @@ use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
 use olm_api::conditions::{reasons, types};
 use olm_api::{ClusterExtension, ClusterObjectSet, annotations, finalizers};
-use olm_extension::UninstallPolicy;
+use olm_request::UninstallPolicy;
 use olm_resolve::{DependencyMode, Dependent, Surroundings, Verdict};
 use olm_runtime::cluster::within_deadline;
 use olm_runtime::reconcile::ReconcileError as Attempt;

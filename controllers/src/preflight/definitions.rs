@@ -3,7 +3,7 @@
 
 use olm_api::conditions::truncate;
 use olm_crd_safety::{Finding, error_text};
-use olm_extension::CrdCheck;
+use olm_request::CrdCheck;
 
 use super::CrdVerdict;
 
