@@ -1,32 +1,40 @@
-//! Objects of a bundle as written by the author, each with its position.
+//! Content of a bundle as written by the author, each object with its location, and the errors of loading it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use olm_bundle::pointer::{list, text};
-use olm_bundle::{LoadError, Spent};
-use olm_yaml::{DecodeError, Stream, StreamError, json};
+use olm_bundle::{Bundle, LoadError, PROPERTIES_ANNOTATION, Spent, Unread};
+use olm_yaml::{Stream, StreamError};
 use serde_json::Value;
 
-use crate::findings::Findings;
-use crate::place::{Place, Start};
-use crate::rule;
+use crate::metadata::{self, ANNOTATIONS_FILE, Entry, PROPERTIES_FILE};
+use crate::report::{Findings, Location, Start};
+use crate::{CheckOptions, rule};
 
 /// Folder of the manifests.
 pub(crate) const MANIFESTS: &str = "manifests/";
 
-/// All objects of the manifests in reading order, with lists expanded.
-#[derive(Debug, Default)]
-pub(crate) struct Content {
+/// Files of a bundle by slash-separated path.
+pub(crate) type Files = BTreeMap<String, Vec<u8>>;
+
+/// Input of the checks.
+#[derive(Debug)]
+pub(crate) struct Content<'a> {
+    pub(crate) files: &'a Files,
+    pub(crate) options: &'a CheckOptions,
+    /// Objects of all manifests in reading order, with lists expanded.
     pub(crate) objects: Vec<Object>,
+    /// Well-formed properties of the metadata and of the ClusterServiceVersion.
+    pub(crate) properties: Vec<Entry>,
     /// Files that cannot be read completely.
-    pub(crate) unreadable: BTreeSet<String>,
+    unreadable: BTreeSet<String>,
 }
 
-/// Object with its position in the bundle.
+/// Object with its location in the bundle.
 #[derive(Debug)]
 pub(crate) struct Object {
     pub(crate) value: Value,
-    place: Place,
+    location: Location,
 }
 
 impl Object {
@@ -69,32 +77,46 @@ impl Object {
         self.value.pointer("/metadata/annotations")?.get(key)?.as_str()
     }
 
-    /// Position of the object.
-    pub(crate) fn place(&self) -> Place {
-        self.place.clone()
+    /// Location of the object.
+    pub(crate) fn location(&self) -> Location {
+        self.location.clone()
     }
 
-    /// Position of the field with this dotted path.
-    pub(crate) fn at(&self, dotted: &str) -> Place {
-        self.place().at(dotted)
+    /// Location of the field with this dotted path.
+    pub(crate) fn at(&self, dotted: &str) -> Location {
+        self.location().at(dotted)
     }
 
-    /// Position of an annotation.
-    pub(crate) fn at_annotation(&self, key: &str) -> Place {
+    /// Items of the list with this dotted path, each with its location.
+    pub(crate) fn items(&self, dotted: &str) -> impl Iterator<Item = (Location, &Value)> {
+        let location = self.at(dotted);
+        let items = self.list(&pointer(dotted)).iter().enumerate();
+        items.map(move |(index, item)| (location.clone().key(&index.to_string()), item))
+    }
+
+    /// Location of an annotation.
+    pub(crate) fn at_annotation(&self, key: &str) -> Location {
         self.at("metadata.annotations").key(key)
     }
 }
 
-impl Content {
+/// JSON pointer of a dotted path.
+pub(crate) fn pointer(dotted: &str) -> String {
+    format!("/{}", dotted.replace('.', "/"))
+}
+
+impl<'a> Content<'a> {
     /// Reads every manifest. An unreadable manifest is a finding.
     ///
     /// # Errors
     /// [`LoadError::TooLarge`].
     pub(crate) fn read(
-        files: &BTreeMap<String, Vec<u8>>,
+        files: &'a Files,
+        options: &'a CheckOptions,
         findings: &mut Findings,
     ) -> Result<Self, LoadError> {
-        let mut content = Self::default();
+        let (objects, properties, unreadable) = Default::default();
+        let mut content = Self { files, options, objects, properties, unreadable };
         let mut spent = Spent::default();
         for (file, text) in files.range(MANIFESTS.to_string()..) {
             let Some(name) = file.strip_prefix(MANIFESTS) else { break };
@@ -102,11 +124,12 @@ impl Content {
                 content.read_file(file, text, &mut spent, findings)?;
             }
         }
+        content.properties = metadata::read_properties(&content, findings);
         Ok(content)
     }
 
     /// The last ClusterServiceVersion, which is the one that the renderer uses.
-    pub(crate) fn service_version(&self) -> Option<&Object> {
+    pub(crate) fn csv(&self) -> Option<&Object> {
         self.of_kind("ClusterServiceVersion").last()
     }
 
@@ -127,37 +150,26 @@ impl Content {
     ) -> Result<(), LoadError> {
         let mut stream = Stream::new(text, Spent::manifest_limits());
         loop {
-            let mut refused = None;
-            let next = stream.next(|json, _| {
-                if let Err(error) = spent.document(file, json) {
-                    let message = error.to_string();
-                    refused.get_or_insert(error);
-                    return Err(DecodeError { message, offset: None });
-                }
-                Ok(json::to_value(json)?)
-            });
-            if let Some(error) = refused {
-                return Err(error);
-            }
-            match next {
+            match spent.next_document(file, &mut stream) {
                 Ok(None) => return Ok(()),
                 Ok(Some(value)) => {
                     if let Some(line) = stream.unread() {
-                        let what = "what begins here is skipped: a document ends with its first value; part documents with \
-                                    `---`";
-                        findings.add(&rule::FILE_3, Place::line(file, Some(line)), what);
+                        let message = "what begins here is skipped: a document ends with its first value; part documents \
+                                       with `---`";
+                        findings.add(&rule::FILE_3, Location::line(file, Some(line)), message);
                     }
                     let start = Start::Document(stream.position().line);
                     if !value.is_null() {
-                        self.document(value, Place { start, ..Place::file(file) }, spent)?;
+                        self.document(value, Location { start, ..Location::file(file) }, spent)?;
                     }
                 }
-                Err(error) => {
+                Err(Unread::Limit(error)) => return Err(error),
+                Err(Unread::Wrong(error)) => {
                     let line = match &error {
                         StreamError::Document { position, at, .. } => at.or(Some(position.line)),
                         StreamError::Read(_) => None,
                     };
-                    findings.add(&rule::FILE_2, Place::line(file, line), error.to_string());
+                    findings.add(&rule::FILE_2, Location::line(file, line), error.to_string());
                     self.unreadable.insert(file.to_string());
                     return Ok(());
                 }
@@ -167,20 +179,20 @@ impl Content {
 
     /// Adds an object, or the items of a list. Items without a type take it from the list. Nested lists are not
     /// expanded.
-    fn document(&mut self, mut value: Value, place: Place, spent: &mut Spent) -> Result<(), LoadError> {
-        spent.object(&place.file)?;
+    fn document(&mut self, mut value: Value, location: Location, spent: &mut Spent) -> Result<(), LoadError> {
+        spent.object(&location.file)?;
         let items = match value.get_mut("items") {
             Some(Value::Array(items)) => std::mem::take(items),
             Some(Value::Null) => Vec::new(),
             _ => {
-                self.add(value, place);
+                self.add(value, location);
                 return Ok(());
             }
         };
         let kind = text(&value, "/kind");
         let kind = kind.strip_suffix("List").unwrap_or(kind);
         for (index, mut item) in items.into_iter().enumerate() {
-            spent.object(&place.file)?;
+            spent.object(&location.file)?;
             if text(&item, "/kind").is_empty()
                 && text(&item, "/apiVersion").is_empty()
                 && let Value::Object(entries) = &mut item
@@ -188,20 +200,142 @@ impl Content {
                 entries.insert("kind".into(), Value::from(kind));
                 entries.insert("apiVersion".into(), Value::from(text(&value, "/apiVersion")));
             }
-            let mut place = place.clone().at("items").key(&index.to_string());
-            place.skipped = place.path.len();
-            self.add(item, place);
+            let mut location = location.clone().at("items").key(&index.to_string());
+            location.skipped = location.path.len();
+            self.add(item, location);
         }
         Ok(())
     }
 
-    fn add(&mut self, value: Value, place: Place) {
-        let mut object = Object { value, place };
-        object.place.object = match (object.kind(), object.name()) {
+    fn add(&mut self, value: Value, location: Location) {
+        let mut object = Object { value, location };
+        object.location.object = match (object.kind(), object.name()) {
             ("", _) => None,
             (kind, "") => Some(kind.to_string()),
             (kind, name) => Some(format!("{kind} {name}")),
         };
         self.objects.push(object);
     }
+}
+
+/// Replaces unreadable metadata, so that the manifests can be loaded.
+const SUBSTITUTE: &[u8] = b"annotations: {operators.operatorframework.io.bundle.package.v1: unnamed}";
+
+/// Returns the bundle as operator-controller loads it, if its manifests can be loaded. Every loading error is reported
+/// instead of the first. Broken metadata is replaced.
+pub(crate) fn load(
+    mut loaded: Result<Bundle, LoadError>,
+    content: &Content<'_>,
+    findings: &mut Findings,
+) -> Option<Bundle> {
+    let mut repaired = None;
+    loop {
+        let error = match loaded {
+            Ok(bundle) => return Some(bundle),
+            Err(error) => error,
+        };
+        let files = repaired.get_or_insert_with(|| content.files.clone());
+        repair(error, files, content, findings)?;
+        loaded = Bundle::load(files);
+    }
+}
+
+/// Reports a loading error. `None` if `files` cannot be changed so that another attempt may succeed.
+fn repair(error: LoadError, files: &mut Files, content: &Content<'_>, findings: &mut Findings) -> Option<()> {
+    match error {
+        LoadError::NoAnnotations => {
+            let message = "the file is missing; it names the package and its channels";
+            findings.add(&rule::FILE_1, Location::file(ANNOTATIONS_FILE), message);
+            files.insert(ANNOTATIONS_FILE.to_string(), SUBSTITUTE.to_vec());
+            return Some(());
+        }
+        LoadError::Annotations(text) => {
+            if !findings.has_file(ANNOTATIONS_FILE) {
+                findings.add(&rule::FILE_2, Location::document(ANNOTATIONS_FILE), text);
+            }
+            let known = files.insert(ANNOTATIONS_FILE.to_string(), SUBSTITUTE.to_vec());
+            return (known.as_deref() != Some(SUBSTITUTE)).then_some(());
+        }
+        LoadError::Subdirectory(_) => return remove_directories(files, findings).then_some(()),
+        LoadError::PropertiesFile(text) => {
+            if !findings.has_file(PROPERTIES_FILE) {
+                findings.add(&rule::PROP_1, Location::document(PROPERTIES_FILE), text);
+            }
+            return files.remove(PROPERTIES_FILE).map(|_| ());
+        }
+        LoadError::NoManifests => {
+            findings.add(&rule::FILE_1, Location::file(MANIFESTS), "there are no manifests");
+        }
+        LoadError::NoClusterServiceVersion => {
+            findings.add(&rule::CSV_1, Location::file(MANIFESTS), "no manifest is a ClusterServiceVersion");
+        }
+        LoadError::PropertiesAnnotation(text) => {
+            if let Some(csv) = content.csv().filter(|_| !findings.has(&rule::PROP_3)) {
+                findings.add(&rule::PROP_3, csv.at_annotation(PROPERTIES_ANNOTATION), text);
+            }
+        }
+        LoadError::Manifest { file, detail, .. } => {
+            unloadable_manifests(files, content, findings);
+            if !findings.has_file(&file) {
+                findings.add(&rule::FILE_2, Location::file(&file), detail);
+            }
+        }
+        LoadError::TooLarge { .. } => findings.add(&rule::FILE_4, Location::bundle(), error.to_string()),
+    }
+    None
+}
+
+/// Reports and removes every directory inside of the manifests. `false` if there is none.
+fn remove_directories(files: &mut Files, findings: &mut Findings) -> bool {
+    let directory = |path: &String| {
+        let (directory, _) = path.strip_prefix(MANIFESTS)?.split_once('/')?;
+        Some(format!("{MANIFESTS}{directory}"))
+    };
+    let directories: BTreeSet<String> = files.keys().filter_map(directory).collect();
+    files.retain(|path, _| directory(path).is_none());
+    for directory in &directories {
+        let message = "a directory inside of manifests/ is not allowed: move its files up or remove it";
+        findings.add(&rule::FILE_1, Location::file(directory), message);
+    }
+    !directories.is_empty()
+}
+
+/// Reports each object that cannot be loaded.
+fn unloadable_manifests(files: &Files, content: &Content<'_>, findings: &mut Findings) {
+    let mut refused = BTreeSet::new();
+    for object in &content.objects {
+        if let Some((mut detail, field)) = loading_error(object) {
+            refused.insert(&object.location.file);
+            let value = object.value.pointer(&pointer(&field));
+            if let Some(value @ (Value::Bool(_) | Value::Number(_))) = value {
+                detail = format!("{detail}: the value is {value}, text has to be put in quotes");
+            }
+            let location = if field.is_empty() { object.location() } else { object.at(&field) };
+            findings.add(&rule::FILE_2, location, detail);
+        }
+    }
+    // Errors that occur only in the file as a whole.
+    for (file, text) in files {
+        if !file.starts_with(MANIFESTS) || refused.contains(file) || content.unreadable.contains(file) {
+            continue;
+        }
+        if let Err(LoadError::Manifest { detail, .. }) = load_alone(file, text.clone()) {
+            findings.add(&rule::FILE_2, Location::file(file), detail);
+        }
+    }
+}
+
+/// Loading error of this object alone, and the dotted path of the invalid field, empty if unknown.
+fn loading_error(object: &Object) -> Option<(String, String)> {
+    match load_alone(&object.location.file, object.value.to_string().into_bytes()) {
+        Err(LoadError::Manifest { detail, field, .. }) => Some((detail, field)),
+        _ => None,
+    }
+}
+
+fn load_alone(file: &str, text: Vec<u8>) -> Result<Bundle, LoadError> {
+    Bundle::load(&BTreeMap::from([
+        (ANNOTATIONS_FILE.to_string(), SUBSTITUTE.to_vec()),
+        (file.to_string(), text),
+    ]))
 }

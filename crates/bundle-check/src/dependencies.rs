@@ -2,7 +2,7 @@
 //! state a requirement (docs/design/resolution.md#dependencies, docs/design/additions.md#dependency-sources,
 //! docs/design/additions.md#constraint-grammar, docs/design/additions.md#lint-rules).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use olm_bundle::pointer::text;
 use olm_fbc::Property;
@@ -11,9 +11,9 @@ use olm_version::{Range, Version, quote};
 use serde_json::{Value, json};
 
 use crate::content::{Content, Object};
-use crate::findings::Findings;
-use crate::place::Place;
-use crate::properties::{Entry, listed};
+use crate::manifests::group_of;
+use crate::metadata::{Entry, listed};
+use crate::report::{Findings, Location};
 use crate::rule;
 
 const DEPENDENCIES_FILE: &str = "metadata/dependencies.yaml";
@@ -21,45 +21,41 @@ const DEPENDENCIES_FILE: &str = "metadata/dependencies.yaml";
 /// Conditions of an `olm.constraint`, in order of precedence.
 const CONDITIONS: [&str; 6] = ["gvk", "package", "all", "any", "not", "cel"];
 
-/// Checks all dependencies of the bundle. `properties` are its well-formed properties.
-pub(crate) fn check(
-    files: &BTreeMap<String, Vec<u8>>,
-    content: &Content,
-    properties: &[Entry],
-    findings: &mut Findings,
-) {
-    let dependencies = listed(files, DEPENDENCIES_FILE, "dependencies", &rule::DEP_5, findings);
-    let mut declared: Vec<(&'static str, Place)> = Vec::new();
+/// Checks all dependencies of the bundle.
+pub(crate) fn dependencies(content: &Content<'_>, findings: &mut Findings) {
+    let dependencies = listed(content.files, DEPENDENCIES_FILE, "dependencies", &rule::DEP_5, findings);
+    let mut declared: Vec<(&'static str, Location)> = Vec::new();
     for dependency in &dependencies {
-        declared.extend(of_file(dependency, findings).map(|kind| (kind, dependency.place.clone())));
+        declared
+            .extend(file_dependency(dependency, findings).map(|kind| (kind, dependency.location.clone())));
     }
-    for property in properties.iter().filter(|property| !property.value.is_null()) {
+    for property in content.properties.iter().filter(|property| !property.value.is_null()) {
         let kind = DEPENDENCY_PROPERTIES.into_iter().find(|kind| *kind == property.kind);
         if let Some(kind) = kind {
             requirement(property, kind, &property.value, findings);
-            declared.push((kind, property.place.clone()));
+            declared.push((kind, property.location.clone()));
         }
     }
     let kinds: Vec<&str> = dependencies.iter().map(|dependency| dependency.kind.as_str()).collect();
     if kinds.contains(&"olm.package") && kinds.contains(&"olm.gvk") {
-        let what = "a package and an API are two dependencies, which two bundles may meet: where one bundle has to meet both, \
+        let message = "a package and an API are two dependencies, which two bundles may meet: where one bundle has to meet both, \
                     write one olm.constraint with all";
-        findings.add(&rule::DEP_3, Place::document(DEPENDENCIES_FILE).at("dependencies"), what);
+        findings.add(&rule::DEP_3, Location::document(DEPENDENCIES_FILE).at("dependencies"), message);
     }
-    if let Some(csv) = content.service_version() {
-        declared.extend(required(csv, &dependencies, findings));
-        refused(csv, &declared, findings);
+    if let Some(csv) = content.csv() {
+        declared.extend(required_apis(csv, &dependencies, findings));
+        unsupported(csv, &declared, findings);
     }
 }
 
 /// Checks a dependency of the file. Returns the type of the property that catalogs derive from it.
-fn of_file(dependency: &Entry, findings: &mut Findings) -> Option<&'static str> {
+fn file_dependency(dependency: &Entry, findings: &mut Findings) -> Option<&'static str> {
     let value = |field: &str| text(&dependency.value, &format!("/{field}"));
     let mut missing = |fields: &[&str]| {
         let mut is_missing = false;
         for field in fields.iter().filter(|field| value(field).is_empty()) {
-            let place = dependency.at("value").at(field);
-            findings.add(&rule::DEP_6, place, format!("{} needs the text {field}", dependency.kind));
+            let location = dependency.at("value").at(field);
+            findings.add(&rule::DEP_6, location, format!("{} needs the text {field}", dependency.kind));
             is_missing = true;
         }
         is_missing
@@ -89,8 +85,8 @@ fn of_file(dependency: &Entry, findings: &mut Findings) -> Option<&'static str> 
         }
         other => {
             let allowed = "olm.package, olm.gvk, olm.label and olm.constraint";
-            let what = format!("unknown type {}: allowed are {allowed}", quote(other));
-            findings.add(&rule::DEP_5, dependency.at("type"), what);
+            let message = format!("unknown type {}: allowed are {allowed}", quote(other));
+            findings.add(&rule::DEP_5, dependency.at("type"), message);
             None
         }
     }
@@ -109,8 +105,8 @@ fn requirement(entry: &Entry, kind: &str, value: &Value, findings: &mut Findings
         return false;
     }
     if requirement.is_large() {
-        let what = "the olm.constraint has more than 65536 bytes, the limit that the product documents";
-        findings.add(&rule::DEP_7, entry.at("value"), what);
+        let message = "the olm.constraint has more than 65536 bytes, the limit that the product documents";
+        findings.add(&rule::DEP_7, entry.at("value"), message);
     }
     if kind == "olm.constraint" {
         conditions(entry, value, findings);
@@ -129,13 +125,13 @@ fn conditions(entry: &Entry, value: &Value, findings: &mut Findings) {
             && !rest.is_empty()
         {
             let rest = rest.join(", ");
-            let what = format!("only {first} counts, {rest} is ignored: combine conditions with all");
-            findings.add(&rule::DEP_8, entry.at(&path), what);
+            let message = format!("only {first} counts, {rest} is ignored: combine conditions with all");
+            findings.add(&rule::DEP_8, entry.at(&path), message);
         }
         if given.first() == Some(&"not") && !inside_all {
-            let what =
+            let message =
                 "`not` without `all` asks for any other bundle: put it into an all, beside what is wanted";
-            findings.add(&rule::DEP_4, entry.at(&format!("{path}.not")), what);
+            findings.add(&rule::DEP_4, entry.at(&format!("{path}.not")), message);
         }
         for name in ["all", "any", "not"] {
             let members = constraint.get(name).and_then(|compound| compound.get("constraints"));
@@ -159,11 +155,11 @@ fn tight_range(dependency: &Entry, range: &str, findings: &mut Findings) {
         majors.iter().flat_map(|major| [major.saturating_sub(1), *major, major.saturating_add(1)]);
     if !tried.any(reaches_next) {
         let next = highest.saturating_add(1);
-        let what = format!(
+        let message = format!(
             "the range {} ends before {next}.0.0: later updates of the package are kept out",
             quote(range)
         );
-        findings.add(&rule::DEP_2, dependency.at("value.version"), what);
+        findings.add(&rule::DEP_2, dependency.at("value.version"), message);
     }
 }
 
@@ -174,7 +170,11 @@ fn majors(range: &str) -> BTreeSet<u64> {
 }
 
 /// Checks the required APIs of the ClusterServiceVersion. Catalogs derive a dependency from each.
-fn required(csv: &Object, dependencies: &[Entry], findings: &mut Findings) -> Vec<(&'static str, Place)> {
+fn required_apis(
+    csv: &Object,
+    dependencies: &[Entry],
+    findings: &mut Findings,
+) -> Vec<(&'static str, Location)> {
     let stated: BTreeSet<Gvk> = dependencies
         .iter()
         .filter(|dependency| dependency.kind == "olm.gvk")
@@ -182,19 +182,16 @@ fn required(csv: &Object, dependencies: &[Entry], findings: &mut Findings) -> Ve
         .collect();
     let mut declared = Vec::new();
     for list in ["customresourcedefinitions", "apiservicedefinitions"] {
-        for (index, api) in csv.list(&format!("/spec/{list}/required")).iter().enumerate() {
-            let place = csv.at(&format!("spec.{list}.required.{index}"));
-            declared.push(("olm.gvk.required", place.clone()));
+        for (location, api) in csv.items(&format!("spec.{list}.required")) {
+            declared.push(("olm.gvk.required", location.clone()));
             let group = match list {
-                "customresourcedefinitions" => {
-                    text(api, "/name").split_once('.').map_or("", |(_, group)| group)
-                }
+                "customresourcedefinitions" => group_of(text(api, "/name")),
                 _ => text(api, "/group"),
             };
             let api = gvk(api, group);
             if !dependencies.is_empty() && !stated.contains(&api) {
-                let what = format!("{DEPENDENCIES_FILE} has no olm.gvk dependency on {api}");
-                findings.add(&rule::DEP_1, place, what);
+                let message = format!("{DEPENDENCIES_FILE} has no olm.gvk dependency on {api}");
+                findings.add(&rule::DEP_1, location, message);
             }
         }
     }
@@ -210,15 +207,15 @@ fn gvk(value: &Value, group: &str) -> Gvk {
 }
 
 /// Adds a finding per type of dependency: operator-controller refuses the bundle in mode Reject.
-fn refused(csv: &Object, declared: &[(&'static str, Place)], findings: &mut Findings) {
+fn unsupported(csv: &Object, declared: &[(&'static str, Location)], findings: &mut Findings) {
     for kind in DEPENDENCY_PROPERTIES {
-        let Some((_, place)) = declared.iter().find(|(declared, _)| *declared == kind) else { continue };
-        let what = format!(
+        let Some((_, location)) = declared.iter().find(|(declared, _)| *declared == kind) else { continue };
+        let message = format!(
             "with --dependency-mode=Reject, the default, nobody can install it: bundle {} has a dependency declared via \
              property {} which is currently not supported",
             quote(csv.name()),
             quote(kind)
         );
-        findings.add(&rule::V1_1, place.clone(), what);
+        findings.add(&rule::V1_1, location.clone(), message);
     }
 }

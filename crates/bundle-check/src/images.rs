@@ -5,41 +5,40 @@ use std::collections::BTreeSet;
 
 use olm_bundle::pointer::{list, text};
 use olm_version::quote;
-use serde_json::Value;
 
-use crate::content::Content;
-use crate::findings::Findings;
-use crate::place::Place;
+use crate::content::Object;
+use crate::report::{Findings, Location};
 use crate::rule;
 
 /// Checks every image. An image used several times is reported once.
-pub(crate) fn check(content: &Content, findings: &mut Findings) {
-    let Some(csv) = content.service_version() else { return };
-    let mut images: Vec<(&str, Place)> = Vec::new();
-    for (index, related) in csv.list("/spec/relatedImages").iter().enumerate() {
-        images.push((text(related, "/image"), csv.at(&format!("spec.relatedImages.{index}.image"))));
-    }
-    for (index, deployment) in csv.list("/spec/install/spec/deployments").iter().enumerate() {
+pub(crate) fn images(csv: &Object, findings: &mut Findings) {
+    let related = csv.items("spec.relatedImages");
+    let mut images: Vec<(&str, Location)> =
+        related.map(|(location, related)| (text(related, "/image"), location.at("image"))).collect();
+    for (location, deployment) in csv.items("spec.install.spec.deployments") {
         for containers in ["initContainers", "containers"] {
-            let place =
-                csv.at(&format!("spec.install.spec.deployments.{index}.spec.template.spec.{containers}"));
-            let all: &[Value] = list(deployment, &format!("/spec/template/spec/{containers}"));
-            images.extend(all.iter().enumerate().map(|(index, container)| {
-                (text(container, "/image"), place.clone().at(&format!("{index}.image")))
+            let all = list(deployment, &format!("/spec/template/spec/{containers}")).iter().enumerate();
+            images.extend(all.map(|(index, container)| {
+                let field = format!("spec.template.spec.{containers}.{index}.image");
+                (text(container, "/image"), location.clone().at(&field))
             }));
         }
     }
     let mut seen = BTreeSet::new();
-    for (image, place) in images {
+    for (image, location) in images {
         if image.is_empty() {
-            findings.add(&rule::IMG_2, place, "the image is missing");
+            findings.add(&rule::IMG_2, location, "the image is missing");
         } else if !seen.insert(image) {
             // Reported at its first use.
         } else if !is_reference(image) {
-            let what = "expected registry/repository:tag or registry/repository@sha256:…";
-            findings.add(&rule::IMG_2, place, format!("{} is no image reference: {what}", quote(image)));
+            let message = "expected registry/repository:tag or registry/repository@sha256:…";
+            findings.add(&rule::IMG_2, location, format!("{} is no image reference: {what}", quote(image)));
         } else if !image.contains('@') {
-            findings.add(&rule::IMG_1, place, format!("{} is named by tag: name it by digest", quote(image)));
+            findings.add(
+                &rule::IMG_1,
+                location,
+                format!("{} is named by tag: name it by digest", quote(image)),
+            );
         }
     }
 }

@@ -2,7 +2,7 @@
 //! (docs/design/additions.md#bundle-validation, docs/design/additions.md#lint-rules).
 //!
 //! ```text
-//! files ─ read ► objects with their places ─┬ metadata, ClusterServiceVersion, CRDs, objects ────────► Report
+//! files ─ read ► objects with locations ────┬ metadata, ClusterServiceVersion, CRDs, objects ────────► Report
 //!       └ olm_bundle::Bundle ► rendered for every install mode ► install checks ────────────────────┘
 //! ```
 //!
@@ -15,36 +15,24 @@
 //! report.
 
 mod content;
-mod definitions;
+mod csv;
 mod dependencies;
-mod fields;
-mod findings;
 mod images;
-mod kubernetes;
 mod lines;
-mod loading;
+mod manifests;
 mod metadata;
-mod names;
-mod objects;
-mod place;
-mod properties;
 mod rendering;
 mod report;
 mod rule;
-mod service_version;
-mod size;
-mod version_one;
-mod webhooks;
 
 use std::collections::BTreeMap;
 
 use olm_bundle::{Bundle, LoadError};
 
-use content::Content;
-use findings::Findings;
-pub use kubernetes::{KubernetesMinor, KubernetesMinorError};
-use place::Place;
+use content::{Content, Object};
+pub use manifests::{KubernetesMinor, KubernetesMinorError};
 pub use report::{Finding, Identity, Report};
+use report::{Findings, Location};
 pub use rule::{Level, RULES, Rule};
 
 /// Options of a check.
@@ -54,37 +42,82 @@ pub struct CheckOptions {
     pub kubernetes: Option<KubernetesMinor>,
 }
 
+/// Checks of the bundle. A new rule is listed in `rule.rs`, and its function here or in [`CSV_CHECKS`].
+const CHECKS: &[fn(&Content<'_>, &mut Findings)] = &[
+    metadata::annotations,
+    metadata::properties,
+    dependencies::dependencies,
+    csv::single,
+    csv::release,
+    manifests::unique_definitions,
+    manifests::unowned_definitions,
+    manifests::owned_definitions,
+    manifests::definition_shape,
+    manifests::service_accounts,
+    manifests::namespaces,
+    manifests::fields,
+    manifests::removed_apis,
+    manifests::target_kubernetes,
+    manifests::size,
+];
+
+/// Checks of the ClusterServiceVersion, if there is one.
+const CSV_CHECKS: &[fn(&Object, &mut Findings)] = &[
+    csv::api_version,
+    csv::names,
+    csv::version,
+    csv::minimum_kubernetes,
+    csv::install_modes,
+    csv::required_fields,
+    csv::strategy,
+    csv::annotation_keys,
+    csv::skip_range,
+    csv::examples,
+    csv::usable_mode,
+    csv::api_services,
+    csv::native_apis,
+    csv::operator_conditions,
+    csv::webhook_types,
+    csv::blocking_webhooks,
+    images::images,
+];
+
 /// Checks the files of a bundle, by slash-separated path relative to its root (`metadata/annotations.yaml`,
 /// `manifests/csv.yaml`, …). Files elsewhere are ignored.
+///
+/// ```
+/// use std::collections::BTreeMap;
+/// use olm_bundle_check::{CheckOptions, Level, check};
+///
+/// let csv = b"kind: ClusterServiceVersion\nmetadata: {name: demo.v1}\n".to_vec();
+/// let files = BTreeMap::from([("manifests/csv.yaml".to_owned(), csv)]);
+/// let report = check(&files, &CheckOptions::default());
+/// assert!(report.of(Level::Error).any(|finding| finding.rule.id == "FILE-1"));
+/// ```
 pub fn check(files: &BTreeMap<String, Vec<u8>>, options: &CheckOptions) -> Report {
     let mut findings = Findings::default();
     let loaded = Bundle::load(files);
     let identity = loaded.as_ref().ok().map(Identity::of);
     let read = match &loaded {
         Err(error @ LoadError::TooLarge { .. }) => Err(error.clone()),
-        _ => Content::read(files, &mut findings),
+        _ => Content::read(files, options, &mut findings),
     };
     let content = match read {
         Ok(content) => content,
         Err(error) => {
-            findings.add(&rule::FILE_4, Place::nowhere(), error.to_string());
+            findings.add(&rule::FILE_4, Location::bundle(), error.to_string());
             return Report::new(files, identity, findings);
         }
     };
-    metadata::check(files, &mut findings);
-    let properties = properties::check(files, &content, &mut findings);
-    dependencies::check(files, &content, &properties, &mut findings);
-    service_version::check(files, &content, &mut findings);
-    definitions::check(&content, &mut findings);
-    objects::check(&content, &mut findings);
-    fields::check(&content, &mut findings);
-    webhooks::check(&content, &mut findings);
-    version_one::check(&content, &mut findings);
-    images::check(&content, &mut findings);
-    kubernetes::check(&content, options.kubernetes, &mut findings);
-    if let Some(bundle) = loading::check(files, loaded, &content, &mut findings) {
+    for check in CHECKS {
+        check(&content, &mut findings);
+    }
+    for check in CSV_CHECKS {
+        content.csv().into_iter().for_each(|csv| check(csv, &mut findings));
+    }
+    // Loading and rendering skip problems that are findings already.
+    if let Some(bundle) = content::load(loaded, &content, &mut findings) {
         rendering::check(&bundle, &content, &mut findings);
     }
-    size::check(files, &mut findings);
     Report::new(files, identity, findings)
 }

@@ -90,15 +90,15 @@ fn find(text: &str, wanted: &mut BTreeMap<&[String], Option<usize>>) {
             let names_field =
                 parent.is_wanted && path.len() == parent.depth + 1 && (parent.is_list || is_key);
             parent.count += 1;
-            if names_field && let Some(place) = wanted.get_mut(path.as_slice()) {
-                place.get_or_insert(line);
+            if names_field && let Some(location) = wanted.get_mut(path.as_slice()) {
+                location.get_or_insert(line);
             } else if names_field {
                 // No wanted path continues below.
                 path.truncate(parent.depth);
                 is_wanted = false;
             }
-        } else if let Some(place) = wanted.get_mut(path.as_slice()) {
-            place.get_or_insert(line);
+        } else if let Some(location) = wanted.get_mut(path.as_slice()) {
+            location.get_or_insert(line);
         }
         if let Some(is_list) = is_list {
             open.push(Open { is_list, count: 0, is_wanted, depth: path.len() });

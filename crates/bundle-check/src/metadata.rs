@@ -1,14 +1,13 @@
-//! Checks of `metadata/annotations.yaml` (docs/design/additions.md#bundle-annotations).
+//! Checks of the metadata: `annotations.yaml` (docs/design/additions.md#bundle-annotations), and the properties in
+//! `properties.yaml` and the annotation `olm.properties` (docs/design/bundles.md#merged-properties).
 
-use std::collections::BTreeMap;
-
+use olm_bundle::{PROPERTIES_ANNOTATION, subdomain_faults};
 use olm_version::quote;
 use serde_json::{Map, Value};
 
-use crate::findings::Findings;
-use crate::names::is_subdomain;
-use crate::place::Place;
-use crate::rule;
+use crate::content::{Content, Files};
+use crate::report::{Findings, Location};
+use crate::rule::{self, Rule};
 
 pub(crate) const ANNOTATIONS_FILE: &str = "metadata/annotations.yaml";
 
@@ -20,13 +19,13 @@ const CHANNELS: &str = "operators.operatorframework.io.bundle.channels.v1";
 const DEFAULT_CHANNEL: &str = "operators.operatorframework.io.bundle.channel.default.v1";
 
 /// Checks the annotations. A missing file is reported elsewhere.
-pub(crate) fn check(files: &BTreeMap<String, Vec<u8>>, findings: &mut Findings) {
-    let Some(content) = files.get(ANNOTATIONS_FILE) else { return };
-    let document = match olm_yaml::from_slice(content) {
+pub(crate) fn annotations(content: &Content<'_>, findings: &mut Findings) {
+    let Some(file) = content.files.get(ANNOTATIONS_FILE) else { return };
+    let document = match olm_yaml::from_slice(file) {
         Ok(document) => document,
         Err(error) => {
-            let place = Place::line(ANNOTATIONS_FILE, error.line());
-            return findings.add(&rule::FILE_2, place, error.to_string());
+            let location = Location::line(ANNOTATIONS_FILE, error.line());
+            return findings.add(&rule::FILE_2, location, error.to_string());
         }
     };
     let empty = Map::new();
@@ -36,58 +35,61 @@ pub(crate) fn check(files: &BTreeMap<String, Vec<u8>>, findings: &mut Findings) 
             None | Some(Value::Null) => &empty,
             Some(Value::Object(annotations)) => annotations,
             Some(_) => {
-                let place = Place::document(ANNOTATIONS_FILE).at("annotations");
-                return findings.add(&rule::FILE_2, place, "expected a mapping of keys to texts");
+                let location = Location::document(ANNOTATIONS_FILE).at("annotations");
+                return findings.add(&rule::FILE_2, location, "expected a mapping of keys to texts");
             }
         },
         _ => {
-            let what = "expected a mapping with the field annotations";
-            return findings.add(&rule::FILE_2, Place::document(ANNOTATIONS_FILE), what);
+            let message = "expected a mapping with the field annotations";
+            return findings.add(&rule::FILE_2, Location::document(ANNOTATIONS_FILE), message);
         }
     };
-    required(annotations, findings);
-    values(annotations, findings);
+    required_annotations(annotations, findings);
+    annotation_values(annotations, findings);
     default_channel(annotations, findings);
 }
 
-fn at(key: &str) -> Place {
-    Place::document(ANNOTATIONS_FILE).at("annotations").key(key)
+fn at(key: &str) -> Location {
+    Location::document(ANNOTATIONS_FILE).at("annotations").key(key)
 }
 
-fn required(annotations: &Map<String, Value>, findings: &mut Findings) {
+fn required_annotations(annotations: &Map<String, Value>, findings: &mut Findings) {
     for key in [MEDIA_TYPE, MANIFESTS, METADATA, PACKAGE, CHANNELS] {
         let may_be_empty = matches!(key, MANIFESTS | METADATA | MEDIA_TYPE);
         match annotations.get(key) {
             Some(Value::String(text)) if !text.trim().is_empty() || may_be_empty => {}
             Some(Value::String(_)) => findings.add(&rule::ANN_1, at(key), "must not be empty"),
             None | Some(Value::Null) => {
-                let place = Place::document(ANNOTATIONS_FILE).at("annotations");
-                findings.add(&rule::ANN_1, place, format!("the annotation {key} is missing"));
+                let location = Location::document(ANNOTATIONS_FILE).at("annotations");
+                findings.add(&rule::ANN_1, location, format!("the annotation {key} is missing"));
             }
             Some(_) => {
-                let what = "must be text: put it in quotes (1.10 without them is the number 1.1)";
-                findings.add(&rule::ANN_1, at(key), what);
+                let message = "must be text: put it in quotes (1.10 without them is the number 1.1)";
+                findings.add(&rule::ANN_1, at(key), message);
             }
         }
     }
 }
 
-fn values(annotations: &Map<String, Value>, findings: &mut Findings) {
+fn annotation_values(annotations: &Map<String, Value>, findings: &mut Findings) {
     let text = |key: &str| annotations.get(key).and_then(Value::as_str);
     if let Some(media_type) = text(MEDIA_TYPE).filter(|text| *text != "registry+v1") {
-        let what = format!("expected registry+v1, got {}", quote(media_type));
-        findings.add(&rule::ANN_2, at(MEDIA_TYPE), what);
+        let message = format!("expected registry+v1, got {}", quote(media_type));
+        findings.add(&rule::ANN_2, at(MEDIA_TYPE), message);
     }
     for (key, directory) in [(MANIFESTS, "manifests"), (METADATA, "metadata")] {
         if let Some(text) = text(key).filter(|text| text.trim_end_matches('/') != directory) {
-            let what = format!("{} is not followed, {directory}/ is read: write {directory}/", quote(text));
-            findings.add(&rule::ANN_5, at(key), what);
+            let message =
+                format!("{} is not followed, {directory}/ is read: write {directory}/", quote(text));
+            findings.add(&rule::ANN_5, at(key), message);
         }
     }
-    if let Some(package) = text(PACKAGE).filter(|text| !text.trim().is_empty() && !is_subdomain(text)) {
+    if let Some(package) =
+        text(PACKAGE).filter(|text| !text.trim().is_empty() && !subdomain_faults(text).is_empty())
+    {
         let allowed = "lower case letters, digits, '-' and '.', at most 253, each part beginning and ending with a letter or digit";
-        let what = format!("{} is no DNS-1123 subdomain: {allowed}", quote(package));
-        findings.add(&rule::ANN_6, at(PACKAGE), what);
+        let message = format!("{} is no DNS-1123 subdomain: {allowed}", quote(package));
+        findings.add(&rule::ANN_6, at(PACKAGE), message);
     }
 }
 
@@ -103,14 +105,197 @@ fn default_channel(annotations: &Map<String, Value>, findings: &mut Findings) {
     let channels = annotations.get(CHANNELS).and_then(Value::as_str).unwrap_or_default();
     let names: Vec<&str> = channels.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
     if !names.is_empty() && !names.contains(&default) {
-        let what = format!("{} is none of the channels {}", quote(default), names.join(", "));
-        findings.add(&rule::ANN_4, at(DEFAULT_CHANNEL), what);
+        let message = format!("{} is none of the channels {}", quote(default), names.join(", "));
+        findings.add(&rule::ANN_4, at(DEFAULT_CHANNEL), message);
     }
 }
 
 /// Name of the package, empty if it cannot be read.
-pub(crate) fn package(files: &BTreeMap<String, Vec<u8>>) -> String {
+pub(crate) fn package(files: &Files) -> String {
     let document = files.get(ANNOTATIONS_FILE).and_then(|content| olm_yaml::from_slice(content).ok());
     let package = document.as_ref().and_then(|document| document.get("annotations")?.get(PACKAGE)?.as_str());
     package.unwrap_or_default().to_string()
+}
+
+pub(crate) const PROPERTIES_FILE: &str = "metadata/properties.yaml";
+const MAX_OPENSHIFT_VERSION: &str = "olm.maxOpenShiftVersion";
+
+/// Entry of a list of properties or dependencies.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) kind: String,
+    pub(crate) value: Value,
+    pub(crate) location: Location,
+    /// `true` if the fields of the entry have line numbers. Fields inside an annotation value have none.
+    pub(crate) has_lines: bool,
+}
+
+impl Entry {
+    /// Location of a field of the entry.
+    pub(crate) fn at(&self, dotted: &str) -> Location {
+        if self.has_lines { self.location.clone().at(dotted) } else { self.location.clone() }
+    }
+}
+
+/// Reads the properties of both sources. Malformed ones are findings.
+pub(crate) fn read_properties(content: &Content<'_>, findings: &mut Findings) -> Vec<Entry> {
+    let mut properties = annotated_properties(content, findings);
+    properties.extend(listed(content.files, PROPERTIES_FILE, "properties", &rule::PROP_1, findings));
+    properties
+}
+
+/// Checks the values of the properties.
+pub(crate) fn properties(content: &Content<'_>, findings: &mut Findings) {
+    let mut limits = 0;
+    for property in &content.properties {
+        if property.value.is_null() {
+            let message = format!("the property of type {} has no value", quote(&property.kind));
+            findings.add(&rule::PROP_2, property.at("value"), message);
+            continue;
+        }
+        match property.kind.as_str() {
+            "olm.gvk" => required_texts(property, &["group", "version", "kind"], findings),
+            "olm.package" => required_texts(property, &["packageName", "version"], findings),
+            MAX_OPENSHIFT_VERSION => {
+                limits += 1;
+                max_openshift_version(property, limits, findings);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Entries of the list under `key` in a metadata file. Empty if the file is missing.
+pub(crate) fn listed(
+    files: &Files,
+    file: &str,
+    key: &str,
+    rule: &'static Rule,
+    findings: &mut Findings,
+) -> Vec<Entry> {
+    let Some(content) = files.get(file) else { return Vec::new() };
+    let expected = "expected a list of objects with type and value";
+    let found = match olm_yaml::from_slice(content) {
+        Err(error) => Err((Location::line(file, error.line()), error.to_string())),
+        Ok(Value::Null) => Ok(Vec::new()),
+        Ok(Value::Object(mut entries)) => match entries.remove(key) {
+            None => {
+                let message = format!("nothing in this file is read, since the field {key} is missing");
+                findings.add(&rule::FILE_5, Location::document(file), message);
+                Ok(Vec::new())
+            }
+            Some(Value::Null) => Ok(Vec::new()),
+            Some(Value::Array(items)) => Ok(items),
+            Some(_) => Err((Location::document(file).at(key), expected.to_string())),
+        },
+        Ok(_) => Err((Location::document(file), format!("expected the field {key} with a list"))),
+    };
+    let items = found.unwrap_or_else(|(location, message)| {
+        findings.add(rule, location, message);
+        Vec::new()
+    });
+    let location = Location::document(file).at(key);
+    let entry = |(index, item): (usize, Value)| {
+        entry(item, location.clone().key(&index.to_string()), true, rule, findings)
+    };
+    items.into_iter().enumerate().filter_map(entry).collect()
+}
+
+/// Properties in the annotation of the ClusterServiceVersion.
+fn annotated_properties(content: &Content<'_>, findings: &mut Findings) -> Vec<Entry> {
+    let Some(csv) = content.csv() else { return Vec::new() };
+    let Some(text) = csv.annotation(PROPERTIES_ANNOTATION) else { return Vec::new() };
+    let location = csv.at_annotation(PROPERTIES_ANNOTATION);
+    let advice = format!("put the properties into {PROPERTIES_FILE}");
+    findings.add(&rule::PROP_6, location.clone(), advice);
+    match olm_yaml::json::to_value(text.as_bytes()) {
+        Ok(Value::Null) => Vec::new(),
+        Ok(Value::Array(items)) => items
+            .into_iter()
+            .filter_map(|item| entry(item, location.clone(), false, &rule::PROP_3, findings))
+            .collect(),
+        Ok(_) => {
+            findings.add(&rule::PROP_3, location, "expected a JSON list of objects with type and value");
+            Vec::new()
+        }
+        Err(error) => {
+            findings.add(&rule::PROP_3, location, format!("expected a JSON list: {error}"));
+            Vec::new()
+        }
+    }
+}
+
+/// Reads one entry: an object with a `type`, which must be a string, and a `value`.
+fn entry(
+    item: Value,
+    location: Location,
+    has_lines: bool,
+    rule: &'static Rule,
+    findings: &mut Findings,
+) -> Option<Entry> {
+    let Value::Object(mut entries) = item else {
+        findings.add(rule, location, "expected an object with type and value");
+        return None;
+    };
+    if let Some(unknown) = entries.keys().find(|key| !["type", "value"].contains(&key.as_str())) {
+        let inner = entries.get(unknown).and_then(Value::as_object);
+        let is_nested = inner.is_some_and(|inner| inner.contains_key("type"));
+        let advice =
+            if is_nested { ": write its type and value directly" } else { ": allowed are type and value" };
+        let location = if has_lines { location.clone().key(unknown) } else { location.clone() };
+        findings.add(rule, location, format!("unknown field {}{advice}", quote(unknown)));
+        if is_nested {
+            return None;
+        }
+    }
+    match entries.remove("type") {
+        Some(Value::String(kind)) if !kind.is_empty() => {
+            Some(Entry { kind, value: entries.remove("value").unwrap_or_default(), location, has_lines })
+        }
+        _ => {
+            findings.add(rule, location, "type must be there, as text that is not empty");
+            None
+        }
+    }
+}
+
+fn required_texts(property: &Entry, names: &[&str], findings: &mut Findings) {
+    let empty = Map::new();
+    let entries = property.value.as_object().unwrap_or(&empty);
+    for name in names {
+        if entries.get(*name).and_then(Value::as_str).is_none_or(str::is_empty) {
+            let message = format!("{} needs the text {name}", property.kind);
+            findings.add(&rule::PROP_4, property.at("value").at(name), message);
+        }
+    }
+}
+
+fn max_openshift_version(property: &Entry, number: usize, findings: &mut Findings) {
+    let location = property.at("value");
+    if number > 1 {
+        let message =
+            "olm.maxOpenShiftVersion is there already, here or in the other place of properties: keep one";
+        findings.add(&rule::PROP_5, location.clone(), message);
+    }
+    let is_minor = |text: &str| {
+        let mut parts = text.split('.');
+        let mut number =
+            || parts.next().is_some_and(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()));
+        number() && number() && parts.next().is_none()
+    };
+    match &property.value {
+        Value::String(text) if is_minor(text) => {}
+        Value::Number(_) => {
+            findings.add(
+                &rule::PROP_5,
+                location,
+                "put the version in quotes: 4.20 without them is the number 4.2",
+            );
+        }
+        other => findings.add(
+            &rule::PROP_5,
+            location,
+            format!("expected a minor version such as \"4.18\", got {other}"),
+        ),
+    }
 }

@@ -11,10 +11,9 @@ use olm_bundle::{
 use olm_version::quote;
 use serde_json::{Value, json};
 
-use crate::content::{Content, Object};
-use crate::findings::Findings;
-use crate::kubernetes;
-use crate::place::Place;
+use crate::content::{Content, Object, pointer};
+use crate::manifests::removal;
+use crate::report::{Findings, Location};
 use crate::rule::{self, Rule};
 
 /// Stands for the namespace of the installation.
@@ -23,12 +22,13 @@ const INSTALL_NAMESPACE: &str = "install-namespace";
 const WATCHED_NAMESPACE: &str = "watched-namespace";
 
 /// Renders the bundle in every supported install mode except MultiNamespace.
-pub(crate) fn check(bundle: &Bundle, content: &Content, findings: &mut Findings) {
-    let Some(csv) = content.service_version() else { return };
+pub(crate) fn check(bundle: &Bundle, content: &Content<'_>, findings: &mut Findings) {
+    let Some(csv) = content.csv() else { return };
     for fault in faults(bundle) {
         // A missing package name is reported at the annotation.
         if fault.validator != Validator::Package {
-            findings.add_at(rule_of(fault.validator), fault.text.clone(), || place_of(&fault, csv, content));
+            findings
+                .add_at(rule_of(fault.validator), fault.text.clone(), || location_of(&fault, csv, content));
         }
     }
     // With several ClusterServiceVersions, rendering errors may refer to any of them.
@@ -38,23 +38,23 @@ pub(crate) fn check(bundle: &Bundle, content: &Content, findings: &mut Findings)
     let modes = bundle.install_modes();
     let tried: Vec<InstallMode> =
         modes.into_iter().filter(|mode| *mode != InstallMode::MultiNamespace).collect();
-    let mut told: BTreeMap<(bool, String), Vec<&'static str>> = BTreeMap::new();
+    let mut results: BTreeMap<(bool, String), Vec<&'static str>> = BTreeMap::new();
     for mode in &tried {
         match attempt(bundle, *mode) {
-            Ok(sentences) => {
-                for sentence in sentences {
-                    told.entry((false, sentence)).or_default().push(mode.name());
+            Ok(texts) => {
+                for text in texts {
+                    results.entry((false, text)).or_default().push(mode.name());
                 }
             }
             // Reported above as faults, or by V1-2 and V1-4.
             Err(RenderError::Invalid(_) | RenderError::Unsupported(_)) => {}
-            Err(error) => told.entry((true, error.to_string())).or_default().push(mode.name()),
+            Err(error) => results.entry((true, error.to_string())).or_default().push(mode.name()),
         }
     }
-    for ((is_refusal, text), modes) in told {
+    for ((is_refusal, text), modes) in results {
         let object = object_of(&text, content);
         // KUBE-1 reports a removed API version in more detail.
-        if findings.has(&rule::KUBE_1) && object.is_some_and(|object| kubernetes::removal(object).is_some()) {
+        if findings.has(&rule::KUBE_1) && object.is_some_and(|object| removal(object).is_some()) {
             continue;
         }
         let rule = if is_refusal { &rule::RENDER_1 } else { &rule::RENDER_2 };
@@ -63,9 +63,9 @@ pub(crate) fn check(bundle: &Bundle, content: &Content, findings: &mut Findings)
             false => String::new(),
         };
         findings.add_at(rule, format!("{text}{only}"), || {
-            let place = object.map_or_else(|| part_of(&text, csv), Object::place);
+            let location = object.map_or_else(|| part_of(&text, csv), Object::location);
             // The text already names the object.
-            Place { object: None, ..place }
+            Location { object: None, ..location }
         });
     }
 }
@@ -90,21 +90,21 @@ fn attempt(bundle: &Bundle, mode: InstallMode) -> Result<BTreeSet<String>, Rende
 }
 
 /// Manifest of the object that the text begins with.
-fn object_of<'a>(sentence: &str, content: &'a Content) -> Option<&'a Object> {
+fn object_of<'a>(message: &str, content: &'a Content<'_>) -> Option<&'a Object> {
     content
         .objects
         .iter()
-        .find(|object| !object.name().is_empty() && is_about(sentence, object.kind(), object.name()))
+        .find(|object| !object.name().is_empty() && is_about(message, object.kind(), object.name()))
 }
 
-fn is_about(sentence: &str, kind: &str, name: &str) -> bool {
-    let rest = sentence.strip_prefix(kind).and_then(|rest| rest.strip_prefix(' '));
+fn is_about(message: &str, kind: &str, name: &str) -> bool {
+    let rest = message.strip_prefix(kind).and_then(|rest| rest.strip_prefix(' '));
     let rest = rest.and_then(|rest| rest.strip_prefix(quote(name).as_str()));
     rest.is_some_and(|rest| rest.starts_with([':', ' ']))
 }
 
 /// Part of the ClusterServiceVersion that yields the object that the text begins with.
-fn part_of(sentence: &str, csv: &Object) -> Place {
+fn part_of(message: &str, csv: &Object) -> Location {
     let webhooks = ("spec.webhookdefinitions", "/generateName");
     let made = [
         ("Deployment", ("spec.install.spec.deployments", "/name")),
@@ -112,11 +112,11 @@ fn part_of(sentence: &str, csv: &Object) -> Place {
         ("ValidatingWebhookConfiguration", webhooks),
     ];
     let found = made.into_iter().find_map(|(kind, (field, name))| {
-        let parts = csv.list(&format!("/{}", field.replace('.', "/")));
-        let position = parts.iter().position(|part| is_about(sentence, kind, text(part, name)))?;
+        let parts = csv.list(&pointer(field));
+        let position = parts.iter().position(|part| is_about(message, kind, text(part, name)))?;
         Some(csv.at(&format!("{field}.{position}")))
     });
-    found.unwrap_or_else(|| Place::file(&csv.place().file))
+    found.unwrap_or_else(|| Location::file(&csv.location().file))
 }
 
 fn rule_of(validator: Validator) -> &'static Rule {
@@ -131,10 +131,10 @@ fn rule_of(validator: Validator) -> &'static Rule {
     }
 }
 
-/// Position of the subject of a fault.
-fn place_of(fault: &Fault, csv: &Object, content: &Content) -> Place {
+/// Location of the subject of a fault.
+fn location_of(fault: &Fault, csv: &Object, content: &Content<'_>) -> Location {
     let entry = |list: &str, name: &str| {
-        let entries = csv.list(&format!("/{}", list.replace('.', "/")));
+        let entries = csv.list(&pointer(list));
         let position = entries.iter().position(|entry| text(entry, name) == fault.subject);
         csv.at(&position.map_or_else(|| list.to_string(), |position| format!("{list}.{position}")))
     };
@@ -144,9 +144,9 @@ fn place_of(fault: &Fault, csv: &Object, content: &Content) -> Place {
             let shipped =
                 content.definitions().filter(|definition| definition.name() == fault.subject).last();
             let owned = || entry("spec.customresourcedefinitions.owned", "/name");
-            shipped.map_or_else(owned, Object::place)
+            shipped.map_or_else(owned, Object::location)
         }
-        Validator::Package => csv.place(),
+        Validator::Package => csv.location(),
         Validator::ConversionModes | Validator::Webhook | Validator::WebhookRule => {
             entry("spec.webhookdefinitions", "/generateName")
         }
@@ -154,7 +154,7 @@ fn place_of(fault: &Fault, csv: &Object, content: &Content) -> Place {
             let named = |object: &&Object| {
                 object.name() == fault.subject && fault.text.ends_with(&quote(object.kind()))
             };
-            content.objects.iter().find(named).map_or_else(|| csv.place(), Object::place)
+            content.objects.iter().find(named).map_or_else(|| csv.location(), Object::location)
         }
     }
 }

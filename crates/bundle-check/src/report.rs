@@ -1,13 +1,19 @@
-//! Findings and report of a check.
+//! Findings of a check with their locations, and the report.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use olm_bundle::{Bundle, InstallMode};
 use serde::Serialize;
 
-use crate::findings::Findings;
+use crate::lines::Lines;
 use crate::rule::{self, Level, Rule};
+
+/// Findings reported per rule. Further ones are only counted.
+const FINDINGS_PER_RULE: usize = 100;
+
+/// Maximum length of a message in characters.
+const MESSAGE_CHARS: usize = 2_000;
 
 /// Violation of a rule.
 ///
@@ -101,5 +107,185 @@ impl Report {
     /// Findings of this level.
     pub fn of(&self, level: Level) -> impl Iterator<Item = &Finding> {
         self.findings.iter().filter(move |finding| finding.level == level)
+    }
+}
+
+/// Findings by rule.
+#[derive(Debug, Default)]
+pub(crate) struct Findings {
+    by_rule: BTreeMap<&'static str, FindingsOfRule>,
+    files: BTreeSet<String>,
+}
+
+#[derive(Debug)]
+struct FindingsOfRule {
+    rule: &'static Rule,
+    reported: Vec<(Location, String)>,
+    omitted: usize,
+}
+
+impl Findings {
+    /// Adds a finding of `rule`. Line breaks in the message become spaces.
+    pub(crate) fn add(&mut self, rule: &'static Rule, location: Location, message: impl Into<String>) {
+        self.add_at(rule, message, || location);
+    }
+
+    /// Adds a finding of `rule` whose location is computed only if needed.
+    pub(crate) fn add_at(
+        &mut self,
+        rule: &'static Rule,
+        message: impl Into<String>,
+        location: impl FnOnce() -> Location,
+    ) {
+        let new = || FindingsOfRule { rule, reported: Vec::new(), omitted: 0 };
+        let of_rule = self.by_rule.entry(rule.id).or_insert_with(new);
+        if of_rule.reported.len() >= FINDINGS_PER_RULE {
+            of_rule.omitted += 1;
+            return;
+        }
+        let finding = (location(), single_line(&message.into()));
+        if !of_rule.reported.contains(&finding) {
+            self.files.insert(finding.0.file.clone());
+            of_rule.reported.push(finding);
+        }
+    }
+
+    /// Reports whether this file has findings.
+    pub(crate) fn has_file(&self, file: &str) -> bool {
+        self.files.contains(file)
+    }
+
+    /// Reports whether the rule has findings.
+    pub(crate) fn has(&self, rule: &Rule) -> bool {
+        self.by_rule.contains_key(rule.id)
+    }
+
+    /// Returns all findings by file, line and rule, and the number of omitted ones.
+    fn finish(self, files: &BTreeMap<String, Vec<u8>>) -> (Vec<Finding>, usize) {
+        let omitted = self.by_rule.values().map(|of_rule| of_rule.omitted).sum();
+        let all = self.by_rule.into_values().flat_map(|FindingsOfRule { rule, reported, .. }| {
+            reported.into_iter().map(move |(location, message)| (location, rule, message))
+        });
+        let mut all: Vec<(Location, &'static Rule, String)> = all.collect();
+        // Lines of one document are computed together.
+        all.sort_by(|a, b| (&a.0.file, a.0.start).cmp(&(&b.0.file, b.0.start)));
+        let mut findings = Vec::new();
+        for of_file in all.chunk_by(|a, b| a.0.file == b.0.file) {
+            let lines = Lines::new(files.get(&of_file[0].0.file).map(Vec::as_slice).unwrap_or_default());
+            for group in of_file.chunk_by(|a, b| a.0.start == b.0.start) {
+                let numbers: Vec<Option<usize>> = match group[0].0.start {
+                    Start::Unknown => vec![None; group.len()],
+                    Start::Line(line) => vec![Some(lines.at_most(line)); group.len()],
+                    Start::Document(start) => {
+                        let paths: Vec<&[String]> =
+                            group.iter().map(|(location, ..)| location.path.as_slice()).collect();
+                        lines.of(start, &paths).into_iter().map(Some).collect()
+                    }
+                };
+                findings.extend(group.iter().zip(numbers).map(|((location, rule, message), line)| Finding {
+                    rule,
+                    level: rule.level,
+                    file: location.file.clone(),
+                    line,
+                    object: location.object.clone(),
+                    field: location.field(),
+                    message: message.clone(),
+                }));
+            }
+        }
+        findings.sort_by(|a, b| order(a).cmp(&order(b)));
+        (findings, omitted)
+    }
+}
+
+fn order(finding: &Finding) -> (&str, Option<usize>, &str, Option<&str>, &str) {
+    let Finding { rule, file, line, field, message, .. } = finding;
+    (file, *line, rule.id, field.as_deref(), message)
+}
+
+/// Message in one line, truncated: text quoted from a bundle may be as long as its file.
+fn single_line(message: &str) -> String {
+    let line = message.split('\n').map(str::trim).collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(MESSAGE_CHARS) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
+}
+
+/// Location of a finding, as exact as known when it is made. The line number is computed at the end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Location {
+    /// Path relative to the root of the bundle. Empty for the whole bundle.
+    pub(crate) file: String,
+    pub(crate) start: Start,
+    /// Keys and list indexes of the field from the root of its document.
+    pub(crate) path: Vec<String>,
+    /// Number of leading elements of `path` that lead to the object, for an item of a list.
+    pub(crate) skipped: usize,
+    /// Kind and name of the object.
+    pub(crate) object: Option<String>,
+}
+
+/// Source of the line number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Start {
+    /// None: the line is unknown.
+    Unknown,
+    /// Line number, from 1.
+    Line(usize),
+    /// Search for the field in the document that begins at this line.
+    Document(usize),
+}
+
+impl Location {
+    /// The whole bundle.
+    pub(crate) fn bundle() -> Self {
+        Self::file("")
+    }
+
+    /// A whole file.
+    pub(crate) fn file(file: &str) -> Self {
+        Self { file: file.to_string(), start: Start::Unknown, path: Vec::new(), skipped: 0, object: None }
+    }
+
+    /// A line of a file, if known.
+    pub(crate) fn line(file: &str, line: Option<usize>) -> Self {
+        Self { start: line.map_or(Start::Unknown, Start::Line), ..Self::file(file) }
+    }
+
+    /// The first document of a file.
+    pub(crate) fn document(file: &str) -> Self {
+        Self { start: Start::Document(1), ..Self::file(file) }
+    }
+
+    /// Appends the dotted path of a field.
+    pub(crate) fn at(mut self, dotted: &str) -> Self {
+        self.path.extend(dotted.split('.').map(str::to_string));
+        self
+    }
+
+    /// Appends one key, which may contain any character.
+    pub(crate) fn key(mut self, key: &str) -> Self {
+        self.path.push(key.to_string());
+        self
+    }
+
+    /// Field path for messages: `spec.versions[0].name`. `None` for the object itself.
+    pub(crate) fn field(&self) -> Option<String> {
+        let names = self.path.get(self.skipped..).unwrap_or_default();
+        let mut field = String::new();
+        for name in names {
+            if !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit()) {
+                field += &format!("[{name}]");
+            } else if name.contains(['.', '/']) {
+                field += &format!("[{}]", olm_version::quote(name));
+            } else {
+                if !field.is_empty() {
+                    field.push('.');
+                }
+                field += name;
+            }
+        }
+        (!field.is_empty()).then_some(field)
     }
 }

@@ -34,11 +34,11 @@ pub use certificates::{
 };
 pub use config::{config_schema, config_warnings};
 pub use csv::InstallMode;
-pub use limits::Spent;
+pub use limits::{Spent, Unread};
 pub use load::LoadError;
 pub use objects::distinct;
 pub use obstacles::obstacles;
 pub use properties::PROPERTIES_ANNOTATION;
 pub use render::{RenderError, RenderOptions, render};
 pub use typed::{Loss, losses};
-pub use validate::{Fault, Validator, faults};
+pub use validate::{Fault, Validator, faults, subdomain_faults};

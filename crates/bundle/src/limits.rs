@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use olm_yaml::{DecodeError, Notation, Stream, StreamError, json};
+use olm_yaml::{DecodeError, Stream, StreamError, json};
 use serde_json::Value;
 
 use crate::bundle::Bundle;
@@ -81,7 +81,8 @@ pub struct Spent {
 }
 
 /// Reason why a manifest was not read completely.
-pub(crate) enum Unread {
+#[derive(Debug)]
+pub enum Unread {
     /// The manifest is invalid.
     Wrong(StreamError),
     /// A limit is exceeded.
@@ -99,38 +100,29 @@ impl Spent {
         }
     }
 
-    /// All documents of the manifest `file`, in order, as [`olm_yaml::all_from_slice`] returns them.
-    pub(crate) fn documents(&mut self, file: &str, content: &[u8]) -> Result<Vec<Value>, Unread> {
-        let mut refused = None;
-        let mut values = Vec::new();
-        let mut stream = Stream::new(content, Self::manifest_limits());
-        let mut decode = |text: &[u8], _: Notation| {
-            self.document(file, text).map_err(|limit| {
+    /// Next document of the manifest `file`. `None` at the end.
+    ///
+    /// # Errors
+    /// See [`Unread`].
+    pub fn next_document(&mut self, file: &str, stream: &mut Stream<&[u8]>) -> Result<Option<Value>, Unread> {
+        let mut exceeded = None;
+        // A document that is refused as JSON is decoded again as YAML. The first error counts.
+        let read = stream.next(|json, _| match self.document(file, json) {
+            Ok(()) => json::to_value(json).map_err(DecodeError::from),
+            Err(limit) => {
                 let message = limit.to_string();
-                refused.get_or_insert(limit);
-                DecodeError { message, offset: None }
-            })?;
-            json::to_value(text).map_err(DecodeError::from)
-        };
-        let read = loop {
-            match stream.next(&mut decode) {
-                Ok(Some(Value::Null)) => {}
-                Ok(Some(value)) => values.push(value),
-                Ok(None) => break Ok(values),
-                Err(error) => break Err(error),
+                exceeded.get_or_insert(limit);
+                Err(DecodeError { message, offset: None })
             }
-        };
-        match refused {
+        });
+        match exceeded {
             Some(limit) => Err(Unread::Limit(limit)),
             None => read.map_err(Unread::Wrong),
         }
     }
 
     /// Counts one document of the manifest `file`, as JSON, before it is parsed.
-    ///
-    /// # Errors
-    /// [`LoadError::TooLarge`].
-    pub fn document(&mut self, file: &str, json: &[u8]) -> Result<(), LoadError> {
+    fn document(&mut self, file: &str, json: &[u8]) -> Result<(), LoadError> {
         self.text(file, json.len())?;
         self.values(file, count_values(json))
     }

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use olm_version::excerpt;
-use olm_yaml::StreamError;
+use olm_yaml::{Stream, StreamError};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -191,12 +191,18 @@ impl Manifests {
     fn read(&mut self, path: &str, content: &[u8]) -> Result<(), LoadError> {
         let wrong =
             |cause: String| Fault::new(format!("error parsing {}: {cause}", excerpt(path))).of_file(path);
-        let documents = self.spent.documents(path, content).map_err(|unread| match unread {
-            Unread::Wrong(StreamError::Document { message, .. }) => wrong(message),
-            Unread::Wrong(StreamError::Read(error)) => wrong(error.to_string()),
-            Unread::Limit(error) => error,
-        })?;
-        for document in documents {
+        let mut stream = Stream::new(content, Spent::manifest_limits());
+        let mut documents = Vec::new();
+        while let Some(document) =
+            self.spent.next_document(path, &mut stream).map_err(|unread| match unread {
+                Unread::Wrong(StreamError::Document { message, .. }) => wrong(message),
+                Unread::Wrong(StreamError::Read(error)) => wrong(error.to_string()),
+                Unread::Limit(error) => error,
+            })?
+        {
+            documents.push(document);
+        }
+        for document in documents.into_iter().filter(|document| !document.is_null()) {
             self.document(path, document)?;
         }
         Ok(())

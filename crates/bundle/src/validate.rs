@@ -251,7 +251,7 @@ fn repeated<T: Ord + Copy>(values: impl Iterator<Item = T>) -> impl Iterator<Ite
 }
 
 /// Reasons why `name` is not an RFC 1123 subdomain, sorted. Empty if it is one.
-pub(crate) fn subdomain_faults(name: &str) -> Vec<&'static str> {
+pub fn subdomain_faults(name: &str) -> Vec<&'static str> {
     let label = |label: &str| {
         !label.is_empty()
             && label.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')

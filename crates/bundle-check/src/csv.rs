@@ -1,0 +1,402 @@
+//! Checks of the ClusterServiceVersion: its fields (docs/design/additions.md#bundle-validation), webhook definitions
+//! (docs/design/bundles.md#bundle-validators), and features of OLM v0 that OLM v1 lacks
+//! (docs/design/additions.md#lint-rules, docs/design/bundles.md#author-checks).
+//!
+//! The renderer checks names and deployments of webhooks, its install checks cover requirements of the API server.
+
+use std::collections::BTreeSet;
+
+use olm_bundle::pointer::{list, text};
+use olm_bundle::subdomain_faults;
+use olm_version::{Range, Version, VersionRelease, quote};
+use serde_json::Value;
+
+use crate::content::{Content, Object, pointer};
+use crate::manifests::group_of;
+use crate::metadata;
+use crate::report::{Findings, Location};
+use crate::rule;
+
+const API_VERSION: &str = "operators.coreos.com/v1alpha1";
+const INSTALL_MODES: [&str; 4] = ["OwnNamespace", "SingleNamespace", "MultiNamespace", "AllNamespaces"];
+const SKIP_RANGE: &str = "olm.skipRange";
+
+/// Maximum size of all annotations of an object in bytes, as in the API server.
+const ANNOTATION_BYTES: usize = 256 << 10;
+
+/// Maximum length of a label value.
+const LABEL_BYTES: usize = 63;
+
+/// Annotations that take effect only in this spelling.
+const KNOWN_ANNOTATIONS: [&str; 5] =
+    ["olm.operatorGroup", "olm.operatorNamespace", "olm.providedAPIs", SKIP_RANGE, "olm.targetNamespaces"];
+
+/// Reports several ClusterServiceVersions. The renderer uses the last one.
+pub(crate) fn single(content: &Content<'_>, findings: &mut Findings) {
+    let all: Vec<&Object> = content.of_kind("ClusterServiceVersion").collect();
+    if all.len() > 1 {
+        let files: BTreeSet<String> = all.iter().map(|csv| csv.location().file).collect();
+        let files = files.into_iter().collect::<Vec<_>>().join(", ");
+        for csv in &all {
+            let message = format!("one of {} ClusterServiceVersions, in {files}: keep one", all.len());
+            findings.add(&rule::CSV_1, csv.location(), message);
+        }
+    }
+}
+
+pub(crate) fn api_version(csv: &Object, findings: &mut Findings) {
+    if !["", API_VERSION].contains(&csv.api_version()) {
+        let message = format!("expected {API_VERSION}, got {}", quote(csv.api_version()));
+        findings.add(&rule::CSV_15, csv.at("apiVersion"), message);
+    }
+}
+
+pub(crate) fn names(csv: &Object, findings: &mut Findings) {
+    let allowed = "lower case letters, digits, '-' and '.', at most 63 characters, beginning and ending with a letter or digit";
+    for field in ["metadata.name", "spec.replaces"] {
+        let Some(name) = csv.text_or_nothing(&pointer(field)) else { continue };
+        let is_subdomain = subdomain_faults(name).is_empty();
+        let may_be_empty = field == "spec.replaces";
+        if (may_be_empty && name.is_empty()) || (is_subdomain && name.len() <= LABEL_BYTES) {
+            continue;
+        }
+        let length = name.len();
+        let message = if length > LABEL_BYTES && is_subdomain {
+            format!("{} has {length} characters, at most {LABEL_BYTES} are allowed", quote(name))
+        } else {
+            format!("{} is not a name: {allowed}", quote(name))
+        };
+        findings.add(&rule::CSV_2, csv.at(field), message);
+    }
+}
+
+pub(crate) fn version(csv: &Object, findings: &mut Findings) {
+    let version = csv.text("/spec/version");
+    if csv.text_or_nothing("/spec/version").is_some()
+        && let Err(error) = Version::parse(version)
+    {
+        let message = match version {
+            "" => "the version is missing; expected one such as 1.2.3".to_string(),
+            _ => format!("{}: expected a version such as 1.2.3: {error}", quote(version)),
+        };
+        findings.add(&rule::CSV_3, csv.at("spec.version"), message);
+    }
+}
+
+pub(crate) fn minimum_kubernetes(csv: &Object, findings: &mut Findings) {
+    let minimum = csv.text("/spec/minKubeVersion").trim();
+    if minimum.is_empty() {
+        let message =
+            "the oldest Kubernetes that the operator runs on is not named; expected a version such as 1.26.0";
+        findings.add(&rule::CSV_6, csv.at("spec.minKubeVersion"), message);
+    } else if let Err(error) = Version::parse(csv.text("/spec/minKubeVersion")) {
+        let message = format!("{}: expected a version such as 1.26.0: {error}", quote(minimum));
+        findings.add(&rule::CSV_7, csv.at("spec.minKubeVersion"), message);
+    }
+}
+
+pub(crate) fn release(content: &Content<'_>, findings: &mut Findings) {
+    let Some(csv) = content.csv() else { return };
+    let release = match csv.value.pointer("/spec/release") {
+        None | Some(Value::Null) => return,
+        Some(Value::String(text)) if text.is_empty() => return,
+        Some(Value::String(text)) => text.clone(),
+        Some(other) => other.to_string(),
+    };
+    let version = csv.text("/spec/version");
+    if Version::parse(version).is_ok()
+        && let Err(error) = VersionRelease::parse(version, Some(&release))
+    {
+        findings.add(&rule::CSV_10, csv.at("spec.release"), format!("{}: {error}", quote(&release)));
+    }
+    let package = metadata::package(content.files);
+    let expected = format!("{package}-v{version}-{release}");
+    if csv.name() != expected {
+        let message =
+            format!("with a release, metadata.name must be {}, not {}", quote(&expected), quote(csv.name()));
+        findings.add(&rule::CSV_10, csv.at("metadata.name"), message);
+    }
+    if csv.annotation("olm.substitutesFor").is_some() {
+        let message = "not allowed beside spec.release: remove one of the two";
+        findings.add(&rule::CSV_10, csv.at_annotation("olm.substitutesFor"), message);
+    }
+}
+
+pub(crate) fn install_modes(csv: &Object, findings: &mut Findings) {
+    let location = csv.at("spec.installModes");
+    if csv.list("/spec/installModes").is_empty() {
+        let message =
+            format!("no install modes: list {} with supported: true or false", INSTALL_MODES.join(", "));
+        return findings.add(&rule::CSV_4, location, message);
+    }
+    let mut seen = BTreeSet::new();
+    let mut any_supported = false;
+    for (location, mode) in csv.items("spec.installModes") {
+        let kind = text(mode, "/type");
+        if !seen.insert(kind) {
+            findings.add(&rule::CSV_4, location.clone(), format!("{} is listed twice", quote(kind)));
+        }
+        if !INSTALL_MODES.contains(&kind) {
+            let message =
+                format!("unknown install mode {}: there are {}", quote(kind), INSTALL_MODES.join(", "));
+            findings.add(&rule::CSV_5, location, message);
+        } else if mode.get("supported") == Some(&Value::Bool(true)) {
+            any_supported = true;
+        }
+    }
+    if !any_supported {
+        findings.add(
+            &rule::CSV_4,
+            location,
+            "no install mode is supported: set supported: true on one at least",
+        );
+    }
+}
+
+pub(crate) fn required_fields(csv: &Object, findings: &mut Findings) {
+    for field in ["apiVersion", "spec.displayName", "spec.install.strategy"] {
+        if csv.text_or_nothing(&pointer(field)) == Some("") {
+            findings.add(&rule::CSV_11, csv.at(field), "the field must be there and not empty");
+        }
+    }
+    let deployments = csv.value.pointer("/spec/install/spec/deployments");
+    if deployments.is_none_or(Value::is_null) {
+        let message = "the field must be there; an operator without deployments has []";
+        findings.add(&rule::CSV_11, csv.at("spec.install.spec.deployments"), message);
+    }
+}
+
+pub(crate) fn strategy(csv: &Object, findings: &mut Findings) {
+    let strategy = csv.text("/spec/install/strategy");
+    if !["", "deployment"].contains(&strategy) {
+        let message =
+            format!("{} is not looked at: deployments are installed whatever it says", quote(strategy));
+        findings.add(&rule::CSV_12, csv.at("spec.install.strategy"), message);
+    }
+}
+
+pub(crate) fn annotation_keys(csv: &Object, findings: &mut Findings) {
+    let mut bytes = 0;
+    let annotations = csv.value.pointer("/metadata/annotations").and_then(Value::as_object);
+    for (key, value) in annotations.into_iter().flatten() {
+        bytes += key.len() + value.as_str().map_or(0, str::len);
+        let known = KNOWN_ANNOTATIONS.into_iter().find(|known| known.eq_ignore_ascii_case(key));
+        if let Some(known) = known.filter(|known| known != key) {
+            findings.add(&rule::CSV_13, csv.at_annotation(key), format!("must be spelled {known}"));
+        }
+        if !is_qualified_name(key) {
+            let message = "the key is not allowed in a pod: it has letters, digits, '-', '_' and '.', at most 63, perhaps after \
+                           a DNS-1123 subdomain and '/'";
+            findings.add(&rule::CSV_16, csv.at_annotation(key), message);
+        }
+    }
+    if bytes > ANNOTATION_BYTES {
+        let message = format!(
+            "the annotations have {bytes} bytes, a pod may have {ANNOTATION_BYTES}: shorten the largest"
+        );
+        findings.add(&rule::CSV_16, csv.at("metadata.annotations"), message);
+    }
+}
+
+pub(crate) fn skip_range(csv: &Object, findings: &mut Findings) {
+    if let Some(range) = csv.annotation(SKIP_RANGE)
+        && let Err(error) = Range::parse(range)
+    {
+        let message = format!("{}: expected a range such as \">=1.0.0 <1.2.0\": {error}", quote(range));
+        findings.add(&rule::CSV_14, csv.at_annotation(SKIP_RANGE), message);
+    }
+}
+
+/// Group, version and kind.
+type Api<'a> = (&'a str, &'a str, &'a str);
+
+fn shown((group, version, kind): Api<'_>) -> String {
+    format!("{kind} of {group}/{version}")
+}
+
+fn provided(csv: &Object) -> BTreeSet<Api<'_>> {
+    let definitions = csv
+        .list("/spec/customresourcedefinitions/owned")
+        .iter()
+        .map(|api| (group_of(text(api, "/name")), text(api, "/version"), text(api, "/kind")));
+    let services = csv.list("/spec/apiservicedefinitions/owned").iter();
+    let services = services.map(|api| (text(api, "/group"), text(api, "/version"), text(api, "/kind")));
+    definitions.chain(services).collect()
+}
+
+pub(crate) fn examples(csv: &Object, findings: &mut Findings) {
+    let provided = provided(csv);
+    let known = ["alm-examples", "olm.examples"];
+    let Some((key, examples)) = known.into_iter().find_map(|key| Some((key, csv.annotation(key)?))) else {
+        if !provided.is_empty() {
+            let message = "the annotation alm-examples is missing: show one object of each provided API";
+            findings.add(&rule::CSV_8, csv.at("metadata.annotations"), message);
+        }
+        return;
+    };
+    let location = csv.at_annotation(key);
+    let expected = "expected a JSON list of objects";
+    let parsed =
+        if examples.is_empty() { Ok(Value::Null) } else { olm_yaml::json::to_value(examples.as_bytes()) };
+    let objects = match parsed {
+        Ok(Value::Array(objects)) => objects,
+        Ok(Value::Null) => Vec::new(),
+        Ok(_) => return findings.add(&rule::CSV_9, location, expected),
+        Err(error) => return findings.add(&rule::CSV_9, location, format!("{expected}: {error}")),
+    };
+    let mut shown_apis = BTreeSet::new();
+    for object in &objects {
+        let version = text(object, "/apiVersion");
+        let (group, version) = version.split_once('/').unwrap_or(("", version));
+        let api = (group, version, text(object, "/kind"));
+        if shown_apis.insert(api) && !provided.contains(&api) {
+            let message = format!("an example is a {}, which the bundle does not provide", shown(api));
+            findings.add(&rule::CSV_9, location.clone(), message);
+        }
+    }
+    for api in provided.difference(&shown_apis) {
+        findings.add(&rule::CSV_8, location.clone(), format!("no example of the provided {}", shown(*api)));
+    }
+}
+
+/// Install modes of OLM v1.
+const USABLE_MODES: [&str; 3] = ["AllNamespaces", "OwnNamespace", "SingleNamespace"];
+const CONDITION_GROUP: &str = "operators.coreos.com";
+const CONDITION_RESOURCE: &str = "operatorconditions";
+const CONDITION_VARIABLE: &str = "OPERATOR_CONDITION_NAME";
+
+fn supported_modes(csv: &Object) -> Vec<&str> {
+    let modes = csv.list("/spec/installModes").iter();
+    let supported = modes.filter(|mode| mode.get("supported") == Some(&Value::Bool(true)));
+    supported.map(|mode| text(mode, "/type")).collect()
+}
+
+pub(crate) fn usable_mode(csv: &Object, findings: &mut Findings) {
+    let supported = supported_modes(csv);
+    if supported.contains(&"MultiNamespace") && !USABLE_MODES.iter().any(|mode| supported.contains(mode)) {
+        let message = "only MultiNamespace is supported: one of AllNamespaces, SingleNamespace and OwnNamespace has to be";
+        findings.add(&rule::V1_2, csv.at("spec.installModes"), message);
+    }
+}
+
+pub(crate) fn api_services(csv: &Object, findings: &mut Findings) {
+    for (location, service) in csv.items("spec.apiservicedefinitions.owned") {
+        let message = format!(
+            "the APIService of {} ({}) cannot be installed: serve the kind by a CustomResourceDefinition",
+            quote(text(service, "/kind")),
+            text(service, "/group")
+        );
+        findings.add(&rule::V1_4, location, message);
+    }
+}
+
+pub(crate) fn native_apis(csv: &Object, findings: &mut Findings) {
+    if !csv.list("/spec/nativeAPIs").is_empty() {
+        let message = "nobody checks that the cluster serves these APIs: without them the operator is installed all the same";
+        findings.add(&rule::V1_6, csv.at("spec.nativeAPIs"), message);
+    }
+}
+
+/// Reports permissions on OperatorConditions once, and each container with the variable that names one.
+pub(crate) fn operator_conditions(csv: &Object, findings: &mut Findings) {
+    let advice = "no OperatorCondition is made for it: let the operator run without one";
+    if let Some(location) = operator_condition_rights(csv) {
+        let message = format!("the operator asks for rights on operatorconditions, but {advice}");
+        findings.add(&rule::V1_3, location, message);
+    }
+    for (location, deployment) in csv.items("spec.install.spec.deployments") {
+        for (index, container) in list(deployment, "/spec/template/spec/containers").iter().enumerate() {
+            if list(container, "/env").iter().any(|entry| text(entry, "/name") == CONDITION_VARIABLE) {
+                let location = location.clone().at(&format!("spec.template.spec.containers.{index}.env"));
+                let message = format!("the operator reads {CONDITION_VARIABLE}, but {advice}");
+                findings.add(&rule::V1_3, location, message);
+            }
+        }
+    }
+}
+
+/// Location of the first rule that grants access to OperatorConditions by name.
+fn operator_condition_rights(csv: &Object) -> Option<Location> {
+    let permissions = ["permissions", "clusterPermissions"]
+        .into_iter()
+        .flat_map(|list| csv.items(&format!("spec.install.spec.{list}")).collect::<Vec<_>>());
+    for (location, permission) in permissions {
+        let names = |rule: &Value, key: &str, wanted: &str| {
+            let mut names = list(rule, key).iter().filter_map(Value::as_str);
+            names.any(|name| name.split('/').next() == Some(wanted))
+        };
+        let index = list(permission, "/rules").iter().position(|rule| {
+            names(rule, "/apiGroups", CONDITION_GROUP) && names(rule, "/resources", CONDITION_RESOURCE)
+        });
+        if let Some(index) = index {
+            return Some(location.at(&format!("rules.{index}")));
+        }
+    }
+    None
+}
+
+const CONVERSION: &str = "ConversionWebhook";
+const TYPES: [&str; 3] = ["ValidatingAdmissionWebhook", "MutatingAdmissionWebhook", CONVERSION];
+
+/// Resources needed to create a pod, by group. A webhook that intercepts them and is unavailable blocks the
+/// cluster.
+const VITAL: [(&str, &[&str]); 3] = [
+    ("", &["configmaps", "endpoints", "namespaces", "pods", "secrets", "serviceaccounts", "services"]),
+    ("apps", &["deployments", "replicasets"]),
+    ("coordination.k8s.io", &["leases"]),
+];
+
+pub(crate) fn webhook_types(csv: &Object, findings: &mut Findings) {
+    for (location, webhook) in csv.items("spec.webhookdefinitions") {
+        let kind = text(webhook, "/type");
+        if !TYPES.contains(&kind) {
+            let known = TYPES.join(", ");
+            let message =
+                format!("unknown type {}, of which no webhook is made: there are {known}", quote(kind));
+            findings.add(&rule::WEBHOOK_3, location.at("type"), message);
+        }
+    }
+}
+
+/// Warns of webhooks that may block the recovery of the operator itself.
+pub(crate) fn blocking_webhooks(csv: &Object, findings: &mut Findings) {
+    if !supported_modes(csv).contains(&"AllNamespaces") {
+        return;
+    }
+    for (location, webhook) in csv.items("spec.webhookdefinitions") {
+        let selector = webhook.get("objectSelector").and_then(Value::as_object);
+        if text(webhook, "/failurePolicy") == "Ignore"
+            || text(webhook, "/type") == CONVERSION
+            || selector.is_some_and(|selector| !selector.is_empty())
+        {
+            continue;
+        }
+        for (index, rule) in list(webhook, "/rules").iter().enumerate() {
+            let names = |key: &str| list(rule, key).iter().filter_map(Value::as_str);
+            let vital = names("/apiGroups").find_map(|group| {
+                let (_, resources) = VITAL.into_iter().find(|(vital, _)| *vital == group)?;
+                names("/resources").find(|name| ["*", "*/*"].contains(name) || resources.contains(name))
+            });
+            let Some(resource) = vital else { continue };
+            let message = format!(
+                "while the operator is away, every request for {} is refused, also those that would bring it back: narrow the \
+                 rule, give an objectSelector, or set failurePolicy: Ignore",
+                quote(resource)
+            );
+            findings.add(&rule::WEBHOOK_4, location.clone().at(&format!("rules.{index}")), message);
+        }
+    }
+}
+
+/// Reports whether Kubernetes accepts `key` as an annotation key. Case is ignored.
+pub(crate) fn is_qualified_name(key: &str) -> bool {
+    let key = key.to_ascii_lowercase();
+    let (prefix, name) =
+        key.split_once('/').map_or((None, key.as_str()), |(prefix, name)| (Some(prefix), name));
+    let is_word = |byte: &u8| byte.is_ascii_alphanumeric();
+    prefix.is_none_or(|prefix| subdomain_faults(prefix).is_empty())
+        && (1..=63).contains(&name.len())
+        && name.bytes().all(|byte| is_word(&byte) || matches!(byte, b'-' | b'_' | b'.'))
+        && name.as_bytes().first().is_some_and(is_word)
+        && name.as_bytes().last().is_some_and(is_word)
+}

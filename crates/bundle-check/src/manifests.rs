@@ -1,0 +1,292 @@
+//! Checks of CRDs and other objects, of their fields and API versions, and of the size of the bundle
+//! (docs/design/additions.md#bundle-validation, docs/design/bundles.md#shipped-objects).
+//!
+//! The renderer checks kinds, unique names and owned CRDs. The install checks test that names fit.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::io::Write;
+use std::str::FromStr;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use olm_bundle::pointer::text;
+use olm_bundle::{Loss, losses};
+use olm_version::{Version, quote};
+use serde_json::Value;
+
+use crate::content::{Content, Object};
+use crate::report::{Findings, Location};
+use crate::rule;
+
+const CRD_API_VERSION: &str = "apiextensions.k8s.io/v1";
+
+/// Maximum number of losses reported per object.
+const LOSSES: usize = 200;
+
+/// Reports two CRDs of the same group and kind.
+pub(crate) fn unique_definitions(content: &Content<'_>, findings: &mut Findings) {
+    let mut names: BTreeMap<(&str, &str), &str> = BTreeMap::new();
+    for definition in content.definitions() {
+        let (group, kind) = group_kind(definition);
+        let other = *names.entry((group, kind)).or_insert_with(|| definition.name());
+        if other != definition.name() {
+            let message = format!("{kind} of group {} is defined by {} already", quote(group), quote(other));
+            findings.add(&rule::CRD_3, definition.at("spec.names.kind"), message);
+        }
+    }
+}
+
+/// Reports shipped CRDs that the ClusterServiceVersion does not own.
+pub(crate) fn unowned_definitions(content: &Content<'_>, findings: &mut Findings) {
+    let Some(csv) = content.csv() else { return };
+    let owned = csv.list("/spec/customresourcedefinitions/owned").iter();
+    let owned = owned.map(|api| (text(api, "/name"), text(api, "/kind")));
+    let names: BTreeSet<&str> = owned.clone().map(|(name, _)| name).collect();
+    let kinds: BTreeSet<(&str, &str)> = owned.map(|(name, kind)| (group_of(name), kind)).collect();
+    for definition in content.definitions() {
+        // Other versions of an owned kind need no entry.
+        if !names.contains(definition.name()) && !kinds.contains(&group_kind(definition)) {
+            let message = "not in spec.customresourcedefinitions.owned of the ClusterServiceVersion: add it there, or remove the manifest";
+            findings.add(&rule::CRD_4, definition.location(), message);
+        }
+    }
+}
+
+/// Group in the name of a CRD.
+pub(crate) fn group_of(name: &str) -> &str {
+    name.split_once('.').map_or("", |(_, group)| group)
+}
+
+fn group_kind(definition: &Object) -> (&str, &str) {
+    (definition.text("/spec/group"), definition.text("/spec/names/kind"))
+}
+
+/// Version names of a CRD. CRDs of v1beta1 may have a single version outside of the list.
+fn versions(definition: &Object) -> Vec<&str> {
+    let listed = definition.list("/spec/versions").iter().map(|version| text(version, "/name"));
+    listed.chain([definition.text("/spec/version")]).filter(|name| !name.is_empty()).collect()
+}
+
+/// Compares owned versions and kinds with the shipped CRD.
+pub(crate) fn owned_definitions(content: &Content<'_>, findings: &mut Findings) {
+    let Some(csv) = content.csv() else { return };
+    let by_name: BTreeMap<&str, &Object> =
+        content.definitions().map(|definition| (definition.name(), definition)).collect();
+    for (location, api) in csv.items("spec.customresourcedefinitions.owned") {
+        let (name, version, kind) = (text(api, "/name"), text(api, "/version"), text(api, "/kind"));
+        if !name.contains('.') {
+            let message =
+                format!("{}: expected the name of a CustomResourceDefinition, <plural>.<group>", quote(name));
+            findings.add(&rule::CRD_2, location.clone().at("name"), message);
+        }
+        let Some(definition) = by_name.get(name) else { continue };
+        let versions = versions(definition);
+        if !versions.contains(&version) {
+            let message =
+                format!("{name} has no version {}; it has: {}", quote(version), versions.join(", "));
+            findings.add(&rule::CRD_2, location.clone().at("version"), message);
+        }
+        let defined = definition.text("/spec/names/kind");
+        if kind != defined {
+            let message = format!("{name} defines the kind {}, not {}", quote(defined), quote(kind));
+            findings.add(&rule::CRD_2, location.at("kind"), message);
+        }
+    }
+}
+
+/// Checks requirements of the API server for every CRD.
+pub(crate) fn definition_shape(content: &Content<'_>, findings: &mut Findings) {
+    for definition in content.definitions().filter(|crd| crd.api_version() == CRD_API_VERSION) {
+        let scope = definition.text("/spec/scope");
+        if !["Cluster", "Namespaced"].contains(&scope) {
+            let message = format!("{}: allowed are Cluster and Namespaced", quote(scope));
+            findings.add(&rule::CRD_5, definition.at("spec.scope"), message);
+        }
+        let versions = definition.list("/spec/versions").iter();
+        let stored = versions.filter(|version| version.get("storage") == Some(&Value::Bool(true))).count();
+        if stored != 1 {
+            let message = format!("{stored} versions have storage: true, exactly one must");
+            findings.add(&rule::CRD_5, definition.at("spec.versions"), message);
+        }
+        for (location, version) in definition.items("spec.versions") {
+            if !version.pointer("/schema/openAPIV3Schema").is_some_and(Value::is_object) {
+                findings.add(&rule::CRD_5, location, "every version needs schema.openAPIV3Schema");
+            }
+        }
+    }
+}
+
+/// Reports service accounts that deployments use: they are generated.
+pub(crate) fn service_accounts(content: &Content<'_>, findings: &mut Findings) {
+    let deployments = content.csv().map(|csv| csv.list("/spec/install/spec/deployments"));
+    let accounts: BTreeSet<&str> = deployments
+        .into_iter()
+        .flatten()
+        .map(|deployment| text(deployment, "/spec/template/spec/serviceAccountName"))
+        .filter(|account| !account.is_empty())
+        .collect();
+    for account in content.of_kind("ServiceAccount").filter(|account| accounts.contains(account.name())) {
+        let message = format!(
+            "a deployment of the ClusterServiceVersion uses the account {}, which is made from its permissions: remove this \
+             manifest or rename one of the two",
+            quote(account.name())
+        );
+        findings.add(&rule::OBJ_2, account.at("metadata.name"), message);
+    }
+}
+
+/// Reports objects whose namespace rendering does not set.
+pub(crate) fn namespaces(content: &Content<'_>, findings: &mut Findings) {
+    for object in content
+        .of_kind("VerticalPodAutoscaler")
+        .filter(|object| object.text("/metadata/namespace").is_empty())
+    {
+        let message =
+            "the namespace is not filled in for this kind: write the one that the operator is installed in";
+        findings.add(&rule::OBJ_3, object.at("metadata"), message);
+    }
+}
+
+/// Reports fields of the ClusterServiceVersion and of CRDs that are not installed as written
+/// (docs/design/bundles.md#typed-conversion, docs/design/bundles.md#author-checks).
+pub(crate) fn fields(content: &Content<'_>, findings: &mut Findings) {
+    // CRDs of v1beta1 have other fields and are refused as a whole.
+    let is_v1beta1 = |object: &&Object| {
+        object.kind() == "CustomResourceDefinition" && object.api_version() != CRD_API_VERSION
+    };
+    for object in content.objects.iter().filter(|object| !is_v1beta1(object)) {
+        for loss in losses(&object.value, LOSSES) {
+            let (rule, path, message) = match loss {
+                Loss::Unknown(path) if is_release(object, &path) => continue,
+                Loss::Unknown(path) => (
+                    &rule::FIELD_1,
+                    path,
+                    "unknown field, dropped when the bundle is installed: check its spelling and its indentation",
+                ),
+                Loss::Wrapped(path) => (
+                    &rule::FIELD_2,
+                    path,
+                    "the number is too large for this field: -2147483648 to 2147483647 are allowed",
+                ),
+            };
+            let location = path.iter().fold(object.location(), |location, key| location.key(key));
+            findings.add(rule, location, message);
+        }
+    }
+}
+
+/// Reports whether this is `spec.release`, which catalogs read although it is not installed.
+fn is_release(object: &Object, path: &[String]) -> bool {
+    object.kind() == "ClusterServiceVersion" && path.iter().eq(["spec", "release"])
+}
+
+/// Group and version, kinds that a bundle may ship, the Kubernetes minor that removed them, and the replacement,
+/// from the deprecated API migration guide of the Kubernetes documentation. CRDs of v1beta1 are reported by the
+/// install checks of rendering.
+const REMOVED: [(&str, &[&str], u64, &str); 4] = [
+    ("extensions/v1beta1", &["NetworkPolicy"], 16, "networking.k8s.io/v1"),
+    (
+        "rbac.authorization.k8s.io/v1beta1",
+        &["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"],
+        22,
+        "rbac.authorization.k8s.io/v1",
+    ),
+    ("scheduling.k8s.io/v1beta1", &["PriorityClass"], 22, "scheduling.k8s.io/v1"),
+    ("policy/v1beta1", &["PodDisruptionBudget"], 25, "policy/v1"),
+];
+
+/// Kubernetes minor version, such as 1.31.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct KubernetesMinor {
+    major: u64,
+    minor: u64,
+}
+
+/// The text is not a Kubernetes version.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}: expected a Kubernetes version such as 1.31", quote(.0))]
+pub struct KubernetesMinorError(String);
+
+impl FromStr for KubernetesMinor {
+    type Err = KubernetesMinorError;
+
+    /// Parses `1.31`, `v1.31` or a full version. The patch level is ignored.
+    fn from_str(text: &str) -> Result<Self, KubernetesMinorError> {
+        match Version::parse_tolerant(text) {
+            Ok(version) if text.contains('.') => Ok(Self { major: version.major(), minor: version.minor() }),
+            _ => Err(KubernetesMinorError(text.to_string())),
+        }
+    }
+}
+
+impl fmt::Display for KubernetesMinor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}
+
+/// Group and version of an object's API, the Kubernetes minor that removed it, and its replacement. `None` if it is
+/// still served.
+pub(crate) fn removal(object: &Object) -> Option<(&'static str, KubernetesMinor, &'static str)> {
+    let (version, _, minor, successor) = REMOVED
+        .iter()
+        .find(|(version, kinds, ..)| *version == object.api_version() && kinds.contains(&object.kind()))?;
+    Some((version, KubernetesMinor { major: 1, minor: *minor }, successor))
+}
+
+/// Reports API versions that Kubernetes has removed.
+pub(crate) fn removed_apis(content: &Content<'_>, findings: &mut Findings) {
+    let target = content.options.kubernetes;
+    for object in &content.objects {
+        if let Some((version, removed, successor)) = removal(object)
+            && target.is_none_or(|target| target >= removed)
+        {
+            let message = format!("Kubernetes {removed} and later do not serve {version}: use {successor}");
+            findings.add(&rule::KUBE_1, object.at("apiVersion"), message);
+        }
+    }
+}
+
+/// Compares `spec.minKubeVersion` with the target version.
+pub(crate) fn target_kubernetes(content: &Content<'_>, findings: &mut Findings) {
+    let (Some(csv), Some(target)) = (content.csv(), content.options.kubernetes) else { return };
+    let Ok(needed) = csv.text("/spec/minKubeVersion").parse::<KubernetesMinor>() else { return };
+    if needed > target {
+        let message = format!("the operator needs Kubernetes {needed}, the bundle is to run on {target}");
+        findings.add(&rule::KUBE_2, csv.at("spec.minKubeVersion"), message);
+    }
+}
+
+/// Maximum size of a bundle in bytes.
+const SIZE_LIMIT: usize = 1 << 20;
+const SIZE_WARNING: usize = SIZE_LIMIT * 85 / 100;
+
+/// Checks the size of the bundle as OLM v0 installers measure it: all files in one ConfigMap, each compressed and
+/// base64-encoded.
+pub(crate) fn size(content: &Content<'_>, findings: &mut Findings) {
+    let known = content
+        .files
+        .iter()
+        .filter(|(path, _)| path.starts_with("manifests/") || path.starts_with("metadata/"));
+    let mut sizes: Vec<(usize, &str)> = known.map(|(path, bytes)| (encoded(bytes), path.as_str())).collect();
+    let total: usize = sizes.iter().map(|(size, _)| size).sum();
+    if total <= SIZE_WARNING {
+        return;
+    }
+    let rule = if total > SIZE_LIMIT { &rule::SIZE_2 } else { &rule::SIZE_1 };
+    sizes.sort_by(|a, b| b.cmp(a));
+    let largest = sizes.iter().take(3).map(|(size, path)| format!("{path} ({size})"));
+    let largest = largest.collect::<Vec<_>>().join(", ");
+    let message =
+        format!("the files have {total} bytes compressed, {SIZE_LIMIT} are allowed; the largest: {largest}");
+    findings.add(rule, Location::bundle(), message);
+}
+
+/// Size of `content` in bytes, compressed and base64-encoded.
+fn encoded(content: &[u8]) -> usize {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    // Writing to memory does not fail.
+    let written = encoder.write_all(content).and_then(|()| encoder.finish());
+    written.map_or(content.len(), |bytes| bytes.len()).div_ceil(3) * 4
+}
