@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
-use olm_bundle::{Bundle, Certificates, RenderOptions, faults, injections, losses, obstacles, render};
+use olm_bundle::{Bundle, Certificates, RenderOptions, injections, install_checks, losses, render, validate};
 use serde_json::Value;
 
 mod shapes;
@@ -61,13 +61,13 @@ fn run(input: &mut Unstructured<'_>) -> Result<()> {
         assert!(!error.to_string().is_empty());
     }
     let Ok(objects) = rendered else { return Ok(()) };
-    assert!(faults(&bundle).is_empty());
+    assert!(validate(&bundle).is_empty());
     for object in &objects {
         assert!(object["kind"].is_string() && object["metadata"].is_object(), "{object}");
         let text = serde_json::to_vec(object).expect("an object serializes to JSON");
         assert_eq!(&serde_json::from_slice::<Value>(&text).expect("the text is JSON"), object);
     }
-    let found = obstacles(&bundle, &objects, "ns");
+    let found = install_checks(&bundle, &objects, "ns");
     assert!(found.is_sorted() && found.iter().all(|text| !text.is_empty()), "{found:?}");
     let injections = injections(&objects.iter().collect::<Vec<_>>());
     assert!(certificates == Certificates::Builtin || injections.is_empty(), "{injections:?}");

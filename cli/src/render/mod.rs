@@ -7,7 +7,7 @@ mod wishes;
 
 use clap::{ArgGroup, Args, ValueEnum};
 use olm_api::ClusterExtension;
-use olm_bundle::{Bundle, obstacles};
+use olm_bundle::{Bundle, install_checks};
 use olm_version::quote;
 use serde_json::Value;
 
@@ -145,7 +145,7 @@ pub(crate) fn objects(files: &BundleFiles, wishes: &Wishes) -> Result<Rendered, 
     let objects =
         olm_bundle::render(&bundle, &wishes.options()).map_err(|error| refused(error.to_string()))?;
     let warnings = wishes.warnings(&bundle);
-    for warning in warnings.into_iter().chain(obstacles(&bundle, &objects, &wishes.namespace)) {
+    for warning in warnings.into_iter().chain(install_checks(&bundle, &objects, &wishes.namespace)) {
         say(&format!("warning: {}: {warning}", files.origin));
     }
     Ok(Rendered { bundle, objects })

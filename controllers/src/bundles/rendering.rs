@@ -80,7 +80,7 @@ pub(super) fn render(files: &Files, wishes: &Wishes) -> Result<Rendered, Failure
     })?;
     let config = wishes.config.as_ref();
     Ok(Rendered {
-        obstacles: olm_bundle::obstacles(&bundle, &objects, &wishes.namespace),
+        obstacles: olm_bundle::install_checks(&bundle, &objects, &wishes.namespace),
         warnings: config.map(|config| olm_bundle::config_warnings(&bundle, config)).unwrap_or_default(),
         properties: bundle.properties().map(str::to_owned),
         max_openshift_version: bundle.max_openshift_version().map(str::to_owned),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use olm_bundle::pointer::{list, text};
-use olm_bundle::{Bundle, LoadError, PROPERTIES_ANNOTATION, Spent, Unread};
+use olm_bundle::{Bundle, LoadError, ManifestError, ManifestUsage, PROPERTIES_ANNOTATION};
 use olm_yaml::{Stream, StreamError};
 use serde_json::Value;
 
@@ -117,11 +117,11 @@ impl<'a> Content<'a> {
     ) -> Result<Self, LoadError> {
         let (objects, properties, unreadable) = Default::default();
         let mut content = Self { files, options, objects, properties, unreadable };
-        let mut spent = Spent::default();
+        let mut usage = ManifestUsage::default();
         for (file, text) in files.range(MANIFESTS.to_string()..) {
             let Some(name) = file.strip_prefix(MANIFESTS) else { break };
             if !name.contains('/') {
-                content.read_file(file, text, &mut spent, findings)?;
+                content.read_file(file, text, &mut usage, findings)?;
             }
         }
         content.properties = metadata::read_properties(&content, findings);
@@ -145,12 +145,12 @@ impl<'a> Content<'a> {
         &mut self,
         file: &str,
         text: &[u8],
-        spent: &mut Spent,
+        usage: &mut ManifestUsage,
         findings: &mut Findings,
     ) -> Result<(), LoadError> {
-        let mut stream = Stream::new(text, Spent::manifest_limits());
+        let mut stream = Stream::new(text, ManifestUsage::manifest_limits());
         loop {
-            match spent.next_document(file, &mut stream) {
+            match usage.next_document(file, &mut stream) {
                 Ok(None) => return Ok(()),
                 Ok(Some(value)) => {
                     if let Some(line) = stream.unread() {
@@ -160,11 +160,11 @@ impl<'a> Content<'a> {
                     }
                     let start = Start::Document(stream.position().line);
                     if !value.is_null() {
-                        self.document(value, Location { start, ..Location::file(file) }, spent)?;
+                        self.document(value, Location { start, ..Location::file(file) }, usage)?;
                     }
                 }
-                Err(Unread::Limit(error)) => return Err(error),
-                Err(Unread::Wrong(error)) => {
+                Err(ManifestError::TooLarge(error)) => return Err(error),
+                Err(ManifestError::Invalid(error)) => {
                     let line = match &error {
                         StreamError::Document { position, at, .. } => at.or(Some(position.line)),
                         StreamError::Read(_) => None,
@@ -179,8 +179,13 @@ impl<'a> Content<'a> {
 
     /// Adds an object, or the items of a list. Items without a type take it from the list. Nested lists are not
     /// expanded.
-    fn document(&mut self, mut value: Value, location: Location, spent: &mut Spent) -> Result<(), LoadError> {
-        spent.object(&location.file)?;
+    fn document(
+        &mut self,
+        mut value: Value,
+        location: Location,
+        usage: &mut ManifestUsage,
+    ) -> Result<(), LoadError> {
+        usage.object(&location.file)?;
         let items = match value.get_mut("items") {
             Some(Value::Array(items)) => std::mem::take(items),
             Some(Value::Null) => Vec::new(),
@@ -192,7 +197,7 @@ impl<'a> Content<'a> {
         let kind = text(&value, "/kind");
         let kind = kind.strip_suffix("List").unwrap_or(kind);
         for (index, mut item) in items.into_iter().enumerate() {
-            spent.object(&location.file)?;
+            usage.object(&location.file)?;
             if text(&item, "/kind").is_empty()
                 && text(&item, "/apiVersion").is_empty()
                 && let Value::Object(entries) = &mut item

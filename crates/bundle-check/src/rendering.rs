@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use olm_bundle::pointer::text;
 use olm_bundle::{
-    Bundle, Certificates, Fault, InstallMode, RenderError, RenderOptions, Validator, faults, obstacles,
-    render,
+    Bundle, Certificates, InstallMode, RenderError, RenderOptions, ValidationFault, Validator,
+    install_checks, render, validate,
 };
 use olm_version::quote;
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ const WATCHED_NAMESPACE: &str = "watched-namespace";
 /// Renders the bundle in every supported install mode except MultiNamespace.
 pub(crate) fn check(bundle: &Bundle, content: &Content<'_>, findings: &mut Findings) {
     let Some(csv) = content.csv() else { return };
-    for fault in faults(bundle) {
+    for fault in validate(bundle) {
         // A missing package name is reported at the annotation.
         if fault.validator != Validator::Package {
             findings
@@ -83,10 +83,10 @@ fn attempt(bundle: &Bundle, mode: InstallMode) -> Result<BTreeSet<String>, Rende
         certificates: Certificates::Builtin,
         single_own_namespace: true,
         deployment_config: true,
-        multi_watch_namespaces: false,
+        ..RenderOptions::default()
     };
     let objects: Vec<Value> = render(bundle, &options)?;
-    Ok(obstacles(bundle, &objects, INSTALL_NAMESPACE).into_iter().collect())
+    Ok(install_checks(bundle, &objects, INSTALL_NAMESPACE).into_iter().collect())
 }
 
 /// Manifest of the object that the text begins with.
@@ -132,7 +132,7 @@ fn rule_of(validator: Validator) -> &'static Rule {
 }
 
 /// Location of the subject of a fault.
-fn location_of(fault: &Fault, csv: &Object, content: &Content<'_>) -> Location {
+fn location_of(fault: &ValidationFault, csv: &Object, content: &Content<'_>) -> Location {
     let entry = |list: &str, name: &str| {
         let entries = csv.list(&pointer(list));
         let position = entries.iter().position(|entry| text(entry, name) == fault.subject);

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use crate::csv::{Csv, InstallMode};
-use crate::load::{self, LoadError};
 use crate::properties::PROPERTIES_ANNOTATION;
 
 /// Content of a registry+v1 bundle image, in normal form (docs/design/bundles.md#normal-form).
@@ -39,16 +38,6 @@ pub(crate) fn name_of(object: &Value) -> &str {
 }
 
 impl Bundle {
-    /// Loads a bundle from the files of an unpacked image, by slash-separated path relative to its root
-    /// (`metadata/annotations.yaml`, `manifests/csv.yaml`, …). Files elsewhere are ignored
-    /// (docs/design/bundles.md#image-layout).
-    ///
-    /// # Errors
-    /// The files are not a registry+v1 bundle. See [`LoadError`].
-    pub fn load(files: &BTreeMap<String, Vec<u8>>) -> Result<Self, LoadError> {
-        load::load(files)
-    }
-
     /// Package name of `metadata/annotations.yaml`. It may be empty, in which case rendering fails.
     pub fn package_name(&self) -> &str {
         &self.package_name

@@ -1,7 +1,7 @@
 //! Inline configuration of a ClusterExtension: validation against the bundle, and error messages
 //! (docs/design/bundles.md#inline-configuration).
 //!
-//! `jsonschema` evaluates the schema. Wording, order and selection of the findings are ours
+//! `jsonschema` evaluates the schema. Wording, order and selection of the errors are ours
 //! (docs/design/bundles.md#configuration-errors). Unlike in the reference, null means unset everywhere.
 
 mod schema;
@@ -15,7 +15,8 @@ use serde_json::{Map, Value};
 use crate::bundle::Bundle;
 use crate::csv::InstallMode;
 use crate::deployment_config::DeploymentConfig;
-use crate::render::{RenderError, RenderOptions};
+use crate::error::RenderError;
+use crate::options::RenderOptions;
 use crate::typed::{Type, types};
 use schema::{
     DEPLOYMENT_CONFIG, MULTI_NAMESPACE, OWN_NAMESPACE, SINGLE_NAMESPACE, WATCH_NAMESPACE, WATCH_NAMESPACES,
@@ -148,94 +149,95 @@ fn check(config: &Value, schema: &Value, operator: &Operator<'_>) -> Result<(), 
         .with_format(MULTI_NAMESPACE, is_other(operator.install_namespace))
         .build(schema)
         .map_err(|error| RenderError::Configuration(format!("error compiling schema: {error}")))?;
-    let mut findings = Vec::new();
+    let mut errors = Vec::new();
     for error in validator.iter_errors(config) {
-        collect(&error, operator, &mut findings);
+        collect(&error, operator, &mut errors);
     }
-    if findings.is_empty() {
+    if errors.is_empty() {
         return Ok(());
     }
-    Err(RenderError::Configuration(format!("invalid configuration: {}", joined(findings))))
+    Err(RenderError::Configuration(format!("invalid configuration: {}", joined(errors))))
 }
 
-/// Finding with its sort key: parents before children, unknown fields last.
+/// Error with its sort key: parents before children, unknown fields last.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Finding {
-    place: Vec<Place>,
+struct ConfigError {
+    key: Vec<SortKey>,
     text: String,
 }
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Place {
+enum SortKey {
     /// Keyword about the value itself. The rank orders several keywords.
-    Here(u8),
+    Keyword(u8),
     Item(usize),
     Field(String),
     Unknown,
 }
 
-fn joined(mut findings: Vec<Finding>) -> String {
-    findings.sort();
-    // After a format error, findings of higher rank about the same value are dropped.
-    let misformatted: Vec<Vec<Place>> = findings
+fn joined(mut errors: Vec<ConfigError>) -> String {
+    errors.sort();
+    // After a format error, errors of higher rank about the same value are dropped.
+    let misformatted: Vec<Vec<SortKey>> = errors
         .iter()
-        .filter(|finding| finding.place.last() == Some(&Place::Here(FORMAT)))
-        .filter_map(|finding| Some(finding.place.split_last()?.1.to_vec()))
+        .filter(|error| error.key.last() == Some(&SortKey::Keyword(FORMAT)))
+        .filter_map(|error| Some(error.key.split_last()?.1.to_vec()))
         .collect();
-    findings.retain(|finding| match finding.place.split_last() {
-        Some((Place::Here(rank), value)) if *rank > FORMAT => {
-            !misformatted.iter().any(|place| place == value)
+    errors.retain(|error| match error.key.split_last() {
+        Some((SortKey::Keyword(rank), value)) if *rank > FORMAT => {
+            !misformatted.iter().any(|key| key == value)
         }
         _ => true,
     });
-    if let [only] = findings.as_slice() {
+    if let [only] = errors.as_slice() {
         return only.text.clone();
     }
-    let more = findings.len().saturating_sub(MOST_FINDINGS);
+    let more = errors.len().saturating_sub(MOST_ERRORS);
     let mut lines: String =
-        findings.iter().take(MOST_FINDINGS).map(|finding| format!("\n  - {}", finding.text)).collect();
+        errors.iter().take(MOST_ERRORS).map(|error| format!("\n  - {}", error.text)).collect();
     if more > 0 {
         lines.push_str(&format!("\n  - and {more} more"));
     }
     format!("multiple errors found:{lines}")
 }
 
-/// Maximum number of findings in a message. Further ones are only counted.
-const MOST_FINDINGS: usize = 100;
+/// Maximum number of errors in a message. Further ones are only counted.
+const MOST_ERRORS: usize = 100;
 
-/// Rank of the keyword `format` among the findings about one value.
+/// Rank of the keyword `format` among the errors about one value.
 const FORMAT: u8 = 2;
 
-fn collect(error: &ValidationError<'_>, operator: &Operator<'_>, findings: &mut Vec<Finding>) {
+fn collect(error: &ValidationError<'_>, operator: &Operator<'_>, errors: &mut Vec<ConfigError>) {
     let pointer = error.instance_path().to_string();
     // The first branch only allows null, so its error is not helpful.
     if let Kind::AnyOf { context } = error.kind()
         && !pointer.is_empty()
     {
         for error in context.last().into_iter().flatten() {
-            collect(error, operator, findings);
+            collect(error, operator, errors);
         }
         return;
     }
     let path = pointer.strip_prefix('/').unwrap_or_default().replace('/', ".");
     let texts = match error.kind() {
-        Kind::AdditionalProperties { unexpected } => {
-            unexpected.iter().map(|name| (Place::Unknown, format!("unknown field {}", quote(name)))).collect()
-        }
+        Kind::AdditionalProperties { unexpected } => unexpected
+            .iter()
+            .map(|name| (SortKey::Unknown, format!("unknown field {}", quote(name))))
+            .collect(),
         kind => {
-            let (rank, text) = about_value(kind, &path, error.instance(), operator);
-            vec![(Place::Here(rank), text)]
+            let (rank, text) = keyword_error(kind, &path, error.instance(), operator);
+            vec![(SortKey::Keyword(rank), text)]
         }
     };
-    findings.extend(texts.into_iter().map(|(last, text)| {
-        let mut place = place_of(&pointer);
-        place.push(last);
-        Finding { place, text }
+    errors.extend(texts.into_iter().map(|(last, text)| {
+        let mut key = sort_key(&pointer);
+        key.push(last);
+        ConfigError { key, text }
     }));
 }
 
-/// Rank and text of a finding about one value (docs/design/bundles.md#configuration-errors).
-fn about_value(kind: &Kind, path: &str, value: &Value, operator: &Operator<'_>) -> (u8, String) {
+/// Rank and text of an error about one value (docs/design/bundles.md#configuration-errors).
+fn keyword_error(kind: &Kind, path: &str, value: &Value, operator: &Operator<'_>) -> (u8, String) {
     let field = quote(path);
     let length = value.as_str().unwrap_or_default().chars().count();
     let items = value.as_array().map_or(0, Vec::len);
@@ -250,7 +252,7 @@ fn about_value(kind: &Kind, path: &str, value: &Value, operator: &Operator<'_>) 
             let (one, list) = (quote(WATCH_NAMESPACE), quote(WATCH_NAMESPACES));
             (1, format!("fields {one} and {list} exclude each other"))
         }
-        Kind::Type { kind } => (0, wrong_type(path, value, &wanted(kind))),
+        Kind::Type { kind } => (0, wrong_type(path, value, &expected(kind))),
         Kind::OneOfNotValid { .. } => (0, wrong_type(path, value, "string or number")),
         Kind::Format { format } => (FORMAT, wrong_format(path, value, format, operator)),
         Kind::MinLength { limit } => {
@@ -280,14 +282,14 @@ fn missing(path: &str, name: &str, operator: &Operator<'_>) -> String {
     text
 }
 
-fn place_of(pointer: &str) -> Vec<Place> {
+fn sort_key(pointer: &str) -> Vec<SortKey> {
     let segments = pointer.split('/').skip(1);
     segments
-        .map(|segment| segment.parse().map_or_else(|_| Place::Field(segment.into()), Place::Item))
+        .map(|segment| segment.parse().map_or_else(|_| SortKey::Field(segment.into()), SortKey::Item))
         .collect()
 }
 
-fn wanted(kind: &TypeKind) -> String {
+fn expected(kind: &TypeKind) -> String {
     match kind {
         TypeKind::Single(one) => one.to_string(),
         TypeKind::Multiple(several) => {
@@ -296,7 +298,7 @@ fn wanted(kind: &TypeKind) -> String {
     }
 }
 
-fn wrong_type(path: &str, value: &Value, wanted: &str) -> String {
+fn wrong_type(path: &str, value: &Value, expected: &str) -> String {
     let got = match value {
         Value::Null => "null",
         Value::Bool(_) => "boolean",
@@ -306,9 +308,9 @@ fn wrong_type(path: &str, value: &Value, wanted: &str) -> String {
         Value::Object(_) => "object",
     };
     match (path, value) {
-        ("", _) => format!("invalid type: got {got}, want {wanted}"),
+        ("", _) => format!("invalid type: got {got}, want {expected}"),
         (_, Value::Null) => format!("required field {} is missing", quote(path)),
-        _ => format!("invalid type for field {}: got {got}, want {wanted}", quote(path)),
+        _ => format!("invalid type for field {}: got {got}, want {expected}", quote(path)),
     }
 }
 

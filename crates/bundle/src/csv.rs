@@ -75,6 +75,13 @@ pub(crate) struct Deployment {
     pub(crate) spec: Value,
 }
 
+impl Deployment {
+    /// Number of its containers.
+    pub(crate) fn containers(&self) -> usize {
+        self.spec.pointer("/template/spec/containers").and_then(Value::as_array).map_or(0, Vec::len)
+    }
+}
+
 /// Rules for one service account. `rules` are PolicyRules in normal form.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Permission {
@@ -155,6 +162,12 @@ pub enum InstallMode {
 impl InstallMode {
     const ALL: [Self; 4] =
         [Self::AllNamespaces, Self::MultiNamespace, Self::OwnNamespace, Self::SingleNamespace];
+
+    /// Space-separated names in brackets.
+    pub(crate) fn list(modes: &BTreeSet<Self>) -> String {
+        let names: Vec<&str> = modes.iter().map(|mode| mode.name()).collect();
+        format!("[{}]", names.join(" "))
+    }
 
     /// Returns the name in a ClusterServiceVersion.
     pub fn name(self) -> &'static str {

@@ -5,39 +5,30 @@ use serde_json::{Map, Value, json};
 use crate::bundle::Bundle;
 use crate::certificates::{self, Certificates, Serving};
 use crate::csv::Deployment;
-use crate::deployment_config::{self, DeploymentConfig};
-use crate::support::Targets;
+use crate::deployment_config;
+use crate::install_modes::RenderContext;
 
 const TARGETS_ANNOTATION: &str = "olm.targetNamespaces";
 const OPERATOR_ANNOTATION: &str = "olm.operatorNamespace";
 /// Rollbacks use ClusterObjectSets, not old ReplicaSets.
 const REVISION_HISTORY_LIMIT: i32 = 1;
 
-/// Inputs of deployments besides the bundle.
-#[derive(Clone, Copy)]
-pub(crate) struct Surroundings<'a> {
-    pub(crate) install_namespace: &'a str,
-    pub(crate) targets: &'a Targets,
-    pub(crate) certificates: Certificates,
-    pub(crate) config: Option<&'a DeploymentConfig>,
+pub(crate) fn deployments(bundle: &Bundle, context: RenderContext<'_>) -> Vec<Value> {
+    bundle.csv.deployments().iter().map(|deployment| rendered(bundle, deployment, context)).collect()
 }
 
-pub(crate) fn deployments(bundle: &Bundle, around: Surroundings<'_>) -> Vec<Value> {
-    bundle.csv.deployments().iter().map(|deployment| rendered(bundle, deployment, around)).collect()
-}
-
-fn rendered(bundle: &Bundle, deployment: &Deployment, around: Surroundings<'_>) -> Value {
-    let mut metadata = json!({"name": deployment.name, "namespace": around.install_namespace});
+fn rendered(bundle: &Bundle, deployment: &Deployment, context: RenderContext<'_>) -> Value {
+    let mut metadata = json!({"name": deployment.name, "namespace": context.install_namespace});
     if !deployment.label.is_empty() {
         metadata["labels"] = json!(deployment.label);
     }
     let mut spec = deployment.spec.clone();
     spec["revisionHistoryLimit"] = json!(REVISION_HISTORY_LIMIT);
     let template = &mut spec["template"];
-    template["metadata"]["annotations"] = template_annotations(bundle, &template["metadata"], around);
-    if around.certificates != Certificates::None && bundle.csv.webhooks_of(&deployment.name).next().is_some()
+    template["metadata"]["annotations"] = template_annotations(bundle, &template["metadata"], context);
+    if context.certificates != Certificates::None && bundle.csv.webhooks_of(&deployment.name).next().is_some()
     {
-        let serving = Serving::of_deployment(&deployment.name, around.install_namespace);
+        let serving = Serving::of_deployment(&deployment.name, context.install_namespace);
         certificates::mount(&mut template["spec"], &serving);
     }
     let mut object = json!({
@@ -46,7 +37,7 @@ fn rendered(bundle: &Bundle, deployment: &Deployment, around: Surroundings<'_>) 
         "metadata": metadata,
         "spec": spec,
     });
-    if let Some(config) = around.config {
+    if let Some(config) = context.deployment_config {
         deployment_config::apply(config, &mut object);
     }
     object
@@ -54,13 +45,13 @@ fn rendered(bundle: &Bundle, deployment: &Deployment, around: Surroundings<'_>) 
 
 /// Merged annotations, in ascending precedence: ClusterServiceVersion, pod template, target and operator
 /// namespaces.
-fn template_annotations(bundle: &Bundle, metadata: &Value, around: Surroundings<'_>) -> Value {
+fn template_annotations(bundle: &Bundle, metadata: &Value, context: RenderContext<'_>) -> Value {
     let mut annotations: Map<String, Value> =
         bundle.annotations().iter().map(|(key, value)| (key.clone(), json!(value))).collect();
     if let Some(authored) = metadata.get("annotations").and_then(Value::as_object) {
         annotations.extend(authored.clone());
     }
-    annotations.insert(TARGETS_ANNOTATION.into(), json!(around.targets.annotation()));
-    annotations.insert(OPERATOR_ANNOTATION.into(), json!(around.install_namespace));
+    annotations.insert(TARGETS_ANNOTATION.into(), json!(context.targets.annotation()));
+    annotations.insert(OPERATOR_ANNOTATION.into(), json!(context.install_namespace));
     Value::Object(annotations)
 }

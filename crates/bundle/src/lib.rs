@@ -3,6 +3,33 @@
 //! Pure functions of bytes and values: no access to files, network, cluster or clock. Rendering yields the same
 //! objects as the Go reference, because they are hashed into revisions that exist on clusters. Stricter checks
 //! belong elsewhere.
+//!
+//! ```
+//! use std::collections::BTreeMap;
+//!
+//! use olm_bundle::rights::Rights;
+//! use olm_bundle::{Bundle, RenderOptions, config_schema, install_checks, render, validate};
+//!
+//! let annotations = "annotations: {operators.operatorframework.io.bundle.package.v1: demo}";
+//! let csv = r#"{"apiVersion": "operators.coreos.com/v1alpha1", "kind": "ClusterServiceVersion",
+//!     "metadata": {"name": "demo.v1.0.0"},
+//!     "spec": {"installModes": [{"type": "AllNamespaces", "supported": true}],
+//!         "install": {"spec": {"clusterPermissions": [{"serviceAccountName": "demo", "rules": []}]}}}}"#;
+//! let files = BTreeMap::from([
+//!     ("metadata/annotations.yaml".to_owned(), annotations.into()),
+//!     ("manifests/csv.yaml".to_owned(), csv.into()),
+//! ]);
+//! let bundle = Bundle::load(&files)?;
+//! assert!(validate(&bundle).is_empty());
+//! assert_eq!(config_schema(&bundle, false, false)["additionalProperties"], false);
+//!
+//! let options = RenderOptions { install_namespace: "demo", ..RenderOptions::default() };
+//! let objects = render(&bundle, &options)?;
+//! assert_eq!(objects[0]["kind"], "ServiceAccount");
+//! assert!(install_checks(&bundle, &objects, "demo").is_empty());
+//! assert!(Rights::of(&objects).exact().contains_key(&Some("demo".to_owned())));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod bundle;
 mod certificates;
@@ -10,20 +37,22 @@ mod config;
 mod csv;
 mod deployment_config;
 mod deployments;
+mod error;
 mod go_json;
 mod go_time;
+mod install_checks;
+mod install_modes;
 mod limits;
 mod load;
 mod names;
 mod objects;
-mod obstacles;
+mod options;
 pub mod pointer;
 mod properties;
 mod quantity;
 mod rbac;
 mod render;
 pub mod rights;
-mod support;
 mod typed;
 mod validate;
 mod webhooks;
@@ -34,11 +63,12 @@ pub use certificates::{
 };
 pub use config::{config_schema, config_warnings};
 pub use csv::InstallMode;
-pub use limits::{Spent, Unread};
-pub use load::LoadError;
+pub use error::{LoadError, RenderError};
+pub use install_checks::install_checks;
+pub use limits::{ManifestError, ManifestUsage};
 pub use objects::distinct;
-pub use obstacles::obstacles;
+pub use options::RenderOptions;
 pub use properties::PROPERTIES_ANNOTATION;
-pub use render::{RenderError, RenderOptions, render};
+pub use render::render;
 pub use typed::{Loss, losses};
-pub use validate::{Fault, Validator, faults, subdomain_faults};
+pub use validate::{ValidationFault, Validator, subdomain_faults, validate};

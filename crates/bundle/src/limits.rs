@@ -4,17 +4,12 @@
 //! each, and their manifests at most 200 000 values. The YAML reader limits nesting to 500 levels. A bundle within
 //! the limits is loaded and rendered in seconds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use olm_yaml::{DecodeError, Stream, StreamError, json};
 use serde_json::Value;
 
-use crate::bundle::Bundle;
-use crate::csv::Deployment;
-use crate::load::LoadError;
-use crate::render::{RenderError, RenderOptions};
-use crate::support::Targets;
-use crate::validate::Fault;
+use crate::error::LoadError;
 
 const METADATA: &str = "metadata/";
 const MANIFESTS: &str = "manifests/";
@@ -34,13 +29,8 @@ const TEXT_BYTES: usize = 64 << 20;
 /// take a kilobyte of memory.
 const VALUES: usize = 1_500_000;
 /// Maximum number of objects in all manifests, and of parts of the ClusterServiceVersion that yield objects.
-const OBJECTS: usize = 10_000;
-/// Maximum size of repeated content in the rendered objects.
-const REPEATED_BYTES: usize = 64 << 20;
-/// Maximum size of the texts of faults.
-const FAULTS_BYTES: usize = 1 << 20;
-
-fn exceeded(file: &str, limit: usize, what: &'static str) -> LoadError {
+pub(crate) const OBJECTS: usize = 10_000;
+pub(crate) fn exceeded(file: &str, limit: usize, what: &'static str) -> LoadError {
     LoadError::TooLarge { file: file.to_string(), limit, what }
 }
 
@@ -72,9 +62,9 @@ pub(crate) fn check(files: &BTreeMap<String, Vec<u8>>) -> Result<(), LoadError> 
 }
 
 /// Consumption of the manifests read so far. Other readers of manifests use it to accept no more than
-/// [`Bundle::load`] does.
+/// [`Bundle::load`](crate::Bundle::load) does.
 #[derive(Debug, Default)]
-pub struct Spent {
+pub struct ManifestUsage {
     text: usize,
     values: usize,
     objects: usize,
@@ -82,14 +72,14 @@ pub struct Spent {
 
 /// Reason why a manifest was not read completely.
 #[derive(Debug)]
-pub enum Unread {
+pub enum ManifestError {
     /// The manifest is invalid.
-    Wrong(StreamError),
+    Invalid(StreamError),
     /// A limit is exceeded.
-    Limit(LoadError),
+    TooLarge(LoadError),
 }
 
-impl Spent {
+impl ManifestUsage {
     /// Limits for the reader of one manifest.
     pub fn manifest_limits() -> olm_yaml::Limits {
         olm_yaml::Limits {
@@ -103,8 +93,12 @@ impl Spent {
     /// Next document of the manifest `file`. `None` at the end.
     ///
     /// # Errors
-    /// See [`Unread`].
-    pub fn next_document(&mut self, file: &str, stream: &mut Stream<&[u8]>) -> Result<Option<Value>, Unread> {
+    /// See [`ManifestError`].
+    pub fn next_document(
+        &mut self,
+        file: &str,
+        stream: &mut Stream<&[u8]>,
+    ) -> Result<Option<Value>, ManifestError> {
         let mut exceeded = None;
         // A document that is refused as JSON is decoded again as YAML. The first error counts.
         let read = stream.next(|json, _| match self.document(file, json) {
@@ -116,8 +110,8 @@ impl Spent {
             }
         });
         match exceeded {
-            Some(limit) => Err(Unread::Limit(limit)),
-            None => read.map_err(Unread::Wrong),
+            Some(limit) => Err(ManifestError::TooLarge(limit)),
+            None => read.map_err(ManifestError::Invalid),
         }
     }
 
@@ -166,68 +160,6 @@ fn count_values(json: &[u8]) -> usize {
     1 + json::outside_strings(json).map(cost).sum::<usize>()
 }
 
-/// Checks the number of parts of the ClusterServiceVersion that yield objects.
-///
-/// # Errors
-/// [`LoadError::TooLarge`].
-pub(crate) fn check_parts(bundle: &Bundle) -> Result<(), LoadError> {
-    let spec = &bundle.csv.spec;
-    let strategy = &spec.install.spec;
-    let containers: usize = bundle.csv.deployments().iter().map(containers).sum();
-    let parts = bundle.csv.deployments().len()
-        + containers
-        + strategy.permissions.len()
-        + strategy.cluster_permissions.len()
-        + spec.webhooks.len();
-    if parts <= OBJECTS {
-        return Ok(());
-    }
-    let file = bundle.csv_files.last().map(String::as_str).unwrap_or_default();
-    Err(exceeded(file, OBJECTS, "deployments, containers, permissions and webhooks"))
-}
-
-/// Checks the size of content that rendering repeats: annotations per deployment, configuration per container, and
-/// permissions per namespace.
-///
-/// # Errors
-/// [`RenderError::Generate`].
-pub(crate) fn check_rendered(
-    bundle: &Bundle,
-    options: &RenderOptions<'_>,
-    targets: &Targets,
-) -> Result<(), RenderError> {
-    let strategy = &bundle.csv.spec.install.spec;
-    let deployments = bundle.csv.deployments();
-    let annotations: usize = bundle.annotations().iter().map(|(key, value)| key.len() + value.len()).sum();
-    let config = options.config.map_or(0, size);
-    let containers: usize = deployments.iter().map(containers).sum();
-    let places = match targets {
-        Targets::All => 1,
-        Targets::Namespaces(names) => names.len(),
-    };
-    let permissions = strategy.permissions.iter().flat_map(|permission| permission.rules.iter().flatten());
-    let permissions = strategy.permissions.len() * PERMISSION_BYTES + permissions.map(size).sum::<usize>();
-    let repeated = [
-        deployments.len().saturating_mul(annotations),
-        config.saturating_mul(deployments.len() + containers + bundle.csv.spec.webhooks.len()),
-        permissions.saturating_mul(places),
-    ];
-    if repeated.into_iter().fold(0, usize::saturating_add) <= REPEATED_BYTES {
-        return Ok(());
-    }
-    Err(RenderError::Generate(format!(
-        "the rendered objects would be too large: annotations in every deployment, configuration in every container and \
-         permissions for every namespace may have {REPEATED_BYTES} bytes"
-    )))
-}
-
-fn containers(deployment: &Deployment) -> usize {
-    deployment.spec.pointer("/template/spec/containers").and_then(Value::as_array).map_or(0, Vec::len)
-}
-
-/// Size of a Role and a RoleBinding without rules.
-const PERMISSION_BYTES: usize = 512;
-
 /// Approximate size of `value` as JSON in bytes.
 pub(crate) fn size(value: &Value) -> usize {
     match value {
@@ -240,38 +172,17 @@ pub(crate) fn size(value: &Value) -> usize {
     }
 }
 
-/// Truncates faults to [`FAULTS_BYTES`]. Lazy, because there may be one fault per pair of names in the bundle.
-pub(crate) fn bounded(faults: impl Iterator<Item = Fault>) -> Vec<Fault> {
-    let mut bytes = 0;
-    let mut kept: Vec<Fault> = Vec::new();
-    for fault in faults {
-        bytes += fault.text.len();
-        if let Some(last) = kept.last()
-            && bytes > FAULTS_BYTES
-        {
-            let text = "and more, which are not listed".to_string();
-            kept.push(Fault { validator: last.validator, subject: String::new(), text });
-            break;
-        }
-        kept.push(fault);
+/// Sorted texts, at most a hundred and the number of further ones.
+pub(crate) fn sorted_texts(texts: BTreeSet<String>) -> Vec<String> {
+    const MOST: usize = 100;
+    let more = texts.len().saturating_sub(MOST);
+    let mut first: Vec<String> = texts.into_iter().take(MOST).collect();
+    match more {
+        0 => {}
+        1 => first.push("1 more of this sort is not listed".to_string()),
+        _ => first.push(format!("{more} more of this sort are not listed")),
     }
-    kept
-}
-
-/// Joins names with commas, up to [`FAULTS_BYTES`].
-pub(crate) fn joined(names: &[&str]) -> String {
-    let mut text = String::new();
-    for (number, name) in names.iter().enumerate() {
-        if number > 0 {
-            text.push(',');
-        }
-        if text.len() > FAULTS_BYTES {
-            text.push_str("...");
-            break;
-        }
-        text.push_str(name);
-    }
-    text
+    first
 }
 
 #[cfg(test)]
@@ -279,7 +190,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::validate::Validator;
 
     #[test]
     fn json_values_are_counted_by_weight() {
@@ -291,18 +201,5 @@ mod tests {
         ] {
             assert_eq!(count_values(value.to_string().as_bytes()), expected, "{value}");
         }
-    }
-
-    #[test]
-    fn fault_list_is_truncated_by_size() {
-        let fault = |bytes: usize| {
-            let (subject, text) = (String::new(), "x".repeat(bytes));
-            Fault { validator: Validator::Webhook, subject, text }
-        };
-        assert_eq!(bounded([fault(1), fault(2)].into_iter()), [fault(1), fault(2)]);
-        let kept = bounded(std::iter::repeat_with(|| fault(1 << 18)));
-        assert_eq!((kept.len(), kept[4].text.as_str()), (5, "and more, which are not listed"));
-        // A single fault is never truncated.
-        assert_eq!(bounded(std::iter::once(fault(2 << 20))).len(), 1);
     }
 }

@@ -12,9 +12,10 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::bundle::{Bundle, Definition};
-use crate::csv::Csv;
+use crate::csv::{Csv, Deployment};
+use crate::error::LoadError;
 use crate::go_json;
-use crate::limits::{self, Spent, Unread};
+use crate::limits::{self, ManifestError, ManifestUsage};
 use crate::properties::{self, PROPERTIES_ANNOTATION};
 use crate::typed::{ConvertError, Type, convert, decode_fault, shortest};
 
@@ -29,96 +30,73 @@ const ANNOTATIONS: [&str; 3] = [
 ];
 const PACKAGE_ANNOTATION: &str = "operators.operatorframework.io.bundle.package.v1";
 
-/// Reason why the files are not a registry+v1 bundle. Permanent, because the content of an image never changes.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum LoadError {
-    /// `metadata/annotations.yaml` is missing.
-    #[error("open metadata/annotations.yaml: no such file or directory")]
-    NoAnnotations,
-    /// `metadata/annotations.yaml` is invalid.
-    #[error("{0}")]
-    Annotations(String),
-    /// There is no file below `manifests/`.
-    #[error("stat manifests: no such file or directory")]
-    NoManifests,
-    /// Path of a directory inside `manifests/`.
-    #[error(
-        "subdirectories are not allowed within the \"manifests\" directory of the bundle image filesystem: \
-         found \"{}\"",
-        excerpt(.0)
-    )]
-    Subdirectory(String),
-    /// A manifest is invalid.
-    #[error("error parsing objects in \"{}\": {detail}", excerpt(file))]
-    Manifest {
-        /// Path of the file.
-        file: String,
-        /// Description of the error.
-        detail: String,
-        /// Dotted path of the invalid field. Empty if no single field is invalid.
-        field: String,
-    },
-    /// No manifest is a ClusterServiceVersion.
-    #[error("no ClusterServiceVersion found in \"manifests\"")]
-    NoClusterServiceVersion,
-    /// The `olm.properties` annotation of the ClusterServiceVersion is invalid.
-    #[error("failed to unmarshal csv.metadata.annotations['olm.properties']: {0}")]
-    PropertiesAnnotation(String),
-    /// `metadata/properties.yaml` is invalid.
-    #[error("failed to unmarshal metadata/properties.yaml: {0}")]
-    PropertiesFile(String),
-    /// The bundle exceeds a limit that no benign bundle reaches.
-    #[error("bundle is too large at {:?}: at most {limit} {what} are allowed", excerpt(file))]
-    TooLarge {
-        /// File that exceeds the limit.
-        file: String,
-        /// Allowed number.
-        limit: usize,
-        /// Counted unit.
-        what: &'static str,
-    },
+impl Bundle {
+    /// Loads a bundle from the files of an unpacked image, by slash-separated path relative to its root
+    /// (`metadata/annotations.yaml`, `manifests/csv.yaml`, …). Files elsewhere are ignored
+    /// (docs/design/bundles.md#image-layout).
+    ///
+    /// # Errors
+    /// The files are not a registry+v1 bundle. See [`LoadError`].
+    pub fn load(files: &BTreeMap<String, Vec<u8>>) -> Result<Self, LoadError> {
+        limits::check(files)?;
+        let package_name = package_name(files.get(ANNOTATIONS_FILE).ok_or(LoadError::NoAnnotations)?)?;
+        let mut manifests = Manifests::default();
+        let mut seen_any = false;
+        for (path, content) in files.range(MANIFESTS.to_string()..) {
+            let Some(name) = path.strip_prefix(MANIFESTS) else {
+                break;
+            };
+            if let Some((directory, _)) = name.split_once('/') {
+                return Err(LoadError::Subdirectory(format!("{MANIFESTS}{directory}")));
+            }
+            seen_any = true;
+            manifests.read(path, content)?;
+        }
+        if !seen_any {
+            return Err(LoadError::NoManifests);
+        }
+        let mut csv = manifests.csv.ok_or(LoadError::NoClusterServiceVersion)?;
+        let annotations = &mut csv.metadata.annotations;
+        let properties = properties::merge(
+            annotations.get(PROPERTIES_ANNOTATION).map(String::as_str),
+            files.get(PROPERTIES_FILE).map(Vec::as_slice),
+        )?;
+        if let Some(text) = properties {
+            annotations.insert(PROPERTIES_ANNOTATION.to_string(), text);
+        }
+        let bundle = Bundle {
+            package_name,
+            max_openshift_version: files
+                .get(PROPERTIES_FILE)
+                .and_then(|file| properties::max_openshift_version(file)),
+            csv,
+            csv_files: manifests.csv_files,
+            definitions: manifests.definitions,
+            others: manifests.others,
+        };
+        check_parts(&bundle)?;
+        Ok(bundle)
+    }
 }
 
-/// Loads a bundle from the files of an unpacked image, by slash-separated path relative to its root.
-pub(crate) fn load(files: &BTreeMap<String, Vec<u8>>) -> Result<Bundle, LoadError> {
-    limits::check(files)?;
-    let package_name = package_name(files.get(ANNOTATIONS_FILE).ok_or(LoadError::NoAnnotations)?)?;
-    let mut manifests = Manifests::default();
-    let mut seen_any = false;
-    for (path, content) in files.range(MANIFESTS.to_string()..) {
-        let Some(name) = path.strip_prefix(MANIFESTS) else {
-            break;
-        };
-        if let Some((directory, _)) = name.split_once('/') {
-            return Err(LoadError::Subdirectory(format!("{MANIFESTS}{directory}")));
-        }
-        seen_any = true;
-        manifests.read(path, content)?;
+/// Checks the number of parts of the ClusterServiceVersion that yield objects.
+///
+/// # Errors
+/// [`LoadError::TooLarge`].
+fn check_parts(bundle: &Bundle) -> Result<(), LoadError> {
+    let spec = &bundle.csv.spec;
+    let strategy = &spec.install.spec;
+    let containers: usize = bundle.csv.deployments().iter().map(Deployment::containers).sum();
+    let parts = bundle.csv.deployments().len()
+        + containers
+        + strategy.permissions.len()
+        + strategy.cluster_permissions.len()
+        + spec.webhooks.len();
+    if parts <= limits::OBJECTS {
+        return Ok(());
     }
-    if !seen_any {
-        return Err(LoadError::NoManifests);
-    }
-    let mut csv = manifests.csv.ok_or(LoadError::NoClusterServiceVersion)?;
-    let annotations = &mut csv.metadata.annotations;
-    let properties = properties::merge(
-        annotations.get(PROPERTIES_ANNOTATION).map(String::as_str),
-        files.get(PROPERTIES_FILE).map(Vec::as_slice),
-    )?;
-    if let Some(text) = properties {
-        annotations.insert(PROPERTIES_ANNOTATION.to_string(), text);
-    }
-    let bundle = Bundle {
-        package_name,
-        max_openshift_version: files
-            .get(PROPERTIES_FILE)
-            .and_then(|file| properties::max_openshift_version(file)),
-        csv,
-        csv_files: manifests.csv_files,
-        definitions: manifests.definitions,
-        others: manifests.others,
-    };
-    limits::check_parts(&bundle)?;
-    Ok(bundle)
+    let file = bundle.csv_files.last().map(String::as_str).unwrap_or_default();
+    Err(limits::exceeded(file, limits::OBJECTS, "deployments, containers, permissions and webhooks"))
 }
 
 /// Package name of `metadata/annotations.yaml`, empty if absent.
@@ -155,13 +133,13 @@ fn package_name(file: &[u8]) -> Result<String, LoadError> {
     Ok(go_json::field(annotations, PACKAGE_ANNOTATION).map(go_json::as_text).unwrap_or_default())
 }
 
-/// Error in one manifest file.
-struct Fault {
+/// Error in one object of a manifest.
+struct ObjectError {
     detail: String,
     field: String,
 }
 
-impl Fault {
+impl ObjectError {
     fn new(detail: String) -> Self {
         Self { detail, field: String::new() }
     }
@@ -171,7 +149,7 @@ impl Fault {
     }
 }
 
-impl From<ConvertError> for Fault {
+impl From<ConvertError> for ObjectError {
     fn from(error: ConvertError) -> Self {
         Self { detail: excerpt(&error.to_string()).into_owned(), field: error.field() }
     }
@@ -184,20 +162,21 @@ struct Manifests {
     csv_files: Vec<String>,
     definitions: Vec<Definition>,
     others: Vec<Value>,
-    spent: Spent,
+    usage: ManifestUsage,
 }
 
 impl Manifests {
     fn read(&mut self, path: &str, content: &[u8]) -> Result<(), LoadError> {
-        let wrong =
-            |cause: String| Fault::new(format!("error parsing {}: {cause}", excerpt(path))).of_file(path);
-        let mut stream = Stream::new(content, Spent::manifest_limits());
+        let wrong = |cause: String| {
+            ObjectError::new(format!("error parsing {}: {cause}", excerpt(path))).of_file(path)
+        };
+        let mut stream = Stream::new(content, ManifestUsage::manifest_limits());
         let mut documents = Vec::new();
         while let Some(document) =
-            self.spent.next_document(path, &mut stream).map_err(|unread| match unread {
-                Unread::Wrong(StreamError::Document { message, .. }) => wrong(message),
-                Unread::Wrong(StreamError::Read(error)) => wrong(error.to_string()),
-                Unread::Limit(error) => error,
+            self.usage.next_document(path, &mut stream).map_err(|error| match error {
+                ManifestError::Invalid(StreamError::Document { message, .. }) => wrong(message),
+                ManifestError::Invalid(StreamError::Read(error)) => wrong(error.to_string()),
+                ManifestError::TooLarge(error) => error,
             })?
         {
             documents.push(document);
@@ -209,9 +188,9 @@ impl Manifests {
     }
 
     fn document(&mut self, path: &str, document: Value) -> Result<(), LoadError> {
-        self.spent.object(path)?;
+        self.usage.object(path)?;
         let undecodable = |detail: String| {
-            Fault::new(format!("unable to decode \"{}\": {detail}", excerpt(path))).of_file(path)
+            ObjectError::new(format!("unable to decode \"{}\": {detail}", excerpt(path))).of_file(path)
         };
         let Value::Object(mut object) = document else {
             let kind = go_json::kind(&document);
@@ -226,14 +205,14 @@ impl Manifests {
         let type_bytes: usize =
             ["kind", "apiVersion"].iter().filter_map(|key| object.get(*key)).map(limits::size).sum();
         let count = object.get("items").and_then(Value::as_array).map_or(0, Vec::len);
-        self.spent.text(path, type_bytes.saturating_mul(count))?;
+        self.usage.text(path, type_bytes.saturating_mul(count))?;
         let items = object.remove("items").map(|items| list_items(items, &object)).transpose();
         let items = items.map_err(undecodable)?;
         if let Some(fault) = untyped.or_else(|| metadata_fault(&object)) {
             return Err(undecodable(fault));
         }
         match items {
-            None => self.object(path, object).map_err(|fault| fault.of_file(path)),
+            None => self.object(path, object).map_err(|error| error.of_file(path)),
             Some(items) => self.items(path, items),
         }
     }
@@ -242,11 +221,11 @@ impl Manifests {
     fn items(&mut self, path: &str, items: Vec<Map<String, Value>>) -> Result<(), LoadError> {
         if items.iter().any(|item| item.get("items").is_some_and(Value::is_array)) {
             let detail = "*unstructured.Unstructured is not a list: no Items field in this object";
-            return Err(Fault::new(detail.into()).of_file(path));
+            return Err(ObjectError::new(detail.into()).of_file(path));
         }
-        let mut faults: Vec<Fault> = Vec::new();
+        let mut errors: Vec<ObjectError> = Vec::new();
         for item in items {
-            self.spent.object(path)?;
+            self.usage.object(path)?;
             let missing = match (kind_of(&item), item.get("apiVersion").and_then(Value::as_str)) {
                 ("", _) => Some("Object 'Kind' is missing in 'object has no kind field '"),
                 (_, None | Some("" | "/")) => {
@@ -255,38 +234,38 @@ impl Manifests {
                 _ => None,
             };
             let result = match missing {
-                Some(missing) => Err(Fault::new(format!(
+                Some(missing) => Err(ObjectError::new(format!(
                     "unable to get type info from the object \"*unstructured.Unstructured\": {missing}"
                 ))),
                 None => self.object(path, item),
             };
-            faults.extend(result.err());
+            errors.extend(result.err());
         }
-        match faults.len() {
+        match errors.len() {
             0 => Ok(()),
-            1 => Err(faults.swap_remove(0).of_file(path)),
+            1 => Err(errors.swap_remove(0).of_file(path)),
             _ => {
                 let mut seen = BTreeSet::new();
                 let texts =
-                    faults.iter().map(|fault| fault.detail.as_str()).filter(|text| seen.insert(*text));
+                    errors.iter().map(|error| error.detail.as_str()).filter(|text| seen.insert(*text));
                 let texts: Vec<&str> = texts.collect();
                 let detail = if let [only] = texts.as_slice() {
                     (*only).to_string()
                 } else {
                     format!("[{}]", texts.join(", "))
                 };
-                Err(Fault::new(detail).of_file(path))
+                Err(ObjectError::new(detail).of_file(path))
             }
         }
     }
 
     /// Stores an object according to its kind. As in the reference, group and version are ignored.
-    fn object(&mut self, path: &str, object: Map<String, Value>) -> Result<(), Fault> {
+    fn object(&mut self, path: &str, object: Map<String, Value>) -> Result<(), ObjectError> {
         match kind_of(&object) {
             "ClusterServiceVersion" => {
                 let value = convert(Value::Object(object), &Type::Struct("ClusterServiceVersion"))?;
                 let csv = Csv::deserialize(value)
-                    .map_err(|error| Fault::new(excerpt(&error.to_string()).into_owned()))?;
+                    .map_err(|error| ObjectError::new(excerpt(&error.to_string()).into_owned()))?;
                 self.csv = Some(csv);
                 self.csv_files.push(path.to_string());
             }

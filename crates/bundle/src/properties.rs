@@ -11,8 +11,8 @@ use olm_yaml::json;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use crate::error::LoadError;
 use crate::go_json;
-use crate::load::LoadError;
 
 /// Annotation of the ClusterServiceVersion and of the revision with the properties as JSON text.
 pub const PROPERTIES_ANNOTATION: &str = "olm.properties";

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use crate::csv::{Csv, DEFAULT_ACCOUNT, Permission};
+use crate::install_modes::Targets;
 use crate::names;
-use crate::support::Targets;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 

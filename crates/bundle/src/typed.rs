@@ -95,9 +95,9 @@ impl LossFinder {
         }
     }
 
-    fn inside(&mut self, segment: String, look: impl FnOnce(&mut Self)) {
+    fn inside(&mut self, segment: String, find: impl FnOnce(&mut Self)) {
         self.path.push(segment);
-        look(self);
+        find(self);
         self.path.pop();
     }
 }

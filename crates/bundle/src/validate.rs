@@ -8,16 +8,17 @@ use serde_json::Value;
 
 use crate::bundle::{Bundle, name_of};
 use crate::csv::{InstallMode, Webhook};
-use crate::limits;
 use crate::objects::is_supported_kind;
-use crate::support::list_of;
 
 const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or \
      '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
      '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 const SUBDOMAIN_LENGTH: &str = "must be no more than 253 characters";
 
-/// Validator of a [`Fault`], by its subject.
+/// Maximum size of the texts of faults.
+const FAULTS_BYTES: usize = 1 << 20;
+
+/// Validator of a [`ValidationFault`], by its subject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Validator {
     /// Deployments of the install strategy (rows 1 and 2).
@@ -38,7 +39,7 @@ pub enum Validator {
 
 /// Finding of a validator of docs/design/bundles.md#bundle-validators.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
+pub struct ValidationFault {
     /// Validator that found it.
     pub validator: Validator,
     /// Name of the invalid deployment, CRD, webhook or object.
@@ -47,7 +48,7 @@ pub struct Fault {
     pub text: String,
 }
 
-impl Fault {
+impl ValidationFault {
     fn new(validator: Validator, subject: &str, text: String) -> Self {
         Self { validator, subject: subject.to_string(), text }
     }
@@ -55,7 +56,7 @@ impl Fault {
 
 /// Faults that prevent rendering, in the order in which [`render`](crate::render) reports them. Empty for a valid
 /// bundle.
-pub fn faults(bundle: &Bundle) -> Vec<Fault> {
+pub fn validate(bundle: &Bundle) -> Vec<ValidationFault> {
     let webhooks = &bundle.csv.spec.webhooks;
     let no_package = bundle.package_name.is_empty().then(|| "package name is empty".to_string());
     let admission = webhooks.iter().filter(|webhook| !webhook.is_conversion());
@@ -64,14 +65,14 @@ pub fn faults(bundle: &Bundle) -> Vec<Fault> {
         let name = name_of(object);
         (!is_supported_kind(kind)).then(|| {
             let text = format!("unsupported resource {} with kind {}", quote(name), quote(kind));
-            Fault::new(Validator::Kind, name, text)
+            ValidationFault::new(Validator::Kind, name, text)
         })
     });
-    limits::bounded(
+    bounded(
         deployments(bundle)
             .into_iter()
             .chain(definitions(bundle))
-            .chain(no_package.map(|text| Fault::new(Validator::Package, "", text)))
+            .chain(no_package.map(|text| ValidationFault::new(Validator::Package, "", text)))
             .chain(conversion_modes(webhooks, &bundle.install_modes()))
             .chain(webhook_deployments(bundle))
             .chain(webhook_names(webhooks))
@@ -81,13 +82,13 @@ pub fn faults(bundle: &Bundle) -> Vec<Fault> {
     )
 }
 
-fn deployments(bundle: &Bundle) -> Vec<Fault> {
+fn deployments(bundle: &Bundle) -> Vec<ValidationFault> {
     let names = bundle.csv.deployments().iter().map(|deployment| deployment.name.as_str());
-    let fault = |name: &str, text| Fault::new(Validator::Deployment, name, text);
+    let fault = |name: &str, text| ValidationFault::new(Validator::Deployment, name, text);
     let duplicate = |name: &str| {
         fault(name, format!("cluster service version contains duplicate strategy deployment spec '{name}'"))
     };
-    let mut findings: Vec<Fault> = repeated(names.clone()).map(duplicate).collect();
+    let mut findings: Vec<ValidationFault> = repeated(names.clone()).map(duplicate).collect();
     for name in names.collect::<BTreeSet<_>>() {
         let reasons = subdomain_faults(name);
         if !reasons.is_empty() {
@@ -100,12 +101,12 @@ fn deployments(bundle: &Bundle) -> Vec<Fault> {
     findings
 }
 
-fn definitions(bundle: &Bundle) -> Vec<Fault> {
+fn definitions(bundle: &Bundle) -> Vec<ValidationFault> {
     let names = || bundle.definitions.iter().map(|definition| definition.name.as_str());
-    let fault = |name: &str, text| Fault::new(Validator::Definition, name, text);
+    let fault = |name: &str, text| ValidationFault::new(Validator::Definition, name, text);
     let duplicate =
         |name: &str| fault(name, format!("bundle contains duplicate custom resource definition '{name}'"));
-    let mut findings: Vec<Fault> = repeated(names()).map(duplicate).collect();
+    let mut findings: Vec<ValidationFault> = repeated(names()).map(duplicate).collect();
     let present: BTreeSet<&str> = names().collect();
     findings.extend(owned(bundle).difference(&present).map(|name| {
         let what = "cluster service definition references owned custom resource definition";
@@ -118,7 +119,7 @@ fn owned(bundle: &Bundle) -> BTreeSet<&str> {
     bundle.csv.spec.definitions.owned.iter().map(|owned| owned.name.as_str()).collect()
 }
 
-fn conversion_modes(webhooks: &[Webhook], modes: &BTreeSet<InstallMode>) -> Vec<Fault> {
+fn conversion_modes(webhooks: &[Webhook], modes: &BTreeSet<InstallMode>) -> Vec<ValidationFault> {
     if modes.iter().eq([&InstallMode::AllNamespaces]) {
         return Vec::new();
     }
@@ -128,14 +129,14 @@ fn conversion_modes(webhooks: &[Webhook], modes: &BTreeSet<InstallMode>) -> Vec<
             "bundle contains conversion webhook {} and supports install modes {} - conversion webhooks are only \
              supported for bundles that only support AllNamespaces install mode",
             quote(&webhook.generate_name),
-            list_of(modes)
+            InstallMode::list(modes)
         );
-        Fault::new(Validator::ConversionModes, &webhook.generate_name, text)
+        ValidationFault::new(Validator::ConversionModes, &webhook.generate_name, text)
     };
     conversions.map(fault).collect()
 }
 
-fn webhook_deployments(bundle: &Bundle) -> Vec<Fault> {
+fn webhook_deployments(bundle: &Bundle) -> Vec<ValidationFault> {
     let present: BTreeSet<&str> = bundle.csv.deployments().iter().map(|d| d.name.as_str()).collect();
     let mut missing: Vec<(&str, &str, &str)> = bundle
         .csv
@@ -152,15 +153,15 @@ fn webhook_deployments(bundle: &Bundle) -> Vec<Fault> {
         let text = format!(
             "webhook of type '{kind}' with name '{name}' references non-existent deployment '{deployment}'"
         );
-        Fault::new(Validator::Webhook, name, text)
+        ValidationFault::new(Validator::Webhook, name, text)
     };
     missing.into_iter().map(fault).collect()
 }
 
-fn webhook_names(webhooks: &[Webhook]) -> Vec<Fault> {
+fn webhook_names(webhooks: &[Webhook]) -> Vec<ValidationFault> {
     let names = || webhooks.iter().map(|webhook| (webhook.kind.as_str(), webhook.generate_name.as_str()));
-    let fault = |name: &str, text| Fault::new(Validator::Webhook, name, text);
-    let mut findings: Vec<Fault> = repeated(names())
+    let fault = |name: &str, text| ValidationFault::new(Validator::Webhook, name, text);
+    let mut findings: Vec<ValidationFault> = repeated(names())
         .map(|(kind, name)| fault(name, format!("duplicate webhook '{name}' of type '{kind}'")))
         .collect();
     for (kind, name) in names().collect::<BTreeSet<_>>() {
@@ -174,7 +175,7 @@ fn webhook_names(webhooks: &[Webhook]) -> Vec<Fault> {
     findings
 }
 
-fn conversions(bundle: &Bundle) -> impl Iterator<Item = Fault> {
+fn conversions(bundle: &Bundle) -> impl Iterator<Item = ValidationFault> {
     let mut webhooks: Vec<&Webhook> =
         bundle.csv.spec.webhooks.iter().filter(|webhook| webhook.is_conversion()).collect();
     webhooks.sort_by_key(|webhook| webhook.generate_name.as_str());
@@ -192,10 +193,10 @@ fn conversions(bundle: &Bundle) -> impl Iterator<Item = Fault> {
             .or_default()
             .extend(definitions.filter(|definition| !owned.contains(definition)));
     }
-    let fault = |name: &str, text| Fault::new(Validator::Webhook, name, text);
+    let fault = |name: &str, text| ValidationFault::new(Validator::Webhook, name, text);
     let shared = by_definition.into_iter().filter_map(move |(definition, names)| {
         let [first, _, ..] = names.as_slice() else { return None };
-        let names = limits::joined(&names);
+        let names = joined(&names);
         let what = "reference same custom resource definition";
         Some(fault(first, format!("conversion webhooks [{names}] {what} '{definition}'")))
     });
@@ -210,7 +211,7 @@ fn conversions(bundle: &Bundle) -> impl Iterator<Item = Fault> {
 }
 
 /// Rules with which the webhook of an operator could intercept OLM or other admission webhooks.
-fn forbidden_rules(webhook: &Webhook) -> impl Iterator<Item = Fault> {
+fn forbidden_rules(webhook: &Webhook) -> impl Iterator<Item = ValidationFault> {
     let forbidden = webhook.rules.iter().flat_map(|rule| {
         strings(rule, "apiGroups").flat_map(move |group| {
             let whole = matches!(group, "*" | "olm.operatorframework.io");
@@ -227,7 +228,7 @@ fn forbidden_rules(webhook: &Webhook) -> impl Iterator<Item = Fault> {
         let text = format!(
             "webhook {name} contains forbidden rule: admission webhook rules cannot reference {what}"
         );
-        Fault::new(Validator::WebhookRule, &webhook.generate_name, text)
+        ValidationFault::new(Validator::WebhookRule, &webhook.generate_name, text)
     })
 }
 
@@ -266,4 +267,56 @@ pub fn subdomain_faults(name: &str) -> Vec<&'static str> {
         faults.push(SUBDOMAIN_LENGTH);
     }
     faults
+}
+
+/// Truncates faults to [`FAULTS_BYTES`]. Lazy, because there may be one fault per pair of names in the bundle.
+fn bounded(faults: impl Iterator<Item = ValidationFault>) -> Vec<ValidationFault> {
+    let mut bytes = 0;
+    let mut kept: Vec<ValidationFault> = Vec::new();
+    for fault in faults {
+        bytes += fault.text.len();
+        if let Some(last) = kept.last()
+            && bytes > FAULTS_BYTES
+        {
+            let text = "and more, which are not listed".to_string();
+            kept.push(ValidationFault { validator: last.validator, subject: String::new(), text });
+            break;
+        }
+        kept.push(fault);
+    }
+    kept
+}
+
+/// Joins names with commas, up to [`FAULTS_BYTES`].
+fn joined(names: &[&str]) -> String {
+    let mut text = String::new();
+    for (number, name) in names.iter().enumerate() {
+        if number > 0 {
+            text.push(',');
+        }
+        if text.len() > FAULTS_BYTES {
+            text.push_str("...");
+            break;
+        }
+        text.push_str(name);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fault_list_is_truncated_by_size() {
+        let fault = |bytes: usize| {
+            let (subject, text) = (String::new(), "x".repeat(bytes));
+            ValidationFault { validator: Validator::Webhook, subject, text }
+        };
+        assert_eq!(bounded([fault(1), fault(2)].into_iter()), [fault(1), fault(2)]);
+        let kept = bounded(std::iter::repeat_with(|| fault(1 << 18)));
+        assert_eq!((kept.len(), kept[4].text.as_str()), (5, "and more, which are not listed"));
+        // A single fault is never truncated.
+        assert_eq!(bounded(std::iter::once(fault(2 << 20))).len(), 1);
+    }
 }

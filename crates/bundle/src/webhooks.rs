@@ -6,37 +6,29 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value, json};
 
 use crate::bundle::{Bundle, Definition};
-use crate::certificates::{Certificates, Serving};
+use crate::certificates::Serving;
 use crate::csv::{Deployment, Webhook};
-use crate::render::RenderError;
-use crate::support::Targets;
+use crate::error::RenderError;
+use crate::install_modes::{RenderContext, Targets};
 
 /// Port of a Service if the webhook definition has none.
 const DEFAULT_PORT: i32 = 443;
 
-/// Inputs of webhook objects besides the bundle.
-#[derive(Clone, Copy)]
-pub(crate) struct Surroundings<'a> {
-    pub(crate) install_namespace: &'a str,
-    pub(crate) targets: &'a Targets,
-    pub(crate) certificates: Certificates,
-}
-
-impl Surroundings<'_> {
+impl RenderContext<'_> {
     fn serving(&self, webhook: &Webhook) -> Serving {
         Serving::of_deployment(&webhook.deployment_name, self.install_namespace)
     }
 }
 
 /// CRDs of the bundle, with the conversion webhook that names them. The validators ensure that at most one does.
-pub(crate) fn definitions(bundle: &Bundle, around: Surroundings<'_>) -> Result<Vec<Value>, RenderError> {
-    bundle.definitions.iter().map(|definition| converted(definition, bundle, around)).collect()
+pub(crate) fn definitions(bundle: &Bundle, context: RenderContext<'_>) -> Result<Vec<Value>, RenderError> {
+    bundle.definitions.iter().map(|definition| converted(definition, bundle, context)).collect()
 }
 
 fn converted(
     definition: &Definition,
     bundle: &Bundle,
-    around: Surroundings<'_>,
+    context: RenderContext<'_>,
 ) -> Result<Value, RenderError> {
     let name = &definition.name;
     let mut webhooks = bundle.csv.spec.webhooks.iter().filter(|webhook| webhook.is_conversion());
@@ -50,7 +42,7 @@ fn converted(
              Server call webhook to do the conversion"
         )));
     }
-    let serving = around.serving(webhook);
+    let serving = context.serving(webhook);
     let path = webhook.webhook_path.as_deref().unwrap_or("/");
     object["spec"]["conversion"] = json!({
         "strategy": "Webhook",
@@ -59,7 +51,7 @@ fn converted(
             "conversionReviewVersions": webhook.admission_review_versions,
         },
     });
-    annotate(&mut object, around.certificates.ca_injection(&serving));
+    annotate(&mut object, context.certificates.ca_injection(&serving));
     Ok(object)
 }
 
@@ -81,21 +73,21 @@ fn annotate(object: &mut Value, annotation: Option<(&'static str, String)>) {
 }
 
 /// One configuration object per webhook definition of this type.
-pub(crate) fn configurations(bundle: &Bundle, kind: &str, around: Surroundings<'_>) -> Vec<Value> {
+pub(crate) fn configurations(bundle: &Bundle, kind: &str, context: RenderContext<'_>) -> Vec<Value> {
     let webhooks = bundle.csv.spec.webhooks.iter().filter(|webhook| webhook.kind == kind);
-    webhooks.map(|webhook| configuration(webhook, around)).collect()
+    webhooks.map(|webhook| configuration(webhook, context)).collect()
 }
 
-fn configuration(webhook: &Webhook, around: Surroundings<'_>) -> Value {
-    let serving = around.serving(webhook);
+fn configuration(webhook: &Webhook, context: RenderContext<'_>) -> Value {
+    let serving = context.serving(webhook);
     let mutating = webhook.kind == Webhook::MUTATING;
     let mut object = json!({
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": if mutating { "MutatingWebhookConfiguration" } else { "ValidatingWebhookConfiguration" },
-        "metadata": {"name": webhook.generate_name, "namespace": around.install_namespace},
-        "webhooks": [admission_webhook(webhook, &serving, around.targets, mutating)],
+        "metadata": {"name": webhook.generate_name, "namespace": context.install_namespace},
+        "webhooks": [admission_webhook(webhook, &serving, context.targets, mutating)],
     });
-    annotate(&mut object, around.certificates.ca_injection(&serving));
+    annotate(&mut object, context.certificates.ca_injection(&serving));
     object
 }
 
@@ -130,16 +122,16 @@ fn admission_webhook(webhook: &Webhook, serving: &Serving, targets: &Targets, mu
 }
 
 /// One Service per deployment with webhooks, with the distinct ports of its webhooks.
-pub(crate) fn services(bundle: &Bundle, around: Surroundings<'_>) -> Vec<Value> {
-    serving_deployments(bundle).map(|deployment| service(bundle, deployment, around)).collect()
+pub(crate) fn services(bundle: &Bundle, context: RenderContext<'_>) -> Vec<Value> {
+    serving_deployments(bundle).map(|deployment| service(bundle, deployment, context)).collect()
 }
 
 /// Objects of the certificate provider for each deployment with webhooks.
-pub(crate) fn certificate_objects(bundle: &Bundle, around: Surroundings<'_>) -> Vec<Value> {
+pub(crate) fn certificate_objects(bundle: &Bundle, context: RenderContext<'_>) -> Vec<Value> {
     let serving =
-        |deployment: &Deployment| Serving::of_deployment(&deployment.name, around.install_namespace);
+        |deployment: &Deployment| Serving::of_deployment(&deployment.name, context.install_namespace);
     serving_deployments(bundle)
-        .flat_map(|deployment| around.certificates.objects(&serving(deployment)))
+        .flat_map(|deployment| context.certificates.objects(&serving(deployment)))
         .collect()
 }
 
@@ -148,8 +140,8 @@ fn serving_deployments(bundle: &Bundle) -> impl Iterator<Item = &Deployment> {
     csv.deployments().iter().filter(|deployment| csv.webhooks_of(&deployment.name).next().is_some())
 }
 
-fn service(bundle: &Bundle, deployment: &Deployment, around: Surroundings<'_>) -> Value {
-    let serving = Serving::of_deployment(&deployment.name, around.install_namespace);
+fn service(bundle: &Bundle, deployment: &Deployment, context: RenderContext<'_>) -> Value {
+    let serving = Serving::of_deployment(&deployment.name, context.install_namespace);
     let mut spec = json!({"ports": ports(bundle.csv.webhooks_of(&deployment.name))});
     if let Some(labels) = deployment.spec.pointer("/selector/matchLabels") {
         spec["selector"] = labels.clone();
@@ -157,10 +149,10 @@ fn service(bundle: &Bundle, deployment: &Deployment, around: Surroundings<'_>) -
     let mut object = json!({
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": {"name": serving.service, "namespace": around.install_namespace},
+        "metadata": {"name": serving.service, "namespace": context.install_namespace},
         "spec": spec,
     });
-    annotate(&mut object, around.certificates.service_annotation(&serving));
+    annotate(&mut object, context.certificates.service_annotation(&serving));
     object
 }
 

@@ -3,22 +3,22 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod support;
+mod cases;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use olm_bundle::{Bundle, obstacles};
+use cases::Case;
+use olm_bundle::{Bundle, install_checks};
 use serde_json::Value;
-use support::Case;
 
 #[test]
 fn field_bundles_render_as_the_reference() {
     let Some(root) = std::env::var_os("OLM_FIELD_DATA") else {
-        support::say("field bundles: SKIPPED, OLM_FIELD_DATA is not set");
+        cases::say("field bundles: SKIPPED, OLM_FIELD_DATA is not set");
         return;
     };
-    support::check_all("field bundles", &support::folders(&PathBuf::from(root).join("bundles")), check);
+    cases::check_all("field bundles", &cases::folders(&PathBuf::from(root).join("bundles")), check);
 }
 
 fn check(folder: &Path) -> Result<(), String> {
@@ -27,7 +27,7 @@ fn check(folder: &Path) -> Result<(), String> {
     let mut expected = olm_yaml::all_from_slice(&expected).map_err(|error| error.to_string())?;
     rendered.sort_by_key(identity);
     expected.sort_by_key(identity);
-    support::same(&rendered, &expected)
+    cases::same(&rendered, &expected)
 }
 
 fn identity(object: &Value) -> [String; 4] {
@@ -52,13 +52,13 @@ const REFUSED: [(&str, &str); 3] = [
 #[test]
 fn install_checks_fail_for_known_field_bundles_only() {
     let Some(root) = std::env::var_os("OLM_FIELD_DATA") else {
-        support::say("obstacles of field bundles: SKIPPED, OLM_FIELD_DATA is not set");
+        cases::say("install checks of field bundles: SKIPPED, OLM_FIELD_DATA is not set");
         return;
     };
     let check = |folder: &Path| {
         let case = Case::read(&folder.join("case.json"));
-        let bundle = Bundle::load(&support::files_below(folder)).map_err(|error| error.to_string())?;
-        let found = obstacles(&bundle, &case.render(folder)?, &case.install_namespace);
+        let bundle = Bundle::load(&cases::files_below(folder)).map_err(|error| error.to_string())?;
+        let found = install_checks(&bundle, &case.render(folder)?, &case.install_namespace);
         let expected = REFUSED.iter().find(|(name, _)| folder.ends_with(name)).map(|(_, text)| *text);
         match (found.as_slice(), expected) {
             ([], None) => Ok(()),
@@ -66,9 +66,9 @@ fn install_checks_fail_for_known_field_bundles_only() {
             _ => Err(format!("{found:?}, expected {expected:?}")),
         }
     };
-    support::check_all(
-        "obstacles of field bundles",
-        &support::folders(&PathBuf::from(root).join("bundles")),
+    cases::check_all(
+        "install checks of field bundles",
+        &cases::folders(&PathBuf::from(root).join("bundles")),
         check,
     );
 }

@@ -2,12 +2,12 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod support;
+mod cases;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use support::Case;
+use cases::Case;
 
 #[test]
 fn vector_bundles_render_as_the_reference() {
@@ -15,14 +15,14 @@ fn vector_bundles_render_as_the_reference() {
     let default = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/vectors");
     let root = std::env::var_os("OLM_VECTORS_DIR").map_or_else(|| PathBuf::from(default), PathBuf::from);
     if std::env::var_os("OLM_VECTORS_DIR").is_some() && !root.join("bundles").exists() {
-        return support::say("bundles: 0 passed, 0 failed"); // other vector sets may lack this folder
+        return cases::say("bundles: 0 passed, 0 failed"); // other vector sets may lack this folder
     }
-    support::check_all("bundles", &support::folders(&root.join("bundles")), check);
+    cases::check_all("bundles", &cases::folders(&root.join("bundles")), check);
 }
 
 fn check(folder: &Path) -> Result<(), String> {
     let rendered = Case::read(&folder.join("case.yaml")).render(&folder.join("bundle"))?;
     let expected = fs::read(folder.join("expected.yaml")).map_err(|error| error.to_string())?;
     let expected = olm_yaml::all_from_slice(&expected).map_err(|error| error.to_string())?;
-    support::same(&rendered, &expected)
+    cases::same(&rendered, &expected)
 }

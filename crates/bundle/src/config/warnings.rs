@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::schema::DEPLOYMENT_CONFIG;
 use crate::bundle::Bundle;
-use crate::obstacles::first_of;
+use crate::limits::sorted_texts;
 use crate::typed::{Type, types};
 
 /// Fields below `deploymentConfig` with a fixed set of values, by type and name, as of Kubernetes 1.36. The empty
@@ -47,17 +47,17 @@ pub fn config_warnings(bundle: &Bundle, config: &Value) -> Vec<String> {
     };
     for field in types().fields("DeploymentConfig") {
         if let Some(value) = deployments.get(field.name) {
-            look(value, &field.kind, &format!("{DEPLOYMENT_CONFIG}.{}", field.name), &mut warnings);
+            collect(value, &field.kind, &format!("{DEPLOYMENT_CONFIG}.{}", field.name), &mut warnings);
         }
     }
     for list in ["env", "volumes"] {
         warnings.extend(repeated_names(deployments.get(list), list));
     }
     warnings.extend(displaced_mounts(bundle, deployments.get("volumeMounts")));
-    first_of(warnings)
+    sorted_texts(warnings)
 }
 
-fn look(value: &Value, kind: &Type, path: &str, warnings: &mut BTreeSet<String>) {
+fn collect(value: &Value, kind: &Type, path: &str, warnings: &mut BTreeSet<String>) {
     match (value, kind) {
         (Value::Object(entries), Type::Struct(name)) => {
             let fields = types().fields(name);
@@ -66,7 +66,7 @@ fn look(value: &Value, kind: &Type, path: &str, warnings: &mut BTreeSet<String>)
                 match fields.iter().find(|field| field.name == key) {
                     Some(field) => {
                         warnings.extend(unknown_choices(name, field.name, value, &path));
-                        look(value, &field.kind, &path, warnings);
+                        collect(value, &field.kind, &path, warnings);
                     }
                     None => {
                         let known: Vec<&str> = fields.iter().map(|field| field.name).collect();
@@ -78,12 +78,12 @@ fn look(value: &Value, kind: &Type, path: &str, warnings: &mut BTreeSet<String>)
         }
         (Value::Object(entries), Type::Map(element)) => {
             for (key, value) in entries {
-                look(value, element, &format!("{path}.{key}"), warnings);
+                collect(value, element, &format!("{path}.{key}"), warnings);
             }
         }
         (Value::Array(items), Type::List(element)) => {
             for (index, item) in items.iter().enumerate() {
-                look(item, element, &format!("{path}.{index}"), warnings);
+                collect(item, element, &format!("{path}.{index}"), warnings);
             }
         }
         _ => {}
@@ -139,12 +139,13 @@ fn displaced_mounts(bundle: &Bundle, mounts: Option<&Value>) -> Vec<String> {
             .filter_map(|(index, mount)| Some((name_of(mount)?.to_string(), (index, path_of(mount)))))
             .collect()
     };
-    let wanted = last(items(mounts));
+    let replacing = last(items(mounts));
     let mut warnings = Vec::new();
     for deployment in bundle.csv.deployments() {
         for container in items(deployment.spec.pointer("/template/spec/containers")) {
             for (volume, (_, path)) in last(items(container.get("volumeMounts"))) {
-                let Some((index, _)) = wanted.get(&volume).filter(|(_, wanted)| *wanted != path) else {
+                let Some((index, _)) = replacing.get(&volume).filter(|(_, replacing)| *replacing != path)
+                else {
                     continue;
                 };
                 warnings.push(format!(

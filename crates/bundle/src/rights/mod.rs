@@ -31,7 +31,7 @@ pub struct Rights {
     /// Everything that the roles among the objects grant.
     pub granted: Scoped,
     /// Replaces `granted`: the verbs `escalate` and `bind` on the same roles.
-    pub instead: Scoped,
+    pub escalation: Scoped,
 }
 
 impl Rights {
@@ -57,7 +57,7 @@ impl Rights {
     /// All permissions, with `escalate` and `bind` instead of those that the roles grant. Fewer rules, which also
     /// suffice for later versions, but their holder can obtain any permission.
     pub fn escalating(&self) -> Scoped {
-        union(&self.objects, &self.instead)
+        union(&self.objects, &self.escalation)
     }
 
     fn add_role(&mut self, role: &Value) {
@@ -72,7 +72,7 @@ impl Rights {
         // Without a resource name: the API server checks `escalate` on create, before the object has a name.
         let escalate = Rule::on(RBAC, plural(kind), &["escalate"]);
         let bind = Rule::on(RBAC, plural(kind), &["bind"]).named(name);
-        self.instead.entry(scope).or_default().extend([escalate, bind]);
+        self.escalation.entry(scope).or_default().extend([escalate, bind]);
     }
 
     fn add_binding(&mut self, binding: &Value, own: &BTreeSet<(&str, &str, &str)>) {
@@ -82,7 +82,7 @@ impl Rights {
         let of = if role == "Role" { namespace } else { "" };
         let bind = Rule::on(RBAC, plural(role), &["bind"]).named(name);
         if own.contains(&(role, of, name)) {
-            self.instead.entry(scope).or_default().insert(bind);
+            self.escalation.entry(scope).or_default().insert(bind);
         } else {
             self.objects.entry(scope).or_default().insert(bind);
         }
@@ -173,5 +173,4 @@ fn is_rbac(object: &Value) -> bool {
 }
 
 #[cfg(test)]
-#[path = "../rights_tests.rs"]
 mod tests;

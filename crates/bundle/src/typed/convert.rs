@@ -449,27 +449,9 @@ mod tests {
 
     /// Generates values with known field names, so that conversion recurses.
     fn any_value() -> impl Strategy<Value = Value> {
-        let names = [
-            "template",
-            "spec",
-            "metadata",
-            "annotations",
-            "containers",
-            "env",
-            "name",
-            "value",
-            "resources",
-            "limits",
-            "volumes",
-            "emptyDir",
-            "sizeLimit",
-            "httpGet",
-            "port",
-            "livenessProbe",
-            "strategy",
-            "replicas",
-            "affinity",
-        ];
+        let names = "template spec metadata annotations containers env name value \
+             resources limits volumes emptyDir sizeLimit httpGet port livenessProbe strategy replicas affinity";
+        let names: Vec<&str> = names.split(' ').collect();
         let leaf = prop_oneof![
             Just(Value::Null),
             any::<bool>().prop_map(Value::from),
@@ -480,7 +462,7 @@ mod tests {
         leaf.prop_recursive(6, 64, 6, move |inner| {
             prop_oneof![
                 proptest::collection::vec(inner.clone(), 0..3).prop_map(Value::from),
-                proptest::collection::btree_map(select(names.to_vec()), inner, 0..5).prop_map(|entries| {
+                proptest::collection::btree_map(select(names.clone()), inner, 0..5).prop_map(|entries| {
                     Value::Object(entries.into_iter().map(|(key, value)| (key.to_string(), value)).collect())
                 }),
             ]

@@ -10,15 +10,15 @@ use crate::{go_json, go_time};
 
 /// First error of `entries` as a `kind`, in key order.
 pub(crate) fn fault(entries: &Map<String, Value>, kind: &'static str) -> Option<String> {
-    Walk::default().fields(entries, kind).map(Fault::text)
+    Walk::default().fields(entries, kind).map(DecodeFault::text)
 }
 
 /// [`fault`] for the value of a schema union of type `kind`.
 pub(super) fn union_fault(value: &Value, kind: &Type) -> Option<String> {
-    Walk::default().value(value, kind, None).map(Fault::text)
+    Walk::default().value(value, kind, None).map(DecodeFault::text)
 }
 
-enum Fault {
+enum DecodeFault {
     Mismatch {
         /// Type with the field, if any.
         owner: Option<&'static str>,
@@ -30,7 +30,7 @@ enum Fault {
     Other(String),
 }
 
-impl Fault {
+impl DecodeFault {
     fn text(self) -> String {
         match self {
             Self::Other(text) => text,
@@ -51,7 +51,7 @@ struct Walk {
 }
 
 impl Walk {
-    fn value(&mut self, value: &Value, kind: &Type, go_name: Option<&str>) -> Option<Fault> {
+    fn value(&mut self, value: &Value, kind: &Type, go_name: Option<&str>) -> Option<DecodeFault> {
         match (kind, value) {
             (_, Value::Null)
             | (Type::String, Value::String(_))
@@ -64,7 +64,7 @@ impl Walk {
                 None
             }
             (Type::Int64, Value::Number(number)) if number.as_i64().is_some() => None,
-            (Type::Time, Value::String(text)) => go_time::normal(text).err().map(Fault::Other),
+            (Type::Time, Value::String(text)) => go_time::normal(text).err().map(DecodeFault::Other),
             (Type::List(element), Value::Array(items)) => {
                 let name = go_name.filter(|_| **element == Type::String);
                 items.iter().find_map(|item| self.value(item, element, name))
@@ -87,12 +87,12 @@ impl Walk {
                 self.adopt(fault)
             }
             (Type::SchemaOrList | Type::SchemaOrStrings, _) => None,
-            (Type::SchemaOrBool, _) => Some(Fault::Other("boolean or JSON schema expected".into())),
+            (Type::SchemaOrBool, _) => Some(DecodeFault::Other("boolean or JSON schema expected".into())),
             _ => Some(self.mismatch(value, kind, go_name)),
         }
     }
 
-    fn fields(&mut self, entries: &Map<String, Value>, name: &'static str) -> Option<Fault> {
+    fn fields(&mut self, entries: &Map<String, Value>, name: &'static str) -> Option<DecodeFault> {
         let known = types().fields(name);
         let outside = self.owner.replace(name);
         let fault = entries.iter().find_map(|(key, value)| {
@@ -108,16 +108,16 @@ impl Walk {
     }
 
     /// Assigns the error of a union, which is decoded on its own, to the type that contains it.
-    fn adopt(&self, fault: Option<Fault>) -> Option<Fault> {
+    fn adopt(&self, fault: Option<DecodeFault>) -> Option<DecodeFault> {
         match (fault, self.owner) {
-            (Some(Fault::Mismatch { path, found, wanted, .. }), owner @ Some(_)) => {
-                Some(Fault::Mismatch { owner, path, found, wanted })
+            (Some(DecodeFault::Mismatch { path, found, wanted, .. }), owner @ Some(_)) => {
+                Some(DecodeFault::Mismatch { owner, path, found, wanted })
             }
             (fault, _) => fault,
         }
     }
 
-    fn mismatch(&self, value: &Value, kind: &Type, go_name: Option<&str>) -> Fault {
+    fn mismatch(&self, value: &Value, kind: &Type, go_name: Option<&str>) -> DecodeFault {
         let found = match (kind, value) {
             (Type::Int32 | Type::Int64, Value::Number(number)) => {
                 format!("number {}", go_json::number(number))
@@ -129,7 +129,7 @@ impl Walk {
             (_, Some(name)) => name.to_string(),
             (kind, None) => go_type(kind),
         };
-        Fault::Mismatch { owner: self.owner, path: self.path.join("."), found, wanted }
+        DecodeFault::Mismatch { owner: self.owner, path: self.path.join("."), found, wanted }
     }
 }
 

@@ -6,7 +6,7 @@
 mod certificates;
 mod configuring;
 mod fixture;
+mod install_checks;
 mod loading;
-mod obstacles;
 mod rendering;
 mod validating;

@@ -4,7 +4,7 @@
 //!
 //! No check may fail for a bundle that the reference installs, unless the bundle is ambiguous.
 
-mod contradictions;
+mod duplicates;
 mod reserved;
 mod serving;
 
@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use crate::bundle::{Bundle, name_of};
 use crate::certificates::Serving;
+use crate::limits::sorted_texts;
 use crate::pointer::text;
 use crate::validate::subdomain_faults;
 
@@ -23,51 +24,38 @@ const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 
 /// Runs the install checks on `objects`, the result of [`render`](crate::render) for `bundle` in
 /// `install_namespace`. One sentence per failed check, sorted. Empty for an installable bundle.
-pub fn obstacles(bundle: &Bundle, objects: &[Value], install_namespace: &str) -> Vec<String> {
-    let makers = Makers::of(bundle);
+pub fn install_checks(bundle: &Bundle, objects: &[Value], install_namespace: &str) -> Vec<String> {
+    let deployments = WebhookDeployments::of(bundle);
     let mut found = BTreeSet::new();
     found.extend(cluster_service_versions(bundle));
     for object in objects {
-        found.extend(of_object(&makers, object));
-        found.extend(reserved::obstacle(object, install_namespace));
+        found.extend(of_object(&deployments, object));
+        found.extend(reserved::reserved_name(object, install_namespace));
     }
-    found.extend(contradictions::obstacles(&makers, bundle, objects));
-    first_of(found)
+    found.extend(duplicates::conflicting_duplicates(&deployments, bundle, objects));
+    sorted_texts(found)
 }
 
-/// Deployments that cause generated objects, by kind and name of the object.
-struct Makers<'a>(BTreeMap<(&'static str, String), Vec<&'a str>>);
+/// Deployments whose webhooks need generated objects, by kind and name of the object.
+struct WebhookDeployments<'a>(BTreeMap<(&'static str, String), Vec<&'a str>>);
 
-impl<'a> Makers<'a> {
+impl<'a> WebhookDeployments<'a> {
     fn of(bundle: &'a Bundle) -> Self {
         let webhooks = &bundle.csv.spec.webhooks;
         let names: BTreeSet<&str> = webhooks.iter().map(|webhook| webhook.deployment_name.as_str()).collect();
-        let mut makers: BTreeMap<(&'static str, String), Vec<&'a str>> = BTreeMap::new();
+        let mut deployments: BTreeMap<(&'static str, String), Vec<&'a str>> = BTreeMap::new();
         for name in names {
             let serving = Serving::of_deployment(name, "");
-            makers.entry(("Service", serving.service)).or_default().push(name);
-            makers.entry(("Certificate", serving.secret)).or_default().push(name);
+            deployments.entry(("Service", serving.service)).or_default().push(name);
+            deployments.entry(("Certificate", serving.secret)).or_default().push(name);
         }
-        Self(makers)
+        Self(deployments)
     }
 
     /// Deployments whose webhooks need this `Service` or `Certificate`.
     fn behind(&self, kind: &'static str, name: &str) -> &[&'a str] {
         self.0.get(&(kind, name.to_string())).map_or(&[], Vec::as_slice)
     }
-}
-
-/// Sorted texts, truncated.
-pub(crate) fn first_of(texts: BTreeSet<String>) -> Vec<String> {
-    const MOST: usize = 100;
-    let more = texts.len().saturating_sub(MOST);
-    let mut first: Vec<String> = texts.into_iter().take(MOST).collect();
-    match more {
-        0 => {}
-        1 => first.push("1 more of this sort is not listed".to_string()),
-        _ => first.push(format!("{more} more of this sort are not listed")),
-    }
-    first
 }
 
 /// Kind and name, with which every text begins.
@@ -89,7 +77,7 @@ fn cluster_service_versions(bundle: &Bundle) -> Option<String> {
     })
 }
 
-fn of_object(makers: &Makers<'_>, object: &Value) -> Vec<String> {
+fn of_object(deployments: &WebhookDeployments<'_>, object: &Value) -> Vec<String> {
     let kind = text(object, "/kind");
     if name_of(object).is_empty() {
         return vec![format!("a {kind} has no metadata.name: every object of a bundle needs one")];
@@ -99,7 +87,7 @@ fn of_object(makers: &Makers<'_>, object: &Value) -> Vec<String> {
     }
     let mut found: Vec<String> = name_fault(object).into_iter().collect();
     match (group_of(object), kind) {
-        ("", "Service") => found.extend(serving::service(makers, object)),
+        ("", "Service") => found.extend(serving::service(deployments, object)),
         ("cert-manager.io", "Certificate") => found.extend(serving::certificate(object)),
         ("admissionregistration.k8s.io", _) => found.extend(serving::webhooks(object)),
         (_, DEFINITION) => found.extend(serving::conversion(object)),

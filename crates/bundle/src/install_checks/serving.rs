@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use olm_version::quote;
 use serde_json::Value;
 
-use super::{Makers, title};
+use super::{WebhookDeployments, title};
 use crate::bundle::name_of;
 use crate::pointer::{list, text};
 use crate::validate::subdomain_faults;
@@ -16,8 +16,8 @@ const LABEL_BYTES: usize = 63;
 const COMMON_NAME_BYTES: usize = 64;
 const PORTS: std::ops::RangeInclusive<i64> = 1..=65535;
 
-pub(super) fn service(makers: &Makers<'_>, object: &Value) -> Vec<String> {
-    let mut found: Vec<String> = service_name(makers, object).into_iter().collect();
+pub(super) fn service(deployments: &WebhookDeployments<'_>, object: &Value) -> Vec<String> {
+    let mut found: Vec<String> = service_name(deployments, object).into_iter().collect();
     let (mut ports, mut names) = (BTreeSet::new(), BTreeSet::new());
     for port in list(object, "/spec/ports") {
         let number = port.get("port").and_then(Value::as_i64);
@@ -43,11 +43,11 @@ pub(super) fn service(makers: &Makers<'_>, object: &Value) -> Vec<String> {
     found
 }
 
-fn service_name(makers: &Makers<'_>, object: &Value) -> Option<String> {
+fn service_name(deployments: &WebhookDeployments<'_>, object: &Value) -> Option<String> {
     let name = name_of(object);
     if name.len() > LABEL_BYTES {
         let length = name.len();
-        let hint = makers.behind("Service", name).first().map_or(String::new(), |deployment| {
+        let hint = deployments.behind("Service", name).first().map_or(String::new(), |deployment| {
             format!(": the name of deployment {} has to be shorter", quote(deployment))
         });
         return Some(format!(

@@ -5,14 +5,18 @@ use std::collections::BTreeMap;
 use olm_version::quote;
 use serde_json::Value;
 
-use super::{Makers, group_of, text, title};
+use super::{WebhookDeployments, group_of, text, title};
 use crate::bundle::{Bundle, name_of};
 use crate::objects;
 
 /// Group, kind, namespace and name, which identify an object on the cluster regardless of the version.
 type Identity<'a> = (&'a str, &'a str, &'a str, &'a str);
 
-pub(super) fn obstacles(makers: &Makers<'_>, bundle: &Bundle, objects: &[Value]) -> Vec<String> {
+pub(super) fn conflicting_duplicates(
+    deployments: &WebhookDeployments<'_>,
+    bundle: &Bundle,
+    objects: &[Value],
+) -> Vec<String> {
     let mut by_identity: BTreeMap<Identity<'_>, Vec<&Value>> = BTreeMap::new();
     for object in objects.iter().filter(|object| !name_of(object).is_empty()) {
         by_identity.entry(identity(object)).or_default().push(object);
@@ -21,16 +25,16 @@ pub(super) fn obstacles(makers: &Makers<'_>, bundle: &Bundle, objects: &[Value])
     for object in &bundle.others {
         *shipped.entry((group_of(object), text(object, "/kind"), name_of(object))).or_default() += 1;
     }
-    let contradictory = by_identity.into_iter().filter_map(|((group, kind, _, name), same)| {
+    let conflicting = by_identity.into_iter().filter_map(|((group, kind, _, name), same)| {
         let (first, others) = same.split_first()?;
-        let place = others.iter().find_map(|other| difference(first, other))?;
-        let deployments = match kind {
-            "Service" => makers.behind("Service", name),
-            "Certificate" => makers.behind("Certificate", name),
+        let field = others.iter().find_map(|other| difference(first, other))?;
+        let same_names = match kind {
+            "Service" => deployments.behind("Service", name),
+            "Certificate" => deployments.behind("Certificate", name),
             _ => &[],
         };
         let title = title(first);
-        Some(if let [one, another, ..] = deployments {
+        Some(if let [one, another, ..] = same_names {
             let (one, another) = (quote(one), quote(another));
             format!(
                 "{title} is needed for the webhooks of deployment {one} and for those of {another}: their names are cut \
@@ -45,10 +49,10 @@ pub(super) fn obstacles(makers: &Makers<'_>, bundle: &Bundle, objects: &[Value])
                 }
                 Some(_) => "in the manifests",
             };
-            format!("{title} occurs {count} times with different content ({place}), {source}: keep one of them")
+            format!("{title} occurs {count} times with different content ({field}), {source}: keep one of them")
         })
     });
-    contradictory.collect()
+    conflicting.collect()
 }
 
 fn identity(object: &Value) -> Identity<'_> {

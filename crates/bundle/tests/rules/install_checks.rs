@@ -1,6 +1,6 @@
 //! Install checks of rendered objects (docs/design/bundles.md#author-checks).
 
-use olm_bundle::obstacles;
+use olm_bundle::install_checks;
 use serde_json::{Value, json};
 
 use crate::fixture::{Fixture, NAMESPACE};
@@ -14,7 +14,7 @@ fn found_in(bundle: &Fixture, install_namespace: &str) -> Vec<String> {
     let mut bundle = bundle.clone();
     bundle.install_namespace = install_namespace.into();
     let objects = bundle.render().unwrap();
-    let found = obstacles(&bundle.load().unwrap(), &objects, install_namespace);
+    let found = install_checks(&bundle.load().unwrap(), &objects, install_namespace);
     for text in &found {
         assert!(!text.contains('\n'), "{text}");
     }

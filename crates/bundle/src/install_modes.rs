@@ -6,10 +6,12 @@ use std::collections::BTreeSet;
 use crate::bundle::Bundle;
 use crate::certificates::Certificates;
 use crate::csv::InstallMode;
-use crate::render::{RenderError, RenderOptions};
+use crate::deployment_config::DeploymentConfig;
+use crate::error::RenderError;
+use crate::options::RenderOptions;
 
 /// Refuses bundles that need unsupported features.
-pub(crate) fn check(bundle: &Bundle, options: &RenderOptions<'_>) -> Result<(), RenderError> {
+pub(crate) fn check_supported(bundle: &Bundle, options: &RenderOptions<'_>) -> Result<(), RenderError> {
     let refused = |reason: &str| Err(RenderError::Unsupported(reason.to_string()));
     if !bundle.csv.spec.api_services.owned.is_empty() {
         return refused("apiServiceDefintions are not supported");
@@ -61,10 +63,13 @@ impl Targets {
     }
 }
 
-/// Space-separated names in brackets.
-pub(crate) fn list_of(modes: &BTreeSet<InstallMode>) -> String {
-    let names: Vec<&str> = modes.iter().map(|mode| mode.name()).collect();
-    format!("[{}]", names.join(" "))
+/// Inputs of generated objects besides the bundle.
+#[derive(Clone, Copy)]
+pub(crate) struct RenderContext<'a> {
+    pub(crate) install_namespace: &'a str,
+    pub(crate) targets: &'a Targets,
+    pub(crate) certificates: Certificates,
+    pub(crate) deployment_config: Option<&'a DeploymentConfig>,
 }
 
 /// Checks the watched namespaces against the install modes (docs/design/bundles.md#target-check).
@@ -74,7 +79,7 @@ pub(crate) fn check_targets(
     options: &RenderOptions<'_>,
 ) -> Result<(), RenderError> {
     let supports = |mode| modes.contains(&mode);
-    let supported = format!("supported install modes {}", list_of(modes));
+    let supported = format!("supported install modes {}", InstallMode::list(modes));
     let problem = match targets {
         Targets::All if supports(InstallMode::AllNamespaces) => return Ok(()),
         Targets::All => format!("{supported} do not support targeting all namespaces"),
@@ -116,14 +121,8 @@ mod tests {
             names => Targets::Namespaces(names.iter().map(ToString::to_string).collect()),
         };
         let modes = modes.iter().copied().collect();
-        let options = RenderOptions {
-            install_namespace: "ns",
-            config: None,
-            certificates: Certificates::None,
-            single_own_namespace: true,
-            deployment_config: false,
-            multi_watch_namespaces: false,
-        };
+        let options =
+            RenderOptions { install_namespace: "ns", single_own_namespace: true, ..Default::default() };
         check_targets(&targets, &modes, &options).map_or_else(|error| error.to_string(), |()| "ok".into())
     }
 

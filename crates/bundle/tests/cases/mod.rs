@@ -44,7 +44,7 @@ impl Case {
             certificates: self.certificates,
             single_own_namespace: self.single_own_namespace,
             deployment_config: self.deployment_config,
-            multi_watch_namespaces: false,
+            ..RenderOptions::default()
         };
         render(&bundle, &options).map_err(|error| error.to_string())
     }

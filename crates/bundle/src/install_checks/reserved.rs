@@ -58,7 +58,7 @@ const SYSTEM_OBJECTS: [&str; 14] = [
 ];
 
 /// Reason why the name of the object is reserved, if it is.
-pub(super) fn obstacle(object: &Value, install_namespace: &str) -> Option<String> {
+pub(super) fn reserved_name(object: &Value, install_namespace: &str) -> Option<String> {
     let name = name_of(object);
     let of_cluster = || Some(format!("{} belongs to the cluster: choose another name", title(object)));
     let of_system = || Some(format!("{} belongs to OLM itself: choose another name", title(object)));

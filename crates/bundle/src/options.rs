@@ -1,0 +1,33 @@
+//! Inputs of rendering besides the bundle.
+
+use serde_json::Value;
+
+use crate::bundle::Bundle;
+use crate::certificates::Certificates;
+use crate::csv::InstallMode;
+
+/// Inputs of rendering besides the bundle.
+/// The default has all feature gates off.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RenderOptions<'a> {
+    /// `spec.namespace` of the ClusterExtension.
+    pub install_namespace: &'a str,
+    /// `spec.config.inline` of the ClusterExtension, if set.
+    pub config: Option<&'a Value>,
+    /// Issuer of the certificates for webhooks.
+    pub certificates: Certificates,
+    /// Feature gate `SingleOwnNamespaceInstallSupport`: accepts bundles without AllNamespaces.
+    pub single_own_namespace: bool,
+    /// Feature gate `DeploymentConfig`: accepts `deploymentConfig` in the configuration.
+    pub deployment_config: bool,
+    /// Feature gate `MultiWatchNamespaces`: accepts the list `watchNamespaces` in the configuration if the bundle
+    /// supports MultiNamespace (docs/design/additions.md#several-namespaces).
+    pub multi_watch_namespaces: bool,
+}
+
+impl RenderOptions<'_> {
+    /// Reports whether `watchNamespaces` is allowed for this bundle.
+    pub(crate) fn takes_several_namespaces(&self, bundle: &Bundle) -> bool {
+        self.multi_watch_namespaces && bundle.install_modes().contains(&InstallMode::MultiNamespace)
+    }
+}
