@@ -292,7 +292,8 @@ pub(crate) fn api_services(csv: &Object, findings: &mut Findings) {
 
 pub(crate) fn native_apis(csv: &Object, findings: &mut Findings) {
     if !csv.list("/spec/nativeAPIs").is_empty() {
-        let message = "nobody checks that the cluster serves these APIs: without them the operator is installed all the same";
+        let message = "without the feature gate ClusterConstraints, the operator is installed even if the cluster does not \
+                       serve these APIs";
         findings.add(&rule::V1_6, csv.at("spec.nativeAPIs"), message);
     }
 }

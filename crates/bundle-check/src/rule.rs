@@ -203,7 +203,7 @@ rules! {
     V1_5 "V1-5" Error "rules of admission webhooks leave this system and other webhooks alone"
         "Allowed is any API group but `*` and olm.operatorframework.io, and of admissionregistration.k8s.io any resource but webhook configurations."
     V1_6 "V1-6" Warning "no spec.nativeAPIs"
-        "Nobody checks that the cluster serves them; the operator has to."
+        "Only with the feature gate ClusterConstraints does operator-controller check that the cluster serves them."
     RENDER_1 "RENDER-1" Error "the bundle can be rendered for every install mode that it supports"
         "Tried with the renderer of operator-controller."
     RENDER_2 "RENDER-2" Error "what is rendered can be applied"

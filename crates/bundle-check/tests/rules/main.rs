@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
+mod csv;
 mod dependencies;
 mod fixture;
 mod hostile;
@@ -9,4 +10,3 @@ mod loading;
 mod manifests;
 mod metadata;
 mod rendering;
-mod service_version;

@@ -287,8 +287,8 @@ fn unsupported_olm_v0_features_are_reported() {
                 "warning: 6: metadata.annotations.alm-examples: no example of the provided A of g.example.com/v1 [CSV-8]",
                 "error: 20: spec.apiservicedefinitions.owned[0]: the APIService of \"A\" (g.example.com) cannot be installed: \
                  serve the kind by a CustomResourceDefinition [V1-4]",
-                "warning: 21: spec.nativeAPIs: nobody checks that the cluster serves these APIs: without them the operator is \
-                 installed all the same [V1-6]",
+                "warning: 21: spec.nativeAPIs: without the feature gate ClusterConstraints, the operator is installed even if \
+                 the cluster does not serve these APIs [V1-6]",
             ],
         ),
     ]);
