@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::CheckError;
-use crate::schema::{Fault, Schema};
+use crate::schema::{InvalidField, Schema};
 
 pub(crate) const API_VERSION: &str = "apiextensions.k8s.io/v1";
 pub(crate) const KIND: &str = "CustomResourceDefinition";
@@ -61,8 +61,9 @@ impl<'a> Crd<'a> {
             return Err(CheckError::TooManyVersions { name, count, limit: MAX_VERSIONS });
         }
         let versions = versions.iter().enumerate().map(|(index, version)| {
-            Version::read(version)
-                .map_err(|fault| malformed(format!("spec.versions[{index}].{}", fault.field), fault.expected))
+            Version::read(version).map_err(|invalid| {
+                malformed(format!("spec.versions[{index}].{}", invalid.field), invalid.expected)
+            })
         });
         let stored = match &object["status"]["storedVersions"] {
             Value::Null => Vec::new(),
@@ -89,14 +90,16 @@ impl<'a> Crd<'a> {
 }
 
 impl<'a> Version<'a> {
-    fn read(version: &'a Value) -> Result<Self, Fault> {
+    fn read(version: &'a Value) -> Result<Self, InvalidField> {
         let name = version["name"].as_str();
-        let name = name.ok_or_else(|| Fault { field: "name".to_owned(), expected: "text" })?;
+        let name = name.ok_or_else(|| InvalidField { field: "name".to_owned(), expected: "text" })?;
         let schema = match &version["schema"]["openAPIV3Schema"] {
             Value::Null => None,
             schema => {
-                let in_schema =
-                    |fault: Fault| Fault { field: format!("schema.openAPIV3Schema{}", fault.field), ..fault };
+                let in_schema = |invalid: InvalidField| InvalidField {
+                    field: format!("schema.openAPIV3Schema{}", invalid.field),
+                    ..invalid
+                };
                 Some(Schema::read(schema).map_err(in_schema)?)
             }
         };

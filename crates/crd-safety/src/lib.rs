@@ -9,6 +9,30 @@
 //!
 //! [`LiveCheck`] validates existing custom resources against the new CRD instead.
 //!
+//! ```
+//! use olm_crd_safety::{LiveCheck, check};
+//! use serde_json::json;
+//!
+//! let crd = |size: &str| {
+//!     let spec = json!({"type": "object", "properties": {"size": {"type": size}}});
+//!     json!({
+//!         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+//!         "metadata": {"name": "lamps.example.com"},
+//!         "spec": {"scope": "Namespaced", "versions": [{"name": "v1", "served": true, "storage": true,
+//!             "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}}}]},
+//!     })
+//! };
+//! let (live, new) = (crd("integer"), crd("string"));
+//! let findings = check(Some(&live), &new)?;
+//! assert_eq!(findings[0].to_string(), "v1: ^.spec.size: type: type changed : \"integer\" -> \"string\"");
+//!
+//! let existing = LiveCheck::new(&live, &new)?;
+//! assert!(existing.judges(&findings[0]));
+//! assert_eq!(existing.violations("v1", &json!({"spec": {"size": 3}})).len(), 1);
+//! assert!(existing.violations("v1", &json!({"spec": {}})).is_empty());
+//! # Ok::<(), olm_crd_safety::CheckError>(())
+//! ```
+//!
 //! Pure: takes objects, returns sorted findings. The texts are those of the reference. Changes that break nothing
 //! but are refused by the reference yield no finding (docs/design/apply.md#harmless-changes): titles, a dropped
 //! enum or pattern, and changes below the values of a map that have their own findings.

@@ -5,8 +5,8 @@
 //! old schema of the same version do not count. CEL rules and other checks that need an API server are not
 //! evaluated. [`LiveCheck::judges`] takes that into account.
 
-mod fit;
 mod schema;
+mod validator;
 
 use std::collections::BTreeSet;
 
@@ -16,31 +16,31 @@ use crate::crd::Crd;
 use crate::schema::Schema;
 use crate::text::canonical;
 use crate::{CheckError, Finding};
-use fit::Fit;
+use validator::SchemaValidator;
 
 /// Validates objects of one CRD against a new version of that CRD.
 #[derive(Debug)]
 pub struct LiveCheck {
-    lists: Vec<List>,
+    lists: Vec<ListedVersion>,
     /// `true` if the new schemas have constraints that are not evaluated here and that the old schemas lack.
-    is_partly_blind: bool,
+    has_unevaluated: bool,
     /// Stored versions that are not served: data dropped by their schemas is not visible.
-    unseen: BTreeSet<String>,
+    unserved: BTreeSet<String>,
 }
 
 /// Objects of one version, with the schemas to validate them against.
 #[derive(Debug)]
-struct List {
+struct ListedVersion {
     version: String,
-    fits: Vec<VersionFit>,
+    validators: Vec<VersionValidators>,
 }
 
 #[derive(Debug)]
-struct VersionFit {
+struct VersionValidators {
     version: String,
-    new: Fit,
+    new: SchemaValidator,
     /// Schema of the same version in the old CRD, if that version was served.
-    old: Option<Fit>,
+    old: Option<SchemaValidator>,
 }
 
 impl LiveCheck {
@@ -50,12 +50,16 @@ impl LiveCheck {
     /// Either CRD is not a CRD, is malformed, exceeds a limit, or has a schema that cannot be evaluated.
     pub fn new(live: &Value, new: &Value) -> Result<Self, CheckError> {
         let (old_crd, new_crd) = (Crd::read(live)?, Crd::read(new)?);
-        let list = |version: &str, judged: &[&str]| -> Result<List, CheckError> {
-            let fits = judged.iter().filter_map(|judged| version_fit(&old_crd, &new_crd, judged).transpose());
-            Ok(List { version: version.to_owned(), fits: fits.collect::<Result<_, _>>()? })
+        let list = |version: &str, judged: &[&str]| -> Result<ListedVersion, CheckError> {
+            let validators =
+                judged.iter().filter_map(|judged| version_validators(&old_crd, &new_crd, judged).transpose());
+            Ok(ListedVersion {
+                version: version.to_owned(),
+                validators: validators.collect::<Result<_, _>>()?,
+            })
         };
         let served: Vec<&str> = old_crd.served().collect();
-        let mut lists: Vec<List> = if new_crd.webhook_conversion {
+        let mut lists: Vec<ListedVersion> = if new_crd.webhook_conversion {
             // Only the webhook can convert an object to another version.
             let common = served.iter().filter(|version| new_crd.version(version).is_some());
             common.map(|version| list(version, &[version])).collect::<Result<_, _>>()?
@@ -66,11 +70,11 @@ impl LiveCheck {
             let judged: Vec<&str> = new_crd.served().collect();
             listed.map(|version| list(version, &judged)).transpose()?.into_iter().collect()
         };
-        lists.retain(|list| !list.fits.is_empty());
-        let is_partly_blind = !opaque(&new_crd).is_subset(&opaque(&old_crd));
-        let unseen = old_crd.stored_versions.iter().filter(|stored| !served.contains(stored));
-        let unseen = unseen.map(|&version| version.to_owned()).collect();
-        Ok(Self { lists, is_partly_blind, unseen })
+        lists.retain(|list| !list.validators.is_empty());
+        let has_unevaluated = !unevaluated(&new_crd).is_subset(&unevaluated(&old_crd));
+        let unserved = old_crd.stored_versions.iter().filter(|stored| !served.contains(stored));
+        let unserved = unserved.map(|&version| version.to_owned()).collect();
+        Ok(Self { lists, has_unevaluated, unserved })
     }
 
     /// Versions in which all objects must be listed. Empty if no schema has changed or no version can be listed.
@@ -83,7 +87,7 @@ impl LiveCheck {
     pub fn violations(&self, version: &str, object: &Value) -> Vec<String> {
         let list = self.lists.iter().find(|list| list.version == version);
         let mut all: Vec<String> = Vec::new();
-        for VersionFit { version, new, old } in list.iter().flat_map(|list| &list.fits) {
+        for VersionValidators { version, new, old } in list.iter().flat_map(|list| &list.validators) {
             let mut violations = new.violations(object);
             if let Some(old) = old.as_ref().filter(|_| !violations.is_empty()) {
                 let known: BTreeSet<String> = old.violations(object).into_iter().collect();
@@ -100,12 +104,12 @@ impl LiveCheck {
 
     /// Reports whether [`Self::violations`] of all objects decide if this finding breaks any of them.
     pub fn judges(&self, finding: &Finding) -> bool {
-        let is_seen = finding.version.as_ref().is_none_or(|version| !self.unseen.contains(version));
+        let is_served = finding.version.as_ref().is_none_or(|version| !self.unserved.contains(version));
         match finding.check {
-            _ if !is_seen => false,
+            _ if !is_served => false,
             // A default changes the meaning of an object, not its validity.
             "default" => false,
-            "unhandled" => !self.is_partly_blind,
+            "unhandled" => !self.has_unevaluated,
             _ => !finding.is_absolute(),
         }
     }
@@ -119,7 +123,11 @@ impl Finding {
 }
 
 /// Schemas of `version` for validation. `None` if the schema has not changed.
-fn version_fit(old: &Crd<'_>, new: &Crd<'_>, version: &str) -> Result<Option<VersionFit>, CheckError> {
+fn version_validators(
+    old: &Crd<'_>,
+    new: &Crd<'_>,
+    version: &str,
+) -> Result<Option<VersionValidators>, CheckError> {
     let schema_of =
         |crd: &Crd<'_>| crd.version(version).and_then(|version| version.schema).map(Schema::to_map);
     let was_served = old.served().any(|served| served == version);
@@ -127,37 +135,38 @@ fn version_fit(old: &Crd<'_>, new: &Crd<'_>, version: &str) -> Result<Option<Ver
     if before == after {
         return Ok(None);
     }
-    let fit = |crd: &Crd<'_>, schema: Option<Map<String, Value>>| -> Result<Option<Fit>, CheckError> {
-        let unusable = || CheckError::Malformed {
-            name: crd.name.to_owned(),
-            field: format!("schema.openAPIV3Schema of version {version}"),
-            expected: "a schema that can be evaluated",
+    let validator =
+        |crd: &Crd<'_>, schema: Option<Map<String, Value>>| -> Result<Option<SchemaValidator>, CheckError> {
+            let unusable = || CheckError::Malformed {
+                name: crd.name.to_owned(),
+                field: format!("schema.openAPIV3Schema of version {version}"),
+                expected: "a schema that can be evaluated",
+            };
+            schema.map(|schema| SchemaValidator::new(schema).ok_or_else(unusable)).transpose()
         };
-        schema.map(|schema| Fit::new(schema).ok_or_else(unusable)).transpose()
-    };
     // Without a schema every object is valid.
-    let Some(after) = fit(new, after)? else { return Ok(None) };
-    Ok(Some(VersionFit { version: version.to_owned(), new: after, old: fit(old, before)? }))
+    let Some(after) = validator(new, after)? else { return Ok(None) };
+    Ok(Some(VersionValidators { version: version.to_owned(), new: after, old: validator(old, before)? }))
 }
 
 /// Constraints in the schemas of a CRD that are not evaluated here, each with its path.
-fn opaque(crd: &Crd<'_>) -> BTreeSet<String> {
+fn unevaluated(crd: &Crd<'_>) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for schema in crd.versions.iter().filter_map(|version| version.schema) {
-        collect_opaque(schema, &mut "^".to_owned(), &mut found);
+        collect_unevaluated(schema, &mut "^".to_owned(), &mut found);
     }
     found
 }
 
-fn collect_opaque(schema: Schema<'_>, path: &mut String, found: &mut BTreeSet<String>) {
+fn collect_unevaluated(schema: Schema<'_>, path: &mut String, found: &mut BTreeSet<String>) {
     for key in ["x-kubernetes-validations", "x-kubernetes-embedded-resource", "format"] {
-        let demand = schema.get(key).filter(|value| key != "format" || !schema::is_known_format(value));
-        found.extend(demand.map(|value| format!("{path} {key} {}", canonical(value))));
+        let constraint = schema.get(key).filter(|value| key != "format" || !schema::is_known_format(value));
+        found.extend(constraint.map(|value| format!("{path} {key} {}", canonical(value))));
     }
     let length = path.len();
     for (step, child) in schema.children() {
         path.push_str(&step.to_string());
-        collect_opaque(child, path, found);
+        collect_unevaluated(child, path, found);
         path.truncate(length);
     }
 }

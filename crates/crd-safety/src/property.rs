@@ -60,21 +60,21 @@ type Report<'r> = &'r mut dyn FnMut(&'static str, String);
 
 /// Compares one property. `new` is `None` if the property was removed: then no change is harmless.
 fn compare(old: Schema<'_>, new: Option<Schema<'_>>, report: Report<'_>) {
-    let gone = new.is_none();
+    let is_removed = new.is_none();
     let new = new.unwrap_or_else(Schema::empty);
     type_and_nullable(old, new, report);
     required(old, new, report);
     default(old, new, report);
-    enumeration(old, new, gone, report);
+    enumeration(old, new, is_removed, report);
     for key in ["maximum", "maxItems", "maxLength", "maxProperties"] {
         bound(key, ("maximum", "decreased", |old, new| new < old), old, new, report);
     }
     for key in ["minimum", "minItems", "minLength", "minProperties"] {
         bound(key, ("minimum", "increased", |old, new| new > old), old, new, report);
     }
-    pattern(old, new, gone, report);
+    pattern(old, new, is_removed, report);
     one_of(old, new, report);
-    if let Some(text) = unhandled::changes(old, new, gone) {
+    if let Some(text) = unhandled::changes(old, new, is_removed) {
         report("unhandled", text);
     }
 }
@@ -120,7 +120,7 @@ fn default(old: Schema<'_>, new: Schema<'_>, report: Report<'_>) {
     }
 }
 
-fn enumeration(old: Schema<'_>, new: Schema<'_>, gone: bool, report: Report<'_>) {
+fn enumeration(old: Schema<'_>, new: Schema<'_>, is_removed: bool, report: Report<'_>) {
     let values =
         |schema: Schema<'_>| -> BTreeSet<String> { schema.list("enum").iter().map(canonical).collect() };
     let (old, new) = (values(old), values(new));
@@ -129,8 +129,8 @@ fn enumeration(old: Schema<'_>, new: Schema<'_>, gone: bool, report: Report<'_>)
         report("enum", format!("enum constraint added when there was none previously : [{new}]"));
     }
     let removed = without(&old, &new);
-    let dropped = new.is_empty() && !gone; // every value is allowed
-    if !removed.is_empty() && !dropped {
+    let allows_all = new.is_empty() && !is_removed;
+    if !removed.is_empty() && !allows_all {
         report("enum", format!("allowed enum values removed : [{}]", removed.join(" ")));
     }
 }
@@ -158,13 +158,13 @@ fn bound(key: &'static str, side: Side, old: Schema<'_>, new: Schema<'_>, report
     }
 }
 
-fn pattern(old: Schema<'_>, new: Schema<'_>, gone: bool, report: Report<'_>) {
+fn pattern(old: Schema<'_>, new: Schema<'_>, is_removed: bool, report: Report<'_>) {
     let (old, new) = (old.text("pattern"), new.text("pattern"));
     let change = match (old.is_empty(), new.is_empty()) {
         _ if old == new => return,
         (true, _) => "added",
         (_, false) => "changed",
-        (_, true) if gone => "removed",
+        (_, true) if is_removed => "removed",
         (_, true) => return, // every text is allowed
     };
     report("pattern", format!("pattern {change} : {} -> {}", quote(old), quote(new)));

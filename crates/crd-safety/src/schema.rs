@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 /// Field with a value of the wrong type.
 #[derive(Debug)]
-pub(crate) struct Fault {
+pub(crate) struct InvalidField {
     /// Path from the outermost schema.
     pub(crate) field: String,
     pub(crate) expected: &'static str,
@@ -157,19 +157,19 @@ impl<'a> Schema<'a> {
     ///
     /// # Errors
     /// The first field with a value of the wrong type.
-    pub(crate) fn read(schema: &'a Value) -> Result<Self, Fault> {
+    pub(crate) fn read(schema: &'a Value) -> Result<Self, InvalidField> {
         let map = schema.as_object();
-        let map = map.ok_or_else(|| Fault { field: String::new(), expected: "an object" })?;
+        let map = map.ok_or_else(|| InvalidField { field: String::new(), expected: "an object" })?;
         let root = Self(map);
         root.verify(&mut String::new())?;
         Ok(root)
     }
 
-    fn verify(self, path: &mut String) -> Result<(), Fault> {
+    fn verify(self, path: &mut String) -> Result<(), InvalidField> {
         for &(key, type_) in &FIELDS {
-            let fault = self.get(key).and_then(|value| type_.violation(value));
-            if let Some(expected) = fault {
-                return Err(Fault { field: format!("{path}.{key}"), expected });
+            let violation = self.get(key).and_then(|value| type_.violation(value));
+            if let Some(expected) = violation {
+                return Err(InvalidField { field: format!("{path}.{key}"), expected });
             }
         }
         let length = path.len();

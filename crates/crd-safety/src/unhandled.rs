@@ -63,9 +63,9 @@ static FIELDS: [(&str, &str, Form); 26] = [
 /// Harmless alone. Reported only together with other changes.
 const HARMLESS: [&str; 3] = ["title", "externalDocs", "example"];
 
-/// Text of the changes. `None` if all are harmless. If the property is `gone`, no change is harmless.
-pub(crate) fn changes(old: Schema<'_>, new: Schema<'_>, gone: bool) -> Option<String> {
-    let mut harmful = gone;
+/// Text of the changes. `None` if all are harmless. If the property `is_removed`, no change is harmless.
+pub(crate) fn changes(old: Schema<'_>, new: Schema<'_>, is_removed: bool) -> Option<String> {
+    let mut harmful = is_removed;
     let mut parts = Vec::new();
     for &(key, name, form) in &FIELDS {
         if let Some(part) = form.change(key, name, old, new) {

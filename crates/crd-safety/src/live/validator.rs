@@ -14,12 +14,12 @@ const COMMON: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
 /// Compiled schema.
 #[derive(Debug)]
-pub(super) struct Fit {
+pub(super) struct SchemaValidator {
     schema: Map<String, Value>,
     validator: Validator,
 }
 
-impl Fit {
+impl SchemaValidator {
     /// Compiles a schema that was read before. `None` if it cannot be evaluated.
     pub(super) fn new(schema: Map<String, Value>) -> Option<Self> {
         let validator = jsonschema::options()
@@ -35,14 +35,14 @@ impl Fit {
     pub(super) fn violations(&self, object: &Value) -> Vec<String> {
         let schema = Schema::of(&self.schema);
         let mut object = object.clone();
-        complete(schema, &mut object);
+        apply_defaults(schema, &mut object);
         // Masked: messages must not contain values of objects.
         let mut violations: Vec<String> = self
             .validator
             .iter_errors(&object)
             .map(|error| line(&dotted(error.instance_path().as_str()), &error.masked().to_string()))
             .collect();
-        beyond_json_schema(schema, &object, true, &mut String::new(), &mut violations);
+        structural_violations(schema, &object, true, &mut String::new(), &mut violations);
         violations
     }
 }
@@ -62,7 +62,7 @@ fn dotted(pointer: &str) -> String {
 }
 
 /// Drops null values of fields that are not nullable, then sets missing fields that have a default.
-fn complete(schema: Schema<'_>, value: &mut Value) {
+fn apply_defaults(schema: Schema<'_>, value: &mut Value) {
     match value {
         Value::Object(fields) => {
             fields.retain(|name, value| {
@@ -74,13 +74,13 @@ fn complete(schema: Schema<'_>, value: &mut Value) {
             }
             for (name, value) in fields.iter_mut() {
                 if let Some(schema) = field(schema, name) {
-                    complete(schema, value);
+                    apply_defaults(schema, value);
                 }
             }
         }
         Value::Array(items) => {
             if let Some(schema) = schema.child(Step::Items) {
-                items.iter_mut().for_each(|item| complete(schema, item));
+                items.iter_mut().for_each(|item| apply_defaults(schema, item));
             }
         }
         _ => {}
@@ -93,7 +93,7 @@ fn field<'a>(schema: Schema<'a>, name: &str) -> Option<Schema<'a>> {
 
 /// Adds violations that JSON Schema does not express: unknown fields that would be dropped, and duplicate list
 /// entries.
-fn beyond_json_schema(
+fn structural_violations(
     schema: Schema<'_>,
     value: &Value,
     is_object: bool,
@@ -112,7 +112,7 @@ fn beyond_json_schema(
                 path.push('.');
                 path.push_str(name);
                 match field(schema, name) {
-                    Some(schema) => beyond_json_schema(schema, value, false, path, found),
+                    Some(schema) => structural_violations(schema, value, false, path, found),
                     None if keeps_all => {}
                     None => found.push(line(path, "the field would be dropped")),
                 }
@@ -120,13 +120,13 @@ fn beyond_json_schema(
             }
         }
         Value::Array(items) => {
-            if has_twins(schema, items) {
+            if has_duplicates(schema, items) {
                 found.push(line(path, "entries are there twice"));
             }
             let Some(schema) = schema.child(Step::Items) else { return };
             for (number, item) in items.iter().enumerate() {
                 path.push_str(&format!("[{number}]"));
-                beyond_json_schema(schema, item, false, path, found);
+                structural_violations(schema, item, false, path, found);
                 path.truncate(length);
             }
         }
@@ -135,7 +135,7 @@ fn beyond_json_schema(
 }
 
 /// Reports whether a list of type `set` or `map` has a duplicate entry or key.
-fn has_twins(schema: Schema<'_>, items: &[Value]) -> bool {
+fn has_duplicates(schema: Schema<'_>, items: &[Value]) -> bool {
     let mut seen = HashSet::new();
     match schema.text("x-kubernetes-list-type") {
         "set" => !items.iter().all(|item| seen.insert(canonical(item))),
