@@ -7,7 +7,7 @@ use std::sync::Arc;
 use kube::ResourceExt;
 use olm_api::labels;
 use olm_fbc::{Meta, SCHEMA_PACKAGE};
-use olm_request::{is_switched_on, priority, served_image};
+use olm_request::{is_available, priority, served_image};
 use olm_resolve::{Catalog, CatalogError, CatalogSelector, Indexing, Offer, PackageIndex};
 use olm_solve::SourceCatalog;
 use olm_version::quote;
@@ -118,7 +118,7 @@ impl Reading<'_> {
         for object in all {
             let name = object.name_any();
             let fault = served_image(&object).err();
-            let switched_off = !is_switched_on(&object);
+            let switched_off = !is_available(&object);
             let mut metas = BTreeMap::new();
             let selected = self.selectors.iter().any(|selector| selector.matches(object.labels()));
             if fault.is_none() && selected && !switched_off {

@@ -7,7 +7,7 @@ use std::time::Instant;
 use kube::ResourceExt;
 use olm_api::ClusterExtension;
 use olm_fbc::Property;
-use olm_request::{Around, Installed, Served, newest, owner, policy, surroundings};
+use olm_request::{ClusterState, Installed, ServedApis, newest, owner, policy, providers};
 use olm_resolve::{CatalogSelector, DependencyMode, Gvk};
 use olm_solve::{InstalledExtension, Question, SourceCatalog, Wish};
 use olm_version::quote;
@@ -26,7 +26,7 @@ pub(super) struct World {
     extensions: Vec<Extension>,
     /// Names of the extensions that have a revision.
     owners: BTreeSet<String>,
-    served: Served,
+    served: ServedApis,
 }
 
 /// Installed extension.
@@ -60,7 +60,7 @@ impl World {
         }
         // Without CRDs to inspect, ownership of kinds follows from the bundles.
         for Extension { has, .. } in &world.extensions {
-            let defined = has.provider(&Served::default()).gvks().cloned().collect();
+            let defined = has.provider(&ServedApis::default()).gvks().cloned().collect();
             world.served.owned.insert(has.extension.clone(), defined);
             world.owners.insert(has.extension.clone());
         }
@@ -98,15 +98,14 @@ impl World {
     }
 
     /// Part of the environment that the rules of the request use.
-    pub(super) fn around(&self, ask: &Ask) -> Around {
-        let mut around = Around::default();
+    pub(super) fn around(&self, ask: &Ask) -> ClusterState {
+        let mut around = ClusterState::default();
         if ask.rules.judges_dependencies() {
             let installed = self.extensions.iter().map(|one| &one.has);
             let owners = self.owners.iter().map(String::as_str).collect();
             let insists = |other: &str, type_: &str| self.insists(other, type_);
-            let (surroundings, dependents) =
-                surroundings(installed, &owners, &self.served, ask.name(), insists);
-            around = Around { surroundings: Some(surroundings), dependents, ..around };
+            let (surroundings, dependents) = providers(installed, &owners, &self.served, ask.name(), insists);
+            around = ClusterState { surroundings: Some(surroundings), dependents, ..around };
         }
         if ask.rules.settings.cluster_constraints {
             around.cluster = Some(self.served.facts());
@@ -187,7 +186,7 @@ impl Extension {
         Ok(Self { ask, has, protected })
     }
 
-    fn for_solving(&self, served: &Served, catalogs: &Catalogs) -> InstalledExtension {
+    fn for_solving(&self, served: &ServedApis, catalogs: &Catalogs) -> InstalledExtension {
         let Self { ask, has: Installed { extension, bundle, package, properties, .. }, .. } = self;
         // A revision records all properties only if dependencies are checked. For a plan, the catalogs provide the
         // rest.

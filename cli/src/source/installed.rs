@@ -6,7 +6,7 @@ use kube::api::{Api, ApiResource, ListParams};
 use kube::core::discovery::v2::APIGroupDiscoveryList;
 use kube::core::{GroupVersionKind, NotUsed, Object};
 use olm_api::{ClusterExtension, ClusterObjectSet, labels};
-use olm_request::{DefinitionSpec, Served};
+use olm_request::{DefinitionSpec, ServedApis};
 use olm_resolve::Gvk;
 use olm_runtime::cluster::list_all;
 use olm_version::quote;
@@ -66,7 +66,7 @@ impl Cluster {
     ///
     /// # Errors
     /// The API server does not answer.
-    pub(crate) async fn kinds(&self, session: &Session) -> Result<Served, Failure> {
+    pub(crate) async fn kinds(&self, session: &Session) -> Result<ServedApis, Failure> {
         let _step = session.progress.step("asking which kinds the cluster serves");
         let what = "the kinds that the cluster serves";
         let client = self.client();
@@ -74,7 +74,7 @@ impl Cluster {
         let groups = self.call(what, client.list_api_groups_aggregated(), session).await?;
         let version = self.call("the version of the cluster", client.apiserver_version(), session).await?;
         let gvks = [core, groups].into_iter().flat_map(kinds).collect();
-        Ok(Served { gvks, owned: self.owned(session).await?, kubernetes: version.git_version })
+        Ok(ServedApis { gvks, owned: self.owned(session).await?, kubernetes: version.git_version })
     }
 
     /// Kinds that extensions define, by name of the extension.

@@ -29,7 +29,7 @@ use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch};
 use kube::{Api, Client, ResourceExt};
 use olm_api::ClusterObjectSet;
-use olm_request::{Installed, newest, owner, surroundings};
+use olm_request::{Installed, newest, owner, providers};
 use olm_resolve::{ClusterFacts, Dependent, Surroundings};
 use parking_lot::Mutex as SyncMutex;
 use tokio::sync::Mutex;
@@ -111,7 +111,7 @@ impl Dependencies {
         let sets = self.revisions.all();
         let owners = sets.iter().filter_map(|set| owner(set)).collect();
         let installed = self.installed(&sets);
-        Ok(surroundings(installed.iter().map(Arc::as_ref), &owners, &told.served, except, insists))
+        Ok(providers(installed.iter().map(Arc::as_ref), &owners, &told.served, except, insists))
     }
 
     /// Returns the facts about the cluster that bundles may constrain.

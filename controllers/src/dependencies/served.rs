@@ -9,7 +9,7 @@ use kube::core::discovery::v2::APIGroupDiscoveryList;
 use kube::core::{ApiResource, NotUsed, Object};
 use kube::{Api, Client};
 use olm_api::labels;
-use olm_request::{DefinitionSpec, Served};
+use olm_request::{DefinitionSpec, ServedApis};
 use olm_resolve::Gvk;
 use olm_runtime::cluster::within;
 
@@ -23,7 +23,7 @@ const MOST_DEFINITIONS: usize = 10_000;
 /// Served APIs as reported by the API server.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Told {
-    pub served: Served,
+    pub served: ServedApis,
     /// API groups with version, `group/version`, whose server does not answer: their APIs are unknown or may have
     /// changed.
     pub stale: BTreeSet<String>,
@@ -59,7 +59,7 @@ pub(super) async fn read(client: &Client) -> Result<Told, ReadError> {
         Ok((core?, groups?, version?, owned))
     };
     let (core, groups, version, owned) = within(DEADLINE, read).await?;
-    let served = Served { owned: owned?, kubernetes: version.git_version, ..Served::default() };
+    let served = ServedApis { owned: owned?, kubernetes: version.git_version, ..ServedApis::default() };
     let mut told = Told { served, ..Told::default() };
     for list in [core, groups] {
         // Every cluster has API groups: an empty list means that the response has another form.

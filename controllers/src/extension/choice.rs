@@ -8,7 +8,7 @@ use std::sync::Arc;
 use olm_api::cluster_extension::{BundleMetadata, CatalogFilter};
 use olm_api::{ClusterCatalog, annotations};
 use olm_fbc::Property;
-use olm_request::{Around, ExtensionRules, request, selector};
+use olm_request::{ClusterState, ExtensionRules, request, selector};
 use olm_resolve::{
     AssessedRequirement, Catalog, CatalogError, DEPENDENCY_PROPERTIES, Held, HeldReason, Request,
     ResolveError, Resolved, Rules, SelectorError, Target, explain, resolve, target,
@@ -110,7 +110,7 @@ pub(crate) struct ResolutionInputs {
     /// `true` if any ClusterCatalog is selected, in whatever state, or if the selector is invalid.
     pub catalog_exists: bool,
     /// Other objects of the cluster.
-    pub around: Around,
+    pub around: ClusterState,
 }
 
 impl ResolutionInputs {
@@ -231,7 +231,7 @@ impl<'a> Question<'a> {
     fn chosen(self, inputs: &ResolutionInputs, resolved: &Resolved, hints: &Hints) -> Choice {
         let Self { filter, states, rules } = self;
         let mut findings = Findings { left_out: resolved.left_out.clone(), ..Findings::default() };
-        if rules.can_hold() {
+        if rules.can_block_upgrades() {
             findings.upgrade = Finding::Is(findings::upgrade(&resolved.held));
         }
         if rules.judges_dependencies() {

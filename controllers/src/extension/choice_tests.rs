@@ -1,7 +1,7 @@
 use olm_api::ClusterObjectSet;
 use olm_api::conditions::reasons;
 use olm_fbc::PackageContent;
-use olm_request::{Settings, is_switched_on};
+use olm_request::{Settings, is_available};
 use olm_resolve::{
     ClusterFacts, ConditionState, DependencyMode, Dependent, Gvk, Indexing, PackageIndex, Provider,
     Requirement, Surroundings, UpgradeScope,
@@ -48,12 +48,12 @@ fn inputs(catalogs: Vec<Catalog>) -> ResolutionInputs {
     ResolutionInputs {
         catalog_exists: !catalogs.is_empty(),
         catalogs: Ok(catalogs),
-        around: Around::default(),
+        around: ClusterState::default(),
     }
 }
 
-fn surrounded(by: Surroundings) -> Around {
-    Around { surroundings: Some(by), ..Around::default() }
+fn surrounded(by: Surroundings) -> ClusterState {
+    ClusterState { surroundings: Some(by), ..ClusterState::default() }
 }
 
 /// Inputs with these catalogs, each with the package without additional properties.
@@ -156,7 +156,7 @@ fn catalogs_are_selected_by_label_and_disabled_by_mode() {
     assert_eq!(names(&json!({})), ["on", "off"]);
     assert_eq!(names(&json!({"selector": {}})), ["on", "off"]);
     assert_eq!(names(&json!({"selector": {"matchLabels": {"n": "off"}}})), ["off"]);
-    assert_eq!(all.iter().map(|catalog| is_switched_on(catalog)).collect::<Vec<_>>(), [true, false]);
+    assert_eq!(all.iter().map(|catalog| is_available(catalog)).collect::<Vec<_>>(), [true, false]);
 }
 
 // docs/design/apply.md#choice-of-the-bundle; case apply-13
@@ -399,7 +399,7 @@ fn check_mode_keeps_version_that_dependents_need() {
         requirements: Requirement::all(&[needs]),
     };
     let inputs = ResolutionInputs {
-        around: Around { dependents: vec![dependent], ..surrounded(Surroundings::default()) },
+        around: ClusterState { dependents: vec![dependent], ..surrounded(Surroundings::default()) },
         ..inputs(vec![answer("main", 0, index(&[(1, provides)], &[]))])
     };
     let installed = [set(1, "Active", true)];
@@ -454,9 +454,9 @@ fn override_is_published_only_if_effective() {
 fn bundle_that_the_cluster_cannot_run_is_held() {
     let demands = json!({"type": "olm.csv.metadata", "value": {"minKubeVersion": "1.99.0"}});
     let inputs = ResolutionInputs {
-        around: Around {
+        around: ClusterState {
             cluster: Some(ClusterFacts::new("v1.31.4+k3s1", std::collections::BTreeSet::new())),
-            ..Around::default()
+            ..ClusterState::default()
         },
         ..inputs(vec![answer("main", 0, index(&[(3, demands)], &[]))])
     };

@@ -60,7 +60,7 @@ impl Findings {
     pub(super) fn unchanged(rules: &ExtensionRules) -> Self {
         let finding = |in_force| if in_force { Finding::Unchanged } else { Finding::NotInForce };
         Self {
-            upgrade: finding(rules.can_hold()),
+            upgrade: finding(rules.can_block_upgrades()),
             dependencies: finding(rules.judges_dependencies()),
             paused: finding(rules.paused),
             ..Self::default()
@@ -84,7 +84,7 @@ impl Findings {
                 let installed = states.installed.as_ref().map(|installed| &installed.bundle);
                 let is_upgrade =
                     installed.is_some_and(|has| (&has.name, &has.version) != (&wanted.name, &wanted.version));
-                if is_upgrade && rules.can_hold() {
+                if is_upgrade && rules.can_block_upgrades() {
                     self.upgrade = Finding::Is(held_by_definitions(wanted, why));
                 }
             }

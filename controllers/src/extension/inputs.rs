@@ -9,7 +9,7 @@ use kube::ResourceExt;
 use olm_api::cluster_extension::CatalogFilter;
 use olm_api::conditions::types;
 use olm_api::{ClusterCatalog, ClusterExtension};
-use olm_request::{Around, ExtensionRules, is_switched_on, priority};
+use olm_request::{ClusterState, ExtensionRules, is_available, priority};
 use olm_resolve::{AssessedRequirement, Catalog, Indexing, missing_packages, satisfiers};
 use tokio::time::Instant;
 
@@ -69,11 +69,11 @@ impl Context {
             Ok(selected) => Ok(self.ask(&selected, &filter.package_name, rules.indexing()).await),
             Err(fault) => Err(fault),
         };
-        let mut around = Around::default();
+        let mut around = ClusterState::default();
         if rules.judges_dependencies() {
             let insists = |other: &str, type_: &str| self.insists(other, type_);
             let (surroundings, dependents) = self.dependencies.surroundings(extension, insists).await?;
-            around = Around { surroundings: Some(surroundings), dependents, ..around };
+            around = ClusterState { surroundings: Some(surroundings), dependents, ..around };
         }
         if rules.settings.cluster_constraints {
             around.cluster = Some(self.dependencies.cluster_facts().await?);
@@ -83,7 +83,7 @@ impl Context {
 
     /// Answers of these catalogs for one package. Catalogs with availability mode `Unavailable` are skipped.
     async fn ask(&self, catalogs: &[&ClusterCatalog], package: &str, indexing: Indexing) -> Vec<Catalog> {
-        let asked = catalogs.iter().filter(|catalog| is_switched_on(catalog));
+        let asked = catalogs.iter().filter(|catalog| is_available(catalog));
         join_all(asked.map(|catalog| async {
             Catalog {
                 name: catalog.name_any(),

@@ -33,7 +33,7 @@ pub struct Installed {
 /// Annotation that is not a list of properties and is treated as absent.
 #[derive(Debug, thiserror::Error)]
 #[error("annotation {annotation}: not a JSON list of properties with type and value: {source}")]
-pub struct Unreadable {
+pub struct UnreadableAnnotation {
     annotation: &'static str,
     source: serde_json::Error,
 }
@@ -71,8 +71,8 @@ pub fn newest<'a>(
 }
 
 impl Installed {
-    /// Reads the labels and annotations of a revision. Unreadable annotations are skipped and returned.
-    pub fn read(set: &ClusterObjectSet) -> (Self, Vec<Unreadable>) {
+    /// Reads the labels and annotations of a revision. UnreadableAnnotation annotations are skipped and returned.
+    pub fn read(set: &ClusterObjectSet) -> (Self, Vec<UnreadableAnnotation>) {
         let annotation = |key: &str| set.metadata.annotations.as_ref()?.get(key);
         let text = |key: &str| annotation(key).cloned().unwrap_or_default();
         let bundle = BundleMetadata {
@@ -80,17 +80,17 @@ impl Installed {
             version: text(annotations::BUNDLE_VERSION),
             release: annotation(annotations::BUNDLE_RELEASE).cloned(),
         };
-        let mut faults = Vec::new();
+        let mut unreadable = Vec::new();
         let mut properties = Vec::new();
         for key in [annotations::PROPERTIES, annotations::EXT_CATALOG_PROPERTIES] {
             let Some(text) = annotation(key) else { continue };
             match read_properties(text) {
                 Ok(read) => properties.extend(read),
-                Err(source) => faults.push(Unreadable { annotation: key, source }),
+                Err(source) => unreadable.push(UnreadableAnnotation { annotation: key, source }),
             }
         }
         let extension = owner(set).unwrap_or_default().to_owned();
-        (Self::new(extension, text(annotations::PACKAGE_NAME), bundle, properties), faults)
+        (Self::new(extension, text(annotations::PACKAGE_NAME), bundle, properties), unreadable)
     }
 
     /// Creates an entry from the properties of the bundle. Adds an `olm.package` property if there is none, and
@@ -181,7 +181,7 @@ pub(super) mod tests {
         set
     }
 
-    fn going(mut set: ClusterObjectSet) -> ClusterObjectSet {
+    fn deleting(mut set: ClusterObjectSet) -> ClusterObjectSet {
         set.metadata.deletion_timestamp =
             Some(serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap());
         set
@@ -200,7 +200,7 @@ pub(super) mod tests {
             (vec![set("a", 2, &[]), set("a", 10, &[]), set("a", 1, &[]), set("b", 1, &[])], &["a-10", "b-1"]),
             (vec![rolling_out(set("a", 2, &[])), set("a", 1, &[])], &["a-1"]),
             (vec![archived(set("a", 2, &[])), rolling_out(set("a", 3, &[]))], &[]),
-            (vec![going(set("a", 2, &[])), set("b", 1, &[])], &["b-1"]),
+            (vec![deleting(set("a", 2, &[])), set("b", 1, &[])], &["b-1"]),
             (vec![by_hand.clone()], &[]),
             (vec![labelled(set("a", 1, &[]), labels::OWNER_NAME, "")], &[]),
         ];
@@ -213,11 +213,14 @@ pub(super) mod tests {
         assert_eq!(owner(&archived(set("a", 1, &[]))), Some("a"));
     }
 
-    /// Properties as `type value`, and the faults.
+    /// Properties as `type value`, and the unreadable.
     fn read(annotations: &[(&str, &str)]) -> (Vec<String>, Vec<String>) {
-        let (installed, faults) = Installed::read(&set("a", 1, annotations));
+        let (installed, unreadable) = Installed::read(&set("a", 1, annotations));
         let line = |property: &Property| format!("{} {}", property.kind, property.value);
-        (installed.properties.iter().map(line).collect(), faults.iter().map(ToString::to_string).collect())
+        (
+            installed.properties.iter().map(line).collect(),
+            unreadable.iter().map(ToString::to_string).collect(),
+        )
     }
 
     #[test]
@@ -243,9 +246,9 @@ pub(super) mod tests {
             ),
         ];
         for (annotations, expected) in rows {
-            let (properties, faults) = read(annotations);
+            let (properties, unreadable) = read(annotations);
             assert_eq!(properties, expected);
-            assert!(faults.is_empty());
+            assert!(unreadable.is_empty());
         }
         assert_eq!(read(&[(annotations::PACKAGE_NAME, "")]).0, Vec::<String>::new());
     }
@@ -258,11 +261,11 @@ pub(super) mod tests {
             ["", "null", "{}", r#"[{"value":1}]"#, r#"[{"type":1}]"#, "[1]", r#"[{"type":"x","value":1}"#]
         {
             let catalog = (annotations::EXT_CATALOG_PROPERTIES, r#"[{"type":"y","value":1}]"#);
-            let (properties, faults) = read(&[(annotations::PROPERTIES, wrong), catalog]);
+            let (properties, unreadable) = read(&[(annotations::PROPERTIES, wrong), catalog]);
             assert_eq!(properties.len(), 2, "{wrong}");
-            assert_eq!(faults.len(), 1, "{wrong}");
+            assert_eq!(unreadable.len(), 1, "{wrong}");
             let begin = "annotation olm.properties: not a JSON list of properties with type and value: ";
-            assert!(faults[0].starts_with(begin), "{}", faults[0]);
+            assert!(unreadable[0].starts_with(begin), "{}", unreadable[0]);
         }
     }
 }

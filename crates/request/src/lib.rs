@@ -7,20 +7,44 @@
 //! annotations, Settings ─ rules ► ExtensionRules ─────────────────────────────┐
 //! spec.source.catalog ─ request ► ClusterCatalogs to query, package filter ───┼ request ► olm_resolve::Request
 //! revisions ─ installed ► Installed ─┐                                        │
-//! CRDs, discovery ► Served ──────────┴ surroundings ► providers, dependents ──┘ (Around)
+//! CRDs, discovery ► ServedApis ──────┴ providers ► providers, dependents ─────┘ (ClusterState)
 //! ```
 //!
-//! Nothing here reads a cluster, logs or chooses. Callers pass objects in and get unreadable input back as faults to
+//! ```
+//! use std::collections::BTreeMap;
+//!
+//! use olm_api::cluster_extension::BundleMetadata;
+//! use olm_request::{ClusterState, ExtensionRules, Installed, ServedApis, Settings, providers, request};
+//! use serde_json::json;
+//!
+//! let annotations = BTreeMap::from([("ext.olm.operatorframework.io/upgrade-scope".to_owned(), "minor".to_owned())]);
+//! let rules = ExtensionRules::of(Some(&annotations), Settings::default());
+//! assert!(rules.invalid.is_empty() && rules.can_block_upgrades());
+//!
+//! let bundle = BundleMetadata { name: "db.v1".to_owned(), version: "1.0.0".to_owned(), release: None };
+//! let installed = [Installed::new("db".to_owned(), "database".to_owned(), bundle, Vec::new())];
+//! let owners = ["db"].into();
+//! let (found, dependents) = providers(installed.iter(), &owners, &ServedApis::default(), "app", |_, _| true);
+//! assert_eq!(found.providers[0].package(), Some("database"));
+//!
+//! let filter = serde_json::from_value(json!({"packageName": "app", "version": ">=1.0.0"}))?;
+//! let state = ClusterState { dependents, ..ClusterState::default() };
+//! let request = request(&filter, None, &rules, &state);
+//! assert_eq!((request.package, request.version), ("app", Some(">=1.0.0")));
+//! # Ok::<(), serde_json::Error>(())
+//! ```
+//!
+//! Nothing here reads a cluster, logs or chooses. Callers pass objects in and get unreadable input back to
 //! report.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod installed;
+mod providers;
 mod request;
 mod rules;
-mod surroundings;
 
-pub use installed::{Installed, Unreadable, installs, newest, owner};
-pub use request::{Around, is_switched_on, policy, priority, request, selector, served_image};
+pub use installed::{Installed, UnreadableAnnotation, installs, newest, owner};
+pub use providers::{DefinitionSpec, ServedApis, owned, providers};
+pub use request::{ClusterState, is_available, policy, priority, request, selector, served_image};
 pub use rules::{CrdCheck, ExtensionRules, InvalidAnnotation, Settings, UninstallPolicy};
-pub use surroundings::{DefinitionSpec, Served, owned, surroundings};

@@ -14,7 +14,7 @@ use super::installed::Installed;
 
 /// APIs that the cluster serves.
 #[derive(Clone, Debug, Default)]
-pub struct Served {
+pub struct ServedApis {
     /// All APIs in discovery.
     pub gvks: BTreeSet<Gvk>,
     /// APIs whose CRDs are objects of extensions, by name of the extension.
@@ -23,7 +23,7 @@ pub struct Served {
     pub kubernetes: String,
 }
 
-impl Served {
+impl ServedApis {
     /// Facts for the cluster constraints of bundles.
     pub fn facts(&self) -> ClusterFacts {
         ClusterFacts::new(&self.kubernetes, self.gvks.clone())
@@ -90,10 +90,10 @@ pub fn owned<'a>(
 ///
 /// `insists(extension, property_type)` returns `true` if the extension must not be broken: its rules protect it
 /// ([`protect`](crate::ExtensionRules::protect)), and it does not ignore requirements of this type.
-pub fn surroundings<'a>(
+pub fn providers<'a>(
     installed: impl Iterator<Item = &'a Installed> + Clone,
     owners: &BTreeSet<&str>,
-    served: &Served,
+    served: &ServedApis,
     except: &str,
     insists: impl Fn(&str, &str) -> bool,
 ) -> (Surroundings, Vec<Dependent>) {
@@ -107,7 +107,7 @@ pub fn surroundings<'a>(
 
 impl Installed {
     /// Provider of the installed bundle: its properties, and the APIs that its extension defines.
-    pub fn provider(&self, served: &Served) -> Provider {
+    pub fn provider(&self, served: &ServedApis) -> Provider {
         let mut properties = self.properties.clone();
         properties.extend(served.owned.get(&self.extension).into_iter().flatten().map(api));
         Provider::new(Some(self.extension.clone()), self.bundle.name.clone(), properties)
@@ -165,15 +165,19 @@ mod tests {
     }
 
     /// Installed extensions with their properties, the CRDs that they own, and other served APIs.
-    struct Scene {
+    struct Fixture {
         installed: Vec<Installed>,
-        served: Served,
+        served: ServedApis,
         owners: Vec<&'static str>,
     }
 
-    fn scene(installed: &[(&'static str, &str)], owned: &[(&'static str, &str)], external: &[&str]) -> Scene {
+    fn fixture(
+        installed: &[(&'static str, &str)],
+        owned: &[(&'static str, &str)],
+        external: &[&str],
+    ) -> Fixture {
         let mut served =
-            Served { gvks: external.iter().map(|kind| gvk(kind)).collect(), ..Served::default() };
+            ServedApis { gvks: external.iter().map(|kind| gvk(kind)).collect(), ..ServedApis::default() };
         for (owner, kind) in owned {
             served.owned.entry((*owner).to_owned()).or_default().insert(gvk(kind));
             served.gvks.insert(gvk(kind));
@@ -186,23 +190,23 @@ mod tests {
         let owners = installed.iter().map(|(name, _)| *name).collect();
         let mut installed: Vec<_> = installed.iter().map(read).collect();
         installed.sort_by(|a, b| a.extension.cmp(&b.extension));
-        Scene { installed, served, owners }
+        Fixture { installed, served, owners }
     }
 
-    impl Scene {
-        fn around(
+    impl Fixture {
+        fn providers_without(
             &self,
             except: &str,
             insists: impl Fn(&str, &str) -> bool,
         ) -> (Surroundings, Vec<Dependent>) {
             let owners = self.owners.iter().copied().collect();
-            surroundings(self.installed.iter(), &owners, &self.served, except, insists)
+            providers(self.installed.iter(), &owners, &self.served, except, insists)
         }
 
         fn verdict(&self, except: &str, requirement: &str) -> Verdict {
             let properties = format!(r#"[{{"type":"olm.constraint","value":{requirement}}}]"#);
             let (wants, _) = Installed::read(&set("wants", 1, &[(annotations::PROPERTIES, &properties)]));
-            wants.requirements[0].verdict(&self.around(except, |_, _| true).0)
+            wants.requirements[0].verdict(&self.providers_without(except, |_, _| true).0)
         }
     }
 
@@ -232,7 +236,7 @@ mod tests {
         ];
         let owned = owned(all.iter().map(|(metadata, spec)| (metadata, spec)));
         assert_eq!(owned, BTreeMap::from([("a".to_owned(), BTreeSet::from([gvk("G"), gvk("H")]))]));
-        let served = Served { gvks: ["G", "K"].map(gvk).into(), owned, ..Served::default() };
+        let served = ServedApis { gvks: ["G", "K"].map(gvk).into(), owned, ..ServedApis::default() };
         assert_eq!(served.external(|owner| owner == "a"), BTreeSet::from([gvk("K")]));
         assert_eq!(served.external(|_| false), served.gvks);
     }
@@ -241,18 +245,18 @@ mod tests {
     fn api_is_met_by_the_defining_extension_or_external() {
         // Cases additions-a24, additions-e18
         let external = || met("group: g, version: v1, kind: G", true);
-        assert_eq!(scene(&[], &[], &["G"]).verdict("x", G), external());
-        assert_eq!(scene(&[], &[], &["H"]).verdict("x", G), UNMET);
-        let owned = scene(&[("a", "[]")], &[("a", "G")], &[]);
+        assert_eq!(fixture(&[], &[], &["G"]).verdict("x", G), external());
+        assert_eq!(fixture(&[], &[], &["H"]).verdict("x", G), UNMET);
+        let owned = fixture(&[("a", "[]")], &[("a", "G")], &[]);
         assert_eq!(owned.verdict("x", G), met("a", false));
         // The upgrade may remove the APIs of the extension's own bundle.
         assert_eq!(owned.verdict("a", G), UNMET);
         // Case additions-e19: the revisions of b have not succeeded yet, so b has no installed bundle.
-        let mut pending = scene(&[("a", "[]")], &[("b", "G")], &[]);
+        let mut pending = fixture(&[("a", "[]")], &[("b", "G")], &[]);
         pending.owners.push("b");
         assert_eq!(pending.verdict("x", G), UNMET);
         // An API of a deleted extension without revisions is external.
-        assert_eq!(scene(&[("a", "[]")], &[("gone", "G")], &[]).verdict("x", G), external());
+        assert_eq!(fixture(&[("a", "[]")], &[("gone", "G")], &[]).verdict("x", G), external());
     }
 
     #[test]
@@ -261,22 +265,22 @@ mod tests {
             |range: &str| format!(r#"{{"package":{{"packageName":"a","versionRange":"{range}"}}}}"#);
         // Case additions-a25
         let any = format!(r#"{{"any":{{"constraints":[{},{G}]}}}}"#, package(">=2.0.0"));
-        assert!(matches!(scene(&[], &[], &["G"]).verdict("x", &any), Verdict::Met { external: true, .. }));
-        assert_eq!(scene(&[("a", "[]")], &[("b", "G")], &[]).verdict("b", &any), UNMET);
+        assert!(matches!(fixture(&[], &[], &["G"]).verdict("x", &any), Verdict::Met { external: true, .. }));
+        assert_eq!(fixture(&[("a", "[]")], &[("b", "G")], &[]).verdict("b", &any), UNMET);
         // Case additions-a26
         let all = format!(r#"{{"all":{{"constraints":[{},{G}]}}}}"#, package(">=1.0.0"));
         let both = [("a", "[]"), ("b", "[]")];
-        assert_eq!(scene(&both, &[("b", "G")], &[]).verdict("x", &all), Verdict::Unmet { wide: true });
-        assert_eq!(scene(&both, &[("a", "G")], &[]).verdict("x", &all), met("a", false));
+        assert_eq!(fixture(&both, &[("b", "G")], &[]).verdict("x", &all), Verdict::Unmet { wide: true });
+        assert_eq!(fixture(&both, &[("a", "G")], &[]).verdict("x", &all), met("a", false));
     }
 
     // Case additions-a31
     #[test]
     fn dependents_have_met_requirements_that_count() {
         let apps = [("a", "[]"), ("y", REQUIRES_G), ("z", REQUIRES_A)];
-        let scene = scene(&apps, &[("a", "G")], &[]);
+        let fixture = fixture(&apps, &[("a", "G")], &[]);
         let names = |except: &str, insists: &dyn Fn(&str, &str) -> bool| -> Vec<String> {
-            let (_, dependents) = scene.around(except, insists);
+            let (_, dependents) = fixture.providers_without(except, insists);
             dependents
                 .iter()
                 .map(|one| format!("{} {} {}", one.extension, one.bundle, one.requirements.len()))
@@ -288,14 +292,14 @@ mod tests {
         assert_eq!(names("a", &|_, kind| kind == "olm.package.required"), ["z z.v1 1"]);
         assert_eq!(names("a", &|_, _| false), Vec::<String>::new());
         // An extension whose requirement is unmet already cannot break.
-        let lacking = super::tests::scene(&[("a", "[]"), ("y", REQUIRES_G)], &[], &[]);
-        assert!(lacking.around("a", |_, _| true).1.is_empty());
+        let lacking = super::tests::fixture(&[("a", "[]"), ("y", REQUIRES_G)], &[], &[]);
+        assert!(lacking.providers_without("a", |_, _| true).1.is_empty());
     }
 
     #[test]
     fn providers_exclude_the_extension_and_are_sorted_by_name() {
-        let (around, _) =
-            scene(&[("c", "[]"), ("a", "[]"), ("b", "[]")], &[("c", "G")], &["H"]).around("b", |_, _| true);
+        let (around, _) = fixture(&[("c", "[]"), ("a", "[]"), ("b", "[]")], &[("c", "G")], &["H"])
+            .providers_without("b", |_, _| true);
         let names: Vec<_> = around.providers.iter().filter_map(|one| one.extension()).collect();
         assert_eq!(names, ["a", "c"]);
         assert_eq!(around.providers[0].package(), Some("a"));

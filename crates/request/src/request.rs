@@ -14,7 +14,7 @@ use super::rules::ExtensionRules;
 
 /// State of the cluster that the rules of an extension depend on. The default is empty, for rules that ignore it.
 #[derive(Debug, Default)]
-pub struct Around {
+pub struct ClusterState {
     /// Providers that can meet requirements. `None` unless dependencies are judged.
     pub surroundings: Option<Surroundings>,
     /// Other extensions with requirements on this one.
@@ -28,7 +28,7 @@ pub fn request<'a>(
     filter: &'a CatalogFilter,
     installed: Option<&'a BundleMetadata>,
     rules: &'a ExtensionRules,
-    around: &'a Around,
+    state: &'a ClusterState,
 ) -> Request<'a> {
     let settings = &rules.settings;
     Request {
@@ -44,11 +44,11 @@ pub fn request<'a>(
         rules: Rules {
             dependencies: settings.dependencies,
             ignored_requirements: &rules.ignored_requirements,
-            surroundings: around.surroundings.as_ref(),
-            dependents: if rules.ignore_dependents { &[] } else { &around.dependents },
+            surroundings: state.surroundings.as_ref(),
+            dependents: if rules.ignore_dependents { &[] } else { &state.dependents },
             upgrade_scope: rules.upgrade_scope,
             exclude_skipped: rules.exclude_skipped,
-            cluster: around.cluster.as_ref(),
+            cluster: state.cluster.as_ref(),
             best_effort: settings.best_effort,
         },
     }
@@ -79,7 +79,7 @@ pub fn selector(selector: Option<&LabelSelector>) -> Result<CatalogSelector, Sel
 }
 
 /// `true` unless `availabilityMode` is `Unavailable`. A disabled catalog counts as selected, but is not queried.
-pub fn is_switched_on(catalog: &ClusterCatalog) -> bool {
+pub fn is_available(catalog: &ClusterCatalog) -> bool {
     catalog.spec.availability_mode != Some(AvailabilityMode::Unavailable)
 }
 
@@ -126,9 +126,9 @@ mod tests {
 
     #[test]
     fn catalog_filter_becomes_a_request() {
-        let (rules, around) = (ExtensionRules::default(), Around::default());
+        let (rules, state) = (ExtensionRules::default(), ClusterState::default());
         let plain = filter(&json!({}));
-        let asked = request(&plain, None, &rules, &around);
+        let asked = request(&plain, None, &rules, &state);
         assert_eq!(
             (asked.package, asked.version, asked.policy),
             ("demo", None, UpgradePolicy::CatalogProvided)
@@ -142,7 +142,7 @@ mod tests {
             version: "1.0.0".to_owned(),
             release: Some("2".to_owned()),
         };
-        let asked = request(&full, Some(&bundle), &rules, &around);
+        let asked = request(&full, Some(&bundle), &rules, &state);
         assert_eq!((asked.version, asked.channels), (Some("1.x"), &["stable".to_owned()][..]));
         assert_eq!(asked.policy, UpgradePolicy::SelfCertified);
         let installed = asked.installed.unwrap();
@@ -157,11 +157,11 @@ mod tests {
     fn ignore_dependents_empties_the_dependents() {
         let dependent =
             Dependent { extension: "a".to_owned(), bundle: "a.v1".to_owned(), requirements: Vec::new() };
-        let around = Around { dependents: vec![dependent], ..Around::default() };
+        let state = ClusterState { dependents: vec![dependent], ..ClusterState::default() };
         let plain = filter(&json!({}));
         for (ignore_dependents, count) in [(false, 1), (true, 0)] {
             let rules = ExtensionRules { ignore_dependents, ..ExtensionRules::default() };
-            assert_eq!(request(&plain, None, &rules, &around).rules.dependents.len(), count);
+            assert_eq!(request(&plain, None, &rules, &state).rules.dependents.len(), count);
         }
     }
 
@@ -174,7 +174,7 @@ mod tests {
             (json!({"availabilityMode": "Unavailable", "priority": 7}), false, 7),
         ] {
             let catalog = catalog(&more);
-            assert_eq!((is_switched_on(&catalog), priority(&catalog)), (on, number), "{more}");
+            assert_eq!((is_available(&catalog), priority(&catalog)), (on, number), "{more}");
         }
     }
 

@@ -180,7 +180,7 @@ impl ExtensionRules {
     }
 
     /// `true` if an active rule can block a newer version.
-    pub fn can_hold(&self) -> bool {
+    pub fn can_block_upgrades(&self) -> bool {
         self.upgrade_scope.is_some()
             || self.exclude_skipped
             || self.crd_check.is_some()
@@ -189,13 +189,13 @@ impl ExtensionRules {
     }
 
     /// `true` if the choice depends on the state of the cluster.
-    pub fn looks_around(&self) -> bool {
+    pub fn needs_cluster_state(&self) -> bool {
         self.judges_dependencies() || self.settings.cluster_constraints
     }
 
     /// Parts of a package that the index must keep for these rules.
     pub fn indexing(&self) -> Indexing {
-        Indexing { release_support: self.settings.releases, properties: self.looks_around() }
+        Indexing { release_support: self.settings.releases, properties: self.needs_cluster_state() }
     }
 }
 
@@ -259,7 +259,7 @@ mod tests {
     fn extension_without_annotations_has_default_rules() {
         let none = ExtensionRules::of(None, Settings::default());
         assert_eq!(none, ExtensionRules::default());
-        assert!(!none.can_hold() && !none.looks_around());
+        assert!(!none.can_block_upgrades() && !none.needs_cluster_state());
         assert_eq!(none.indexing(), Indexing::default());
         assert_eq!(rules(&[("approval", "Manual")], Settings::default()), none);
     }
@@ -278,24 +278,29 @@ mod tests {
         );
         assert_eq!(all.settings.dependencies, DependencyMode::Check);
         assert_eq!(all.ignored_requirements, ["olm.gvk.required", "olm.constraint"]);
-        assert!(all.ignore_dependents && all.exclude_skipped && all.can_hold() && all.looks_around());
+        assert!(
+            all.ignore_dependents
+                && all.exclude_skipped
+                && all.can_block_upgrades()
+                && all.needs_cluster_state()
+        );
         assert_eq!(all.upgrade_scope, Some(UpgradeScope::Minor));
         assert_eq!(all.invalid, []);
 
         let report = Settings { dependencies: DependencyMode::Report, ..Settings::default() };
-        assert!(rules(&[], report).judges_dependencies() && !rules(&[], report).can_hold());
-        assert!(rules(&[("dependency-mode", "Check")], report).can_hold());
+        assert!(rules(&[], report).judges_dependencies() && !rules(&[], report).can_block_upgrades());
+        assert!(rules(&[("dependency-mode", "Check")], report).can_block_upgrades());
         assert_eq!(rules(&[("dependency-mode", "Reject")], report), ExtensionRules::default());
         let off = rules(&[("exclude-skipped", "false"), ("ignore-dependents", "false")], Settings::default());
         assert_eq!(off, ExtensionRules::default());
         let brake = rules(&[("upgrade-scope", "patch")], Settings::default());
-        assert!(brake.can_hold() && !brake.looks_around());
+        assert!(brake.can_block_upgrades() && !brake.needs_cluster_state());
         for (value, mode) in
             [("Strict", CrdCheck::Strict), ("Live", CrdCheck::Live), ("Warn", CrdCheck::Warn)]
         {
             let checked = rules(&[("crd-check", value)], Settings::default());
             assert_eq!(checked.crd_check, Some(mode));
-            assert!(checked.can_hold() && !checked.looks_around());
+            assert!(checked.can_block_upgrades() && !checked.needs_cluster_state());
         }
         for (value, policy) in [
             ("Delete", UninstallPolicy::Delete),
@@ -304,13 +309,13 @@ mod tests {
         ] {
             let leaving = rules(&[("uninstall-policy", value)], Settings::default());
             assert_eq!((leaving.uninstall_policy, policy.as_str()), (Some(policy), value));
-            assert!(!leaving.can_hold() && !leaving.paused);
+            assert!(!leaving.can_block_upgrades() && !leaving.paused);
         }
         assert!(rules(&[("paused", "true")], Settings::default()).paused);
         assert_eq!(rules(&[("paused", "false")], Settings::default()), ExtensionRules::default());
         let gated = rules(&[], Settings { cluster_constraints: true, ..Settings::default() });
-        assert!(gated.can_hold() && gated.looks_around() && gated.indexing().properties);
-        assert!(!rules(&[], Settings { best_effort: true, ..Settings::default() }).can_hold());
+        assert!(gated.can_block_upgrades() && gated.needs_cluster_state() && gated.indexing().properties);
+        assert!(!rules(&[], Settings { best_effort: true, ..Settings::default() }).can_block_upgrades());
     }
 
     // docs/design/additions.md#annotations: an invalid value never blocks and never takes effect.
