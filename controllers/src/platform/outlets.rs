@@ -10,8 +10,8 @@ use kube::{Api, Client, ResourceExt};
 use olm_api::conditions::Status;
 use olm_api::{ClusterUpgradeStatus, ObjectMeta, names};
 use olm_platform::{
-    CONTRIBUTED, ClusterOperatorCondition, Contention, Outlet, OutletFacts, Own, Reluctance, Turn, Verdict,
-    aggregated, completed_version, contributed, merged, outlet,
+    CONTRIBUTED, ClusterOperatorCondition, ClusterOperatorFields, Contention, Outlet, OutletFacts,
+    OutletUnavailable, Verdict, WriteDecision, aggregated, completed_version, contributed, merged, outlet,
 };
 use olm_runtime::cluster::within_deadline;
 use olm_runtime::events::Events;
@@ -60,7 +60,7 @@ pub(crate) async fn write_upgrade_status(
 pub(crate) struct OpenShift {
     contention: Contention,
     /// Reason why the last verdict was not written.
-    reluctance: Option<Reluctance>,
+    reluctance: Option<OutletUnavailable>,
 }
 
 /// Inputs of a write.
@@ -123,8 +123,8 @@ impl OpenShift {
         still_says: impl Fn(&ClusterOperatorCondition) -> bool,
     ) -> bool {
         let uid = about.uid.as_deref().unwrap_or_default();
-        let turn = self.contention.turn(uid, is_as_wanted, still_says, pass.now);
-        if turn == Turn::Yield {
+        let turn = self.contention.decide(uid, is_as_wanted, still_says, pass.now);
+        if turn == WriteDecision::Yield {
             let kind = about.kind.as_deref().unwrap_or_default();
             let note = format!(
                 "Another writer keeps changing what the extensions say here; this {kind} is left alone for up to 10 \
@@ -135,7 +135,7 @@ impl OpenShift {
         } else if self.contention.is_quiet() {
             pass.events.over(&about, CONTENDED);
         }
-        turn == Turn::Write
+        turn == WriteDecision::Write
     }
 
     /// Writes our part of the ClusterOperator's status.
@@ -154,7 +154,7 @@ impl OpenShift {
             }
         };
         let completed = pass.observed.cluster_version.as_ref();
-        let own = Own {
+        let own = ClusterOperatorFields {
             system_namespace: &pass.settings.system_namespace,
             completed_version: completed.and_then(|object| completed_version(&object.data)),
             version: env!("CARGO_PKG_VERSION"),
@@ -162,7 +162,7 @@ impl OpenShift {
         let next = merged(&object.data, &wanted, own, pass.now);
         let is_as_wanted = object.data["status"] == next;
         // The completed version may have been unknown at the last write.
-        let before = Own { completed_version: None, ..own };
+        let before = ClusterOperatorFields { completed_version: None, ..own };
         let still_says = |written: &ClusterOperatorCondition| {
             object.data["status"] == merged(&object.data, written, before, pass.now)
         };

@@ -93,7 +93,7 @@ pub fn contributed(verdict: &Verdict) -> Option<ClusterOperatorCondition> {
 
 /// Inputs for our other fields of the ClusterOperator.
 #[derive(Clone, Copy, Debug)]
-pub struct Own<'a> {
+pub struct ClusterOperatorFields<'a> {
     /// Namespace of this installation.
     pub system_namespace: &'a str,
     /// Version of the cluster's last completed update.
@@ -104,7 +104,12 @@ pub struct Own<'a> {
 
 /// Returns the status of the ClusterOperator with `upgradeable` and our other fields merged in. Fields of other
 /// writers are retained, and so are our own where nothing changed.
-pub fn merged(object: &Value, upgradeable: &ClusterOperatorCondition, own: Own<'_>, now: Timestamp) -> Value {
+pub fn merged(
+    object: &Value,
+    upgradeable: &ClusterOperatorCondition,
+    own: ClusterOperatorFields<'_>,
+    now: Timestamp,
+) -> Value {
     let mut status = object["status"].as_object().cloned().unwrap_or_default();
     let lists = [
         ("conditions", conditions(object, take_list(&mut status, "conditions"), upgradeable, now)),
@@ -131,17 +136,17 @@ fn conditions(
     }
     // An equal condition is retained with all its fields.
     if ClusterOperatorCondition::stored(object, UPGRADEABLE).as_ref() != Some(upgradeable) {
-        let place = conditions.iter().position(|condition| condition["type"] == UPGRADEABLE);
-        let next = upgradeable.to_value(UPGRADEABLE, place.map(|place| &conditions[place]), now);
-        match place {
-            Some(place) => conditions[place] = next,
+        let index = conditions.iter().position(|condition| condition["type"] == UPGRADEABLE);
+        let next = upgradeable.to_value(UPGRADEABLE, index.map(|index| &conditions[index]), now);
+        match index {
+            Some(index) => conditions[index] = next,
             None => conditions.push(next),
         }
     }
     conditions
 }
 
-fn versions(mut versions: Vec<Value>, own: Own<'_>) -> Vec<Value> {
+fn versions(mut versions: Vec<Value>, own: ClusterOperatorFields<'_>) -> Vec<Value> {
     if let Some(completed) = own.completed_version
         && !versions.iter().any(|entry| entry["name"] == "operator")
     {
@@ -201,8 +206,11 @@ mod tests {
         Timestamp::new(second, 700_000_000).unwrap()
     }
 
-    const OWN: Own<'_> =
-        Own { system_namespace: "olmv1-system", completed_version: Some("4.18.3"), version: "1.0.0" };
+    const OWN: ClusterOperatorFields<'_> = ClusterOperatorFields {
+        system_namespace: "olmv1-system",
+        completed_version: Some("4.18.3"),
+        version: "1.0.0",
+    };
 
     // docs/design/operations.md#clusteroperator, docs/design/operations.md#outlets; case operations-a47
     #[test]
@@ -347,7 +355,7 @@ mod tests {
     #[test]
     fn merged_and_stored_tolerate_malformed_objects() {
         let odd = json!({"status": {"conditions": "x", "versions": {}, "relatedObjects": [1]}});
-        let own = Own { completed_version: None, ..OWN };
+        let own = ClusterOperatorFields { completed_version: None, ..OWN };
         let status = merged(&odd, &condition(Status::False, "R"), own, at(10));
         assert_eq!(status["conditions"].as_array().unwrap().len(), 4);
         assert_eq!(status["versions"], json!([{"name": "operator-controller", "version": "1.0.0"}]));

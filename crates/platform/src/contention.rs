@@ -19,11 +19,11 @@ pub struct Contention {
     overwrites: VecDeque<Timestamp>,
 }
 
-/// Next step for one object.
+/// Decision about writing one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Turn {
-    /// Nothing: the object is as wanted.
-    Rest,
+pub enum WriteDecision {
+    /// Nothing: the object is up to date.
+    Unchanged,
     /// Writes the condition.
     Write,
     /// Yields to the other writer until the overwrites are older than the window.
@@ -31,26 +31,26 @@ pub enum Turn {
 }
 
 impl Contention {
-    /// Decides on the object with this UID. `still_says` reports whether the object still has the given condition,
+    /// Decides on the object with this UID. `still_has` reports whether the object still has the given condition,
     /// which we wrote last, and everything that was written together with it.
-    pub fn turn(
+    pub fn decide(
         &mut self,
         uid: &str,
-        is_as_wanted: bool,
-        still_says: impl Fn(&ClusterOperatorCondition) -> bool,
+        is_current: bool,
+        still_has: impl Fn(&ClusterOperatorCondition) -> bool,
         now: Timestamp,
-    ) -> Turn {
+    ) -> WriteDecision {
         while self.overwrites.front().is_some_and(|first| now.duration_since(*first) >= WINDOW) {
             self.overwrites.pop_front();
         }
-        if is_as_wanted {
-            return Turn::Rest;
+        if is_current {
+            return WriteDecision::Unchanged;
         }
         // An object that was deleted and recreated has another UID. That is no overwrite.
-        if self.written.take_if(|(object, written)| object == uid && !still_says(written)).is_some() {
+        if self.written.take_if(|(object, written)| object == uid && !still_has(written)).is_some() {
             self.overwrites.push_back(now);
         }
-        if self.overwrites.len() >= MOST_OVERWRITES { Turn::Yield } else { Turn::Write }
+        if self.overwrites.len() >= MOST_OVERWRITES { WriteDecision::Yield } else { WriteDecision::Write }
     }
 
     /// Returns `true` if no overwrite happened within the window.
@@ -79,8 +79,14 @@ mod tests {
     }
 
     /// Returns the turn where object `uid` has the condition `stored`.
-    fn turn(contention: &mut Contention, uid: &str, stored: &str, wanted: &str, minute: i64) -> Turn {
-        contention.turn(uid, stored == wanted, |written| written.reason == stored, at(minute))
+    fn turn(
+        contention: &mut Contention,
+        uid: &str,
+        stored: &str,
+        wanted: &str,
+        minute: i64,
+    ) -> WriteDecision {
+        contention.decide(uid, stored == wanted, |written| written.reason == stored, at(minute))
     }
 
     #[test]
@@ -90,22 +96,22 @@ mod tests {
             let mut contention = Contention::default();
             let mut turn = |stored: &str, minute| {
                 let turn = turn(&mut contention, "u", stored, "Ours", minute);
-                if turn == Turn::Write {
+                if turn == WriteDecision::Write {
                     contention.wrote("u", &condition("Ours"));
                 }
                 turn
             };
             // A condition from before our first write is no overwrite.
-            assert_eq!(turn(theirs, 0), Turn::Write);
-            assert_eq!(turn("Ours", 0), Turn::Rest);
+            assert_eq!(turn(theirs, 0), WriteDecision::Write);
+            assert_eq!(turn("Ours", 0), WriteDecision::Unchanged);
             for minute in 1..5 {
-                assert_eq!(turn(theirs, minute), Turn::Write, "{minute}");
+                assert_eq!(turn(theirs, minute), WriteDecision::Write, "{minute}");
             }
-            assert_eq!(turn(theirs, 5), Turn::Yield);
-            assert_eq!(turn(theirs, 10), Turn::Yield);
-            assert_eq!(turn("Ours", 10), Turn::Rest);
-            assert_eq!(turn(theirs, 11), Turn::Write);
-            assert_eq!(turn(theirs, 11), Turn::Yield);
+            assert_eq!(turn(theirs, 5), WriteDecision::Yield);
+            assert_eq!(turn(theirs, 10), WriteDecision::Yield);
+            assert_eq!(turn("Ours", 10), WriteDecision::Unchanged);
+            assert_eq!(turn(theirs, 11), WriteDecision::Write);
+            assert_eq!(turn(theirs, 11), WriteDecision::Yield);
             assert!(!contention.is_quiet());
         }
     }
@@ -115,13 +121,13 @@ mod tests {
         let mut contention = Contention::default();
         for number in 0..20 {
             let (wanted, before) = (number.to_string(), (number - 1).to_string());
-            assert_eq!(turn(&mut contention, "u", &before, &wanted, 0), Turn::Write);
+            assert_eq!(turn(&mut contention, "u", &before, &wanted, 0), WriteDecision::Write);
             contention.wrote("u", &condition(&wanted));
             // A write whose response was lost.
-            assert_eq!(turn(&mut contention, "u", "lost", "lost", 0), Turn::Rest);
+            assert_eq!(turn(&mut contention, "u", "lost", "lost", 0), WriteDecision::Unchanged);
         }
         for uid in 0..20 {
-            assert_eq!(turn(&mut contention, &uid.to_string(), "", "Ours", 0), Turn::Write);
+            assert_eq!(turn(&mut contention, &uid.to_string(), "", "Ours", 0), WriteDecision::Write);
             contention.wrote(&uid.to_string(), &condition("Ours"));
         }
         assert!(contention.is_quiet());

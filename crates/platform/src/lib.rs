@@ -9,6 +9,31 @@
 //!
 //! Pure: the time is a parameter, and objects are passed as JSON. operator-controller and `olm cluster-check` give
 //! the same answer because both call [`evaluate`].
+//!
+//! ```
+//! use olm_platform::{Facts, MinorVersion, Platform, Revision, evaluate};
+//! use serde_json::json;
+//!
+//! let version = Some(MinorVersion::new(4, 18));
+//! let platform = Platform::of(&Facts { openshift_apis: true, cluster_version: version, ..Facts::default() });
+//! let set = serde_json::from_value(json!({
+//!     "metadata": {
+//!         "name": "demo-1",
+//!         "labels": {
+//!             "olm.operatorframework.io/owner-kind": "ClusterExtension",
+//!             "olm.operatorframework.io/owner-name": "demo",
+//!         },
+//!         "annotations": {
+//!             "olm.operatorframework.io/bundle-name": "demo.v1.0.0",
+//!             "olm.properties": r#"[{"type": "olm.maxOpenShiftVersion", "value": "4.18"}]"#,
+//!         },
+//!     },
+//!     "spec": {"lifecycleState": "Active", "revision": 1, "collisionProtection": "Prevent"},
+//! }))?;
+//! let verdict = evaluate(&platform, &Revision::of(&set));
+//! assert_eq!((verdict.reason, verdict.blocking), ("IncompatibleOperatorsInstalled", 1));
+//! # Ok::<(), serde_json::Error>(())
+//! ```
 
 mod cluster_operator;
 mod contention;
@@ -21,11 +46,13 @@ mod status;
 mod verdict;
 mod version;
 
-pub use cluster_operator::{ClusterOperatorCondition, Own, aggregated, contributed, merged};
-pub use contention::{Contention, Turn};
+pub use cluster_operator::{
+    ClusterOperatorCondition, ClusterOperatorFields, aggregated, contributed, merged,
+};
+pub use contention::{Contention, WriteDecision};
 pub use openshift::{
-    CONTRIBUTED, ClusterOperatorMode, Outlet, OutletFacts, Reluctance, cluster_version, completed_version,
-    outlet,
+    CONTRIBUTED, ClusterOperatorMode, Outlet, OutletFacts, OutletUnavailable, cluster_version,
+    completed_version, outlet,
 };
 pub use platform::{Facts, OpenShiftVersionMap, Platform, UnknownMap};
 pub use property::{Constraint, Declaration, ValueError};

@@ -9,7 +9,7 @@ use crate::cluster_operator::ClusterOperatorCondition;
 use crate::version::MinorVersion;
 
 /// OpenShift feature gate that makes OpenShift's own OLM operator evaluate the annotations of revisions.
-const REVISIONS_ARE_READ: &str = "NewOLMBoxCutterRuntime";
+const REVISION_RUNTIME_GATE: &str = "NewOLMBoxCutterRuntime";
 /// Condition of the OLM object with which that operator reports its result.
 const INSTALLED_UPGRADEABLE: &str = "InstalledOLMOperatorsUpgradeable";
 /// Condition that we write to the OLM object. Its operator aggregates every type that ends in Upgradeable.
@@ -59,7 +59,7 @@ pub enum Outlet {
 
 /// Reason why the verdict is not written although OpenShift was detected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Reluctance {
+pub enum OutletUnavailable {
     /// The OLM operator rewrites the ClusterOperator.
     #[error("OLM \"cluster\" has managementState {0}: its operator decides about the ClusterOperator")]
     NotManaged(String),
@@ -85,18 +85,18 @@ pub struct OutletFacts<'a> {
 }
 
 /// Chooses the outlet and, if none can be written, the reason.
-pub fn outlet(mode: ClusterOperatorMode, facts: &OutletFacts<'_>) -> (Outlet, Option<Reluctance>) {
+pub fn outlet(mode: ClusterOperatorMode, facts: &OutletFacts<'_>) -> (Outlet, Option<OutletUnavailable>) {
     match mode {
         ClusterOperatorMode::Off => (Outlet::Off, None),
         ClusterOperatorMode::Own if facts.cluster_operators => (Outlet::Own, None),
-        ClusterOperatorMode::Own => (Outlet::Wait, Some(Reluctance::NoClusterOperators)),
+        ClusterOperatorMode::Own => (Outlet::Wait, Some(OutletUnavailable::NoClusterOperators)),
         ClusterOperatorMode::Contribute if facts.olm.is_some() => (Outlet::Contribute, None),
-        ClusterOperatorMode::Contribute => (Outlet::Wait, Some(Reluctance::NoOlm)),
-        ClusterOperatorMode::Auto => automatic(facts),
+        ClusterOperatorMode::Contribute => (Outlet::Wait, Some(OutletUnavailable::NoOlm)),
+        ClusterOperatorMode::Auto => automatic_outlet(facts),
     }
 }
 
-fn automatic(facts: &OutletFacts<'_>) -> (Outlet, Option<Reluctance>) {
+fn automatic_outlet(facts: &OutletFacts<'_>) -> (Outlet, Option<OutletUnavailable>) {
     if !facts.cluster_operators {
         return (Outlet::Wait, None);
     }
@@ -107,7 +107,9 @@ fn automatic(facts: &OutletFacts<'_>) -> (Outlet, Option<Reluctance>) {
         return (Outlet::Own, None);
     };
     match olm.pointer("/spec/managementState").and_then(Value::as_str).unwrap_or_default() {
-        state @ ("Unmanaged" | "Removed") => (Outlet::Wait, Some(Reluctance::NotManaged(state.to_owned()))),
+        state @ ("Unmanaged" | "Removed") => {
+            (Outlet::Wait, Some(OutletUnavailable::NotManaged(state.to_owned())))
+        }
         _ if facts.feature_gate.is_some_and(reads_revisions) && !is_blocked_by_us_alone(olm) => {
             (Outlet::Off, None)
         }
@@ -129,7 +131,7 @@ fn reads_revisions(gate: &Value) -> bool {
     let versions = gate.pointer("/status/featureGates").and_then(Value::as_array);
     let is_enabled = |version: &Value| {
         let enabled = version["enabled"].as_array();
-        enabled.is_some_and(|gates| gates.iter().any(|gate| gate["name"] == REVISIONS_ARE_READ))
+        enabled.is_some_and(|gates| gates.iter().any(|gate| gate["name"] == REVISION_RUNTIME_GATE))
     };
     versions.is_some_and(|versions| !versions.is_empty() && versions.iter().all(is_enabled))
 }
@@ -180,9 +182,9 @@ mod tests {
             };
             json!({"status": {"featureGates": lists.iter().map(list).collect::<Vec<_>>()}})
         };
-        let on = gates(&[&["Other", REVISIONS_ARE_READ]]);
+        let on = gates(&[&["Other", REVISION_RUNTIME_GATE]]);
         let off = gates(&[&["Other"]]);
-        let half = gates(&[&[REVISIONS_ARE_READ], &[]]);
+        let half = gates(&[&[REVISION_RUNTIME_GATE], &[]]);
         let removed = json!({"spec": {"managementState": "Removed"}});
         let blocked = |theirs: &str, ours: &str| {
             let conditions = json!([
@@ -191,13 +193,13 @@ mod tests {
             ]);
             json!({"spec": {"managementState": "Managed"}, "status": {"conditions": conditions}})
         };
-        let not_managed = |state: &str| Some(Reluctance::NotManaged(state.to_owned()));
+        let not_managed = |state: &str| Some(OutletUnavailable::NotManaged(state.to_owned()));
         let rows = [
             (Mode::Off, true, Some(&managed), None, Outlet::Off, None),
             (Mode::Own, true, Some(&managed), None, Outlet::Own, None),
-            (Mode::Own, false, None, None, Outlet::Wait, Some(Reluctance::NoClusterOperators)),
+            (Mode::Own, false, None, None, Outlet::Wait, Some(OutletUnavailable::NoClusterOperators)),
             (Mode::Contribute, true, Some(&unmanaged), None, Outlet::Contribute, None),
-            (Mode::Contribute, true, None, None, Outlet::Wait, Some(Reluctance::NoOlm)),
+            (Mode::Contribute, true, None, None, Outlet::Wait, Some(OutletUnavailable::NoOlm)),
             (Mode::Auto, false, Some(&managed), None, Outlet::Wait, None),
             (Mode::Auto, true, None, Some(&on), Outlet::Own, None),
             (Mode::Auto, true, Some(&managed), None, Outlet::Contribute, None),
@@ -211,10 +213,10 @@ mod tests {
             (Mode::Auto, true, Some(&unmanaged), Some(&on), Outlet::Wait, not_managed("Unmanaged")),
             (Mode::Auto, true, Some(&removed), None, Outlet::Wait, not_managed("Removed")),
         ];
-        for (mode, cluster_operators, olm, feature_gate, expected, reluctance) in rows {
+        for (mode, cluster_operators, olm, feature_gate, expected, unavailable) in rows {
             let platform = &PlatformType::OpenShift;
             let facts = OutletFacts { platform, cluster_operators, olm, feature_gate };
-            assert_eq!(outlet(mode, &facts), (expected, reluctance), "{mode:?} {facts:?}");
+            assert_eq!(outlet(mode, &facts), (expected, unavailable), "{mode:?} {facts:?}");
         }
         let platform = &PlatformType::Kubernetes;
         let facts = OutletFacts { platform, cluster_operators: true, olm: None, feature_gate: None };

@@ -109,7 +109,7 @@ impl Platform {
     }
 
     /// Returns `true` if the constraint applies to this platform.
-    pub(crate) fn is_concerned(&self, constraint: Constraint) -> bool {
+    pub(crate) fn evaluates(&self, constraint: Constraint) -> bool {
         constraint == Constraint::Kubernetes
             || self.type_ == PlatformType::OpenShift
             || self.openshift_map == OpenShiftVersionMap::K8sOffset

@@ -123,7 +123,7 @@ impl Findings {
             findings.ignored.insert(entry());
             (VerdictResult::NotApplicable, Some(format!("says nothing about {}", platform.type_)))
         };
-        if !platform.is_concerned(constraint) {
+        if !platform.evaluates(constraint) {
             return ignored(self);
         }
         let highest = match &declaration.value {

@@ -41,7 +41,7 @@ fn kubernetes_limited(extension: &str, value: &str) -> Revision {
     revision(extension, &format!("{extension}.v1"), &properties)
 }
 
-fn told(platform: &Platform, revisions: &[Revision]) -> String {
+fn conclusion(platform: &Platform, revisions: &[Revision]) -> String {
     let verdict = evaluate(platform, revisions);
     format!("{}/{}: {}", verdict.status.as_str(), verdict.reason, verdict.message)
 }
@@ -124,7 +124,7 @@ fn verdict_on_openshift_compares_with_next_version() {
         ),
     ];
     for (version, revisions, expected) in rows {
-        assert_eq!(told(&openshift(version), revisions), expected);
+        assert_eq!(conclusion(&openshift(version), revisions), expected);
     }
 }
 
@@ -144,7 +144,7 @@ fn errors_are_sorted_by_extension() {
         unmarshal properties annotation: invalid character 'a' looking for beginning of value\n\
         error(s) with cluster extension z: error in bundle z.v1: error converting to semver for version \
         \"<cluster_version>\": invalid version format";
-    assert_eq!(told(&openshift("4.17"), &revisions), expected);
+    assert_eq!(conclusion(&openshift("4.17"), &revisions), expected);
     let results: Vec<_> = evaluate(&openshift("4.17"), &revisions).extensions;
     assert!(results.iter().all(|row| row.result == VerdictResult::Invalid));
     assert_eq!(
@@ -158,19 +158,19 @@ fn errors_are_sorted_by_extension() {
 fn unknown_version_gives_unknown_verdict() {
     let unknown = openshift("");
     assert_eq!(unknown.current, None);
-    assert_eq!(told(&unknown, &[revision("a", "a.v1", "[]")]), WELL);
+    assert_eq!(conclusion(&unknown, &[revision("a", "a.v1", "[]")]), WELL);
     let text = "Unknown/PlatformVersionUnknown: Cannot determine the cluster version; ";
     let one = format!("{text}1 installed extension declares a maximum version: a");
-    assert_eq!(told(&unknown, &[limited("a", "4.18"), limited("a", "4.18")]), one);
+    assert_eq!(conclusion(&unknown, &[limited("a", "4.18"), limited("a", "4.18")]), one);
     let two = format!("{text}2 installed extensions declare a maximum version: a, b");
-    assert_eq!(told(&unknown, &[limited("b", "4.18"), limited("a", "4.18")]), two);
+    assert_eq!(conclusion(&unknown, &[limited("b", "4.18"), limited("a", "4.18")]), two);
     let rows = evaluate(&unknown, &[limited("a", "4.18")]).extensions;
     assert_eq!(rows[0].result, VerdictResult::Unknown);
     // An error is reported even if the version is not known.
-    let failed = told(&unknown, &[limited("a", "4.18"), limited("b", "4")]);
+    let failed = conclusion(&unknown, &[limited("a", "4.18"), limited("b", "4")]);
     assert!(failed.starts_with("False/FailureGettingExtensionMetadata: "), "{failed}");
     // The version of Kubernetes is known.
-    let blocked = told(&unknown, &[kubernetes_limited("a", "1.31")]);
+    let blocked = conclusion(&unknown, &[kubernetes_limited("a", "1.31")]);
     assert_eq!(blocked, format!("{BLOCKED}1.32: bundle \"a.v1\" for ClusterExtension \"a\"."));
 }
 
@@ -180,18 +180,18 @@ fn verdict_on_kubernetes_ignores_openshift_constraints() {
     let ignored = [limited("b", "\"4.1\""), limited("a", "null"), revision("c", "c.v1", "[]")];
     let expected = "True/AsExpected: All is well; olm.maxOpenShiftVersion was not evaluated because the platform is \
                     not OpenShift: bundle \"a.v1\" for ClusterExtension \"a\",bundle \"b.v1\" for ClusterExtension \"b\"";
-    assert_eq!(told(&kubernetes(), &ignored), expected);
+    assert_eq!(conclusion(&kubernetes(), &ignored), expected);
     let rows = evaluate(&kubernetes(), &ignored).extensions;
     assert_eq!(rows.len(), 2);
     assert!(rows.iter().all(|row| row.result == VerdictResult::NotApplicable));
 
-    assert_eq!(told(&kubernetes(), &[kubernetes_limited("a", "\"1.37\"")]), WELL);
-    let blocked = told(&kubernetes(), &[kubernetes_limited("a", "1.36"), limited("b", "4.1")]);
+    assert_eq!(conclusion(&kubernetes(), &[kubernetes_limited("a", "\"1.37\"")]), WELL);
+    let blocked = conclusion(&kubernetes(), &[kubernetes_limited("a", "1.36"), limited("b", "4.1")]);
     assert_eq!(blocked, format!("{BLOCKED}1.37: bundle \"a.v1\" for ClusterExtension \"a\"."));
     // On OpenShift, the Kubernetes constraint is compared with the API server, too.
-    let blocked = told(&openshift("4.18"), &[kubernetes_limited("a", "1.31")]);
+    let blocked = conclusion(&openshift("4.18"), &[kubernetes_limited("a", "1.31")]);
     assert_eq!(blocked, format!("{BLOCKED}4.19: bundle \"a.v1\" for ClusterExtension \"a\"."));
-    assert_eq!(told(&openshift("4.18"), &[kubernetes_limited("a", "1.32")]), WELL);
+    assert_eq!(conclusion(&openshift("4.18"), &[kubernetes_limited("a", "1.32")]), WELL);
 }
 
 // docs/design/operations.md#verdict, --openshift-version-map
@@ -232,7 +232,7 @@ fn openshift_constraint_on_kubernetes_uses_version_map() {
         openshift_map,
         ..Facts::default()
     };
-    assert_eq!(told(&Platform::of(&openshift), &[limited("a", "4.18")]), WELL);
+    assert_eq!(conclusion(&Platform::of(&openshift), &[limited("a", "4.18")]), WELL);
 }
 
 #[test]
@@ -266,7 +266,7 @@ fn rows_state_the_compared_versions() {
 fn quotes_in_names_are_escaped_and_long_messages_cut() {
     let odd = [revision("a", "a\"b\nc", "[{\"type\":\"olm.maxOpenShiftVersion\",\"value\":4.18}]")];
     let expected = format!("{BLOCKED}4.19: bundle \"a\\\"b\\nc\" for ClusterExtension \"a\".");
-    assert_eq!(told(&openshift("4.18"), &odd), expected);
+    assert_eq!(conclusion(&openshift("4.18"), &odd), expected);
 
     let many: Vec<Revision> =
         (0..3000).map(|number| limited(&format!("extension-{number:04}"), "4.18")).collect();
