@@ -79,7 +79,7 @@ rules! {
     PROP_1 "PROP-1" Error "metadata/properties.yaml is a list under `properties` of objects with `type` and `value`"
         "Other fields are dropped or keep the bundle from being loaded. Nested forms such as `- property: {type: …}` are not known."
     PROP_2 "PROP-2" Warning "properties have a value"
-        "A property without a value says nothing; catalogs refuse it under strict validation."
+        "A property without a value has no effect; catalogs refuse it under strict validation."
     PROP_3 "PROP-3" Error "the annotation olm.properties of the ClusterServiceVersion is a JSON list of objects with type and value"
         "A bundle whose annotation cannot be read is not loaded."
     PROP_4 "PROP-4" Error "properties of known types have the fields of their type"
@@ -157,7 +157,7 @@ rules! {
     CRD_3 "CRD-3" Error "one CustomResourceDefinition for each group and kind"
         "The API server would serve one of them only."
     CRD_4 "CRD-4" Warning "each CustomResourceDefinition is owned by the ClusterServiceVersion"
-        "It is installed, but nobody is told that the bundle provides it; operator-sdk refuses the bundle."
+        "It is installed, but not listed as an API of the bundle; operator-sdk refuses the bundle."
     CRD_5 "CRD-5" Error "a CustomResourceDefinition has a scope, versions with schemas, and stores one of them"
         "The API server refuses it otherwise."
     OBJ_1 "OBJ-1" Error "objects are of the kinds that a bundle may ship"
@@ -179,7 +179,7 @@ rules! {
     WEBHOOK_3 "WEBHOOK-3" Warning "the type of a webhook definition is ValidatingAdmissionWebhook, MutatingAdmissionWebhook or ConversionWebhook"
         "An unknown type makes a certificate and a Service, but no webhook."
     WEBHOOK_4 "WEBHOOK-4" Warning "a webhook that fails closed has no rule for all resources or for pods and the like"
-        "While the operator is away, such a webhook keeps everybody, this system included, from making the pod that would answer. Narrow the rule, give an objectSelector, or set failurePolicy: Ignore."
+        "While the operator is down, such a webhook blocks the creation of the pod that would answer it, also by OLM. Narrow the rule, give an objectSelector, or set failurePolicy: Ignore."
 
     // Images and size: docs/design/additions.md#lint-rules.
     IMG_1 "IMG-1" Warning "images are named by digest"
