@@ -98,7 +98,7 @@ impl Dependencies {
     /// that rely on APIs of that extension or others. The surroundings exclude the bundle that `except` has
     /// installed.
     ///
-    /// `insists(extension, property_type)` reports whether the extension must not be broken, as for [`surroundings`].
+    /// `insists(extension, property_type)` reports whether the extension must not be broken, as for [`providers`].
     ///
     /// # Errors
     /// The API server does not answer.

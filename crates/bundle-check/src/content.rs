@@ -266,7 +266,7 @@ fn repair(error: LoadError, files: &mut Files, content: &Content<'_>, findings: 
             if !findings.has_file(PROPERTIES_FILE) {
                 findings.add(&rule::PROP_1, Location::document(PROPERTIES_FILE), text);
             }
-            return files.remove(PROPERTIES_FILE).map(|_| ());
+            return files.remove(PROPERTIES_FILE).map(drop);
         }
         LoadError::NoManifests => {
             findings.add(&rule::FILE_1, Location::file(MANIFESTS), "there are no manifests");
