@@ -32,7 +32,7 @@ pub(crate) fn images(csv: &Object, findings: &mut Findings) {
             // Reported at its first use.
         } else if !is_reference(image) {
             let message = "expected registry/repository:tag or registry/repository@sha256:…";
-            findings.add(&rule::IMG_2, location, format!("{} is no image reference: {what}", quote(image)));
+            findings.add(&rule::IMG_2, location, format!("{} is no image reference: {message}", quote(image)));
         } else if !image.contains('@') {
             findings.add(
                 &rule::IMG_1,
