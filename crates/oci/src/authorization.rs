@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use crate::Login;
 use crate::challenge::Challenge;
 use crate::client::Client;
-use crate::refusal::{RequestError, read_capped};
+use crate::request_error::{RequestError, read_capped};
 
 const MAX_TOKEN: u64 = 1 << 20;
 /// Shortest assumed token lifetime, also where `expires_in` is shorter or missing.
@@ -87,7 +87,7 @@ impl Authorization {
                 StatusCode::UNAUTHORIZED => "unable to retrieve auth token: invalid username/password",
                 _ => "requesting bearer token",
             };
-            return Err(RequestError::refusal(response).await.within(about));
+            return Err(RequestError::from_response(response).await.within(about));
         }
         let body = read_capped(response, MAX_TOKEN).await?;
         let answer = serde_json::from_slice::<Token>(&body).ok();

@@ -13,9 +13,9 @@ use reqwest::{Method, Request, RequestBuilder, Response, Url};
 use rustls::RootCertStore;
 
 use crate::certificates::{Folder, SystemRoots};
-use crate::denied::GuardedResolver;
-use crate::proxies::{Proxies, authority, refusal_of_connect};
-use crate::refusal::RequestError;
+use crate::deny_list::GuardedResolver;
+use crate::proxies::{Proxies, connect_status};
+use crate::request_error::{RequestError, authority};
 use crate::verifier::tls_config;
 use crate::{DeniedNetworks, Places};
 
@@ -53,19 +53,19 @@ impl Client {
             request.build().map_err(|error| RequestError::network(method, &url, &error, None))?;
         for _ in 0..=MAX_REDIRECTS {
             let allowed = self.denied.check_url(&url);
-            allowed.map_err(|denied| RequestError::refused(method, &url, &denied))?;
-            let same = request.try_clone();
+            allowed.map_err(|denied| RequestError::denied(method, &url, &denied))?;
+            let copy = request.try_clone();
             let response = match self.http.execute(request).await {
                 Ok(response) => response,
                 Err(error) => return Err(self.failed(method, &url, &error).await),
             };
-            match same.and_then(|same| redirected(same, &response)) {
+            match copy.and_then(|copy| redirected(copy, &response)) {
                 None => return Ok(response),
                 Some(next) => request = next,
             }
             url = request.url().to_string();
         }
-        Err(RequestError::redirects(method, &url, MAX_REDIRECTS))
+        Err(RequestError::too_many_redirects(method, &url, MAX_REDIRECTS))
     }
 
     async fn failed(&self, method: &Method, url: &str, error: &reqwest::Error) -> RequestError {
@@ -73,8 +73,8 @@ impl Client {
         let proxy = target.as_ref().and_then(|url| self.proxies.proxy_for(url));
         let failed = RequestError::network(method, url, error, proxy);
         match (proxy, &target) {
-            (Some(proxy), Some(target)) if failed.is_without_tunnel() => {
-                failed.with_status_of_proxy(refusal_of_connect(proxy, &authority(target)).await)
+            (Some(proxy), Some(target)) if failed.is_tunnel_refusal() => {
+                failed.with_proxy_status(connect_status(proxy, &authority(target)).await)
             }
             _ => failed,
         }

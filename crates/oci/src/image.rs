@@ -9,13 +9,14 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use tokio::sync::mpsc;
 
+use crate::archive::UnpackError;
 use crate::fetch::{Hasher, LayerReader, QUEUE};
 use crate::limits::{Exceeded, Limits};
 use crate::policy::{PolicySource, Verification};
-use crate::refusal::RequestError;
+use crate::request_error::RequestError;
 use crate::session::{MAX_MANIFEST, Session, check_digest};
 use crate::store::Store;
-use crate::unpack::{UnpackError, Unpacker};
+use crate::unpack::Unpacker;
 use crate::{CanonicalRef, Digest, Platform, PullError, Reference};
 
 /// Labels of an image configuration.

@@ -12,6 +12,7 @@
 //!
 //! This crate does not cache, does not interpret the files, and does not decide when to pull.
 
+mod archive;
 mod authorization;
 mod certificates;
 mod chain;
@@ -19,20 +20,20 @@ mod challenge;
 mod client;
 mod config;
 mod credentials;
-mod denied;
+mod deny_list;
 mod error;
 mod fetch;
 #[doc(hidden)]
 pub mod fuzzing;
 mod image;
 mod limits;
-mod places;
+mod paths;
 mod platform;
 pub mod policy;
 mod proxies;
 mod puller;
 mod reference;
-mod refusal;
+mod request_error;
 mod registries;
 mod session;
 mod settings;
@@ -45,7 +46,7 @@ mod verifier;
 pub use certificates::system_authorities;
 pub use config::{Config, Retry};
 pub use credentials::{CredentialSource, Credentials, CredentialsError, Login};
-pub use denied::DeniedNetworks;
+pub use deny_list::DeniedNetworks;
 pub use error::{Class, PullError};
 pub use image::ImageLabels;
 pub use limits::{LimitCounts, Limits};

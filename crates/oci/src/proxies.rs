@@ -8,15 +8,16 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use ipnet::IpNet;
 use reqwest::Url;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::refusal;
+use crate::request_error::{authority, cause};
 
-/// Timeout of [`refusal_of_connect`].
-const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+/// Timeout of [`connect_status`].
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// HTTP proxies and exemptions. [`Proxies::default`] has none.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -36,8 +37,7 @@ struct Exemption {
 enum Hosts {
     All,
     Address(IpAddr),
-    /// Addresses with these leading bits.
-    Network(IpAddr, u32),
+    Network(IpNet),
     /// Domain with a leading dot. `true` if the domain itself matches too, besides its subdomains.
     Domain(String, bool),
 }
@@ -92,7 +92,7 @@ impl Proxies {
     /// connect: connection refused`.
     #[must_use]
     pub fn why_unanswered(&self, url: &Url, error: &reqwest::Error) -> String {
-        refusal::cause(error, url.as_str(), self.proxy_for(url).filter(|_| error.is_connect())).0
+        cause(error, url.as_str(), self.proxy_for(url).filter(|_| error.is_connect())).0
     }
 
     /// Proxies for `http` and `https` URLs, and a list of exemptions in the format of `NO_PROXY`.
@@ -128,9 +128,7 @@ impl Exemption {
         let host = match &self.hosts {
             Hosts::All => true,
             Hosts::Address(exempt) => address == Some(*exempt),
-            Hosts::Network(network, bits) => {
-                address.is_some_and(|address| is_within(address, *network, *bits))
-            }
+            Hosts::Network(network) => address.is_some_and(|address| network.contains(&address)),
             Hosts::Domain(domain, itself) => {
                 host.ends_with(domain.as_str()) || (*itself && host == &domain[1..])
             }
@@ -145,11 +143,8 @@ fn exemption(entry: &str) -> Option<Exemption> {
     if entry == "*" {
         return Some(Exemption { hosts: Hosts::All, port: None });
     }
-    if let Some((network, bits)) = entry.split_once('/')
-        && let (Ok(network), Ok(bits)) = (network.parse::<IpAddr>(), bits.parse())
-    {
-        let length = if network.is_ipv4() { 32 } else { 128 };
-        return (bits <= length).then_some(Exemption { hosts: Hosts::Network(network, bits), port: None });
+    if let Ok(network) = entry.parse() {
+        return Some(Exemption { hosts: Hosts::Network(network), port: None });
     }
     if let Ok(address) = entry.parse::<IpAddr>() {
         return Some(Exemption { hosts: Hosts::Address(address.to_canonical()), port: None });
@@ -173,21 +168,6 @@ fn exemption(entry: &str) -> Option<Exemption> {
     Some(Exemption { hosts, port })
 }
 
-/// `true` if the first `bits` of both addresses are equal.
-pub(crate) fn is_within(address: IpAddr, network: IpAddr, bits: u32) -> bool {
-    match (address, network) {
-        (IpAddr::V4(address), IpAddr::V4(network)) => {
-            let mask = u32::MAX.checked_shl(32 - bits).unwrap_or(0);
-            (address.to_bits() ^ network.to_bits()) & mask == 0
-        }
-        (IpAddr::V6(address), IpAddr::V6(network)) => {
-            let mask = u128::MAX.checked_shl(128 - bits).unwrap_or(0);
-            (address.to_bits() ^ network.to_bits()) & mask == 0
-        }
-        _ => false,
-    }
-}
-
 /// Parses the address of a proxy. The scheme defaults to `http`.
 fn address(value: &str) -> Option<Url> {
     let known = |url: &Url| url.has_host() && matches!(url.scheme(), "http" | "https" | "socks5" | "socks5h");
@@ -197,15 +177,9 @@ fn address(value: &str) -> Option<Url> {
     })
 }
 
-/// `host:port` of a proxy.
-pub(crate) fn authority(proxy: &Url) -> String {
-    let port = proxy.port_or_known_default().unwrap_or(1080);
-    format!("{}:{port}", proxy.host_str().unwrap_or_default())
-}
-
 /// Status other than 200 with which an `http` proxy answers CONNECT to `target`. `None` without such an answer, or
 /// if its login is percent-encoded.
-pub(crate) async fn refusal_of_connect(proxy: &Url, target: &str) -> Option<u16> {
+pub(crate) async fn connect_status(proxy: &Url, target: &str) -> Option<u16> {
     let login = format!("{}:{}", proxy.username(), proxy.password().unwrap_or_default());
     if proxy.scheme() != "http" || login.contains('%') {
         return None;
@@ -223,7 +197,7 @@ pub(crate) async fn refusal_of_connect(proxy: &Url, target: &str) -> Option<u16>
         stream.read_exact(&mut answer).await.ok()?;
         str::from_utf8(&answer).ok()?.rsplit(' ').next()?.parse().ok()
     };
-    timeout(CONNECT_LIMIT, ask).await.ok().flatten().filter(|status| *status != 200)
+    timeout(CONNECT_TIMEOUT, ask).await.ok().flatten().filter(|status| *status != 200)
 }
 
 #[cfg(test)]

@@ -10,16 +10,17 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
+use crate::archive::UnpackError;
 use crate::fetch::Hasher;
 use crate::image::{Found, Image, ImageLabels, initializing};
 use crate::policy::Verification;
-use crate::refusal::RequestError;
+use crate::request_error::RequestError;
 use crate::registries::Source;
 use crate::session::{Patience, Session};
 use crate::sources::Sources;
 use crate::store::{DiskStore, MemoryStore, Store};
 use crate::tree::{Wanted, clean};
-use crate::unpack::{UnpackError, Unpacker};
+use crate::unpack::Unpacker;
 use crate::{CanonicalRef, Config, Digest, LimitCounts, PullError, Reference, Selector};
 
 /// Concurrent manifest lookups per registry.

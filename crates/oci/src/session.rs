@@ -19,7 +19,7 @@ use crate::authorization::Authorization;
 use crate::challenge::{self, Challenge};
 use crate::client::Client;
 use crate::fetch::Hasher;
-use crate::refusal::{RequestError, read_capped};
+use crate::request_error::{RequestError, read_capped};
 use crate::registries::Source;
 use crate::{Digest, Login, Retry};
 
@@ -294,9 +294,9 @@ impl Session {
             return Ok(response);
         }
         if !self.is_here(response.url()) {
-            return Err(RequestError::elsewhere(&response));
+            return Err(RequestError::from_redirect_target(&response));
         }
-        Err(RequestError::refusal(response).await)
+        Err(RequestError::from_response(response).await)
     }
 
     async fn retried<T, F: Future<Output = Result<T, RequestError>>>(

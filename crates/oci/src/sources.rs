@@ -7,7 +7,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::client::Clients;
 use crate::credentials::in_file;
-use crate::refusal::RequestError;
+use crate::request_error::RequestError;
 use crate::registries::{Registries, Source};
 use crate::session::{Patience, Session};
 use crate::{Config, CredentialSource, Credentials, Login, Places, Reference};

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use tempfile::TempDir;
 
+use crate::archive::{EntryReader, UnpackError};
 use crate::tree::Tree;
-use crate::unpack::{EntryReader, UnpackError};
 
 /// Storage of file contents.
 pub(crate) trait Store: Send + 'static {

@@ -1,138 +1,21 @@
-//! Application of layers: decompress, read the tar, keep the wanted files (docs/design/images.md#layers).
+//! Application of layers: keeps the entries below the selected folders, and applies whiteouts
+//! (docs/design/images.md#layers).
 //!
 //! This code blocks and runs on blocking threads. Archives are untrusted: links and devices are never created,
 //! names are used only within the tree, and every size is bounded while it is read.
 
-use std::cell::Cell;
-use std::io::{self, BufReader, Read};
-
+use crate::archive::{EntryReader, Meter, UnpackError, Unpacked};
 use crate::fetch::LayerReader;
 use crate::limits::{Exceeded, Limits};
 use crate::store::Store;
 use crate::tree::{Node, Tree, TreeError, Wanted, clean};
 
-/// Most bytes before the content of one entry: long names and extended attributes.
-const HEADER_BYTES: u64 = 1 << 20;
-const CHUNK: usize = 64 << 10;
 /// Longest path of any entry, wanted or not. No system has longer ones, and each takes time to resolve.
 const PATH_BYTES: u64 = 4096;
-const ZSTD_WINDOW_ERROR: &str = "Frame requires too much memory for decoding";
 const WHITEOUT: &str = ".wh.";
 /// Prefix of whiteouts that are metadata of the layer. Only the opaque one has a meaning.
 const WHITEOUT_MARK: &str = ".wh..wh.";
 const OPAQUE: &str = ".wh..wh..opq";
-
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum UnpackError {
-    /// Local disk error, not a fault of the image.
-    #[error("{0}")]
-    Disk(#[from] io::Error),
-    #[error("{0}")]
-    Limit(Exceeded),
-    #[error("{0}")]
-    Tree(#[from] TreeError),
-    /// Fault of the archive or of one entry.
-    #[error("{0}")]
-    Archive(String),
-}
-
-impl From<Exceeded> for UnpackError {
-    fn from(exceeded: Exceeded) -> Self {
-        Self::Limit(exceeded)
-    }
-}
-
-/// Byte counters shared by the readers of one layer.
-struct Meter<'a> {
-    limits: &'a Limits,
-    stored: Cell<u64>,
-    unpacked: Cell<u64>,
-    /// Bytes that may be read before the next entry.
-    allowance: Cell<u64>,
-    refusal: Cell<Option<Exceeded>>,
-}
-
-impl Meter<'_> {
-    fn unpacked(&self, bytes: u64) -> Result<(), Exceeded> {
-        let unpacked = self.unpacked.get() + bytes;
-        self.unpacked.set(unpacked);
-        Exceeded::check("unpacked-bytes", unpacked, self.limits.unpacked_bytes)?;
-        if unpacked > Limits::RATIO_FROM {
-            Exceeded::check("ratio", unpacked / self.stored.get().max(1), self.limits.ratio)?;
-        }
-        let allowance = self.allowance.get().checked_sub(bytes);
-        self.allowance.set(allowance.ok_or(Exceeded {
-            key: "header-bytes",
-            value: HEADER_BYTES + 1,
-            max: HEADER_BYTES,
-        })?);
-        Ok(())
-    }
-
-    /// The decoder reports a window above its limit only in its message.
-    fn note_window(&self, error: &io::Error) {
-        let max = self.limits.zstd_window;
-        if error.to_string() == ZSTD_WINDOW_ERROR {
-            self.refusal.set(Some(Exceeded { key: "zstd-window", value: max + 1, max }));
-        }
-    }
-
-    /// Error behind a failed read of the archive: an exceeded limit if any, otherwise the archive's own error.
-    fn explain(&self, error: &io::Error) -> UnpackError {
-        match self.refusal.take() {
-            Some(exceeded) => UnpackError::Limit(exceeded),
-            None => UnpackError::Archive(error.to_string()),
-        }
-    }
-}
-
-/// Counts the bytes of the layer as stored.
-struct Stored<'a, R> {
-    meter: &'a Meter<'a>,
-    inner: R,
-}
-
-impl<R: Read> Read for Stored<'_, R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.inner.read(buffer)?;
-        self.meter.stored.set(self.meter.stored.get() + read as u64);
-        Ok(read)
-    }
-}
-
-/// Counts and bounds the unpacked bytes of the layer.
-struct Unpacked<'a> {
-    meter: &'a Meter<'a>,
-    inner: Box<dyn Read + 'a>,
-}
-
-impl Read for Unpacked<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.inner.read(buffer).inspect_err(|error| self.meter.note_window(error))?;
-        self.meter.unpacked(read as u64).map_err(|exceeded| {
-            self.meter.refusal.set(Some(exceeded));
-            io::Error::other("limit exceeded")
-        })?;
-        Ok(read)
-    }
-}
-
-/// Content of one entry, read in chunks and bounded by [`Limits::file_bytes`].
-pub(crate) struct EntryReader<'a> {
-    entry: &'a mut dyn Read,
-    meter: &'a Meter<'a>,
-    read: u64,
-    buffer: Box<[u8]>,
-}
-
-impl EntryReader<'_> {
-    pub(crate) fn next_chunk(&mut self) -> Result<Option<&[u8]>, UnpackError> {
-        let read = self.entry.read(&mut self.buffer).map_err(|error| self.meter.explain(&error))?;
-        self.read += read as u64;
-        Exceeded::check("file-bytes", self.read, self.meter.limits.file_bytes)?;
-        Ok((read > 0).then(|| &self.buffer[..read]))
-    }
-}
 
 /// Result of the layers applied so far.
 pub(crate) struct Unpacker<S: Store> {
@@ -155,20 +38,11 @@ impl<S: Store> Unpacker<S> {
     /// Applies the next layer. The reader stops where the archive ends or is invalid.
     pub(crate) fn apply(&mut self, layer: &mut LayerReader) -> Result<(), UnpackError> {
         let limits = self.limits.clone();
-        let meter = Meter {
-            limits: &limits,
-            stored: Cell::new(self.stored),
-            unpacked: Cell::new(self.unpacked),
-            allowance: Cell::new(HEADER_BYTES),
-            refusal: Cell::new(None),
-        };
+        let meter = Meter::new(&limits, self.stored, self.unpacked);
         self.tree.next_layer();
-        let inner = decompress(Stored { meter: &meter, inner: layer }, limits.zstd_window)
-            .map_err(|error| UnpackError::Archive(error.to_string()))?;
-        let mut archive = tar::Archive::new(Unpacked { meter: &meter, inner });
+        let mut archive = meter.archive(layer)?;
         let result = self.apply_archive(&mut archive, &meter);
-        self.stored = meter.stored.get();
-        self.unpacked = meter.unpacked.get();
+        (self.stored, self.unpacked) = meter.totals();
         result
     }
 
@@ -178,14 +52,14 @@ impl<S: Store> Unpacker<S> {
         meter: &Meter<'_>,
     ) -> Result<(), UnpackError> {
         let entries = archive.entries().map_err(|error| meter.explain(&error))?;
-        meter.allowance.set(HEADER_BYTES);
+        meter.allow(0);
         for entry in entries {
             let mut entry = entry.map_err(|error| meter.explain(&error))?;
             if entry.header().entry_type().is_gnu_sparse() {
                 return Err(unhandled(entry.header().entry_type()));
             }
             // Unread content of this entry is skipped before the next one.
-            meter.allowance.set(entry.size().saturating_add(HEADER_BYTES));
+            meter.allow(entry.size());
             self.apply_entry(&mut entry, meter)?;
         }
         Ok(())
@@ -249,9 +123,7 @@ impl<S: Store> Unpacker<S> {
                 )?;
                 self.saved += 1;
                 Exceeded::check("files", self.saved, self.limits.files)?;
-                let mut reader =
-                    EntryReader { entry, meter, read: 0, buffer: vec![0; CHUNK].into_boxed_slice() };
-                let content = self.store.save(&mut reader)?;
+                let content = self.store.save(&mut EntryReader::new(entry, meter))?;
                 self.kept += S::size(&content);
                 self.tree.put(path, Node::File(content))?;
             }
@@ -312,31 +184,6 @@ impl<S: Store> Unpacker<S> {
 
 fn unhandled(kind: tar::EntryType) -> UnpackError {
     UnpackError::Archive(format!("unhandled tar header type {}", kind.as_byte()))
-}
-
-/// Decompresses `layer` according to its first bytes.
-fn decompress<'a>(mut layer: impl Read + 'a, zstd_window: u64) -> io::Result<Box<dyn Read + 'a>> {
-    let mut head = Vec::with_capacity(6);
-    (&mut layer).take(6).read_to_end(&mut head)?;
-    let magic = head.clone();
-    let whole = BufReader::with_capacity(CHUNK, io::Cursor::new(head).chain(layer));
-    match magic.as_slice() {
-        [0x1f, 0x8b, ..] => Ok(Box::new(flate2::bufread::MultiGzDecoder::new(whole))),
-        [0x28, 0xb5, 0x2f, 0xfd, ..] => {
-            let mut decoder = zstd::Decoder::with_buffer(whole)?;
-            decoder.window_log_max(zstd_window.checked_ilog2().unwrap_or_default().clamp(10, 31))?;
-            Ok(Box::new(decoder))
-        }
-        [b'B', b'Z', b'h', ..] => Err(unsupported("bzip2")),
-        [0xfd, b'7', b'z', b'X', b'Z', 0] => Err(unsupported("xz")),
-        _ => Ok(Box::new(whole)),
-    }
-}
-
-fn unsupported(compression: &str) -> io::Error {
-    io::Error::other(format!(
-        "the layer is compressed with {compression}: only layers as plain, gzip or zstd tar are supported"
-    ))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Entry points for the fuzz targets. See [`crate::fuzzing`].
+//! Entry points for the fuzz targets of policies and signatures.
 
 use super::attachments::Attachments;
 use super::document::{Policy, Requirement};

@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 use super::identity::Identity;
 use super::key::Key;
-use crate::refusal::RequestError;
+use crate::request_error::RequestError;
 use crate::session::Session;
 use crate::{Digest, Reference};
 

@@ -3,17 +3,16 @@
 use std::error::Error;
 use std::fmt;
 use std::io;
+use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
 use bytes::{Bytes, BytesMut};
+use ipnet::IpNet;
 use olm_version::excerpt;
 use reqwest::header::{HeaderMap, RETRY_AFTER};
 use reqwest::{Method, Response, StatusCode, Url};
 use rustls::CertificateError;
 use serde::Deserialize;
-
-use crate::denied::DeniedAddress;
-use crate::proxies::authority;
 
 /// Largest error text read from a registry, of which only an [`excerpt`] is shown.
 const MAX_ERROR: u64 = 1 << 20;
@@ -37,14 +36,22 @@ impl fmt::Display for RequestError {
     }
 }
 
+/// Address of a registry that is in a denied network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("dial tcp {address}: the address is in {network}, which --registry-deny-cidrs forbids")]
+pub(crate) struct DeniedAddress {
+    pub(crate) address: IpAddr,
+    pub(crate) network: IpNet,
+}
+
 /// Error format of the distribution protocol.
 #[derive(Deserialize)]
-struct Envelope {
-    errors: Vec<Problem>,
+struct ErrorBody {
+    errors: Vec<ErrorEntry>,
 }
 
 #[derive(Deserialize)]
-struct Problem {
+struct ErrorEntry {
     code: String,
     #[serde(default)]
     message: String,
@@ -65,13 +72,13 @@ impl RequestError {
         self
     }
 
-    /// `true` if a proxy refused a tunnel with an unknown status.
-    pub(crate) fn is_without_tunnel(&self) -> bool {
+    /// `true` if a proxy refused a tunnel with a status that the client library did not report.
+    pub(crate) fn is_tunnel_refusal(&self) -> bool {
         self.text.ends_with(NO_TUNNEL)
     }
 
     /// Adds the status with which the proxy refused the tunnel.
-    pub(crate) fn with_status_of_proxy(mut self, status: Option<u16>) -> Self {
+    pub(crate) fn with_proxy_status(mut self, status: Option<u16>) -> Self {
         self.text.extend(status.map(|status| format!(" but with {status}")));
         self
     }
@@ -83,12 +90,12 @@ impl RequestError {
     }
 
     /// The request was not sent, since its target is in a denied network.
-    pub(crate) fn refused(method: &Method, url: &str, denied: &DeniedAddress) -> Self {
+    pub(crate) fn denied(method: &Method, url: &str, denied: &DeniedAddress) -> Self {
         Self::fatal(denied.to_string()).within(&request(method, url))
     }
 
     /// The request was redirected more than `max` times, finally to `url`.
-    pub(crate) fn redirects(method: &Method, url: &str, max: usize) -> Self {
+    pub(crate) fn too_many_redirects(method: &Method, url: &str, max: usize) -> Self {
         Self::fatal(format!("stopped after {max} redirects")).within(&request(method, url))
     }
 
@@ -102,7 +109,7 @@ impl RequestError {
     }
 
     /// Error response with the reason in its body.
-    pub(crate) async fn refusal(response: Response) -> Self {
+    pub(crate) async fn from_response(response: Response) -> Self {
         let (status, headers) = (response.status(), response.headers().clone());
         let body = read_capped(response, MAX_ERROR).await.unwrap_or_default();
         Self::of_status(status, &headers, reason(status, &body))
@@ -110,12 +117,18 @@ impl RequestError {
 
     /// Error response from a server to which the registry redirected. Its body is dropped, since storage services
     /// repeat signed requests in it.
-    pub(crate) fn elsewhere(response: &Response) -> Self {
+    pub(crate) fn from_redirect_target(response: &Response) -> Self {
         let host = response.url().host_str().unwrap_or_default();
         let text =
             format!("StatusCode: {} of {host}, where the registry redirects to", response.status().as_u16());
         Self::of_status(response.status(), response.headers(), text)
     }
+}
+
+/// `host:port` of a URL. A port that neither the URL nor its scheme determines is that of SOCKS proxies.
+pub(crate) fn authority(url: &Url) -> String {
+    let port = url.port_or_known_default().unwrap_or(1080);
+    format!("{}:{port}", url.host_str().unwrap_or_default())
 }
 
 /// Formats as `Get "https://…"`.
@@ -125,26 +138,26 @@ fn request(method: &Method, url: &str) -> String {
         Method::HEAD => "Head",
         _ => "Post",
     };
-    format!("{verb} \"{}\"", plain(url))
+    format!("{verb} \"{}\"", redacted(url))
 }
 
 /// Reason of an error response: `manifest unknown: …` if the registry follows the protocol, otherwise the status
 /// and the start of the body.
 fn reason(status: StatusCode, body: &[u8]) -> String {
     let problem =
-        serde_json::from_slice::<Envelope>(body).ok().and_then(|envelope| envelope.errors.into_iter().next());
+        serde_json::from_slice::<ErrorBody>(body).ok().and_then(|body| body.errors.into_iter().next());
     let text = String::from_utf8_lossy(body);
     match (status, problem) {
         (StatusCode::TOO_MANY_REQUESTS, _) => {}
         (_, Some(problem)) => {
             let code = problem.code.to_lowercase().replace('_', " ");
-            return format!("{}: {}", plain(&code), plain(&problem.message));
+            return format!("{}: {}", redacted(&code), redacted(&problem.message));
         }
-        (StatusCode::UNAUTHORIZED, None) => return format!("unauthorized: {}", plain(&text)),
-        (StatusCode::FORBIDDEN, None) => return format!("denied: {}", plain(&text)),
+        (StatusCode::UNAUTHORIZED, None) => return format!("unauthorized: {}", redacted(&text)),
+        (StatusCode::FORBIDDEN, None) => return format!("denied: {}", redacted(&text)),
         _ => {}
     }
-    format!("StatusCode: {}, \"{}\"", status.as_u16(), plain(&text))
+    format!("StatusCode: {}, \"{}\"", status.as_u16(), redacted(&text))
 }
 
 /// Parses `Retry-After`, as seconds or as a date.
@@ -157,10 +170,10 @@ fn retry_after(value: &str, now: SystemTime) -> Option<Duration> {
 }
 
 /// [`excerpt`] on one line, without possible secrets in URLs: user, password and query.
-fn plain(text: &str) -> String {
+fn redacted(text: &str) -> String {
     let shown = excerpt(text.trim()).replace(char::is_control, " ");
     let mut rest = shown.as_str();
-    let mut plain = String::new();
+    let mut redacted = String::new();
     while let Some(at) = rest.find("://") {
         let (before, after) = rest.split_at(at + 3);
         let end = after
@@ -169,12 +182,12 @@ fn plain(text: &str) -> String {
         let (url, after) = after.split_at(end);
         let url = url.split(['?', '#']).next().unwrap_or_default();
         let (authority, path) = url.split_at(url.find('/').unwrap_or(url.len()));
-        plain.push_str(before);
-        plain.push_str(authority.rsplit('@').next().unwrap_or_default());
-        plain.push_str(path);
+        redacted.push_str(before);
+        redacted.push_str(authority.rsplit('@').next().unwrap_or_default());
+        redacted.push_str(path);
         rest = after;
     }
-    plain + rest
+    redacted + rest
 }
 
 /// Reads a body of at most `max` bytes.
@@ -237,12 +250,12 @@ pub(crate) fn cause(error: &reqwest::Error, url: &str, proxy: Option<&Url>) -> (
             let why = match why {
                 "unsuccessful" => format!("it did not answer CONNECT {target}{NO_TUNNEL}"),
                 "proxy authorization required" => format!("it answered CONNECT {target} with 407"),
-                why => plain(why),
+                why => redacted(why),
             };
             (format!("proxy {proxy}: {why}"), transient)
         }
-        None if at_proxy => (format!("proxyconnect tcp: {}", plain(&text)), transient),
-        None => (plain(&text), transient),
+        None if at_proxy => (format!("proxyconnect tcp: {}", redacted(&text)), transient),
+        None => (redacted(&text), transient),
     }
 }
 
@@ -308,7 +321,7 @@ mod tests {
             ("mail@a.test: why?", "mail@a.test: why?"),
             ("://", "://"),
         ] {
-            assert_eq!(plain(text), expected);
+            assert_eq!(redacted(text), expected);
         }
     }
 

@@ -2,38 +2,20 @@
 //! own machine or cloud (docs/design/operations.md#hardening). Checked after name resolution, for each connection
 //! and each redirect.
 
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 use std::sync::Arc;
 
+use ipnet::IpNet;
 use reqwest::Url;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
-use crate::proxies::{Proxies, is_within};
+use crate::proxies::Proxies;
+use crate::request_error::DeniedAddress;
 
 /// Denied networks. [`DeniedNetworks::default`] denies none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DeniedNetworks(Arc<[Network]>);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Network {
-    address: IpAddr,
-    bits: u32,
-}
-
-impl fmt::Display for Network {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.address, self.bits)
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("dial tcp {address}: the address is in {network}, which --registry-deny-cidrs forbids")]
-pub(crate) struct DeniedAddress {
-    address: IpAddr,
-    network: Network,
-}
+pub struct DeniedNetworks(Arc<[IpNet]>);
 
 impl DeniedNetworks {
     /// Default of the servers: link-local addresses, where clouds serve credentials, and loopback.
@@ -44,8 +26,8 @@ impl DeniedNetworks {
     }
 
     fn check(&self, address: IpAddr) -> Result<(), DeniedAddress> {
-        let meant = meant(address);
-        let network = self.0.iter().find(|network| is_within(meant, network.address, network.bits));
+        let target = connection_target(address);
+        let network = self.0.iter().find(|network| network.contains(&target));
         network.map_or(Ok(()), |network| Err(DeniedAddress { address, network: *network }))
     }
 
@@ -59,27 +41,27 @@ impl DeniedNetworks {
 }
 
 /// Cloud metadata addresses: over IPv4 in all clouds, over IPv6 in AWS, Google Cloud and Oracle Cloud.
-const METADATA_OF_ALL: Ipv4Addr = Ipv4Addr::new(169, 254, 169, 254);
-const METADATA: [Ipv6Addr; 3] = [
+const IPV4_METADATA: Ipv4Addr = Ipv4Addr::new(169, 254, 169, 254);
+const IPV6_METADATA: [Ipv6Addr; 3] = [
     Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254),
     Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254),
     Ipv6Addr::new(0xfd00, 0xc1, 0, 0, 0, 0, 0xa9fe, 0xa9fe),
 ];
 
 /// Effective target of a connection to `address`. All metadata addresses map to the IPv4 one.
-fn meant(address: IpAddr) -> IpAddr {
+fn connection_target(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(Ipv4Addr::UNSPECIFIED) => IpAddr::V4(Ipv4Addr::LOCALHOST),
         IpAddr::V6(Ipv6Addr::UNSPECIFIED) => IpAddr::V6(Ipv6Addr::LOCALHOST),
-        IpAddr::V6(six) if METADATA.contains(&six) => METADATA_OF_ALL.into(),
-        IpAddr::V6(six) => translated(six).map_or(IpAddr::V6(six), |four| meant(IpAddr::V4(four))),
+        IpAddr::V6(six) if IPV6_METADATA.contains(&six) => IPV4_METADATA.into(),
+        IpAddr::V6(six) => embedded_ipv4(six).map_or(IpAddr::V6(six), |four| connection_target(IpAddr::V4(four))),
         four @ IpAddr::V4(_) => four,
     }
 }
 
 /// IPv4 address embedded in a translated one: NAT64 (RFC 6052 §2.1, RFC 8215), 6to4 (RFC 3056) and the deprecated
 /// IPv4-compatible form (RFC 4291 §2.5.5.1).
-fn translated(address: Ipv6Addr) -> Option<Ipv4Addr> {
+fn embedded_ipv4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let parts = address.segments();
     let of = |high: u16, low: u16| Ipv4Addr::from(u32::from(high) << 16 | u32::from(low));
     match parts {
@@ -100,13 +82,9 @@ impl FromStr for DeniedNetworks {
     }
 }
 
-fn network(text: &str) -> Result<Network, String> {
-    let invalid = || format!("invalid CIDR address: {text}");
-    let (address, bits) = text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
-    let address: IpAddr = address.parse().map_err(|_| invalid())?;
-    let longest = if address.is_ipv4() { 32 } else { 128 };
-    let bits = bits.map_or(Ok(longest), str::parse).map_err(|_| invalid())?;
-    if bits > longest { Err(invalid()) } else { Ok(Network { address, bits }) }
+fn network(text: &str) -> Result<IpNet, String> {
+    let network = text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
+    network.map_err(|_| format!("invalid CIDR address: {text}"))
 }
 
 /// DNS resolver that removes denied addresses. Proxies are exempt, since the administrator configures them.
@@ -120,11 +98,11 @@ impl Resolve for GuardedResolver {
         let (denied, is_proxy) = (self.denied.clone(), self.proxies.is_proxy(name.as_str()));
         Box::pin(async move {
             let all: Vec<SocketAddr> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
-            let refused = all.iter().find_map(|one| denied.check(one.ip()).err());
+            let error = all.iter().find_map(|one| denied.check(one.ip()).err());
             let kept: Vec<SocketAddr> =
                 all.into_iter().filter(|one| is_proxy || denied.check(one.ip()).is_ok()).collect();
-            match refused {
-                Some(refused) if kept.is_empty() => Err(refused.into()),
+            match error {
+                Some(error) if kept.is_empty() => Err(error.into()),
                 _ => Ok(Box::new(kept.into_iter()) as Addrs),
             }
         })
