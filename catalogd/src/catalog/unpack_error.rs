@@ -1,6 +1,6 @@
 //! Errors of unpacking and verifying content.
 
-use olm_oci::{Class, PullError};
+use olm_oci::PullError;
 
 use crate::content::WriteError;
 
@@ -36,7 +36,7 @@ pub(super) enum UnpackError {
 impl UnpackError {
     pub(super) fn is_terminal(&self) -> bool {
         match self {
-            Self::Pull(error) => error.class() == Class::Terminal,
+            Self::Pull(error) => error.is_terminal(),
             Self::KnownFailure(failure) => failure.terminal,
             Self::Store(_) | Self::Disk(_) | Self::Suspect(_) | Self::Superseded => false,
         }

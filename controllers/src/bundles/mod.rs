@@ -34,9 +34,9 @@ use std::thread::available_parallelism;
 use std::time::UNIX_EPOCH;
 
 use olm_oci::policy::Verification;
-use olm_oci::{BUNDLE_FOLDERS, CanonicalRef, Class, PullError, Puller, Reference};
 use olm_runtime::background::{Background, Pending};
 use olm_runtime::component::version_text;
+use olm_oci::{BUNDLE_FOLDERS, CanonicalRef, PullError, Puller, Reference};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
@@ -292,9 +292,11 @@ fn program() -> String {
 /// Converts the error without the marker that signals terminal errors to the reference
 /// (docs/design/api.md#condition-updates).
 fn unavailable(error: PullError) -> Failure {
-    match error.class() {
-        Class::Terminal => Failure::blocked(error.unmarked()),
-        Class::Retry if error.is_rejected() => Failure::rejected(error.unmarked()),
-        Class::Retry => Failure::retry(error.unmarked()),
+    if error.is_terminal() {
+        Failure::blocked(error.unmarked())
+    } else if error.is_rejected() {
+        Failure::rejected(error.unmarked())
+    } else {
+        Failure::retry(error.unmarked())
     }
 }

@@ -7,7 +7,7 @@ use olm_api::ClusterExtension;
 use olm_bundle::Certificates;
 use olm_image::Image;
 use olm_image::registry::Registry;
-use olm_oci::{Config, Limits, Places};
+use olm_oci::{Config, Limits, RegistryPaths};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::time::timeout;
@@ -214,8 +214,8 @@ fn open_with(directory: &TempDir, registry: &Registry) -> Bundles {
     let certificates = directory.path().join("cas");
     fs::create_dir(&certificates).unwrap();
     registry.write_ca(&certificates).unwrap();
-    let (cas_dir, places) = (Some(certificates), Places::default());
-    let config = Config { cas_dir, places, ..Config::new(Limits::BUNDLE) };
+    let (cas_dir, paths) = (Some(certificates), RegistryPaths::default());
+    let config = Config { cas_dir, paths, ..Config::new(Limits::BUNDLE) };
     Bundles::open(directory.path(), Puller::new(config), &CancellationToken::new()).unwrap()
 }
 

@@ -165,7 +165,7 @@ mod tests {
 
     use super::*;
     use crate::client::Clients;
-    use crate::{DeniedNetworks, Places, Proxies};
+    use crate::{DeniedNetworks, Proxies, RegistryPaths};
 
     #[tokio::test]
     async fn due_token_is_fetched_again() {
@@ -175,7 +175,7 @@ mod tests {
         registry.set_access(Access::Bearer(None));
         let clients = Clients::new(
             None,
-            &Places::default(),
+            &RegistryPaths::default(),
             MIN_LIFETIME,
             Proxies::default(),
             DeniedNetworks::default(),

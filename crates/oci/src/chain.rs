@@ -346,7 +346,8 @@ mod tests {
         assert_eq!(issuers(&authority.make_leaf(same), given).len(), 1);
         assert!(issuers(&authority.make_leaf(|leaf| leaf.is_ca = IsCa::NoCa), given).is_empty());
         assert!(issuers(&authority.make_leaf(same), &[]).is_empty());
-        let elsewhere = Authority::new(|params| params.distinguished_name.push(DnType::CommonName, "else"));
-        assert!(issuers(&elsewhere.make_leaf(same), given).is_empty());
+        let unrelated_authority =
+            Authority::new(|params| params.distinguished_name.push(DnType::CommonName, "else"));
+        assert!(issuers(&unrelated_authority.make_leaf(same), given).is_empty());
     }
 }

@@ -17,7 +17,7 @@ use crate::deny_list::GuardedResolver;
 use crate::proxies::{Proxies, connect_status};
 use crate::request_error::{RequestError, authority};
 use crate::verifier::tls_config;
-use crate::{DeniedNetworks, Places};
+use crate::{DeniedNetworks, RegistryPaths};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 const USER_AGENT: &str = concat!("olm/", env!("CARGO_PKG_VERSION"));
@@ -99,13 +99,13 @@ fn redirected(mut request: Request, response: &Response) -> Option<Request> {
 
 /// Cache key of a client.
 #[derive(PartialEq)]
-struct Kind {
+struct ClientKey {
     folder: Folder,
     insecure: bool,
 }
 
-struct Built {
-    kind: Kind,
+struct CachedClient {
+    key: ClientKey,
     system: Arc<RootCertStore>,
     http: reqwest::Client,
 }
@@ -119,7 +119,7 @@ pub(crate) struct Clients {
     proxies: Arc<Proxies>,
     denied: DeniedNetworks,
     system: SystemRoots,
-    built: Mutex<Vec<Built>>,
+    cached: Mutex<Vec<CachedClient>>,
 }
 
 /// Omits keys and certificates.
@@ -132,20 +132,20 @@ impl fmt::Debug for Clients {
 impl Clients {
     pub(crate) fn new(
         cas_dir: Option<PathBuf>,
-        places: &Places,
+        paths: &RegistryPaths,
         read_timeout: Duration,
         proxies: Proxies,
         denied: DeniedNetworks,
     ) -> Self {
-        let certs = places.containers.iter().map(|folder| folder.join("certs.d"));
+        let certs = paths.containers.iter().map(|folder| folder.join("certs.d"));
         Self {
             cas_dir,
-            certs: certs.chain(places.certs.iter().cloned()).collect(),
+            certs: certs.chain(paths.certs.iter().cloned()).collect(),
             read_timeout,
             proxies: Arc::new(proxies),
             denied,
             system: SystemRoots::default(),
-            built: Mutex::default(),
+            cached: Mutex::default(),
         }
     }
 
@@ -154,18 +154,18 @@ impl Clients {
     /// # Errors
     /// A folder cannot be read, or a client certificate in it cannot be used.
     pub(crate) fn client(&self, host: &str, insecure: bool) -> Result<Client, String> {
-        let kind = Kind { folder: self.folder(host)?, insecure };
+        let key = ClientKey { folder: self.folder(host)?, insecure };
         let system = self.system.load();
-        let mut built = self.built.lock();
-        let known = built.iter().find(|built| built.kind == kind && Arc::ptr_eq(&built.system, &system));
-        let http = match known {
-            Some(built) => built.http.clone(),
+        let mut cached = self.cached.lock();
+        let hit = cached.iter().find(|client| client.key == key && Arc::ptr_eq(&client.system, &system));
+        let http = match hit {
+            Some(client) => client.http.clone(),
             None => {
-                let http = self.build(&kind, &system)?;
-                if built.len() == MAX_CLIENTS {
-                    built.remove(0);
+                let http = self.build(&key, &system)?;
+                if cached.len() == MAX_CLIENTS {
+                    cached.remove(0);
                 }
-                built.push(Built { kind, system, http: http.clone() });
+                cached.push(CachedClient { key, system, http: http.clone() });
                 http
             }
         };
@@ -191,12 +191,12 @@ impl Clients {
         Ok(Folder::default())
     }
 
-    fn build(&self, kind: &Kind, system: &RootCertStore) -> Result<reqwest::Client, String> {
+    fn build(&self, key: &ClientKey, system: &RootCertStore) -> Result<reqwest::Client, String> {
         let provider = rustls::crypto::CryptoProvider::get_default().ok_or_else(|| {
             "building the registry client: no TLS provider is installed in this process".to_owned()
         })?;
-        let (authorities, identities) = (kind.folder.authorities(), kind.folder.identities()?);
-        let tls = tls_config(Arc::clone(provider), system, authorities, identities, kind.insecure)
+        let (authorities, identities) = (key.folder.authorities(), key.folder.identities()?);
+        let tls = tls_config(Arc::clone(provider), system, authorities, identities, key.insecure)
             .map_err(|error| format!("building the registry client: {error}"))?;
         let mut client = reqwest::Client::builder();
         if !self.denied.is_empty() {
@@ -206,7 +206,7 @@ impl Clients {
         client
             .tls_backend_preconfigured(tls)
             .http1_only()
-            .https_only(!kind.insecure)
+            .https_only(!key.insecure)
             .redirect(Policy::none())
             .user_agent(USER_AGENT)
             .connect_timeout(CONNECT_TIMEOUT)

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::policy::PolicySource;
-use crate::{CredentialSource, DeniedNetworks, Limits, Places, Platform, Proxies};
+use crate::{CredentialSource, DeniedNetworks, Limits, Platform, Proxies, RegistryPaths};
 
 /// Configuration of a [`crate::Puller`].
 #[derive(Debug, Clone)]
@@ -15,7 +15,7 @@ pub struct Config {
     /// Source of registry logins.
     pub credentials: CredentialSource,
     /// Paths of the configuration of mirrors, blocked registries, certificates and credentials on this machine.
-    pub places: Places,
+    pub paths: RegistryPaths,
     /// HTTP proxies.
     pub proxies: Proxies,
     /// Networks in which no registry may be.
@@ -47,8 +47,8 @@ impl Config {
     pub fn new(limits: Limits) -> Self {
         Self {
             cas_dir: None,
-            credentials: CredentialSource::Places,
-            places: Places::from_env(),
+            credentials: CredentialSource::AuthFiles,
+            paths: RegistryPaths::from_env(),
             proxies: Proxies::from_env(),
             denied: DeniedNetworks::default(),
             policy: PolicySource::from_env(false),

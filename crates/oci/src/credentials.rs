@@ -21,9 +21,9 @@ const MAX_FILE: u64 = 4 << 20;
 /// Source of the credentials of a [`crate::Puller`], read at each use.
 #[derive(Debug, Clone, Default)]
 pub enum CredentialSource {
-    /// Files in [`crate::Places::auth_files`].
+    /// Files in [`crate::RegistryPaths::auth_files`].
     #[default]
-    Places,
+    AuthFiles,
     /// File that replaces those files while it exists.
     File(PathBuf),
     /// Credentials that replace those files while there are any.
@@ -64,15 +64,15 @@ pub enum CredentialsError {
 }
 
 /// Login or the fault of its entry. A faulty entry affects only its own registry.
-type Known = Result<Login, CredentialsError>;
+type ParsedLogin = Result<Login, CredentialsError>;
 
 /// Logins by registry, or by a part of a registry.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Credentials {
     /// Keys as written: `host[:port][/path]`.
-    exact: BTreeMap<String, Known>,
+    exact: BTreeMap<String, ParsedLogin>,
     /// Hosts of all keys, without URL scheme and path, Docker's aliases resolved.
-    hosts: BTreeMap<String, Known>,
+    hosts: BTreeMap<String, ParsedLogin>,
     /// Registries with a credential helper, which is never run.
     helpers: BTreeSet<String>,
 }
@@ -106,8 +106,8 @@ impl Credentials {
             None => file,
         };
         for (key, entry) in auths {
-            if let Some(known) = known(&key, entry) {
-                credentials.add(key, known);
+            if let Some(login) = parsed_login(&key, entry) {
+                credentials.add(key, login);
             }
         }
         Ok(credentials)
@@ -118,17 +118,17 @@ impl Credentials {
     /// # Errors
     /// The `auth` of the entry is invalid. The earlier entry is retained.
     pub fn insert(&mut self, key: String, entry: Value) -> Result<(), CredentialsError> {
-        if let Some(known) = known(&key, entry) {
-            self.add(key, Ok(known?));
+        if let Some(login) = parsed_login(&key, entry) {
+            self.add(key, Ok(login?));
         }
         Ok(())
     }
 
-    fn add(&mut self, key: String, known: Known) {
+    fn add(&mut self, key: String, login: ParsedLogin) {
         if let Some(host) = host_of(&key) {
-            self.hosts.insert(host.to_owned(), known.clone());
+            self.hosts.insert(host.to_owned(), login.clone());
         }
-        self.exact.insert(key, known);
+        self.exact.insert(key, login);
     }
 
     /// Number of keys with a login.
@@ -146,8 +146,8 @@ impl Credentials {
         let parents =
             std::iter::successors(Some(full.as_str()), |key| key.rsplit_once('/').map(|(parent, _)| parent));
         let exact = parents.into_iter().find_map(|key| self.exact.get(key));
-        let known = exact.or_else(|| self.hosts.get(unalias(host)));
-        known.map(|known| known.as_ref().map_err(Clone::clone)).transpose()
+        let login = exact.or_else(|| self.hosts.get(unalias(host)));
+        login.map(|login| login.as_ref().map_err(Clone::clone)).transpose()
     }
 
     /// Reads a file in a format that [`Credentials::parse`] accepts. `None` if the file does not exist.
@@ -187,7 +187,7 @@ pub(crate) fn in_file(path: &Path, cause: &dyn fmt::Display) -> String {
     format!("getting username and password: reading JSON file \"{}\": {cause}", path.display())
 }
 
-fn known(key: &str, entry: Value) -> Option<Known> {
+fn parsed_login(key: &str, entry: Value) -> Option<ParsedLogin> {
     // In the older form, other settings may stand next to the entries.
     login(key, Entry::deserialize(entry).ok()?).transpose()
 }

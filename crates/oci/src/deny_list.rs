@@ -54,7 +54,9 @@ fn connection_target(address: IpAddr) -> IpAddr {
         IpAddr::V4(Ipv4Addr::UNSPECIFIED) => IpAddr::V4(Ipv4Addr::LOCALHOST),
         IpAddr::V6(Ipv6Addr::UNSPECIFIED) => IpAddr::V6(Ipv6Addr::LOCALHOST),
         IpAddr::V6(six) if IPV6_METADATA.contains(&six) => IPV4_METADATA.into(),
-        IpAddr::V6(six) => embedded_ipv4(six).map_or(IpAddr::V6(six), |four| connection_target(IpAddr::V4(four))),
+        IpAddr::V6(six) => {
+            embedded_ipv4(six).map_or(IpAddr::V6(six), |four| connection_target(IpAddr::V4(four)))
+        }
         four @ IpAddr::V4(_) => four,
     }
 }

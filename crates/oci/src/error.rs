@@ -1,22 +1,13 @@
-//! Errors of resolving and pulling, with their class for the caller.
+//! Errors of resolving and pulling. They state whether a retry can succeed.
 
 use crate::ReferenceError;
-
-/// Class of an error: whether a retry can succeed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Class {
-    /// The same input fails in the same way until it is changed.
-    Terminal,
-    /// A retry may succeed: network, registry, disk, or a tag that can move.
-    Retry,
-}
 
 /// Failed resolve or pull. The text is a condition message of docs/design/images.md#pull-errors without its first
 /// part, which names the caller (`source catalog content: `).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{stage}{mark}{cause}", mark = if *class == Class::Terminal { "terminal error: " } else { "" })]
+#[error("{stage}{prefix}{cause}", prefix = if *terminal { "terminal error: " } else { "" })]
 pub struct PullError {
-    class: Class,
+    terminal: bool,
     /// `true` if the content of the image is invalid.
     of_the_content: bool,
     /// `true` if the signature policy definitely rejects the image.
@@ -29,10 +20,11 @@ pub struct PullError {
 }
 
 impl PullError {
-    /// Class: terminal or retry.
+    /// `true` if the same input fails in the same way until it is changed. Otherwise a retry may succeed: network,
+    /// registry, disk, or a tag that can move.
     #[must_use]
-    pub fn class(&self) -> Class {
-        self.class
+    pub fn is_terminal(&self) -> bool {
+        self.terminal
     }
 
     /// `true` if the content of the image is invalid. The same digest always fails in the same way. A tag that
@@ -77,8 +69,7 @@ impl PullError {
 
     /// Invalid content. Terminal if the user pinned its digest.
     pub(crate) fn content(pinned: bool, cause: impl ToString) -> Self {
-        let class = if pinned { Class::Terminal } else { Class::Retry };
-        Self { class, of_the_content: true, ..Self::applying(cause) }
+        Self { terminal: pinned, of_the_content: true, ..Self::applying(cause) }
     }
 
     /// Sets the limit that the image exceeds.
@@ -94,13 +85,13 @@ impl PullError {
 
     fn retry(stage: &'static str, cause: impl ToString) -> Self {
         let cause = cause.to_string();
-        Self { class: Class::Retry, of_the_content: false, rejected: false, limit: None, stage, cause }
+        Self { terminal: false, of_the_content: false, rejected: false, limit: None, stage, cause }
     }
 }
 
 impl From<ReferenceError> for PullError {
     fn from(error: ReferenceError) -> Self {
-        Self { class: Class::Terminal, ..Self::retry("", error) }
+        Self { terminal: true, ..Self::retry("", error) }
     }
 }
 

@@ -10,7 +10,7 @@ use crate::fetch::{Hasher, LayerReader};
 use crate::image;
 use crate::registries::Registries;
 use crate::store::MemoryStore;
-use crate::tree::Wanted;
+use crate::tree::FolderFilter;
 use crate::unpack::Unpacker;
 use crate::{Digest, Limits, Platform, Reference};
 
@@ -50,7 +50,7 @@ pub fn manifest(bytes: &[u8], limits: &Limits) -> Option<Manifest> {
 /// Unpacks layers, lowest first. Returns path and size of each file below `folder`.
 #[must_use]
 pub fn unpack(layers: &[&[u8]], folder: &str, limits: &Limits) -> Option<Vec<(String, usize)>> {
-    let mut unpacker = Unpacker::new(Wanted::new([folder.to_owned()]), limits.clone(), MemoryStore);
+    let mut unpacker = Unpacker::new(FolderFilter::new([folder.to_owned()]), limits.clone(), MemoryStore);
     for layer in layers {
         let (sink, chunks) = mpsc::channel(1);
         sink.blocking_send(Bytes::copy_from_slice(layer)).ok()?;

@@ -23,7 +23,7 @@ use crate::{CanonicalRef, Digest, Platform, PullError, Reference};
 pub type ImageLabels = BTreeMap<String, String>;
 
 /// Manifest or index of an image, with the source that has it.
-pub(crate) struct Found {
+pub(crate) struct FoundManifest {
     pub(crate) session: Session,
     /// Name of the image at this source. Differs from the requested name for a mirror.
     pub(crate) source: Reference,
@@ -31,7 +31,7 @@ pub(crate) struct Found {
     pub(crate) manifest: Bytes,
 }
 
-impl Found {
+impl FoundManifest {
     /// Checks `manifest`, as received by `session`, against `digest`.
     pub(crate) fn verified(
         session: Session,
@@ -71,18 +71,18 @@ struct ImageSettings {
 impl<'a> Image<'a> {
     /// Reads manifest and configuration and checks them against digests, policy and limits.
     pub(crate) async fn open(
-        found: Found,
+        found: FoundManifest,
         reference: &'a CanonicalRef,
         policy: &PolicySource,
         platform: &Platform,
         limits: &Limits,
     ) -> Result<Self, PullError> {
-        let Found { session, source, manifest } = found;
+        let FoundManifest { session, source, manifest } = found;
         let (own, manifest) = manifest_for(&session, &source, &manifest, reference, platform).await?;
         let verification = policy.check(&session, &source, reference, own).await?;
         let content = |cause: String| PullError::content(reference.is_pinned(), cause);
         let layers =
-            layers(&manifest, limits).map_err(|Unfit { cause, limit }| content(cause).over(limit))?;
+            layers(&manifest, limits).map_err(|LayersError { cause, limit }| content(cause).over(limit))?;
         let (config, size) = descriptor(&manifest.config).map_err(content)?;
         let config = session
             .blob(&config, size.min(MAX_MANIFEST))
@@ -211,24 +211,27 @@ pub(crate) fn initializing(reference: &CanonicalRef) -> String {
 }
 
 /// Reason not to fetch the layers.
-pub(crate) struct Unfit {
+pub(crate) struct LayersError {
     cause: String,
     limit: Option<&'static str>,
 }
 
-impl From<Exceeded> for Unfit {
+impl From<Exceeded> for LayersError {
     fn from(exceeded: Exceeded) -> Self {
         Self { cause: exceeded.to_string(), limit: Some(exceeded.key) }
     }
 }
 
-impl From<String> for Unfit {
+impl From<String> for LayersError {
     fn from(cause: String) -> Self {
         Self { cause, limit: None }
     }
 }
 
-pub(crate) fn layers(manifest: &OciImageManifest, limits: &Limits) -> Result<Vec<(Digest, u64)>, Unfit> {
+pub(crate) fn layers(
+    manifest: &OciImageManifest,
+    limits: &Limits,
+) -> Result<Vec<(Digest, u64)>, LayersError> {
     Exceeded::check("layers", manifest.layers.len() as u64, limits.layers)?;
     let checked = |(index, layer): (usize, &OciDescriptor)| {
         let (digest, size) = descriptor(layer)?;
@@ -237,7 +240,7 @@ pub(crate) fn layers(manifest: &OciImageManifest, limits: &Limits) -> Result<Vec
                 "layer[{index}] {digest} is encrypted ({}): only layers as plain, gzip or zstd tar are supported",
                 excerpt(&layer.media_type)
             );
-            return Err(Unfit::from(cause));
+            return Err(LayersError::from(cause));
         }
         Exceeded::check("blob-bytes", size, limits.blob_bytes)?;
         Ok((digest, size))

@@ -7,16 +7,16 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 /// Files and folders of docs/design/images.md#registry-configuration, docs/design/images.md#pull-secrets.
-/// [`Places::default`] names none.
+/// [`RegistryPaths::default`] names none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Places {
+pub struct RegistryPaths {
     /// Folders that may hold `registries.conf`, `registries.conf.d` and `certs.d`, highest precedence first.
     pub containers: Vec<PathBuf>,
     /// File read in place of every `registries.conf` and its drop-ins. Must exist.
     pub registries_conf: Option<PathBuf>,
     /// File read after all others. Must exist.
     pub registries_conf_override: Option<PathBuf>,
-    /// Further folders like `certs.d`, after those in [`Places::containers`].
+    /// Further folders like `certs.d`, after those in [`RegistryPaths::containers`].
     pub certs: Vec<PathBuf>,
     /// Credentials files. The first with an entry for the registry wins.
     pub auth_files: Vec<PathBuf>,
@@ -24,7 +24,7 @@ pub struct Places {
     pub uid: u32,
 }
 
-impl Places {
+impl RegistryPaths {
     /// Paths for the environment of this process.
     #[must_use]
     pub fn from_env() -> Self {
@@ -66,17 +66,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_follow_environment_variables() {
-        let places = |environment: &[(&str, &str)]| {
+    fn paths_follow_environment_variables() {
+        let paths = |environment: &[(&str, &str)]| {
             let find = |name: &str| environment.iter().find(|(known, _)| *known == name);
-            Places::of(|name| find(name).map(|(_, value)| value.into()), 7)
+            RegistryPaths::of(|name| find(name).map(|(_, value)| value.into()), 7)
         };
-        let bare = places(&[("HOME", "")]);
+        let bare = paths(&[("HOME", "")]);
         assert_eq!(bare.containers, ["/etc/containers", "/usr/share/containers"].map(PathBuf::from));
         assert_eq!(bare.auth_files, [PathBuf::from("/run/containers/7/auth.json")]);
         assert_eq!((bare.registries_conf, bare.registries_conf_override), (None, None));
 
-        let home = places(&[("HOME", "/h")]);
+        let home = paths(&[("HOME", "/h")]);
         assert_eq!(home.containers[0], PathBuf::from("/h/.config/containers"));
         let expected = [
             "/run/containers/7/auth.json",
@@ -86,7 +86,7 @@ mod tests {
         ];
         assert_eq!(home.auth_files, expected.map(PathBuf::from));
 
-        let all = places(&[
+        let all = paths(&[
             ("HOME", "/h"),
             ("XDG_CONFIG_HOME", "/c"),
             ("XDG_RUNTIME_DIR", "/r"),

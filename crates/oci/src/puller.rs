@@ -12,14 +12,14 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::archive::UnpackError;
 use crate::fetch::Hasher;
-use crate::image::{Found, Image, ImageLabels, initializing};
+use crate::image::{FoundManifest, Image, ImageLabels, initializing};
 use crate::policy::Verification;
-use crate::request_error::RequestError;
 use crate::registries::Source;
-use crate::session::{Patience, Session};
+use crate::request_error::RequestError;
+use crate::session::{RequestBudget, Session};
 use crate::sources::Sources;
 use crate::store::{DiskStore, MemoryStore, Store};
-use crate::tree::{Wanted, clean};
+use crate::tree::{FolderFilter, clean};
 use crate::unpack::Unpacker;
 use crate::{CanonicalRef, Config, Digest, LimitCounts, PullError, Reference, Selector};
 
@@ -75,23 +75,23 @@ impl Puller {
             Selector::Tag(tag) => tag,
         };
         let timeout = self.config.resolve_timeout;
-        let patience = self.patience(timeout);
+        let budget = self.budget(timeout);
         let fetching = format!("fetching manifest {tag} in {}", reference.name());
         let ask = |session: Session, source: Source| async move {
             let reading = format!("reading manifest {tag} in {}", source.reference.name());
             digest_of_tag(&session, tag).await.map_err(|error| error.within(&reading))
         };
-        let turns = self.turns(reference.host());
-        let search = Box::pin(self.sources.first(reference, tag, &patience, ask));
-        let resolved = timeout_at(patience.deadline, patience.in_turn(&turns[0], search)).await;
+        let permits = self.permits(reference.host());
+        let search = Box::pin(self.sources.first(reference, tag, &budget, ask));
+        let resolved = timeout_at(budget.deadline, budget.with_permit(&permits[0], search)).await;
         let digest = resolved
             .unwrap_or_else(|_| Err(late(timeout).within(&fetching)))
             .map_err(PullError::resolving)?;
         Ok(CanonicalRef { reference: reference.clone(), digest })
     }
 
-    fn patience(&self, timeout: Duration) -> Patience {
-        Patience::new(self.config.retry.clone(), Instant::now() + timeout)
+    fn budget(&self, timeout: Duration) -> RequestBudget {
+        RequestBudget::new(self.config.retry.clone(), Instant::now() + timeout)
     }
 
     /// Pulls one folder of an image to `destination`, which must not exist while its parent must. It appears
@@ -121,8 +121,8 @@ impl Puller {
                 PullError::content(pinned, cause)
             })?;
             let store = DiskStore::new(destination).map_err(PullError::applying)?;
-            let wanted = Wanted::new([folder.clone()]);
-            let unpacker = image.unpack(Unpacker::new(wanted, self.config.limits.clone(), store)).await?;
+            let folders = FolderFilter::new([folder.clone()]);
+            let unpacker = image.unpack(Unpacker::new(folders, self.config.limits.clone(), store)).await?;
             let destination = destination.to_owned();
             let published = tokio::task::spawn_blocking(move || publish(unpacker, &folder, &destination))
                 .await
@@ -145,9 +145,9 @@ impl Puller {
     ) -> Result<(BTreeMap<String, Vec<u8>>, Verification), PullError> {
         self.within_deadline(image, |found| async move {
             let image = self.open(found, image).await?;
-            let wanted = Wanted::new(folders.iter().filter_map(|folder| clean(folder)));
+            let folders = FolderFilter::new(folders.iter().filter_map(|folder| clean(folder)));
             let unpacker =
-                image.unpack(Unpacker::new(wanted, self.config.limits.clone(), MemoryStore)).await?;
+                image.unpack(Unpacker::new(folders, self.config.limits.clone(), MemoryStore)).await?;
             let files = tokio::task::spawn_blocking(move || collect(unpacker))
                 .await
                 .map_err(PullError::applying)?
@@ -178,7 +178,7 @@ impl Puller {
         self.within_deadline(image, opened).await
     }
 
-    async fn open<'a>(&self, found: Found, image: &'a CanonicalRef) -> Result<Image<'a>, PullError> {
+    async fn open<'a>(&self, found: FoundManifest, image: &'a CanonicalRef) -> Result<Image<'a>, PullError> {
         let Config { policy, platform, limits, .. } = &self.config;
         Image::open(found, image, policy, platform, limits).await
     }
@@ -187,21 +187,21 @@ impl Puller {
     async fn within_deadline<T, F: Future<Output = Result<T, PullError>>>(
         &self,
         image: &CanonicalRef,
-        pull: impl FnOnce(Found) -> F,
+        pull: impl FnOnce(FoundManifest) -> F,
     ) -> Result<T, PullError> {
         let timeout = self.config.pull_timeout;
-        let patience = self.patience(timeout);
+        let budget = self.budget(timeout);
         let copying = |error: RequestError| PullError::copying(error.within(&initializing(image)));
-        let turns = self.turns(image.reference().host());
-        let [searches, transfers] = &*turns;
+        let permits = self.permits(image.reference().host());
+        let [searches, transfers] = &*permits;
         let pull = async {
-            let found = patience.in_turn(searches, Box::pin(self.find(image, &patience))).await;
+            let found = budget.with_permit(searches, Box::pin(self.find(image, &budget))).await;
             let transfer = Box::pin(pull(found.map_err(copying)?));
             // In this order a slow registry delays only its own pulls.
-            let transfer = Box::pin(patience.in_turn(&self.transfers, transfer));
-            patience.in_turn(transfers, transfer).await
+            let transfer = Box::pin(budget.with_permit(&self.transfers, transfer));
+            budget.with_permit(transfers, transfer).await
         };
-        let result = timeout_at(patience.deadline, pull).await;
+        let result = timeout_at(budget.deadline, pull).await;
         let result = result.unwrap_or_else(|_| Err(copying(late(timeout))));
         if let Some(key) = result.as_ref().err().and_then(PullError::limit) {
             self.exceeded.count(key);
@@ -210,18 +210,22 @@ impl Puller {
     }
 
     /// Finds the first source with the manifest of `image`. The rest of the image is pulled from it.
-    async fn find(&self, image: &CanonicalRef, patience: &Patience) -> Result<Found, RequestError> {
+    async fn find(
+        &self,
+        image: &CanonicalRef,
+        budget: &RequestBudget,
+    ) -> Result<FoundManifest, RequestError> {
         let digest = image.digest();
         let ask = |session: Session, source: Source| async move {
             let reading = format!("reading manifest {digest} in {}", source.reference.name());
             let manifest = session.manifest(digest.as_str()).await.map_err(|error| error.within(&reading))?;
-            Found::verified(session, source.reference, manifest, digest)
+            FoundManifest::verified(session, source.reference, manifest, digest)
         };
-        let found = self.sources.first(image.reference(), digest.as_str(), patience, ask).await?;
-        Ok(Found { session: found.session.with(patience.clone()), ..found })
+        let found = self.sources.first(image.reference(), digest.as_str(), budget, ask).await?;
+        Ok(FoundManifest { session: found.session.with_budget(budget.clone()), ..found })
     }
 
-    fn turns(&self, host: &str) -> Arc<[Semaphore; 2]> {
+    fn permits(&self, host: &str) -> Arc<[Semaphore; 2]> {
         let mut by_registry = self.by_registry.lock();
         let new = || Arc::new([SEARCHES, self.config.concurrency_per_registry].map(Semaphore::new));
         Arc::clone(by_registry.entry(host.to_owned()).or_insert_with(new))

@@ -102,7 +102,7 @@ impl Registries {
         for table in file.registry {
             let (prefix, registry) = registry(table)?;
             if let Some(earlier) = added.get(&prefix) {
-                agree(&prefix, earlier, &registry)?;
+                check_duplicate(&prefix, earlier, &registry)?;
             }
             added.insert(prefix, registry);
         }
@@ -163,14 +163,14 @@ fn matching(name: &str, prefix: &str) -> Option<usize> {
 /// Converts a table to a registry and its prefix.
 fn registry(table: RegistryTable) -> Result<(String, Registry), String> {
     let named = if table.prefix.is_empty() { &table.location } else { &table.prefix };
-    let prefix = place(named).map_err(|why| format!("registry {named:?}: {why}"))?;
+    let prefix = location(named).map_err(|why| format!("registry {named:?}: {why}"))?;
     let within = |why: String| format!("registry {prefix:?}: {why}");
     let is_wildcard = prefix.contains('*');
     if is_wildcard && (!prefix.starts_with("*.") || prefix[1..].contains(['*', '/'])) {
         return Err(within("a prefix with * must be of the form *.example.com".to_owned()));
     }
     let location =
-        if table.location.is_empty() { String::new() } else { place(&table.location).map_err(within)? };
+        if table.location.is_empty() { String::new() } else { location(&table.location).map_err(within)? };
     if location.is_empty() && !is_wildcard {
         return Err(within("location is unset and prefix is not in the format: *.example.com".to_owned()));
     }
@@ -186,7 +186,7 @@ fn registry(table: RegistryTable) -> Result<(String, Registry), String> {
 
 fn mirror(table: MirrorTable, by_digest_only: bool) -> Result<Mirror, String> {
     let within = |why: &str| format!("mirror {:?}: {why}", table.location);
-    let location = place(&table.location).map_err(|why| within(&why))?;
+    let location = location(&table.location).map_err(|why| within(&why))?;
     let wanted = table.pull_from_mirror.as_deref().unwrap_or_default();
     if by_digest_only && !wanted.is_empty() {
         return Err(within("pull-from-mirror cannot be set together with mirror-by-digest-only"));
@@ -202,7 +202,7 @@ fn mirror(table: MirrorTable, by_digest_only: bool) -> Result<Mirror, String> {
 }
 
 /// Validates `host[:port][/path]` and removes trailing slashes.
-fn place(text: &str) -> Result<String, String> {
+fn location(text: &str) -> Result<String, String> {
     let trimmed = text.trim_end_matches('/');
     if trimmed.is_empty() {
         return Err("location cannot be empty".to_owned());
@@ -213,7 +213,7 @@ fn place(text: &str) -> Result<String, String> {
     Ok(trimmed.to_owned())
 }
 
-fn agree(prefix: &str, one: &Registry, other: &Registry) -> Result<(), String> {
+fn check_duplicate(prefix: &str, one: &Registry, other: &Registry) -> Result<(), String> {
     for (key, differs) in
         [("insecure", one.insecure != other.insecure), ("blocked", one.blocked != other.blocked)]
     {

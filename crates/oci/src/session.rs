@@ -19,8 +19,8 @@ use crate::authorization::Authorization;
 use crate::challenge::{self, Challenge};
 use crate::client::Client;
 use crate::fetch::Hasher;
-use crate::request_error::{RequestError, read_capped};
 use crate::registries::Source;
+use crate::request_error::{RequestError, read_capped};
 use crate::{Digest, Login, Retry};
 
 /// Largest manifest, index or image configuration, in bytes (docs/design/images.md#resolve-and-pull).
@@ -46,12 +46,12 @@ pub(crate) struct Session {
     host: String,
     path: String,
     authorization: Authorization,
-    patience: Patience,
+    budget: RequestBudget,
 }
 
 /// Retries, deadline and progress of requests.
 #[derive(Clone)]
-pub(crate) struct Patience {
+pub(crate) struct RequestBudget {
     pub(crate) retry: Retry,
     /// No delay starts that would end after this time.
     pub(crate) deadline: Instant,
@@ -59,15 +59,19 @@ pub(crate) struct Patience {
     received: Arc<AtomicU64>,
 }
 
-impl Patience {
+impl RequestBudget {
     pub(crate) fn new(retry: Retry, deadline: Instant) -> Self {
         Self { retry, deadline, received: Arc::default() }
     }
 
-    /// Runs `work` with a permit of `turns`. The permit is released early if no data arrives for [`SILENCE`], so
+    /// Runs `work` with one of the `permits`. The permit is released early if no data arrives for [`SILENCE`], so
     /// that hanging requests do not block others.
-    pub(crate) async fn in_turn<T>(&self, turns: &Semaphore, mut work: impl Future<Output = T> + Unpin) -> T {
-        let permit = turns.acquire().await;
+    pub(crate) async fn with_permit<T>(
+        &self,
+        permits: &Semaphore,
+        mut work: impl Future<Output = T> + Unpin,
+    ) -> T {
+        let permit = permits.acquire().await;
         loop {
             let before = self.received();
             match timeout(SILENCE, &mut work).await {
@@ -91,7 +95,7 @@ impl Session {
         client: Client,
         source: &Source,
         login: Option<Login>,
-        patience: Patience,
+        budget: RequestBudget,
     ) -> Result<Self, RequestError> {
         let host = match source.reference.host() {
             "docker.io" => "registry-1.docker.io",
@@ -104,21 +108,21 @@ impl Session {
             host: host.to_owned(),
             path: path.to_owned(),
             authorization: Authorization::new(login, path),
-            patience,
+            budget,
         };
-        if source.insecure && session.greet().await.is_err() {
+        if source.insecure && session.get_api_root().await.is_err() {
             session.base = format!("http://{host}");
         }
         session.retried(|| session.ping()).await?;
         Ok(session)
     }
 
-    /// Continues the session with a new `patience`.
-    pub(crate) fn with(self, patience: Patience) -> Self {
-        Self { patience, ..self }
+    /// Continues the session with a new `budget`.
+    pub(crate) fn with_budget(self, budget: RequestBudget) -> Self {
+        Self { budget, ..self }
     }
 
-    async fn greet(&self) -> Result<Response, RequestError> {
+    async fn get_api_root(&self) -> Result<Response, RequestError> {
         let url = format!("{}/v2/", self.base);
         self.client.send(self.client.request(&Method::GET, &url), &Method::GET, &url).await
     }
@@ -126,7 +130,7 @@ impl Session {
     async fn ping(&self) -> Result<(), RequestError> {
         let pinging =
             |error: RequestError| error.within(&format!("pinging container registry {}", self.host));
-        let response = self.greet().await.map_err(pinging)?;
+        let response = self.get_api_root().await.map_err(pinging)?;
         match response.status() {
             StatusCode::OK => Ok(()),
             StatusCode::UNAUTHORIZED => match self.challenge(&response) {
@@ -145,11 +149,11 @@ impl Session {
     fn challenge(&self, response: &Response) -> Option<Challenge> {
         let headers = response.headers().get_all(WWW_AUTHENTICATE);
         let values = headers.iter().filter_map(|value| value.to_str().ok());
-        challenge::parse(values).filter(|_| self.is_here(response.url()))
+        challenge::parse(values).filter(|_| self.is_registry_origin(response.url()))
     }
 
     /// `true` if `url` is at the registry itself.
-    fn is_here(&self, url: &Url) -> bool {
+    fn is_registry_origin(&self, url: &Url) -> bool {
         Url::parse(&self.base).is_ok_and(|base| base.origin() == url.origin())
     }
 
@@ -234,7 +238,7 @@ impl Session {
                 .await
                 .map_err(|error| RequestError::network(&Method::GET, url, &error, None))?;
             let Some(mut chunk) = chunk else { break };
-            self.patience.received.fetch_add(1, Ordering::Relaxed);
+            self.budget.received.fetch_add(1, Ordering::Relaxed);
             let skipped = usize::try_from(skip).unwrap_or(usize::MAX).min(chunk.len());
             skip -= skipped as u64;
             let chunk = chunk.split_off(skipped);
@@ -293,7 +297,7 @@ impl Session {
         if response.status().is_success() {
             return Ok(response);
         }
-        if !self.is_here(response.url()) {
+        if !self.is_registry_origin(response.url()) {
             return Err(RequestError::from_redirect_target(&response));
         }
         Err(RequestError::from_response(response).await)
@@ -317,7 +321,7 @@ impl Session {
 
     /// Waits before the next attempt. Returns `error` if a retry is useless or would start too late.
     async fn pause(&self, error: RequestError, failures: u32) -> Result<(), RequestError> {
-        let Patience { retry, deadline, .. } = &self.patience;
+        let RequestBudget { retry, deadline, .. } = &self.budget;
         let wake = Instant::now() + delay(retry.first_delay, failures, error.retry_after, random());
         if !error.transient || failures >= retry.attempts || wake >= *deadline {
             return Err(error);

@@ -29,10 +29,10 @@ impl RegistrySettings {
     /// All files that affect pulls with `config`, except for credentials.
     #[must_use]
     pub fn of(config: &Config) -> Self {
-        let places = &config.places;
-        let mut files = places.containers.clone();
-        files.extend(places.registries_conf.iter().chain(&places.registries_conf_override).cloned());
-        files.extend(places.certs.iter().chain(&config.cas_dir).cloned());
+        let paths = &config.paths;
+        let mut files = paths.containers.clone();
+        files.extend(paths.registries_conf.iter().chain(&paths.registries_conf_override).cloned());
+        files.extend(paths.certs.iter().chain(&config.cas_dir).cloned());
         for variable in ["SSL_CERT_FILE", "SSL_CERT_DIR"] {
             let value = std::env::var_os(variable).unwrap_or_default();
             files.extend(std::env::split_paths(&value).filter(|path| !path.as_os_str().is_empty()));

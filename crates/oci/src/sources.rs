@@ -7,30 +7,25 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::client::Clients;
 use crate::credentials::in_file;
-use crate::request_error::RequestError;
 use crate::registries::{Registries, Source};
-use crate::session::{Patience, Session};
-use crate::{Config, CredentialSource, Credentials, Login, Places, Reference};
+use crate::request_error::RequestError;
+use crate::session::{RequestBudget, Session};
+use crate::{Config, CredentialSource, Credentials, Login, Reference, RegistryPaths};
 
 /// Opens sessions with registries. All configuration files are read at each use.
 #[derive(Debug)]
 pub(crate) struct Sources {
     clients: Clients,
-    places: Places,
+    paths: RegistryPaths,
     credentials: CredentialSource,
 }
 
 impl Sources {
     pub(crate) fn new(config: &Config) -> Self {
-        let (cas_dir, places) = (config.cas_dir.clone(), config.places.clone());
-        let clients = Clients::new(
-            cas_dir,
-            &places,
-            config.read_timeout,
-            config.proxies.clone(),
-            config.denied.clone(),
-        );
-        Self { clients, places, credentials: config.credentials.clone() }
+        let (cas_dir, paths) = (config.cas_dir.clone(), config.paths.clone());
+        let clients =
+            Clients::new(cas_dir, &paths, config.read_timeout, config.proxies.clone(), config.denied.clone());
+        Self { clients, paths, credentials: config.credentials.clone() }
     }
 
     /// Result of `ask` for the first source that succeeds. Each source but the last has one attempt for each
@@ -39,10 +34,10 @@ impl Sources {
         &self,
         reference: &Reference,
         selector: &str,
-        patience: &Patience,
+        budget: &RequestBudget,
         ask: impl Fn(Session, Source) -> F,
     ) -> Result<T, RequestError> {
-        let registries = Registries::load(&self.places).map_err(RequestError::fatal)?;
+        let registries = Registries::load(&self.paths).map_err(RequestError::fatal)?;
         let mut sources = registries.sources(reference).map_err(RequestError::fatal)?;
         let Some(original) = sources.pop() else {
             return Err(RequestError::fatal("no source is configured"));
@@ -50,12 +45,12 @@ impl Sources {
         let mut failed = Vec::new();
         let mirrors = sources.len();
         for (behind, source) in (1..=mirrors).rev().zip(sources) {
-            let share = patience.deadline.saturating_duration_since(Instant::now()) / (behind as u32 + 1);
-            let mut patience = patience.clone();
-            patience.deadline = Instant::now() + share;
-            patience.retry.attempts = 1;
+            let share = budget.deadline.saturating_duration_since(Instant::now()) / (behind as u32 + 1);
+            let mut budget = budget.clone();
+            budget.deadline = Instant::now() + share;
+            budget.retry.attempts = 1;
             let name = source.reference.to_string();
-            let asked = timeout_at(patience.deadline, self.ask(source, selector, &patience, &ask)).await;
+            let asked = timeout_at(budget.deadline, self.ask(source, selector, &budget, &ask)).await;
             let late = |_| Err(RequestError::transient(format!("not done within {} s", share.as_secs_f32())));
             match asked.unwrap_or_else(late) {
                 Ok(found) => return Ok(found),
@@ -66,7 +61,7 @@ impl Sources {
             }
         }
         let name = original.reference.to_string();
-        self.ask(original, selector, patience, &ask).await.map_err(|error| match failed.as_slice() {
+        self.ask(original, selector, budget, &ask).await.map_err(|error| match failed.as_slice() {
             [] => error,
             failed => error.within(&format!("(Mirrors also failed: {}): {name}", failed.join(" "))),
         })
@@ -76,13 +71,13 @@ impl Sources {
         &self,
         source: Source,
         selector: &str,
-        patience: &Patience,
+        budget: &RequestBudget,
         ask: &impl Fn(Session, Source) -> F,
     ) -> Result<T, RequestError> {
         let reference = &source.reference;
         let client = self.clients.client(reference.host(), source.insecure).map_err(RequestError::fatal)?;
         let login = self.login(reference).map_err(RequestError::fatal)?;
-        let session = Session::open(client, &source, login, patience.clone()).await;
+        let session = Session::open(client, &source, login, budget.clone()).await;
         let fetching = format!("fetching manifest {selector} in {}", reference.name());
         ask(session.map_err(|error| error.within(&fetching))?, source).await
     }
@@ -110,9 +105,9 @@ impl Sources {
                     return find(&credentials, own);
                 }
             }
-            CredentialSource::Places => {}
+            CredentialSource::AuthFiles => {}
         }
-        for file in &self.places.auth_files {
+        for file in &self.paths.auth_files {
             let Some(credentials) = Credentials::read(file)? else { continue };
             if let Some(login) = find(&credentials, file)? {
                 return Ok(Some(login));

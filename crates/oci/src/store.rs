@@ -53,7 +53,7 @@ pub(crate) struct DiskStore {
 
 /// Numbered file and its size.
 #[derive(Debug, Clone)]
-pub(crate) struct Spooled {
+pub(crate) struct StoredFile {
     number: u64,
     size: u64,
 }
@@ -67,13 +67,13 @@ impl DiskStore {
         Ok(Self { staging, next: 0 })
     }
 
-    fn spool(&self, number: u64) -> PathBuf {
+    fn content_path(&self, number: u64) -> PathBuf {
         self.staging.path().join(number.to_string())
     }
 
     /// Creates the files of `tree` and renames their folder to `destination` in one step: folders 0500, files 0400,
     /// no links.
-    pub(crate) fn publish(self, tree: &Tree<Spooled>, destination: &Path) -> Result<(), UnpackError> {
+    pub(crate) fn publish(self, tree: &Tree<StoredFile>, destination: &Path) -> Result<(), UnpackError> {
         let root = self.staging.path().join("root");
         let mut builder = DirBuilder::new();
         builder.mode(0o700);
@@ -87,7 +87,7 @@ impl DiskStore {
             let to = root.join(path);
             match moved.get(&content.number) {
                 None => {
-                    fs::rename(self.spool(content.number), &to)?;
+                    fs::rename(self.content_path(content.number), &to)?;
                     moved.insert(content.number, to);
                 }
                 Some(same) => {
@@ -106,22 +106,22 @@ impl DiskStore {
 }
 
 impl Store for DiskStore {
-    type Content = Spooled;
+    type Content = StoredFile;
 
-    fn save(&mut self, entry: &mut EntryReader<'_>) -> Result<Spooled, UnpackError> {
+    fn save(&mut self, entry: &mut EntryReader<'_>) -> Result<StoredFile, UnpackError> {
         let number = self.next;
         self.next += 1;
         let mut file: File =
-            OpenOptions::new().write(true).create_new(true).mode(0o400).open(self.spool(number))?;
+            OpenOptions::new().write(true).create_new(true).mode(0o400).open(self.content_path(number))?;
         let mut size = 0;
         while let Some(chunk) = entry.next_chunk()? {
             file.write_all(chunk)?;
             size += chunk.len() as u64;
         }
-        Ok(Spooled { number, size })
+        Ok(StoredFile { number, size })
     }
 
-    fn size(content: &Spooled) -> u64 {
+    fn size(content: &StoredFile) -> u64 {
         content.size
     }
 }

@@ -20,7 +20,7 @@ pub(crate) enum Node<C> {
 }
 
 #[derive(Debug)]
-struct Placed<C> {
+struct LayerNode<C> {
     layer: usize,
     node: Node<C>,
 }
@@ -39,7 +39,7 @@ pub(crate) enum TreeError {
 /// File tree after some layers.
 #[derive(Debug)]
 pub(crate) struct Tree<C> {
-    nodes: BTreeMap<String, Placed<C>>,
+    nodes: BTreeMap<String, LayerNode<C>>,
     /// Bytes of all paths and link targets.
     path_bytes: u64,
     layer: usize,
@@ -95,7 +95,7 @@ impl<C: Clone> Tree<C> {
             if pending.is_empty() && !follow_last {
                 break;
             }
-            if let Some(Placed { node: Node::Link(target), .. }) = self.nodes.get(&at) {
+            if let Some(LayerNode { node: Node::Link(target), .. }) = self.nodes.get(&at) {
                 hops += 1;
                 if hops > MAX_HOPS {
                     return None;
@@ -110,7 +110,7 @@ impl<C: Clone> Tree<C> {
         Some(at)
     }
 
-    /// Places `node` at `path` (a result of [`Tree::locate`]), replacing what was there. A folder is merged with an
+    /// Puts `node` at `path` (a result of [`Tree::locate`]), replacing what was there. A folder is merged with an
     /// existing folder. The root is never replaced.
     pub(crate) fn put(&mut self, path: &str, node: Node<C>) -> Result<(), TreeError> {
         if path.is_empty() {
@@ -118,7 +118,7 @@ impl<C: Clone> Tree<C> {
         }
         for (end, _) in path.match_indices('/') {
             let parent = &path[..end];
-            match self.nodes.get(parent).map(|placed| &placed.node) {
+            match self.nodes.get(parent).map(|entry| &entry.node) {
                 Some(Node::Dir) => {}
                 Some(Node::File(_) | Node::Link(_)) => return Err(TreeError::Parent(path.to_owned())),
                 None => self.insert(parent, Node::Dir),
@@ -133,15 +133,15 @@ impl<C: Clone> Tree<C> {
 
     fn insert(&mut self, path: &str, node: Node<C>) {
         self.path_bytes += path_bytes(path, &node);
-        if let Some(replaced) = self.nodes.insert(path.to_owned(), Placed { layer: self.layer, node }) {
+        if let Some(replaced) = self.nodes.insert(path.to_owned(), LayerNode { layer: self.layer, node }) {
             self.path_bytes -= path_bytes(path, &replaced.node);
         }
     }
 
     /// Creates a hard link: `path` gets the content of the file at `target`.
     pub(crate) fn put_hard_link(&mut self, path: &str, target: &str) -> Result<(), TreeError> {
-        let place = self.walk(target, false);
-        match place.and_then(|place| self.nodes.get(&place)).map(|placed| placed.node.clone()) {
+        let found = self.walk(target, false);
+        match found.and_then(|path| self.nodes.get(&path)).map(|entry| entry.node.clone()) {
             Some(node @ (Node::File(_) | Node::Link(_))) => self.put(path, node),
             Some(Node::Dir) | None => Err(TreeError::HardLink(path.to_owned())),
         }
@@ -173,46 +173,43 @@ impl<C: Clone> Tree<C> {
 
     /// Removes the node at `path` if it is of a layer under `layer`, except for a non-empty folder.
     fn remove(&mut self, path: &str, layer: usize) {
-        let Some(placed) = self.nodes.get(path) else {
+        let Some(entry) = self.nodes.get(path) else {
             return;
         };
-        let needed = matches!(placed.node, Node::Dir) && self.below(&format!("{path}/")).next().is_some();
-        if placed.layer < layer && !needed {
-            self.path_bytes -= path_bytes(path, &placed.node);
+        let needed = matches!(entry.node, Node::Dir) && self.below(&format!("{path}/")).next().is_some();
+        if entry.layer < layer && !needed {
+            self.path_bytes -= path_bytes(path, &entry.node);
             self.nodes.remove(path);
         }
     }
 
-    fn below<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = (&'a str, &'a Placed<C>)> {
+    fn below<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = (&'a str, &'a LayerNode<C>)> {
         self.nodes
             .range::<str, _>((Bound::Included(prefix), Bound::Unbounded))
             .take_while(move |(path, _)| path.starts_with(prefix))
-            .map(|(path, placed)| (path.as_str(), placed))
+            .map(|(path, entry)| (path.as_str(), entry))
     }
 
     /// `true` if `path` is a folder, explicit or implied.
     pub(crate) fn is_dir(&self, path: &str) -> bool {
         path.is_empty()
-            || matches!(self.nodes.get(path), Some(Placed { node: Node::Dir, .. }))
+            || matches!(self.nodes.get(path), Some(LayerNode { node: Node::Dir, .. }))
             || self.below(&format!("{path}/")).next().is_some()
     }
 
     /// All folders in order, parents first.
     pub(crate) fn dirs(&self) -> impl Iterator<Item = &str> {
-        self.nodes
-            .iter()
-            .filter(|(_, placed)| matches!(placed.node, Node::Dir))
-            .map(|(path, _)| path.as_str())
+        self.nodes.iter().filter(|(_, entry)| matches!(entry.node, Node::Dir)).map(|(path, _)| path.as_str())
     }
 
     /// All files in order. A link is resolved to its file.
     pub(crate) fn files(&self) -> impl Iterator<Item = Result<(&str, &C), TreeError>> {
-        self.nodes.iter().filter_map(|(path, placed)| match &placed.node {
+        self.nodes.iter().filter_map(|(path, entry)| match &entry.node {
             Node::Dir => None,
             Node::File(content) => Some(Ok((path.as_str(), content))),
             Node::Link(target) => {
-                let place = self.walk(path, true).and_then(|place| self.nodes.get(&place));
-                Some(match place.map(|placed| &placed.node) {
+                let found = self.walk(path, true).and_then(|path| self.nodes.get(&path));
+                Some(match found.map(|entry| &entry.node) {
                     Some(Node::File(content)) => Ok((path.as_str(), content)),
                     _ => Err(TreeError::Link { path: path.clone(), target: target.clone() }),
                 })
@@ -226,21 +223,21 @@ fn path_bytes<C>(path: &str, node: &Node<C>) -> u64 {
     (path.len() + target) as u64
 }
 
-/// Wanted folders of an image by path. `""` stands for everything.
+/// Folders of an image to unpack. `""` stands for everything.
 #[derive(Debug, Clone)]
-pub(crate) struct Wanted(Vec<String>);
+pub(crate) struct FolderFilter(Vec<String>);
 
-impl Wanted {
+impl FolderFilter {
     pub(crate) fn new(folders: impl IntoIterator<Item = String>) -> Self {
         Self(folders.into_iter().collect())
     }
 
-    /// `true` if `path` is a wanted folder or below one.
+    /// `true` if `path` is a selected folder or below one.
     pub(crate) fn covers(&self, path: &str) -> bool {
         self.0.iter().any(|folder| is_within(path, folder))
     }
 
-    /// Wanted folders at or below `path`.
+    /// Selected folders at or below `path`.
     pub(crate) fn within<'a>(&'a self, path: &'a str) -> impl Iterator<Item = &'a str> {
         self.0.iter().map(String::as_str).filter(move |folder| is_within(folder, path))
     }
@@ -375,15 +372,15 @@ mod tests {
 
     #[test]
     fn wanted_covers_folders_and_their_content() {
-        let wanted = Wanted::new(["configs".to_owned(), "a/b".to_owned()]);
+        let folders = FolderFilter::new(["configs".to_owned(), "a/b".to_owned()]);
         for (path, expected) in
             [("configs", true), ("configs/x", true), ("configs2", false), ("a", false), ("a/b/c", true)]
         {
-            assert_eq!(wanted.covers(path), expected, "{path}");
+            assert_eq!(folders.covers(path), expected, "{path}");
         }
-        assert!(Wanted::new([String::new()]).covers("anything"));
-        assert_eq!(wanted.within("a").collect::<Vec<_>>(), ["a/b"]);
-        assert_eq!(wanted.within("").count(), 2);
+        assert!(FolderFilter::new([String::new()]).covers("anything"));
+        assert_eq!(folders.within("a").collect::<Vec<_>>(), ["a/b"]);
+        assert_eq!(folders.within("").count(), 2);
     }
 
     #[test]

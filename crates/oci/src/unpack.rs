@@ -8,9 +8,9 @@ use crate::archive::{EntryReader, Meter, UnpackError, Unpacked};
 use crate::fetch::LayerReader;
 use crate::limits::{Exceeded, Limits};
 use crate::store::Store;
-use crate::tree::{Node, Tree, TreeError, Wanted, clean};
+use crate::tree::{FolderFilter, Node, Tree, TreeError, clean};
 
-/// Longest path of any entry, wanted or not. No system has longer ones, and each takes time to resolve.
+/// Longest path of any entry, selected or not. No system has longer ones, and each takes time to resolve.
 const PATH_BYTES: u64 = 4096;
 const WHITEOUT: &str = ".wh.";
 /// Prefix of whiteouts that are metadata of the layer. Only the opaque one has a meaning.
@@ -19,7 +19,7 @@ const OPAQUE: &str = ".wh..wh..opq";
 
 /// Result of the layers applied so far.
 pub(crate) struct Unpacker<S: Store> {
-    wanted: Wanted,
+    folders: FolderFilter,
     limits: Limits,
     store: S,
     tree: Tree<S::Content>,
@@ -31,8 +31,8 @@ pub(crate) struct Unpacker<S: Store> {
 }
 
 impl<S: Store> Unpacker<S> {
-    pub(crate) fn new(wanted: Wanted, limits: Limits, store: S) -> Self {
-        Self { wanted, limits, store, tree: Tree::new(), stored: 0, unpacked: 0, saved: 0, kept: 0 }
+    pub(crate) fn new(folders: FolderFilter, limits: Limits, store: S) -> Self {
+        Self { folders, limits, store, tree: Tree::new(), stored: 0, unpacked: 0, saved: 0, kept: 0 }
     }
 
     /// Applies the next layer. The reader stops where the archive ends or is invalid.
@@ -82,7 +82,7 @@ impl<S: Store> Unpacker<S> {
         if base.starts_with(WHITEOUT) {
             return self.hide(folder, base);
         }
-        if !self.wanted.covers(&path) {
+        if !self.folders.covers(&path) {
             return Ok(());
         }
         if name.contains('\u{fffd}') {
@@ -143,14 +143,14 @@ impl<S: Store> Unpacker<S> {
         Ok(())
     }
 
-    /// Applies the whiteout entry `base` in `folder`. A whiteout above a wanted folder hides that folder too.
+    /// Applies the whiteout entry `base` in `folder`. A whiteout above a selected folder hides that folder too.
     fn hide(&mut self, folder: &str, base: &str) -> Result<(), UnpackError> {
         if base == OPAQUE {
-            if self.wanted.covers(folder) {
+            if self.folders.covers(folder) {
                 self.tree.hide_below(folder);
             }
-            for wanted in self.wanted.within(folder).filter(|wanted| *wanted != folder) {
-                self.tree.hide(wanted);
+            for selected in self.folders.within(folder).filter(|selected| *selected != folder) {
+                self.tree.hide(selected);
             }
             return Ok(());
         }
@@ -162,11 +162,11 @@ impl<S: Store> Unpacker<S> {
             return Err(UnpackError::Archive(format!("invalid whiteout name: {base}: invalid archive")));
         }
         let path = if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") };
-        if self.wanted.covers(&path) {
+        if self.folders.covers(&path) {
             self.tree.hide(&path);
         }
-        for wanted in self.wanted.within(&path) {
-            self.tree.hide(wanted);
+        for selected in self.folders.within(&path) {
+            self.tree.hide(selected);
         }
         Ok(())
     }
@@ -221,7 +221,7 @@ mod tests {
         sender.blocking_send(bytes::Bytes::copy_from_slice(blob)).unwrap();
         drop(sender);
         let limits = Limits { unpacked_bytes: 1 << 20, ..Limits::BUNDLE };
-        let mut unpacker = Unpacker::new(Wanted::new(["configs".to_owned()]), limits, MemoryStore);
+        let mut unpacker = Unpacker::new(FolderFilter::new(["configs".to_owned()]), limits, MemoryStore);
         unpacker.apply(&mut LayerReader::new(receiver, &Hasher::sha256(b"")))?;
         let (tree, MemoryStore) = unpacker.finish()?;
         Ok(tree.files().map(|file| file.unwrap().0.to_owned()).collect())

@@ -222,7 +222,7 @@ mod tests {
             let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
             let algorithms = provider.signature_verification_algorithms;
             let webpki = WebPkiServerVerifier::builder_with_provider(Arc::new(roots.clone()), provider).build().unwrap();
-            let authorities = vec![elsewhere()];
+            let authorities = vec![unrelated_authority()];
             let ours = Verifier { roots, authorities, algorithms, insecure: false };
             let (name, now) = ("registry.test".try_into().unwrap(), UnixTime::since_unix_epoch(NOW));
             let ours = ours.verify_server_cert(&leaf, &chain, &name, &[], now);
@@ -232,8 +232,8 @@ mod tests {
     }
 
     /// CA that issued no certificate of the chain.
-    fn elsewhere() -> CertificateDer<'static> {
-        let params = params("elsewhere", Traits { authority: 3, purpose: 3, is_expired: false });
+    fn unrelated_authority() -> CertificateDer<'static> {
+        let params = params("unrelated", Traits { authority: 3, purpose: 3, is_expired: false });
         params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().clone()
     }
 }

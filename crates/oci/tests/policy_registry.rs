@@ -16,7 +16,7 @@ use olm_image::registry::{Fault, Registry};
 use olm_image::signing::{Signed, Signer, signature_tag, signatures};
 use olm_image::{Image, Push, digest_of, push};
 use olm_oci::policy::PolicySource;
-use olm_oci::{CanonicalRef, Class, Config, Limits, Places, Proxies, Puller};
+use olm_oci::{CanonicalRef, Config, Limits, Proxies, Puller, RegistryPaths};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -25,13 +25,13 @@ const NONE: &str = "A signature was required, but no signature exists";
 const FAILED: &str = "cryptographic signature verification failed";
 
 /// Registry and the configuration files of a puller.
-struct Site {
+struct Fixture {
     folder: TempDir,
     ca_pem: String,
     registry: DockerRegistry,
 }
 
-impl Site {
+impl Fixture {
     fn start() -> Self {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let folder = TempDir::new().unwrap();
@@ -91,7 +91,7 @@ impl Site {
         // In a separate task, as in the servers.
         let pull = tokio::spawn(async move { puller.pull_files(&image, &["configs"]).await });
         let (files, _) = pull.await.unwrap().map_err(|error| {
-            assert_eq!(error.class(), Class::Retry);
+            assert!(!error.is_terminal());
             let text = error.to_string();
             text.strip_prefix("error copying image: Source image rejected: ").unwrap_or(&text).to_owned()
         })?;
@@ -118,7 +118,7 @@ impl Site {
 fn puller_of(folder: &Path, required: bool) -> Puller {
     let mut config = Config::new(Limits::CATALOG);
     config.cas_dir = Some(folder.join("cas"));
-    config.places = Places { containers: vec![folder.to_owned()], ..Places::default() };
+    config.paths = RegistryPaths { containers: vec![folder.to_owned()], ..RegistryPaths::default() };
     config.proxies = Proxies::default();
     config.policy = PolicySource::new(None, vec![folder.to_owned()], required);
     Puller::new(config)
@@ -130,107 +130,110 @@ fn catalog(content: &str) -> Image {
 
 #[tokio::test]
 async fn pull_needs_signature_for_digest_and_identity() {
-    let site = Site::start();
+    let fixture = Fixture::start();
     let (signer, stranger) = (Signer::new().unwrap(), Signer::new().unwrap());
-    site.require(&signer);
-    let digest = site.push("a/cat:v1", &catalog("schema: a")).await;
-    let other = site.push("a/other:v1", &catalog("schema: b")).await;
-    let named = site.name("a/cat:v1");
+    fixture.require(&signer);
+    let digest = fixture.push("a/cat:v1", &catalog("schema: a")).await;
+    let other = fixture.push("a/other:v1", &catalog("schema: b")).await;
+    let named = fixture.name("a/cat:v1");
     let by_digest = format!("a/cat@{digest}");
 
-    assert_eq!(site.pull("a/cat:v1").await, Err(NONE.to_owned()));
-    site.attach("a/cat", &digest, &[stranger.sign(&named, &digest).unwrap()]).await;
-    assert_eq!(site.pull("a/cat:v1").await, Err(FAILED.to_owned()));
-    site.attach("a/cat", &digest, &[signer.sign(&named, &other).unwrap()]).await;
-    assert_eq!(site.pull("a/cat:v1").await, Err(format!("Signature for digest {other} does not match")));
-    let wrong = site.name("a/other:v1");
-    site.attach("a/cat", &digest, &[signer.sign(&wrong, &digest).unwrap()]).await;
+    assert_eq!(fixture.pull("a/cat:v1").await, Err(NONE.to_owned()));
+    fixture.attach("a/cat", &digest, &[stranger.sign(&named, &digest).unwrap()]).await;
+    assert_eq!(fixture.pull("a/cat:v1").await, Err(FAILED.to_owned()));
+    fixture.attach("a/cat", &digest, &[signer.sign(&named, &other).unwrap()]).await;
+    assert_eq!(fixture.pull("a/cat:v1").await, Err(format!("Signature for digest {other} does not match")));
+    let wrong = fixture.name("a/other:v1");
+    fixture.attach("a/cat", &digest, &[signer.sign(&wrong, &digest).unwrap()]).await;
     let refused = format!("Signature for identity {wrong:?} is not accepted");
-    assert_eq!(site.pull("a/cat:v1").await, Err(refused.clone()));
-    site.attach(
-        "a/cat",
-        &digest,
-        &[stranger.sign(&named, &digest).unwrap(), signer.sign(&wrong, &digest).unwrap()],
-    )
-    .await;
+    assert_eq!(fixture.pull("a/cat:v1").await, Err(refused.clone()));
+    fixture
+        .attach(
+            "a/cat",
+            &digest,
+            &[stranger.sign(&named, &digest).unwrap(), signer.sign(&wrong, &digest).unwrap()],
+        )
+        .await;
     let both = format!("None of the signatures were accepted, reasons: {FAILED}; {refused}");
-    assert_eq!(site.pull("a/cat:v1").await, Err(both));
+    assert_eq!(fixture.pull("a/cat:v1").await, Err(both));
 
-    site.attach(
-        "a/cat",
-        &digest,
-        &[stranger.sign(&named, &digest).unwrap(), signer.sign(&named, &digest).unwrap()],
-    )
-    .await;
-    assert_eq!(site.pull("a/cat:v1").await, Ok("schema: a".to_owned()));
-    assert_eq!(site.pull(&by_digest).await, Ok("schema: a".to_owned()));
+    fixture
+        .attach(
+            "a/cat",
+            &digest,
+            &[stranger.sign(&named, &digest).unwrap(), signer.sign(&named, &digest).unwrap()],
+        )
+        .await;
+    assert_eq!(fixture.pull("a/cat:v1").await, Ok("schema: a".to_owned()));
+    assert_eq!(fixture.pull(&by_digest).await, Ok("schema: a".to_owned()));
     // The same content under an unsigned tag.
-    site.push("a/cat:v2", &catalog("schema: a")).await;
+    fixture.push("a/cat:v2", &catalog("schema: a")).await;
     let refused = format!(
         "None of the signatures were accepted, reasons: {FAILED}; Signature for identity {named:?} is not accepted"
     );
-    assert_eq!(site.pull("a/cat:v2").await, Err(refused));
+    assert_eq!(fixture.pull("a/cat:v2").await, Err(refused));
 
-    site.use_attachments(false);
+    fixture.use_attachments(false);
     let off =
-        format!("{NONE}: registries.d does not set use-sigstore-attachments for {}", site.name("a/cat"));
-    assert_eq!(site.pull("a/cat:v1").await, Err(off));
+        format!("{NONE}: registries.d does not set use-sigstore-attachments for {}", fixture.name("a/cat"));
+    assert_eq!(fixture.pull("a/cat:v1").await, Err(off));
 }
 
 #[tokio::test]
 async fn policy_keys_and_identities_are_applied() {
-    let site = Site::start();
+    let fixture = Fixture::start();
     let (first, second) = (Signer::new().unwrap(), Signer::new().unwrap());
-    site.require(&first);
-    let digest = site.push("a/cat:v1", &catalog("schema: a")).await;
+    fixture.require(&first);
+    let digest = fixture.push("a/cat:v1", &catalog("schema: a")).await;
     // cosign signs the repository name without a tag.
-    site.attach("a/cat", &digest, &[first.sign(&site.name("a/cat"), &digest).unwrap()]).await;
-    let refused = format!("Signature for identity {:?} is not accepted", site.name("a/cat"));
-    assert_eq!(site.pull("a/cat:v1").await, Err(refused));
+    fixture.attach("a/cat", &digest, &[first.sign(&fixture.name("a/cat"), &digest).unwrap()]).await;
+    let refused = format!("Signature for identity {:?} is not accepted", fixture.name("a/cat"));
+    assert_eq!(fixture.pull("a/cat:v1").await, Err(refused));
 
     let pulled = Ok("schema: a".to_owned());
-    let (key, other) = (site.path("first.pub"), site.path("second.pub"));
+    let (key, other) = (fixture.path("first.pub"), fixture.path("second.pub"));
     fs::write(&key, first.pem()).unwrap();
     fs::write(&other, second.pem()).unwrap();
     let repository = json!({"type": "matchRepository"});
     let signed_by =
         |key: &PathBuf| json!({"type": "sigstoreSigned", "keyPath": key, "signedIdentity": repository});
-    site.write_policy(&json!({"default": [signed_by(&key)]}));
-    assert_eq!(site.pull("a/cat:v1").await, pulled);
-    site.write_policy(
+    fixture.write_policy(&json!({"default": [signed_by(&key)]}));
+    assert_eq!(fixture.pull("a/cat:v1").await, pulled);
+    fixture.write_policy(
         &json!({"default": [{"type": "sigstoreSigned", "keyPaths": [other, key], "signedIdentity": repository}]}),
     );
-    assert_eq!(site.pull("a/cat:v1").await, pulled);
-    site.write_policy(&json!({"default": [signed_by(&key), signed_by(&other)]}));
-    assert_eq!(site.pull("a/cat:v1").await, Err(FAILED.to_owned()));
-    let both = ["a/cat"; 2].map(|name| site.name(name));
-    site.attach(
-        "a/cat",
-        &digest,
-        &[first.sign(&both[0], &digest).unwrap(), second.sign(&both[1], &digest).unwrap()],
-    )
-    .await;
-    assert_eq!(site.pull("a/cat:v1").await, pulled);
-    site.write_policy(&json!({"default": [signed_by(&key), {"type": "reject"}]}));
-    let rejected = format!("Running image docker://{} is rejected by policy.", site.name("a/cat:v1"));
-    assert_eq!(site.pull("a/cat:v1").await, Err(rejected));
+    assert_eq!(fixture.pull("a/cat:v1").await, pulled);
+    fixture.write_policy(&json!({"default": [signed_by(&key), signed_by(&other)]}));
+    assert_eq!(fixture.pull("a/cat:v1").await, Err(FAILED.to_owned()));
+    let both = ["a/cat"; 2].map(|name| fixture.name(name));
+    fixture
+        .attach(
+            "a/cat",
+            &digest,
+            &[first.sign(&both[0], &digest).unwrap(), second.sign(&both[1], &digest).unwrap()],
+        )
+        .await;
+    assert_eq!(fixture.pull("a/cat:v1").await, pulled);
+    fixture.write_policy(&json!({"default": [signed_by(&key), {"type": "reject"}]}));
+    let rejected = format!("Running image docker://{} is rejected by policy.", fixture.name("a/cat:v1"));
+    assert_eq!(fixture.pull("a/cat:v1").await, Err(rejected));
 
     fs::remove_file(&key).unwrap();
-    site.write_policy(&json!({"default": [signed_by(&key)]}));
+    fixture.write_policy(&json!({"default": [signed_by(&key)]}));
     let absent = format!("public key {}: No such file or directory (os error 2)", key.display());
-    assert_eq!(site.pull("a/cat:v1").await, Err(absent));
-    site.write_policy(&json!({"default": [{"type": "signedBy", "keyType": "GPGKeys", "keyPath": "/k"}]}));
+    assert_eq!(fixture.pull("a/cat:v1").await, Err(absent));
+    fixture.write_policy(&json!({"default": [{"type": "signedBy", "keyType": "GPGKeys", "keyPath": "/k"}]}));
     let unsupported = "policy requirement signedBy is not supported: use sigstoreSigned with a public key";
-    assert_eq!(site.pull("a/cat:v1").await, Err(unsupported.to_owned()));
+    assert_eq!(fixture.pull("a/cat:v1").await, Err(unsupported.to_owned()));
 }
 
 #[tokio::test]
 async fn index_is_accepted_if_either_manifest_is_signed() {
-    let site = Site::start();
+    let fixture = Fixture::start();
     let signer = Signer::new().unwrap();
-    site.require(&signer);
+    fixture.require(&signer);
     let image = catalog("schema: a");
-    let own = site.push("a/cat:single", &image).await;
+    let own = fixture.push("a/cat:single", &image).await;
     let index = json!({
         "schemaVersion": 2,
         "mediaType": INDEX,
@@ -243,72 +246,75 @@ async fn index_is_accepted_if_either_manifest_is_signed() {
     .to_string();
     let digest = digest_of(index.as_bytes());
     let client = reqwest::Client::builder()
-        .tls_certs_merge([reqwest::Certificate::from_pem(site.ca_pem.as_bytes()).unwrap()])
+        .tls_certs_merge([reqwest::Certificate::from_pem(fixture.ca_pem.as_bytes()).unwrap()])
         .build()
         .unwrap();
-    let url = format!("https://{}/v2/a/cat/manifests/v1", site.registry.host());
+    let url = format!("https://{}/v2/a/cat/manifests/v1", fixture.registry.host());
     let answer = client.put(url).header("content-type", INDEX).body(index).send().await.unwrap();
     assert_eq!(answer.status(), 201);
 
-    let named = site.name("a/cat:v1");
-    assert_eq!(site.pull("a/cat:v1").await, Err(NONE.to_owned()));
-    site.attach("a/cat", &digest, &[signer.sign(&named, &digest).unwrap()]).await;
-    assert_eq!(site.pull("a/cat:v1").await, Ok("schema: a".to_owned()));
-    site.attach("a/cat", &digest, &[Signer::new().unwrap().sign(&named, &digest).unwrap()]).await;
-    assert_eq!(site.pull("a/cat:v1").await, Err(FAILED.to_owned()));
-    site.attach("a/cat", &own, &[signer.sign(&named, &own).unwrap()]).await;
-    assert_eq!(site.pull("a/cat:v1").await, Ok("schema: a".to_owned()));
+    let named = fixture.name("a/cat:v1");
+    assert_eq!(fixture.pull("a/cat:v1").await, Err(NONE.to_owned()));
+    fixture.attach("a/cat", &digest, &[signer.sign(&named, &digest).unwrap()]).await;
+    assert_eq!(fixture.pull("a/cat:v1").await, Ok("schema: a".to_owned()));
+    fixture.attach("a/cat", &digest, &[Signer::new().unwrap().sign(&named, &digest).unwrap()]).await;
+    assert_eq!(fixture.pull("a/cat:v1").await, Err(FAILED.to_owned()));
+    fixture.attach("a/cat", &own, &[signer.sign(&named, &own).unwrap()]).await;
+    assert_eq!(fixture.pull("a/cat:v1").await, Ok("schema: a".to_owned()));
 }
 
 #[tokio::test]
 async fn unreadable_attachments_reject_image() {
-    let site = Site::start();
+    let fixture = Fixture::start();
     let signer = Signer::new().unwrap();
-    site.require(&signer);
-    let digest = site.push("a/cat:v1", &catalog("schema: a")).await;
-    let good = signer.sign(&site.name("a/cat:v1"), &digest).unwrap();
+    fixture.require(&signer);
+    let digest = fixture.push("a/cat:v1", &catalog("schema: a")).await;
+    let good = signer.sign(&fixture.name("a/cat:v1"), &digest).unwrap();
     let tag = signature_tag(&digest);
     let reading = format!("reading signatures {tag}: ");
 
-    site.attach("a/cat", &digest, &[("x".repeat(70_000), good.1.clone()), good.clone()]).await;
-    assert_eq!(site.pull("a/cat:v1").await, Err(format!("{reading}the answer is larger than 65536 bytes")));
-    site.attach("a/cat", &digest, &vec![good.clone(); 129]).await;
-    assert_eq!(site.pull("a/cat:v1").await, Err(format!("{reading}there are more than 128 layers")));
-    site.attach("a/cat", &digest, &vec![good; 128]).await;
-    assert_eq!(site.pull("a/cat:v1").await, Ok("schema: a".to_owned()));
+    fixture.attach("a/cat", &digest, &[("x".repeat(70_000), good.1.clone()), good.clone()]).await;
+    assert_eq!(
+        fixture.pull("a/cat:v1").await,
+        Err(format!("{reading}the answer is larger than 65536 bytes"))
+    );
+    fixture.attach("a/cat", &digest, &vec![good.clone(); 129]).await;
+    assert_eq!(fixture.pull("a/cat:v1").await, Err(format!("{reading}there are more than 128 layers")));
+    fixture.attach("a/cat", &digest, &vec![good; 128]).await;
+    assert_eq!(fixture.pull("a/cat:v1").await, Ok("schema: a".to_owned()));
     // An image that is not a signature artifact.
-    site.push(&format!("a/cat:{tag}"), &catalog("schema: a")).await;
-    assert_eq!(site.pull("a/cat:v1").await, Err(format!("{NONE} (1 sigstore non-signature attachments)")));
+    fixture.push(&format!("a/cat:{tag}"), &catalog("schema: a")).await;
+    assert_eq!(fixture.pull("a/cat:v1").await, Err(format!("{NONE} (1 sigstore non-signature attachments)")));
 }
 
 #[tokio::test]
 async fn policy_without_signatures_accepts_or_rejects() {
-    let site = Site::start();
-    site.push("a/cat:v1", &catalog("schema: a")).await;
+    let fixture = Fixture::start();
+    fixture.push("a/cat:v1", &catalog("schema: a")).await;
     let pulled = Ok("schema: a".to_owned());
-    let file = site.path("policy.json").display().to_string();
+    let file = fixture.path("policy.json").display().to_string();
 
     // Case additions-a54
-    assert_eq!(site.pull("a/cat:v1").await, pulled);
+    assert_eq!(fixture.pull("a/cat:v1").await, pulled);
     let missing = format!("a signature policy is required and there is none in {file}");
-    assert_eq!(site.pull_with(true, "a/cat:v1").await, Err(missing));
+    assert_eq!(fixture.pull_with(true, "a/cat:v1").await, Err(missing));
 
-    site.write_policy(&json!({"default": [{"type": "insecureAcceptAnything"}]}));
-    assert_eq!(site.pull_with(true, "a/cat:v1").await, pulled);
+    fixture.write_policy(&json!({"default": [{"type": "insecureAcceptAnything"}]}));
+    assert_eq!(fixture.pull_with(true, "a/cat:v1").await, pulled);
 
     // docs/design/images.md#pull-errors, row "policy reject"
-    site.write_policy(&json!({
+    fixture.write_policy(&json!({
         "default": [{"type": "insecureAcceptAnything"}],
-        "transports": {"docker": {site.name("a"): [{"type": "reject"}]}},
+        "transports": {"docker": {fixture.name("a"): [{"type": "reject"}]}},
     }));
-    let rejected = format!("Running image docker://{} is rejected by policy.", site.name("a/cat:v1"));
-    assert_eq!(site.pull("a/cat:v1").await, Err(rejected));
-    site.push("b/cat:v1", &catalog("schema: b")).await;
-    assert_eq!(site.pull("b/cat:v1").await, Ok("schema: b".to_owned()));
+    let rejected = format!("Running image docker://{} is rejected by policy.", fixture.name("a/cat:v1"));
+    assert_eq!(fixture.pull("a/cat:v1").await, Err(rejected));
+    fixture.push("b/cat:v1", &catalog("schema: b")).await;
+    assert_eq!(fixture.pull("b/cat:v1").await, Ok("schema: b".to_owned()));
 
     // docs/design/images.md#signature-policy
-    site.write_policy(&json!({"default": [{"type": "insecureAcceptAnything"}], "transport": {}}));
-    let malformed = site.pull("b/cat:v1").await.unwrap_err();
+    fixture.write_policy(&json!({"default": [{"type": "insecureAcceptAnything"}], "transport": {}}));
+    let malformed = fixture.pull("b/cat:v1").await.unwrap_err();
     let expected = format!("invalid policy in {file:?}: unknown field `transport`");
     assert!(malformed.starts_with(&expected), "{malformed}");
 }
@@ -345,63 +351,63 @@ async fn verification_records_policy_that_accepted_image() {
 
 #[tokio::test]
 async fn rejection_is_definite_only_if_policy_and_signatures_are_readable() {
-    let site = Site::start();
+    let fixture = Fixture::start();
     let signer = Signer::new().unwrap();
-    let digest = site.push("a/cat:v1", &catalog("schema: a")).await;
+    let digest = fixture.push("a/cat:v1", &catalog("schema: a")).await;
     let rejected = |definite: bool, reason: &str| {
         Err((definite, format!("error copying image: Source image rejected: {reason}")))
     };
     let tag = signature_tag(&digest);
-    assert_eq!(site.verify("a/cat:v1").await, Ok(()));
-    site.require(&signer);
-    assert_eq!(site.verify("a/cat:v1").await, rejected(true, NONE));
-    site.attach("a/cat", &digest, &[signer.sign(&site.name("a/cat:v1"), &digest).unwrap()]).await;
-    assert_eq!(site.verify("a/cat:v1").await, Ok(()));
+    assert_eq!(fixture.verify("a/cat:v1").await, Ok(()));
+    fixture.require(&signer);
+    assert_eq!(fixture.verify("a/cat:v1").await, rejected(true, NONE));
+    fixture.attach("a/cat", &digest, &[signer.sign(&fixture.name("a/cat:v1"), &digest).unwrap()]).await;
+    assert_eq!(fixture.verify("a/cat:v1").await, Ok(()));
     // The same digest in another repository.
-    site.push("b/cat:v1", &catalog("schema: a")).await;
-    assert_eq!(site.verify("b/cat:v1").await, rejected(true, NONE));
-    site.attach("b/cat", &digest, &[signer.sign(&site.name("a/cat:v1"), &digest).unwrap()]).await;
-    let other = format!("Signature for identity {:?} is not accepted", site.name("a/cat:v1"));
-    assert_eq!(site.verify("b/cat:v1").await, rejected(true, &other));
+    fixture.push("b/cat:v1", &catalog("schema: a")).await;
+    assert_eq!(fixture.verify("b/cat:v1").await, rejected(true, NONE));
+    fixture.attach("b/cat", &digest, &[signer.sign(&fixture.name("a/cat:v1"), &digest).unwrap()]).await;
+    let other = format!("Signature for identity {:?} is not accepted", fixture.name("a/cat:v1"));
+    assert_eq!(fixture.verify("b/cat:v1").await, rejected(true, &other));
 
     // Signatures are not looked up.
-    site.use_attachments(false);
+    fixture.use_attachments(false);
     let off =
-        format!("{NONE}: registries.d does not set use-sigstore-attachments for {}", site.name("a/cat"));
-    assert_eq!(site.verify("a/cat:v1").await, rejected(false, &off));
-    site.use_attachments(true);
+        format!("{NONE}: registries.d does not set use-sigstore-attachments for {}", fixture.name("a/cat"));
+    assert_eq!(fixture.verify("a/cat:v1").await, rejected(false, &off));
+    fixture.use_attachments(true);
 
     let huge = ("x".repeat(70_000), String::new());
-    site.attach("a/cat", &digest, &[huge]).await;
+    fixture.attach("a/cat", &digest, &[huge]).await;
     let unread = format!("reading signatures {tag}: the answer is larger than 65536 bytes");
-    assert_eq!(site.verify("a/cat:v1").await, rejected(false, &unread));
-    let key = site.path("none.pub");
-    site.write_policy(&json!({"default": [{"type": "sigstoreSigned", "keyPath": key}]}));
+    assert_eq!(fixture.verify("a/cat:v1").await, rejected(false, &unread));
+    let key = fixture.path("none.pub");
+    fixture.write_policy(&json!({"default": [{"type": "sigstoreSigned", "keyPath": key}]}));
     let absent = format!("public key {}: No such file or directory (os error 2)", key.display());
-    assert_eq!(site.verify("a/cat:v1").await, rejected(false, &absent));
-    fs::write(site.path("policy.json"), "{").unwrap();
-    assert!(matches!(site.verify("a/cat:v1").await, Err((false, _))));
-    site.write_policy(&json!({"default": [{"type": "reject"}]}));
-    let text = format!("Running image docker://{} is rejected by policy.", site.name("a/cat:v1"));
-    assert_eq!(site.verify("a/cat:v1").await, rejected(true, &text));
+    assert_eq!(fixture.verify("a/cat:v1").await, rejected(false, &absent));
+    fs::write(fixture.path("policy.json"), "{").unwrap();
+    assert!(matches!(fixture.verify("a/cat:v1").await, Err((false, _))));
+    fixture.write_policy(&json!({"default": [{"type": "reject"}]}));
+    let text = format!("Running image docker://{} is rejected by policy.", fixture.name("a/cat:v1"));
+    assert_eq!(fixture.verify("a/cat:v1").await, rejected(true, &text));
 }
 
 #[tokio::test]
 async fn missing_signature_at_mirror_is_no_definite_rejection() {
-    let site = Site::start();
+    let fixture = Fixture::start();
     let signer = Signer::new().unwrap();
-    site.push("a/cat:v1", &catalog("schema: a")).await;
+    fixture.push("a/cat:v1", &catalog("schema: a")).await;
     let conf = format!(
         "[[registry]]\nprefix = \"images.example.com\"\nlocation = \"images.example.com\"\n\
          [[registry.mirror]]\nlocation = \"{}\"\n",
-        site.registry.host()
+        fixture.registry.host()
     );
-    fs::write(site.path("registries.conf"), conf).unwrap();
-    site.use_attachments(true);
+    fs::write(fixture.path("registries.conf"), conf).unwrap();
+    fixture.use_attachments(true);
     let requirement = json!({"type": "sigstoreSigned", "keyData": BASE64_STANDARD.encode(signer.pem())});
-    site.write_policy(&json!({"default": [requirement]}));
+    fixture.write_policy(&json!({"default": [requirement]}));
     let refused =
         |definite: bool| Err((definite, format!("error copying image: Source image rejected: {NONE}")));
-    assert_eq!(site.verify_named("images.example.com/a/cat:v1").await, refused(false));
-    assert_eq!(site.verify("a/cat:v1").await, refused(true));
+    assert_eq!(fixture.verify_named("images.example.com/a/cat:v1").await, refused(false));
+    assert_eq!(fixture.verify("a/cat:v1").await, refused(true));
 }

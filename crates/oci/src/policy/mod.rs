@@ -33,12 +33,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde::{Deserialize, Serialize};
 
 use crate::session::Session;
-use crate::{CanonicalRef, Digest, Places, PullError, Reference};
+use crate::{CanonicalRef, Digest, PullError, Reference, RegistryPaths};
 use document::{KeySource, Requirement};
 use files::Files;
 use identity::Identity;
 use key::Key;
-use signature::Wanted;
+use signature::SignatureRequirement;
 
 /// Location of the signature policy of this process.
 #[derive(Debug, Clone)]
@@ -103,15 +103,15 @@ impl PolicySource {
         Self { file, folders, required, warned: Arc::default() }
     }
 
-    /// Policy source of the environment: the file in `CONTAINERS_POLICY_JSON`, and [`Places::containers`].
+    /// Policy source of the environment: the file in `CONTAINERS_POLICY_JSON`, and [`RegistryPaths::containers`].
     #[must_use]
     pub fn from_env(required: bool) -> Self {
-        Self::of(std::env::var_os("CONTAINERS_POLICY_JSON"), Places::from_env(), required)
+        Self::of(std::env::var_os("CONTAINERS_POLICY_JSON"), RegistryPaths::from_env(), required)
     }
 
-    fn of(file: Option<OsString>, places: Places, required: bool) -> Self {
+    fn of(file: Option<OsString>, paths: RegistryPaths, required: bool) -> Self {
         let file = file.filter(|file| !file.is_empty()).map(PathBuf::from);
-        Self::new(file, places.containers, required)
+        Self::new(file, paths.containers, required)
     }
 
     /// Digest that changes with every relevant file: the policy, the keys that it names, and `registries.d`. Reads
@@ -145,7 +145,7 @@ impl PolicySource {
         let mut digests = vec![own, image.digest().clone()];
         digests.dedup();
         let files = Files::read(self);
-        self.judge(&files, session, source, image.reference(), &digests).await?;
+        self.check_signatures(&files, session, source, image.reference(), &digests).await?;
         self.verification_by(&files, image)
     }
 
@@ -196,7 +196,7 @@ impl PolicySource {
         Ok(signed)
     }
 
-    async fn judge(
+    async fn check_signatures(
         &self,
         files: &Files,
         session: &Session,
@@ -219,7 +219,7 @@ impl PolicySource {
                 Some(attached) => attached,
                 None => attached.insert(signature::fetch(session, digests).await.map_err(unread)?),
             };
-            let accepted = Wanted { keys: &keys, identity, image, digests }.among(attached);
+            let accepted = SignatureRequirement { keys: &keys, identity, image, digests }.check(attached);
             // A mirror may lack signatures that the registry itself has.
             let is_unknown = attached.is_empty() && source.name() != image.name();
             accepted.map_err(|reason| if is_unknown { unread(reason) } else { refused(reason) })?;

@@ -106,7 +106,7 @@ fn found<T>(answer: Result<T, RequestError>) -> Result<Option<T>, RequestError> 
 }
 
 /// Requirements of a signature.
-pub(super) struct Wanted<'a> {
+pub(super) struct SignatureRequirement<'a> {
     /// One of these keys must have signed.
     pub(super) keys: &'a [Key],
     pub(super) identity: &'a Identity,
@@ -116,12 +116,12 @@ pub(super) struct Wanted<'a> {
     pub(super) digests: &'a [Digest],
 }
 
-impl Wanted<'_> {
+impl SignatureRequirement<'_> {
     /// Checks that one of the signatures is accepted.
     ///
     /// # Errors
     /// The reasons against each signature.
-    pub(super) fn among(&self, attached: &Attached) -> Result<(), String> {
+    pub(super) fn check(&self, attached: &Attached) -> Result<(), String> {
         let mut reasons: Vec<String> = Vec::new();
         for signature in &attached.signatures {
             match self.verify(signature) {

@@ -55,13 +55,13 @@ fn one_valid_signature_suffices_otherwise_reasons_are_listed() {
     let good = ours.sign(&payload("r.io/app:v1", &own));
     let verdict = |signatures: &[Signature], others: usize| {
         let (keys, identity) = ([Signer::new().key(), ours.key()], Identity::default());
-        let wanted = Wanted {
+        let requirement = SignatureRequirement {
             keys: &keys,
             identity: &identity,
             image: &image,
             digests: &[index.clone(), own.clone()],
         };
-        wanted.among(&Attached { signatures: signatures.to_vec(), others }).err().unwrap_or_default()
+        requirement.check(&Attached { signatures: signatures.to_vec(), others }).err().unwrap_or_default()
     };
     let failed = "cryptographic signature verification failed";
     let unsigned = Signature { encoded: None, ..good.clone() };
@@ -113,8 +113,9 @@ fn signature_payload_is_parsed_strictly() {
     let image: Reference = "r.io/app:v1".parse().unwrap();
     let reason = |payload: &str| {
         let (keys, identity, digests) = ([signer.key()], Identity::default(), [digest("1")]);
-        let wanted = Wanted { keys: &keys, identity: &identity, image: &image, digests: &digests };
-        wanted.among(&Attached { signatures: vec![signer.sign(payload)], others: 0 }).err()
+        let requirement =
+            SignatureRequirement { keys: &keys, identity: &identity, image: &image, digests: &digests };
+        requirement.check(&Attached { signatures: vec![signer.sign(payload)], others: 0 }).err()
     };
     assert_eq!(reason(&good), None);
     assert_eq!(reason(&good.replace("null", r#"{"creator":"me","timestamp":1}"#)), None);
@@ -302,9 +303,9 @@ fn fingerprint_changes_with_every_relevant_file() {
 
 #[test]
 fn environment_variable_replaces_policy_folders() {
-    let places = || Places { containers: vec!["/a".into(), "/b".into()], ..Places::default() };
+    let paths = || RegistryPaths { containers: vec!["/a".into(), "/b".into()], ..RegistryPaths::default() };
     let candidates = |file: Option<&str>| {
-        let source = PolicySource::of(file.map(Into::into), places(), false);
+        let source = PolicySource::of(file.map(Into::into), paths(), false);
         source.candidates().collect::<Vec<_>>()
     };
     let in_folders = ["/a/policy.json", "/b/policy.json"].map(PathBuf::from);

@@ -8,20 +8,20 @@ use std::io;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::Places;
+use crate::RegistryPaths;
 use crate::registries::Registries;
 
 /// Largest file, in bytes.
 const MAX_FILE: u64 = 4 << 20;
 
 impl Registries {
-    /// Reads the files of `places`. All are optional. Blocks briefly on small local files.
+    /// Reads the files of `paths`. All are optional. Blocks briefly on small local files.
     ///
     /// # Errors
     /// A file cannot be read or parsed. The text names it.
-    pub(crate) fn load(places: &Places) -> Result<Self, String> {
+    pub(crate) fn load(paths: &RegistryPaths) -> Result<Self, String> {
         let mut registries = Self::default();
-        for path in paths(places)? {
+        for path in config_files(paths)? {
             let failed =
                 |cause: String| format!("loading registries configuration: {}: {cause}", path.display());
             let text = read(&path).map_err(|error| failed(error.to_string()))?;
@@ -32,28 +32,28 @@ impl Registries {
 }
 
 /// Every file to read, in order.
-fn paths(places: &Places) -> Result<Vec<PathBuf>, String> {
-    let mut paths = Vec::new();
-    match &places.registries_conf {
-        Some(path) => paths.push(path.clone()),
+fn config_files(paths: &RegistryPaths) -> Result<Vec<PathBuf>, String> {
+    let mut files = Vec::new();
+    match &paths.registries_conf {
+        Some(path) => files.push(path.clone()),
         None => {
-            let main = places.containers.iter().map(|folder| folder.join("registries.conf"));
-            paths.extend(main.into_iter().find(|path| path.exists()));
-            paths.extend(drop_ins(places)?);
+            let main = paths.containers.iter().map(|folder| folder.join("registries.conf"));
+            files.extend(main.into_iter().find(|path| path.exists()));
+            files.extend(drop_ins(paths)?);
         }
     }
-    paths.extend(places.registries_conf_override.clone());
-    Ok(paths)
+    files.extend(paths.registries_conf_override.clone());
+    Ok(files)
 }
 
 /// Drop-ins sorted by name. Of equal names the one in the folder of highest precedence wins.
-fn drop_ins(places: &Places) -> Result<Vec<PathBuf>, String> {
-    let own = match places.uid {
+fn drop_ins(paths: &RegistryPaths) -> Result<Vec<PathBuf>, String> {
+    let own = match paths.uid {
         0 => vec!["registries.rootful.conf.d".to_owned()],
         uid => vec![format!("registries.rootless.conf.d/{uid}"), "registries.rootless.conf.d".to_owned()],
     };
     let mut by_name: BTreeMap<OsString, PathBuf> = BTreeMap::new();
-    for folder in &places.containers {
+    for folder in &paths.containers {
         for drop_in in own.iter().map(String::as_str).chain(["registries.conf.d"]) {
             let folder = folder.join(drop_in);
             let files = list(&folder).map_err(|error| {
@@ -112,13 +112,13 @@ mod tests {
     fn registries_files_are_found_in_order_of_precedence() {
         let root = TempDir::new().unwrap();
         let folders = ["own", "etc"].map(|name| root.path().join(name));
-        let mut places = Places { containers: folders.to_vec(), uid: 7, ..Places::default() };
-        let found = |places: &Places| -> Vec<String> {
-            let paths = paths(places).unwrap();
+        let mut paths = RegistryPaths { containers: folders.to_vec(), uid: 7, ..RegistryPaths::default() };
+        let found = |paths: &RegistryPaths| -> Vec<String> {
+            let files = config_files(paths).unwrap();
             paths.iter().map(|path| path.strip_prefix(root.path()).unwrap().display().to_string()).collect()
         };
-        assert_eq!(found(&places), [""; 0]);
-        assert_eq!(Registries::load(&places), Ok(Registries::default()));
+        assert_eq!(found(&paths), [""; 0]);
+        assert_eq!(Registries::load(&paths), Ok(Registries::default()));
 
         for (path, location) in [
             ("etc/registries.conf", "etc.test"),
@@ -136,15 +136,15 @@ mod tests {
             "etc/registries.rootless.conf.d/7/a.conf",
             "own/registries.conf.d/b.conf",
         ];
-        assert_eq!(found(&places), expected);
-        let sources = Registries::load(&places).unwrap().sources(&"r.test/a:v1".parse().unwrap()).unwrap();
+        assert_eq!(found(&paths), expected);
+        let sources = Registries::load(&paths).unwrap().sources(&"r.test/a:v1".parse().unwrap()).unwrap();
         assert_eq!(sources[0].reference.host(), "own-b.test");
 
         write(&root, "own/registries.conf", "own.test");
-        assert_eq!(found(&places)[0], "own/registries.conf");
-        places.uid = 0;
+        assert_eq!(found(&paths)[0], "own/registries.conf");
+        paths.uid = 0;
         assert_eq!(
-            found(&places),
+            found(&paths),
             [
                 "own/registries.conf",
                 "etc/registries.conf.d/a.conf",
@@ -154,13 +154,13 @@ mod tests {
         );
         write(&root, "only.conf", "only.test");
         write(&root, "last.conf", "last.test");
-        places.registries_conf = Some(root.path().join("only.conf"));
-        places.registries_conf_override = Some(root.path().join("last.conf"));
-        assert_eq!(found(&places), ["only.conf", "last.conf"]);
+        paths.registries_conf = Some(root.path().join("only.conf"));
+        paths.registries_conf_override = Some(root.path().join("last.conf"));
+        assert_eq!(found(&paths), ["only.conf", "last.conf"]);
         fs::remove_file(root.path().join("last.conf")).unwrap();
         let last = root.path().join("last.conf");
         assert_eq!(
-            Registries::load(&places).unwrap_err(),
+            Registries::load(&paths).unwrap_err(),
             format!(
                 "loading registries configuration: {}: No such file or directory (os error 2)",
                 last.display()
@@ -168,7 +168,7 @@ mod tests {
         );
         fs::write(&last, "[registries.search]\n").unwrap();
         assert_eq!(
-            Registries::load(&places).unwrap_err(),
+            Registries::load(&paths).unwrap_err(),
             format!(
                 "loading registries configuration: {}: registries.conf must be in v2 format but is in v1",
                 last.display()

@@ -1,15 +1,15 @@
 //! Hostile bundle images. Their content stays in memory, within [`Limits::BUNDLE`].
 
-use crate::setting::*;
+use crate::fixture::*;
 use olm_image::Layer;
 use olm_oci::{BUNDLE_FOLDERS, Limits};
 
 /// Pulls a bundle with these layers. Returns each file as `path=content`.
 async fn pull(layers: &[Layer]) -> Result<Vec<String>, String> {
-    let setting = Setting::with(|config| config.limits = Limits::BUNDLE).await;
-    setting.registry.add_image("a/bundle", "v1", &image(layers, "unused"));
-    let canonical = setting.resolve("a/bundle:v1").await;
-    let files = setting.puller.pull_files(&canonical, &BUNDLE_FOLDERS).await.map(|(files, _)| files);
+    let fixture = Fixture::with(|config| config.limits = Limits::BUNDLE).await;
+    fixture.registry.add_image("a/bundle", "v1", &image(layers, "unused"));
+    let canonical = fixture.resolve("a/bundle:v1").await;
+    let files = fixture.puller.pull_files(&canonical, &BUNDLE_FOLDERS).await.map(|(files, _)| files);
     let files = files.map_err(|error| error.to_string())?;
     let line = |(path, content): (&String, &Vec<u8>)| format!("{path}={}", String::from_utf8_lossy(content));
     Ok(files.iter().map(line).collect())

@@ -3,17 +3,17 @@
 use std::io::Write;
 use std::time::Duration;
 
-use crate::setting::*;
+use crate::fixture::*;
 use olm_image::registry::{Fault, Registry};
-use olm_oci::{CanonicalRef, Class, Reference};
+use olm_oci::{CanonicalRef, Reference};
 
 const HANG: Duration = Duration::from_millis(200);
 
 #[tokio::test]
 async fn registry_error_names_registry_and_cause() {
-    let setting = Setting::new().await;
-    setting.registry.add_image("a/cat", "v1", &catalog());
-    let host = setting.registry.host();
+    let fixture = Fixture::new().await;
+    fixture.registry.add_image("a/cat", "v1", &catalog());
+    let host = fixture.registry.host();
     let status = |code: u16, body: &str| Fault::Status(code, Vec::new(), body.to_owned());
     let source = |rest: &str| format!("error creating image source: {rest}");
     for (request, fault, tag, expected) in [
@@ -46,19 +46,19 @@ async fn registry_error_names_registry_and_cause() {
             format!("reading manifest v1 in {host}/a/cat: StatusCode: 418, \"tea\""),
         ),
     ] {
-        setting.registry.add_fault(
+        fixture.registry.add_fault(
             request,
             if fault.is_some() { 5 } else { 0 },
             fault.unwrap_or(Fault::Hang),
         );
-        let error = setting.try_resolve(&format!("a/cat:{tag}")).await.unwrap_err();
-        assert_eq!((error.to_string(), error.class()), (source(&expected), Class::Retry));
+        let error = fixture.try_resolve(&format!("a/cat:{tag}")).await.unwrap_err();
+        assert_eq!((error.to_string(), error.is_terminal()), (source(&expected), false));
         // Consume the remaining faults.
-        while setting.try_resolve("a/cat:v1").await.is_err() {}
+        while fixture.try_resolve("a/cat:v1").await.is_err() {}
     }
 
-    let absent = setting.reference("b/none:v1");
-    let error = setting.puller.resolve(&absent).await.unwrap_err().to_string();
+    let absent = fixture.reference("b/none:v1");
+    let error = fixture.puller.resolve(&absent).await.unwrap_err().to_string();
     assert_eq!(
         error,
         source(&format!(
@@ -66,23 +66,23 @@ async fn registry_error_names_registry_and_cause() {
         ))
     );
     let digest = format!("sha256:{}", "0".repeat(64));
-    let error = setting.pull(&setting.resolve(&format!("a/cat@{digest}")).await).await.unwrap_err();
+    let error = fixture.pull(&fixture.resolve(&format!("a/cat@{digest}")).await).await.unwrap_err();
     assert_eq!(
-        (error.to_string(), error.class()),
+        (error.to_string(), error.is_terminal()),
         (
             format!(
                 "error copying image: initializing source docker://{host}/a/cat@{digest}: reading manifest {digest} in \
                  {host}/a/cat: manifest unknown: manifest unknown"
             ),
-            Class::Retry
+            false
         )
     );
 }
 
 #[tokio::test]
 async fn unreachable_or_plain_server_is_reported_like_go() {
-    let setting = Setting::new().await;
-    let Setting { registry, puller, .. } = &setting;
+    let fixture = Fixture::new().await;
+    let Fixture { registry, puller, .. } = &fixture;
     // A port that was free a moment ago.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let host = listener.local_addr().unwrap().to_string();
@@ -111,15 +111,15 @@ async fn unreachable_or_plain_server_is_reported_like_go() {
 
 #[tokio::test]
 async fn busy_registry_is_retried_until_limit_or_deadline() {
-    let setting = Setting::new().await;
-    setting.registry.add_image("a/cat", "v1", &catalog());
+    let fixture = Fixture::new().await;
+    fixture.registry.add_image("a/cat", "v1", &catalog());
     let busy = || Fault::Status(429, vec![("retry-after", "0".to_owned())], "slow down".to_owned());
-    setting.registry.add_fault("/manifests/", 4, busy());
-    setting.resolve("a/cat:v1").await;
+    fixture.registry.add_fault("/manifests/", 4, busy());
+    fixture.resolve("a/cat:v1").await;
 
-    setting.registry.add_fault("/manifests/", 5, busy());
-    let error = setting.try_resolve("a/cat:v1").await.unwrap_err().to_string();
-    let host = setting.registry.host();
+    fixture.registry.add_fault("/manifests/", 5, busy());
+    let error = fixture.try_resolve("a/cat:v1").await.unwrap_err().to_string();
+    let host = fixture.registry.host();
     // A HEAD response has no body.
     assert_eq!(
         error,
@@ -127,28 +127,28 @@ async fn busy_registry_is_retried_until_limit_or_deadline() {
     );
 
     // No delay starts that would end after the deadline.
-    setting.registry.add_fault(
+    fixture.registry.add_fault(
         "/manifests/",
         1,
         Fault::Status(429, vec![("retry-after", "61".to_owned())], String::new()),
     );
-    let error = setting.try_resolve("a/cat:v1").await.unwrap_err().to_string();
+    let error = fixture.try_resolve("a/cat:v1").await.unwrap_err().to_string();
     assert!(error.ends_with("StatusCode: 429, \"\""), "{error}");
 }
 
 #[tokio::test]
 async fn tag_without_digest_header_resolves_by_manifest() {
-    let setting = Setting::new().await;
-    let digest = setting.registry.add_image("a/cat", "v1", &catalog());
-    setting.registry.add_fault("HEAD", 1, Fault::NoDigestHeader);
-    assert_eq!(setting.resolve("a/cat:v1").await.digest().as_str(), digest);
-    setting.registry.add_fault("HEAD", 1, Fault::Status(405, Vec::new(), String::new()));
-    assert_eq!(setting.resolve("a/cat:v1").await.digest().as_str(), digest);
+    let fixture = Fixture::new().await;
+    let digest = fixture.registry.add_image("a/cat", "v1", &catalog());
+    fixture.registry.add_fault("HEAD", 1, Fault::NoDigestHeader);
+    assert_eq!(fixture.resolve("a/cat:v1").await.digest().as_str(), digest);
+    fixture.registry.add_fault("HEAD", 1, Fault::Status(405, Vec::new(), String::new()));
+    assert_eq!(fixture.resolve("a/cat:v1").await.digest().as_str(), digest);
 }
 
 #[tokio::test]
 async fn broken_blob_stream_resumes_at_its_offset() {
-    let setting = Setting::new().await;
+    let fixture = Fixture::new().await;
     // Incompressible text: several chunks on the wire.
     let text: String =
         (0..200_000_u64).map(|n| (n.wrapping_mul(n).wrapping_mul(2_654_435_761) % 10).to_string()).collect();
@@ -156,37 +156,37 @@ async fn broken_blob_stream_resumes_at_its_offset() {
     let blob = format!("GET /v2/a/cat/blobs/{}", olm_image::digest_of(&layer.blob));
     let length = layer.blob.len();
     for (cut, ranges) in [(0, true), (1, true), (length / 2, true), (length - 1, true), (length / 2, false)] {
-        setting.registry.add_fault(&blob, 1, Fault::Cut(cut));
+        fixture.registry.add_fault(&blob, 1, Fault::Cut(cut));
         if !ranges {
             // A registry without range support sends everything again.
-            setting.registry.add_fault(&blob, 1, Fault::Whole);
+            fixture.registry.add_fault(&blob, 1, Fault::Whole);
         }
-        setting.pull_layers(std::slice::from_ref(&layer)).await.unwrap();
-        assert_eq!(setting.listing(), [format!("configs/x={text}")]);
-        olm_oci::remove_folder(&setting.destination()).unwrap();
-        let requests = setting.registry.take_requests();
+        fixture.pull_layers(std::slice::from_ref(&layer)).await.unwrap();
+        assert_eq!(fixture.listing(), [format!("configs/x={text}")]);
+        olm_oci::remove_folder(&fixture.destination()).unwrap();
+        let requests = fixture.registry.take_requests();
         assert_eq!(requests.iter().filter(|request| **request == blob).count(), 2);
     }
     // All bytes arrived, only the end of the response is missing.
-    setting.registry.add_fault(&blob, 1, Fault::Cut(length));
-    setting.pull_layers(std::slice::from_ref(&layer)).await.unwrap();
-    olm_oci::remove_folder(&setting.destination()).unwrap();
+    fixture.registry.add_fault(&blob, 1, Fault::Cut(length));
+    fixture.pull_layers(std::slice::from_ref(&layer)).await.unwrap();
+    olm_oci::remove_folder(&fixture.destination()).unwrap();
     // Attempts without progress are limited.
-    setting.registry.add_fault(&blob, 5, Fault::Cut(0));
-    let error = setting.pull_layers(std::slice::from_ref(&layer)).await.unwrap_err();
+    fixture.registry.add_fault(&blob, 5, Fault::Cut(0));
+    let error = fixture.pull_layers(std::slice::from_ref(&layer)).await.unwrap_err();
     assert!(error.contains(&format!("reading blob {}", olm_image::digest_of(&layer.blob))), "{error}");
-    assert_eq!(setting.leftovers(), [""; 0]);
+    assert_eq!(fixture.leftovers(), [""; 0]);
 }
 
 #[tokio::test]
 async fn digest_mismatch_is_retryable() {
-    let setting = Setting::new().await;
+    let fixture = Fixture::new().await;
     let layer = tar_layer(&[file("configs/x", "content")]);
     let digest = olm_image::digest_of(&layer.blob);
-    setting.registry.add_fault(&digest, 1, Fault::Corrupt);
-    let pinned = setting.registry.add_image("a/cat", "v1", &image(&[layer], "/configs"));
-    let canonical = setting.resolve(&format!("a/cat@{pinned}")).await;
-    let error = setting.pull(&canonical).await.unwrap_err();
+    fixture.registry.add_fault(&digest, 1, Fault::Corrupt);
+    let pinned = fixture.registry.add_image("a/cat", "v1", &image(&[layer], "/configs"));
+    let canonical = fixture.resolve(&format!("a/cat@{pinned}")).await;
+    let error = fixture.pull(&canonical).await.unwrap_err();
     let text = error.to_string();
     assert!(
         text.starts_with(&format!(
@@ -194,11 +194,11 @@ async fn digest_mismatch_is_retryable() {
         )),
         "{text}"
     );
-    assert_eq!(error.class(), Class::Retry);
-    assert_eq!(setting.leftovers(), [""; 0]);
+    assert!(!error.is_terminal());
+    assert_eq!(fixture.leftovers(), [""; 0]);
 
-    setting.registry.add_fault("GET /v2/a/cat/manifests/", 1, Fault::Corrupt);
-    let error = setting.pull(&canonical).await.unwrap_err();
+    fixture.registry.add_fault("GET /v2/a/cat/manifests/", 1, Fault::Corrupt);
+    let error = fixture.pull(&canonical).await.unwrap_err();
     assert_eq!(
         error.to_string(),
         format!(
@@ -206,55 +206,55 @@ async fn digest_mismatch_is_retryable() {
              digest {pinned}"
         )
     );
-    assert_eq!(error.class(), Class::Retry);
-    setting.pull(&canonical).await.unwrap();
+    assert!(!error.is_terminal());
+    fixture.pull(&canonical).await.unwrap();
 }
 
 #[tokio::test]
 async fn endless_response_is_cut_off() {
-    let setting = Setting::new().await;
+    let fixture = Fixture::new().await;
     let layer = tar_layer(&[file("configs/x", "content")]);
     let (digest, length) = (olm_image::digest_of(&layer.blob), layer.blob.len());
-    setting.registry.add_image("a/cat", "v1", &image(&[layer], "/configs"));
-    let canonical = setting.resolve("a/cat:v1").await;
+    fixture.registry.add_image("a/cat", "v1", &image(&[layer], "/configs"));
+    let canonical = fixture.resolve("a/cat:v1").await;
     for (request, expected) in [
         ("GET /v2/a/cat/manifests/", "the answer is larger than 4194304 bytes".to_owned()),
         (&format!("blobs/{digest}"), format!("the blob is longer than the {length} bytes of its descriptor")),
     ] {
-        setting.registry.add_fault(request, 1, Fault::Endless);
-        let error = setting.pull(&canonical).await.unwrap_err();
+        fixture.registry.add_fault(request, 1, Fault::Endless);
+        let error = fixture.pull(&canonical).await.unwrap_err();
         assert!(error.to_string().ends_with(&expected), "{error}");
-        assert_eq!(error.class(), Class::Retry);
+        assert!(!error.is_terminal());
     }
-    assert_eq!(setting.leftovers(), [""; 0]);
+    assert_eq!(fixture.leftovers(), [""; 0]);
 }
 
 #[tokio::test]
 async fn hanging_request_times_out() {
-    let setting = Setting::with(|config| {
+    let fixture = Fixture::with(|config| {
         config.read_timeout = HANG;
         config.retry.attempts = 1;
     })
     .await;
-    setting.registry.add_image("a/cat", "v1", &catalog());
-    setting.registry.add_fault("GET /v2/", 1, Fault::Hang);
-    let error = setting.try_resolve("a/cat:v1").await.unwrap_err().to_string();
+    fixture.registry.add_image("a/cat", "v1", &catalog());
+    fixture.registry.add_fault("GET /v2/", 1, Fault::Hang);
+    let error = fixture.try_resolve("a/cat:v1").await.unwrap_err().to_string();
     assert!(error.ends_with("/v2/\": i/o timeout"), "{error}");
 
-    let setting = Setting::with(|config| {
+    let fixture = Fixture::with(|config| {
         config.resolve_timeout = HANG;
         config.pull_timeout = HANG;
     })
     .await;
-    let digest = setting.registry.add_image("a/cat", "v1", &catalog());
-    setting.registry.add_fault("HEAD", 1, Fault::Hang);
-    let error = setting.try_resolve("a/cat:v1").await.unwrap_err();
+    let digest = fixture.registry.add_image("a/cat", "v1", &catalog());
+    fixture.registry.add_fault("HEAD", 1, Fault::Hang);
+    let error = fixture.try_resolve("a/cat:v1").await.unwrap_err();
     assert!(error.to_string().ends_with("not done within 0.2 s"), "{error}");
-    setting.registry.add_fault("GET /v2/a/cat/blobs/", 9, Fault::Hang);
-    let error = setting.pull(&setting.resolve(&format!("a/cat@{digest}")).await).await.unwrap_err();
+    fixture.registry.add_fault("GET /v2/a/cat/blobs/", 9, Fault::Hang);
+    let error = fixture.pull(&fixture.resolve(&format!("a/cat@{digest}")).await).await.unwrap_err();
     assert!(error.to_string().ends_with("not done within 0.2 s"), "{error}");
-    assert_eq!(error.class(), Class::Retry);
-    while !setting.leftovers().is_empty() {
+    assert!(!error.is_terminal());
+    while !fixture.leftovers().is_empty() {
         tokio::task::yield_now().await;
     }
 }
@@ -262,34 +262,34 @@ async fn hanging_request_times_out() {
 /// A hanging registry delays only its own pulls.
 #[tokio::test]
 async fn hanging_registry_does_not_block_other_registries() {
-    let setting = Setting::with(|config| {
+    let fixture = Fixture::with(|config| {
         config.concurrency = 2;
         config.concurrency_per_registry = 1;
     })
     .await;
     let slow = Registry::start().await.unwrap();
-    std::fs::write(setting.cas_dir().join("slow.crt"), slow.ca_pem()).unwrap();
+    std::fs::write(fixture.cas_dir().join("slow.crt"), slow.ca_pem()).unwrap();
     slow.add_fault("", usize::MAX, Fault::Hang);
-    setting.registry.add_image("a/cat", "v1", &catalog());
-    let canonical = setting.resolve("a/cat:v1").await;
+    fixture.registry.add_image("a/cat", "v1", &catalog());
+    let canonical = fixture.resolve("a/cat:v1").await;
     let digest = canonical.digest();
     let stuck = format!("{}/a/cat@{digest}", slow.host()).parse().unwrap();
-    let stuck = setting.puller.resolve(&stuck).await.unwrap();
-    let folder = setting.destination().with_file_name("stuck");
-    let hang = || setting.puller.pull_folder(&stuck, olm_oci::catalog_folder, &folder);
+    let stuck = fixture.puller.resolve(&stuck).await.unwrap();
+    let folder = fixture.destination().with_file_name("stuck");
+    let hang = || fixture.puller.pull_folder(&stuck, olm_oci::catalog_folder, &folder);
     tokio::select! {
         biased;
         _ = hang() => panic!("the first slow pull ended"),
         _ = hang() => panic!("the second slow pull ended"),
         _ = hang() => panic!("the third slow pull ended"),
-        pulled = setting.pull(&canonical) => { pulled.unwrap(); }
+        pulled = fixture.pull(&canonical) => { pulled.unwrap(); }
     }
 }
 
 /// Requests without a response release their permits, including those for blobs.
 #[tokio::test]
 async fn hanging_blob_requests_release_permits() {
-    let setting = Setting::with(|config| {
+    let fixture = Fixture::with(|config| {
         config.concurrency = 2;
         config.concurrency_per_registry = 1;
     })
@@ -297,24 +297,24 @@ async fn hanging_blob_requests_release_permits() {
     let silent = [Registry::start().await.unwrap(), Registry::start().await.unwrap()];
     let mut stuck = Vec::new();
     for (registry, name) in silent.iter().zip(["first", "second"]) {
-        setting.trust(registry);
+        fixture.trust(registry);
         let digest = registry.add_image("a/cat", "v1", &catalog());
         registry.add_fault("GET /v2/a/cat/blobs/", usize::MAX, Fault::Hang);
         let image: Reference = format!("{}/a/cat@{digest}", registry.host()).parse().unwrap();
-        stuck.push((CanonicalRef::from_digest(&image).unwrap(), setting.destination().with_file_name(name)));
+        stuck.push((CanonicalRef::from_digest(&image).unwrap(), fixture.destination().with_file_name(name)));
     }
     let hang = |index: usize| {
         let (image, folder) = &stuck[index];
-        setting.puller.pull_folder(image, olm_oci::catalog_folder, folder)
+        fixture.puller.pull_folder(image, olm_oci::catalog_folder, folder)
     };
-    setting.registry.add_image("a/cat", "v1", &catalog());
+    fixture.registry.add_image("a/cat", "v1", &catalog());
     let pull = async {
         for silent in &silent {
             while !silent.take_requests().iter().any(|line| line.contains("/blobs/")) {
                 tokio::task::yield_now().await;
             }
         }
-        setting.pull(&setting.resolve("a/cat:v1").await).await
+        fixture.pull(&fixture.resolve("a/cat:v1").await).await
     };
     tokio::select! {
         biased;
@@ -327,26 +327,26 @@ async fn hanging_blob_requests_release_permits() {
 /// The registry responds for some images only. Those must be neither resolved nor pulled last.
 #[tokio::test]
 async fn hanging_images_do_not_block_others_of_same_registry() {
-    let setting = Setting::new().await;
-    setting.registry.add_fault("/v2/a/silent/", usize::MAX, Fault::Hang);
-    let digest = setting.registry.add_image("a/cat", "v1", &catalog());
+    let fixture = Fixture::new().await;
+    fixture.registry.add_fault("/v2/a/silent/", usize::MAX, Fault::Hang);
+    let digest = fixture.registry.add_image("a/cat", "v1", &catalog());
     let hang = async |reference: &str| {
-        let resolved = setting.try_resolve(reference).await.unwrap();
-        setting.puller.pull_files(&resolved, &["configs"]).await.map(drop)
+        let resolved = fixture.try_resolve(reference).await.unwrap();
+        fixture.puller.pull_files(&resolved, &["configs"]).await.map(drop)
     };
     let pinned = format!("a/silent@{digest}");
     let hanging = (0..20).map(|number| hang(if number % 2 == 0 { "a/silent:v1" } else { &pinned }));
     tokio::select! {
         biased;
         _ = futures::future::select_all(hanging.map(Box::pin)) => panic!("a silent pull ended"),
-        pulled = async { setting.pull(&setting.resolve("a/cat:v1").await).await } => { pulled.unwrap(); }
+        pulled = async { fixture.pull(&fixture.resolve("a/cat:v1").await).await } => { pulled.unwrap(); }
     }
 }
 
 #[tokio::test]
 async fn unsupported_or_invalid_manifest_is_named() {
-    let setting = Setting::new().await;
-    let add = |text: String| setting.registry.add_manifest("a/cat", "v1", "", text.into());
+    let fixture = Fixture::new().await;
+    let add = |text: String| fixture.registry.add_manifest("a/cat", "v1", "", text.into());
     let digest = format!("sha256:{}", "0".repeat(64));
     let nested = add(r#"{"schemaVersion":2,"manifests":[]}"#.to_owned());
     let entry = |digest: &str| {
@@ -392,8 +392,8 @@ async fn unsupported_or_invalid_manifest_is_named() {
         (image(&digest, 2), format!("reading config blob {digest}: blob unknown: blob unknown to registry")),
     ] {
         let pinned = add(manifest.clone());
-        let canonical = setting.resolve(&format!("a/cat@{pinned}")).await;
-        let error = setting.pull(&canonical).await.unwrap_err().to_string();
+        let canonical = fixture.resolve(&format!("a/cat@{pinned}")).await;
+        let error = fixture.pull(&canonical).await.unwrap_err().to_string();
         assert!(error.ends_with(&expected), "{manifest}: {error}");
     }
 }

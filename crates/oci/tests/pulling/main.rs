@@ -4,7 +4,7 @@
 mod archives;
 mod bundles;
 mod faults;
+mod fixture;
 mod network;
 mod registries;
-mod setting;
 mod working;

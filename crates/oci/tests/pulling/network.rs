@@ -6,18 +6,18 @@ use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::setting::*;
+use crate::fixture::*;
 use olm_image::registry::{Access, Fault, Registry, Seen};
-use olm_oci::{Class, Config, CredentialSource, Credentials, Limits, Places, Proxies, Puller};
+use olm_oci::{Config, CredentialSource, Credentials, Limits, Proxies, Puller, RegistryPaths};
 
 /// Registry that requires tokens, with a configured login.
-async fn with_tokens() -> Setting {
-    let setting = Setting::new().await;
-    setting.registry.add_image("a/cat", "v1", &catalog());
-    setting.registry.set_access(Access::Bearer(Some(("user".to_owned(), "secret".to_owned()))));
-    let host = setting.registry.host();
-    setting.write_auth(&format!(r#"{{"auths":{{"{host}":{{"auth":"dXNlcjpzZWNyZXQ="}}}}}}"#));
-    setting
+async fn with_tokens() -> Fixture {
+    let fixture = Fixture::new().await;
+    fixture.registry.add_image("a/cat", "v1", &catalog());
+    fixture.registry.set_access(Access::Bearer(Some(("user".to_owned(), "secret".to_owned()))));
+    let host = fixture.registry.host();
+    fixture.write_auth(&format!(r#"{{"auths":{{"{host}":{{"auth":"dXNlcjpzZWNyZXQ="}}}}}}"#));
+    fixture
 }
 
 fn unauthorized(host: &str, further: &str) -> Fault {
@@ -27,30 +27,30 @@ fn unauthorized(host: &str, further: &str) -> Fault {
 
 #[tokio::test]
 async fn unauthorized_blob_request_is_authorized_once_more() {
-    let setting = with_tokens().await;
-    let host = setting.registry.host();
-    let canonical = setting.resolve("a/cat:v1").await;
+    let fixture = with_tokens().await;
+    let host = fixture.registry.host();
+    let canonical = fixture.resolve("a/cat:v1").await;
     let tokens = |seen: &[Seen]| seen.iter().filter(|seen| seen.request == "GET /token").count();
-    setting.registry.add_fault("GET /v2/a/cat/blobs/", 1, unauthorized(&host, ""));
-    let _ = setting.registry.take_seen();
-    setting.pull(&canonical).await.unwrap();
-    assert_eq!(tokens(&setting.registry.take_seen()), 2);
+    fixture.registry.add_fault("GET /v2/a/cat/blobs/", 1, unauthorized(&host, ""));
+    let _ = fixture.registry.take_seen();
+    fixture.pull(&canonical).await.unwrap();
+    assert_eq!(tokens(&fixture.registry.take_seen()), 2);
 
-    setting.registry.add_fault("GET /v2/a/cat/blobs/", 2, unauthorized(&host, ""));
-    let error = setting.pull_to("second", &canonical).await.unwrap_err();
+    fixture.registry.add_fault("GET /v2/a/cat/blobs/", 2, unauthorized(&host, ""));
+    let error = fixture.pull_to("second", &canonical).await.unwrap_err();
     assert!(error.to_string().ends_with(": unauthorized: "), "{error}");
-    assert_eq!(error.class(), Class::Retry);
-    assert_eq!(tokens(&setting.registry.take_seen()), 2);
+    assert!(!error.is_terminal());
+    assert_eq!(tokens(&fixture.registry.take_seen()), 2);
 }
 
 #[tokio::test]
 async fn insufficient_scope_requests_wider_token_once() {
-    let setting = with_tokens().await;
-    let host = setting.registry.host();
+    let fixture = with_tokens().await;
+    let host = fixture.registry.host();
     let challenge = ",scope=\"repository:base/layers:pull\",error=\"insufficient_scope\"";
-    setting.registry.add_fault("HEAD", 1, unauthorized(&host, challenge));
-    setting.resolve("a/cat:v1").await;
-    let seen = setting.registry.take_seen();
+    fixture.registry.add_fault("HEAD", 1, unauthorized(&host, challenge));
+    fixture.resolve("a/cat:v1").await;
+    let seen = fixture.registry.take_seen();
     let queries: Vec<_> =
         seen.iter().filter(|seen| seen.request == "GET /token").map(|seen| seen.query.as_str()).collect();
     assert_eq!(
@@ -66,58 +66,59 @@ async fn insufficient_scope_requests_wider_token_once() {
 async fn default_credentials_are_used_without_own_file() {
     let folder = tempfile::TempDir::new().unwrap();
     let files = ["first.json", "second.json"].map(|name| folder.path().join(name));
-    let setting =
-        Setting::with(|config| config.places = Places { auth_files: files.to_vec(), ..Places::default() })
-            .await;
-    setting.registry.add_image("a/cat", "v1", &catalog());
-    setting.registry.set_access(Access::Basic("user".to_owned(), "secret".to_owned()));
-    let host = setting.registry.host();
+    let fixture = Fixture::with(|config| {
+        config.paths = RegistryPaths { auth_files: files.to_vec(), ..RegistryPaths::default() }
+    })
+    .await;
+    fixture.registry.add_image("a/cat", "v1", &catalog());
+    fixture.registry.set_access(Access::Basic("user".to_owned(), "secret".to_owned()));
+    let host = fixture.registry.host();
     let write = |file: &std::path::Path, host: &str| {
         std::fs::write(file, format!(r#"{{"https://{host}/v1/":{{"auth":"dXNlcjpzZWNyZXQ="}}}}"#)).unwrap();
     };
     write(&files[0], "other.test");
-    assert!(setting.try_resolve("a/cat:v1").await.is_err());
+    assert!(fixture.try_resolve("a/cat:v1").await.is_err());
     write(&files[1], &host);
-    setting.resolve("a/cat:v1").await;
-    setting.write_auth("{}");
-    assert!(setting.try_resolve("a/cat:v1").await.is_err());
+    fixture.resolve("a/cat:v1").await;
+    fixture.write_auth("{}");
+    assert!(fixture.try_resolve("a/cat:v1").await.is_err());
 }
 
 #[tokio::test]
 async fn updated_credentials_apply_to_next_request() {
     let (publish, published) = tokio::sync::watch::channel(Credentials::default());
-    let setting = Setting::with(|config| config.credentials = CredentialSource::Memory(published)).await;
-    setting.registry.add_image("a/cat", "v1", &catalog());
-    setting.registry.set_access(Access::Basic("user".to_owned(), "secret".to_owned()));
-    assert!(setting.try_resolve("a/cat:v1").await.is_err());
+    let fixture = Fixture::with(|config| config.credentials = CredentialSource::Memory(published)).await;
+    fixture.registry.add_image("a/cat", "v1", &catalog());
+    fixture.registry.set_access(Access::Basic("user".to_owned(), "secret".to_owned()));
+    assert!(fixture.try_resolve("a/cat:v1").await.is_err());
     for (password, is_right) in [("secret", true), ("wrong", false)] {
         let mut credentials = Credentials::default();
         let entry = serde_json::json!({"username": "user", "password": password});
-        credentials.insert(setting.registry.host(), entry).unwrap();
+        credentials.insert(fixture.registry.host(), entry).unwrap();
         publish.send_replace(credentials);
-        assert_eq!(setting.try_resolve("a/cat:v1").await.is_ok(), is_right, "{password}");
+        assert_eq!(fixture.try_resolve("a/cat:v1").await.is_ok(), is_right, "{password}");
     }
 }
 
 // Case operations-a56
 #[tokio::test]
 async fn redirect_to_other_host_drops_authorization() {
-    let setting = with_tokens().await;
+    let fixture = with_tokens().await;
     let storage = Registry::start().await.unwrap();
-    setting.trust(&storage);
+    fixture.trust(&storage);
     storage.add_image("x", "v1", &catalog());
     let location = format!("https://{}/v2/x/blobs/", storage.host());
     for blob in catalog().blobs() {
         let digest = olm_image::digest_of(blob);
         let to = vec![("location", format!("{location}{digest}?signature=s3cret"))];
-        setting.registry.add_fault(
+        fixture.registry.add_fault(
             &format!("blobs/{digest}"),
             usize::MAX,
             Fault::Status(307, to, String::new()),
         );
     }
-    let canonical = setting.resolve("a/cat:v1").await;
-    setting.pull(&canonical).await.unwrap();
+    let canonical = fixture.resolve("a/cat:v1").await;
+    fixture.pull(&canonical).await.unwrap();
     let seen = storage.take_seen();
     assert_eq!(seen.len(), 2);
     assert!(seen.iter().all(|seen| seen.authorization.is_none()), "{seen:?}");
@@ -126,8 +127,8 @@ async fn redirect_to_other_host_drops_authorization() {
     let blob = olm_image::digest_of(catalog().blobs().next().unwrap());
     let to = vec![("location", format!("/v2/x/blobs/{blob}?once=more"))];
     storage.add_fault(&format!("blobs/{blob}"), 1, Fault::Status(307, to, String::new()));
-    setting.pull_to("again", &canonical).await.unwrap();
-    olm_oci::remove_folder(&setting.destination().with_file_name("again")).unwrap();
+    fixture.pull_to("again", &canonical).await.unwrap();
+    olm_oci::remove_folder(&fixture.destination().with_file_name("again")).unwrap();
     let seen = storage.take_seen();
     assert_eq!(seen.len(), 3);
     assert!(seen.iter().all(|seen| seen.authorization.is_none()), "{seen:?}");
@@ -135,15 +136,15 @@ async fn redirect_to_other_host_drops_authorization() {
     // Challenges of the storage server are ignored, and its error text is hidden.
     let body = "<Error><StringToSign>s3cret</StringToSign></Error>".to_owned();
     storage.add_fault("", 1, Fault::Status(403, Vec::new(), body));
-    let error = setting.pull_to("second", &canonical).await.unwrap_err().to_string();
+    let error = fixture.pull_to("second", &canonical).await.unwrap_err().to_string();
     assert!(error.ends_with(": StatusCode: 403 of 127.0.0.1, where the registry redirects to"), "{error}");
     let realm = unauthorized(&storage.host(), "");
     storage.add_fault("", 1, realm);
-    let error = setting.pull_to("second", &canonical).await.unwrap_err().to_string();
+    let error = fixture.pull_to("second", &canonical).await.unwrap_err().to_string();
     assert!(error.contains("StatusCode: 401 of "), "{error}");
     assert!(storage.take_seen().iter().all(|seen| seen.authorization.is_none()));
     storage.add_fault("", usize::MAX, Fault::Cut(0));
-    let error = setting.pull_to("second", &canonical).await.unwrap_err().to_string();
+    let error = fixture.pull_to("second", &canonical).await.unwrap_err().to_string();
     assert!(error.contains(&format!("Get \"{location}")), "{error}");
     assert!(!error.contains("s3cret") && !error.contains("signature"), "{error}");
 }
@@ -151,39 +152,39 @@ async fn redirect_to_other_host_drops_authorization() {
 /// The form holds the identity token, so it must not reach another server.
 #[tokio::test]
 async fn token_request_with_secret_is_not_redirected() {
-    let setting = with_tokens().await;
-    let host = setting.registry.host();
-    setting.write_auth(&format!(r#"{{"auths":{{"{host}":{{"identitytoken":"s3cret"}}}}}}"#));
+    let fixture = with_tokens().await;
+    let host = fixture.registry.host();
+    fixture.write_auth(&format!(r#"{{"auths":{{"{host}":{{"identitytoken":"s3cret"}}}}}}"#));
     let other = Registry::start().await.unwrap();
-    setting.trust(&other);
+    fixture.trust(&other);
     let to = vec![("location", format!("https://{}/token", other.host()))];
-    setting.registry.add_fault("POST /token", 1, Fault::Status(307, to, String::new()));
-    let error = setting.try_resolve("a/cat:v1").await.unwrap_err().to_string();
+    fixture.registry.add_fault("POST /token", 1, Fault::Status(307, to, String::new()));
+    let error = fixture.try_resolve("a/cat:v1").await.unwrap_err().to_string();
     assert!(error.ends_with("requesting bearer token: StatusCode: 307, \"\""), "{error}");
     assert_eq!(other.take_requests(), [""; 0]);
 }
 
 #[tokio::test]
 async fn redirects_are_limited_to_ten() {
-    let setting = with_tokens().await;
-    let canonical = setting.resolve("a/cat:v1").await;
+    let fixture = with_tokens().await;
+    let canonical = fixture.resolve("a/cat:v1").await;
     let to = vec![("location", "?more".to_owned())];
-    setting.registry.add_fault("blobs/", usize::MAX, Fault::Status(302, to, String::new()));
-    let _ = setting.registry.take_requests();
-    let error = setting.pull(&canonical).await.unwrap_err().to_string();
+    fixture.registry.add_fault("blobs/", usize::MAX, Fault::Status(302, to, String::new()));
+    let _ = fixture.registry.take_requests();
+    let error = fixture.pull(&canonical).await.unwrap_err().to_string();
     assert!(error.ends_with("\": stopped after 10 redirects"), "{error}");
-    let blobs = setting.registry.take_requests().iter().filter(|request| request.contains("blobs/")).count();
+    let blobs = fixture.registry.take_requests().iter().filter(|request| request.contains("blobs/")).count();
     assert_eq!(blobs, 11);
 }
 
 #[tokio::test]
 async fn redirect_to_plain_http_is_not_followed() {
-    let setting = with_tokens().await;
-    let canonical = setting.resolve("a/cat:v1").await;
+    let fixture = with_tokens().await;
+    let canonical = fixture.resolve("a/cat:v1").await;
     let plain = Registry::start_plain().await.unwrap();
     let to = vec![("location", format!("http://{}/x?signature=s3cret", plain.host()))];
-    setting.registry.add_fault("blobs/", 1, Fault::Status(307, to, String::new()));
-    let error = setting.pull(&canonical).await.unwrap_err().to_string();
+    fixture.registry.add_fault("blobs/", 1, Fault::Status(307, to, String::new()));
+    let error = fixture.pull(&canonical).await.unwrap_err().to_string();
     assert!(!error.contains("s3cret"), "{error}");
     assert_eq!(plain.take_requests(), [""; 0]);
 }
@@ -193,28 +194,28 @@ async fn redirect_to_plain_http_is_not_followed() {
 async fn denied_networks_receive_no_connection() {
     let denied = |cidrs: &str| {
         let cidrs = cidrs.parse().unwrap();
-        Setting::with(move |config| config.denied = cidrs)
+        Fixture::with(move |config| config.denied = cidrs)
     };
-    let setting = denied("169.254.0.0/16,127.0.0.0/8").await;
-    setting.registry.add_image("a/cat", "v1", &catalog());
-    let error = setting.try_resolve("a/cat:v1").await.unwrap_err().to_string();
+    let fixture = denied("169.254.0.0/16,127.0.0.0/8").await;
+    fixture.registry.add_image("a/cat", "v1", &catalog());
+    let error = fixture.try_resolve("a/cat:v1").await.unwrap_err().to_string();
     let guard = "dial tcp 127.0.0.1: the address is in 127.0.0.0/8, which --registry-deny-cidrs forbids";
     assert!(error.ends_with(guard), "{error}");
-    assert_eq!(setting.registry.take_requests(), [""; 0]);
+    assert_eq!(fixture.registry.take_requests(), [""; 0]);
 
     // The same for a host name, and for a redirect from an allowed registry.
-    let host = setting.registry.host().replace("127.0.0.1", "localhost");
+    let host = fixture.registry.host().replace("127.0.0.1", "localhost");
     let reference = format!("{host}/a/cat:v1").parse().unwrap();
-    let error = setting.puller.resolve(&reference).await.unwrap_err().to_string();
+    let error = fixture.puller.resolve(&reference).await.unwrap_err().to_string();
     assert!(error.contains("which --registry-deny-cidrs forbids"), "{error}");
-    assert_eq!(setting.registry.take_requests(), [""; 0]);
+    assert_eq!(fixture.registry.take_requests(), [""; 0]);
 
-    let setting = denied("169.254.0.0/16").await;
-    setting.registry.add_image("a/cat", "v1", &catalog());
+    let fixture = denied("169.254.0.0/16").await;
+    fixture.registry.add_image("a/cat", "v1", &catalog());
     let to = vec![("location", "https://169.254.169.254/latest/meta-data".to_owned())];
-    setting.registry.add_fault("blobs/", usize::MAX, Fault::Status(307, to, String::new()));
-    let canonical = setting.resolve("a/cat:v1").await;
-    let error = setting.pull(&canonical).await.unwrap_err().to_string();
+    fixture.registry.add_fault("blobs/", usize::MAX, Fault::Status(307, to, String::new()));
+    let canonical = fixture.resolve("a/cat:v1").await;
+    let error = fixture.pull(&canonical).await.unwrap_err().to_string();
     assert!(
         error.ends_with("the address is in 169.254.0.0/16, which --registry-deny-cidrs forbids"),
         "{error}"
@@ -257,7 +258,7 @@ async fn registry_is_reached_through_proxy() {
     let puller = |proxy: String| {
         let mut config = Config::new(Limits::CATALOG);
         config.cas_dir = Some(folder.path().to_owned());
-        config.places = Places::default();
+        config.paths = RegistryPaths::default();
         config.proxies = Proxies::new(None, Some(proxy.parse().unwrap()), "");
         config.retry.attempts = 1;
         Puller::new(config)
@@ -323,14 +324,14 @@ async fn self_signed_certificate_in_ca_folder_is_trusted() {
         let certificate = certificate.self_signed(&key).unwrap();
         let (pem, key) = (certificate.pem(), key.serialize_pem());
         let registry = Registry::start_with(&pem, &key).await.unwrap();
-        let setting = Setting::new().await;
-        setting.trust(&registry);
+        let fixture = Fixture::new().await;
+        fixture.trust(&registry);
         registry.add_image("a/cat", "v1", &catalog());
         let reference = format!("{}/a/cat:v1", registry.host()).parse().unwrap();
-        setting.puller.resolve(&reference).await.unwrap();
+        fixture.puller.resolve(&reference).await.unwrap();
         // It is not trusted for other certificates or other names.
         let port = registry.host().rsplit_once(':').unwrap().1.to_owned();
-        let error = setting.puller.resolve(&format!("localhost:{port}/a/cat:v1").parse().unwrap()).await;
+        let error = fixture.puller.resolve(&format!("localhost:{port}/a/cat:v1").parse().unwrap()).await;
         let error = error.unwrap_err().to_string();
         assert!(error.ends_with("x509: certificate is not valid for localhost"), "{error}");
     }
@@ -356,13 +357,13 @@ async fn server_certificate_may_be_ca_certificate() {
     let leaf = leaf.signed_by(&key, &ca).unwrap();
     let registry = Registry::start_with(&leaf.pem(), &key.serialize_pem()).await.unwrap();
     registry.add_image("a/cat", "v1", &catalog());
-    let setting = Setting::new().await;
+    let fixture = Fixture::new().await;
     let port = registry.host().rsplit_once(':').unwrap().1.to_owned();
     let resolve =
-        async |host: &str| setting.puller.resolve(&format!("{host}:{port}/a/cat:v1").parse().unwrap()).await;
+        async |host: &str| fixture.puller.resolve(&format!("{host}:{port}/a/cat:v1").parse().unwrap()).await;
     let error = resolve("127.0.0.1").await.unwrap_err().to_string();
     assert!(error.ends_with("x509: certificate signed by unknown authority"), "{error}");
-    std::fs::write(setting.cas_dir().join("ca.crt"), ca_pem).unwrap();
+    std::fs::write(fixture.cas_dir().join("ca.crt"), ca_pem).unwrap();
     resolve("127.0.0.1").await.unwrap();
     let error = resolve("localhost").await.unwrap_err().to_string();
     assert!(error.ends_with("x509: certificate is not valid for localhost"), "{error}");
@@ -375,7 +376,7 @@ const REFERENCE: &str = "OLM_TEST_REFERENCE";
 async fn system_roots_follow_the_environment() {
     if let Ok(reference) = std::env::var(REFERENCE) {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-        let config = Config { places: Places::default(), ..Config::new(Limits::CATALOG) };
+        let config = Config { paths: RegistryPaths::default(), ..Config::new(Limits::CATALOG) };
         Puller::new(config).resolve(&reference.parse().unwrap()).await.unwrap();
         return;
     }

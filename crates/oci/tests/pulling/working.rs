@@ -2,15 +2,15 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use crate::setting::*;
+use crate::fixture::*;
 use olm_image::registry::{Access, Registry};
 use olm_image::{Image, Layer, Runtime};
-use olm_oci::{BUNDLE_FOLDERS, CanonicalRef, Class, Platform, catalog_folder, remove_folder};
+use olm_oci::{BUNDLE_FOLDERS, CanonicalRef, Platform, catalog_folder, remove_folder};
 
 // Case catalogd-19
 #[tokio::test]
 async fn only_labeled_folder_is_written_to_disk() {
-    let setting = Setting::new().await;
+    let fixture = Fixture::new().await;
     let layer = tar_layer(&[
         file("configs/a/index.yaml", "schema: a"),
         file("configs/b.json", "{}"),
@@ -18,45 +18,45 @@ async fn only_labeled_folder_is_written_to_disk() {
         file("bin/opm", "binary"),
         dir("configs/empty"),
     ]);
-    setting.registry.add_image("a/cat", "v1", &image(&[layer], "/configs"));
+    fixture.registry.add_image("a/cat", "v1", &image(&[layer], "/configs"));
 
-    let image = setting.resolve("a/cat:v1").await;
-    let pulled = setting.pull(&image).await.unwrap();
-    assert_eq!(pulled.path, setting.destination().join("configs"));
+    let image = fixture.resolve("a/cat:v1").await;
+    let pulled = fixture.pull(&image).await.unwrap();
+    assert_eq!(pulled.path, fixture.destination().join("configs"));
     assert_eq!((pulled.files, pulled.bytes), (2, 11));
-    assert_eq!(setting.listing(), ["configs/a/index.yaml=schema: a", "configs/b.json={}", "configs/empty/"]);
+    assert_eq!(fixture.listing(), ["configs/a/index.yaml=schema: a", "configs/b.json={}", "configs/empty/"]);
     for (path, mode) in
         [("", 0o500), ("configs/a", 0o500), ("configs/empty", 0o500), ("configs/b.json", 0o400)]
     {
-        let metadata = std::fs::metadata(setting.destination().join(path)).unwrap();
+        let metadata = std::fs::metadata(fixture.destination().join(path)).unwrap();
         assert_eq!(metadata.permissions().mode() & 0o7777, mode, "{path}");
     }
-    assert_eq!(setting.leftovers(), ["out"]);
-    remove_folder(&setting.destination()).unwrap();
-    assert_eq!(setting.leftovers(), [""; 0]);
+    assert_eq!(fixture.leftovers(), ["out"]);
+    remove_folder(&fixture.destination()).unwrap();
+    assert_eq!(fixture.leftovers(), [""; 0]);
 }
 
 // Cases catalogd-20, catalogd-21
 #[tokio::test]
 async fn resolving_tag_costs_two_requests_and_digest_none() {
-    let setting = Setting::new().await;
-    let digest = setting.registry.add_image("a/cat", "v1", &catalog());
-    let canonical = setting.resolve("a/cat:v1").await;
-    assert_eq!(canonical.to_string(), format!("{}/a/cat@{digest}", setting.registry.host()));
-    assert_eq!(setting.registry.take_requests(), ["GET /v2/", "HEAD /v2/a/cat/manifests/v1"]);
+    let fixture = Fixture::new().await;
+    let digest = fixture.registry.add_image("a/cat", "v1", &catalog());
+    let canonical = fixture.resolve("a/cat:v1").await;
+    assert_eq!(canonical.to_string(), format!("{}/a/cat@{digest}", fixture.registry.host()));
+    assert_eq!(fixture.registry.take_requests(), ["GET /v2/", "HEAD /v2/a/cat/manifests/v1"]);
 
-    let pinned = setting.resolve(&format!("a/cat@{digest}")).await;
+    let pinned = fixture.resolve(&format!("a/cat@{digest}")).await;
     assert_eq!(pinned.to_string(), canonical.to_string());
     assert!(pinned.is_pinned() && !canonical.is_pinned());
-    assert_eq!(setting.registry.take_requests(), [""; 0]);
+    assert_eq!(fixture.registry.take_requests(), [""; 0]);
 }
 
 // Cases catalogd-22, catalogd-23
 #[tokio::test]
 async fn index_resolves_to_its_digest_and_pulls_own_platform() {
-    let setting = Setting::new().await;
-    let wanted = setting.registry.add_image("a/cat", "wanted", &catalog());
-    let other = setting.registry.add_image("a/cat", "other", &image(&[], "/other"));
+    let fixture = Fixture::new().await;
+    let wanted = fixture.registry.add_image("a/cat", "wanted", &catalog());
+    let other = fixture.registry.add_image("a/cat", "other", &image(&[], "/other"));
     let platform = Platform::current();
     let index = |architecture: &str| {
         let entry = |digest: &str, architecture: &str| {
@@ -70,14 +70,14 @@ async fn index_resolves_to_its_digest_and_pulls_own_platform() {
         serde_json::to_vec(&index).unwrap().into()
     };
     let media_type = "application/vnd.oci.image.index.v1+json";
-    let digest = setting.registry.add_manifest("a/cat", "v1", media_type, index(&platform.architecture));
-    let canonical = setting.resolve("a/cat:v1").await;
+    let digest = fixture.registry.add_manifest("a/cat", "v1", media_type, index(&platform.architecture));
+    let canonical = fixture.resolve("a/cat:v1").await;
     assert_eq!(canonical.digest().as_str(), digest);
-    setting.pull(&canonical).await.unwrap();
+    fixture.pull(&canonical).await.unwrap();
 
-    setting.registry.add_manifest("a/cat", "v2", media_type, index("riscv64"));
-    let canonical = setting.resolve("a/cat:v2").await;
-    let error = setting.pull_to("v2", &canonical).await.unwrap_err();
+    fixture.registry.add_manifest("a/cat", "v2", media_type, index("riscv64"));
+    let canonical = fixture.resolve("a/cat:v2").await;
+    let error = fixture.pull_to("v2", &canonical).await.unwrap_err();
     assert_eq!(
         error.to_string(),
         format!(
@@ -86,36 +86,36 @@ async fn index_resolves_to_its_digest_and_pulls_own_platform() {
             platform.architecture, platform.variant
         )
     );
-    assert_eq!(error.class(), Class::Retry);
+    assert!(!error.is_terminal());
 }
 
 // Case catalogd-24
 #[tokio::test]
 async fn missing_label_is_terminal_for_digests_only() {
-    let setting = Setting::new().await;
+    let fixture = Fixture::new().await;
     let unlabelled = Image::new(Vec::new(), &Default::default(), &Runtime::default()).unwrap();
-    let digest = setting.registry.add_image("a/cat", "v1", &unlabelled);
+    let digest = fixture.registry.add_image("a/cat", "v1", &unlabelled);
     let text =
         "catalog image is missing the required label \"operators.operatorframework.io.index.configs.v1\"";
 
-    let error = setting.pull(&setting.resolve("a/cat:v1").await).await.unwrap_err();
-    assert_eq!((error.to_string(), error.class()), (format!("error applying image: {text}"), Class::Retry));
-    let error = setting.pull(&setting.resolve(&format!("a/cat@{digest}")).await).await.unwrap_err();
+    let error = fixture.pull(&fixture.resolve("a/cat:v1").await).await.unwrap_err();
+    assert_eq!((error.to_string(), error.is_terminal()), (format!("error applying image: {text}"), false));
+    let error = fixture.pull(&fixture.resolve(&format!("a/cat@{digest}")).await).await.unwrap_err();
     assert_eq!(
-        (error.to_string(), error.class()),
-        (format!("error applying image: terminal error: {text}"), Class::Terminal)
+        (error.to_string(), error.is_terminal()),
+        (format!("error applying image: terminal error: {text}"), true)
     );
 }
 
 // Case catalogd-28. All files of the folder are used, including new ones.
 #[tokio::test]
 async fn ca_folder_is_reread_for_each_request() {
-    let setting = Setting::new().await;
-    setting.registry.add_image("a/cat", "v1", &catalog());
-    std::fs::remove_dir_all(setting.cas_dir()).unwrap();
-    std::fs::create_dir(setting.cas_dir()).unwrap();
-    let host = setting.registry.host();
-    let error = setting.try_resolve("a/cat:v1").await.unwrap_err();
+    let fixture = Fixture::new().await;
+    fixture.registry.add_image("a/cat", "v1", &catalog());
+    std::fs::remove_dir_all(fixture.cas_dir()).unwrap();
+    std::fs::create_dir(fixture.cas_dir()).unwrap();
+    let host = fixture.registry.host();
+    let error = fixture.try_resolve("a/cat:v1").await.unwrap_err();
     assert_eq!(
         error.to_string(),
         format!(
@@ -124,16 +124,16 @@ async fn ca_folder_is_reread_for_each_request() {
         )
     );
     // Layout of a mounted ConfigMap: links to a hidden folder, and unrelated files.
-    let mounted = setting.cas_dir().join("..data");
+    let mounted = fixture.cas_dir().join("..data");
     std::fs::create_dir(&mounted).unwrap();
-    std::fs::write(setting.cas_dir().join("README"), "no certificate here").unwrap();
-    let ca = setting.registry.write_ca(&mounted).unwrap();
-    std::os::unix::fs::symlink("gone", setting.cas_dir().join("dangling.crt")).unwrap();
-    std::os::unix::fs::symlink(ca, setting.cas_dir().join("ca.pem")).unwrap();
-    setting.try_resolve("a/cat:v1").await.unwrap();
+    std::fs::write(fixture.cas_dir().join("README"), "no certificate here").unwrap();
+    let ca = fixture.registry.write_ca(&mounted).unwrap();
+    std::os::unix::fs::symlink("gone", fixture.cas_dir().join("dangling.crt")).unwrap();
+    std::os::unix::fs::symlink(ca, fixture.cas_dir().join("ca.pem")).unwrap();
+    fixture.try_resolve("a/cat:v1").await.unwrap();
 
-    std::fs::remove_dir_all(setting.cas_dir()).unwrap();
-    let error = setting.try_resolve("a/cat:v1").await.unwrap_err().to_string();
+    std::fs::remove_dir_all(fixture.cas_dir()).unwrap();
+    let error = fixture.try_resolve("a/cat:v1").await.unwrap_err().to_string();
     assert!(error.starts_with("error creating image source: reading CA folder "), "{error}");
 }
 
@@ -144,53 +144,53 @@ async fn credentials_apply_once_file_exists() {
         Access::Basic("user".to_owned(), "secret".to_owned()),
         Access::Bearer(Some(("user".to_owned(), "secret".to_owned()))),
     ] {
-        let setting = Setting::new().await;
-        setting.registry.add_image("a/cat", "v1", &catalog());
-        setting.registry.set_access(access.clone());
-        let host = setting.registry.host();
-        let error = setting.try_resolve("a/cat:v1").await.unwrap_err();
-        assert_eq!(error.class(), Class::Retry);
+        let fixture = Fixture::new().await;
+        fixture.registry.add_image("a/cat", "v1", &catalog());
+        fixture.registry.set_access(access.clone());
+        let host = fixture.registry.host();
+        let error = fixture.try_resolve("a/cat:v1").await.unwrap_err();
+        assert!(!error.is_terminal());
         let text = error.to_string();
         assert!(text.contains("unauthorized: authentication required") && text.contains(&host), "{text}");
 
-        setting.write_auth(&format!(r#"{{"auths":{{"{host}/a":{{"auth":"dXNlcjpzZWNyZXQ="}}}}}}"#));
-        let canonical = setting.try_resolve("a/cat:v1").await.unwrap();
-        setting.pull(&canonical).await.unwrap();
+        fixture.write_auth(&format!(r#"{{"auths":{{"{host}/a":{{"auth":"dXNlcjpzZWNyZXQ="}}}}}}"#));
+        let canonical = fixture.try_resolve("a/cat:v1").await.unwrap();
+        fixture.pull(&canonical).await.unwrap();
 
-        setting.write_auth(&format!(r#"{{"{host}":{{"username":"user","password":"wrong"}}}}"#));
-        let text = setting.try_resolve("a/cat:v1").await.unwrap_err().to_string();
+        fixture.write_auth(&format!(r#"{{"{host}":{{"username":"user","password":"wrong"}}}}"#));
+        let text = fixture.try_resolve("a/cat:v1").await.unwrap_err().to_string();
         assert!(text.contains("unauthorized: authentication required") && !text.contains("wrong"), "{text}");
     }
 }
 
 #[tokio::test]
 async fn anonymous_tokens_are_fetched() {
-    let setting = Setting::new().await;
-    setting.registry.add_image("a/cat", "v1", &catalog());
-    setting.registry.set_access(Access::Bearer(None));
-    setting.pull(&setting.resolve("a/cat:v1").await).await.unwrap();
+    let fixture = Fixture::new().await;
+    fixture.registry.add_image("a/cat", "v1", &catalog());
+    fixture.registry.set_access(Access::Bearer(None));
+    fixture.pull(&fixture.resolve("a/cat:v1").await).await.unwrap();
 }
 
 #[tokio::test]
 async fn identity_token_is_exchanged() {
-    let setting = Setting::new().await;
-    setting.registry.add_image("a/cat", "v1", &catalog());
-    setting.registry.set_access(Access::Bearer(None));
-    setting.write_auth(&format!(
+    let fixture = Fixture::new().await;
+    fixture.registry.add_image("a/cat", "v1", &catalog());
+    fixture.registry.set_access(Access::Bearer(None));
+    fixture.write_auth(&format!(
         r#"{{"auths":{{"{}":{{"identitytoken":"refresh"}}}}}}"#,
-        setting.registry.host()
+        fixture.registry.host()
     ));
-    setting.resolve("a/cat:v1").await;
-    assert_eq!(setting.registry.take_requests()[1], "POST /token");
+    fixture.resolve("a/cat:v1").await;
+    assert_eq!(fixture.registry.take_requests()[1], "POST /token");
 }
 
 #[tokio::test]
 async fn corrupt_credentials_file_is_named() {
-    let setting = Setting::new().await;
-    setting.write_auth("{\"auths\": \"s3cret\"}");
-    let file = setting.auth_file();
+    let fixture = Fixture::new().await;
+    fixture.write_auth("{\"auths\": \"s3cret\"}");
+    let file = fixture.auth_file();
     let file = file.display();
-    let error = setting.try_resolve("a/cat:v1").await.unwrap_err();
+    let error = fixture.try_resolve("a/cat:v1").await.unwrap_err();
     assert_eq!(
         error.to_string(),
         format!(
@@ -213,16 +213,16 @@ async fn upper_layers_hide_lower_layers() {
         (&[file(".wh..wh..opq", ""), file("configs/n", "n")], &["configs/n=n"]),
         (&[file("configs/.wh..wh.plnk", "")], &["configs/a.yaml=a", "configs/d/c.yaml=c"]),
     ] {
-        let setting = Setting::new().await;
-        setting.registry.add_image("a/cat", "v1", &image(&[lower(), tar_layer(upper)], "/configs"));
-        setting.pull(&setting.resolve("a/cat:v1").await).await.unwrap();
-        assert_eq!(setting.listing(), expected);
+        let fixture = Fixture::new().await;
+        fixture.registry.add_image("a/cat", "v1", &image(&[lower(), tar_layer(upper)], "/configs"));
+        fixture.pull(&fixture.resolve("a/cat:v1").await).await.unwrap();
+        assert_eq!(fixture.listing(), expected);
     }
 }
 
 #[tokio::test]
 async fn labeled_folder_must_exist_within_image() {
-    let setting = Setting::new().await;
+    let fixture = Fixture::new().await;
     let layer = || tar_layer(&[file("bin/opm", "x")]);
     for (label, expected) in [
         ("/configs", Err("the image's labels name the folder \"configs\", which is not in the image")),
@@ -230,26 +230,26 @@ async fn labeled_folder_must_exist_within_image() {
         ("/", Ok(())),
         ("", Ok(())),
     ] {
-        setting.registry.add_image("a/cat", "v1", &image(&[layer()], label));
-        let result = setting.pull(&setting.resolve("a/cat:v1").await).await;
+        fixture.registry.add_image("a/cat", "v1", &image(&[layer()], label));
+        let result = fixture.pull(&fixture.resolve("a/cat:v1").await).await;
         assert_eq!(
             result.map(|_| ()).map_err(|error| error.to_string()),
             expected.map_err(|text| format!("error applying image: {text}")),
             "{label:?}"
         );
-        remove_folder(&setting.destination()).unwrap();
+        remove_folder(&fixture.destination()).unwrap();
     }
 }
 
 // Case catalogd-34
 #[tokio::test]
 async fn tag_moved_after_resolve_does_not_affect_pull() {
-    let setting = Setting::new().await;
-    setting.registry.add_image("a/cat", "v1", &image(&[tar_layer(&[file("configs/x", "old")])], "/configs"));
-    let canonical = setting.resolve("a/cat:v1").await;
-    setting.registry.add_image("a/cat", "v1", &image(&[tar_layer(&[file("configs/x", "new")])], "/configs"));
-    setting.pull(&canonical).await.unwrap();
-    assert_eq!(setting.listing(), ["configs/x=old"]);
+    let fixture = Fixture::new().await;
+    fixture.registry.add_image("a/cat", "v1", &image(&[tar_layer(&[file("configs/x", "old")])], "/configs"));
+    let canonical = fixture.resolve("a/cat:v1").await;
+    fixture.registry.add_image("a/cat", "v1", &image(&[tar_layer(&[file("configs/x", "new")])], "/configs"));
+    fixture.pull(&canonical).await.unwrap();
+    assert_eq!(fixture.listing(), ["configs/x=old"]);
 }
 
 #[tokio::test]
@@ -268,37 +268,37 @@ async fn each_supported_compression_is_detected() {
         // docs/design/images.md#layers: missing end-of-archive blocks are accepted
         ("no end", tar[..1024].to_vec()),
     ] {
-        let setting = Setting::new().await;
-        setting.registry.add_image("a/cat", "v1", &image(&[stored(&blob)], "/configs"));
-        setting.pull(&setting.resolve("a/cat:v1").await).await.unwrap();
-        assert_eq!(setting.listing(), ["configs/x=content"], "{name}");
+        let fixture = Fixture::new().await;
+        fixture.registry.add_image("a/cat", "v1", &image(&[stored(&blob)], "/configs"));
+        fixture.pull(&fixture.resolve("a/cat:v1").await).await.unwrap();
+        assert_eq!(fixture.listing(), ["configs/x=content"], "{name}");
     }
 }
 
 #[tokio::test]
 async fn zero_byte_layer_is_empty() {
-    let setting = Setting::new().await;
-    setting.registry.add_image(
+    let fixture = Fixture::new().await;
+    fixture.registry.add_image(
         "a/cat",
         "v1",
         &image(&[stored(b""), tar_layer(&[file("configs/x", "1")])], "/configs"),
     );
-    setting.pull(&setting.resolve("a/cat:v1").await).await.unwrap();
-    assert_eq!(setting.listing(), ["configs/x=1"]);
+    fixture.pull(&fixture.resolve("a/cat:v1").await).await.unwrap();
+    assert_eq!(fixture.listing(), ["configs/x=1"]);
 }
 
 #[tokio::test]
 async fn bundle_is_pulled_into_memory() {
-    let setting = Setting::new().await;
+    let fixture = Fixture::new().await;
     let layer = tar_layer(&[
         file("manifests/csv.yaml", "kind: ClusterServiceVersion"),
         file("metadata/annotations.yaml", "annotations: {}"),
         file("tests/scorecard/config.yaml", "x"),
         link("manifests/again.yaml", "csv.yaml"),
     ]);
-    setting.registry.add_image("a/bundle", "v1", &image(&[layer], "unused"));
-    let canonical = setting.resolve("a/bundle:v1").await;
-    let (files, _) = setting.puller.pull_files(&canonical, &BUNDLE_FOLDERS).await.unwrap();
+    fixture.registry.add_image("a/bundle", "v1", &image(&[layer], "unused"));
+    let canonical = fixture.resolve("a/bundle:v1").await;
+    let (files, _) = fixture.puller.pull_files(&canonical, &BUNDLE_FOLDERS).await.unwrap();
     let files: Vec<_> = files.iter().map(|(path, bytes)| (path.as_str(), bytes.as_slice())).collect();
     assert_eq!(
         files,
@@ -314,25 +314,25 @@ async fn bundle_is_pulled_into_memory() {
 #[tokio::test]
 async fn pull_futures_are_send() {
     fn sendable(_: &(impl Future + Send)) {}
-    let setting = Setting::new().await;
-    let digest = setting.registry.add_image("a/cat", "v1", &catalog());
-    let reference = setting.reference(&format!("a/cat@{digest}"));
+    let fixture = Fixture::new().await;
+    let digest = fixture.registry.add_image("a/cat", "v1", &catalog());
+    let reference = fixture.reference(&format!("a/cat@{digest}"));
     let canonical = CanonicalRef::from_digest(&reference).unwrap();
-    let destination = setting.destination();
-    sendable(&setting.puller.resolve(&reference));
-    sendable(&setting.puller.pull_files(&canonical, &BUNDLE_FOLDERS));
-    sendable(&setting.puller.pull_folder(&canonical, catalog_folder, &destination));
+    let destination = fixture.destination();
+    sendable(&fixture.puller.resolve(&reference));
+    sendable(&fixture.puller.pull_files(&canonical, &BUNDLE_FOLDERS));
+    sendable(&fixture.puller.pull_folder(&canonical, catalog_folder, &destination));
 }
 
 /// Two registries with different CAs.
 #[tokio::test]
 async fn ca_folder_serves_multiple_registries() {
-    let setting = Setting::new().await;
+    let fixture = Fixture::new().await;
     let other = Registry::start().await.unwrap();
-    std::fs::write(setting.cas_dir().join("other.pem"), other.ca_pem()).unwrap();
+    std::fs::write(fixture.cas_dir().join("other.pem"), other.ca_pem()).unwrap();
     let digest = other.add_image("b/cat", "v1", &catalog());
-    setting.registry.add_image("a/cat", "v1", &catalog());
-    setting.resolve("a/cat:v1").await;
+    fixture.registry.add_image("a/cat", "v1", &catalog());
+    fixture.resolve("a/cat:v1").await;
     let reference = format!("{}/b/cat:v1", other.host()).parse().unwrap();
-    assert_eq!(setting.puller.resolve(&reference).await.unwrap().digest().as_str(), digest);
+    assert_eq!(fixture.puller.resolve(&reference).await.unwrap().digest().as_str(), digest);
 }

@@ -7,18 +7,18 @@ use std::time::Duration;
 use olm_image::registry::Registry;
 use olm_image::{CATALOG_LABEL, Image, Layer, Runtime};
 use olm_oci::{
-    CanonicalRef, Config, CredentialSource, Limits, Places, Proxies, PullError, PulledFolder, Puller,
-    Reference, catalog_folder,
+    CanonicalRef, Config, CredentialSource, Limits, Proxies, PullError, PulledFolder, Puller, Reference,
+    RegistryPaths, catalog_folder,
 };
 use tempfile::TempDir;
 
-pub(crate) struct Setting {
+pub(crate) struct Fixture {
     pub(crate) registry: Registry,
     pub(crate) puller: Puller,
     folder: TempDir,
 }
 
-impl Setting {
+impl Fixture {
     pub(crate) async fn new() -> Self {
         Self::with(|_| {}).await
     }
@@ -33,8 +33,10 @@ impl Setting {
         let mut config = Config::new(Limits::CATALOG);
         config.cas_dir = Some(folder.path().join("cas"));
         config.credentials = CredentialSource::File(folder.path().join("auth.json"));
-        config.places =
-            Places { registries_conf: Some(folder.path().join("registries.conf")), ..Places::default() };
+        config.paths = RegistryPaths {
+            registries_conf: Some(folder.path().join("registries.conf")),
+            ..RegistryPaths::default()
+        };
         config.proxies = Proxies::default();
         std::fs::write(folder.path().join("registries.conf"), "").unwrap();
         config.retry.first_delay = Duration::from_millis(1);
@@ -117,7 +119,7 @@ impl Setting {
     }
 }
 
-impl Drop for Setting {
+impl Drop for Fixture {
     fn drop(&mut self) {
         let _ = olm_oci::remove_folder(&self.destination());
     }
