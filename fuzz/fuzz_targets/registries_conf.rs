@@ -1,4 +1,5 @@
-//! Fuzzes `registries.conf`: any text yields sources with the tag or digest of the image, or an error.
+//! Fuzzes `registries.conf`: any text yields sources with the tag or digest of the image, which parse as printed, or
+//! an error.
 
 #![no_main]
 
@@ -13,7 +14,10 @@ fuzz_target!(|input: &str| {
         let image: Reference = image.parse().expect("a valid reference");
         if let Some(sources) = registries_conf(input, &image) {
             assert!(!sources.is_empty());
-            assert!(sources.iter().all(|source| source.selector() == image.selector()), "{sources:?}");
+            for source in sources {
+                assert_eq!(source.selector(), image.selector());
+                assert_eq!(source.to_string().parse::<Reference>().as_ref(), Ok(&source));
+            }
         }
     }
 });
