@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use olm_fbc::Property;
-use olm_resolve::{Gvk, Provider, Requirement, Surroundings};
+use olm_resolve::{AvailableProviders, Gvk, Provider, Requirement};
 use serde_json::value::{RawValue, to_raw_value};
 
 fuzz_target!(|text: &str| {
@@ -24,5 +24,5 @@ fn judge(property: Property) {
     let served = requirement.mentioned_gvks().cloned().chain([Gvk::default()]).collect();
     let _ = (requirement.to_string(), requirement.is_met_by(&provider));
     assert!(!requirement.is_met_by(&provider) || requirement.fault().is_none());
-    let _ = requirement.verdict(&Surroundings { providers: vec![provider], served });
+    let _ = requirement.verdict(&AvailableProviders { providers: vec![provider], served });
 }

@@ -30,7 +30,7 @@ use kube::runtime::{WatchStreamExt, watcher as watch};
 use kube::{Api, Client, ResourceExt};
 use olm_api::ClusterObjectSet;
 use olm_request::{Installed, newest, owner, providers};
-use olm_resolve::{ClusterFacts, Dependent, Surroundings};
+use olm_resolve::{AvailableProviders, ClusterFacts, Dependent};
 use parking_lot::Mutex as SyncMutex;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
@@ -106,7 +106,7 @@ impl Dependencies {
         &self,
         except: &str,
         insists: impl Fn(&str, &str) -> bool,
-    ) -> Result<(Surroundings, Vec<Dependent>), Failure> {
+    ) -> Result<(AvailableProviders, Vec<Dependent>), Failure> {
         let told = self.told().await?;
         let sets = self.revisions.all();
         let owners = sets.iter().filter_map(|set| owner(set)).collect();

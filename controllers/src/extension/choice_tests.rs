@@ -3,8 +3,8 @@ use olm_api::conditions::reasons;
 use olm_fbc::PackageContent;
 use olm_request::{Settings, is_available};
 use olm_resolve::{
-    ClusterFacts, ConditionState, DependencyMode, Dependent, Gvk, Indexing, PackageIndex, Provider,
-    Requirement, Surroundings, UpgradeScope,
+    AvailableProviders, ClusterFacts, ConditionState, DependencyMode, Dependent, Gvk, Indexing, PackageIndex,
+    Provider, Requirement, UpgradeScope,
 };
 use serde_json::json;
 use serde_json::value::to_raw_value;
@@ -52,7 +52,7 @@ fn inputs(catalogs: Vec<Catalog>) -> ResolutionInputs {
     }
 }
 
-fn surrounded(by: Surroundings) -> ClusterState {
+fn surrounded(by: AvailableProviders) -> ClusterState {
     ClusterState { surroundings: Some(by), ..ClusterState::default() }
 }
 
@@ -289,7 +289,7 @@ fn report_mode_installs_and_reports_dependencies() {
     let market_with = |properties: &[(i32, serde_json::Value)], providers: Vec<Provider>| {
         let served = [Gvk { group: "g".into(), version: "v1".into(), kind: "External".into() }];
         ResolutionInputs {
-            around: surrounded(Surroundings { providers, served: served.into() }),
+            around: surrounded(AvailableProviders { providers, served: served.into() }),
             ..inputs(vec![answer("main", 0, index(properties, &[]))])
         }
     };
@@ -327,7 +327,7 @@ fn report_mode_installs_and_reports_dependencies() {
 fn check_mode_waits_for_dependencies() {
     let package = index(&[(1, requires_base()), (2, requires_base()), (3, requires_base())], &[]);
     let with = |providers: Vec<Provider>| ResolutionInputs {
-        around: surrounded(Surroundings { providers, ..Surroundings::default() }),
+        around: surrounded(AvailableProviders { providers, ..AvailableProviders::default() }),
         ..inputs(vec![answer("main", 0, Arc::clone(&package))])
     };
     let (filter, states) = (filter(&json!({})), states(&[]));
@@ -367,7 +367,7 @@ fn check_mode_waits_for_dependencies() {
 #[test]
 fn check_mode_keeps_installed_version_if_dependency_is_missing() {
     let inputs = ResolutionInputs {
-        around: surrounded(Surroundings::default()),
+        around: surrounded(AvailableProviders::default()),
         ..inputs(vec![answer("main", 0, index(&[(2, requires_base())], &[]))])
     };
     let choice = decided(&json!({}), &[set(1, "Active", true)], &check(), &inputs).unwrap();
@@ -399,7 +399,7 @@ fn check_mode_keeps_version_that_dependents_need() {
         requirements: Requirement::all(&[needs]),
     };
     let inputs = ResolutionInputs {
-        around: ClusterState { dependents: vec![dependent], ..surrounded(Surroundings::default()) },
+        around: ClusterState { dependents: vec![dependent], ..surrounded(AvailableProviders::default()) },
         ..inputs(vec![answer("main", 0, index(&[(1, provides)], &[]))])
     };
     let installed = [set(1, "Active", true)];
@@ -437,7 +437,7 @@ fn override_is_published_only_if_effective() {
     };
     let used = |properties: &[(i32, serde_json::Value)], mode: DependencyMode| {
         let inputs = ResolutionInputs {
-            around: surrounded(Surroundings::default()),
+            around: surrounded(AvailableProviders::default()),
             ..inputs(vec![answer("main", 0, index(properties, &[]))])
         };
         let choice = decided(&json!({}), &[], &ignoring(mode), &inputs).unwrap();
@@ -530,7 +530,7 @@ fn best_effort_waits_for_content_before_skipping_catalog() {
 #[test]
 fn revision_records_catalog_properties_if_dependencies_are_checked() {
     let inputs = ResolutionInputs {
-        around: surrounded(Surroundings { providers: vec![base()], ..Surroundings::default() }),
+        around: surrounded(AvailableProviders { providers: vec![base()], ..AvailableProviders::default() }),
         ..inputs(vec![answer("main", 0, index(&[(3, requires_base())], &[]))])
     };
     let choice = decided(&json!({}), &[], &check(), &inputs).unwrap();

@@ -13,9 +13,9 @@ use kube::runtime::reflector::ObjectRef;
 use olm_api::conditions::{reasons, types};
 use olm_api::{ClusterExtension, ClusterObjectSet, annotations, finalizers};
 use olm_request::UninstallPolicy;
-use olm_resolve::{DependencyMode, Dependent, Surroundings, Verdict};
 use olm_runtime::cluster::within_deadline;
 use olm_runtime::reconcile::ReconcileError as Attempt;
+use olm_resolve::{AvailableProviders, DependencyMode, Dependent, Verdict};
 use serde_json::json;
 
 use super::in_use::in_use;
@@ -183,7 +183,7 @@ fn waits_of(set: &ClusterObjectSet) -> Option<Failure> {
 }
 
 /// Message that names the dependents whose requirements are unsatisfied in these surroundings.
-fn needed_by(around: &Surroundings, dependents: &[Dependent]) -> Option<String> {
+fn needed_by(around: &AvailableProviders, dependents: &[Dependent]) -> Option<String> {
     let lost = dependents.iter().flat_map(|dependent| {
         let lost = dependent
             .requirements
@@ -243,7 +243,7 @@ mod tests {
             requirements: Requirement::all(std::slice::from_ref(&required)),
         };
         let dependents = [dependent("b"), dependent("a")];
-        let nothing = Surroundings::default();
+        let nothing = AvailableProviders::default();
         let requires = "requires an operator with package: base and with version in range: >=1.0.0";
         assert_eq!(
             waits(&needed_by(&nothing, &dependents).unwrap()),
@@ -255,7 +255,7 @@ mod tests {
         );
         let package = property("olm.package", &json!({"packageName": "base", "version": "1.2.0"}));
         let other = Provider::new(Some("base2".to_owned()), "base.v1.2.0".to_owned(), vec![package]);
-        let around = Surroundings { providers: vec![other], ..Surroundings::default() };
+        let around = AvailableProviders { providers: vec![other], ..AvailableProviders::default() };
         assert_eq!(needed_by(&around, &dependents), None);
         assert_eq!(needed_by(&nothing, &[]), None);
     }

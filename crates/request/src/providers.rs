@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use olm_api::{ObjectMeta, labels};
 use olm_fbc::Property;
-use olm_resolve::{ClusterFacts, Dependent, Gvk, Provider, Requirement, Surroundings, Verdict};
+use olm_resolve::{AvailableProviders, ClusterFacts, Dependent, Gvk, Provider, Requirement, Verdict};
 use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 
@@ -96,10 +96,10 @@ pub fn providers<'a>(
     served: &ServedApis,
     except: &str,
     insists: impl Fn(&str, &str) -> bool,
-) -> (Surroundings, Vec<Dependent>) {
+) -> (AvailableProviders, Vec<Dependent>) {
     let external = served.external(|owner| owner == except || owners.contains(owner));
     let providers = installed.clone().map(|has| has.provider(served)).collect();
-    let mut all = Surroundings { providers, served: external };
+    let mut all = AvailableProviders { providers, served: external };
     let dependents = dependents(installed, &all, except, insists);
     all.providers.retain(|provider| provider.extension() != Some(except));
     (all, dependents)
@@ -117,7 +117,7 @@ impl Installed {
 /// Other extensions whose requirements are met now and must stay met.
 fn dependents<'a>(
     installed: impl Iterator<Item = &'a Installed>,
-    all: &Surroundings,
+    all: &AvailableProviders,
     except: &str,
     insists: impl Fn(&str, &str) -> bool,
 ) -> Vec<Dependent> {
@@ -198,7 +198,7 @@ mod tests {
             &self,
             except: &str,
             insists: impl Fn(&str, &str) -> bool,
-        ) -> (Surroundings, Vec<Dependent>) {
+        ) -> (AvailableProviders, Vec<Dependent>) {
             let owners = self.owners.iter().copied().collect();
             providers(self.installed.iter(), &owners, &self.served, except, insists)
         }

@@ -6,8 +6,8 @@ use olm_api::cluster_extension::{BundleMetadata, CatalogFilter, UpgradeConstrain
 use olm_api::conditions::types;
 use olm_api::{ClusterCatalog, LabelSelector};
 use olm_resolve::{
-    CatalogError, CatalogSelector, ClusterFacts, Dependent, Expression, Installed, Request, Rules,
-    SelectorError, Surroundings, UpgradePolicy,
+    AvailableProviders, CatalogError, CatalogSelector, ClusterFacts, Dependent, Expression, Installed,
+    Request, Rules, SelectorError, UpgradePolicy,
 };
 
 use super::rules::ExtensionRules;
@@ -16,7 +16,7 @@ use super::rules::ExtensionRules;
 #[derive(Debug, Default)]
 pub struct ClusterState {
     /// Providers that can meet requirements. `None` unless dependencies are judged.
-    pub surroundings: Option<Surroundings>,
+    pub surroundings: Option<AvailableProviders>,
     /// Other extensions with requirements on this one.
     pub dependents: Vec<Dependent>,
     /// Facts for cluster constraints of bundles. `None` unless these are evaluated.
@@ -44,7 +44,7 @@ pub fn request<'a>(
         rules: Rules {
             dependencies: settings.dependencies,
             ignored_requirements: &rules.ignored_requirements,
-            surroundings: state.surroundings.as_ref(),
+            providers: state.surroundings.as_ref(),
             dependents: if rules.ignore_dependents { &[] } else { &state.dependents },
             upgrade_scope: rules.upgrade_scope,
             exclude_skipped: rules.exclude_skipped,
@@ -133,7 +133,7 @@ mod tests {
             (asked.package, asked.version, asked.policy),
             ("demo", None, UpgradePolicy::CatalogProvided)
         );
-        assert!(asked.channels.is_empty() && asked.installed.is_none() && asked.rules.surroundings.is_none());
+        assert!(asked.channels.is_empty() && asked.installed.is_none() && asked.rules.providers.is_none());
         let full = filter(
             &json!({"version": "1.x", "channels": ["stable"], "upgradeConstraintPolicy": "SelfCertified"}),
         );

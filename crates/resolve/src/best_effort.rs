@@ -8,9 +8,9 @@ use std::fmt;
 
 use olm_version::quote;
 
+use crate::bundle_filter::BundleFilter;
 use crate::catalog::{Catalog, CatalogError};
 use crate::error::ResolveError;
-use crate::judge::Judge;
 use crate::package::Offer;
 use crate::request::Request;
 
@@ -78,11 +78,11 @@ pub fn left_out_text(left_out: &[LeftOut]) -> String {
 /// # Errors
 /// The first catalog that must not be skipped.
 pub(crate) fn leave_out(
-    judge: &Judge<'_>,
+    filter: &BundleFilter<'_>,
     catalogs: &[&Catalog],
     best: Option<(&Catalog, &Offer)>,
 ) -> Result<Vec<LeftOut>, ResolveError> {
-    let request = judge.request;
+    let request = filter.request;
     let offers_installed = |bundle: &str| {
         let mut packages = catalogs.iter().filter_map(|catalog| catalog.package.as_ref().ok()?.as_ref());
         packages.any(|package| package.offer(bundle).is_some())
@@ -98,7 +98,7 @@ pub(crate) fn leave_out(
                 Some(Needed::Preferred { priority: catalog.priority, over: best.name.clone() })
             }
             (None, Some((_, offer))) => {
-                let replaces = request.installed.is_some() && !judge.is_installed(offer);
+                let replaces = request.installed.is_some() && !filter.is_installed(offer);
                 (replaces && offer.deprecated())
                     .then(|| Needed::Deprecated { bundle: offer.name().to_owned() })
             }

@@ -6,7 +6,7 @@ use olm_version::quote;
 
 use crate::package::PackageIndex;
 
-/// Selected catalog with its content for the wanted package.
+/// Selected catalog with its content for the requested package.
 #[derive(Debug, Clone)]
 pub struct Catalog {
     /// Name of the ClusterCatalog.

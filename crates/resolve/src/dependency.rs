@@ -6,7 +6,7 @@ use std::fmt;
 
 use olm_version::{excerpt, quote};
 
-use crate::constraint::{Provider, Requirement, RuleFailure, Surroundings, Verdict};
+use crate::constraint::{AvailableProviders, Provider, Requirement, RuleFailure, Verdict};
 use crate::package::{Offer, PackageIndex};
 use crate::rules::{Dependent, Rules};
 
@@ -96,11 +96,11 @@ pub(crate) fn assess(offer: &Offer, rules: &Rules<'_>) -> Vec<AssessedRequiremen
     if offer.requirements().is_empty() {
         return Vec::new();
     }
-    let nothing = Surroundings::default();
-    let surroundings = rules.surroundings.unwrap_or(&nothing);
+    let none = AvailableProviders::default();
+    let providers = rules.providers.unwrap_or(&none);
     let itself = as_provider(offer);
     let assessed = |requirement: &Requirement| {
-        let verdict = match requirement.verdict(surroundings) {
+        let verdict = match requirement.verdict(providers) {
             met @ Verdict::Met { external: false, .. } => met,
             _ if requirement.is_met_by(&itself) => {
                 Verdict::Met { by: offer.name().to_owned(), external: false }
@@ -124,7 +124,7 @@ fn as_provider(offer: &Offer) -> Provider {
 
 /// Errors of rules of these requirements for installed bundles, one line each, the first eight (case additions-e17).
 pub(crate) fn rule_failures(requirements: &[AssessedRequirement], rules: &Rules<'_>) -> Vec<String> {
-    let providers = rules.surroundings.map_or(&[][..], |surroundings| &surroundings.providers);
+    let providers = rules.providers.map_or(&[][..], |available| &available.providers);
     let pairs =
         requirements.iter().flat_map(|assessed| providers.iter().map(move |provider| (assessed, provider)));
     let failures = pairs.flat_map(|(assessed, provider)| {
@@ -142,11 +142,11 @@ pub(crate) fn broken_dependent(offer: &Offer, rules: &Rules<'_>) -> Option<Strin
     if rules.dependents.is_empty() {
         return None;
     }
-    let nothing = Surroundings::default();
-    let surroundings = rules.surroundings.unwrap_or(&nothing);
+    let none = AvailableProviders::default();
+    let providers = rules.providers.unwrap_or(&none);
     let provider = as_provider(offer);
     let broken = |requirement: &&Requirement| {
-        !requirement.is_met_by(&provider) && !matches!(requirement.verdict(surroundings), Verdict::Met { .. })
+        !requirement.is_met_by(&provider) && !matches!(requirement.verdict(providers), Verdict::Met { .. })
     };
     let mut dependents: Vec<&Dependent> = rules.dependents.iter().collect();
     dependents.sort_by(|a, b| a.extension.cmp(&b.extension));

@@ -41,7 +41,7 @@ impl DeprecationConditions {
     ///
     /// `data` is the content of the chosen catalog, `None` where no catalog was consulted or the resolution failed. A
     /// channel is considered if it is selected or none is. The considered bundle is the installed one, not the chosen
-    /// one. Empty messages are dropped.
+    /// one. Empty messages are omitted.
     pub fn new(data: Option<&Deprecations>, channels: &[String], installed: Option<&str>) -> Self {
         let absent = || ConditionState {
             status: None,

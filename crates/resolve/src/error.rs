@@ -4,10 +4,10 @@
 use olm_version::{ConstraintError, VersionReleaseError, quote};
 
 use crate::best_effort::{LeftOut, Needed, left_out_text};
+use crate::bundle_filter::clauses;
 use crate::catalog::CatalogError;
 use crate::dependency::{AssessedRequirement, Satisfier};
-use crate::judge::clauses;
-use crate::request::Wanted;
+use crate::request::RequestSummary;
 use crate::resolver::Held;
 use crate::selector::SelectorError;
 
@@ -39,7 +39,7 @@ pub enum ResolveError {
         needed.as_deref().map(Needed::to_string).unwrap_or_default()
     )]
     Catalog {
-        /// Name of the wanted package.
+        /// Name of the requested package.
         package: String,
         /// Name of the catalog.
         catalog: String,
@@ -58,12 +58,12 @@ pub enum ResolveError {
     },
     /// No catalog has a matching bundle.
     #[error("{0}")]
-    NoBundle(Wanted),
+    NoBundle(RequestSummary),
     /// The best catalogs with a matching bundle have the same priority.
-    #[error("{wanted} in multiple catalogs with the same priority [{}]", names(catalogs))]
+    #[error("{request} in multiple catalogs with the same priority [{}]", names(catalogs))]
     Ambiguous {
         /// Description of the request.
-        wanted: Wanted,
+        request: RequestSummary,
         /// Name and priority of every catalog with a candidate, whatever its priority, sorted by name.
         catalogs: Vec<(String, i32)>,
     },
@@ -103,10 +103,10 @@ pub enum ResolveError {
         held: Vec<Held>,
     },
     /// Every matching bundle is held back, the best of them by another rule.
-    #[error("{wanted}: {}", held_text(held))]
+    #[error("{request}: {}", held_text(held))]
     HeldBack {
         /// Description of the request.
-        wanted: Wanted,
+        request: RequestSummary,
         /// All bundles that are held back, best first.
         held: Vec<Held>,
     },

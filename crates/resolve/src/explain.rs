@@ -1,7 +1,7 @@
 //! Explanation of a resolution: every bundle of every catalog, with the rule that rejects it.
 //!
-//! Bundles are judged and catalogs compared as in [`resolve`]. That function stops at the first acceptable bundle,
-//! this module judges all of them.
+//! Bundles are checked and catalogs compared as in [`resolve`]. That function stops at the first acceptable bundle,
+//! this module checks all of them.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,19 +10,19 @@ use olm_version::quote;
 use serde::Serialize;
 
 use crate::best_effort::LeftOut;
+use crate::bundle_filter::{BundleFilter, HeldReason, Rejection, shown};
 use crate::catalog::Catalog;
 use crate::dependency::rule_failures;
 use crate::error::ResolveError;
-use crate::judge::{Dropped, HeldReason, Judge, shown};
 use crate::package::{Edge, EdgeRule, Offer};
 use crate::request::Request;
-use crate::resolver::{Remark, Resolved, Standing, by_preference, contest, resolve};
+use crate::resolver::{CatalogRank, Remark, Resolved, by_preference, rank_catalogs, resolve};
 
 /// Resolution with reasons. Displayed as one line for each catalog and bundle, and one for the result.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Explanation {
-    /// Name of the wanted package.
+    /// Name of the requested package.
     pub package: String,
     /// Name of the installed bundle.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -115,9 +115,9 @@ pub struct OfferExplanation {
 pub enum Fate {
     /// It is the chosen bundle.
     Chosen,
-    /// It is in none of the wanted channels.
+    /// It is in none of the requested channels.
     Channel,
-    /// Its version is outside of the wanted range.
+    /// Its version is outside of the requested range.
     Version,
     /// Its version or release is unreadable.
     Unreadable,
@@ -150,13 +150,15 @@ pub enum Fate {
 /// Explains the result of [`resolve`] for the same input.
 pub fn explain(request: &Request<'_>, catalogs: &[Catalog]) -> Explanation {
     let result = resolve(request, catalogs);
-    let judge = Judge::new(request).ok().filter(|judge| judge.check_origin().is_ok());
-    let mut surveys: Vec<_> =
-        by_preference(catalogs).into_iter().map(|catalog| survey(judge.as_ref(), catalog)).collect();
-    let chosen = result.as_ref().ok().zip(judge.as_ref()).map(|(resolved, judge)| choice(judge, resolved));
-    compare(&mut surveys, &result, chosen.as_ref());
-    for survey in &mut surveys {
-        survey.skipped = left_out(&result).iter().any(|left_out| left_out.catalog == survey.name);
+    let filter = BundleFilter::new(request).ok().filter(|filter| filter.check_origin().is_ok());
+    let mut explained: Vec<_> = by_preference(catalogs)
+        .into_iter()
+        .map(|catalog| explain_catalog(filter.as_ref(), catalog))
+        .collect();
+    let chosen = result.as_ref().ok().zip(filter.as_ref()).map(|(resolved, filter)| choice(filter, resolved));
+    compare(&mut explained, &result, chosen.as_ref());
+    for catalog in &mut explained {
+        catalog.skipped = left_out(&result).iter().any(|left_out| left_out.catalog == catalog.name);
     }
     Explanation {
         package: request.package.to_owned(),
@@ -164,7 +166,7 @@ pub fn explain(request: &Request<'_>, catalogs: &[Catalog]) -> Explanation {
         chosen,
         error: result.as_ref().err().map(ToString::to_string),
         remarks: result.iter().flat_map(|resolved| &resolved.remarks).map(Remark::to_string).collect(),
-        catalogs: surveys,
+        catalogs: explained,
     }
 }
 
@@ -176,10 +178,10 @@ fn left_out(result: &Result<Resolved, ResolveError>) -> &[LeftOut] {
     }
 }
 
-fn choice(judge: &Judge<'_>, resolved: &Resolved) -> Choice {
-    let channels = judge.request.channels;
+fn choice(filter: &BundleFilter<'_>, resolved: &Resolved) -> Choice {
+    let channels = filter.request.channels;
     let offer = resolved.offer();
-    let edges = judge.origin().map_or_else(BTreeSet::new, |origin| {
+    let edges = filter.origin().map_or_else(BTreeSet::new, |origin| {
         let edge = |edge: Edge<'_>| FollowedEdge { channel: edge.channel.to_owned(), rule: edge.rule };
         offer.edges_from(origin, channels).map(edge).collect()
     });
@@ -191,30 +193,31 @@ fn choice(judge: &Judge<'_>, resolved: &Resolved) -> Choice {
         bundle: resolved.bundle.clone(),
         version: shown(&resolved.version),
         image: resolved.image.clone(),
-        stays: judge.is_installed(offer),
+        stays: filter.is_installed(offer),
         edges: edges.into_iter().collect(),
         missed_default_channel: outside.then(|| default.to_owned()),
         requirements: resolved.requirements.iter().map(ToString::to_string).collect(),
     }
 }
 
-/// Judges every bundle of a catalog. The best acceptable bundle remains undecided. Without a judge, all bundles do.
-fn survey(judge: Option<&Judge<'_>>, catalog: &Catalog) -> CatalogExplanation {
+/// Checks every bundle of a catalog. The best acceptable bundle remains undecided. Without a filter, all bundles do.
+fn explain_catalog(filter: Option<&BundleFilter<'_>>, catalog: &Catalog) -> CatalogExplanation {
     let package = catalog.package.as_ref().ok().and_then(Option::as_ref);
     let mut best: Option<&Offer> = None;
     let bundles = package.into_iter().flat_map(|package| package.offers()).map(|offer| {
-        let verdict = judge
-            .map_or(Ok(()), |judge| judge.judge(offer).map_err(|dropped| dropped_by(judge, offer, dropped)));
+        let verdict = filter.map_or(Ok(()), |filter| {
+            filter.check(offer).map_err(|rejection| rejection_text(filter, offer, rejection))
+        });
         let (fate, why) = match (verdict, best) {
-            (Err(dropped), _) => dropped,
+            (Err(rejection), _) => rejection,
             (Ok(()), Some(best)) => (Fate::Preference, preferred(offer, best)),
             (Ok(()), None) => {
-                best = judge.map(|_| offer);
+                best = filter.map(|_| offer);
                 (Fate::Undecided, UNDECIDED.to_owned())
             }
         };
-        let details = match judge.filter(|_| fate == Fate::Dependencies) {
-            Some(judge) => rule_failures(&judge.unmet(offer), &judge.request.rules),
+        let details = match filter.filter(|_| fate == Fate::Dependencies) {
+            Some(filter) => rule_failures(&filter.unmet(offer), &filter.request.rules),
             None => Vec::new(),
         };
         OfferExplanation {
@@ -245,23 +248,23 @@ fn preferred(offer: &Offer, best: &Offer) -> String {
     }
 }
 
-fn dropped_by(judge: &Judge<'_>, offer: &Offer, dropped: Dropped) -> (Fate, String) {
-    let request = judge.request;
-    match dropped {
-        Dropped::Channel => (Fate::Channel, format!("not in channels [{}]", request.channels.join(" "))),
-        Dropped::Version => (
+fn rejection_text(filter: &BundleFilter<'_>, offer: &Offer, rejection: Rejection) -> (Fate, String) {
+    let request = filter.request;
+    match rejection {
+        Rejection::Channel => (Fate::Channel, format!("not in channels [{}]", request.channels.join(" "))),
+        Rejection::Version => (
             Fate::Version,
             format!("not within version range {}", quote(request.range().unwrap_or_default())),
         ),
-        Dropped::Unreadable(fault) => (Fate::Unreadable, fault),
-        Dropped::NoEdge => {
+        Rejection::Unreadable(fault) => (Fate::Unreadable, fault),
+        Rejection::NoEdge => {
             let installed = request.installed.map_or("", |installed| installed.name);
             let elsewhere =
-                judge.origin().is_some_and(|origin| offer.edges_from(origin, &[]).next().is_some());
+                filter.origin().is_some_and(|origin| offer.edges_from(origin, &[]).next().is_some());
             let hint = if elsewhere { " in these channels" } else { "" };
             (Fate::NoEdge, format!("no successor of installed {installed}{hint}"))
         }
-        Dropped::Held(reason) => {
+        Rejection::Held(reason) => {
             let fate = match &reason {
                 HeldReason::OutsideScope { .. } => Fate::UpgradeScope,
                 HeldReason::Skipped { .. } => Fate::Skipped,
@@ -291,25 +294,25 @@ fn compare(
         Err(ResolveError::Ambiguous { .. }) => (Fate::Tie, String::new()),
         Err(_) => return,
     };
-    let mut candidates: Vec<Contender<'_>> = catalogs.iter_mut().filter_map(Contender::of).collect();
-    let places: Vec<_> = candidates.iter().map(|c| (c.priority, c.best.deprecated)).collect();
-    let contest = contest(&places);
+    let mut candidates: Vec<BestBundle<'_>> = catalogs.iter_mut().filter_map(BestBundle::of).collect();
+    let bests: Vec<_> = candidates.iter().map(|c| (c.priority, c.best.deprecated)).collect();
+    let ranks = rank_catalogs(&bests);
     let leaders: Vec<_> = candidates
         .iter()
-        .zip(&contest)
-        .filter(|(_, standing)| matches!(standing, Standing::Chosen | Standing::Tie))
+        .zip(&ranks)
+        .filter(|(_, rank)| matches!(rank, CatalogRank::Chosen | CatalogRank::Tie))
         .map(|(leader, _)| (leader.catalog.to_owned(), leader.priority))
         .collect();
     let names = leaders.iter().map(|(name, _)| quote(name)).collect::<Vec<_>>().join(" and ");
     let highest = leaders.first().map_or(0, |(_, priority)| *priority);
-    for (candidate, standing) in candidates.iter_mut().zip(contest) {
-        (candidate.best.fate, candidate.best.why) = match standing {
-            Standing::Chosen => (fate, why.clone()),
-            Standing::Tie => (Fate::Tie, format!("the catalogs {names} have the same priority {highest}")),
-            Standing::SteppedBack => {
+    for (candidate, rank) in candidates.iter_mut().zip(ranks) {
+        (candidate.best.fate, candidate.best.why) = match rank {
+            CatalogRank::Chosen => (fate, why.clone()),
+            CatalogRank::Tie => (Fate::Tie, format!("the catalogs {names} have the same priority {highest}")),
+            CatalogRank::DeprecatedBest => {
                 (Fate::Deprecated, "deprecated, which the best bundle of another catalog is not".to_owned())
             }
-            Standing::LowerPriority => {
+            CatalogRank::LowerPriority => {
                 let own = candidate.priority;
                 (Fate::Priority, format!("priority {own} is lower than {highest} of {names}"))
             }
@@ -318,13 +321,13 @@ fn compare(
 }
 
 /// Catalog with the bundle that it would choose.
-struct Contender<'a> {
+struct BestBundle<'a> {
     catalog: &'a str,
     priority: i32,
     best: &'a mut OfferExplanation,
 }
 
-impl<'a> Contender<'a> {
+impl<'a> BestBundle<'a> {
     fn of(catalog: &'a mut CatalogExplanation) -> Option<Self> {
         let best = catalog.bundles.iter_mut().find(|bundle| bundle.fate == Fate::Undecided)?;
         Some(Self { catalog: &catalog.name, priority: catalog.priority, best })

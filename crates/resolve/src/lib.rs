@@ -6,7 +6,7 @@
 //! adds the fallback to the installed bundle, [`DeprecationConditions`] the deprecation conditions.
 //!
 //! ```text
-//! Request ─┐   judge (each bundle: kept or dropped by one rule)   contest (best bundle of each catalog, by priority)
+//! Request ─┐   check (each bundle: kept or rejected by one rule)   rank (best bundle of each catalog, by priority)
 //! Catalogs ┴──────────────────────────────────────────────────► Resolved | ResolveError      Explanation
 //! ```
 //!
@@ -17,6 +17,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod best_effort;
+mod bundle_filter;
 mod catalog;
 mod cluster;
 mod constraint;
@@ -25,28 +26,28 @@ mod deprecation;
 mod error;
 mod explain;
 mod identity;
-mod judge;
 mod package;
 mod request;
 mod resolver;
 mod rules;
 mod selector;
-mod step;
+mod target;
 
 pub use best_effort::{LeftOut, Needed, left_out_text};
+pub use bundle_filter::HeldReason;
 pub use catalog::{Catalog, CatalogError};
 pub use cluster::ClusterFacts;
 pub use constraint::{
-    DEPENDENCY_PROPERTIES, Gvk, Provider, Requirement, RequirementFault, RuleFailure, Surroundings, Verdict,
+    AvailableProviders, DEPENDENCY_PROPERTIES, Gvk, Provider, Requirement, RequirementFault, RuleFailure,
+    Verdict,
 };
 pub use dependency::{AssessedRequirement, Satisfier, missing_packages, satisfiers};
 pub use deprecation::{ConditionState, DeprecationConditions, Deprecations};
 pub use error::ResolveError;
 pub use explain::{CatalogExplanation, Choice, Explanation, Fate, FollowedEdge, OfferExplanation, explain};
-pub use judge::HeldReason;
 pub use package::{Edge, EdgeRule, Indexing, Offer, PackageIndex};
-pub use request::{Installed, Origin, Request, UpgradePolicy, Wanted};
+pub use request::{Installed, Origin, Request, RequestSummary, UpgradePolicy};
 pub use resolver::{Held, Remark, Resolved, resolve};
 pub use rules::{DependencyMode, Dependent, Rules, UnknownValue, UpgradeScope};
 pub use selector::{CatalogSelector, Expression, SelectorError};
-pub use step::{Target, target};
+pub use target::{Target, target};

@@ -1,4 +1,4 @@
-//! Request: wanted package and installed bundle (docs/design/resolution.md#resolver-inputs).
+//! Request: requested package and installed bundle (docs/design/resolution.md#resolver-inputs).
 
 use olm_version::{Constraint, VersionRelease, VersionReleaseError, quote};
 
@@ -10,7 +10,7 @@ use crate::rules::Rules;
 pub struct Request<'a> {
     /// Name of the package.
     pub package: &'a str,
-    /// Wanted channels. Empty means all.
+    /// RequestSummary channels. Empty means all.
     pub channels: &'a [String],
     /// Version constraint as written. Absent or empty admits every version.
     pub version: Option<&'a str>,
@@ -54,9 +54,9 @@ pub struct Origin<'a> {
 
 /// Sentence about the request, up to the catalogs (docs/design/resolution.md#resolution-errors).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wanted(String);
+pub struct RequestSummary(String);
 
-impl Wanted {
+impl RequestSummary {
     pub(crate) fn new(request: &Request<'_>, finding: &str) -> Self {
         let mut text = String::new();
         if let Some(installed) = request.installed {
@@ -73,7 +73,7 @@ impl Wanted {
     }
 }
 
-impl std::fmt::Display for Wanted {
+impl std::fmt::Display for RequestSummary {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0)
     }

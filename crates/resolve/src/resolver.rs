@@ -1,4 +1,4 @@
-//! Choice of one bundle (docs/design/resolution.md#served-catalogs): judge, order, compare catalogs by priority,
+//! Choice of one bundle (docs/design/resolution.md#served-catalogs): filter, order, compare catalogs by priority,
 //! check dependencies.
 
 use std::cmp::Reverse;
@@ -9,13 +9,13 @@ use olm_fbc::Property;
 use olm_version::VersionRelease;
 
 use crate::best_effort::{LeftOut, catalog_error, leave_out};
+use crate::bundle_filter::{BundleFilter, HeldReason, Rejection, shown};
 use crate::catalog::Catalog;
 use crate::dependency::{AssessedRequirement, assess};
 use crate::deprecation::Deprecations;
 use crate::error::ResolveError;
-use crate::judge::{Dropped, HeldReason, Judge, shown};
 use crate::package::{Offer, PackageIndex};
-use crate::request::{Request, Wanted};
+use crate::request::{Request, RequestSummary};
 use crate::rules::DependencyMode;
 
 /// Chosen bundle.
@@ -125,7 +125,7 @@ impl fmt::Display for Remark {
     }
 }
 
-/// Catalog with the package, its best bundle, and the better ones that rules held back.
+/// Catalog that has the package, its best bundle, and the better ones that rules held back.
 struct Contender<'a> {
     catalog: &'a Catalog,
     package: &'a Arc<PackageIndex>,
@@ -133,9 +133,9 @@ struct Contender<'a> {
     held: Vec<Held>,
 }
 
-/// Standing of a catalog's best bundle among those of the others.
+/// Rank of a catalog among those that offer a bundle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum CatalogRank {
     Chosen,
     /// It is deprecated, and the best of another catalog is not.
     SteppedBack,
@@ -155,22 +155,22 @@ pub(crate) enum Standing {
 /// See [`ResolveError`]. An invalid version constraint is reported before any error of a catalog. Of several
 /// unavailable catalogs, the one with the highest priority, then the first by name is reported.
 pub fn resolve(request: &Request<'_>, catalogs: &[Catalog]) -> Result<Resolved, ResolveError> {
-    let judge = Judge::new(request)?;
+    let filter = BundleFilter::new(request)?;
     let catalogs = by_preference(catalogs);
     let mut contenders = Vec::new();
     for catalog in &catalogs {
         match &catalog.package {
             Ok(Some(package)) => {
-                judge.check_origin()?;
-                contenders.push(Contender::new(&judge, catalog, package));
+                filter.check_origin()?;
+                contenders.push(Contender::new(&filter, catalog, package));
             }
             Ok(None) => {}
             Err(_) if request.rules.best_effort => {}
             Err(fault) => return Err(catalog_error(request, catalog, fault, None)),
         }
     }
-    let (best, chosen) = choose(&judge, &contenders);
-    let left_out = leave_out(&judge, &catalogs, best)?;
+    let (best, chosen) = choose(&filter, &contenders);
+    let left_out = leave_out(&filter, &catalogs, best)?;
     match chosen {
         Ok(resolved) => Ok(Resolved { left_out, ..resolved }),
         Err(error) if left_out.is_empty() => Err(error),
@@ -186,64 +186,64 @@ pub(crate) fn by_preference(catalogs: &[Catalog]) -> Vec<&Catalog> {
 }
 
 /// Compares the best bundles of catalogs, each given as priority and deprecation.
-pub(crate) fn contest(candidates: &[(i32, bool)]) -> Vec<Standing> {
+pub(crate) fn rank_catalogs(candidates: &[(i32, bool)]) -> Vec<CatalogRank> {
     let all_deprecated = candidates.iter().all(|(_, deprecated)| *deprecated);
-    let stands = |deprecated: bool| all_deprecated || !deprecated;
-    let standing =
-        || candidates.iter().filter(|(_, deprecated)| stands(*deprecated)).map(|(priority, _)| *priority);
-    let highest = standing().max();
-    let rivals = standing().filter(|priority| Some(*priority) == highest).count();
-    let place = |&(priority, deprecated): &(i32, bool)| {
-        if !stands(deprecated) {
-            Standing::SteppedBack
+    let competes = |deprecated: bool| all_deprecated || !deprecated;
+    let priorities =
+        || candidates.iter().filter(|(_, deprecated)| competes(*deprecated)).map(|(priority, _)| *priority);
+    let highest = priorities().max();
+    let highest_count = priorities().filter(|priority| Some(*priority) == highest).count();
+    let rank = |&(priority, deprecated): &(i32, bool)| {
+        if !competes(deprecated) {
+            CatalogRank::DeprecatedBest
         } else if Some(priority) < highest {
-            Standing::LowerPriority
-        } else if rivals > 1 {
-            Standing::Tie
+            CatalogRank::LowerPriority
+        } else if highest_count > 1 {
+            CatalogRank::Tie
         } else {
-            Standing::Chosen
+            CatalogRank::Chosen
         }
     };
-    candidates.iter().map(place).collect()
+    candidates.iter().map(rank).collect()
 }
 
 /// Choice among the contenders, which are in descending order of priority. Also returns the best catalog with its
 /// candidate, even if the candidate is rejected.
 fn choose<'a>(
-    judge: &Judge<'_>,
+    filter: &BundleFilter<'_>,
     contenders: &[Contender<'a>],
 ) -> (Option<(&'a Catalog, &'a Offer)>, Result<Resolved, ResolveError>) {
     let candidates: Vec<_> =
         contenders.iter().filter_map(|contender| Some((contender, contender.best?))).collect();
-    let places: Vec<_> = candidates
+    let bests: Vec<_> = candidates
         .iter()
         .map(|(contender, offer)| (contender.catalog.priority, offer.deprecated()))
         .collect();
-    let contest = contest(&places);
-    let standing = |wanted: Standing| {
-        let places = candidates.iter().zip(&contest).filter(move |(_, standing)| **standing == wanted);
-        places.map(|((contender, offer), _)| (*contender, *offer))
+    let ranks = rank_catalogs(&bests);
+    let ranked = |rank: CatalogRank| {
+        let of_rank = candidates.iter().zip(&ranks).filter(move |(_, own)| **own == rank);
+        of_rank.map(|((contender, offer), _)| (*contender, *offer))
     };
-    if let Some((contender, offer)) = standing(Standing::Chosen).next() {
-        let resolved = contender.resolved(judge, offer).map(|resolved| Resolved {
+    if let Some((contender, offer)) = ranked(CatalogRank::Chosen).next() {
+        let resolved = contender.resolved(filter, offer).map(|resolved| Resolved {
             held: held_above(contenders, contender.catalog),
-            remarks: remarks(judge, contender.catalog, offer, standing(Standing::SteppedBack)),
+            remarks: remarks(filter, contender.catalog, offer, ranked(CatalogRank::DeprecatedBest)),
             ..resolved
         });
         return (Some((contender.catalog, offer)), resolved);
     }
-    let Some((tied, offer)) = standing(Standing::Tie).next() else {
-        return (None, Err(nothing(judge, contenders)));
+    let Some((tied, offer)) = ranked(CatalogRank::Tie).next() else {
+        return (None, Err(no_bundle(filter, contenders)));
     };
     // Deprecated ones are not candidates any more. All others are named whatever their priority.
-    let mut names: Vec<_> = [Standing::Tie, Standing::LowerPriority]
+    let mut names: Vec<_> = [CatalogRank::Tie, CatalogRank::LowerPriority]
         .into_iter()
-        .flat_map(standing)
+        .flat_map(ranked)
         .map(|(contender, _)| (contender.catalog.name.clone(), contender.catalog.priority))
         .collect();
     names.sort();
-    let wanted = Wanted::new(judge.request, "found bundles");
-    (Some((tied.catalog, offer)), Err(ResolveError::Ambiguous { wanted, catalogs: names }))
+    let request = RequestSummary::new(filter.request, "found bundles");
+    (Some((tied.catalog, offer)), Err(ResolveError::Ambiguous { request, catalogs: names }))
 }
 
 /// Bundles that rules held back in the chosen catalog and in catalogs with a higher priority.
@@ -255,14 +255,14 @@ fn held_above(contenders: &[Contender<'_>], chosen: &Catalog) -> Vec<Held> {
 }
 
 fn remarks<'a: 'b, 'b>(
-    judge: &Judge<'_>,
+    filter: &BundleFilter<'_>,
     chosen: &Catalog,
     offer: &Offer,
     stepped_back: impl Iterator<Item = (&'b Contender<'a>, &'a Arc<Offer>)>,
 ) -> Vec<Remark> {
-    let skipped = Some(judge.skipped_in(offer)).filter(|channels| !channels.is_empty());
+    let skipped = Some(filter.skipped_in(offer)).filter(|channels| !channels.is_empty());
     let skipped = skipped
-        .filter(|_| !judge.is_installed(offer))
+        .filter(|_| !filter.is_installed(offer))
         .map(|channels| Remark::Skipped { bundle: offer.name().to_owned(), channels });
     let preferred = stepped_back.filter(|(contender, _)| contender.catalog.priority > chosen.priority);
     let stepped_back = preferred.map(|(contender, best)| Remark::SteppedBack {
@@ -274,41 +274,41 @@ fn remarks<'a: 'b, 'b>(
 }
 
 /// Error for a request without any candidate.
-fn nothing(judge: &Judge<'_>, contenders: &[Contender<'_>]) -> ResolveError {
-    let request = judge.request;
-    let wanted = || Wanted::new(request, "no bundles found");
+fn no_bundle(filter: &BundleFilter<'_>, contenders: &[Contender<'_>]) -> ResolveError {
+    let request = filter.request;
+    let summary = || RequestSummary::new(request, "no bundles found");
     let held = || contenders.iter().flat_map(|contender| contender.held.iter().cloned()).collect();
     let Some((contender, best)) = contenders.iter().find_map(|c| Some((c, c.held.first()?))) else {
-        return ResolveError::NoBundle(wanted());
+        return ResolveError::NoBundle(summary());
     };
     match (&best.reason, contender.package.offer(&best.bundle)) {
         (HeldReason::Dependencies(_), Some(offer)) => ResolveError::DependenciesNotSatisfied {
             bundle: best.bundle.clone(),
-            unmet: judge.unmet(offer),
+            unmet: filter.unmet(offer),
             satisfiers: Vec::new(),
-            instead: instead(request, contenders),
+            instead: without_constraint(request, contenders),
             held: held(),
         },
-        _ => ResolveError::HeldBack { wanted: wanted(), held: held() },
+        _ => ResolveError::HeldBack { request: summary(), held: held() },
     }
 }
 
 /// Version that would be chosen without the version constraint.
-fn instead(request: &Request<'_>, contenders: &[Contender<'_>]) -> Option<String> {
+fn without_constraint(request: &Request<'_>, contenders: &[Contender<'_>]) -> Option<String> {
     request.range()?;
     let request = Request { version: None, ..*request };
-    let judge = Judge::new(&request).ok()?;
+    let filter = BundleFilter::new(&request).ok()?;
     let mut offers = contenders.iter().flat_map(|contender| contender.package.offers());
-    let offer = offers.find(|offer| judge.judge(offer).is_ok())?;
+    let offer = offers.find(|offer| filter.check(offer).is_ok())?;
     offer.version().ok().map(shown)
 }
 
 impl<'a> Contender<'a> {
-    fn new(judge: &Judge<'_>, catalog: &'a Catalog, package: &'a Arc<PackageIndex>) -> Self {
+    fn new(filter: &BundleFilter<'_>, catalog: &'a Catalog, package: &'a Arc<PackageIndex>) -> Self {
         let mut held = Vec::new();
-        let best = package.shared_offers().find(|offer| match judge.judge(offer) {
+        let best = package.shared_offers().find(|offer| match filter.check(offer) {
             Ok(()) => true,
-            Err(Dropped::Held(reason)) => {
+            Err(Rejection::Held(reason)) => {
                 held.push(Held {
                     bundle: offer.name().to_owned(),
                     version: offer.version().map(shown).unwrap_or_default(),
@@ -323,8 +323,8 @@ impl<'a> Contender<'a> {
     }
 
     /// Converts the candidate to the choice, unless it must be rejected (docs/design/resolution.md#algorithm).
-    fn resolved(&self, judge: &Judge<'_>, offer: &Arc<Offer>) -> Result<Resolved, ResolveError> {
-        let rules = &judge.request.rules;
+    fn resolved(&self, filter: &BundleFilter<'_>, offer: &Arc<Offer>) -> Result<Resolved, ResolveError> {
+        let rules = &filter.request.rules;
         let version = offer.version().map_err(|fault| ResolveError::BundleVersion {
             bundle: offer.name().to_owned(),
             fault: fault.to_owned(),

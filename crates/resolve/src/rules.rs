@@ -9,7 +9,7 @@ use std::str::FromStr;
 use olm_version::{Version, quote};
 
 use crate::cluster::ClusterFacts;
-use crate::constraint::{Requirement, Surroundings};
+use crate::constraint::{AvailableProviders, Requirement};
 
 /// Rules beyond the reference. The default is the reference's behavior.
 ///
@@ -22,7 +22,7 @@ pub struct Rules<'a> {
     pub ignored_requirements: &'a [String],
     /// Installed bundles and served APIs besides this extension. If absent under [`DependencyMode::Report`] and
     /// [`DependencyMode::Check`], only the bundle itself can meet its requirements.
-    pub surroundings: Option<&'a Surroundings>,
+    pub providers: Option<&'a AvailableProviders>,
     /// Extensions that upgrades must not break, under [`DependencyMode::Check`].
     pub dependents: &'a [Dependent],
     /// Largest version step of an upgrade.
@@ -43,7 +43,7 @@ pub struct Dependent {
     pub extension: String,
     /// Name of its installed bundle.
     pub bundle: String,
-    /// Its requirements that are met now. One that neither the candidate nor the surroundings meet would break.
+    /// Its requirements that are met now. One that neither the candidate nor these providers meet would break.
     pub requirements: Vec<Requirement>,
 }
 

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
-mod scenario;
+mod fixture;
 
 use olm_resolve::{
     Catalog, EdgeRule, Indexing, Installed, Origin, Request, Rules, Target, UpgradePolicy, resolve, target,
@@ -11,7 +11,7 @@ use olm_resolve::{
 use olm_version::VersionRelease;
 use serde_json::{Value, json};
 
-use scenario::{Content, Wish, down, entry, one, replacing, skipping, wish};
+use fixture::{Content, RequestFixture, down, entry, one, replacing, request, skipping};
 
 fn chain() -> Content {
     Content::default()
@@ -24,15 +24,15 @@ fn install_chooses_the_highest_version_that_passes_the_filters() {
     let content = Content::default()
         .channel("stable", &[entry("1.0.0"), entry("1.1.0")])
         .channel("candidate", &[entry("2.0.0")]);
-    for (wish, expected) in [
-        (wish(), "2.0.0"),
-        (wish().channels(&["stable"]), "1.1.0"),
-        (wish().channels(&["nope"]), r#"no bundles found for package "demo" in channels [nope]"#),
-        (wish().version(">=1.0, <2.0"), "1.1.0"),
-        (wish().version("4.0.0"), r#"no bundles found for package "demo" matching version "4.0.0""#),
-        (wish().version(""), "2.0.0"),
+    for (request, expected) in [
+        (request(), "2.0.0"),
+        (request().channels(&["stable"]), "1.1.0"),
+        (request().channels(&["nope"]), r#"no bundles found for package "demo" in channels [nope]"#),
+        (request().version(">=1.0, <2.0"), "1.1.0"),
+        (request().version("4.0.0"), r#"no bundles found for package "demo" matching version "4.0.0""#),
+        (request().version(""), "2.0.0"),
     ] {
-        assert_eq!(wish.from(&content), expected);
+        assert_eq!(request.from(&content), expected);
     }
 }
 
@@ -58,11 +58,11 @@ fn documented_version_ranges_choose_the_documented_versions() {
         ("^1.11", "1.16.0"),
         ("*", "2.0.0"),
     ] {
-        assert_eq!(wish().channels(&["latest"]).version(version).from(&content), expected, "{version}");
+        assert_eq!(request().channels(&["latest"]).version(version).from(&content), expected, "{version}");
     }
-    assert_eq!(wish().channels(&["pipelines-1.14"]).from(&content), "1.14.2");
+    assert_eq!(request().channels(&["pipelines-1.14"]).from(&content), "1.14.2");
     // A pinned version is kept whatever the catalog adds.
-    let pinned = wish().installed("1.11.1").version("1.11.1");
+    let pinned = request().installed("1.11.1").version("1.11.1");
     let grown = content.object(json!({"schema": "olm.channel", "package": "demo", "name": "more",
         "entries": [{"name": "demo.v1.12.0", "replaces": "demo.v1.11.1"}]}));
     assert_eq!(pinned.from(&grown), "1.11.1");
@@ -74,7 +74,7 @@ fn self_certified_upgrade_obeys_channels_and_range() {
     let content = Content::default()
         .channel("latest", &[entry("1.11.0"), entry("1.12.0"), entry("1.13.0")])
         .channel("preview", &[entry("1.12.5")]);
-    let range = wish().channels(&["latest"]).version(">=1.11, <1.13").installed("1.11.0");
+    let range = request().channels(&["latest"]).version(">=1.11, <1.13").installed("1.11.0");
     assert_eq!(range.clone().self_certified().from(&content), "1.12.0");
     // Without a policy, upgrades need edges in the catalog, and there are none.
     assert_eq!(range.from(&content), "1.11.0");
@@ -92,7 +92,7 @@ fn explicit_release_requires_the_feature_gate() {
     {
         let package = content.index(Indexing { release_support, ..Indexing::default() });
         let catalog = Catalog { name: "main".to_owned(), priority: 0, package: Ok(package) };
-        let resolved = wish().resolve(&[catalog]).unwrap();
+        let resolved = request().resolve(&[catalog]).unwrap();
         let shown = (version.to_owned(), release.map(str::to_owned));
         assert_eq!((resolved.bundle.as_str(), resolved.version.shown(release_support)), (name, shown));
     }
@@ -102,17 +102,17 @@ fn explicit_release_requires_the_feature_gate() {
 #[test]
 fn pre_releases_and_releases_are_ordered_as_versions() {
     let content = one("1.0.0").bundle("2.0.0-rc.1", &[]);
-    assert_eq!(wish().from(&content), "2.0.0-rc.1");
-    assert_eq!(wish().version(">=1.0.0").from(&content), "1.0.0");
-    assert_eq!(wish().version(">=1.0.0-0").from(&content), "2.0.0-rc.1");
-    assert_eq!(wish().from(&one("1.0.0+9").bundle("1.0.0+10", &[])), "1.0.0+10");
+    assert_eq!(request().from(&content), "2.0.0-rc.1");
+    assert_eq!(request().version(">=1.0.0").from(&content), "1.0.0");
+    assert_eq!(request().version(">=1.0.0-0").from(&content), "2.0.0-rc.1");
+    assert_eq!(request().from(&one("1.0.0+9").bundle("1.0.0+10", &[])), "1.0.0+10");
 }
 
 // Case resolution-19
 #[test]
 fn invalid_range_is_reported_before_catalog_errors() {
     assert_eq!(
-        wish().version("foobar").of(&[down("main", 0)]),
+        request().version("foobar").of(&[down("main", 0)]),
         r#"desired version range "foobar" is invalid: improper constraint: "foobar""#
     );
 }
@@ -149,11 +149,11 @@ fn unreadable_version_is_the_last_choice_and_an_error_if_chosen() {
     ] {
         let content = bundle(properties);
         let message = format!(r#"error getting resolved bundle version for bundle "demo.odd": {fault}"#);
-        assert_eq!(wish().from(&content), message);
-        assert_eq!(wish().from(&content.bundle("0.0.1", &[])), "0.0.1");
+        assert_eq!(request().from(&content), message);
+        assert_eq!(request().from(&content.bundle("0.0.1", &[])), "0.0.1");
     }
     // docs/design/resolution.md#successors edge 19
-    assert_eq!(wish().from(&bundle(package(json!({"VERSION": "1.0.0", "release": null})))), "1.0.0");
+    assert_eq!(request().from(&bundle(package(json!({"VERSION": "1.0.0", "release": null})))), "1.0.0");
 }
 
 // Cases resolution-21, resolution-22, resolution-23, resolution-24, resolution-25
@@ -169,17 +169,17 @@ fn priority_alone_decides_between_catalogs() {
         ((-10, -5), "1.5.0 from beta"),
         ((i32::MIN, i32::MAX), "1.5.0 from beta"),
     ] {
-        assert_eq!(wish().of(&[low.at("alpha", priorities.0), high.at("beta", priorities.1)]), expected);
+        assert_eq!(request().of(&[low.at("alpha", priorities.0), high.at("beta", priorities.1)]), expected);
     }
     assert_eq!(
-        wish().channels(&["z", "z"]).version("1.x").of(&[]),
+        request().channels(&["z", "z"]).version("1.x").of(&[]),
         r#"no bundles found for package "demo" matching version "1.x" in channels [z z]"#
     );
     assert_eq!(
-        wish().version("1.x").of(&[low.at("a", 7), low.at("b", 1), low.at("c", 7)]),
+        request().version("1.x").of(&[low.at("a", 7), low.at("b", 1), low.at("c", 7)]),
         r#"found bundles for package "demo" matching version "1.x" in multiple catalogs with the same priority [a b c]"#
     );
-    assert_eq!(wish().version(">=1.5").of(&[low.at("alpha", 100), high.at("beta", 0)]), "1.5.0 from beta");
+    assert_eq!(request().version(">=1.5").of(&[low.at("alpha", 100), high.at("beta", 0)]), "1.5.0 from beta");
 }
 
 // Case resolution-26. The named catalog does not depend on the order.
@@ -191,10 +191,10 @@ fn unavailable_catalog_fails_the_resolution() {
              not being served"
         )
     };
-    assert_eq!(wish().of(&[one("1.0.0").at("alpha", 0), down("beta", 0)]), failed("beta"));
-    assert_eq!(wish().of(&[down("b", 0), down("a", 0)]), failed("a"));
-    assert_eq!(wish().of(&[down("b", 1), down("a", 0)]), failed("b"));
-    assert_eq!(wish().of(&[one("1.0.0").at("alpha", 0)]), "1.0.0 from alpha");
+    assert_eq!(request().of(&[one("1.0.0").at("alpha", 0), down("beta", 0)]), failed("beta"));
+    assert_eq!(request().of(&[down("b", 0), down("a", 0)]), failed("a"));
+    assert_eq!(request().of(&[down("b", 1), down("a", 0)]), failed("b"));
+    assert_eq!(request().of(&[one("1.0.0").at("alpha", 0)]), "1.0.0 from alpha");
 }
 
 // Cases resolution-29, resolution-31, resolution-32, resolution-33, resolution-38, resolution-39, additions-a15,
@@ -208,19 +208,19 @@ fn upgrade_follows_one_edge_unless_self_certified() {
              \"demo\"{rest}"
         )
     };
-    for (wish, expected) in [
-        (wish().installed("1.0.0"), "1.1.0".to_owned()),
-        (wish().installed("1.1.0"), "1.2.0".to_owned()),
-        (wish().installed("1.2.0"), "1.2.0".to_owned()),
-        (wish().installed("1.0.0").version("1.2.0"), nothing("1.0.0", r#" matching version "1.2.0""#)),
-        (wish().installed("1.0.0").version("1.2.0").self_certified(), "1.2.0".to_owned()),
-        (wish().installed("2.0.0").version("1.0.0").self_certified(), "1.0.0".to_owned()),
-        (wish().installed("0.9.0"), nothing("0.9.0", "")),
+    for (request, expected) in [
+        (request().installed("1.0.0"), "1.1.0".to_owned()),
+        (request().installed("1.1.0"), "1.2.0".to_owned()),
+        (request().installed("1.2.0"), "1.2.0".to_owned()),
+        (request().installed("1.0.0").version("1.2.0"), nothing("1.0.0", r#" matching version "1.2.0""#)),
+        (request().installed("1.0.0").version("1.2.0").self_certified(), "1.2.0".to_owned()),
+        (request().installed("2.0.0").version("1.0.0").self_certified(), "1.0.0".to_owned()),
+        (request().installed("0.9.0"), nothing("0.9.0", "")),
     ] {
-        assert_eq!(wish.from(&content), expected);
+        assert_eq!(request.from(&content), expected);
     }
     let vanished = Content::default().channel("stable", &[replacing("1.6.0", "1.5.0")]);
-    assert_eq!(wish().installed("1.5.0").from(&vanished), "1.6.0");
+    assert_eq!(request().installed("1.5.0").from(&vanished), "1.6.0");
 }
 
 // Cases resolution-30, seeds-s0-1, additions-a14
@@ -234,8 +234,8 @@ fn skipped_bundle_is_a_successor() {
             json!({"name": "demo.v3.0.0", "skips": ["demo.v2.0.0"]}),
         ],
     );
-    assert_eq!(wish().installed("1.0.0").from(&content), "2.0.0");
-    assert_eq!(wish().installed("2.0.0").from(&content), "3.0.0");
+    assert_eq!(request().installed("1.0.0").from(&content), "2.0.0");
+    assert_eq!(request().installed("2.0.0").from(&content), "3.0.0");
 }
 
 // Cases resolution-34, resolution-35, resolution-36
@@ -251,7 +251,7 @@ fn skip_range_uses_the_blang_language() {
         ("<1.0.0", "1.0.0-rc.1", "2.0.0"), // docs/design/resolution.md#successors edge 16
     ] {
         let content = one(installed).channel("stable", &[skipping("2.0.0", range)]);
-        assert_eq!(wish().installed(installed).from(&content), expected, "{range}");
+        assert_eq!(request().installed(installed).from(&content), expected, "{range}");
     }
 }
 
@@ -261,8 +261,8 @@ fn edges_of_unselected_channels_are_ignored() {
     let content = Content::default()
         .channel("stable", &[entry("1.0.0"), entry("1.1.0")])
         .channel("fast", &[replacing("1.1.0", "1.0.0")]);
-    assert_eq!(wish().installed("1.0.0").channels(&["stable"]).from(&content), "1.0.0");
-    assert_eq!(wish().installed("1.0.0").from(&content), "1.1.0");
+    assert_eq!(request().installed("1.0.0").channels(&["stable"]).from(&content), "1.0.0");
+    assert_eq!(request().installed("1.0.0").from(&content), "1.1.0");
 }
 
 // docs/design/resolution.md#successors: upgrade edges are listed by channel.
@@ -297,19 +297,19 @@ fn edges_report_channel_and_rule() {
 #[test]
 fn deprecated_bundles_are_the_last_choice() {
     let down = Content::default().channel("stable", &[entry("2.0.0"), replacing("1.9.9", "2.0.0")]);
-    assert_eq!(wish().installed("2.0.0").from(&down), "2.0.0");
-    assert_eq!(wish().installed("2.0.0").from(&down.clone().deprecated(&["2.0.0"])), "1.9.9");
+    assert_eq!(request().installed("2.0.0").from(&down), "2.0.0");
+    assert_eq!(request().installed("2.0.0").from(&down.clone().deprecated(&["2.0.0"])), "1.9.9");
 
     let up = Content::default()
         .channel("stable", &[entry("1.0.0"), replacing("1.1.0", "1.0.0")])
         .deprecated(&["1.1.0"]);
-    assert_eq!(wish().installed("1.0.0").from(&up), "1.0.0");
-    assert_eq!(wish().installed("1.0.0").version("1.1.0").from(&up), "1.1.0");
+    assert_eq!(request().installed("1.0.0").from(&up), "1.0.0");
+    assert_eq!(request().installed("1.0.0").version("1.1.0").from(&up), "1.1.0");
 
     let preferred = one("2.0.0").deprecated(&["2.0.0"]);
-    assert_eq!(wish().of(&[preferred.at("alpha", 100), one("1.0.0").at("beta", 0)]), "1.0.0 from beta");
+    assert_eq!(request().of(&[preferred.at("alpha", 100), one("1.0.0").at("beta", 0)]), "1.0.0 from beta");
     assert_eq!(
-        wish().of(&[preferred.at("alpha", 100), preferred.at("beta", 0)]),
+        request().of(&[preferred.at("alpha", 100), preferred.at("beta", 0)]),
         "2.0.0 from alpha",
         "among deprecated candidates only, priority decides"
     );
@@ -319,8 +319,8 @@ fn deprecated_bundles_are_the_last_choice() {
 #[test]
 fn another_release_needs_an_edge_but_other_build_metadata_does_not() {
     let content = one("1.0.0+1").bundle("1.0.0+2", &[]).channel("stable", &[replacing("1.1.0", "1.0.0")]);
-    assert_eq!(wish().installed("1.0.0+1").from(&content), "1.0.0+1");
-    assert_eq!(wish().installed("1.0.0+007").from(&one("1.0.0+008")), "1.0.0+008");
+    assert_eq!(request().installed("1.0.0+1").from(&content), "1.0.0+1");
+    assert_eq!(request().installed("1.0.0+007").from(&one("1.0.0+008")), "1.0.0+008");
 }
 
 // docs/design/resolution.md#successors; cases resolution-45, resolution-46 edges 1, 2, 15
@@ -328,35 +328,35 @@ fn another_release_needs_an_edge_but_other_build_metadata_does_not() {
 fn declared_dependency_rejects_only_the_chosen_bundle() {
     let content = one("1.0.0").bundle("2.0.0", &["other", "olm.constraint", "olm.gvk.required"]);
     assert_eq!(
-        wish().from(&content),
+        request().from(&content),
         r#"validating bundle "demo.v2.0.0": bundle "demo.v2.0.0" has a dependency declared via property "olm.constraint" which is currently not supported"#
     );
-    assert_eq!(wish().version("<2").from(&content), "1.0.0");
-    assert_eq!(wish().from(&Content::default().bundle("1.0.0", &["olm.label.required"])), "1.0.0");
+    assert_eq!(request().version("<2").from(&content), "1.0.0");
+    assert_eq!(request().from(&Content::default().bundle("1.0.0", &["olm.label.required"])), "1.0.0");
     let object = json!({"schema": "olm.channel", "package": "demo", "name": "c", "entries": [
         {"name": "demo.v9.0.0"}, {"name": "demo.v1.0.0", "replaces": "demo.v1.0.0"},
     ]});
-    assert_eq!(wish().installed("1.0.0").from(&one("1.0.0").object(object)), "1.0.0");
+    assert_eq!(request().installed("1.0.0").from(&one("1.0.0").object(object)), "1.0.0");
 }
 
 // docs/design/resolution.md#fallback; cases resolution-47, resolution-48, resolution-49
 #[test]
 fn installed_bundle_is_kept_only_without_any_catalog() {
-    let outcome = |wish: &Wish<'_>, catalogs: &[Catalog], exists: bool| {
-        wish.on(|request| match target(request, resolve(request, catalogs), exists) {
+    let outcome = |request: &RequestFixture<'_>, catalogs: &[Catalog], exists: bool| {
+        request.on(|request| match target(request, resolve(request, catalogs), exists) {
             Target::Bundle(resolved) => resolved.bundle,
             Target::Installed(_) => "kept".to_owned(),
             Target::Retry(_) => "retry".to_owned(),
         })
     };
-    let installed = wish().installed("1.0.0");
+    let installed = request().installed("1.0.0");
     assert_eq!(outcome(&installed, &[], false), "kept");
     assert_eq!(outcome(&installed.clone().version("1.0.0"), &[], false), "kept");
     for other in ["1.x", "=1.0.0", "foobar"] {
         assert_eq!(outcome(&installed.clone().version(other), &[], false), "retry");
     }
     assert_eq!(outcome(&installed, &[], true), "retry");
-    assert_eq!(outcome(&wish(), &[], false), "retry");
+    assert_eq!(outcome(&request(), &[], false), "retry");
     assert_eq!(outcome(&installed, &[chain().at("main", 0)], true), "demo.v1.1.0");
 }
 
@@ -366,11 +366,11 @@ fn unreadable_installed_version_fails_only_if_the_package_exists() {
     let content = one("1.0.0");
     let fault = "error walking catalogs: error finding upgrade edges: failed to get version and release of \
                  installed bundle: No Major.Minor.Patch elements found";
-    assert_eq!(wish().installed("1junk").from(&content), fault);
-    assert_eq!(wish().installed("1junk").self_certified().from(&content), "1.0.0");
+    assert_eq!(request().installed("1junk").from(&content), fault);
+    assert_eq!(request().installed("1junk").self_certified().from(&content), "1.0.0");
     let absent =
         r#"error upgrading from currently installed version "1junk": no bundles found for package "demo""#;
-    assert_eq!(wish().installed("1junk").from(&Content::default()), absent);
+    assert_eq!(request().installed("1junk").from(&Content::default()), absent);
 
     let request = Request {
         package: "demo",
@@ -404,18 +404,18 @@ fn worked_examples_of_successors_hold() {
         )
         .channel("slow", &[replacing("1.1.0", "1.0.0"), entry("1.0.0")]);
     let blocked = r#"error upgrading from currently installed version "1.0.0": no bundles found for package "demo" matching version "2.0.0""#;
-    for (wish, expected) in [
-        (wish(), "2.0.0"),
-        (wish().channels(&["slow"]), "1.1.0"),
-        (wish().installed("1.0.0"), "1.3.0"),
-        (wish().installed("1.0.0").channels(&["slow"]), "1.1.0"),
-        (wish().installed("1.0.0").version("<1.3"), "1.2.0"),
-        (wish().installed("1.0.0").version("2.0.0"), blocked),
-        (wish().installed("1.0.0").version("2.0.0").self_certified(), "2.0.0"),
-        (wish().installed("1.1.5"), "1.2.0"),
-        (wish().installed("1.3.0"), "1.3.0"),
+    for (request, expected) in [
+        (request(), "2.0.0"),
+        (request().channels(&["slow"]), "1.1.0"),
+        (request().installed("1.0.0"), "1.3.0"),
+        (request().installed("1.0.0").channels(&["slow"]), "1.1.0"),
+        (request().installed("1.0.0").version("<1.3"), "1.2.0"),
+        (request().installed("1.0.0").version("2.0.0"), blocked),
+        (request().installed("1.0.0").version("2.0.0").self_certified(), "2.0.0"),
+        (request().installed("1.1.5"), "1.2.0"),
+        (request().installed("1.3.0"), "1.3.0"),
     ] {
-        assert_eq!(wish.from(&content), expected);
+        assert_eq!(request.from(&content), expected);
     }
-    assert_eq!(wish().installed("1.3.0").from(&content.deprecated(&["1.3.0"])), "1.3.0");
+    assert_eq!(request().installed("1.3.0").from(&content.deprecated(&["1.3.0"])), "1.3.0");
 }

@@ -3,18 +3,18 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
-mod scenario;
+mod fixture;
 
 use std::collections::BTreeSet;
 
 use olm_fbc::Property;
 use olm_resolve::{
-    DependencyMode, Dependent, Gvk, HeldReason, Indexing, Provider, Requirement, ResolveError, Rules,
-    Surroundings, missing_packages, satisfiers,
+    AvailableProviders, DependencyMode, Dependent, Gvk, HeldReason, Indexing, Provider, Requirement,
+    ResolveError, Rules, missing_packages, satisfiers,
 };
 use serde_json::{Value, json};
 
-use scenario::{Content, Wish, entry, replacing, wish};
+use fixture::{Content, RequestFixture, entry, replacing, request};
 
 fn property(kind: &str, value: &Value) -> Property {
     Property { kind: kind.to_owned(), value: serde_json::value::to_raw_value(value).unwrap() }
@@ -32,12 +32,12 @@ fn installed(package: &str, version: &str, kinds: &[&str]) -> Provider {
     Provider::new(Some(format!("my-{package}")), format!("{package}.v{version}"), properties)
 }
 
-fn around(providers: impl IntoIterator<Item = Provider>) -> Surroundings {
-    Surroundings { providers: providers.into_iter().collect(), served: BTreeSet::new() }
+fn around(providers: impl IntoIterator<Item = Provider>) -> AvailableProviders {
+    AvailableProviders { providers: providers.into_iter().collect(), served: BTreeSet::new() }
 }
 
-fn under(mode: DependencyMode, surroundings: &Surroundings) -> Rules<'_> {
-    Rules { dependencies: mode, surroundings: Some(surroundings), ..Rules::default() }
+fn under(mode: DependencyMode, available: &AvailableProviders) -> Rules<'_> {
+    Rules { dependencies: mode, providers: Some(available), ..Rules::default() }
 }
 
 /// Bundle 1.0.0 without dependencies, and its successor 2.0.0 that requires package `base`.
@@ -50,8 +50,8 @@ fn dependent() -> Content {
 
 const BASE: &str = "an operator with package: base and with version in range: >=1.4.0";
 
-fn error(wish: &Wish<'_>, content: &Content) -> ResolveError {
-    wish.resolve(&[content.at("main", 0)]).unwrap_err()
+fn error(request: &RequestFixture<'_>, content: &Content) -> ResolveError {
+    request.resolve(&[content.at("main", 0)]).unwrap_err()
 }
 
 // Cases additions-a21, seeds-s0-6: exact text.
@@ -59,24 +59,24 @@ fn error(wish: &Wish<'_>, content: &Content) -> ResolveError {
 fn reject_mode_returns_the_reference_error() {
     let refused = r#"validating bundle "demo.v2.0.0": bundle "demo.v2.0.0" has a dependency declared via property "olm.package.required" which is currently not supported"#;
     let met = around([installed("base", "1.4.0", &[])]);
-    assert_eq!(wish().from(&dependent()), refused);
-    assert_eq!(wish().rules(under(DependencyMode::Reject, &met)).from(&dependent()), refused);
-    assert_eq!(wish().installed("1.0.0").from(&dependent()), refused);
+    assert_eq!(request().from(&dependent()), refused);
+    assert_eq!(request().rules(under(DependencyMode::Reject, &met)).from(&dependent()), refused);
+    assert_eq!(request().installed("1.0.0").from(&dependent()), refused);
     // This does not require indexed properties.
     let catalog = olm_resolve::Catalog {
         name: "main".to_owned(),
         priority: 0,
         package: Ok(dependent().index(Indexing::default())),
     };
-    assert_eq!(wish().of(&[catalog]), refused);
+    assert_eq!(request().of(&[catalog]), refused);
 }
 
 // Cases additions-a22, seeds-s0-6
 #[test]
 fn report_mode_installs_and_reports_requirements() {
-    let told = |surroundings: &Surroundings| {
-        let resolved = wish()
-            .rules(under(DependencyMode::Report, surroundings))
+    let told = |available: &AvailableProviders| {
+        let resolved = request()
+            .rules(under(DependencyMode::Report, available))
             .resolve(&[dependent().at("main", 0)])
             .unwrap();
         let told: Vec<_> = resolved.requirements.iter().map(ToString::to_string).collect();
@@ -87,9 +87,9 @@ fn report_mode_installs_and_reports_requirements() {
         told(&around([installed("base", "1.4.0", &[])])),
         ("demo.v2.0.0".to_owned(), vec![format!("{BASE}: satisfied by my-base")])
     );
-    // Without surroundings every requirement is unmet.
+    // Without providers every requirement is unmet.
     let blind = Rules { dependencies: DependencyMode::Report, ..Rules::default() };
-    let resolved = wish().rules(blind).resolve(&[dependent().at("main", 0)]).unwrap();
+    let resolved = request().rules(blind).resolve(&[dependent().at("main", 0)]).unwrap();
     assert!(!resolved.requirements[0].is_met());
 }
 
@@ -98,7 +98,7 @@ fn report_mode_installs_and_reports_requirements() {
 #[test]
 fn check_mode_chooses_the_best_bundle_with_met_requirements() {
     let (nothing, met) = (around([]), around([installed("base", "1.4.0", &[])]));
-    let check = |surroundings| wish().rules(under(DependencyMode::Check, surroundings));
+    let check = |available| request().rules(under(DependencyMode::Check, available));
     assert_eq!(check(&met).from(&dependent()), "2.0.0");
     assert_eq!(check(&nothing).from(&dependent()), "1.0.0");
     let stays = check(&nothing).installed("1.0.0");
@@ -116,8 +116,8 @@ fn check_mode_chooses_the_best_bundle_with_met_requirements() {
 #[test]
 fn check_mode_keeps_the_installed_bundle_with_unmet_requirements() {
     let nothing = around([]);
-    let wish = wish().installed("2.0.0").rules(under(DependencyMode::Check, &nothing));
-    let resolved = wish.resolve(&[dependent().at("main", 0)]).unwrap();
+    let request = request().installed("2.0.0").rules(under(DependencyMode::Check, &nothing));
+    let resolved = request.resolve(&[dependent().at("main", 0)]).unwrap();
     assert_eq!((resolved.bundle.as_str(), resolved.held.len()), ("demo.v2.0.0", 0));
     assert!(!resolved.requirements[0].is_met());
 }
@@ -126,7 +126,7 @@ fn check_mode_keeps_the_installed_bundle_with_unmet_requirements() {
 #[test]
 fn check_mode_error_names_missing_packages_and_satisfiers() {
     let nothing = around([]);
-    let check = wish().rules(under(DependencyMode::Check, &nothing));
+    let check = request().rules(under(DependencyMode::Check, &nothing));
     let error = error(&check.clone().version("2.0.0"), &dependent());
     assert_eq!(
         error.to_string(),
@@ -175,17 +175,17 @@ fn bundle_can_meet_its_own_requirements() {
         );
     let widget = Gvk { group: "g.example".into(), version: "v1".into(), kind: "Widget".into() };
     let nothing = around([]);
-    let served = Surroundings { providers: Vec::new(), served: BTreeSet::from([widget]) };
-    for surroundings in [&nothing, &served] {
+    let served = AvailableProviders { providers: Vec::new(), served: BTreeSet::from([widget]) };
+    for available in [&nothing, &served] {
         for mode in [DependencyMode::Report, DependencyMode::Check] {
-            for wish in [wish(), wish().installed("1.0.0"), wish().installed("2.0.0")] {
-                let wish = wish.rules(under(mode, surroundings));
-                let resolved = wish.resolve(&[content.at("main", 0)]).unwrap();
+            for request in [request(), request().installed("1.0.0"), request().installed("2.0.0")] {
+                let request = request.rules(under(mode, available));
+                let resolved = request.resolve(&[content.at("main", 0)]).unwrap();
                 assert_eq!((resolved.bundle.as_str(), resolved.held.len()), ("demo.v2.0.0", 0), "{mode:?}");
                 let told: Vec<_> = resolved.requirements.iter().map(ToString::to_string).collect();
                 assert_eq!(told.len(), 2);
                 assert!(told.iter().all(|line| line.ends_with(": satisfied by demo.v2.0.0")), "{told:?}");
-                let explanation = wish.explain(&[content.at("main", 0)]);
+                let explanation = request.explain(&[content.at("main", 0)]);
                 assert_eq!(explanation.chosen.unwrap().requirements, told);
             }
         }
@@ -194,13 +194,16 @@ fn bundle_can_meet_its_own_requirements() {
     // replaces.
     let other = around([installed("other", "1.0.0", &["Widget"])]);
     let resolved =
-        wish().rules(under(DependencyMode::Check, &other)).resolve(&[content.at("main", 0)]).unwrap();
+        request().rules(under(DependencyMode::Check, &other)).resolve(&[content.at("main", 0)]).unwrap();
     assert!(resolved.requirements[0].to_string().ends_with(": satisfied by my-other"));
     let lost = Content::default()
         .channel("stable", &[entry("1.0.0"), replacing("2.0.0", "1.0.0")])
         .bundle_with("1.0.0", [("olm.gvk", gvk("Widget"))])
         .bundle_with("2.0.0", [("olm.gvk.required", gvk("Widget"))]);
-    assert_eq!(wish().installed("1.0.0").rules(under(DependencyMode::Check, &nothing)).from(&lost), "1.0.0");
+    assert_eq!(
+        request().installed("1.0.0").rules(under(DependencyMode::Check, &nothing)).from(&lost),
+        "1.0.0"
+    );
 }
 
 #[test]
@@ -220,7 +223,7 @@ fn error_lists_unmet_requirements_with_failure_messages() {
     // Case additions-a26: a single bundle must be both. docs/design/resolution.md#judged-dependencies: the wide
     // reading is mentioned.
     let apart = around([installed("store", "1.0.0", &[]), installed("bucket", "1.0.0", &["Bucket"])]);
-    let error = error(&wish().rules(under(DependencyMode::Check, &apart)), &content).to_string();
+    let error = error(&request().rules(under(DependencyMode::Check, &apart)), &content).to_string();
     let rest =
         error.strip_prefix("dependencies not satisfied: bundle demo.v2.0.0 requires an operator ").unwrap();
     assert!(
@@ -240,7 +243,8 @@ fn explanation_reports_rule_errors() {
     let rule = json!({"cel": {"rule": "properties.exists_one(p, p.value.certified == true)"}});
     let content = Content::default().bundle_with("2.0.0", [("olm.constraint", rule)]);
     let around = around([installed("base", "1.0.0", &[])]);
-    let explanation = wish().rules(under(DependencyMode::Check, &around)).explain(&[content.at("main", 0)]);
+    let explanation =
+        request().rules(under(DependencyMode::Check, &around)).explain(&[content.at("main", 0)]);
     let bundle = &explanation.catalogs[0].bundles[0];
     assert_eq!(bundle.details.len(), 1, "{bundle:?}");
     let start = r#"rule "properties.exists_one(p, p.value.certified == true)" fails on bundle base.v1.0.0: "#;
@@ -256,7 +260,8 @@ fn explanation_of_rule_errors_is_bounded() {
         Content::default().bundle_with("2.0.0", [("olm.constraint", json!({"cel": {"rule": rule}}))]);
     let base = |number: usize| property("base", &json!({"number": number}));
     let around = around((0..30).map(|number| Provider::new(None, format!("b{number}"), vec![base(number)])));
-    let explanation = wish().rules(under(DependencyMode::Check, &around)).explain(&[content.at("main", 0)]);
+    let explanation =
+        request().rules(under(DependencyMode::Check, &around)).explain(&[content.at("main", 0)]);
     let details = &explanation.catalogs[0].bundles[0].details;
     assert_eq!(details.len(), 8);
     assert!(details.iter().all(|line| line.len() < 600), "{details:?}");
@@ -270,12 +275,12 @@ fn ignored_requirements_are_ignored_in_every_mode() {
     let ignored = ["olm.package.required".to_owned()];
     for mode in [DependencyMode::Reject, DependencyMode::Report, DependencyMode::Check] {
         let rules = Rules { ignored_requirements: &ignored, ..under(mode, &nothing) };
-        let resolved = wish().rules(rules).resolve(&[dependent().at("main", 0)]).unwrap();
+        let resolved = request().rules(rules).resolve(&[dependent().at("main", 0)]).unwrap();
         assert_eq!((resolved.bundle.as_str(), resolved.requirements.len()), ("demo.v2.0.0", 0), "{mode:?}");
     }
     let other = ["olm.constraint".to_owned()];
     let rules = Rules { ignored_requirements: &other, ..Rules::default() };
-    let refused = wish().rules(rules).from(&dependent());
+    let refused = request().rules(rules).from(&dependent());
     assert!(refused.contains(r#"via property "olm.package.required""#), "{refused}");
 }
 
@@ -307,7 +312,7 @@ fn check_mode_does_not_break_dependents_of_the_installed_bundle() {
         .bundle_with("1.1.0", [("olm.gvk", gvk("Widget"))]);
     let nothing = around([]);
     let rules = Rules { dependents: &dependents, ..under(DependencyMode::Check, &nothing) };
-    let resolved = wish().installed("1.0.0").rules(rules).resolve(&[content.at("main", 0)]).unwrap();
+    let resolved = request().installed("1.0.0").rules(rules).resolve(&[content.at("main", 0)]).unwrap();
     assert_eq!(resolved.bundle, "demo.v1.1.0");
     assert_eq!(
         resolved.held[0].to_string(),
@@ -317,7 +322,7 @@ fn check_mode_does_not_break_dependents_of_the_installed_bundle() {
     assert!(matches!(resolved.held[0].reason, HeldReason::Dependent(_)));
     // Nothing is held back if another extension provides the kind, if the check is disabled, or in other modes.
     let other = around([installed("other", "1.0.0", &["Widget"])]);
-    let served = Surroundings {
+    let served = AvailableProviders {
         providers: Vec::new(),
         served: BTreeSet::from([Gvk {
             group: "g.example".into(),
@@ -331,6 +336,6 @@ fn check_mode_does_not_break_dependents_of_the_installed_bundle() {
         under(DependencyMode::Check, &nothing),
         Rules { dependents: &dependents, ..under(DependencyMode::Report, &nothing) },
     ] {
-        assert_eq!(wish().installed("1.0.0").rules(rules).from(&content), "2.0.0");
+        assert_eq!(request().installed("1.0.0").rules(rules).from(&content), "2.0.0");
     }
 }

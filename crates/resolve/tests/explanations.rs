@@ -2,17 +2,17 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
-mod scenario;
+mod fixture;
 
 use olm_resolve::{Catalog, Explanation, Rules, UpgradeScope};
 use serde_json::json;
 
-use scenario::{Content, Wish, down, entry, one, replacing, skipping, wish};
+use fixture::{Content, RequestFixture, down, entry, one, replacing, request, skipping};
 
 /// Lines of the explanation. Also runs the usual checks.
-fn lines(wish: &Wish<'_>, catalogs: &[Catalog]) -> Vec<String> {
-    let _ = wish.resolve(catalogs);
-    wish.explain(catalogs).to_string().lines().map(str::to_owned).collect()
+fn lines(request: &RequestFixture<'_>, catalogs: &[Catalog]) -> Vec<String> {
+    let _ = request.resolve(catalogs);
+    request.explain(catalogs).to_string().lines().map(str::to_owned).collect()
 }
 
 fn graph() -> Content {
@@ -28,7 +28,7 @@ fn explanation_has_one_sentence_per_bundle() {
     let content = graph().bundle("1.0.5", &[]).bundle("0.9.0", &[]).deprecated(&["0.9.0"]);
     assert_eq!(
         lines(
-            &wish().installed("1.0.0").version("<3").rules(minor),
+            &request().installed("1.0.0").version("<3").rules(minor),
             &[content.at("main", 0), Content::default().at("other", 1)]
         ),
         [
@@ -44,7 +44,7 @@ fn explanation_has_one_sentence_per_bundle() {
         ]
     );
     assert_eq!(
-        lines(&wish().channels(&["stable"]).version("<1.2"), &[content.at("main", 0)]),
+        lines(&request().channels(&["stable"]).version("<1.2"), &[content.at("main", 0)]),
         [
             r#"catalog "main" (priority 0)"#,
             "  passed over demo.v2.0.0: not in channels [stable]",
@@ -57,7 +57,7 @@ fn explanation_has_one_sentence_per_bundle() {
         ]
     );
     assert_eq!(
-        lines(&wish().installed("1.2.0").channels(&["stable"]), &[content.at("main", 0)])[2..4],
+        lines(&request().installed("1.2.0").channels(&["stable"]), &[content.at("main", 0)])[2..4],
         [
             "  chose demo.v1.2.0: the installed version",
             "  passed over demo.v1.1.0: no successor of installed demo.v1.2.0"
@@ -71,7 +71,7 @@ fn explanation_hints_at_edges_of_other_channels() {
         .channel("stable", &[entry("1.0.0"), entry("1.1.0")])
         .channel("fast", &[replacing("1.1.0", "1.0.0")]);
     assert_eq!(
-        lines(&wish().installed("1.0.0").channels(&["stable"]), &[content.at("main", 0)])[1],
+        lines(&request().installed("1.0.0").channels(&["stable"]), &[content.at("main", 0)])[1],
         "  passed over demo.v1.1.0: no successor of installed demo.v1.0.0 in these channels"
     );
 }
@@ -79,16 +79,16 @@ fn explanation_hints_at_edges_of_other_channels() {
 // docs/design/additions.md#default-channel
 #[test]
 fn explanation_notes_a_choice_outside_of_the_default_channel() {
-    let outside = |wish: Wish<'_>, content: &Content| {
-        let explanation = wish.explain(&[content.at("main", 0)]);
+    let outside = |request: RequestFixture<'_>, content: &Content| {
+        let explanation = request.explain(&[content.at("main", 0)]);
         explanation.chosen.unwrap().missed_default_channel
     };
-    assert_eq!(outside(wish(), &graph()), Some("stable".to_owned()));
-    assert_eq!(outside(wish().version("<2"), &graph()), None);
-    assert_eq!(outside(wish().channels(&["fast"]), &graph()), None, "channel requested");
-    assert_eq!(outside(wish(), &one("1.0.0")), None, "no default channel");
+    assert_eq!(outside(request(), &graph()), Some("stable".to_owned()));
+    assert_eq!(outside(request().version("<2"), &graph()), None);
+    assert_eq!(outside(request().channels(&["fast"]), &graph()), None, "channel requested");
+    assert_eq!(outside(request(), &one("1.0.0")), None, "no default channel");
     assert_eq!(
-        lines(&wish(), &[graph().at("main", 0)])[5..],
+        lines(&request(), &[graph().at("main", 0)])[5..],
         [
             r#"note: the choice lies outside of the default channel "stable""#,
             r#"chosen: demo.v2.0.0 from catalog "main""#,
@@ -99,7 +99,7 @@ fn explanation_notes_a_choice_outside_of_the_default_channel() {
 // docs/design/resolution.md#complete-answers, docs/design/additions.md#skipped-versions
 #[test]
 fn explanation_names_the_catalogs_that_win() {
-    let all = |catalogs: &[Catalog]| lines(&wish(), catalogs);
+    let all = |catalogs: &[Catalog]| lines(&request(), catalogs);
     assert_eq!(
         all(&[one("1.0.0").at("b", 7), one("1.0.0").at("a", 7), one("2.0.0").at("c", -1)]),
         [
@@ -132,7 +132,7 @@ fn explanation_names_the_catalogs_that_win() {
 #[test]
 fn explanation_shows_the_error_and_undecided_bundles() {
     let refused = one("1.0.0").bundle("2.0.0", &["olm.gvk.required"]);
-    let told = lines(&wish(), &[refused.at("main", 0)]);
+    let told = lines(&request(), &[refused.at("main", 0)]);
     assert_eq!(
         told[1..3],
         [
@@ -142,7 +142,7 @@ fn explanation_shows_the_error_and_undecided_bundles() {
     );
     let undecided = "  passed over demo.v1.0.0: the resolution ended with an error before it was compared";
     assert_eq!(
-        lines(&wish(), &[one("1.0.0").at("main", 0), down("other", 0)]),
+        lines(&request(), &[one("1.0.0").at("main", 0), down("other", 0)]),
         [
             r#"catalog "main" (priority 0)"#,
             undecided,
@@ -150,17 +150,17 @@ fn explanation_shows_the_error_and_undecided_bundles() {
             r#"error: error walking catalogs: error getting package "demo" from catalog "other": catalog "other" is not being served"#,
         ]
     );
-    assert_eq!(lines(&wish().version("!"), &[one("1.0.0").at("main", 0)])[1], undecided);
-    assert_eq!(lines(&wish().installed("junk"), &[one("1.0.0").at("main", 0)])[1], undecided);
+    assert_eq!(lines(&request().version("!"), &[one("1.0.0").at("main", 0)])[1], undecided);
+    assert_eq!(lines(&request().installed("junk"), &[one("1.0.0").at("main", 0)])[1], undecided);
     let best_effort = Rules { best_effort: true, ..Rules::default() };
     assert_eq!(
-        lines(&wish().rules(best_effort), &[one("1.0.0").at("main", 0), down("other", 0)])[2],
+        lines(&request().rules(best_effort), &[one("1.0.0").at("main", 0), down("other", 0)])[2],
         r#"catalog "other" (priority 0): skipped, catalog "other" is not being served"#
     );
     let unreadable =
         Content::default().object(json!({"schema": "olm.bundle", "package": "demo", "name": "demo.odd"}));
     assert_eq!(
-        lines(&wish().version("1"), &[unreadable.at("main", 0)])[1],
+        lines(&request().version("1"), &[unreadable.at("main", 0)])[1],
         r#"  passed over demo.odd: no package property found in bundle "demo.odd""#
     );
 }
@@ -168,7 +168,7 @@ fn explanation_shows_the_error_and_undecided_bundles() {
 #[test]
 fn explanation_serializes_with_api_names() {
     let content = Content::default().default_channel("a").channel("b", &[replacing("1.1.0", "1.0.0")]);
-    let explanation: Explanation = wish().installed("1.0.0").explain(&[content.at("main", 3)]);
+    let explanation: Explanation = request().installed("1.0.0").explain(&[content.at("main", 3)]);
     assert_eq!(
         serde_json::to_value(&explanation).unwrap(),
         json!({

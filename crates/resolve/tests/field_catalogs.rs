@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
-mod scenario;
+mod fixture;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use olm_fbc::PackageContent;
 use olm_resolve::{
-    Catalog, DependencyMode, Indexing, Installed, PackageIndex, Request, ResolveError, Rules, Surroundings,
-    UpgradePolicy, resolve,
+    AvailableProviders, Catalog, DependencyMode, Indexing, Installed, PackageIndex, Request, ResolveError,
+    Rules, UpgradePolicy, resolve,
 };
 
 #[test]
@@ -57,19 +57,19 @@ fn field_packages_are_checked_without_other_extensions() {
         return;
     };
     let (mut chosen, mut lower, mut refused) = (0, 0, 0);
-    let nothing = Surroundings::default();
+    let nothing = AvailableProviders::default();
     for (name, content) in contents(&PathBuf::from(data).join("catalogs")) {
         let indexing = Indexing { properties: true, ..Indexing::default() };
         let index = Arc::new(PackageIndex::new(&content, indexing));
         let best = index.offers().next().map(|offer| offer.name().to_owned());
         let catalogs = [Catalog { name: "field".to_owned(), priority: 0, package: Ok(Some(index)) }];
         let rules =
-            Rules { dependencies: DependencyMode::Check, surroundings: Some(&nothing), ..Rules::default() };
+            Rules { dependencies: DependencyMode::Check, providers: Some(&nothing), ..Rules::default() };
         let policy = UpgradePolicy::CatalogProvided;
         let request =
             Request { package: &name, channels: &[], version: None, policy, installed: None, rules };
         let result = resolve(&request, &catalogs);
-        scenario::check_explanation(&request, &catalogs, &result);
+        fixture::check_explanation(&request, &catalogs, &result);
         match result {
             Ok(resolved) => {
                 assert!(resolved.requirements.is_empty(), "{name}: {:?}", resolved.requirements);

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-mod scenario;
+mod fixture;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use olm_fbc::{
     Bundle, Channel, ChannelEntry, Deprecation, DeprecationEntry, PackageContent, Property, Reference,
 };
 use olm_resolve::{
-    Catalog, CatalogError, ClusterFacts, DependencyMode, Dependent, Indexing, Installed, PackageIndex,
-    Provider, Request, Requirement, ResolveError, Resolved, Rules, Surroundings, UpgradePolicy, UpgradeScope,
+    AvailableProviders, Catalog, CatalogError, ClusterFacts, DependencyMode, Dependent, Indexing, Installed,
+    PackageIndex, Provider, Request, Requirement, ResolveError, Resolved, Rules, UpgradePolicy, UpgradeScope,
     resolve,
 };
 use olm_version::VersionRelease;
@@ -172,7 +172,7 @@ fn answer(catalogs: &[Catalog], ask: &Ask<'_>, settings: &Settings) -> Result<Re
     let base = settings
         .base_installed
         .then(|| Provider::new(Some("base".to_owned()), "base.v1".to_owned(), vec![base]));
-    let surroundings = Surroundings { providers: base.into_iter().collect(), served: BTreeSet::new() };
+    let available = AvailableProviders { providers: base.into_iter().collect(), served: BTreeSet::new() };
     let dependents: Vec<_> = settings
         .widget_needed
         .then(|| Dependent {
@@ -201,7 +201,7 @@ fn answer(catalogs: &[Catalog], ask: &Ask<'_>, settings: &Settings) -> Result<Re
         rules: Rules {
             dependencies: settings.mode,
             ignored_requirements: &[],
-            surroundings: Some(&surroundings),
+            providers: Some(&available),
             dependents: &dependents,
             upgrade_scope: settings.scope,
             exclude_skipped: settings.exclude_skipped,
@@ -210,7 +210,7 @@ fn answer(catalogs: &[Catalog], ask: &Ask<'_>, settings: &Settings) -> Result<Re
         },
     };
     let result = resolve(&request, catalogs);
-    scenario::check_explanation(&request, catalogs, &result);
+    fixture::check_explanation(&request, catalogs, &result);
     result
 }
 

@@ -4,7 +4,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
-mod scenario;
+mod fixture;
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use olm_resolve::{
 };
 use serde_json::{Value, json};
 
-use scenario::{Content, Wish, check_explanation, down, entry, one, replacing, skipping, wish};
+use fixture::{Content, RequestFixture, check_explanation, down, entry, one, replacing, request, skipping};
 
 fn scope(scope: UpgradeScope) -> Rules<'static> {
     Rules { upgrade_scope: Some(scope), ..Rules::default() }
@@ -40,8 +40,8 @@ fn skipped() -> Content {
 }
 
 /// Texts of the held bundles of a choice.
-fn held(wish: &Wish<'_>, content: &Content) -> Vec<String> {
-    let resolved = wish.resolve(&[content.at("main", 0)]).unwrap();
+fn held(request: &RequestFixture<'_>, content: &Content) -> Vec<String> {
+    let resolved = request.resolve(&[content.at("main", 0)]).unwrap();
     resolved.held.iter().map(ToString::to_string).collect()
 }
 
@@ -64,10 +64,10 @@ fn upgrade_scope_holds_back_larger_steps() {
         (scope(Minor), "1.1.0"),
         (scope(Patch), "1.0.1"),
     ] {
-        assert_eq!(wish().installed("1.0.0").rules(rules).from(&content), expected);
+        assert_eq!(request().installed("1.0.0").rules(rules).from(&content), expected);
     }
     let only_major = Content::default().channel("stable", &[entry("1.0.0"), replacing("2.0.0", "1.0.0")]);
-    let minor = wish().installed("1.0.0").rules(scope(Minor));
+    let minor = request().installed("1.0.0").rules(scope(Minor));
     assert_eq!(minor.from(&only_major), "1.0.0");
     assert_eq!(
         held(&minor, &only_major),
@@ -84,15 +84,15 @@ fn upgrade_scope_holds_back_larger_steps() {
 fn upgrade_scope_allows_installs_downgrades_and_kept_versions() {
     let patch = scope(UpgradeScope::Patch);
     // An installation, a downgrade, the installed version itself.
-    assert_eq!(wish().rules(patch).from(&one("9.0.0")), "9.0.0");
-    let back = wish().installed("2.0.0").version("1.0.0").self_certified().rules(patch);
+    assert_eq!(request().rules(patch).from(&one("9.0.0")), "9.0.0");
+    let back = request().installed("2.0.0").version("1.0.0").self_certified().rules(patch);
     assert_eq!(back.from(&one("1.0.0")), "1.0.0");
-    assert_eq!(wish().installed("1.0.0").rules(patch).from(&one("1.0.0")), "1.0.0");
+    assert_eq!(request().installed("1.0.0").rules(patch).from(&one("1.0.0")), "1.0.0");
     // The scope also applies without upgrade edges.
-    let free = wish().installed("1.0.0").self_certified().rules(patch);
+    let free = request().installed("1.0.0").self_certified().rules(patch);
     assert_eq!(free.from(&one("1.0.4").bundle("1.1.0", &[])), "1.0.4");
     // Without a readable installed version nothing is held back.
-    let unreadable = wish().installed("junk").self_certified().rules(patch);
+    let unreadable = request().installed("junk").self_certified().rules(patch);
     assert_eq!(unreadable.from(&one("1.1.0")), "1.1.0");
 }
 
@@ -101,21 +101,21 @@ fn error_lists_held_bundles_with_their_rules() {
     let vanished = Content::default()
         .channel("stable", &[2, 3, 4, 5].map(|major| replacing(&format!("{major}.0.0"), "1.0.0")));
     assert_eq!(
-        wish().installed("1.0.0").rules(scope(UpgradeScope::Minor)).version(">=1").from(&vanished),
+        request().installed("1.0.0").rules(scope(UpgradeScope::Minor)).version(">=1").from(&vanished),
         "error upgrading from currently installed version \"1.0.0\": no bundles found for package \"demo\" matching \
          version \">=1\": passed over demo.v5.0.0: outside of the upgrade scope \"minor\" of installed 1.0.0; passed \
          over demo.v4.0.0: outside of the upgrade scope \"minor\" of installed 1.0.0; passed over demo.v3.0.0: outside \
          of the upgrade scope \"minor\" of installed 1.0.0; and 1 more"
     );
     let error =
-        wish().installed("1.0.0").rules(scope(UpgradeScope::Minor)).resolve(&[vanished.at("main", 0)]);
+        request().installed("1.0.0").rules(scope(UpgradeScope::Minor)).resolve(&[vanished.at("main", 0)]);
     assert_eq!(error.unwrap_err().held().len(), 4);
 }
 
 // docs/design/additions.md#skipped-versions; cases additions-a14, additions-a16, seeds-s0-1
 #[test]
 fn skipped_bundles_are_installed_with_a_remark_or_excluded() {
-    let resolved = wish().installed("1.0.0").resolve(&[skipped().at("main", 0)]).unwrap();
+    let resolved = request().installed("1.0.0").resolve(&[skipped().at("main", 0)]).unwrap();
     assert_eq!(resolved.bundle, "demo.v2.0.0");
     let remark = Remark::Skipped { bundle: "demo.v2.0.0".to_owned(), channels: vec!["stable".to_owned()] };
     assert_eq!(resolved.remarks, [remark]);
@@ -124,19 +124,19 @@ fn skipped_bundles_are_installed_with_a_remark_or_excluded() {
         "bundle demo.v2.0.0 is skipped in channels [stable] and should not be installed"
     );
 
-    let excluding = wish().installed("1.0.0").rules(exclude_skipped());
+    let excluding = request().installed("1.0.0").rules(exclude_skipped());
     assert_eq!(excluding.from(&skipped()), "1.0.0");
     assert_eq!(held(&excluding, &skipped()), ["passed over demo.v2.0.0: skipped in channels [stable]"]);
     // An extension with a skipped bundle keeps it without a remark, and can be upgraded.
-    let on_it = wish().installed("2.0.0").rules(exclude_skipped());
+    let on_it = request().installed("2.0.0").rules(exclude_skipped());
     assert_eq!(on_it.from(&skipped()), "3.0.0");
-    let stays = wish().installed("2.0.0").version("2.0.0");
+    let stays = request().installed("2.0.0").version("2.0.0");
     for rules in [Rules::default(), exclude_skipped()] {
         let resolved = stays.clone().rules(rules).resolve(&[skipped().at("main", 0)]).unwrap();
         assert_eq!((resolved.bundle.as_str(), resolved.remarks.len()), ("demo.v2.0.0", 0));
     }
     assert_eq!(
-        wish().version("2.0.0").rules(exclude_skipped()).from(&skipped()),
+        request().version("2.0.0").rules(exclude_skipped()).from(&skipped()),
         "no bundles found for package \"demo\" matching version \"2.0.0\": passed over demo.v2.0.0: skipped in channels \
          [stable]"
     );
@@ -147,14 +147,14 @@ fn bundles_are_skipped_only_by_other_entries_of_considered_channels() {
     let elsewhere = Content::default()
         .channel("stable", &[entry("1.0.0"), replacing("2.0.0", "1.0.0")])
         .channel("fast", &[json!({"name": "demo.v3.0.0", "skips": ["demo.v2.0.0"]})]);
-    let stable = wish().installed("1.0.0").channels(&["stable"]).rules(exclude_skipped());
+    let stable = request().installed("1.0.0").channels(&["stable"]).rules(exclude_skipped());
     assert_eq!(stable.from(&elsewhere), "2.0.0");
-    assert_eq!(wish().installed("1.0.0").rules(exclude_skipped()).from(&elsewhere), "1.0.0");
+    assert_eq!(request().installed("1.0.0").rules(exclude_skipped()).from(&elsewhere), "1.0.0");
     let itself = Content::default().channel(
         "stable",
         &[entry("1.0.0"), json!({"name": "demo.v2.0.0", "skips": ["demo.v1.0.0", "demo.v2.0.0"]})],
     );
-    assert_eq!(wish().installed("1.0.0").rules(exclude_skipped()).from(&itself), "2.0.0");
+    assert_eq!(request().installed("1.0.0").rules(exclude_skipped()).from(&itself), "2.0.0");
 }
 
 fn demanding(version: &str, metadata: Value) -> Content {
@@ -167,7 +167,7 @@ fn bundles_with_unmet_cluster_demands_are_held_back() {
     let gvk =
         |kind: &str| Gvk { group: "g.example".to_owned(), version: "v1".to_owned(), kind: kind.to_owned() };
     let facts = ClusterFacts::new("v1.29.3", BTreeSet::from([gvk("Served")]));
-    let on_cluster = wish().rules(Rules { cluster: Some(&facts), ..Rules::default() });
+    let on_cluster = request().rules(Rules { cluster: Some(&facts), ..Rules::default() });
     let api = |kind: &str| json!({"nativeAPIs": [{"group": "g.example", "version": "v1", "kind": kind}]});
     for (metadata, expected) in [
         (json!({"minKubeVersion": "1.30.0"}), "1.0.0"),
@@ -178,7 +178,7 @@ fn bundles_with_unmet_cluster_demands_are_held_back() {
     ] {
         let content = demanding("2.0.0", metadata.clone());
         assert_eq!(on_cluster.from(&content), expected, "{metadata}");
-        assert_eq!(wish().from(&content), "2.0.0", "{metadata} without the gate");
+        assert_eq!(request().from(&content), "2.0.0", "{metadata} without the gate");
     }
     assert_eq!(
         held(&on_cluster, &demanding("2.0.0", json!({"minKubeVersion": "1.30.0"}))),
@@ -198,8 +198,8 @@ fn bundles_with_unmet_cluster_demands_are_held_back() {
 }
 
 /// Bundle and suffix, or the error.
-fn effort(wish: &Wish<'_>, catalogs: &[olm_resolve::Catalog]) -> String {
-    match wish.clone().rules(best_effort()).resolve(catalogs) {
+fn effort(request: &RequestFixture<'_>, catalogs: &[olm_resolve::Catalog]) -> String {
+    match request.clone().rules(best_effort()).resolve(catalogs) {
         Ok(resolved) => format!("{}{}", resolved.bundle, left_out_text(&resolved.left_out)),
         Err(error) => error.to_string(),
     }
@@ -215,26 +215,26 @@ fn best_effort_skips_catalogs_that_cannot_be_preferred() {
         )
     };
     let main = || one("1.0.0").at("main", 0);
-    assert_eq!(wish().of(&[main(), down("other", 0)]), failed("other", ""));
+    assert_eq!(request().of(&[main(), down("other", 0)]), failed("other", ""));
     assert_eq!(
-        effort(&wish(), &[main(), down("other", 0), down("low", -1)]),
+        effort(&request(), &[main(), down("other", 0), down("low", -1)]),
         "demo.v1.0.0; skipped unavailable catalogs: [low other]"
     );
-    assert_eq!(effort(&wish(), &[main()]), "demo.v1.0.0");
+    assert_eq!(effort(&request(), &[main()]), "demo.v1.0.0");
     assert_eq!(
-        effort(&wish(), &[main(), down("other", 10)]),
+        effort(&request(), &[main(), down("other", 10)]),
         failed(
             "other",
             "; it is not skipped because its priority 10 is higher than that of catalog \"main\""
         )
     );
     assert_eq!(
-        effort(&wish(), &[down("a", 0), down("b", 1)]),
+        effort(&request(), &[down("a", 0), down("b", 1)]),
         failed("b", "; it is not skipped because no available catalog has a matching bundle")
     );
     // A catalog of the same priority without a bundle does not allow skipping the other one.
     assert_eq!(
-        effort(&wish(), &[main(), Content::default().at("empty", 10), down("other", 10)]),
+        effort(&request(), &[main(), Content::default().at("empty", 10), down("other", 10)]),
         failed(
             "other",
             "; it is not skipped because its priority 10 is higher than that of catalog \"main\""
@@ -246,11 +246,11 @@ fn best_effort_skips_catalogs_that_cannot_be_preferred() {
 fn best_effort_never_skips_the_catalog_of_the_installed_bundle() {
     let newer = Content::default().channel("stable", &[replacing("1.1.0", "1.0.0")]);
     let reason = "no available catalog offers the installed bundle \"demo.v1.0.0\"";
-    let error = effort(&wish().installed("1.0.0"), &[newer.at("main", 0), down("other", -1)]);
+    let error = effort(&request().installed("1.0.0"), &[newer.at("main", 0), down("other", -1)]);
     assert!(error.ends_with(&format!("is not being served; it is not skipped because {reason}")), "{error}");
     let both = Content::default().channel("stable", &[entry("1.0.0"), replacing("1.1.0", "1.0.0")]);
     assert_eq!(
-        effort(&wish().installed("1.0.0"), &[both.at("main", 0), down("other", -1)]),
+        effort(&request().installed("1.0.0"), &[both.at("main", 0), down("other", -1)]),
         "demo.v1.1.0; skipped unavailable catalogs: [other]"
     );
 }
@@ -262,31 +262,31 @@ fn best_effort_does_not_change_to_a_deprecated_bundle() {
     let retired = || chain.clone().deprecated(&["1.0.0", "1.1.0"]).at("main", 5);
     // If "other" were available, its bundle would be kept unless deprecated there, whatever the priorities.
     let live = [retired(), one("1.0.0").at("other", 0)];
-    assert_eq!(wish().installed("1.0.0").of(&live), "1.0.0 from other");
-    let error = effort(&wish().installed("1.0.0"), &[retired(), down()]);
+    assert_eq!(request().installed("1.0.0").of(&live), "1.0.0 from other");
+    let error = effort(&request().installed("1.0.0"), &[retired(), down()]);
     let reason =
         "it is not skipped because bundle \"demo.v1.1.0\", which would be chosen without it, is deprecated";
     assert!(error.ends_with(&format!("\"other\" is not being served; {reason}")), "{error}");
     let left_out = |version| format!("demo.v{version}; skipped unavailable catalogs: [other]");
-    assert_eq!(effort(&wish().installed("1.1.0"), &[retired(), down()]), left_out("1.1.0"), "kept");
-    assert_eq!(effort(&wish(), &[retired(), down()]), left_out("1.1.0"), "nothing installed");
+    assert_eq!(effort(&request().installed("1.1.0"), &[retired(), down()]), left_out("1.1.0"), "kept");
+    assert_eq!(effort(&request(), &[retired(), down()]), left_out("1.1.0"), "nothing installed");
     let sound = chain.clone().deprecated(&["1.0.0"]).at("main", 5);
-    assert_eq!(effort(&wish().installed("1.0.0"), &[sound, down()]), left_out("1.1.0"), "not deprecated");
+    assert_eq!(effort(&request().installed("1.0.0"), &[sound, down()]), left_out("1.1.0"), "not deprecated");
 }
 
 #[test]
 fn errors_with_best_effort_name_skipped_catalogs() {
     let catalogs = [one("1.0.0").at("a", 0), one("1.0.0").at("b", 0), down("c", 0)];
     assert_eq!(
-        effort(&wish(), &catalogs),
+        effort(&request(), &catalogs),
         "found bundles for package \"demo\" in multiple catalogs with the same priority [a b]; skipped unavailable \
          catalogs: [c]"
     );
-    let error = wish().rules(best_effort()).resolve(&catalogs).unwrap_err();
+    let error = request().rules(best_effort()).resolve(&catalogs).unwrap_err();
     assert!(matches!(error.cause(), ResolveError::Ambiguous { catalogs, .. }
         if *catalogs == [("a".to_owned(), 0), ("b".to_owned(), 0)]));
     let refused = Content::default().bundle("1.0.0", &["olm.gvk.required"]);
-    let error = effort(&wish(), &[refused.at("a", 0), down("c", 0)]);
+    let error = effort(&request(), &[refused.at("a", 0), down("c", 0)]);
     assert!(error.ends_with("currently not supported; skipped unavailable catalogs: [c]"), "{error}");
 }
 
@@ -295,24 +295,24 @@ fn errors_with_best_effort_name_skipped_catalogs() {
 fn deprecated_bundle_of_a_preferred_catalog_is_remarked() {
     let preferred = one("2.0.0").deprecated(&["2.0.0"]);
     let catalogs = [preferred.at("alpha", 100), one("1.0.0").at("beta", 0)];
-    let resolved = wish().resolve(&catalogs).unwrap();
+    let resolved = request().resolve(&catalogs).unwrap();
     assert_eq!(
         resolved.remarks.iter().map(ToString::to_string).collect::<Vec<_>>(),
         [
             "catalog beta is chosen instead of alpha, whose priority is higher: its best bundle demo.v2.0.0 is deprecated"
         ]
     );
-    let resolved = wish().resolve(&[preferred.at("alpha", -1), one("1.0.0").at("beta", 0)]).unwrap();
+    let resolved = request().resolve(&[preferred.at("alpha", -1), one("1.0.0").at("beta", 0)]).unwrap();
     assert_eq!(resolved.remarks, []);
 }
 
 #[test]
 fn held_bundles_of_a_preferred_catalog_are_reported() {
-    let wish = wish().installed("1.0.0").rules(scope(UpgradeScope::Minor));
+    let request = request().installed("1.0.0").rules(scope(UpgradeScope::Minor));
     let preferred = Content::default().channel("stable", &[replacing("2.0.0", "1.0.0")]);
     let low = Content::default().channel("stable", &[replacing("3.0.0", "1.0.0")]);
     let catalogs = [preferred.at("high", 1), chain().at("main", 0), low.at("low", -1)];
-    let resolved = wish.resolve(&catalogs).unwrap();
+    let resolved = request.resolve(&catalogs).unwrap();
     assert_eq!((resolved.catalog.as_str(), resolved.bundle.as_str()), ("main", "demo.v1.1.0"));
     let held: Vec<_> = resolved.held.iter().map(|held| (&*held.catalog, &*held.bundle)).collect();
     assert_eq!(held, [("high", "demo.v2.0.0")]);
@@ -326,11 +326,11 @@ fn chain() -> Content {
 #[test]
 fn default_rules_behave_like_the_reference() {
     let content = skipped().bundle_with("4.0.0", [("olm.csv.metadata", json!({"minKubeVersion": "99.0.0"}))]);
-    let resolved = wish().resolve(&[content.at("main", 0)]).unwrap();
+    let resolved = request().resolve(&[content.at("main", 0)]).unwrap();
     assert_eq!(resolved.bundle, "demo.v4.0.0");
     assert!(resolved.held.is_empty() && resolved.left_out.is_empty() && resolved.requirements.is_empty());
     assert_eq!(Rules::default().dependencies, DependencyMode::Reject);
-    wish().on(|request| {
+    request().on(|request| {
         let catalogs = [down("main", 0)];
         check_explanation(request, &catalogs, &olm_resolve::resolve(request, &catalogs));
     });

@@ -4,7 +4,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
-mod scenario;
+mod fixture;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -106,7 +106,7 @@ fn run(case: &Value, catalogs: &[&Value]) -> Value {
         let available = selected.iter().filter(|c| text(c, "availabilityMode") != Some("Unavailable"));
         let catalogs: Vec<_> = available.map(|c| catalog(c, request.package, gate)).collect();
         let result = resolve(&request, &catalogs);
-        scenario::check_explanation(&request, &catalogs, &result);
+        fixture::check_explanation(&request, &catalogs, &result);
         result
     });
     let data = resolution.as_ref().ok().map(|resolved| resolved.deprecations().clone());

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use olm_resolve::{
-    Catalog, DependencyMode, Fate, Gvk, Installed, Offer, Origin, PackageIndex, Provider, Request,
-    Requirement, ResolveError, Rules, Surroundings, Verdict, explain, resolve,
+    AvailableProviders, Catalog, DependencyMode, Fate, Gvk, Installed, Offer, Origin, PackageIndex, Provider,
+    Request, Requirement, ResolveError, Rules, Verdict, explain, resolve,
 };
 
 use crate::channels::ranks;
@@ -180,7 +180,7 @@ fn demands<'q>(question: &'q Question<'q>) -> Result<Demands<'q>, SolveError> {
 
 struct Builder<'q> {
     catalogs: Vec<&'q SourceCatalog>,
-    external: Surroundings,
+    external: AvailableProviders,
     known_needs: HashMap<(String, String), usize>,
     universe: Universe<'q>,
 }
@@ -196,7 +196,7 @@ impl<'q> Builder<'q> {
         }
         Self {
             catalogs,
-            external: Surroundings { providers: Vec::new(), served },
+            external: AvailableProviders { providers: Vec::new(), served },
             known_needs: HashMap::new(),
             universe: Universe {
                 bundles: Vec::new(),

@@ -3,7 +3,7 @@
 //! docs/design/additions.md#dependencies).
 //!
 //! ```text
-//! property ─ decode ► tree of fields ─ predicate ► Requirement ─ verdict(Surroundings) ► Met | Unmet | Invalid
+//! property ─ decode ► tree of fields ─ predicate ► Requirement ─ verdict(AvailableProviders) ► Met | Unmet | Invalid
 //!                                       └ cel: a rule parsed, checked and evaluated
 //! ```
 //!
@@ -25,7 +25,7 @@ use olm_fbc::Property;
 use serde::Serialize;
 
 use predicate::Predicate;
-pub use provider::{Provider, Surroundings, Verdict};
+pub use provider::{AvailableProviders, Provider, Verdict};
 pub use rule::RuleFailure;
 
 /// Property that requires a package within a range of versions.
@@ -159,9 +159,9 @@ impl Requirement {
     /// Of several bundles that meet it, the verdict names the one of the extension first by name. An API that no
     /// bundle provides is considered last, and only if the requirement names it
     /// (docs/design/additions.md#dependency-modes).
-    pub fn verdict(&self, surroundings: &Surroundings) -> Verdict {
+    pub fn verdict(&self, providers: &AvailableProviders) -> Verdict {
         match &self.0.predicate {
-            Ok(predicate) => surroundings.verdict(predicate),
+            Ok(predicate) => providers.verdict(predicate),
             Err(fault) => Verdict::Invalid(fault.clone()),
         }
     }

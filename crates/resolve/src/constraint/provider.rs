@@ -131,7 +131,7 @@ fn gvk(property: &Property) -> Option<Gvk> {
 
 /// Installed bundles and served APIs that can meet requirements.
 #[derive(Debug, Clone, Default)]
-pub struct Surroundings {
+pub struct AvailableProviders {
     /// Installed bundles.
     pub providers: Vec<Provider>,
     /// APIs that the API server serves without these bundles. Must not contain those of the extension to resolve: an
@@ -160,7 +160,7 @@ pub enum Verdict {
     Invalid(RequirementFault),
 }
 
-impl Surroundings {
+impl AvailableProviders {
     pub(super) fn verdict(&self, predicate: &Predicate) -> Verdict {
         // Each API is tested against the whole tree, so repeated ones are tested once.
         let named: BTreeSet<&Gvk> = predicate.gvks().filter(|gvk| self.served.contains(*gvk)).collect();

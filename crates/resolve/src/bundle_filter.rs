@@ -8,8 +8,8 @@ use crate::package::{Offer, considered};
 use crate::request::{Origin, Request, UpgradePolicy};
 use crate::rules::{DependencyMode, UpgradeScope};
 
-/// Judge of the bundles of all catalogs for one request.
-pub(crate) struct Judge<'a> {
+/// Filter for the bundles of all catalogs, for one request.
+pub(crate) struct BundleFilter<'a> {
     pub(crate) request: &'a Request<'a>,
     constraint: Option<Constraint>,
     /// Installed bundle, if any. Its error matters only for upgrades that must start from it.
@@ -18,12 +18,12 @@ pub(crate) struct Judge<'a> {
 
 /// Reason for the rejection of a bundle.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Dropped {
-    /// It is in none of the wanted channels.
+pub(crate) enum Rejection {
+    /// It is in none of the requested channels.
     Channel,
-    /// Its version is outside of the wanted range.
+    /// Its version is outside of the requested range.
     Version,
-    /// Its version cannot be compared with the wanted range.
+    /// Its version cannot be compared with the requested range.
     Unreadable(String),
     /// It is neither a successor of the installed bundle nor the same.
     NoEdge,
@@ -66,7 +66,7 @@ impl std::fmt::Display for HeldReason {
     }
 }
 
-impl<'a> Judge<'a> {
+impl<'a> BundleFilter<'a> {
     /// # Errors
     /// The version constraint is invalid.
     pub(crate) fn new(request: &'a Request<'a>) -> Result<Self, ResolveError> {
@@ -78,7 +78,7 @@ impl<'a> Judge<'a> {
         Ok(Self { request, constraint, origin: origin.transpose() })
     }
 
-    /// Checks that upgrades can start from the installed bundle. Call it before `judge`.
+    /// Checks that upgrades can start from the installed bundle. Call it before `check`.
     ///
     /// # Errors
     /// The policy requires upgrade edges, and the version of the installed bundle is unreadable.
@@ -100,17 +100,17 @@ impl<'a> Judge<'a> {
     }
 
     /// Accepts or rejects the bundle.
-    pub(crate) fn judge(&self, offer: &Offer) -> Result<(), Dropped> {
+    pub(crate) fn check(&self, offer: &Offer) -> Result<(), Rejection> {
         let request = self.request;
         if !request.channels.is_empty()
             && !offer.channels().any(|channel| considered(channel, request.channels))
         {
-            return Err(Dropped::Channel);
+            return Err(Rejection::Channel);
         }
         if let Some(constraint) = &self.constraint {
-            let version = offer.version().map_err(|fault| Dropped::Unreadable(fault.to_owned()))?;
+            let version = offer.version().map_err(|fault| Rejection::Unreadable(fault.to_owned()))?;
             if !constraint.matches(version.version()) {
-                return Err(Dropped::Version);
+                return Err(Rejection::Version);
             }
         }
         if self.is_installed(offer) {
@@ -120,13 +120,13 @@ impl<'a> Judge<'a> {
             && let Some(origin) = self.origin()
             && offer.edges_from(origin, request.channels).next().is_none()
         {
-            return Err(Dropped::NoEdge);
+            return Err(Rejection::NoEdge);
         }
-        self.held_back(offer).map_or(Ok(()), |reason| Err(Dropped::Held(reason)))
+        self.holding_rule(offer).map_or(Ok(()), |reason| Err(Rejection::Held(reason)))
     }
 
     /// Rule beyond the reference that holds back a bundle other than the installed one.
-    fn held_back(&self, offer: &Offer) -> Option<HeldReason> {
+    fn holding_rule(&self, offer: &Offer) -> Option<HeldReason> {
         let rules = &self.request.rules;
         if let (Some(scope), Some(origin), Ok(version)) =
             (rules.upgrade_scope, self.origin(), offer.version())
