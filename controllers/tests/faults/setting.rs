@@ -7,7 +7,9 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ResourceQuota};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use olm_api::conditions;
-use olm_servers::{Bundle, Catalog, PATIENCE, Programs, Published, Server, Workloads, World, extension};
+use olm_servers::{
+    Bundle, Catalog, PATIENCE, Programs, Published, Server, ServerFixture, Workloads, extension,
+};
 use serde_json::json;
 
 use crate::snapshot::{Snapshot, difference, take};
@@ -27,9 +29,9 @@ pub(crate) enum Way {
     Uninstall,
 }
 
-/// World with both servers.
+/// ServerFixture with both servers.
 pub(crate) struct Setting {
-    pub(crate) world: World,
+    pub(crate) world: ServerFixture,
     pub(crate) controller: Server,
     _workloads: Workloads,
     _catalogd: Server,
@@ -37,7 +39,7 @@ pub(crate) struct Setting {
 
 impl Setting {
     pub(crate) async fn start() -> Result<Self> {
-        let world = World::start(Programs::beside(crate::PROGRAM)?).await?;
+        let world = ServerFixture::start(Programs::beside(crate::PROGRAM)?).await?;
         let workloads = Workloads::start(world.client());
         let catalogd = world.start_catalogd().await?;
         let controller = world.start_controller().await?;

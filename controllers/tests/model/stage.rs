@@ -12,7 +12,7 @@ use kube::{Api, Client};
 use olm_api::ClusterCatalog;
 use olm_image::Image;
 use olm_image::registry;
-use olm_servers::{Answer, Call, Converter, Fault, Programs, Rule, RuleId, Server, When, World};
+use olm_servers::{Answer, Call, Converter, Fault, Programs, Rule, RuleId, Server, ServerFixture, When};
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::sync::watch;
@@ -31,7 +31,7 @@ const LOOK: Duration = Duration::from_millis(20);
 pub(crate) struct Stage {
     // Dropped before the world that it watches.
     pub(crate) recorder: Recorder,
-    pub(crate) world: World,
+    pub(crate) world: ServerFixture,
     controller: tokio::sync::Mutex<Server>,
     clock: WallClock,
     /// Converts the Gadgets of all extensions.
@@ -54,7 +54,7 @@ impl Stage {
     /// Starts the servers. `count` is the number of steps to apply.
     pub(crate) async fn start(count: usize) -> Self {
         let programs = Programs::beside(env!("CARGO_BIN_EXE_operator-controller")).unwrap();
-        let world = World::start(programs).await.unwrap();
+        let world = ServerFixture::start(programs).await.unwrap();
         let catalogd = world.start_catalogd().await.unwrap();
         let recorder = Recorder::start(&world.client());
         let clock = WallClock::new();
@@ -257,7 +257,7 @@ impl WallClock {
     }
 }
 
-async fn launch(world: &World, clock: &WallClock) -> Server {
+async fn launch(world: &ServerFixture, clock: &WallClock) -> Server {
     let file = clock.file().display().to_string();
     let environment = [
         ("LD_PRELOAD", FAKETIME),

@@ -6,7 +6,7 @@ use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use olm_bundle::rights::{Rule, Scoped};
 use olm_control_plane::eventually;
-use olm_servers::{Catalog, Programs, Workloads, World, extension};
+use olm_servers::{Catalog, Programs, ServerFixture, Workloads, extension};
 use serde_json::{Value, json};
 
 use crate::impersonation::{bundle, rights, until_says};
@@ -17,7 +17,7 @@ const CONTENT: &str = "operator-controller-content-role";
 // Case operations-a53
 #[tokio::test(flavor = "multi_thread")]
 async fn hardened_controller_installs_only_with_sufficient_rights() {
-    let world = World::start(Programs::beside(crate::PROGRAM).unwrap()).await.unwrap();
+    let world = ServerFixture::start(Programs::beside(crate::PROGRAM).unwrap()).await.unwrap();
     let _workloads = Workloads::start(world.client());
     for object in documents("hardened.yaml") {
         let kind = object["kind"].as_str().unwrap();
@@ -58,7 +58,7 @@ async fn hardened_controller_installs_only_with_sufficient_rights() {
 }
 
 /// Flag `--kubeconfig` with the credentials of a ServiceAccount of the system namespace.
-pub(crate) fn kubeconfig_of(world: &World, account: &str) -> String {
+pub(crate) fn kubeconfig_of(world: &ServerFixture, account: &str) -> String {
     let text = std::fs::read_to_string(world.plane.kubeconfig()).unwrap();
     let mut config: Value = serde_json::from_str(&text).unwrap();
     config["users"][0]["user"]["as"] = json!(format!("system:serviceaccount:olmv1-system:{account}"));
@@ -69,7 +69,7 @@ pub(crate) fn kubeconfig_of(world: &World, account: &str) -> String {
 
 /// Writes the shipped rules and these into the aggregated ClusterRole. The aggregation controller of Kubernetes does
 /// not run here.
-async fn aggregate(world: &World, more: &[&Rule]) {
+async fn aggregate(world: &ServerFixture, more: &[&Rule]) {
     let roles: Api<ClusterRole> = Api::all(world.client());
     let shipped = roles.get("operator-controller-content-common").await.unwrap().rules.unwrap_or_default();
     let mut rules: Vec<Value> = shipped.iter().map(|rule| json!(rule)).collect();

@@ -10,7 +10,7 @@ use olm_api::ClusterCatalog;
 use olm_api::conditions::{MAX_MESSAGE_BYTES, find};
 use olm_api::text::is_hidden;
 use olm_image::Image;
-use olm_servers::{Bundle, Catalog, Programs, Server, Workloads, World, eventually, extension};
+use olm_servers::{Bundle, Catalog, Programs, Server, ServerFixture, Workloads, eventually, extension};
 use serde_json::{Value, json};
 
 /// Terminal sequence that clears the screen.
@@ -25,7 +25,7 @@ const MAX_MESSAGE: usize = 4 << 10;
 // docs/design/operations.md#hardening: malicious catalog content, malicious bundle image; case operations-a54
 #[tokio::test(flavor = "multi_thread")]
 async fn hostile_content_is_reported_briefly_and_affects_no_other_extension() {
-    let world = World::start(Programs::beside(crate::PROGRAM).unwrap()).await.unwrap();
+    let world = ServerFixture::start(Programs::beside(crate::PROGRAM).unwrap()).await.unwrap();
     let _workloads = Workloads::start(world.client());
     let mut catalogd = world.start_catalogd().await.unwrap();
     let mut controller = world.start_controller().await.unwrap();
@@ -61,7 +61,7 @@ async fn hostile_content_is_reported_briefly_and_affects_no_other_extension() {
 }
 
 /// Creates malicious catalogs and waits until each has a condition.
-async fn hostile_catalogs(world: &World) {
+async fn hostile_catalogs(world: &ServerFixture) {
     let long = "n".repeat(1 << 20);
     let package = |name: &str| json!({"schema": "olm.package", "name": name});
     let twice = |name: &str| format!("{}\n{}\n", package(name), package(name));
@@ -97,7 +97,7 @@ async fn hostile_catalogs(world: &World) {
     }
 }
 
-async fn what_is_told_is_short_and_plain(world: &World, servers: &[&Server]) {
+async fn what_is_told_is_short_and_plain(world: &ServerFixture, servers: &[&Server]) {
     let catalogs: Api<ClusterCatalog> = Api::all(world.client());
     let mut statuses: Vec<(String, usize, Value)> = Vec::new();
     for catalog in catalogs.list(&ListParams::default()).await.unwrap() {

@@ -10,7 +10,7 @@ use kube::{Api, Client, Resource};
 use olm_api::conditions::find;
 use olm_bundle::rights::{Rights, Scoped};
 use olm_bundle::{Certificates, RenderOptions, render};
-use olm_servers::{Bundle, Catalog, Programs, Workloads, World, eventually, extension};
+use olm_servers::{Bundle, Catalog, Programs, ServerFixture, Workloads, eventually, extension};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -93,7 +93,7 @@ fn says(extension: &olm_api::ClusterExtension, reason: &str) -> Option<String> {
 }
 
 /// Waits until the extension `lamp` has the reason Retrying and a message that contains `part`. Returns the message.
-pub(crate) async fn until_says(world: &World, part: &str) -> String {
+pub(crate) async fn until_says(world: &ServerFixture, part: &str) -> String {
     let holds = |extension: &olm_api::ClusterExtension| {
         says(extension, "Retrying").is_some_and(|message| message.contains(part))
     };
@@ -104,7 +104,7 @@ pub(crate) async fn until_says(world: &World, part: &str) -> String {
 // docs/design/additions.md#service-account-impersonation; case operations-a53
 #[tokio::test(flavor = "multi_thread")]
 async fn extension_is_applied_with_the_rights_of_its_service_account() {
-    let world = World::start(Programs::beside(crate::PROGRAM).unwrap()).await.unwrap();
+    let world = ServerFixture::start(Programs::beside(crate::PROGRAM).unwrap()).await.unwrap();
     let _workloads = Workloads::start(world.client());
     let _catalogd = world.start_catalogd().await.unwrap();
     let mut controller =
@@ -127,7 +127,7 @@ async fn extension_is_applied_with_the_rights_of_its_service_account() {
     it_goes_as_it_came(&world).await;
 }
 
-async fn nothing_is_made_before_all_rights_are_there(world: &World) {
+async fn nothing_is_made_before_all_rights_are_there(world: &ServerFixture) {
     let missing = until_says(world, "not found").await;
     let said = "with version \"1.0.0\": service account \"installer\" not found in namespace \"apps\"";
     assert!(missing.ends_with(said), "{missing}");
@@ -146,7 +146,7 @@ async fn nothing_is_made_before_all_rights_are_there(world: &World) {
     assert_eq!(world.revisions().list(&Default::default()).await.unwrap().items.len(), 0);
 }
 
-async fn exactly_the_rights_that_are_needed_will_do(world: &World) {
+async fn exactly_the_rights_that_are_needed_will_do(world: &ServerFixture) {
     grant(&world.client(), NAMESPACE, ACCOUNT, &rights("1.0.0").exact()).await;
     world.until_installed("lamp", "1.0.0").await.unwrap();
     let set = world.revisions().get("lamp-1").await.unwrap();
@@ -154,7 +154,7 @@ async fn exactly_the_rights_that_are_needed_will_do(world: &World) {
     assert_eq!(account, "apps/installer");
 }
 
-async fn what_was_taken_away_is_refused_by_the_api_server(world: &World) {
+async fn what_was_taken_away_is_refused_by_the_api_server(world: &ServerFixture) {
     let client = world.client();
     let roles: Api<Role> = of(&client, NAMESPACE);
     let role = roles.get(ACCOUNT).await.unwrap();
@@ -180,7 +180,7 @@ async fn what_was_taken_away_is_refused_by_the_api_server(world: &World) {
     eventually("the object is repaired", repaired).await;
 }
 
-async fn it_goes_as_it_came(world: &World) {
+async fn it_goes_as_it_came(world: &ServerFixture) {
     world.remove("lamp").await.unwrap();
     let roles: Api<ClusterRole> = Api::all(world.client());
     assert!(roles.get_opt("lamp-reader").await.unwrap().is_none());

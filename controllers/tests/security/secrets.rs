@@ -12,7 +12,9 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use olm_api::ClusterCatalog;
 use olm_api::conditions::find;
 use olm_image::registry::Access;
-use olm_servers::{Bundle, Catalog, NAMESPACE, Programs, Server, Workloads, World, eventually, extension};
+use olm_servers::{
+    Bundle, Catalog, NAMESPACE, Programs, Server, ServerFixture, Workloads, eventually, extension,
+};
 use serde_json::{Value, json};
 
 const USER: &str = "robot-account";
@@ -26,7 +28,7 @@ const PULL_SECRET: &str = "--global-pull-secret=olmv1-system/pull";
 // docs/design/operations.md#hardening: credential leakage
 #[tokio::test(flavor = "multi_thread")]
 async fn secrets_appear_in_no_log_condition_revision_or_event() {
-    let world = World::start(Programs::beside(crate::PROGRAM).unwrap()).await.unwrap();
+    let world = ServerFixture::start(Programs::beside(crate::PROGRAM).unwrap()).await.unwrap();
     let _workloads = Workloads::start(world.client());
     let versions = ["1.0.0", "1.1.0"].map(|version| world.publish(&bundle(version)).unwrap());
     world.registry.set_access(Access::Bearer(Some((USER.to_owned(), PASSWORD.to_owned()))));
@@ -78,7 +80,7 @@ fn bundle(version: &str) -> Bundle {
     Bundle::sample("lamp", version).manifest("secret.yaml", secret)
 }
 
-async fn write_pull_secret(world: &World, password: &str) {
+async fn write_pull_secret(world: &ServerFixture, password: &str) {
     let auth = BASE64_STANDARD.encode(format!("{USER}:{password}"));
     let config = json!({"auths": {world.registry.host(): {"auth": auth}}}).to_string();
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "pull"},
@@ -102,7 +104,7 @@ fn files_with(folder: &Path, text: &str) -> Vec<PathBuf> {
 }
 
 /// Creates a catalog that cannot be pulled, and waits until its condition reports that.
-async fn refused_catalog(world: &World) {
+async fn refused_catalog(world: &ServerFixture) {
     let reference = format!("{}/catalogs/other:latest", world.registry.host());
     let catalog: ClusterCatalog = serde_json::from_value(json!({
         "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog",
@@ -120,7 +122,7 @@ async fn refused_catalog(world: &World) {
 }
 
 /// Values that must not appear anywhere: plain, encoded, and as byte lists of either.
-fn secrets(world: &World) -> Vec<String> {
+fn secrets(world: &ServerFixture) -> Vec<String> {
     let key = std::fs::read_to_string(world.file("tls.key")).unwrap();
     let key = key.lines().nth(1).unwrap().to_owned();
     let access: Value =
@@ -154,7 +156,7 @@ fn logins() -> Vec<String> {
 }
 
 /// All texts visible to users, by source.
-async fn told(world: &World, servers: &[&Server]) -> Vec<(String, String)> {
+async fn told(world: &ServerFixture, servers: &[&Server]) -> Vec<(String, String)> {
     let client = world.client();
     let mut told: Vec<(String, String)> =
         servers.iter().map(|server| (format!("a log of process {}", server.pid()), server.log())).collect();

@@ -8,7 +8,7 @@ use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, Role};
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
-use olm_servers::{Catalog, NAMESPACE, Programs, Server, Workloads, World, eventually, extension};
+use olm_servers::{Catalog, NAMESPACE, Programs, Server, ServerFixture, Workloads, eventually, extension};
 use serde_json::{Value, json};
 
 use crate::hardened::kubeconfig_of;
@@ -44,8 +44,8 @@ async fn stolen_catalogd_token_writes_nothing_with_hardened_yaml() {
 }
 
 /// Starts both servers with the rights of `file` and built-in certificates, catalogd first.
-async fn start(file: &str) -> (World, [Server; 2]) {
-    let world = World::start(Programs::beside(crate::PROGRAM).unwrap()).await.unwrap();
+async fn start(file: &str) -> (ServerFixture, [Server; 2]) {
+    let world = ServerFixture::start(Programs::beside(crate::PROGRAM).unwrap()).await.unwrap();
     for object in documents(file) {
         let kind = object["kind"].as_str().unwrap();
         let kinds = ["Role", "RoleBinding", "ServiceAccount", "MutatingWebhookConfiguration"];
@@ -65,7 +65,7 @@ async fn start(file: &str) -> (World, [Server; 2]) {
 }
 
 /// Client with the rights of catalogd's ServiceAccount.
-async fn stolen(world: &World) -> Client {
+async fn stolen(world: &ServerFixture) -> Client {
     let flag = kubeconfig_of(world, ACCOUNT);
     let kubeconfig = Kubeconfig::read_from(flag.trim_start_matches("--kubeconfig=")).unwrap();
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
@@ -76,7 +76,7 @@ fn refused<T>(result: Result<T, kube::Error>) -> bool {
     matches!(result, Err(kube::Error::Api(status)) if status.code == 403)
 }
 
-async fn writes_are_refused(world: &World) {
+async fn writes_are_refused(world: &ServerFixture) {
     let all: Api<Secret> = Api::namespaced(world.client(), NAMESPACE);
     let client = stolen(world).await;
     let secrets: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
@@ -129,7 +129,7 @@ async fn writes_are_refused(world: &World) {
 }
 
 /// operator-controller maintains the Role that names the pull Secrets of the ServiceAccount.
-async fn pull_secrets_are_readable_by_name(world: &World) {
+async fn pull_secrets_are_readable_by_name(world: &ServerFixture) {
     let all: Api<Secret> = Api::namespaced(world.client(), NAMESPACE);
     for name in ["pull", "other"] {
         let secret = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();

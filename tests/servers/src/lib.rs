@@ -6,25 +6,25 @@
 //!                        └────── pull ─── catalogd ───────────────────────────────┘
 //! ```
 //!
-//! [`World`] contains the environment of the servers. A [`Server`] is the process of one of them. operator-controller
-//! connects to the API server through a [`Proxy`] that records its calls and injects faults. No pods run:
-//! [`Workloads`] writes the status of Deployments.
+//! [`ServerFixture`] contains the environment of the servers. A [`Server`] is the process of one of them.
+//! operator-controller connects to the API server through a [`Proxy`] that records its calls and injects faults. No
+//! pods run: [`Workloads`] writes the status of Deployments.
 //!
 //! This is a library for tests and measurements. It stops everything that it starts on drop.
 
 mod bundle;
 mod catalog;
+mod fixture;
 mod process;
 mod proxy;
 mod webhook;
 mod workloads;
-mod world;
 
 pub use bundle::Bundle;
 pub use catalog::{Catalog, Published};
+pub use fixture::{NAMESPACE, ServerFixture, extension};
 pub use olm_control_plane::{PATIENCE, eventually};
 pub use process::{Programs, Server};
 pub use proxy::{Answer, Call, Fault, Proxy, Rule, RuleId, When};
 pub use webhook::{Converter, Verdict, Webhook};
 pub use workloads::Workloads;
-pub use world::{NAMESPACE, World, extension};

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use olm_control_plane::PATIENCE;
 
 /// Poll interval for a process.
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Number of log lines in an error and after a failed test.
 const LOG_LINES: usize = 60;
 
@@ -86,7 +86,7 @@ impl Server {
         while !client.get(&url).send().await.is_ok_and(|answer| answer.status() == 200) {
             self.check()?;
             ensure!(Instant::now() < deadline, "{} is not ready:\n{}", self.name, self.end_of_log());
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         Ok(())
     }
@@ -97,7 +97,7 @@ impl Server {
         self.child.id()
     }
 
-    /// Log of all processes of this program in this world.
+    /// Log of all processes of this program in this fixture.
     #[must_use]
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
@@ -125,7 +125,7 @@ impl Server {
                 return Ok(status);
             }
             ensure!(Instant::now() < deadline, "{} does not exit:\n{}", self.name, self.end_of_log());
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 

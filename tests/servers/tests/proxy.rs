@@ -60,12 +60,12 @@ async fn calls_are_recorded_and_faults_injected() {
 
     let rule = proxy.add(Rule::new(Fault::Hang, |call| call.mentions("hung")));
     let hung = async {
-        proxy.until_struck(rule, 1, PATIENCE).await.unwrap();
+        proxy.wait_for_hits(rule, 1, PATIENCE).await.unwrap();
         proxy.remove(rule);
     };
     let (answer, ()) = tokio::join!(make("hung"), hung);
     answer.unwrap_err();
-    proxy.until_quiet(Duration::from_millis(100), PATIENCE).await.unwrap();
+    proxy.wait_until_quiet(Duration::from_millis(100), PATIENCE).await.unwrap();
     assert!(proxy.mutations_within(Duration::from_millis(100)).await.is_empty());
 }
 

@@ -200,7 +200,7 @@ pub(super) async fn hanging_requests_delay_no_other_revision(world: &World) {
     for number in 0..9 {
         hanging.push(install(format!("hanging-{number}")).await);
     }
-    proxy.until_struck(hangs, 9 * 8, Duration::from_secs(20)).await.unwrap();
+    proxy.wait_for_hits(hangs, 9 * 8, Duration::from_secs(20)).await.unwrap();
     let free = install("free".to_owned()).await;
     world.succeeds(&free).await;
     assert_eq!(proxy.hits(hangs), 9 * 8, "the requests still hang");
@@ -217,7 +217,7 @@ pub(super) async fn controller_stops_before_first_list(world: &World) {
     let proxy = Proxy::start(world.plane.kubeconfig()).await.unwrap();
     let hangs = proxy.add(Rule::new(Fault::Hang, |_| true));
     let controller = Running::start(proxy.kubeconfig(), None, PACE);
-    proxy.until_struck(hangs, 1, Duration::from_secs(20)).await.unwrap();
+    proxy.wait_for_hits(hangs, 1, Duration::from_secs(20)).await.unwrap();
     controller.stop().await;
 }
 

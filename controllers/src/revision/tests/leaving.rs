@@ -275,7 +275,7 @@ pub(super) async fn finalizer_added_during_removal_is_retained(world: &World) {
     });
     let slow = proxy.add(slow);
     world.patch(&name, json!({"spec": {"lifecycleState": "Archived"}})).await;
-    proxy.until_struck(slow, 1, Duration::from_secs(20)).await.unwrap();
+    proxy.wait_for_hits(slow, 1, Duration::from_secs(20)).await.unwrap();
     let both = json!(["olm.operatorframework.io/teardown", "acme.example/hold"]);
     world.patch(&name, json!({"metadata": {"finalizers": both}})).await;
     eventually("our finalizer is removed", async || {

@@ -28,7 +28,7 @@ pub use fault::{Answer, Call, Fault, Rule, When};
 /// Maximum size of a request body.
 const MAX_BODY: usize = 64 << 20;
 /// Poll interval for calls.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Running proxy.
 pub struct Proxy {
@@ -45,13 +45,13 @@ struct Shared {
     upstream: String,
     client: reqwest::Client,
     state: Mutex<State>,
-    ends: broadcast::Sender<End>,
+    ends: broadcast::Sender<WatchEnd>,
     /// Notified when a rule is removed.
     removed: Notify,
 }
 
 /// Fault that applies to a call.
-struct Strike {
+struct AppliedFault {
     fault: Fault,
     when: When,
     rule: usize,
@@ -68,7 +68,7 @@ struct State {
 
 /// Kind of end of the open watches.
 #[derive(Clone, Copy)]
-enum End {
+enum WatchEnd {
     Broken,
     Expired,
 }
@@ -145,11 +145,11 @@ impl Proxy {
     ///
     /// # Errors
     /// It has not within `patience`.
-    pub async fn until_struck(&self, id: RuleId, count: usize, patience: Duration) -> Result<()> {
+    pub async fn wait_for_hits(&self, id: RuleId, count: usize, patience: Duration) -> Result<()> {
         let deadline = Instant::now() + patience;
         while self.hits(id) < count {
             ensure!(Instant::now() < deadline, "the fault occurred {} of {count} times", self.hits(id));
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         Ok(())
     }
@@ -163,13 +163,13 @@ impl Proxy {
     /// Breaks the connections of all open watches.
     pub fn break_watches(&self) {
         // Fails if no watch is open.
-        let _ = self.shared.ends.send(End::Broken);
+        let _ = self.shared.ends.send(WatchEnd::Broken);
     }
 
     /// Ends all open watches with an ERROR event of code 410 (expired).
     pub fn expire_watches(&self) {
         // Fails if no watch is open.
-        let _ = self.shared.ends.send(End::Expired);
+        let _ = self.shared.ends.send(WatchEnd::Expired);
     }
 
     /// Number of calls since the start.
@@ -206,7 +206,7 @@ impl Proxy {
     ///
     /// # Errors
     /// There is no such period within `patience`. Contains the last calls.
-    pub async fn until_quiet(&self, window: Duration, patience: Duration) -> Result<()> {
+    pub async fn wait_until_quiet(&self, window: Duration, patience: Duration) -> Result<()> {
         let deadline = Instant::now() + patience;
         let mut from = Instant::now();
         loop {
@@ -221,7 +221,7 @@ impl Proxy {
                 let last = lines.get(lines.len().saturating_sub(10)..).unwrap_or_default().join("\n");
                 anyhow::bail!("no {window:?} without a write within {patience:?}; last writes:\n{last}");
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 }
@@ -251,8 +251,8 @@ impl Shared {
     async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Result<Response<Body>, Cut> {
         let (parts, body) = request.into_parts();
         let body = axum::body::to_bytes(Body::new(body), MAX_BODY).await.map_err(|_| Cut)?;
-        let (call, struck) = self.record(&parts, body);
-        let Some(Strike { fault, when, rule }) = struck else {
+        let (call, applied) = self.record(&parts, body);
+        let Some(AppliedFault { fault, when, rule }) = applied else {
             return self.forward(&call, parts.headers).await;
         };
         if let Fault::Delay(time) = fault {
@@ -280,7 +280,7 @@ impl Shared {
     }
 
     /// Records the call, and returns the fault that applies to it.
-    fn record(&self, parts: &http::request::Parts, body: Bytes) -> (Call, Option<Strike>) {
+    fn record(&self, parts: &http::request::Parts, body: Bytes) -> (Call, Option<AppliedFault>) {
         let mut state = self.state();
         state.count += 1;
         let call = Call {
@@ -292,11 +292,11 @@ impl Shared {
             body,
         };
         state.calls.push(call.clone());
-        let struck = state.rules.iter_mut().enumerate().find_map(|(rule, known)| {
+        let applied = state.rules.iter_mut().enumerate().find_map(|(rule, known)| {
             let (fault, when) = known.as_mut()?.strike(&call)?;
-            Some(Strike { fault, when, rule })
+            Some(AppliedFault { fault, when, rule })
         });
-        (call, struck)
+        (call, applied)
     }
 
     async fn until_removed(&self, rule: usize) {
@@ -344,7 +344,7 @@ impl Shared {
 /// Events of a watch until its end.
 fn until_ended(
     events: impl Stream<Item = Result<Bytes, Cut>> + Send + 'static,
-    ends: broadcast::Receiver<End>,
+    ends: broadcast::Receiver<WatchEnd>,
 ) -> impl Stream<Item = Result<Bytes, Cut>> + Send + 'static {
     stream::unfold(Some((Box::pin(events), ends)), |state| async move {
         let (mut events, mut ends) = state?;
@@ -356,7 +356,7 @@ fn until_ended(
             }
             end = ends.recv() => {
                 let expired = format!("{{\"type\":\"ERROR\",\"object\":{}}}\n", Answer::expired().status());
-                Some((matches!(end, Ok(End::Expired)).then(|| Bytes::from(expired)).ok_or(Cut), None))
+                Some((matches!(end, Ok(WatchEnd::Expired)).then(|| Bytes::from(expired)).ok_or(Cut), None))
             }
         }
     })

@@ -22,10 +22,10 @@ use crate::{Bundle, Catalog, Programs, Proxy, Published, Server};
 /// System namespace.
 pub const NAMESPACE: &str = "olmv1-system";
 /// Poll interval for an object.
-const LOOK: std::time::Duration = std::time::Duration::from_millis(10);
+const POLL_INTERVAL: std::time::Duration = std::time::Duration::from_millis(10);
 
 /// Environment of the servers. Drop stops and removes everything.
-pub struct World {
+pub struct ServerFixture {
     /// Cluster with garbage collection.
     pub plane: ControlPlane,
     /// Registry of bundles and catalogs.
@@ -37,7 +37,7 @@ pub struct World {
     directory: tempfile::TempDir,
 }
 
-impl World {
+impl ServerFixture {
     /// Starts everything except for the servers. Creates the CRDs and [`NAMESPACE`].
     ///
     /// # Errors
@@ -57,9 +57,9 @@ impl World {
         std::fs::write(file("catalogd-ca/ca.crt"), certified.cert.pem())?;
         std::fs::write(file("tls.crt"), certified.cert.pem())?;
         std::fs::write(file("tls.key"), certified.signing_key.serialize_pem())?;
-        let world = Self { plane, registry, proxy, programs, ports: free_ports()?, directory };
-        world.create_namespace(NAMESPACE).await?;
-        Ok(world)
+        let fixture = Self { plane, registry, proxy, programs, ports: free_ports()?, directory };
+        fixture.create_namespace(NAMESPACE).await?;
+        Ok(fixture)
     }
 
     /// Client of the cluster with administrator rights, without the proxy.
@@ -68,7 +68,7 @@ impl World {
         self.plane.client()
     }
 
-    /// Path of a file of the world.
+    /// Path of a file of the fixture.
     #[must_use]
     pub fn file(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
@@ -130,7 +130,7 @@ impl World {
         self.launch_controller_in(&[], flags)
     }
 
-    /// Starts operator-controller like [`World::launch_controller`], with additional environment variables.
+    /// Starts operator-controller like [`ServerFixture::launch_controller`], with additional environment variables.
     ///
     /// # Errors
     /// The program cannot be started.
@@ -211,7 +211,7 @@ impl World {
                 "catalog {name} is not served: {}",
                 serde_json::to_string(&status)?
             );
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -264,7 +264,7 @@ impl World {
             if Instant::now() > deadline {
                 bail!("timed out: {name} {what}: {}", serde_json::to_string(&extension)?);
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -295,7 +295,7 @@ impl World {
             if Instant::now() > deadline {
                 bail!("{name} was not deleted: {}", serde_json::to_string(&(extension, revisions))?);
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 }
