@@ -16,6 +16,30 @@ const IGNORE_FILE: &str = ".indexignore";
 const IGNORE_BYTES: u64 = 256 << 10;
 
 /// Read access to a catalog folder. Paths are relative to its root.
+///
+/// ```
+/// use std::io::{self, Read};
+/// use std::path::Path;
+///
+/// use olm_fbc::{Entry, EntryKind, Folder, Limits, LoadError, load};
+///
+/// struct OneFile;
+///
+/// impl Folder for OneFile {
+///     fn entries(&self, _: &Path) -> io::Result<Vec<Entry>> {
+///         Ok(vec![Entry { name: "catalog.yaml".into(), kind: EntryKind::File }])
+///     }
+///
+///     fn open(&self, _: &Path) -> io::Result<Box<dyn Read + '_>> {
+///         Ok(Box::new(&b"schema: olm.package\nname: demo\n"[..]))
+///     }
+/// }
+///
+/// let mut names = Vec::new();
+/// load::<LoadError>(&OneFile, &Limits::default(), &mut |meta| Ok(names.push(meta.name)))?;
+/// assert_eq!(names, ["demo"]);
+/// # Ok::<(), LoadError>(())
+/// ```
 pub trait Folder {
     /// Entries of a directory, in any order. The root is the empty path. Links are not followed.
     fn entries(&self, directory: &Path) -> io::Result<Vec<Entry>>;

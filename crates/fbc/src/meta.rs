@@ -48,6 +48,16 @@ impl Meta {
 pub type MetaError = StreamError;
 
 /// Iterator over the metas of one file.
+///
+/// ```
+/// use olm_fbc::{DocumentLimits, MetaReader};
+///
+/// let file = "name: demo\nschema: olm.package\n---\nschema: olm.channel\npackage: demo\n";
+/// let metas: Vec<_> = MetaReader::new(file.as_bytes(), DocumentLimits::default()).collect::<Result<_, _>>()?;
+/// assert_eq!(metas[0].blob, b"{\"name\":\"demo\",\"schema\":\"olm.package\"}\n");
+/// assert_eq!(metas[1].origin.line, 4);
+/// # Ok::<(), olm_fbc::MetaError>(())
+/// ```
 pub struct MetaReader<R> {
     stream: Stream<R>,
     file: Arc<Path>,

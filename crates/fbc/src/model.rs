@@ -17,6 +17,15 @@ use serde_json::value::RawValue;
 use crate::{SCHEMA_BUNDLE, SCHEMA_CHANNEL, SCHEMA_DEPRECATIONS, SCHEMA_PACKAGE};
 
 /// Content of one package. Empty if the catalog does not have the package.
+///
+/// ```
+/// use olm_fbc::PackageContent;
+///
+/// let line = br#"{"schema":"olm.channel","package":"demo","name":"stable","entries":[{"name":"demo.v1.0.0"}]}"#;
+/// let content = PackageContent::from_metas("demo", [line.as_slice()])?;
+/// assert_eq!(content.channels[0].entries[0].name, "demo.v1.0.0");
+/// # Ok::<(), olm_fbc::ModelError>(())
+/// ```
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PackageContent {
     /// `olm.package` objects, normally one.

@@ -1,6 +1,12 @@
 //! Selection of metas by a filtered query (docs/design/catalogd.md#index, docs/design/catalogd.md#metas).
 
 /// Exact, case-sensitive values of the three fields that a query can filter by. Empty matches any value.
+///
+/// ```
+/// let selector = olm_fbc::Selector { package: "demo".to_owned(), ..Default::default() };
+/// assert!(selector.matches("olm.channel", "demo", "stable"));
+/// assert!(!selector.matches("olm.channel", "other", "stable"));
+/// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Selector {
     /// Schema to match.

@@ -73,6 +73,18 @@ pub struct CatalogFile {
 ///
 /// # Errors
 /// Failure of the output, or an object that is not JSON.
+///
+/// ```
+/// use olm_fbc::{Form, Meta, write};
+///
+/// let package = Meta::from_json(br#"{"schema":"olm.package","name":"demo"}"#)?;
+/// let channel = Meta::from_json(br#"{"schema":"olm.channel","package":"demo","name":"stable"}"#)?;
+/// let mut yaml = Vec::new();
+/// write(vec![channel, package], Form::Yaml, &mut yaml)?;
+/// let yaml = String::from_utf8(yaml)?;
+/// assert!(yaml.find("olm.package") < yaml.find("olm.channel"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn write(metas: Vec<Meta>, form: Form, out: &mut impl Write) -> Result<(), WriteError> {
     sorted(metas).iter().try_for_each(|meta| write_meta(meta, form, out))
 }

@@ -24,6 +24,14 @@ pub struct ConditionState {
 }
 
 /// Four deprecation conditions of an extension, always written together.
+///
+/// ```
+/// use olm_resolve::{DeprecationConditions, Deprecations};
+///
+/// let conditions = DeprecationConditions::new(Some(&Deprecations::default()), &[], None);
+/// assert_eq!((conditions.any.status, conditions.any.reason), (Some(false), "NotDeprecated"));
+/// assert_eq!(conditions.bundle.reason, "Absent");
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeprecationConditions {
     /// Condition `Deprecated`: any of the other three.

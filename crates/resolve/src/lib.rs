@@ -13,6 +13,31 @@
 //! With default [`Rules`] the answer equals the reference's. Everything beyond it is a rule. All functions are pure:
 //! no clock, no cluster, no files. A [`PackageIndex`] is built once per generation of a catalog. A resolution only
 //! reads it.
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use olm_fbc::PackageContent;
+//! use olm_resolve::{Catalog, Indexing, PackageIndex, Request, Rules, UpgradePolicy, explain, resolve};
+//!
+//! let bundle = br#"{"schema":"olm.bundle","package":"demo","name":"demo.v1.2.0","image":"registry.example/demo:v1.2.0",
+//!     "properties":[{"type":"olm.package","value":{"packageName":"demo","version":"1.2.0"}}]}"#;
+//! let content = PackageContent::from_metas("demo", [bundle.as_slice()])?;
+//! let package = Arc::new(PackageIndex::new(&content, Indexing::default()));
+//! let catalogs = [Catalog { name: "main".to_owned(), priority: 0, package: Ok(Some(package)) }];
+//! let request = Request {
+//!     package: "demo",
+//!     channels: &[],
+//!     version: Some("1.x"),
+//!     policy: UpgradePolicy::CatalogProvided,
+//!     installed: None,
+//!     rules: Rules::default(),
+//! };
+//! let resolved = resolve(&request, &catalogs)?;
+//! assert_eq!(resolved.image, "registry.example/demo:v1.2.0");
+//! assert_eq!(explain(&request, &catalogs).chosen.unwrap().bundle, resolved.bundle);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 

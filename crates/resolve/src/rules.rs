@@ -60,6 +60,15 @@ pub enum DependencyMode {
 }
 
 /// Largest version step of an upgrade. Downgrades and the installed version are always allowed.
+///
+/// ```
+/// use olm_resolve::UpgradeScope;
+/// use olm_version::Version;
+///
+/// let (from, to) = (Version::parse("1.2.0")?, Version::parse("1.3.0")?);
+/// assert!(UpgradeScope::Minor.admits(&from, &to) && !UpgradeScope::Patch.admits(&from, &to));
+/// # Ok::<(), olm_version::VersionError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UpgradeScope {
     /// Within the installed major and minor version.

@@ -7,6 +7,19 @@ use olm_version::quote;
 /// Validated label selector.
 ///
 /// The default selects every catalog, as does a selector without any requirement.
+///
+/// ```
+/// use std::collections::BTreeMap;
+///
+/// use olm_resolve::{CatalogSelector, Expression};
+///
+/// let values = ["gold".to_owned()];
+/// let expression = Expression { key: "tier", operator: "NotIn", values: &values };
+/// let selector = CatalogSelector::new(&BTreeMap::new(), [expression])?;
+/// assert!(selector.matches(&BTreeMap::new()));
+/// assert!(!selector.matches(&BTreeMap::from([("tier".to_owned(), "gold".to_owned())])));
+/// # Ok::<(), olm_resolve::SelectorError>(())
+/// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CatalogSelector {
     requirements: Vec<Requirement>,

@@ -20,6 +20,21 @@ pub enum Target {
 /// The installed bundle is kept only if no ClusterCatalog matches the selector any more and the request names either
 /// no version or exactly the installed one, compared as text. `catalog_exists` is `true` if any ClusterCatalog
 /// matches, whatever its state. A caller without this information passes `true`.
+///
+/// ```
+/// use olm_resolve::{Installed, Request, Rules, Target, UpgradePolicy, resolve, target};
+///
+/// let request = Request {
+///     package: "demo",
+///     channels: &[],
+///     version: None,
+///     policy: UpgradePolicy::CatalogProvided,
+///     installed: Some(Installed { name: "demo.v1.0.0", version: "1.0.0", release: None }),
+///     rules: Rules::default(),
+/// };
+/// // All catalogs were deleted: the installed bundle is maintained.
+/// assert!(matches!(target(&request, resolve(&request, &[]), false), Target::Installed(_)));
+/// ```
 pub fn target(
     request: &Request<'_>,
     resolution: Result<Resolved, ResolveError>,

@@ -26,6 +26,17 @@ const MAX_GROUPS: usize = 32;
 const MAX_OPERAND_BYTES: usize = 256;
 
 /// A parsed version constraint: alternatives of comparators that must all hold.
+///
+/// ```
+/// use olm_version::{Constraint, Version};
+///
+/// let constraint = Constraint::parse(">=1.2, <2 || 3.x")?;
+/// assert!(constraint.matches(&Version::parse("1.9.0")?));
+/// assert!(constraint.matches(&Version::parse("3.7.1")?));
+/// // A pre-release is not matched unless the constraint names one.
+/// assert!(!constraint.matches(&Version::parse("2.0.0-rc.1")?));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Constraint {
     groups: Vec<Group>,

@@ -4,6 +4,14 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 /// First fault of a text.
+///
+/// ```
+/// use olm_version::Version;
+///
+/// let fault = Version::fault_in("1.2.00").unwrap();
+/// assert_eq!(fault.at, 4..5);
+/// assert_eq!(fault.draw("1.2.00"), "1.2.00\n    ^ expected a number without leading zeros");
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pointer {
     /// Faulty byte range in the original text. Empty where something is missing.

@@ -31,6 +31,10 @@ pub fn is_hidden(c: char) -> bool {
 
 /// Quotes `text` like Go's `%q`, as exact messages require: double quotes, Go's short escapes, `\x07`, `\u00a0` and
 /// `\U000e0001` for characters that are not printable, and printable Unicode as is.
+///
+/// ```
+/// assert_eq!(olm_version::quote("a\"b\n"), r#""a\"b\n""#);
+/// ```
 pub fn quote(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');

@@ -11,6 +11,17 @@ use crate::quote::quote;
 use crate::version::{Version, VersionError};
 
 /// A parsed version range: alternatives of comparators that must all hold.
+///
+/// ```
+/// use olm_version::{Range, Version};
+///
+/// let range = Range::parse(">=1.2.0 <2.0.0 || 3.x")?;
+/// assert!(range.contains(&Version::parse("1.9.0")?));
+/// assert!(range.contains(&Version::parse("3.7.1")?));
+/// // A pre-release is an ordinary version.
+/// assert!(range.contains(&Version::parse("2.0.0-rc.1")?));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Range {
     groups: Vec<Vec<Comparator>>,

@@ -13,6 +13,14 @@ const MAX_RELEASE_BYTES: usize = 20;
 /// Release: dot-separated identifiers under the rules of a pre-release, or empty.
 ///
 /// The empty release is the lowest. Others compare like pre-releases (`9` < `10` < `a`, `1` < `1.1`).
+///
+/// ```
+/// use olm_version::Release;
+///
+/// assert!(Release::parse("9")? < Release::parse("10")?);
+/// assert!(Release::parse("01").is_err());
+/// # Ok::<(), olm_version::ReleaseError>(())
+/// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Release(String);
 
@@ -108,6 +116,17 @@ fn compare_releases(a: &str, b: &str) -> Ordering {
 /// Version of a bundle with its release, the sort key of bundles.
 ///
 /// Order and equality: version, then release. A missing release equals an explicitly empty one.
+///
+/// ```
+/// use olm_version::VersionRelease;
+///
+/// let first = VersionRelease::parse("1.4.0", Some("1"))?;
+/// let second = VersionRelease::parse("1.4.0+2", None)?;
+/// assert!(first < second);
+/// assert_eq!(second.shown(true), ("1.4.0".to_owned(), Some("2".to_owned())));
+/// assert_eq!(second.shown(false), ("1.4.0+2".to_owned(), None));
+/// # Ok::<(), olm_version::VersionReleaseError>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct VersionRelease {
     version: Version,

@@ -12,6 +12,16 @@ use crate::quote::quote;
 /// Semantic version.
 ///
 /// Order and equality follow precedence: build metadata is kept for display and never compared.
+///
+/// ```
+/// use olm_version::Version;
+///
+/// let version = Version::parse("1.4.0-rc.1+build7")?;
+/// assert!(version < Version::parse("1.4.0")?);
+/// assert_eq!((version.minor(), version.pre(), version.build()), (4, "rc.1", "build7"));
+/// assert_eq!(Version::parse_tolerant("v1.4")?, Version::parse("1.4.0")?);
+/// # Ok::<(), olm_version::VersionError>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Version {
     pub(crate) major: u64,

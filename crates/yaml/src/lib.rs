@@ -28,6 +28,11 @@ use serde_json::Value;
 use tree::Decimals;
 
 /// Limits of one document. The defaults are several times larger than any known catalog or bundle.
+///
+/// ```
+/// let limits = olm_yaml::Limits { document_bytes: 10, ..Default::default() };
+/// assert!(olm_yaml::to_json(b"a: 12345678", &limits).is_err());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of one document before it is parsed.
@@ -51,6 +56,12 @@ impl Default for Limits {
 /// A document of only white space and comments yields `null`.
 ///
 /// An object may contain the same key more than once: the last one wins.
+///
+/// ```
+/// let json = olm_yaml::to_json(b"{b: yes, a: 1, b: no}", &olm_yaml::Limits::default())?;
+/// assert_eq!(json, br#"{"b":true,"a":1,"b":false}"#);
+/// # Ok::<(), olm_yaml::Error>(())
+/// ```
 pub fn to_json(yaml: &[u8], limits: &Limits) -> Result<Vec<u8>, Error> {
     first_to_json(yaml, limits, Decimals::Resolved).map(|(json, _)| json)
 }
@@ -77,6 +88,12 @@ fn first_to_json(
 ///
 /// # Errors
 /// The text begins with `error converting YAML to JSON: ` as in upstream tools. Nesting is limited to 500.
+///
+/// ```
+/// let value = olm_yaml::from_slice(b"on: 0644\nlist: [no, 1_000, yEs]")?;
+/// assert_eq!(value, serde_json::json!({"true": 420, "list": [false, 1000, "yEs"]}));
+/// # Ok::<(), olm_yaml::Error>(())
+/// ```
 pub fn from_slice(yaml: &[u8]) -> Result<Value, Error> {
     let limits = Limits { depth: json::VALUE_DEPTH, ..Limits::default() };
     json::to_value(&to_json(yaml, &limits)?)
@@ -87,6 +104,12 @@ pub fn from_slice(yaml: &[u8]) -> Result<Value, Error> {
 ///
 /// # Errors
 /// Those of [`from_slice`].
+///
+/// ```
+/// let value = olm_yaml::from_slice_with_written_decimals(b"[4.20, 5]")?;
+/// assert_eq!(value, serde_json::json!(["4.20", 5]));
+/// # Ok::<(), olm_yaml::Error>(())
+/// ```
 pub fn from_slice_with_written_decimals(yaml: &[u8]) -> Result<Value, Error> {
     let limits = Limits { depth: json::VALUE_DEPTH, ..Limits::default() };
     let (json, _) = first_to_json(yaml, &limits, Decimals::Written)?;
@@ -98,6 +121,12 @@ pub fn from_slice_with_written_decimals(yaml: &[u8]) -> Result<Value, Error> {
 ///
 /// # Errors
 /// The first document that cannot be parsed.
+///
+/// ```
+/// let values = olm_yaml::all_from_slice(b"a: 1\n---\nb: y\n")?;
+/// assert_eq!(values, [serde_json::json!({"a": 1}), serde_json::json!({"b": true})]);
+/// # Ok::<(), olm_yaml::StreamError>(())
+/// ```
 pub fn all_from_slice(text: &[u8]) -> Result<Vec<Value>, StreamError> {
     let limits = Limits { depth: json::VALUE_DEPTH, ..Limits::default() };
     let mut stream = Stream::new(text, limits);

@@ -23,6 +23,15 @@ const TEMPLATE: Structure = Structure {
 };
 
 /// Parsed template.
+///
+/// ```
+/// use olm_fbc::template::BasicTemplate;
+///
+/// let text = "schema: olm.template.basic\nentries:\n- schema: olm.bundle\n  image: registry.example/demo:v1\n";
+/// let template = BasicTemplate::parse(text.as_bytes())?;
+/// assert!(template.images().contains("registry.example/demo:v1"));
+/// # Ok::<(), olm_fbc::template::TemplateError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BasicTemplate {
     entries: Vec<Entry>,

@@ -88,6 +88,15 @@ impl Kind {
 }
 
 /// Parsed template.
+///
+/// ```
+/// use olm_fbc::template::SemverTemplate;
+///
+/// let text = "schema: olm.semver\nstable: {bundles: [{image: registry.example/demo:v1}]}\n";
+/// let template = SemverTemplate::parse(text.as_bytes())?;
+/// assert!(template.images().contains("registry.example/demo:v1"));
+/// # Ok::<(), olm_fbc::template::TemplateError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SemverTemplate {
     /// Kinds of channels to generate.

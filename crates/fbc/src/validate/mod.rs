@@ -109,6 +109,15 @@ fn warning(message: String, origin: Origin) -> Finding {
 }
 
 /// Validates the objects of a catalog.
+///
+/// ```
+/// use olm_fbc::{Meta, validate};
+///
+/// let package = Meta::from_json(br#"{"schema":"olm.package","name":"demo","defaultChannel":"stable"}"#)?;
+/// let report = validate([&package], false);
+/// assert!(!report.is_valid(), "the default channel does not exist");
+/// # Ok::<(), olm_fbc::MetaError>(())
+/// ```
 pub fn validate<'a>(metas: impl IntoIterator<Item = &'a Meta>, strict: bool) -> Report {
     let mut validator = Validator::new(strict);
     metas.into_iter().for_each(|meta| validator.add(meta));

@@ -79,6 +79,24 @@ impl RequirementFault {
 ///
 /// Displayed as the predicate of docs/design/additions.md#requirement-texts (`with package: blue and with version in
 /// range: >=1.0.0`), or as its fault where it has one.
+///
+/// ```
+/// use olm_fbc::Property;
+/// use olm_resolve::{AvailableProviders, Provider, Requirement, Verdict};
+/// use serde_json::value::RawValue;
+///
+/// let property = |kind: &str, value: &str| -> Result<Property, serde_json::Error> {
+///     Ok(Property { kind: kind.to_owned(), value: RawValue::from_string(value.to_owned())? })
+/// };
+/// let required = property("olm.package.required", r#"{"packageName":"base","versionRange":">=1.0.0"}"#)?;
+/// let requirement = Requirement::parse(&required).unwrap();
+/// let identity = property("olm.package", r#"{"packageName":"base","version":"1.4.0"}"#)?;
+/// let base = Provider::new(Some("my-base".to_owned()), "base.v1.4.0".to_owned(), vec![identity]);
+/// let available = AvailableProviders { providers: vec![base], ..AvailableProviders::default() };
+/// let met = Verdict::Met { by: "my-base".to_owned(), external: false };
+/// assert_eq!(requirement.verdict(&available), met);
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Requirement(Arc<Declared>);
 

@@ -114,6 +114,12 @@ pub struct SyntaxError {
 }
 
 /// Validates one JSON value, with white space around it, and returns its canonical form.
+///
+/// ```
+/// let canonical = olm_yaml::json::canonicalize(br#"{"b": 1.0, "a": "\u00e9"}"#)?;
+/// assert_eq!(canonical.text, r#"{"a":"é","b":1}"#.as_bytes());
+/// # Ok::<(), olm_yaml::json::SyntaxError>(())
+/// ```
 pub fn canonicalize(json: &[u8]) -> Result<Canonical, SyntaxError> {
     scan(json).map(Draft::finish)
 }
