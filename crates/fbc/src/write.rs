@@ -116,12 +116,12 @@ fn owner(meta: &Meta) -> &str {
 
 fn sorted(mut metas: Vec<Meta>) -> Vec<Meta> {
     metas.retain(|meta| !meta.blob.is_empty());
-    metas.sort_by(|a, b| place(a).cmp(&place(b)));
+    metas.sort_by(|a, b| sort_key(a).cmp(&sort_key(b)));
     metas
 }
 
 /// Sort key of an object. Objects with equal keys keep their order.
-fn place(meta: &Meta) -> (bool, &str, u8, &str) {
+fn sort_key(meta: &Meta) -> (bool, &str, u8, &str) {
     let owner = owner(meta);
     let (rank, key) = match meta.schema.as_str() {
         SCHEMA_PACKAGE => (0, ""),

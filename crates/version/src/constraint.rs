@@ -17,7 +17,7 @@ use std::str::FromStr;
 
 use grammar::{Operand, is_wildcard, rewrite_hyphen_ranges, split_group};
 
-use crate::pointer::{Fault, Pointer, place};
+use crate::pointer::{Fault, Pointer, span};
 use crate::quote::quote;
 use crate::version::{LARGEST_NUMBER, Version, has_leading_zero, is_digits, leading_zeros};
 
@@ -81,12 +81,12 @@ impl Constraint {
         let rewritten = rewrite_hyphen_ranges(text);
         let groups: Vec<_> = rewritten.text().split("||").collect();
         if let Some(surplus) = groups.get(MAX_GROUPS) {
-            let start = rewritten.origin(place(rewritten.text(), surplus).start);
+            let start = rewritten.origin(span(rewritten.text(), surplus).start);
             let expected = "at most 32 alternatives";
             return Err(Fault::new(ConstraintError::TooManyGroups, start..text.len(), expected));
         }
         let groups = groups.into_iter().map(|group| {
-            let start = place(rewritten.text(), group).start;
+            let start = span(rewritten.text(), group).start;
             Group::read(group).map_err(|fault| fault.moved(start).before(&rewritten))
         });
         Ok(Self { groups: groups.collect::<Result<_, _>>()? })
@@ -133,7 +133,7 @@ impl Group {
         let terms = split_group(text)
             .map_err(|pointer| Fault::at(ConstraintError::Improper(text.to_owned()), pointer))?;
         let comparator = |(op, operand): &(Op, Operand<'_>)| {
-            let start = place(text, operand.text).start;
+            let start = span(text, operand.text).start;
             Comparator::new(*op, operand)
                 .map_err(|pointer| Fault::at(ConstraintError::Parser, pointer.moved(start)))
         };
@@ -208,11 +208,11 @@ impl Comparator {
         let bad_pre = |identifier: &&str| is_digits(identifier) && has_leading_zero(identifier);
         if let Some(bad) = pre.split('.').find(bad_pre) {
             let pointer = Pointer::new(leading_zeros(bad), "a number without leading zeros");
-            return Err(pointer.moved(place(operand.text, bad).start));
+            return Err(pointer.moved(span(operand.text, bad).start));
         }
         let number = |index: usize| {
             let Some(part) = counted.get(index) else { return Ok(0) };
-            let refuse = |expected| Err(Pointer::new(place(operand.text, part), expected));
+            let refuse = |expected| Err(Pointer::new(span(operand.text, part), expected));
             if !is_digits(part) {
                 return refuse("a number, or one of x X * alone");
             }

@@ -73,13 +73,13 @@ impl<E> Fault<E> {
 
     /// Same fault in the original text of `rewritten`.
     pub(crate) fn before(mut self, rewritten: &Rewritten) -> Self {
-        self.pointer.at = rewritten.place(&self.pointer.at);
+        self.pointer.at = rewritten.span(&self.pointer.at);
         self
     }
 }
 
 /// Position of `part`, a slice of `text`, in `text`.
-pub(crate) fn place(text: &str, part: &str) -> Range<usize> {
+pub(crate) fn span(text: &str, part: &str) -> Range<usize> {
     let start = part.as_ptr().addr().saturating_sub(text.as_ptr().addr());
     start..start + part.len()
 }
@@ -126,7 +126,7 @@ impl Rewritten {
     }
 
     /// Original range of a range of the rewritten text.
-    pub(crate) fn place(&self, range: &Range<usize>) -> Range<usize> {
+    pub(crate) fn span(&self, range: &Range<usize>) -> Range<usize> {
         let start = self.origin(range.start);
         let end = if range.is_empty() { start } else { self.origin(range.end - 1) + 1 };
         start..end.max(start)

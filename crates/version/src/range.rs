@@ -6,7 +6,7 @@
 
 use std::str::FromStr;
 
-use crate::pointer::{Fault, Pointer, place};
+use crate::pointer::{Fault, Pointer, span};
 use crate::quote::quote;
 use crate::version::{Version, VersionError};
 
@@ -93,7 +93,7 @@ impl Range {
 
     fn read(text: &str) -> Result<Self, Fault<RangeError>> {
         let tokens = tokens(text);
-        let at = |token: &Token<'_>| place(text, token.raw);
+        let at = |token: &Token<'_>| span(text, token.raw);
         if let Some(first) = tokens.first().filter(|token| token.is_or()) {
             return Err(Fault::new(RangeError::LeadingOr, at(first), "a comparator before ||"));
         }
@@ -199,10 +199,10 @@ impl Comparator {
                 term: term(),
             };
             let expected = "one of = == ! != > >= < <= before a complete version";
-            (error, Some(Box::new(Pointer::new(place(token, comparator), expected))))
+            (error, Some(Box::new(Pointer::new(span(token, comparator), expected))))
         })?;
         let bound = Version::read(operand).map_err(|fault| {
-            let fault = fault.moved(place(token, operand).start);
+            let fault = fault.moved(span(token, operand).start);
             let error = RangeError::BadVersion {
                 token: token.to_owned(),
                 operand: operand.to_owned(),

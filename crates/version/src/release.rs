@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::fmt;
 
-use crate::pointer::{Fault, Pointer, place};
+use crate::pointer::{Fault, Pointer, span};
 use crate::quote::quote;
 use crate::version::{Version, VersionError, check_pre_identifier, compare_identifiers};
 
@@ -72,7 +72,7 @@ impl Release {
         let mut first = None;
         for (index, segment) in text.split('.').enumerate() {
             if let Err(fault) = check_pre_identifier(segment) {
-                let fault = fault.moved(place(text, segment).start);
+                let fault = fault.moved(span(text, segment).start);
                 first.get_or_insert(fault.pointer);
                 segments.push((index, fault.error));
             }

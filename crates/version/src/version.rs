@@ -6,7 +6,7 @@ use std::fmt;
 use std::num::IntErrorKind;
 use std::str::FromStr;
 
-use crate::pointer::{Fault, Pointer, first_refused, place};
+use crate::pointer::{Fault, Pointer, first_refused, span};
 use crate::quote::quote;
 
 /// Semantic version.
@@ -115,7 +115,7 @@ impl Version {
         let (Some(major), Some(minor), Some(tail)) = (parts.next(), parts.next(), parts.next()) else {
             return Err(Fault::new(VersionError::MissingParts, text.len()..text.len(), COMPLETE));
         };
-        let within = |part: &str, fault: Fault<VersionError>| fault.moved(place(text, part).start);
+        let within = |part: &str, fault: Fault<VersionError>| fault.moved(span(text, part).start);
         let value = |part, digits| number(part, digits).map_err(|fault| within(digits, fault));
         let major = value(NumberPart::Major, major)?;
         let minor = value(NumberPart::Minor, minor)?;

@@ -4,7 +4,7 @@
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The text is not YAML.
-    #[error("error converting YAML to JSON: yaml: {}{problem}", place(*line))]
+    #[error("error converting YAML to JSON: yaml: {}{problem}", line_prefix(*line))]
     Syntax {
         /// Line in the document near the fault, counted as upstream does. 0 for the first line.
         line: usize,
@@ -55,6 +55,6 @@ impl Error {
 }
 
 /// Formats `line 3: `, or nothing if the line is unknown.
-fn place(line: usize) -> String {
+fn line_prefix(line: usize) -> String {
     if line == 0 { String::new() } else { format!("line {line}: ") }
 }

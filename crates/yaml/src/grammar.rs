@@ -32,7 +32,7 @@ enum Expect {
 
 /// Context of a node, which determines its allowed kinds.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Context {
     Flow,
     Block,
     /// Key or value of a block mapping, where a list needs no indentation.
@@ -74,8 +74,8 @@ pub(crate) fn parse<'a>(
 }
 
 /// Error of the grammar. Upstream names the previous line, or none for the first.
-fn problem(place: Mark, text: &str) -> Error {
-    Error::Syntax { line: place.line, at: place.line + 1, problem: text.to_owned() }
+fn problem(mark: Mark, text: &str) -> Error {
+    Error::Syntax { line: mark.line, at: mark.line + 1, problem: text.to_owned() }
 }
 
 impl<'a> Grammar<'a> {
@@ -117,7 +117,7 @@ impl<'a> Grammar<'a> {
                 }
                 Token::StreamEnd if !explicit => return Ok(false),
                 _ if !explicit => {
-                    self.node(Place::Block)?;
+                    self.node(Context::Block)?;
                     return Ok(true);
                 }
                 _ => {
@@ -132,7 +132,7 @@ impl<'a> Grammar<'a> {
             | Token::DocumentStart
             | Token::DocumentEnd
             | Token::StreamEnd => self.empty()?,
-            _ => self.node(Place::Block)?,
+            _ => self.node(Context::Block)?,
         }
         Ok(true)
     }
@@ -196,7 +196,7 @@ impl<'a> Grammar<'a> {
                 self.expected.push(Expect::BlockItem);
                 match self.peek()? {
                     Token::BlockEntry | Token::BlockEnd => self.empty(),
-                    _ => self.node(Place::Block),
+                    _ => self.node(Context::Block),
                 }
             }
             Token::BlockEnd => {
@@ -216,7 +216,7 @@ impl<'a> Grammar<'a> {
         self.expected.push(Expect::UnindentedItem);
         match self.peek()? {
             Token::BlockEntry | Token::Key | Token::Value | Token::BlockEnd => self.empty(),
-            _ => self.node(Place::Block),
+            _ => self.node(Context::Block),
         }
     }
 
@@ -239,7 +239,7 @@ impl<'a> Grammar<'a> {
     fn member(&mut self) -> Result<(), Error> {
         match self.peek()? {
             Token::Key | Token::Value | Token::BlockEnd => self.empty(),
-            _ => self.node(Place::Member),
+            _ => self.node(Context::Member),
         }
     }
 
@@ -261,7 +261,7 @@ impl<'a> Grammar<'a> {
             }
             _ => {
                 self.expected.push(Expect::FlowItem(false));
-                self.node(Place::Flow)
+                self.node(Context::Flow)
             }
         }
     }
@@ -288,12 +288,12 @@ impl<'a> Grammar<'a> {
                 self.expected.extend([Expect::FlowKey(false), Expect::FlowValue]);
                 match self.peek()? {
                     Token::Value | Token::FlowEntry | Token::FlowMappingEnd => self.empty(),
-                    _ => self.node(Place::Flow),
+                    _ => self.node(Context::Flow),
                 }
             }
             _ => {
                 self.expected.extend([Expect::FlowKey(false), Expect::NoValue]);
-                self.node(Place::Flow)
+                self.node(Context::Flow)
             }
         }
     }
@@ -305,7 +305,7 @@ impl<'a> Grammar<'a> {
         }
         self.scanner.next()?;
         let next = self.peek()?;
-        if *next == Token::FlowEntry || next == end { self.empty() } else { self.node(Place::Flow) }
+        if *next == Token::FlowEntry || next == end { self.empty() } else { self.node(Context::Flow) }
     }
 
     /// Parses a node. One of `ends` in its place is consumed and yields an empty node.
@@ -315,10 +315,10 @@ impl<'a> Grammar<'a> {
             self.scanner.next()?;
             return self.empty();
         }
-        self.node(Place::Flow)
+        self.node(Context::Flow)
     }
 
-    fn node(&mut self, place: Place) -> Result<(), Error> {
+    fn node(&mut self, context: Context) -> Result<(), Error> {
         let (mut anchor, mut tag) = (None, None);
         loop {
             match self.peek()? {
@@ -339,11 +339,16 @@ impl<'a> Grammar<'a> {
                 _ => break,
             }
         }
-        self.content(place, anchor, tag)
+        self.content(context, anchor, tag)
     }
 
     /// Parses a node after its anchor and tag.
-    fn content(&mut self, place: Place, anchor: Option<&'a str>, tag: Option<String>) -> Result<(), Error> {
+    fn content(
+        &mut self,
+        context: Context,
+        anchor: Option<&'a str>,
+        tag: Option<String>,
+    ) -> Result<(), Error> {
         let (next, mark) = self.scanner.peek()?;
         let mark = *mark;
         let (expected, mapping) = match next {
@@ -355,15 +360,15 @@ impl<'a> Grammar<'a> {
                 return Ok(());
             }
             // The first `-` is not consumed here: it is parsed as that of an item.
-            Token::BlockEntry if place == Place::Member => {
+            Token::BlockEntry if context == Context::Member => {
                 self.builder.open(anchor, false);
                 self.expected.push(Expect::UnindentedItem);
                 return self.check_depth();
             }
             Token::FlowListStart => (Expect::FlowItem(true), false),
             Token::FlowMappingStart => (Expect::FlowKey(true), true),
-            Token::BlockListStart if place != Place::Flow => (Expect::BlockItem, false),
-            Token::BlockMappingStart if place != Place::Flow => (Expect::BlockKey, true),
+            Token::BlockListStart if context != Context::Flow => (Expect::BlockItem, false),
+            Token::BlockMappingStart if context != Context::Flow => (Expect::BlockKey, true),
             _ if anchor.is_some() || tag.is_some() => {
                 self.builder.scalar("".into(), true, anchor, tag.as_deref());
                 return Ok(());

@@ -79,9 +79,9 @@ pub(crate) struct Scanner<'a> {
 }
 
 /// Error of the scanner. Upstream names the line unless it is the first.
-pub(super) fn problem(place: Mark, text: &str) -> Error {
-    let line = if place.line == 0 { 0 } else { place.line + 1 };
-    Error::Syntax { line, at: place.line + 1, problem: text.to_owned() }
+pub(super) fn problem(mark: Mark, text: &str) -> Error {
+    let line = if mark.line == 0 { 0 } else { mark.line + 1 };
+    Error::Syntax { line, at: mark.line + 1, problem: text.to_owned() }
 }
 
 impl<'a> Scanner<'a> {

@@ -33,7 +33,7 @@ pub(super) struct Package {
 
 /// Position of a value: tree node and field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Slot {
     Constraint(usize),
     Compound(usize, Kind),
     Members(usize, Kind),
@@ -65,9 +65,9 @@ enum Text {
 /// parents.
 pub(super) fn decode(property_type: &'static str, value: &str) -> Result<Vec<Fields>, RequirementFault> {
     let root = match property_type {
-        GVK_REQUIRED => Place::Gvk(0),
-        PACKAGE_REQUIRED => Place::Package(0),
-        _ => Place::Constraint(0),
+        GVK_REQUIRED => Slot::Gvk(0),
+        PACKAGE_REQUIRED => Slot::Package(0),
+        _ => Slot::Constraint(0),
     };
     let mut decoder = Decoder {
         text: value,
@@ -83,8 +83,8 @@ pub(super) fn decode(property_type: &'static str, value: &str) -> Result<Vec<Fie
     }
     // A requirement of its own type exists even if its value is null.
     match root {
-        Place::Gvk(_) => decoder.nodes[0].gvk = Some(Gvk::default()),
-        Place::Package(_) => decoder.nodes[0].package = Some(Package::default()),
+        Slot::Gvk(_) => decoder.nodes[0].gvk = Some(Gvk::default()),
+        Slot::Package(_) => decoder.nodes[0].package = Some(Package::default()),
         _ => {}
     }
     decoder.run(root);
@@ -100,7 +100,7 @@ struct Decoder<'a> {
     property_type: &'static str,
     nodes: Vec<Fields>,
     /// Objects and lists that are currently open.
-    open: Vec<Place>,
+    open: Vec<Slot>,
     /// Field names of the current path. Lists of members add none.
     names: Vec<&'static str>,
     /// First error.
@@ -108,9 +108,9 @@ struct Decoder<'a> {
 }
 
 impl Decoder<'_> {
-    fn run(&mut self, root: Place) {
+    fn run(&mut self, root: Slot) {
         self.value(root);
-        while let Some(&place) = self.open.last() {
+        while let Some(&slot) = self.open.last() {
             match self.next() {
                 b'}' => self.close(),
                 b']' => {
@@ -119,18 +119,18 @@ impl Decoder<'_> {
                 }
                 b',' => {}
                 0 => return,
-                b'"' if !matches!(place, Place::Members(..)) => {
+                b'"' if !matches!(slot, Slot::Members(..)) => {
                     let key = self.string();
                     self.next();
-                    self.field(place, &key);
+                    self.field(slot, &key);
                 }
                 _ => {
                     self.at -= 1;
-                    if let Place::Members(node, kind) = place {
+                    if let Slot::Members(node, kind) = slot {
                         let member = self.nodes.len();
                         self.nodes.push(Fields::default());
                         self.nodes[node].members(kind).get_or_insert_default().push(member);
-                        self.value(Place::Constraint(member));
+                        self.value(Slot::Constraint(member));
                     } else {
                         return;
                     }
@@ -142,28 +142,28 @@ impl Decoder<'_> {
     /// Closes an object and the field that contains it.
     fn close(&mut self) {
         self.open.pop();
-        if !matches!(self.open.last(), Some(Place::Members(..)) | None) {
+        if !matches!(self.open.last(), Some(Slot::Members(..)) | None) {
             self.names.pop();
         }
     }
 
-    /// Decodes the value of the field `key` of the object at `place`.
-    fn field(&mut self, place: Place, key: &str) {
-        let fields = place.fields();
+    /// Decodes the value of the field `key` of the object at `slot`.
+    fn field(&mut self, slot: Slot, key: &str) {
+        let fields = slot.fields();
         let folded = fold(key);
         let found = fields.iter().find(|(name, _)| *name == key);
         match found.or_else(|| fields.iter().find(|(name, _)| fold(name) == folded)) {
-            Some((name, place)) => {
+            Some((name, slot)) => {
                 self.names.push(name);
-                self.value(*place);
-                if self.open.last() != Some(place) {
+                self.value(*slot);
+                if self.open.last() != Some(slot) {
                     self.names.pop();
                 }
             }
             None => {
                 // Only the strict type rejects unknown fields.
                 if self.property_type == CONSTRAINT {
-                    let hint = hint(place, key, &fields);
+                    let hint = hint(slot, key, &fields);
                     self.refuse(format!("json: unknown field {}", quote(key)), Some(hint));
                 }
                 self.skip();
@@ -171,14 +171,14 @@ impl Decoder<'_> {
         }
     }
 
-    /// Decodes the value at the current position: enters the type expected at `place`, skips anything else.
-    fn value(&mut self, place: Place) {
+    /// Decodes the value at the current position: enters the type expected at `slot`, skips anything else.
+    fn value(&mut self, slot: Slot) {
         let start = self.at;
         let expected = match self.next() {
-            b'{' => !matches!(place, Place::Members(..) | Place::Text(..)),
-            b'[' => matches!(place, Place::Members(..)),
+            b'{' => !matches!(slot, Slot::Members(..) | Slot::Text(..)),
+            b'[' => matches!(slot, Slot::Members(..)),
             b'"' => {
-                if let Place::Text(node, text) = place {
+                if let Slot::Text(node, text) = slot {
                     let value = self.string();
                     self.nodes[node].set(text, value);
                     return;
@@ -187,7 +187,7 @@ impl Decoder<'_> {
             }
             b'n' => {
                 if !self.open.is_empty() {
-                    self.nodes[place.node()].unset(place);
+                    self.nodes[slot.node()].unset(slot);
                 }
                 self.at = start;
                 return self.skip();
@@ -195,22 +195,22 @@ impl Decoder<'_> {
             _ => false,
         };
         if expected {
-            self.nodes[place.node()].enter(place);
-            self.open.push(place);
+            self.nodes[slot.node()].enter(slot);
+            self.open.push(slot);
             return;
         }
         self.at = start;
-        self.refuse_type(place);
+        self.refuse_type(slot);
         self.skip();
     }
 
-    fn refuse_type(&mut self, place: Place) {
+    fn refuse_type(&mut self, slot: Slot) {
         // A path can be as long as the value is deep, and errors as many as it is wide. Only the first gets a text.
         if self.fault.is_some() {
             return;
         }
         let found = json::Kind::of(self.text[self.at..].trim_start().as_bytes()).name();
-        let wanted = place.type_name();
+        let wanted = slot.type_name();
         let target = match self.open.last() {
             Some(owner) => format!("struct field {}.{}", owner.structure(), self.names.join(".")),
             None => "value".to_owned(),
@@ -273,7 +273,7 @@ impl Decoder<'_> {
     }
 }
 
-impl Place {
+impl Slot {
     fn node(self) -> usize {
         match self {
             Self::Constraint(node)
@@ -346,26 +346,26 @@ impl Fields {
     }
 
     /// Creates an object or list. Fields set by an earlier occurrence are kept, except in a list.
-    fn enter(&mut self, place: Place) {
-        match place {
-            Place::Compound(_, kind) => drop(self.members(kind).get_or_insert_default()),
-            Place::Members(_, kind) => *self.members(kind) = Some(Vec::new()),
-            Place::Gvk(_) => drop(self.gvk.get_or_insert_default()),
-            Place::Package(_) => drop(self.package.get_or_insert_default()),
-            Place::Cel(_) => drop(self.cel.get_or_insert_default()),
-            Place::Constraint(_) | Place::Text(..) => {}
+    fn enter(&mut self, slot: Slot) {
+        match slot {
+            Slot::Compound(_, kind) => drop(self.members(kind).get_or_insert_default()),
+            Slot::Members(_, kind) => *self.members(kind) = Some(Vec::new()),
+            Slot::Gvk(_) => drop(self.gvk.get_or_insert_default()),
+            Slot::Package(_) => drop(self.package.get_or_insert_default()),
+            Slot::Cel(_) => drop(self.cel.get_or_insert_default()),
+            Slot::Constraint(_) | Slot::Text(..) => {}
         }
     }
 
     /// Applies `null`.
-    fn unset(&mut self, place: Place) {
-        match place {
-            Place::Compound(_, kind) => *self.members(kind) = None,
-            Place::Members(_, kind) => *self.members(kind) = Some(Vec::new()),
-            Place::Gvk(_) => self.gvk = None,
-            Place::Package(_) => self.package = None,
-            Place::Cel(_) => self.cel = None,
-            Place::Constraint(_) | Place::Text(..) => {}
+    fn unset(&mut self, slot: Slot) {
+        match slot {
+            Slot::Compound(_, kind) => *self.members(kind) = None,
+            Slot::Members(_, kind) => *self.members(kind) = Some(Vec::new()),
+            Slot::Gvk(_) => self.gvk = None,
+            Slot::Package(_) => self.package = None,
+            Slot::Cel(_) => self.cel = None,
+            Slot::Constraint(_) | Slot::Text(..) => {}
         }
     }
 
@@ -383,8 +383,8 @@ impl Fields {
 }
 
 /// Hint with the allowed fields for an unknown one. The product's own samples write `name` for `packageName`.
-fn hint(place: Place, key: &str, fields: &[(&'static str, Place)]) -> String {
-    if matches!(place, Place::Package(_)) && fold(key) == "name" {
+fn hint(slot: Slot, key: &str, fields: &[(&'static str, Slot)]) -> String {
+    if matches!(slot, Slot::Package(_)) && fold(key) == "name" {
         return "use packageName in place of name".to_owned();
     }
     let names: Vec<_> = fields.iter().map(|(name, _)| *name).collect();

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use super::Op;
-use crate::pointer::{Pointer, Rewritten, place};
+use crate::pointer::{Pointer, Rewritten, span};
 use crate::version::is_identifier_char;
 
 /// Operators, longer spellings before their prefixes. No operator means equal.
@@ -102,7 +102,7 @@ pub(super) fn rewrite_hyphen_ranges(text: &str) -> Rewritten {
         let range = &rest[..rest.len() - after.len()];
         if let Some(start) = rewritten.text().find(range) {
             let operand = |text| {
-                let inside = place(range, text);
+                let inside = span(range, text);
                 start + inside.start..start + inside.end
             };
             let (low, high, end) = (operand(low), operand(high), start + range.len());
