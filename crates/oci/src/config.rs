@@ -103,10 +103,12 @@ impl Config {
             self.pull_timeout = Duration::from_secs(timeout.min(u64::from(u32::MAX)));
             return Ok(());
         }
-        let Some(limit) = self.limits.by_key(key) else {
-            let known = Limits::KEYS.join(", ");
-            return Err(format!("unknown limit {key}: want one of {known}, pull-timeout"));
-        };
+        let limits = self.limits.by_key();
+        let known = limits.each_ref().map(|(known, _)| *known).join(", ");
+        let (_, limit) = limits
+            .into_iter()
+            .find(|(known, _)| *known == key)
+            .ok_or_else(|| format!("unknown limit {key}: want one of {known}, pull-timeout"))?;
         let factors = [("Ki", 1 << 10), ("Mi", 1 << 20), ("Gi", 1 << 30), ("", 1)];
         *limit = scaled(value, &factors).ok_or_else(|| {
             format!("invalid value of {key}={value}: want a whole number from 1, Ki, Mi or Gi may follow")
@@ -170,7 +172,7 @@ mod tests {
         assert_eq!(over("").unwrap().limits, Limits::CATALOG);
         let endless = over("pull-timeout=18446744073709551615s").unwrap().pull_timeout;
         assert!(std::time::Instant::now().checked_add(endless).is_some());
-        for key in Limits::KEYS {
+        for (key, _) in Limits::CATALOG.clone().by_key() {
             assert!(
                 over(&format!("{key}=1Gi")).is_ok_and(|config| config.limits != Limits::CATALOG),
                 "{key}"

@@ -4,9 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::fs;
 use std::io;
-use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
 use base64::Engine;
@@ -15,8 +13,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::watch;
 
-/// Largest credentials file, in bytes.
-const MAX_FILE: u64 = 4 << 20;
+use crate::paths::read_config;
 
 /// Source of the credentials of a [`crate::Puller`], read at each use.
 #[derive(Debug, Clone, Default)]
@@ -156,20 +153,12 @@ impl Credentials {
     /// The file cannot be read or parsed. The text matches containers/image and names the file.
     pub(crate) fn read(path: &Path) -> Result<Option<Self>, String> {
         let reading = |cause: String| in_file(path, &cause);
-        let metadata = match fs::metadata(path) {
+        let text = match read_config(path) {
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
                 return Ok(None);
             }
-            metadata => metadata.map_err(|error| reading(error.to_string()))?,
+            read => read.map_err(|error| reading(error.to_string()))?,
         };
-        // Reading a pipe would block.
-        if metadata.file_type().is_fifo() {
-            return Err(reading("a pipe, not a file".to_owned()));
-        }
-        if metadata.len() > MAX_FILE {
-            return Err(reading(format!("the file is larger than {MAX_FILE} bytes")));
-        }
-        let text = fs::read(path).map_err(|error| reading(error.to_string()))?;
         let credentials = Self::parse(&text);
         credentials
             .map(Some)
@@ -226,6 +215,8 @@ fn unalias(host: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn parse(text: &str) -> Credentials {

@@ -2,8 +2,8 @@
 
 use std::io::{self, Read};
 
+use aws_lc_rs::digest::{self, Context, SHA256, SHA384, SHA512};
 use bytes::Bytes;
-use sha2::{Digest as _, Sha256, Sha384, Sha512};
 use tokio::sync::mpsc;
 
 use crate::Digest;
@@ -12,39 +12,32 @@ use crate::Digest;
 pub(crate) const QUEUE: usize = 16;
 
 /// Hasher for each algorithm that a [`Digest`] can name.
-pub(crate) enum Hasher {
-    Sha256(Sha256),
-    Sha384(Sha384),
-    Sha512(Sha512),
+pub(crate) struct Hasher {
+    name: &'static str,
+    context: Context,
 }
 
 impl Hasher {
+    /// Hasher of the algorithm of `digest`.
     pub(crate) fn new(digest: &Digest) -> Self {
-        match digest.algorithm() {
-            "sha384" => Self::Sha384(Sha384::new()),
-            "sha512" => Self::Sha512(Sha512::new()),
-            _ => Self::Sha256(Sha256::new()),
-        }
+        let (name, algorithm) = match digest.algorithm() {
+            "sha384" => ("sha384", &SHA384),
+            "sha512" => ("sha512", &SHA512),
+            _ => ("sha256", &SHA256),
+        };
+        Self { name, context: Context::new(algorithm) }
     }
 
     pub(crate) fn update(&mut self, bytes: &[u8]) {
-        match self {
-            Self::Sha256(hasher) => hasher.update(bytes),
-            Self::Sha384(hasher) => hasher.update(bytes),
-            Self::Sha512(hasher) => hasher.update(bytes),
-        }
+        self.context.update(bytes);
     }
 
     pub(crate) fn finish(self) -> String {
-        match self {
-            Self::Sha256(hasher) => format!("sha256:{}", hex::encode(hasher.finalize())),
-            Self::Sha384(hasher) => format!("sha384:{}", hex::encode(hasher.finalize())),
-            Self::Sha512(hasher) => format!("sha512:{}", hex::encode(hasher.finalize())),
-        }
+        format!("{}:{}", self.name, hex::encode(self.context.finish()))
     }
 
     pub(crate) fn sha256(bytes: &[u8]) -> Digest {
-        Digest::of_sha256(&hex::encode(Sha256::digest(bytes)))
+        Digest::of_sha256(&hex::encode(digest::digest(&SHA256, bytes)))
     }
 
     /// Digest of `bytes` in the algorithm of `like`.

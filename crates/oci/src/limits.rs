@@ -68,36 +68,21 @@ impl Limits {
         ratio: 200,
     };
 
-    /// Keys of `--image-limits` with a numeric value.
-    pub(crate) const KEYS: [&str; 11] = [
-        "layers",
-        "blob-bytes",
-        "unpacked-bytes",
-        "kept-bytes",
-        "files",
-        "file-bytes",
-        "path-depth",
-        "path-bytes",
-        "tree-path-bytes",
-        "zstd-window",
-        "ratio",
-    ];
-
-    pub(crate) fn by_key(&mut self, key: &str) -> Option<&mut u64> {
-        Some(match key {
-            "layers" => &mut self.layers,
-            "blob-bytes" => &mut self.blob_bytes,
-            "unpacked-bytes" => &mut self.unpacked_bytes,
-            "kept-bytes" => &mut self.kept_bytes,
-            "files" => &mut self.files,
-            "file-bytes" => &mut self.file_bytes,
-            "path-depth" => &mut self.path_depth,
-            "path-bytes" => &mut self.path_bytes,
-            "tree-path-bytes" => &mut self.tree_path_bytes,
-            "zstd-window" => &mut self.zstd_window,
-            "ratio" => &mut self.ratio,
-            _ => return None,
-        })
+    /// Value of each limit, with its key in `--image-limits`.
+    pub(crate) fn by_key(&mut self) -> [(&'static str, &mut u64); 11] {
+        [
+            ("layers", &mut self.layers),
+            ("blob-bytes", &mut self.blob_bytes),
+            ("unpacked-bytes", &mut self.unpacked_bytes),
+            ("kept-bytes", &mut self.kept_bytes),
+            ("files", &mut self.files),
+            ("file-bytes", &mut self.file_bytes),
+            ("path-depth", &mut self.path_depth),
+            ("path-bytes", &mut self.path_bytes),
+            ("tree-path-bytes", &mut self.tree_path_bytes),
+            ("zstd-window", &mut self.zstd_window),
+            ("ratio", &mut self.ratio),
+        ]
     }
 }
 

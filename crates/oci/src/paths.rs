@@ -1,10 +1,15 @@
 //! Paths of the files of the containers tools on this machine: `registries.conf`, `certs.d` and credentials.
 //!
-//! The paths are computed from the environment. Nothing is read.
+//! The paths are computed from the environment.
 
 use std::ffi::OsString;
-use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+
+/// Largest configuration file, in bytes.
+const MAX_FILE: u64 = 4 << 20;
 
 /// Files and folders of docs/design/images.md#registry-configuration, docs/design/images.md#pull-secrets.
 /// [`RegistryPaths::default`] names none.
@@ -28,7 +33,7 @@ impl RegistryPaths {
     /// Paths for the environment of this process.
     #[must_use]
     pub fn from_env() -> Self {
-        let uid = std::fs::metadata("/proc/self").map_or(0, |process| process.uid());
+        let uid = fs::metadata("/proc/self").map_or(0, |process| process.uid());
         Self::of(|name| std::env::var_os(name), uid)
     }
 
@@ -59,6 +64,22 @@ impl RegistryPaths {
             uid,
         }
     }
+}
+
+/// Content of a configuration file.
+///
+/// # Errors
+/// The file cannot be read, is a pipe, or has more than 4 MiB.
+pub(crate) fn read_config(path: &Path) -> io::Result<Vec<u8>> {
+    let metadata = fs::metadata(path)?;
+    // Reading a pipe would block.
+    if metadata.file_type().is_fifo() {
+        return Err(io::Error::other("a pipe, not a file"));
+    }
+    if metadata.len() > MAX_FILE {
+        return Err(io::Error::other(format!("the file is larger than {MAX_FILE} bytes")));
+    }
+    fs::read(path)
 }
 
 #[cfg(test)]

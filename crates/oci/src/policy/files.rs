@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use sha2::{Digest as _, Sha256};
+use aws_lc_rs::digest::{Context, SHA256};
 
 use super::PolicySource;
 use super::attachments::Attachments;
@@ -78,12 +78,12 @@ impl Files {
 
     /// Digest of all names and contents.
     pub(super) fn fingerprint(&self) -> String {
-        let mut hasher = Sha256::new();
+        let mut hasher = Context::new(&SHA256);
         let mut add = |path: &Path, content: &Content| {
             for part in
                 [path.as_os_str().as_encoded_bytes(), content.as_deref().unwrap_or_else(|e| e.as_bytes())]
             {
-                hasher.update((part.len() as u64).to_le_bytes());
+                hasher.update(&(part.len() as u64).to_le_bytes());
                 hasher.update(part);
             }
         };
@@ -96,7 +96,7 @@ impl Files {
         if let Err(error) = registries {
             add(Path::new(""), &Err(error.clone()));
         }
-        hex::encode(hasher.finalize())
+        hex::encode(hasher.finish())
     }
 }
 

@@ -5,14 +5,11 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
-use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::RegistryPaths;
+use crate::paths::read_config;
 use crate::registries::Registries;
-
-/// Largest file, in bytes.
-const MAX_FILE: u64 = 4 << 20;
 
 impl Registries {
     /// Reads the files of `paths`. All are optional. Blocks briefly on small local files.
@@ -24,7 +21,8 @@ impl Registries {
         for path in config_files(paths)? {
             let failed =
                 |cause: String| format!("loading registries configuration: {}: {cause}", path.display());
-            let text = read(&path).map_err(|error| failed(error.to_string()))?;
+            let text = read_config(&path).and_then(|text| io::read_to_string(text.as_slice()));
+            let text = text.map_err(|error| failed(error.to_string()))?;
             registries.add(&path, &text).map_err(failed)?;
         }
         Ok(registries)
@@ -82,18 +80,6 @@ fn list(folder: &Path) -> io::Result<Vec<(OsString, PathBuf)>> {
         }
     }
     Ok(files)
-}
-
-fn read(path: &Path) -> io::Result<String> {
-    let metadata = fs::metadata(path)?;
-    // Reading a pipe would block.
-    if metadata.file_type().is_fifo() {
-        return Err(io::Error::other("a pipe, not a file"));
-    }
-    if metadata.len() > MAX_FILE {
-        return Err(io::Error::other(format!("the file is larger than {MAX_FILE} bytes")));
-    }
-    fs::read_to_string(path)
 }
 
 #[cfg(test)]
