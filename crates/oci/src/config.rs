@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::policy::PolicySource;
-use crate::{CredentialSource, DeniedNetworks, Limits, Platform, Proxies, RegistryPaths};
+use crate::{CredentialSource, DeniedNetworks, Limits, Platform, Proxies, RegistryPaths, Retry};
 
 /// Configuration of a [`crate::Puller`].
 #[derive(Debug, Clone)]
@@ -123,22 +123,6 @@ fn scaled(text: &str, units: &[(&str, u64)]) -> Option<u64> {
         units.iter().find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, factor)))?;
     let number: u64 = digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())??;
     number.checked_mul(*factor).filter(|number| *number > 0)
-}
-
-/// Retries of failed requests: those that reached no server, 429 and 5xx.
-#[derive(Debug, Clone)]
-pub struct Retry {
-    /// Total number of attempts.
-    pub attempts: u32,
-    /// Delay before the second attempt. Each further delay doubles, and up to half of it is removed at random. A
-    /// `Retry-After` header takes precedence.
-    pub first_delay: Duration,
-}
-
-impl Default for Retry {
-    fn default() -> Self {
-        Self { attempts: 5, first_delay: Duration::from_millis(250) }
-    }
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@
 
 mod archive;
 mod authorization;
+mod budget;
 mod certificates;
 mod chain;
 mod challenge;
@@ -43,8 +44,9 @@ mod tree;
 mod unpack;
 mod verifier;
 
+pub use budget::Retry;
 pub use certificates::system_authorities;
-pub use config::{Config, Retry};
+pub use config::Config;
 pub use credentials::{CredentialSource, Credentials, CredentialsError, Login};
 pub use deny_list::DeniedNetworks;
 pub use error::PullError;

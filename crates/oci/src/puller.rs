@@ -11,12 +11,13 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
 use crate::archive::UnpackError;
+use crate::budget::RequestBudget;
 use crate::fetch::Hasher;
 use crate::image::{FoundManifest, Image, ImageLabels, initializing};
 use crate::policy::Verification;
 use crate::registries::Source;
 use crate::request_error::RequestError;
-use crate::session::{RequestBudget, Session};
+use crate::session::Session;
 use crate::sources::Sources;
 use crate::store::{DiskStore, MemoryStore, Store};
 use crate::tree::{FolderFilter, clean};

@@ -5,30 +5,27 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_RANGE, HeaderMap, HeaderName, RANGE, WWW_AUTHENTICATE};
 use reqwest::{Method, Response, StatusCode, Url};
-use tokio::sync::{Semaphore, mpsc};
-use tokio::time::{Instant, timeout};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use crate::authorization::Authorization;
+use crate::budget::RequestBudget;
 use crate::challenge::{self, Challenge};
 use crate::client::Client;
 use crate::fetch::Hasher;
 use crate::registries::Source;
 use crate::request_error::{RequestError, read_capped};
-use crate::{Digest, Login, Retry};
+use crate::{Digest, Login};
 
 /// Largest manifest, index or image configuration, in bytes (docs/design/images.md#resolve-and-pull).
 pub(crate) const MAX_MANIFEST: u64 = 4 << 20;
 /// Longest delay between two attempts.
 const MAX_DELAY: Duration = Duration::from_secs(60);
-/// A transfer without any data for this long gives up its permit.
-const SILENCE: Duration = Duration::from_secs(2);
 /// Accepted media types in the order of docs/design/images.md#resolve-and-pull. Schema 1 is included, so that such
 /// an image is reported as unsupported.
 const ACCEPTED: &str = "application/vnd.oci.image.manifest.v1+json, \
@@ -47,46 +44,6 @@ pub(crate) struct Session {
     path: String,
     authorization: Authorization,
     budget: RequestBudget,
-}
-
-/// Retries, deadline and progress of requests.
-#[derive(Clone)]
-pub(crate) struct RequestBudget {
-    pub(crate) retry: Retry,
-    /// No delay starts that would end after this time.
-    pub(crate) deadline: Instant,
-    /// Number of blob chunks received so far.
-    received: Arc<AtomicU64>,
-}
-
-impl RequestBudget {
-    pub(crate) fn new(retry: Retry, deadline: Instant) -> Self {
-        Self { retry, deadline, received: Arc::default() }
-    }
-
-    /// Runs `work` with one of the `permits`. The permit is released early if no data arrives for [`SILENCE`], so
-    /// that hanging requests do not block others.
-    pub(crate) async fn with_permit<T>(
-        &self,
-        permits: &Semaphore,
-        mut work: impl Future<Output = T> + Unpin,
-    ) -> T {
-        let permit = permits.acquire().await;
-        loop {
-            let before = self.received();
-            match timeout(SILENCE, &mut work).await {
-                Ok(done) => return done,
-                Err(_) if self.received() > before => {}
-                Err(_) => break,
-            }
-        }
-        drop(permit);
-        work.await
-    }
-
-    fn received(&self) -> u64 {
-        self.received.load(Ordering::Relaxed)
-    }
 }
 
 impl Session {
@@ -238,7 +195,7 @@ impl Session {
                 .await
                 .map_err(|error| RequestError::network(&Method::GET, url, &error, None))?;
             let Some(mut chunk) = chunk else { break };
-            self.budget.received.fetch_add(1, Ordering::Relaxed);
+            self.budget.count_chunk();
             let skipped = usize::try_from(skip).unwrap_or(usize::MAX).min(chunk.len());
             skip -= skipped as u64;
             let chunk = chunk.split_off(skipped);

@@ -5,11 +5,12 @@ use std::path::Path;
 
 use tokio::time::{Instant, timeout_at};
 
+use crate::budget::RequestBudget;
 use crate::client::Clients;
 use crate::credentials::in_file;
 use crate::registries::{Registries, Source};
 use crate::request_error::RequestError;
-use crate::session::{RequestBudget, Session};
+use crate::session::Session;
 use crate::{Config, CredentialSource, Credentials, Login, Reference, RegistryPaths};
 
 /// Opens sessions with registries. All configuration files are read at each use.
