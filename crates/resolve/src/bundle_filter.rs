@@ -2,11 +2,12 @@
 
 use olm_version::{Constraint, VersionRelease};
 
-use crate::dependency::{AssessedRequirement, assess, broken_dependent};
+use crate::dependency::{AssessedRequirement, assess, broken_dependent, clauses};
 use crate::error::ResolveError;
+use crate::held::HeldReason;
 use crate::package::{Offer, considered};
 use crate::request::{Origin, Request, UpgradePolicy};
-use crate::rules::{DependencyMode, UpgradeScope};
+use crate::rules::DependencyMode;
 
 /// Filter for the bundles of all catalogs, for one request.
 pub(crate) struct BundleFilter<'a> {
@@ -31,46 +32,14 @@ pub(crate) enum Rejection {
     Held(HeldReason),
 }
 
-/// Rule beyond the reference that holds a bundle back.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum HeldReason {
-    /// The upgrade is beyond the scope.
-    OutsideScope {
-        /// Largest allowed step.
-        scope: UpgradeScope,
-        /// Installed version.
-        installed: String,
-    },
-    /// Considered channels skip the bundle.
-    Skipped {
-        /// Names of these channels.
-        channels: Vec<String>,
-    },
-    /// Unmet requirements of the bundle.
-    Dependencies(String),
-    /// Installed extension that the bundle would break.
-    Dependent(String),
-    /// Unmet demand of the bundle on the cluster.
-    Cluster(String),
-}
-
-impl std::fmt::Display for HeldReason {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::OutsideScope { scope, installed } => {
-                write!(f, "outside of the upgrade scope \"{scope}\" of installed {installed}")
-            }
-            Self::Skipped { channels } => write!(f, "skipped in channels [{}]", channels.join(" ")),
-            Self::Dependencies(text) | Self::Dependent(text) | Self::Cluster(text) => f.write_str(text),
-        }
-    }
-}
-
 impl<'a> BundleFilter<'a> {
     /// # Errors
     /// The version constraint is invalid.
     pub(crate) fn new(request: &'a Request<'a>) -> Result<Self, ResolveError> {
-        let constraint = request.constraint()?;
+        let parse = |range: &str| {
+            Constraint::parse(range).map_err(|fault| ResolveError::Version { range: range.to_owned(), fault })
+        };
+        let constraint = request.range().map(parse).transpose()?;
         let origin = request.installed.map(|installed| {
             let explicit_release = installed.release.is_some();
             installed.origin().map_err(|fault| ResolveError::Installed { explicit_release, fault })
@@ -166,11 +135,6 @@ impl<'a> BundleFilter<'a> {
         assessed.retain(|assessed| !assessed.is_met());
         assessed
     }
-}
-
-/// Unmet requirements, as the rest of a sentence about the bundle.
-pub(crate) fn clauses(unmet: &[AssessedRequirement]) -> String {
-    unmet.iter().map(AssessedRequirement::clause).collect::<Vec<_>>().join(", ")
 }
 
 /// Version with its release as one text, which parses back with any feature gates.

@@ -42,7 +42,7 @@ impl AssessedRequirement {
     }
 
     /// Clause about the requirement, for use after the name of the bundle.
-    pub(crate) fn clause(&self) -> String {
+    fn clause(&self) -> String {
         if let Verdict::Invalid(fault) = &self.verdict {
             return format!("has an invalid dependency: {fault}");
         }
@@ -61,6 +61,11 @@ impl AssessedRequirement {
             _ => text,
         }
     }
+}
+
+/// Unmet requirements, as the rest of a sentence about the bundle.
+pub(crate) fn clauses(unmet: &[AssessedRequirement]) -> String {
+    unmet.iter().map(AssessedRequirement::clause).collect::<Vec<_>>().join(", ")
 }
 
 /// Requirement as the object of a sentence.

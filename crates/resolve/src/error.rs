@@ -3,12 +3,11 @@
 
 use olm_version::{ConstraintError, VersionReleaseError, quote};
 
-use crate::best_effort::{LeftOut, Needed, left_out_text};
-use crate::bundle_filter::clauses;
 use crate::catalog::CatalogError;
-use crate::dependency::{AssessedRequirement, Satisfier};
+use crate::dependency::{AssessedRequirement, Satisfier, clauses};
+use crate::held::Held;
+use crate::left_out::{LeftOut, Needed, left_out_text};
 use crate::request::RequestSummary;
-use crate::resolver::Held;
 use crate::selector::SelectorError;
 
 /// Maximum number of held bundles that an error names.

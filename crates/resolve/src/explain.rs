@@ -9,11 +9,12 @@ use std::fmt;
 use olm_version::quote;
 use serde::Serialize;
 
-use crate::best_effort::LeftOut;
-use crate::bundle_filter::{BundleFilter, HeldReason, Rejection, shown};
+use crate::bundle_filter::{BundleFilter, Rejection, shown};
 use crate::catalog::Catalog;
 use crate::dependency::rule_failures;
 use crate::error::ResolveError;
+use crate::held::HeldReason;
+use crate::left_out::LeftOut;
 use crate::package::{Edge, EdgeRule, Offer};
 use crate::request::Request;
 use crate::resolver::{CatalogRank, Remark, Resolved, by_preference, rank_catalogs, resolve};

@@ -50,7 +50,9 @@ mod dependency;
 mod deprecation;
 mod error;
 mod explain;
+mod held;
 mod identity;
+mod left_out;
 mod package;
 mod request;
 mod resolver;
@@ -58,8 +60,6 @@ mod rules;
 mod selector;
 mod target;
 
-pub use best_effort::{LeftOut, Needed, left_out_text};
-pub use bundle_filter::HeldReason;
 pub use catalog::{Catalog, CatalogError};
 pub use cluster::ClusterFacts;
 pub use constraint::{
@@ -70,9 +70,11 @@ pub use dependency::{AssessedRequirement, Satisfier, missing_packages, satisfier
 pub use deprecation::{ConditionState, DeprecationConditions, Deprecations};
 pub use error::ResolveError;
 pub use explain::{CatalogExplanation, Choice, Explanation, Fate, FollowedEdge, OfferExplanation, explain};
+pub use held::{Held, HeldReason};
+pub use left_out::{LeftOut, Needed, left_out_text};
 pub use package::{Edge, EdgeRule, Indexing, Offer, PackageIndex};
 pub use request::{Installed, Origin, Request, RequestSummary, UpgradePolicy};
-pub use resolver::{Held, Remark, Resolved, resolve};
+pub use resolver::{Remark, Resolved, resolve};
 pub use rules::{DependencyMode, Dependent, Rules, UnknownValue, UpgradeScope};
 pub use selector::{CatalogSelector, Expression, SelectorError};
 pub use target::{Target, target};

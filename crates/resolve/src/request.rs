@@ -1,8 +1,7 @@
 //! Request: requested package and installed bundle (docs/design/resolution.md#resolver-inputs).
 
-use olm_version::{Constraint, VersionRelease, VersionReleaseError, quote};
+use olm_version::{VersionRelease, VersionReleaseError, quote};
 
-use crate::error::ResolveError;
 use crate::rules::Rules;
 
 /// Request of an extension: `spec.source.catalog` without its selector, the installed bundle, and the rules.
@@ -83,13 +82,6 @@ impl<'a> Request<'a> {
     /// Version constraint, if any.
     pub(crate) fn range(&self) -> Option<&'a str> {
         self.version.filter(|text| !text.is_empty())
-    }
-
-    pub(crate) fn constraint(&self) -> Result<Option<Constraint>, ResolveError> {
-        let parse = |range: &str| {
-            Constraint::parse(range).map_err(|fault| ResolveError::Version { range: range.to_owned(), fault })
-        };
-        self.range().map(parse).transpose()
     }
 }
 

@@ -8,12 +8,14 @@ use std::sync::Arc;
 use olm_fbc::Property;
 use olm_version::VersionRelease;
 
-use crate::best_effort::{LeftOut, catalog_error, leave_out};
-use crate::bundle_filter::{BundleFilter, HeldReason, Rejection, shown};
+use crate::best_effort::{catalog_error, leave_out};
+use crate::bundle_filter::{BundleFilter, Rejection, shown};
 use crate::catalog::Catalog;
 use crate::dependency::{AssessedRequirement, assess};
 use crate::deprecation::Deprecations;
 use crate::error::ResolveError;
+use crate::held::{Held, HeldReason};
+use crate::left_out::LeftOut;
 use crate::package::{Offer, PackageIndex};
 use crate::request::{Request, RequestSummary};
 use crate::rules::DependencyMode;
@@ -42,19 +44,6 @@ pub struct Resolved {
     pub remarks: Vec<Remark>,
     offer: Arc<Offer>,
     package: Arc<PackageIndex>,
-}
-
-/// Candidate that a rule beyond the reference held back. Displayed as one sentence without its final period.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Held {
-    /// Name of the bundle.
-    pub bundle: String,
-    /// Version of the bundle. Empty if unreadable.
-    pub version: String,
-    /// Catalog of the bundle.
-    pub catalog: String,
-    /// Rule that holds it back.
-    pub reason: HeldReason,
 }
 
 /// Note about a choice that equals the reference's.
@@ -97,12 +86,6 @@ impl Resolved {
 
     pub(crate) fn offer(&self) -> &Offer {
         &self.offer
-    }
-}
-
-impl fmt::Display for Held {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "passed over {}: {}", self.bundle, self.reason)
     }
 }
 
