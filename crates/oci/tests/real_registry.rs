@@ -29,7 +29,7 @@ struct Fixture {
 
 /// Access that a registry requires.
 #[derive(Clone, Copy, PartialEq)]
-enum Kind {
+enum RegistryAccess {
     Open,
     Password,
     ClientCertificate,
@@ -69,12 +69,12 @@ impl Fixture {
         fs::write(self.path(&format!("{name}.key")), key.serialize_pem()).unwrap();
     }
 
-    fn start(&self, kind: Kind) -> DockerRegistry {
+    fn start(&self, kind: RegistryAccess) -> DockerRegistry {
         let certificate = [self.path("server.cert"), self.path("server.key")];
         let settings = Settings {
-            certificate: (kind != Kind::PlainHttp).then_some(certificate),
-            htpasswd: (kind == Kind::Password).then(|| self.path("htpasswd")),
-            client_ca: (kind == Kind::ClientCertificate).then(|| self.path("cas/ca.crt")),
+            certificate: (kind != RegistryAccess::PlainHttp).then_some(certificate),
+            htpasswd: (kind == RegistryAccess::Password).then(|| self.path("htpasswd")),
+            client_ca: (kind == RegistryAccess::ClientCertificate).then(|| self.path("cas/ca.crt")),
         };
         DockerRegistry::start(self.folder.path(), &settings).unwrap()
     }
@@ -127,7 +127,7 @@ async fn pull(puller: &Puller, reference: &str) -> Result<String, PullError> {
 #[tokio::test]
 async fn image_is_pulled_by_tag_digest_and_folder() {
     let fixture = Fixture::new();
-    let registry = fixture.start(Kind::Open);
+    let registry = fixture.start(RegistryAccess::Open);
     let host = registry.host();
     let digest = fixture.push(&registry, "team/cat:v1", &catalog("schema: a")).await;
     let puller = fixture.puller(|_| {});
@@ -154,7 +154,7 @@ async fn image_is_pulled_by_tag_digest_and_folder() {
 #[tokio::test]
 async fn large_layers_are_pulled() {
     let fixture = Fixture::new();
-    let registry = fixture.start(Kind::Open);
+    let registry = fixture.start(RegistryAccess::Open);
     let noise = |seed: u64| -> Vec<u8> {
         let mut state = seed;
         let mut next = || {
@@ -180,7 +180,7 @@ async fn large_layers_are_pulled() {
 #[tokio::test]
 async fn registry_needs_certificate_of_configured_ca() {
     let (fixture, stranger) = (Fixture::new(), Fixture::new());
-    let registry = fixture.start(Kind::Open);
+    let registry = fixture.start(RegistryAccess::Open);
     fixture.push(&registry, "team/cat:v1", &catalog("schema: a")).await;
     let reference = format!("{}/team/cat:v1", registry.host());
     let puller = fixture.puller(|config| config.cas_dir = Some(stranger.path("cas")));
@@ -212,7 +212,7 @@ async fn registry_needs_certificate_of_configured_ca() {
 #[tokio::test]
 async fn password_is_found_by_registry_path() {
     let fixture = Fixture::new();
-    let registry = fixture.start(Kind::Password);
+    let registry = fixture.start(RegistryAccess::Password);
     let host = registry.host();
     fixture.push(&registry, "team/one/cat:v1", &catalog("schema: a")).await;
     let reference = format!("{host}/team/one/cat:v1");
@@ -236,9 +236,9 @@ async fn password_is_found_by_registry_path() {
 #[tokio::test]
 async fn trusted_client_certificate_is_presented() {
     let fixture = Fixture::new();
-    let open = fixture.start(Kind::Open);
+    let open = fixture.start(RegistryAccess::Open);
     fixture.push(&open, "team/cat:v1", &catalog("schema: a")).await;
-    let registry = fixture.start(Kind::ClientCertificate);
+    let registry = fixture.start(RegistryAccess::ClientCertificate);
     let reference = format!("{}/team/cat:v1", registry.host());
     let puller = fixture.puller(|config| config.retry.attempts = 1);
     assert!(resolve(&puller, &reference).await.is_err());
@@ -265,8 +265,8 @@ async fn trusted_client_certificate_is_presented() {
 #[tokio::test]
 async fn mirror_blocked_and_insecure_settings_are_applied() {
     let fixture = Fixture::new();
-    let (open, locked) = (fixture.start(Kind::Open), fixture.start(Kind::Password));
-    let plain = fixture.start(Kind::PlainHttp);
+    let (open, locked) = (fixture.start(RegistryAccess::Open), fixture.start(RegistryAccess::Password));
+    let plain = fixture.start(RegistryAccess::PlainHttp);
     let digest = fixture.push(&open, "team/cat:v1", &catalog("schema: a")).await;
     let puller = fixture.puller(|_| {});
     fs::write(fixture.path("auth.json"), Fixture::credentials(&format!("{}/team", locked.host()))).unwrap();

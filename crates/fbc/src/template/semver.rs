@@ -72,12 +72,12 @@ impl Stream {
 
 /// Version that a channel covers: major or minor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
+enum ChannelType {
     Major,
     Minor,
 }
 
-impl Kind {
+impl ChannelType {
     fn channel(self, stream: Stream, version: &Version) -> String {
         let (stream, major) = (stream.name(), version.major());
         match self {
@@ -100,9 +100,9 @@ impl Kind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SemverTemplate {
     /// Kinds of channels to generate.
-    kinds: Vec<Kind>,
-    /// Kind of the default channel if both are candidates.
-    preferred: Kind,
+    kinds: Vec<ChannelType>,
+    /// Type of the default channel if both are candidates.
+    preferred: ChannelType,
     /// Images in the order of the template.
     streams: BTreeMap<Stream, Vec<String>>,
 }
@@ -111,7 +111,7 @@ pub struct SemverTemplate {
 #[derive(Debug)]
 struct Draft {
     stream: Stream,
-    kind: Kind,
+    kind: ChannelType,
     first: Version,
     entries: Vec<DraftEntry>,
 }
@@ -150,7 +150,7 @@ impl SemverTemplate {
         let major = truth("generateMajorChannels");
         let minor = truth("generateMinorChannels") || !major;
         let preferred = preferred(&text("defaultChannelTypePreference"), major, minor).map_err(refused)?;
-        let kinds = [(Kind::Major, major), (Kind::Minor, minor)];
+        let kinds = [(ChannelType::Major, major), (ChannelType::Minor, minor)];
         let images = |stream: Stream| {
             let bundles = json::field(&members, stream.name()).and_then(json::members).unwrap_or_default();
             let bundles = json::field(&bundles, "bundles").and_then(json::items).unwrap_or_default();
@@ -221,11 +221,11 @@ impl DraftEntry {
     }
 }
 
-fn preferred(text: &str, major: bool, minor: bool) -> Result<Kind, String> {
+fn preferred(text: &str, major: bool, minor: bool) -> Result<ChannelType, String> {
     let (kind, made) = match text {
-        "" => return Ok(if minor { Kind::Minor } else { Kind::Major }),
-        "minor" => (Kind::Minor, minor),
-        "major" => (Kind::Major, major),
+        "" => return Ok(if minor { ChannelType::Minor } else { ChannelType::Major }),
+        "minor" => (ChannelType::Minor, minor),
+        "major" => (ChannelType::Major, major),
         other => {
             let other = quote(other);
             return Err(format!(
@@ -301,7 +301,7 @@ fn unordered(versions: &[(&str, Version)]) -> Option<String> {
 /// Adds the channels of one kind for the bundles of a stream, which must be in ascending order.
 fn add_channels(
     stream: Stream,
-    kind: Kind,
+    kind: ChannelType,
     versions: &[(&str, Version)],
     channels: &mut BTreeMap<String, Draft>,
 ) {

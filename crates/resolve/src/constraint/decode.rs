@@ -35,8 +35,8 @@ pub(super) struct Package {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Slot {
     Constraint(usize),
-    Compound(usize, Kind),
-    Members(usize, Kind),
+    Compound(usize, Combinator),
+    Members(usize, Combinator),
     Gvk(usize),
     Package(usize),
     Cel(usize),
@@ -44,7 +44,7 @@ enum Slot {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum Combinator {
     All,
     Any,
     Not,
@@ -295,9 +295,9 @@ impl Slot {
                 ("failureMessage", text(Text::FailureMessage)),
                 ("gvk", Self::Gvk(node)),
                 ("package", Self::Package(node)),
-                ("all", Self::Compound(node, Kind::All)),
-                ("any", Self::Compound(node, Kind::Any)),
-                ("not", Self::Compound(node, Kind::Not)),
+                ("all", Self::Compound(node, Combinator::All)),
+                ("any", Self::Compound(node, Combinator::Any)),
+                ("not", Self::Compound(node, Combinator::Not)),
                 ("cel", Self::Cel(node)),
             ],
             Self::Compound(_, kind) => vec![("constraints", Self::Members(node, kind))],
@@ -337,11 +337,11 @@ impl Slot {
 }
 
 impl Fields {
-    fn members(&mut self, kind: Kind) -> &mut Option<Vec<usize>> {
+    fn members(&mut self, kind: Combinator) -> &mut Option<Vec<usize>> {
         match kind {
-            Kind::All => &mut self.all,
-            Kind::Any => &mut self.any,
-            Kind::Not => &mut self.not,
+            Combinator::All => &mut self.all,
+            Combinator::Any => &mut self.any,
+            Combinator::Not => &mut self.not,
         }
     }
 
