@@ -19,8 +19,8 @@ use olm_revision::object::ObjectKey;
 use olm_revision::plan::Owner;
 use olm_revision::probes::Probes;
 use olm_revision::record::recorded;
-use olm_revision::sightings::Stamp;
 use olm_runtime::cluster::{describe, within_deadline};
+use olm_revision::observed_versions::Stamp;
 
 use super::Context;
 use super::removal::may_outlive;
@@ -110,10 +110,10 @@ impl Context {
 
     /// Returns the sources of the content, or `None` if a Secret has no UID or resourceVersion to compare.
     fn origin(&self, set: &ClusterObjectSet, found: &BTreeMap<SecretKey, Secret>) -> Option<Origin> {
-        let sightings = self.engine.sightings();
+        let observed_versions = self.engine.observed_versions();
         let stamped = |(key, secret): (&SecretKey, &Secret)| {
             let version = secret.metadata.resource_version.as_deref()?;
-            let stamp = sightings.stamp_of(&secret_kind(), secret.metadata.uid.as_deref()?, version)?;
+            let stamp = observed_versions.stamp_of(&secret_kind(), secret.metadata.uid.as_deref()?, version)?;
             Some(Source {
                 key: key.clone(),
                 stamp,
@@ -140,10 +140,10 @@ impl Context {
         {
             return false;
         }
-        let sightings = self.engine.sightings();
+        let observed_versions = self.engine.observed_versions();
         for Source { key, stamp, watched } in &origin.secrets {
             let SecretKey { namespace, name } = key.clone();
-            if *watched && sightings.vouches(&ObjectKey { gvk: secret_kind(), namespace, name }, stamp) {
+            if *watched && observed_versions.is_current(&ObjectKey { gvk: secret_kind(), namespace, name }, stamp) {
                 continue;
             }
             let api: Api<Secret> = Api::namespaced(self.client.clone(), &key.namespace);

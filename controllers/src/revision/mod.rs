@@ -149,7 +149,7 @@ pub(crate) async fn run(
 ) {
     let cluster = KubeCluster::new(client.clone());
     let engine = Engine::new(cluster.clone());
-    let (watches, changed) = Watches::new(client.clone(), cluster, engine.sightings());
+    let (watches, changed) = Watches::new(client.clone(), cluster, engine.observed_versions());
     let events = Events::new(client.clone(), Component::OperatorController);
     let measures = RevisionMetrics::default();
     metrics.register_collector(measures.clone());
@@ -307,7 +307,7 @@ impl Context {
             };
             return Ok((set.clone(), pass));
         }
-        if let Some(result) = self.glance(set).await {
+        if let Some(result) = self.fast_path(set).await {
             return Ok((set.clone(), self.judge(set, &result).await));
         }
         // Must precede `content`: once the content is cached, later passes may take the fast path.
@@ -343,12 +343,12 @@ impl Context {
     }
 
     /// Runs the fast path, which reads only objects that have changed. `None` if that is not enough.
-    async fn glance(&self, set: &ClusterObjectSet) -> Option<RevisionResult> {
+    async fn fast_path(&self, set: &ClusterObjectSet) -> Option<RevisionResult> {
         if !removal::has_finalizer(set, finalizers::TEARDOWN) || !self.is_content_unchanged(set).await {
             return None;
         }
         let probes = Probes::new(&set.spec.as_ref()?.progression_probes).ok()?;
-        self.engine_of(set).ok()?.glance(&owner(set), &self.sibling_uids(set), &probes).await
+        self.engine_of(set).ok()?.fast_path(&owner(set), &self.sibling_uids(set), &probes).await
     }
 
     /// Derives the pass from the result of the engine, and starts the watches that the result needs.

@@ -23,9 +23,9 @@ use olm_api::{ClusterObjectSet, annotations, finalizers, labels};
 use olm_revision::engine::Revision;
 use olm_revision::generate::number_of;
 use olm_revision::object::ObjectKey;
-use olm_revision::teardown::{CrdPolicy, Heir, TeardownOptions, TeardownResult};
 use olm_runtime::cluster::{describe, list_all, within_deadline};
 use olm_runtime::reconcile::ReconcileError as Failure;
+use olm_revision::teardown::{CrdPolicy, NewOwner, TeardownOptions, TeardownResult};
 use tokio::time::Instant;
 
 use super::content::{Unusable, has_same_extension, owner};
@@ -115,16 +115,16 @@ impl Context {
         let removed = async {
             let is_asked = policy(set, CrdPolicy::SpareIfInUse) == Ok(CrdPolicy::Delete);
             let crds = if is_asked { CrdPolicy::Delete } else { CrdPolicy::SpareIfInUse };
-            let heirs = self.heirs(set).await.map_err(Unusable::why)?;
+            let new_owners = self.new_owners(set).await.map_err(Unusable::why)?;
             let engine = self.engine_of(set)?;
             let removed = match self.listed(set).await {
                 Ok(listed) => {
-                    let options = TeardownOptions { heirs, crds, ..TeardownOptions::default() };
+                    let options = TeardownOptions { new_owners, crds, ..TeardownOptions::default() };
                     engine.teardown(&listed, &options).await
                 }
                 Err(Unusable::Unreachable(error)) => return Err(error),
                 // Successors must not collide with objects that cannot be removed.
-                Err(lost) => engine.hand_over(&owner(set), &heirs).await.map(|mut handed| {
+                Err(lost) => engine.hand_over(&owner(set), &new_owners).await.map(|mut handed| {
                     let lost = lost.of(&set.name_any()).why();
                     handed.blocked = vec![format!("{lost}; delete this revision to remove its objects")];
                     handed
@@ -154,16 +154,16 @@ impl Context {
     ///
     /// # Errors
     /// The objects of a sibling are unknown. Without them, objects would be deleted instead of adopted.
-    async fn heirs(&self, set: &ClusterObjectSet) -> Result<Vec<Heir>, Unusable> {
-        let mut heirs = Vec::new();
+    async fn new_owners(&self, set: &ClusterObjectSet) -> Result<Vec<NewOwner>, Unusable> {
+        let mut new_owners = Vec::new();
         for sibling in self.siblings(set).iter().rev() {
             let listed = self.listed(sibling).await.map_err(|error| error.of(&sibling.name_any()))?;
-            heirs.push(Heir::new(owner(sibling), &listed.phases));
+            new_owners.push(NewOwner::new(owner(sibling), &listed.phases));
             if sibling.is_true(types::SUCCEEDED) {
                 break;
             }
         }
-        Ok(heirs)
+        Ok(new_owners)
     }
 
     /// Runs one pass over a revision that is being deleted.
@@ -237,8 +237,8 @@ impl Context {
             Ok(crds) => crds,
             Err(message) => return Ok(TeardownResult::blocked(message)),
         };
-        let heirs = match self.heirs(set).await {
-            Ok(heirs) => heirs,
+        let new_owners = match self.new_owners(set).await {
+            Ok(new_owners) => new_owners,
             Err(Unusable::Unreachable(error)) => {
                 tracing::warn!(revision, error, "removal of objects failed");
                 return Err(error);
@@ -249,7 +249,7 @@ impl Context {
         if let Some(newer) = self.newer_in_removal(set).filter(|_| !is_late) {
             return Err(format!("waiting for the removal of revision {newer}"));
         }
-        let mut options = TeardownOptions { heirs, crds, is_final: true, abandons: is_late };
+        let mut options = TeardownOptions { new_owners, crds, is_final: true, abandons: is_late };
         let removed = async {
             match self.listed(set).await {
                 Ok(listed) if !is_late => {
@@ -309,7 +309,7 @@ impl Context {
         options: &TeardownOptions,
     ) -> Result<TeardownResult, String> {
         let (engine, owner) = (self.engine_of(set)?, owner(set));
-        let handed = engine.hand_over(&owner, &options.heirs).await.map_err(|error| error.to_string())?;
+        let handed = engine.hand_over(&owner, &options.new_owners).await.map_err(|error| error.to_string())?;
         if !handed.is_complete() {
             return Ok(handed);
         }

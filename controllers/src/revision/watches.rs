@@ -20,8 +20,8 @@ use kube::{Api, Client, ResourceExt};
 use olm_api::{ClusterObjectSet, annotations, labels, names};
 use olm_revision::cluster::{ClusterError, Reason};
 use olm_revision::kube_cluster::KubeCluster;
-use olm_revision::sightings::{Sighting, Sightings};
 use olm_runtime::cluster::{describe, with_causes};
+use olm_revision::observed_versions::{ObservedVersion, ObservedVersions};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
@@ -38,7 +38,7 @@ type Users = Arc<Mutex<HashSet<String>>>;
 pub(crate) struct Watches {
     client: Client,
     discovery: KubeCluster,
-    sightings: Arc<Sightings>,
+    observed_versions: Arc<ObservedVersions>,
     changed: Changed,
     running: Mutex<HashMap<GroupVersionKind, Running>>,
 }
@@ -70,10 +70,10 @@ impl Watches {
     pub(crate) fn new(
         client: Client,
         discovery: KubeCluster,
-        sightings: Arc<Sightings>,
+        observed_versions: Arc<ObservedVersions>,
     ) -> (Self, mpsc::UnboundedReceiver<ObjectRef<ClusterObjectSet>>) {
         let (changed, receiver) = mpsc::unbounded_channel();
-        (Self { client, discovery, sightings, changed, running: Mutex::default() }, receiver)
+        (Self { client, discovery, observed_versions, changed, running: Mutex::default() }, receiver)
     }
 
     /// Watches these kinds for the revision. With `all`, releases its other kinds. Kinds that are not served yet are
@@ -152,7 +152,7 @@ impl Watches {
             api: Api::all_with(self.client.clone(), &resource),
             kind: kind.clone(),
             discovery: self.discovery.clone(),
-            sightings: Arc::clone(&self.sightings),
+            observed_versions: Arc::clone(&self.observed_versions),
             changed: self.changed.clone(),
             users: Arc::clone(&users),
             state: sender,
@@ -162,15 +162,15 @@ impl Watches {
         state
     }
 
-    /// Releases the kinds for which `stays` is false, and ends watches without users.
-    fn leave(&self, revision: &str, stays: impl Fn(&GroupVersionKind) -> bool) {
+    /// Releases the kinds for which `is_safe_to_adopt` is false, and ends watches without users.
+    fn leave(&self, revision: &str, is_safe_to_adopt: impl Fn(&GroupVersionKind) -> bool) {
         self.running.lock().retain(|kind, watch| {
             let mut users = watch.users.lock();
-            if !stays(kind) {
+            if !is_safe_to_adopt(kind) {
                 users.remove(revision);
             }
             if users.is_empty() {
-                self.sightings.forget(kind);
+                self.observed_versions.forget(kind);
             }
             !users.is_empty()
         });
@@ -201,7 +201,7 @@ struct Watch {
     api: Api<PartialObjectMeta<DynamicObject>>,
     kind: GroupVersionKind,
     discovery: KubeCluster,
-    sightings: Arc<Sightings>,
+    observed_versions: Arc<ObservedVersions>,
     changed: Changed,
     users: Users,
     state: watch::Sender<State>,
@@ -218,7 +218,7 @@ enum End {
 impl Watch {
     async fn run(self) {
         while let End::Outdated = self.follow().await {}
-        self.sightings.forget(&self.kind);
+        self.observed_versions.forget(&self.kind);
         self.discovery.forget(&self.kind);
         self.wake_users();
     }
@@ -233,7 +233,7 @@ impl Watch {
                 match timeout(REFUSED, events.next()).await {
                     Ok(event) => event,
                     Err(_) => {
-                        self.settle(State::Listed);
+                        self.set_state(State::Listed);
                         continue;
                     }
                 }
@@ -257,25 +257,25 @@ impl Watch {
 
     fn tell(&self, event: &Event<PartialObjectMeta<DynamicObject>>) {
         match event {
-            Event::Init => self.sightings.begin(&self.kind),
+            Event::Init => self.observed_versions.begin_list(&self.kind),
             Event::InitApply(object) => {
-                if self.sightings.list(&self.kind, &sighting(object)) {
+                if self.observed_versions.record_listed(&self.kind, &observed_version(object)) {
                     self.wake(concerned(object));
                 }
             }
             Event::InitDone => {
                 // Deletions during a broken watch cause no event.
-                if self.sightings.complete(&self.kind) {
+                if self.observed_versions.complete_list(&self.kind) {
                     self.wake_users();
                 }
-                self.settle(State::Listed);
+                self.set_state(State::Listed);
             }
             Event::Apply(object) => {
-                self.sightings.saw(&self.kind, &sighting(object));
+                self.observed_versions.record(&self.kind, &observed_version(object));
                 self.wake(concerned(object));
             }
             Event::Delete(object) => {
-                self.sightings.lost(&self.kind, &sighting(object));
+                self.observed_versions.remove(&self.kind, &observed_version(object));
                 self.wake(concerned(object));
             }
         }
@@ -298,15 +298,15 @@ impl Watch {
         match code {
             404 => return Some(End::Gone),
             410 if matches!(error, watcher::Error::WatchStartFailed(_)) => return Some(End::Outdated),
-            401 | 403 | 405 => self.settle(failed(code, text)),
-            _ if *self.state.borrow() != State::Listed => self.settle(failed(code, text)),
+            401 | 403 | 405 => self.set_state(failed(code, text)),
+            _ if *self.state.borrow() != State::Listed => self.set_state(failed(code, text)),
             _ => {}
         }
         None
     }
 
     /// Changes the state, which releases waiting passes. Other users are requeued if the state differs.
-    fn settle(&self, state: State) {
+    fn set_state(&self, state: State) {
         let before = self.state.send_replace(state.clone());
         if before != state && before != State::Starting {
             self.wake_users();
@@ -326,12 +326,12 @@ impl Watch {
     }
 }
 
-fn sighting(object: &PartialObjectMeta<DynamicObject>) -> Sighting<'_> {
+fn observed_version(object: &PartialObjectMeta<DynamicObject>) -> ObservedVersion<'_> {
     fn text(value: &Option<String>) -> &str {
         value.as_deref().unwrap_or_default()
     }
     let metadata = &object.metadata;
-    Sighting {
+    ObservedVersion {
         namespace: text(&metadata.namespace),
         name: text(&metadata.name),
         uid: text(&metadata.uid),

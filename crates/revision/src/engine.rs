@@ -5,28 +5,29 @@
 //! It remembers verified states by hashes ([`crate::memory`]): the steady state costs one read for each changed
 //! object, none for unchanged objects under a watch, and no write. After a restart it checks objects with dry runs.
 
-mod glance;
-mod look;
-mod settle;
+mod check;
+mod execute;
+mod fast_path;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use kube::core::GroupVersionKind;
 use parking_lot::Mutex;
+use serde_json::Value;
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, ClusterError, Instances};
 use crate::content::ContentPhase;
-pub use crate::failure::{EngineError, ObjectError};
-use crate::memory::{Known, Memory};
-use crate::object::ObjectKey;
+use crate::error::EngineError;
+use crate::memory::{Memory, VerifiedObject};
+use crate::object::{ObjectKey, served_kind};
+use crate::observed_versions::ObservedVersions;
 use crate::plan::Owner;
 use crate::probes::Probes;
 use crate::result::{PhaseResult, RevisionResult};
-use crate::sightings::Sightings;
 use crate::validation::{phase_error, validate};
-use look::Look;
-use settle::collided;
+use check::ObjectCheck;
+use execute::collided;
 
 /// Revision to apply.
 #[derive(Clone, Debug)]
@@ -45,7 +46,7 @@ pub struct Revision {
 /// same revision run concurrently.
 pub struct Engine<C> {
     cluster: C,
-    sightings: Arc<Sightings>,
+    observed_versions: Arc<ObservedVersions>,
     /// Memories by UID of the owner.
     pub(crate) memories: Arc<Mutex<HashMap<String, Memory>>>,
     /// UID of the keeper, which becomes a second owner of CustomResourceDefinitions.
@@ -62,12 +63,17 @@ enum Mode {
 impl<C: Cluster> Engine<C> {
     /// Creates an engine on `cluster`.
     pub fn new(cluster: C) -> Self {
-        Self { cluster, sightings: Arc::default(), memories: Arc::default(), keeper: None }
+        Self { cluster, observed_versions: Arc::default(), memories: Arc::default(), keeper: None }
     }
 
     /// Engine with another client of the same cluster, which shares the memories of revisions.
     pub fn on(&self, cluster: C) -> Self {
-        Self { cluster, sightings: self.sightings(), memories: Arc::clone(&self.memories), keeper: None }
+        Self {
+            cluster,
+            observed_versions: self.observed_versions(),
+            memories: Arc::clone(&self.memories),
+            keeper: None,
+        }
     }
 
     /// Sets the UID of the Namespace [`olm_api::names::KEEPER`], which becomes a second owner of
@@ -82,8 +88,8 @@ impl<C: Cluster> Engine<C> {
     }
 
     /// Observed versions, to be updated by watches. Without updates, the engine reads every object on every pass.
-    pub fn sightings(&self) -> Arc<Sightings> {
-        Arc::clone(&self.sightings)
+    pub fn observed_versions(&self) -> Arc<ObservedVersions> {
+        Arc::clone(&self.observed_versions)
     }
 
     /// Applies `revision` as far as possible: phase after phase, up to the first incomplete one.
@@ -110,8 +116,8 @@ impl<C: Cluster> Engine<C> {
         memory.phase_count = revision.phases.len();
         for (index, phase) in revision.phases.iter().enumerate() {
             result.watch(kinds(phase));
-            let known = memory.phase(index, &phase.name, phase.objects.len());
-            match self.phase(revision, phase, &mut known.objects, mode).await {
+            let verified = memory.phase(index, &phase.name, phase.objects.len());
+            match self.phase(revision, phase, &mut verified.objects, mode).await {
                 Ok(phase) => {
                     let complete = phase.is_complete();
                     result.phases.push(phase);
@@ -129,40 +135,40 @@ impl<C: Cluster> Engine<C> {
         result
     }
 
-    /// Applies one phase. `known` has an entry for each object of the phase.
+    /// Applies one phase. `verified` has an entry for each object of the phase.
     async fn phase(
         &self,
         revision: &Revision,
         phase: &ContentPhase,
-        known: &mut [Option<Known>],
+        verified: &mut [Option<VerifiedObject>],
         mode: Mode,
     ) -> Result<PhaseResult, EngineError> {
-        let checked = self.check(revision, phase, known).await?;
+        let checked = self.check_phase(revision, phase, verified).await?;
         let mut result = PhaseResult { name: phase.name.clone(), ..PhaseResult::default() };
         if !checked.findings.is_empty() {
             result.validation_error = Some(phase_error(&phase.name, &checked.findings));
             result.denials = checked.denials;
             // Collisions are more useful than the API server's verdict on the other objects.
-            let read = checked.looks.into_iter().flatten();
-            result.objects = read.filter_map(|look| collided(look, &revision.probes)).collect();
+            let read = checked.checks.into_iter().flatten();
+            result.objects = read.filter_map(|check| collided(check, &revision.probes)).collect();
             return Ok(result);
         }
         let mut failures = checked.failures;
-        for ((content, look), known) in phase.objects.iter().zip(checked.looks).zip(known) {
-            let settled = match look {
+        for ((content, check), verified) in phase.objects.iter().zip(checked.checks).zip(verified) {
+            let executed = match check {
                 None => continue,
-                Some(Look::Unchanged(object)) => Ok((object, known.take())),
-                Some(Look::Read(observed) | Look::Refused(observed, _)) => {
-                    self.settle(revision, content, observed, mode).await
+                Some(ObjectCheck::Unchanged(object)) => Ok((object, verified.take())),
+                Some(ObjectCheck::Read(observed) | ObjectCheck::Rejected(observed, _)) => {
+                    self.execute_with_retry(revision, content, observed, mode).await
                 }
             };
-            match settled {
+            match executed {
                 Ok((object, found)) => {
-                    *known = found;
+                    *verified = found;
                     result.objects.push(object);
                 }
                 Err(error) => {
-                    *known = None;
+                    *verified = None;
                     let ends = error.ends_phase();
                     failures.push(error);
                     if ends {
@@ -172,6 +178,14 @@ impl<C: Cluster> Engine<C> {
             }
         }
         if failures.is_empty() { Ok(result) } else { Err(EngineError::Objects(failures)) }
+    }
+
+    /// Custom resources of a CustomResourceDefinition.
+    pub(crate) async fn instances_of(&self, definition: &Value) -> Result<Option<Instances>, ClusterError> {
+        match served_kind(definition) {
+            Some(kind) => self.cluster().instances(&kind).await,
+            None => Ok(None),
+        }
     }
 
     /// Forgets the memory of an archived or deleted revision.

@@ -11,8 +11,8 @@ use crate::object::text;
 use crate::probes::default_probes;
 use crate::result::Action;
 
-#[path = "quiet_tests.rs"]
-mod quiet;
+#[path = "engine_call_tests.rs"]
+mod calls;
 
 /// In-memory cluster: objects by key, and failures by `<verb> <name>`, each returned once.
 #[derive(Default)]

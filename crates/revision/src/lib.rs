@@ -2,7 +2,7 @@
 //!
 //! Pure parts: [`phases`] sorts objects, [`generate`] creates and compares ClusterObjectSets, [`packing`] and
 //! [`content`] store and resolve their objects, [`digest`] detects changes, [`validation`], [`plan`] and [`probes`]
-//! check objects, [`result`] and the collision report contain the texts of the outcome. [`sightings`] holds the
+//! check objects, [`result`] and the collision report contain the texts of the outcome. [`observed_versions`] holds the
 //! versions that watches observed, to avoid reads. With I/O: [`engine`] applies and [`teardown`] removes objects
 //! through the trait of [`cluster`]. Its implementation for an API server is [`kube_cluster`]. A removal needs only
 //! the [`mod@record`] of a revision's objects.
@@ -14,12 +14,13 @@ pub mod cluster;
 pub mod content;
 pub mod digest;
 pub mod engine;
-mod failure;
+pub mod error;
 pub mod generate;
 pub mod kube_cluster;
 pub mod managed_fields;
 mod memory;
 pub mod object;
+pub mod observed_versions;
 pub mod packing;
 pub mod phases;
 pub mod plan;
@@ -27,6 +28,5 @@ pub mod probes;
 pub mod record;
 mod report;
 pub mod result;
-pub mod sightings;
 pub mod teardown;
 pub mod validation;

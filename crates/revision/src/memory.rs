@@ -9,10 +9,10 @@ use sha2::{Digest, Sha256};
 
 use crate::managed_fields::owned;
 use crate::object::{ObjectKey, uid};
+use crate::observed_versions::{ObservedVersions, Stamp};
 use crate::plan::{controller, is_deleting, is_keeper, owners};
 use crate::probes::ProbeResult;
 use crate::result::{Action, ObjectResult};
-use crate::sightings::{Sightings, Stamp};
 
 /// Results of the last passes over a revision.
 #[derive(Debug, Default)]
@@ -22,27 +22,27 @@ pub(crate) struct Memory {
     /// UIDs of the siblings at that time. Objects that moved to a sibling can come back without it.
     pub siblings: Vec<String>,
     /// Phases that were reached.
-    pub phases: Vec<KnownPhase>,
+    pub phases: Vec<VerifiedPhase>,
     /// Objects whose removal is complete: deleted, handed over or never controlled by the revision.
     pub removed: HashSet<ObjectKey>,
 }
 
 /// Phase that was reached.
 #[derive(Debug, Default)]
-pub(crate) struct KnownPhase {
+pub(crate) struct VerifiedPhase {
     pub name: String,
     /// Objects in order. `None` where an object was not verified.
-    pub objects: Vec<Option<Known>>,
+    pub objects: Vec<Option<VerifiedObject>>,
 }
 
 /// Object that was verified.
 #[derive(Clone, Debug)]
-pub(crate) struct Known {
+pub(crate) struct VerifiedObject {
     pub key: ObjectKey,
     /// Hash of the desired object.
-    pub wanted: Hash,
+    pub desired_hash: Hash,
     /// [`hash_of_ours`] of the live object.
-    pub found: Hash,
+    pub live_hash: Hash,
     /// Exact version of the live object.
     stamp: Option<Stamp>,
     /// Action: idle, or progressed to a newer revision.
@@ -53,9 +53,9 @@ pub(crate) struct Known {
 
 impl Memory {
     /// Phase at `index`, empty when it is reached for the first time.
-    pub(crate) fn phase(&mut self, index: usize, name: &str, objects: usize) -> &mut KnownPhase {
+    pub(crate) fn phase(&mut self, index: usize, name: &str, objects: usize) -> &mut VerifiedPhase {
         if self.phases.len() <= index {
-            self.phases.resize_with(index + 1, KnownPhase::default);
+            self.phases.resize_with(index + 1, VerifiedPhase::default);
         }
         let phase = &mut self.phases[index];
         name.clone_into(&mut phase.name);
@@ -70,17 +70,17 @@ impl Memory {
         }
         self.siblings = siblings.to_vec();
         for object in self.phases.iter_mut().flat_map(|phase| &mut phase.objects) {
-            object.take_if(|known| known.action == Action::Progressed);
+            object.take_if(|verified| verified.action == Action::Progressed);
         }
     }
 }
 
-impl Known {
+impl VerifiedObject {
     /// Remembers the result for an object, unless changes are pending.
     pub(crate) fn of(
-        sightings: &Sightings,
+        observed_versions: &ObservedVersions,
         result: &ObjectResult,
-        wanted: Hash,
+        desired_hash: Hash,
         live: &Value,
     ) -> Option<Self> {
         let action = match result.action {
@@ -90,9 +90,9 @@ impl Known {
         };
         Some(Self {
             key: result.key.clone(),
-            wanted,
-            found: hash_of_ours(live),
-            stamp: sightings.stamp(&result.key.gvk, live),
+            desired_hash,
+            live_hash: hash_of_ours(live),
+            stamp: observed_versions.stamp(&result.key.gvk, live),
             action,
             probe: result.probe.clone(),
             not_ready: result.not_ready.clone(),
@@ -100,9 +100,9 @@ impl Known {
     }
 
     /// Result for the object if the observed versions show no change.
-    pub(crate) fn unchanged(&self, sightings: &Sightings) -> Option<ObjectResult> {
+    pub(crate) fn unchanged(&self, observed_versions: &ObservedVersions) -> Option<ObjectResult> {
         let stamp = self.stamp.as_ref()?;
-        sightings.vouches(&self.key, stamp).then(|| ObjectResult {
+        observed_versions.is_current(&self.key, stamp).then(|| ObjectResult {
             key: self.key.clone(),
             action: self.action,
             probe: self.probe.clone(),

@@ -123,3 +123,16 @@ fn set_metadata(object: &mut Value, map: &str, key: &str, value: &str) {
         map.insert(key.to_owned(), Value::from(value));
     }
 }
+
+/// Kind that a CustomResourceDefinition defines, in a served version: preferably the storage version, which needs no
+/// conversion.
+pub fn served_kind(crd: &Value) -> Option<GroupVersionKind> {
+    let is = |version: &Value, flag: &str| version.get(flag) == Some(&Value::Bool(true));
+    let versions = crd.pointer("/spec/versions")?.as_array()?.iter().filter(|version| is(version, "served"));
+    let served = versions.max_by_key(|version| is(version, "storage"))?;
+    Some(GroupVersionKind::gvk(
+        text(crd, "/spec/group"),
+        text(served, "/name"),
+        text(crd, "/spec/names/kind"),
+    ))
+}

@@ -93,13 +93,13 @@ pub fn plan(
         Some(_) if *protection == CollisionProtection::None => Plan::Adopt,
         Some(_) => Plan::Collide,
         None if is_marked(actual) => {
-            if is_abandoned(actual, owner, siblings, protection) {
+            if may_adopt_orphan(actual, owner, siblings, protection) {
                 Plan::Adopt
             } else {
                 Plan::Collide
             }
         }
-        None if is_kept_for(actual, owner, siblings) => Plan::Adopt,
+        None if is_retained_crd(actual, owner, siblings) => Plan::Adopt,
         None => match protection {
             CollisionProtection::IfNoController | CollisionProtection::None => Plan::Adopt,
             CollisionProtection::Prevent | CollisionProtection::Other(_) => Plan::Collide,
@@ -119,7 +119,7 @@ fn number_of_sibling(reference: &Value, owner: &Owner) -> i64 {
 /// `true` if the revision can adopt an object without controller but with our annotation. This is unsafe while
 /// garbage collection may delete the object together with its former revision
 /// (docs/design/apply.md#orphaned-objects).
-fn is_abandoned(
+fn may_adopt_orphan(
     actual: &Value,
     owner: &Owner,
     siblings: &[String],
@@ -127,22 +127,22 @@ fn is_abandoned(
 ) -> bool {
     let is_of_this_extension =
         !owner.extension.is_empty() && label(actual, labels::OWNER_NAME) == Some(&owner.extension);
-    stays(actual, owner, siblings)
+    is_safe_to_adopt(actual, owner, siblings)
         && (is_of_this_extension
             || matches!(protection, CollisionProtection::IfNoController | CollisionProtection::None))
 }
 
 /// `true` for a CRD that was retained when this extension was uninstalled and has no owner since.
-fn is_kept_for(actual: &Value, owner: &Owner, siblings: &[String]) -> bool {
+fn is_retained_crd(actual: &Value, owner: &Owner, siblings: &[String]) -> bool {
     is_crd(&gvk(actual))
         && !owner.extension.is_empty()
         && annotation(actual, annotations::EXT_KEPT_FOR) == Some(&owner.extension)
-        && stays(actual, owner, siblings)
+        && is_safe_to_adopt(actual, owner, siblings)
 }
 
 /// `true` if an object without controller is safe to adopt: it is not being deleted, and every remaining owner is
 /// this revision, an active sibling or the keeper, so that it is not garbage-collected.
-fn stays(actual: &Value, owner: &Owner, siblings: &[String]) -> bool {
+fn is_safe_to_adopt(actual: &Value, owner: &Owner, siblings: &[String]) -> bool {
     let is_living = |reference: &Value| {
         owner.is(reference)
             || is_keeper(reference)
@@ -154,7 +154,7 @@ fn stays(actual: &Value, owner: &Owner, siblings: &[String]) -> bool {
 /// Adds the keeper with this UID to the owners of a CustomResourceDefinition. This owner is never deleted, so that a
 /// foreground deletion of the revision does not delete the CRD before the revision controller can release it. Other
 /// kinds are unchanged.
-pub(crate) fn keep(desired: &mut Value, keeper_uid: &str) {
+pub(crate) fn add_keeper(desired: &mut Value, keeper_uid: &str) {
     let is_definition = is_crd(&gvk(desired));
     if let Some(Value::Array(owners)) = desired.pointer_mut("/metadata/ownerReferences")
         && is_definition

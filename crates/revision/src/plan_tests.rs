@@ -165,14 +165,14 @@ fn keeper_owns_a_crd_only_if_desired() {
     let owners_of = |object: &Value| object["metadata"]["ownerReferences"].as_array().unwrap().clone();
     let plain = definition(&[owner().reference()]);
     let mut kept = plain.clone();
-    keep(&mut kept, "uid-keeper");
+    add_keeper(&mut kept, "uid-keeper");
     assert_eq!(owners_of(&kept), [owner().reference(), keeper()]);
     for (desired, live) in [(&kept, &plain), (&plain, &kept), (&kept, &kept), (&plain, &plain)] {
         assert_eq!(owners_of(&check_body(desired, live, &owner())), owners_of(desired));
     }
     let mut other = plain.clone();
     other["kind"] = json!("ConfigMap");
-    keep(&mut other, "uid-keeper");
+    add_keeper(&mut other, "uid-keeper");
     assert_eq!(owners_of(&other), [owner().reference()]);
 }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use kube::core::GroupVersionKind;
 
-use crate::engine::EngineError;
+use crate::error::EngineError;
 use crate::object::ObjectKey;
 use crate::probes::ProbeResult;
 

@@ -10,9 +10,10 @@ use kube::core::GroupVersionKind;
 use olm_api::{annotations, labels};
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, ClusterError, Instances, Reason};
+use crate::cluster::{Cluster, ClusterError, Reason};
 use crate::content::ContentPhase;
-use crate::engine::{Engine, EngineError, ObjectError, Revision};
+use crate::engine::{Engine, Revision};
+use crate::error::{EngineError, ObjectError};
 use crate::memory::Memory;
 use crate::object::{ObjectKey, is_crd, resource_version, text, uid};
 use crate::plan::{
@@ -21,13 +22,13 @@ use crate::plan::{
 
 /// Active revision that lists objects of the removed one and takes them over.
 #[derive(Clone, Debug)]
-pub struct Heir {
+pub struct NewOwner {
     owner: Owner,
     /// Objects by their key without API version: revisions can write the same object in different versions.
     objects: HashMap<ObjectKey, ObjectKey>,
 }
 
-impl Heir {
+impl NewOwner {
     /// Creates the heir `owner` with these phases.
     pub fn new(owner: Owner, phases: &[ContentPhase]) -> Self {
         let objects = phases.iter().flat_map(keys).map(|key| (key.unversioned(), key));
@@ -54,7 +55,7 @@ pub enum CrdPolicy {
 #[derive(Clone, Debug, Default)]
 pub struct TeardownOptions {
     /// Other active revisions, the preferred one first.
-    pub heirs: Vec<Heir>,
+    pub new_owners: Vec<NewOwner>,
     /// Handling of CustomResourceDefinitions.
     pub crds: CrdPolicy,
     /// `true` if the revision itself is being deleted, so that objects without another owner are left to garbage
@@ -159,10 +160,15 @@ impl<C: Cluster> Engine<C> {
     }
 
     /// Hands over the objects of `owner` that heirs list, and removes nothing.
-    pub async fn hand_over(&self, owner: &Owner, heirs: &[Heir]) -> Result<TeardownResult, EngineError> {
-        let options = TeardownOptions { heirs: heirs.to_vec(), ..TeardownOptions::default() };
+    pub async fn hand_over(
+        &self,
+        owner: &Owner,
+        new_owners: &[NewOwner],
+    ) -> Result<TeardownResult, EngineError> {
+        let options = TeardownOptions { new_owners: new_owners.to_vec(), ..TeardownOptions::default() };
         let mut removal = Removal::new(self, owner, &options);
-        let mut listed: Vec<&ObjectKey> = heirs.iter().flat_map(|heir| heir.objects.values()).collect();
+        let mut listed: Vec<&ObjectKey> =
+            new_owners.iter().flat_map(|new_owner| new_owner.objects.values()).collect();
         listed.sort_by_key(|key| key.to_string());
         for key in listed {
             removal.remove(key).await.map_err(failed(key))?;
@@ -187,14 +193,6 @@ impl<C: Cluster> Engine<C> {
             }
         }
         false
-    }
-
-    /// Custom resources of a CustomResourceDefinition.
-    pub(crate) async fn instances_of(&self, definition: &Value) -> Result<Option<Instances>, ClusterError> {
-        match served_kind(definition) {
-            Some(kind) => self.cluster().instances(&kind).await,
-            None => Ok(None),
-        }
     }
 
     async fn live(&self, key: &ObjectKey) -> Result<Option<Value>, ClusterError> {
@@ -239,8 +237,8 @@ impl<'a, C: Cluster> Removal<'a, C> {
         let Some(actual) = self.engine.live(key).await? else { return Ok(None) };
         if !is_controlled(&actual, self.owner) && !is_left_to_keeper(&actual, self.owner) {
             self.disown(key, &actual).await?;
-        } else if let Some(heir) = heir(&self.options.heirs, key) {
-            self.change(key, &hand_over_patch(&actual, self.owner, heir)).await?;
+        } else if let Some(new_owner) = new_owner(&self.options.new_owners, key) {
+            self.change(key, &hand_over_patch(&actual, self.owner, new_owner)).await?;
         } else if self.options.crds == CrdPolicy::Keep {
             self.release(key, &actual).await?;
         } else if self.options.crds != CrdPolicy::Delete
@@ -303,15 +301,15 @@ impl<'a, C: Cluster> Removal<'a, C> {
 
     async fn remove(&mut self, key: &ObjectKey) -> Result<(), ClusterError> {
         let Some(actual) = self.engine.live(key).await? else { return Ok(()) };
-        let heir = heir(&self.options.heirs, key);
+        let new_owner = new_owner(&self.options.new_owners, key);
         if !is_controlled(&actual, self.owner) {
             // Garbage collection removes references to owners in foreground deletion, even the controller's.
-            if self.options.is_final && heir.is_none() && without(&actual, self.owner).is_empty() {
+            if self.options.is_final && new_owner.is_none() && without(&actual, self.owner).is_empty() {
                 return Ok(());
             }
             self.disown(key, &actual).await?;
-        } else if let Some(heir) = heir {
-            self.change(key, &hand_over_patch(&actual, self.owner, heir)).await?;
+        } else if let Some(new_owner) = new_owner {
+            self.change(key, &hand_over_patch(&actual, self.owner, new_owner)).await?;
         } else if is_namespace(key) && !self.result.blocked.is_empty() || self.delete(key, &actual).await? {
             // A namespace can contain the custom resources that must not be lost.
             self.result.waiting.push(key.clone());
@@ -360,8 +358,11 @@ fn is_controlled(actual: &Value, owner: &Owner) -> bool {
     controller(actual).is_some_and(|reference| owner.is(reference))
 }
 
-fn heir<'a>(heirs: &'a [Heir], key: &ObjectKey) -> Option<&'a Owner> {
-    heirs.iter().find(|heir| heir.objects.contains_key(&key.unversioned())).map(|heir| &heir.owner)
+fn new_owner<'a>(new_owners: &'a [NewOwner], key: &ObjectKey) -> Option<&'a Owner> {
+    new_owners
+        .iter()
+        .find(|new_owner| new_owner.objects.contains_key(&key.unversioned()))
+        .map(|new_owner| &new_owner.owner)
 }
 
 /// Removes our labels and our reference from a CRD, and records its former extension. That annotation is a field of
@@ -378,16 +379,16 @@ fn release_patch(actual: &Value, owner: &Owner) -> Value {
     )
 }
 
-/// Makes `heir` the controller. The heir applies its desired fields itself.
-fn hand_over_patch(actual: &Value, owner: &Owner, heir: &Owner) -> Value {
+/// Makes `new_owner` the controller. The heir applies its desired fields itself.
+fn hand_over_patch(actual: &Value, owner: &Owner, new_owner: &Owner) -> Value {
     let mut references = without(actual, owner);
-    references.retain(|reference| !heir.is(reference));
-    references.push(heir.reference());
+    references.retain(|reference| !new_owner.is(reference));
+    references.push(new_owner.reference());
     metadata_patch(
         actual,
         [
             ("ownerReferences", references.into()),
-            ("annotations", json!({annotations::REVISION: heir.number.to_string()})),
+            ("annotations", json!({annotations::REVISION: new_owner.number.to_string()})),
         ],
     )
 }
@@ -414,17 +415,4 @@ fn versions_to_migrate(crd: &Value) -> Option<String> {
     let others: Vec<&str> =
         stored.iter().filter_map(Value::as_str).filter(|version| Some(*version) != storage).collect();
     (!others.is_empty()).then(|| others.join(", "))
-}
-
-/// Kind that a CustomResourceDefinition defines, in a served version: preferably the storage version, which needs no
-/// conversion.
-pub fn served_kind(crd: &Value) -> Option<GroupVersionKind> {
-    let is = |version: &Value, flag: &str| version.get(flag) == Some(&Value::Bool(true));
-    let versions = crd.pointer("/spec/versions")?.as_array()?.iter().filter(|version| is(version, "served"));
-    let served = versions.max_by_key(|version| is(version, "storage"))?;
-    Some(GroupVersionKind::gvk(
-        text(crd, "/spec/group"),
-        text(served, "/name"),
-        text(crd, "/spec/names/kind"),
-    ))
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kube::core::GroupVersionKind;
 use olm_revision::kube_cluster::KubeCluster;
-use olm_revision::sightings::Sightings;
+use olm_revision::observed_versions::ObservedVersions;
 use olm_servers::{Fault, Proxy, Rule};
 use serde_json::json;
 
@@ -223,7 +223,7 @@ pub(super) async fn controller_stops_before_first_list(world: &World) {
 
 pub(super) async fn watches_end_when_last_revision_releases_them(world: &World) {
     let cluster = KubeCluster::new(world.client());
-    let (watches, mut changed) = Watches::new(world.client(), cluster, Sightings::default().into());
+    let (watches, mut changed) = Watches::new(world.client(), cluster, ObservedVersions::default().into());
     let kind = |group: &str, version: &str, kind: &str| GroupVersionKind::gvk(group, version, kind);
     let kinds = [kind("", "v1", "ConfigMap"), kind("apps", "v1", "Deployment")];
     watches.watch("a-1", &kinds, false).await.unwrap();

@@ -3,35 +3,35 @@
 use kube::api::PostParams;
 use olm_api::cluster_object_set::CollisionProtection;
 use olm_revision::result::Action;
-use olm_revision::teardown::{Heir, TeardownOptions};
+use olm_revision::teardown::{NewOwner, TeardownOptions};
 use serde_json::{Value, json};
 
-use crate::world::{World, actions, config_map, deployment, our_managers, owner_names, phase, protected};
+use crate::fixture::{Fixture, actions, config_map, deployment, our_managers, owner_names, phase, protected};
 
 // Cases apply-24, apply-26
-pub(crate) async fn foreign_object_collides(world: &World) {
+pub(crate) async fn foreign_object_collides(fixture: &Fixture) {
     let ns = "collide";
-    world.namespace(ns).await;
+    fixture.namespace(ns).await;
     let op = deployment(ns, "op");
-    world.create(&op).await;
-    let mut revision = world.revision("collide", 1, vec![phase("deploy", &[&op])]).await;
+    fixture.create(&op).await;
+    let mut revision = fixture.revision("collide", 1, vec![phase("deploy", &[&op])]).await;
     revision.probes = Default::default();
-    world.calls();
-    let result = world.reconcile(&revision).await;
+    fixture.calls();
+    let result = fixture.reconcile(&revision).await;
     assert_eq!(actions(&result), [Action::Collision]);
     assert!(!result.is_complete() && result.is_in_transition());
-    assert_eq!(world.calls(), [""; 0]);
+    assert_eq!(fixture.calls(), [""; 0]);
     let obstacle = result.obstacle().unwrap();
     let head = "revision object collisions in phase 0\nObject Deployment.apps/v1 collide/op\nAction: \"Collision\"\n";
     assert!(obstacle.starts_with(head), "{obstacle}");
     assert!(obstacle.contains("- \"user\"\n  .spec.selector\n"), "{obstacle}");
     assert!(obstacle.ends_with("\nConflicting Owner: nil\n"), "{obstacle}");
-    world.delete(&op).await;
-    world.complete(&revision).await;
+    fixture.delete(&op).await;
+    fixture.complete(&revision).await;
 
-    let mut second = world.revision("collide-too", 1, vec![phase("deploy", &[&op])]).await;
+    let mut second = fixture.revision("collide-too", 1, vec![phase("deploy", &[&op])]).await;
     second.probes = Default::default();
-    let obstacle = world.reconcile(&second).await.obstacle().unwrap();
+    let obstacle = fixture.reconcile(&second).await.obstacle().unwrap();
     let owner = format!(
         "Conflicting Owner: &OwnerReference{{Kind:ClusterObjectSet,Name:collide-1,UID:{},",
         revision.owner.uid
@@ -40,138 +40,138 @@ pub(crate) async fn foreign_object_collides(world: &World) {
 }
 
 // Cases apply-27, apply-28, apply-29
-pub(crate) async fn existing_objects_are_adopted_by_protection(world: &World) {
+pub(crate) async fn existing_objects_are_adopted_by_protection(fixture: &Fixture) {
     let ns = "adopt";
-    world.namespace(ns).await;
+    fixture.namespace(ns).await;
     let unowned = config_map(ns, "unowned", json!({"k": "old", "other": "o"}));
-    world.create(&unowned).await;
-    let holder = world.create(&config_map(ns, "holder", json!({}))).await;
+    fixture.create(&unowned).await;
+    let holder = fixture.create(&config_map(ns, "holder", json!({}))).await;
     let mut owned = config_map(ns, "owned", json!({"k": "old"}));
     owned["metadata"]["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "holder",
         "uid": holder["metadata"]["uid"], "controller": true}]);
-    world.create(&owned).await;
+    fixture.create(&owned).await;
     let wanted = ["unowned", "owned"].map(|name| config_map(ns, name, json!({"k": "new"})));
     let phases = vec![
         protected(phase("a", &[&wanted[0]]), CollisionProtection::IfNoController),
         protected(phase("b", &[&wanted[1]]), CollisionProtection::None),
     ];
-    let revision = world.revision("adopt", 1, phases).await;
-    assert_eq!(actions(&world.complete(&revision).await), [Action::Updated, Action::Updated]);
-    let live = world.get(&unowned).await.unwrap();
+    let revision = fixture.revision("adopt", 1, phases).await;
+    assert_eq!(actions(&fixture.complete(&revision).await), [Action::Updated, Action::Updated]);
+    let live = fixture.get(&unowned).await.unwrap();
     assert_eq!(live["data"], json!({"k": "new", "other": "o"}));
     assert_eq!(owner_names(&live), [("adopt-1".to_owned(), Some(true))]);
-    let live = world.get(&owned).await.unwrap();
+    let live = fixture.get(&owned).await.unwrap();
     assert_eq!(live["data"], json!({"k": "new"}));
     assert_eq!(owner_names(&live), [("holder".to_owned(), Some(false)), ("adopt-1".to_owned(), Some(true))]);
-    assert_eq!(actions(&world.complete(&revision).await), [Action::Idle, Action::Idle]);
+    assert_eq!(actions(&fixture.complete(&revision).await), [Action::Idle, Action::Idle]);
 }
 
 // docs/design/apply.md#handover; case apply-10
-pub(crate) async fn objects_are_handed_over_to_the_next_revision(world: &World) {
+pub(crate) async fn objects_are_handed_over_to_the_next_revision(fixture: &Fixture) {
     let ns = "handover";
-    world.namespace(ns).await;
+    fixture.namespace(ns).await;
     let both = |data| config_map(ns, "both", data);
     let dropped = config_map(ns, "dropped", json!({}));
     let old = both(json!({"k": "1", "gone": "x"}));
-    let mut first = world.revision("handover", 1, vec![phase("a", &[&old, &dropped])]).await;
-    world.complete(&first).await;
+    let mut first = fixture.revision("handover", 1, vec![phase("a", &[&old, &dropped])]).await;
+    fixture.complete(&first).await;
     let new = both(json!({"k": "2"}));
-    let mut second = world.revision("handover", 2, vec![phase("a", &[&new])]).await;
+    let mut second = fixture.revision("handover", 2, vec![phase("a", &[&new])]).await;
     second.siblings = vec![first.owner.uid.clone()];
     first.siblings = vec![second.owner.uid.clone()];
-    assert_eq!(actions(&world.complete(&second).await), [Action::Updated]);
-    let live = world.get(&new).await.unwrap();
+    assert_eq!(actions(&fixture.complete(&second).await), [Action::Updated]);
+    let live = fixture.get(&new).await.unwrap();
     assert_eq!(live["data"], json!({"k": "2"}));
     assert_eq!(
         owner_names(&live),
         [("handover-1".to_owned(), Some(false)), ("handover-2".to_owned(), Some(true))]
     );
-    let result = world.reconcile(&first).await;
+    let result = fixture.reconcile(&first).await;
     assert_eq!(actions(&result), [Action::Progressed, Action::Idle]);
     assert!(result.is_in_transition());
     // The next pass of the new revision has no changes.
-    world.calls();
-    assert_eq!(actions(&world.complete(&second).await), [Action::Idle]);
-    assert_eq!(world.calls(), [""; 0]);
+    fixture.calls();
+    assert_eq!(actions(&fixture.complete(&second).await), [Action::Idle]);
+    assert_eq!(fixture.calls(), [""; 0]);
 
     // Without finalizers, the deletion is complete when the API server answers.
-    assert!(world.engine.teardown(&first, &TeardownOptions::default()).await.unwrap().is_complete());
-    assert_eq!(world.calls(), ["merge both", "delete dropped"]);
-    assert!(world.engine.teardown(&first, &TeardownOptions::default()).await.unwrap().is_complete());
-    assert_eq!(world.calls(), [""; 0]);
-    assert_eq!(world.get(&dropped).await, None);
-    let live = world.get(&new).await.unwrap();
+    assert!(fixture.engine.teardown(&first, &TeardownOptions::default()).await.unwrap().is_complete());
+    assert_eq!(fixture.calls(), ["merge both", "delete dropped"]);
+    assert!(fixture.engine.teardown(&first, &TeardownOptions::default()).await.unwrap().is_complete());
+    assert_eq!(fixture.calls(), [""; 0]);
+    assert_eq!(fixture.get(&dropped).await, None);
+    let live = fixture.get(&new).await.unwrap();
     assert_eq!(owner_names(&live), [("handover-2".to_owned(), Some(true))]);
     assert_eq!(our_managers(&live), ["Apply"]);
-    assert_eq!(actions(&world.complete(&second).await), [Action::Idle]);
+    assert_eq!(actions(&fixture.complete(&second).await), [Action::Idle]);
 }
 
 // docs/design/apply.md#orphaned-objects
-pub(crate) async fn orphaned_objects_are_adopted(world: &World) {
+pub(crate) async fn orphaned_objects_are_adopted(fixture: &Fixture) {
     let ns = "abandoned";
-    world.namespace(ns).await;
+    fixture.namespace(ns).await;
     let map = config_map(ns, "a", json!({"k": "v"}));
-    let revision = world.revision("abandoned", 1, vec![phase("a", &[&map])]).await;
-    world.complete(&revision).await;
-    world.edit(&map, json!({"metadata": {"ownerReferences": null}})).await;
-    assert_eq!(actions(&world.complete(&revision).await), [Action::Updated]);
-    assert_eq!(owner_names(&world.get(&map).await.unwrap()), [("abandoned-1".to_owned(), Some(true))]);
+    let revision = fixture.revision("abandoned", 1, vec![phase("a", &[&map])]).await;
+    fixture.complete(&revision).await;
+    fixture.edit(&map, json!({"metadata": {"ownerReferences": null}})).await;
+    assert_eq!(actions(&fixture.complete(&revision).await), [Action::Updated]);
+    assert_eq!(owner_names(&fixture.get(&map).await.unwrap()), [("abandoned-1".to_owned(), Some(true))]);
 }
 
 // docs/design/apply.md#objects-handed-over
-pub(crate) async fn teardown_hands_objects_over_to_the_older_revision(world: &World) {
+pub(crate) async fn teardown_hands_objects_over_to_the_older_revision(fixture: &Fixture) {
     let ns = "heirs";
-    world.namespace(ns).await;
+    fixture.namespace(ns).await;
     let map = |value| config_map(ns, "a", json!({"k": value}));
     let (old, new) = (map("1"), map("2"));
-    let first = world.revision("heirs", 1, vec![phase("a", &[&old])]).await;
-    world.complete(&first).await;
-    let mut second = world.revision("heirs", 2, vec![phase("a", &[&new])]).await;
+    let first = fixture.revision("heirs", 1, vec![phase("a", &[&old])]).await;
+    fixture.complete(&first).await;
+    let mut second = fixture.revision("heirs", 2, vec![phase("a", &[&new])]).await;
     second.siblings = vec![first.owner.uid.clone()];
-    world.complete(&second).await;
-    let before = world.get(&new).await.unwrap();
-    let heirs = vec![Heir::new(first.owner.clone(), &first.phases)];
-    let options = TeardownOptions { heirs, ..TeardownOptions::default() };
-    assert!(world.engine.teardown(&second, &options).await.unwrap().is_complete());
-    let live = world.get(&new).await.unwrap();
+    fixture.complete(&second).await;
+    let before = fixture.get(&new).await.unwrap();
+    let new_owners = vec![NewOwner::new(first.owner.clone(), &first.phases)];
+    let options = TeardownOptions { new_owners, ..TeardownOptions::default() };
+    assert!(fixture.engine.teardown(&second, &options).await.unwrap().is_complete());
+    let live = fixture.get(&new).await.unwrap();
     assert_eq!(live["metadata"]["uid"], before["metadata"]["uid"]);
     assert_eq!(owner_names(&live), [("heirs-1".to_owned(), Some(true))]);
-    world.complete(&first).await;
-    let live = world.get(&new).await.unwrap();
+    fixture.complete(&first).await;
+    let live = fixture.get(&new).await.unwrap();
     assert_eq!(live["data"], json!({"k": "1"}));
     assert_eq!(our_managers(&live), ["Apply"]);
 }
 
 // Cases apply-60, apply-62
-pub(crate) async fn helm_era_objects_are_adopted_without_restart(world: &World) {
+pub(crate) async fn helm_era_objects_are_adopted_without_restart(fixture: &Fixture) {
     let ns = "helm";
-    world.namespace(ns).await;
+    fixture.namespace(ns).await;
     let mut op = deployment(ns, "op");
     op["metadata"]["ownerReferences"] = json!([{"apiVersion": "olm.operatorframework.io/v1",
         "kind": "ClusterExtension", "name": "helm", "uid": "ce-uid", "controller": true}]);
     let deployments: kube::Api<k8s_openapi::api::apps::v1::Deployment> =
-        kube::Api::namespaced(world.client(), ns);
+        kube::Api::namespaced(fixture.client(), ns);
     let params =
         PostParams { field_manager: Some("operator-controller".to_owned()), ..PostParams::default() };
     deployments.create(&params, &serde_json::from_value(op.clone()).unwrap()).await.unwrap();
-    let before = world.get(&op).await.unwrap();
+    let before = fixture.get(&op).await.unwrap();
     let wanted = deployment(ns, "op");
-    let mut first = world
+    let mut first = fixture
         .revision("helm", 1, vec![protected(phase("deploy", &[&wanted]), CollisionProtection::None)])
         .await;
     first.probes = Default::default();
-    assert_eq!(actions(&world.complete(&first).await), [Action::Updated]);
-    let live = world.get(&op).await.unwrap();
+    assert_eq!(actions(&fixture.complete(&first).await), [Action::Updated]);
+    let live = fixture.get(&op).await.unwrap();
     assert_eq!(owner_names(&live), [("helm-1".to_owned(), Some(true))]);
     assert_eq!(live["metadata"]["managedFields"].as_array().unwrap().len(), 1);
     assert_eq!(live["spec"], before["spec"], "adoption must not restart pods");
 
     let mut without_env = wanted.clone();
     without_env["spec"]["template"]["spec"]["containers"][0].as_object_mut().unwrap().remove("env");
-    let mut second = world.revision("helm", 2, vec![phase("deploy", &[&without_env])]).await;
+    let mut second = fixture.revision("helm", 2, vec![phase("deploy", &[&without_env])]).await;
     second.siblings = vec![first.owner.uid.clone()];
     second.probes = Default::default();
-    world.complete(&second).await;
-    let live = world.get(&op).await.unwrap();
+    fixture.complete(&second).await;
+    let live = fixture.get(&op).await.unwrap();
     assert_eq!(live["spec"]["template"]["spec"]["containers"][0]["env"], Value::Null);
 }

@@ -3,58 +3,58 @@
 use olm_revision::result::Action;
 use serde_json::json;
 
-use crate::world::{
-    World, actions, config_map, crd, deployment, our_managers, owner_names, phase, until, version,
+use crate::fixture::{
+    Fixture, actions, config_map, crd, deployment, our_managers, owner_names, phase, until, version,
 };
 
 // Cases apply-5, apply-7, apply-38, apply-68
-pub(crate) async fn objects_are_created_once_and_unchanged_afterwards(world: &mut World) {
+pub(crate) async fn objects_are_created_once_and_unchanged_afterwards(fixture: &mut Fixture) {
     let ns = "create";
-    world.namespace(ns).await;
+    fixture.namespace(ns).await;
     let objects = [config_map(ns, "a", json!({"k": "v"})), deployment(ns, "op")];
-    let mut revision = world
+    let mut revision = fixture
         .revision("create", 1, vec![phase("configuration", &[&objects[0]]), phase("deploy", &[&objects[1]])])
         .await;
     revision.probes = Default::default();
-    world.calls();
-    let result = world.complete(&revision).await;
+    fixture.calls();
+    let result = fixture.complete(&revision).await;
     assert_eq!(actions(&result), [Action::Created, Action::Created]);
-    assert_eq!(world.calls(), ["dry-run a", "create a", "merge a", "dry-run op", "create op", "merge op"]);
-    let live = world.get(&objects[1]).await.unwrap();
+    assert_eq!(fixture.calls(), ["dry-run a", "create a", "merge a", "dry-run op", "create op", "merge op"]);
+    let live = fixture.get(&objects[1]).await.unwrap();
     assert_eq!(live["metadata"]["labels"]["app.kubernetes.io/managed-by"], "olm.operatorframework.io");
     assert_eq!(live["metadata"]["annotations"]["olm.operatorframework.io/revision"], "1");
     assert_eq!(owner_names(&live), [("create-1".to_owned(), Some(true))]);
     assert_eq!(our_managers(&live), ["Apply"]);
 
-    let result = world.complete(&revision).await;
+    let result = fixture.complete(&revision).await;
     assert_eq!(actions(&result), [Action::Idle, Action::Idle]);
-    assert_eq!(world.calls(), [""; 0]);
+    assert_eq!(fixture.calls(), [""; 0]);
 
-    world.restart();
-    let result = world.complete(&revision).await;
+    fixture.restart();
+    let result = fixture.complete(&revision).await;
     assert_eq!(actions(&result), [Action::Idle, Action::Idle]);
-    assert_eq!(world.calls(), [""; 0]);
-    assert_eq!(version(&world.get(&objects[1]).await.unwrap()), version(&live));
+    assert_eq!(fixture.calls(), [""; 0]);
+    assert_eq!(version(&fixture.get(&objects[1]).await.unwrap()), version(&live));
 }
 
 // Cases apply-15, apply-16, apply-17, apply-18, apply-19
-pub(crate) async fn drift_is_repaired_and_foreign_fields_are_kept(world: &World) {
+pub(crate) async fn drift_is_repaired_and_foreign_fields_are_kept(fixture: &Fixture) {
     let ns = "drift";
-    world.namespace(ns).await;
+    fixture.namespace(ns).await;
     let op = deployment(ns, "op");
-    let mut revision = world.revision("drift", 1, vec![phase("deploy", &[&op])]).await;
+    let mut revision = fixture.revision("drift", 1, vec![phase("deploy", &[&op])]).await;
     revision.probes = Default::default();
-    world.complete(&revision).await;
+    fixture.complete(&revision).await;
 
     // Foreign fields cause no write.
-    world
+    fixture
         .edit(
             &op,
             json!({"metadata": {"labels": {"mine": "1"}}, "spec": {"replicas": 3, "template": {
             "metadata": {"annotations": {"kubectl.kubernetes.io/restartedAt": "now"}}}}}),
         )
         .await;
-    assert_eq!(actions(&world.complete(&revision).await), [Action::Idle]);
+    assert_eq!(actions(&fixture.complete(&revision).await), [Action::Idle]);
 
     let drifts = [
         (json!({"spec": {"template": {"metadata": {"labels": {"app": "op", "x": "y"}}}}}), Action::Idle),
@@ -62,11 +62,11 @@ pub(crate) async fn drift_is_repaired_and_foreign_fields_are_kept(world: &World)
         (json!({"metadata": {"annotations": {"olm.operatorframework.io/revision": "9"}}}), Action::Recovered),
     ];
     for (drift, expected) in drifts {
-        world.edit(&op, drift.clone()).await;
-        assert_eq!(actions(&world.complete(&revision).await), [expected], "{drift}");
-        assert_eq!(actions(&world.complete(&revision).await), [Action::Idle], "{drift}");
+        fixture.edit(&op, drift.clone()).await;
+        assert_eq!(actions(&fixture.complete(&revision).await), [expected], "{drift}");
+        assert_eq!(actions(&fixture.complete(&revision).await), [Action::Idle], "{drift}");
     }
-    let live = world.get(&op).await.unwrap();
+    let live = fixture.get(&op).await.unwrap();
     assert_eq!(live["metadata"]["labels"]["olm.operatorframework.io/owner-name"], "drift");
     assert_eq!(live["metadata"]["annotations"]["olm.operatorframework.io/revision"], "1");
     assert_eq!(live["metadata"]["labels"]["mine"], "1");
@@ -78,106 +78,106 @@ pub(crate) async fn drift_is_repaired_and_foreign_fields_are_kept(world: &World)
 
     let mut containers = live["spec"]["template"]["spec"]["containers"].clone();
     containers[0]["image"] = json!("example.test/other");
-    world.edit(&op, json!({"spec": {"template": {"spec": {"containers": containers}}}})).await;
-    assert_eq!(actions(&world.complete(&revision).await), [Action::Recovered]);
-    let live = world.get(&op).await.unwrap();
+    fixture.edit(&op, json!({"spec": {"template": {"spec": {"containers": containers}}}})).await;
+    assert_eq!(actions(&fixture.complete(&revision).await), [Action::Recovered]);
+    let live = fixture.get(&op).await.unwrap();
     assert_eq!(live["spec"]["template"]["spec"]["containers"][0]["image"], "example.test/op:v1");
     assert_eq!(our_managers(&live), ["Apply"]);
 
     // A user reverts a field before the next reconcile: the user owns the field until it is applied again.
     let mut set_image = async |image: &str| {
         containers[0]["image"] = json!(image);
-        world.edit(&op, json!({"spec": {"template": {"spec": {"containers": containers}}}})).await;
+        fixture.edit(&op, json!({"spec": {"template": {"spec": {"containers": containers}}}})).await;
     };
     set_image("example.test/other").await;
     set_image("example.test/op:v1").await;
-    assert_eq!(actions(&world.complete(&revision).await), [Action::Recovered]);
+    assert_eq!(actions(&fixture.complete(&revision).await), [Action::Recovered]);
     set_image("example.test/other").await;
-    assert_eq!(actions(&world.complete(&revision).await), [Action::Recovered]);
+    assert_eq!(actions(&fixture.complete(&revision).await), [Action::Recovered]);
 
-    world.delete(&op).await;
-    assert_eq!(actions(&world.complete(&revision).await), [Action::Created]);
+    fixture.delete(&op).await;
+    assert_eq!(actions(&fixture.complete(&revision).await), [Action::Created]);
 }
 
-pub(crate) async fn atomic_lists_are_ours_and_keyed_lists_shared(world: &World) {
+pub(crate) async fn atomic_lists_are_ours_and_keyed_lists_shared(fixture: &Fixture) {
     let ns = "lists";
-    world.namespace(ns).await;
+    fixture.namespace(ns).await;
     let op = deployment(ns, "op");
     let rules = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]);
     let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
         "metadata": {"name": "r", "namespace": ns}, "rules": rules});
-    let mut revision = world.revision("lists", 1, vec![phase("deploy", &[&op, &role])]).await;
+    let mut revision = fixture.revision("lists", 1, vec![phase("deploy", &[&op, &role])]).await;
     revision.probes = Default::default();
-    world.complete(&revision).await;
-    let mut containers = world.get(&op).await.unwrap()["spec"]["template"]["spec"]["containers"].clone();
+    fixture.complete(&revision).await;
+    let mut containers = fixture.get(&op).await.unwrap()["spec"]["template"]["spec"]["containers"].clone();
     containers[0]["env"] = json!([{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]);
-    world.edit(&op, json!({"spec": {"template": {"spec": {"containers": containers}}}})).await;
+    fixture.edit(&op, json!({"spec": {"template": {"spec": {"containers": containers}}}})).await;
     let more = json!([rules[0], {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]);
-    world.edit(&role, json!({"rules": more})).await;
-    let result = world.complete(&revision).await;
+    fixture.edit(&role, json!({"rules": more})).await;
+    let result = fixture.complete(&revision).await;
     assert_eq!(actions(&result), [Action::Idle, Action::Recovered]);
-    let live = world.get(&op).await.unwrap();
+    let live = fixture.get(&op).await.unwrap();
     assert_eq!(live["spec"]["template"]["spec"]["containers"][0]["env"][1]["name"], "B");
-    assert_eq!(world.get(&role).await.unwrap()["rules"], rules);
+    assert_eq!(fixture.get(&role).await.unwrap()["rules"], rules);
 }
 
 // Cases apply-30, apply-48
-pub(crate) async fn rejected_object_blocks_its_phase(world: &World) {
+pub(crate) async fn rejected_object_blocks_its_phase(fixture: &Fixture) {
     let ns = "late";
     let map = config_map(ns, "a", json!({}));
-    let revision = world.revision("late", 1, vec![phase("configuration", &[&map])]).await;
+    let revision = fixture.revision("late", 1, vec![phase("configuration", &[&map])]).await;
     let expected = "phase 0 validation error: phase \"configuration\": \
                     /v1, Kind=ConfigMap late/a: namespaces \"late\" not found";
-    assert_eq!(world.reconcile(&revision).await.obstacle().unwrap(), expected);
-    world.namespace(ns).await;
-    world.complete(&revision).await;
+    assert_eq!(fixture.reconcile(&revision).await.obstacle().unwrap(), expected);
+    fixture.namespace(ns).await;
+    fixture.complete(&revision).await;
 
     let good = config_map(ns, "good", json!({}));
     let mut bad = config_map(ns, "BAD", json!({}));
     let unknown = json!({"apiVersion": "acme.example/v1", "kind": "Nothing", "metadata": {"name": "n", "namespace": ns}});
     bad["metadata"]["namespace"] = json!(ns);
-    let revision = world.revision("bad", 1, vec![phase("a", &[&good, &bad, &unknown])]).await;
-    let first = world.reconcile(&revision).await;
+    let revision = fixture.revision("bad", 1, vec![phase("a", &[&good, &bad, &unknown])]).await;
+    let first = fixture.reconcile(&revision).await;
     let message = first.obstacle().unwrap();
     let head = "phase 0 validation error: phase \"a\": /v1, Kind=ConfigMap late/BAD: ConfigMap \"BAD\" is invalid: metadata.name: ";
     assert!(message.starts_with(head), "{message}");
     let tail = ", acme.example/v1, Kind=Nothing late/n: no matches for kind \"Nothing\" in version \"acme.example/v1\"";
     assert!(message.ends_with(tail), "{message}");
-    assert_eq!(world.get(&good).await, None);
-    assert_eq!(world.reconcile(&revision).await, first);
+    assert_eq!(fixture.get(&good).await, None);
+    assert_eq!(fixture.reconcile(&revision).await, first);
 
     let undeclared = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "u", "namespace": ns}, "nope": 1});
-    let revision = world.revision("undeclared", 1, vec![phase("a", &[&undeclared])]).await;
-    let message = world.reconcile(&revision).await.obstacle().unwrap();
+    let revision = fixture.revision("undeclared", 1, vec![phase("a", &[&undeclared])]).await;
+    let message = fixture.reconcile(&revision).await.obstacle().unwrap();
     assert!(message.contains("failed to create typed patch object"), "{message}");
 }
 
 // Case apply-64
-pub(crate) async fn custom_resource_follows_its_crd(world: &World) {
+pub(crate) async fn custom_resource_follows_its_crd(fixture: &Fixture) {
     let ns = "custom";
-    world.namespace(ns).await;
+    fixture.namespace(ns).await;
     let definition = crd("widgets", "Widget");
     let widget = json!({"apiVersion": "acme.example/v1", "kind": "Widget", "metadata": {"name": "w", "namespace": ns}});
     let revision =
-        world.revision("custom", 1, vec![phase("crds", &[&definition]), phase("deploy", &[&widget])]).await;
+        fixture.revision("custom", 1, vec![phase("crds", &[&definition]), phase("deploy", &[&widget])]).await;
     // The CRD is established a moment after its creation. Until then its phase is incomplete.
-    let result = until(async || Some(world.reconcile(&revision).await).filter(|r| r.is_complete())).await;
+    let result = until(async || Some(fixture.reconcile(&revision).await).filter(|r| r.is_complete())).await;
     let watched: Vec<&str> = result.watch.iter().map(|gvk| gvk.kind.as_str()).collect();
     assert_eq!(watched, ["CustomResourceDefinition", "Widget"]);
-    assert!(world.get(&widget).await.is_some());
+    assert!(fixture.get(&widget).await.is_some());
 }
 
 // Case apply-36
-pub(crate) async fn failing_probes_hold_the_next_phase(world: &World) {
+pub(crate) async fn failing_probes_hold_the_next_phase(fixture: &Fixture) {
     let ns = "probes";
-    world.namespace(ns).await;
+    fixture.namespace(ns).await;
     let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
         "metadata": {"name": "test-pvc", "namespace": ns},
         "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}}});
     let map = config_map(ns, "later", json!({}));
     let revision =
-        world.revision("probes", 1, vec![phase("pvc", &[&claim]), phase("configuration", &[&map])]).await;
-    let result = world.reconcile(&revision).await;
+        fixture.revision("probes", 1, vec![phase("pvc", &[&claim]), phase("configuration", &[&map])]).await;
+    let result = fixture.reconcile(&revision).await;
     assert!(!result.is_complete() && result.is_in_transition());
     assert_eq!(result.obstacle(), None);
     assert_eq!(
@@ -185,19 +185,19 @@ pub(crate) async fn failing_probes_hold_the_next_phase(world: &World) {
         "Object PersistentVolumeClaim.v1 probes/test-pvc: \
          value at key \"status.phase\" != \"Bound\"; expected: \"Bound\" got: \"Pending\""
     );
-    assert_eq!(world.get(&map).await, None);
+    assert_eq!(fixture.get(&map).await, None);
 }
 
 // docs/design/apply.md#namespaces: a namespace that is being deleted, and an exhausted quota.
-pub(crate) async fn terminating_namespace_and_quota_block_the_phase(world: &World) {
+pub(crate) async fn terminating_namespace_and_quota_block_the_phase(fixture: &Fixture) {
     let ns = "dying";
-    world.namespace(ns).await;
+    fixture.namespace(ns).await;
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": ns}});
     // No namespace controller runs here that would complete the deletion.
-    world.delete(&namespace).await;
+    fixture.delete(&namespace).await;
     let map = config_map(ns, "a", json!({}));
-    let revision = world.revision("dying", 1, vec![phase("configuration", &[&map])]).await;
-    let message = world.reconcile(&revision).await.obstacle().unwrap();
+    let revision = fixture.revision("dying", 1, vec![phase("configuration", &[&map])]).await;
+    let message = fixture.reconcile(&revision).await.obstacle().unwrap();
     assert_eq!(
         message,
         "phase 0 validation error: phase \"configuration\": /v1, Kind=ConfigMap dying/a: configmaps \"a\" is \
@@ -205,24 +205,24 @@ pub(crate) async fn terminating_namespace_and_quota_block_the_phase(world: &Worl
     );
 
     let ns = "full";
-    world.namespace(ns).await;
+    fixture.namespace(ns).await;
     let limit = json!({"count/configmaps": "0"});
     let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q", "namespace": ns},
         "spec": {"hard": limit}});
-    world.create(&quota).await;
-    world.edit_status(&quota, json!({"status": {"hard": limit, "used": limit}})).await;
+    fixture.create(&quota).await;
+    fixture.edit_status(&quota, json!({"status": {"hard": limit, "used": limit}})).await;
     let map = config_map(ns, "a", json!({}));
-    let revision = world.revision("full", 1, vec![phase("configuration", &[&map])]).await;
+    let revision = fixture.revision("full", 1, vec![phase("configuration", &[&map])]).await;
     // The quota controller of the API server has a delay.
     let message =
-        until(async || world.reconcile(&revision).await.obstacle().filter(|m| m.contains("quota"))).await;
+        until(async || fixture.reconcile(&revision).await.obstacle().filter(|m| m.contains("quota"))).await;
     assert_eq!(
         message,
         "phase 0 validation error: phase \"configuration\": /v1, Kind=ConfigMap full/a: configmaps \"a\" is \
          forbidden: exceeded quota: q, requested: count/configmaps=1, used: count/configmaps=0, limited: \
          count/configmaps=0"
     );
-    assert_eq!(world.get(&map).await, None);
-    world.delete(&quota).await;
-    until(async || world.reconcile(&revision).await.is_complete().then_some(())).await;
+    assert_eq!(fixture.get(&map).await, None);
+    fixture.delete(&quota).await;
+    until(async || fixture.reconcile(&revision).await.is_complete().then_some(())).await;
 }

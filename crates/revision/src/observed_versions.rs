@@ -1,7 +1,7 @@
 //! Versions of objects that watches last observed. An object that did not change since it was verified need not be
 //! read again (docs/design/apply.md#fast-path).
 //!
-//! Pure. The controllers feed it from their metadata watches, the engine calls [`Sightings::vouches`]. It can lag
+//! Pure. The controllers feed it from their metadata watches, the engine calls [`ObservedVersions::is_current`]. It can lag
 //! behind the cluster. Then an event follows and triggers another check.
 
 use std::collections::HashMap;
@@ -30,7 +30,7 @@ impl Stamp {
 
 /// Observed versions of the objects of all watched kinds.
 #[derive(Debug, Default)]
-pub struct Sightings(Mutex<Kinds>);
+pub struct ObservedVersions(Mutex<Kinds>);
 
 #[derive(Debug, Default)]
 struct Kinds {
@@ -45,13 +45,13 @@ struct View {
     list: u64,
     /// Highest resource version that the watch has observed.
     reached: u64,
-    objects: HashMap<Place, State>,
+    objects: HashMap<ObjectName, State>,
     /// Objects of a list in progress.
-    listing: HashMap<Place, State>,
+    listing: HashMap<ObjectName, State>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Place {
+struct ObjectName {
     namespace: Box<str>,
     name: Box<str>,
 }
@@ -64,7 +64,7 @@ struct State {
 
 /// Object as shown by a watch event.
 #[derive(Clone, Copy, Debug)]
-pub struct Sighting<'a> {
+pub struct ObservedVersion<'a> {
     /// Namespace. Empty for cluster-scoped objects.
     pub namespace: &'a str,
     /// `metadata.name`.
@@ -75,20 +75,20 @@ pub struct Sighting<'a> {
     pub resource_version: &'a str,
 }
 
-impl Sighting<'_> {
-    fn place(&self) -> Place {
-        Place { namespace: self.namespace.into(), name: self.name.into() }
+impl ObservedVersion<'_> {
+    fn name(&self) -> ObjectName {
+        ObjectName { namespace: self.namespace.into(), name: self.name.into() }
     }
 
     fn state(&self) -> State {
-        // Without numeric versions, objects are always read, see `Sightings::stamp`.
+        // Without numeric versions, objects are always read, see `ObservedVersions::stamp`.
         State { uid: self.uid.into(), version: self.resource_version.parse().unwrap_or(u64::MAX) }
     }
 }
 
-impl Sightings {
+impl ObservedVersions {
     /// Records that a watch starts a new list of its kind.
-    pub fn begin(&self, gvk: &GroupVersionKind) {
+    pub fn begin_list(&self, gvk: &GroupVersionKind) {
         let mut kinds = self.0.lock();
         let view = kinds.views.entry(gvk.clone()).or_insert_with(|| View {
             list: 0,
@@ -100,17 +100,17 @@ impl Sightings {
     }
 
     /// Records an object of that list. Returns `true` if it is new or changed.
-    pub fn list(&self, gvk: &GroupVersionKind, object: &Sighting<'_>) -> bool {
+    pub fn record_listed(&self, gvk: &GroupVersionKind, object: &ObservedVersion<'_>) -> bool {
         let mut kinds = self.0.lock();
         let Some(view) = kinds.views.get_mut(gvk) else { return true };
-        let (place, state) = (object.place(), object.state());
-        let is_news = view.objects.get(&place) != Some(&state);
-        view.listing.insert(place, state);
-        is_news
+        let (name, state) = (object.name(), object.state());
+        let is_changed = view.objects.get(&name) != Some(&state);
+        view.listing.insert(name, state);
+        is_changed
     }
 
     /// Records the end of the list. Returns `true` if an object of the previous list is missing.
-    pub fn complete(&self, gvk: &GroupVersionKind) -> bool {
+    pub fn complete_list(&self, gvk: &GroupVersionKind) -> bool {
         let mut kinds = self.0.lock();
         kinds.lists += 1;
         let list = kinds.lists;
@@ -120,23 +120,23 @@ impl Sightings {
         let highest = now.values().map(|state| state.version).max().unwrap_or_default();
         view.reached = view.reached.max(highest);
         let before = std::mem::replace(&mut view.objects, now);
-        before.keys().any(|place| !view.objects.contains_key(place))
+        before.keys().any(|name| !view.objects.contains_key(name))
     }
 
     /// Records a watch event of a new or changed object.
-    pub fn saw(&self, gvk: &GroupVersionKind, object: &Sighting<'_>) {
+    pub fn record(&self, gvk: &GroupVersionKind, object: &ObservedVersion<'_>) {
         if let Some(view) = self.0.lock().views.get_mut(gvk) {
             let state = object.state();
             view.reached = view.reached.max(state.version);
-            view.objects.insert(object.place(), state);
+            view.objects.insert(object.name(), state);
         }
     }
 
     /// Records a watch event of an object that was deleted, or is no longer selected by the watch.
-    pub fn lost(&self, gvk: &GroupVersionKind, object: &Sighting<'_>) {
+    pub fn remove(&self, gvk: &GroupVersionKind, object: &ObservedVersion<'_>) {
         if let Some(view) = self.0.lock().views.get_mut(gvk) {
             view.reached = view.reached.max(object.state().version);
-            view.objects.remove(&object.place());
+            view.objects.remove(&object.name());
         }
     }
 
@@ -161,11 +161,11 @@ impl Sightings {
     ///
     /// Only for objects that the watch selects: others have no events. Resource versions are compared as numbers.
     /// They grow, and a version above the highest observed one was read or written a moment ago.
-    pub fn vouches(&self, key: &ObjectKey, stamp: &Stamp) -> bool {
+    pub fn is_current(&self, key: &ObjectKey, stamp: &Stamp) -> bool {
         let kinds = self.0.lock();
         let Some(view) = kinds.views.get(&key.gvk).filter(|view| view.list > 0) else { return false };
-        let place = Place { namespace: key.namespace.as_str().into(), name: key.name.as_str().into() };
-        match view.objects.get(&place) {
+        let name = ObjectName { namespace: key.namespace.as_str().into(), name: key.name.as_str().into() };
+        match view.objects.get(&name) {
             Some(seen) => *seen.uid == *stamp.uid && seen.version <= stamp.version,
             None => stamp.list == Some(view.list) && view.reached < stamp.version,
         }
@@ -184,81 +184,81 @@ mod tests {
         ObjectKey { gvk: kind(), namespace: "ns".to_owned(), name: name.to_owned() }
     }
 
-    fn at<'a>(name: &'a str, uid: &'a str, resource_version: &'a str) -> Sighting<'a> {
-        Sighting { namespace: "ns", name, uid, resource_version }
+    fn at<'a>(name: &'a str, uid: &'a str, resource_version: &'a str) -> ObservedVersion<'a> {
+        ObservedVersion { namespace: "ns", name, uid, resource_version }
     }
 
-    fn listed(objects: &[Sighting<'_>]) -> Sightings {
-        let sightings = Sightings::default();
-        list(&sightings, objects);
-        sightings
+    fn listed(objects: &[ObservedVersion<'_>]) -> ObservedVersions {
+        let observed_versions = ObservedVersions::default();
+        list(&observed_versions, objects);
+        observed_versions
     }
 
-    fn list(sightings: &Sightings, objects: &[Sighting<'_>]) -> bool {
-        sightings.begin(&kind());
+    fn list(observed_versions: &ObservedVersions, objects: &[ObservedVersion<'_>]) -> bool {
+        observed_versions.begin_list(&kind());
         for object in objects {
-            sightings.list(&kind(), object);
+            observed_versions.record_listed(&kind(), object);
         }
-        sightings.complete(&kind())
+        observed_versions.complete_list(&kind())
     }
 
-    fn stamp(sightings: &Sightings, uid: &str, version: &str) -> Stamp {
-        sightings.stamp_of(&kind(), uid, version).unwrap()
+    fn stamp(observed_versions: &ObservedVersions, uid: &str, version: &str) -> Stamp {
+        observed_versions.stamp_of(&kind(), uid, version).unwrap()
     }
 
     #[test]
-    fn vouches_only_for_the_verified_version() {
-        let sightings = listed(&[at("a", "u", "7")]);
+    fn only_verified_version_is_current() {
+        let observed_versions = listed(&[at("a", "u", "7")]);
         for (uid, version, expected) in
             [("u", "7", true), ("u", "6", false), ("u", "8", true), ("v", "7", false)]
         {
             assert_eq!(
-                sightings.vouches(&key("a"), &stamp(&sightings, uid, version)),
+                observed_versions.is_current(&key("a"), &stamp(&observed_versions, uid, version)),
                 expected,
                 "{uid} {version}"
             );
         }
-        let known = stamp(&sightings, "u", "7");
-        sightings.saw(&kind(), &at("a", "u", "9"));
-        assert!(!sightings.vouches(&key("a"), &known));
-        sightings.lost(&kind(), &at("a", "u", "10"));
-        assert!(!sightings.vouches(&key("a"), &known));
+        let known = stamp(&observed_versions, "u", "7");
+        observed_versions.record(&kind(), &at("a", "u", "9"));
+        assert!(!observed_versions.is_current(&key("a"), &known));
+        observed_versions.remove(&kind(), &at("a", "u", "10"));
+        assert!(!observed_versions.is_current(&key("a"), &known));
     }
 
     #[test]
     fn recent_write_is_ahead_of_the_watch() {
-        let sightings = listed(&[at("other", "o", "5")]);
-        let written = stamp(&sightings, "u", "8");
-        assert!(sightings.vouches(&key("a"), &written));
+        let observed_versions = listed(&[at("other", "o", "5")]);
+        let written = stamp(&observed_versions, "u", "8");
+        assert!(observed_versions.is_current(&key("a"), &written));
         // The watch is past that version and has not seen the object.
-        sightings.saw(&kind(), &at("other", "o", "9"));
-        assert!(!sightings.vouches(&key("a"), &written));
+        observed_versions.record(&kind(), &at("other", "o", "9"));
+        assert!(!observed_versions.is_current(&key("a"), &written));
     }
 
     #[test]
     fn relist_without_the_object_invalidates_its_stamp() {
-        let sightings = listed(&[at("b", "b", "3")]);
-        let written = stamp(&sightings, "u", "8");
-        assert!(list(&sightings, &[]));
-        assert!(!sightings.vouches(&key("a"), &written));
-        assert!(!list(&sightings, &[at("a", "u", "8")]));
-        assert!(sightings.vouches(&key("a"), &written));
+        let observed_versions = listed(&[at("b", "b", "3")]);
+        let written = stamp(&observed_versions, "u", "8");
+        assert!(list(&observed_versions, &[]));
+        assert!(!observed_versions.is_current(&key("a"), &written));
+        assert!(!list(&observed_versions, &[at("a", "u", "8")]));
+        assert!(observed_versions.is_current(&key("a"), &written));
     }
 
     #[test]
-    fn incomplete_list_vouches_for_nothing() {
-        let sightings = Sightings::default();
-        let before = stamp(&sightings, "u", "8");
-        assert!(!sightings.vouches(&key("a"), &before));
-        sightings.begin(&kind());
-        assert!(sightings.list(&kind(), &at("a", "u", "8")));
-        assert!(!sightings.vouches(&key("a"), &before));
-        sightings.complete(&kind());
-        assert!(sightings.vouches(&key("a"), &before));
-        sightings.begin(&kind());
-        assert!(!sightings.list(&kind(), &at("a", "u", "8")));
-        sightings.forget(&kind());
-        assert!(!sightings.vouches(&key("a"), &before));
-        assert_eq!(sightings.stamp_of(&kind(), "u", "x"), None);
+    fn incomplete_list_makes_no_version_current() {
+        let observed_versions = ObservedVersions::default();
+        let before = stamp(&observed_versions, "u", "8");
+        assert!(!observed_versions.is_current(&key("a"), &before));
+        observed_versions.begin_list(&kind());
+        assert!(observed_versions.record_listed(&kind(), &at("a", "u", "8")));
+        assert!(!observed_versions.is_current(&key("a"), &before));
+        observed_versions.complete_list(&kind());
+        assert!(observed_versions.is_current(&key("a"), &before));
+        observed_versions.begin_list(&kind());
+        assert!(!observed_versions.record_listed(&kind(), &at("a", "u", "8")));
+        observed_versions.forget(&kind());
+        assert!(!observed_versions.is_current(&key("a"), &before));
+        assert_eq!(observed_versions.stamp_of(&kind(), "u", "x"), None);
     }
 }

@@ -2,13 +2,13 @@
 
 use serde_json::Value;
 
-use super::look::{Look, Observed};
+use super::check::{ObjectCheck, Observed};
 use super::{Engine, Mode, Revision};
 use crate::cluster::{Cluster, ClusterError, Reason};
 use crate::content::ContentObject;
-use crate::failure::ObjectError;
+use crate::error::ObjectError;
 use crate::managed_fields::{conflicts, taken_over};
-use crate::memory::Known;
+use crate::memory::VerifiedObject;
 use crate::object::{ObjectKey, is_crd, resource_version};
 use crate::plan::{Plan, metadata_patch, superseded_managers, write_body};
 use crate::probes::{ProbeResult, ProbeStatus, Probes, failure_line};
@@ -20,13 +20,13 @@ const ATTEMPTS: usize = 3;
 
 impl<C: Cluster> Engine<C> {
     /// Executes the plan. On a conflict, reads the object again and retries.
-    pub(super) async fn settle(
+    pub(super) async fn execute_with_retry(
         &self,
         revision: &Revision,
         content: &ContentObject,
         mut observed: Observed,
         mode: Mode,
-    ) -> Result<(ObjectResult, Option<Known>), ObjectError> {
+    ) -> Result<(ObjectResult, Option<VerifiedObject>), ObjectError> {
         let mut attempt = 1;
         loop {
             match self.execute(revision, &observed, mode).await {
@@ -35,8 +35,8 @@ impl<C: Cluster> Engine<C> {
                         && (error.is(Reason::Conflict) || error.is(Reason::AlreadyExists)) =>
                 {
                     attempt += 1;
-                    let Observed { desired, wanted, .. } = observed;
-                    observed = self.observed(revision, content, desired, wanted, None).await?;
+                    let Observed { desired, desired_hash, .. } = observed;
+                    observed = self.observed(revision, content, desired, desired_hash, None).await?;
                 }
                 result => return result,
             }
@@ -48,8 +48,8 @@ impl<C: Cluster> Engine<C> {
         revision: &Revision,
         observed: &Observed,
         mode: Mode,
-    ) -> Result<(ObjectResult, Option<Known>), ObjectError> {
-        let Observed { desired, wanted, actual, plan } = observed;
+    ) -> Result<(ObjectResult, Option<VerifiedObject>), ObjectError> {
+        let Observed { desired, desired_hash, actual, plan } = observed;
         let key = ObjectKey::of(desired);
         let (action, live) = match (plan, actual) {
             (Plan::Create | Plan::Adopt | Plan::Repair, _) if mode == Mode::Observe => {
@@ -67,8 +67,8 @@ impl<C: Cluster> Engine<C> {
             _ => (Action::Created, self.create(revision, desired).await?),
         };
         let result = probed(key, action, &live, &revision.probes);
-        let known = Known::of(&self.sightings, &result, *wanted, &live);
-        Ok((result, known))
+        let verified = VerifiedObject::of(&self.observed_versions, &result, *desired_hash, &live);
+        Ok((result, verified))
     }
 
     async fn create(&self, revision: &Revision, desired: &Value) -> Result<Value, ObjectError> {
@@ -160,9 +160,9 @@ fn collided_with(desired: &Value, actual: &Value, probes: &Probes) -> ObjectResu
 }
 
 /// Result for the object if another owner controls it.
-pub(super) fn collided(look: Look, probes: &Probes) -> Option<ObjectResult> {
-    match look {
-        Look::Read(Observed { desired, actual: Some(actual), plan: Plan::Collide, .. }) => {
+pub(super) fn collided(check: ObjectCheck, probes: &Probes) -> Option<ObjectResult> {
+    match check {
+        ObjectCheck::Read(Observed { desired, actual: Some(actual), plan: Plan::Collide, .. }) => {
             Some(collided_with(&desired, &actual, probes))
         }
         _ => None,

@@ -2,33 +2,38 @@
 //! and dry runs while paused.
 
 use super::*;
-use crate::sightings::Sighting;
+use crate::observed_versions::ObservedVersion;
 
 fn deployment(name: &str) -> Value {
     json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": "ns"}})
 }
 
-fn tell(engine: &Engine<Fake>, key: &ObjectKey, object: &Value, tell: impl Fn(&Sightings, &Sighting<'_>)) {
-    let sighting = Sighting {
+fn tell(
+    engine: &Engine<Fake>,
+    key: &ObjectKey,
+    object: &Value,
+    tell: impl Fn(&ObservedVersions, &ObservedVersion<'_>),
+) {
+    let observed_version = ObservedVersion {
         namespace: &key.namespace,
         name: &key.name,
         uid: text(object, "/metadata/uid"),
         resource_version: text(object, "/metadata/resourceVersion"),
     };
-    tell(&engine.sightings(), &sighting);
+    tell(&engine.observed_versions(), &observed_version);
 }
 
 /// Reports the list of existing objects, like the watches.
 fn list(engine: &Engine<Fake>) {
     let objects = engine.cluster.0.lock().objects.clone();
     for gvk in [ObjectKey::of(&config_map("")).gvk, ObjectKey::of(&deployment("")).gvk] {
-        engine.sightings().begin(&gvk);
+        engine.observed_versions().begin_list(&gvk);
         for (key, object) in objects.iter().filter(|(key, _)| key.gvk == gvk) {
-            tell(engine, key, object, |sightings, sighting| {
-                sightings.list(&gvk, sighting);
+            tell(engine, key, object, |observed_versions, observed_version| {
+                observed_versions.record_listed(&gvk, observed_version);
             });
         }
-        engine.sightings().complete(&gvk);
+        engine.observed_versions().complete_list(&gvk);
     }
 }
 
@@ -39,18 +44,20 @@ fn change(engine: &Engine<Fake>, object: &Value, pointer: &str, value: Value) {
     live.pointer_mut(parent).unwrap()[member] = value;
     let live = engine.cluster.store(&live);
     let key = ObjectKey::of(object);
-    tell(engine, &key, &live, |sightings, sighting| sightings.saw(&key.gvk, sighting));
+    tell(engine, &key, &live, |observed_versions, observed_version| {
+        observed_versions.record(&key.gvk, observed_version)
+    });
 }
 
 fn calls(engine: &Engine<Fake>) -> Vec<String> {
     std::mem::take(&mut engine.cluster.0.lock().calls)
 }
 
-async fn glance(engine: &Engine<Fake>, revision: &Revision) -> Option<RevisionResult> {
-    engine.glance(&revision.owner, &revision.siblings, &revision.probes).await
+async fn fast_path(engine: &Engine<Fake>, revision: &Revision) -> Option<RevisionResult> {
+    engine.fast_path(&revision.owner, &revision.siblings, &revision.probes).await
 }
 
-async fn settled(phases: &[(&str, &[&str])]) -> (Engine<Fake>, Revision) {
+async fn applied(phases: &[(&str, &[&str])]) -> (Engine<Fake>, Revision) {
     let engine = Engine::new(Fake::default());
     let revision = revision(phases);
     assert!(engine.reconcile(&revision).await.is_complete());
@@ -61,21 +68,21 @@ async fn settled(phases: &[(&str, &[&str])]) -> (Engine<Fake>, Revision) {
 
 #[tokio::test]
 async fn unchanged_objects_cost_no_call() {
-    let (engine, revision) = settled(&[("a", &["x", "y"]), ("b", &["z"])]).await;
+    let (engine, revision) = applied(&[("a", &["x", "y"]), ("b", &["z"])]).await;
     let first = engine.reconcile(&revision).await;
     assert!(first.is_complete());
-    assert_eq!(glance(&engine, &revision).await, Some(first));
+    assert_eq!(fast_path(&engine, &revision).await, Some(first));
     assert_eq!(calls(&engine), [""; 0]);
 }
 
 #[tokio::test]
 async fn changed_object_costs_one_read() {
-    let (engine, mut revision) = settled(&[("a", &["x"])]).await;
+    let (engine, mut revision) = applied(&[("a", &["x"])]).await;
     revision.phases.push(ContentPhase::inline("b", vec![deployment("op")]));
     assert!(!engine.reconcile(&revision).await.is_complete());
     list(&engine);
     calls(&engine);
-    let waiting = glance(&engine, &revision).await.unwrap();
+    let waiting = fast_path(&engine, &revision).await.unwrap();
     let line =
         "Object Deployment.apps/v1 ns/op: missing .status.conditions and \"status.updatedReplicas\" missing";
     assert!(line.starts_with(&waiting.probe_failures().unwrap()), "{waiting:?}");
@@ -84,26 +91,28 @@ async fn changed_object_costs_one_read() {
     let ready = json!({"replicas": 1, "updatedReplicas": 1,
         "conditions": [{"type": "Available", "status": "True"}]});
     change(&engine, &deployment("op"), "/status", ready);
-    assert!(glance(&engine, &revision).await.unwrap().is_complete());
+    assert!(fast_path(&engine, &revision).await.unwrap().is_complete());
     assert_eq!(calls(&engine), ["get op"]);
-    assert!(glance(&engine, &revision).await.unwrap().is_complete());
+    assert!(fast_path(&engine, &revision).await.unwrap().is_complete());
     assert_eq!(calls(&engine), [""; 0]);
 }
 
 // Cases apply-15, apply-16
 #[tokio::test]
 async fn drift_requires_the_content() {
-    let (engine, revision) = settled(&[("a", &["x", "y"])]).await;
+    let (engine, revision) = applied(&[("a", &["x", "y"])]).await;
     change(&engine, &config_map("x"), "/data", json!({"k": "foreign"}));
-    assert_eq!(glance(&engine, &revision).await, None);
+    assert_eq!(fast_path(&engine, &revision).await, None);
     assert_eq!(calls(&engine), ["get x"]);
     assert!(engine.reconcile(&revision).await.is_complete());
     assert_eq!(calls(&engine), ["get x", "dry-run x", "apply x"]);
 
     let key = ObjectKey::of(&config_map("y"));
     let gone = engine.cluster.0.lock().objects.remove(&key).unwrap();
-    tell(&engine, &key, &gone, |sightings, sighting| sightings.lost(&key.gvk, sighting));
-    assert_eq!(glance(&engine, &revision).await, None);
+    tell(&engine, &key, &gone, |observed_versions, observed_version| {
+        observed_versions.remove(&key.gvk, observed_version)
+    });
+    assert_eq!(fast_path(&engine, &revision).await, None);
     calls(&engine);
     assert!(engine.reconcile(&revision).await.is_complete());
     // The repair of x is newer than the versions that the watch observed.
@@ -112,11 +121,11 @@ async fn drift_requires_the_content() {
 
 #[tokio::test]
 async fn failed_read_leaves_the_fast_path() {
-    let (engine, revision) = settled(&[("a", &["x"])]).await;
+    let (engine, revision) = applied(&[("a", &["x"])]).await;
     change(&engine, &config_map("x"), "/status", json!({}));
     engine.cluster.0.lock().failures.push(("get x", Reason::Unavailable));
-    assert_eq!(glance(&engine, &revision).await, None);
-    assert!(glance(&engine, &revision).await.is_some());
+    assert_eq!(fast_path(&engine, &revision).await, None);
+    assert!(fast_path(&engine, &revision).await.is_some());
 }
 
 #[tokio::test]
@@ -126,19 +135,19 @@ async fn next_phase_requires_the_content() {
     revision.phases[0] = ContentPhase::inline("a", vec![deployment("op")]);
     engine.reconcile(&revision).await;
     list(&engine);
-    assert!(!glance(&engine, &revision).await.unwrap().is_complete());
+    assert!(!fast_path(&engine, &revision).await.unwrap().is_complete());
     let ready = json!({"conditions": [{"type": "Available", "status": "True"}]});
     change(&engine, &deployment("op"), "/status", ready);
-    assert_eq!(glance(&engine, &revision).await, None);
+    assert_eq!(fast_path(&engine, &revision).await, None);
     assert!(engine.reconcile(&revision).await.is_complete());
     engine.forget(&revision.owner.uid);
-    assert_eq!(glance(&engine, &revision).await, None);
+    assert_eq!(fast_path(&engine, &revision).await, None);
 }
 
 // An object that a newer revision took over must come back when that revision is deleted.
 #[tokio::test]
 async fn changed_siblings_leave_the_fast_path() {
-    let (engine, mut older) = settled(&[("a", &["x"])]).await;
+    let (engine, mut older) = applied(&[("a", &["x"])]).await;
     let mut newer = revision(&[("a", &["x"])]);
     newer.owner = Owner { name: "r-2".into(), uid: "u2".into(), number: 2, extension: "r".into() };
     newer.siblings = vec!["u".into()];
@@ -148,10 +157,10 @@ async fn changed_siblings_leave_the_fast_path() {
     let result = engine.reconcile(&older).await;
     assert_eq!(result.phases[0].objects[0].action, Action::Progressed);
     calls(&engine);
-    assert_eq!(glance(&engine, &older).await, Some(result));
+    assert_eq!(fast_path(&engine, &older).await, Some(result));
     assert_eq!(calls(&engine), [""; 0]);
     older.siblings.clear();
-    assert_eq!(glance(&engine, &older).await, None);
+    assert_eq!(fast_path(&engine, &older).await, None);
     let result = engine.reconcile(&older).await;
     assert_eq!(result.phases[0].objects[0].action, Action::Collision);
 }
@@ -166,7 +175,7 @@ async fn paused_revision_is_observed_without_writes() {
     assert_eq!(result.phases[0].objects[0].action, Action::Held);
     assert_eq!(result.probe_failures().unwrap(), "Object ConfigMap.v1 ns/x: not applied while paused");
     assert_eq!(calls(&engine), ["get x", "dry-run x"]);
-    assert_eq!(glance(&engine, &revision).await, None);
+    assert_eq!(fast_path(&engine, &revision).await, None);
 
     assert!(engine.reconcile(&revision).await.is_complete());
     assert!(engine.observe(&revision).await.is_complete());

@@ -8,11 +8,11 @@ use serde_json::Value;
 use super::{Engine, Revision};
 use crate::cluster::{Cluster, ClusterError, Reason};
 use crate::content::{ContentObject, ContentPhase};
-use crate::failure::{EngineError, ObjectError};
+use crate::error::{EngineError, ObjectError};
 use crate::managed_fields::{agrees, conflicts, taken_over};
-use crate::memory::{Hash, Known, hash, hash_of_ours, hash_of_state};
+use crate::memory::{Hash, VerifiedObject, hash, hash_of_ours, hash_of_state};
 use crate::object::ObjectKey;
-use crate::plan::{Owner, Plan, check_body, desired, keep, plan, superseded_managers};
+use crate::plan::{Owner, Plan, add_keeper, check_body, desired, plan, superseded_managers};
 use crate::result::ObjectResult;
 
 /// Maximum number of concurrent reads and dry runs of one phase.
@@ -21,23 +21,23 @@ const CONCURRENT_CALLS: usize = 8;
 /// Desired and live state of an object.
 pub(super) struct Observed {
     pub(super) desired: Value,
-    pub(super) wanted: Hash,
+    pub(super) desired_hash: Hash,
     pub(super) actual: Option<Value>,
     pub(super) plan: Plan,
 }
 
 /// Result of the check of an object.
-pub(super) enum Look {
+pub(super) enum ObjectCheck {
     /// Unchanged since it was verified.
     Unchanged(ObjectResult),
     /// Read from the API server.
     Read(Observed),
     /// Rejected by the API server.
-    Refused(Observed, ClusterError),
+    Rejected(Observed, ClusterError),
 }
 
 /// Error of the check of an object.
-pub(super) enum Check {
+pub(super) enum CheckError {
     /// The dry run returned no verdict.
     DryRun(ClusterError),
     /// Reading the object failed.
@@ -46,9 +46,9 @@ pub(super) enum Check {
 
 /// Objects of a phase after the check, before any write.
 #[derive(Default)]
-pub(super) struct Checked {
+pub(super) struct CheckedPhase {
     /// Results in order. `None` where the check failed or the object was rejected.
-    pub(super) looks: Vec<Option<Look>>,
+    pub(super) checks: Vec<Option<ObjectCheck>>,
     /// Rejections by the API server.
     pub(super) findings: Vec<String>,
     /// Those of the rejections that report a missing permission.
@@ -56,20 +56,20 @@ pub(super) struct Checked {
     pub(super) failures: Vec<ObjectError>,
 }
 
-impl Checked {
-    /// Adds a result. Breaks with the error of [`Engine::check`].
-    fn add(&mut self, look: Result<Look, Check>) -> ControlFlow<EngineError> {
-        let look = match look {
-            Ok(Look::Refused(observed, verdict)) => {
+impl CheckedPhase {
+    /// Adds a result. Breaks with the error of [`Engine::check_phase`].
+    fn add(&mut self, check: Result<ObjectCheck, CheckError>) -> ControlFlow<EngineError> {
+        let check = match check {
+            Ok(ObjectCheck::Rejected(observed, verdict)) => {
                 self.findings.push(format!("{}: {}", ObjectKey::of(&observed.desired), verdict.message));
                 if verdict.reason == Reason::NotPermitted {
                     self.denials.push(verdict.message);
                 }
                 None
             }
-            Ok(look) => Some(look),
-            Err(Check::DryRun(error)) => return ControlFlow::Break(EngineError::Validating(error)),
-            Err(Check::Object(error)) => {
+            Ok(check) => Some(check),
+            Err(CheckError::DryRun(error)) => return ControlFlow::Break(EngineError::Validating(error)),
+            Err(CheckError::Object(error)) => {
                 let ends = error.ends_phase();
                 self.failures.push(error);
                 if ends {
@@ -78,34 +78,34 @@ impl Checked {
                 None
             }
         };
-        self.looks.push(look);
+        self.checks.push(check);
         ControlFlow::Continue(())
     }
 }
 
 impl<C: Cluster> Engine<C> {
-    /// Checks every object of the phase. `known` has an entry for each.
+    /// Checks every object of the phase. `verified` has an entry for each.
     ///
     /// # Errors
     /// A dry run failed without a verdict, or an error ends the phase.
-    pub(super) async fn check(
+    pub(super) async fn check_phase(
         &self,
         revision: &Revision,
         phase: &ContentPhase,
-        known: &[Option<Known>],
-    ) -> Result<Checked, EngineError> {
+        verified: &[Option<VerifiedObject>],
+    ) -> Result<CheckedPhase, EngineError> {
         // Create the futures before the stream: a closure inside of it would tie the future to one lifetime, and the
         // future would not be `Send`.
-        let looks: Vec<_> = phase
+        let checks: Vec<_> = phase
             .objects
             .iter()
-            .zip(known)
-            .map(|(content, known)| self.look(revision, content, known.as_ref()))
+            .zip(verified)
+            .map(|(content, verified)| self.check_object(revision, content, verified.as_ref()))
             .collect();
-        let mut looks = stream::iter(looks).buffered(CONCURRENT_CALLS);
-        let mut checked = Checked::default();
-        while let Some(look) = looks.next().await {
-            if let ControlFlow::Break(error) = checked.add(look) {
+        let mut checks = stream::iter(checks).buffered(CONCURRENT_CALLS);
+        let mut checked = CheckedPhase::default();
+        while let Some(check) = checks.next().await {
+            if let ControlFlow::Break(error) = checked.add(check) {
                 return Err(error);
             }
         }
@@ -113,59 +113,63 @@ impl<C: Cluster> Engine<C> {
     }
 
     /// Reads the object unless the observed versions show no change, and checks a pending write with a dry run.
-    async fn look(
+    async fn check_object(
         &self,
         revision: &Revision,
         content: &ContentObject,
-        known: Option<&Known>,
-    ) -> Result<Look, Check> {
+        verified: Option<&VerifiedObject>,
+    ) -> Result<ObjectCheck, CheckError> {
         let mut desired = desired(content, &revision.owner);
         if let Some(keeper) = &self.keeper {
-            keep(&mut desired, keeper);
+            add_keeper(&mut desired, keeper);
         }
-        let wanted = hash(&desired);
-        let known = known.filter(|known| known.wanted == wanted && known.key == ObjectKey::of(&desired));
-        if let Some(result) = known.and_then(|known| known.unchanged(&self.sightings)) {
-            return Ok(Look::Unchanged(result));
+        let desired_hash = hash(&desired);
+        let verified = verified.filter(|verified| {
+            verified.desired_hash == desired_hash && verified.key == ObjectKey::of(&desired)
+        });
+        if let Some(result) = verified.and_then(|verified| verified.unchanged(&self.observed_versions)) {
+            return Ok(ObjectCheck::Unchanged(result));
         }
-        let found = known.map(|known| known.found);
-        let mut observed =
-            self.observed(revision, content, desired, wanted, found).await.map_err(Check::Object)?;
+        let live_hash = verified.map(|verified| verified.live_hash);
+        let mut observed = self
+            .observed(revision, content, desired, desired_hash, live_hash)
+            .await
+            .map_err(CheckError::Object)?;
         let body = match (&observed.plan, &observed.actual) {
             (Plan::Create, _) => observed.desired.clone(),
             (Plan::Adopt | Plan::Repair, Some(actual)) => {
                 check_body(&observed.desired, actual, &revision.owner)
             }
-            _ => return Ok(Look::Read(observed)),
+            _ => return Ok(ObjectCheck::Read(observed)),
         };
         match self.cluster.apply(&body, true).await {
             Ok(outcome) => {
-                let is_settled = |actual| {
+                let is_unchanged = |actual| {
                     let superseded = superseded_managers(actual, &revision.owner);
                     hash_of_state(actual) == hash_of_state(&outcome)
                         && taken_over(actual, superseded).is_none()
                         // A field that only another manager owns can change without our notice.
                         && conflicts(&observed.desired, actual).is_empty()
                 };
-                if observed.plan == Plan::Repair && observed.actual.as_ref().is_some_and(is_settled) {
+                if observed.plan == Plan::Repair && observed.actual.as_ref().is_some_and(is_unchanged) {
                     observed.plan = Plan::Keep;
                 }
-                Ok(Look::Read(observed))
+                Ok(ObjectCheck::Read(observed))
             }
-            Err(error) if error.reason.is_verdict() => Ok(Look::Refused(observed, error)),
-            Err(error) if error.reason == Reason::NoDryRun => Ok(Look::Read(observed)),
-            Err(error) => Err(Check::DryRun(error)),
+            Err(error) if error.reason.is_verdict() => Ok(ObjectCheck::Rejected(observed, error)),
+            Err(error) if error.reason == Reason::NoDryRun => Ok(ObjectCheck::Read(observed)),
+            Err(error) => Err(CheckError::DryRun(error)),
         }
     }
 
-    /// Reads the object and plans its change. `found` is [`hash_of_ours`] of the state that agreed with `desired`.
+    /// Reads the object and plans its change. `live_hash` is [`hash_of_ours`] of the state that agreed with `desired`.
     pub(super) async fn observed(
         &self,
         revision: &Revision,
         content: &ContentObject,
         desired: Value,
-        wanted: Hash,
-        found: Option<Hash>,
+        desired_hash: Hash,
+        live_hash: Option<Hash>,
     ) -> Result<Observed, ObjectError> {
         let key = ObjectKey::of(&desired);
         let actual = match self.cluster.get(&key).await {
@@ -176,15 +180,15 @@ impl<C: Cluster> Engine<C> {
         let mut plan =
             plan(actual.as_ref(), &revision.owner, &revision.siblings, &content.collision_protection);
         if let (Plan::Repair, Some(actual)) = (&plan, &actual)
-            && (found == Some(hash_of_ours(actual)) || is_right(&desired, actual, &revision.owner))
+            && (live_hash == Some(hash_of_ours(actual)) || is_applied(&desired, actual, &revision.owner))
         {
             plan = Plan::Keep;
         }
-        Ok(Observed { desired, wanted, actual, plan })
+        Ok(Observed { desired, desired_hash, actual, plan })
     }
 }
 
 /// `true` if an apply would change neither the object nor the ownership of its fields.
-fn is_right(desired: &Value, actual: &Value, owner: &Owner) -> bool {
+fn is_applied(desired: &Value, actual: &Value, owner: &Owner) -> bool {
     agrees(desired, actual) && taken_over(actual, superseded_managers(actual, owner)).is_none()
 }

@@ -3,9 +3,9 @@
 use olm_api::cluster_object_set::CollisionProtection;
 
 use super::Engine;
-use super::settle::probed;
+use super::execute::probed;
 use crate::cluster::Cluster;
-use crate::memory::{Known, Memory, hash_of_ours};
+use crate::memory::{Memory, VerifiedObject, hash_of_ours};
 use crate::object::is_crd;
 use crate::plan::{Owner, Plan, plan};
 use crate::probes::Probes;
@@ -14,7 +14,7 @@ use crate::result::{Action, ObjectResult, PhaseResult, RevisionResult};
 impl<C: Cluster> Engine<C> {
     /// Fast path over a revision without its content, which must be the same as at the last [`Self::reconcile`].
     /// Reads only objects that changed since. Returns `None` if the content is needed.
-    pub async fn glance(
+    pub async fn fast_path(
         &self,
         owner: &Owner,
         siblings: &[String],
@@ -22,12 +22,12 @@ impl<C: Cluster> Engine<C> {
     ) -> Option<RevisionResult> {
         let mut memory = self.memories.lock().remove(&owner.uid)?;
         memory.compare_siblings(siblings);
-        let result = self.glance_at(&mut memory, owner, siblings, probes).await;
+        let result = self.fast_path_over(&mut memory, owner, siblings, probes).await;
         self.memories.lock().insert(owner.uid.clone(), memory);
         result
     }
 
-    async fn glance_at(
+    async fn fast_path_over(
         &self,
         memory: &mut Memory,
         owner: &Owner,
@@ -38,8 +38,8 @@ impl<C: Cluster> Engine<C> {
         for phase in &mut memory.phases {
             let mut objects = Vec::with_capacity(phase.objects.len());
             for object in &mut phase.objects {
-                let known = object.as_mut()?;
-                objects.push(self.look_again(known, owner, siblings, probes).await?);
+                let verified = object.as_mut()?;
+                objects.push(self.recheck(verified, owner, siblings, probes).await?);
             }
             result.watch(objects.iter().map(|object| object.key.gvk.clone()));
             result.phases.push(PhaseResult { name: phase.name.clone(), objects, ..PhaseResult::default() });
@@ -51,27 +51,27 @@ impl<C: Cluster> Engine<C> {
     }
 
     /// Reads the object again. Returns `None` unless it is still as verified.
-    async fn look_again(
+    async fn recheck(
         &self,
-        known: &mut Known,
+        verified: &mut VerifiedObject,
         owner: &Owner,
         siblings: &[String],
         probes: &Probes,
     ) -> Option<ObjectResult> {
-        if let Some(result) = known.unchanged(&self.sightings) {
+        if let Some(result) = verified.unchanged(&self.observed_versions) {
             return Some(result);
         }
-        let actual = self.cluster.get(&known.key).await.ok()??;
+        let actual = self.cluster.get(&verified.key).await.ok()??;
         // Collision protection does not matter for objects of this revision or a sibling.
         let protection = CollisionProtection::Prevent;
         let action = match plan(Some(&actual), owner, siblings, &protection) {
-            Plan::Repair if known.found == hash_of_ours(&actual) => Action::Idle,
-            Plan::AwaitDeletion if !is_crd(&known.key.gvk) => Action::Idle,
+            Plan::Repair if verified.live_hash == hash_of_ours(&actual) => Action::Idle,
+            Plan::AwaitDeletion if !is_crd(&verified.key.gvk) => Action::Idle,
             Plan::Leave => Action::Progressed,
             _ => return None,
         };
-        let result = probed(known.key.clone(), action, &actual, probes);
-        *known = Known::of(&self.sightings, &result, known.wanted, &actual)?;
+        let result = probed(verified.key.clone(), action, &actual, probes);
+        *verified = VerifiedObject::of(&self.observed_versions, &result, verified.desired_hash, &actual)?;
         Some(result)
     }
 }

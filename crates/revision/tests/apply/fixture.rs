@@ -66,13 +66,13 @@ impl<C: Cluster> Cluster for Recorder<C> {
     }
 }
 
-pub(crate) struct World {
+pub(crate) struct Fixture {
     plane: ControlPlane,
     cluster: KubeCluster,
     pub(crate) engine: Engine<Recorded>,
 }
 
-impl World {
+impl Fixture {
     pub(crate) async fn start() -> Self {
         let plane = ControlPlane::start().await.unwrap();
         plane.apply_crds(&olm_api::crds::crds()).await.unwrap();
