@@ -26,7 +26,7 @@ const CLUSTER_CONSTRAINTS: &str = "ClusterConstraints";
 pub(crate) const UPGRADE_STATUS: &str = "ClusterUpgradeStatus";
 
 /// All gates that `--feature-gates` accepts.
-pub(crate) const KNOWN: [Gate; 12] = [
+pub const KNOWN: [Gate; 12] = [
     Gate { name: BEST_EFFORT, default: false, stage: Stage::Alpha },
     Gate { name: RELEASES, default: false, stage: Stage::Alpha },
     Gate { name: REVISIONS, default: true, stage: Stage::Alpha },

@@ -49,7 +49,7 @@ impl Change {
 
 /// Shared cache, empty until [`Self::follow`] runs. Clones share it.
 #[derive(Clone, Debug)]
-pub(crate) struct RevisionCache(Arc<Shared>);
+pub struct RevisionCache(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
@@ -70,9 +70,8 @@ struct State {
     subscribers: Vec<mpsc::UnboundedSender<Change>>,
 }
 
-impl RevisionCache {
-    /// Creates an empty cache.
-    pub(crate) fn new() -> Self {
+impl Default for RevisionCache {
+    fn default() -> Self {
         let (store, writer) = reflector::store();
         Self(Arc::new(Shared {
             store,
@@ -82,9 +81,16 @@ impl RevisionCache {
             events: watch::Sender::new(()),
         }))
     }
+}
+
+impl RevisionCache {
+    /// Creates an empty cache.
+    pub fn new() -> Self {
+        Self::default()
+    }
 
     /// Follows the ClusterObjectSets of the cluster until `stop`. Returns at once if another call already does.
-    pub(crate) async fn follow(&self, client: Client, stop: CancellationToken) {
+    pub async fn follow(&self, client: Client, stop: CancellationToken) {
         let Some(writer) = self.0.writer.lock().take() else { return };
         let events = watch_objects(Api::all(client), watcher::Config::default()).default_backoff();
         stop.run_until_cancelled(self.take_in(writer, events)).await;

@@ -20,8 +20,8 @@ use olm_runtime::cluster::within_deadline;
 use olm_runtime::status::write_status;
 use tokio::task::block_in_place;
 
-use crate::extension::apply::{Revisions, invalid};
 use crate::failure::Failure;
+use crate::revision_writer::{RevisionWriter, invalid};
 use release::{Deployed, Release};
 
 /// Message of the `Succeeded` condition of an adopted revision.
@@ -35,7 +35,7 @@ const ATTEMPTS: usize = 5;
 pub(crate) struct Adoption {
     sets: Api<ClusterObjectSet>,
     secrets: Api<Secret>,
-    revisions: Revisions,
+    revisions: RevisionWriter,
     system_namespace: String,
 }
 
@@ -55,7 +55,7 @@ impl Adoption {
         Self {
             sets: Api::all(client.clone()),
             secrets: Api::namespaced(client.clone(), system_namespace),
-            revisions: Revisions::new(client, system_namespace),
+            revisions: RevisionWriter::new(client, system_namespace),
             system_namespace: system_namespace.to_owned(),
         }
     }

@@ -16,7 +16,7 @@ use serde_json::Value;
 use tokio::task::block_in_place;
 
 use super::Context;
-use super::apply::{Applied, invalid};
+
 use super::choice::ChosenBundle;
 use super::decide::{Observed, RevisionInputs};
 use super::memory::{self, Newest};
@@ -24,6 +24,7 @@ use super::revisions::Revision;
 use crate::bundles::{Rendered, SignatureVerdict, Unusable, Wishes};
 use crate::failure::{Class, Failure};
 use crate::preflight::{CrdVerdict, crd_check, refuse_obstacles};
+use crate::revision_writer::{AppliedRevision, invalid};
 
 /// Time after which the status reports a pull.
 const SHOWN_AFTER: Duration = Duration::from_secs(5);
@@ -180,7 +181,7 @@ impl Context {
                 return Ok(Installation { unfinished: true, ..Installation::failed(failure) });
             }
         };
-        let Applied { created, set } = applied;
+        let AppliedRevision { created, set } = applied;
         let (newest, definitions) = (Newest::of(&set), installation.definitions.clone());
         if created {
             self.preflight.forget(&name);

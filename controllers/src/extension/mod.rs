@@ -8,13 +8,12 @@
 //!
 //! [`reconcile`] runs these steps. [`inputs`] reads catalogs and cluster, and [`choice`] selects a bundle from them
 //! by the rules of the extension ([`olm_request`]). [`install`] renders the bundle and runs the install checks.
-//! [`apply`] writes the revision. [`memory`] is the state kept between reconciles. [`removal`] finalizes a deleted
+//! [`crate::revision_writer`] writes the revision. [`memory`] is the state kept between reconciles. [`removal`] finalizes a deleted
 //! extension, and [`orphans`] adopts revisions without an owner.
 //! [`ref_secrets`] and [`housekeeping`] run beside the reconciles.
 
 #[cfg(test)]
 mod adoption_tests;
-pub(crate) mod apply;
 mod choice;
 mod decide;
 mod findings;
@@ -71,7 +70,7 @@ use crate::gates::Features;
 use crate::metrics::extensions::ExtensionMetrics;
 use crate::preflight::Preflight;
 use crate::revision_cache::RevisionCache;
-use apply::Revisions;
+use crate::revision_writer::{RevisionWriter, belongs_to};
 use housekeeping::Wake;
 use memory::Memories;
 use ref_secrets::{ABANDONED, RefSecrets};
@@ -118,7 +117,7 @@ struct Context {
     extensions_listed: CancellationToken,
     dependencies: Arc<Dependencies>,
     sets: Api<ClusterObjectSet>,
-    revisions: Revisions,
+    revisions: RevisionWriter,
     ref_secrets: RefSecrets,
     adoption: Adoption,
     preflight: Preflight,
@@ -143,7 +142,7 @@ impl Context {
             extensions_listed: CancellationToken::new(),
             dependencies: Arc::new(Dependencies::new(client.clone(), parts.cache.clone())),
             sets: Api::all(client.clone()),
-            revisions: Revisions::new(client.clone(), namespace),
+            revisions: RevisionWriter::new(client.clone(), namespace),
             ref_secrets: RefSecrets::new(&client, namespace, ABANDONED),
             adoption: Adoption::new(client.clone(), namespace),
             preflight: Preflight::new(client),
@@ -156,7 +155,7 @@ impl Context {
     /// Revisions of an extension, unordered.
     fn revisions_of(&self, extension: &str) -> Vec<Arc<ClusterObjectSet>> {
         let mut sets = self.parts.cache.labeled(extension);
-        sets.retain(|set| revisions::is_of(set, extension));
+        sets.retain(|set| belongs_to(set, extension));
         sets
     }
 }
@@ -239,18 +238,4 @@ fn keep_watch(context: &Arc<Context>, wake: &Wake, stop: &CancellationToken) {
         );
         ended.run_until_cancelled(all).await
     });
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn dependency_mode_flag_error_lists_allowed_values() {
-        let parse = |argument: &str| olm_serving::command_line::parse::<crate::Flags>(&[argument.to_owned()]);
-        assert!(parse("--dependency-mode=Check").is_ok());
-        assert_eq!(
-            parse("--dependency-mode=Solve").err().unwrap(),
-            "invalid argument \"Solve\" for \"--dependency-mode\" flag: unknown value \"Solve\", allowed are Reject, \
-             Report, Check"
-        );
-    }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use olm_api::cluster_extension::BundleMetadata;
 use olm_api::conditions::{self, PULLING, reasons, types};
-use olm_api::{ClusterObjectSet, Condition, annotations, labels, names};
+use olm_api::{ClusterObjectSet, Condition, annotations};
 use olm_revision::generate::number_of;
 
 /// Values of a ClusterObjectSet that the extension controller needs.
@@ -77,18 +77,6 @@ impl RevisionStates {
                 (&one.status, &one.reason) == (status, reason) && message.starts_with(&one.message)
             })
     }
-}
-
-/// Reports whether a ClusterObjectSet with the label of this extension belongs to it: it has no controller, or an
-/// extension of that name is its controller. That extension may have been deleted with orphan propagation and
-/// recreated (docs/design/apply.md#recreated-extensions, docs/design/apply.md#revision-membership).
-pub(crate) fn is_of(set: &ClusterObjectSet, extension: &str) -> bool {
-    let mut owners = set.metadata.owner_references.iter().flatten();
-    owners.find(|owner| owner.controller == Some(true)).is_none_or(|owner| {
-        owner.kind == labels::OWNER_KIND_EXTENSION
-            && owner.api_version.starts_with(&format!("{}/", names::GROUP))
-            && owner.name == extension
-    })
 }
 
 /// Derives the states from all revisions of one extension, in any order. Archived revisions are ignored.
@@ -196,25 +184,6 @@ pub(super) mod tests {
         for (status, reason, message, expected) in rows {
             assert_eq!(states.say(&condition(status, reason, message)), expected, "{reason} {message}");
         }
-    }
-
-    // docs/design/apply.md#revision-membership
-    #[test]
-    fn revision_of_other_controller_is_ignored() {
-        let owned = |kind: &str, api_version: &str, name: &str, controller: bool| {
-            let mut set = (*set(1, "Active", true)).clone();
-            let owner = json!([{"apiVersion": api_version, "kind": kind, "name": name, "uid": "u",
-                "controller": controller}]);
-            set.metadata.owner_references = serde_json::from_value(owner).unwrap();
-            is_of(&set, "demo")
-        };
-        let v1 = "olm.operatorframework.io/v1";
-        assert!(is_of(&set(1, "Active", true), "demo"));
-        assert!(owned("ClusterExtension", v1, "demo", true));
-        assert!(owned("Whatever", "example.com/v1", "demo", false));
-        assert!(!owned("ClusterExtension", v1, "other", true));
-        assert!(!owned("ClusterExtension", "example.com/v1", "demo", true));
-        assert!(!owned("Whatever", v1, "demo", true));
     }
 
     #[test]

@@ -75,7 +75,7 @@ fn object_name(text: &str) -> Result<String, String> {
 
 /// Configuration of the controller.
 #[derive(Clone, Debug)]
-pub(crate) struct Settings {
+pub struct Settings {
     /// Platform type set by the administrator.
     pub platform: Option<PlatformType>,
     /// Version set by the administrator.

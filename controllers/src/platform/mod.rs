@@ -32,12 +32,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::revision_cache::RevisionCache;
 use announce::{Transitions, VerdictMetrics};
-pub(crate) use flags::{PlatformFlags, Settings};
+pub(crate) use flags::PlatformFlags;
+pub use flags::Settings;
 use observe::observe;
 use outlets::{OpenShift, Pass, upgrade_status, write_upgrade_status};
 use wake::{Revisions, Wake, Watches};
 
-const NAME: &str = "controller-operator-cluster-upgrade-status";
+/// Name of the controller in logs and metrics.
+pub const NAME: &str = "controller-operator-cluster-upgrade-status";
 /// Changes come in bursts: time that a pass waits for more of them.
 const DEBOUNCE: Duration = Duration::from_secs(1);
 /// Interval of passes without any event. Every pass reads discovery.
@@ -50,7 +52,7 @@ const FIRST_LOOK: Duration = Duration::from_secs(10);
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
 
 /// Runs the controller until `stop`.
-pub(crate) async fn run(
+pub async fn run(
     client: Client,
     cache: RevisionCache,
     settings: Settings,

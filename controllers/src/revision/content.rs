@@ -16,11 +16,11 @@ use olm_revision::digest::changed_content;
 use olm_revision::engine::Revision;
 use olm_revision::generate::number_of;
 use olm_revision::object::ObjectKey;
+use olm_revision::observed_versions::Stamp;
 use olm_revision::plan::Owner;
 use olm_revision::probes::Probes;
 use olm_revision::record::recorded;
 use olm_runtime::cluster::{describe, within_deadline};
-use olm_revision::observed_versions::Stamp;
 
 use super::Context;
 use super::removal::may_outlive;
@@ -113,7 +113,8 @@ impl Context {
         let observed_versions = self.engine.observed_versions();
         let stamped = |(key, secret): (&SecretKey, &Secret)| {
             let version = secret.metadata.resource_version.as_deref()?;
-            let stamp = observed_versions.stamp_of(&secret_kind(), secret.metadata.uid.as_deref()?, version)?;
+            let stamp =
+                observed_versions.stamp_of(&secret_kind(), secret.metadata.uid.as_deref()?, version)?;
             Some(Source {
                 key: key.clone(),
                 stamp,
@@ -143,7 +144,9 @@ impl Context {
         let observed_versions = self.engine.observed_versions();
         for Source { key, stamp, watched } in &origin.secrets {
             let SecretKey { namespace, name } = key.clone();
-            if *watched && observed_versions.is_current(&ObjectKey { gvk: secret_kind(), namespace, name }, stamp) {
+            if *watched
+                && observed_versions.is_current(&ObjectKey { gvk: secret_kind(), namespace, name }, stamp)
+            {
                 continue;
             }
             let api: Api<Secret> = Api::namespaced(self.client.clone(), &key.namespace);

@@ -59,7 +59,8 @@ use status::Outcome;
 use waits::Waits;
 use watches::Watches;
 
-const NAME: &str = "clusterobjectset";
+/// Name of the controller in logs and metrics.
+pub const NAME: &str = "clusterobjectset";
 /// A pass mostly waits for the API server. A slow one must not delay others.
 const CONCURRENCY: u16 = 32;
 /// Requeue interval of a blocked revision: the cause may not be watched.
@@ -69,15 +70,15 @@ const CONFLICT_RETRY: Duration = Duration::from_millis(200);
 
 /// Durations that only tests change.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pace {
+pub struct Pace {
     /// Duration of one minute of a progress deadline.
-    minute: SignedDuration,
+    pub minute: SignedDuration,
     /// Maximum retry delay after a failure: its end, such as a webhook that answers again, triggers no event.
-    longest_retry: Duration,
+    pub longest_retry: Duration,
     /// Maximum duration of an ordered removal. Garbage collection deletes the rest.
-    teardown: SignedDuration,
+    pub teardown: SignedDuration,
     /// Time that a removal waits for custom resources without a running operator.
-    operator: Duration,
+    pub operator: Duration,
 }
 
 impl Default for Pace {
@@ -139,7 +140,7 @@ fn is_paused(set: &ClusterObjectSet) -> bool {
 }
 
 /// Runs the controller until `stop`.
-pub(crate) async fn run(
+pub async fn run(
     pace: Pace,
     client: Client,
     cache: RevisionCache,

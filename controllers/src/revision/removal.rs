@@ -309,7 +309,8 @@ impl Context {
         options: &TeardownOptions,
     ) -> Result<TeardownResult, String> {
         let (engine, owner) = (self.engine_of(set)?, owner(set));
-        let handed = engine.hand_over(&owner, &options.new_owners).await.map_err(|error| error.to_string())?;
+        let handed =
+            engine.hand_over(&owner, &options.new_owners).await.map_err(|error| error.to_string())?;
         if !handed.is_complete() {
             return Ok(handed);
         }

@@ -20,8 +20,8 @@ use olm_revision::kube_cluster::KubeCluster;
 use serde_json::{Value, json};
 
 use crate::adoption::Adoption;
-use crate::extension::apply::Revisions;
 use crate::failure::Failure;
+use crate::revision_writer::RevisionWriter;
 use crate::running::Running;
 
 pub(super) const SYSTEM: &str = "olmv1-system";
@@ -188,7 +188,7 @@ impl World {
             ..BundleIdentity::default()
         };
         let draft = Draft::new(owner, &bundle, objects.to_vec()).unwrap();
-        let revisions = Revisions::new(self.client(), SYSTEM);
+        let revisions = RevisionWriter::new(self.client(), SYSTEM);
         let plan = revisions.plan(&name, &draft, None).await.unwrap();
         Ok(revisions.carry_out(&name, &draft, plan).await?.created)
     }

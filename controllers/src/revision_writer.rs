@@ -15,14 +15,13 @@ use olm_revision::generate::{
 use olm_runtime::cluster::within_deadline;
 use serde_json::json;
 
-use super::revisions::is_of;
 use crate::failure::Failure;
 
 /// Maximum attempts to patch a revision after a conflict (409).
 const ATTEMPTS: usize = 5;
 
 /// Access to revisions and their Secrets.
-pub(crate) struct Revisions {
+pub(crate) struct RevisionWriter {
     client: Client,
     sets: Api<ClusterObjectSet>,
     secrets: Api<Secret>,
@@ -31,7 +30,7 @@ pub(crate) struct Revisions {
 
 /// Result of a plan.
 #[derive(Clone, Debug)]
-pub(crate) struct Applied {
+pub(crate) struct AppliedRevision {
     /// `true` if the revision was created now.
     pub created: bool,
     /// Newest revision.
@@ -39,12 +38,12 @@ pub(crate) struct Applied {
 }
 
 /// Decision and the revisions that it was made from.
-pub(crate) struct Plan {
+pub(crate) struct RevisionPlan {
     decision: Decision,
     existing: Vec<ClusterObjectSet>,
 }
 
-impl Plan {
+impl RevisionPlan {
     /// Reports whether the plan creates a revision.
     pub(crate) fn makes_revision(&self) -> bool {
         matches!(self.decision, Decision::New { .. })
@@ -56,7 +55,7 @@ impl Plan {
     }
 }
 
-impl Revisions {
+impl RevisionWriter {
     /// `system_namespace` is the namespace of the Secrets.
     pub(crate) fn new(client: Client, system_namespace: &str) -> Self {
         Self {
@@ -72,7 +71,7 @@ impl Revisions {
         let selector = ListParams::default().labels(&format!("{}={extension}", labels::OWNER_NAME));
         let list = within_deadline(self.sets.list(&selector)).await;
         let mut all = list.map_err(|error| Failure::api(&error).context("listing revisions"))?.items;
-        all.retain(|set| is_of(set, extension));
+        all.retain(|set| belongs_to(set, extension));
         Ok(all)
     }
 
@@ -83,13 +82,13 @@ impl Revisions {
         extension: &str,
         draft: &Draft,
         known: Option<&ClusterObjectSet>,
-    ) -> Result<Plan, Failure> {
+    ) -> Result<RevisionPlan, Failure> {
         if let Some(known) = known {
             let existing = vec![known.clone()];
             let decision =
                 tokio::task::block_in_place(|| decide(draft, &existing, None, &self.system_namespace));
             if let decision @ Decision::Keep = decision.map_err(invalid)? {
-                return Ok(Plan { decision, existing });
+                return Ok(RevisionPlan { decision, existing });
             }
         }
         let existing = self.list(extension).await?;
@@ -102,7 +101,7 @@ impl Revisions {
             decide(draft, &existing, content.as_deref(), &self.system_namespace)
         });
         let decision = decision.map_err(invalid)?;
-        Ok(Plan { decision, existing })
+        Ok(RevisionPlan { decision, existing })
     }
 
     /// Carries out the plan: keeps, patches or creates the newest revision.
@@ -110,20 +109,20 @@ impl Revisions {
         &self,
         extension: &str,
         draft: &Draft,
-        plan: Plan,
-    ) -> Result<Applied, Failure> {
-        let Plan { decision, existing } = plan;
+        plan: RevisionPlan,
+    ) -> Result<AppliedRevision, Failure> {
+        let RevisionPlan { decision, existing } = plan;
         match (decision, newest(&existing)) {
-            (Decision::Keep, Some(current)) => Ok(Applied { created: false, set: current.clone() }),
+            (Decision::Keep, Some(current)) => Ok(AppliedRevision { created: false, set: current.clone() }),
             (Decision::Patch(set), Some(current)) => {
                 let patched = self.patch(current, *set).await;
                 let context = || format!("patching {} Revision", current.name_any());
                 let set = patched.map_err(|error| error.context(context()))?;
-                Ok(Applied { created: false, set })
+                Ok(AppliedRevision { created: false, set })
             }
             (Decision::New { number }, _) => {
                 let set = self.create(extension, draft, number, &existing).await?;
-                Ok(Applied { created: true, set })
+                Ok(AppliedRevision { created: true, set })
             }
             (Decision::Keep | Decision::Patch(_), None) => Err(Failure::retry("there is no revision")),
         }
@@ -352,7 +351,7 @@ fn foreign(found: &ClusterObjectSet, wanted: &ClusterObjectSet) -> Option<String
     let (says, extension) = (label(found), label(wanted));
     let mut ours = wanted.owner_references().iter();
     let is_owned = ours.any(|ours| found.owner_references().iter().any(|owner| owner.uid == ours.uid));
-    if is_owned || says == extension && is_of(found, &extension) {
+    if is_owned || says == extension && belongs_to(found, &extension) {
         return None;
     }
     let owners = found.owner_references().iter().filter(|owner| owner.controller == Some(true));
@@ -361,4 +360,44 @@ fn foreign(found: &ClusterObjectSet, wanted: &ClusterObjectSet) -> Option<String
         true => format!("its label {} is {says:?}", labels::OWNER_NAME),
         false => format!("it is controlled by {}", owners.join(", ")),
     })
+}
+
+/// Reports whether a ClusterObjectSet with the label of this extension belongs to it: it has no controller, or an
+/// extension of that name is its controller. That extension may have been deleted with orphan propagation and
+/// recreated (docs/design/apply.md#recreated-extensions, docs/design/apply.md#revision-membership).
+pub(crate) fn belongs_to(set: &ClusterObjectSet, extension: &str) -> bool {
+    let mut owners = set.metadata.owner_references.iter().flatten();
+    owners.find(|owner| owner.controller == Some(true)).is_none_or(|owner| {
+        owner.kind == labels::OWNER_KIND_EXTENSION
+            && owner.api_version.starts_with(&format!("{}/", names::GROUP))
+            && owner.name == extension
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set() -> ClusterObjectSet {
+        ClusterObjectSet { metadata: ObjectMeta::default(), spec: None, status: None }
+    }
+
+    // docs/design/apply.md#revision-membership
+    #[test]
+    fn revision_of_other_controller_is_ignored() {
+        let owned = |kind: &str, api_version: &str, name: &str, controller: bool| {
+            let mut set = set();
+            let owner = json!([{"apiVersion": api_version, "kind": kind, "name": name, "uid": "u",
+                "controller": controller}]);
+            set.metadata.owner_references = serde_json::from_value(owner).unwrap();
+            belongs_to(&set, "demo")
+        };
+        let v1 = "olm.operatorframework.io/v1";
+        assert!(belongs_to(&set(), "demo"));
+        assert!(owned("ClusterExtension", v1, "demo", true));
+        assert!(owned("Whatever", "example.com/v1", "demo", false));
+        assert!(!owned("ClusterExtension", v1, "other", true));
+        assert!(!owned("ClusterExtension", "example.com/v1", "demo", true));
+        assert!(!owned("Whatever", v1, "demo", true));
+    }
 }

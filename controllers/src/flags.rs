@@ -1,0 +1,81 @@
+//! Flags of operator-controller.
+
+use std::path::PathBuf;
+
+use clap::Parser;
+use olm_oci::policy::PolicySource;
+use olm_oci::{Config, Limits};
+use olm_resolve::DependencyMode;
+use olm_runtime::Component;
+use olm_serving::command_line::ServerCommand;
+use olm_serving::flags::ServiceFlags;
+
+use crate::platform::PlatformFlags;
+
+/// Heading in `--help`.
+const CONTENT: &str = "Catalogs and bundles";
+
+/// Installs and upgrades extensions from catalogs.
+#[derive(Parser, Clone, Debug)]
+#[command(name = "operator-controller", subcommand_negates_reqs = true)]
+pub struct Flags {
+    /// Directory with CA files for catalogd, trusted in addition to the system's
+    #[arg(long, default_value = "", value_name = "DIR", help_heading = CONTENT)]
+    pub(crate) catalogd_cas_dir: String,
+    /// Namespace of catalogd, whose certificate and Role are kept there; default: the system namespace
+    #[arg(long, default_value = "", value_name = "NAMESPACE", help_heading = CONTENT)]
+    pub(crate) catalogd_namespace: String,
+    /// Directory of catalog and bundle content; it is kept over restarts
+    #[arg(long, default_value = "/var/cache/operator-controller", value_name = "DIR", help_heading = CONTENT)]
+    pub(crate) cache_path: PathBuf,
+    /// What becomes of bundles with dependencies: Reject, Report or Check
+    #[arg(long, default_value = "Reject", value_name = "MODE", help_heading = CONTENT)]
+    pub(crate) dependency_mode: DependencyMode,
+    /// Flags of the platform controller
+    #[command(flatten)]
+    pub(crate) platform: PlatformFlags,
+    /// Flags of both servers
+    #[command(flatten)]
+    pub service: ServiceFlags,
+    /// Commands
+    #[command(subcommand)]
+    pub command: Option<ServerCommand>,
+}
+
+impl Flags {
+    /// Checks conditions that involve several flags.
+    ///
+    /// # Errors
+    /// Returns the message of the first violated condition.
+    pub fn check(&self) -> Result<(), String> {
+        self.service.check(Component::OperatorController)?;
+        self.pulling().map(drop)
+    }
+
+    /// Returns the configuration of image pulls, without credentials.
+    pub(crate) fn pulling(&self) -> Result<Config, String> {
+        let mut config = Config {
+            cas_dir: self.service.pull_cas_dir(),
+            policy: PolicySource::from_env(self.service.require_signature_policy),
+            ..Config::new(Limits::BUNDLE)
+        };
+        config.apply_flags(&self.service.image_limits, &self.service.registry_deny_cidrs)?;
+        Ok(config)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dependency_mode_flag_error_lists_allowed_values() {
+        let parse = |argument: &str| olm_serving::command_line::parse::<Flags>(&[argument.to_owned()]);
+        assert!(parse("--dependency-mode=Check").is_ok());
+        assert_eq!(
+            parse("--dependency-mode=Solve").err().unwrap(),
+            "invalid argument \"Solve\" for \"--dependency-mode\" flag: unknown value \"Solve\", allowed are Reject, \
+             Report, Check"
+        );
+    }
+}

@@ -1,0 +1,33 @@
+//! operator-controller: installs and upgrades extensions from catalogs.
+//!
+//! ```text
+//! ClusterExtension ─ extension ► choose, pull, render ► ClusterObjectSet ─ revision ► objects on the cluster
+//!                        ▲ catalogs: content fetched from catalogd
+//! ```
+//!
+//! [`run()`] starts everything. [`revision`] and [`platform`] can also run alone, on a [`RevisionCache`].
+
+mod adoption;
+mod bundles;
+mod catalogd;
+mod catalogs;
+mod certificates;
+mod dependencies;
+mod extension;
+mod failure;
+mod flags;
+mod gates;
+mod metrics;
+pub mod platform;
+mod preflight;
+pub mod revision;
+mod revision_cache;
+mod revision_writer;
+mod run;
+#[cfg(test)]
+mod running;
+
+pub use flags::Flags;
+pub use gates::KNOWN as GATES;
+pub use revision_cache::RevisionCache;
+pub use run::run;

@@ -1,0 +1,142 @@
+//! Start of the controllers, with their shared caches and clients.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use olm_oci::{Config, Proxies, Puller, RegistrySettings};
+use olm_serving::Service;
+use olm_serving::ca_pool::{CaPool, CaSources};
+use olm_runtime::events::Events;
+use olm_serving::service::Fatal;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::bundles::Bundles;
+use crate::catalogd::ForCatalogd;
+use crate::catalogs::{self, Catalogs};
+use crate::certificates::{Times, WebhookCertificates};
+use crate::extension;
+use crate::flags::Flags;
+use crate::gates::{Features, UPGRADE_STATUS};
+use crate::platform;
+use crate::revision;
+use crate::revision_cache::RevisionCache;
+
+/// Runs all controllers until the service stops. Only the leader starts most of them.
+///
+/// # Errors
+/// A file, cache folder or CA cannot be read, or the client cannot be created.
+pub async fn run(service: Service, flags: Flags) -> Result<(), Fatal> {
+    let catalogs =
+        Arc::new(Catalogs::open(flags.cache_path.join("catalogs"), catalogd_pool(&service, &flags)?)?);
+    let events = Events::new(service.client.clone(), service.component);
+    let mut secrets = service.pull_secrets(events.clone())?;
+    let pulling = Config { credentials: secrets.source(), ..flags.pulling()? };
+    let settings = RegistrySettings::of(&pulling);
+    let bundles = open_bundles(&service, &flags, pulling)?;
+    // Until then, pulls that need credentials fail and are retried.
+    if let Err(error) = secrets.sync().await {
+        tracing::error!(%error, "registry credentials not read");
+    }
+    let for_catalogd = ForCatalogd::new(&service, &flags.catalogd_namespace);
+    if !service.lead().await {
+        return Ok(());
+    }
+    service.readiness.not_ready(extension::INFORMERS, "the caches are not synced");
+    let stop = service.shutdown.clone();
+    let requeued = Arc::clone(&catalogs);
+    tokio::spawn(secrets.follow(move || requeued.announce(), stop.clone()));
+    let requeued = Arc::clone(&catalogs);
+    let follow = settings.follow(move || requeued.announce());
+    tokio::spawn(stop.clone().run_until_cancelled_owned(follow));
+    let mut tasks = start_controllers(&service, &flags, catalogs, bundles, events);
+    tasks.spawn(for_catalogd.lead(stop));
+    while let Some(ended) = tasks.join_next().await {
+        ended?;
+    }
+    Ok(())
+}
+
+/// Returns the TLS client for catalogd, and follows its CA files.
+fn catalogd_pool(service: &Service, flags: &Flags) -> Result<Arc<CaPool>, Fatal> {
+    let directory = &flags.catalogd_cas_dir;
+    let sources = CaSources {
+        system: olm_oci::system_authorities,
+        directory: (!directory.is_empty()).then(|| PathBuf::from(directory)),
+        bundle: service.builtin_certificates().map(|certificates| certificates.ca_bundle()),
+    };
+    let pool = CaPool::load(sources, service.tls_profile.clone())?;
+    let pool = Arc::new(pool.through(Proxies::of_process().chooser())?);
+    let metrics = Arc::clone(&service.metrics);
+    tokio::spawn(Arc::clone(&pool).follow("catalogd", metrics, service.shutdown.clone()));
+    Ok(pool)
+}
+
+fn open_bundles(service: &Service, flags: &Flags, pulling: Config) -> Result<Bundles, Fatal> {
+    let policy = pulling.policy.clone();
+    let puller = Puller::new(pulling);
+    let exceeded = puller.limits_exceeded();
+    service.metrics.register_images(move || exceeded.all(), move || policy.exists());
+    Ok(Bundles::open(&flags.cache_path.join("unpack"), puller, &service.shutdown)?)
+}
+
+/// Starts the controllers of the leader on one cache of revisions.
+fn start_controllers(
+    service: &Service,
+    flags: &Flags,
+    catalogs: Arc<Catalogs>,
+    bundles: Bundles,
+    events: Events,
+) -> JoinSet<()> {
+    let (client, stop, namespace) = (&service.client, &service.shutdown, &service.namespace);
+    let features = Features::of(&service.gates);
+    let (metrics, cache, listed) =
+        (|| Arc::clone(&service.metrics), RevisionCache::new(), CancellationToken::new());
+    let (catalog_store, catalog_controller) =
+        catalogs::run(client.clone(), Arc::clone(&catalogs), metrics(), listed.clone(), stop.clone());
+    let certificates =
+        WebhookCertificates::new(client.clone(), cache.clone(), namespace, events.clone(), Times::DEFAULT);
+    let parts = extension::Parts {
+        client: client.clone(),
+        system_namespace: namespace.clone(),
+        features,
+        cache: cache.clone(),
+        dependency_mode: flags.dependency_mode,
+        events: events.clone(),
+        catalogs,
+        catalog_store,
+        bundles,
+        certificates: certificates.clone(),
+        readiness: service.readiness.clone(),
+    };
+    let (of_extensions, stopped) = (metrics(), stop.clone());
+    let extension_controller = async move {
+        // Before the first list, there would seem to be no catalogs.
+        if stopped.run_until_cancelled(listed.cancelled()).await.is_some() {
+            extension::run(parts, of_extensions, stopped.clone()).await;
+        }
+    };
+    let mut tasks = JoinSet::new();
+    tasks.spawn(catalog_controller);
+    tasks.spawn(extension_controller);
+    let pace = revision::Pace::default();
+    tasks.spawn(revision::run(
+        pace,
+        client.clone(),
+        cache.clone(),
+        namespace.clone(),
+        metrics(),
+        stop.clone(),
+    ));
+    let is_selected = features.certificates == olm_bundle::Certificates::Builtin;
+    let (of_certificates, stopped) = (metrics(), stop.clone());
+    tasks.spawn(async move { certificates.run(is_selected, of_certificates, stopped).await });
+    if service.gates.enabled(UPGRADE_STATUS) {
+        let settings = flags.platform.settings(namespace);
+        tasks.spawn(platform::run(client.clone(), cache.clone(), settings, events, metrics(), stop.clone()));
+    }
+    // All other tasks start when it has listed.
+    let (client, stopped) = (client.clone(), stop.clone());
+    tasks.spawn(async move { cache.follow(client, stopped).await });
+    tasks
+}
