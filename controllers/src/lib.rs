@@ -15,6 +15,8 @@ mod certificates;
 mod dependencies;
 mod extension;
 mod failure;
+#[cfg(test)]
+mod fixture;
 mod flags;
 mod gates;
 mod metrics;
@@ -24,8 +26,6 @@ pub mod revision;
 mod revision_cache;
 mod revision_writer;
 mod run;
-#[cfg(test)]
-mod running;
 
 pub use flags::Flags;
 pub use gates::KNOWN as GATES;

@@ -1,6 +1,6 @@
 //! The provider against a real API server, which calls a webhook of the test.
 
-mod world;
+mod fixture;
 
 use std::pin::pin;
 use std::time::{Duration, Instant};
@@ -19,9 +19,10 @@ use tokio::time::timeout;
 
 use super::needs::dns_names;
 use super::plan::Times;
-use crate::running::Running;
-use world::{
-    CA, CRD, LEAF, NAMESPACE, Webhook, World, carried, configuration, definition, eventually, needed, service,
+use crate::fixture::RunningController;
+use fixture::{
+    CA, CRD, Fixture, LEAF, NAMESPACE, Webhook, carried, configuration, definition, eventually, needed,
+    service,
 };
 
 use InjectionKind::{Definition, Mutating, Validating};
@@ -34,7 +35,7 @@ const LAG: Duration = Duration::from_secs(2);
 const OBJECTS: [(InjectionKind, &str); 3] =
     [(Validating, "v.example.com"), (Mutating, "m.example.com"), (Definition, CRD)];
 
-impl World {
+impl Fixture {
     /// Returns the bundle that all these objects carry, if they agree.
     async fn common(&self, objects: &[(InjectionKind, &str)]) -> Option<Vec<u8>> {
         let mut common = None;
@@ -71,9 +72,9 @@ fn managers(object: &Value, field: &str) -> Vec<String> {
 // docs/design/bundles.md#webhook-certificates; case additions-a44: from the first revision to the last
 #[tokio::test(flavor = "multi_thread")]
 async fn webhook_certificates_follow_revisions_from_first_to_last() {
-    let world = World::start().await;
+    let fixture = Fixture::start().await;
     let webhook = Webhook::start();
-    let extension = world.extension("demo").await;
+    let extension = fixture.extension("demo").await;
     let phases = [
         vec![definition(true)],
         vec![service()],
@@ -82,50 +83,50 @@ async fn webhook_certificates_follow_revisions_from_first_to_last() {
             configuration(Mutating, "m.example.com", webhook.port()),
         ],
     ];
-    let provider = world.provider(QUICK);
+    let provider = fixture.provider(QUICK);
     provider.ensure(&extension, &needed(&phases)).await.unwrap();
-    let (first, bundle) = world.pair(LEAF).await.unwrap();
+    let (first, bundle) = fixture.pair(LEAF).await.unwrap();
     assert!(accepted(&first, &bundle) && count(&bundle) == 1);
     webhook.serve(&first).await;
-    let (keeping, applying) = (world.keep(&provider), world.apply());
-    world.revise(&extension, 1, &phases).await;
-    assert_eq!(world.until_injected(&OBJECTS).await, bundle);
+    let (keeping, applying) = (fixture.run(&provider), fixture.run_revisions());
+    fixture.revise(&extension, 1, &phases).await;
+    assert_eq!(fixture.until_injected(&OBJECTS).await, bundle);
     for (kind, name) in OBJECTS {
-        let live = world.live(kind, name).await.unwrap();
+        let live = fixture.live(kind, name).await.unwrap();
         assert_eq!(managers(&live, "f:caBundle"), [WEBHOOK_CERTIFICATES_MANAGER], "{name}");
     }
-    eventually("the webhook is called", async || world.call().await.ok()).await;
+    eventually("the webhook is called", async || fixture.call().await.ok()).await;
 
-    edited_bundle_is_restored(&world, &bundle).await;
+    edited_bundle_is_restored(&fixture, &bundle).await;
     applying.stop().await;
-    let applying = engine_does_not_write_ca_bundle(&world).await;
-    renewal_fails_no_call(&world, &webhook, &first).await;
-    deleted_secrets_are_recreated(&world).await;
+    let applying = engine_does_not_write_ca_bundle(&fixture).await;
+    renewal_fails_no_call(&fixture, &webhook, &first).await;
+    deleted_secrets_are_recreated(&fixture).await;
 
     // Another process starts to lead. The next revision drops conversion and the mutating webhook.
     keeping.stop().await;
-    let provider = world.provider(QUICK);
-    let keeping = world.keep(&provider);
+    let provider = fixture.provider(QUICK);
+    let keeping = fixture.run(&provider);
     let phases = [
         vec![definition(false)],
         vec![service()],
         vec![configuration(Validating, "v.example.com", webhook.port())],
     ];
     provider.ensure(&extension, &needed(&phases)).await.unwrap();
-    world.revise(&extension, 2, &phases).await;
-    world.until_archived("demo-1").await;
-    let live = world.live(Definition, CRD).await.unwrap();
+    fixture.revise(&extension, 2, &phases).await;
+    fixture.until_archived("demo-1").await;
+    let live = fixture.live(Definition, CRD).await.unwrap();
     assert_eq!(live["spec"]["conversion"], json!({"strategy": "None"}));
-    assert_eq!(world.live(Mutating, "m.example.com").await, None);
-    world.until_injected(&OBJECTS[..1]).await;
+    assert_eq!(fixture.live(Mutating, "m.example.com").await, None);
+    fixture.until_injected(&OBJECTS[..1]).await;
 
     // The last revision has no webhooks.
     let phases = [vec![definition(false)]];
     provider.ensure(&extension, &needed(&phases)).await.unwrap();
-    world.revise(&extension, 3, &phases).await;
-    world.until_archived("demo-2").await;
+    fixture.revise(&extension, 3, &phases).await;
+    fixture.until_archived("demo-2").await;
     eventually("both Secrets are removed", async || {
-        (world.pair(LEAF).await.is_none() && world.pair(CA).await.is_none()).then_some(())
+        (fixture.pair(LEAF).await.is_none() && fixture.pair(CA).await.is_none()).then_some(())
     })
     .await;
     eventually("the extension is forgotten", async || (!provider.0.is_known("demo")).then_some(())).await;
@@ -133,30 +134,32 @@ async fn webhook_certificates_follow_revisions_from_first_to_last() {
     applying.stop().await;
 }
 
-async fn edited_bundle_is_restored(world: &World, bundle: &[u8]) {
+async fn edited_bundle_is_restored(fixture: &Fixture, bundle: &[u8]) {
     let path = "/webhooks/0/clientConfig/caBundle";
     let edited = Instant::now();
-    world.edit(Validating, "v.example.com", json!([{"op": "replace", "path": path, "value": "eA=="}])).await;
-    world.edit(Mutating, "m.example.com", json!([{"op": "remove", "path": path}])).await;
+    fixture
+        .edit(Validating, "v.example.com", json!([{"op": "replace", "path": path, "value": "eA=="}]))
+        .await;
+    fixture.edit(Mutating, "m.example.com", json!([{"op": "remove", "path": path}])).await;
     let path = "/spec/conversion/webhook/clientConfig/caBundle";
-    world.edit(Definition, CRD, json!([{"op": "remove", "path": path}])).await;
-    assert_eq!(world.until_injected(&OBJECTS).await, bundle);
+    fixture.edit(Definition, CRD, json!([{"op": "remove", "path": path}])).await;
+    assert_eq!(fixture.until_injected(&OBJECTS).await, bundle);
     eprintln!("edited bundles were back after {:?}", edited.elapsed());
 }
 
 /// A new engine writes nothing without drift, and correcting drift retains the bundle.
-async fn engine_does_not_write_ca_bundle(world: &World) -> Running {
+async fn engine_does_not_write_ca_bundle(fixture: &Fixture) -> RunningController {
     let versions = async || {
         let mut versions = Vec::new();
         for (kind, name) in OBJECTS {
-            versions.push(world.live(kind, name).await.unwrap()["metadata"]["resourceVersion"].clone());
+            versions.push(fixture.live(kind, name).await.unwrap()["metadata"]["resourceVersion"].clone());
         }
         versions
     };
     let before = versions().await;
-    let applying = world.apply();
+    let applying = fixture.run_revisions();
     // Drift that it does correct, in the same phase and after the CRD.
-    world
+    fixture
         .edit(
             Validating,
             "v.example.com",
@@ -164,29 +167,29 @@ async fn engine_does_not_write_ca_bundle(world: &World) -> Running {
         )
         .await;
     eventually("the engine corrects drift", async || {
-        let live = world.live(Validating, "v.example.com").await?;
+        let live = fixture.live(Validating, "v.example.com").await?;
         (live["webhooks"][0]["failurePolicy"] == "Fail" && carried(&live).is_some()).then_some(())
     })
     .await;
     let after = versions().await;
     assert_eq!(before[1..], after[1..], "no other object was written");
-    let live = world.live(Validating, "v.example.com").await.unwrap();
+    let live = fixture.live(Validating, "v.example.com").await.unwrap();
     assert_eq!(managers(&live, "f:caBundle"), [WEBHOOK_CERTIFICATES_MANAGER]);
     assert!(managers(&live, "f:failurePolicy").contains(&REVISION_ENGINE_MANAGER.to_owned()));
     applying
 }
 
 /// Checks every stage of a renewal during continuous calls, with a pod that sees its Secret late.
-async fn renewal_fails_no_call(world: &World, webhook: &Webhook, first: &PemPair) {
-    world.ask_for_renewal("demo", "2026-01-01T00:00:00Z").await;
+async fn renewal_fails_no_call(fixture: &Fixture, webhook: &Webhook, first: &PemPair) {
+    fixture.request_renewal("demo", "2026-01-01T00:00:00Z").await;
     let mut served = first.clone();
     // Certificates in the Secret, with the time at which they appeared.
     let mut seen = vec![(first.clone(), Instant::now())];
     let mut stages = Vec::new();
     eventually("the old CA is dropped", async || {
-        let called = world.call().await;
+        let called = fixture.call().await;
         assert_eq!(called, Ok(()), "stages {stages:?}");
-        let (leaf, _) = world.pair(LEAF).await.unwrap();
+        let (leaf, _) = fixture.pair(LEAF).await.unwrap();
         if seen.last().is_some_and(|(last, _)| *last != leaf) {
             seen.push((leaf, Instant::now()));
         }
@@ -196,10 +199,10 @@ async fn renewal_fails_no_call(world: &World, webhook: &Webhook, first: &PemPair
             served = last.clone();
         }
         for (kind, name) in OBJECTS {
-            let bundle = carried(&world.live(kind, name).await.unwrap()).unwrap();
+            let bundle = carried(&fixture.live(kind, name).await.unwrap()).unwrap();
             assert!(accepted(&served, &bundle), "{name} in {stages:?}");
         }
-        let trusted = world.common(&OBJECTS).await.map_or(0, |bundle| count(&bundle));
+        let trusted = fixture.common(&OBJECTS).await.map_or(0, |bundle| count(&bundle));
         let stage = (trusted, seen.len());
         if trusted > 0 && stages.last() != Some(&stage) {
             stages.push(stage);
@@ -211,14 +214,14 @@ async fn renewal_fails_no_call(world: &World, webhook: &Webhook, first: &PemPair
     // appears.
     assert_eq!(stages, [(1, 1), (2, 1), (2, 2), (1, 2)]);
     let (second, bundle) = eventually("the bundle in the serving Secret is updated", async || {
-        let (leaf, bundle) = world.pair(LEAF).await?;
+        let (leaf, bundle) = fixture.pair(LEAF).await?;
         (count(&bundle) == 1).then_some((leaf, bundle))
     })
     .await;
     assert!(accepted(&second, &bundle) && !accepted(first, &bundle));
-    assert_eq!(world.call().await, Ok(()));
+    assert_eq!(fixture.call().await, Ok(()));
     let noted = async || {
-        let events = world.events().await;
+        let events = fixture.events().await;
         let count = |text: &str| events.iter().filter(|event| event.contains(text)).count();
         (
             count("WebhookCertificatesRenewed: new CA for webhooks of Service ns/d-service, valid until "),
@@ -231,42 +234,42 @@ async fn renewal_fails_no_call(world: &World, webhook: &Webhook, first: &PemPair
 }
 
 /// Deletes the Secret of the serving certificate, without and with that of the CA.
-async fn deleted_secrets_are_recreated(world: &World) {
-    world.remove_secret(LEAF).await;
+async fn deleted_secrets_are_recreated(fixture: &Fixture) {
+    fixture.remove_secret(LEAF).await;
     let (leaf, bundle) =
-        eventually("the serving certificate is recreated", async || world.pair(LEAF).await).await;
+        eventually("the serving certificate is recreated", async || fixture.pair(LEAF).await).await;
     assert!(accepted(&leaf, &bundle));
-    world.remove_secret(CA).await;
-    world.remove_secret(LEAF).await;
+    fixture.remove_secret(CA).await;
+    fixture.remove_secret(LEAF).await;
     eventually("both Secrets are recreated", async || {
-        let (leaf, _) = world.pair(LEAF).await?;
-        let bundle = world.pair(CA).await?.1;
+        let (leaf, _) = fixture.pair(LEAF).await?;
+        let bundle = fixture.pair(CA).await?.1;
         accepted(&leaf, &bundle).then_some(())
     })
     .await;
-    world.until_injected(&OBJECTS).await;
+    fixture.until_injected(&OBJECTS).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn foreign_secret_blocks_and_foreign_leftover_is_adopted() {
-    let world = World::start().await;
-    let extension = world.extension("demo").await;
+    let fixture = Fixture::start().await;
+    let extension = fixture.extension("demo").await;
     let injections = needed(&[vec![service(), configuration(Validating, "v.example.com", 443)]]);
-    let provider = world.provider(QUICK);
+    let provider = fixture.provider(QUICK);
     let put = async |name: &str, change: Value| {
         let mut secret = json!({"metadata": {"name": name}, "type": "kubernetes.io/tls",
             "stringData": {"tls.crt": "", "tls.key": ""}});
         secret["metadata"].as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
         let secret = serde_json::from_value(secret).unwrap();
-        world.secrets().create(&PostParams::default(), &secret).await.unwrap();
+        fixture.secrets().create(&PostParams::default(), &secret).await.unwrap();
     };
     // A Secret of another client.
     put(LEAF, json!({})).await;
     let refused = provider.ensure(&extension, &injections).await.unwrap_err().to_string();
     assert!(refused.starts_with("Secret ns/d-service-cert exists and is not one of OLM: "), "{refused}");
-    assert_eq!(world.pair(CA).await, None, "no CA is created");
+    assert_eq!(fixture.pair(CA).await, None, "no CA is created");
     let mut unblocked = pin!(provider.unblocked::<ClusterExtension>());
-    world.remove_secret(LEAF).await;
+    fixture.remove_secret(LEAF).await;
     assert_eq!(timeout(Duration::from_secs(30), unblocked.next()).await.unwrap().unwrap().name, "demo");
     // A Secret of a deleted extension. This control plane has no garbage collector.
     let owners = json!([{"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension",
@@ -275,15 +278,15 @@ async fn foreign_secret_blocks_and_foreign_leftover_is_adopted() {
     put(CA, json!({"ownerReferences": owners, "labels": marks})).await;
     let refused = provider.ensure(&extension, &injections).await.unwrap_err().to_string();
     assert!(refused.starts_with("Secret ns/d-service-ca belongs to a deleted ClusterExtension"), "{refused}");
-    world.remove_secret(CA).await;
+    fixture.remove_secret(CA).await;
     // A Secret that cert-manager left behind is adopted.
     put(LEAF, json!({"annotations": {"cert-manager.io/certificate-name": LEAF}})).await;
     provider.ensure(&extension, &injections).await.unwrap();
-    let taken = world.secrets().get(LEAF).await.unwrap();
+    let taken = fixture.secrets().get(LEAF).await.unwrap();
     assert_eq!(taken.owner_references()[0].uid, extension.uid().unwrap());
     assert!(!taken.annotations().contains_key("cert-manager.io/certificate-name"));
     // Another extension needs the same Secret.
-    let other = world.extension("other").await;
+    let other = fixture.extension("other").await;
     let refused = provider.ensure(&other, &injections).await.unwrap_err().to_string();
     assert_eq!(refused, "Secret ns/d-service-ca holds webhook certificates of ClusterExtension \"demo\"");
     // A namespace that does not exist.
@@ -292,58 +295,60 @@ async fn foreign_secret_blocks_and_foreign_leftover_is_adopted() {
     let refused = provider.ensure(&other, &elsewhere).await.unwrap_err().to_string();
     assert_eq!(refused, "creating Secret nowhere/d-service-ca: namespaces \"nowhere\" not found");
     // Garbage collection deletes the Secrets of a deleted extension.
-    world.extensions().delete("demo", &DeleteParams::default()).await.unwrap();
-    world.remove_secret(CA).await;
-    world.remove_secret(LEAF).await;
+    fixture.extensions().delete("demo", &DeleteParams::default()).await.unwrap();
+    fixture.remove_secret(CA).await;
+    fixture.remove_secret(LEAF).await;
     let refused = provider.ensure(&extension, &injections).await.unwrap_err().to_string();
     assert_eq!(refused, "ClusterExtension \"demo\" is gone");
-    assert_eq!((world.pair(CA).await, world.pair(LEAF).await), (None, None));
+    assert_eq!((fixture.pair(CA).await, fixture.pair(LEAF).await), (None, None));
 }
 
 // An extension whose Secrets cannot be maintained gets an Event and does not delay another.
 #[tokio::test(flavor = "multi_thread")]
 async fn failing_extension_delays_no_other() {
-    let world = World::start().await;
-    let (failing, well) = (world.extension("failing").await, world.extension("well").await);
+    let fixture = Fixture::start().await;
+    let (failing, well) = (fixture.extension("failing").await, fixture.extension("well").await);
     let phases = [vec![service(), configuration(Validating, "v.example.com", 443)]];
-    let provider = world.provider(QUICK);
+    let provider = fixture.provider(QUICK);
     provider.ensure(&failing, &needed(&phases)).await.unwrap();
-    world.revise(&failing, 1, &phases).await;
-    let keeping = world.keep(&provider);
+    fixture.revise(&failing, 1, &phases).await;
+    let keeping = fixture.run(&provider);
     // Another client replaces the Secret.
     eventually("the foreign Secret exists", async || {
-        world.secrets().delete(LEAF, &DeleteParams::default()).await.ok();
+        fixture.secrets().delete(LEAF, &DeleteParams::default()).await.ok();
         let secret = json!({"metadata": {"name": LEAF}, "type": "Opaque"});
-        world.secrets().create(&PostParams::default(), &serde_json::from_value(secret).unwrap()).await.ok()
+        fixture.secrets().create(&PostParams::default(), &serde_json::from_value(secret).unwrap()).await.ok()
     })
     .await;
     let note = "WebhookCertificatesFailed: Secret ns/d-service-cert exists and is not one of OLM";
-    eventually(note, async || world.events().await.iter().any(|event| event.starts_with(note)).then_some(()))
-        .await;
+    eventually(note, async || {
+        fixture.events().await.iter().any(|event| event.starts_with(note)).then_some(())
+    })
+    .await;
     let objects = [service(), configuration(Validating, "w.example.com", 443)];
     let text = serde_json::to_string(&objects).unwrap();
     let phases: [Vec<Value>; 1] = [serde_json::from_str(&text.replace("d-service", "e-service")).unwrap()];
     provider.ensure(&well, &needed(&phases)).await.unwrap();
-    let applying = world.apply();
-    world.revise(&well, 1, &phases).await;
+    let applying = fixture.run_revisions();
+    fixture.revise(&well, 1, &phases).await;
     eventually("the other extension is served", async || {
-        let bundle = world.pair("e-service-ca").await?.1;
-        (carried(&world.live(Validating, "w.example.com").await?)? == bundle).then_some(())
+        let bundle = fixture.pair("e-service-ca").await?.1;
+        (carried(&fixture.live(Validating, "w.example.com").await?)? == bundle).then_some(())
     })
     .await;
     applying.stop().await;
     // A revision whose content is lost may have objects that lack a new CA, so that CA must not sign.
-    let blind = world.extension("blind").await;
+    let blind = fixture.extension("blind").await;
     let text = text.replace("d-service", "f-service").replace("w.example", "x.example");
     provider.ensure(&blind, &needed(&[serde_json::from_str(&text).unwrap()])).await.unwrap();
-    let first = world.pair("f-service-cert").await.unwrap().0;
-    world.revise_lost(&blind, 1).await;
-    world.ask_for_renewal("blind", "1").await;
+    let first = fixture.pair("f-service-cert").await.unwrap().0;
+    fixture.revise_without_content(&blind, 1).await;
+    fixture.request_renewal("blind", "1").await;
     let note = "WebhookCertificatesFailed: content of revision blind-1: resolving ref in phase \"p\": getting Secret \
                 olmv1-system/lost: Secret \"lost\" not found";
     eventually(note, async || {
-        let is_renewed = count(&world.pair("f-service-cert").await?.1) == 2;
-        (is_renewed && world.events().await.iter().any(|event| event == note)).then_some(())
+        let is_renewed = count(&fixture.pair("f-service-cert").await?.1) == 2;
+        (is_renewed && fixture.events().await.iter().any(|event| event == note)).then_some(())
     })
     .await;
     let carried: Vec<usize> =
@@ -352,63 +357,63 @@ async fn failing_extension_delays_no_other() {
         carried.iter().all(|count| *count == 1),
         "{carried:?}: must not include the bundle with both CAs"
     );
-    assert_eq!(world.pair("f-service-cert").await.unwrap().0, first);
+    assert_eq!(fixture.pair("f-service-cert").await.unwrap().0, first);
     keeping.stop().await;
 }
 
 // The newest provider owns the Secret once no revision with another is active, and they never overwrite each other.
 #[tokio::test(flavor = "multi_thread")]
 async fn providers_hand_over_secret_with_active_revisions() {
-    let world = World::start().await;
-    let extension = world.extension("demo").await;
+    let fixture = Fixture::start().await;
+    let extension = fixture.extension("demo").await;
     let ours = [vec![service(), configuration(Validating, "v.example.com", 443)]];
     let certificate = json!({
         "apiVersion": "cert-manager.io/v1", "kind": "Certificate",
         "metadata": {"name": LEAF, "namespace": NAMESPACE}, "spec": {"secretName": LEAF},
     });
     let theirs = [vec![certificate]];
-    let provider = world.provider(QUICK);
+    let provider = fixture.provider(QUICK);
     provider.ensure(&extension, &needed(&ours)).await.unwrap();
-    world.revise(&extension, 1, &ours).await;
-    let keeping = world.keep(&provider);
+    fixture.revise(&extension, 1, &ours).await;
+    let keeping = fixture.run(&provider);
     // cert-manager issues for the next revision, and we must not interfere.
     provider.ensure(&extension, &needed(&theirs)).await.unwrap();
-    world.revise(&extension, 2, &theirs).await;
+    fixture.revise(&extension, 2, &theirs).await;
     eventually("both revisions are read", async || {
         (provider.0.known.lock()["demo"].read.len() == 2).then_some(())
     })
     .await;
-    let (mut pair, _) = world.pair(LEAF).await.unwrap();
+    let (mut pair, _) = fixture.pair(LEAF).await.unwrap();
     pair.certificate = b"of cert-manager".to_vec();
     let passed = async || {
-        let before = world.pair(CA).await.unwrap();
-        world.remove_secret(CA).await;
-        let is_new = async || (world.pair(CA).await? != before).then_some(());
+        let before = fixture.pair(CA).await.unwrap();
+        fixture.remove_secret(CA).await;
+        let is_new = async || (fixture.pair(CA).await? != before).then_some(());
         eventually("a new CA exists", is_new).await;
     };
-    world.issue(LEAF, &pair).await;
+    fixture.issue(LEAF, &pair).await;
     passed().await;
-    assert_eq!(world.pair(LEAF).await.unwrap().0, pair);
+    assert_eq!(fixture.pair(LEAF).await.unwrap().0, pair);
     // Archives our last revision: the Secret belongs to the other provider from now on.
-    world.archive("demo-1").await;
-    eventually("the Secret of the CA is deleted", async || world.pair(CA).await.is_none().then_some(()))
+    fixture.archive("demo-1").await;
+    eventually("the Secret of the CA is deleted", async || fixture.pair(CA).await.is_none().then_some(()))
         .await;
     let unmarked = eventually("the serving certificate loses our labels", async || {
-        let secret = world.secrets().get(LEAF).await.unwrap();
+        let secret = fixture.secrets().get(LEAF).await.unwrap();
         (!secret.labels().contains_key(labels::EXT_WEBHOOK_CERTIFICATE)).then_some(secret)
     })
     .await;
     assert!(unmarked.owner_references().is_empty());
-    assert_eq!(world.pair(LEAF).await.unwrap().0, pair);
+    assert_eq!(fixture.pair(LEAF).await.unwrap().0, pair);
     // In reverse: the Secret is adopted after their last revision.
-    world.mark(LEAF, "cert-manager.io/certificate-name").await;
+    fixture.mark(LEAF, "cert-manager.io/certificate-name").await;
     provider.ensure(&extension, &needed(&ours)).await.unwrap();
-    world.revise(&extension, 3, &ours).await;
+    fixture.revise(&extension, 3, &ours).await;
     passed().await;
-    assert_eq!(world.pair(LEAF).await.unwrap().0, pair);
-    world.archive("demo-2").await;
+    assert_eq!(fixture.pair(LEAF).await.unwrap().0, pair);
+    fixture.archive("demo-2").await;
     eventually("a certificate of ours is issued", async || {
-        let (leaf, bundle) = world.pair(LEAF).await?;
+        let (leaf, bundle) = fixture.pair(LEAF).await?;
         accepted(&leaf, &bundle).then_some(())
     })
     .await;

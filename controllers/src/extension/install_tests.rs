@@ -13,7 +13,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use super::super::decide::tests::observed;
-use super::super::world::{self, SYSTEM};
+use super::super::fixture::{SYSTEM, parts, start_api_server};
 use super::*;
 use crate::bundles::fixture;
 use crate::failure::Class;
@@ -21,17 +21,17 @@ use crate::failure::Class;
 const CRD: &str = "widgets.example.com";
 
 /// API server with a context of the controller.
-struct World {
+struct Fixture {
     plane: ControlPlane,
     context: Context,
     cache: TempDir,
 }
 
-impl World {
+impl Fixture {
     async fn start() -> Self {
-        let plane = world::plane(Default::default()).await;
+        let plane = start_api_server(Default::default()).await;
         let cache = tempfile::tempdir().unwrap();
-        let parts = world::parts(plane.client(), cache.path(), reflector::store().0);
+        let parts = parts(plane.client(), cache.path(), reflector::store().0);
         let context = Context::new(parts, reflector::store().0);
         Self { plane, context, cache }
     }
@@ -104,18 +104,18 @@ fn crd(fields: &Value) -> Value {
 // Cases apply-49, apply-50, apply-51
 #[tokio::test(flavor = "multi_thread")]
 async fn upgrade_that_breaks_custom_resources_creates_no_revision() {
-    let world = World::start().await;
+    let fixture = Fixture::start().await;
     let text = || json!({"type": "string"});
     let (before, after) = (crd(&json!({"x": text(), "y": text()})), crd(&json!({"y": text(), "z": text()})));
     let plain = json!({});
-    let first = world.install("1.0.0", std::slice::from_ref(&before), &plain, None).await;
+    let first = fixture.install("1.0.0", std::slice::from_ref(&before), &plain, None).await;
     let made = |installation: &Installation| {
         let Installation { applied, made, definitions, .. } = installation;
         (applied.clone(), made.is_some(), definitions.clone())
     };
     assert_eq!(made(&first), (Ok(()), true, CrdVerdict::Safe));
-    world.plane.apply_crds(std::slice::from_ref(&before)).await.unwrap();
-    let written = world.written().await;
+    fixture.plane.apply_crds(std::slice::from_ref(&before)).await.unwrap();
+    let written = fixture.written().await;
     assert_eq!(written.0, ["demo-1"]);
 
     let text = format!(
@@ -123,29 +123,30 @@ async fn upgrade_that_breaks_custom_resources_creates_no_revision() {
          v1: ^.spec.x: type: type changed : \"string\" -> \"\""
     );
     let upgrade = async |more: &Value, annotated| {
-        world.install("2.0.0", std::slice::from_ref(&after), more, annotated).await
+        fixture.install("2.0.0", std::slice::from_ref(&after), more, annotated).await
     };
     let refused = upgrade(&plain, None).await;
     assert_eq!(refused.applied, Err(Failure::retry(&text)));
     assert_eq!(refused.definitions, CrdVerdict::Held(text.clone()));
-    assert_eq!(world.written().await, written, "neither a revision nor a Secret was written");
+    assert_eq!(fixture.written().await, written, "neither a revision nor a Secret was written");
     // The check runs only for changed content. Unchanged content keeps the active revision, whatever its CRDs.
     let settings = json!({"progressDeadlineMinutes": 20});
-    let patched = world.install("1.0.0", std::slice::from_ref(&after), &settings, None).await;
+    let patched = fixture.install("1.0.0", std::slice::from_ref(&after), &settings, None).await;
     assert_eq!(patched.applied, Err(Failure::retry(&text)));
-    let patched = world.install("1.0.0", std::slice::from_ref(&before), &settings, None).await;
+    let patched = fixture.install("1.0.0", std::slice::from_ref(&before), &settings, None).await;
     assert_eq!((patched.applied, patched.made), (Ok(()), None));
 
     let unchecked = json!({"install": {"preflight": {"crdUpgradeSafety": {"enforcement": "None"}}}});
     let upgraded = upgrade(&unchecked, None).await;
     assert_eq!(made(&upgraded), (Ok(()), true, CrdVerdict::Safe));
-    assert_eq!(world.written().await.0, ["demo-1", "demo-2"]);
+    assert_eq!(fixture.written().await.0, ["demo-1", "demo-2"]);
     // A repeated install creates no second revision.
     assert_eq!(made(&upgrade(&plain, None).await), (Ok(()), false, CrdVerdict::Safe));
 
     // The accepted findings are reported as long as the revision is the newest.
     for is_made in [true, false] {
-        let third = world.install("3.0.0", std::slice::from_ref(&after), &plain, Some(CrdCheck::Warn)).await;
+        let third =
+            fixture.install("3.0.0", std::slice::from_ref(&after), &plain, Some(CrdCheck::Warn)).await;
         assert_eq!(made(&third), (Ok(()), is_made, CrdVerdict::Accepted(text.clone())));
     }
 }
@@ -153,16 +154,16 @@ async fn upgrade_that_breaks_custom_resources_creates_no_revision() {
 // docs/design/additions.md#several-namespaces; case additions-a45
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_bundle_or_namespace_creates_no_revision() {
-    let world = World::start().await;
+    let fixture = Fixture::start().await;
     let nothing = (Vec::new(), Vec::new());
     let twins = ["a", "b"].map(|data| {
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "twin"}, "data": {"x": data}})
     });
-    let refused = world.install("1.0.0", &twins, &json!({}), None).await;
+    let refused = fixture.install("1.0.0", &twins, &json!({}), None).await;
     let failure = refused.applied.unwrap_err();
     assert_eq!(failure.class, Class::Blocked);
     assert!(failure.message.starts_with("bundle cannot be applied: ConfigMap \"twin\""), "{failure}");
-    assert_eq!(world.written().await, nothing);
+    assert_eq!(fixture.written().await, nothing);
 
     let mut files = fixture::files("1.0.0", &[]);
     let csv = files.get_mut("manifests/csv.yaml").unwrap();
@@ -174,22 +175,22 @@ async fn invalid_bundle_or_namespace_creates_no_revision() {
     greedy["spec"]["install"] =
         json!({"strategy": "deployment", "spec": {"deployments": [{"name": "d", "spec": {}}]}});
     *csv = greedy.to_string().into_bytes();
-    let refused = world.install_files("1.0.0", &files, &json!({}), None).await;
+    let refused = fixture.install_files("1.0.0", &files, &json!({}), None).await;
     let failure = refused.applied.unwrap_err();
     assert_eq!(failure.class, Class::Retry);
     let text = "webhook \"all.example.com\" contains forbidden rule: admission webhook rules cannot reference API group \"*\"";
     assert_eq!(failure.message, text);
-    assert_eq!(world.written().await, nothing);
+    assert_eq!(fixture.written().await, nothing);
 
     let watching =
         json!({"config": {"configType": "Inline", "inline": {"watchNamespaces": ["gone", "default"]}}});
-    let refused = world.install("1.0.0", &[], &watching, None).await;
+    let refused = fixture.install("1.0.0", &[], &watching, None).await;
     let text = "namespaces to watch do not exist: gone";
     assert_eq!((refused.applied, refused.look_again), (Err(Failure::retry(text)), true));
-    assert_eq!(world.written().await, nothing);
+    assert_eq!(fixture.written().await, nothing);
 }
 
-impl World {
+impl Fixture {
     async fn archive(&self, name: &str) {
         let sets: Api<ClusterObjectSet> = Api::all(self.plane.client());
         let patch = Patch::Merge(json!({"spec": {"lifecycleState": "Archived"}}));
@@ -198,7 +199,7 @@ impl World {
 
     /// Starts a new controller.
     fn restart(&mut self) {
-        let parts = world::parts(self.plane.client(), self.cache.path(), reflector::store().0);
+        let parts = parts(self.plane.client(), self.cache.path(), reflector::store().0);
         self.context = Context::new(parts, reflector::store().0);
     }
 }
@@ -207,25 +208,25 @@ impl World {
 // archived and deleted by a user
 #[tokio::test(flavor = "multi_thread")]
 async fn revisions_are_numbered_and_old_ones_deleted() {
-    let world = World::start().await;
+    let fixture = Fixture::start().await;
     let settings = [json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}})];
-    let install = async |version: &str| world.install(version, &settings, &json!({}), None).await;
+    let install = async |version: &str| fixture.install(version, &settings, &json!({}), None).await;
     for number in 1..=8 {
         let made = install(&format!("{number}.0.0")).await;
         assert_eq!(made.made.unwrap().set.name_any(), format!("demo-{number}"));
         if number > 1 {
-            world.archive(&format!("demo-{}", number - 1)).await;
+            fixture.archive(&format!("demo-{}", number - 1)).await;
         }
     }
-    assert_eq!(world.written().await.0, ["demo-3", "demo-4", "demo-5", "demo-6", "demo-7", "demo-8"]);
+    assert_eq!(fixture.written().await.0, ["demo-3", "demo-4", "demo-5", "demo-6", "demo-7", "demo-8"]);
     // An archived revision cannot be reactivated. The bundle is installed in a new one.
-    world.archive("demo-8").await;
+    fixture.archive("demo-8").await;
     let again = install("8.0.0").await.made.unwrap();
     assert_eq!(
         (again.set.name_any(), again.before.unwrap().name),
         ("demo-9".to_owned(), "demo-8".to_owned())
     );
-    let sets: Api<ClusterObjectSet> = Api::all(world.plane.client());
+    let sets: Api<ClusterObjectSet> = Api::all(fixture.plane.client());
     sets.delete("demo-9", &DeleteParams::default()).await.unwrap();
     let again = install("8.0.0").await.made.unwrap();
     assert_eq!(again.set.name_any(), "demo-9");
@@ -234,33 +235,33 @@ async fn revisions_are_numbered_and_old_ones_deleted() {
 // Case apply-66: whichever step an attempt ended after, the next one completes
 #[tokio::test(flavor = "multi_thread")]
 async fn interrupted_attempt_is_completed_by_the_next() {
-    let mut world = World::start().await;
+    let mut fixture = Fixture::start().await;
     let settings =
         [json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"x": "y"}})];
-    let secrets: Api<Secret> = Api::namespaced(world.plane.client(), SYSTEM);
-    let sets: Api<ClusterObjectSet> = Api::all(world.plane.client());
-    let install = async |world: &World| world.install("1.0.0", &settings, &json!({}), None).await;
-    let set = install(&world).await.made.unwrap().set;
-    let [name] = <[String; 1]>::try_from(world.written().await.1).unwrap();
+    let secrets: Api<Secret> = Api::namespaced(fixture.plane.client(), SYSTEM);
+    let sets: Api<ClusterObjectSet> = Api::all(fixture.plane.client());
+    let install = async |fixture: &Fixture| fixture.install("1.0.0", &settings, &json!({}), None).await;
+    let set = install(&fixture).await.made.unwrap().set;
+    let [name] = <[String; 1]>::try_from(fixture.written().await.1).unwrap();
     let whole = secrets.get(&name).await.unwrap();
     assert_eq!(whole.owner_references()[0].uid, set.uid().unwrap());
 
     // After the ClusterObjectSet, before the owners of its Secrets.
     let disowned = Patch::Merge(json!({"metadata": {"ownerReferences": null}}));
     secrets.patch(&name, &PatchParams::default(), &disowned).await.unwrap();
-    world.restart();
-    let kept = install(&world).await;
+    fixture.restart();
+    let kept = install(&fixture).await;
     assert_eq!((kept.applied, kept.made), (Ok(()), None));
-    let (extension, active) = (world.extension(&json!({})).await, sets.get("demo-1").await.unwrap());
+    let (extension, active) = (fixture.extension(&json!({})).await, sets.get("demo-1").await.unwrap());
     let observed = observed(&extension, ExtensionRules::default(), &[Arc::new(active)]);
-    world.context.verify_content(&observed).await.unwrap();
+    fixture.context.verify_content(&observed).await.unwrap();
     assert_eq!(secrets.get(&name).await.unwrap().owner_references(), whole.owner_references());
     assert_eq!(sets.get("demo-1").await.unwrap().metadata.generation, set.metadata.generation);
 
     // After the Secrets, before the ClusterObjectSet. Without a garbage collector the Secrets remain.
     sets.delete("demo-1", &DeleteParams::default()).await.unwrap();
-    world.restart();
-    let again = install(&world).await.made.unwrap().set;
+    fixture.restart();
+    let again = install(&fixture).await.made.unwrap().set;
     assert_ne!(again.uid(), set.uid());
     let reused = secrets.get(&name).await.unwrap();
     assert_eq!(reused.uid(), whole.uid());
@@ -275,10 +276,10 @@ async fn interrupted_attempt_is_completed_by_the_next() {
         ..whole
     };
     secrets.create(&PostParams::default(), &other).await.unwrap();
-    world.restart();
+    fixture.restart();
     let text = format!(
         "creating ref Secret {name:?}: one of this name exists that is going, not immutable, or of other content"
     );
-    assert_eq!(install(&world).await.applied, Err(Failure::retry(text)));
-    assert_eq!(world.written().await.0, [""; 0]);
+    assert_eq!(install(&fixture).await.applied, Err(Failure::retry(text)));
+    assert_eq!(fixture.written().await.0, [""; 0]);
 }

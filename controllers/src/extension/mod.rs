@@ -17,6 +17,8 @@ mod adoption_tests;
 mod choice;
 mod decide;
 mod findings;
+#[cfg(test)]
+mod fixture;
 mod housekeeping;
 mod in_use;
 mod inputs;
@@ -36,8 +38,6 @@ mod revisions;
 #[cfg(test)]
 mod signature_tests;
 mod status;
-#[cfg(test)]
-mod world;
 
 use std::sync::Arc;
 use std::time::Duration;

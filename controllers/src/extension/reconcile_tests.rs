@@ -10,7 +10,7 @@ use olm_api::ClusterObjectSet;
 use olm_api::conditions::{self, Status, types};
 use serde_json::{Value, json};
 
-use super::super::world::{DONE, Release, World, installed, line, version};
+use super::super::fixture::{DONE, Fixture, Release, installed, line, version};
 use super::*;
 
 fn image_of(extension: &ClusterExtension) -> String {
@@ -23,17 +23,21 @@ fn image_of(extension: &ClusterExtension) -> String {
 // api-22, api-23, api-50
 #[tokio::test(flavor = "multi_thread")]
 async fn extension_is_installed_edited_and_upgraded() {
-    let world = World::start().await;
-    world.publish("main", &[version("1.0.0", "a")]).await;
-    let made = world.create("demo", &json!({}), &json!({})).await;
+    let fixture = Fixture::start().await;
+    fixture.publish("main", &[version("1.0.0", "a")]).await;
+    let made = fixture.create("demo", &json!({}), &json!({})).await;
     assert_eq!(made.metadata.finalizers, None);
 
     // The first write sets both finalizers, the second the status (case api-15).
-    let set = world.revision("demo-1").await;
-    let first =
-        world.expect("demo", types::PROGRESSING, "True/RollingOut Revision 1.0.0 is rolling out.").await;
+    let set = fixture.revision("demo-1").await;
+    let first = fixture
+        .until_condition("demo", types::PROGRESSING, "True/RollingOut Revision 1.0.0 is rolling out.")
+        .await;
     assert_eq!(first.finalizers(), FINALIZERS);
-    assert_eq!(world.condition("demo", types::INSTALLED).await.unwrap(), "False/Absent No bundle installed");
+    assert_eq!(
+        fixture.condition("demo", types::INSTALLED).await.unwrap(),
+        "False/Absent No bundle installed"
+    );
     let labels: Vec<(&str, &str)> = set.labels().iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
     assert_eq!(
         labels,
@@ -53,53 +57,55 @@ async fn extension_is_installed_edited_and_upgraded() {
         (&owner.uid, owner.controller, owner.block_owner_deletion),
         (made.metadata.uid.as_ref().unwrap(), Some(true), Some(true))
     );
-    let content = world.content("demo-1").await;
+    let content = fixture.content("demo-1").await;
     assert_eq!(content.len(), 1);
-    let secret = world.secrets.get(&content[0]).await.unwrap();
+    let secret = fixture.secrets.get(&content[0]).await.unwrap();
     assert_eq!(secret.immutable, Some(true));
     assert_eq!(secret.type_.as_deref(), Some("olm.operatorframework.io/object-data"));
     assert_eq!(secret.owner_references()[0].uid, set.uid().unwrap());
     let objects = set.spec.as_ref().unwrap().phases.iter().flat_map(|phase| &phase.objects);
     assert!(objects.into_iter().all(|object| object.object.is_none() && object.ref_.is_some()));
 
-    world.succeed("demo-1").await;
-    let installed = world.expect("demo", types::PROGRESSING, DONE).await;
+    fixture.succeed("demo-1").await;
+    let installed = fixture.until_condition("demo", types::PROGRESSING, DONE).await;
     assert!(image_of(&installed).starts_with("Installed bundle registry.invalid/demo@sha256:"));
-    let available = world.condition("demo", types::AVAILABLE).await.unwrap();
+    let available = fixture.condition("demo", types::AVAILABLE).await.unwrap();
     assert_eq!(available, "True/ProbesSucceeded Objects are available and pass all probes.");
     let status = installed.status.unwrap();
     assert_eq!(serde_json::to_value(&status.active_revisions).unwrap(), json!([{"name": "demo-1"}]));
 
     // Without a change nothing is written (cases apply-7, api-50).
-    let before = world.sets.get("demo-1").await.unwrap();
-    let version_before = world.edit("demo", &json!({"metadata": {"annotations": {"a": "b"}}})).await;
-    world.context().parts.catalogs.announce();
-    world.settle("other").await;
-    let same = world.extensions.get("demo").await.unwrap();
+    let before = fixture.sets.get("demo-1").await.unwrap();
+    let version_before = fixture.edit("demo", &json!({"metadata": {"annotations": {"a": "b"}}})).await;
+    fixture.context().parts.catalogs.announce();
+    fixture.until_reconciled("other").await;
+    let same = fixture.extensions.get("demo").await.unwrap();
     assert_eq!(same.resource_version(), version_before.resource_version());
-    assert_eq!(world.sets.get("demo-1").await.unwrap().resource_version(), before.resource_version());
+    assert_eq!(fixture.sets.get("demo-1").await.unwrap().resource_version(), before.resource_version());
     // The revision is patched (case apply-8), and no other is created (9).
-    world.edit("demo", &json!({"spec": {"progressDeadlineMinutes": 20}})).await;
-    let edited = world.expect("demo", types::PROGRESSING, DONE).await;
+    fixture.edit("demo", &json!({"spec": {"progressDeadlineMinutes": 20}})).await;
+    let edited = fixture.until_condition("demo", types::PROGRESSING, DONE).await;
     assert_eq!(edited.metadata.generation, version_before.metadata.generation.map(|one| one + 1));
-    let patched = world.sets.get("demo-1").await.unwrap();
+    let patched = fixture.sets.get("demo-1").await.unwrap();
     assert_eq!(patched.spec.as_ref().unwrap().progress_deadline_minutes, Some(20));
     assert_eq!(patched.metadata.generation, before.metadata.generation.map(|one| one + 1));
     let strict = json!({"spec": {"progressDeadlineMinutes": null,
         "install": {"preflight": {"crdUpgradeSafety": {"enforcement": "None"}}}}});
-    world.edit("demo", &strict).await;
-    world.expect("demo", types::PROGRESSING, DONE).await;
-    assert_eq!(world.sets.get("demo-1").await.unwrap().spec.unwrap().progress_deadline_minutes, None);
-    assert_eq!(world.revisions().await, ["demo-1"]);
-    assert_eq!(world.content("demo-1").await, content);
+    fixture.edit("demo", &strict).await;
+    fixture.until_condition("demo", types::PROGRESSING, DONE).await;
+    assert_eq!(fixture.sets.get("demo-1").await.unwrap().spec.unwrap().progress_deadline_minutes, None);
+    assert_eq!(fixture.revisions().await, ["demo-1"]);
+    assert_eq!(fixture.content("demo-1").await, content);
 
     // A version with the same manifests is another revision (case apply-11). The old one remains installed while
     // the new one fails its probes (12).
-    world.publish("main", &[version("1.0.0", "a"), version("1.1.0", "a")]).await;
-    world.revision("demo-2").await;
-    world.expect("demo", types::PROGRESSING, "True/RollingOut Revision 1.1.0 is rolling out.").await;
-    world
-        .say(
+    fixture.publish("main", &[version("1.0.0", "a"), version("1.1.0", "a")]).await;
+    fixture.revision("demo-2").await;
+    fixture
+        .until_condition("demo", types::PROGRESSING, "True/RollingOut Revision 1.1.0 is rolling out.")
+        .await;
+    fixture
+        .set_conditions(
             "demo-2",
             &[
                 (types::PROGRESSING, Status::True, "RollingOut", "Revision 1.1.0 is rolling out."),
@@ -116,106 +122,106 @@ async fn extension_is_installed_edited_and_upgraded() {
         (failing("demo-1") == Some(None) && failing("demo-2") == Some(Some("ProbeFailure".to_owned())))
             .then_some(())
     };
-    world.until("both revisions", "demo", shown).await;
+    fixture.until("both revisions", "demo", shown).await;
     assert_eq!(
-        world.condition("demo", types::INSTALLED).await,
+        fixture.condition("demo", types::INSTALLED).await,
         Some(image_of(&edited)).map(|message| format!("True/Succeeded {message}"))
     );
-    assert!(world.condition("demo", types::AVAILABLE).await.unwrap().starts_with("True/ProbesSucceeded"));
+    assert!(fixture.condition("demo", types::AVAILABLE).await.unwrap().starts_with("True/ProbesSucceeded"));
 
     // An edit during a rollout takes effect (cases apply-13, api-22).
-    world.edit("demo", &json!({"spec": {"source": {"catalog": {"version": "1.0.0"}}}})).await;
-    let third = world.revision("demo-3").await;
+    fixture.edit("demo", &json!({"spec": {"source": {"catalog": {"version": "1.0.0"}}}})).await;
+    let third = fixture.revision("demo-3").await;
     assert_eq!(third.annotations()["olm.operatorframework.io/bundle-version"], "1.0.0");
-    world.succeed("demo-3").await;
+    fixture.succeed("demo-3").await;
     for old in ["demo-1", "demo-2"] {
-        world.archive(old).await;
+        fixture.archive(old).await;
     }
     let only = |extension: &ClusterExtension| {
         let names: Vec<_> = extension.status.as_ref()?.active_revisions.iter().map(|one| &one.name).collect();
         (names == ["demo-3"]).then_some(())
     };
-    world.until("only the third revision", "demo", only).await;
-    world.expect("demo", types::PROGRESSING, DONE).await;
-    world
-        .expect_event("demo", "InstallStarted revision demo-1 installs bundle demo.v1.0.0 version 1.0.0")
+    fixture.until("only the third revision", "demo", only).await;
+    fixture.until_condition("demo", types::PROGRESSING, DONE).await;
+    fixture
+        .until_event("demo", "InstallStarted revision demo-1 installs bundle demo.v1.0.0 version 1.0.0")
         .await;
-    world
-        .expect_event(
+    fixture
+        .until_event(
             "demo",
             "RolloutSucceeded bundle demo.v1.0.0 version 1.0.0 is installed by revision demo-3",
         )
         .await;
     let expected = "UpgradeStarted revision demo-2 brings bundle demo.v1.1.0 version 1.1.0 in place of bundle \
                     demo.v1.0.0 version 1.0.0";
-    world.expect_event("demo", expected).await;
+    fixture.until_event("demo", expected).await;
 }
 
 // Cases apply-20, apply-21, apply-22, apply-23, apply-67, api-27, api-28
 #[tokio::test(flavor = "multi_thread")]
 async fn installed_extension_survives_lost_catalog_and_secrets() {
-    let world = World::start().await;
-    installed(&world, &json!({"version": ">=1.0.0"})).await;
-    let before = world.sets.get("demo-1").await.unwrap();
-    let [secret] = <[String; 1]>::try_from(world.content("demo-1").await).unwrap();
+    let fixture = Fixture::start().await;
+    installed(&fixture, &json!({"version": ">=1.0.0"})).await;
+    let before = fixture.sets.get("demo-1").await.unwrap();
+    let [secret] = <[String; 1]>::try_from(fixture.content("demo-1").await).unwrap();
     let lose = async || {
-        let lost = world.secrets.get(&secret).await.unwrap();
-        world.secrets.delete(&secret, &DeleteParams::default()).await.unwrap();
+        let lost = fixture.secrets.get(&secret).await.unwrap();
+        fixture.secrets.delete(&secret, &DeleteParams::default()).await.unwrap();
         let restored =
-            world.eventually("the Secret", async || world.secrets.get_opt(&secret).await.unwrap()).await;
+            fixture.eventually("the Secret", async || fixture.secrets.get_opt(&secret).await.unwrap()).await;
         assert_eq!((restored.data, restored.immutable), (lost.data, lost.immutable));
         assert_eq!(restored.metadata.owner_references, lost.metadata.owner_references);
         assert_ne!(restored.metadata.uid, lost.metadata.uid);
     };
     lose().await;
 
-    world.withdraw("main").await;
+    fixture.delete_catalog("main").await;
     let unchecked = json!({"install": {"preflight": {"crdUpgradeSafety": {"enforcement": "None"}}}});
-    world.edit("demo", &json!({"spec": unchecked})).await;
-    world.expect("demo", types::PROGRESSING, DONE).await;
+    fixture.edit("demo", &json!({"spec": unchecked})).await;
+    fixture.until_condition("demo", types::PROGRESSING, DONE).await;
     let unknown = "Unknown/DeprecationStatusUnknown deprecation status unknown: catalog data unavailable";
     for type_ in
         [types::DEPRECATED, types::PACKAGE_DEPRECATED, types::CHANNEL_DEPRECATED, types::BUNDLE_DEPRECATED]
     {
-        world.expect("demo", type_, unknown).await;
+        fixture.until_condition("demo", type_, unknown).await;
     }
     lose().await;
 
     // The active content is repaired even if no bundle can be chosen.
-    world.edit("demo", &json!({"spec": {"source": {"catalog": {"version": "9.9.9"}}}})).await;
+    fixture.edit("demo", &json!({"spec": {"source": {"catalog": {"version": "9.9.9"}}}})).await;
     let refused = "True/Retrying error upgrading from currently installed version \"1.0.0\": no bundles found for package \
                    \"demo\" matching version \"9.9.9\"";
-    let refused = world.expect("demo", types::PROGRESSING, refused).await;
+    let refused = fixture.until_condition("demo", types::PROGRESSING, refused).await;
     assert!(image_of(&refused).starts_with("Installed bundle"));
     lose().await;
-    let after = world.sets.get("demo-1").await.unwrap();
+    let after = fixture.sets.get("demo-1").await.unwrap();
     assert_eq!(after.resource_version(), before.resource_version());
-    assert_eq!(world.revisions().await, ["demo-1"]);
+    assert_eq!(fixture.revisions().await, ["demo-1"]);
 }
 
 // docs/design/apply.md#missing-bundle-content; case apply-20: an edit that cannot be applied is reported until it
 // is applied
 #[tokio::test(flavor = "multi_thread")]
 async fn edit_without_bundle_content_stays_pending() {
-    let mut world = World::start().await;
-    installed(&world, &json!({})).await;
+    let mut fixture = Fixture::start().await;
+    installed(&fixture, &json!({})).await;
     let told = [
         "InstallStarted revision demo-1 installs bundle demo.v1.0.0 version 1.0.0",
         "Resolved chose bundle demo.v1.0.0 version 1.0.0 from catalog main",
         "RolloutSucceeded bundle demo.v1.0.0 version 1.0.0 is installed by revision demo-1",
     ];
     for event in told {
-        world.expect_event("demo", event).await;
+        fixture.until_event("demo", event).await;
     }
-    world.halt().await;
-    fs::remove_dir_all(world.cache().join("unpack")).unwrap();
-    world.resume();
-    world.settle("first").await;
+    fixture.stop_controller().await;
+    fs::remove_dir_all(fixture.cache().join("unpack")).unwrap();
+    fixture.start_controller();
+    fixture.until_reconciled("first").await;
     // After a restart no Event is repeated (docs/design/additions.md#events), and the status is unchanged.
-    assert_eq!(world.condition("demo", types::PROGRESSING).await.unwrap(), DONE);
-    assert_eq!(world.events("demo").await, told);
+    assert_eq!(fixture.condition("demo", types::PROGRESSING).await.unwrap(), DONE);
+    assert_eq!(fixture.events("demo").await, told);
 
-    world.edit("demo", &json!({"spec": {"progressDeadlineMinutes": 20}})).await;
+    fixture.edit("demo", &json!({"spec": {"progressDeadlineMinutes": 20}})).await;
     let pending = |extension: &ClusterExtension| {
         let progressing = conditions::find(&extension.status.as_ref()?.conditions, types::PROGRESSING)?;
         let is_current = progressing.observed_generation == extension.metadata.generation;
@@ -223,79 +229,79 @@ async fn edit_without_bundle_content_stays_pending() {
         (is_current && progressing.reason == "Retrying" && progressing.message.starts_with(start))
             .then_some(())
     };
-    world.until("the pending edit", "demo", pending).await;
-    world.halt().await;
-    world.resume();
-    world.settle("second").await;
-    world.until("the pending edit", "demo", pending).await;
-    assert_eq!(world.sets.get("demo-1").await.unwrap().spec.unwrap().progress_deadline_minutes, None);
-    assert!(world.condition("demo", types::INSTALLED).await.unwrap().starts_with("True/Succeeded"));
+    fixture.until("the pending edit", "demo", pending).await;
+    fixture.stop_controller().await;
+    fixture.start_controller();
+    fixture.until_reconciled("second").await;
+    fixture.until("the pending edit", "demo", pending).await;
+    assert_eq!(fixture.sets.get("demo-1").await.unwrap().spec.unwrap().progress_deadline_minutes, None);
+    assert!(fixture.condition("demo", types::INSTALLED).await.unwrap().starts_with("True/Succeeded"));
     // The content is available again.
-    world.publish("main", &[version("1.0.0", "a")]).await;
-    world.expect("demo", types::PROGRESSING, DONE).await;
-    assert_eq!(world.sets.get("demo-1").await.unwrap().spec.unwrap().progress_deadline_minutes, Some(20));
+    fixture.publish("main", &[version("1.0.0", "a")]).await;
+    fixture.until_condition("demo", types::PROGRESSING, DONE).await;
+    assert_eq!(fixture.sets.get("demo-1").await.unwrap().spec.unwrap().progress_deadline_minutes, Some(20));
 }
 
 // Cases apply-55, apply-56, apply-57, api-29, api-53, api-57, E9c, E13
 #[tokio::test(flavor = "multi_thread")]
 async fn failed_installs_are_reported_and_recover() {
-    let world = World::start().await;
+    let fixture = Fixture::start().await;
     let broken = Release { image: Some("NOT:an:image".to_owned()), ..version("1.0.0", "a") };
-    world.publish("main", &[broken]).await;
-    world.create("demo", &json!({}), &json!({"serviceAccount": {"name": "old"}})).await;
+    fixture.publish("main", &[broken]).await;
+    fixture.create("demo", &json!({}), &json!({"serviceAccount": {"name": "old"}})).await;
     let blocked = |extension: &ClusterExtension| {
         let progressing = conditions::find(&extension.status.as_ref()?.conditions, types::PROGRESSING)?;
         (progressing.reason == "Blocked").then(|| line(progressing))
     };
-    let text = world.until("the blocked extension", "demo", blocked).await;
+    let text = fixture.until("the blocked extension", "demo", blocked).await;
     let start = "False/Blocked error for resolved bundle \"demo.v1.0.0\" with version \"1.0.0\": error parsing image reference";
     assert!(text.starts_with(start), "{text}");
-    world.publish("main", &[version("1.0.0", "a")]).await;
-    world.revision("demo-1").await;
+    fixture.publish("main", &[version("1.0.0", "a")]).await;
+    fixture.revision("demo-1").await;
 
     // A revision that cannot roll out means that nothing is installed, with reason `Failed`.
     let collision = "revision object collisions in phase 0";
-    world.say("demo-1", &[(types::PROGRESSING, Status::True, "Retrying", collision)]).await;
-    world.expect("demo", types::PROGRESSING, &format!("True/Retrying {collision}")).await;
-    world.expect("demo", types::INSTALLED, "False/Failed No bundle installed").await;
-    world.succeed("demo-1").await;
-    world.expect("demo", types::PROGRESSING, DONE).await;
+    fixture.set_conditions("demo-1", &[(types::PROGRESSING, Status::True, "Retrying", collision)]).await;
+    fixture.until_condition("demo", types::PROGRESSING, &format!("True/Retrying {collision}")).await;
+    fixture.until_condition("demo", types::INSTALLED, "False/Failed No bundle installed").await;
+    fixture.succeed("demo-1").await;
+    fixture.until_condition("demo", types::PROGRESSING, DONE).await;
 
     let config = |value: Value| json!({"spec": {"config": {"configType": "Inline", "inline": value}}});
-    world.edit("demo", &config(json!({"nonsense": 1}))).await;
+    fixture.edit("demo", &config(json!({"nonsense": 1}))).await;
     let invalid = |extension: &ClusterExtension| {
         let progressing = conditions::find(&extension.status.as_ref()?.conditions, types::PROGRESSING)?;
         (progressing.reason == "InvalidConfiguration").then(|| line(progressing))
     };
-    let text = world.until("the invalid configuration", "demo", invalid).await;
+    let text = fixture.until("the invalid configuration", "demo", invalid).await;
     let start = "False/InvalidConfiguration error for resolved bundle \"demo.v1.0.0\" with version \"1.0.0\": invalid \
                  ClusterExtension configuration: ";
     assert!(text.starts_with(start), "{text}");
-    assert!(world.condition("demo", types::INSTALLED).await.unwrap().starts_with("True/Succeeded"));
-    world.edit("demo", &json!({"spec": {"config": null}})).await;
-    world.expect("demo", types::PROGRESSING, DONE).await;
+    assert!(fixture.condition("demo", types::INSTALLED).await.unwrap().starts_with("True/Succeeded"));
+    fixture.edit("demo", &json!({"spec": {"config": null}})).await;
+    fixture.until_condition("demo", types::PROGRESSING, DONE).await;
     let stalled = text.strip_prefix("False/InvalidConfiguration ").unwrap();
-    world.expect_event("demo", &format!("RolloutStalled InvalidConfiguration: {stalled}")).await;
+    fixture.until_event("demo", &format!("RolloutStalled InvalidConfiguration: {stalled}")).await;
 
     let bare: ClusterExtension = serde_json::from_value(json!({
         "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension", "metadata": {"name": "bare"}}))
     .unwrap();
-    world.extensions.create(&PostParams::default(), &bare).await.unwrap();
-    let text = world.until("the extension without spec", "bare", blocked).await;
+    fixture.extensions.create(&PostParams::default(), &bare).await.unwrap();
+    let text = fixture.until("the extension without spec", "bare", blocked).await;
     assert_eq!(text, "False/Blocked spec.source.catalog: Required value: says which package to install");
 
     let (long, longer) = ("a".repeat(60), "b".repeat(70));
-    world.create(&long, &json!({}), &json!({})).await;
-    world.create(&longer, &json!({}), &json!({})).await;
-    world.revision(&format!("{long}-1")).await;
-    let text = world.until("the long name", &longer, blocked).await;
+    fixture.create(&long, &json!({}), &json!({})).await;
+    fixture.create(&longer, &json!({}), &json!({})).await;
+    fixture.revision(&format!("{long}-1")).await;
+    let text = fixture.until("the long name", &longer, blocked).await;
     assert!(text.contains("metadata.name is too long: 70 characters, at most 61 are allowed"), "{text}");
 }
 
 // Cases api-16, api-17, api-18, api-32, api-34
 #[tokio::test(flavor = "multi_thread")]
 async fn catalogs_resolve_by_priority_and_report_deprecation() {
-    let world = World::start().await;
+    let fixture = Fixture::start().await;
     let entry = |schema: &str, name: Option<&str>, message: &str| {
         let mut reference = json!({"schema": schema});
         if let Some(name) = name {
@@ -305,89 +311,95 @@ async fn catalogs_resolve_by_priority_and_report_deprecation() {
     };
     let deprecations = json!({"schema": "olm.deprecations", "package": "demo", "entries": [
         entry("olm.package", None, "use y"), entry("olm.channel", Some("stable"), "old channel")]});
-    world.publish_with("cat-a", &[version("1.0.0", "a")], &[deprecations]).await;
+    fixture.publish_with("cat-a", &[version("1.0.0", "a")], &[deprecations]).await;
     let nothing = json!({"packageName": "x"});
     let unknown = "Unknown/DeprecationStatusUnknown deprecation status unknown: catalog data unavailable";
-    world.create("none", &nothing, &json!({})).await;
-    world.expect("none", types::PROGRESSING, "True/Retrying no bundles found for package \"x\"").await;
-    world.expect("none", types::INSTALLED, "False/Failed No bundle installed").await;
-    world.expect("none", types::BUNDLE_DEPRECATED, "Unknown/Absent no bundle installed yet").await;
+    fixture.create("none", &nothing, &json!({})).await;
+    fixture
+        .until_condition("none", types::PROGRESSING, "True/Retrying no bundles found for package \"x\"")
+        .await;
+    fixture.until_condition("none", types::INSTALLED, "False/Failed No bundle installed").await;
+    fixture.until_condition("none", types::BUNDLE_DEPRECATED, "Unknown/Absent no bundle installed yet").await;
     for type_ in [types::DEPRECATED, types::PACKAGE_DEPRECATED, types::CHANNEL_DEPRECATED] {
-        world.expect("none", type_, unknown).await;
+        fixture.until_condition("none", type_, unknown).await;
     }
     let narrowed = json!({"version": "9.9.9", "channels": ["a", "b"]});
-    world.edit("none", &json!({"spec": {"source": {"catalog": narrowed}}})).await;
+    fixture.edit("none", &json!({"spec": {"source": {"catalog": narrowed}}})).await;
     let text =
         "True/Retrying no bundles found for package \"x\" matching version \"9.9.9\" in channels [a b]";
-    world.expect("none", types::PROGRESSING, text).await;
+    fixture.until_condition("none", types::PROGRESSING, text).await;
 
-    world.create("old", &json!({}), &json!({})).await;
-    world.expect("old", types::DEPRECATED, "True/Deprecated use y\nold channel").await;
-    world.expect("old", types::PACKAGE_DEPRECATED, "True/Deprecated use y").await;
-    world.expect("old", types::CHANNEL_DEPRECATED, "True/Deprecated old channel").await;
-    world.expect("old", types::BUNDLE_DEPRECATED, "Unknown/Absent no bundle installed yet").await;
+    fixture.create("old", &json!({}), &json!({})).await;
+    fixture.until_condition("old", types::DEPRECATED, "True/Deprecated use y\nold channel").await;
+    fixture.until_condition("old", types::PACKAGE_DEPRECATED, "True/Deprecated use y").await;
+    fixture.until_condition("old", types::CHANNEL_DEPRECATED, "True/Deprecated old channel").await;
+    fixture.until_condition("old", types::BUNDLE_DEPRECATED, "Unknown/Absent no bundle installed yet").await;
 
-    world.publish("cat-b", &[version("1.0.0", "a")]).await;
-    world.create("torn", &json!({}), &json!({})).await;
+    fixture.publish("cat-b", &[version("1.0.0", "a")]).await;
+    fixture.create("torn", &json!({}), &json!({})).await;
     let torn = "True/Retrying found bundles for package \"demo\" in multiple catalogs with the same priority [cat-a cat-b]";
-    world.expect("torn", types::PROGRESSING, torn).await;
-    let api: Api<olm_api::ClusterCatalog> = Api::all(world.plane.client());
+    fixture.until_condition("torn", types::PROGRESSING, torn).await;
+    let api: Api<olm_api::ClusterCatalog> = Api::all(fixture.plane.client());
     let raised = Patch::Merge(json!({"spec": {"priority": 1}}));
     api.patch("cat-b", &PatchParams::default(), &raised).await.unwrap();
-    world.revision("torn-1").await;
-    world.expect("torn", types::PACKAGE_DEPRECATED, "False/NotDeprecated package not deprecated").await;
+    fixture.revision("torn-1").await;
+    fixture
+        .until_condition("torn", types::PACKAGE_DEPRECATED, "False/NotDeprecated package not deprecated")
+        .await;
 }
 
 // docs/design/additions.md#pause: no apply, no upgrade, but a current status
 #[tokio::test(flavor = "multi_thread")]
 async fn paused_extension_applies_nothing_until_resumed() {
-    let world = World::start().await;
-    installed(&world, &json!({})).await;
+    let fixture = Fixture::start().await;
+    installed(&fixture, &json!({})).await;
     let paused =
         |set: &ClusterObjectSet| set.annotations().get("ext.olm.operatorframework.io/paused").cloned();
-    world.annotate("demo", &[("paused", Some("true"))]).await;
+    fixture.annotate("demo", &[("paused", Some("true"))]).await;
     let start = "True/Paused annotation ext.olm.operatorframework.io/paused: nothing is applied or upgraded";
-    world.expect("demo", types::PAUSED, start).await;
-    world.eventually("the annotation", async || paused(&world.sets.get("demo-1").await.unwrap())).await;
-    world.expect_event("demo", "Paused nothing is applied or upgraded").await;
-    assert_eq!(world.condition("demo", types::PROGRESSING).await.unwrap(), DONE);
+    fixture.until_condition("demo", types::PAUSED, start).await;
+    fixture.eventually("the annotation", async || paused(&fixture.sets.get("demo-1").await.unwrap())).await;
+    fixture.until_event("demo", "Paused nothing is applied or upgraded").await;
+    assert_eq!(fixture.condition("demo", types::PROGRESSING).await.unwrap(), DONE);
 
-    let edited = world.edit("demo", &json!({"spec": {"progressDeadlineMinutes": 20}})).await;
+    let edited = fixture.edit("demo", &json!({"spec": {"progressDeadlineMinutes": 20}})).await;
     let waits = |extension: &ClusterExtension| {
         let found = conditions::find(&extension.status.as_ref()?.conditions, types::PAUSED)?;
         (found.message.ends_with("; what was changed in spec waits")).then_some(extension.clone())
     };
-    let waiting = world.until("the edit", "demo", waits).await;
+    let waiting = fixture.until("the edit", "demo", waits).await;
     let progressing =
         conditions::find(&waiting.status.as_ref().unwrap().conditions, types::PROGRESSING).unwrap();
     assert!(
         progressing.observed_generation < edited.metadata.generation,
         "a pending edit must not be reported as applied"
     );
-    world.publish("main", &[version("1.0.0", "a"), version("1.1.0", "b")]).await;
+    fixture.publish("main", &[version("1.0.0", "a"), version("1.1.0", "b")]).await;
     let waits = |extension: &ClusterExtension| {
         let found = conditions::find(&extension.status.as_ref()?.conditions, types::PAUSED)?;
         (found.message.ends_with("; bundle demo.v1.1.0 version 1.1.0 waits")).then_some(())
     };
-    world.until("the upgrade", "demo", waits).await;
+    fixture.until("the upgrade", "demo", waits).await;
     // The status still follows the objects.
-    world.say("demo-1", &[(types::AVAILABLE, Status::False, "ProbeFailure", "no")]).await;
+    fixture.set_conditions("demo-1", &[(types::AVAILABLE, Status::False, "ProbeFailure", "no")]).await;
     let failing = |extension: &ClusterExtension| {
         let found = conditions::find(&extension.status.as_ref()?.conditions, types::AVAILABLE)?;
         (line(found) == "False/ProbeFailure no").then_some(())
     };
-    world.until("the failing probe", "demo", failing).await;
-    let set = world.sets.get("demo-1").await.unwrap();
+    fixture.until("the failing probe", "demo", failing).await;
+    let set = fixture.sets.get("demo-1").await.unwrap();
     assert_eq!(set.spec.unwrap().progress_deadline_minutes, None);
-    assert_eq!(world.revisions().await, ["demo-1"]);
+    assert_eq!(fixture.revisions().await, ["demo-1"]);
 
-    world.annotate("demo", &[("paused", None)]).await;
-    let second = world.revision("demo-2").await;
+    fixture.annotate("demo", &[("paused", None)]).await;
+    let second = fixture.revision("demo-2").await;
     assert_eq!((paused(&second), second.spec.unwrap().progress_deadline_minutes), (None, Some(20)));
-    world.expect("demo", types::PROGRESSING, "True/RollingOut Revision 1.1.0 is rolling out.").await;
-    assert_eq!(world.condition("demo", types::PAUSED).await, None);
-    assert_eq!(paused(&world.sets.get("demo-1").await.unwrap()), None);
-    world.expect_event("demo", "Resumed changes are applied again").await;
+    fixture
+        .until_condition("demo", types::PROGRESSING, "True/RollingOut Revision 1.1.0 is rolling out.")
+        .await;
+    assert_eq!(fixture.condition("demo", types::PAUSED).await, None);
+    assert_eq!(paused(&fixture.sets.get("demo-1").await.unwrap()), None);
+    fixture.until_event("demo", "Resumed changes are applied again").await;
 }
 
 fn left_behind(name: &str, revision: &str) -> Secret {
@@ -401,42 +413,42 @@ fn left_behind(name: &str, revision: &str) -> Secret {
 // docs/design/apply.md#revision-membership; case apply-66
 #[tokio::test(flavor = "multi_thread")]
 async fn foreign_revision_is_kept_and_abandoned_secrets_are_deleted() {
-    let world = World::start().await;
-    world.publish("main", &[version("1.0.0", "a")]).await;
+    let fixture = Fixture::start().await;
+    fixture.publish("main", &[version("1.0.0", "a")]).await;
     let foreign: ClusterObjectSet = serde_json::from_value(json!({
         "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet",
         "metadata": {"name": "demo-1", "labels": {"whose": "mine"}},
         "spec": {"lifecycleState": "Active", "revision": 1, "collisionProtection": "Prevent"}}))
     .unwrap();
-    let foreign = world.sets.create(&PostParams::default(), &foreign).await.unwrap();
-    world.create("demo", &json!({}), &json!({})).await;
+    let foreign = fixture.sets.create(&PostParams::default(), &foreign).await.unwrap();
+    fixture.create("demo", &json!({}), &json!({})).await;
     let text = "True/Retrying error for resolved bundle \"demo.v1.0.0\" with version \"1.0.0\": creating new Revision: \
                 ClusterObjectSet \"demo-1\" exists and is not of this extension: its label \
                 olm.operatorframework.io/owner-name is \"\"";
-    world.expect("demo", types::PROGRESSING, text).await;
-    let same = world.sets.get("demo-1").await.unwrap();
+    fixture.until_condition("demo", types::PROGRESSING, text).await;
+    let same = fixture.sets.get("demo-1").await.unwrap();
     assert_eq!((same.uid(), same.resource_version()), (foreign.uid(), foreign.resource_version()));
-    assert_eq!(world.content("demo-1").await, [""; 0]);
-    world.sets.delete("demo-1", &DeleteParams::default()).await.unwrap();
-    world.succeed("demo-1").await;
-    world.expect("demo", types::PROGRESSING, DONE).await;
+    assert_eq!(fixture.content("demo-1").await, [""; 0]);
+    fixture.sets.delete("demo-1", &DeleteParams::default()).await.unwrap();
+    fixture.succeed("demo-1").await;
+    fixture.until_condition("demo", types::PROGRESSING, DONE).await;
 
-    let kept = world.content("demo-1").await;
+    let kept = fixture.content("demo-1").await;
     // The revision refers to this Secret, so its owner is restored.
     let disowned = Patch::Merge(json!({"metadata": {"ownerReferences": null}}));
-    world.secrets.patch(&kept[0], &PatchParams::default(), &disowned).await.unwrap();
+    fixture.secrets.patch(&kept[0], &PatchParams::default(), &disowned).await.unwrap();
     for (name, revision) in [("demo-1-0", "demo-1"), ("demo-2-0", "demo-2")] {
-        world.secrets.create(&PostParams::default(), &left_behind(name, revision)).await.unwrap();
+        fixture.secrets.create(&PostParams::default(), &left_behind(name, revision)).await.unwrap();
     }
     let gone = Secret { type_: None, ..left_behind("demo-2-1", "demo-2") };
-    world.secrets.create(&PostParams::default(), &gone).await.unwrap();
+    fixture.secrets.create(&PostParams::default(), &gone).await.unwrap();
     let left = async || {
-        let (first, second) = (world.content("demo-1").await, world.content("demo-2").await);
+        let (first, second) = (fixture.content("demo-1").await, fixture.content("demo-2").await);
         (first == kept && second == ["demo-2-1"]).then_some(())
     };
     let swept = async || {
-        world.context().ref_secrets.sweep("demo").await.unwrap();
+        fixture.context().ref_secrets.sweep("demo").await.unwrap();
         left().await
     };
-    world.eventually("only referenced Secrets and Secrets of another type", swept).await;
+    fixture.eventually("only referenced Secrets and Secrets of another type", swept).await;
 }

@@ -9,21 +9,21 @@ use olm_api::ClusterObjectSet;
 use olm_api::conditions::{self, types};
 use olm_control_plane::{HOUSEKEEPING, Options};
 
-use super::super::world::{DONE, NAMESPACE, World, installed, line};
+use super::super::fixture::{DONE, Fixture, NAMESPACE, installed, line};
 use super::*;
 
 /// Creates a CRD that this revision owns, and custom resources of it.
-async fn in_use(world: &World, owner: &ClusterObjectSet, names: &[&str]) -> Api<DynamicObject> {
+async fn in_use(fixture: &Fixture, owner: &ClusterObjectSet, names: &[&str]) -> Api<DynamicObject> {
     let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
     let crd = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": "widgets.example.com"},
         "spec": {"group": "example.com", "scope": "Namespaced", "names": {"plural": "widgets", "kind": "Widget"},
             "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}]}});
-    world.plane.apply_crds(&[crd]).await.unwrap();
+    fixture.plane.apply_crds(&[crd]).await.unwrap();
     let owned = json!({"metadata": {"labels": {"olm.operatorframework.io/owner-name": "demo"},
         "ownerReferences": [{"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet",
             "name": owner.name_any(), "uid": owner.uid(), "controller": true}]}});
-    let definitions: Api<CustomResourceDefinition> = Api::all(world.plane.client());
+    let definitions: Api<CustomResourceDefinition> = Api::all(fixture.plane.client());
     definitions.patch("widgets.example.com", &PatchParams::default(), &Patch::Merge(owned)).await.unwrap();
     let resource = ApiResource {
         group: "example.com".to_owned(),
@@ -32,7 +32,7 @@ async fn in_use(world: &World, owner: &ClusterObjectSet, names: &[&str]) -> Api<
         kind: "Widget".to_owned(),
         plural: "widgets".to_owned(),
     };
-    let widgets: Api<DynamicObject> = Api::namespaced_with(world.plane.client(), NAMESPACE, &resource);
+    let widgets: Api<DynamicObject> = Api::namespaced_with(fixture.plane.client(), NAMESPACE, &resource);
     for &name in names {
         let widget = DynamicObject::new(name, &resource);
         widgets.create(&PostParams::default(), &widget).await.unwrap();
@@ -44,37 +44,37 @@ async fn in_use(world: &World, owner: &ClusterObjectSet, names: &[&str]) -> Api<
 // additions-a50, api-51
 #[tokio::test(flavor = "multi_thread")]
 async fn deletion_follows_uninstall_policy() {
-    let world = World::start().await;
-    installed(&world, &json!({})).await;
+    let fixture = Fixture::start().await;
+    installed(&fixture, &json!({})).await;
     let policy = async |revision: &str| {
-        let set = world.sets.get(revision).await.unwrap();
+        let set = fixture.sets.get(revision).await.unwrap();
         set.annotations().get("ext.olm.operatorframework.io/uninstall-policy").cloned()
     };
-    world.annotate("demo", &[("uninstall-policy", Some("Keep"))]).await;
+    fixture.annotate("demo", &[("uninstall-policy", Some("Keep"))]).await;
     let note = "InvalidAnnotation annotation ext.olm.operatorframework.io/uninstall-policy has no effect: unknown value \
                 \"Keep\", allowed are Delete, KeepCRDs, BlockIfInUse";
-    world.expect_event("demo", note).await;
+    fixture.until_event("demo", note).await;
     assert_eq!(policy("demo-1").await, None);
-    world.annotate("demo", &[("uninstall-policy", Some("BlockIfInUse"))]).await;
-    world.eventually("the policy annotation", async || policy("demo-1").await).await;
+    fixture.annotate("demo", &[("uninstall-policy", Some("BlockIfInUse"))]).await;
+    fixture.eventually("the policy annotation", async || policy("demo-1").await).await;
 
-    let set = world.sets.get("demo-1").await.unwrap();
-    let widgets = in_use(&world, &set, &["a", "b", "c"]).await;
+    let set = fixture.sets.get("demo-1").await.unwrap();
+    let widgets = in_use(&fixture, &set, &["a", "b", "c"]).await;
     let foreign = json!({"metadata": {"finalizers": [FINALIZERS[0], FINALIZERS[1], "example.com/foreign"]}});
-    world.edit("demo", &foreign).await;
-    world.extensions.delete("demo", &DeleteParams::default()).await.unwrap();
+    fixture.edit("demo", &foreign).await;
+    fixture.extensions.delete("demo", &DeleteParams::default()).await.unwrap();
     let text =
         "False/Blocked cannot uninstall: 3 custom resources exist (first: example.com/v1, Kind=Widget ns/a)";
-    let held = world.expect("demo", types::PROGRESSING, text).await;
+    let held = fixture.until_condition("demo", types::PROGRESSING, text).await;
     assert_eq!(held.finalizers().len(), 3);
     for name in ["a", "b", "c"] {
         widgets.delete(name, &DeleteParams::default()).await.unwrap();
     }
     // The cache cannot be removed, so one finalizer remains (case api-51).
-    let place = world.cache().join("unpack/extensions/demo");
+    let place = fixture.cache().join("unpack/extensions/demo");
     fs::remove_dir_all(&place).unwrap();
     fs::write(&place, "in the way").unwrap();
-    world.annotate("demo", &[("uninstall-policy", Some("KeepCRDs"))]).await;
+    fixture.annotate("demo", &[("uninstall-policy", Some("KeepCRDs"))]).await;
     let failed = |extension: &ClusterExtension| {
         let progressing = conditions::find(&extension.status.as_ref()?.conditions, types::PROGRESSING)?;
         let is_told = line(progressing).starts_with(
@@ -82,16 +82,16 @@ async fn deletion_follows_uninstall_policy() {
         );
         (is_told && extension.finalizers() == [FINALIZERS[0], "example.com/foreign"]).then_some(())
     };
-    world.until("the failed finalizer", "demo", failed).await;
+    fixture.until("the failed finalizer", "demo", failed).await;
     assert_eq!(policy("demo-1").await.as_deref(), Some("KeepCRDs"), "the policy is copied before a deletion");
     fs::remove_file(&place).unwrap();
     let released =
         |extension: &ClusterExtension| (extension.finalizers() == ["example.com/foreign"]).then_some(());
-    world.until("only the foreign finalizer", "demo", released).await;
-    world.edit("demo", &json!({"metadata": {"finalizers": []}})).await;
-    world
+    fixture.until("only the foreign finalizer", "demo", released).await;
+    fixture.edit("demo", &json!({"metadata": {"finalizers": []}})).await;
+    fixture
         .eventually("the deletion", async || {
-            world.extensions.get_opt("demo").await.unwrap().is_none().then_some(())
+            fixture.extensions.get_opt("demo").await.unwrap().is_none().then_some(())
         })
         .await;
 }
@@ -109,14 +109,14 @@ fn revision(name: &str, state: &str, owners: &serde_json::Value) -> ClusterObjec
 
 /// Waits until the garbage collector knows our CRDs. It started before they were created, and would orphan nothing
 /// until then.
-async fn collected(world: &World) {
+async fn collected(fixture: &Fixture) {
     let owner = json!([{"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension", "name": "nobody",
         "uid": "00000000-0000-0000-0000-000000000000"}]);
     let set = revision("nobody-1", "Archived", &owner);
-    world.sets.create(&PostParams::default(), &set).await.unwrap();
-    world
+    fixture.sets.create(&PostParams::default(), &set).await.unwrap();
+    fixture
         .eventually("the garbage collector", async || {
-            world.sets.get_opt("nobody-1").await.unwrap().is_none().then_some(())
+            fixture.sets.get_opt("nobody-1").await.unwrap().is_none().then_some(())
         })
         .await;
 }
@@ -124,38 +124,40 @@ async fn collected(world: &World) {
 // docs/design/apply.md#recreated-extensions; cases apply-58, apply-59
 #[tokio::test(flavor = "multi_thread")]
 async fn revisions_are_garbage_collected_or_adopted() {
-    let world = World::start_with(Options { controllers: HOUSEKEEPING }).await;
-    installed(&world, &json!({})).await;
-    collected(&world).await;
+    let fixture = Fixture::start_with(Options { controllers: HOUSEKEEPING }).await;
+    installed(&fixture, &json!({})).await;
+    collected(&fixture).await;
     // An old revision, which the controller no longer decides about.
     let old = revision("demo-0", "Archived", &json!(null));
-    world.sets.create(&PostParams::default(), &old).await.unwrap();
-    let before = world.sets.get("demo-1").await.unwrap();
-    world.extensions.delete("demo", &DeleteParams::orphan()).await.unwrap();
-    world
+    fixture.sets.create(&PostParams::default(), &old).await.unwrap();
+    let before = fixture.sets.get("demo-1").await.unwrap();
+    fixture.extensions.delete("demo", &DeleteParams::orphan()).await.unwrap();
+    fixture
         .eventually("the deletion", async || {
-            world.extensions.get_opt("demo").await.unwrap().is_none().then_some(())
+            fixture.extensions.get_opt("demo").await.unwrap().is_none().then_some(())
         })
         .await;
-    assert!(world.sets.get("demo-1").await.unwrap().owner_references().is_empty());
+    assert!(fixture.sets.get("demo-1").await.unwrap().owner_references().is_empty());
     // Adoption needs no choice of a bundle.
-    let again = world.create("demo", &json!({"version": "9.9.9"}), &json!({})).await;
+    let again = fixture.create("demo", &json!({"version": "9.9.9"}), &json!({})).await;
     for name in ["demo-0", "demo-1"] {
         let is_owned = async || {
-            let set = world.sets.get(name).await.unwrap();
+            let set = fixture.sets.get(name).await.unwrap();
             set.owner_references().iter().any(|owner| Some(&owner.uid) == again.uid().as_ref()).then_some(())
         };
-        world.eventually("the owner", is_owned).await;
+        fixture.eventually("the owner", is_owned).await;
     }
-    world.edit("demo", &json!({"spec": {"source": {"catalog": {"version": null}}}})).await;
-    world.expect("demo", types::PROGRESSING, DONE).await;
-    let after = world.sets.get("demo-1").await.unwrap();
+    fixture.edit("demo", &json!({"spec": {"source": {"catalog": {"version": null}}}})).await;
+    fixture.until_condition("demo", types::PROGRESSING, DONE).await;
+    let after = fixture.sets.get("demo-1").await.unwrap();
     assert_eq!(after.uid(), before.uid());
     assert_eq!(after.owner_references()[0].uid, again.uid().unwrap());
-    assert_eq!(world.revisions().await, ["demo-0", "demo-1"]);
+    assert_eq!(fixture.revisions().await, ["demo-0", "demo-1"]);
 
-    world.extensions.delete("demo", &DeleteParams::default()).await.unwrap();
-    world.eventually("no revisions", async || (world.revisions().await.is_empty()).then_some(())).await;
-    world.eventually("no Secrets", async || (world.content("demo-1").await.is_empty()).then_some(())).await;
-    assert!(world.extensions.get_opt("demo").await.unwrap().is_none());
+    fixture.extensions.delete("demo", &DeleteParams::default()).await.unwrap();
+    fixture.eventually("no revisions", async || (fixture.revisions().await.is_empty()).then_some(())).await;
+    fixture
+        .eventually("no Secrets", async || (fixture.content("demo-1").await.is_empty()).then_some(()))
+        .await;
+    assert!(fixture.extensions.get_opt("demo").await.unwrap().is_none());
 }

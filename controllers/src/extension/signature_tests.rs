@@ -9,14 +9,14 @@ use olm_image::registry::{Fault, Registry};
 use olm_image::signing::{Signer, signature_tag, signatures};
 use serde_json::{Value, json};
 
-use super::world::{DONE, Release, World, version};
+use super::fixture::{DONE, Fixture, Release, version};
 use crate::bundles::fixture;
 
 const NONE: &str = "A signature was required, but no signature exists";
 
 /// Fixture with a bundle registry and a signing key.
 struct Site {
-    world: World,
+    fixture: Fixture,
     registry: Registry,
     signer: Signer,
     folder: PathBuf,
@@ -24,9 +24,9 @@ struct Site {
 
 impl Site {
     async fn start() -> Self {
-        let (mut world, registry) = (World::start().await, Registry::start().await.unwrap());
-        let (signer, folder) = (Signer::new().unwrap(), world.cache().join("unpack"));
-        world.halt().await;
+        let (mut fixture, registry) = (Fixture::start().await, Registry::start().await.unwrap());
+        let (signer, folder) = (Signer::new().unwrap(), fixture.cache().join("unpack"));
+        fixture.stop_controller().await;
         for name in ["cas", "registries.d"] {
             fs::create_dir(folder.join(name)).unwrap();
         }
@@ -34,8 +34,8 @@ impl Site {
         let attachments = "default-docker: {use-sigstore-attachments: true}";
         fs::write(folder.join("registries.d/a.yaml"), attachments).unwrap();
         fs::write(folder.join("key.pub"), signer.pem()).unwrap();
-        world.resume();
-        Self { world, registry, signer, folder }
+        fixture.start_controller();
+        Self { fixture, registry, signer, folder }
     }
 
     /// Requires signatures of all images.
@@ -43,12 +43,12 @@ impl Site {
         let requirement = json!({"type": "sigstoreSigned", "keyPath": self.folder.join("key.pub"),
             "signedIdentity": {"type": "matchRepository"}});
         fs::write(self.folder.join("policy.json"), json!({"default": [requirement]}).to_string()).unwrap();
-        self.world.context().parts.catalogs.announce();
+        self.fixture.context().parts.catalogs.announce();
     }
 
     fn relax(&self) {
         fs::remove_file(self.folder.join("policy.json")).unwrap();
-        self.world.context().parts.catalogs.announce();
+        self.fixture.context().parts.catalogs.announce();
     }
 
     fn name(&self, repository: &str) -> String {
@@ -67,7 +67,7 @@ impl Site {
     fn sign(&self, repository: &str, digest: &str, named: &str) {
         let signed = self.signer.sign(&self.name(named), digest).unwrap();
         self.registry.add_image(repository, &signature_tag(digest), &signatures(&[signed]));
-        self.world.context().parts.catalogs.announce();
+        self.fixture.context().parts.catalogs.announce();
     }
 
     async fn expect_rejected(&self, name: &str, image: &str, reason: &str) {
@@ -75,7 +75,7 @@ impl Site {
             "False/Rejected image {image}: error copying image: Source image rejected: {reason}; \
              no new revision is made of it"
         );
-        self.world.expect(name, SIGNATURE_VERIFIED, &text).await;
+        self.fixture.until_condition(name, SIGNATURE_VERIFIED, &text).await;
     }
 }
 
@@ -86,72 +86,72 @@ fn exactly(version: &str) -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn tightened_policy_rejects_new_revisions_and_keeps_active_one() {
     let site = Site::start().await;
-    let Site { world, registry, .. } = &site;
+    let Site { fixture, registry, .. } = &site;
     let (release, image, digest) = site.push("demo", "1.0.0");
-    world.publish("main", &[release]).await;
-    world.create("demo", &exactly("1.0.0"), &json!({})).await;
-    world.succeed("demo-1").await;
-    world.expect("demo", PROGRESSING, DONE).await;
-    assert_eq!(world.condition("demo", SIGNATURE_VERIFIED).await, None);
+    fixture.publish("main", &[release]).await;
+    fixture.create("demo", &exactly("1.0.0"), &json!({})).await;
+    fixture.succeed("demo-1").await;
+    fixture.until_condition("demo", PROGRESSING, DONE).await;
+    assert_eq!(fixture.condition("demo", SIGNATURE_VERIFIED).await, None);
 
     // There is no verdict without an answer of the signature store.
     registry.add_fault(".sig", usize::MAX, Fault::Status(500, Vec::new(), String::new()));
     site.tighten();
     let is_unknown = |text: &String| text.starts_with("Unknown/VerificationFailed ");
-    let unknown = async || world.condition("demo", SIGNATURE_VERIFIED).await.filter(is_unknown);
-    world.eventually("an unknown verdict", unknown).await;
+    let unknown = async || fixture.condition("demo", SIGNATURE_VERIFIED).await.filter(is_unknown);
+    fixture.eventually("an unknown verdict", unknown).await;
     registry.clear_faults();
-    world.context().parts.catalogs.announce();
+    fixture.context().parts.catalogs.announce();
     site.expect_rejected("demo", &image, NONE).await;
 
     // Cached content is rejected as well.
-    world.create("other", &exactly("1.0.0"), &json!({})).await;
+    fixture.create("other", &exactly("1.0.0"), &json!({})).await;
     site.expect_rejected("other", &image, NONE).await;
     let refused = format!(
         "True/Retrying error for resolved bundle \"demo.v1.0.0\" with version \"1.0.0\": \
          error copying image: Source image rejected: {NONE}"
     );
-    world.expect("other", PROGRESSING, &refused).await;
-    world.expect("other", INSTALLED, "False/Failed No bundle installed").await;
-    assert_eq!(world.condition("demo", PROGRESSING).await.unwrap(), DONE);
+    fixture.until_condition("other", PROGRESSING, &refused).await;
+    fixture.until_condition("other", INSTALLED, "False/Failed No bundle installed").await;
+    assert_eq!(fixture.condition("demo", PROGRESSING).await.unwrap(), DONE);
     let installed = format!("True/Succeeded Installed bundle {image} successfully");
-    assert_eq!(world.condition("demo", INSTALLED).await.unwrap(), installed);
-    assert_eq!(world.revisions().await, ["demo-1"]);
-    assert!(!world.sets.get("demo-1").await.unwrap().is_archived());
+    assert_eq!(fixture.condition("demo", INSTALLED).await.unwrap(), installed);
+    assert_eq!(fixture.revisions().await, ["demo-1"]);
+    assert!(!fixture.sets.get("demo-1").await.unwrap().is_archived());
 
     site.sign("demo", &digest, "demo");
-    world.revision("other-1").await;
+    fixture.revision("other-1").await;
     let verified = format!("True/Verified image {image} is signed as the signature policy demands");
     for name in ["demo", "other"] {
-        world.expect(name, SIGNATURE_VERIFIED, &verified).await;
+        fixture.until_condition(name, SIGNATURE_VERIFIED, &verified).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn same_digest_in_other_repository_needs_its_own_signature() {
     let site = Site::start().await;
-    let Site { world, .. } = &site;
+    let Site { fixture, .. } = &site;
     site.tighten();
     let (first, image, digest) = site.push("demo", "1.0.0");
     site.sign("demo", &digest, "demo");
-    world.publish("main", &[first]).await;
-    world.create("demo", &json!({}), &json!({})).await;
-    world.succeed("demo-1").await;
+    fixture.publish("main", &[first]).await;
+    fixture.create("demo", &json!({}), &json!({})).await;
+    fixture.succeed("demo-1").await;
     let verified = format!("True/Verified image {image} is signed as the signature policy demands");
-    world.expect("demo", SIGNATURE_VERIFIED, &verified).await;
+    fixture.until_condition("demo", SIGNATURE_VERIFIED, &verified).await;
 
     let (copy, copied, same) = site.push("copy", "1.1.0");
     assert_eq!(same, digest);
     let (first, ..) = site.push("demo", "1.0.0");
-    world.publish("main", &[first, copy]).await;
+    fixture.publish("main", &[first, copy]).await;
     site.expect_rejected("demo", &copied, NONE).await;
     site.sign("copy", &digest, "demo");
     let reason = format!("Signature for identity {:?} is not accepted", site.name("demo"));
     site.expect_rejected("demo", &copied, &reason).await;
-    assert_eq!(world.revisions().await, ["demo-1"]);
+    assert_eq!(fixture.revisions().await, ["demo-1"]);
 
     site.relax();
-    world.revision("demo-2").await;
-    let without = async || world.condition("demo", SIGNATURE_VERIFIED).await.is_none().then_some(());
-    world.eventually("no condition without a policy", without).await;
+    fixture.revision("demo-2").await;
+    let without = async || fixture.condition("demo", SIGNATURE_VERIFIED).await.is_none().then_some(());
+    fixture.eventually("no condition without a policy", without).await;
 }

@@ -12,9 +12,6 @@ mod observe;
 mod outlets;
 mod wake;
 
-#[cfg(test)]
-mod tests;
-
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -29,12 +29,12 @@ fn requiring(field: &str) -> Value {
     json!({"type": "object", "properties": {"size": {"type": "integer"}}, "required": [field]})
 }
 
-struct World {
+struct Fixture {
     plane: ControlPlane,
     preflight: Preflight,
 }
 
-impl World {
+impl Fixture {
     async fn start() -> Self {
         let plane = ControlPlane::start().await.unwrap();
         let preflight = Preflight::new(plane.client());
@@ -78,30 +78,30 @@ fn accepted(text: &str) -> CrdVerdict {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn install_checks_on_control_plane() {
-    let world = World::start().await;
-    new_crd_is_not_checked(&world).await;
-    findings_have_texts_of_reference(&world).await;
-    live_mode_checks_existing_objects(&world).await;
-    converted_objects_are_checked_in_each_version(&world).await;
-    missing_namespaces_are_named(&world).await;
+    let fixture = Fixture::start().await;
+    new_crd_is_not_checked(&fixture).await;
+    findings_have_texts_of_reference(&fixture).await;
+    live_mode_checks_existing_objects(&fixture).await;
+    converted_objects_are_checked_in_each_version(&fixture).await;
+    missing_namespaces_are_named(&fixture).await;
 }
 
-async fn new_crd_is_not_checked(world: &World) {
+async fn new_crd_is_not_checked(fixture: &Fixture) {
     let config_map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}});
     for mode in [CrdCheck::Strict, CrdCheck::Live, CrdCheck::Warn] {
         let new = [config_map.clone(), crd(&[requiring("size")])];
-        assert_eq!(world.judge(&new, mode).await, CrdVerdict::Safe, "{mode:?}");
+        assert_eq!(fixture.judge(&new, mode).await, CrdVerdict::Safe, "{mode:?}");
     }
 }
 
 // docs/design/apply.md#crd-upgrade-safety; cases apply-49, apply-51, apply-52, apply-53, apply-54
-async fn findings_have_texts_of_reference(world: &World) {
+async fn findings_have_texts_of_reference(fixture: &Fixture) {
     let text = json!({"type": "string"});
     let before = crd(&[fields(&json!({
         "x": text, "f": text, "e": {"type": "string", "enum": ["a"]},
         "m": {"type": "object", "additionalProperties": fields(&json!({"v": text}))},
     }))]);
-    world.plane.apply_crds(std::slice::from_ref(&before)).await.unwrap();
+    fixture.plane.apply_crds(std::slice::from_ref(&before)).await.unwrap();
     let changed = |change: &dyn Fn(&mut Value)| {
         let mut new = before.clone();
         let spec =
@@ -134,7 +134,7 @@ async fn findings_have_texts_of_reference(world: &World) {
         ),
     ];
     for (new, expected) in rows {
-        assert_eq!(world.judge(std::slice::from_ref(&new), CrdCheck::Strict).await, expected, "{new}");
+        assert_eq!(fixture.judge(std::slice::from_ref(&new), CrdCheck::Strict).await, expected, "{new}");
     }
 
     let number = |more: &Value| {
@@ -143,14 +143,14 @@ async fn findings_have_texts_of_reference(world: &World) {
         self::fields(&fields)
     };
     let strings = fields(&json!({"x": text, "f": text}));
-    world.plane.apply_crds(&[crd(&[strings.clone(), number(&json!({}))])]).await.unwrap();
+    fixture.plane.apply_crds(&[crd(&[strings.clone(), number(&json!({}))])]).await.unwrap();
     let known = crd(&[strings.clone(), number(&json!({"g": text}))]);
-    assert_eq!(world.judge(&[known], CrdCheck::Strict).await, CrdVerdict::Safe);
+    assert_eq!(fixture.judge(&[known], CrdCheck::Strict).await, CrdVerdict::Safe);
     let one_more = crd(&[strings, number(&json!({"f": {"type": "string", "maxLength": 5}}))]);
     let lines = "v2: ^.spec.f: maxLength: maximum constraint added when there was none previously : 5\n\
                  v1 -> v2: ^.spec.f: maxLength: maximum constraint added when there was none previously : 5";
-    assert_eq!(world.judge(&[one_more], CrdCheck::Strict).await, says(lines));
-    let definitions: Api<CustomResourceDefinition> = Api::all(world.plane.client());
+    assert_eq!(fixture.judge(&[one_more], CrdCheck::Strict).await, says(lines));
+    let definitions: Api<CustomResourceDefinition> = Api::all(fixture.plane.client());
     definitions.delete(NAME, &DeleteParams::default()).await.unwrap();
     let gone = kube::runtime::wait::conditions::is_deleted;
     let uid = definitions.get_opt(NAME).await.unwrap().and_then(|crd| crd.metadata.uid);
@@ -160,61 +160,61 @@ async fn findings_have_texts_of_reference(world: &World) {
 }
 
 // docs/design/additions.md#crd-checks; cases additions-a46, additions-a47
-async fn live_mode_checks_existing_objects(world: &World) {
+async fn live_mode_checks_existing_objects(fixture: &Fixture) {
     let loose = fields(&json!({"size": {"type": "integer"}}));
-    world.plane.apply_crds(&[crd(std::slice::from_ref(&loose))]).await.unwrap();
+    fixture.plane.apply_crds(&[crd(std::slice::from_ref(&loose))]).await.unwrap();
     let strict = crd(&[requiring("size")]);
     let finding =
         format!("validating upgrade for CRD \"{NAME}\": v1: ^.spec: required: new required fields: [size]");
-    assert_eq!(world.judge_anew(&strict, CrdCheck::Strict).await, held(&finding));
-    assert_eq!(world.judge_anew(&strict, CrdCheck::Warn).await, accepted(&finding));
+    assert_eq!(fixture.judge_anew(&strict, CrdCheck::Strict).await, held(&finding));
+    assert_eq!(fixture.judge_anew(&strict, CrdCheck::Warn).await, accepted(&finding));
     assert_eq!(
-        world.judge_anew(&strict, CrdCheck::Live).await,
+        fixture.judge_anew(&strict, CrdCheck::Live).await,
         accepted(&finding),
         "no custom resource exists"
     );
     let mut defaulted = crd(std::slice::from_ref(&loose));
     let spec = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/size";
     defaulted.pointer_mut(spec).unwrap()["default"] = json!(3);
-    assert!(matches!(world.judge_anew(&defaulted, CrdCheck::Live).await, CrdVerdict::Accepted(_)));
+    assert!(matches!(fixture.judge_anew(&defaulted, CrdCheck::Live).await, CrdVerdict::Accepted(_)));
 
     // More than two pages.
     let names: Vec<String> = (0..1003).map(|number| format!("w{number:04}")).collect();
     let spec = json!({"size": 1});
-    let made = names.iter().map(|name| world.make(name, &spec)).collect::<Vec<_>>();
+    let made = names.iter().map(|name| fixture.make(name, &spec)).collect::<Vec<_>>();
     stream::iter(made).buffer_unordered(32).collect::<Vec<()>>().await;
     // Findings that custom resources cannot refute still count.
     let default = format!(
         "validating upgrade for CRD \"{NAME}\": v1: ^.spec.size: default: default added when there was none previously : \"3\""
     );
-    assert_eq!(world.judge_anew(&defaulted, CrdCheck::Live).await, held(&default));
+    assert_eq!(fixture.judge_anew(&defaulted, CrdCheck::Live).await, held(&default));
 
     assert_eq!(
-        world.judge_anew(&strict, CrdCheck::Live).await,
+        fixture.judge_anew(&strict, CrdCheck::Live).await,
         accepted(&finding),
         "all custom resources conform"
     );
-    world.make("x-last", &json!({})).await;
+    fixture.make("x-last", &json!({})).await;
     // The result is cached for a while.
-    let again = world.judge(std::slice::from_ref(&strict), CrdCheck::Live).await;
+    let again = fixture.judge(std::slice::from_ref(&strict), CrdCheck::Live).await;
     assert_eq!(again, accepted(&finding));
     let harmed = |named: &str| {
         held(&format!("validating upgrade for CRD \"{NAME}\": 1 existing object does not fit: {named}"))
     };
     let last = "default/x-last (v1: spec: \"size\" is a required property)";
-    assert_eq!(world.judge_anew(&strict, CrdCheck::Live).await, harmed(last));
-    assert_eq!(world.judge_anew(&strict, CrdCheck::Warn).await, accepted(&finding));
+    assert_eq!(fixture.judge_anew(&strict, CrdCheck::Live).await, harmed(last));
+    assert_eq!(fixture.judge_anew(&strict, CrdCheck::Warn).await, accepted(&finding));
 
     // A violation on an early page ends the check, also without a static finding.
     let few = crd(&[fields(&json!({"size": {"type": "integer", "maximum": 0}}))]);
-    let CrdVerdict::Held(text) = world.judge_anew(&few, CrdCheck::Live).await else { panic!() };
+    let CrdVerdict::Held(text) = fixture.judge_anew(&few, CrdCheck::Live).await else { panic!() };
     let first = format!(
         "validating upgrade for CRD \"{NAME}\": at least 500 existing objects do not fit: default/w0000 ("
     );
     assert!(text.starts_with(&first) && text.ends_with("; and 495 more"), "{text}");
 
     // Without time, the static findings count.
-    let hurried = Preflight { budget: Duration::ZERO, ..Preflight::new(world.plane.client()) };
+    let hurried = Preflight { budget: Duration::ZERO, ..Preflight::new(fixture.plane.client()) };
     let verdict = hurried.definitions("demo", &[&strict], CrdCheck::Live).await.unwrap();
     let late = "\nexisting objects cannot tell: there was not enough time to look at all of them";
     assert_eq!(verdict, held(&format!("{finding}{late}")));
@@ -229,13 +229,13 @@ async fn live_mode_checks_existing_objects(world: &World) {
         "validating upgrade for CRD \"{NAME}\": storedVersionRemoval: stored versions removed : [v1]"
     );
     for mode in [CrdCheck::Strict, CrdCheck::Live, CrdCheck::Warn] {
-        assert_eq!(world.judge_anew(&renamed, mode).await, held(&gone), "{mode:?}");
+        assert_eq!(fixture.judge_anew(&renamed, mode).await, held(&gone), "{mode:?}");
     }
 }
 
-async fn converted_objects_are_checked_in_each_version(world: &World) {
+async fn converted_objects_are_checked_in_each_version(fixture: &Fixture) {
     let loose = || fields(&json!({"size": {"type": "integer"}}));
-    world.plane.apply_crds(&[crd(&[loose(), loose()])]).await.unwrap();
+    fixture.plane.apply_crds(&[crd(&[loose(), loose()])]).await.unwrap();
     let converted = |specs: &[Value]| {
         let mut new = crd(specs);
         let client = json!({"url": "https://127.0.0.1:1/convert"});
@@ -246,7 +246,7 @@ async fn converted_objects_are_checked_in_each_version(world: &World) {
     // A version that is not served yet is not checked.
     let other = fields(&json!({"size": {"type": "string"}}));
     assert_eq!(
-        world.judge_anew(&converted(&[loose(), loose(), other.clone()]), CrdCheck::Live).await,
+        fixture.judge_anew(&converted(&[loose(), loose(), other.clone()]), CrdCheck::Live).await,
         CrdVerdict::Safe
     );
     let strict = converted(&[loose(), requiring("size"), other]);
@@ -254,12 +254,12 @@ async fn converted_objects_are_checked_in_each_version(world: &World) {
         "validating upgrade for CRD \"{NAME}\": 1 existing object does not fit: \
          default/x-last (v2: spec: \"size\" is a required property)"
     );
-    assert_eq!(world.judge_anew(&strict, CrdCheck::Live).await, held(&text));
+    assert_eq!(fixture.judge_anew(&strict, CrdCheck::Live).await, held(&text));
 
     // A conversion webhook that does not answer prevents the list.
-    world.plane.apply_crds(&[converted(&[loose(), loose()])]).await.unwrap();
-    world.preflight.forget("demo");
-    let failure = eventually_fails(world, &strict).await;
+    fixture.plane.apply_crds(&[converted(&[loose(), loose()])]).await.unwrap();
+    fixture.preflight.forget("demo");
+    let failure = eventually_fails(fixture, &strict).await;
     let start = format!(
         "listing existing objects of CRD \"{NAME}\": conversion webhook for example.com/v1, Kind=Widget failed"
     );
@@ -268,11 +268,11 @@ async fn converted_objects_are_checked_in_each_version(world: &World) {
 }
 
 /// Retries until the API server uses the new conversion, which it does with a delay.
-async fn eventually_fails(world: &World, new: &Value) -> Failure {
+async fn eventually_fails(fixture: &Fixture, new: &Value) -> Failure {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
-        world.preflight.forget("demo");
-        match world.preflight.definitions("demo", &[new], CrdCheck::Live).await {
+        fixture.preflight.forget("demo");
+        match fixture.preflight.definitions("demo", &[new], CrdCheck::Live).await {
             Err(failure) => return failure,
             Ok(verdict) => assert!(Instant::now() < deadline, "{verdict:?}"),
         }
@@ -280,10 +280,10 @@ async fn eventually_fails(world: &World, new: &Value) -> Failure {
 }
 
 // docs/design/additions.md#several-namespaces
-async fn missing_namespaces_are_named(world: &World) {
-    let missing = world.preflight.missing_namespaces(&["kube-system", "b", "default", "a", "b"]).await;
+async fn missing_namespaces_are_named(fixture: &Fixture) {
+    let missing = fixture.preflight.missing_namespaces(&["kube-system", "b", "default", "a", "b"]).await;
     assert_eq!(missing.unwrap(), ["a", "b"]);
-    assert_eq!(world.preflight.missing_namespaces(&[]).await.unwrap(), [""; 0]);
+    assert_eq!(fixture.preflight.missing_namespaces(&[]).await.unwrap(), [""; 0]);
 }
 
 #[test]

@@ -12,8 +12,6 @@ mod denials;
 mod drift;
 mod removal;
 mod status;
-#[cfg(test)]
-mod tests;
 mod waits;
 mod watches;
 

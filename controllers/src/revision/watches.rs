@@ -362,3 +362,7 @@ fn owners(object: &PartialObjectMeta<DynamicObject>) -> impl Iterator<Item = Str
         ours.then(|| owner.name.clone())
     })
 }
+
+#[cfg(test)]
+#[path = "watches_tests.rs"]
+mod tests;

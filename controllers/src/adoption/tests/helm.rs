@@ -7,7 +7,7 @@ use olm_api::conditions::types;
 use olm_api::{ClusterExtension, ClusterObjectSet};
 use serde_json::{Value, json};
 
-use super::world::{ENGINE, Release, World, eventually, managers, objects, owners};
+use super::fixture::{ENGINE, Fixture, Release, eventually, managers, objects, owners};
 use crate::adoption::Migrated;
 
 /// Piece size that no release of these tests reaches.
@@ -33,48 +33,48 @@ fn identity(object: &Value) -> Value {
 // Cases apply-60, apply-62, api-52
 #[tokio::test(flavor = "multi_thread")]
 async fn helm_installation_is_adopted_without_restart() {
-    let world = World::start().await;
-    let extension = world.extension("demo", json!({})).await;
+    let fixture = Fixture::start().await;
+    let extension = fixture.extension("demo", json!({})).await;
     let installed = objects("demo", &["A", "B"]);
     let deployment = &installed[2];
-    world.install_with_helm(&extension, &installed).await;
-    world
+    fixture.install_with_helm(&extension, &installed).await;
+    fixture
         .store_release(
             &extension,
             &Release { number: 1, status: "deployed", version: "1.0.0", objects: &installed, piece: WHOLE },
         )
         .await;
-    world.make_available(deployment).await;
+    fixture.make_available(deployment).await;
     // Changes by other field managers must remain.
     let scaled = json!({"spec": {"replicas": 3}, "metadata": {"annotations": {"team": "a"}}});
-    world.edit(deployment, scaled, "kubectl").await;
-    world.make_available(deployment).await;
+    fixture.edit(deployment, scaled, "kubectl").await;
+    fixture.make_available(deployment).await;
     let mut before = Vec::new();
     for object in &installed {
-        before.push(world.live(object).await);
+        before.push(fixture.live(object).await);
     }
 
-    let adoption = world.adoption();
+    let adoption = fixture.adoption();
     assert_eq!(adoption.migrate(&extension, &[]).await, Ok(made(1, "demo.v1.0.0", "demo-1")));
-    let set = world.until("demo-1", types::SUCCEEDED, SUCCEEDED).await;
+    let set = fixture.until("demo-1", types::SUCCEEDED, SUCCEEDED).await;
     assert_eq!(adoption.migrate(&extension, &[]).await, Ok(Migrated::Awaited(None)), "revision 1 exists");
     check_revision_1(&set, &extension.uid().unwrap());
-    let known = world.revisions("demo").await;
+    let known = fixture.revisions("demo").await;
     assert_eq!(
         adoption.migrate(&extension, &known).await,
         Ok(Migrated::Awaited(None)),
         "revision 1 owns no object yet"
     );
 
-    let running = world.run_revisions();
+    let running = fixture.run_revisions();
     eventually("the Deployment is adopted", async || {
-        (owners(&world.live(deployment).await) == ["demo-1*"]).then_some(())
+        (owners(&fixture.live(deployment).await) == ["demo-1*"]).then_some(())
     })
     .await;
-    world.make_available(deployment).await;
-    world.until("demo-1", types::PROGRESSING, &rolled_out("1.0.0")).await;
+    fixture.make_available(deployment).await;
+    fixture.until("demo-1", types::PROGRESSING, &rolled_out("1.0.0")).await;
     for (object, before) in installed.iter().zip(&before) {
-        let now = world.live(object).await;
+        let now = fixture.live(object).await;
         assert_eq!(identity(&now), identity(before));
         assert_eq!(owners(&now), ["demo-1*"], "the revision replaces the extension as owner");
         assert!(!managers(&now).contains(&"operator-controller Update".to_owned()), "{:?}", managers(&now));
@@ -84,38 +84,38 @@ async fn helm_installation_is_adopted_without_restart() {
         assert_eq!(now["metadata"]["annotations"]["meta.helm.sh/release-name"], "demo");
         assert_eq!(now["metadata"]["annotations"]["team"], before["metadata"]["annotations"]["team"]);
     }
-    let known = world.revisions("demo").await;
+    let known = fixture.revisions("demo").await;
     assert_eq!(adoption.migrate(&extension, &known).await, Ok(Migrated::Settled));
 
     // The adopted bundle gets one more revision, with the same content.
-    assert!(world.upgrade(&extension, "1.0.0", &installed).await);
+    assert!(fixture.upgrade(&extension, "1.0.0", &installed).await);
     eventually("revision 2 applies the Deployment", async || {
-        let live = world.live(deployment).await;
+        let live = fixture.live(deployment).await;
         (live["metadata"]["annotations"]["olm.operatorframework.io/revision"] == "2").then_some(())
     })
     .await;
-    world.make_available(deployment).await;
-    world.until("demo-2", types::PROGRESSING, &rolled_out("1.0.0")).await;
-    world.until("demo-1", types::PROGRESSING, "False/Archived: revision is archived").await;
-    assert!(!world.upgrade(&extension, "1.0.0", &installed).await, "no further revision");
+    fixture.make_available(deployment).await;
+    fixture.until("demo-2", types::PROGRESSING, &rolled_out("1.0.0")).await;
+    fixture.until("demo-1", types::PROGRESSING, "False/Archived: revision is archived").await;
+    assert!(!fixture.upgrade(&extension, "1.0.0", &installed).await, "no further revision");
     for (object, before) in installed.iter().zip(&before) {
-        let now = world.live(object).await;
+        let now = fixture.live(object).await;
         assert_eq!((identity(&now), owners(&now)), (identity(before), vec!["demo-2*".to_owned()]));
         assert_eq!(now["metadata"]["annotations"]["meta.helm.sh/release-name"], "demo");
     }
 
     // Fields that a later version removes are removed.
     let next = objects("demo", &["A"]);
-    assert!(world.upgrade(&extension, "1.0.1", &next).await);
+    assert!(fixture.upgrade(&extension, "1.0.1", &next).await);
     let variables = "/spec/template/spec/containers/0/env";
     eventually("variable B is removed", async || {
-        let live = world.live(deployment).await;
+        let live = fixture.live(deployment).await;
         (live.pointer(variables) == Some(&json!([{"name": "A", "value": "x"}]))).then_some(())
     })
     .await;
-    world.make_available(deployment).await;
-    world.until("demo-3", types::PROGRESSING, &rolled_out("1.0.1")).await;
-    let now = world.live(deployment).await;
+    fixture.make_available(deployment).await;
+    fixture.until("demo-3", types::PROGRESSING, &rolled_out("1.0.1")).await;
+    let now = fixture.live(deployment).await;
     assert_eq!(
         (&now["metadata"]["uid"], &now["spec"]["replicas"]),
         (&before[2]["metadata"]["uid"], &json!(3))
@@ -164,11 +164,11 @@ fn check_revision_1(set: &ClusterObjectSet, extension_uid: &str) {
 // Case apply-61
 #[tokio::test(flavor = "multi_thread")]
 async fn unreadable_release_is_reported_and_creates_no_revision() {
-    let world = World::start().await;
-    let adoption = world.adoption();
-    let none = world.extension("none", json!({})).await;
+    let fixture = Fixture::start().await;
+    let adoption = fixture.adoption();
+    let none = fixture.extension("none", json!({})).await;
     assert_eq!(adoption.migrate(&none, &[]).await, Ok(Migrated::Settled));
-    world
+    fixture
         .store_release(
             &none,
             &Release {
@@ -182,70 +182,70 @@ async fn unreadable_release_is_reported_and_creates_no_revision() {
         .await;
     assert_eq!(adoption.migrate(&none, &[]).await, Ok(Migrated::Settled), "no release was deployed");
 
-    let extension = world.extension("demo", json!({})).await;
+    let extension = fixture.extension("demo", json!({})).await;
     let installed = objects("demo", &["A"]);
-    world
+    fixture
         .store_release(
             &extension,
             &Release { number: 1, status: "deployed", version: "1.0.0", objects: &installed, piece: 200 },
         )
         .await;
-    world
+    fixture
         .store_release(
             &extension,
             &Release { number: 2, status: "failed", version: "1.1.0", objects: &installed, piece: WHOLE },
         )
         .await;
     let name = "sh.helm.release.v1.demo.v1-2";
-    let piece = world.secrets().get(name).await.unwrap();
-    world.secrets().delete(name, &Default::default()).await.unwrap();
+    let piece = fixture.secrets().get(name).await.unwrap();
+    fixture.secrets().delete(name, &Default::default()).await.unwrap();
     let failure = adoption.migrate(&extension, &[]).await.unwrap_err();
     let expected =
         format!("migrating storage: failed to get chunk 3 secret {name:?}: secrets {name:?} not found");
     assert_eq!(failure.message, expected);
-    assert_eq!(world.revisions("demo").await.len(), 0);
+    assert_eq!(fixture.revisions("demo").await.len(), 0);
 
     let mut again = Secret { data: piece.data, ..Secret::default() };
     again.metadata.owner_references = piece.metadata.owner_references;
     again.metadata.name = Some(name.to_owned());
-    world.secrets().create(&PostParams::default(), &again).await.unwrap();
+    fixture.secrets().create(&PostParams::default(), &again).await.unwrap();
     assert_eq!(adoption.migrate(&extension, &[]).await, Ok(made(1, "demo.v1.0.0", "demo-1")));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unowned_release_is_adopted_only_if_an_administrator_names_it() {
-    let world = World::start().await;
-    let adoption = world.adoption();
+    let fixture = Fixture::start().await;
+    let adoption = fixture.adoption();
     let index = "sh.helm.release.v1.demo.v1";
-    let extension = world.extension("demo", json!({})).await;
+    let extension = fixture.extension("demo", json!({})).await;
     let installed = objects("demo", &["A"]);
     let release =
         Release { number: 1, status: "deployed", version: "1.0.0", objects: &installed, piece: 200 };
-    world.store_release(&extension, &release).await;
+    fixture.store_release(&extension, &release).await;
     let disown = Patch::Merge(json!({"metadata": {"ownerReferences": null}}));
     let piece = format!("{index}-1");
-    world.secrets().patch(&piece, &PatchParams::default(), &disown).await.unwrap();
+    fixture.secrets().patch(&piece, &PatchParams::default(), &disown).await.unwrap();
     let failure = adoption.migrate(&extension, &[]).await.unwrap_err();
     assert!(failure.message.contains("is not owned by index secret"), "{}", failure.message);
-    world.secrets().patch(index, &PatchParams::default(), &disown).await.unwrap();
+    fixture.secrets().patch(index, &PatchParams::default(), &disown).await.unwrap();
     let note = adoption.migrate(&extension, &[]).await.unwrap_err().message;
     assert!(note.contains(index) && note.contains("ext.olm.operatorframework.io/adopt-release="), "{note}");
-    assert_eq!(world.revisions("demo").await.len(), 0);
+    assert_eq!(fixture.revisions("demo").await.len(), 0);
 
     let named = Patch::Merge(
         json!({"metadata": {"annotations": {"ext.olm.operatorframework.io/adopt-release": index}}}),
     );
-    let extensions: Api<ClusterExtension> = Api::all(world.client());
+    let extensions: Api<ClusterExtension> = Api::all(fixture.client());
     let extension = extensions.patch("demo", &PatchParams::default(), &named).await.unwrap();
     assert_eq!(adoption.migrate(&extension, &[]).await, Ok(made(1, "demo.v1.0.0", "demo-1")));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn interrupted_adoption_is_completed() {
-    let world = World::start().await;
-    let adoption = world.adoption();
-    let extension = world.extension("demo", json!({})).await;
-    world
+    let fixture = Fixture::start().await;
+    let adoption = fixture.adoption();
+    let extension = fixture.extension("demo", json!({})).await;
+    fixture
         .store_release(
             &extension,
             &Release {
@@ -259,14 +259,14 @@ async fn interrupted_adoption_is_completed() {
         .await;
     assert_eq!(adoption.migrate(&extension, &[]).await, Ok(made(1, "demo.v1.0.0", "demo-1")));
     let unmarked = Patch::Merge(json!({"status": {"conditions": []}}));
-    world.sets().patch_status("demo-1", &PatchParams::default(), &unmarked).await.unwrap();
-    let known = world.revisions("demo").await;
+    fixture.sets().patch_status("demo-1", &PatchParams::default(), &unmarked).await.unwrap();
+    let known = fixture.revisions("demo").await;
     assert_eq!(adoption.migrate(&extension, &known).await, Ok(Migrated::Awaited(None)));
-    world.until("demo-1", types::SUCCEEDED, SUCCEEDED).await;
+    fixture.until("demo-1", types::SUCCEEDED, SUCCEEDED).await;
 
     // A first revision that was not adopted is never set to succeeded here.
-    let own = world.extension("own", json!({})).await;
-    world
+    let own = fixture.extension("own", json!({})).await;
+    fixture
         .store_release(
             &own,
             &Release {
@@ -278,52 +278,52 @@ async fn interrupted_adoption_is_completed() {
             },
         )
         .await;
-    assert!(world.upgrade(&own, "1.0.0", &objects("own", &[])).await);
-    let known = world.revisions("own").await;
+    assert!(fixture.upgrade(&own, "1.0.0", &objects("own", &[])).await);
+    let known = fixture.revisions("own").await;
     assert_eq!(adoption.migrate(&own, &known).await, Ok(Migrated::Settled));
-    assert_eq!(world.sets().get("own-1").await.unwrap().status, None);
+    assert_eq!(fixture.sets().get("own-1").await.unwrap().status, None);
 }
 
 /// Creates a ClusterObjectSet with the label of a revision of `demo`, controlled by another extension.
-async fn stranger(world: &World, name: &str) {
+async fn stranger(fixture: &Fixture, name: &str) {
     let set = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet",
         "metadata": {"name": name, "labels": {"olm.operatorframework.io/owner-name": "demo"},
             "ownerReferences": [{"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension",
                 "name": "other", "uid": "uid-of-other", "controller": true}]},
         "spec": {"lifecycleState": "Active", "revision": 1, "collisionProtection": "Prevent"}});
     let set = serde_json::from_value(set).unwrap();
-    world.sets().create(&PostParams::default(), &set).await.unwrap();
+    fixture.sets().create(&PostParams::default(), &set).await.unwrap();
 }
 
 // docs/design/apply.md#revision-membership
 #[tokio::test(flavor = "multi_thread")]
 async fn revisions_of_other_owners_do_not_delay_adoption() {
-    let world = World::start().await;
-    let adoption = world.adoption();
-    let extension = world.extension("demo", json!({})).await;
+    let fixture = Fixture::start().await;
+    let adoption = fixture.adoption();
+    let extension = fixture.extension("demo", json!({})).await;
     let installed = objects("demo", &["A"]);
     let release =
         Release { number: 1, status: "deployed", version: "1.0.0", objects: &installed, piece: WHOLE };
-    world.store_release(&extension, &release).await;
-    stranger(&world, "stranger").await;
-    stranger(&world, "demo-1").await;
+    fixture.store_release(&extension, &release).await;
+    stranger(&fixture, "stranger").await;
+    stranger(&fixture, "demo-1").await;
     assert_eq!(
         adoption.migrate(&extension, &[]).await.unwrap_err().message,
         "migrating storage: creating new Revision: ClusterObjectSet \"demo-1\" exists and is not of this extension: it \
          is controlled by ClusterExtension \"other\""
     );
-    world.sets().delete("demo-1", &Default::default()).await.unwrap();
-    eventually("deletion", async || world.sets().get_opt("demo-1").await.unwrap().is_none().then_some(()))
+    fixture.sets().delete("demo-1", &Default::default()).await.unwrap();
+    eventually("deletion", async || fixture.sets().get_opt("demo-1").await.unwrap().is_none().then_some(()))
         .await;
     assert_eq!(adoption.migrate(&extension, &[]).await, Ok(made(1, "demo.v1.0.0", "demo-1")));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn release_larger_than_one_object_is_adopted() {
-    let world = World::start().await;
-    let adoption = world.adoption();
+    let fixture = Fixture::start().await;
+    let adoption = fixture.adoption();
     for (name, count) in [("small", 48), ("large", 150)] {
-        let extension = world.extension(name, json!({"ext.olm.operatorframework.io/paused": "true"})).await;
+        let extension = fixture.extension(name, json!({"ext.olm.operatorframework.io/paused": "true"})).await;
         // 10 KiB each, in small fields.
         let data: Value = (0..200).map(|n| (format!("key-{n}"), Value::from("x".repeat(40)))).collect();
         let object = |n: u32| {
@@ -331,7 +331,7 @@ async fn release_larger_than_one_object_is_adopted() {
                    "metadata": {"name": format!("{name}-{n}"), "namespace": "ns1"}})
         };
         let installed: Vec<Value> = (0..count).map(object).collect();
-        world
+        fixture
             .store_release(
                 &extension,
                 &Release {
@@ -346,7 +346,7 @@ async fn release_larger_than_one_object_is_adopted() {
         let bundle = format!("{name}.v1.0.0");
         let revision = format!("{name}-1");
         assert_eq!(adoption.migrate(&extension, &[]).await, Ok(made(7, &bundle, &revision)));
-        let set = world.sets().get(&revision).await.unwrap();
+        let set = fixture.sets().get(&revision).await.unwrap();
         assert_eq!(
             set.annotations()["ext.olm.operatorframework.io/paused"],
             "true",
@@ -354,7 +354,7 @@ async fn release_larger_than_one_object_is_adopted() {
         );
         let of = kube::api::ListParams::default()
             .labels(&format!("olm.operatorframework.io/revision-name={revision}"));
-        let secrets: Api<Secret> = world.secrets();
+        let secrets: Api<Secret> = fixture.secrets();
         let secrets = secrets.list(&of).await.unwrap().items;
         assert_eq!(secrets.is_empty(), name == "small");
         assert!(secrets.iter().all(|secret| secret.owner_references()[0].name == revision));

@@ -1,7 +1,7 @@
 //! Adoption against a real API server and the real revision controller.
 
+mod fixture;
 mod helm;
 mod revisions;
-mod world;
 
-pub(crate) use world::Release;
+pub(crate) use fixture::Release;

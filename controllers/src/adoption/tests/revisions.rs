@@ -9,7 +9,7 @@ use olm_revision::content::{ContentPhase, digests};
 use olm_revision::generate::{BundleIdentity, Draft, Extension, secret_owner};
 use serde_json::{Value, json};
 
-use super::world::{ENGINE, SYSTEM, World, eventually, objects, owners};
+use super::fixture::{ENGINE, Fixture, SYSTEM, eventually, objects, owners};
 use crate::adoption::Migrated;
 
 const ROLLED_OUT: &str = "True/Succeeded: Revision 1.0.0 has rolled out.";
@@ -24,7 +24,7 @@ fn as_go_writes(mut objects: Vec<Value>) -> Vec<Value> {
     objects
 }
 
-impl World {
+impl Fixture {
     /// Installs these objects as the reference does, as a revision 1 that has rolled out.
     async fn install_with_revisions(
         &self,
@@ -82,67 +82,67 @@ impl World {
 // Case apply-63
 #[tokio::test(flavor = "multi_thread")]
 async fn revision_of_the_reference_is_kept_unchanged() {
-    let world = World::start().await;
-    let extension = world.extension("demo", json!({})).await;
+    let fixture = Fixture::start().await;
+    let extension = fixture.extension("demo", json!({})).await;
     let installed = objects("demo", &["A"]);
-    world.install_with_revisions(&extension, &installed).await;
-    world.make_available(&installed[2]).await;
-    let set = world.sets().get("demo-1").await.unwrap();
-    let before = [world.live(&installed[1]).await, world.live(&installed[2]).await];
+    fixture.install_with_revisions(&extension, &installed).await;
+    fixture.make_available(&installed[2]).await;
+    let set = fixture.sets().get("demo-1").await.unwrap();
+    let before = [fixture.live(&installed[1]).await, fixture.live(&installed[2]).await];
 
-    let known = world.revisions("demo").await;
-    assert_eq!(world.adoption().migrate(&extension, &known).await, Ok(Migrated::Settled));
-    let running = world.run_revisions();
+    let known = fixture.revisions("demo").await;
+    assert_eq!(fixture.adoption().migrate(&extension, &known).await, Ok(Migrated::Settled));
+    let running = fixture.run_revisions();
     // The restored ConfigMap shows that the controller reconciles the revision.
-    world.api(&installed[0]).await.delete("demo", &Default::default()).await.unwrap();
+    fixture.api(&installed[0]).await.delete("demo", &Default::default()).await.unwrap();
     eventually("the ConfigMap is recreated", async || {
-        world.api(&installed[0]).await.get_opt("demo").await.unwrap()
+        fixture.api(&installed[0]).await.get_opt("demo").await.unwrap()
     })
     .await;
-    world.until("demo-1", types::PROGRESSING, ROLLED_OUT).await;
-    assert!(!world.upgrade(&extension, "1.0.0", &installed).await, "no further revision");
-    let now = world.sets().get("demo-1").await.unwrap();
+    fixture.until("demo-1", types::PROGRESSING, ROLLED_OUT).await;
+    assert!(!fixture.upgrade(&extension, "1.0.0", &installed).await, "no further revision");
+    let now = fixture.sets().get("demo-1").await.unwrap();
     assert_eq!((now.metadata.generation, now.spec), (set.metadata.generation, set.spec));
     assert_eq!(now.status.unwrap().observed_phases, set.status.unwrap().observed_phases);
-    assert_eq!([world.live(&installed[1]).await, world.live(&installed[2]).await], before, "unchanged");
-    assert_eq!(world.revisions("demo").await.len(), 1);
+    assert_eq!([fixture.live(&installed[1]).await, fixture.live(&installed[2]).await], before, "unchanged");
+    assert_eq!(fixture.revisions("demo").await.len(), 1);
     running.stop().await;
 }
 
 // Case apply-59
 #[tokio::test(flavor = "multi_thread")]
 async fn recreated_extension_adopts_its_orphaned_revision() {
-    let world = World::start().await;
-    let extension = world.extension("demo", json!({})).await;
+    let fixture = Fixture::start().await;
+    let extension = fixture.extension("demo", json!({})).await;
     let installed = objects("demo", &["A"]);
-    world.install_with_revisions(&extension, &installed).await;
-    world.make_available(&installed[2]).await;
-    let (set, before) = (world.sets().get("demo-1").await.unwrap(), world.live(&installed[2]).await);
+    fixture.install_with_revisions(&extension, &installed).await;
+    fixture.make_available(&installed[2]).await;
+    let (set, before) = (fixture.sets().get("demo-1").await.unwrap(), fixture.live(&installed[2]).await);
 
     // Like a deletion with `--cascade=orphan`.
-    let extensions: Api<ClusterExtension> = Api::all(world.client());
+    let extensions: Api<ClusterExtension> = Api::all(fixture.client());
     extensions.delete("demo", &Default::default()).await.unwrap();
     let orphaned = Patch::Merge(json!({"metadata": {"ownerReferences": []}}));
-    world.sets().patch("demo-1", &PatchParams::default(), &orphaned).await.unwrap();
+    fixture.sets().patch("demo-1", &PatchParams::default(), &orphaned).await.unwrap();
     // A late reconcile of the deleted extension must not restore the owner, or the revision would be
     // garbage-collected.
-    let late = world.try_upgrade(&extension, "1.0.0", &installed).await.unwrap_err();
+    let late = fixture.try_upgrade(&extension, "1.0.0", &installed).await.unwrap_err();
     assert_eq!(late.message, "patching demo-1 Revision: its extension is about to go");
-    let again = world.extension("demo", json!({})).await;
+    let again = fixture.extension("demo", json!({})).await;
     assert_ne!(again.uid(), extension.uid());
 
-    let known = world.revisions("demo").await;
-    assert_eq!(world.adoption().migrate(&again, &known).await, Ok(Migrated::Settled));
-    assert!(!world.upgrade(&again, "1.0.0", &installed).await);
-    let now = world.sets().get("demo-1").await.unwrap();
+    let known = fixture.revisions("demo").await;
+    assert_eq!(fixture.adoption().migrate(&again, &known).await, Ok(Migrated::Settled));
+    assert!(!fixture.upgrade(&again, "1.0.0", &installed).await);
+    let now = fixture.sets().get("demo-1").await.unwrap();
     assert_eq!((now.uid(), now.spec.clone()), (set.uid(), set.spec));
     assert_eq!(
         now.owner_references().iter().map(|owner| Some(owner.uid.clone())).collect::<Vec<_>>(),
         [again.uid()]
     );
-    let running = world.run_revisions();
-    world.until("demo-1", types::PROGRESSING, ROLLED_OUT).await;
-    assert_eq!(world.live(&installed[2]).await, before, "the Deployment is unchanged");
+    let running = fixture.run_revisions();
+    fixture.until("demo-1", types::PROGRESSING, ROLLED_OUT).await;
+    assert_eq!(fixture.live(&installed[2]).await, before, "the Deployment is unchanged");
     assert_eq!(owners(&before), ["demo-1*"]);
     running.stop().await;
 }

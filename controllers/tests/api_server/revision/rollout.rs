@@ -7,106 +7,111 @@ use flate2::write::GzEncoder;
 use olm_api::conditions::find;
 use serde_json::{Value, json};
 
-use super::world::{SYSTEM, World, config_map, crd, custom, eventually, field_value, phase, plain};
+use super::fixture::{
+    Fixture, SYSTEM, config_map, crd, custom_resource, eventually, field_value, phase, unmodified,
+};
 
 /// Returns the last transition time of the condition and the creation time of the revision, in seconds.
-async fn times(world: &World, name: &str, type_: &str) -> (i64, i64) {
-    let set = world.sets().get(name).await.unwrap();
+async fn times(fixture: &Fixture, name: &str, type_: &str) -> (i64, i64) {
+    let set = fixture.sets().get(name).await.unwrap();
     let created = set.metadata.creation_timestamp.as_ref().unwrap().0.as_second();
     let status = set.status.unwrap();
     (find(&status.conditions, type_).unwrap().last_transition_time.0.as_second(), created)
 }
 
 // Cases apply-31, apply-41: noticed in time although the passes fail and back off.
-pub(super) async fn progress_deadline_is_reported_in_time_despite_backoff(world: &World) {
+pub(super) async fn progress_deadline_is_reported_in_time_despite_backoff(fixture: &Fixture) {
     let phases =
         json!([{"name": "p", "objects": [{"ref": {"name": "s", "namespace": "default", "key": "k"}}]}]);
     let name =
-        world.revision("late", 1, phases, |set| set["spec"]["progressDeadlineMinutes"] = json!(1)).await;
+        fixture.revision("late", 1, phases, |set| set["spec"]["progressDeadlineMinutes"] = json!(1)).await;
     let message = "resolving ref in phase \"p\": getting Secret default/s: Secret \"s\" not found";
-    let text = world.says(&name, "Progressing", "True/Retrying ").await;
+    let text = fixture.until_condition(&name, "Progressing", "True/Retrying ").await;
     assert_eq!(text, format!("True/Retrying {message}"));
-    let late = world.says(&name, "Progressing", "False/").await;
+    let late = fixture.until_condition(&name, "Progressing", "False/").await;
     assert_eq!(
         late,
         format!(
             "False/ProgressDeadlineExceeded Revision has not rolled out for 1 minute(s). Last status: {message}"
         )
     );
-    let (changed, created) = times(world, &name, "Progressing").await;
+    let (changed, created) = times(fixture, &name, "Progressing").await;
     assert!((10..=12).contains(&(changed - created)), "{changed} {created}");
     // Case apply-34: once archived, it controls nothing.
-    world.patch(&name, json!({"spec": {"lifecycleState": "Archived"}})).await;
-    world
+    fixture.patch(&name, json!({"spec": {"lifecycleState": "Archived"}})).await;
+    fixture
         .secret("default", "s", true, &[("k", config_map("default", "k", json!({})).to_string().into())])
         .await;
-    world.says(&name, "Progressing", "False/Archived revision is archived").await;
+    fixture.until_condition(&name, "Progressing", "False/Archived revision is archived").await;
 }
 
 // Cases apply-31, apply-32, apply-33, api-25, api-26
-pub(super) async fn success_after_deadline_clears_it(world: &World) {
+pub(super) async fn success_after_deadline_clears_it(fixture: &Fixture) {
     let ns = "slow";
-    world.namespace(ns).await;
+    fixture.namespace(ns).await;
     let map = config_map(ns, "a", json!({"k": "v"}));
-    let name = world
+    let name = fixture
         .revision(ns, 1, json!([phase("a", &[&map])]), |set| {
             set["spec"]["progressDeadlineMinutes"] = json!(1);
             set["spec"]["progressionProbes"] = json!([field_value("", "ConfigMap", "data.ready", "yes")]);
         })
         .await;
     let rolling = "Revision 1.0.0 is rolling out.";
-    assert_eq!(world.says(&name, "Progressing", "True/").await, format!("True/RollingOut {rolling}"));
-    let late = world.says(&name, "Progressing", "False/").await;
+    assert_eq!(
+        fixture.until_condition(&name, "Progressing", "True/").await,
+        format!("True/RollingOut {rolling}")
+    );
+    let late = fixture.until_condition(&name, "Progressing", "False/").await;
     let expected =
         "False/ProgressDeadlineExceeded Revision has not rolled out for 1 minute(s). Last status: ";
     assert_eq!(late, format!("{expected}{rolling}"));
-    let (changed, created) = times(world, &name, "Progressing").await;
+    let (changed, created) = times(fixture, &name, "Progressing").await;
     assert!((10..=12).contains(&(changed - created)), "{changed} {created}");
-    let available = world.condition(&name, "Available").await.unwrap();
+    let available = fixture.condition(&name, "Available").await.unwrap();
     assert_eq!(available, "False/ProbeFailure Object ConfigMap.v1 slow/a: missing key: \"data.ready\"");
-    world.edit(&map, json!({"data": {"ready": "yes"}})).await;
-    world.succeeds(&name).await;
+    fixture.edit(&map, json!({"data": {"ready": "yes"}})).await;
+    fixture.until_succeeded(&name).await;
     assert_eq!(
-        world.condition(&name, "Succeeded").await.unwrap(),
+        fixture.condition(&name, "Succeeded").await.unwrap(),
         "True/Succeeded Revision succeeded rolling out."
     );
     // A revision that has succeeded has no deadline anymore.
-    world.edit(&map, json!({"data": {"ready": null}})).await;
-    world.says(&name, "Available", "False/ProbeFailure ").await;
-    assert_eq!(world.condition(&name, "Progressing").await.unwrap(), format!("True/RollingOut {rolling}"));
-    assert!(world.condition(&name, "Succeeded").await.unwrap().starts_with("True/"));
+    fixture.edit(&map, json!({"data": {"ready": null}})).await;
+    fixture.until_condition(&name, "Available", "False/ProbeFailure ").await;
+    assert_eq!(fixture.condition(&name, "Progressing").await.unwrap(), format!("True/RollingOut {rolling}"));
+    assert!(fixture.condition(&name, "Succeeded").await.unwrap().starts_with("True/"));
 }
 
 // Cases apply-26, api-47
-pub(super) async fn collision_is_retried_until_object_is_deleted(world: &World) {
+pub(super) async fn collision_is_retried_until_object_is_deleted(fixture: &Fixture) {
     let ns = "taken";
-    world.namespace(ns).await;
+    fixture.namespace(ns).await;
     let map = config_map(ns, "a", json!({"k": "theirs"}));
-    world.create(&map).await;
+    fixture.create(&map).await;
     let ours = config_map(ns, "a", json!({"k": "ours"}));
-    let name = world.revision(ns, 1, json!([phase("a", &[&ours])]), plain).await;
-    let text = world.says(&name, "Progressing", "True/Retrying ").await;
+    let name = fixture.revision(ns, 1, json!([phase("a", &[&ours])]), unmodified).await;
+    let text = fixture.until_condition(&name, "Progressing", "True/Retrying ").await;
     let head = "True/Retrying revision object collisions in phase 0\nObject ConfigMap.v1 taken/a\n";
     assert!(text.starts_with(head) && text.ends_with("\nConflicting Owner: nil\n"), "{text}");
-    world.delete(&map).await;
-    world.succeeds(&name).await;
-    assert_eq!(world.get(&map).await.unwrap()["data"]["k"], "ours");
+    fixture.delete(&map).await;
+    fixture.until_succeeded(&name).await;
+    assert_eq!(fixture.get(&map).await.unwrap()["data"]["k"], "ours");
 }
 
 // Cases apply-27, apply-28, apply-29
-pub(super) async fn collision_protection_of_object_overrides_revision(world: &World) {
+pub(super) async fn collision_protection_of_object_overrides_revision(fixture: &Fixture) {
     let ns = "protection";
-    world.namespace(ns).await;
+    fixture.namespace(ns).await;
     let map = config_map(ns, "a", json!({"k": "ours"}));
-    let holder = world.create(&config_map(ns, "holder", json!({}))).await;
+    let holder = fixture.create(&config_map(ns, "holder", json!({}))).await;
     let mut theirs = config_map(ns, "a", json!({"k": "theirs"}));
     theirs["metadata"]["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "holder",
         "uid": holder["metadata"]["uid"], "controller": true}]);
-    world.create(&theirs).await;
+    fixture.create(&theirs).await;
     let phases = json!([{"name": "a", "objects": [{"object": map, "collisionProtection": "None"}]}]);
-    let name = world.revision(ns, 1, phases, plain).await;
-    world.succeeds(&name).await;
-    let live = world.get(&map).await.unwrap();
+    let name = fixture.revision(ns, 1, phases, unmodified).await;
+    fixture.until_succeeded(&name).await;
+    let live = fixture.get(&map).await.unwrap();
     let owners: Vec<_> = live["metadata"]["ownerReferences"].as_array().unwrap().iter().collect();
     let shown: Vec<_> = owners.iter().map(|o| (o["name"].as_str().unwrap(), &o["controller"])).collect();
     assert_eq!(shown, [("holder", &json!(false)), ("protection-1", &json!(true))]);
@@ -114,9 +119,9 @@ pub(super) async fn collision_protection_of_object_overrides_revision(world: &Wo
 }
 
 // Case apply-36
-pub(super) async fn failing_probe_delays_next_phase(world: &World) {
+pub(super) async fn failing_probe_delays_next_phase(fixture: &Fixture) {
     let ns = "held";
-    world.namespace(ns).await;
+    fixture.namespace(ns).await;
     let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
         "metadata": {"name": "test-pvc", "namespace": ns, "labels": {"app": "x", "same": "x"}},
         "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}}});
@@ -126,28 +131,28 @@ pub(super) async fn failing_probe_delays_next_phase(world: &World) {
         "assertions": [{"type": "FieldsEqual", "fieldsEqual": {
             "fieldA": "metadata.labels.app", "fieldB": "metadata.labels.same"}}]});
     let bound = field_value("", "PersistentVolumeClaim", "status.phase", "Bound");
-    let name = world
+    let name = fixture
         .revision(ns, 1, json!([phase("pvc", &[&claim]), phase("configuration", &[&map])]), |set| {
             set["spec"]["progressionProbes"] = json!([bound, equal]);
         })
         .await;
-    let text = world.says(&name, "Available", "False/").await;
+    let text = fixture.until_condition(&name, "Available", "False/").await;
     assert_eq!(
         text,
         "False/ProbeFailure Object PersistentVolumeClaim.v1 held/test-pvc: \
          value at key \"status.phase\" != \"Bound\"; expected: \"Bound\" got: \"Pending\""
     );
-    assert_eq!(world.get(&map).await, None);
-    world.edit_status(&claim, json!({"status": {"phase": "Bound"}})).await;
-    world.succeeds(&name).await;
-    assert!(world.get(&map).await.is_some());
+    assert_eq!(fixture.get(&map).await, None);
+    fixture.edit_status(&claim, json!({"status": {"phase": "Bound"}})).await;
+    fixture.until_succeeded(&name).await;
+    assert!(fixture.get(&map).await.is_some());
 }
 
 // Case apply-37
-pub(super) async fn pod_must_be_ready_before_next_phase(world: &World) {
+pub(super) async fn pod_must_be_ready_before_next_phase(fixture: &Fixture) {
     let ns = "pods";
-    world.namespace(ns).await;
-    world
+    fixture.namespace(ns).await;
+    fixture
         .create(&json!({"apiVersion": "v1", "kind": "ServiceAccount",
             "metadata": {"name": "default", "namespace": ns}}))
         .await;
@@ -156,7 +161,7 @@ pub(super) async fn pod_must_be_ready_before_next_phase(world: &World) {
         "spec": {"automountServiceAccountToken": false,
             "containers": [{"name": "main", "image": "example.test/p:v1"}]}});
     let map = config_map(ns, "later", json!({}));
-    let name = world
+    let name = fixture
         .revision(ns, 1, json!([phase("pod", &[&pod]), phase("configuration", &[&map])]), |set| {
             let selector = json!({"type": "Label", "label": {"matchExpressions": [
                 {"key": "app", "operator": "In", "values": ["x", "y"]}]}});
@@ -168,107 +173,113 @@ pub(super) async fn pod_must_be_ready_before_next_phase(world: &World) {
         })
         .await;
     let failing = async |text: &str| {
-        world.says(&name, "Available", &format!("False/ProbeFailure Object Pod.v1 pods/p: {text}")).await
+        fixture
+            .until_condition(&name, "Available", &format!("False/ProbeFailure Object Pod.v1 pods/p: {text}"))
+            .await
     };
     failing("missing .status.condition").await;
     let ready = |status: &str| json!({"status": {"conditions": [{"type": "Ready", "status": status}]}});
-    world.edit_status(&pod, ready("False")).await;
+    fixture.edit_status(&pod, ready("False")).await;
     failing(".status.condition[\"Ready\"] is False").await;
-    assert_eq!(world.get(&map).await, None);
-    world.edit_status(&pod, ready("True")).await;
-    world.succeeds(&name).await;
-    assert!(world.get(&map).await.is_some());
+    assert_eq!(fixture.get(&map).await, None);
+    fixture.edit_status(&pod, ready("True")).await;
+    fixture.until_succeeded(&name).await;
+    assert!(fixture.get(&map).await.is_some());
 }
 
 // Case api-30
-pub(super) async fn long_condition_message_is_truncated(world: &World) {
+pub(super) async fn long_condition_message_is_truncated(fixture: &Fixture) {
     let ns = "wordy";
-    world.namespace(ns).await;
+    fixture.namespace(ns).await;
     let maps: Vec<Value> =
         (0..50).map(|n| config_map(ns, &format!("{n:0>3}{}", "X".repeat(250)), json!({}))).collect();
-    let name = world.revision(ns, 1, json!([phase("a", &maps.iter().collect::<Vec<_>>())]), plain).await;
-    world.says(&name, "Progressing", "True/Retrying phase 0 validation error: ").await;
-    let status = world.sets().get(&name).await.unwrap().status.unwrap();
+    let name =
+        fixture.revision(ns, 1, json!([phase("a", &maps.iter().collect::<Vec<_>>())]), unmodified).await;
+    fixture.until_condition(&name, "Progressing", "True/Retrying phase 0 validation error: ").await;
+    let status = fixture.sets().get(&name).await.unwrap().status.unwrap();
     let message = &find(&status.conditions, "Progressing").unwrap().message;
     assert_eq!(message.len(), 32_768);
     assert!(message.ends_with("... [message truncated]"), "{message}");
 }
 
 // Cases apply-38, api-48
-pub(super) async fn revision_without_probes_and_labels_rolls_out(world: &World) {
+pub(super) async fn revision_without_probes_and_labels_rolls_out(fixture: &Fixture) {
     let ns = "bare";
-    world.namespace(ns).await;
+    fixture.namespace(ns).await;
     let map = config_map(ns, "a", json!({}));
-    let name = world
+    let name = fixture
         .revision(ns, 1, json!([phase("a", &[&map])]), |set| {
             set["metadata"].as_object_mut().unwrap().remove("labels");
             set["metadata"].as_object_mut().unwrap().remove("annotations");
         })
         .await;
     assert_eq!(
-        world.says(&name, "Progressing", "True/Succeeded ").await,
+        fixture.until_condition(&name, "Progressing", "True/Succeeded ").await,
         "True/Succeeded Revision  has rolled out."
     );
-    let live = world.get(&map).await.unwrap();
+    let live = fixture.get(&map).await.unwrap();
     assert_eq!(live["metadata"]["labels"]["olm.operatorframework.io/owner-name"], "");
-    world.delete(&map).await;
-    world.exists(&map).await;
+    fixture.delete(&map).await;
+    fixture.until_exists(&map).await;
 }
 
 // Cases apply-45, apply-46, apply-47, apply-48
-pub(super) async fn invalid_objects_are_reported_without_repeated_writes(world: &World) {
+pub(super) async fn invalid_objects_are_reported_without_repeated_writes(fixture: &Fixture) {
     let ns = "mistakes";
-    world.namespace(ns).await;
+    fixture.namespace(ns).await;
     let (mut one, mut two) = (config_map(ns, "ONE", json!({})), config_map(ns, "TWO", json!({})));
-    let name = world.revision(ns, 1, json!([phase("a", &[&one, &two])]), plain).await;
-    let text = world.says(&name, "Progressing", "True/Retrying phase 0 validation error: ").await;
+    let name = fixture.revision(ns, 1, json!([phase("a", &[&one, &two])]), unmodified).await;
+    let text =
+        fixture.until_condition(&name, "Progressing", "True/Retrying phase 0 validation error: ").await;
     assert!(text.contains("mistakes/ONE: ") && text.contains("mistakes/TWO: "), "{text}");
-    let written = world.sets().get(&name).await.unwrap().metadata.resource_version;
+    let written = fixture.sets().get(&name).await.unwrap().metadata.resource_version;
 
-    let digit = world.revision(ns, 2, json!([phase("1abc", &[])]), plain).await;
-    let text = world.says(&digit, "Progressing", "True/Retrying ").await;
+    let digit = fixture.revision(ns, 2, json!([phase("1abc", &[])]), unmodified).await;
+    let text = fixture.until_condition(&digit, "Progressing", "True/Retrying ").await;
     let head = "True/Retrying revision validation error: revision \"mistakes-2\" (2): phase \"1abc\": phase name \
                 invalid: a DNS-1035 label must consist";
     assert!(text.starts_with(head), "{text}");
     one["metadata"]["name"] = json!("one");
-    let twice = world.revision(ns, 3, json!([phase("b", &[&one]), phase("a", &[&one])]), plain).await;
-    let text = world.says(&twice, "Progressing", "True/Retrying ").await;
+    let twice = fixture.revision(ns, 3, json!([phase("b", &[&one]), phase("a", &[&one])]), unmodified).await;
+    let text = fixture.until_condition(&twice, "Progressing", "True/Retrying ").await;
     assert!(text.contains("duplicate object found in phases: a, b"), "{text}");
     two["metadata"] = json!({"name": "two", "namespace": ns, "finalizers": ["acme.example/f"]});
-    let claimed = world.revision(ns, 4, json!([phase("a", &[&two])]), plain).await;
-    let text = world.says(&claimed, "Progressing", "True/Retrying ").await;
+    let claimed = fixture.revision(ns, 4, json!([phase("a", &[&two])]), unmodified).await;
+    let text = fixture.until_condition(&claimed, "Progressing", "True/Retrying ").await;
     assert!(text.contains("metadata.finalizers: Forbidden: must be empty"), "{text}");
 
     // The revision is retried every ten seconds and its status is not written again. The other cases last that long.
-    let created = times(world, &name, "Progressing").await.1;
+    let created = times(fixture, &name, "Progressing").await.1;
     eventually("two more passes", async || {
         let now = jiff::Timestamp::now().as_second();
         (now - created > 22).then_some(())
     })
     .await;
-    assert_eq!(world.sets().get(&name).await.unwrap().metadata.resource_version, written);
+    assert_eq!(fixture.sets().get(&name).await.unwrap().metadata.resource_version, written);
 }
 
 // Case apply-64
-pub(super) async fn unserved_kind_is_retried_until_its_crd_exists(world: &World) {
+pub(super) async fn unserved_kind_is_retried_until_its_crd_exists(fixture: &Fixture) {
     let ns = "unserved";
-    world.namespace(ns).await;
-    let (map, widget) = (config_map(ns, "a", json!({})), custom("Late", ns, "w"));
-    let name = world.revision(ns, 1, json!([phase("a", &[&map]), phase("b", &[&widget])]), plain).await;
-    let text = world.says(&name, "Progressing", "True/Retrying ").await;
+    fixture.namespace(ns).await;
+    let (map, widget) = (config_map(ns, "a", json!({})), custom_resource("Late", ns, "w"));
+    let name =
+        fixture.revision(ns, 1, json!([phase("a", &[&map]), phase("b", &[&widget])]), unmodified).await;
+    let text = fixture.until_condition(&name, "Progressing", "True/Retrying ").await;
     assert_eq!(
         text,
         "True/Retrying phase 1 validation error: phase \"b\": acme.example/v1, Kind=Late unserved/w: \
          no matches for kind \"Late\" in version \"acme.example/v1\""
     );
-    assert!(world.get(&map).await.is_some());
-    world.create(&crd("lates", "Late")).await;
-    world.succeeds(&name).await;
-    world.delete(&widget).await;
-    world.exists(&widget).await;
+    assert!(fixture.get(&map).await.is_some());
+    fixture.create(&crd("lates", "Late")).await;
+    fixture.until_succeeded(&name).await;
+    fixture.delete(&widget).await;
+    fixture.until_exists(&widget).await;
     // A CRD and its custom resource in one revision.
-    let phases = json!([phase("crds", &[&crd("boths", "Both")]), phase("b", &[&custom("Both", ns, "w")])]);
-    let name = world
+    let phases =
+        json!([phase("crds", &[&crd("boths", "Both")]), phase("b", &[&custom_resource("Both", ns, "w")])]);
+    let name = fixture
         .revision("both", 1, phases, |set| {
             set["spec"]["progressionProbes"] = json!([{"selector": {"type": "GroupKind", "groupKind": {
                     "group": "apiextensions.k8s.io", "kind": "CustomResourceDefinition"}},
@@ -276,59 +287,59 @@ pub(super) async fn unserved_kind_is_retried_until_its_crd_exists(world: &World)
                     "type": "Established", "status": "True"}}]}]);
         })
         .await;
-    world.succeeds(&name).await;
+    fixture.until_succeeded(&name).await;
 }
 
 // docs/design/apply.md#pause
-pub(super) async fn paused_revision_reports_and_corrects_nothing(world: &World) {
+pub(super) async fn paused_revision_reports_and_corrects_nothing(fixture: &Fixture) {
     let ns = "paused";
-    world.namespace(ns).await;
+    fixture.namespace(ns).await;
     let pause = |paused: Option<&str>| json!({"metadata": {"annotations": {"ext.olm.operatorframework.io/paused": paused}}});
     let map = config_map(ns, "a", json!({"k": "v"}));
-    let name = world
+    let name = fixture
         .revision(ns, 1, json!([phase("a", &[&map])]), |set| {
             set["metadata"]["annotations"] = pause(Some("true"))["metadata"]["annotations"].clone();
         })
         .await;
     assert_eq!(
-        world.says(&name, "Available", "False/").await,
+        fixture.until_condition(&name, "Available", "False/").await,
         "False/ProbeFailure Object ConfigMap.v1 paused/a: not applied while paused"
     );
     assert_eq!(
-        world.condition(&name, "Progressing").await.unwrap(),
+        fixture.condition(&name, "Progressing").await.unwrap(),
         "True/RollingOut Revision  is rolling out."
     );
-    assert_eq!(world.get(&map).await, None);
-    world.patch(&name, pause(None)).await;
-    world.succeeds(&name).await;
-    world.patch(&name, pause(Some("true"))).await;
+    assert_eq!(fixture.get(&map).await, None);
+    fixture.patch(&name, pause(None)).await;
+    fixture.until_succeeded(&name).await;
+    fixture.patch(&name, pause(Some("true"))).await;
     // Drift is still corrected until the controller has seen the annotation.
     eventually("drift is not corrected", async || {
-        world.edit(&map, json!({"data": {"k": "foreign"}})).await;
-        world.condition(&name, "Available").await.filter(|text| text.starts_with("False/ProbeFailure "))
+        fixture.edit(&map, json!({"data": {"k": "foreign"}})).await;
+        fixture.condition(&name, "Available").await.filter(|text| text.starts_with("False/ProbeFailure "))
     })
     .await;
-    assert_eq!(world.get(&map).await.unwrap()["data"]["k"], "foreign");
-    world.patch(&name, pause(None)).await;
-    world.succeeds(&name).await;
-    assert_eq!(world.get(&map).await.unwrap()["data"]["k"], "v");
+    assert_eq!(fixture.get(&map).await.unwrap()["data"]["k"], "foreign");
+    fixture.patch(&name, pause(None)).await;
+    fixture.until_succeeded(&name).await;
+    assert_eq!(fixture.get(&map).await.unwrap()["data"]["k"], "v");
 }
 
 // docs/design/additions.md#events
-pub(super) async fn corrected_drift_publishes_event(world: &World) {
+pub(super) async fn corrected_drift_publishes_event(fixture: &Fixture) {
     let ns = "drifting";
-    world.namespace(ns).await;
+    fixture.namespace(ns).await;
     let map = config_map(ns, "a", json!({"k": "v"}));
-    let name = world
+    let name = fixture
         .revision(ns, 1, json!([phase("a", &[&map])]), |set| {
             set["metadata"]["ownerReferences"] = json!([{"apiVersion": "olm.operatorframework.io/v1",
                 "kind": "ClusterExtension", "name": ns, "uid": "uid-of-drifting", "controller": true}]);
         })
         .await;
-    world.succeeds(&name).await;
-    world.edit(&map, json!({"data": {"k": "foreign"}})).await;
+    fixture.until_succeeded(&name).await;
+    fixture.edit(&map, json!({"data": {"k": "foreign"}})).await;
     assert_eq!(
-        world.event("uid-of-drifting").await,
+        fixture.event("uid-of-drifting").await,
         "DriftCorrected revision drifting-1 corrected: ConfigMap.v1 drifting/a"
     );
 }
@@ -340,65 +351,65 @@ fn zipped(object: &Value) -> Vec<u8> {
 }
 
 // Cases apply-41, apply-42, apply-44, api-43
-pub(super) async fn content_is_resolved_from_secrets(world: &World) {
+pub(super) async fn content_is_resolved_from_secrets(fixture: &Fixture) {
     let ns = "stored";
-    world.namespace(ns).await;
+    fixture.namespace(ns).await;
     let refers = |key: &str| json!([{"name": "p", "objects": [{"ref": {"name": "stored", "key": key}}]}]);
-    let name = world.revision(ns, 1, refers("html"), plain).await;
+    let name = fixture.revision(ns, 1, refers("html"), unmodified).await;
     let missing = "True/Retrying resolving ref in phase \"p\": getting Secret olmv1-system/stored: ";
-    world.says(&name, "Progressing", missing).await;
+    fixture.until_condition(&name, "Progressing", missing).await;
     // A reference without a namespace refers to the system namespace (docs/design/apply.md#content-and-digests).
     let html = config_map(ns, "html", json!({"k": "<a href='x'>&</a>"}));
     let mut large = config_map(ns, "large", json!({}));
     large["metadata"]["annotations"] = json!({"text": "x".repeat(200_000)});
     let huge = config_map(ns, "huge", json!({"k": "x".repeat(11 << 20)}));
     let data = [("html", html.to_string().into_bytes()), ("large", zipped(&large)), ("huge", zipped(&huge))];
-    world.secret(SYSTEM, "stored", true, &data).await;
-    world.succeeds(&name).await;
-    let set = world.sets().get(&name).await.unwrap();
+    fixture.secret(SYSTEM, "stored", true, &data).await;
+    fixture.until_succeeded(&name).await;
+    let set = fixture.sets().get(&name).await.unwrap();
     let digest = set.status.unwrap().observed_phases[0].digest.clone();
     let phase = olm_revision::digest::phase_digest("p", [(&html, olm_revision::canonical::Numbers::Float)]);
     assert_eq!(digest, phase);
 
-    let name = world.revision(ns, 2, refers("large"), plain).await;
-    world.succeeds(&name).await;
-    assert!(world.get(&large).await.is_some());
-    let name = world.revision(ns, 3, refers("huge"), plain).await;
-    let text = world.says(&name, "Progressing", "True/Retrying ").await;
+    let name = fixture.revision(ns, 2, refers("large"), unmodified).await;
+    fixture.until_succeeded(&name).await;
+    assert!(fixture.get(&large).await.is_some());
+    let name = fixture.revision(ns, 3, refers("huge"), unmodified).await;
+    let text = fixture.until_condition(&name, "Progressing", "True/Retrying ").await;
     assert_eq!(
         text,
         "True/Retrying resolving ref in phase \"p\": decompressed data for key \"huge\" in Secret \
          olmv1-system/stored exceeds maximum size (10485760 bytes)"
     );
-    let name = world.revision(ns, 4, refers("none"), plain).await;
-    let text = world.says(&name, "Progressing", "True/Retrying ").await;
+    let name = fixture.revision(ns, 4, refers("none"), unmodified).await;
+    let text = fixture.until_condition(&name, "Progressing", "True/Retrying ").await;
     let expected =
         "True/Retrying resolving ref in phase \"p\": key \"none\" not found in Secret olmv1-system/stored";
     assert_eq!(text, expected);
 }
 
 // Cases apply-39, apply-40, api-42, api-44
-pub(super) async fn mutable_or_changed_secret_blocks_revision(world: &World) {
+pub(super) async fn mutable_or_changed_secret_blocks_revision(fixture: &Fixture) {
     let ns = "replaced";
-    world.namespace(ns).await;
+    fixture.namespace(ns).await;
     let content = |value: &str| config_map(ns, "a", json!({ "k": value })).to_string().into_bytes();
-    world.secret(ns, "s", false, &[("k", content("1"))]).await;
+    fixture.secret(ns, "s", false, &[("k", content("1"))]).await;
     let phases =
         json!([{"name": "resources", "objects": [{"ref": {"name": "s", "namespace": ns, "key": "k"}}]}]);
-    let name = world.revision(ns, 1, phases, plain).await;
+    let name = fixture.revision(ns, 1, phases, unmodified).await;
     assert_eq!(
-        world.says(&name, "Progressing", "False/").await,
+        fixture.until_condition(&name, "Progressing", "False/").await,
         "False/Blocked the following secrets are not immutable (referenced secrets must have immutable set to true): \
          replaced/s"
     );
-    world.secret(ns, "s", true, &[("k", content("1"))]).await;
-    world.succeeds(&name).await;
-    world.secret(ns, "s", true, &[("k", content("2"))]).await;
+    fixture.secret(ns, "s", true, &[("k", content("1"))]).await;
+    fixture.until_succeeded(&name).await;
+    fixture.secret(ns, "s", true, &[("k", content("2"))]).await;
     // The Secret is not watched: it does not carry our label.
-    world.patch(&name, json!({"metadata": {"annotations": {"touched": "1"}}})).await;
-    let text = world.says(&name, "Progressing", "False/Blocked ").await;
+    fixture.patch(&name, json!({"metadata": {"annotations": {"touched": "1"}}})).await;
+    let text = fixture.until_condition(&name, "Progressing", "False/Blocked ").await;
     let head = "False/Blocked resolved content of 1 phase(s) has changed: phase \"resources\" (expected digest sha256:";
     assert!(text.starts_with(head), "{text}");
-    world.secret(ns, "s", true, &[("k", content("1"))]).await;
-    world.succeeds(&name).await;
+    fixture.secret(ns, "s", true, &[("k", content("1"))]).await;
+    fixture.until_succeeded(&name).await;
 }

@@ -21,8 +21,8 @@ use serde_json::{Value, json};
 
 use crate::adoption::Adoption;
 use crate::failure::Failure;
+use crate::fixture::RunningController;
 use crate::revision_writer::RevisionWriter;
-use crate::running::Running;
 
 pub(super) const SYSTEM: &str = "olmv1-system";
 /// Field manager of Helm installations: the name of the reference's binary.
@@ -30,12 +30,12 @@ pub(super) const HELM_ERA: &str = "operator-controller";
 /// Field manager of objects that revisions apply.
 pub(super) const ENGINE: &str = "olm.operatorframework.io";
 
-pub(super) struct World {
+pub(super) struct Fixture {
     pub(super) plane: ControlPlane,
     cluster: KubeCluster,
 }
 
-impl World {
+impl Fixture {
     pub(super) async fn start() -> Self {
         let plane = ControlPlane::start().await.unwrap();
         plane.apply_crds(&olm_api::crds::crds()).await.unwrap();
@@ -56,8 +56,8 @@ impl World {
         Adoption::new(self.client(), SYSTEM)
     }
 
-    pub(super) fn run_revisions(&self) -> Running {
-        Running::revisions(self.client(), SYSTEM)
+    pub(super) fn run_revisions(&self) -> RunningController {
+        RunningController::revisions(self.client(), SYSTEM)
     }
 
     pub(super) async fn extension(&self, name: &str, annotations: Value) -> ClusterExtension {

@@ -1,7 +1,5 @@
 //! A real API server, the objects on it, and controllers that stop with the test.
 
-use std::sync::Arc;
-
 use k8s_openapi::api::events::v1::Event;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -14,31 +12,19 @@ use olm_platform::{ClusterOperatorCondition, ClusterOperatorMode};
 use olm_runtime::Component;
 use olm_runtime::events::Events;
 use olm_runtime::metrics::Metrics;
+use operator_controller::RevisionCache;
+use operator_controller::platform::{NAME, Settings, run};
 use serde_json::{Value, json};
-use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
 
-use crate::platform::{NAME, Settings, run};
-use crate::revision_cache::RevisionCache;
+use crate::fixture::RunningController;
 
 const OPENSHIFT_CRDS: &str = include_str!("../../../../tests/e2e/data/openshift-crds.yaml");
 
-pub(super) struct World {
+pub(super) struct Fixture {
     pub(super) plane: ControlPlane,
 }
 
-pub(super) struct Running {
-    stop: CancellationToken,
-    task: JoinHandle<()>,
-    pub(super) metrics: Arc<Metrics>,
-}
-
-impl Running {
-    pub(super) async fn stop(self) {
-        self.stop.cancel();
-        self.task.await.unwrap();
-    }
-
+impl RunningController {
     /// Returns the number of successful passes.
     pub(super) fn passes(&self) -> u64 {
         let text = self.metrics.prometheus_text();
@@ -64,30 +50,27 @@ pub(super) fn settings() -> Settings {
     }
 }
 
-impl World {
+impl Fixture {
     pub(super) async fn start() -> Self {
         Self { plane: ControlPlane::start().await.unwrap() }
     }
 
     pub(super) async fn openshift() -> Self {
-        let world = Self::start().await;
-        world.plane.apply_crds(&olm_api::crds::crds()).await.unwrap();
+        let fixture = Self::start().await;
+        fixture.plane.apply_crds(&olm_api::crds::crds()).await.unwrap();
         let crds = olm_yaml::all_from_slice(OPENSHIFT_CRDS.as_bytes()).unwrap();
-        world.plane.apply_crds(&crds).await.unwrap();
-        world
+        fixture.plane.apply_crds(&crds).await.unwrap();
+        fixture
     }
 
-    pub(super) fn controller(&self, settings: Settings) -> Running {
-        let (client, metrics) = (self.plane.client(), Arc::new(Metrics::new()));
-        let stop = CancellationToken::new();
+    pub(super) fn controller(&self, settings: Settings) -> RunningController {
+        let (client, cache) = (self.plane.client(), RevisionCache::new());
         let events = Events::new(client.clone(), Component::OperatorController);
-        let (of_run, stopped, cache) = (Arc::clone(&metrics), stop.clone(), RevisionCache::new());
-        let task = tokio::spawn(async move {
-            let following = cache.follow(client.clone(), stopped.clone());
-            let running = run(client.clone(), cache.clone(), settings, events, of_run, stopped.clone());
+        RunningController::start(|metrics, stop| async move {
+            let following = cache.follow(client.clone(), stop.clone());
+            let running = run(client.clone(), cache.clone(), settings, events, metrics, stop.clone());
             tokio::join!(following, running);
-        });
-        Running { stop, task, metrics }
+        })
     }
 
     pub(super) fn sets(&self) -> Api<ClusterObjectSet> {

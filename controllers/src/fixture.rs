@@ -10,13 +10,13 @@ use tokio_util::sync::CancellationToken;
 use crate::revision::{self, Pace};
 use crate::revision_cache::RevisionCache;
 
-/// A running controller, stopped by [`Running::stop`].
-pub(crate) struct Running {
+/// A running controller, stopped by [`RunningController::stop`].
+pub(crate) struct RunningController {
     stop: CancellationToken,
     task: JoinHandle<()>,
 }
 
-impl Running {
+impl RunningController {
     /// Starts `work` with metrics and the token that stops it.
     pub(crate) fn start<W: Future<Output = ()> + Send + 'static>(
         work: impl FnOnce(Arc<Metrics>, CancellationToken) -> W,

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::SignedDuration;
@@ -20,24 +19,17 @@ use olm_revision::kube_cluster::KubeCluster;
 use olm_revision::object::ObjectKey;
 use olm_runtime::cluster;
 use olm_runtime::metrics::Metrics;
+use operator_controller::RevisionCache;
+use operator_controller::revision::{NAME, Pace, run};
 use serde_json::{Value, json};
-use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
 
-use crate::revision::{NAME, Pace, run};
-use crate::revision_cache::RevisionCache;
+use crate::fixture::RunningController;
 
 pub(super) const SYSTEM: &str = "olmv1-system";
 
-pub(super) struct World {
+pub(super) struct Fixture {
     pub(super) plane: ControlPlane,
     cluster: KubeCluster,
-}
-
-pub(super) struct Running {
-    stop: CancellationToken,
-    task: JoinHandle<()>,
-    metrics: Arc<Metrics>,
 }
 
 /// Short durations for tests.
@@ -48,30 +40,21 @@ pub(super) const PACE: Pace = Pace {
     operator: Duration::from_secs(4),
 };
 
-impl Running {
-    /// Starts a controller for the API server of this kubeconfig.
-    pub(super) fn start(kubeconfig: &Path, user: Option<&str>, pace: Pace) -> Self {
-        let metrics = Arc::new(Metrics::new());
-        let stop = CancellationToken::new();
-        let (path, of_run, stopped) = (kubeconfig.to_owned(), Arc::clone(&metrics), stop.clone());
-        let user = user.map(str::to_owned);
-        let task = tokio::spawn(async move {
-            let mut config = cluster::config(Some(&path)).await.unwrap();
-            config.auth_info.impersonate = user;
-            let client = cluster::client(&config, &of_run).unwrap();
-            let cache = RevisionCache::new();
-            let following = cache.follow(client.clone(), stopped.clone());
-            let running = run(pace, client, cache.clone(), SYSTEM.to_owned(), of_run, stopped);
-            tokio::join!(following, running);
-        });
-        Self { stop, task, metrics }
-    }
+/// Starts a controller for the API server of this kubeconfig.
+pub(super) fn start(kubeconfig: &Path, user: Option<&str>, pace: Pace) -> RunningController {
+    let (path, user) = (kubeconfig.to_owned(), user.map(str::to_owned));
+    RunningController::start(|metrics, stop| async move {
+        let mut config = cluster::config(Some(&path)).await.unwrap();
+        config.auth_info.impersonate = user;
+        let client = cluster::client(&config, &metrics).unwrap();
+        let cache = RevisionCache::new();
+        let following = cache.follow(client.clone(), stop.clone());
+        let running = run(pace, client, cache.clone(), SYSTEM.to_owned(), metrics, stop);
+        tokio::join!(following, running);
+    })
+}
 
-    pub(super) async fn stop(self) {
-        self.stop.cancel();
-        self.task.await.unwrap();
-    }
-
+impl RunningController {
     /// Returns the number of completed passes and of responses of the API server by method. A watch counts when it
     /// starts.
     pub(super) fn counts(&self) -> (u64, BTreeMap<String, u64>) {
@@ -91,7 +74,7 @@ impl Running {
     }
 
     /// Returns the counts once they are stable.
-    pub(super) async fn quiet(&self) -> (u64, BTreeMap<String, u64>) {
+    pub(super) async fn stable_counts(&self) -> (u64, BTreeMap<String, u64>) {
         let (mut last, mut same) = (self.counts(), 0);
         eventually("request counts are stable", async || {
             let now = self.counts();
@@ -104,10 +87,10 @@ impl Running {
 
     /// Returns the requests that `change` causes, by method.
     pub(super) async fn calls_for(&self, change: impl AsyncFnOnce()) -> BTreeMap<String, u64> {
-        let (passes, mut before) = self.quiet().await;
+        let (passes, mut before) = self.stable_counts().await;
         change().await;
         eventually("a pass completes", async || (self.counts().0 > passes).then_some(())).await;
-        let (_, mut calls) = self.quiet().await;
+        let (_, mut calls) = self.stable_counts().await;
         for (method, count) in &mut calls {
             *count -= before.remove(method).unwrap_or_default();
         }
@@ -116,7 +99,7 @@ impl Running {
     }
 }
 
-impl World {
+impl Fixture {
     pub(super) async fn start() -> Self {
         Self::start_with(Options::default()).await
     }
@@ -129,23 +112,23 @@ impl World {
         }
         plane.apply_crds(&crds).await.unwrap();
         let cluster = KubeCluster::new(plane.client());
-        let world = Self { plane, cluster };
-        world.namespace(SYSTEM).await;
-        world
+        let fixture = Self { plane, cluster };
+        fixture.namespace(SYSTEM).await;
+        fixture
     }
 
-    pub(super) fn controller(&self) -> Running {
+    pub(super) fn controller(&self) -> RunningController {
         self.controller_as(None)
     }
 
     /// Starts a controller that impersonates `user`, or has all rights without one.
-    pub(super) fn controller_as(&self, user: Option<&str>) -> Running {
-        Running::start(self.plane.kubeconfig(), user, PACE)
+    pub(super) fn controller_as(&self, user: Option<&str>) -> RunningController {
+        start(self.plane.kubeconfig(), user, PACE)
     }
 
     /// Starts a controller that leaves every removal to garbage collection at once.
-    pub(super) fn impatient_controller(&self) -> Running {
-        Running::start(self.plane.kubeconfig(), None, Pace { teardown: SignedDuration::ZERO, ..PACE })
+    pub(super) fn controller_without_ordered_removal(&self) -> RunningController {
+        start(self.plane.kubeconfig(), None, Pace { teardown: SignedDuration::ZERO, ..PACE })
     }
 
     pub(super) fn client(&self) -> Client {
@@ -194,11 +177,11 @@ impl World {
         self.api(&key).await.delete(&key.name, &DeleteParams::default()).await.unwrap();
     }
 
-    pub(super) async fn exists(&self, object: &Value) {
+    pub(super) async fn until_exists(&self, object: &Value) {
         eventually(&format!("{object} exists"), async || self.get(object).await.map(drop)).await;
     }
 
-    pub(super) async fn vanishes(&self, object: &Value) {
+    pub(super) async fn until_object_deleted(&self, object: &Value) {
         eventually(&format!("{object} is deleted"), async || self.get(object).await.is_none().then_some(()))
             .await;
     }
@@ -246,19 +229,19 @@ impl World {
     }
 
     /// Waits until the condition begins with this text, and returns it.
-    pub(super) async fn says(&self, name: &str, type_: &str, begins: &str) -> String {
+    pub(super) async fn until_condition(&self, name: &str, type_: &str, begins: &str) -> String {
         eventually(&format!("{name}: {type_} {begins}"), async || {
             self.condition(name, type_).await.filter(|text| text.starts_with(begins))
         })
         .await
     }
 
-    pub(super) async fn succeeds(&self, name: &str) {
-        self.says(name, "Progressing", "True/Succeeded ").await;
+    pub(super) async fn until_succeeded(&self, name: &str) {
+        self.until_condition(name, "Progressing", "True/Succeeded ").await;
     }
 
     /// Waits until the revision is deleted.
-    pub(super) async fn leaves(&self, name: &str) {
+    pub(super) async fn until_deleted(&self, name: &str) {
         eventually(&format!("{name} is deleted"), async || {
             let set = self.sets().get_opt(name).await.ok()?;
             set.is_none().then_some(())
@@ -327,7 +310,7 @@ pub(super) fn crd(plural: &str, kind: &str) -> Value {
                 "type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]}})
 }
 
-pub(super) fn custom(kind: &str, namespace: &str, name: &str) -> Value {
+pub(super) fn custom_resource(kind: &str, namespace: &str, name: &str) -> Value {
     json!({"apiVersion": "acme.example/v1", "kind": kind, "metadata": {"name": name, "namespace": namespace}})
 }
 
@@ -344,4 +327,4 @@ pub(super) fn field_value(group: &str, kind: &str, path: &str, value: &str) -> V
 }
 
 /// Leaves the revision unmodified.
-pub(super) fn plain(_: &mut Value) {}
+pub(super) fn unmodified(_: &mut Value) {}

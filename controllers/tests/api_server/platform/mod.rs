@@ -1,6 +1,6 @@
-//! The controller against a real API server, which resembles OpenShift if OpenShift's CRDs are applied.
+//! The platform controller against a real API server, which resembles OpenShift if OpenShift's CRDs are applied.
 
-mod world;
+mod fixture;
 
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -8,10 +8,11 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use olm_api::cluster_upgrade_status::PlatformType;
 use olm_api::conditions::Status;
 use olm_platform::{ClusterOperatorCondition, ClusterOperatorMode};
+use operator_controller::platform::Settings;
 use serde_json::{Value, json};
 
-use super::Settings;
-use world::{Running, World, eventually, settings};
+use crate::fixture::RunningController;
+use fixture::{Fixture, eventually, settings};
 
 const BLOCKED: &str =
     "Found ClusterExtensions that require upgrades prior to upgrading cluster to version 4.19: ";
@@ -37,19 +38,19 @@ const WELL: &str = "True/AsExpected: All is well";
 // operations-a42, operations-a43, operations-a49, operations-a50, operations-e34, seeds-s2-7
 #[tokio::test(flavor = "multi_thread")]
 async fn own_cluster_operator_follows_verdict() {
-    let world = World::openshift().await;
-    world.make_cluster_version("4.18.3").await;
-    let controller = world.controller(settings());
+    let fixture = Fixture::openshift().await;
+    fixture.make_cluster_version("4.18.3").await;
+    let controller = fixture.controller(settings());
     // A35
-    world.until_upgradeable(WELL).await;
-    world.install("plum", 1, &openshift_limit("\"4.19\"")).await;
+    fixture.until_upgradeable(WELL).await;
+    fixture.install("plum", 1, &openshift_limit("\"4.19\"")).await;
     // A34, A36
-    world.install("kiwi", 1, &openshift_limit("\"4.18\"")).await;
+    fixture.install("kiwi", 1, &openshift_limit("\"4.18\"")).await;
     let kiwi = "bundle \"kiwi.v1\" for ClusterExtension \"kiwi\"";
-    let object = world.until_upgradeable(&own(&format!("{BLOCKED}{kiwi}."))).await;
+    let object = fixture.until_upgradeable(&own(&format!("{BLOCKED}{kiwi}."))).await;
     assert_eq!(object.data["status"]["versions"][0], json!({"name": "operator", "version": "4.18.3"}));
     assert_eq!(object.data["status"]["conditions"].as_array().unwrap().len(), 4);
-    let status = world
+    let status = fixture
         .until_status(&format!("False/IncompatibleOperatorsInstalled: {BLOCKED}{kiwi}."))
         .await
         .status
@@ -62,54 +63,54 @@ async fn own_cluster_operator_follows_verdict() {
     assert_eq!(results, [("kiwi", "Blocking"), ("plum", "Compatible")]);
     let note =
         "BlocksClusterUpgrade: Bundle \"kiwi.v1\" supports at most 4.18; the next cluster version is 4.19";
-    eventually(note, async || world.events("kiwi").await.contains(&note.to_owned()).then_some(())).await;
+    eventually(note, async || fixture.events("kiwi").await.contains(&note.to_owned()).then_some(())).await;
 
-    world.install("apple", 1, &openshift_limit("4.18")).await;
+    fixture.install("apple", 1, &openshift_limit("4.18")).await;
     let both = format!("{BLOCKED}bundle \"apple.v1\" for ClusterExtension \"apple\",{kiwi}.");
-    world.until_upgradeable(&own(&both)).await;
+    fixture.until_upgradeable(&own(&both)).await;
     // A40
-    world.install("bad", 1, &openshift_limit("\"4.18.0\"")).await;
+    fixture.install("bad", 1, &openshift_limit("\"4.18.0\"")).await;
     let error = "error(s) with cluster extension bad: error in bundle bad.v1: error converting to semver for version \
                  \"4.18.0\": invalid version format";
     let additionally =
         " Additionally the following errors were encountered while getting extension metadata: ";
-    world.until_upgradeable(&own(&format!("{both}\n{additionally}{error}"))).await;
+    fixture.until_upgradeable(&own(&format!("{both}\n{additionally}{error}"))).await;
     // A42
-    world.uninstall("apple-1").await;
-    world.until_upgradeable(&own(&format!("{BLOCKED}{kiwi}.\n{additionally}{error}"))).await;
-    unchanged_verdict_is_not_written(&world, &controller).await;
-    let controller = restart_writes_nothing(&world, controller).await;
+    fixture.uninstall("apple-1").await;
+    fixture.until_upgradeable(&own(&format!("{BLOCKED}{kiwi}.\n{additionally}{error}"))).await;
+    unchanged_verdict_is_not_written(&fixture, &controller).await;
+    let controller = restart_writes_nothing(&fixture, controller).await;
 
     // A43, E34
-    let before = world.cluster_operators().get("olm").await.unwrap();
-    world.cluster_operators().delete("olm", &DeleteParams::default()).await.unwrap();
-    let after = world.until_upgradeable(&own(&format!("{BLOCKED}{kiwi}.\n{additionally}{error}"))).await;
+    let before = fixture.cluster_operators().get("olm").await.unwrap();
+    fixture.cluster_operators().delete("olm", &DeleteParams::default()).await.unwrap();
+    let after = fixture.until_upgradeable(&own(&format!("{BLOCKED}{kiwi}.\n{additionally}{error}"))).await;
     assert_ne!(before.uid(), after.uid());
-    world.statuses().delete("cluster", &DeleteParams::default()).await.unwrap();
+    fixture.statuses().delete("cluster", &DeleteParams::default()).await.unwrap();
     let text = format!("False/IncompatibleOperatorsInstalled: {BLOCKED}{kiwi}.\n{additionally}{error}");
-    world.until_status(&text).await;
+    fixture.until_status(&text).await;
 
     // A41: the old bundle blocks until its revision is archived
-    let since = transition(&world).await;
-    world.install("kiwi", 2, &openshift_limit("\"4.20\"")).await;
+    let since = transition(&fixture).await;
+    fixture.install("kiwi", 2, &openshift_limit("\"4.20\"")).await;
     controller.until_passes(controller.passes() + 1).await;
-    assert_eq!(transition(&world).await, since);
-    world.archive("kiwi-1").await;
+    assert_eq!(transition(&fixture).await, since);
+    fixture.archive("kiwi-1").await;
     // A39
     let failed = format!("InstalledOLMOperatorsUpgradeable: {error}");
-    world
+    fixture
         .until_upgradeable(&format!("False/InstalledOLMOperators_FailureGettingExtensionMetadata: {failed}"))
         .await;
-    assert_eq!(transition(&world).await, since);
-    world.uninstall("bad-1").await;
-    world.until_upgradeable(WELL).await;
-    world.until_status(WELL).await;
+    assert_eq!(transition(&fixture).await, since);
+    fixture.uninstall("bad-1").await;
+    fixture.until_upgradeable(WELL).await;
+    fixture.until_status(WELL).await;
     let unblocked = "ClusterUpgradeUnblocked: ";
     eventually(unblocked, async || {
-        world.events("kiwi").await.iter().any(|event| event.starts_with(unblocked)).then_some(())
+        fixture.events("kiwi").await.iter().any(|event| event.starts_with(unblocked)).then_some(())
     })
     .await;
-    repeated_block_is_reported_again(&world, note).await;
+    repeated_block_is_reported_again(&fixture, note).await;
     let metrics = controller.metrics.prometheus_text();
     assert!(metrics.contains("operator_controller_cluster_upgradeable{status=\"True\"} 1"), "{metrics}");
     assert!(metrics.contains("operator_controller_cluster_upgradeable{status=\"False\"} 0"), "{metrics}");
@@ -123,81 +124,86 @@ async fn own_cluster_operator_follows_verdict() {
 }
 
 /// Reinstalls the blocking bundle and removes it again.
-async fn repeated_block_is_reported_again(world: &World, note: &str) {
-    world.uninstall("kiwi-1").await;
-    world.install("kiwi", 1, &openshift_limit("\"4.18\"")).await;
+async fn repeated_block_is_reported_again(fixture: &Fixture, note: &str) {
+    fixture.uninstall("kiwi-1").await;
+    fixture.install("kiwi", 1, &openshift_limit("\"4.18\"")).await;
     let twice = async |note: &str| {
         eventually(note, async || {
-            let said = world.events("kiwi").await;
+            let said = fixture.events("kiwi").await;
             (said.iter().filter(|event| event.starts_with(note)).count() == 2).then_some(())
         })
         .await;
     };
     twice(note).await;
-    world.uninstall("kiwi-1").await;
+    fixture.uninstall("kiwi-1").await;
     twice("ClusterUpgradeUnblocked: ").await;
-    world.until_upgradeable(WELL).await;
+    fixture.until_upgradeable(WELL).await;
 }
 
-async fn transition(world: &World) -> Value {
-    let object = world.cluster_operators().get("olm").await.unwrap();
+async fn transition(fixture: &Fixture) -> Value {
+    let object = fixture.cluster_operators().get("olm").await.unwrap();
     let conditions = object.data["status"]["conditions"].as_array().unwrap().clone();
     conditions.into_iter().find(|one| one["type"] == "Upgradeable").unwrap()["lastTransitionTime"].clone()
 }
 
-async fn versions(world: &World) -> [Option<String>; 2] {
-    let operator = world.cluster_operators().get("olm").await.unwrap().resource_version();
-    [operator, world.statuses().get("cluster").await.unwrap().resource_version()]
+async fn versions(fixture: &Fixture) -> [Option<String>; 2] {
+    let operator = fixture.cluster_operators().get("olm").await.unwrap().resource_version();
+    [operator, fixture.statuses().get("cluster").await.unwrap().resource_version()]
 }
 
 // A50
-async fn unchanged_verdict_is_not_written(world: &World, controller: &Running) {
+async fn unchanged_verdict_is_not_written(fixture: &Fixture, controller: &RunningController) {
     controller.until_passes(controller.passes() + 1).await;
-    let before = versions(world).await;
+    let before = versions(fixture).await;
     for round in 0..2 {
         let passes = controller.passes();
         let patch = Patch::Merge(json!({"metadata": {"labels": {"round": round.to_string()}}}));
-        world.cluster_versions().patch("version", &PatchParams::default(), &patch).await.unwrap();
+        fixture.cluster_versions().patch("version", &PatchParams::default(), &patch).await.unwrap();
         controller.until_passes(passes + 1).await;
     }
-    assert_eq!(versions(world).await, before);
+    assert_eq!(versions(fixture).await, before);
 }
 
 // A49: a restart sends no write.
-async fn restart_writes_nothing(world: &World, controller: Running) -> Running {
+async fn restart_writes_nothing(fixture: &Fixture, controller: RunningController) -> RunningController {
     controller.stop().await;
-    let before = versions(world).await;
-    let controller = world.controller(settings());
+    let before = versions(fixture).await;
+    let controller = fixture.controller(settings());
     controller.until_passes(2).await;
-    assert_eq!(versions(world).await, before);
+    assert_eq!(versions(fixture).await, before);
     controller
 }
 
 // Cases operations-a47, operations-e32
 #[tokio::test(flavor = "multi_thread")]
 async fn openshift_without_version_reports_unknown_until_it_is_known() {
-    let world = World::openshift().await;
-    world.install("kiwi", 1, &openshift_limit("\"4.18\"")).await;
-    let controller = world.controller(Settings { mode: ClusterOperatorMode::Own, ..settings() });
+    let fixture = Fixture::openshift().await;
+    fixture.install("kiwi", 1, &openshift_limit("\"4.18\"")).await;
+    let controller = fixture.controller(Settings { mode: ClusterOperatorMode::Own, ..settings() });
     let text = "Cannot determine the cluster version; 1 installed extension declares a maximum version: kiwi";
-    let status = world.until_status(&format!("Unknown/PlatformVersionUnknown: {text}")).await.status.unwrap();
+    let status =
+        fixture.until_status(&format!("Unknown/PlatformVersionUnknown: {text}")).await.status.unwrap();
     assert_eq!(status.extensions[0].result.as_str(), "Unknown");
     let checking =
         "False/InstalledOLMOperators_ErrorCheckingOperatorCompatibility: InstalledOLMOperatorsUpgradeable: ";
-    world.until_upgradeable(&format!("{checking}{text}")).await;
+    fixture.until_upgradeable(&format!("{checking}{text}")).await;
     // The version becomes known.
-    world.make_cluster_version("4.17.9").await;
-    world.until_upgradeable(WELL).await;
+    fixture.make_cluster_version("4.17.9").await;
+    fixture.until_upgradeable(WELL).await;
     let desired = json!({"desired": {"version": "4.18.0"}});
-    world.set_status(&world.cluster_versions(), "version", desired).await;
+    fixture.set_status(&fixture.cluster_versions(), "version", desired).await;
     let blocked = format!("{BLOCKED}bundle \"kiwi.v1\" for ClusterExtension \"kiwi\".");
-    world.until_upgradeable(&own(&blocked)).await;
-    contended_cluster_operator_is_yielded(&world, &controller, &own(&blocked)).await;
+    fixture.until_upgradeable(&own(&blocked)).await;
+    contended_cluster_operator_is_yielded(&fixture, &controller, &own(&blocked)).await;
     controller.stop().await;
 }
 
 // E35
-async fn contended_cluster_operator_is_yielded(world: &World, controller: &Running, ours: &str) {
+async fn contended_cluster_operator_is_yielded(
+    fixture: &Fixture,
+    controller: &RunningController,
+    ours: &str,
+) {
     let theirs = |number: i32| {
         let condition = ClusterOperatorCondition {
             status: Status::True,
@@ -207,31 +213,31 @@ async fn contended_cluster_operator_is_yielded(world: &World, controller: &Runni
         condition.to_value("Upgradeable", None, Timestamp::now())
     };
     for number in 0..5 {
-        let object = world.until_upgradeable(ours).await;
+        let object = fixture.until_upgradeable(ours).await;
         let mut conditions = object.data["status"]["conditions"].as_array().unwrap().clone();
         conditions.retain(|one| one["type"] != "Upgradeable");
         conditions.push(theirs(number));
-        world.set_status(&world.cluster_operators(), "olm", json!({ "conditions": conditions })).await;
+        fixture.set_status(&fixture.cluster_operators(), "olm", json!({ "conditions": conditions })).await;
     }
     let contended = "operator_controller_cluster_operator_writes_total{result=\"contended\"}";
     eventually("contention is counted", async || {
         controller.metrics.prometheus_text().contains(contended).then_some(())
     })
     .await;
-    world.until_upgradeable("True/Theirs: 4").await;
+    fixture.until_upgradeable("True/Theirs: 4").await;
     // The whole object is skipped, not only the condition.
-    world.set_status(&world.cluster_operators(), "olm", json!({"versions": null})).await;
+    fixture.set_status(&fixture.cluster_operators(), "olm", json!({"versions": null})).await;
     for round in 0..2 {
         let passes = controller.passes();
         let patch = Patch::Merge(json!({"metadata": {"labels": {"fight": round.to_string()}}}));
-        world.cluster_versions().patch("version", &PatchParams::default(), &patch).await.unwrap();
+        fixture.cluster_versions().patch("version", &PatchParams::default(), &patch).await.unwrap();
         controller.until_passes(passes + 1).await;
     }
-    let object = world.until_upgradeable("True/Theirs: 4").await;
+    let object = fixture.until_upgradeable("True/Theirs: 4").await;
     assert!(object.data["status"].get("versions").is_none());
     let event = "ClusterOperatorContended: ";
     eventually(event, async || {
-        world.events("olm").await.iter().any(|one| one.starts_with(event)).then_some(())
+        fixture.events("olm").await.iter().any(|one| one.starts_with(event)).then_some(())
     })
     .await;
 }
@@ -239,25 +245,25 @@ async fn contended_cluster_operator_is_yielded(world: &World, controller: &Runni
 // docs/design/operations.md#outlets; case operations-a44
 #[tokio::test(flavor = "multi_thread")]
 async fn verdict_is_contributed_to_olm_object_until_its_operator_takes_over() {
-    let world = World::openshift().await;
-    world.make_cluster_version("4.18.3").await;
-    let (olms, gates) = (world.olms(), world.feature_gates());
+    let fixture = Fixture::openshift().await;
+    fixture.make_cluster_version("4.18.3").await;
+    let (olms, gates) = (fixture.olms(), fixture.feature_gates());
     let theirs = json!([{
         "type": "InstalledOLMOperatorsUpgradeable", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z",
     }]);
-    world
+    fixture
         .make(&olms, "OLM", "cluster", json!({"managementState": "Managed"}), json!({"conditions": theirs}))
         .await;
     let none = json!({"featureGates": [{"version": "4.18.3", "enabled": [{"name": "Other"}]}]});
-    world.make(&gates, "FeatureGate", "cluster", json!({}), none).await;
-    world.make(&world.cluster_operators(), "ClusterOperator", "olm", json!({}), json!({})).await;
-    let untouched = world.cluster_operators().get("olm").await.unwrap().resource_version();
-    world.install("kiwi", 1, &openshift_limit("\"4.18\"")).await;
+    fixture.make(&gates, "FeatureGate", "cluster", json!({}), none).await;
+    fixture.make(&fixture.cluster_operators(), "ClusterOperator", "olm", json!({}), json!({})).await;
+    let untouched = fixture.cluster_operators().get("olm").await.unwrap().resource_version();
+    fixture.install("kiwi", 1, &openshift_limit("\"4.18\"")).await;
 
-    let controller = world.controller(settings());
+    let controller = fixture.controller(settings());
     let text = format!("{BLOCKED}bundle \"kiwi.v1\" for ClusterExtension \"kiwi\".");
     let blocked = format!("False/IncompatibleOperatorsInstalled: {text}");
-    let object = world.until_condition(&olms, "cluster", "ClusterExtensionsUpgradeable", &blocked).await;
+    let object = fixture.until_condition(&olms, "cluster", "ClusterExtensionsUpgradeable", &blocked).await;
     assert_eq!(object.data["status"]["conditions"][0], theirs[0]);
     let managers = object.metadata.managed_fields.unwrap();
     let manager = "olm.operatorframework.io/cluster-upgrade-status";
@@ -271,7 +277,7 @@ async fn verdict_is_contributed_to_olm_object_until_its_operator_takes_over() {
     // The gate makes the OLM operator evaluate revisions. Until it has, only our condition blocks an update.
     let on =
         json!({"featureGates": [{"version": "4.18.3", "enabled": [{"name": "NewOLMBoxCutterRuntime"}]}]});
-    world.set_status(&gates, "cluster", on).await;
+    fixture.set_status(&gates, "cluster", on).await;
     for round in 0..2 {
         let passes = controller.passes();
         let patch = Patch::Merge(json!({"metadata": {"labels": {"round": round.to_string()}}}));
@@ -283,29 +289,30 @@ async fn verdict_is_contributed_to_olm_object_until_its_operator_takes_over() {
     // The OLM operator has evaluated, so our condition must not block anymore.
     let mut conditions = object.data["status"]["conditions"].clone();
     conditions[0]["status"] = json!("False");
-    world.set_status(&olms, "cluster", json!({ "conditions": conditions })).await;
+    fixture.set_status(&olms, "cluster", json!({ "conditions": conditions })).await;
     let retracted = "True/NotContributed: ";
-    world.until_condition(&olms, "cluster", "ClusterExtensionsUpgradeable", retracted).await;
+    fixture.until_condition(&olms, "cluster", "ClusterExtensionsUpgradeable", retracted).await;
 
     let unmanaged = Patch::Merge(json!({"spec": {"managementState": "Unmanaged"}}));
     olms.patch("cluster", &PatchParams::default(), &unmanaged).await.unwrap();
     let event = "ClusterOperatorNotWritten: OLM \"cluster\" has managementState Unmanaged: its operator decides about \
                  the ClusterOperator";
-    eventually(event, async || world.events("cluster").await.contains(&event.to_owned()).then_some(())).await;
-    assert_eq!(world.cluster_operators().get("olm").await.unwrap().resource_version(), untouched);
-    world.until_status(&blocked).await;
+    eventually(event, async || fixture.events("cluster").await.contains(&event.to_owned()).then_some(()))
+        .await;
+    assert_eq!(fixture.cluster_operators().get("olm").await.unwrap().resource_version(), untouched);
+    fixture.until_status(&blocked).await;
     controller.stop().await;
 }
 
 // docs/design/additions.md#ignored-constraints; cases operations-a45, operations-a46, operations-a48, operations-e39
 #[tokio::test(flavor = "multi_thread")]
 async fn kubernetes_ignores_openshift_constraints_unless_configured() {
-    let world = World::start().await;
+    let fixture = Fixture::start().await;
     let is_ours = |crd: &Value| crd["spec"]["group"] == "ext.olm.operatorframework.io";
     let (ext, standard): (Vec<Value>, Vec<Value>) = olm_api::crds::crds().into_iter().partition(is_ours);
-    world.plane.apply_crds(&standard).await.unwrap();
-    world.install("kiwi", 1, &openshift_limit("\"4.18\"")).await;
-    let controller = world.controller(settings());
+    fixture.plane.apply_crds(&standard).await.unwrap();
+    fixture.install("kiwi", 1, &openshift_limit("\"4.18\"")).await;
+    let controller = fixture.controller(settings());
     // E39: only metrics are written.
     controller.until_passes(1).await;
     let upgradeable = "operator_controller_cluster_upgradeable{status=\"True\"} 1";
@@ -313,36 +320,36 @@ async fn kubernetes_ignores_openshift_constraints_unless_configured() {
     assert!(!controller.metrics.prometheus_text().contains("result=\"error\"} 1"));
 
     // A45
-    world.plane.apply_crds(&ext).await.unwrap();
+    fixture.plane.apply_crds(&ext).await.unwrap();
     let ignored = "True/AsExpected: All is well; olm.maxOpenShiftVersion was not evaluated because the platform is not \
                    OpenShift: bundle \"kiwi.v1\" for ClusterExtension \"kiwi\"";
-    let status = world.until_status(ignored).await.status.unwrap();
+    let status = fixture.until_status(ignored).await.status.unwrap();
     assert_eq!(status.extensions[0].result.as_str(), "NotApplicable");
     assert_eq!(status.blocking_extensions, Some(0));
     let current = status.platform.unwrap().current_version.unwrap();
 
     // A48
-    world.install("plum", 1, &kubernetes_limit(&current)).await;
+    fixture.install("plum", 1, &kubernetes_limit(&current)).await;
     let minor: u32 = current.strip_prefix("1.").unwrap().parse().unwrap();
     let next = minor + 1;
     let blocked = format!(
         "False/IncompatibleOperatorsInstalled: Found ClusterExtensions that require upgrades prior to upgrading \
          cluster to version 1.{next}: bundle \"plum.v1\" for ClusterExtension \"plum\"."
     );
-    world.until_status(&blocked).await;
+    fixture.until_status(&blocked).await;
     let incompatible = "operator_controller_extension_platform_incompatible{extension=\"plum\",bundle=\"plum.v1\",\
                         constraint=\"ext.olm.operatorframework.io/maxKubernetesVersion\"} 1";
     assert!(controller.metrics.prometheus_text().contains(incompatible));
     controller.stop().await;
-    world.uninstall("plum-1").await;
+    fixture.uninstall("plum-1").await;
 
     // A46, without its acknowledgement
     let platform = Some(PlatformType::OpenShift);
     let version = "4.18".parse().ok();
-    let controller = world.controller(Settings { platform, version, ..settings() });
+    let controller = fixture.controller(Settings { platform, version, ..settings() });
     let blocked = "bundle \"kiwi.v1\" for ClusterExtension \"kiwi\".";
     let status =
-        world.until_status(&format!("False/IncompatibleOperatorsInstalled: {BLOCKED}{blocked}")).await;
+        fixture.until_status(&format!("False/IncompatibleOperatorsInstalled: {BLOCKED}{blocked}")).await;
     let platform = status.status.unwrap().platform.unwrap();
     assert_eq!(platform.source.unwrap().as_str(), "Flag");
     controller.stop().await;

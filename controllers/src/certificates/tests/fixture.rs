@@ -30,8 +30,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::certificates::WebhookCertificates;
 use crate::certificates::plan::Times;
+use crate::fixture::RunningController;
 use crate::revision_cache::RevisionCache;
-use crate::running::Running;
 
 pub(super) const NAMESPACE: &str = "ns";
 pub(super) const SYSTEM: &str = "olmv1-system";
@@ -39,27 +39,27 @@ pub(super) const LEAF: &str = "d-service-cert";
 pub(super) const CA: &str = "d-service-ca";
 pub(super) const CRD: &str = "widgets.example.com";
 
-pub(super) struct World {
+pub(super) struct Fixture {
     plane: ControlPlane,
     cache: RevisionCache,
 }
 
-impl World {
+impl Fixture {
     pub(super) async fn start() -> Self {
         let plane = ControlPlane::start().await.unwrap();
         plane.apply_crds(&olm_api::crds::crds()).await.unwrap();
-        let world = Self { plane, cache: RevisionCache::new() };
-        let (cache, client) = (world.cache.clone(), world.client());
+        let fixture = Self { plane, cache: RevisionCache::new() };
+        let (cache, client) = (fixture.cache.clone(), fixture.client());
         // Stops with the runtime of the test.
         tokio::spawn(async move { cache.follow(client, CancellationToken::new()).await });
         for name in [NAMESPACE, SYSTEM] {
             let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-            Api::<k8s_openapi::api::core::v1::Namespace>::all(world.client())
+            Api::<k8s_openapi::api::core::v1::Namespace>::all(fixture.client())
                 .create(&PostParams::default(), &serde_json::from_value(namespace).unwrap())
                 .await
                 .unwrap();
         }
-        world
+        fixture
     }
 
     pub(super) fn client(&self) -> Client {
@@ -89,14 +89,14 @@ impl World {
     }
 
     /// Starts the controller of the provider.
-    pub(super) fn keep(&self, provider: &WebhookCertificates) -> Running {
+    pub(super) fn run(&self, provider: &WebhookCertificates) -> RunningController {
         let provider = provider.clone();
-        Running::start(|metrics, stop| async move { provider.run(false, metrics, stop).await })
+        RunningController::start(|metrics, stop| async move { provider.run(false, metrics, stop).await })
     }
 
     /// Starts the controller that applies revisions.
-    pub(super) fn apply(&self) -> Running {
-        Running::revisions(self.client(), SYSTEM)
+    pub(super) fn run_revisions(&self) -> RunningController {
+        RunningController::revisions(self.client(), SYSTEM)
     }
 
     /// Creates active revision `number`, with a phase for each list of objects.
@@ -109,7 +109,7 @@ impl World {
     }
 
     /// Creates active revision `number` whose content is missing.
-    pub(super) async fn revise_lost(&self, extension: &ClusterExtension, number: i64) {
+    pub(super) async fn revise_without_content(&self, extension: &ClusterExtension, number: i64) {
         let phase = json!({"name": "p", "objects": [{"ref": {"name": "lost", "key": "k"}}]});
         self.make_revision(extension, number, vec![phase]).await;
     }
@@ -149,7 +149,7 @@ impl World {
         .await;
     }
 
-    pub(super) async fn ask_for_renewal(&self, extension: &str, value: &str) {
+    pub(super) async fn request_renewal(&self, extension: &str, value: &str) {
         let metadata = json!({"annotations": {annotations::EXT_RENEW_WEBHOOK_CERTIFICATES_AT: value}});
         let patch = Patch::Merge(json!({ "metadata": metadata }));
         self.extensions().patch(extension, &PatchParams::default(), &patch).await.unwrap();

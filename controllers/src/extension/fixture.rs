@@ -37,12 +37,12 @@ pub(super) const SYSTEM: &str = "olmv1-system";
 pub(super) const NAMESPACE: &str = "ns";
 
 /// Generous, because tests share the machine with compilers.
-const LONG: Duration = Duration::from_secs(40);
+const TIMEOUT: Duration = Duration::from_secs(40);
 /// Poll interval.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Starts an API server with our CRDs and both namespaces.
-pub(super) async fn plane(options: Options) -> ControlPlane {
+pub(super) async fn start_api_server(options: Options) -> ControlPlane {
     let plane = ControlPlane::start_with(options).await.unwrap();
     plane.apply_crds(&olm_api::crds::crds()).await.unwrap();
     let namespaces: Api<Namespace> = Api::all(plane.client());
@@ -97,32 +97,32 @@ pub(super) fn version(version: &'static str, says: &str) -> Release {
     Release { version, manifests, image: None }
 }
 
-struct Running {
+struct RunningController {
     context: Arc<Context>,
     stop: CancellationToken,
     work: JoinHandle<()>,
 }
 
-pub(super) struct World {
+pub(super) struct Fixture {
     pub plane: ControlPlane,
     pub extensions: Api<ClusterExtension>,
     pub sets: Api<ClusterObjectSet>,
     pub secrets: Api<Secret>,
     catalogd: Catalogd,
     cache: TempDir,
-    running: Option<Running>,
+    running: Option<RunningController>,
     published: Mutex<u32>,
 }
 
-impl World {
+impl Fixture {
     pub(super) async fn start() -> Self {
         Self::start_with(Options::default()).await
     }
 
     pub(super) async fn start_with(options: Options) -> Self {
-        let plane = plane(options).await;
+        let plane = start_api_server(options).await;
         let client = plane.client();
-        let mut world = Self {
+        let mut fixture = Self {
             extensions: Api::all(client.clone()),
             sets: Api::all(client.clone()),
             secrets: Api::namespaced(client, SYSTEM),
@@ -132,12 +132,12 @@ impl World {
             running: None,
             published: Mutex::default(),
         };
-        world.resume();
-        world
+        fixture.start_controller();
+        fixture
     }
 
     /// Starts the controller, as a new process would.
-    pub(super) fn resume(&mut self) {
+    pub(super) fn start_controller(&mut self) {
         let (client, stop) = (self.plane.client(), CancellationToken::new());
         let mut parts = parts(client.clone(), self.cache.path(), reflector::store().0);
         let (listed, metrics) = (CancellationToken::new(), Arc::new(Metrics::new()));
@@ -165,12 +165,12 @@ impl World {
             };
             tokio::join!(following, cached, extensions);
         });
-        self.running = Some(Running { context, stop, work });
+        self.running = Some(RunningController { context, stop, work });
     }
 
     /// Stops the controller.
-    pub(super) async fn halt(&mut self) {
-        let Running { stop, work, .. } = self.running.take().unwrap();
+    pub(super) async fn stop_controller(&mut self) {
+        let RunningController { stop, work, .. } = self.running.take().unwrap();
         stop.cancel();
         work.await.unwrap();
     }
@@ -229,7 +229,7 @@ impl World {
         api.patch_status(catalog, &PatchParams::default(), &patch).await.unwrap();
     }
 
-    pub(super) async fn withdraw(&self, catalog: &str) {
+    pub(super) async fn delete_catalog(&self, catalog: &str) {
         let api: Api<ClusterCatalog> = Api::all(self.plane.client());
         api.delete(catalog, &DeleteParams::default()).await.unwrap();
     }
@@ -270,19 +270,19 @@ impl World {
     }
 
     /// All extensions and revisions, for the message of a timeout.
-    async fn told(&self) -> String {
+    async fn dump_state(&self) -> String {
         let extensions = self.extensions.list(&ListParams::default()).await.unwrap().items;
         let sets = self.sets.list(&ListParams::default()).await.unwrap().items;
-        let told = |meta: &ObjectMeta, status: &dyn std::fmt::Debug| {
+        let dump_state = |meta: &ObjectMeta, status: &dyn std::fmt::Debug| {
             let (name, generation) = (meta.name.as_deref().unwrap_or_default(), meta.generation);
             format!("\n{name} {generation:?} {:?} {status:#?}", meta.annotations)
         };
-        let all = extensions.iter().map(|one| told(&one.metadata, &one.status));
-        all.chain(sets.iter().map(|one| told(&one.metadata, &one.status))).collect()
+        let all = extensions.iter().map(|one| dump_state(&one.metadata, &one.status));
+        all.chain(sets.iter().map(|one| dump_state(&one.metadata, &one.status))).collect()
     }
 
     /// Waits until a condition of the extension reads `status/reason message` at the current generation.
-    pub(super) async fn expect(&self, name: &str, type_: &str, text: &str) -> ClusterExtension {
+    pub(super) async fn until_condition(&self, name: &str, type_: &str, text: &str) -> ClusterExtension {
         let shown = |extension: &ClusterExtension| {
             let status = extension.status.as_ref()?;
             let condition = conditions::find(&status.conditions, type_)?;
@@ -304,17 +304,17 @@ impl World {
 
     /// Polls until there is an answer.
     pub(super) async fn eventually<T>(&self, what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
-        let found = timeout(LONG, async {
+        let found = timeout(TIMEOUT, async {
             loop {
                 if let Some(found) = ask().await {
                     return found;
                 }
-                tokio::time::sleep(LOOK).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         });
         match found.await {
             Ok(found) => found,
-            Err(_) => panic!("timed out: {what}; {}", self.told().await),
+            Err(_) => panic!("timed out: {what}; {}", self.dump_state().await),
         }
     }
 
@@ -333,7 +333,7 @@ impl World {
     }
 
     /// Sets conditions of a revision, as the revision controller would.
-    pub(super) async fn say(&self, revision: &str, all: &[(&str, Status, &str, &str)]) {
+    pub(super) async fn set_conditions(&self, revision: &str, all: &[(&str, Status, &str, &str)]) {
         let set = self.revision(revision).await;
         let mut conditions = set.status.map(|status| status.conditions).unwrap_or_default();
         for (type_, status, reason, message) in all {
@@ -350,7 +350,7 @@ impl World {
         let version = &set.annotations()[olm_api::annotations::BUNDLE_VERSION];
         let done = format!("Revision {version} has rolled out.");
         let available = "Objects are available and pass all probes.";
-        self.say(
+        self.set_conditions(
             revision,
             &[
                 (types::PROGRESSING, Status::True, "Succeeded", &done),
@@ -362,7 +362,7 @@ impl World {
     }
 
     /// Waits until all earlier changes are reconciled: creates an extension and waits for its status.
-    pub(super) async fn settle(&self, name: &str) {
+    pub(super) async fn until_reconciled(&self, name: &str) {
         let nothing = json!({"packageName": "nothing"});
         self.create(name, &nothing, &json!({})).await;
         let is_told = |extension: &ClusterExtension| extension.status.is_some().then_some(());
@@ -389,7 +389,7 @@ impl World {
         lines
     }
 
-    pub(super) async fn expect_event(&self, extension: &str, line: &str) {
+    pub(super) async fn until_event(&self, extension: &str, line: &str) {
         self.eventually(line, async || {
             self.events(extension).await.iter().any(|one| one == line).then_some(())
         })
@@ -401,11 +401,11 @@ impl World {
 pub(super) const DONE: &str = "True/Succeeded Revision 1.0.0 has rolled out.";
 
 /// Installs the first version of `demo` from the catalog `main`.
-pub(super) async fn installed(world: &World, catalog: &Value) {
-    world.publish("main", &[version("1.0.0", "a")]).await;
-    world.create("demo", catalog, &json!({})).await;
-    world.succeed("demo-1").await;
-    world.expect("demo", types::PROGRESSING, DONE).await;
+pub(super) async fn installed(fixture: &Fixture, catalog: &Value) {
+    fixture.publish("main", &[version("1.0.0", "a")]).await;
+    fixture.create("demo", catalog, &json!({})).await;
+    fixture.succeed("demo-1").await;
+    fixture.until_condition("demo", types::PROGRESSING, DONE).await;
 }
 
 /// Formats a condition as `status/reason message`.

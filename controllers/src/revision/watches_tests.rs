@@ -1,0 +1,47 @@
+//! Watches on a real API server.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::DeleteParams;
+use olm_control_plane::{ControlPlane, eventually};
+use serde_json::json;
+
+use super::*;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn watches_end_when_last_revision_releases_them() {
+    let plane = ControlPlane::start().await.unwrap();
+    let client = plane.client();
+    let cluster = KubeCluster::new(client.clone());
+    let (watches, mut changed) = Watches::new(client.clone(), cluster, Arc::default());
+    let kind = |group: &str, version: &str, kind: &str| GroupVersionKind::gvk(group, version, kind);
+    let kinds = [kind("", "v1", "ConfigMap"), kind("apps", "v1", "Deployment")];
+    watches.watch("a-1", &kinds, false).await.unwrap();
+    watches.watch("b-1", &kinds[..1], true).await.unwrap();
+    assert_eq!(watches.kinds(), ["ConfigMap", "Deployment"]);
+    // Kinds that the revision no longer needs.
+    watches.watch("a-1", &kinds[..1], true).await.unwrap();
+    assert_eq!(watches.kinds(), ["ConfigMap"]);
+    watches.release("a-1");
+    assert_eq!(watches.kinds(), ["ConfigMap"]);
+    watches.release("b-1");
+    assert_eq!(watches.kinds(), [""; 0]);
+    // A kind that is not served is skipped. The end of a watch requeues the revisions that use it.
+    watches.watch("c-1", &[kind("acme.example", "v1", "Nothing")], true).await.unwrap();
+    assert_eq!(watches.kinds(), [""; 0]);
+    let definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "briefs.acme.example"},
+        "spec": {"group": "acme.example", "scope": "Namespaced", "names": {"plural": "briefs", "kind": "Brief"},
+            "versions": [{"name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object"}}}]}});
+    plane.apply_crds(&[definition]).await.unwrap();
+    let brief = [kind("acme.example", "v1", "Brief")];
+    eventually("the kind is served", async || {
+        watches.watch("d-1", &brief, true).await.unwrap();
+        (watches.kinds() == ["Brief"]).then_some(())
+    })
+    .await;
+    while changed.try_recv().is_ok() {}
+    let definitions: Api<CustomResourceDefinition> = Api::all(client);
+    definitions.delete("briefs.acme.example", &DeleteParams::default()).await.unwrap();
+    assert_eq!(changed.recv().await.unwrap().name, "d-1");
+}

@@ -1,0 +1,8 @@
+//! Controllers of the library against a real API server.
+
+// A test fails by panicking.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod fixture;
+mod platform;
+mod revision;

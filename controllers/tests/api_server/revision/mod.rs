@@ -1,0 +1,92 @@
+//! The revision controller against a real API server, with revisions created by hand.
+//!
+//! The cases of one control plane run concurrently where possible, each with its own revisions. Cases that count
+//! requests run alone.
+
+mod faults;
+mod fixture;
+mod removal;
+mod requests;
+mod rollout;
+mod uninstall;
+
+use fixture::Fixture;
+use futures::join;
+use olm_control_plane::{HOUSEKEEPING, Options};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pass_sends_few_requests() {
+    let fixture = Fixture::start().await;
+    let controller = fixture.controller();
+    requests::pass_sends_requests_only_for_changed_objects(&fixture, &controller).await;
+    requests::blocked_removal_reads_only_remaining_objects(&fixture, &controller).await;
+    controller.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn revisions_on_control_plane() {
+    let fixture = Fixture::start().await;
+    let controller = fixture.controller();
+    join!(
+        rollout::progress_deadline_is_reported_in_time_despite_backoff(&fixture),
+        rollout::success_after_deadline_clears_it(&fixture),
+        rollout::collision_is_retried_until_object_is_deleted(&fixture),
+        rollout::collision_protection_of_object_overrides_revision(&fixture),
+        rollout::failing_probe_delays_next_phase(&fixture),
+        rollout::pod_must_be_ready_before_next_phase(&fixture),
+        rollout::long_condition_message_is_truncated(&fixture),
+        rollout::revision_without_probes_and_labels_rolls_out(&fixture),
+        rollout::invalid_objects_are_reported_without_repeated_writes(&fixture),
+        rollout::unserved_kind_is_retried_until_its_crd_exists(&fixture),
+        rollout::paused_revision_reports_and_corrects_nothing(&fixture),
+        rollout::corrected_drift_publishes_event(&fixture),
+        rollout::content_is_resolved_from_secrets(&fixture),
+        rollout::mutable_or_changed_secret_blocks_revision(&fixture),
+        removal::archived_revision_deletes_objects_that_successor_does_not_list(&fixture),
+        removal::archived_revision_without_content_releases_objects(&fixture),
+        removal::archived_revision_without_content_or_record_hands_over_and_blocks(&fixture),
+        removal::archived_revision_hands_over_to_sibling_without_secret(&fixture),
+        removal::archived_revision_retains_crd_in_use(&fixture),
+        removal::uninstall_policy_keep_crds_retains_crds(&fixture),
+        removal::revision_of_former_extension_hands_over_to_recreated_one(&fixture),
+        removal::unknown_uninstall_policy_removes_nothing(&fixture),
+        uninstall::custom_resources_are_deleted_before_operator(&fixture),
+        uninstall::custom_resources_without_operator_are_reported(&fixture),
+        uninstall::retained_crd_has_second_owner_while_policy_demands_it(&fixture),
+    );
+    controller.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn revisions_with_garbage_collector() {
+    let fixture = Fixture::start_with(Options { controllers: HOUSEKEEPING }).await;
+    let controller = fixture.controller();
+    uninstall::retained_crd_survives_foreground_deletion(&fixture).await;
+    uninstall::foreground_deletion_reports_remaining_custom_resources(&fixture).await;
+    uninstall::retained_crd_survives_uninstall_of_olm(&fixture, controller).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn revisions_with_faults() {
+    let fixture = Fixture::start().await;
+    faults::denied_watch_is_reported(&fixture).await;
+    let controller = fixture.controller();
+    join!(
+        faults::deleted_and_recreated_kind_is_watched_again(&fixture),
+        faults::version_no_longer_served_is_reported(&fixture),
+        faults::rejecting_admission_policy_is_reported_per_object(&fixture),
+        faults::unreachable_webhook_is_reported(&fixture),
+    );
+    faults::api_server_restart_resumes_watches(&fixture).await;
+    controller.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn revisions_with_separate_controllers() {
+    let fixture = Fixture::start().await;
+    faults::controller_stops_before_first_list(&fixture).await;
+    faults::hanging_requests_delay_no_other_revision(&fixture).await;
+    removal::late_removal_hands_over_objects_of_successor(&fixture).await;
+    removal::superseded_revisions_are_archived_oldest_first_and_adopt_nothing(&fixture).await;
+    removal::finalizer_added_during_removal_is_retained(&fixture).await;
+}

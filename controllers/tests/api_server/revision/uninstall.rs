@@ -1,0 +1,197 @@
+//! Custom resources of revisions that are deleted.
+
+use kube::api::{DeleteParams, PostParams};
+use olm_api::ClusterObjectSet;
+use serde_json::{Value, json};
+
+use super::fixture::{Fixture, config_map, crd, custom_resource, deployment, eventually, phase, unmodified};
+use crate::fixture::RunningController;
+
+const POLICY: &str = "ext.olm.operatorframework.io/uninstall-policy";
+
+fn held(kind: &str, namespace: &str) -> Value {
+    let mut resource = custom_resource(kind, namespace, "one");
+    resource["metadata"]["finalizers"] = json!(["acme.example/cleanup"]);
+    resource
+}
+
+async fn let_go(fixture: &Fixture, resource: &Value) {
+    fixture.edit(resource, json!({"metadata": {"finalizers": null}})).await;
+}
+
+pub(super) async fn custom_resources_are_deleted_before_operator(fixture: &Fixture) {
+    let ns = "cleaning";
+    fixture.namespace(ns).await;
+    let (definition, operator) = (crd("cleaneds", "Cleaned"), deployment(ns, "operator"));
+    let phases = json!([phase("crds", &[&definition]), phase("deploy", &[&operator])]);
+    let name = fixture.revision(ns, 1, phases, unmodified).await;
+    fixture.until_exists(&operator).await;
+    let ready = json!({"status": {"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1, "readyReplicas": 1,
+        "availableReplicas": 1, "conditions": [{"type": "Available", "status": "True"}]}});
+    fixture.edit_status(&operator, ready).await;
+    fixture.until_succeeded(&name).await;
+    let resource = held("Cleaned", ns);
+    fixture.create(&resource).await;
+    fixture.delete_revision(&name).await;
+    let waits = "True/Retrying waiting for 1 cleaneds.acme.example (first: cleaning/one): finalizer acme.example/cleanup";
+    assert_eq!(fixture.until_condition(&name, "Progressing", "True/Retrying waiting").await, waits);
+    let live = fixture.get(&operator).await.unwrap();
+    assert_eq!(live["metadata"]["deletionTimestamp"], json!(null));
+    let_go(fixture, &resource).await;
+    fixture.until_deleted(&name).await;
+    assert_eq!((fixture.get(&definition).await, fixture.get(&operator).await), (None, None));
+}
+
+pub(super) async fn custom_resources_without_operator_are_reported(fixture: &Fixture) {
+    let ns = "stuck";
+    fixture.namespace(ns).await;
+    let (definition, map) = (crd("stucks", "Stuck"), config_map(ns, "a", json!({})));
+    let phases = json!([phase("crds", &[&definition]), phase("b", &[&map])]);
+    let name = fixture.revision(ns, 1, phases.clone(), unmodified).await;
+    fixture.until_succeeded(&name).await;
+    let uid = fixture.sets().get(&name).await.unwrap().metadata.uid.unwrap();
+    let resource = held("Stuck", ns);
+    fixture.create(&resource).await;
+    fixture.delete_revision(&name).await;
+    fixture.until_deleted(&name).await;
+    assert_eq!(fixture.get(&map).await, None);
+    let left = "1 stucks.acme.example (first: stuck/one): finalizer acme.example/cleanup";
+    assert_eq!(
+        fixture.event(&uid).await,
+        format!(
+            "CustomResourcesLeft revision stuck-1 is removed, but custom resources are left: {left}; remove their \
+             finalizers if the operator cannot"
+        )
+    );
+    // A reinstallation under another name waits for the deletion of the CRD.
+    let again = fixture.revision("unstuck", 1, phases, unmodified).await;
+    let waits = format!(
+        "True/Retrying waiting for the deletion of CustomResourceDefinition stucks.acme.example, which waits for {left}"
+    );
+    assert_eq!(fixture.until_condition(&again, "Progressing", "True/Retrying").await, waits);
+    let_go(fixture, &resource).await;
+    fixture.until_succeeded(&again).await;
+}
+
+// docs/design/additions.md#uninstall-policy: the second owner is present only while the annotation demands it.
+pub(super) async fn retained_crd_has_second_owner_while_policy_demands_it(fixture: &Fixture) {
+    let ns = "second";
+    fixture.namespace(ns).await;
+    let definition = crd("seconds", "Second");
+    let name = fixture.revision(ns, 1, json!([phase("crds", &[&definition])]), unmodified).await;
+    fixture.until_succeeded(&name).await;
+    assert_eq!(fixture.owners(&definition).await, Some(vec![name.clone()]));
+    for (policy, owners) in [
+        (json!("KeepCRDs"), vec![name.as_str(), "kube-system"]),
+        (Value::Null, vec![name.as_str()]),
+        (json!("BlockIfInUse"), vec![name.as_str(), "kube-system"]),
+        (json!("Delete"), vec![name.as_str()]),
+    ] {
+        fixture.patch(&name, json!({"metadata": {"annotations": {POLICY: policy}}})).await;
+        eventually("the owners match the policy", async || {
+            (fixture.owners(&definition).await? == owners).then_some(())
+        })
+        .await;
+    }
+    fixture.delete_revision(&name).await;
+    fixture.until_deleted(&name).await;
+}
+
+/// Waits until the garbage collector, which started before our CRDs existed, watches revisions.
+async fn collecting(fixture: &Fixture) {
+    let owner = json!([{"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension", "name": "nobody",
+        "uid": "00000000-0000-0000-0000-000000000000"}]);
+    let set: ClusterObjectSet = serde_json::from_value(json!({
+        "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet",
+        "metadata": {"name": "nobody-1", "ownerReferences": owner},
+        "spec": {"lifecycleState": "Archived", "revision": 1, "collisionProtection": "Prevent"}}))
+    .unwrap();
+    fixture.sets().create(&PostParams::default(), &set).await.unwrap();
+    fixture.until_deleted("nobody-1").await;
+}
+
+/// Creates a revision with this policy and deletes it in the foreground. Returns its CRD and a custom resource.
+async fn deleted_in_foreground(
+    fixture: &Fixture,
+    ns: &str,
+    plural: &str,
+    kind: &str,
+    policy: &str,
+) -> [Value; 2] {
+    fixture.namespace(ns).await;
+    let (definition, map) = (crd(plural, kind), config_map(ns, "a", json!({})));
+    let phases = json!([phase("crds", &[&definition]), phase("b", &[&map])]);
+    let annotate = |set: &mut Value| set["metadata"]["annotations"][POLICY] = json!(policy);
+    let name = fixture.revision(ns, 1, phases, annotate).await;
+    fixture.until_succeeded(&name).await;
+    let resource = custom_resource(kind, ns, "one");
+    fixture.create(&resource).await;
+    fixture.sets().delete(&name, &DeleteParams::foreground()).await.unwrap();
+    fixture.until_object_deleted(&map).await;
+    [definition, resource]
+}
+
+pub(super) async fn retained_crd_survives_foreground_deletion(fixture: &Fixture) {
+    collecting(fixture).await;
+    let ns = "foreground";
+    let [definition, resource] = deleted_in_foreground(fixture, ns, "lasts", "Last", "KeepCRDs").await;
+    fixture.until_deleted("foreground-1").await;
+    assert!(fixture.get(&resource).await.is_some());
+    assert_eq!(fixture.owners(&definition).await, Some(vec![]));
+    let again = fixture.revision(ns, 2, json!([phase("crds", &[&definition])]), unmodified).await;
+    fixture.until_succeeded(&again).await;
+    assert_eq!(fixture.owners(&definition).await, Some(vec![again.clone()]));
+    assert!(fixture.get(&resource).await.is_some());
+    fixture.delete_revision(&again).await;
+    fixture.until_deleted(&again).await;
+
+    let [definition, resource] =
+        deleted_in_foreground(fixture, "busy", "busies", "Busy", "BlockIfInUse").await;
+    let blocked =
+        "False/Blocked cannot delete CustomResourceDefinition busies.acme.example: 1 custom resources exist";
+    fixture.until_condition("busy-1", "Progressing", blocked).await;
+    fixture.delete(&resource).await;
+    fixture.until_deleted("busy-1").await;
+    fixture.until_object_deleted(&definition).await;
+}
+
+// No object stays in Terminating without being reported.
+pub(super) async fn foreground_deletion_reports_remaining_custom_resources(fixture: &Fixture) {
+    let ns = "named";
+    fixture.namespace(ns).await;
+    let definition = crd("nameds", "Named");
+    let name = fixture.revision(ns, 1, json!([phase("crds", &[&definition])]), unmodified).await;
+    fixture.until_succeeded(&name).await;
+    let resource = held("Named", ns);
+    fixture.create(&resource).await;
+    fixture.sets().delete(&name, &DeleteParams::foreground()).await.unwrap();
+    let left = "False/Blocked revision named-1 is removed, but custom resources are left: 1 nameds.acme.example \
+                (first: named/one): finalizer acme.example/cleanup; ";
+    fixture.until_condition(&name, "Progressing", left).await;
+    let_go(fixture, &resource).await;
+    fixture.until_deleted(&name).await;
+}
+
+// Also when forced, without a controller that could remove owner references.
+pub(super) async fn retained_crd_survives_uninstall_of_olm(fixture: &Fixture, controller: RunningController) {
+    let ns = "permanent";
+    fixture.namespace(ns).await;
+    let definition = crd("permanents", "Permanent");
+    let keep = |set: &mut Value| set["metadata"]["annotations"][POLICY] = json!("KeepCRDs");
+    let name = fixture.revision(ns, 1, json!([phase("crds", &[&definition])]), keep).await;
+    fixture.until_succeeded(&name).await;
+    let resource = custom_resource("Permanent", ns, "one");
+    fixture.create(&resource).await;
+    controller.stop().await;
+    fixture.patch(&name, json!({"metadata": {"finalizers": null}})).await;
+    fixture.delete_revision(&name).await;
+    eventually("only the second owner is left", async || {
+        (fixture.owners(&definition).await? == ["kube-system"]).then_some(())
+    })
+    .await;
+    let of_olm = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "clusterobjectsets.olm.operatorframework.io"}});
+    fixture.delete(&of_olm).await;
+    fixture.until_object_deleted(&of_olm).await;
+    assert!(fixture.get(&definition).await.is_some() && fixture.get(&resource).await.is_some());
+}
