@@ -19,16 +19,16 @@ const CONTENT: &str = "Catalogs and bundles";
 #[derive(Parser, Clone, Debug)]
 #[command(name = "operator-controller", subcommand_negates_reqs = true)]
 pub struct Flags {
-    /// Directory with CA files for catalogd, trusted in addition to the system's
+    /// Directory with CA certificates that verify catalogd, in addition to those of the system
     #[arg(long, default_value = "", value_name = "DIR", help_heading = CONTENT)]
     pub(crate) catalogd_cas_dir: String,
-    /// Namespace of catalogd, whose certificate and Role are kept there; default: the system namespace
+    /// Namespace of catalogd, for its serving certificate and Role; default: the system namespace
     #[arg(long, default_value = "", value_name = "NAMESPACE", help_heading = CONTENT)]
     pub(crate) catalogd_namespace: String,
-    /// Directory of catalog and bundle content; it is kept over restarts
+    /// Directory for cached catalog and bundle content, reused after a restart
     #[arg(long, default_value = "/var/cache/operator-controller", value_name = "DIR", help_heading = CONTENT)]
     pub(crate) cache_path: PathBuf,
-    /// What becomes of bundles with dependencies: Reject, Report or Check
+    /// Handling of bundles with dependencies: Reject, Report or Check
     #[arg(long, default_value = "Reject", value_name = "MODE", help_heading = CONTENT)]
     pub(crate) dependency_mode: DependencyMode,
     /// Flags of the platform controller

@@ -15,20 +15,20 @@ const PLATFORM: &str = "Platform upgrades";
 /// Flags about the platform whose upgrades are watched.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct PlatformFlags {
-    /// Platform that the cluster is
+    /// Platform of the cluster
     #[arg(long, value_enum, default_value = "auto", help_heading = PLATFORM)]
     platform: PlatformChoice,
-    /// Version of the platform, where the cluster does not say the right one
+    /// Platform version, instead of the detected one
     #[arg(long, default_value = "", value_parser = platform_version, value_name = "MAJOR.MINOR",
           help_heading = PLATFORM)]
     platform_version: NamedVersion,
-    /// How olm.maxOpenShiftVersion counts where the platform is not OpenShift: off, or k8s-offset (4.y as Kubernetes 1.(y+13))
+    /// Meaning of olm.maxOpenShiftVersion on other platforms than OpenShift: off, or k8s-offset (4.y is Kubernetes 1.(y+13))
     #[arg(long, default_value = "off", value_name = "MAP", help_heading = PLATFORM)]
     openshift_version_map: OpenShiftVersionMap,
-    /// How OpenShift learns whether it may be upgraded
+    /// Report to OpenShift of whether it can be upgraded
     #[arg(long, value_enum, default_value = "auto", help_heading = PLATFORM)]
     cluster_operator_mode: ModeChoice,
-    /// ClusterOperator that says whether OpenShift may be upgraded, in mode own
+    /// ClusterOperator whose status reports whether OpenShift can be upgraded, in mode own
     #[arg(long, default_value = "olm", value_parser = object_name, value_name = "NAME", help_heading = PLATFORM)]
     cluster_operator_name: String,
 }
