@@ -14,11 +14,11 @@ mod catalogs;
 mod certificates;
 mod dependencies;
 mod extension;
-mod failure;
 #[cfg(test)]
 mod fixture;
 mod flags;
 mod gates;
+mod install_error;
 mod metrics;
 pub mod platform;
 mod preflight;

@@ -19,8 +19,8 @@ use tokio::time::timeout;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tokio_util::sync::CancellationToken;
 
-/// Maximum time that [`RevisionCache::shows`] waits for a watch event.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Maximum time that [`RevisionCache::until_contains`] waits for a watch event.
+const EVENT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A change of a ClusterObjectSet. Subscribers receive it when the cache already contains this state or a later one.
 #[derive(Clone, Debug)]
@@ -93,10 +93,10 @@ impl RevisionCache {
     pub async fn follow(&self, client: Client, stop: CancellationToken) {
         let Some(writer) = self.0.writer.lock().take() else { return };
         let events = watch_objects(Api::all(client), watcher::Config::default()).default_backoff();
-        stop.run_until_cancelled(self.take_in(writer, events)).await;
+        stop.run_until_cancelled(self.process(writer, events)).await;
     }
 
-    async fn take_in(
+    async fn process(
         &self,
         mut writer: Writer<ClusterObjectSet>,
         events: impl Stream<Item = watcher::Result<Event<ClusterObjectSet>>>,
@@ -137,7 +137,7 @@ impl RevisionCache {
 
     /// Applies an event in place of [`Self::follow`].
     #[cfg(test)]
-    pub(crate) fn see(&self, event: Event<ClusterObjectSet>) {
+    pub(crate) fn inject(&self, event: Event<ClusterObjectSet>) {
         self.apply(self.0.writer.lock().as_mut().unwrap(), event);
     }
 
@@ -196,8 +196,8 @@ impl RevisionCache {
     }
 
     /// Waits until the cache contains this state of a ClusterObjectSet or a later one, but not longer than
-    /// [`PATIENCE`].
-    pub(crate) async fn shows(&self, set: &ClusterObjectSet) {
+    /// [`EVENT_TIMEOUT`].
+    pub(crate) async fn until_contains(&self, set: &ClusterObjectSet) {
         let mut events = self.0.events.subscribe();
         let (name, wanted) = (ObjectRef::new(&set.name_any()), (set.uid(), set.metadata.generation));
         let shown = async {
@@ -212,7 +212,7 @@ impl RevisionCache {
             }
         };
         // A broken watch delivers it later.
-        let _ = timeout(PATIENCE, shown).await;
+        let _ = timeout(EVENT_TIMEOUT, shown).await;
     }
 }
 
@@ -263,9 +263,9 @@ mod tests {
     }
 
     fn list(cache: &RevisionCache, sets: &[ClusterObjectSet]) {
-        cache.see(Event::Init);
-        sets.iter().for_each(|set| cache.see(Event::InitApply(set.clone())));
-        cache.see(Event::InitDone);
+        cache.inject(Event::Init);
+        sets.iter().for_each(|set| cache.inject(Event::InitApply(set.clone())));
+        cache.inject(Event::InitDone);
     }
 
     fn names(cache: &RevisionCache, extension: &str) -> Vec<String> {
@@ -288,12 +288,12 @@ mod tests {
         let cache = RevisionCache::new();
         list(&cache, &[set("a-2", "2", "a"), set("a-1", "1", "a"), set("b-1", "3", "b")]);
         assert_eq!(names(&cache, "a"), ["a-1", "a-2"]);
-        cache.see(Event::Apply(set("a-1", "1", "b")));
+        cache.inject(Event::Apply(set("a-1", "1", "b")));
         assert_eq!(
             (names(&cache, "a"), names(&cache, "b")),
             (vec!["a-2".into()], vec!["a-1".into(), "b-1".into()])
         );
-        cache.see(Event::Delete(set("a-2", "2", "a")));
+        cache.inject(Event::Delete(set("a-2", "2", "a")));
         assert_eq!(names(&cache, "a"), [""; 0]);
     }
 
@@ -301,13 +301,13 @@ mod tests {
     fn subscriber_receives_existing_sets_then_changes() {
         let cache = RevisionCache::new();
         let mut early = cache.subscribe();
-        cache.see(Event::Init);
-        cache.see(Event::InitApply(set("a-1", "1", "a")));
+        cache.inject(Event::Init);
+        cache.inject(Event::InitApply(set("a-1", "1", "a")));
         assert!(seen(&mut early).is_empty() && !cache.listed().is_cancelled());
-        cache.see(Event::InitDone);
+        cache.inject(Event::InitDone);
         assert!(cache.listed().is_cancelled());
         let mut late = cache.subscribe();
-        cache.see(Event::Apply(set("a-2", "2", "a")));
+        cache.inject(Event::Apply(set("a-2", "2", "a")));
         for changes in [&mut early, &mut late] {
             assert_eq!(seen(changes), ["+a-1", "+a-2"]);
         }

@@ -15,7 +15,7 @@ use olm_revision::generate::{
 use olm_runtime::cluster::within_deadline;
 use serde_json::json;
 
-use crate::failure::Failure;
+use crate::install_error::InstallError;
 
 /// Maximum attempts to patch a revision after a conflict (409).
 const ATTEMPTS: usize = 5;
@@ -67,10 +67,10 @@ impl RevisionWriter {
     }
 
     /// All revisions of the extension, read from the API server.
-    pub(crate) async fn list(&self, extension: &str) -> Result<Vec<ClusterObjectSet>, Failure> {
+    pub(crate) async fn list(&self, extension: &str) -> Result<Vec<ClusterObjectSet>, InstallError> {
         let selector = ListParams::default().labels(&format!("{}={extension}", labels::OWNER_NAME));
         let list = within_deadline(self.sets.list(&selector)).await;
-        let mut all = list.map_err(|error| Failure::api(&error).context("listing revisions"))?.items;
+        let mut all = list.map_err(|error| InstallError::api(&error).context("listing revisions"))?.items;
         all.retain(|set| belongs_to(set, extension));
         Ok(all)
     }
@@ -82,7 +82,7 @@ impl RevisionWriter {
         extension: &str,
         draft: &Draft,
         known: Option<&ClusterObjectSet>,
-    ) -> Result<RevisionPlan, Failure> {
+    ) -> Result<RevisionPlan, InstallError> {
         if let Some(known) = known {
             let existing = vec![known.clone()];
             let decision =
@@ -110,7 +110,7 @@ impl RevisionWriter {
         extension: &str,
         draft: &Draft,
         plan: RevisionPlan,
-    ) -> Result<AppliedRevision, Failure> {
+    ) -> Result<AppliedRevision, InstallError> {
         let RevisionPlan { decision, existing } = plan;
         match (decision, newest(&existing)) {
             (Decision::Keep, Some(current)) => Ok(AppliedRevision { created: false, set: current.clone() }),
@@ -124,7 +124,7 @@ impl RevisionWriter {
                 let set = self.create(extension, draft, number, &existing).await?;
                 Ok(AppliedRevision { created: true, set })
             }
-            (Decision::Keep | Decision::Patch(_), None) => Err(Failure::retry("there is no revision")),
+            (Decision::Keep | Decision::Patch(_), None) => Err(InstallError::retry("there is no revision")),
         }
     }
 
@@ -135,30 +135,32 @@ impl RevisionWriter {
         &self,
         current: &ClusterObjectSet,
         mut wanted: ClusterObjectSet,
-    ) -> Result<ClusterObjectSet, Failure> {
+    ) -> Result<ClusterObjectSet, InstallError> {
         let mut attempt = 1;
         loop {
             let found = within_deadline(self.sets.get_opt(&current.name_any())).await;
-            let found = found.map_err(|error| Failure::api(&error))?.filter(|set| set.uid() == current.uid());
-            let Some(found) = found else { return Err(Failure::retry("it is gone")) };
+            let found =
+                found.map_err(|error| InstallError::api(&error))?.filter(|set| set.uid() == current.uid());
+            let Some(found) = found else { return Err(InstallError::retry("it is gone")) };
             // Read after the revision: an orphaning from now on changes its resourceVersion.
             for owner in wanted.owner_references() {
                 if !self.extension_stays(owner).await? {
-                    return Err(Failure::retry("its extension is about to go"));
+                    return Err(InstallError::retry("its extension is about to go"));
                 }
             }
             wanted.metadata.resource_version = found.metadata.resource_version;
             match self.server_side_apply(&wanted).await {
                 Err(kube::Error::Api(status)) if status.is_conflict() && attempt < ATTEMPTS => attempt += 1,
-                applied => return applied.map_err(|error| Failure::api(&error)),
+                applied => return applied.map_err(|error| InstallError::api(&error)),
             }
         }
     }
 
     /// Reports whether the extension of this owner reference exists and is not being deleted.
-    pub(super) async fn extension_stays(&self, owner: &OwnerReference) -> Result<bool, Failure> {
+    pub(super) async fn extension_stays(&self, owner: &OwnerReference) -> Result<bool, InstallError> {
         let api: Api<ClusterExtension> = Api::all(self.client.clone());
-        let live = within_deadline(api.get_opt(&owner.name)).await.map_err(|error| Failure::api(&error))?;
+        let live =
+            within_deadline(api.get_opt(&owner.name)).await.map_err(|error| InstallError::api(&error))?;
         let stays = |live: ClusterExtension| {
             live.uid().as_ref() == Some(&owner.uid) && live.metadata.deletion_timestamp.is_none()
         };
@@ -167,13 +169,17 @@ impl RevisionWriter {
 
     /// Existing Secrets of the revision. A failed read is an error: unreachable content must not be treated as
     /// lost.
-    async fn content(&self, set: Option<&ClusterObjectSet>) -> Result<BTreeMap<SecretKey, Secret>, Failure> {
+    async fn content(
+        &self,
+        set: Option<&ClusterObjectSet>,
+    ) -> Result<BTreeMap<SecretKey, Secret>, InstallError> {
         let mut found = BTreeMap::new();
         let Some(spec) = set.and_then(|set| set.spec.as_ref()) else { return Ok(found) };
         for key in secrets(spec, &self.system_namespace) {
             let api: Api<Secret> = Api::namespaced(self.client.clone(), &key.namespace);
             let read = within_deadline(api.get_opt(&key.name)).await;
-            let read = read.map_err(|error| Failure::api(&error).context(format!("getting Secret {key}")))?;
+            let read =
+                read.map_err(|error| InstallError::api(&error).context(format!("getting Secret {key}")))?;
             if let Some(secret) = read {
                 found.insert(key, secret);
             }
@@ -187,7 +193,7 @@ impl RevisionWriter {
         draft: &Draft,
         number: i64,
         existing: &[ClusterObjectSet],
-    ) -> Result<ClusterObjectSet, Failure> {
+    ) -> Result<ClusterObjectSet, InstallError> {
         let revision =
             tokio::task::block_in_place(|| draft.number(number, &self.system_namespace)).map_err(invalid)?;
         for old in outdated(existing) {
@@ -197,7 +203,7 @@ impl RevisionWriter {
                 Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {}
                 Err(error) => {
                     let context = "garbage collecting old revisions: deleting archived revision";
-                    return Err(Failure::api(&error).context(context));
+                    return Err(InstallError::api(&error).context(context));
                 }
                 Ok(_) => {}
             }
@@ -208,14 +214,14 @@ impl RevisionWriter {
     }
 
     /// Writes a numbered revision: its Secrets, the ClusterObjectSet, then the owner references of the Secrets.
-    pub(crate) async fn write(&self, revision: &NumberedRevision) -> Result<ClusterObjectSet, Failure> {
+    pub(crate) async fn write(&self, revision: &NumberedRevision) -> Result<ClusterObjectSet, InstallError> {
         self.refuse_foreign(&revision.set).await?;
         let mut secrets = Vec::new();
         for secret in &revision.secrets {
             secrets.push(self.put(secret).await?);
         }
         let applied = self.server_side_apply(&revision.set).await;
-        let set = applied.map_err(|error| Failure::api(&error).context("creating new Revision"))?;
+        let set = applied.map_err(|error| InstallError::api(&error).context("creating new Revision"))?;
         for secret in &secrets {
             // Replace the owners: an old one may be a deleted revision of the same name.
             let unowned = ObjectMeta { owner_references: None, ..secret.metadata.clone() };
@@ -228,12 +234,12 @@ impl RevisionWriter {
 
     /// Refuses to overwrite a ClusterObjectSet of another owner (docs/design/apply.md#writing-a-revision). Our own
     /// may exist: from an attempt that ended early, or without its label.
-    async fn refuse_foreign(&self, wanted: &ClusterObjectSet) -> Result<(), Failure> {
+    async fn refuse_foreign(&self, wanted: &ClusterObjectSet) -> Result<(), InstallError> {
         let name = wanted.name_any();
         let found = within_deadline(self.sets.get_opt(&name)).await;
-        let found = found.map_err(|error| Failure::api(&error).context("creating new Revision"))?;
+        let found = found.map_err(|error| InstallError::api(&error).context("creating new Revision"))?;
         match found.and_then(|found| foreign(&found, wanted)) {
-            Some(why) => Err(Failure::retry(format!(
+            Some(why) => Err(InstallError::retry(format!(
                 "creating new Revision: ClusterObjectSet {name:?} exists and is not of this extension: {why}"
             ))),
             None => Ok(()),
@@ -241,10 +247,10 @@ impl RevisionWriter {
     }
 
     /// Creates the Secret. An existing one with the same content, from an attempt that ended early, is reused.
-    async fn put(&self, secret: &Secret) -> Result<Secret, Failure> {
+    async fn put(&self, secret: &Secret) -> Result<Secret, InstallError> {
         let name = secret.name_any();
         let failed =
-            |error: &kube::Error| Failure::api(error).context(format!("creating ref Secret {name:?}"));
+            |error: &kube::Error| InstallError::api(error).context(format!("creating ref Secret {name:?}"));
         match within_deadline(self.secrets.create(&PostParams::default(), secret)).await {
             Ok(secret) => return Ok(secret),
             Err(kube::Error::Api(status)) if status.is_already_exists() => {}
@@ -257,7 +263,7 @@ impl RevisionWriter {
                 && found.metadata.deletion_timestamp.is_none()
         };
         found.filter(is_same).ok_or_else(|| {
-            Failure::retry(format!(
+            InstallError::retry(format!(
                 "creating ref Secret {name:?}: one of this name exists that is going, not immutable, or of other content"
             ))
         })
@@ -273,13 +279,13 @@ impl RevisionWriter {
     pub(crate) async fn verify_content(
         &self,
         set: &ClusterObjectSet,
-        draft: impl AsyncFnOnce() -> Result<Draft, Failure>,
-    ) -> Result<(), Failure> {
+        draft: impl AsyncFnOnce() -> Result<Draft, InstallError>,
+    ) -> Result<(), InstallError> {
         let mut missing = Vec::new();
         for key in self.own_secrets(set) {
             let found = within_deadline(self.secrets.get_metadata_opt(&key.name)).await;
             let found =
-                found.map_err(|error| Failure::api(&error).context(format!("getting Secret {key}")))?;
+                found.map_err(|error| InstallError::api(&error).context(format!("getting Secret {key}")))?;
             match found {
                 Some(secret) => self
                     .own(&key.name, &secret.metadata, set)
@@ -306,12 +312,12 @@ impl RevisionWriter {
         keys
     }
 
-    async fn restore(&self, draft: &Draft, set: &ClusterObjectSet, name: &str) -> Result<(), Failure> {
+    async fn restore(&self, draft: &Draft, set: &ClusterObjectSet, name: &str) -> Result<(), InstallError> {
         let number = olm_revision::generate::number_of(set);
         let revision =
             tokio::task::block_in_place(|| draft.number(number, &self.system_namespace)).map_err(invalid)?;
         let Some(mut secret) = revision.secrets.into_iter().find(|secret| secret.name_any() == name) else {
-            return Err(Failure::retry(format!("ref Secret {name:?} is missing and cannot be rebuilt")));
+            return Err(InstallError::retry(format!("ref Secret {name:?} is missing and cannot be rebuilt")));
         };
         secret.metadata.owner_references = secret_owner(set).map(|owner| vec![owner]);
         tracing::info!(revision = set.name_any(), secret = name, "recreating missing ref Secret");
@@ -320,7 +326,7 @@ impl RevisionWriter {
 
     /// Adds the revision as owner of the Secret, unless it already is. Fails if the Secret changed since it was
     /// read.
-    async fn own(&self, name: &str, secret: &ObjectMeta, set: &ClusterObjectSet) -> Result<(), Failure> {
+    async fn own(&self, name: &str, secret: &ObjectMeta, set: &ClusterObjectSet) -> Result<(), InstallError> {
         let Some(owner) = secret_owner(set) else {
             return Ok(());
         };
@@ -335,13 +341,13 @@ impl RevisionWriter {
         let patch = Patch::Merge(json!({ "metadata": metadata }));
         let patched = within_deadline(self.secrets.patch(name, &PatchParams::default(), &patch)).await;
         let context = format!("patching ownerReference on Secret {}/{name}", self.system_namespace);
-        patched.map(drop).map_err(|error| Failure::api(&error).context(context))
+        patched.map(drop).map_err(|error| InstallError::api(&error).context(context))
     }
 }
 
 /// The bundle, or the name of the extension, yields no valid revision. A retry cannot succeed.
-pub(crate) fn invalid(error: GenerateError) -> Failure {
-    Failure::blocked(error)
+pub(crate) fn invalid(error: GenerateError) -> InstallError {
+    InstallError::blocked(error)
 }
 
 /// Describes the owner of a foreign ClusterObjectSet of the wanted name. `None` if the extension owns it, or if its

@@ -20,14 +20,14 @@ use olm_runtime::cluster::within_deadline;
 use olm_runtime::status::write_status;
 use tokio::task::block_in_place;
 
-use crate::failure::Failure;
+use crate::install_error::InstallError;
 use crate::revision_writer::{RevisionWriter, invalid};
 use release::{Deployed, Release};
 
 /// Message of the `Succeeded` condition of an adopted revision.
-const TAKEN_OVER: &str = "Revision succeeded - migrated from Helm release";
+const MIGRATED_MESSAGE: &str = "Revision succeeded - migrated from Helm release";
 /// Maximum length of a label value. A longer extension name has no release.
-const LONGEST_NAME: usize = 63;
+const MAX_NAME_LENGTH: usize = 63;
 /// Maximum attempts to write a status after a conflict (409).
 const ATTEMPTS: usize = 5;
 
@@ -41,12 +41,12 @@ pub(crate) struct Adoption {
 
 /// Result of an adoption.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Migrated {
+pub(crate) enum AdoptionState {
     /// There is nothing to adopt, or the adoption is complete.
-    Settled,
+    Complete,
     /// Revision 1 exists but is not complete, and no other revision may be created before. Contains the note of an
     /// Event if it was created now.
-    Awaited(Option<String>),
+    Pending(Option<String>),
 }
 
 impl Adoption {
@@ -66,15 +66,15 @@ impl Adoption {
         &self,
         extension: &ClusterExtension,
         revisions: &[Arc<ClusterObjectSet>],
-    ) -> Result<Migrated, Failure> {
+    ) -> Result<AdoptionState, InstallError> {
         let migrated = match revisions {
-            [] => self.take_over(extension).await,
-            known => self.settle(known).await,
+            [] => self.adopt(extension).await,
+            known => self.complete(known).await,
         };
         migrated.map_err(|failure| failure.context("migrating storage"))
     }
 
-    async fn take_over(&self, extension: &ClusterExtension) -> Result<Migrated, Failure> {
+    async fn adopt(&self, extension: &ClusterExtension) -> Result<AdoptionState, InstallError> {
         let name = extension.name_any();
         let named = extension.annotations().get(annotations::EXT_ADOPT_RELEASE).map(String::as_str);
         let uid = extension.uid().unwrap_or_default();
@@ -82,8 +82,8 @@ impl Adoption {
         let Some((index, number)) = found.adopted else {
             // Installing over the objects of a passed-over release could lose more than waiting does.
             return match found.passed_over.join(", ") {
-                none if none.is_empty() => Ok(Migrated::Settled),
-                names => Err(Failure::retry(not_owned(&names))),
+                none if none.is_empty() => Ok(AdoptionState::Complete),
+                names => Err(InstallError::retry(not_owned(&names))),
             };
         };
         let existing = self.revisions.list(&name).await;
@@ -92,66 +92,73 @@ impl Adoption {
         // An earlier attempt created it, and the cache will show it soon. `list` returns no revisions of other
         // owners.
         if !existing.is_empty() {
-            return Ok(Migrated::Awaited(None));
+            return Ok(AdoptionState::Pending(None));
         }
         let release = self.release(&index, named == Some(&index)).await?;
         let bundle = release.bundle.name.clone();
         let set = self.make_revision(extension, release).await?;
-        self.mark(&set.name_any()).await?;
+        self.mark_succeeded(&set.name_any()).await?;
         let note =
             format!("Helm release {number} (bundle {bundle}) taken over as revision {}", set.name_any());
         tracing::info!(extension = name, "{note}");
-        Ok(Migrated::Awaited(Some(note)))
+        Ok(AdoptionState::Pending(Some(note)))
     }
 
     /// Completes the adoption. Revision 1 counts as installed at once, but its successor must wait until revision 1
     /// owns all objects. Before that, they would collide with the successor.
-    async fn settle(&self, revisions: &[Arc<ClusterObjectSet>]) -> Result<Migrated, Failure> {
-        let Some(first) = revisions.iter().find(|set| is_migrated(set)) else { return Ok(Migrated::Settled) };
+    async fn complete(&self, revisions: &[Arc<ClusterObjectSet>]) -> Result<AdoptionState, InstallError> {
+        let Some(first) = revisions.iter().find(|set| is_migrated(set)) else {
+            return Ok(AdoptionState::Complete);
+        };
         if !first.is_true(types::SUCCEEDED) {
-            self.mark(&first.name_any()).await?;
-            return Ok(Migrated::Awaited(None));
+            self.mark_succeeded(&first.name_any()).await?;
+            return Ok(AdoptionState::Pending(None));
         }
         let is_seen = revisions.len() > 1 || first.condition(types::PROGRESSING).is_some();
-        Ok(if is_seen { Migrated::Settled } else { Migrated::Awaited(None) })
+        Ok(if is_seen { AdoptionState::Complete } else { AdoptionState::Pending(None) })
     }
 
-    async fn deployed(&self, extension: &str, uid: &str, named: Option<&str>) -> Result<Deployed, Failure> {
-        if extension.len() > LONGEST_NAME {
+    async fn deployed(
+        &self,
+        extension: &str,
+        uid: &str,
+        named: Option<&str>,
+    ) -> Result<Deployed, InstallError> {
+        if extension.len() > MAX_NAME_LENGTH {
             return Ok(Deployed::default());
         }
         let (labels, fields) = release::selectors(extension);
         let selectors = ListParams::default().labels(&labels).fields(&fields);
         let indices = within_deadline(self.secrets.list_metadata(&selectors)).await;
-        let indices = indices.map_err(|error| Failure::api(&error).context("listing Helm releases"))?;
+        let indices = indices.map_err(|error| InstallError::api(&error).context("listing Helm releases"))?;
         Ok(release::deployed(&indices.items, uid, named))
     }
 
     /// Reads a release. `named` means that an administrator vouches for it, so the owners of its pieces are not
     /// checked.
-    async fn release(&self, index: &str, named: bool) -> Result<Release, Failure> {
+    async fn release(&self, index: &str, named: bool) -> Result<Release, InstallError> {
         let mut pieces = vec![self.piece(index, 1).await?];
-        let further = release::further_pieces(&pieces[0]).map_err(Failure::retry)?;
+        let further = release::further_pieces(&pieces[0]).map_err(InstallError::retry)?;
         for (position, name) in further.iter().enumerate() {
             pieces.push(self.piece(name, position + 2).await?);
         }
         if !named {
-            release::check_owners(&pieces).map_err(Failure::retry)?;
+            release::check_owners(&pieces).map_err(InstallError::retry)?;
         }
-        block_in_place(|| release::read(&pieces)).map_err(Failure::retry)
+        block_in_place(|| release::read(&pieces)).map_err(InstallError::retry)
     }
 
-    async fn piece(&self, name: &str, number: usize) -> Result<Secret, Failure> {
+    async fn piece(&self, name: &str, number: usize) -> Result<Secret, InstallError> {
         let secret = within_deadline(self.secrets.get(name)).await;
         let context = || format!("failed to get chunk {number} secret {name:?}");
-        secret.map_err(|error| Failure::api(&error).context(context()))
+        secret.map_err(|error| InstallError::api(&error).context(context()))
     }
 
     async fn make_revision(
         &self,
         extension: &ClusterExtension,
         release: Release,
-    ) -> Result<ClusterObjectSet, Failure> {
+    ) -> Result<ClusterObjectSet, InstallError> {
         let owner = Extension {
             name: extension.name_any(),
             uid: extension.uid().unwrap_or_default(),
@@ -174,12 +181,12 @@ impl Adoption {
 
     /// Sets `Succeeded` on the revision: it represents a working installation, and only a succeeded revision counts
     /// as installed.
-    async fn mark(&self, name: &str) -> Result<(), Failure> {
+    async fn mark_succeeded(&self, name: &str) -> Result<(), InstallError> {
         let mut attempt = 1;
         loop {
             let set = within_deadline(self.sets.get(name)).await;
             let set = set.map_err(|error| {
-                Failure::api(&error).context("getting existing revision for status check")
+                InstallError::api(&error).context("getting existing revision for status check")
             })?;
             if set.is_true(types::SUCCEEDED) {
                 return Ok(());
@@ -190,7 +197,7 @@ impl Adoption {
                 types::SUCCEEDED,
                 Status::True,
                 reasons::SUCCEEDED,
-                TAKEN_OVER,
+                MIGRATED_MESSAGE,
                 set.metadata.generation,
                 Timestamp::now(),
             );
@@ -199,7 +206,7 @@ impl Adoption {
                 Err(kube::Error::Api(answer)) if answer.is_conflict() && attempt < ATTEMPTS => attempt += 1,
                 written => {
                     let context = "updating migrated revision status";
-                    return written.map(drop).map_err(|error| Failure::api(&error).context(context));
+                    return written.map(drop).map_err(|error| InstallError::api(&error).context(context));
                 }
             }
         }

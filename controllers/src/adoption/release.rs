@@ -19,9 +19,9 @@ use serde_json::error::Category;
 /// Type of the Secrets that hold the first piece of a release.
 const INDEX_TYPE: &str = "operatorframework.io/index.v1";
 /// Maximum number of pieces of a release.
-const MOST_PIECES: usize = 11;
+const MAX_PIECES: usize = 11;
 /// Maximum bytes of a release after decompression. Eleven pieces of real releases stay below half of it.
-const MOST_BYTES: u64 = 128 << 20;
+const MAX_BYTES: u64 = 128 << 20;
 
 /// Error of reading a stored release.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -32,9 +32,9 @@ pub(super) enum ReleaseError {
     /// The list is invalid.
     #[error("index secret {0:?}: \"extraChunks\" is not a JSON list of names")]
     InvalidNames(String),
-    /// The list exceeds [`MOST_PIECES`].
+    /// The list exceeds [`MAX_PIECES`].
     #[error(
-        "release too large: {index:?} consists of {count} chunks, which exceeds the maximum of {MOST_PIECES}"
+        "release too large: {index:?} consists of {count} chunks, which exceeds the maximum of {MAX_PIECES}"
     )]
     TooManyPieces {
         index: String,
@@ -68,8 +68,8 @@ pub(super) enum ReleaseError {
         /// Error of the decompression.
         message: String,
     },
-    /// The release exceeds [`MOST_BYTES`].
-    #[error("release too large: {0:?} has more than {MOST_BYTES} bytes after decompression")]
+    /// The release exceeds [`MAX_BYTES`].
+    #[error("release too large: {0:?} has more than {MAX_BYTES} bytes after decompression")]
     TooLarge(String),
     /// The content is not the JSON of a release.
     #[error("release {index:?} is not the JSON of a release: see line {line} column {column}")]
@@ -161,7 +161,7 @@ pub(super) fn further_pieces(index: &Secret) -> Result<Vec<String>, ReleaseError
     };
     let names = names.unwrap_or_default();
     let count = names.len() + 1;
-    if count > MOST_PIECES {
+    if count > MAX_PIECES {
         return Err(ReleaseError::TooManyPieces { index: name, count });
     }
     Ok(names)
@@ -176,7 +176,7 @@ pub(super) fn read(secrets: &[Secret]) -> Result<Release, ReleaseError> {
         let missing = || ReleaseError::NoPiece { secret: secret.name_any(), number: position + 1 };
         compressed.extend_from_slice(&piece.ok_or_else(missing)?.0);
     }
-    let stored = decode(&compressed, &index, MOST_BYTES)?;
+    let stored = decode(&compressed, &index, MAX_BYTES)?;
     let mut objects = Vec::new();
     for (number, line) in stored.manifest.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         match serde_json::from_str(line) {

@@ -52,13 +52,13 @@ pub(crate) fn open(directory: &Path) -> Bundles {
 }
 
 /// A registry that accepts connections and never answers.
-pub(crate) struct Hanging {
+pub(crate) struct HangingRegistry {
     address: SocketAddr,
     /// Number of open connections.
     pub(crate) connections: watch::Receiver<usize>,
 }
 
-impl Hanging {
+impl HangingRegistry {
     pub(crate) async fn start() -> Self {
         // A second installation fails, and the first one works as well.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
@@ -96,7 +96,7 @@ impl Hanging {
 
 impl Bundles {
     /// Stores the files as if they had been pulled.
-    pub(crate) fn keep_pulled(&self, files: &Files) {
+    pub(crate) fn store_pulled(&self, files: &Files) {
         self.images.write(&digest(files), files).unwrap();
     }
 }

@@ -10,7 +10,7 @@ use base64::prelude::BASE64_STANDARD;
 use olm_oci::policy::Verification;
 use parking_lot::Mutex;
 
-use super::{Files, kept};
+use super::{Files, checksummed_file};
 
 /// Extension of the file with the verifications of an image, one for each name.
 const VERIFIED: &str = "verified";
@@ -30,14 +30,14 @@ impl Images {
     /// Returns the files of the image, if they are stored and intact.
     pub(super) fn read(&self, digest: &str) -> Option<Files> {
         let stored: BTreeMap<String, String> =
-            serde_json::from_slice(&kept::read(&self.place(digest), digest)?).ok()?;
+            serde_json::from_slice(&checksummed_file::read(&self.path(digest), digest)?).ok()?;
         stored.into_iter().map(|(path, text)| Some((path, BASE64_STANDARD.decode(text).ok()?))).collect()
     }
 
     pub(super) fn write(&self, digest: &str, files: &Files) -> io::Result<()> {
         let stored: BTreeMap<&String, String> =
             files.iter().map(|(path, bytes)| (path, BASE64_STANDARD.encode(bytes))).collect();
-        kept::write(&self.place(digest), digest, &serde_json::to_vec(&stored)?)
+        checksummed_file::write(&self.path(digest), digest, &serde_json::to_vec(&stored)?)
     }
 
     /// Returns `true` if this verification is stored for the image.
@@ -50,12 +50,16 @@ impl Images {
         let mut all = self.verifications(digest);
         all.retain(|other| other.is_of_same_policy(verification) && other != verification);
         all.push(verification.clone());
-        kept::write(&self.place(digest).with_extension(VERIFIED), digest, &serde_json::to_vec(&all)?)
+        checksummed_file::write(
+            &self.path(digest).with_extension(VERIFIED),
+            digest,
+            &serde_json::to_vec(&all)?,
+        )
     }
 
     fn verifications(&self, digest: &str) -> Vec<Verification> {
-        let kept = kept::read(&self.place(digest).with_extension(VERIFIED), digest);
-        kept.and_then(|kept| serde_json::from_slice(&kept).ok()).unwrap_or_default()
+        let stored = checksummed_file::read(&self.path(digest).with_extension(VERIFIED), digest);
+        stored.and_then(|stored| serde_json::from_slice(&stored).ok()).unwrap_or_default()
     }
 
     /// Replaces the digests that the extension needs.
@@ -83,7 +87,7 @@ impl Images {
         if !extensions.all(|extension| needs.contains_key(extension)) {
             return Ok(());
         }
-        let needed: BTreeSet<PathBuf> = needs.values().flatten().map(|digest| self.place(digest)).collect();
+        let needed: BTreeSet<PathBuf> = needs.values().flatten().map(|digest| self.path(digest)).collect();
         drop(needs);
         for path in found.iter().filter(|path| !is_needed(path, &needed)) {
             fs::remove_file(path)?;
@@ -91,7 +95,7 @@ impl Images {
         Ok(())
     }
 
-    fn place(&self, digest: &str) -> PathBuf {
+    fn path(&self, digest: &str) -> PathBuf {
         self.directory.join(digest.replace(':', "-"))
     }
 }

@@ -17,10 +17,10 @@
 //! Stored bundles are rendered under any name and policy. [`Bundles::judge`] decides whether the current signature
 //! policy accepts the image under the name that the extension uses. The verifications are stored with the files.
 
+mod checksummed_file;
 #[cfg(test)]
 pub(crate) mod fixture;
 mod images;
-mod kept;
 mod rendering;
 #[cfg(test)]
 mod tests;
@@ -42,9 +42,9 @@ use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 
-use crate::failure::Failure;
+use crate::install_error::InstallError;
 use images::Images;
-pub(crate) use rendering::{Rendered, Wishes};
+pub(crate) use rendering::{RenderRequest, Rendered};
 
 /// Files of a bundle by their path in the image.
 type Files = BTreeMap<String, Vec<u8>>;
@@ -58,18 +58,18 @@ const RENDERED: &str = "rendered";
 
 /// Reason why there is no rendered bundle.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Unusable {
+pub(crate) enum UnusableBundle {
     /// The image is not available.
-    Unavailable(Failure),
+    Unavailable(InstallError),
     /// The bundle cannot be rendered with these options. Another attempt has the same result.
-    Faulty(Failure),
+    Faulty(InstallError),
     /// The image is still being pulled. The end of the pull requeues the extension.
     Pulling(Pending),
 }
 
 /// Verdict of the signature policy on an image: whether the policy demanded signatures for accepting it, or why it is
 /// rejected.
-pub(crate) type SignatureVerdict = Result<bool, Failure>;
+pub(crate) type SignatureVerdict = Result<bool, InstallError>;
 
 pub(crate) struct Pulled {
     image: CanonicalRef,
@@ -82,17 +82,17 @@ pub(crate) struct Bundles {
     puller: Arc<Puller>,
     images: Arc<Images>,
     /// Pull of the requested image, by extension.
-    pub(crate) pulls: Background<String, Result<Pulled, Failure>>,
+    pub(crate) pulls: Background<String, Result<Pulled, InstallError>>,
     /// Verification of the requested or installed image, by extension.
-    pub(crate) verifications: Background<Verification, Result<(), Failure>>,
+    pub(crate) verifications: Background<Verification, Result<(), InstallError>>,
     /// Parent of the extensions' folders.
     directory: PathBuf,
     /// Identity of this build. Another one might render differently.
-    program: String,
+    build_identity: String,
     /// Limits concurrent renderings to the number of processors: each needs megabytes of memory.
     rendering: Semaphore,
     /// Key of the last faulty content and options, and the error, by extension.
-    faults: Mutex<HashMap<String, (String, Failure)>>,
+    faults: Mutex<HashMap<String, (String, InstallError)>>,
 }
 
 impl Bundles {
@@ -106,8 +106,8 @@ impl Bundles {
         let rendering = Semaphore::new(processors);
         let (puller, images) = (Arc::new(puller), Arc::new(Images::new(images)));
         let (pulls, verifications) = (Background::new(stop), Background::new(stop));
-        let (program, faults) = (program(), Mutex::default());
-        Ok(Self { puller, images, pulls, verifications, directory, program, rendering, faults })
+        let (build_identity, faults) = (build_identity(), Mutex::default());
+        Ok(Self { puller, images, pulls, verifications, directory, build_identity, rendering, faults })
     }
 
     /// Sets the images that the extension has installed or is rolling out. Files of other images may be removed.
@@ -131,24 +131,27 @@ impl Bundles {
         &self,
         extension: &str,
         image: &str,
-        wishes: Wishes,
-    ) -> Result<Rendered, Unusable> {
-        let reference: Reference =
-            image.parse().map_err(|error| Unusable::Unavailable(unavailable(PullError::from(error))))?;
+        request: RenderRequest,
+    ) -> Result<Rendered, UnusableBundle> {
+        let reference: Reference = image
+            .parse()
+            .map_err(|error| UnusableBundle::Unavailable(unavailable(PullError::from(error))))?;
         if let Some(pinned) = CanonicalRef::from_digest(&reference)
-            && let Some(made) = self.made(extension, &pinned, None, &wishes).await
+            && let Some(made) = self.made(extension, &pinned, None, &request).await
         {
             self.pulls.release(extension);
             return made;
         }
         let work = |stop: CancellationToken| {
             let pull = pull(Arc::clone(&self.puller), Arc::clone(&self.images), reference.clone());
-            async move { stop.run_until_cancelled(pull).await.ok_or_else(|| Failure::retry("cancelled"))? }
+            async move { stop.run_until_cancelled(pull).await.ok_or_else(|| InstallError::retry("cancelled"))? }
         };
         let pulled = self.pulls.outcome(extension, image.to_owned(), work).await;
-        let pulled = pulled.map_err(Unusable::Pulling)?.map_err(Unusable::Unavailable)?;
-        let made = self.made(extension, &pulled.image, pulled.files, &wishes).await;
-        let lost = || Unusable::Unavailable(Failure::retry("files of the image are not on disk any more"));
+        let pulled = pulled.map_err(UnusableBundle::Pulling)?.map_err(UnusableBundle::Unavailable)?;
+        let made = self.made(extension, &pulled.image, pulled.files, &request).await;
+        let lost = || {
+            UnusableBundle::Unavailable(InstallError::retry("files of the image are not on disk any more"))
+        };
         made.ok_or_else(lost)?
     }
 
@@ -171,8 +174,9 @@ impl Bundles {
             let image = image.clone();
             async move {
                 let verified = stop.run_until_cancelled(puller.verify(&image)).await;
-                let verified = verified.ok_or_else(|| Failure::retry("cancelled"))?.map_err(unavailable)?;
-                keep_verified(images, image, verified).await
+                let verified =
+                    verified.ok_or_else(|| InstallError::retry("cancelled"))?.map_err(unavailable)?;
+                store_verification(images, image, verified).await
             }
         };
         let verified = self.verifications.outcome(extension, needed.clone(), work).await?;
@@ -190,35 +194,35 @@ impl Bundles {
         extension: &str,
         image: &CanonicalRef,
         files: Option<Files>,
-        wishes: &Wishes,
-    ) -> Option<Result<Rendered, Unusable>> {
+        request: &RenderRequest,
+    ) -> Option<Result<Rendered, UnusableBundle>> {
         let digest = image.digest().to_string();
         self.images.need_also(extension, &digest);
-        let key = wishes.key(&digest, &self.program);
+        let key = request.key(&digest, &self.build_identity);
         if let Some((_, failure)) = self.faults.lock().get(extension).filter(|(faulty, _)| *faulty == key) {
-            return Some(Err(Unusable::Faulty(failure.clone())));
+            return Some(Err(UnusableBundle::Faulty(failure.clone())));
         }
         let permit = self.rendering.acquire().await;
-        let place = self.directory.join(extension).join(RENDERED);
-        let (images, wishes, kept_under) = (Arc::clone(&self.images), wishes.clone(), key.clone());
+        let path = self.directory.join(extension).join(RENDERED);
+        let (images, request, stored_under) = (Arc::clone(&self.images), request.clone(), key.clone());
         let made = blocking(move || {
-            if let Some(rendered) = read_rendered(&place, &kept_under) {
+            if let Some(rendered) = read_rendered(&path, &stored_under) {
                 return Some(Ok(rendered));
             }
-            let made = rendering::render(&files.or_else(|| images.read(&digest))?, &wishes);
+            let made = rendering::render(&files.or_else(|| images.read(&digest))?, &request);
             if let Ok(rendered) = &made {
                 let written = serde_json::to_vec(rendered).map_err(io::Error::from);
-                is_kept(written.and_then(|bytes| kept::write(&place, &kept_under, &bytes)));
+                is_written(written.and_then(|bytes| checksummed_file::write(&path, &stored_under, &bytes)));
             }
-            Some(made.map_err(Unusable::Faulty))
+            Some(made.map_err(UnusableBundle::Faulty))
         });
         let made = made.await.unwrap_or_else(|error| {
             // The error text varies between attempts and must not reach a status.
             tracing::error!(extension, %error, "rendering of the bundle aborted");
-            Some(Err(Unusable::Unavailable(Failure::retry("rendering the bundle ended early"))))
+            Some(Err(UnusableBundle::Unavailable(InstallError::retry("rendering the bundle ended early"))))
         });
         drop(permit);
-        if let Some(Err(Unusable::Faulty(failure))) = &made {
+        if let Some(Err(UnusableBundle::Faulty(failure))) = &made {
             self.faults.lock().insert(extension.to_owned(), (key, failure.clone()));
         }
         let image = Some(image.clone());
@@ -241,34 +245,38 @@ impl Bundles {
 }
 
 /// Ensures that the files of an image are on disk, and pulls them if necessary.
-async fn pull(puller: Arc<Puller>, images: Arc<Images>, reference: Reference) -> Result<Pulled, Failure> {
+async fn pull(
+    puller: Arc<Puller>,
+    images: Arc<Images>,
+    reference: Reference,
+) -> Result<Pulled, InstallError> {
     let image = puller.resolve(&reference).await.map_err(unavailable)?;
-    let (digest, kept) = (image.digest().to_string(), Arc::clone(&images));
-    let found = blocking(move || kept.read(&digest).is_some()).await.map_err(Failure::retry)?;
+    let (digest, store) = (image.digest().to_string(), Arc::clone(&images));
+    let found = blocking(move || store.read(&digest).is_some()).await.map_err(InstallError::retry)?;
     if found {
         return Ok(Pulled { image, files: None });
     }
     let (files, verification) = puller.pull_files(&image, &BUNDLE_FOLDERS).await.map_err(unavailable)?;
-    let (digest, kept) = (image.digest().to_string(), Arc::clone(&images));
-    let keep = move || (!is_kept(kept.write(&digest, &files))).then_some(files);
-    let files = blocking(keep).await.map_err(Failure::retry)?;
+    let (digest, store) = (image.digest().to_string(), Arc::clone(&images));
+    let keep = move || (!is_written(store.write(&digest, &files))).then_some(files);
+    let files = blocking(keep).await.map_err(InstallError::retry)?;
     if verification.is_signed() {
-        keep_verified(images, image.clone(), verification).await?;
+        store_verification(images, image.clone(), verification).await?;
     }
     Ok(Pulled { image, files })
 }
 
-async fn keep_verified(
+async fn store_verification(
     images: Arc<Images>,
     image: CanonicalRef,
     verification: Verification,
-) -> Result<(), Failure> {
-    let keep = move || is_kept(images.set_verified(image.digest().as_str(), &verification));
-    blocking(keep).await.map(drop).map_err(Failure::retry)
+) -> Result<(), InstallError> {
+    let keep = move || is_written(images.set_verified(image.digest().as_str(), &verification));
+    blocking(keep).await.map(drop).map_err(InstallError::retry)
 }
 
 /// Returns `true` if the file was written. If not, only the next restart is slower.
-fn is_kept(written: io::Result<()>) -> bool {
+fn is_written(written: io::Result<()>) -> bool {
     written.inspect_err(|error| tracing::warn!(%error, "bundle not stored on disk")).is_ok()
 }
 
@@ -277,12 +285,12 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
     spawn_blocking(work).await.map_err(io::Error::other)
 }
 
-fn read_rendered(place: &Path, key: &str) -> Option<Rendered> {
-    serde_json::from_slice(&kept::read(place, key)?).ok()
+fn read_rendered(path: &Path, key: &str) -> Option<Rendered> {
+    serde_json::from_slice(&checksummed_file::read(path, key)?).ok()
 }
 
 /// Returns an identity of this build that differs between builds of one version.
-fn program() -> String {
+fn build_identity() -> String {
     let file = std::env::current_exe().and_then(fs::metadata);
     let built = file.and_then(|file| Ok((file.len(), file.modified()?))).ok();
     let built = built.and_then(|(size, time)| Some((size, time.duration_since(UNIX_EPOCH).ok()?)));
@@ -291,12 +299,12 @@ fn program() -> String {
 
 /// Converts the error without the marker that signals terminal errors to the reference
 /// (docs/design/api.md#condition-updates).
-fn unavailable(error: PullError) -> Failure {
+fn unavailable(error: PullError) -> InstallError {
     if error.is_terminal() {
-        Failure::blocked(error.unmarked())
+        InstallError::blocked(error.unmarked())
     } else if error.is_rejected() {
-        Failure::rejected(error.unmarked())
+        InstallError::rejected(error.unmarked())
     } else {
-        Failure::retry(error.unmarked())
+        InstallError::retry(error.unmarked())
     }
 }

@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::Files;
-use crate::failure::{Class, Failure};
 use crate::gates::Features;
+use crate::install_error::{ErrorClass, InstallError};
 
 /// Render options of an extension.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Wishes {
+pub(crate) struct RenderRequest {
     /// Install namespace.
     pub namespace: String,
     /// Value of `spec.config.inline`.
@@ -39,9 +39,9 @@ pub(crate) struct Rendered {
     pub image: Option<CanonicalRef>,
 }
 
-impl Wishes {
+impl RenderRequest {
     /// Returns the key of a rendering, a hash of content, options and build.
-    pub(super) fn key(&self, digest: &str, program: &str) -> String {
+    pub(super) fn key(&self, digest: &str, build_identity: &str) -> String {
         let Features {
             single_own_namespace,
             deployment_config,
@@ -54,7 +54,7 @@ impl Wishes {
         } = self.features;
         let gates = [single_own_namespace, deployment_config, multi_watch_namespaces];
         let certificates = format!("{certificates:?}");
-        let all = json!([digest, program, self.namespace, self.config, gates, certificates]);
+        let all = json!([digest, build_identity, self.namespace, self.config, gates, certificates]);
         hex::encode(Sha256::digest(all.to_string()))
     }
 
@@ -71,16 +71,16 @@ impl Wishes {
 }
 
 /// Parses and renders a bundle. CPU-bound.
-pub(super) fn render(files: &Files, wishes: &Wishes) -> Result<Rendered, Failure> {
-    let bundle = Bundle::load(files).map_err(Failure::retry)?;
-    let objects = olm_bundle::render(&bundle, &wishes.options()).map_err(|error| {
+pub(super) fn render(files: &Files, request: &RenderRequest) -> Result<Rendered, InstallError> {
+    let bundle = Bundle::load(files).map_err(InstallError::retry)?;
+    let objects = olm_bundle::render(&bundle, &request.options()).map_err(|error| {
         let invalid = error.is_invalid_configuration();
-        let failure = Failure::retry(error);
-        if invalid { Failure { class: Class::InvalidConfiguration, ..failure } } else { failure }
+        let failure = InstallError::retry(error);
+        if invalid { InstallError { class: ErrorClass::InvalidConfiguration, ..failure } } else { failure }
     })?;
-    let config = wishes.config.as_ref();
+    let config = request.config.as_ref();
     Ok(Rendered {
-        obstacles: olm_bundle::install_checks(&bundle, &objects, &wishes.namespace),
+        obstacles: olm_bundle::install_checks(&bundle, &objects, &request.namespace),
         warnings: config.map(|config| olm_bundle::config_warnings(&bundle, config)).unwrap_or_default(),
         properties: bundle.properties().map(str::to_owned),
         max_openshift_version: bundle.max_openshift_version().map(str::to_owned),

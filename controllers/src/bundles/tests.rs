@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::time::timeout;
 
-use super::fixture::{Hanging, digest, files, image, open};
+use super::fixture::{HangingRegistry, digest, files, image, open};
 use super::*;
-use crate::failure::Class;
 use crate::gates::Features;
+use crate::install_error::ErrorClass;
 
 fn features() -> Features {
     Features {
@@ -30,8 +30,8 @@ fn features() -> Features {
     }
 }
 
-fn wishes(config: Option<Value>) -> Wishes {
-    Wishes { namespace: "ns".to_owned(), config, features: features() }
+fn request(config: Option<Value>) -> RenderRequest {
+    RenderRequest { namespace: "ns".to_owned(), config, features: features() }
 }
 
 /// Returns the folder with the rendering of the extension `demo`.
@@ -47,52 +47,52 @@ fn config_map() -> Value {
 async fn bundle_is_rendered_once_for_each_digest_and_options() {
     let directory = tempfile::tempdir().unwrap();
     let files = files("1.0.0", &[config_map()]);
-    let (place, kept) =
+    let (path, kept) =
         (demo(&directory), directory.path().join(IMAGES).join(digest(&files).replace(':', "-")));
     let image = image(&files);
     let bundles = open(directory.path());
-    bundles.keep_pulled(&files);
-    let first = bundles.rendered("demo", &image, wishes(None)).await.unwrap();
+    bundles.store_pulled(&files);
+    let first = bundles.rendered("demo", &image, request(None)).await.unwrap();
     assert_eq!(first.objects[0]["metadata"], json!({"name": "settings", "namespace": "ns"}));
     assert_eq!((&first.obstacles, &first.warnings), (&Vec::new(), &Vec::new()));
 
     // Neither the registry nor the files are available to render again.
     fs::remove_file(&kept).unwrap();
-    assert_eq!(bundles.rendered("demo", &image, wishes(None)).await.unwrap(), first);
+    assert_eq!(bundles.rendered("demo", &image, request(None)).await.unwrap(), first);
     let mut restarted = open(directory.path());
-    assert_eq!(restarted.rendered("demo", &image, wishes(None)).await.unwrap(), first);
+    assert_eq!(restarted.rendered("demo", &image, request(None)).await.unwrap(), first);
 
-    restarted.keep_pulled(&files);
-    let moved = Wishes { namespace: "other".to_owned(), ..wishes(None) };
+    restarted.store_pulled(&files);
+    let moved = RenderRequest { namespace: "other".to_owned(), ..request(None) };
     let other = restarted.rendered("demo", &image, moved).await.unwrap();
     assert_eq!(other.objects[0]["metadata"]["namespace"], "other");
 
     // A rendering of another build is not used.
-    let key = wishes(None).key(&digest(&files), &restarted.program);
+    let key = request(None).key(&digest(&files), &restarted.build_identity);
     let odd = Rendered { objects: vec![json!("odd")], image: first.image.clone(), ..Rendered::default() };
-    kept::write(&place.join(RENDERED), &key, &serde_json::to_vec(&odd).unwrap()).unwrap();
-    assert_eq!(restarted.rendered("demo", &image, wishes(None)).await.unwrap(), odd);
-    restarted.program = "newer".to_owned();
-    assert_eq!(restarted.rendered("demo", &image, wishes(None)).await.unwrap(), first);
+    checksummed_file::write(&path.join(RENDERED), &key, &serde_json::to_vec(&odd).unwrap()).unwrap();
+    assert_eq!(restarted.rendered("demo", &image, request(None)).await.unwrap(), odd);
+    restarted.build_identity = "newer".to_owned();
+    assert_eq!(restarted.rendered("demo", &image, request(None)).await.unwrap(), first);
 
-    assert_eq!(fs::read_dir(&place).unwrap().count(), 1, "only the last rendering is stored");
+    assert_eq!(fs::read_dir(&path).unwrap().count(), 1, "only the last rendering is stored");
     restarted.remove("demo").await.unwrap();
     restarted.remove("demo").await.unwrap();
-    assert!(!place.exists());
+    assert!(!path.exists());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn damaged_rendering_is_rendered_again() {
     let directory = tempfile::tempdir().unwrap();
-    let (place, files) = (demo(&directory).join(RENDERED), files("1.0.0", &[config_map()]));
+    let (path, files) = (demo(&directory).join(RENDERED), files("1.0.0", &[config_map()]));
     let bundles = open(directory.path());
-    bundles.keep_pulled(&files);
-    let first = bundles.rendered("demo", &image(&files), wishes(None)).await.unwrap();
-    let whole = fs::read(&place).unwrap();
+    bundles.store_pulled(&files);
+    let first = bundles.rendered("demo", &image(&files), request(None)).await.unwrap();
+    let whole = fs::read(&path).unwrap();
     for damaged in [b"".to_vec(), whole[..whole.len() - 1].to_vec(), [whole.as_slice(), b" "].concat()] {
-        fs::write(&place, damaged).unwrap();
-        assert_eq!(bundles.rendered("demo", &image(&files), wishes(None)).await.unwrap(), first);
-        assert_eq!(fs::read(&place).unwrap(), whole);
+        fs::write(&path, damaged).unwrap();
+        assert_eq!(bundles.rendered("demo", &image(&files), request(None)).await.unwrap(), first);
+        assert_eq!(fs::read(&path).unwrap(), whole);
     }
 }
 
@@ -103,10 +103,12 @@ async fn faulty_bundle_is_rendered_once() {
     let bundles = open(directory.path());
     let unsupported = json!({"apiVersion": "example.com/v1", "kind": "Gadget", "metadata": {"name": "g"}});
     let (faulty, whole) = (files("1.0.0", &[unsupported]), files("1.0.0", &[]));
-    bundles.keep_pulled(&faulty);
-    let rendered = async |config| bundles.rendered("demo", &image(&faulty), wishes(config)).await;
+    bundles.store_pulled(&faulty);
+    let rendered = async |config| bundles.rendered("demo", &image(&faulty), request(config)).await;
     let failure = rendered(None).await.unwrap_err();
-    let Unusable::Faulty(Failure { class: Class::Retry, message }) = &failure else { panic!("{failure:?}") };
+    let UnusableBundle::Faulty(InstallError { class: ErrorClass::Retry, message }) = &failure else {
+        panic!("{failure:?}")
+    };
     assert!(message.contains("Gadget"), "{message}");
     assert!(!demo(&directory).join(RENDERED).exists());
 
@@ -115,13 +117,14 @@ async fn faulty_bundle_is_rendered_once() {
     mend();
     assert_eq!(rendered(None).await.unwrap_err(), failure);
     let invalid = rendered(Some(json!({"unknown": 1}))).await.unwrap_err();
-    let Unusable::Faulty(Failure { class: Class::InvalidConfiguration, .. }) = &invalid else {
+    let UnusableBundle::Faulty(InstallError { class: ErrorClass::InvalidConfiguration, .. }) = &invalid
+    else {
         panic!("{invalid:?}")
     };
     assert!(rendered(Some(json!({}))).await.is_ok());
     // Only the last fault is cached.
     assert!(rendered(None).await.is_ok());
-    bundles.keep_pulled(&faulty);
+    bundles.store_pulled(&faulty);
     fs::remove_file(demo(&directory).join(RENDERED)).unwrap();
     assert_eq!(rendered(None).await.unwrap_err(), failure);
     bundles.remove("demo").await.unwrap();
@@ -135,23 +138,23 @@ async fn images_are_stored_while_an_extension_needs_them() {
     let directory = tempfile::tempdir().unwrap();
     let versions = ["1.0.0", "2.0.0", "3.0.0"].map(|version| files(version, &[config_map()]));
     let bundles = open(directory.path());
-    versions.iter().for_each(|files| bundles.keep_pulled(files));
+    versions.iter().for_each(|files| bundles.store_pulled(files));
     let [first, second, third] = versions.each_ref().map(image);
     let left = || fs::read_dir(directory.path().join(IMAGES)).unwrap().count();
     let named = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
     let sweep = |names: &[&str]| bundles.sweep(named(names));
     // Files pulled for one extension are used for all.
-    bundles.rendered("a", &first, wishes(None)).await.unwrap();
-    bundles.rendered("b", &first, wishes(None)).await.unwrap();
+    bundles.rendered("a", &first, request(None)).await.unwrap();
+    bundles.rendered("b", &first, request(None)).await.unwrap();
     sweep(&["a", "b", "late"]).await;
     assert_eq!(left(), 3, "the needs of the last extension are not known yet");
     bundles.need("late", [third.as_str(), "r.example/tagged:1", "not an image"].into_iter());
     sweep(&["a", "b", "late"]).await;
     assert_eq!(left(), 2);
     // An upgrade retains the installed image until it is replaced.
-    bundles.keep_pulled(&versions[1]);
+    bundles.store_pulled(&versions[1]);
     bundles.need("a", [first.as_str()].into_iter());
-    bundles.rendered("a", &second, wishes(None)).await.unwrap();
+    bundles.rendered("a", &second, request(None)).await.unwrap();
     bundles.remove("b").await.unwrap();
     sweep(&["a", "late"]).await;
     assert_eq!(left(), 3);
@@ -187,14 +190,14 @@ async fn unreachable_registry_gives_equal_messages() {
         let mut wakes = Box::pin(bundles.pulls.wakes::<ClusterExtension>());
         let image = format!("{address}/demo@sha256:{}", "0".repeat(64));
         let mut attempt = async || loop {
-            match bundles.rendered("demo", &image, wishes(None)).await.unwrap_err() {
-                Unusable::Unavailable(failure) => break failure,
-                Unusable::Pulling(_) => drop(wakes.next().await),
-                Unusable::Faulty(failure) => panic!("{failure}"),
+            match bundles.rendered("demo", &image, request(None)).await.unwrap_err() {
+                UnusableBundle::Unavailable(failure) => break failure,
+                UnusableBundle::Pulling(_) => drop(wakes.next().await),
+                UnusableBundle::Faulty(failure) => panic!("{failure}"),
             }
         };
         let (first, second) = (attempt().await, attempt().await);
-        assert_eq!(first.class, Class::Retry);
+        assert_eq!(first.class, ErrorClass::Retry);
         assert!(!first.message.contains('\n') && first.message.contains(&address.to_string()), "{first}");
         assert_eq!(first, second);
     }
@@ -203,8 +206,8 @@ async fn unreachable_registry_gives_equal_messages() {
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_image_reference_is_unavailable() {
     let directory = tempfile::tempdir().unwrap();
-    let unusable = open(directory.path()).rendered("demo", "NOT:an:image", wishes(None)).await.unwrap_err();
-    let Unusable::Unavailable(Failure { class: Class::Blocked, .. }) = &unusable else {
+    let unusable = open(directory.path()).rendered("demo", "NOT:an:image", request(None)).await.unwrap_err();
+    let UnusableBundle::Unavailable(InstallError { class: ErrorClass::Blocked, .. }) = &unusable else {
         panic!("{unusable:?}")
     };
 }
@@ -228,16 +231,16 @@ async fn hanging_registries_delay_no_other_registry() {
     let bundles = open_with(&directory, &registry);
     let mut wakes = Box::pin(bundles.pulls.wakes::<ClusterExtension>());
     // More than one, so that they could occupy all slots.
-    let hanging = [Hanging::start().await, Hanging::start().await];
+    let hanging = [HangingRegistry::start().await, HangingRegistry::start().await];
     let names: Vec<String> = (0..40).map(|number| format!("hanging-{number}")).collect();
     let pulls = names.iter().enumerate().map(|(number, name)| {
         let registry = &hanging[number % 2];
         let image = if number < 20 { registry.image(name) } else { registry.tagged(name) };
         let bundles = &bundles;
-        async move { bundles.rendered(name, &image, wishes(None)).await }
+        async move { bundles.rendered(name, &image, request(None)).await }
     });
     for outcome in timeout(SOON, join_all(pulls)).await.unwrap() {
-        assert!(matches!(outcome, Err(Unusable::Pulling(_))), "{outcome:?}");
+        assert!(matches!(outcome, Err(UnusableBundle::Pulling(_))), "{outcome:?}");
     }
     let files = files("1.0.0", &[config_map()]);
     let digest = registry.add_image("good", "v1", &Image::bundle(&files).unwrap());
@@ -245,8 +248,8 @@ async fn hanging_registries_delay_no_other_registry() {
         let image = format!("{}/{reference}", registry.host());
         let rendered = async {
             loop {
-                match bundles.rendered(name, &image, wishes(None)).await {
-                    Err(Unusable::Pulling(_)) => drop(wakes.next().await),
+                match bundles.rendered(name, &image, request(None)).await {
+                    Err(UnusableBundle::Pulling(_)) => drop(wakes.next().await),
                     outcome => break outcome.unwrap(),
                 }
             }
@@ -261,12 +264,12 @@ async fn unneeded_pull_is_cancelled() {
     let (directory, stop) = (tempfile::tempdir().unwrap(), CancellationToken::new());
     let puller = Puller::new(Config::new(Limits::BUNDLE));
     let bundles = Bundles::open(directory.path(), puller, &stop).unwrap();
-    let (first, second) = (Hanging::start().await, Hanging::start().await);
+    let (first, second) = (HangingRegistry::start().await, HangingRegistry::start().await);
     // The next pull starts when the cancelled one has ended. That end triggers a reconcile.
-    let pull = async |registry: &Hanging, image: &str| {
+    let pull = async |registry: &HangingRegistry, image: &str| {
         while *registry.connections.borrow() != 1 {
-            let outcome = bundles.rendered("demo", image, wishes(None)).await;
-            assert!(matches!(outcome, Err(Unusable::Pulling(_))), "{outcome:?}");
+            let outcome = bundles.rendered("demo", image, request(None)).await;
+            assert!(matches!(outcome, Err(UnusableBundle::Pulling(_))), "{outcome:?}");
             tokio::task::yield_now().await;
         }
     };
@@ -277,9 +280,9 @@ async fn unneeded_pull_is_cancelled() {
         first.until_connections(0).await;
         // The extension needs no registry anymore.
         let files = files("1.0.0", &[]);
-        bundles.keep_pulled(&files);
+        bundles.store_pulled(&files);
         bundles.pulls.release_unasked("demo");
-        bundles.rendered("demo", &image(&files), wishes(None)).await.unwrap();
+        bundles.rendered("demo", &image(&files), request(None)).await.unwrap();
         bundles.pulls.release_unasked("demo");
         second.until_connections(0).await;
         // The extension is deleted.
@@ -296,19 +299,19 @@ async fn unneeded_pull_is_cancelled() {
 
 #[test]
 fn keys_differ_with_every_input_of_rendering() {
-    let key = |wishes: Wishes| wishes.key("sha256:1", "p");
+    let key = |request: RenderRequest| request.key("sha256:1", "p");
     let with = |change: fn(&mut Features)| {
         let mut features = features();
         change(&mut features);
-        Wishes { features, ..wishes(None) }
+        RenderRequest { features, ..request(None) }
     };
     let all = [
-        key(wishes(None)),
-        wishes(None).key("sha256:2", "p"),
-        wishes(None).key("sha256:1", "q"),
-        key(wishes(Some(json!({})))),
-        key(wishes(Some(json!({"watchNamespace": "x"})))),
-        key(Wishes { namespace: "x".to_owned(), ..wishes(None) }),
+        key(request(None)),
+        request(None).key("sha256:2", "p"),
+        request(None).key("sha256:1", "q"),
+        key(request(Some(json!({})))),
+        key(request(Some(json!({"watchNamespace": "x"})))),
+        key(RenderRequest { namespace: "x".to_owned(), ..request(None) }),
         key(with(|features| features.single_own_namespace = true)),
         key(with(|features| features.deployment_config = false)),
         key(with(|features| features.multi_watch_namespaces = true)),
@@ -344,15 +347,15 @@ async fn field_bundles_are_read_back_equal_to_rendering() {
             }
         }
         let name = root.file_name().unwrap().to_str().unwrap();
-        bundles.keep_pulled(&files);
+        bundles.store_pulled(&files);
         let certificates = Certificates::CertManager;
-        let wishes = Wishes {
+        let request = RenderRequest {
             features: Features { certificates, single_own_namespace: true, ..features() },
-            ..wishes(None)
+            ..request(None)
         };
         let rendered = async || {
             let start = std::time::Instant::now();
-            let result = bundles.rendered(name, &image(&files), wishes.clone()).await;
+            let result = bundles.rendered(name, &image(&files), request.clone()).await;
             (result, start.elapsed())
         };
         let ((first, made), (again, read)) = (rendered().await, rendered().await);

@@ -48,21 +48,21 @@ pub(super) fn follow(
     stop: CancellationToken,
 ) -> (Store<ClusterCatalog>, impl Future<Output = ()>) {
     let (store, writer) = reflector::store();
-    let follower = Follower::new(Arc::clone(&catalogs));
+    let follower = CatalogFollower::new(Arc::clone(&catalogs));
     let events = Box::pin(announce_listed(events, listed.clone()).reflect(writer));
     let stream = stream::unfold((events, follower), async |(mut events, mut follower)| {
         let event = events.next().await?;
-        follower.see(&event).await;
+        follower.handle(&event).await;
         Some((event, (events, follower)))
     });
-    let wishes = catalogs.wishes.lock().take();
-    let wishes = stream::unfold(wishes, async |wishes| {
-        let mut wishes = wishes?;
-        let name = wishes.recv().await?;
-        Some((ObjectRef::new(&name), Some(wishes)))
+    let requests = catalogs.fetch_request_receiver.lock().take();
+    let requests = stream::unfold(requests, async |requests| {
+        let mut requests = requests?;
+        let name = requests.recv().await?;
+        Some((ObjectRef::new(&name), Some(requests)))
     });
     metrics.register_collector(catalogs.fetches.clone());
-    let controller = Controller::for_stream(stream.applied_objects(), store.clone()).reconcile_on(wishes);
+    let controller = Controller::for_stream(stream.applied_objects(), store.clone()).reconcile_on(requests);
     let reconciles =
         Reconciles::new(NAME, "ClusterCatalog", CONCURRENCY, metrics).with_longest_delay(LONGEST_DELAY);
     let end = stop.clone();
@@ -70,7 +70,8 @@ pub(super) fn follow(
         let (catalogs, end) = (Arc::clone(&catalogs), end.clone());
         async move {
             // The next process fetches missing content.
-            let supplied = end.run_until_cancelled(catalogs.supply(&catalog)).await.unwrap_or(Ok(()));
+            let supplied =
+                end.run_until_cancelled(catalogs.fetch_requested(&catalog)).await.unwrap_or(Ok(()));
             supplied.map(|()| Action::await_change()).map_err(|error| {
                 let name = catalog.metadata.name.as_deref().unwrap_or_default();
                 let message = format!("error populating cache for catalog {name:?}: {error}");
@@ -83,7 +84,7 @@ pub(super) fn follow(
 
 /// Inputs of a resolution from a ClusterCatalog, besides its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Traits {
+struct ResolutionInputs {
     /// `metadata.generation`: changes with priority, availability mode and the rest of the spec.
     generation: Option<i64>,
     labels: Option<BTreeMap<String, String>>,
@@ -92,24 +93,24 @@ struct Traits {
 }
 
 /// Derives from watch events which of them affect resolutions.
-struct Follower {
+struct CatalogFollower {
     catalogs: Arc<Catalogs>,
-    seen: HashMap<String, (Traits, Option<String>)>,
+    seen: HashMap<String, (ResolutionInputs, Option<String>)>,
     /// Names received in the current list.
     listing: Vec<String>,
 }
 
-impl Follower {
+impl CatalogFollower {
     fn new(catalogs: Arc<Catalogs>) -> Self {
         Self { catalogs, seen: HashMap::new(), listing: Vec::new() }
     }
 
-    async fn see(&mut self, event: &watcher::Result<Event<ClusterCatalog>>) {
+    async fn handle(&mut self, event: &watcher::Result<Event<ClusterCatalog>>) {
         match event {
             Ok(Event::Init) => self.listing.clear(),
             Ok(Event::InitApply(catalog)) => {
                 self.listing.push(catalog.metadata.name.clone().unwrap_or_default());
-                self.notice(catalog).await;
+                self.update(catalog).await;
             }
             Ok(Event::InitDone) => {
                 self.catalogs.retain(&self.listing);
@@ -118,7 +119,7 @@ impl Follower {
                 self.catalogs.announce();
             }
             Ok(Event::Apply(catalog)) => {
-                if self.notice(catalog).await {
+                if self.update(catalog).await {
                     self.catalogs.announce();
                 }
             }
@@ -134,16 +135,16 @@ impl Follower {
 
     /// Reports whether a resolution may have another outcome now. A change of content alone that must be fetched is
     /// announced at the end of the fetch instead.
-    async fn notice(&mut self, catalog: &ClusterCatalog) -> bool {
+    async fn update(&mut self, catalog: &ClusterCatalog) -> bool {
         let name = catalog.metadata.name.clone().unwrap_or_default();
-        let traits = Traits {
+        let inputs = ResolutionInputs {
             generation: catalog.metadata.generation,
             labels: catalog.metadata.labels.clone(),
             is_served: served_image(catalog).is_ok(),
         };
         let reference = resolved_reference(catalog).map(str::to_owned);
-        let is_to_fetch = self.catalogs.turn_to(catalog).await && traits.is_served;
-        let now = (traits, reference);
+        let is_to_fetch = self.catalogs.switch_to(catalog).await && inputs.is_served;
+        let now = (inputs, reference);
         let before = self.seen.insert(name, now.clone());
         match before {
             Some(before) if before.0 == now.0 => before.1 != now.1 && !is_to_fetch,

@@ -4,16 +4,16 @@ use std::fs;
 
 use tokio::sync::watch;
 
-use super::fixture::{Catalogd, Conduct, NOT_FOUND, Side, bundle, cache, files, singles, until};
+use super::fixture::{Behavior, CacheFixture, Catalogd, NOT_FOUND, bundle, cache, files, singles, until};
 
 // Case resolution-4
 #[tokio::test]
 async fn unserved_content_is_requested_until_served() {
     for code in [404, 503] {
         let (catalogd, cache) = (Catalogd::start(), cache());
-        catalogd.behave("main", Conduct::Status(code));
+        catalogd.set_behavior("main", Behavior::Status(code));
         let catalog = catalogd.publish("main", 1, &["a"]);
-        let side = Side::start(cache.path(), &[&catalog]);
+        let side = CacheFixture::start(cache.path(), &[&catalog]);
         side.expect_error(&catalog, "a", NOT_FOUND).await;
         let mut all = Vec::new();
         until("another attempt", async || {
@@ -24,7 +24,7 @@ async fn unserved_content_is_requested_until_served() {
         assert_eq!(side.ask(&catalog, "a").await.unwrap_err().to_string(), NOT_FOUND);
         assert_eq!(all.contains(&"main all".to_owned()), code == 404, "{all:?}");
         let announced = side.announced();
-        catalogd.behave("main", Conduct::Well);
+        catalogd.set_behavior("main", Behavior::Normal);
         until("the announcement", async || side.announced() > announced).await;
         // Missing content does not prove that catalogd serves no single packages, unless the content appeared
         // between the two requests of an attempt.
@@ -41,7 +41,7 @@ async fn unserved_content_is_requested_until_served() {
 async fn unreachable_catalogd_is_reported_until_it_returns() {
     let (catalogd, cache) = (Catalogd::start(), cache());
     let catalog = catalogd.publish("main", 1, &["a", "b"]);
-    let side = Side::start(cache.path(), &[&catalog]);
+    let side = CacheFixture::start(cache.path(), &[&catalog]);
     assert_eq!(side.package(&catalog, "a").await, bundle("a.v1"));
     catalogd.requests();
     let address = catalogd.address;
@@ -66,16 +66,16 @@ async fn unreachable_catalogd_is_reported_until_it_returns() {
 async fn invalid_content_is_reported_and_old_content_is_not_used() {
     let (catalogd, cache) = (Catalogd::start(), cache());
     let first = catalogd.publish("main", 1, &["a"]);
-    let side = Side::start(cache.path(), &[&first]);
+    let side = CacheFixture::start(cache.path(), &[&first]);
     assert_eq!(side.package(&first, "a").await, bundle("a.v1"));
     let announced = side.announced();
-    catalogd.behave("main", Conduct::Body("{\"schema\":"));
+    catalogd.set_behavior("main", Behavior::Body("{\"schema\":"));
     let second = catalogd.publish("main", 2, &["a"]);
     side.apply(&second);
     let text = "error retrieving cache for catalog \"main\": error parsing catalog contents: ";
     side.expect_error(&second, "a", text).await;
     until("the announcement", async || side.announced() > announced).await;
-    catalogd.behave("main", Conduct::Well);
+    catalogd.set_behavior("main", Behavior::Normal);
     side.expect(&second, "a", "a.v2").await;
 }
 
@@ -85,17 +85,17 @@ async fn truncated_answer_is_rejected() {
     for without_metas in [false, true] {
         let (catalogd, cache) = (Catalogd::start(), cache());
         let catalog = catalogd.publish("main", 1, &["a", "b"]);
-        let side = Side::start(cache.path(), &[&catalog]);
+        let side = CacheFixture::start(cache.path(), &[&catalog]);
         if without_metas {
-            catalogd.behave("main", Conduct::NoMetas);
+            catalogd.set_behavior("main", Behavior::NoMetas);
             assert_eq!(side.package(&catalog, "b").await, bundle("b.v1"));
             side.apply(&catalogd.publish("main", 2, &["a", "b"]));
         }
-        catalogd.behave("main", Conduct::Half);
+        catalogd.set_behavior("main", Behavior::Half);
         let catalog = catalogd.publish("main", 3, &["a", "b"]);
         side.apply(&catalog);
         side.expect_error(&catalog, "a", "error parsing catalog contents: ").await;
-        catalogd.behave("main", Conduct::Well);
+        catalogd.set_behavior("main", Behavior::Normal);
         side.expect(&catalog, "a", "a.v3").await;
     }
 }
@@ -117,7 +117,7 @@ async fn answer_without_length_or_chunks_is_rejected() {
     let (catalogd, cache) = (Catalogd::start(), cache());
     let mut catalog = catalogd.catalog("main", "r.example/main@sha256:1");
     catalog.status.as_mut().unwrap().urls.as_mut().unwrap().base = format!("http://{address}/catalogs/main");
-    let side = Side::start(cache.path(), &[&catalog]);
+    let side = CacheFixture::start(cache.path(), &[&catalog]);
     side.expect_error(&catalog, "a", "the answer has neither a length nor chunks").await;
     server.abort();
 }
@@ -126,9 +126,9 @@ async fn answer_without_length_or_chunks_is_rejected() {
 #[tokio::test]
 async fn content_of_another_digest_is_rejected() {
     let (catalogd, cache) = (Catalogd::start(), cache());
-    catalogd.behave("main", Conduct::OtherDigest);
+    catalogd.set_behavior("main", Behavior::OtherDigest);
     let catalog = catalogd.publish("main", 1, &["a"]);
-    let side = Side::start(cache.path(), &[&catalog]);
+    let side = CacheFixture::start(cache.path(), &[&catalog]);
     side.expect_error(&catalog, "a", NOT_FOUND).await;
     // The cause is reported after several attempts.
     let digest = catalog.status.as_ref().unwrap().resolved_source.as_ref().unwrap().image.ref_.clone();
@@ -138,17 +138,17 @@ async fn content_of_another_digest_is_rejected() {
     let requests = catalogd.requests();
     assert!(requests.iter().all(|request| request == &singles("main", "a")[0]), "{requests:?}");
     assert!(files(cache.path()).is_empty());
-    catalogd.behave("main", Conduct::Well);
+    catalogd.set_behavior("main", Behavior::Normal);
     side.expect(&catalog, "a", "a.v1").await;
 }
 
 #[tokio::test]
 async fn broken_files_are_fetched_again() {
-    for conduct in [Conduct::Well, Conduct::NoMetas] {
+    for behavior in [Behavior::Normal, Behavior::NoMetas] {
         let (catalogd, cache) = (Catalogd::start(), cache());
-        catalogd.behave("main", conduct);
+        catalogd.set_behavior("main", behavior);
         let catalog = catalogd.publish("main", 1, &["a"]);
-        let side = Side::start(cache.path(), &[&catalog]);
+        let side = CacheFixture::start(cache.path(), &[&catalog]);
         assert_eq!(side.package(&catalog, "a").await, bundle("a.v1"));
         side.end().await;
         let file = files(cache.path()).remove(0);
@@ -158,7 +158,7 @@ async fn broken_files_are_fetched_again() {
         for broken in [&whole[..whole.len() / 2], b"somebody else's", &other] {
             fs::write(&file, broken).unwrap();
             fs::write(file.with_file_name(".7"), "left").unwrap();
-            let side = Side::start(cache.path(), &[&catalog]);
+            let side = CacheFixture::start(cache.path(), &[&catalog]);
             side.settled(&catalogd).await;
             assert_eq!(side.package(&catalog, "a").await, bundle("a.v1"));
             assert_eq!(fs::read(&file).unwrap(), whole);
@@ -172,7 +172,7 @@ async fn broken_files_are_fetched_again() {
 async fn disk_error_is_reported() {
     let (catalogd, cache) = (Catalogd::start(), cache());
     let [main, other] = ["main", "other"].map(|name| catalogd.publish(name, 1, &["a", "b"]));
-    let side = Side::start(cache.path(), &[&main, &other]);
+    let side = CacheFixture::start(cache.path(), &[&main, &other]);
     assert_eq!(side.package(&main, "a").await, bundle("a.v1"));
     // A file in place of the folder simulates a disk fault.
     fs::remove_dir_all(cache.path().join("main")).unwrap();
@@ -189,9 +189,9 @@ async fn disk_error_is_reported() {
 async fn slow_catalog_delays_no_other() {
     let (catalogd, cache) = (Catalogd::start(), cache());
     let (release, released) = watch::channel(false);
-    catalogd.behave("main", Conduct::Late(released));
+    catalogd.set_behavior("main", Behavior::Late(released));
     let [main, other] = ["main", "other"].map(|name| catalogd.publish(name, 1, &["a"]));
-    let side = Side::start(cache.path(), &[&main, &other]);
+    let side = CacheFixture::start(cache.path(), &[&main, &other]);
     let (slow, fast) = tokio::join!(side.ask(&main, "a"), side.package(&other, "a"));
     assert_eq!(slow.unwrap_err().to_string(), NOT_FOUND);
     assert_eq!(fast, bundle("a.v1"));
@@ -207,9 +207,9 @@ async fn slow_catalog_delays_no_other() {
 async fn shutdown_does_not_wait_for_catalogd() {
     let (catalogd, cache) = (Catalogd::start(), cache());
     let (_never, released) = watch::channel(false);
-    catalogd.behave("main", Conduct::Late(released));
+    catalogd.set_behavior("main", Behavior::Late(released));
     let catalog = catalogd.publish("main", 1, &["a"]);
-    let side = Side::start(cache.path(), &[&catalog]);
+    let side = CacheFixture::start(cache.path(), &[&catalog]);
     side.expect_error(&catalog, "a", NOT_FOUND).await;
     assert_eq!(catalogd.requests().len(), 1);
     side.end().await;
@@ -220,7 +220,7 @@ async fn shutdown_does_not_wait_for_catalogd() {
 async fn invalid_package_name_causes_no_request() {
     let (catalogd, cache) = (Catalogd::start(), cache());
     let catalog = catalogd.publish("main", 1, &["a"]);
-    let side = Side::start(cache.path(), &[&catalog]);
+    let side = CacheFixture::start(cache.path(), &[&catalog]);
     for name in ["", &"0".repeat(254), &"0".repeat(100_000)] {
         assert_eq!(side.package(&catalog, name).await, Ok(None));
     }

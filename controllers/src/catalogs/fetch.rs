@@ -15,7 +15,7 @@ use tokio_util::io::{StreamReader, SyncIoBridge};
 use tokio_util::sync::CancellationToken;
 
 use super::content::{Content, PACKAGE_BYTES, WriteError, Writer};
-use super::generation::{Generation, Trouble};
+use super::generation::{FetchFailure, Generation};
 
 /// Maximum bytes of one catalog.
 const CATALOG_BYTES: u64 = 2 << 30;
@@ -27,7 +27,7 @@ const ATTEMPTS: usize = 4;
 const CATALOG_DIGEST: &str = "olm-catalog-digest";
 /// Number of consecutive answers with another digest than the status has, before users are notified. A short
 /// difference is normal.
-const APART_ATTEMPTS: u32 = 10;
+const MISMATCH_ATTEMPTS: u32 = 10;
 
 /// Error of a fetch.
 #[derive(Debug, thiserror::Error)]
@@ -35,7 +35,7 @@ const APART_ATTEMPTS: u32 = 10;
 pub(super) struct FetchError {
     message: String,
     /// `true` if it is reported to extensions until an attempt succeeds.
-    is_told: bool,
+    is_reported: bool,
     /// `true` if the cause is in this content, so that other packages can be fetched.
     pub(super) is_of_content: bool,
     /// `true` if the disk is the cause.
@@ -45,13 +45,13 @@ pub(super) struct FetchError {
 }
 
 impl FetchError {
-    fn told(message: String) -> Self {
-        Self { message, is_told: true, is_of_content: false, is_of_disk: false, is_final: false }
+    fn reported(message: String) -> Self {
+        Self { message, is_reported: true, is_of_content: false, is_of_disk: false, is_final: false }
     }
 
     /// Error that is not kept: another replica, or the same one a moment later, may answer differently.
-    pub(super) fn untold(message: String) -> Self {
-        Self { is_told: false, ..Self::told(message) }
+    pub(super) fn unreported(message: String) -> Self {
+        Self { is_reported: false, ..Self::reported(message) }
     }
 
     /// The same error for content that is the whole catalog.
@@ -60,8 +60,8 @@ impl FetchError {
     }
 
     /// The error as extensions report it.
-    pub(super) fn trouble(&self) -> Trouble {
-        if self.is_told { Trouble::Told(self.message.clone()) } else { Trouble::Untold }
+    pub(super) fn failure(&self) -> FetchFailure {
+        if self.is_reported { FetchFailure::Reported(self.message.clone()) } else { FetchFailure::NotCached }
     }
 }
 
@@ -70,14 +70,14 @@ impl From<WriteError> for FetchError {
         let is_final = matches!(error, WriteError::Size(_) | WriteError::Index(_));
         // A truncated answer counts as invalid content.
         let is_of_content = is_final || matches!(error, WriteError::Content(_));
-        Self { is_of_content, is_of_disk: !is_of_content, is_final, ..Self::told(error.to_string()) }
+        Self { is_of_content, is_of_disk: !is_of_content, is_final, ..Self::reported(error.to_string()) }
     }
 }
 
 /// Result of a request for a single package.
-pub(super) enum Single {
+pub(super) enum SinglePackage {
     /// Cached on disk.
-    Kept,
+    Cached,
     /// This catalogd does not serve single packages of the expected digest, for this reason.
     NotOffered(String),
 }
@@ -94,9 +94,13 @@ pub(super) struct Source {
 
 impl Source {
     /// Fetches one package: its objects and its `olm.package` object, which the package query does not return.
-    pub(super) async fn single(&self, generation: &Generation, package: &str) -> Result<Single, FetchError> {
+    pub(super) async fn fetch_package(
+        &self,
+        generation: &Generation,
+        package: &str,
+    ) -> Result<SinglePackage, FetchError> {
         let Some(digest) = generation.digest() else {
-            return Ok(Single::NotOffered("the resolved reference has no digest".to_owned()));
+            return Ok(SinglePackage::NotOffered("the resolved reference has no digest".to_owned()));
         };
         let queries: [&[(&str, &str)]; 2] =
             [&[("package", package)], &[("schema", olm_fbc::SCHEMA_PACKAGE), ("name", package)]];
@@ -107,41 +111,45 @@ impl Source {
             match served_digest(&answer) {
                 _ if status == StatusCode::SERVICE_UNAVAILABLE => return Err(unexpected(status)),
                 _ if status != StatusCode::OK => {
-                    return Ok(Single::NotOffered(format!("status code {}", status.as_u16())));
+                    return Ok(SinglePackage::NotOffered(format!("status code {}", status.as_u16())));
                 }
-                None => return Ok(Single::NotOffered(format!("no header {CATALOG_DIGEST}"))),
-                Some(served) if served != digest => return Err(apart(generation, served, digest)),
+                None => return Ok(SinglePackage::NotOffered(format!("no header {CATALOG_DIGEST}"))),
+                Some(served) if served != digest => return Err(digest_mismatch(generation, served, digest)),
                 Some(_) => answers.push(answer),
             }
         }
         self.write(generation, Some(package), answers).await?;
-        Ok(Single::Kept)
+        Ok(SinglePackage::Cached)
     }
 
     /// Fetches the whole catalog.
-    pub(super) async fn whole(&self, generation: &Generation) -> Result<Content, FetchError> {
+    pub(super) async fn fetch_whole(&self, generation: &Generation) -> Result<Content, FetchError> {
         let answer = self.get("all", &[]).await?;
         if answer.status() != StatusCode::OK {
             return Err(unexpected(answer.status()));
         }
         match (served_digest(&answer), generation.digest()) {
-            (Some(served), Some(digest)) if served != digest => Err(apart(generation, served, digest)),
+            (Some(served), Some(digest)) if served != digest => {
+                Err(digest_mismatch(generation, served, digest))
+            }
             _ => self.write(generation, None, vec![answer]).await,
         }
     }
 
     async fn get(&self, endpoint: &str, query: &[(&str, &str)]) -> Result<Response, FetchError> {
         let url = endpoint_url(&self.base, endpoint).map_err(|fault| {
-            FetchError::told(format!("error forming request: error forming catalogd API endpoint: {fault}"))
+            FetchError::reported(format!(
+                "error forming request: error forming catalogd API endpoint: {fault}"
+            ))
         })?;
         // Without the query, so that all packages fail with the same message.
         let failed =
-            |cause: &str| FetchError::told(format!("error performing request: Get \"{url}\": {cause}"));
-        let mut asked = url.clone();
+            |cause: &str| FetchError::reported(format!("error performing request: Get \"{url}\": {cause}"));
+        let mut requested = url.clone();
         if !query.is_empty() {
-            asked.query_pairs_mut().extend_pairs(query);
+            requested.query_pairs_mut().extend_pairs(query);
         }
-        let send = || timeout(IDLE_DEADLINE, self.client.get(asked.clone()).send());
+        let send = || timeout(IDLE_DEADLINE, self.client.get(requested.clone()).send());
         let mut answer = send().await;
         // A replica may close a connection at the moment of its reuse, or be lost with its node. Each new
         // connection may reach another replica.
@@ -153,7 +161,7 @@ impl Source {
         }
         match answer {
             Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(error)) => Err(failed(&Proxies::of_process().why_unanswered(&asked, &error))),
+            Ok(Err(error)) => Err(failed(&Proxies::of_process().why_unanswered(&requested, &error))),
             Err(_) => Err(failed(&silence())),
         }
     }
@@ -165,15 +173,15 @@ impl Source {
         answers: Vec<Response>,
     ) -> Result<Content, FetchError> {
         let bodies: Vec<_> = answers.into_iter().map(|answer| body(answer, self.stop.clone())).collect();
-        let (staging, place) = generation.paths(package);
+        let (staging, location) = generation.paths(package);
         let (reference, package) = (generation.reference().to_owned(), package.map(str::to_owned));
         let limit = if package.is_some() { PACKAGE_BYTES } else { CATALOG_BYTES };
         let write = tokio::task::spawn_blocking(move || {
-            let mut writer = Writer::create(staging, place, package.as_deref(), limit)?;
+            let mut writer = Writer::create(staging, location, package.as_deref(), limit)?;
             bodies.into_iter().try_for_each(|body| writer.take_in(body))?;
             writer.finish(&reference)
         });
-        Ok(write.await.map_err(|error| FetchError::told(error.to_string()))??)
+        Ok(write.await.map_err(|error| FetchError::reported(error.to_string()))??)
     }
 }
 
@@ -191,16 +199,16 @@ fn served_digest(answer: &Response) -> Option<&str> {
 }
 
 fn unexpected(status: StatusCode) -> FetchError {
-    FetchError::untold(format!("error: received unexpected response status code {}", status.as_u16()))
+    FetchError::unreported(format!("error: received unexpected response status code {}", status.as_u16()))
 }
 
 /// Error of an answer with another digest than the status has.
-fn apart(generation: &Generation, served: &str, wanted: &str) -> FetchError {
+fn digest_mismatch(generation: &Generation, served: &str, wanted: &str) -> FetchError {
     let message = format!("error: catalogd serves content of {served} instead of {wanted}");
-    if generation.count_apart() < APART_ATTEMPTS {
-        FetchError::untold(message)
+    if generation.count_digest_mismatch() < MISMATCH_ATTEMPTS {
+        FetchError::unreported(message)
     } else {
-        FetchError::told(message)
+        FetchError::reported(message)
     }
 }
 

@@ -31,10 +31,10 @@ use super::{Catalogs, controller};
 
 /// Behavior of catalogd for a catalog.
 #[derive(Clone, Debug, Default)]
-pub(super) enum Conduct {
+pub(super) enum Behavior {
     /// Like our catalogd with the feature gate `APIV1MetasHandler`.
     #[default]
-    Well,
+    Normal,
     /// Without that feature gate.
     NoMetas,
     /// Like the reference: without the digest header.
@@ -52,14 +52,14 @@ pub(super) enum Conduct {
 }
 
 #[derive(Clone, Default)]
-struct Manners {
-    conduct: Arc<Mutex<HashMap<String, Conduct>>>,
+struct ServerState {
+    behavior: Arc<Mutex<HashMap<String, Behavior>>>,
     requests: Arc<Mutex<Vec<String>>>,
 }
 
 pub(crate) struct Catalogd {
     store: Arc<Store>,
-    manners: Manners,
+    state: ServerState,
     server: HttpServer,
     pub(super) address: SocketAddr,
     _cache: tempfile::TempDir,
@@ -69,24 +69,24 @@ impl Catalogd {
     pub(crate) fn start() -> Self {
         let cache = tempfile::tempdir().unwrap();
         let store = Arc::new(Store::open(cache.path()).unwrap());
-        let manners = Manners::default();
-        let server = serve(&store, &manners, (Ipv4Addr::LOCALHOST, 0).into());
-        Self { address: server.address, store, manners, server, _cache: cache }
+        let state = ServerState::default();
+        let server = serve(&store, &state, (Ipv4Addr::LOCALHOST, 0).into());
+        Self { address: server.address, store, state, server, _cache: cache }
     }
 
     pub(super) async fn stop(self) -> impl FnOnce() -> Self {
-        let Self { store, manners, server, address, _cache } = self;
+        let Self { store, state, server, address, _cache } = self;
         server.drain(Duration::ZERO).await;
-        move || Self { server: serve(&store, &manners, address), store, manners, address, _cache }
+        move || Self { server: serve(&store, &state, address), store, state, address, _cache }
     }
 
-    pub(super) fn behave(&self, catalog: &str, conduct: Conduct) {
-        self.manners.conduct.lock().unwrap().insert(catalog.to_owned(), conduct);
+    pub(super) fn set_behavior(&self, catalog: &str, behavior: Behavior) {
+        self.state.behavior.lock().unwrap().insert(catalog.to_owned(), behavior);
     }
 
     /// Requests since the last call, as `catalog endpoint?query`.
     pub(super) fn requests(&self) -> Vec<String> {
-        std::mem::take(&mut *self.manners.requests.lock().unwrap())
+        std::mem::take(&mut *self.state.requests.lock().unwrap())
     }
 
     /// Serves `packages`, each with one bundle of this version, and returns the ClusterCatalog.
@@ -136,44 +136,44 @@ impl Catalogd {
     }
 }
 
-fn serve(store: &Arc<Store>, manners: &Manners, address: SocketAddr) -> HttpServer {
+fn serve(store: &Arc<Store>, state: &ServerState, address: SocketAddr) -> HttpServer {
     let server = CatalogServer {
         store: Arc::clone(store),
         is_expected: Box::new(|_| false),
         metas: true,
         graphql: None,
     };
-    let router = router(server, &Metrics::new()).layer(from_fn_with_state(manners.clone(), misbehave));
+    let router = router(server, &Metrics::new()).layer(from_fn_with_state(state.clone(), apply_behavior));
     HttpServer::start(address, None, router).unwrap()
 }
 
-async fn misbehave(State(manners): State<Manners>, request: Request, next: Next) -> Response {
+async fn apply_behavior(State(state): State<ServerState>, request: Request, next: Next) -> Response {
     let target = request.uri().path_and_query().unwrap().to_string();
     let (name, endpoint) = target.strip_prefix("/catalogs/").unwrap().split_once("/api/v1/").unwrap();
-    manners.requests.lock().unwrap().push(format!("{name} {endpoint}"));
-    let conduct = manners.conduct.lock().unwrap().get(name).cloned().unwrap_or_default();
+    state.requests.lock().unwrap().push(format!("{name} {endpoint}"));
+    let behavior = state.behavior.lock().unwrap().get(name).cloned().unwrap_or_default();
     let is_metas = endpoint.starts_with("metas");
-    match conduct {
-        Conduct::NoMetas if is_metas => (StatusCode::NOT_FOUND, "404 page not found\n").into_response(),
-        Conduct::Well | Conduct::NoMetas => next.run(request).await,
-        Conduct::Status(code) => StatusCode::from_u16(code).unwrap().into_response(),
-        Conduct::NoDigest => {
+    match behavior {
+        Behavior::NoMetas if is_metas => (StatusCode::NOT_FOUND, "404 page not found\n").into_response(),
+        Behavior::Normal | Behavior::NoMetas => next.run(request).await,
+        Behavior::Status(code) => StatusCode::from_u16(code).unwrap().into_response(),
+        Behavior::NoDigest => {
             let mut answer = next.run(request).await;
             answer.headers_mut().remove("olm-catalog-digest");
             answer
         }
-        Conduct::OtherDigest => {
+        Behavior::OtherDigest => {
             let mut answer = next.run(request).await;
             answer.headers_mut().insert("olm-catalog-digest", "sha256:00".parse().unwrap());
             answer
         }
-        Conduct::Body(text) => {
+        Behavior::Body(text) => {
             let (head, _) = next.run(request).await.into_parts();
             let mut answer = text.into_response();
             answer.headers_mut().insert("olm-catalog-digest", head.headers["olm-catalog-digest"].clone());
             answer
         }
-        Conduct::Half => {
+        Behavior::Half => {
             let (head, body) = next.run(request).await.into_parts();
             let whole = to_bytes(body, 1 << 24).await.unwrap();
             let half = stream::iter([Ok(whole.slice(..whole.len() / 2))]);
@@ -184,7 +184,7 @@ async fn misbehave(State(manners): State<Manners>, request: Request, next: Next)
             });
             Response::from_parts(head, Body::from_stream(half.chain(cut)))
         }
-        Conduct::Late(mut released) => {
+        Behavior::Late(mut released) => {
             released.wait_for(|is_released| *is_released).await.unwrap();
             next.run(request).await
         }
@@ -199,12 +199,12 @@ pub(super) fn cache() -> tempfile::TempDir {
 }
 
 /// Answer with this one bundle.
-pub(super) fn bundle(name: &str) -> Answered {
+pub(super) fn bundle(name: &str) -> BundleNames {
     Ok(Some(vec![name.to_owned()]))
 }
 
 /// Bundle names of a package.
-pub(super) type Answered = Result<Option<Vec<String>>, CatalogError>;
+pub(super) type BundleNames = Result<Option<Vec<String>>, CatalogError>;
 
 /// Requests that fetch one package.
 pub(super) fn singles(catalog: &str, package: &str) -> [String; 2] {
@@ -226,14 +226,14 @@ pub(super) fn files(folder: &Path) -> Vec<PathBuf> {
 }
 
 /// Cache with its controller, after a list of `catalogs`.
-pub(super) struct Side {
+pub(super) struct CacheFixture {
     pub(super) catalogs: Arc<Catalogs>,
     events: mpsc::UnboundedSender<Event<ClusterCatalog>>,
     stop: CancellationToken,
     work: tokio::task::JoinHandle<()>,
 }
 
-impl Side {
+impl CacheFixture {
     pub(super) fn start(cache: &Path, listed: &[&ClusterCatalog]) -> Self {
         let profile = TlsProfile::new(ProfileName::Modern, Version::Tls12, &[], &[]).unwrap();
         let sources = CaSources { system: Vec::new, directory: None, bundle: None };
@@ -276,17 +276,17 @@ impl Side {
     /// Stops the controller, as the end of the process does.
     pub(super) async fn end(self) {
         self.stop.cancel();
-        tokio::time::timeout(LONG, self.work).await.unwrap().unwrap();
+        tokio::time::timeout(TIMEOUT, self.work).await.unwrap().unwrap();
     }
 
     /// Requests the package once.
-    pub(super) async fn ask(&self, catalog: &ClusterCatalog, package: &str) -> Answered {
+    pub(super) async fn ask(&self, catalog: &ClusterCatalog, package: &str) -> BundleNames {
         let found = self.catalogs.package(catalog, package, Indexing::default()).await?;
         Ok(found.map(|index| index.offers().map(Offer::name).map(str::to_owned).collect()))
     }
 
     /// Requests the package until its content is cached, which takes a while on a busy machine.
-    pub(super) async fn package(&self, catalog: &ClusterCatalog, package: &str) -> Answered {
+    pub(super) async fn package(&self, catalog: &ClusterCatalog, package: &str) -> BundleNames {
         let mut answer = self.ask(catalog, package).await;
         let is_here = async || {
             let is_here = !matches!(answer, Err(CatalogError::NotCached(_)));
@@ -315,7 +315,7 @@ impl Side {
             };
             last.contains(text)
         };
-        let waited = tokio::time::timeout(LONG, poll(is_so)).await;
+        let waited = tokio::time::timeout(TIMEOUT, poll(is_so)).await;
         assert!(waited.is_ok(), "{text:?} is not in {last:?}");
     }
 
@@ -335,10 +335,10 @@ impl Side {
 }
 
 /// Shorter than the deadlines that no test must wait for.
-const LONG: Duration = Duration::from_secs(25);
+const TIMEOUT: Duration = Duration::from_secs(25);
 
 pub(super) async fn until(what: &str, condition: impl AsyncFnMut() -> bool) {
-    assert!(tokio::time::timeout(LONG, poll(condition)).await.is_ok(), "{what} did not come");
+    assert!(tokio::time::timeout(TIMEOUT, poll(condition)).await.is_ok(), "{what} did not come");
 }
 
 async fn poll(mut condition: impl AsyncFnMut() -> bool) {

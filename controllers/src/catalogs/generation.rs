@@ -34,12 +34,12 @@ pub(super) struct Generation {
     /// Canceled once another reference replaces this one.
     pub(super) ended: CancellationToken,
     /// Notified when a missing package is requested.
-    pub(super) wanted: Notify,
-    books: Mutex<Books>,
+    pub(super) requested: Notify,
+    state: Mutex<GenerationState>,
 }
 
 #[derive(Debug, Default)]
-struct Books {
+struct GenerationState {
     whole: Option<Arc<Content>>,
     /// File names of single packages.
     files: HashSet<String>,
@@ -47,11 +47,11 @@ struct Books {
     /// `true` if catalogd serves single packages of this reference. `None` while unknown.
     singles: Option<bool>,
     /// Error that prevents the fetch of any package.
-    trouble: Option<Trouble>,
+    failure: Option<FetchFailure>,
     /// Number of consecutive fetches that found another digest at catalogd.
-    apart: u32,
+    digest_mismatches: u32,
     /// `true` until the extensions are notified of this content.
-    untold: bool,
+    is_unannounced: bool,
 }
 
 /// Requested package.
@@ -59,25 +59,25 @@ struct Books {
 struct Package {
     prepared: Prepared,
     /// `true` if requested in this generation, `false` if only in the one before.
-    asked: bool,
+    requested: bool,
     /// Error that prevents the fetch of this package.
-    trouble: Option<Trouble>,
+    failure: Option<FetchFailure>,
     /// `true` if a request ended without the package.
     unanswered: bool,
 }
 
 /// Package indexed for the resolver, shared by all requests. The lock is held during indexing.
-pub(super) type Prepared = Arc<tokio::sync::Mutex<Option<Ready>>>;
+pub(super) type Prepared = Arc<tokio::sync::Mutex<Option<PreparedPackage>>>;
 
 /// Package indexed for the resolver.
 #[derive(Clone, Debug)]
-pub(super) struct Ready {
+pub(super) struct PreparedPackage {
     pub(super) indexing: Indexing,
     /// `None` if the catalog does not have it. The error is a decoding error.
     pub(super) package: Result<Option<Arc<PackageIndex>>, String>,
 }
 
-impl Ready {
+impl PreparedPackage {
     /// Reports whether this includes everything that `wanted` selects.
     pub(super) fn serves(&self, wanted: Indexing) -> bool {
         let Indexing { release_support, properties } = self.indexing;
@@ -87,24 +87,24 @@ impl Ready {
 
 /// Error that prevents a fetch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Trouble {
+pub(super) enum FetchFailure {
     /// Reported to extensions with this message.
-    Told(String),
+    Reported(String),
     /// Reported to extensions as content that is not cached (docs/design/resolution.md#fetch-errors).
-    Untold,
+    NotCached,
 }
 
 /// Location of a package.
 #[derive(Clone)]
-pub(super) enum Place {
+pub(super) enum PackageLocation {
     Whole(Arc<Content>),
     File(PathBuf),
     Missing,
     /// Missing, and cannot be fetched at the moment.
-    Trouble(Trouble),
+    Failed(FetchFailure),
 }
 
-impl Place {
+impl PackageLocation {
     /// Reads the package. Blocks.
     pub(super) fn read(
         &self,
@@ -115,7 +115,7 @@ impl Place {
         let content = match self {
             Self::Whole(content) => content.package(package)?,
             Self::File(path) => Content::open(path, reference)?.package(package)?,
-            Self::Missing | Self::Trouble(_) => return Err(io::Error::from(io::ErrorKind::NotFound).into()),
+            Self::Missing | Self::Failed(_) => return Err(io::Error::from(io::ErrorKind::NotFound).into()),
         };
         Ok((!content.is_empty()).then(|| PackageIndex::new(&content, indexing)))
     }
@@ -129,16 +129,16 @@ fn file_name(package: &str) -> String {
 impl Generation {
     /// Opens `folder` with the content of an earlier process, and removes unusable files.
     pub(super) fn open(folder: PathBuf, reference: &str) -> Self {
-        let mut books = Books::default();
+        let mut state = GenerationState::default();
         for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
             let is_hash = name.len() == 64 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
             if name == WHOLE {
-                books.whole = Content::open(&entry.path(), reference).ok().map(Arc::new);
+                state.whole = Content::open(&entry.path(), reference).ok().map(Arc::new);
             }
             if is_hash {
-                books.files.insert(name);
-            } else if books.whole.is_none() || name != WHOLE {
+                state.files.insert(name);
+            } else if state.whole.is_none() || name != WHOLE {
                 super::remove(&entry.path());
             }
         }
@@ -146,8 +146,8 @@ impl Generation {
             reference: reference.to_owned(),
             folder,
             ended: CancellationToken::new(),
-            wanted: Notify::new(),
-            books: Mutex::new(books),
+            requested: Notify::new(),
+            state: Mutex::new(state),
         }
     }
 
@@ -168,44 +168,44 @@ impl Generation {
     /// Staging path and final path of a file: of one package, or of the whole catalog.
     pub(super) fn paths(&self, package: Option<&str>) -> (PathBuf, PathBuf) {
         let number = STAGED.fetch_add(1, Ordering::Relaxed);
-        let place = package.map_or_else(|| WHOLE.to_owned(), file_name);
-        (self.folder.join(format!(".{number}")), self.folder.join(place))
+        let location = package.map_or_else(|| WHOLE.to_owned(), file_name);
+        (self.folder.join(format!(".{number}")), self.folder.join(location))
     }
 
     /// Records a request for the package.
-    pub(super) fn ask(&self, package: &str) -> Prepared {
-        let mut books = self.books.lock();
-        let package = books.packages.entry(package.to_owned()).or_default();
-        package.asked = true;
+    pub(super) fn request(&self, package: &str) -> Prepared {
+        let mut state = self.state.lock();
+        let package = state.packages.entry(package.to_owned()).or_default();
+        package.requested = true;
         Arc::clone(&package.prepared)
     }
 
-    /// Location of the package. A caller that gets `Trouble` is notified when it ends.
-    pub(super) fn place(&self, package: &str) -> Place {
-        let mut books = self.books.lock();
-        if let Some(content) = &books.whole {
-            return Place::Whole(Arc::clone(content));
+    /// Location of the package. A caller that gets `FetchFailure` is notified when it ends.
+    pub(super) fn location(&self, package: &str) -> PackageLocation {
+        let mut state = self.state.lock();
+        if let Some(content) = &state.whole {
+            return PackageLocation::Whole(Arc::clone(content));
         }
-        if books.has(package) {
-            return Place::File(self.folder.join(file_name(package)));
+        if state.has(package) {
+            return PackageLocation::File(self.folder.join(file_name(package)));
         }
-        let all = books.trouble.clone();
-        let asked = books.packages.entry(package.to_owned()).or_default();
-        match asked.trouble.clone().or(all) {
-            Some(trouble) => {
-                asked.unanswered = true;
-                Place::Trouble(trouble)
+        let all = state.failure.clone();
+        let requested = state.packages.entry(package.to_owned()).or_default();
+        match requested.failure.clone().or(all) {
+            Some(failure) => {
+                requested.unanswered = true;
+                PackageLocation::Failed(failure)
             }
-            None => Place::Missing,
+            None => PackageLocation::Missing,
         }
     }
 
     /// Reports whether the package is still missing. A caller that gets `true` is notified of its arrival.
     pub(super) fn is_missing(&self, package: &str) -> bool {
-        let mut books = self.books.lock();
-        let is_missing = !books.has(package);
+        let mut state = self.state.lock();
+        let is_missing = !state.has(package);
         if is_missing {
-            books.packages.entry(package.to_owned()).or_default().unanswered = true;
+            state.packages.entry(package.to_owned()).or_default().unanswered = true;
         }
         is_missing
     }
@@ -213,122 +213,123 @@ impl Generation {
     /// Reports whether a requested package is missing. If none is, the error is cleared, because no attempt would
     /// detect its end.
     pub(super) fn lacks_anything(&self) -> bool {
-        let mut books = self.books.lock();
-        let lacks_anything = books.packages.keys().any(|package| !books.has(package));
+        let mut state = self.state.lock();
+        let lacks_anything = state.packages.keys().any(|package| !state.has(package));
         if !lacks_anything {
-            books.trouble = None;
+            state.failure = None;
         }
         lacks_anything
     }
 
     /// Requested packages that are missing.
     pub(super) fn missing(&self) -> Vec<String> {
-        let books = self.books.lock();
-        books.packages.keys().filter(|package| !books.has(package)).cloned().collect()
+        let state = self.state.lock();
+        state.packages.keys().filter(|package| !state.has(package)).cloned().collect()
     }
 
     /// Reports whether any content is on disk.
     pub(super) fn is_in_use(&self) -> bool {
-        let books = self.books.lock();
-        books.whole.is_some() || !books.files.is_empty()
+        let state = self.state.lock();
+        state.whole.is_some() || !state.files.is_empty()
     }
 
     /// Reports whether catalogd serves single packages of this reference. `None` while unknown.
     pub(super) fn has_singles(&self) -> Option<bool> {
-        self.books.lock().singles
+        self.state.lock().singles
     }
 
     /// Takes over the requests of `before`, which this generation replaces. Returns `true` if packages must be
     /// fetched. The extensions are then notified at the end of that attempt.
-    pub(super) fn succeed(&self, before: &Self) -> bool {
-        let asked: Vec<String> = {
-            let before = before.books.lock();
-            let asked = before.packages.iter().filter(|(_, package)| package.asked || before.untold);
-            asked.map(|(name, _)| name.clone()).collect()
+    pub(super) fn inherit_requests(&self, before: &Self) -> bool {
+        let requested: Vec<String> = {
+            let before = before.state.lock();
+            let requested =
+                before.packages.iter().filter(|(_, package)| package.requested || before.is_unannounced);
+            requested.map(|(name, _)| name.clone()).collect()
         };
-        let mut books = self.books.lock();
-        for name in asked {
-            books.packages.entry(name).or_default();
+        let mut state = self.state.lock();
+        for name in requested {
+            state.packages.entry(name).or_default();
         }
-        books.untold = books.packages.keys().any(|package| !books.has(package));
-        books.untold
+        state.is_unannounced = state.packages.keys().any(|package| !state.has(package));
+        state.is_unannounced
     }
 
     /// Records a package as cached. Returns `true` if extensions must be notified.
-    pub(super) fn keep(&self, package: &str) -> bool {
-        let mut books = self.books.lock();
-        books.files.insert(file_name(package));
-        books.singles = Some(true);
-        books.trouble = None;
-        books.apart = 0;
-        books.packages.get_mut(package).is_some_and(Package::settle)
+    pub(super) fn record_package(&self, package: &str) -> bool {
+        let mut state = self.state.lock();
+        state.files.insert(file_name(package));
+        state.singles = Some(true);
+        state.failure = None;
+        state.digest_mismatches = 0;
+        state.packages.get_mut(package).is_some_and(Package::record_arrival)
     }
 
     /// Records the whole catalog as cached. Returns `true` if extensions must be notified.
-    pub(super) fn keep_whole(&self, content: Content) -> bool {
-        let mut books = self.books.lock();
-        books.whole = Some(Arc::new(content));
-        books.singles = Some(false);
-        books.trouble = None;
-        books.apart = 0;
+    pub(super) fn record_whole(&self, content: Content) -> bool {
+        let mut state = self.state.lock();
+        state.whole = Some(Arc::new(content));
+        state.singles = Some(false);
+        state.failure = None;
+        state.digest_mismatches = 0;
         let mut is_awaited = false;
-        for package in books.packages.values_mut() {
-            is_awaited |= package.settle();
+        for package in state.packages.values_mut() {
+            is_awaited |= package.record_arrival();
         }
         is_awaited
     }
 
     /// Records a fetch error, of one package or of all. Returns `true` if extensions must be notified.
-    pub(super) fn suffer(&self, package: Option<&str>, trouble: Trouble) -> bool {
-        let mut books = self.books.lock();
-        let Books { packages, trouble: all, .. } = &mut *books;
-        let is_told = matches!(trouble, Trouble::Told(_));
+    pub(super) fn record_failure(&self, package: Option<&str>, failure: FetchFailure) -> bool {
+        let mut state = self.state.lock();
+        let GenerationState { packages, failure: all, .. } = &mut *state;
+        let is_reported = matches!(failure, FetchFailure::Reported(_));
         let (mine, is_awaited) = match package {
             Some(name) => {
                 let package = packages.entry(name.to_owned()).or_default();
-                (&mut package.trouble, package.unanswered)
+                (&mut package.failure, package.unanswered)
             }
             None => (all, packages.values().any(|package| package.unanswered)),
         };
-        let is_news = mine.as_ref() != Some(&trouble);
-        *mine = Some(trouble);
-        is_news && is_told && is_awaited
+        let is_news = mine.as_ref() != Some(&failure);
+        *mine = Some(failure);
+        is_news && is_reported && is_awaited
     }
 
     /// Counts a fetch that found another digest at catalogd, and returns the number of consecutive ones.
-    pub(super) fn count_apart(&self) -> u32 {
-        let mut books = self.books.lock();
-        books.apart = books.apart.saturating_add(1);
-        books.apart
+    pub(super) fn count_digest_mismatch(&self) -> u32 {
+        let mut state = self.state.lock();
+        state.digest_mismatches = state.digest_mismatches.saturating_add(1);
+        state.digest_mismatches
     }
 
     /// Records the end of an attempt. Returns `true` if the extensions were not notified of this generation yet.
-    pub(super) fn conclude(&self) -> bool {
-        std::mem::take(&mut self.books.lock().untold)
+    pub(super) fn take_unannounced(&self) -> bool {
+        std::mem::take(&mut self.state.lock().is_unannounced)
     }
 
-    /// Removes the unreadable file at `place`, so that it is fetched again.
-    pub(super) fn discard(&self, package: &str, place: &Place) {
-        let mut books = self.books.lock();
-        let name = match (place, &books.whole) {
-            (Place::Whole(content), Some(current)) if Arc::ptr_eq(content, current) => {
-                books.whole = None;
+    /// Removes the unreadable file at `location`, so that it is fetched again.
+    pub(super) fn discard(&self, package: &str, location: &PackageLocation) {
+        let mut state = self.state.lock();
+        let name = match (location, &state.whole) {
+            (PackageLocation::Whole(content), Some(current)) if Arc::ptr_eq(content, current) => {
+                state.whole = None;
                 WHOLE.to_owned()
             }
-            (Place::File(_), _) => file_name(package),
+            (PackageLocation::File(_), _) => file_name(package),
             _ => return,
         };
-        books.files.remove(&name);
+        state.files.remove(&name);
         super::remove(&self.folder.join(name));
     }
 
     /// Drops packages from memory that were not requested since the last call. Files are kept.
-    pub(super) fn forget_unasked(&self) {
-        self.books.lock().packages.retain(|_, package| std::mem::take(&mut package.asked));
+    pub(super) fn forget_unrequested(&self) {
+        self.state.lock().packages.retain(|_, package| std::mem::take(&mut package.requested));
     }
 }
 
-impl Books {
+impl GenerationState {
     fn has(&self, package: &str) -> bool {
         self.whole.is_some() || self.files.contains(&file_name(package))
     }
@@ -336,8 +337,8 @@ impl Books {
 
 impl Package {
     /// Records the arrival. Returns `true` if a request ended without the package before.
-    fn settle(&mut self) -> bool {
-        self.trouble = None;
+    fn record_arrival(&mut self) -> bool {
+        self.failure = None;
         std::mem::take(&mut self.unanswered)
     }
 }
@@ -350,13 +351,13 @@ mod tests {
     fn fetch_error_ends_with_the_last_request() {
         let folder = tempfile::tempdir().unwrap();
         let generation = Generation::open(folder.path().to_owned(), "r@sha256:1");
-        drop(generation.ask("a"));
-        generation.suffer(None, Trouble::Untold);
-        assert!(matches!(generation.place("b"), Place::Trouble(_)));
+        drop(generation.request("a"));
+        generation.record_failure(None, FetchFailure::NotCached);
+        assert!(matches!(generation.location("b"), PackageLocation::Failed(_)));
         assert!(generation.lacks_anything());
         // Both requests are dropped, so no attempt detects the end of the error.
-        (0..2).for_each(|_| generation.forget_unasked());
+        (0..2).for_each(|_| generation.forget_unrequested());
         assert!(!generation.lacks_anything());
-        assert!(matches!(generation.place("c"), Place::Missing));
+        assert!(matches!(generation.location("c"), PackageLocation::Missing));
     }
 }

@@ -5,10 +5,10 @@
 //! ```text
 //! ClusterCatalog ─ controller ► notice: current reference          extension ─ package() ► memory, disk
 //!                     │                                                            │ missing: waits briefly
-//!                     └► supply: packages requested and missing ◄──────────────────┘
+//!                     └► fetching: packages requested and missing ◄──────────────────┘
 //!                          └► fetch ► content ► generation ► waiting requests; later ones by announce()
 //! ```
-//! Only [`supply`] sends requests to catalogd, one attempt at a time per catalog and with backoff. The number of
+//! Only [`fetching`] sends requests to catalogd, one attempt at a time per catalog and with backoff. The number of
 //! extensions does not multiply the requests, and a slow or broken catalog does not delay another one.
 
 mod content;
@@ -16,10 +16,10 @@ mod controller;
 #[cfg(test)]
 mod fault_tests;
 mod fetch;
+mod fetching;
 #[cfg(test)]
 pub(crate) mod fixture;
 mod generation;
-mod supply;
 #[cfg(test)]
 mod tests;
 
@@ -43,17 +43,17 @@ use tokio::time::{Instant, timeout_at};
 use crate::metrics::fetches::Fetches;
 use content::ReadError;
 pub(crate) use controller::run;
-use generation::{Generation, Place, Ready, Trouble};
+use generation::{FetchFailure, Generation, PackageLocation, PreparedPackage};
 
 /// Maximum time that [`Catalogs::package`] waits for content that is being fetched.
 const PATIENCE: Duration = Duration::from_millis(1500);
 /// Maximum number of packages read at the same time. Each is in memory with all its lines meanwhile.
-const READING: usize = 2;
+const CONCURRENT_READS: usize = 2;
 /// Packages that no extension requested for this time are dropped from memory, at the next announcement.
-const UNASKED: Duration = Duration::from_secs(3600);
+const UNREQUESTED: Duration = Duration::from_secs(3600);
 /// Maximum length of a package name, in bytes. Longer ones come from requirements of bundles, and would break
 /// requests.
-const LONGEST_PACKAGE: usize = 253;
+const MAX_PACKAGE_NAME: usize = 253;
 /// Part of the folder names, so that another layout uses other folders.
 const LAYOUT: &str = "2";
 
@@ -61,7 +61,7 @@ const LAYOUT: &str = "2";
 type Answer = Result<Option<Arc<PackageIndex>>, CatalogError>;
 
 /// Result of one lookup of a package.
-enum Look {
+enum Lookup {
     Answer(Answer),
     Awaited,
     /// The cached file is unusable and is fetched again.
@@ -79,10 +79,10 @@ pub(crate) struct Catalogs {
     /// Notifies extensions that a resolution may have another outcome.
     changes: watch::Sender<u64>,
     /// Names of catalogs with missing packages.
-    wanted: mpsc::UnboundedSender<String>,
-    /// Receiver of `wanted`, until the controller takes it.
-    wishes: Mutex<Option<mpsc::UnboundedReceiver<String>>>,
-    forgot: Mutex<Instant>,
+    fetch_requests: mpsc::UnboundedSender<String>,
+    /// Receiver of `fetch_requests`, until the controller takes it.
+    fetch_request_receiver: Mutex<Option<mpsc::UnboundedReceiver<String>>>,
+    last_forgotten: Mutex<Instant>,
     removals: AtomicU64,
     fetches: Fetches,
 }
@@ -97,17 +97,17 @@ impl Catalogs {
                 remove(&entry.path());
             }
         }
-        let (wanted, wishes) = mpsc::unbounded_channel();
+        let (fetch_requests, fetch_request_receiver) = mpsc::unbounded_channel();
         Ok(Self {
             directory,
             pool,
             known: Mutex::default(),
-            reading: Semaphore::new(READING),
+            reading: Semaphore::new(CONCURRENT_READS),
             progress: watch::Sender::new(0),
             changes: watch::Sender::new(0),
-            wanted,
-            wishes: Mutex::new(Some(wishes)),
-            forgot: Mutex::new(Instant::now()),
+            fetch_requests,
+            fetch_request_receiver: Mutex::new(Some(fetch_request_receiver)),
+            last_forgotten: Mutex::new(Instant::now()),
             removals: AtomicU64::new(0),
             fetches: Fetches::default(),
         })
@@ -120,7 +120,7 @@ impl Catalogs {
 
     /// Announces that a resolution, or a later step, may have another outcome than before.
     pub(crate) fn announce(&self) {
-        self.forget_unasked();
+        self.forget_unrequested();
         self.changes.send_modify(|count| *count = count.wrapping_add(1));
     }
 
@@ -137,7 +137,7 @@ impl Catalogs {
     ) -> Answer {
         let name = catalog.metadata.name.clone().unwrap_or_default();
         let reference = served_image(catalog)?;
-        if package.is_empty() || package.len() > LONGEST_PACKAGE {
+        if package.is_empty() || package.len() > MAX_PACKAGE_NAME {
             return Ok(None);
         }
         let deadline = Instant::now() + PATIENCE;
@@ -147,16 +147,16 @@ impl Catalogs {
             progress.borrow_and_update();
             let generation = self.generation(&name, reference);
             if let Some(generation) = &generation {
-                match self.look(&name, generation, package, indexing).await {
-                    Look::Answer(answer) => return answer,
-                    Look::Broken(fault) if was_broken => {
+                match self.look_up(&name, generation, package, indexing).await {
+                    Lookup::Answer(answer) => return answer,
+                    Lookup::Broken(fault) if was_broken => {
                         return Err(CatalogError::Cache { catalog: name, fault });
                     }
-                    Look::Broken(fault) => {
+                    Lookup::Broken(fault) => {
                         tracing::warn!(catalog = name, package, fault, "discarded unreadable cached package");
                         was_broken = true;
                     }
-                    Look::Awaited => {}
+                    Lookup::Awaited => {}
                 }
             }
             // A timeout needs no handling: the next round reads the current state.
@@ -170,35 +170,35 @@ impl Catalogs {
     }
 
     /// Looks up a package and requests its fetch if it is missing.
-    async fn look(
+    async fn look_up(
         &self,
         catalog: &str,
         generation: &Arc<Generation>,
         package: &str,
         indexing: Indexing,
-    ) -> Look {
-        let prepared = generation.ask(package);
+    ) -> Lookup {
+        let prepared = generation.request(package);
         let mut prepared = prepared.lock().await;
         if let Some(ready) = prepared.as_ref().filter(|ready| ready.serves(indexing)) {
-            return Look::Answer(answer(package, ready));
+            return Lookup::Answer(answer(package, ready));
         }
-        let place = match generation.place(package) {
-            Place::Trouble(trouble) => return Look::Answer(Err(told(catalog, trouble))),
-            Place::Missing => {
-                self.want(catalog, generation);
-                return Look::Awaited;
+        let location = match generation.location(package) {
+            PackageLocation::Failed(failure) => return Lookup::Answer(Err(catalog_error(catalog, failure))),
+            PackageLocation::Missing => {
+                self.request_fetch(catalog, generation);
+                return Lookup::Awaited;
             }
-            place => place,
+            location => location,
         };
-        match self.read(generation, place.clone(), package, indexing).await {
+        match self.read(generation, location.clone(), package, indexing).await {
             Ok(found) => {
-                let ready = prepared.insert(Ready { indexing, package: found });
-                Look::Answer(answer(package, ready))
+                let ready = prepared.insert(PreparedPackage { indexing, package: found });
+                Lookup::Answer(answer(package, ready))
             }
             Err(fault) => {
-                generation.discard(package, &place);
-                self.want(catalog, generation);
-                Look::Broken(fault)
+                generation.discard(package, &location);
+                self.request_fetch(catalog, generation);
+                Lookup::Broken(fault)
             }
         }
     }
@@ -207,13 +207,13 @@ impl Catalogs {
     async fn read(
         &self,
         generation: &Arc<Generation>,
-        place: Place,
+        location: PackageLocation,
         package: &str,
         indexing: Indexing,
     ) -> Result<Result<Option<Arc<PackageIndex>>, String>, String> {
         let _turn = self.reading.acquire().await.map_err(|error| error.to_string())?;
         let (reference, package) = (generation.reference().to_owned(), package.to_owned());
-        let read = tokio::task::spawn_blocking(move || place.read(&reference, &package, indexing)).await;
+        let read = tokio::task::spawn_blocking(move || location.read(&reference, &package, indexing)).await;
         match read {
             Ok(Ok(found)) => Ok(Ok(found.map(Arc::new))),
             Ok(Err(ReadError::Broken(fault))) => Err(fault.to_string()),
@@ -223,15 +223,15 @@ impl Catalogs {
     }
 
     /// Requests the missing packages, from the attempt in progress or a new one.
-    fn want(&self, catalog: &str, generation: &Generation) {
-        generation.wanted.notify_one();
+    fn request_fetch(&self, catalog: &str, generation: &Generation) {
+        generation.requested.notify_one();
         // A closed channel means that the controller has stopped.
-        let _ = self.wanted.send(catalog.to_owned());
+        let _ = self.fetch_requests.send(catalog.to_owned());
     }
 
     /// Switches to the current reference of the catalog. Returns `true` if requested content must be fetched, in
     /// which case its end is announced.
-    async fn turn_to(&self, catalog: &ClusterCatalog) -> bool {
+    async fn switch_to(&self, catalog: &ClusterCatalog) -> bool {
         let name = catalog.metadata.name.as_deref().unwrap_or_default();
         let Some(reference) = resolved_reference(catalog) else {
             // The content of an unavailable catalog is kept, because the catalog may return to the same reference.
@@ -253,10 +253,10 @@ impl Catalogs {
         };
         let is_to_fetch = before.is_some_and(|before| {
             before.ended.cancel();
-            next.succeed(&before)
+            next.inherit_requests(&before)
         });
         self.known.lock().insert(name.to_owned(), Arc::new(next));
-        self.stir();
+        self.notify_waiting();
         is_to_fetch
     }
 
@@ -266,7 +266,7 @@ impl Catalogs {
             generation.ended.cancel();
         }
         self.fetches.forget(name);
-        self.stir();
+        self.notify_waiting();
         self.remove_folder(name);
     }
 
@@ -302,11 +302,11 @@ impl Catalogs {
 
     /// Drops packages from memory that no extension requests any more: an announcement makes all extensions
     /// request.
-    fn forget_unasked(&self) {
-        let mut forgot = self.forgot.lock();
-        if forgot.elapsed() >= UNASKED {
-            *forgot = Instant::now();
-            self.known.lock().values().for_each(|generation| generation.forget_unasked());
+    fn forget_unrequested(&self) {
+        let mut last_forgotten = self.last_forgotten.lock();
+        if last_forgotten.elapsed() >= UNREQUESTED {
+            *last_forgotten = Instant::now();
+            self.known.lock().values().for_each(|generation| generation.forget_unrequested());
         }
     }
 
@@ -316,21 +316,21 @@ impl Catalogs {
     }
 
     /// Makes all waiting requests repeat their lookup.
-    fn stir(&self) {
+    fn notify_waiting(&self) {
         self.progress.send_modify(|count| *count = count.wrapping_add(1));
     }
 }
 
-fn answer(package: &str, ready: &Ready) -> Answer {
+fn answer(package: &str, ready: &PreparedPackage) -> Answer {
     let fault = |fault| CatalogError::Package { package: package.to_owned(), fault };
     ready.package.clone().map_err(fault)
 }
 
-fn told(catalog: &str, trouble: Trouble) -> CatalogError {
+fn catalog_error(catalog: &str, failure: FetchFailure) -> CatalogError {
     let catalog = catalog.to_owned();
-    match trouble {
-        Trouble::Told(fault) => CatalogError::Cache { catalog, fault },
-        Trouble::Untold => CatalogError::NotCached(catalog),
+    match failure {
+        FetchFailure::Reported(fault) => CatalogError::Cache { catalog, fault },
+        FetchFailure::NotCached => CatalogError::NotCached(catalog),
     }
 }
 

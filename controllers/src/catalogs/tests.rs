@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use tokio::sync::watch;
 
-use super::fixture::{Catalogd, Conduct, NOT_FOUND, Side, bundle, cache, files, singles, until};
+use super::fixture::{Behavior, CacheFixture, Catalogd, NOT_FOUND, bundle, cache, files, singles, until};
 use super::*;
 
 fn unserved(mut catalog: ClusterCatalog) -> ClusterCatalog {
@@ -27,7 +27,7 @@ fn unavailable(mut catalog: ClusterCatalog) -> ClusterCatalog {
 async fn unserved_catalog_causes_no_request() {
     let (catalogd, cache) = (Catalogd::start(), cache());
     let mut catalog = unavailable(catalogd.publish("main", 1, &["a"]));
-    let side = Side::start(cache.path(), &[&catalog]);
+    let side = CacheFixture::start(cache.path(), &[&catalog]);
     side.expect_error(&catalog, "a", "catalog \"main\" is not being served").await;
     for condition in &mut catalog.status.as_mut().unwrap().conditions {
         condition.status = "True".to_owned();
@@ -43,7 +43,7 @@ async fn unserved_catalog_causes_no_request() {
 async fn requested_package_is_fetched_once() {
     let (catalogd, cache) = (Catalogd::start(), cache());
     let catalog = catalogd.publish("main", 1, &["a", "b", "a b+c/&=%"]);
-    let side = Side::start(cache.path(), &[&catalog]);
+    let side = CacheFixture::start(cache.path(), &[&catalog]);
     side.settled(&catalogd).await;
     assert_eq!(catalogd.requests(), [""; 0]);
     assert_eq!(side.package(&catalog, "a").await, bundle("a.v1"));
@@ -66,11 +66,11 @@ async fn requested_package_is_fetched_once() {
 // Case resolution-2
 #[tokio::test]
 async fn whole_catalog_is_fetched_once_without_single_packages() {
-    for conduct in [Conduct::NoMetas, Conduct::NoDigest] {
+    for behavior in [Behavior::NoMetas, Behavior::NoDigest] {
         let (catalogd, cache) = (Catalogd::start(), cache());
-        catalogd.behave("main", conduct);
+        catalogd.set_behavior("main", behavior);
         let catalog = catalogd.publish("main", 1, &["a", "b"]);
-        let side = Side::start(cache.path(), &[&catalog]);
+        let side = CacheFixture::start(cache.path(), &[&catalog]);
         let (a, b, none) = tokio::join!(
             side.package(&catalog, "a"),
             side.package(&catalog, "b"),
@@ -91,14 +91,14 @@ async fn whole_catalog_is_fetched_once_without_single_packages() {
 async fn new_digest_fetches_the_requested_packages() {
     let (catalogd, cache) = (Catalogd::start(), cache());
     let first = catalogd.publish("main", 1, &["a", "b", "c"]);
-    let side = Side::start(cache.path(), &[&first]);
+    let side = CacheFixture::start(cache.path(), &[&first]);
     assert_eq!(side.package(&first, "a").await, bundle("a.v1"));
     assert_eq!(side.package(&first, "c").await, bundle("c.v1"));
     catalogd.requests();
     let announced = side.announced();
 
     let (release, released) = watch::channel(false);
-    catalogd.behave("main", Conduct::Late(released));
+    catalogd.set_behavior("main", Behavior::Late(released));
     let second = catalogd.publish("main", 2, &["a", "b"]);
     side.apply(&second);
     side.expect_error(&second, "a", NOT_FOUND).await;
@@ -122,7 +122,7 @@ async fn new_digest_is_announced_once() {
     let names: Vec<String> = (0..20).map(|number| format!("p{number}")).collect();
     let packages: Vec<&str> = names.iter().map(String::as_str).collect();
     let first = catalogd.publish("main", 1, &packages);
-    let side = Side::start(cache.path(), &[&first]);
+    let side = CacheFixture::start(cache.path(), &[&first]);
     for package in &packages {
         assert!(side.package(&first, package).await.unwrap().is_some());
     }
@@ -143,7 +143,7 @@ async fn new_digest_is_announced_once() {
 async fn deleted_catalog_leaves_no_files() {
     let (catalogd, cache) = (Catalogd::start(), cache());
     let [main, other] = ["main", "other"].map(|name| catalogd.publish(name, 1, &["a"]));
-    let side = Side::start(cache.path(), &[&main, &other]);
+    let side = CacheFixture::start(cache.path(), &[&main, &other]);
     for catalog in [&main, &other] {
         assert_eq!(side.package(catalog, "a").await, bundle("a.v1"));
     }
@@ -161,7 +161,7 @@ async fn deleted_catalog_leaves_no_files() {
     side.end().await;
     // Deleted while no process ran.
     fs::create_dir_all(cache.path().join(".1-0/left")).unwrap();
-    let side = Side::start(cache.path(), &[&main]);
+    let side = CacheFixture::start(cache.path(), &[&main]);
     until("the removal", async || fs::read_dir(cache.path()).unwrap().count() == 0).await;
     side.expect(&main, "a", "a.v1").await;
 }
@@ -171,7 +171,7 @@ async fn deleted_catalog_leaves_no_files() {
 async fn catalog_that_returns_unchanged_causes_no_request() {
     let (catalogd, cache) = (Catalogd::start(), cache());
     let catalog = catalogd.publish("main", 1, &["a"]);
-    let side = Side::start(cache.path(), &[&catalog]);
+    let side = CacheFixture::start(cache.path(), &[&catalog]);
     assert_eq!(side.package(&catalog, "a").await, bundle("a.v1"));
     catalogd.requests();
     side.apply(&unavailable(catalog.clone()));
@@ -184,17 +184,17 @@ async fn catalog_that_returns_unchanged_causes_no_request() {
 // Case resolution-9
 #[tokio::test]
 async fn restart_causes_no_request() {
-    for conduct in [Conduct::Well, Conduct::NoMetas] {
+    for behavior in [Behavior::Normal, Behavior::NoMetas] {
         let (catalogd, cache) = (Catalogd::start(), cache());
-        catalogd.behave("main", conduct);
+        catalogd.set_behavior("main", behavior);
         let catalog = catalogd.publish("main", 1, &["a"]);
-        let side = Side::start(cache.path(), &[&catalog]);
+        let side = CacheFixture::start(cache.path(), &[&catalog]);
         assert_eq!(side.package(&catalog, "a").await, bundle("a.v1"));
         assert_eq!(side.package(&catalog, "none").await, Ok(None));
         side.end().await;
         catalogd.requests();
-        catalogd.behave("main", Conduct::Status(500));
-        let side = Side::start(cache.path(), &[&catalog]);
+        catalogd.set_behavior("main", Behavior::Status(500));
+        let side = CacheFixture::start(cache.path(), &[&catalog]);
         side.settled(&catalogd).await;
         assert_eq!(side.package(&catalog, "a").await, bundle("a.v1"));
         assert_eq!(side.package(&catalog, "none").await, Ok(None));
@@ -207,7 +207,7 @@ async fn restart_causes_no_request() {
 async fn only_changes_that_affect_resolutions_are_announced() {
     let (catalogd, cache) = (Catalogd::start(), cache());
     let catalog = catalogd.publish("main", 1, &["a"]);
-    let side = Side::start(cache.path(), &[&catalog]);
+    let side = CacheFixture::start(cache.path(), &[&catalog]);
     assert_eq!(side.package(&catalog, "a").await, bundle("a.v1"));
     side.settled(&catalogd).await;
     catalogd.requests();
@@ -245,9 +245,9 @@ async fn only_changes_that_affect_resolutions_are_announced() {
 async fn concurrent_requests_for_a_package_share_one_fetch() {
     let (catalogd, cache) = (Catalogd::start(), cache());
     let (release, released) = watch::channel(false);
-    catalogd.behave("main", Conduct::Late(released));
+    catalogd.set_behavior("main", Behavior::Late(released));
     let catalog = catalogd.publish("main", 1, &["a"]);
-    let side = Side::start(cache.path(), &[&catalog]);
+    let side = CacheFixture::start(cache.path(), &[&catalog]);
     let all = futures::future::join_all((0..100).map(|_| side.package(&catalog, "a")));
     let release = async {
         until("a request", async || !side.catalogs.known.lock().is_empty()).await;
@@ -271,7 +271,7 @@ async fn only_the_changed_catalog_is_requested_again() {
             catalogd.publish(&format!("c{number}"), 1, &own)
         })
         .collect();
-    let side = Side::start(cache.path(), &catalogs.iter().collect::<Vec<_>>());
+    let side = CacheFixture::start(cache.path(), &catalogs.iter().collect::<Vec<_>>());
     let resolve_all = async |catalogs: &[ClusterCatalog]| {
         let mut found = 0;
         for package in &packages {
@@ -302,7 +302,7 @@ async fn only_the_changed_catalog_is_requested_again() {
 async fn unrequested_package_is_dropped_from_memory() {
     let (catalogd, cache) = (Catalogd::start(), cache());
     let catalog = catalogd.publish("main", 1, &["a"]);
-    let side = Side::start(cache.path(), &[&catalog]);
+    let side = CacheFixture::start(cache.path(), &[&catalog]);
     let wide = Indexing { properties: true, ..Indexing::default() };
     let get = async |indexing| side.catalogs.package(&catalog, "a", indexing).await.unwrap().unwrap();
     let first = get(Indexing::default()).await;
@@ -329,9 +329,9 @@ async fn real_content_is_equal_as_packages_and_as_a_whole() {
     };
     let folder = PathBuf::from(data).join("catalogs/community-v4.20");
     let (catalogd, cache) = (Catalogd::start(), cache());
-    catalogd.behave("whole", Conduct::NoMetas);
+    catalogd.set_behavior("whole", Behavior::NoMetas);
     let [singles, whole] = ["singles", "whole"].map(|name| catalogd.publish_folder(name, 1, &folder));
-    let side = Side::start(cache.path(), &[&singles, &whole]);
+    let side = CacheFixture::start(cache.path(), &[&singles, &whole]);
     let list = format!("http://{}/catalogs/singles/api/v1/metas?schema=olm.package", catalogd.address);
     let list = side.catalogs.pool.client().get(list).send().await.unwrap().text().await.unwrap();
     let mut count = 0;

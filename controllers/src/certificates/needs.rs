@@ -41,7 +41,7 @@ fn object(injection: &Injection) -> Object {
 
 /// Combined needs of all active revisions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(super) struct RequiredCertificates {
     /// Services to serve, with the objects that call each.
     pub servings: BTreeMap<Serving, Vec<Injection>>,
     /// Objects that are no longer injected into, although an older revision still annotates them.
@@ -50,19 +50,19 @@ pub(super) struct Wanted {
     pub issued_by_others: BTreeSet<(String, String)>,
 }
 
-impl Wanted {
+impl RequiredCertificates {
     /// Combines the active revisions, newest first, and the injections that the next revision is `expected` to need.
     /// Every revision gets its certificates. The newest revision that contains an object decides about it.
     pub(super) fn new(newest_first: &[&Needs], expected: &[Injection]) -> Self {
-        let mut wanted = Self::default();
+        let mut required = Self::default();
         for injection in expected {
-            wanted.servings.entry(injection.serving.clone()).or_default();
+            required.servings.entry(injection.serving.clone()).or_default();
         }
         let mut decided = BTreeSet::new();
         let mut released = BTreeSet::new();
         for needs in newest_first {
             for injection in &needs.injections {
-                let targets = wanted.servings.entry(injection.serving.clone()).or_default();
+                let targets = required.servings.entry(injection.serving.clone()).or_default();
                 if decided.insert(object(injection)) {
                     targets.push(injection.clone());
                 } else if !targets.contains(injection) {
@@ -70,12 +70,12 @@ impl Wanted {
                 }
             }
             decided.extend(needs.unmarked.iter().cloned());
-            wanted.issued_by_others.extend(needs.issued_by_others.iter().cloned());
+            required.issued_by_others.extend(needs.issued_by_others.iter().cloned());
         }
         // An object that now calls another Service is injected into for that one.
-        let injected: BTreeSet<Object> = wanted.servings.values().flatten().map(object).collect();
-        wanted.released = released.into_iter().filter(|one| !injected.contains(&object(one))).collect();
-        wanted
+        let injected: BTreeSet<Object> = required.servings.values().flatten().map(object).collect();
+        required.released = released.into_iter().filter(|one| !injected.contains(&object(one))).collect();
+        required
     }
 
     /// Returns namespace and name of the needed Secrets: the serving certificate and the CA of each Service.
@@ -167,23 +167,23 @@ mod tests {
         );
         let moved = injection(Validating, "v", "f");
         let old = needs(&[v.clone(), a.clone(), b.clone()], &[]);
-        let targets = |wanted: &Wanted| -> Vec<(String, Vec<String>)> {
+        let targets = |required: &RequiredCertificates| -> Vec<(String, Vec<String>)> {
             let name = |one: &Injection| one.name.clone();
             let row = |(serving, targets): (&Serving, &Vec<Injection>)| {
                 (serving.service.clone(), targets.iter().map(name).collect())
             };
-            wanted.servings.iter().map(row).collect()
+            required.servings.iter().map(row).collect()
         };
         let row = |service: &str, names: &[&str]| {
             (service.to_owned(), names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())
         };
         // One revision, and one Service that several objects call.
-        let alone = Wanted::new(&[&old], &[]);
+        let alone = RequiredCertificates::new(&[&old], &[]);
         assert_eq!(targets(&alone), [row("d-service", &["v", "a.io"]), row("e-service", &["b.io"])]);
         assert!(alone.released.is_empty());
         // A newer revision stops converting `a.io`, lacks `b.io`, and calls another Service with `v`.
         let new = needs(std::slice::from_ref(&moved), &["a.io"]);
-        let both = Wanted::new(&[&new, &old], &[]);
+        let both = RequiredCertificates::new(&[&new, &old], &[]);
         assert_eq!(
             targets(&both),
             [row("d-service", &[]), row("e-service", &["b.io"]), row("f-service", &["v"])]
@@ -199,8 +199,8 @@ mod tests {
         ];
         assert_eq!(both.secrets(), secrets.map(|name| ("ns".to_owned(), name.to_owned())).into());
         // Expected injections need their certificates before the objects exist.
-        assert_eq!(targets(&Wanted::new(&[], &[moved])), [row("f-service", &[])]);
-        assert_eq!(Wanted::new(&[], &[]), Wanted::default());
+        assert_eq!(targets(&RequiredCertificates::new(&[], &[moved])), [row("f-service", &[])]);
+        assert_eq!(RequiredCertificates::new(&[], &[]), RequiredCertificates::default());
     }
 
     // Case bundles-50

@@ -37,7 +37,7 @@ pub(super) struct Facts {
     /// `true` if another provider issues the serving certificate.
     pub issued_by_others: bool,
     /// Value of the annotation that requests a renewal.
-    pub wish: Option<String>,
+    pub renewal_request: Option<String>,
     /// Time for which all objects have carried the current bundle, if they do.
     pub carried_for: Option<Duration>,
 }
@@ -48,7 +48,7 @@ pub(super) struct Authority {
     /// Time of its replacement.
     pub due: Timestamp,
     /// Renewal request that was pending when it was created.
-    pub honoured: Option<String>,
+    pub fulfilled_request: Option<String>,
     /// `true` if the bundle holds earlier CAs.
     pub has_predecessors: bool,
     /// `true` if its Secret has our metadata and the bundle in it can be used as is.
@@ -75,13 +75,13 @@ pub(super) enum Step {
     /// Create a CA. Trusted CAs stay trusted.
     NewAuthority(Cause),
     /// Rewrite the Secret of the CA around the CA that it holds.
-    MendAuthority,
+    RepairAuthority,
     /// Create a serving certificate.
     NewLeaf,
     /// Rewrite the Secret of the serving certificate around the certificate that it holds.
-    MendLeaf,
+    RepairLeaf,
     /// Trust only the current CA.
-    Forget,
+    DropOldAuthorities,
     /// Nothing before this time.
     Wait(Timestamp),
 }
@@ -104,12 +104,12 @@ pub(super) fn next(facts: &Facts, times: &Times, now: Timestamp) -> Step {
         return Step::NewAuthority(Cause::Missing);
     };
     if !authority.is_in_order {
-        return Step::MendAuthority;
+        return Step::RepairAuthority;
     }
     let leaf = facts.leaf.as_ref().filter(|leaf| leaf.is_accepted);
     // Renewals do not overlap: a CA that signed nothing yet would be wasted, and bundles would grow.
     if facts.issued_by_others || leaf.is_none_or(|leaf| leaf.is_of_current) {
-        if facts.wish.is_some() && facts.wish != authority.honoured {
+        if facts.renewal_request.is_some() && facts.renewal_request != authority.fulfilled_request {
             return Step::NewAuthority(Cause::Asked);
         }
         if authority.due <= now {
@@ -123,7 +123,7 @@ pub(super) fn next(facts: &Facts, times: &Times, now: Timestamp) -> Step {
         return Step::NewLeaf;
     };
     let Some(since) = leaf.in_order_since.filter(|since| *since <= now) else {
-        return Step::MendLeaf;
+        return Step::RepairLeaf;
     };
     if !leaf.is_of_current {
         return match facts.carried_for.map(|carried| times.settle.saturating_sub(carried)) {
@@ -142,7 +142,7 @@ pub(super) fn next(facts: &Facts, times: &Times, now: Timestamp) -> Step {
         return Step::Wait(rest);
     }
     match after(since, times.overlap) {
-        over if over <= now => Step::Forget,
+        over if over <= now => Step::DropOldAuthorities,
         over => Step::Wait(over.min(rest)),
     }
 }
@@ -166,7 +166,7 @@ mod tests {
         Facts {
             authority: Some(Authority {
                 due: at("2032-01-01T00:00:00Z"),
-                honoured: None,
+                fulfilled_request: None,
                 has_predecessors: false,
                 is_in_order: true,
             }),
@@ -177,7 +177,7 @@ mod tests {
                 in_order_since: Some(at("2026-05-01T00:00:00Z")),
             }),
             issued_by_others: false,
-            wish: None,
+            renewal_request: None,
             carried_for: Some(Duration::from_secs(3600)),
         }
     }
@@ -190,7 +190,7 @@ mod tests {
         next(&facts, &Times::DEFAULT, at(NOW))
     }
 
-    fn wish(text: &str) -> Option<String> {
+    fn renewal_request(text: &str) -> Option<String> {
         Some(text.to_owned())
     }
 
@@ -206,8 +206,8 @@ mod tests {
 
     #[test]
     fn incomplete_secret_is_repaired() {
-        assert_eq!(decide(|_, ca, _| ca.is_in_order = false), Step::MendAuthority);
-        assert_eq!(decide(|_, _, leaf| leaf.in_order_since = None), Step::MendLeaf);
+        assert_eq!(decide(|_, ca, _| ca.is_in_order = false), Step::RepairAuthority);
+        assert_eq!(decide(|_, _, leaf| leaf.in_order_since = None), Step::RepairLeaf);
     }
 
     #[test]
@@ -234,7 +234,7 @@ mod tests {
                 facts.carried_for = carried.map(Duration::from_secs);
             })
         };
-        assert_eq!(renewed(None, None), Step::MendLeaf);
+        assert_eq!(renewed(None, None), Step::RepairLeaf);
         let since = Some("2026-06-01T11:59:59Z");
         assert_eq!(renewed(since, None), Step::Wait(Timestamp::MAX), "objects do not carry the bundle");
         assert_eq!(renewed(since, Some(0)), Step::Wait(at("2026-06-01T12:00:30Z")));
@@ -249,7 +249,7 @@ mod tests {
         };
         assert_eq!(overlapping(NOW), Step::Wait(at("2026-06-02T12:00:00Z")));
         assert_eq!(overlapping("2026-05-31T12:00:01Z"), Step::Wait(at("2026-06-01T12:00:01Z")));
-        assert_eq!(overlapping("2026-05-31T12:00:00Z"), Step::Forget);
+        assert_eq!(overlapping("2026-05-31T12:00:00Z"), Step::DropOldAuthorities);
     }
 
     #[test]
@@ -275,23 +275,26 @@ mod tests {
 
     #[test]
     fn renewal_request_is_executed_once() {
-        let asked = |asked: Option<String>, honoured: Option<String>| {
-            decide(|facts, ca, _| (facts.wish, ca.honoured) = (asked.clone(), honoured.clone()))
+        let asked = |asked: Option<String>, fulfilled_request: Option<String>| {
+            decide(|facts, ca, _| {
+                (facts.renewal_request, ca.fulfilled_request) = (asked.clone(), fulfilled_request.clone())
+            })
         };
         let rest = Step::Wait(at("2026-07-01T00:00:00Z"));
-        assert_eq!(asked(wish("a"), None), Step::NewAuthority(Cause::Asked));
-        assert_eq!(asked(wish("b"), wish("a")), Step::NewAuthority(Cause::Asked));
-        assert_eq!(asked(wish("a"), wish("a")), rest);
-        assert_eq!(asked(None, wish("a")), rest, "the annotation was removed");
+        assert_eq!(asked(renewal_request("a"), None), Step::NewAuthority(Cause::Asked));
+        assert_eq!(asked(renewal_request("b"), renewal_request("a")), Step::NewAuthority(Cause::Asked));
+        assert_eq!(asked(renewal_request("a"), renewal_request("a")), rest);
+        assert_eq!(asked(None, renewal_request("a")), rest, "the annotation was removed");
         // A renewal in progress delays the next one until its end.
         let busy = decide(|facts, ca, leaf| {
-            (facts.wish, ca.honoured) = (wish("b"), wish("a"));
+            (facts.renewal_request, ca.fulfilled_request) = (renewal_request("b"), renewal_request("a"));
             (ca.has_predecessors, leaf.is_of_current) = (true, false);
             facts.carried_for = Some(Duration::from_secs(29));
         });
         assert_eq!(busy, Step::Wait(at("2026-06-01T12:00:01Z")));
         let free = decide(|facts, ca, _| {
-            (facts.wish, ca.honoured, ca.has_predecessors) = (wish("b"), wish("a"), true);
+            (facts.renewal_request, ca.fulfilled_request, ca.has_predecessors) =
+                (renewal_request("b"), renewal_request("a"), true);
         });
         assert_eq!(free, Step::NewAuthority(Cause::Asked));
     }
@@ -317,7 +320,7 @@ mod tests {
         // The recorded time is now in the future. It is replaced by the current time.
         assert_eq!(
             decide(|_, _, leaf| leaf.in_order_since = Some(at("2030-01-01T00:00:00Z"))),
-            Step::MendLeaf
+            Step::RepairLeaf
         );
     }
 }

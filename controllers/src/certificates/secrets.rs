@@ -23,7 +23,7 @@ use super::plan::{Authority, Facts, Leaf, Step};
 const CA: &str = "ca";
 const SERVING: &str = "serving";
 /// Maximum number of CAs in a bundle. Only renewals requested in quick succession reach it.
-const MOST_TRUSTED: usize = 8;
+const MAX_TRUSTED: usize = 8;
 /// Annotations that other providers set on the Secrets that they create for a certificate or Service of this name.
 const CERT_MANAGER_MARK: &str = "cert-manager.io/certificate-name";
 const OPENSHIFT_MARKS: [&str; 2] = [
@@ -46,7 +46,7 @@ pub(super) struct Owner {
     /// UID of the extension.
     pub uid: String,
     /// Requested renewal, from the annotation.
-    pub wish: Option<String>,
+    pub renewal_request: Option<String>,
     /// Reference for Events.
     pub about: ObjectReference,
     reference: Option<OwnerReference>,
@@ -55,11 +55,11 @@ pub(super) struct Owner {
 impl Owner {
     /// Reads the extension's metadata.
     pub(super) fn of<K: Resource<DynamicType = ()>>(extension: &K) -> Self {
-        let wish = extension.annotations().get(annotations::EXT_RENEW_WEBHOOK_CERTIFICATES_AT);
+        let renewal_request = extension.annotations().get(annotations::EXT_RENEW_WEBHOOK_CERTIFICATES_AT);
         Self {
             name: extension.name_any(),
             uid: extension.uid().unwrap_or_default(),
-            wish: wish.cloned(),
+            renewal_request: renewal_request.cloned(),
             about: extension.object_ref(&()),
             reference: extension.controller_owner_ref(&()),
         }
@@ -86,7 +86,7 @@ impl Owner {
 
 /// Reason why a Secret must not be written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Refusal {
+pub(super) enum SecretConflict {
     /// It was created by another client.
     #[error(
         "Secret {0} exists and is not one of OLM: the built-in provider of webhook certificates needs this name and \
@@ -111,7 +111,7 @@ pub(super) enum Refusal {
 
 /// The observed Secrets of a Service.
 #[derive(Clone, Debug)]
-pub(super) struct Found<'a> {
+pub(super) struct ServiceSecrets<'a> {
     /// Extension that is to own them.
     pub owner: &'a Owner,
     /// The Service.
@@ -124,9 +124,9 @@ pub(super) struct Found<'a> {
     pub leaf: Option<Secret>,
 }
 
-impl Found<'_> {
+impl ServiceSecrets<'_> {
     /// Checks that we may write both Secrets, now or after the other provider has stopped issuing.
-    pub(super) fn check(&self) -> Result<(), Refusal> {
+    pub(super) fn check(&self) -> Result<(), SecretConflict> {
         if let Some(secret) = &self.ca {
             possession(self.owner, secret, false)?;
         }
@@ -139,7 +139,7 @@ impl Found<'_> {
     /// Returns the CAs that clients must trust now, the current one first.
     pub(super) fn bundle(&self, now: Timestamp) -> Vec<u8> {
         let texts = self.ca.as_ref().map(|secret| [value(secret, "tls.crt"), value(secret, "ca.crt")]);
-        merged_bundle(texts.into_iter().flatten(), MOST_TRUSTED, now)
+        merged_bundle(texts.into_iter().flatten(), MAX_TRUSTED, now)
     }
 
     /// Returns the facts that decide the next step.
@@ -149,7 +149,7 @@ impl Found<'_> {
             authority: self.ca.as_ref().and_then(|secret| self.authority(secret, &bundle, now)),
             leaf: self.leaf.as_ref().and_then(|secret| self.held_leaf(secret, &bundle, now)),
             issued_by_others: self.issued_by_others,
-            wish: self.owner.wish.clone(),
+            renewal_request: self.owner.renewal_request.clone(),
             carried_for,
         }
     }
@@ -159,7 +159,10 @@ impl Found<'_> {
         let validity = Validity::of(&pair.certificate).filter(|validity| validity.contains(now))?;
         can_sign(&pair).then(|| Authority {
             due: validity.due(),
-            honoured: secret.annotations().get(annotations::EXT_RENEW_WEBHOOK_CERTIFICATES_AT).cloned(),
+            fulfilled_request: secret
+                .annotations()
+                .get(annotations::EXT_RENEW_WEBHOOK_CERTIFICATES_AT)
+                .cloned(),
             has_predecessors: count(bundle) > 1,
             is_in_order: self.owner.has_marked(secret, CA) && value(secret, "ca.crt") == bundle,
         })
@@ -194,17 +197,16 @@ impl Found<'_> {
                 let served = self.leaf.as_ref();
                 let above = served.map(|secret| chain_above(value(secret, "tls.crt"))).unwrap_or_default();
                 let beside = served.map(|secret| value(secret, "ca.crt")).unwrap_or_default();
-                let bundle =
-                    merged_bundle([&new.certificate, &bundle, beside, &above[..]], MOST_TRUSTED, now);
-                self.ca_secret(&new, &bundle, self.owner.wish.as_ref())
+                let bundle = merged_bundle([&new.certificate, &bundle, beside, &above[..]], MAX_TRUSTED, now);
+                self.ca_secret(&new, &bundle, self.owner.renewal_request.as_ref())
             }
-            (Step::MendAuthority, Some(ca)) => self.ca_secret(ca, &bundle, self.honoured()),
-            (Step::Forget, Some(ca)) => {
-                let bundle = merged_bundle([&ca.certificate[..]], MOST_TRUSTED, now);
-                self.ca_secret(ca, &bundle, self.honoured())
+            (Step::RepairAuthority, Some(ca)) => self.ca_secret(ca, &bundle, self.fulfilled_request()),
+            (Step::DropOldAuthorities, Some(ca)) => {
+                let bundle = merged_bundle([&ca.certificate[..]], MAX_TRUSTED, now);
+                self.ca_secret(ca, &bundle, self.fulfilled_request())
             }
             (Step::NewLeaf, Some(ca)) => self.leaf_secret(&self.new_leaf(ca, &bundle, now)?, &bundle, now),
-            (Step::MendLeaf, _) => {
+            (Step::RepairLeaf, _) => {
                 let Some(held) = &self.leaf else { return Ok(None) };
                 let since = held.annotations().get(annotations::EXT_CERTIFICATE_SINCE);
                 let since = since.and_then(|since| since.parse().ok()).filter(|since| *since <= now);
@@ -227,12 +229,12 @@ impl Found<'_> {
         Err(CertificateError::Pem { origin, why })
     }
 
-    fn honoured(&self) -> Option<&String> {
+    fn fulfilled_request(&self) -> Option<&String> {
         self.ca.as_ref()?.annotations().get(annotations::EXT_RENEW_WEBHOOK_CERTIFICATES_AT)
     }
 
-    fn ca_secret(&self, pair: &PemPair, bundle: &[u8], honoured: Option<&String>) -> Secret {
-        let record = (annotations::EXT_RENEW_WEBHOOK_CERTIFICATES_AT, honoured.cloned());
+    fn ca_secret(&self, pair: &PemPair, bundle: &[u8], fulfilled_request: Option<&String>) -> Secret {
+        let record = (annotations::EXT_RENEW_WEBHOOK_CERTIFICATES_AT, fulfilled_request.cloned());
         self.secret(&ca_secret(self.serving), CA, self.ca.as_ref(), pair, bundle, record)
     }
 
@@ -260,7 +262,7 @@ impl Found<'_> {
         };
         let mut kind = "kubernetes.io/tls".to_owned();
         if let Some(stored) = stored {
-            let kept = |map: &BTreeMap<String, String>| -> BTreeMap<_, _> {
+            let retained = |map: &BTreeMap<String, String>| -> BTreeMap<_, _> {
                 map.iter()
                     .filter(|(key, _)| !is_of_others(key))
                     .map(|(k, v)| (k.clone(), v.clone()))
@@ -269,8 +271,8 @@ impl Found<'_> {
             metadata.resource_version = stored.resource_version();
             metadata.uid = stored.uid();
             metadata.finalizers.clone_from(&stored.metadata.finalizers);
-            metadata.labels = Some(kept(stored.labels()));
-            metadata.annotations = Some(kept(stored.annotations()));
+            metadata.labels = Some(retained(stored.labels()));
+            metadata.annotations = Some(retained(stored.annotations()));
             // The type of a Secret is immutable.
             kind = stored.type_.clone().unwrap_or(kind);
         }
@@ -294,17 +296,17 @@ impl Found<'_> {
 }
 
 /// Checks that the extension may write the Secret.
-fn possession(owner: &Owner, secret: &Secret, is_left: bool) -> Result<(), Refusal> {
+fn possession(owner: &Owner, secret: &Secret, is_left: bool) -> Result<(), SecretConflict> {
     let name = || format!("{}/{}", secret.namespace().unwrap_or_default(), secret.name_any());
     let is_marked = secret.labels().contains_key(labels::EXT_WEBHOOK_CERTIFICATE);
     match secret.labels().get(labels::OWNER_NAME) {
         _ if owner.owns(secret) => Ok(()),
         Some(extension) if is_marked && *extension != owner.name => {
-            Err(Refusal::OfAnother { secret: name(), extension: extension.clone() })
+            Err(SecretConflict::OfAnother { secret: name(), extension: extension.clone() })
         }
         _ if is_left || (is_marked && secret.owner_references().is_empty()) => Ok(()),
-        _ if is_marked => Err(Refusal::Abandoned(name())),
-        _ => Err(Refusal::Foreign(name())),
+        _ if is_marked => Err(SecretConflict::Abandoned(name())),
+        _ => Err(SecretConflict::Foreign(name())),
     }
 }
 

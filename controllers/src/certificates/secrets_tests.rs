@@ -22,8 +22,9 @@ fn serving() -> Serving {
     }
 }
 
-fn owner(uid: &str, wish: Option<&str>) -> Owner {
-    let annotations = wish.map(|wish| json!({annotations::EXT_RENEW_WEBHOOK_CERTIFICATES_AT: wish}));
+fn owner(uid: &str, renewal_request: Option<&str>) -> Owner {
+    let annotations = renewal_request
+        .map(|renewal_request| json!({annotations::EXT_RENEW_WEBHOOK_CERTIFICATES_AT: renewal_request}));
     let extension = json!({"metadata": {"name": "demo", "uid": uid, "annotations": annotations}});
     Owner::of(&serde_json::from_value::<ClusterExtension>(extension).unwrap())
 }
@@ -41,9 +42,9 @@ impl Cluster {
         Self { owner: owner("u", None), serving: serving(), ca: None, leaf: None }
     }
 
-    fn found(&self) -> Found<'_> {
+    fn found(&self) -> ServiceSecrets<'_> {
         let (ca, leaf) = (self.ca.clone(), self.leaf.clone());
-        Found { owner: &self.owner, serving: &self.serving, issued_by_others: false, ca, leaf }
+        ServiceSecrets { owner: &self.owner, serving: &self.serving, issued_by_others: false, ca, leaf }
     }
 
     /// Executes steps until the next one waits. Returns them and the time of the next one.
@@ -61,7 +62,7 @@ impl Cluster {
             };
             steps.push(step);
             assert!(steps.len() < 10, "{steps:?}");
-            if matches!(step, Step::NewLeaf | Step::MendLeaf) {
+            if matches!(step, Step::NewLeaf | Step::RepairLeaf) {
                 self.leaf = Some(secret);
             } else {
                 self.ca = Some(secret);
@@ -107,10 +108,10 @@ fn served_certificate_stays_trusted_during_renewal() {
     let mut cluster = Cluster::empty();
     cluster.settle(START, None);
     let first = cluster.leaf.clone().unwrap();
-    cluster.owner.wish = Some("now".to_owned());
+    cluster.owner.renewal_request = Some("now".to_owned());
     let asked = "2026-01-20T12:00:00Z";
     let (steps, until) = cluster.settle(asked, Some(864_000));
-    assert_eq!(steps, [Step::NewAuthority(Cause::Asked), Step::MendLeaf]);
+    assert_eq!(steps, [Step::NewAuthority(Cause::Asked), Step::RepairLeaf]);
     assert_eq!(until, Timestamp::MAX, "waits for objects to carry the bundle");
     assert_eq!(count(&cluster.found().bundle(at(asked))), 2);
     let waiting = cluster.leaf.clone().unwrap();
@@ -124,7 +125,7 @@ fn served_certificate_stays_trusted_during_renewal() {
     assert_ne!(pair(&second), pair(&first));
     assert!(cluster.is_trusted(&first, signed) && cluster.is_trusted(&second, signed));
     let over = "2026-01-21T12:00:30Z";
-    assert_eq!(cluster.settle(over, Some(3600)).0, [Step::Forget, Step::MendLeaf]);
+    assert_eq!(cluster.settle(over, Some(3600)).0, [Step::DropOldAuthorities, Step::RepairLeaf]);
     assert!(!cluster.is_trusted(&first, over) && cluster.is_trusted(&second, over));
     assert_eq!(cluster.settle(over, Some(3600)).0, [], "a renewal request is executed once");
 }
@@ -136,7 +137,7 @@ fn lost_or_damaged_secret_is_recreated() {
     let first = cluster.leaf.clone().unwrap();
     // Without the Secret of the CA, certificates that it signed stay trusted until all objects carry the next CA.
     cluster.ca = None;
-    assert_eq!(cluster.settle(START, Some(3600)).0, [NEW, Step::MendLeaf]);
+    assert_eq!(cluster.settle(START, Some(3600)).0, [NEW, Step::RepairLeaf]);
     assert!(cluster.is_trusted(&first, START) && pair(cluster.leaf.as_ref().unwrap()) == pair(&first));
     // Both Secrets are lost.
     (cluster.ca, cluster.leaf) = (None, None);
@@ -153,11 +154,11 @@ fn lost_or_damaged_secret_is_recreated() {
     let rows: [(Damage<'_>, &[Step]); 8] = [
         (&|c| set(&mut c.leaf, "tls.crt", b"x"), &[Step::NewLeaf]),
         (&|c| set(&mut c.leaf, "tls.key", value(c.ca.as_ref().unwrap(), "tls.key")), &[Step::NewLeaf]),
-        (&|c| set(&mut c.leaf, "ca.crt", b"x"), &[Step::MendLeaf]),
-        (&|c| unmark(&mut c.leaf), &[Step::MendLeaf]),
-        (&|c| unmark(&mut c.ca), &[Step::MendAuthority]),
-        (&|c| set(&mut c.ca, "ca.crt", b"x"), &[Step::MendAuthority]),
-        (&|c| set(&mut c.ca, "tls.key", b"x"), &[NEW, Step::MendLeaf]),
+        (&|c| set(&mut c.leaf, "ca.crt", b"x"), &[Step::RepairLeaf]),
+        (&|c| unmark(&mut c.leaf), &[Step::RepairLeaf]),
+        (&|c| unmark(&mut c.ca), &[Step::RepairAuthority]),
+        (&|c| set(&mut c.ca, "ca.crt", b"x"), &[Step::RepairAuthority]),
+        (&|c| set(&mut c.ca, "tls.key", b"x"), &[NEW, Step::RepairLeaf]),
         (&|c| c.leaf.as_mut().unwrap().data = None, &[Step::NewLeaf]),
     ];
     for (number, (damage, steps)) in rows.into_iter().enumerate() {
@@ -175,7 +176,7 @@ fn clock_jumps_are_repaired() {
     cluster.settle(START, None);
     let first = cluster.leaf.clone().unwrap();
     // The clock of another leader is behind by less than a day.
-    assert_eq!(cluster.settle("2026-01-09T12:00:01Z", None).0, [Step::MendLeaf]);
+    assert_eq!(cluster.settle("2026-01-09T12:00:01Z", None).0, [Step::RepairLeaf]);
     // Restarted after the serving certificate has expired, then after the CA has.
     let late = "2026-05-01T00:00:00Z";
     assert_eq!(cluster.settle(late, None).0, [Step::NewLeaf]);
@@ -211,7 +212,7 @@ fn secret_of_another_provider_is_adopted_without_gap() {
         secret.data = Some(data.into());
         (cluster.ca, cluster.leaf) = (None, Some(secret.clone()));
         assert_eq!(cluster.found().check(), Ok(()));
-        assert_eq!(cluster.settle(START, None).0, [NEW, Step::MendLeaf]);
+        assert_eq!(cluster.settle(START, None).0, [NEW, Step::RepairLeaf]);
         let taken = cluster.leaf.clone().unwrap();
         assert_eq!(pair(&taken), pair(&secret));
         assert!(cluster.is_trusted(&taken, START));
@@ -222,9 +223,9 @@ fn secret_of_another_provider_is_adopted_without_gap() {
         assert_eq!(cluster.settle(START, Some(30)).0, [Step::NewLeaf]);
         // While they still issue it, the Secret is theirs.
         (cluster.ca, cluster.leaf) = (None, Some(secret));
-        let found = Found { issued_by_others: true, ..cluster.found() };
+        let found = ServiceSecrets { issued_by_others: true, ..cluster.found() };
         let ca = found.written(NEW, at(START)).unwrap();
-        let found = Found { ca, ..found };
+        let found = ServiceSecrets { ca, ..found };
         let step = next(&found.facts(Some(Duration::MAX), at(START)), &Times::DEFAULT, at(START));
         assert_eq!(step, Step::Wait(found.facts(None, at(START)).authority.unwrap().due));
         assert_eq!(count(&found.bundle(at(START))), 2, "their certificate is trusted");
@@ -261,10 +262,10 @@ fn foreign_secret_is_refused_with_its_name() {
             "labels": labels, "annotations": annotations, "ownerReferences": owners}}))
             .unwrap();
         let cluster = Cluster { leaf: Some(secret), ..Cluster::empty() };
-        let refusal = cluster.found().check().err().map(|refusal| refusal.to_string());
-        assert_eq!(refusal.as_deref(), refused);
+        let conflict = cluster.found().check().err().map(|conflict| conflict.to_string());
+        assert_eq!(conflict.as_deref(), refused);
         // A Secret into which another provider issues is not written.
-        assert_eq!(Found { issued_by_others: true, ..cluster.found() }.check(), Ok(()));
+        assert_eq!(ServiceSecrets { issued_by_others: true, ..cluster.found() }.check(), Ok(()));
     }
     // No other provider creates CAs of these names.
     let secret =
@@ -290,7 +291,7 @@ fn service_name_that_clients_reject_is_an_error() {
     let mut cluster = Cluster::empty();
     cluster.serving.service = "s".repeat(64);
     let ca = cluster.found().written(NEW, at(START)).unwrap();
-    let found = Found { ca, ..cluster.found() };
+    let found = ServiceSecrets { ca, ..cluster.found() };
     let error = found.written(Step::NewLeaf, at(START)).unwrap_err().to_string();
     let host = format!("{}.ns", cluster.serving.service);
     assert_eq!(

@@ -10,7 +10,7 @@ use olm_request::installs;
 use crate::revision_cache::RevisionCache;
 
 /// Annotations that describe the bundle of a revision.
-const TOLD_BY: [&str; 6] = [
+const BUNDLE_ANNOTATIONS: [&str; 6] = [
     annotations::BUNDLE_NAME,
     annotations::PACKAGE_NAME,
     annotations::BUNDLE_VERSION,
@@ -24,8 +24,8 @@ pub(super) fn changes(revisions: &RevisionCache) -> impl Stream<Item = ()> {
     // Properties are large, so only a digest is kept.
     let hasher = RandomState::new();
     let digest = move |set: &ClusterObjectSet| {
-        let told = TOLD_BY.map(|key| set.annotations().get(key));
-        installs(set).map(|extension| hasher.hash_one((extension, told)))
+        let apis = BUNDLE_ANNOTATIONS.map(|key| set.annotations().get(key));
+        installs(set).map(|extension| hasher.hash_one((extension, apis)))
     };
     revisions.project(digest).map(drop)
 }
@@ -64,7 +64,7 @@ mod tests {
         .into_iter()
         .enumerate()
         {
-            revisions.see(event);
+            revisions.inject(event);
             assert_eq!(changes.next().now_or_never().is_some(), expected, "event {number}");
         }
     }

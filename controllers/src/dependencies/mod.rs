@@ -36,10 +36,10 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::failure::Failure;
+use crate::install_error::InstallError;
 use crate::revision_cache::RevisionCache;
 use changes::changes;
-use served::{ReadError, Told};
+use served::{ClusterApis, ReadError};
 
 /// Maximum age of a result of the API server.
 const FRESH: Duration = Duration::from_secs(10);
@@ -53,30 +53,30 @@ pub(crate) struct Dependencies {
     client: Client,
     revisions: RevisionCache,
     /// Installed bundles by name of the revision.
-    read: SyncMutex<HashMap<String, Read>>,
+    read: SyncMutex<HashMap<String, InstalledBundle>>,
     /// Last result. Locked during requests, so that concurrent callers share one result.
-    answer: Mutex<Option<Answer>>,
+    cached: Mutex<Option<CachedApis>>,
     /// Number of changes that make a result obsolete.
     changes: AtomicU64,
     /// Cancelled on the first use.
-    asked: CancellationToken,
+    used: CancellationToken,
 }
 
 /// Installed bundle of a revision at this resourceVersion.
-struct Read {
+struct InstalledBundle {
     version: Option<String>,
     installed: Arc<Installed>,
 }
 
-struct Answer {
+struct CachedApis {
     at: Instant,
     changes: u64,
-    told: Result<Arc<Told>, Failure>,
+    apis: Result<Arc<ClusterApis>, InstallError>,
 }
 
-impl Answer {
+impl CachedApis {
     fn is_good(&self, changes: u64) -> bool {
-        let good = if self.told.is_ok() { FRESH } else { FAILED };
+        let good = if self.apis.is_ok() { FRESH } else { FAILED };
         self.changes == changes && self.at.elapsed() < good
     }
 }
@@ -88,9 +88,9 @@ impl Dependencies {
             client,
             revisions,
             read: SyncMutex::default(),
-            answer: Mutex::default(),
+            cached: Mutex::default(),
             changes: AtomicU64::default(),
-            asked: CancellationToken::new(),
+            used: CancellationToken::new(),
         }
     }
 
@@ -106,20 +106,20 @@ impl Dependencies {
         &self,
         except: &str,
         insists: impl Fn(&str, &str) -> bool,
-    ) -> Result<(AvailableProviders, Vec<Dependent>), Failure> {
-        let told = self.told().await?;
+    ) -> Result<(AvailableProviders, Vec<Dependent>), InstallError> {
+        let apis = self.apis().await?;
         let sets = self.revisions.all();
         let owners = sets.iter().filter_map(|set| owner(set)).collect();
         let installed = self.installed(&sets);
-        Ok(providers(installed.iter().map(Arc::as_ref), &owners, &told.served, except, insists))
+        Ok(providers(installed.iter().map(Arc::as_ref), &owners, &apis.served, except, insists))
     }
 
     /// Returns the facts about the cluster that bundles may constrain.
     ///
     /// # Errors
     /// The API server does not answer.
-    pub(crate) async fn cluster_facts(&self) -> Result<ClusterFacts, Failure> {
-        Ok(self.told().await?.served.facts())
+    pub(crate) async fn cluster_facts(&self) -> Result<ClusterFacts, InstallError> {
+        Ok(self.apis().await?.served.facts())
     }
 
     /// Calls `announce` after each change of the installed bundles since the first use: extensions that wait for a
@@ -127,7 +127,7 @@ impl Dependencies {
     pub(crate) async fn follow_installed(&self, announce: impl Fn()) {
         let mut changes = pin!(changes(&self.revisions));
         while changes.next().await.is_some() {
-            if self.asked.is_cancelled() {
+            if self.used.is_cancelled() {
                 self.changed();
                 announce();
             }
@@ -137,7 +137,7 @@ impl Dependencies {
     /// Calls `announce` after CRDs of any owner were created, changed or deleted, from the first use on. Never
     /// returns.
     pub(crate) async fn follow_definitions(&self, announce: impl Fn()) {
-        self.asked.cancelled().await;
+        self.used.cancelled().await;
         let api = Api::<PartialObjectMeta<CustomResourceDefinition>>::all(self.client.clone());
         let mut events = pin!(watch(api, watcher::Config::default()).default_backoff());
         let mut due: Option<Instant> = None;
@@ -172,27 +172,27 @@ impl Dependencies {
         self.changes.fetch_add(1, Ordering::Relaxed);
     }
 
-    async fn told(&self) -> Result<Arc<Told>, Failure> {
-        self.asked.cancel();
-        let mut answer = self.answer.lock().await;
+    async fn apis(&self) -> Result<Arc<ClusterApis>, InstallError> {
+        self.used.cancel();
+        let mut cached = self.cached.lock().await;
         let changes = self.changes.load(Ordering::Relaxed);
-        if let Some(answer) = answer.as_ref().filter(|answer| answer.is_good(changes)) {
-            return answer.told.clone();
+        if let Some(cached) = cached.as_ref().filter(|cached| cached.is_good(changes)) {
+            return cached.apis.clone();
         }
-        let told = match served::read(&self.client).await {
-            Ok(told) => Ok(Arc::new(told)),
+        let apis = match served::read(&self.client).await {
+            Ok(apis) => Ok(Arc::new(apis)),
             Err(error) => {
                 let failure = match &error {
-                    ReadError::Api(error) => Failure::api(error),
-                    other => Failure::retry(other),
+                    ReadError::Api(error) => InstallError::api(error),
+                    other => InstallError::retry(other),
                 };
                 Err(failure.context("finding out what the cluster serves"))
             }
         };
-        let before = answer.as_ref().and_then(|answer| answer.told.as_ref().ok());
-        warn_of_stale(before.map(Arc::as_ref), told.as_deref().ok());
-        *answer = Some(Answer { at: Instant::now(), changes, told: told.clone() });
-        told
+        let before = cached.as_ref().and_then(|cached| cached.apis.as_ref().ok());
+        warn_of_stale(before.map(Arc::as_ref), apis.as_deref().ok());
+        *cached = Some(CachedApis { at: Instant::now(), changes, apis: apis.clone() });
+        apis
     }
 
     /// Returns the installed bundle of each extension, by name. Unchanged revisions are not read again.
@@ -204,7 +204,7 @@ impl Dependencies {
             let version = set.resource_version();
             let read = known.remove(&set.name_any()).filter(|read| read.version == version);
             let has = read.map_or_else(|| Arc::new(read_revision(set)), |read| read.installed);
-            kept.insert(set.name_any(), Read { version, installed: Arc::clone(&has) });
+            kept.insert(set.name_any(), InstalledBundle { version, installed: Arc::clone(&has) });
             installed.push(has);
         }
         *known = kept;
@@ -221,9 +221,9 @@ fn read_revision(set: &ClusterObjectSet) -> Installed {
 }
 
 /// Logs the stale API groups whenever they change.
-fn warn_of_stale(before: Option<&Told>, now: Option<&Told>) {
+fn warn_of_stale(before: Option<&ClusterApis>, now: Option<&ClusterApis>) {
     let none = BTreeSet::new();
-    let before = before.map_or(&none, |told| &told.stale);
+    let before = before.map_or(&none, |apis| &apis.stale);
     if let Some(now) = now.filter(|now| !now.stale.is_empty() && now.stale != *before) {
         let groups = now.stale.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
         tracing::warn!(groups, "API groups do not answer, their served APIs may be unknown or outdated");

@@ -22,7 +22,7 @@ const MOST_DEFINITIONS: usize = 10_000;
 
 /// Served APIs as reported by the API server.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Told {
+pub(super) struct ClusterApis {
     pub served: ServedApis,
     /// API groups with version, `group/version`, whose server does not answer: their APIs are unknown or may have
     /// changed.
@@ -48,7 +48,7 @@ pub(super) enum ReadError {
 }
 
 /// Reads the served APIs.
-pub(super) async fn read(client: &Client) -> Result<Told, ReadError> {
+pub(super) async fn read(client: &Client) -> Result<ClusterApis, ReadError> {
     let read = async {
         let (core, groups, version, owned) = tokio::join!(
             client.list_core_api_versions_aggregated(),
@@ -60,18 +60,18 @@ pub(super) async fn read(client: &Client) -> Result<Told, ReadError> {
     };
     let (core, groups, version, owned) = within(DEADLINE, read).await?;
     let served = ServedApis { owned: owned?, kubernetes: version.git_version, ..ServedApis::default() };
-    let mut told = Told { served, ..Told::default() };
+    let mut apis = ClusterApis { served, ..ClusterApis::default() };
     for list in [core, groups] {
         // Every cluster has API groups: an empty list means that the response has another form.
         if list.items.is_empty() {
             return Err(ReadError::NotAggregated);
         }
-        told.discover(list);
+        apis.discover(list);
     }
-    Ok(told)
+    Ok(apis)
 }
 
-impl Told {
+impl ClusterApis {
     fn discover(&mut self, list: APIGroupDiscoveryList) {
         for group in list.items {
             let name = group.metadata.and_then(|metadata| metadata.name).unwrap_or_default();

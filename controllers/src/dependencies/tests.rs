@@ -37,12 +37,12 @@ fn gvk(version: &str, kind: &str) -> Gvk {
 }
 
 async fn eventually(what: &str, ask: impl AsyncFn() -> bool) {
-    let answer = async {
+    let cached = async {
         while !ask().await {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, answer)
+    tokio::time::timeout(PATIENCE, cached)
         .await
         .unwrap_or_else(|_| panic!("not within {PATIENCE:?}: {what}"));
 }
@@ -54,7 +54,7 @@ async fn surroundings_are_read_from_api_server() {
     let dependencies = Arc::new(Dependencies::new(plane.client(), revisions.clone()));
     let owned = definition("tools", "Tool", Some("toolbox"));
     plane.apply_crds(&[owned, definition("spares", "Spare", None)]).await.unwrap();
-    revisions.see(Event::Apply(set("toolbox", 1, &[])));
+    revisions.inject(Event::Apply(set("toolbox", 1, &[])));
 
     // CRDs of an extension are its APIs. CRDs of other owners are external (case additions-e18).
     eventually("discovery shows what is established", async || {
@@ -83,7 +83,7 @@ async fn surroundings_are_read_from_api_server() {
         assert_eq!(around.served.contains(&gvk), expected, "{gvk}");
     }
 
-    let served = &dependencies.told().await.unwrap().served;
+    let served = &dependencies.apis().await.unwrap().served;
     assert_eq!(served.kubernetes, plane.client().apiserver_version().await.unwrap().git_version);
     assert!(served.gvks.contains(&gvk("v1", "Tool")));
     dependencies.cluster_facts().await.unwrap();
@@ -96,11 +96,11 @@ async fn surroundings_are_read_from_api_server() {
 /// Concurrent and later callers share one result while it is fresh.
 async fn fresh_result_is_shared(dependencies: &Dependencies) {
     dependencies.changed();
-    let answers = futures::future::join_all((0..8).map(|_| dependencies.told())).await;
+    let answers = futures::future::join_all((0..8).map(|_| dependencies.apis())).await;
     let answers: Vec<_> = answers.into_iter().map(Result::unwrap).collect();
-    assert!(answers.iter().all(|answer| Arc::ptr_eq(answer, &answers[0])));
+    assert!(answers.iter().all(|cached| Arc::ptr_eq(cached, &answers[0])));
     dependencies.changed();
-    assert!(!Arc::ptr_eq(&dependencies.told().await.unwrap(), &answers[0]));
+    assert!(!Arc::ptr_eq(&dependencies.apis().await.unwrap(), &answers[0]));
 }
 
 async fn stale_group_does_not_affect_other_groups(plane: &ControlPlane, dependencies: &Dependencies) {
@@ -116,9 +116,9 @@ async fn stale_group_does_not_affect_other_groups(plane: &ControlPlane, dependen
     services.create(&PostParams::default(), &serde_json::from_value(broken).unwrap()).await.unwrap();
     eventually("the broken group is stale", async || {
         dependencies.changed();
-        let told = dependencies.told().await.unwrap();
-        assert!(told.served.gvks.contains(&gvk("v1", "Spare")));
-        told.stale.contains("broken.example.com/v1")
+        let apis = dependencies.apis().await.unwrap();
+        assert!(apis.served.gvks.contains(&gvk("v1", "Spare")));
+        apis.stale.contains("broken.example.com/v1")
     })
     .await;
     services.delete("v1.broken.example.com", &DeleteParams::default()).await.unwrap();
@@ -134,7 +134,7 @@ async fn new_crd_is_announced(plane: &ControlPlane, dependencies: &Dependencies)
         plane.apply_crds(&[definition("latecomers", "Latecomer", None)]).await.unwrap();
         eventually("the definition is announced", async || count() > before).await;
         eventually("the result is read again", async || {
-            dependencies.told().await.unwrap().served.gvks.contains(&gvk("v1", "Latecomer"))
+            dependencies.apis().await.unwrap().served.gvks.contains(&gvk("v1", "Latecomer"))
         })
         .await;
     };
@@ -152,14 +152,14 @@ async fn installed_bundle_is_announced_after_first_use() {
     let announced = AtomicUsize::new(0);
     let count = || announced.load(Ordering::SeqCst);
     let scene = async {
-        revisions.see(Event::Apply(set("a", 1, &[])));
+        revisions.inject(Event::Apply(set("a", 1, &[])));
         tokio::task::yield_now().await;
         assert_eq!(count(), 0);
         // A failed result is shared too.
         let failure = dependencies.cluster_facts().await.map(drop).unwrap_err();
         assert!(failure.message.starts_with("finding out what the cluster serves: "), "{failure}");
         assert_eq!(dependencies.surroundings("x", |_, _| true).await.map(drop).unwrap_err(), failure);
-        revisions.see(Event::Apply(set("b", 1, &[])));
+        revisions.inject(Event::Apply(set("b", 1, &[])));
         eventually("the bundle is announced", async || count() == 1).await;
     };
     tokio::select! {

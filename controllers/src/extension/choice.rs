@@ -17,11 +17,11 @@ use olm_version::{Constraint, VersionRelease};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use super::events::{self, ExtensionEvent};
 use super::findings::{self, Finding, Findings, Hints};
-use super::notices::{self, Notice};
 use super::revisions::{Revision, RevisionStates};
-use super::status::Knowledge;
-use crate::failure::Failure;
+use super::status::DeprecationData;
+use crate::install_error::InstallError;
 
 /// Maximum JSON size in bytes of the catalog properties that a revision records completely. Above it, only those
 /// that other bundles may depend on are recorded.
@@ -66,39 +66,39 @@ impl ChosenBundle {
 pub(crate) struct Choice {
     pub target: ChosenBundle,
     /// Deprecation data.
-    pub deprecation: Knowledge,
+    pub deprecation: DeprecationData,
     /// Conditions of our rules.
     pub findings: Findings,
     /// Events to publish.
-    pub notices: Vec<Notice>,
+    pub events: Vec<ExtensionEvent>,
     /// `true` if the choice depends on other objects of the cluster and must be repeated soon.
-    pub look_again: bool,
+    pub requeue: bool,
 }
 
 /// Reason that no bundle was chosen.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Refusal {
+pub(crate) struct ResolutionFailure {
     /// Error text of the resolver.
-    pub failure: Failure,
+    pub failure: InstallError,
     /// `true` if the content of a catalog is not cached yet. Its arrival triggers a reconcile.
     pub awaits_content: bool,
     /// Deprecation data.
-    pub deprecation: Knowledge,
+    pub deprecation: DeprecationData,
     /// Conditions of our rules.
     pub findings: Findings,
     /// `true` if the refusal depends on other objects of the cluster and the choice must be repeated soon.
-    pub look_again: bool,
+    pub requeue: bool,
 }
 
-impl Refusal {
+impl ResolutionFailure {
     /// Returns a refusal for a failure outside of the choice.
-    pub(super) fn other(failure: Failure, rules: &ExtensionRules) -> Box<Self> {
+    pub(super) fn other(failure: InstallError, rules: &ExtensionRules) -> Box<Self> {
         Box::new(Self {
             failure,
             awaits_content: false,
-            deprecation: Knowledge::Unchanged,
+            deprecation: DeprecationData::Unchanged,
             findings: Findings::unchanged(rules),
-            look_again: false,
+            requeue: false,
         })
     }
 }
@@ -125,7 +125,7 @@ impl ResolutionInputs {
 
 /// Request of an extension.
 #[derive(Clone, Copy)]
-pub(crate) struct Question<'a> {
+pub(crate) struct ChoiceRequest<'a> {
     pub filter: &'a CatalogFilter,
     pub states: &'a RevisionStates,
     pub rules: &'a ExtensionRules,
@@ -133,15 +133,15 @@ pub(crate) struct Question<'a> {
 
 /// Keeps the revision that is rolling out as the target while the version range admits it, unless the extension has
 /// `changed` since the last reconcile (docs/design/apply.md#choice-of-the-bundle).
-pub(crate) fn underway(question: Question<'_>, changed: bool) -> Option<Choice> {
-    let Question { filter, states, rules } = question;
+pub(crate) fn underway(question: ChoiceRequest<'_>, changed: bool) -> Option<Choice> {
+    let ChoiceRequest { filter, states, rules } = question;
     let rolling = states.rolling_out.last().filter(|rolling| !changed && admits(filter, &rolling.bundle))?;
     Some(Choice {
         target: ChosenBundle::of_revision(rolling, rules),
-        deprecation: Knowledge::Unchanged,
+        deprecation: DeprecationData::Unchanged,
         findings: Findings::unchanged(rules),
-        notices: Vec::new(),
-        look_again: false,
+        events: Vec::new(),
+        requeue: false,
     })
 }
 
@@ -171,7 +171,7 @@ pub(crate) fn judged(resolution: &Result<Resolved, ResolveError>) -> &[AssessedR
     }
 }
 
-impl<'a> Question<'a> {
+impl<'a> ChoiceRequest<'a> {
     fn request(self, inputs: &'a ResolutionInputs) -> Request<'a> {
         let Self { filter, states, rules } = self;
         request(filter, states.installed.as_ref().map(|revision| &revision.bundle), rules, &inputs.around)
@@ -201,7 +201,7 @@ impl<'a> Question<'a> {
         inputs: &ResolutionInputs,
         resolution: Result<Resolved, ResolveError>,
         hints: Hints,
-    ) -> Result<Choice, Box<Refusal>> {
+    ) -> Result<Choice, Box<ResolutionFailure>> {
         let Self { filter, states, rules } = self;
         let error = match target(&self.request(inputs), resolution, inputs.catalog_exists) {
             Target::Bundle(resolved) => return Ok(self.chosen(inputs, &resolved, &hints)),
@@ -212,41 +212,41 @@ impl<'a> Question<'a> {
             other => (other, Vec::new()),
         };
         let findings = Findings { left_out, ..self.refused(&error, &hints) };
-        let look_again = error.held().iter().any(is_held_by_others);
+        let requeue = error.held().iter().any(is_held_by_others);
         // Without a new choice, keep the revision that is rolling out, or else the installed one.
         let is_held = !error.held().is_empty();
         let kept = states.newest();
         let kept = kept.filter(|_| is_held || !inputs.catalog_exists);
-        let deprecation = if is_held { Knowledge::Unchanged } else { Knowledge::None };
+        let deprecation = if is_held { DeprecationData::Unchanged } else { DeprecationData::None };
         if let Some(kept) = kept.filter(|kept| admits(filter, &kept.bundle)) {
             let target = ChosenBundle::of_revision(kept, rules);
-            return Ok(Choice { target, deprecation, findings, notices: Vec::new(), look_again });
+            return Ok(Choice { target, deprecation, findings, events: Vec::new(), requeue });
         }
         let awaits_content = matches!(error, ResolveError::Catalog { fault: CatalogError::NotCached(_), .. });
-        let failure = Failure::retry(with_hints(error, hints));
-        let deprecation = Knowledge::None;
-        Err(Box::new(Refusal { failure, awaits_content, deprecation, findings, look_again }))
+        let failure = InstallError::retry(with_hints(error, hints));
+        let deprecation = DeprecationData::None;
+        Err(Box::new(ResolutionFailure { failure, awaits_content, deprecation, findings, requeue }))
     }
 
     fn chosen(self, inputs: &ResolutionInputs, resolved: &Resolved, hints: &Hints) -> Choice {
         let Self { filter, states, rules } = self;
         let mut findings = Findings { left_out: resolved.left_out.clone(), ..Findings::default() };
         if rules.can_block_upgrades() {
-            findings.upgrade = Finding::Is(findings::upgrade(&resolved.held));
+            findings.upgrade = Finding::State(findings::upgrade(&resolved.held));
         }
         if rules.judges_dependencies() {
             let (bundle, requirements) = (&resolved.bundle, &resolved.requirements);
             let mode = rules.settings.dependencies;
-            findings.dependencies = Finding::Is(findings::dependencies(bundle, requirements, mode, hints));
+            findings.dependencies = Finding::State(findings::dependencies(bundle, requirements, mode, hints));
         }
         let target = ChosenBundle::resolved(resolved, &filter.package_name, rules);
         let identity = |bundle: &BundleMetadata| (bundle.name.clone(), bundle.version.clone());
         let installed = states.installed.as_ref().map(|installed| identity(&installed.bundle));
         let is_new = installed != Some(identity(&target.bundle));
         Choice {
-            notices: if is_new { self.notices(inputs, resolved) } else { Vec::new() },
-            deprecation: Knowledge::Catalog(resolved.deprecations().clone(), filter.channels.clone()),
-            look_again: resolved.held.iter().any(is_held_by_others)
+            events: if is_new { self.events(inputs, resolved) } else { Vec::new() },
+            deprecation: DeprecationData::Catalog(resolved.deprecations().clone(), filter.channels.clone()),
+            requeue: resolved.held.iter().any(is_held_by_others)
                 || resolved.requirements.iter().any(|one| !one.is_met()),
             findings,
             target,
@@ -257,25 +257,27 @@ impl<'a> Question<'a> {
         let Self { states, rules, .. } = self;
         let mut findings = Findings::unchanged(rules);
         if states.installed.is_some() && !error.held().is_empty() {
-            findings.upgrade = Finding::Is(findings::upgrade(error.held()));
+            findings.upgrade = Finding::State(findings::upgrade(error.held()));
         }
         if let ResolveError::DependenciesNotSatisfied { bundle, unmet, .. } = error
             && states.installed.is_none()
         {
             let mode = rules.settings.dependencies;
-            findings.dependencies = Finding::Is(findings::dependencies(bundle, unmet, mode, hints));
+            findings.dependencies = Finding::State(findings::dependencies(bundle, unmet, mode, hints));
         }
         findings
     }
 
     /// Events about a bundle to be installed.
-    fn notices(self, inputs: &ResolutionInputs, resolved: &Resolved) -> Vec<Notice> {
+    fn events(self, inputs: &ResolutionInputs, resolved: &Resolved) -> Vec<ExtensionEvent> {
         let Ok(catalogs) = &inputs.catalogs else { return Vec::new() };
         let request = self.request(inputs);
-        let note = notices::resolution(&explain(&request, catalogs));
-        let remarks =
-            resolved.remarks.iter().map(|remark| Notice::warning(notices::RESOLVED, remark.to_string()));
-        let mut all = vec![Notice::normal(notices::RESOLVED, note)];
+        let note = events::resolution(&explain(&request, catalogs));
+        let remarks = resolved
+            .remarks
+            .iter()
+            .map(|remark| ExtensionEvent::warning(events::RESOLVED, remark.to_string()));
+        let mut all = vec![ExtensionEvent::normal(events::RESOLVED, note)];
         all.extend(remarks);
         // An override has an effect if the resolver chooses another bundle without it.
         let overrides = [
@@ -289,7 +291,7 @@ impl<'a> Question<'a> {
             let strict = resolve(&Request { rules, ..request }, catalogs);
             if strict.map(|strict| strict.bundle).ok().as_ref() != Some(&resolved.bundle) {
                 let note = format!("bundle {} is chosen because of annotation {key}", resolved.bundle);
-                all.push(Notice::warning(notices::OVERRIDE_USED, note));
+                all.push(ExtensionEvent::warning(events::OVERRIDE_USED, note));
             }
         }
         all

@@ -12,6 +12,9 @@ use serde_json::value::to_raw_value;
 use super::super::revisions::{states, tests::set};
 use super::*;
 
+#[path = "choice_dependency_tests.rs"]
+mod dependencies;
+
 fn filter(more: &serde_json::Value) -> CatalogFilter {
     let mut filter = json!({"packageName": "demo"});
     filter.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -66,9 +69,9 @@ fn decided(
     sets: &[Arc<ClusterObjectSet>],
     rules: &ExtensionRules,
     inputs: &ResolutionInputs,
-) -> Result<Choice, Box<Refusal>> {
+) -> Result<Choice, Box<ResolutionFailure>> {
     let (filter, states) = (filter(more), states(sets));
-    let question = Question { filter: &filter, states: &states, rules };
+    let question = ChoiceRequest { filter: &filter, states: &states, rules };
     question.decide(inputs, question.resolve(inputs), Hints::default())
 }
 
@@ -80,7 +83,7 @@ fn version(
 ) -> Result<String, String> {
     let rules = ExtensionRules::default();
     let (filter, states) = (filter(more), states(sets));
-    let question = Question { filter: &filter, states: &states, rules: &rules };
+    let question = ChoiceRequest { filter: &filter, states: &states, rules: &rules };
     let choice = underway(question, changed).map_or_else(|| decided(more, sets, &rules, inputs), Ok);
     choice.map(|choice| choice.target.bundle.version).map_err(|refusal| refusal.failure.message)
 }
@@ -95,7 +98,7 @@ fn mode(dependencies: DependencyMode) -> ExtensionRules {
 
 fn is(finding: &Finding) -> &ConditionState {
     match finding {
-        Finding::Is(state) => state,
+        Finding::State(state) => state,
         other => panic!("{other:?}"),
     }
 }
@@ -193,7 +196,7 @@ fn choice_without_rules_has_no_findings() {
     let choice = decided(&json!({}), &installed, &ExtensionRules::default(), &plain(&["main"])).unwrap();
     assert_eq!(choice.findings, Findings::default());
     assert_eq!(choice.target.catalog_properties, None);
-    assert!(!choice.look_again);
+    assert!(!choice.requeue);
     let inputs = inputs(vec![answer("main", 0, index(&[(3, requires_base())], &[]))]);
     let refusal = decided(&json!({}), &[], &ExtensionRules::default(), &inputs).unwrap_err();
     assert_eq!(
@@ -201,7 +204,7 @@ fn choice_without_rules_has_no_findings() {
         "validating bundle \"demo.v3.0.0\": bundle \"demo.v3.0.0\" has a dependency declared via property \
          \"olm.package.required\" which is currently not supported"
     );
-    assert_eq!((refusal.findings, refusal.look_again), (Findings::default(), false));
+    assert_eq!((refusal.findings, refusal.requeue), (Findings::default(), false));
 }
 
 // docs/design/additions.md#upgrade-scope; cases additions-a13, additions-e09
@@ -219,8 +222,8 @@ fn upgrade_scope_holds_back_and_reports() {
          \"minor\" of installed 1.0.0; to release it, widen or remove annotation \
          ext.olm.operatorframework.io/upgrade-scope"
     );
-    assert_eq!(choice.findings.dependencies, Finding::NotInForce);
-    assert!(!choice.look_again && choice.notices.is_empty());
+    assert_eq!(choice.findings.dependencies, Finding::Inactive);
+    assert!(!choice.requeue && choice.events.is_empty());
 
     let major = ExtensionRules { upgrade_scope: Some(UpgradeScope::Major), ..ExtensionRules::default() };
     let choice = decided(&json!({}), &installed, &major, &plain(&["main"])).unwrap();
@@ -246,7 +249,7 @@ fn installed_bundle_is_kept_while_all_successors_are_held() {
     let installed = [set(1, "Active", true)];
     let choice = decided(&json!({}), &installed, &rules, &inputs).unwrap();
     assert_eq!(choice.target.bundle.version, "1.0.0");
-    assert_eq!(choice.deprecation, Knowledge::Unchanged);
+    assert_eq!(choice.deprecation, DeprecationData::Unchanged);
     assert_eq!(is(&choice.findings.upgrade).reason, reasons::OUTSIDE_SCOPE);
     // The installed version is not kept if the requested range excludes it.
     let refusal = decided(&json!({"version": ">=2"}), &installed, &rules, &inputs).unwrap_err();
@@ -260,7 +263,7 @@ fn skipped_version_is_reported_or_excluded() {
     let installed = [set(1, "Active", true)];
     let choice = decided(&json!({}), &installed, &ExtensionRules::default(), &inputs).unwrap();
     assert_eq!(choice.target.bundle.version, "2.0.0");
-    let told = notices::merged(choice.notices);
+    let told = events::merged(choice.events);
     assert_eq!(told.len(), 1);
     assert!(told[0].warning, "{told:?}");
     assert_eq!(
@@ -282,174 +285,6 @@ fn skipped_version_is_reported_or_excluded() {
     );
 }
 
-// Cases additions-a22, additions-a24, additions-e16, additions-e18, seeds-s0-6
-#[test]
-fn report_mode_installs_and_reports_dependencies() {
-    let required = |kind: &str| json!({"type": "olm.gvk.required", "value": gvk(kind)});
-    let market_with = |properties: &[(i32, serde_json::Value)], providers: Vec<Provider>| {
-        let served = [Gvk { group: "g".into(), version: "v1".into(), kind: "External".into() }];
-        ResolutionInputs {
-            around: surrounded(AvailableProviders { providers, served: served.into() }),
-            ..inputs(vec![answer("main", 0, index(properties, &[]))])
-        }
-    };
-    let judged = |inputs: &ResolutionInputs| {
-        let choice = decided(&json!({}), &[], &mode(DependencyMode::Report), inputs).unwrap();
-        assert_eq!(choice.target.bundle.version, "3.0.0");
-        (is(&choice.findings.dependencies).clone(), choice.look_again)
-    };
-    let (none, again) = judged(&market_with(&[], vec![]));
-    assert_eq!((none.status, none.reason, again), (Some(true), reasons::NO_DEPENDENCIES, false));
-    assert_eq!(none.message, "bundle demo.v3.0.0 requires nothing");
-
-    let (all, again) = judged(&market_with(&[(3, requires_base()), (3, required("External"))], vec![base()]));
-    assert_eq!((all.status, all.reason, again), (Some(true), reasons::ALL_SATISFIED, false));
-    assert!(all.message.contains("base"), "{}", all.message);
-    assert!(all.message.contains("external"), "{}", all.message);
-
-    let (unmet, again) = judged(&market_with(&[(3, requires_base())], vec![]));
-    assert_eq!((unmet.status, unmet.reason, again), (Some(false), reasons::UNSATISFIED, true));
-    assert_eq!(
-        unmet.message,
-        "bundle demo.v3.0.0 requires an operator with package: base and with version in range: >=1.0.0: not satisfied"
-    );
-
-    let empty = json!({"type": "olm.constraint", "value": {}});
-    let (invalid, _) = judged(&market_with(&[(3, empty.clone())], vec![]));
-    assert_eq!((invalid.status, invalid.reason), (None, reasons::UNSATISFIED));
-    assert!(invalid.message.contains("constraint is empty"), "{}", invalid.message);
-    let (both, _) = judged(&market_with(&[(3, empty), (3, requires_base())], vec![]));
-    assert_eq!(both.status, Some(false));
-}
-
-// docs/design/additions.md#unsatisfied-candidates; cases additions-a23, additions-e19, seeds-s0-6
-#[test]
-fn check_mode_waits_for_dependencies() {
-    let package = index(&[(1, requires_base()), (2, requires_base()), (3, requires_base())], &[]);
-    let with = |providers: Vec<Provider>| ResolutionInputs {
-        around: surrounded(AvailableProviders { providers, ..AvailableProviders::default() }),
-        ..inputs(vec![answer("main", 0, Arc::clone(&package))])
-    };
-    let (filter, states) = (filter(&json!({})), states(&[]));
-    let rules = check();
-    let question = Question { filter: &filter, states: &states, rules: &rules };
-    let inputs = with(vec![]);
-    let resolution = question.resolve(&inputs);
-    assert_eq!(judged(&resolution).len(), 1);
-    let satisfiers = vec![olm_resolve::Satisfier {
-        package: "base".to_owned(),
-        version: "1.4.0".to_owned(),
-        catalog: "main".to_owned(),
-    }];
-    let hints = Hints { satisfiers, not_installed: vec!["base".to_owned()] };
-    let refusal = question.decide(&inputs, resolution, hints).unwrap_err();
-    assert_eq!(
-        refusal.failure,
-        Failure::retry(
-            "dependencies not satisfied: bundle demo.v3.0.0 requires an operator with package: base and with version \
-             in range: >=1.0.0; candidates in catalogs: base@1.4.0 (main); found but not installed: base"
-        )
-    );
-    assert!(refusal.look_again);
-    let state = is(&refusal.findings.dependencies);
-    assert_eq!((state.status, state.reason), (Some(false), reasons::UNSATISFIED));
-    assert!(
-        state.message.ends_with("; candidates in catalogs: base@1.4.0 (main); found but not installed: base")
-    );
-
-    let choice = decided(&json!({}), &[], &rules, &with(vec![base()])).unwrap();
-    assert_eq!(choice.target.bundle.version, "3.0.0");
-    assert_eq!(is(&choice.findings.dependencies).reason, reasons::ALL_SATISFIED);
-    assert!(!choice.look_again);
-}
-
-// docs/design/resolution.md#judged-dependencies, docs/design/additions.md#unsatisfied-candidates
-#[test]
-fn check_mode_keeps_installed_version_if_dependency_is_missing() {
-    let inputs = ResolutionInputs {
-        around: surrounded(AvailableProviders::default()),
-        ..inputs(vec![answer("main", 0, index(&[(2, requires_base())], &[]))])
-    };
-    let choice = decided(&json!({}), &[set(1, "Active", true)], &check(), &inputs).unwrap();
-    assert_eq!(choice.target.bundle.version, "1.0.0");
-    let state = is(&choice.findings.upgrade);
-    assert_eq!((state.status, state.reason), (Some(true), reasons::DEPENDENCY_CONFLICT));
-    assert!(
-        state.message.contains("demo.v2.0.0") && state.message.contains("package: base"),
-        "{}",
-        state.message
-    );
-    assert!(choice.look_again);
-    // A requested version is not silently replaced.
-    let pinned = json!({"version": "2.0.0"});
-    let refusal = decided(&pinned, &[set(1, "Active", true)], &check(), &inputs).unwrap_err();
-    assert!(refusal.failure.message.starts_with("dependencies not satisfied: bundle demo.v2.0.0 requires "));
-    assert_eq!(is(&refusal.findings.upgrade).reason, reasons::DEPENDENCY_CONFLICT);
-    assert_eq!(refusal.findings.dependencies, Finding::Unchanged);
-}
-
-// Case additions-a31
-#[test]
-fn check_mode_keeps_version_that_dependents_need() {
-    let provides = json!({"type": "olm.gvk", "value": gvk("Needed")});
-    let needs = property(&json!({"type": "olm.gvk.required", "value": gvk("Needed")}));
-    let dependent = Dependent {
-        extension: "app".to_owned(),
-        bundle: "app.v1.0.0".to_owned(),
-        requirements: Requirement::all(&[needs]),
-    };
-    let inputs = ResolutionInputs {
-        around: ClusterState { dependents: vec![dependent], ..surrounded(AvailableProviders::default()) },
-        ..inputs(vec![answer("main", 0, index(&[(1, provides)], &[]))])
-    };
-    let installed = [set(1, "Active", true)];
-    let choice = decided(&json!({}), &installed, &check(), &inputs).unwrap();
-    assert_eq!(choice.target.bundle.version, "1.0.0");
-    let state = is(&choice.findings.upgrade);
-    assert_eq!((state.status, state.reason), (Some(true), reasons::DEPENDENCY_CONFLICT));
-    assert!(
-        state.message.contains("installed extension app (bundle app.v1.0.0) requires "),
-        "{}",
-        state.message
-    );
-    assert!(
-        state.message.ends_with("set annotation ext.olm.operatorframework.io/ignore-dependents to \"true\""),
-        "{}",
-        state.message
-    );
-
-    let overridden = ExtensionRules { ignore_dependents: true, ..check() };
-    let choice = decided(&json!({}), &installed, &overridden, &inputs).unwrap();
-    assert_eq!(choice.target.bundle.version, "2.0.0");
-    let used = Notice::warning(
-        notices::OVERRIDE_USED,
-        "bundle demo.v2.0.0 is chosen because of annotation ext.olm.operatorframework.io/ignore-dependents"
-            .to_owned(),
-    );
-    assert!(choice.notices.contains(&used), "{:?}", choice.notices);
-}
-
-#[test]
-fn override_is_published_only_if_effective() {
-    let ignoring = |mode: DependencyMode| ExtensionRules {
-        ignored_requirements: vec!["olm.package.required".to_owned()],
-        ..self::mode(mode)
-    };
-    let used = |properties: &[(i32, serde_json::Value)], mode: DependencyMode| {
-        let inputs = ResolutionInputs {
-            around: surrounded(AvailableProviders::default()),
-            ..inputs(vec![answer("main", 0, index(properties, &[]))])
-        };
-        let choice = decided(&json!({}), &[], &ignoring(mode), &inputs).unwrap();
-        assert_eq!(choice.target.bundle.version, "3.0.0");
-        choice.notices.iter().any(|notice| notice.reason == notices::OVERRIDE_USED)
-    };
-    assert!(used(&[(3, requires_base())], DependencyMode::Check));
-    assert!(used(&[(3, requires_base())], DependencyMode::Reject));
-    assert!(!used(&[(3, requires_base())], DependencyMode::Report));
-    assert!(!used(&[], DependencyMode::Check));
-}
-
 #[test]
 fn bundle_that_the_cluster_cannot_run_is_held() {
     let demands = json!({"type": "olm.csv.metadata", "value": {"minKubeVersion": "1.99.0"}});
@@ -467,7 +302,7 @@ fn bundle_that_the_cluster_cannot_run_is_held() {
     let state = is(&choice.findings.upgrade);
     assert_eq!((state.status, state.reason), (Some(true), reasons::CLUSTER_CONSTRAINT));
     assert!(state.message.contains("minKubeVersion (1.99.0) > server version (1.31.4)"), "{}", state.message);
-    assert_eq!(choice.findings.dependencies, Finding::NotInForce);
+    assert_eq!(choice.findings.dependencies, Finding::Inactive);
 }
 
 // Cases additions-a34, additions-a35
@@ -491,7 +326,7 @@ fn failing_catalog_is_skipped_unless_its_priority_is_higher() {
     let choice = decided(&json!({}), &[], &best_effort, &with(0)).unwrap();
     assert_eq!(choice.target.bundle.version, "3.0.0");
     assert_eq!(choice.findings.suffix(), "; skipped unavailable catalogs: [broken]");
-    assert_eq!(choice.findings.upgrade, Finding::NotInForce);
+    assert_eq!(choice.findings.upgrade, Finding::Inactive);
 
     let error = decided(&json!({}), &[], &best_effort, &with(1)).unwrap_err();
     assert!(error.failure.message.starts_with(text), "{}", error.failure);
@@ -551,9 +386,9 @@ fn rollout_leaves_conditions_unchanged() {
     let rolling = states(&[set(1, "Active", false)]);
     let rules = check();
     let filter = filter(&json!({}));
-    let choice = underway(Question { filter: &filter, states: &rolling, rules: &rules }, false).unwrap();
+    let choice = underway(ChoiceRequest { filter: &filter, states: &rolling, rules: &rules }, false).unwrap();
     let unchanged =
         Findings { upgrade: Finding::Unchanged, dependencies: Finding::Unchanged, ..Findings::default() };
     assert_eq!(choice.findings, unchanged);
-    assert_eq!(choice.deprecation, Knowledge::Unchanged);
+    assert_eq!(choice.deprecation, DeprecationData::Unchanged);
 }

@@ -9,10 +9,10 @@ use olm_request::ExtensionRules;
 use olm_revision::generate::BundleIdentity;
 use serde_json::Value;
 
-use super::choice::{Choice, ChosenBundle, Refusal};
-use super::memory::{ExtensionMemory, Newest};
+use super::choice::{Choice, ChosenBundle, ResolutionFailure};
+use super::memory::{ExtensionMemory, RevisionFingerprint};
 use super::revisions::RevisionStates;
-use crate::failure::Failure;
+use crate::install_error::InstallError;
 use crate::preflight::CrdVerdict;
 
 pub(super) struct Observed<'a> {
@@ -45,7 +45,7 @@ pub(super) enum Decision {
     /// Catalog content is being fetched, and the current status remains correct until then.
     AwaitCatalog,
     /// No bundle was chosen.
-    Refuse(Box<Refusal>),
+    Refuse(Box<ResolutionFailure>),
     /// The extension is paused. `waits` names the pending change.
     Hold { choice: Choice, waits: Option<String> },
     /// The newest revision has the same inputs and no error.
@@ -64,10 +64,10 @@ impl<'a> Observed<'a> {
     ///
     /// # Errors
     /// `spec.source.catalog` is missing.
-    pub(super) fn filter(&self) -> Result<&'a CatalogFilter, Failure> {
+    pub(super) fn filter(&self) -> Result<&'a CatalogFilter, InstallError> {
         let spec = self.extension.spec.as_ref();
         spec.and_then(|spec| spec.source.catalog.as_ref()).ok_or_else(|| {
-            Failure::blocked("spec.source.catalog: Required value: says which package to install")
+            InstallError::blocked("spec.source.catalog: Required value: says which package to install")
         })
     }
 
@@ -126,7 +126,7 @@ impl<'a> Observed<'a> {
 /// Decides on the next step. `newest` is the current newest revision.
 pub(super) fn decide(
     observed: &Observed<'_>,
-    choice: Result<Choice, Box<Refusal>>,
+    choice: Result<Choice, Box<ResolutionFailure>>,
     memory: &ExtensionMemory,
     newest: Option<&ClusterObjectSet>,
 ) -> Decision {
@@ -143,7 +143,9 @@ pub(super) fn decide(
     }
     let inputs = observed.inputs(&choice.target);
     let made = memory.newest.as_ref().filter(|made| made.inputs == inputs);
-    let is_newest = |made: &&super::memory::Made| newest.is_some_and(|set| made.newest == Newest::of(set));
+    let is_newest = |made: &&super::memory::RevisionRecord| {
+        newest.is_some_and(|set| made.newest == RevisionFingerprint::of(set))
+    };
     match made.filter(is_newest).filter(|_| newest.is_some_and(is_well)) {
         Some(made) => Decision::Keep { choice, crds: made.crds.clone() },
         None => Decision::Install { choice, inputs: Box::new(inputs) },

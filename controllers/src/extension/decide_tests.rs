@@ -2,9 +2,9 @@ use olm_api::conditions::{self, Status};
 use serde_json::json;
 
 use super::super::findings::Findings;
-use super::super::memory::Made;
+use super::super::memory::RevisionRecord;
 use super::super::revisions::{Revision, states, tests::set};
-use super::super::status::Knowledge;
+use super::super::status::DeprecationData;
 use super::*;
 
 /// Observation of an extension with these revisions.
@@ -21,8 +21,8 @@ pub(in crate::extension) fn observed<'a>(
 fn choice(number: i64) -> Choice {
     let target =
         ChosenBundle::of_revision(&Revision::of(&set(number, "Active", true)), &ExtensionRules::default());
-    let (deprecation, findings) = (Knowledge::None, Findings::default());
-    Choice { target, deprecation, findings, notices: Vec::new(), look_again: false }
+    let (deprecation, findings) = (DeprecationData::None, Findings::default());
+    Choice { target, deprecation, findings, events: Vec::new(), requeue: false }
 }
 
 pub(in crate::extension) fn extension() -> ClusterExtension {
@@ -33,8 +33,12 @@ pub(in crate::extension) fn extension() -> ClusterExtension {
 
 /// Memory of an extension whose newest revision is `set`, made from these inputs.
 fn memory(inputs: RevisionInputs, set: &ClusterObjectSet) -> ExtensionMemory {
-    let made =
-        Made { inputs, newest: Newest::of(set), crds: CrdVerdict::Accepted("x".to_owned()), image: None };
+    let made = RevisionRecord {
+        inputs,
+        newest: RevisionFingerprint::of(set),
+        crds: CrdVerdict::Accepted("x".to_owned()),
+        image: None,
+    };
     ExtensionMemory { newest: Some(made), ..ExtensionMemory::default() }
 }
 
@@ -51,8 +55,8 @@ fn name(decision: &Decision) -> &'static str {
 #[test]
 fn awaited_catalog_is_refused_unless_status_is_current() {
     let refusal = |awaits_content| {
-        let refusal = Refusal::other(Failure::retry("x"), &ExtensionRules::default());
-        Err(Box::new(Refusal { awaits_content, ..*refusal }))
+        let refusal = ResolutionFailure::other(InstallError::retry("x"), &ExtensionRules::default());
+        Err(Box::new(ResolutionFailure { awaits_content, ..*refusal }))
     };
     let (known, memory) = (extension(), ExtensionMemory::default());
     let new = ClusterExtension { status: None, ..extension() };

@@ -14,7 +14,7 @@ use olm_resolve::{
 
 use super::revisions::RevisionStates;
 use crate::bundles::SignatureVerdict;
-use crate::failure::Class;
+use crate::install_error::ErrorClass;
 use crate::preflight::CrdVerdict;
 
 /// Change of a condition that exists only while one of our rules is active.
@@ -22,11 +22,11 @@ use crate::preflight::CrdVerdict;
 pub(crate) enum Finding {
     /// No rule is active: the condition is removed.
     #[default]
-    NotInForce,
+    Inactive,
     /// Not evaluated: the condition remains unchanged.
     Unchanged,
     /// New state of the condition.
-    Is(ConditionState),
+    State(ConditionState),
 }
 
 /// Findings of our rules about an extension. The default is that of a cluster without such rules.
@@ -58,7 +58,7 @@ pub(crate) struct Hints {
 impl Findings {
     /// Findings that keep the conditions of all active rules.
     pub(super) fn unchanged(rules: &ExtensionRules) -> Self {
-        let finding = |in_force| if in_force { Finding::Unchanged } else { Finding::NotInForce };
+        let finding = |in_force| if in_force { Finding::Unchanged } else { Finding::Inactive };
         Self {
             upgrade: finding(rules.can_block_upgrades()),
             dependencies: finding(rules.judges_dependencies()),
@@ -85,7 +85,7 @@ impl Findings {
                 let is_upgrade =
                     installed.is_some_and(|has| (&has.name, &has.version) != (&wanted.name, &wanted.version));
                 if is_upgrade && rules.can_block_upgrades() {
-                    self.upgrade = Finding::Is(held_by_definitions(wanted, why));
+                    self.upgrade = Finding::State(held_by_definitions(wanted, why));
                 }
             }
         }
@@ -157,14 +157,14 @@ pub(super) fn paused(waits: Option<String>) -> ConditionState {
 pub(super) fn signature(image: &str, verdict: Option<&SignatureVerdict>) -> Finding {
     let (status, reason, message) = match verdict {
         None => return Finding::Unchanged,
-        Some(Ok(false)) => return Finding::NotInForce,
+        Some(Ok(false)) => return Finding::Inactive,
         Some(Ok(true)) => (
             Some(true),
             reasons::VERIFIED,
             format!("image {image} is signed as the signature policy demands"),
         ),
         Some(Err(failure)) => {
-            let is_rejected = failure.class == Class::Rejected;
+            let is_rejected = failure.class == ErrorClass::Rejected;
             let reason = if is_rejected { reasons::REJECTED } else { reasons::VERIFICATION_FAILED };
             (
                 is_rejected.then_some(false),
@@ -173,7 +173,7 @@ pub(super) fn signature(image: &str, verdict: Option<&SignatureVerdict>) -> Find
             )
         }
     };
-    Finding::Is(ConditionState { status, reason, message })
+    Finding::State(ConditionState { status, reason, message })
 }
 
 /// State of `DependenciesSatisfied` for `bundle`.
@@ -220,12 +220,12 @@ pub(super) fn not_installed(hints: &Hints) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::failure::Failure;
+    use crate::install_error::InstallError;
 
     #[test]
     fn signature_condition_exists_only_if_policy_demands_signatures() {
         let condition = |verdict: Option<SignatureVerdict>| match signature("r.io/a:v1", verdict.as_ref()) {
-            Finding::Is(ConditionState { status, reason, message }) => Some((status, reason, message)),
+            Finding::State(ConditionState { status, reason, message }) => Some((status, reason, message)),
             other => {
                 assert_eq!(other == Finding::Unchanged, verdict.is_none());
                 None
@@ -238,8 +238,8 @@ mod tests {
             (None, None),
             (Some(Ok(false)), None),
             (Some(Ok(true)), Some((Some(true), "Verified", demanded))),
-            (Some(Err(Failure::rejected("no"))), Some((Some(false), "Rejected", refused.clone()))),
-            (Some(Err(Failure::retry("no"))), Some((None, "VerificationFailed", refused))),
+            (Some(Err(InstallError::rejected("no"))), Some((Some(false), "Rejected", refused.clone()))),
+            (Some(Err(InstallError::retry("no"))), Some((None, "VerificationFailed", refused))),
         ] {
             assert_eq!(condition(verdict), expected);
         }

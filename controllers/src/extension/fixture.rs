@@ -195,7 +195,7 @@ impl Fixture {
         for Release { version, manifests, image } in versions {
             let files = fixture::files(version, manifests);
             let image = image.clone().unwrap_or_else(|| {
-                self.context().parts.bundles.keep_pulled(&files);
+                self.context().parts.bundles.store_pulled(&files);
                 fixture::image(&files)
             });
             let name = format!("demo.v{version}");

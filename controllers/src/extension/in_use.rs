@@ -9,7 +9,7 @@ use olm_revision::kube_cluster::KubeCluster;
 use olm_runtime::cluster::within_deadline;
 use olm_revision::object::served_kind;
 
-use crate::failure::Failure;
+use crate::install_error::InstallError;
 
 /// Message about the custom resources whose CRDs these revisions own. `None` if there are none.
 ///
@@ -19,11 +19,11 @@ pub(super) async fn in_use(
     client: &Client,
     extension: &str,
     sets: &[ClusterObjectSet],
-) -> Result<Option<String>, Failure> {
+) -> Result<Option<String>, InstallError> {
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
     let selector = ListParams::default().labels(&format!("{}={extension}", labels::OWNER_NAME));
     let listed = within_deadline(definitions.list(&selector)).await;
-    let mut owned = listed.map_err(|error| Failure::api(&error).context("listing definitions"))?.items;
+    let mut owned = listed.map_err(|error| InstallError::api(&error).context("listing definitions"))?.items;
     let owners: Vec<&str> = sets.iter().filter_map(|set| set.metadata.uid.as_deref()).collect();
     owned.retain(|definition| {
         definition.owner_references().iter().any(|owner| owners.contains(&owner.uid.as_str()))
@@ -36,7 +36,7 @@ pub(super) async fn in_use(
         let Some(kind) = served_kind(&value) else { continue };
         let found = cluster.instances(&kind).await.map_err(|error| {
             let context = format!("listing existing objects of CRD {:?}", definition.name_any());
-            Failure::retry(error).context(context)
+            InstallError::retry(error).context(context)
         })?;
         if let Some(found) = found {
             count += found.count;

@@ -14,10 +14,10 @@ use olm_resolve::{AssessedRequirement, Catalog, Indexing, missing_packages, sati
 use tokio::time::Instant;
 
 use super::Context;
-use super::choice::{self, Choice, Question, Refusal, ResolutionInputs};
+use super::choice::{self, Choice, ChoiceRequest, ResolutionFailure, ResolutionInputs};
 use super::decide::Observed;
 use super::findings::Hints;
-use crate::failure::Failure;
+use crate::install_error::InstallError;
 
 /// Maximum number of packages searched for bundles that satisfy a requirement.
 const SEARCHED: usize = 16;
@@ -27,9 +27,9 @@ impl Context {
         &self,
         observed: &Observed<'_>,
         filter: &CatalogFilter,
-    ) -> Result<Choice, Box<Refusal>> {
+    ) -> Result<Choice, Box<ResolutionFailure>> {
         let Observed { name: extension, rules, states, edited, .. } = observed;
-        let question = Question { filter, states, rules };
+        let question = ChoiceRequest { filter, states, rules };
         if let Some(choice) = choice::underway(question, *edited) {
             return Ok(choice);
         }
@@ -41,18 +41,22 @@ impl Context {
         chosen
     }
 
-    async fn resolve(&self, extension: &str, question: Question<'_>) -> Result<Choice, Box<Refusal>> {
-        let Question { filter, rules, .. } = question;
+    async fn resolve(
+        &self,
+        extension: &str,
+        question: ChoiceRequest<'_>,
+    ) -> Result<Choice, Box<ResolutionFailure>> {
+        let ChoiceRequest { filter, rules, .. } = question;
         let inputs = self.inputs(extension, filter, rules).await;
-        let inputs = inputs.map_err(|failure| Refusal::other(failure, rules))?;
-        let is_patient = self.is_patient(extension, inputs.awaits_content());
-        let patient = rules.patient(is_patient);
-        let question = Question { rules: &patient, ..question };
+        let inputs = inputs.map_err(|failure| ResolutionFailure::other(failure, rules))?;
+        let may_await_content = self.may_await_content(extension, inputs.awaits_content());
+        let patient = rules.patient(may_await_content);
+        let question = ChoiceRequest { rules: &patient, ..question };
         let resolution = question.resolve(&inputs);
         let hints = self.hints(extension, choice::judged(&resolution)).await;
         question.decide(&inputs, resolution, hints).map_err(|refusal| {
-            let awaits_content = is_patient && (refusal.awaits_content || rules.settings.best_effort);
-            Box::new(Refusal { awaits_content, ..*refusal })
+            let awaits_content = may_await_content && (refusal.awaits_content || rules.settings.best_effort);
+            Box::new(ResolutionFailure { awaits_content, ..*refusal })
         })
     }
 
@@ -61,7 +65,7 @@ impl Context {
         extension: &str,
         filter: &CatalogFilter,
         rules: &ExtensionRules,
-    ) -> Result<ResolutionInputs, Failure> {
+    ) -> Result<ResolutionInputs, InstallError> {
         let all = self.parts.catalog_store.state();
         let selected = choice::selected(filter, &all);
         let catalog_exists = selected.as_ref().map_or(true, |selected| !selected.is_empty());

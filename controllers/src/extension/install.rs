@@ -12,6 +12,7 @@ use olm_request::CrdCheck;
 use olm_revision::generate::{BundleIdentity, Draft, Extension, newest};
 use olm_runtime::background::Pending;
 use olm_runtime::reconcile::{RESYNC, ReconcileError as Attempt};
+use olm_runtime::reconcile::{Failure as ReconcileError, RESYNC};
 use serde_json::Value;
 use tokio::task::block_in_place;
 
@@ -19,23 +20,23 @@ use super::Context;
 
 use super::choice::ChosenBundle;
 use super::decide::{Observed, RevisionInputs};
-use super::memory::{self, Newest};
+use super::memory::{self, RevisionFingerprint};
 use super::revisions::Revision;
-use crate::bundles::{Rendered, SignatureVerdict, Unusable, Wishes};
-use crate::failure::{Class, Failure};
-use crate::preflight::{CrdVerdict, crd_check, refuse_obstacles};
+use crate::bundles::{RenderRequest, Rendered, SignatureVerdict, UnusableBundle};
+use crate::install_error::{ErrorClass, InstallError};
+use crate::preflight::{CrdVerdict, crd_check, reject_failed_checks};
 use crate::revision_writer::{AppliedRevision, invalid};
 
 /// Time after which the status reports a pull.
-const SHOWN_AFTER: Duration = Duration::from_secs(5);
+const PULL_REPORT_DELAY: Duration = Duration::from_secs(5);
 
 /// Outcome of an installation.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Installation {
     /// `Ok` if the bundle is active, else the cause.
-    pub applied: Result<(), Failure>,
+    pub applied: Result<(), InstallError>,
     /// New revision, if one was created.
-    pub made: Option<Made>,
+    pub made: Option<CreatedRevision>,
     /// Verdict of the CRD check. `Safe` if the check did not run.
     pub definitions: CrdVerdict,
     /// Verdict of the signature policy about the image, if it was judged.
@@ -43,7 +44,7 @@ pub(super) struct Installation {
     /// Warnings to publish with a new revision.
     pub warnings: Vec<String>,
     /// `true` if the missing objects may appear at any time.
-    pub look_again: bool,
+    pub requeue: bool,
     /// `true` if writing the Secrets of the newest revision failed midway. The next attempt reuses those that
     /// exist.
     pub unfinished: bool,
@@ -51,21 +52,21 @@ pub(super) struct Installation {
 
 /// Newly created revision.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Made {
+pub(super) struct CreatedRevision {
     pub set: ClusterObjectSet,
     /// Newest revision before this one.
     pub before: Option<Revision>,
 }
 
 impl Installation {
-    fn failed(failure: Failure) -> Self {
-        let verdict = (failure.class == Class::Rejected).then(|| Err(failure.clone()));
+    fn failed(failure: InstallError) -> Self {
+        let verdict = (failure.class == ErrorClass::Rejected).then(|| Err(failure.clone()));
         Self { applied: Err(failure), verdict, ..Self::unchanged(CrdVerdict::Safe) }
     }
 
     pub(super) fn unchanged(definitions: CrdVerdict) -> Self {
-        let (warnings, verdict, look_again, unfinished) = (Vec::new(), None, false, false);
-        Self { applied: Ok(()), made: None, definitions, verdict, warnings, look_again, unfinished }
+        let (warnings, verdict, requeue, unfinished) = (Vec::new(), None, false, false);
+        Self { applied: Ok(()), made: None, definitions, verdict, warnings, requeue, unfinished }
     }
 }
 
@@ -79,7 +80,7 @@ impl Context {
         observed: &Observed<'_>,
         target: &ChosenBundle,
         inputs: RevisionInputs,
-    ) -> Result<Installation, Attempt> {
+    ) -> Result<Installation, ReconcileError> {
         let name = &observed.name;
         let judged = self.rendered_and_judged(name, target, &inputs).await;
         Ok(match judged {
@@ -89,17 +90,19 @@ impl Context {
                 let installation = made.boxed().await.unwrap_or_else(Installation::failed);
                 Installation { verdict: Some(verdict), ..installation }
             }
-            Err(Unusable::Faulty(failure)) => Installation::failed(failure),
-            Err(Unusable::Unavailable(failure)) if self.needs_no_content(observed, &inputs) => {
+            Err(UnusableBundle::Faulty(failure)) => Installation::failed(failure),
+            Err(UnusableBundle::Unavailable(failure)) if self.needs_no_content(observed, &inputs) => {
                 tracing::warn!(extension = name, error = failure.message, "bundle content is not available");
                 let definitions = self.known_verdict(name, &inputs);
                 Installation { applied: Ok(()), definitions, ..Installation::failed(failure) }
             }
-            Err(Unusable::Unavailable(failure)) => Installation::failed(failure),
-            Err(Unusable::Pulling(_)) if self.needs_no_content(observed, &inputs) => {
+            Err(UnusableBundle::Unavailable(failure)) => Installation::failed(failure),
+            Err(UnusableBundle::Pulling(_)) if self.needs_no_content(observed, &inputs) => {
                 Installation::unchanged(self.known_verdict(name, &inputs))
             }
-            Err(Unusable::Pulling(pending)) => Installation::failed(pulling(target, observed, pending)?),
+            Err(UnusableBundle::Pulling(pending)) => {
+                Installation::failed(pulling(target, observed, pending)?)
+            }
         })
     }
 
@@ -108,14 +111,14 @@ impl Context {
         name: &str,
         target: &ChosenBundle,
         inputs: &RevisionInputs,
-    ) -> Result<Rendered, Unusable> {
-        check_name(name).map_err(Unusable::Faulty)?;
-        let wishes = Wishes {
+    ) -> Result<Rendered, UnusableBundle> {
+        check_name(name).map_err(UnusableBundle::Faulty)?;
+        let request = RenderRequest {
             namespace: inputs.namespace.clone(),
             config: inputs.config.clone(),
             features: self.parts.features,
         };
-        self.parts.bundles.rendered(name, &target.image, wishes).boxed().await
+        self.parts.bundles.rendered(name, &target.image, request).boxed().await
     }
 
     /// Renders the bundle and judges its image by the signature policy.
@@ -124,11 +127,13 @@ impl Context {
         name: &str,
         target: &ChosenBundle,
         inputs: &RevisionInputs,
-    ) -> Result<(Rendered, SignatureVerdict), Unusable> {
+    ) -> Result<(Rendered, SignatureVerdict), UnusableBundle> {
         let rendered = self.rendered(name, target, inputs).await?;
         let verdict = match &rendered.image {
-            Some(image) => self.parts.bundles.judge(name, image).boxed().await.map_err(Unusable::Pulling)?,
-            None => Err(Failure::retry("image of the rendered bundle is unknown")),
+            Some(image) => {
+                self.parts.bundles.judge(name, image).boxed().await.map_err(UnusableBundle::Pulling)?
+            }
+            None => Err(InstallError::retry("image of the rendered bundle is unknown")),
         };
         Ok((rendered, verdict))
     }
@@ -149,7 +154,7 @@ impl Context {
         rendered: Rendered,
         verdict: &SignatureVerdict,
         check: Option<CrdCheck>,
-    ) -> Result<Installation, Failure> {
+    ) -> Result<Installation, InstallError> {
         let name = extension.name_any();
         let (obstacles, image) = (rendered.obstacles.clone(), rendered.image.clone());
         let mut warnings = rendered.warnings.clone();
@@ -158,14 +163,14 @@ impl Context {
         let plan = self.revisions.plan(&name, &draft, newest(&sets)).boxed().await?;
         let before = plan.newest().map(Revision::of);
         if plan.makes_revision() {
-            verdict.as_ref().map_err(Failure::clone)?;
-            refuse_obstacles(&obstacles)?;
+            verdict.as_ref().map_err(InstallError::clone)?;
+            reject_failed_checks(&obstacles)?;
         }
         let is_handed_on = plan.newest().is_some_and(|newest| account_of(newest) != inputs.account.as_ref());
         if (plan.makes_revision() || is_handed_on)
             && let Some(missing) = self.missing_rights(&inputs, &draft).boxed().await?
         {
-            return Ok(Installation { look_again: true, ..Installation::failed(missing) });
+            return Ok(Installation { requeue: true, ..Installation::failed(missing) });
         }
         let mut installation = Installation::unchanged(self.known_verdict(&name, &inputs));
         if plan.makes_revision() {
@@ -182,15 +187,15 @@ impl Context {
             }
         };
         let AppliedRevision { created, set } = applied;
-        let (newest, definitions) = (Newest::of(&set), installation.definitions.clone());
+        let (newest, definitions) = (RevisionFingerprint::of(&set), installation.definitions.clone());
         if created {
             self.preflight.forget(&name);
             warnings.extend(draft.warning);
             warnings.iter().for_each(|warning| tracing::warn!(extension = name, "{warning}"));
             installation.warnings = warnings;
-            installation.made = Some(Made { set, before });
+            installation.made = Some(CreatedRevision { set, before });
         }
-        let made = memory::Made { inputs, newest, crds: definitions, image };
+        let made = memory::RevisionRecord { inputs, newest, crds: definitions, image };
         self.memories.with(&name, |memory| memory.newest = Some(made));
         Ok(installation)
     }
@@ -200,12 +205,12 @@ impl Context {
         &self,
         inputs: &RevisionInputs,
         draft: &Draft,
-    ) -> Result<Option<Failure>, Failure> {
+    ) -> Result<Option<InstallError>, InstallError> {
         let Some(account) = &inputs.account else { return Ok(None) };
         let objects = draft.phases().iter().flat_map(|phase| phase.objects.iter().cloned());
         let rights = block_in_place(|| Rights::of(&objects.collect::<Vec<_>>()));
         let missing = self.preflight.missing_rights(account, &rights).await?;
-        Ok(missing.map(Failure::retry))
+        Ok(missing.map(InstallError::retry))
     }
 
     /// Verifies that every Secret of every active revision exists and has its owner, and recreates missing ones. If
@@ -213,7 +218,7 @@ impl Context {
     ///
     /// # Errors
     /// A Secret is missing.
-    pub(super) async fn verify_content(&self, observed: &Observed<'_>) -> Result<(), Failure> {
+    pub(super) async fn verify_content(&self, observed: &Observed<'_>) -> Result<(), InstallError> {
         let is_active =
             |set: &&Arc<ClusterObjectSet>| !set.is_archived() && set.metadata.deletion_timestamp.is_none();
         for set in observed.sets.iter().filter(is_active) {
@@ -222,8 +227,8 @@ impl Context {
             let draft = async || {
                 let rendered = self.rendered(&observed.name, &target, &inputs).await;
                 let rendered = rendered.map_err(|unusable| match unusable {
-                    Unusable::Faulty(failure) | Unusable::Unavailable(failure) => failure,
-                    Unusable::Pulling(_) => Failure::retry(format!("pulling {}", target.image)),
+                    UnusableBundle::Faulty(failure) | UnusableBundle::Unavailable(failure) => failure,
+                    UnusableBundle::Pulling(_) => InstallError::retry(format!("pulling {}", target.image)),
                 });
                 draft(&observed.name, &inputs, rendered?)
             };
@@ -241,11 +246,11 @@ impl Context {
         inputs: &RevisionInputs,
         draft: &Draft,
         check: Option<CrdCheck>,
-    ) -> Result<Installation, Failure> {
+    ) -> Result<Installation, InstallError> {
         let missing = self.preflight.missing_namespaces(&inputs.watched()).await?;
         if !missing.is_empty() {
             let text = format!("namespaces to watch do not exist: {}", missing.join(", "));
-            return Ok(Installation { look_again: true, ..Installation::failed(Failure::retry(text)) });
+            return Ok(Installation { requeue: true, ..Installation::failed(InstallError::retry(text)) });
         }
         let objects: Vec<&Value> = draft.phases().iter().flat_map(|phase| &phase.objects).collect();
         let definitions = match check {
@@ -254,9 +259,9 @@ impl Context {
         };
         if let CrdVerdict::Held(text) = &definitions {
             // Custom resources may be fixed at any time.
-            let look_again = check == Some(CrdCheck::Live);
-            let failed = Installation::failed(Failure::retry(text));
-            return Ok(Installation { definitions, look_again, ..failed });
+            let requeue = check == Some(CrdCheck::Live);
+            let failed = Installation::failed(InstallError::retry(text));
+            return Ok(Installation { definitions, requeue, ..failed });
         }
         let injections = olm_bundle::injections(&objects);
         self.parts.certificates.ensure(extension, &injections).boxed().await?;
@@ -295,13 +300,14 @@ fn pulling(
     target: &ChosenBundle,
     observed: &Observed<'_>,
     Pending(since): Pending,
-) -> Result<Failure, Attempt> {
-    match SHOWN_AFTER.saturating_sub(since.elapsed()) {
-        _ if observed.is_newest(target) || observed.is_retrying() => Err(Attempt::pending(RESYNC)),
-        Duration::ZERO => {
-            Ok(Failure { class: Class::Pulling, ..Failure::retry(format!("{PULLING}{}", target.image)) })
-        }
-        left => Err(Attempt::pending(left)),
+) -> Result<InstallError, ReconcileError> {
+    match PULL_REPORT_DELAY.saturating_sub(since.elapsed()) {
+        _ if observed.is_newest(target) || observed.is_retrying() => Err(ReconcileError::pending(RESYNC)),
+        Duration::ZERO => Ok(InstallError {
+            class: ErrorClass::Pulling,
+            ..InstallError::retry(format!("{PULLING}{}", target.image))
+        }),
+        left => Err(ReconcileError::pending(left)),
     }
 }
 
@@ -311,7 +317,7 @@ fn account_of(set: &ClusterObjectSet) -> Option<&String> {
 }
 
 /// Draft of a revision.
-fn draft(name: &str, inputs: &RevisionInputs, rendered: Rendered) -> Result<Draft, Failure> {
+fn draft(name: &str, inputs: &RevisionInputs, rendered: Rendered) -> Result<Draft, InstallError> {
     let Rendered { objects, properties, max_openshift_version, obstacles: _, warnings: _, image: _ } =
         rendered;
     let owner = Extension {
@@ -326,12 +332,12 @@ fn draft(name: &str, inputs: &RevisionInputs, rendered: Rendered) -> Result<Draf
 }
 
 /// Limits the length of the extension name: names of revisions are label values.
-fn check_name(name: &str) -> Result<(), Failure> {
+fn check_name(name: &str) -> Result<(), InstallError> {
     const LONGEST: usize = 61;
     if name.len() <= LONGEST {
         return Ok(());
     }
-    Err(Failure::blocked(format!(
+    Err(InstallError::blocked(format!(
         "metadata.name is too long: {} characters, at most {LONGEST} are allowed because revisions are named after it",
         name.len()
     )))

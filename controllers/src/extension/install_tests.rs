@@ -16,7 +16,7 @@ use super::super::decide::tests::observed;
 use super::super::fixture::{SYSTEM, parts, start_api_server};
 use super::*;
 use crate::bundles::fixture;
-use crate::failure::Class;
+use crate::install_error::ErrorClass;
 
 const CRD: &str = "widgets.example.com";
 
@@ -69,7 +69,7 @@ impl Fixture {
         more: &Value,
         annotated: Option<CrdCheck>,
     ) -> Installation {
-        self.context.parts.bundles.keep_pulled(files);
+        self.context.parts.bundles.store_pulled(files);
         let bundle =
             BundleMetadata { name: format!("demo.v{version}"), version: version.to_owned(), release: None };
         let (package, image) = ("demo".to_owned(), fixture::image(files));
@@ -126,13 +126,13 @@ async fn upgrade_that_breaks_custom_resources_creates_no_revision() {
         fixture.install("2.0.0", std::slice::from_ref(&after), more, annotated).await
     };
     let refused = upgrade(&plain, None).await;
-    assert_eq!(refused.applied, Err(Failure::retry(&text)));
+    assert_eq!(refused.applied, Err(InstallError::retry(&text)));
     assert_eq!(refused.definitions, CrdVerdict::Held(text.clone()));
     assert_eq!(fixture.written().await, written, "neither a revision nor a Secret was written");
     // The check runs only for changed content. Unchanged content keeps the active revision, whatever its CRDs.
     let settings = json!({"progressDeadlineMinutes": 20});
     let patched = fixture.install("1.0.0", std::slice::from_ref(&after), &settings, None).await;
-    assert_eq!(patched.applied, Err(Failure::retry(&text)));
+    assert_eq!(patched.applied, Err(InstallError::retry(&text)));
     let patched = fixture.install("1.0.0", std::slice::from_ref(&before), &settings, None).await;
     assert_eq!((patched.applied, patched.made), (Ok(()), None));
 
@@ -161,7 +161,7 @@ async fn invalid_bundle_or_namespace_creates_no_revision() {
     });
     let refused = fixture.install("1.0.0", &twins, &json!({}), None).await;
     let failure = refused.applied.unwrap_err();
-    assert_eq!(failure.class, Class::Blocked);
+    assert_eq!(failure.class, ErrorClass::Blocked);
     assert!(failure.message.starts_with("bundle cannot be applied: ConfigMap \"twin\""), "{failure}");
     assert_eq!(fixture.written().await, nothing);
 
@@ -177,7 +177,7 @@ async fn invalid_bundle_or_namespace_creates_no_revision() {
     *csv = greedy.to_string().into_bytes();
     let refused = fixture.install_files("1.0.0", &files, &json!({}), None).await;
     let failure = refused.applied.unwrap_err();
-    assert_eq!(failure.class, Class::Retry);
+    assert_eq!(failure.class, ErrorClass::Retry);
     let text = "webhook \"all.example.com\" contains forbidden rule: admission webhook rules cannot reference API group \"*\"";
     assert_eq!(failure.message, text);
     assert_eq!(fixture.written().await, nothing);
@@ -186,7 +186,7 @@ async fn invalid_bundle_or_namespace_creates_no_revision() {
         json!({"config": {"configType": "Inline", "inline": {"watchNamespaces": ["gone", "default"]}}});
     let refused = fixture.install("1.0.0", &[], &watching, None).await;
     let text = "namespaces to watch do not exist: gone";
-    assert_eq!((refused.applied, refused.look_again), (Err(Failure::retry(text)), true));
+    assert_eq!((refused.applied, refused.requeue), (Err(InstallError::retry(text)), true));
     assert_eq!(fixture.written().await, nothing);
 }
 
@@ -280,6 +280,6 @@ async fn interrupted_attempt_is_completed_by_the_next() {
     let text = format!(
         "creating ref Secret {name:?}: one of this name exists that is going, not immutable, or of other content"
     );
-    assert_eq!(install(&fixture).await.applied, Err(Failure::retry(text)));
+    assert_eq!(install(&fixture).await.applied, Err(InstallError::retry(text)));
     assert_eq!(fixture.written().await.0, [""; 0]);
 }

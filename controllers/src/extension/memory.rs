@@ -17,7 +17,7 @@ use crate::preflight::CrdVerdict;
 #[derive(Debug, Default)]
 pub(super) struct ExtensionMemory {
     /// Newest revision and its inputs.
-    pub newest: Option<Made>,
+    pub newest: Option<RevisionRecord>,
     /// Generation that was last applied, or that counted as applied when the process first observed the extension.
     pub applied_generation: Option<Option<i64>>,
     /// Start of the wait for catalog content.
@@ -28,23 +28,23 @@ pub(super) struct ExtensionMemory {
 
 /// Newest revision with the inputs that it was made from.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Made {
+pub(super) struct RevisionRecord {
     pub inputs: RevisionInputs,
-    pub newest: Newest,
+    pub newest: RevisionFingerprint,
     pub crds: CrdVerdict,
     pub image: Option<CanonicalRef>,
 }
 
 /// Identity of the newest revision: every part that the extension controller decides about.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Newest {
+pub(super) struct RevisionFingerprint {
     uid: Option<String>,
     generation: Option<i64>,
     /// Hash of labels, annotations and owners.
     metadata: u64,
 }
 
-impl Newest {
+impl RevisionFingerprint {
     pub(super) fn of(set: &ClusterObjectSet) -> Self {
         let mut hasher = DefaultHasher::new();
         set.labels().hash(&mut hasher);

@@ -9,7 +9,7 @@ use olm_runtime::cluster::within_deadline;
 use olm_request::ExtensionRules;
 use serde_json::{Map, Value, json};
 
-use crate::failure::Failure;
+use crate::install_error::InstallError;
 
 /// Copied annotations.
 pub(super) const MIRRORED: [&str; 2] = [annotations::EXT_PAUSED, annotations::EXT_UNINSTALL_POLICY];
@@ -24,7 +24,7 @@ pub(super) async fn mirror(
     sets: impl Iterator<Item = &ClusterObjectSet>,
     rules: &ExtensionRules,
     account: Option<&str>,
-) -> Result<bool, Failure> {
+) -> Result<bool, InstallError> {
     for set in sets {
         let Some(patch) = patch(set, rules, account) else { continue };
         let name = set.name_any();
@@ -34,7 +34,7 @@ pub(super) async fn mirror(
             Err(kube::Error::Api(status)) if status.is_conflict() => return Ok(false),
             Err(error) => {
                 let context = format!("passing annotations on to revision {name:?}");
-                return Err(Failure::api(&error).context(context));
+                return Err(InstallError::api(&error).context(context));
             }
         }
     }

@@ -3,30 +3,29 @@
 //!
 //! ```text
 //! observe      decide                                  act                          report
-//! revisions ─► inputs ─► choice ─► decide ─► Decision ─► install ─► apply ─► outcome ─► status ─► notices, milestones
+//! revisions ─► inputs ─► choice ─► decide ─► Decision ─► install ─► write ─► outcome ─► status ─► events, rollout_events
 //! ```
 //!
 //! [`reconcile`] runs these steps. [`inputs`] reads catalogs and cluster, and [`choice`] selects a bundle from them
 //! by the rules of the extension ([`olm_request`]). [`install`] renders the bundle and runs the install checks.
 //! [`crate::revision_writer`] writes the revision. [`memory`] is the state kept between reconciles. [`removal`] finalizes a deleted
 //! extension, and [`orphans`] adopts revisions without an owner.
-//! [`ref_secrets`] and [`housekeeping`] run beside the reconciles.
+//! [`ref_secrets`] and [`garbage_collection`] run beside the reconciles.
 
 #[cfg(test)]
 mod adoption_tests;
 mod choice;
 mod decide;
+mod events;
 mod findings;
 #[cfg(test)]
 mod fixture;
-mod housekeeping;
+mod garbage_collection;
 mod in_use;
 mod inputs;
 mod install;
 mod memory;
-mod milestones;
 mod mirroring;
-mod notices;
 mod orphans;
 mod outcome;
 #[cfg(test)]
@@ -35,6 +34,7 @@ mod reconcile;
 mod ref_secrets;
 mod removal;
 mod revisions;
+mod rollout_events;
 #[cfg(test)]
 mod signature_tests;
 mod status;
@@ -71,7 +71,7 @@ use crate::metrics::extensions::ExtensionMetrics;
 use crate::preflight::Preflight;
 use crate::revision_cache::RevisionCache;
 use crate::revision_writer::{RevisionWriter, belongs_to};
-use housekeeping::Wake;
+use garbage_collection::RequeueSender;
 use memory::Memories;
 use ref_secrets::{ABANDONED, RefSecrets};
 
@@ -81,9 +81,9 @@ const CONCURRENCY: u16 = 32;
 /// Limit of the retry backoff. No event reports that a registry or a webhook answers again.
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
 /// Requeue delay of a result that depends on other objects of the cluster, whether or not a watch reports a change.
-const LOOK_AGAIN: Duration = Duration::from_secs(20);
+const REQUEUE_DELAY: Duration = Duration::from_secs(20);
 /// Delay between two verifications of an image that the signature policy does not accept.
-const JUDGE_AGAIN: Duration = Duration::from_secs(300);
+const VERIFY_DELAY: Duration = Duration::from_secs(300);
 
 /// Readiness check of the leader: the watched kinds have been listed once.
 pub(crate) const INFORMERS: &str = "informers";
@@ -175,14 +175,14 @@ async fn follow(
     metrics: Arc<Metrics>,
     stop: CancellationToken,
 ) {
-    let (wake, woken) = mpsc::unbounded_channel();
+    let (requeue, requeued) = mpsc::unbounded_channel();
     let synced = Arc::clone(&context);
     tokio::spawn(stop.clone().run_until_cancelled_owned(async move {
         synced.extensions_listed.cancelled().await;
         synced.parts.cache.listed().cancelled().await;
         synced.parts.readiness.ready(INFORMERS);
     }));
-    keep_watch(&context, &wake, &stop);
+    start_background_tasks(&context, &requeue, &stop);
     // Our own status writes trigger no reconcile.
     let relevant = predicates::generation.combine(predicates::finalizers).combine(predicates::annotations);
     let events = watcher(context.extensions.clone(), watcher::Config::default())
@@ -211,7 +211,7 @@ async fn follow(
     let revisions = context.parts.cache.subscribe().map(|change| Arc::clone(change.set()));
     let controller = Controller::for_stream(stream, store)
         .owns_shared_stream(revisions)
-        .reconcile_on(UnboundedReceiverStream::new(woken))
+        .reconcile_on(UnboundedReceiverStream::new(requeued))
         .reconcile_on(context.parts.bundles.pulls.wakes())
         .reconcile_on(context.parts.bundles.verifications.wakes())
         .reconcile_on(context.parts.certificates.unblocked())
@@ -225,16 +225,16 @@ async fn follow(
         .await;
 }
 
-/// Starts the background tasks, until `stop`. They send the extensions to requeue to `wake`.
-fn keep_watch(context: &Arc<Context>, wake: &Wake, stop: &CancellationToken) {
-    let (context, wake, ended) = (Arc::clone(context), wake.clone(), stop.clone());
+/// Starts the background tasks, until `stop`. They send the extensions to requeue to `requeue`.
+fn start_background_tasks(context: &Arc<Context>, requeue: &RequeueSender, stop: &CancellationToken) {
+    let (context, requeue, ended) = (Arc::clone(context), requeue.clone(), stop.clone());
     tokio::spawn(async move {
         let announce = || context.parts.catalogs.announce();
         let all = join4(
             context.dependencies.follow_installed(announce),
             context.dependencies.follow_definitions(announce),
-            context.follow_secrets(&wake),
-            context.keep_house(&wake),
+            context.follow_secrets(&requeue),
+            context.collect_garbage(&requeue),
         );
         ended.run_until_cancelled(all).await
     });

@@ -13,7 +13,7 @@ use olm_runtime::cluster::within_deadline;
 use serde_json::json;
 
 use super::Context;
-use crate::failure::Failure;
+use crate::install_error::InstallError;
 
 impl Context {
     /// Sets the owner of each orphaned revision. Returns `false` if the extension is gone or being deleted:
@@ -21,11 +21,11 @@ impl Context {
     ///
     /// # Errors
     /// The API server rejects a request.
-    pub(super) async fn own_orphans(
+    pub(super) async fn adopt_orphans(
         &self,
         extension: &ClusterExtension,
         sets: &[Arc<ClusterObjectSet>],
-    ) -> Result<bool, Failure> {
+    ) -> Result<bool, InstallError> {
         let name = extension.name_any();
         let orphans: Vec<_> = sets.iter().filter(|set| is_orphan(set)).collect();
         if orphans.is_empty() {
@@ -53,7 +53,7 @@ impl Context {
                 Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {}
                 Err(error) => {
                     let context = format!("taking up revision {:?}", set.name_any());
-                    return Err(Failure::api(&error).context(context));
+                    return Err(InstallError::api(&error).context(context));
                 }
             }
         }

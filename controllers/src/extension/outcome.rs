@@ -6,51 +6,51 @@ use olm_api::cluster_extension::BundleMetadata;
 use olm_api::{ClusterExtensionStatus, ClusterObjectSet};
 use olm_request::ExtensionRules;
 
-use super::choice::{Choice, Refusal};
+use super::choice::{Choice, ResolutionFailure};
 use super::decide::Observed;
+use super::events::{self, ExtensionEvent};
 use super::findings::{self, Finding, Findings};
-use super::install::{Installation, Made};
-use super::milestones;
-use super::notices::{self, Notice};
+use super::install::{CreatedRevision, Installation};
 use super::revisions::Revision;
-use super::status::{Knowledge, Pass};
-use super::{JUDGE_AGAIN, LOOK_AGAIN};
-use crate::failure::{Class, Failure};
+use super::rollout_events;
+use super::status::{AttemptResult, DeprecationData};
+use super::{REQUEUE_DELAY, VERIFY_DELAY};
+use crate::install_error::{ErrorClass, InstallError};
 use crate::preflight::CrdVerdict;
 
-pub(super) struct Outcome {
-    pub pass: Pass,
+pub(super) struct ReconcileOutcome {
+    pub attempt: AttemptResult,
     /// Events to publish.
-    pub notices: Vec<Notice>,
+    pub events: Vec<ExtensionEvent>,
     /// Event reasons that are resolved.
     pub over: Vec<&'static str>,
     /// New revision, if one was created.
     pub made: Option<ClusterObjectSet>,
     /// Requeue delay without a change.
-    pub look_again: Option<Duration>,
+    pub requeue: Option<Duration>,
     /// `true` if writing the Secrets of the newest revision failed midway.
     pub unfinished: bool,
 }
 
-impl Outcome {
+impl ReconcileOutcome {
     /// Outcome of a chosen bundle.
     pub(super) fn chosen(choice: Choice, installation: Installation, observed: &Observed<'_>) -> Self {
         let Observed { rules, states, edited, .. } = observed;
         let (old, unfinished) = (observed.status(), installation.unfinished);
-        let Choice { target, deprecation, mut findings, mut notices, look_again } = choice;
+        let Choice { target, deprecation, mut findings, mut events, requeue } = choice;
         findings.signature = findings::signature(&target.image, installation.verdict.as_ref());
         findings.add_definitions(&installation.definitions, &target.bundle, rules, states);
-        let mut over = vec![notices::RESOLUTION_FAILED];
-        if notices.is_empty() {
-            over.extend([notices::RESOLVED, notices::OVERRIDE_USED]);
+        let mut over = vec![events::RESOLUTION_FAILED];
+        if events.is_empty() {
+            over.extend([events::RESOLVED, events::OVERRIDE_USED]);
         }
-        over.extend((installation.definitions == CrdVerdict::Safe).then_some(notices::CRD_CHECK_FAILED));
-        let have_answered = matches!(deprecation, Knowledge::Catalog(..));
-        over.extend((have_answered && findings.left_out.is_empty()).then_some(notices::CATALOG_UNAVAILABLE));
-        notices.extend(notices::of_left_out(old, &findings));
-        notices.extend(notices::of_installation(&installation));
+        over.extend((installation.definitions == CrdVerdict::Safe).then_some(events::CRD_CHECK_FAILED));
+        let have_answered = matches!(deprecation, DeprecationData::Catalog(..));
+        over.extend((have_answered && findings.left_out.is_empty()).then_some(events::CATALOG_UNAVAILABLE));
+        events.extend(events::of_left_out(old, &findings));
+        events.extend(events::of_installation(&installation));
         let applied = installation.applied.map_err(|failure| {
-            if failure.class == Class::Pulling {
+            if failure.class == ErrorClass::Pulling {
                 return failure;
             }
             let BundleMetadata { name, version, .. } = &target.bundle;
@@ -58,39 +58,46 @@ impl Outcome {
         });
         // No watch event reports that an image was signed or that its signature store answers.
         let is_unaccepted = matches!(&installation.verdict, Some(Err(_)));
-        let look_again = if installation.look_again || look_again && applied.is_ok() {
-            Some(LOOK_AGAIN)
+        let requeue = if installation.requeue || requeue && applied.is_ok() {
+            Some(REQUEUE_DELAY)
         } else {
-            (is_unaccepted && applied.is_ok()).then_some(JUDGE_AGAIN)
+            (is_unaccepted && applied.is_ok()).then_some(VERIFY_DELAY)
         };
-        let made = installation.made.map(|Made { set, before }| {
+        let made = installation.made.map(|CreatedRevision { set, before }| {
             let (made, installed) = (Revision::of(&set), states.installed.as_ref());
-            notices.extend(milestones::started(&made, installed, before.as_ref(), *edited));
+            events.extend(rollout_events::started(&made, installed, before.as_ref(), *edited));
             set
         });
-        Self { pass: Pass { applied, deprecation, findings }, notices, over, made, look_again, unfinished }
+        Self {
+            attempt: AttemptResult { applied, deprecation, findings },
+            events,
+            over,
+            made,
+            requeue,
+            unfinished,
+        }
     }
 
     /// Outcome of a failure before the choice of a bundle.
-    pub(super) fn stopped(failure: Failure, rules: &ExtensionRules) -> Self {
+    pub(super) fn stopped(failure: InstallError, rules: &ExtensionRules) -> Self {
         let findings = Findings { signature: Finding::Unchanged, ..Findings::unchanged(rules) };
-        let deprecation = Knowledge::Unchanged;
-        let pass = Pass { applied: Err(failure), deprecation, findings };
-        let (notices, over) = (Vec::new(), Vec::new());
-        Self { pass, notices, over, made: None, look_again: None, unfinished: false }
+        let deprecation = DeprecationData::Unchanged;
+        let attempt = AttemptResult { applied: Err(failure), deprecation, findings };
+        let (events, over) = (Vec::new(), Vec::new());
+        Self { attempt, events, over, made: None, requeue: None, unfinished: false }
     }
 
     /// Outcome without a bundle.
-    pub(super) fn refused(refusal: Refusal, old: Option<&ClusterExtensionStatus>) -> Self {
-        let Refusal { failure, awaits_content: _, deprecation, findings, look_again } = refusal;
+    pub(super) fn refused(refusal: ResolutionFailure, old: Option<&ClusterExtensionStatus>) -> Self {
+        let ResolutionFailure { failure, awaits_content: _, deprecation, findings, requeue } = refusal;
         let findings = Findings { signature: Finding::Unchanged, ..findings };
         let told =
-            [notices::of_refusal(old, &failure.message, &findings), notices::of_left_out(old, &findings)];
-        let notices = told.into_iter().flatten().collect();
-        let pass = Pass { applied: Err(failure), deprecation, findings };
-        let over = vec![notices::RESOLVED, notices::OVERRIDE_USED];
-        let look_again = look_again.then_some(LOOK_AGAIN);
-        Self { pass, notices, over, made: None, look_again, unfinished: false }
+            [events::of_refusal(old, &failure.message, &findings), events::of_left_out(old, &findings)];
+        let events = told.into_iter().flatten().collect();
+        let attempt = AttemptResult { applied: Err(failure), deprecation, findings };
+        let over = vec![events::RESOLVED, events::OVERRIDE_USED];
+        let requeue = requeue.then_some(REQUEUE_DELAY);
+        Self { attempt, events, over, made: None, requeue, unfinished: false }
     }
 }
 
@@ -104,28 +111,32 @@ mod tests {
     use super::super::revisions::tests::set;
     use super::*;
 
-    fn choice(notices: Vec<Notice>, deprecation: Knowledge, left_out: Vec<LeftOut>) -> Choice {
+    fn choice(events: Vec<ExtensionEvent>, deprecation: DeprecationData, left_out: Vec<LeftOut>) -> Choice {
         let bundle = BundleMetadata { name: "demo.v2.0.0".into(), version: "2.0.0".into(), release: None };
         let (package, image) = ("demo".to_owned(), "r.example/demo:v2".to_owned());
         Choice {
             target: ChosenBundle { bundle, package, image, catalog_properties: None },
             deprecation,
             findings: Findings { left_out, ..Findings::default() },
-            notices,
-            look_again: true,
+            events,
+            requeue: true,
         }
     }
 
     fn plain() -> Choice {
-        choice(Vec::new(), Knowledge::None, Vec::new())
+        choice(Vec::new(), DeprecationData::None, Vec::new())
     }
 
-    fn chosen(choice: Choice, installation: Installation, crd_check: Option<CrdCheck>) -> Outcome {
+    fn chosen(choice: Choice, installation: Installation, crd_check: Option<CrdCheck>) -> ReconcileOutcome {
         let rules = ExtensionRules { crd_check, ..ExtensionRules::default() };
-        Outcome::chosen(choice, installation, &observed(&extension(), rules, &[set(1, "Active", true)]))
+        ReconcileOutcome::chosen(
+            choice,
+            installation,
+            &observed(&extension(), rules, &[set(1, "Active", true)]),
+        )
     }
 
-    fn installation(applied: Result<(), Failure>, definitions: CrdVerdict) -> Installation {
+    fn installation(applied: Result<(), InstallError>, definitions: CrdVerdict) -> Installation {
         Installation { applied, ..Installation::unchanged(definitions) }
     }
 
@@ -134,9 +145,9 @@ mod tests {
     // docs/design/additions.md#events: a recurrence is published again
     #[test]
     fn outcome_resets_resolved_event_reasons() {
-        use notices::{CATALOG_UNAVAILABLE, CRD_CHECK_FAILED, OVERRIDE_USED, RESOLUTION_FAILED, RESOLVED};
-        let answered = || Knowledge::Catalog(Deprecations::default(), Vec::new());
-        let resolved = || vec![Notice::normal(RESOLVED, "chose".to_owned())];
+        use events::{CATALOG_UNAVAILABLE, CRD_CHECK_FAILED, OVERRIDE_USED, RESOLUTION_FAILED, RESOLVED};
+        let answered = || DeprecationData::Catalog(Deprecations::default(), Vec::new());
+        let resolved = || vec![ExtensionEvent::normal(RESOLVED, "chose".to_owned())];
         let fault = CatalogError::NotServing("x".to_owned());
         let left_out = vec![LeftOut { catalog: "x".to_owned(), fault }];
         let rows = [
@@ -151,43 +162,43 @@ mod tests {
             ),
             // During a rollout no catalog is asked.
             (
-                choice(vec![], Knowledge::Unchanged, vec![]),
+                choice(vec![], DeprecationData::Unchanged, vec![]),
                 vec![RESOLUTION_FAILED, RESOLVED, OVERRIDE_USED, CRD_CHECK_FAILED],
             ),
         ];
         for (choice, over) in rows {
             assert_eq!(chosen(choice, installation(Ok(()), CrdVerdict::Safe), None).over, over);
         }
-        let refusal = *Refusal::other(Failure::retry("no"), &ExtensionRules::default());
-        assert_eq!(Outcome::refused(refusal, None).over, [RESOLVED, OVERRIDE_USED]);
+        let refusal = *ResolutionFailure::other(InstallError::retry("no"), &ExtensionRules::default());
+        assert_eq!(ReconcileOutcome::refused(refusal, None).over, [RESOLVED, OVERRIDE_USED]);
     }
 
     #[test]
     fn failed_install_names_bundle_and_retries_with_backoff() {
-        let failed = installation(Err(Failure::retry("no")), CrdVerdict::Safe);
+        let failed = installation(Err(InstallError::retry("no")), CrdVerdict::Safe);
         let outcome = chosen(plain(), failed.clone(), None);
-        assert_eq!(outcome.pass.applied, Err(Failure::retry(NAMED)));
-        assert_eq!(outcome.look_again, None);
-        assert!(chosen(plain(), Installation { look_again: true, ..failed }, None).look_again.is_some());
-        assert!(chosen(plain(), installation(Ok(()), CrdVerdict::Safe), None).look_again.is_some());
+        assert_eq!(outcome.attempt.applied, Err(InstallError::retry(NAMED)));
+        assert_eq!(outcome.requeue, None);
+        assert!(chosen(plain(), Installation { requeue: true, ..failed }, None).requeue.is_some());
+        assert!(chosen(plain(), installation(Ok(()), CrdVerdict::Safe), None).requeue.is_some());
     }
 
     // docs/design/additions.md#annotations, docs/design/additions.md#crd-checks; case additions-a01
     #[test]
     fn crd_findings_that_hold_an_upgrade_are_reported() {
-        let held = || installation(Err(Failure::retry("no")), CrdVerdict::Held("no".to_owned()));
-        let notice = [Notice::warning(notices::CRD_CHECK_FAILED, "no".to_owned())];
+        let held = || installation(Err(InstallError::retry("no")), CrdVerdict::Held("no".to_owned()));
+        let notice = [ExtensionEvent::warning(events::CRD_CHECK_FAILED, "no".to_owned())];
         for annotated in [None, Some(CrdCheck::Strict), Some(CrdCheck::Live), Some(CrdCheck::Warn)] {
             let outcome = chosen(plain(), held(), annotated);
-            assert_eq!(outcome.pass.applied, Err(Failure::retry(NAMED)));
-            assert_eq!(outcome.notices, notice);
-            assert!(!outcome.over.contains(&notices::CRD_CHECK_FAILED));
-            let upgrade = outcome.pass.findings.upgrade;
+            assert_eq!(outcome.attempt.applied, Err(InstallError::retry(NAMED)));
+            assert_eq!(outcome.events, notice);
+            assert!(!outcome.over.contains(&events::CRD_CHECK_FAILED));
+            let upgrade = outcome.attempt.findings.upgrade;
             if annotated.is_none() {
-                assert_eq!(upgrade, Finding::NotInForce);
+                assert_eq!(upgrade, Finding::Inactive);
                 continue;
             }
-            let Finding::Is(state) = upgrade else { panic!("{upgrade:?}") };
+            let Finding::State(state) = upgrade else { panic!("{upgrade:?}") };
             assert_eq!((state.status, state.reason), (Some(true), "CRDCheckFailed"));
             let message = "bundle demo.v2.0.0 version 2.0.0 is available and held back: no; to release it, change \
                            annotation ext.olm.operatorframework.io/crd-check (no help where a stored version or \
@@ -197,8 +208,9 @@ mod tests {
         // No upgrade is held if nothing, or the same version, is installed.
         let rules = ExtensionRules { crd_check: Some(CrdCheck::Live), ..ExtensionRules::default() };
         for sets in [vec![], vec![set(2, "Active", true)]] {
-            let outcome = Outcome::chosen(plain(), held(), &observed(&extension(), rules.clone(), &sets));
-            assert_eq!(outcome.pass.findings.upgrade, Finding::NotInForce);
+            let outcome =
+                ReconcileOutcome::chosen(plain(), held(), &observed(&extension(), rules.clone(), &sets));
+            assert_eq!(outcome.attempt.findings.upgrade, Finding::Inactive);
         }
     }
 
@@ -209,16 +221,16 @@ mod tests {
         let rows = [(CrdCheck::Live, ""), (CrdCheck::Warn, "; accepted: no")];
         for (annotated, suffix) in rows {
             let outcome = chosen(plain(), accepted(), Some(annotated));
-            let notice = Notice::warning(notices::CRD_CHECK_FAILED, "accepted: no".to_owned());
-            assert_eq!(outcome.notices, [notice], "{annotated:?}");
-            assert_eq!(outcome.pass.findings.suffix(), suffix, "{annotated:?}");
-            assert_eq!(outcome.pass.applied, Ok(()));
+            let notice = ExtensionEvent::warning(events::CRD_CHECK_FAILED, "accepted: no".to_owned());
+            assert_eq!(outcome.events, [notice], "{annotated:?}");
+            assert_eq!(outcome.attempt.findings.suffix(), suffix, "{annotated:?}");
+            assert_eq!(outcome.attempt.applied, Ok(()));
         }
         let warned = Installation {
             warnings: vec!["a".to_owned(), "b".to_owned()],
             ..installation(Ok(()), CrdVerdict::Safe)
         };
-        let notice = Notice::warning(notices::APPLIED_WITH_WARNINGS, "a; b".to_owned());
-        assert_eq!(chosen(plain(), warned, None).notices, [notice]);
+        let notice = ExtensionEvent::warning(events::APPLIED_WITH_WARNINGS, "a; b".to_owned());
+        assert_eq!(chosen(plain(), warned, None).events, [notice]);
     }
 }

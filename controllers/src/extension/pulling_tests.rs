@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use super::CONCURRENCY;
 use super::fixture::{DONE, Fixture, Release, version};
-use crate::bundles::fixture::Hanging;
+use crate::bundles::fixture::HangingRegistry;
 
 /// Time limit for the shutdown, far below the deadlines of pulls.
 const STOP: Duration = Duration::from_secs(5);
@@ -21,7 +21,7 @@ fn release(version_: &'static str, image: String) -> Release {
 #[tokio::test(flavor = "multi_thread")]
 async fn hanging_registry_delays_no_other_extension() {
     let mut fixture = Fixture::start().await;
-    let registry = Hanging::start().await;
+    let registry = HangingRegistry::start().await;
     let (first, last) = (registry.image("first"), registry.tagged("last"));
     let versions = [release("1.0.0", first.clone()), version("2.0.0", "a"), release("3.0.0", last.clone())];
     fixture.publish("main", &versions).await;
@@ -75,7 +75,7 @@ async fn hanging_registry_delays_no_other_extension() {
 #[tokio::test(flavor = "multi_thread")]
 async fn repeated_pull_of_installed_bundle_keeps_status() {
     let mut fixture = Fixture::start().await;
-    let registry = Hanging::start().await;
+    let registry = HangingRegistry::start().await;
     super::fixture::installed(&fixture, &json!({})).await;
     let installed = fixture.extensions.get("demo").await.unwrap();
     fixture.stop_controller().await;

@@ -13,33 +13,34 @@ use olm_request::ExtensionRules;
 use olm_revision::generate::newest;
 use olm_runtime::reconcile::{RESYNC, ReconcileError as Attempt};
 use olm_runtime::status::{STALE_RETRY, write_status};
+use olm_runtime::reconcile::{Failure as ReconcileError, RESYNC};
 use tokio::time::Instant;
 
-use super::choice::Refusal;
+use super::choice::ResolutionFailure;
 use super::decide::{Decision, Observed, decide};
+use super::events::{self, ExtensionEvent};
 use super::findings::{self, Finding};
 use super::install::Installation;
 use super::memory::ExtensionMemory;
 use super::mirroring::mirror;
-use super::notices::{self, Notice};
-use super::outcome::Outcome;
+use super::outcome::ReconcileOutcome;
 use super::removal::FINALIZERS;
 use super::revisions::{self, Revision, RevisionStates};
-use super::{Context, LOOK_AGAIN, milestones, status};
-use crate::adoption::Migrated;
-use crate::failure::{Class, Failure};
+use super::{Context, REQUEUE_DELAY, rollout_events, status};
+use crate::adoption::AdoptionState;
+use crate::install_error::{ErrorClass, InstallError};
 use crate::preflight::CrdVerdict;
 
 /// Time that an extension waits for catalog content before its status reports it.
-const PATIENCE: Duration = Duration::from_secs(20);
+const CONTENT_WAIT: Duration = Duration::from_secs(20);
 /// Requeue delay of a blocked extension. The cause may end without an event.
 const BLOCKED_RETRY: Duration = Duration::from_secs(600);
 
 impl Context {
     /// Reconciles one extension to its spec, or finalizes it.
-    pub(super) async fn reconcile(&self, extension: &ClusterExtension) -> Result<Action, Attempt> {
+    pub(super) async fn reconcile(&self, extension: &ClusterExtension) -> Result<Action, ReconcileError> {
         if self.writes.is_stale(extension) {
-            return Err(Attempt::pending(STALE_RETRY));
+            return Err(ReconcileError::pending(STALE_RETRY));
         }
         if extension.metadata.deletion_timestamp.is_some() {
             return self.finalize(extension).await;
@@ -61,29 +62,29 @@ impl Context {
         match self.prepare(&observed).await {
             Ok(true) => {}
             Ok(false) => return Ok(Action::await_change()),
-            Err(Unprepared::Adoption(failure)) => {
+            Err(PrepareError::Adoption(failure)) => {
                 // The installed bundle is unknown before the adoption, so the status keeps what it reports.
-                self.cannot_go(extension, failure.clone()).await?;
-                return Err(Attempt::retry(failure));
+                self.report_blocked_deletion(extension, failure.clone()).await?;
+                return Err(ReconcileError::retry(failure));
             }
-            Err(Unprepared::Revisions(failure)) => {
-                let outcome = Outcome::stopped(failure, &observed.rules);
+            Err(PrepareError::Revisions(failure)) => {
+                let outcome = ReconcileOutcome::stopped(failure, &observed.rules);
                 return self.conclude(observed, outcome).await;
             }
         }
-        let result = self.bring_about(observed).await;
+        let result = self.resolve_and_act(observed).await;
         self.parts.bundles.pulls.release_unasked(&extension.name_any());
         self.parts.bundles.verifications.release_unasked(&extension.name_any());
         result
     }
 
     /// Chooses a bundle, takes the next step and reports it.
-    async fn bring_about(&self, observed: Observed<'_>) -> Result<Action, Attempt> {
+    async fn resolve_and_act(&self, observed: Observed<'_>) -> Result<Action, ReconcileError> {
         let active = observed.states.rolling_out.iter().chain(&observed.states.installed);
         self.parts.bundles.need(&observed.name, active.map(|revision| revision.image.as_str()));
         let choice = match observed.filter() {
             Ok(filter) => self.choose(&observed, filter).boxed().await,
-            Err(failure) => Err(Refusal::other(failure, &observed.rules)),
+            Err(failure) => Err(ResolutionFailure::other(failure, &observed.rules)),
         };
         let sets = self.revisions_of(&observed.name);
         let decision =
@@ -103,87 +104,99 @@ impl Context {
 
     /// Adopts a Helm installation and orphaned revisions of the extension, and annotates its revisions. Returns
     /// `false` if the reconcile must end because a watch event follows.
-    async fn prepare(&self, observed: &Observed<'_>) -> Result<bool, Unprepared> {
+    async fn prepare(&self, observed: &Observed<'_>) -> Result<bool, PrepareError> {
         let Observed { extension, rules, account, sets, .. } = observed;
-        match self.adoption.migrate(extension, sets).boxed().await.map_err(Unprepared::Adoption)? {
-            Migrated::Settled => {}
-            Migrated::Awaited(note) => {
-                let note = note.map(|note| Notice::normal(milestones::ADOPTED, note));
+        match self.adoption.migrate(extension, sets).boxed().await.map_err(PrepareError::Adoption)? {
+            AdoptionState::Complete => {}
+            AdoptionState::Pending(note) => {
+                let note = note.map(|note| ExtensionEvent::normal(rollout_events::ADOPTED, note));
                 self.publish(extension, &[], note.into_iter().collect());
                 return Ok(false);
             }
         }
-        if !self.own_orphans(extension, sets).boxed().await.map_err(Unprepared::Revisions)? {
+        if !self.adopt_orphans(extension, sets).boxed().await.map_err(PrepareError::Revisions)? {
             return Ok(false);
         }
         let sets = sets.iter().map(Arc::as_ref);
-        mirror(&self.sets, sets, rules, account.as_deref()).boxed().await.map_err(Unprepared::Revisions)
+        mirror(&self.sets, sets, rules, account.as_deref()).boxed().await.map_err(PrepareError::Revisions)
     }
 
     /// Takes the next step. An error means that there is nothing to report yet.
-    async fn act(&self, observed: &Observed<'_>, decision: Decision) -> Result<Outcome, Attempt> {
+    async fn act(
+        &self,
+        observed: &Observed<'_>,
+        decision: Decision,
+    ) -> Result<ReconcileOutcome, ReconcileError> {
         let old = observed.status();
         let unchanged = Installation::unchanged;
         let mut waiting = None;
         let mut outcome = match decision {
-            Decision::AwaitCatalog => return Err(Attempt::pending(PATIENCE)),
-            Decision::Refuse(refusal) => Outcome::refused(*refusal, old),
+            Decision::AwaitCatalog => return Err(ReconcileError::pending(CONTENT_WAIT)),
+            Decision::Refuse(refusal) => ReconcileOutcome::refused(*refusal, old),
             Decision::Hold { choice, waits } => {
                 waiting = waits;
-                Outcome::chosen(choice, unchanged(CrdVerdict::Safe), observed)
+                ReconcileOutcome::chosen(choice, unchanged(CrdVerdict::Safe), observed)
             }
             Decision::Keep { choice, crds } => {
                 let verdict = self.judge_newest(&observed.name).await;
-                Outcome::chosen(choice, Installation { verdict, ..unchanged(crds) }, observed)
+                ReconcileOutcome::chosen(choice, Installation { verdict, ..unchanged(crds) }, observed)
             }
             Decision::Install { choice, inputs } => {
                 let installation = self.install(observed, &choice.target, *inputs).await?;
-                Outcome::chosen(choice, installation, observed)
+                ReconcileOutcome::chosen(choice, installation, observed)
             }
         };
         if observed.rules.paused {
-            outcome.pass.findings.paused = Finding::Is(findings::paused(waiting));
+            outcome.attempt.findings.paused = Finding::State(findings::paused(waiting));
         }
         Ok(outcome)
     }
 
     /// Writes the status, publishes Events, and returns when to reconcile again.
-    async fn conclude(&self, mut observed: Observed<'_>, outcome: Outcome) -> Result<Action, Attempt> {
-        let Outcome { pass, mut notices, mut over, made, mut look_again, unfinished } = outcome;
+    async fn conclude(
+        &self,
+        mut observed: Observed<'_>,
+        outcome: ReconcileOutcome,
+    ) -> Result<Action, ReconcileError> {
+        let ReconcileOutcome { attempt, mut events, mut over, made, mut requeue, unfinished } = outcome;
         observed.states.rolling_out.extend(made.as_ref().map(Revision::of));
         let Observed { extension, name, rules, states, .. } = &observed;
-        let result = pass.applied.clone();
-        notices.extend(
-            rules.invalid.iter().map(|fault| Notice::warning(notices::INVALID_ANNOTATION, fault.to_string())),
+        let result = attempt.applied.clone();
+        events.extend(
+            rules
+                .invalid
+                .iter()
+                .map(|fault| ExtensionEvent::warning(events::INVALID_ANNOTATION, fault.to_string())),
         );
-        over.extend(rules.invalid.is_empty().then_some(notices::INVALID_ANNOTATION));
+        over.extend(rules.invalid.is_empty().then_some(events::INVALID_ANNOTATION));
         let generation =
             if rules.paused { self.applied_generation(extension) } else { extension.metadata.generation };
-        let written =
-            self.write(extension, generation, states, &status::Outcome::Tried(Box::new(pass))).await;
+        let written = self
+            .write(extension, generation, states, &status::StatusUpdate::Attempted(Box::new(attempt)))
+            .await;
         let next = match written {
             Ok(next) => next,
             Err(failure) => {
                 // Report what was done, even if the status write failed.
-                self.publish(extension, &over, notices);
+                self.publish(extension, &over, events);
                 if let Some(set) = &made {
-                    self.parts.cache.shows(set).await;
+                    self.parts.cache.until_contains(set).await;
                 }
                 return Err(failure);
             }
         };
         let old = observed.status();
-        notices.extend(notices::of_change(old, &next));
-        notices.extend(milestones::reached(old, &next));
-        over.extend(notices::over(&next));
-        over.extend(milestones::over(&next));
-        self.publish(extension, &over, notices);
+        events.extend(events::of_change(old, &next));
+        events.extend(rollout_events::reached(old, &next));
+        over.extend(events::over(&next));
+        over.extend(rollout_events::over(&next));
+        self.publish(extension, &over, events);
         // Verifying may pull another bundle, which would replace the pull in progress.
-        let is_pulling = result.as_ref().is_err_and(|failure| failure.class == Class::Pulling);
+        let is_pulling = result.as_ref().is_err_and(|failure| failure.class == ErrorClass::Pulling);
         let is_verified = is_pulling || self.verify(&observed, unfinished).await;
         if let Some(set) = &made {
             // Wait for the cache: until it holds the revision, another reconcile would not find it.
-            self.parts.cache.shows(set).await;
+            self.parts.cache.until_contains(set).await;
         } else if is_verified
             && !unfinished
             && let Err(error) = self.ref_secrets.sweep(name).await
@@ -191,7 +204,7 @@ impl Context {
             tracing::warn!(extension = name, %error, "failed to delete Secrets without owner");
         }
         if !is_verified {
-            look_again = Some(LOOK_AGAIN);
+            requeue = Some(REQUEUE_DELAY);
         }
         match result {
             Ok(()) => {
@@ -199,17 +212,19 @@ impl Context {
                     let applied = Some(extension.metadata.generation);
                     self.memories.with(name, |memory| memory.applied_generation = applied);
                 }
-                Ok(look_again.map_or_else(Action::await_change, Action::requeue))
+                Ok(requeue.map_or_else(Action::await_change, Action::requeue))
             }
             // Constant delay instead of backoff: the missing objects may appear at any time.
-            Err(failure) if look_again.is_some() => {
-                tracing::info!(extension = name, error = failure.message, delay = ?LOOK_AGAIN, "requeued");
-                Ok(Action::requeue(LOOK_AGAIN))
+            Err(failure) if requeue.is_some() => {
+                tracing::info!(extension = name, error = failure.message, delay = ?REQUEUE_DELAY, "requeued");
+                Ok(Action::requeue(REQUEUE_DELAY))
             }
-            Err(Failure { class: Class::Retry | Class::Rejected, message }) => Err(Attempt::retry(message)),
-            Err(Failure { class: Class::Pulling, .. }) => Err(Attempt::pending(RESYNC)),
+            Err(InstallError { class: ErrorClass::Retry | ErrorClass::Rejected, message }) => {
+                Err(ReconcileError::retry(message))
+            }
+            Err(InstallError { class: ErrorClass::Pulling, .. }) => Err(ReconcileError::pending(RESYNC)),
             Err(failure) => {
-                Err(Attempt::terminal(failure).no_later_than(Some(Instant::now() + BLOCKED_RETRY)))
+                Err(ReconcileError::terminal(failure).no_later_than(Some(Instant::now() + BLOCKED_RETRY)))
             }
         }
     }
@@ -253,7 +268,7 @@ impl Context {
     /// same condition.
     fn is_edited(&self, extension: &ClusterExtension, states: &RevisionStates) -> bool {
         let seen = match extension.condition(types::PROGRESSING) {
-            Some(seen) if states.say(seen) => seen.observed_generation,
+            Some(seen) if states.is_copied_from_revision(seen) => seen.observed_generation,
             Some(_) => None,
             None => extension.metadata.generation,
         };
@@ -274,30 +289,35 @@ impl Context {
         extension: &ClusterExtension,
         generation: Option<i64>,
         states: &RevisionStates,
-        outcome: &status::Outcome,
-    ) -> Result<ClusterExtensionStatus, Attempt> {
+        outcome: &status::StatusUpdate,
+    ) -> Result<ClusterExtensionStatus, ReconcileError> {
         let old = extension.status.clone().unwrap_or_default();
         let next = status::next(&old, generation, states, outcome, Timestamp::now());
         let written = write_status(&self.extensions, extension, &next).await;
-        let written = written.map_err(|error| Attempt::write("error updating status", &error))?;
+        let written = written.map_err(|error| ReconcileError::write("error updating status", &error))?;
         written.iter().for_each(|written| self.writes.note(written));
         Ok(next)
     }
 
-    /// Reports whether an extension waits for catalog content, and has done so for less than [`PATIENCE`].
-    pub(super) fn is_patient(&self, extension: &str, awaits_content: bool) -> bool {
+    /// Reports whether an extension waits for catalog content, and has done so for less than [`CONTENT_WAIT`].
+    pub(super) fn may_await_content(&self, extension: &str, awaits_content: bool) -> bool {
         self.memories.with(extension, |memory| {
             let since = awaits_content.then(|| memory.waiting_since.unwrap_or_else(Instant::now));
             memory.waiting_since = since;
-            since.is_some_and(|since| since.elapsed() < PATIENCE)
+            since.is_some_and(|since| since.elapsed() < CONTENT_WAIT)
         })
     }
 
     /// Publishes Events. The reasons in `over` are reset first, so that their next Event is published again.
-    pub(super) fn publish(&self, extension: &ClusterExtension, over: &[&'static str], all: Vec<Notice>) {
+    pub(super) fn publish(
+        &self,
+        extension: &ClusterExtension,
+        over: &[&'static str],
+        all: Vec<ExtensionEvent>,
+    ) {
         let about = extension.object_ref(&());
         over.iter().for_each(|reason| self.parts.events.over(&about, reason));
-        for Notice { warning, reason, note } in notices::merged(all) {
+        for ExtensionEvent { warning, reason, note } in events::merged(all) {
             let events = &self.parts.events;
             if warning {
                 events.warning(about.clone(), reason, note);
@@ -309,10 +329,10 @@ impl Context {
 }
 
 /// Cause of a failed preparation.
-enum Unprepared {
+enum PrepareError {
     /// A Helm installation could not be adopted.
-    Adoption(Failure),
-    Revisions(Failure),
+    Adoption(InstallError),
+    Revisions(InstallError),
 }
 
 fn warn_of_service_account(extension: &ClusterExtension) {

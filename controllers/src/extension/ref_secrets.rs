@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::failure::Failure;
+use crate::install_error::InstallError;
 
 /// Minimum age of a Secret without an owner to be abandoned. A younger one may belong to a revision being created.
 pub(super) const ABANDONED: Duration = Duration::from_secs(10);
@@ -33,12 +33,12 @@ pub(super) struct RefSecrets {
     namespace: String,
     abandoned: Duration,
     /// Keyed by Secret name.
-    known: Mutex<HashMap<String, Kept>>,
+    known: Mutex<HashMap<String, ObservedSecret>>,
 }
 
 /// Cached metadata of a Secret.
 #[derive(Clone, Debug)]
-struct Kept {
+struct ObservedSecret {
     extension: String,
     revision: String,
     uid: Option<String>,
@@ -72,7 +72,7 @@ impl RefSecrets {
         while let Some(event) = events.next().await {
             match event {
                 Ok(event) => {
-                    for Kept { extension, revision, .. } in self.notice(&event, &mut listing) {
+                    for ObservedSecret { extension, revision, .. } in self.record(&event, &mut listing) {
                         tell(&extension, &revision);
                     }
                 }
@@ -82,7 +82,11 @@ impl RefSecrets {
     }
 
     /// Applies a watch event to the cache, and returns the lost Secrets.
-    fn notice(&self, event: &Event<PartialObjectMeta<Secret>>, listing: &mut BTreeSet<String>) -> Vec<Kept> {
+    fn record(
+        &self,
+        event: &Event<PartialObjectMeta<Secret>>,
+        listing: &mut BTreeSet<String>,
+    ) -> Vec<ObservedSecret> {
         let mut known = self.known.lock();
         match event {
             Event::Init => listing.clear(),
@@ -91,9 +95,9 @@ impl RefSecrets {
                     listing.insert(secret.name_any());
                 }
                 let label = |key: &str| secret.labels().get(key).cloned().unwrap_or_default();
-                let since = known.get(&secret.name_any()).filter(|kept| kept.uid == secret.uid());
-                let since = since.and_then(|kept| kept.unowned);
-                let kept = Kept {
+                let since = known.get(&secret.name_any()).filter(|observed| observed.uid == secret.uid());
+                let since = since.and_then(|observed| observed.unowned);
+                let observed = ObservedSecret {
                     extension: label(labels::OWNER_NAME),
                     revision: label(labels::REVISION_NAME),
                     uid: secret.uid(),
@@ -101,13 +105,13 @@ impl RefSecrets {
                     unowned: secret.owner_references().is_empty().then(|| since.unwrap_or_else(Instant::now)),
                     is_announced: false,
                 };
-                known.insert(secret.name_any(), kept);
+                known.insert(secret.name_any(), observed);
             }
             Event::Delete(secret) => return known.remove(&secret.name_any()).into_iter().collect(),
             Event::InitDone => {
                 let listed = std::mem::take(listing);
                 let gone = known.extract_if(|name, _| !listed.contains(name));
-                return gone.map(|(_, kept)| kept).collect();
+                return gone.map(|(_, observed)| observed).collect();
             }
         }
         Vec::new()
@@ -115,12 +119,14 @@ impl RefSecrets {
 
     /// Extensions with abandoned Secrets. An existing extension removes them in its own reconcile and is returned
     /// once per Secret. Other extensions are returned until the Secret is gone.
-    pub(super) fn abandoned(&self, stays: impl Fn(&str) -> bool) -> BTreeSet<String> {
+    pub(super) fn abandoned(&self, exists: impl Fn(&str) -> bool) -> BTreeSet<String> {
         let mut known = self.known.lock();
-        let abandoned = known.values_mut().filter(|kept| self.is_abandoned(kept)).filter_map(|kept| {
-            let is_known = stays(&kept.extension) && std::mem::replace(&mut kept.is_announced, true);
-            (!is_known).then(|| kept.extension.clone())
-        });
+        let abandoned =
+            known.values_mut().filter(|observed| self.is_abandoned(observed)).filter_map(|observed| {
+                let is_known =
+                    exists(&observed.extension) && std::mem::replace(&mut observed.is_announced, true);
+                (!is_known).then(|| observed.extension.clone())
+            });
         abandoned.collect()
     }
 
@@ -128,32 +134,33 @@ impl RefSecrets {
     /// others. Must not run while a revision of the extension is being created, nor after an attempt that failed
     /// midway.
     ///
+    /// # Errors
     /// The API server did not answer, or rejected a request.
-    /// The API server did not answer.
-    pub(super) async fn sweep(&self, extension: &str) -> Result<(), Failure> {
-        let abandoned: BTreeMap<String, Kept> = self
+    pub(super) async fn sweep(&self, extension: &str) -> Result<(), InstallError> {
+        let abandoned: BTreeMap<String, ObservedSecret> = self
             .known
             .lock()
             .iter()
-            .filter(|(_, kept)| kept.extension == extension && self.is_abandoned(kept))
-            .map(|(name, kept)| (name.clone(), kept.clone()))
+            .filter(|(_, observed)| observed.extension == extension && self.is_abandoned(observed))
+            .map(|(name, observed)| (name.clone(), observed.clone()))
             .collect();
-        for (name, kept) in abandoned {
-            let settled = self.settle(&name, &kept).await;
-            if let Some(kept) = self.known.lock().get_mut(&name).filter(|_| !matches!(settled, Ok(true))) {
-                kept.is_announced = false;
+        for (name, observed) in abandoned {
+            let repaired = self.repair(&name, &observed).await;
+            if let Some(observed) = self.known.lock().get_mut(&name).filter(|_| !matches!(repaired, Ok(true)))
+            {
+                observed.is_announced = false;
             }
-            settled.map_err(|failure| failure.context(format!("settling ref Secret {name:?}")))?;
+            repaired.map_err(|failure| failure.context(format!("settling ref Secret {name:?}")))?;
         }
         Ok(())
     }
 
     /// Restores the owner of the Secret, or deletes it if no revision refers to it. Returns `false` after a
     /// conflict.
-    async fn settle(&self, name: &str, kept: &Kept) -> Result<bool, Failure> {
-        let (extension, revision) = (&kept.extension, &kept.revision);
+    async fn repair(&self, name: &str, observed: &ObservedSecret) -> Result<bool, InstallError> {
+        let (extension, revision) = (&observed.extension, &observed.revision);
         let set = within_deadline(self.sets.get_opt(revision)).await;
-        let set = set.map_err(|error| Failure::api(&error))?;
+        let set = set.map_err(|error| InstallError::api(&error))?;
         let refers = |set: &&ClusterObjectSet| {
             let spec = set.spec.as_ref();
             let keys = spec.map(|spec| secrets(spec, &self.namespace)).unwrap_or_default();
@@ -162,13 +169,13 @@ impl RefSecrets {
         let answer = if let Some(owner) = set.as_ref().filter(refers).and_then(secret_owner) {
             tracing::info!(extension, revision, secret = name, "restoring owner reference");
             let metadata =
-                json!({"uid": kept.uid, "resourceVersion": kept.version, "ownerReferences": [owner]});
+                json!({"uid": observed.uid, "resourceVersion": observed.version, "ownerReferences": [owner]});
             let patch = Patch::Merge(json!({ "metadata": metadata }));
             within_deadline(self.api.patch(name, &PatchParams::default(), &patch)).await.map(drop)
         } else {
             tracing::info!(extension, secret = name, "deleting unreferenced Secret");
             let preconditions =
-                Preconditions { uid: kept.uid.clone(), resource_version: kept.version.clone() };
+                Preconditions { uid: observed.uid.clone(), resource_version: observed.version.clone() };
             let params = DeleteParams::default().preconditions(preconditions);
             // Remove it from the cache: its deletion is no loss.
             within_deadline(self.api.delete(name, &params))
@@ -178,12 +185,12 @@ impl RefSecrets {
         match answer {
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(true),
             Err(kube::Error::Api(status)) if status.is_conflict() => Ok(false),
-            answer => answer.map(|()| true).map_err(|error| Failure::api(&error)),
+            answer => answer.map(|()| true).map_err(|error| InstallError::api(&error)),
         }
     }
 
-    fn is_abandoned(&self, kept: &Kept) -> bool {
-        kept.unowned.is_some_and(|since| since.elapsed() >= self.abandoned)
+    fn is_abandoned(&self, observed: &ObservedSecret) -> bool {
+        observed.unowned.is_some_and(|since| since.elapsed() >= self.abandoned)
     }
 }
 
@@ -200,8 +207,8 @@ mod tests {
         .unwrap()
     }
 
-    fn names(kept: &[Kept]) -> Vec<&str> {
-        kept.iter().map(|kept| kept.extension.as_str()).collect()
+    fn names(observed: &[ObservedSecret]) -> Vec<&str> {
+        observed.iter().map(|observed| observed.extension.as_str()).collect()
     }
 
     fn secrets(abandoned: Duration) -> RefSecrets {
@@ -216,7 +223,7 @@ mod tests {
         let owned = json!([{"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet",
             "name": "demo-1", "uid": "u"}]);
         let secrets = secrets(Duration::ZERO);
-        let mut see = |event: Event<PartialObjectMeta<Secret>>| secrets.notice(&event, &mut listing);
+        let mut see = |event: Event<PartialObjectMeta<Secret>>| secrets.record(&event, &mut listing);
         for event in [
             Event::Init,
             Event::InitApply(secret("a", &owned)),
@@ -244,7 +251,7 @@ mod tests {
     async fn new_unowned_secret_is_not_abandoned() {
         let secrets = secrets(ABANDONED);
         let event = Event::Apply(secret("a", &json!([])));
-        assert!(secrets.notice(&event, &mut BTreeSet::new()).is_empty());
+        assert!(secrets.record(&event, &mut BTreeSet::new()).is_empty());
         assert!(secrets.abandoned(|_| false).is_empty());
     }
 }

@@ -16,15 +16,16 @@ use olm_request::UninstallPolicy;
 use olm_runtime::cluster::within_deadline;
 use olm_runtime::reconcile::ReconcileError as Attempt;
 use olm_resolve::{AvailableProviders, DependencyMode, Dependent, Verdict};
+use olm_runtime::reconcile::Failure as ReconcileError;
 use serde_json::json;
 
+use super::events::{self, ExtensionEvent};
 use super::in_use::in_use;
 use super::mirroring::mirror;
-use super::notices::{self, Notice};
 use super::revisions;
-use super::status::Outcome;
-use super::{Context, LOOK_AGAIN};
-use crate::failure::Failure;
+use super::status::StatusUpdate;
+use super::{Context, REQUEUE_DELAY};
+use crate::install_error::InstallError;
 
 /// Finalizers that the controller sets on every extension.
 pub(super) const FINALIZERS: [&str; 2] =
@@ -33,7 +34,7 @@ pub(super) const FINALIZERS: [&str; 2] =
 impl Context {
     /// Finalizes an extension that is being deleted. The garbage collector deletes its revisions, and each revision
     /// deletes its objects in order.
-    pub(super) async fn finalize(&self, extension: &ClusterExtension) -> Result<Action, Attempt> {
+    pub(super) async fn finalize(&self, extension: &ClusterExtension) -> Result<Action, ReconcileError> {
         let name = extension.name_any();
         let is_ours = |name: &&String| FINALIZERS.contains(&name.as_str());
         let rest: Vec<String> =
@@ -42,26 +43,26 @@ impl Context {
             self.forget(&name);
             // With foreground deletion the extension remains until its revisions are gone.
             if let Some(waits) = self.revisions_of(&name).iter().find_map(|set| waits_of(set)) {
-                self.cannot_go(extension, waits).await?;
+                self.report_blocked_deletion(extension, waits).await?;
             }
             return Ok(Action::await_change());
         }
         match self.held(extension).boxed().await {
             Ok(None) => {}
             Ok(Some(held)) => {
-                self.cannot_go(extension, held).await?;
-                return Ok(Action::requeue(LOOK_AGAIN));
+                self.report_blocked_deletion(extension, held).await?;
+                return Ok(Action::requeue(REQUEUE_DELAY));
             }
             Err(failure) => {
-                self.cannot_go(extension, failure.clone()).await?;
-                return Err(Attempt::retry(failure));
+                self.report_blocked_deletion(extension, failure.clone()).await?;
+                return Err(ReconcileError::retry(failure));
             }
         }
         self.forget(&name);
         if let Err(error) = self.parts.bundles.remove(&name).await {
             let failed = finalizers::CLEANUP_UNPACK_CACHE;
-            let failure = Failure::retry(format!("finalizer {failed:?} failed: {error}"));
-            self.cannot_go(extension, failure.clone()).await?;
+            let failure = InstallError::retry(format!("finalizer {failed:?} failed: {error}"));
+            self.report_blocked_deletion(extension, failure.clone()).await?;
             // The work of the other finalizer is done.
             let is_left = |name: &&String| name.as_str() == failed || !is_ours(name);
             let left: Vec<String> = extension.finalizers().iter().filter(is_left).cloned().collect();
@@ -72,7 +73,7 @@ impl Context {
                     tracing::debug!(name, error = error.message, "deferred finalizer removal")
                 });
             }
-            return Err(Attempt::retry(failure));
+            return Err(ReconcileError::retry(failure));
         }
         self.set_finalizers(extension, &rest).await?;
         let rules = self.rules(extension);
@@ -84,9 +85,9 @@ impl Context {
     }
 
     /// Reason that the extension cannot be deleted yet.
-    async fn held(&self, extension: &ClusterExtension) -> Result<Option<Failure>, Failure> {
+    async fn held(&self, extension: &ClusterExtension) -> Result<Option<InstallError>, InstallError> {
         if let Some(needed) = self.needed(extension).await? {
-            return Ok(Some(Failure::retry(needed)));
+            return Ok(Some(InstallError::retry(needed)));
         }
         let (name, rules) = (extension.name_any(), self.rules(extension));
         let Some(policy) = rules.uninstall_policy else { return Ok(None) };
@@ -95,12 +96,12 @@ impl Context {
         if policy == UninstallPolicy::BlockIfInUse
             && let Some(in_use) = in_use(&self.parts.client, &name, &sets).await?
         {
-            return Ok(Some(Failure::blocked(in_use)));
+            return Ok(Some(InstallError::blocked(in_use)));
         }
         // The revisions must carry the current policy before they are deleted.
         let account = self.account(extension);
         let mirrored = mirror(&self.sets, sets.iter(), &rules, account.as_deref()).await?;
-        Ok((!mirrored).then(|| Failure::retry("a revision changed while its annotations were written")))
+        Ok((!mirrored).then(|| InstallError::retry("a revision changed while its annotations were written")))
     }
 
     fn forget(&self, name: &str) {
@@ -108,18 +109,18 @@ impl Context {
         self.preflight.forget(name);
     }
 
-    pub(super) async fn cannot_go(
+    pub(super) async fn report_blocked_deletion(
         &self,
         extension: &ClusterExtension,
-        failure: Failure,
-    ) -> Result<(), Attempt> {
+        failure: InstallError,
+    ) -> Result<(), ReconcileError> {
         let states = revisions::states(&self.revisions_of(&extension.name_any()));
         let generation = extension.metadata.generation;
-        self.write(extension, generation, &states, &Outcome::CannotGo(failure)).await.map(drop)
+        self.write(extension, generation, &states, &StatusUpdate::DeletionBlocked(failure)).await.map(drop)
     }
 
     /// Message that names the dependents of the extension. `None` if there are none or the extension ignores them.
-    async fn needed(&self, extension: &ClusterExtension) -> Result<Option<String>, Failure> {
+    async fn needed(&self, extension: &ClusterExtension) -> Result<Option<String>, InstallError> {
         let name = extension.name_any();
         let checks =
             |other: &Arc<ClusterExtension>| other.name_any() != name && self.rules(other).protect(other);
@@ -135,7 +136,7 @@ impl Context {
                 let needed = needed_by(&around, &dependents);
                 if let Some(needed) = needed.as_ref().filter(|_| rules.ignore_dependents) {
                     let note = format!("uninstalled though {needed}");
-                    self.publish(extension, &[], vec![Notice::warning(notices::OVERRIDE_USED, note)]);
+                    self.publish(extension, &[], vec![ExtensionEvent::warning(events::OVERRIDE_USED, note)]);
                 }
                 Ok(needed.filter(|_| !rules.ignore_dependents).map(|needed| waits(&needed)))
             }
@@ -158,7 +159,7 @@ impl Context {
         &self,
         extension: &ClusterExtension,
         all: &[String],
-    ) -> Result<(), Attempt> {
+    ) -> Result<(), ReconcileError> {
         let metadata = json!({"finalizers": all, "resourceVersion": extension.metadata.resource_version});
         let patch = Patch::Merge(json!({ "metadata": metadata }));
         match within_deadline(self.extensions.patch(&extension.name_any(), &PatchParams::default(), &patch))
@@ -166,18 +167,18 @@ impl Context {
         {
             Ok(_) => Ok(()),
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-            Err(error) => Err(Attempt::write("error updating finalizers", &error)),
+            Err(error) => Err(ReconcileError::write("error updating finalizers", &error)),
         }
     }
 }
 
 /// Failure that blocks the teardown of a revision.
-fn waits_of(set: &ClusterObjectSet) -> Option<Failure> {
+fn waits_of(set: &ClusterObjectSet) -> Option<InstallError> {
     set.metadata.deletion_timestamp.as_ref()?;
     let progressing = set.condition(types::PROGRESSING)?;
     match progressing.reason.as_str() {
-        reasons::RETRYING => Some(Failure::retry(&progressing.message)),
-        reasons::BLOCKED => Some(Failure::blocked(&progressing.message)),
+        reasons::RETRYING => Some(InstallError::retry(&progressing.message)),
+        reasons::BLOCKED => Some(InstallError::blocked(&progressing.message)),
         _ => None,
     }
 }
@@ -226,8 +227,8 @@ mod tests {
             serde_json::from_value(object).unwrap()
         };
         let deleted = Some("2026-01-02T03:04:05Z");
-        assert_eq!(waits_of(&set(deleted, "Retrying")), Some(Failure::retry("waiting")));
-        assert_eq!(waits_of(&set(deleted, "Blocked")), Some(Failure::blocked("waiting")));
+        assert_eq!(waits_of(&set(deleted, "Retrying")), Some(InstallError::retry("waiting")));
+        assert_eq!(waits_of(&set(deleted, "Blocked")), Some(InstallError::blocked("waiting")));
         assert_eq!(waits_of(&set(deleted, "Succeeded")), None);
         assert_eq!(waits_of(&set(None, "Retrying")), None);
     }

@@ -66,7 +66,7 @@ impl RevisionStates {
 
     /// Reports whether this `Progressing` condition of an extension is copied from a revision. If not, it describes
     /// an attempt that made no revision.
-    pub(crate) fn say(&self, progressing: &Condition) -> bool {
+    pub(crate) fn is_copied_from_revision(&self, progressing: &Condition) -> bool {
         let Condition { status, reason, message, .. } = progressing;
         // Only revisions have these reasons.
         let of_revisions = [reasons::SUCCEEDED, reasons::ROLLING_OUT, reasons::PROGRESS_DEADLINE_EXCEEDED];
@@ -182,7 +182,11 @@ pub(super) mod tests {
             (Status::False, "InvalidConfiguration", "x", false),
         ];
         for (status, reason, message, expected) in rows {
-            assert_eq!(states.say(&condition(status, reason, message)), expected, "{reason} {message}");
+            assert_eq!(
+                states.is_copied_from_revision(&condition(status, reason, message)),
+                expected,
+                "{reason} {message}"
+            );
         }
     }
 

@@ -35,7 +35,7 @@ struct OutcomeLabel {
 /// Metrics of all extensions.
 #[derive(Debug)]
 pub(crate) struct ExtensionMetrics {
-    seen: Mutex<BTreeMap<String, Seen>>,
+    records: Mutex<BTreeMap<String, ExtensionRecord>>,
     extensions: Store<ClusterExtension>,
     revisions: RevisionCache,
     resolutions: Family<OutcomeLabel, Histogram, fn() -> Histogram>,
@@ -43,19 +43,19 @@ pub(crate) struct ExtensionMetrics {
 
 /// State from the last event of an extension, and upgrades between its events.
 #[derive(Debug)]
-struct Seen {
-    state: State,
+struct ExtensionRecord {
+    state: ExtensionState,
     succeeded: u64,
     failed: u64,
 }
 
 /// Parts of an extension's spec and status that metrics need.
 #[derive(Clone, Debug, PartialEq)]
-struct State {
+struct ExtensionState {
     namespace: String,
     package: String,
     installed: Option<BundleMetadata>,
-    conditions: Vec<Shown>,
+    conditions: Vec<ConditionSample>,
     /// `true` if a newer version is held back. `None` if no rule can hold versions back.
     upgrade_available: Option<bool>,
     /// Reason why no newer version is installed.
@@ -64,23 +64,23 @@ struct State {
 
 /// A condition without its message.
 #[derive(Clone, Debug, PartialEq)]
-struct Shown {
+struct ConditionSample {
     type_: &'static str,
     status: String,
     reason: String,
 }
 
-impl State {
+impl ExtensionState {
     fn of(extension: &ClusterExtension) -> Self {
         let spec = extension.spec.as_ref();
         let catalog = spec.and_then(|spec| spec.source.catalog.as_ref());
         let status = extension.status.clone().unwrap_or_default();
         let all = &status.conditions;
         let is_installed = conditions::is_true(all, types::INSTALLED);
-        let shown = |type_: &'static str| {
+        let sample = |type_: &'static str| {
             let condition = conditions::find(all, type_)?;
             let (status, reason) = (condition.status.clone(), condition.reason.clone());
-            Some(Shown { type_, status, reason })
+            Some(ConditionSample { type_, status, reason })
         };
         let upgrade = conditions::find(all, types::UPGRADE_AVAILABLE);
         let waits = upgrade.filter(|upgrade| upgrade.status == Status::True.as_str());
@@ -89,27 +89,27 @@ impl State {
             namespace: spec.map(|spec| spec.namespace.clone()).unwrap_or_default(),
             package: catalog.map(|catalog| catalog.package_name.clone()).unwrap_or_default(),
             installed: status.install.map(|install| install.bundle).filter(|_| is_installed),
-            conditions: CONDITIONS.into_iter().filter_map(shown).collect(),
+            conditions: CONDITIONS.into_iter().filter_map(sample).collect(),
             upgrade_available: upgrade.map(|_| waits.is_some()),
             held: paused.or_else(|| waits.map(|waits| waits.reason.clone())),
         }
     }
 
-    fn condition(&self, type_: &str) -> Option<&Shown> {
-        self.conditions.iter().find(|shown| shown.type_ == type_)
+    fn condition(&self, type_: &str) -> Option<&ConditionSample> {
+        self.conditions.iter().find(|sample| sample.type_ == type_)
     }
 
     fn is_late(&self) -> bool {
         self.condition(types::PROGRESSING)
-            .is_some_and(|shown| shown.reason == reasons::PROGRESS_DEADLINE_EXCEEDED)
+            .is_some_and(|sample| sample.reason == reasons::PROGRESS_DEADLINE_EXCEEDED)
     }
 
     /// Returns phase and reason in the terms of classic OLM, unless the extension has succeeded.
     fn abnormal(&self) -> Option<(&'static str, &str)> {
         let progressing = self.condition(types::PROGRESSING);
         let unavailable =
-            self.condition(types::AVAILABLE).filter(|shown| shown.status != Status::True.as_str());
-        let is_done = progressing.is_some_and(|shown| shown.reason == reasons::SUCCEEDED);
+            self.condition(types::AVAILABLE).filter(|sample| sample.status != Status::True.as_str());
+        let is_done = progressing.is_some_and(|sample| sample.reason == reasons::SUCCEEDED);
         match (progressing, unavailable) {
             (Some(_), None) if is_done && self.installed.is_some() => None,
             (Some(_), Some(unavailable)) if is_done => Some(("Failed", &unavailable.reason)),
@@ -119,13 +119,13 @@ impl State {
             (Some(progressing), _) if progressing.reason == reasons::ROLLING_OUT => {
                 Some(("Installing", &progressing.reason))
             }
-            (progressing, _) => Some(("Pending", progressing.map_or("", |shown| shown.reason.as_str()))),
+            (progressing, _) => Some(("Pending", progressing.map_or("", |sample| sample.reason.as_str()))),
         }
     }
 }
 
-impl Seen {
-    fn advance(&mut self, next: State) {
+impl ExtensionRecord {
+    fn advance(&mut self, next: ExtensionState) {
         if let (Some(old), Some(new)) = (&self.state.installed, &next.installed)
             && old != new
         {
@@ -143,7 +143,7 @@ impl ExtensionMetrics {
     pub(crate) fn new(extensions: Store<ClusterExtension>, revisions: RevisionCache) -> Self {
         let histogram: fn() -> Histogram = || Histogram::new(RESOLUTION_BUCKETS);
         let resolutions = Family::new_with_constructor(histogram);
-        Self { seen: Mutex::default(), extensions, revisions, resolutions }
+        Self { records: Mutex::default(), extensions, revisions, resolutions }
     }
 
     /// Registers the metrics.
@@ -151,24 +151,24 @@ impl ExtensionMetrics {
         let help = "Duration of choosing a bundle in seconds";
         metrics.register("operator_controller_resolution_duration_seconds", help, self.resolutions.clone());
         let classic = metrics.has_classic_names();
-        metrics.register_collector(Exposition { of: Arc::clone(self), classic });
+        metrics.register_collector(ExtensionCollector { of: Arc::clone(self), classic });
     }
 
     /// Records an event that is already in the store.
     pub(crate) fn notice(&self, event: &Event<ClusterExtension>) {
-        let mut seen = self.seen.lock();
+        let mut records = self.records.lock();
         match event {
             Event::Init => {}
             Event::InitApply(extension) | Event::Apply(extension) => {
-                let (name, state) = (extension.name_any(), State::of(extension));
-                match seen.get_mut(&name) {
-                    Some(seen) => seen.advance(state),
-                    None => drop(seen.insert(name, Seen { state, succeeded: 0, failed: 0 })),
+                let (name, state) = (extension.name_any(), ExtensionState::of(extension));
+                match records.get_mut(&name) {
+                    Some(record) => record.advance(state),
+                    None => drop(records.insert(name, ExtensionRecord { state, succeeded: 0, failed: 0 })),
                 }
             }
-            Event::Delete(extension) => drop(seen.remove(&extension.name_any())),
+            Event::Delete(extension) => drop(records.remove(&extension.name_any())),
             // Deletions during a broken watch.
-            Event::InitDone => seen.retain(|name, _| self.extensions.get(&ObjectRef::new(name)).is_some()),
+            Event::InitDone => records.retain(|name, _| self.extensions.get(&ObjectRef::new(name)).is_some()),
         }
     }
 
@@ -199,36 +199,36 @@ impl ExtensionMetrics {
 
 /// Collector of the metrics for a scrape.
 #[derive(Debug)]
-struct Exposition {
+struct ExtensionCollector {
     of: Arc<ExtensionMetrics>,
     classic: bool,
 }
 
-impl Collector for Exposition {
+impl Collector for ExtensionCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut ages = self.of.ages();
-        let seen = self.of.seen.lock();
-        ages.retain(|name, _| seen.contains_key(name));
-        let count = [([], seen.len() as f64)];
+        let records = self.of.records.lock();
+        ages.retain(|name, _| records.contains_key(name));
+        let count = [([], records.len() as f64)];
         gauges(&mut encoder, "operator_controller_extensions", "Number of ClusterExtensions", count)?;
-        statuses(&mut encoder, &seen)?;
+        statuses(&mut encoder, &records)?;
         let named = |name: &String| -> Labels<1> { [("extension", name.clone())] };
         let ages = ages.iter().map(|(name, age)| (named(name), *age));
         let help = "Seconds since the newest revision that is not archived was made";
         gauges(&mut encoder, "operator_controller_extension_revision_age_seconds", help, ages)?;
-        let upgrades = seen.iter().flat_map(|(name, seen)| {
-            [("succeeded", seen.succeeded), ("failed", seen.failed)]
+        let upgrades = records.iter().flat_map(|(name, record)| {
+            [("succeeded", record.succeeded), ("failed", record.failed)]
                 .map(|(result, count)| ([("extension", name.clone()), ("result", result.to_owned())], count))
         });
         let help = "Upgrades that rolled out, or did not in time";
         counters(&mut encoder, "operator_controller_extension_upgrades", help, upgrades)?;
-        if self.classic { classic_names(&mut encoder, &seen) } else { Ok(()) }
+        if self.classic { classic_names(&mut encoder, &records) } else { Ok(()) }
     }
 }
 
 /// Encodes the series that mirror statuses.
-fn statuses(encoder: &mut DescriptorEncoder<'_>, seen: &BTreeMap<String, Seen>) -> fmt::Result {
-    let states = || seen.iter().map(|(name, seen)| (name, &seen.state));
+fn statuses(encoder: &mut DescriptorEncoder<'_>, records: &BTreeMap<String, ExtensionRecord>) -> fmt::Result {
+    let states = || records.iter().map(|(name, record)| (name, &record.state));
     let installed = states().map(|(name, state)| {
         let version = state.installed.as_ref().map(|bundle| bundle.version.clone()).unwrap_or_default();
         let labels = [("extension", name.clone()), ("package", state.package.clone()), ("version", version)];
@@ -237,8 +237,8 @@ fn statuses(encoder: &mut DescriptorEncoder<'_>, seen: &BTreeMap<String, Seen>) 
     let help = "1 where a bundle is installed, 0 where none is";
     gauges(encoder, "operator_controller_extension_installed", help, installed)?;
     let conditions = states().flat_map(|(name, state)| {
-        state.conditions.iter().map(move |shown| {
-            let Shown { type_, status, reason } = shown.clone();
+        state.conditions.iter().map(move |sample| {
+            let ConditionSample { type_, status, reason } = sample.clone();
             let type_ = ("type", type_.to_owned());
             ([("extension", name.clone()), type_, ("status", status), ("reason", reason)], 1.0)
         })
@@ -260,14 +260,17 @@ fn statuses(encoder: &mut DescriptorEncoder<'_>, seen: &BTreeMap<String, Seen>) 
 
 /// Encodes the names of classic OLM, so that existing alerts keep working during a migration
 /// (docs/design/additions.md#metrics).
-fn classic_names(encoder: &mut DescriptorEncoder<'_>, seen: &BTreeMap<String, Seen>) -> fmt::Result {
-    let labels = |name: &str, state: &State| -> Labels<3> {
+fn classic_names(
+    encoder: &mut DescriptorEncoder<'_>,
+    records: &BTreeMap<String, ExtensionRecord>,
+) -> fmt::Result {
+    let labels = |name: &str, state: &ExtensionState| -> Labels<3> {
         let bundle = state.installed.as_ref();
         let name = bundle.map_or_else(|| name.to_owned(), |bundle| bundle.name.clone());
         let version = bundle.map(|bundle| bundle.version.clone()).unwrap_or_default();
         [("namespace", state.namespace.clone()), ("name", name), ("version", version)]
     };
-    let states = || seen.iter().map(|(name, seen)| (name.as_str(), &seen.state));
+    let states = || records.iter().map(|(name, record)| (name.as_str(), &record.state));
     let succeeded =
         states().map(|(name, state)| (labels(name, state), f64::from(state.abnormal().is_none())));
     gauges(encoder, "csv_succeeded", "1 where the installed bundle works", succeeded)?;
@@ -347,19 +350,19 @@ mod tests {
         let (extensions, mut store) = reflector::store();
         let revisions = RevisionCache::new();
         let metrics = Metrics::new();
-        let seen = Arc::new(ExtensionMetrics::new(extensions, revisions.clone()));
-        seen.register(&metrics);
+        let counted = Arc::new(ExtensionMetrics::new(extensions, revisions.clone()));
+        counted.register(&metrics);
         let show = |store: &mut reflector::store::Writer<_>, event: Event<ClusterExtension>| {
             store.apply_watcher_event(&event);
-            seen.notice(&event);
+            counted.notice(&event);
         };
         for set in [revision(1, "Archived"), revision(2, "Active")] {
-            revisions.see(Event::Apply(set));
+            revisions.inject(Event::Apply(set));
         }
         let waits = ("UpgradeAvailable", "True", "OutsideScope");
         show(&mut store, Event::Apply(extension(&HEALTHY, Some("1.0.0"))));
         show(&mut store, Event::Apply(extension(&with(&[waits]), Some("1.1.0"))));
-        seen.resolved(true, Duration::from_millis(3));
+        counted.resolved(true, Duration::from_millis(3));
         let text = metrics.prometheus_text();
         for line in [
             "operator_controller_extensions 1",
@@ -385,9 +388,9 @@ mod tests {
 
     #[test]
     fn upgrades_are_counted_on_transitions_only() {
-        let state = |changes: &[_], version| State::of(&extension(&with(changes), version));
+        let state = |changes: &[_], version| ExtensionState::of(&extension(&with(changes), version));
         let late = [("Progressing", "False", "ProgressDeadlineExceeded")];
-        let mut seen = Seen { state: state(&[], None), succeeded: 0, failed: 0 };
+        let mut record = ExtensionRecord { state: state(&[], None), succeeded: 0, failed: 0 };
         let steps = [
             (state(&[], Some("1.0.0")), (0, 0)),
             (state(&[], Some("1.0.0")), (0, 0)),
@@ -396,11 +399,11 @@ mod tests {
             (state(&[], Some("2.0.0")), (1, 1)),
         ];
         for (next, expect) in steps {
-            seen.advance(next);
-            assert_eq!((seen.succeeded, seen.failed), expect);
+            record.advance(next);
+            assert_eq!((record.succeeded, record.failed), expect);
         }
         // A first installation that exceeds its deadline is not an upgrade.
-        let mut first = Seen { state: state(&[], None), succeeded: 0, failed: 0 };
+        let mut first = ExtensionRecord { state: state(&[], None), succeeded: 0, failed: 0 };
         first.advance(state(&[("Installed", "False", "Absent"), late[0]], None));
         assert_eq!(first.failed, 0);
     }
@@ -425,16 +428,16 @@ mod tests {
             (vec![], None, Some(("Pending", ""))),
         ];
         for (conditions, version, expect) in rows {
-            let state = State::of(&extension(&conditions, version));
+            let state = ExtensionState::of(&extension(&conditions, version));
             assert_eq!(state.abnormal(), expect, "{conditions:?}");
         }
         let (extensions, mut store) = reflector::store();
         let metrics = Metrics::new().with_classic_names(true);
-        let seen = Arc::new(ExtensionMetrics::new(extensions, RevisionCache::new()));
-        seen.register(&metrics);
+        let counted = Arc::new(ExtensionMetrics::new(extensions, RevisionCache::new()));
+        counted.register(&metrics);
         let event = Event::Apply(extension(&with(&[("Paused", "True", "Paused")]), Some("1.0.0")));
         store.apply_watcher_event(&event);
-        seen.notice(&event);
+        counted.notice(&event);
         let text = metrics.prometheus_text();
         for line in [
             "csv_succeeded{namespace=\"ns\",name=\"demo.v1.0.0\",version=\"1.0.0\"} 1",

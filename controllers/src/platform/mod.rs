@@ -2,15 +2,15 @@
 //! (docs/design/operations.md#cluster-upgrades): the leader maintains ClusterUpgradeStatus `cluster` and, on
 //! OpenShift, the condition that blocks a cluster update.
 //!
-//! Observe the platform ([`observe`]) and the revisions ([`wake`]) → evaluate ([`olm_platform`]) → write
-//! ([`outlets`]) and report ([`announce`]). Unchanged objects are not written. If an input cannot be read, the stored
+//! Observe the platform ([`observe`]) and the revisions ([`triggers`]) → evaluate ([`olm_platform`]) → write
+//! ([`writers`]) and report ([`reports`]). Unchanged objects are not written. If an input cannot be read, the stored
 //! verdict is retained.
 
-mod announce;
 mod flags;
 mod observe;
-mod outlets;
-mod wake;
+mod reports;
+mod triggers;
+mod writers;
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -28,12 +28,12 @@ use olm_runtime::reconcile::{ReconcileError as Failure, Reconciles};
 use tokio_util::sync::CancellationToken;
 
 use crate::revision_cache::RevisionCache;
-use announce::{Transitions, VerdictMetrics};
 pub(crate) use flags::PlatformFlags;
 pub use flags::Settings;
 use observe::observe;
-use outlets::{OpenShift, Pass, upgrade_status, write_upgrade_status};
-use wake::{Revisions, Wake, Watches};
+use reports::{Transitions, VerdictMetrics};
+use triggers::{ActiveRevisions, ObjectWatches, Trigger};
+use writers::{OpenShiftWriter, WriteInputs, upgrade_status, write_upgrade_status};
 
 /// Name of the controller in logs and metrics.
 pub const NAME: &str = "controller-operator-cluster-upgrade-status";
@@ -44,7 +44,7 @@ const RESYNC: Duration = Duration::from_secs(300);
 /// Time until discovery shows an added or removed kind.
 const KINDS_SETTLE: Duration = Duration::from_secs(3);
 /// Time that the first pass waits for the list of revisions.
-const FIRST_LOOK: Duration = Duration::from_secs(10);
+const FIRST_LIST: Duration = Duration::from_secs(10);
 /// Maximum interval between failed attempts.
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
 
@@ -57,13 +57,13 @@ pub async fn run(
     metrics: Arc<Metrics>,
     stop: CancellationToken,
 ) {
-    let (wake, revisions) = (Arc::new(Wake::default()), Arc::new(Revisions::default()));
+    let (trigger, revisions) = (Arc::new(Trigger::default()), Arc::new(ActiveRevisions::default()));
     let controller = Controller {
-        watches: Watches::new(client.clone(), Arc::clone(&wake), &observe::CRDS),
+        watches: ObjectWatches::new(client.clone(), Arc::clone(&trigger), &observe::CRDS),
         verdict_metrics: VerdictMetrics::new(&metrics),
         transitions: Transitions::default(),
-        openshift: OpenShift::default(),
-        is_told_inactive: false,
+        openshift: OpenShiftWriter::default(),
+        is_inactive_logged: false,
         last: None,
         revisions: Arc::clone(&revisions),
         client,
@@ -72,8 +72,8 @@ pub async fn run(
     };
     tokio::select! {
         () = stop.cancelled() => {}
-        () = revisions.follow(&cache, &wake) => {}
-        () = controller.run(&wake, Reconciles::new(NAME, "ClusterUpgradeStatus", 1, metrics)) => {}
+        () = revisions.follow(&cache, &trigger) => {}
+        () = controller.run(&trigger, Reconciles::new(NAME, "ClusterUpgradeStatus", 1, metrics)) => {}
     }
 }
 
@@ -81,33 +81,33 @@ struct Controller {
     client: Client,
     settings: Settings,
     events: Events,
-    revisions: Arc<Revisions>,
-    watches: Watches,
+    revisions: Arc<ActiveRevisions>,
+    watches: ObjectWatches,
     verdict_metrics: VerdictMetrics,
     transitions: Transitions,
-    openshift: OpenShift,
+    openshift: OpenShiftWriter,
     /// `true` once the log states that ClusterUpgradeStatus is not served.
-    is_told_inactive: bool,
+    is_inactive_logged: bool,
     /// Status, reason and message of the last verdict.
     last: Option<(&'static str, &'static str, String)>,
 }
 
 impl Controller {
     /// Runs a pass after every change and at every resync. Never returns.
-    async fn run(mut self, wake: &Wake, reconciles: Reconciles) {
+    async fn run(mut self, trigger: &Trigger, reconciles: Reconciles) {
         let mut backoff = Backoff::<&'static str>::default();
         let listed = async {
             while self.revisions.all().is_none() {
-                wake.woken().await;
+                trigger.triggered().await;
             }
         };
         // After the timeout, the verdict is Unknown with reason Initializing.
-        let _ = tokio::time::timeout(FIRST_LOOK, listed).await;
+        let _ = tokio::time::timeout(FIRST_LIST, listed).await;
         // End of the time in which discovery has to be read again.
         let mut settled: Option<Instant> = None;
         loop {
             settled = settled.filter(|at| *at > Instant::now());
-            if wake.take_kinds_changed() {
+            if trigger.take_kinds_changed() {
                 settled = Some(Instant::now() + KINDS_SETTLE);
             }
             // A panic ends the pass without a result.
@@ -126,7 +126,7 @@ impl Controller {
             };
             let wait = settled.map_or(wait, |at| wait.min(at.saturating_duration_since(Instant::now())));
             // Delayed, so that one pass covers the changes that follow.
-            if tokio::time::timeout(wait, wake.woken()).await.is_ok() {
+            if tokio::time::timeout(wait, trigger.triggered()).await.is_ok() {
                 tokio::time::sleep(DEBOUNCE).await;
             }
         }
@@ -141,12 +141,12 @@ impl Controller {
             Some(revisions) => evaluate(&Platform::of(&observed.facts), revisions.iter().map(Arc::as_ref)),
             None => Verdict::initializing(),
         };
-        self.verdict_metrics.show(&verdict, started.elapsed());
+        self.verdict_metrics.record(&verdict, started.elapsed());
         self.log(&verdict);
         let now = Timestamp::now();
-        let everywhere =
-            self.everywhere(observed.served.upgrade_statuses, &verdict, revisions.as_deref(), now).await;
-        let pass = Pass {
+        let status_written =
+            self.write_status(observed.served.upgrade_statuses, &verdict, revisions.as_deref(), now).await;
+        let pass = WriteInputs {
             client: &self.client,
             settings: &self.settings,
             observed: &observed,
@@ -156,12 +156,12 @@ impl Controller {
             now,
         };
         // A failure of one must not prevent the other write.
-        let openshift = self.openshift.tell(&pass).await;
-        everywhere.and(openshift)
+        let openshift = self.openshift.write(&pass).await;
+        status_written.and(openshift)
     }
 
     /// Writes ClusterUpgradeStatus, if it is served, and publishes Events on extensions.
-    async fn everywhere(
+    async fn write_status(
         &mut self,
         is_served: bool,
         verdict: &Verdict,
@@ -169,10 +169,10 @@ impl Controller {
         now: Timestamp,
     ) -> Result<(), kube::Error> {
         let stored = if is_served {
-            self.is_told_inactive = false;
+            self.is_inactive_logged = false;
             Some(upgrade_status(&self.client).await?)
         } else {
-            if !std::mem::replace(&mut self.is_told_inactive, true) {
+            if !std::mem::replace(&mut self.is_inactive_logged, true) {
                 tracing::info!("ClusterUpgradeStatus is not served, reporting the verdict in metrics only");
             }
             None
@@ -180,7 +180,7 @@ impl Controller {
         if let Some(revisions) = revisions {
             let status = stored.as_ref().and_then(|stored| stored.status.as_ref());
             let rows = status.map(|status| status.extensions.as_slice()).unwrap_or_default();
-            self.transitions.announce(&self.events, verdict, rows, revisions);
+            self.transitions.publish(&self.events, verdict, rows, revisions);
         }
         match &stored {
             Some(stored) => write_upgrade_status(&self.client, stored, verdict, now).await,

@@ -8,7 +8,7 @@ use olm_platform::{Facts, MinorVersion, cluster_version};
 use olm_runtime::cluster::within_deadline;
 
 use super::flags::Settings;
-use super::wake::Target;
+use super::triggers::WatchedObject;
 
 const CONFIG: &str = "config.openshift.io";
 const OPERATOR: &str = "operator.openshift.io";
@@ -50,7 +50,7 @@ fn resource(group: &str, kind: &str, plural: &str) -> ApiResource {
 
 /// Served APIs among those that matter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Served {
+pub(crate) struct ServedApis {
     pub cluster_versions: bool,
     pub cluster_operators: bool,
     pub feature_gates: bool,
@@ -58,7 +58,7 @@ pub(crate) struct Served {
     pub upgrade_statuses: bool,
 }
 
-impl Served {
+impl ServedApis {
     /// Reads discovery.
     ///
     /// # Errors
@@ -78,7 +78,7 @@ impl Served {
     }
 
     /// Returns the objects to watch.
-    pub(crate) fn targets(self, cluster_operator: &str) -> Vec<Target> {
+    pub(crate) fn targets(self, cluster_operator: &str) -> Vec<WatchedObject> {
         let status = resource_of_upgrade_status();
         let all = [
             (self.cluster_versions, cluster_versions(), CLUSTER_VERSION),
@@ -88,7 +88,7 @@ impl Served {
             (self.upgrade_statuses, status, names::CLUSTER_UPGRADE_STATUS_NAME),
         ];
         let served = all.into_iter().filter(|(served, ..)| *served);
-        served.map(|(_, resource, name)| Target { resource, name: name.to_owned() }).collect()
+        served.map(|(_, resource, name)| WatchedObject { resource, name: name.to_owned() }).collect()
     }
 }
 
@@ -125,7 +125,7 @@ pub(crate) struct Observed {
     /// Inputs of the verdict.
     pub facts: Facts,
     /// Served APIs.
-    pub served: Served,
+    pub served: ServedApis,
     /// OpenShift's ClusterVersion.
     pub cluster_version: Option<DynamicObject>,
 }
@@ -135,7 +135,7 @@ pub(crate) struct Observed {
 /// # Errors
 /// The API server does not answer.
 pub(crate) async fn observe(client: &Client, settings: &Settings) -> Result<Observed, kube::Error> {
-    let served = Served::read(client).await?;
+    let served = ServedApis::read(client).await?;
     let object = match served.cluster_versions {
         true => get_if_allowed(client, &cluster_versions(), CLUSTER_VERSION).await?,
         false => None,
@@ -171,7 +171,7 @@ async fn get_if_allowed(
 /// Reads OpenShift's OLM object and its feature gates, if they exist.
 pub(crate) async fn olm_and_gates(
     client: &Client,
-    served: Served,
+    served: ServedApis,
 ) -> Result<(Option<DynamicObject>, Option<DynamicObject>), kube::Error> {
     if !served.olms {
         return Ok((None, None));

@@ -11,8 +11,8 @@
 //!
 //! Nothing is written to the cluster. The result of checking custom resources is cached for a while.
 
-mod definitions;
-mod existing;
+mod crd_verdict;
+mod custom_resources;
 mod rights;
 #[cfg(test)]
 mod tests;
@@ -36,18 +36,18 @@ use serde_json::Value;
 use tokio::task::block_in_place;
 use tokio::time::Instant;
 
-use crate::failure::Failure;
-use definitions::{Examined, Existing};
+use crate::install_error::InstallError;
+use crd_verdict::{ExaminedCrd, ResourceCheck};
 
 /// Maximum total time for checking custom resources. After that, only the static findings count.
 const BUDGET: Duration = Duration::from_secs(30);
 /// Factor of the time that a check took, for which its result is cached while the CRDs do not change: a blocked
 /// upgrade is retried continuously.
-const KEPT_TIMES: u32 = 20;
+const CACHE_FACTOR: u32 = 20;
 /// Minimum cache time.
-const KEPT_AT_LEAST: Duration = Duration::from_secs(15);
+const MIN_CACHE_TIME: Duration = Duration::from_secs(15);
 /// Maximum number of concurrent requests.
-const AT_ONCE: usize = 8;
+const MAX_CONCURRENT_CALLS: usize = 8;
 
 /// Verdict on CRD changes.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -66,16 +66,16 @@ pub(crate) struct Preflight {
     client: Client,
     budget: Duration,
     /// Last result of checking custom resources, by extension.
-    shown: Mutex<HashMap<String, Shown>>,
+    cached: Mutex<HashMap<String, CachedResult>>,
 }
 
 /// Cached result of checking custom resources.
 #[derive(Clone)]
-struct Shown {
+struct CachedResult {
     /// Hash of the CRDs before and after.
     fingerprint: u64,
     until: Instant,
-    existing: Vec<Existing>,
+    existing: Vec<ResourceCheck>,
 }
 
 /// A live CRD and its new version.
@@ -101,39 +101,39 @@ pub(crate) fn crd_check(extension: &ClusterExtension, annotated: Option<CrdCheck
 ///
 /// # Errors
 /// Lists every obstacle.
-pub(crate) fn refuse_obstacles(obstacles: &[String]) -> Result<(), Failure> {
+pub(crate) fn reject_failed_checks(obstacles: &[String]) -> Result<(), InstallError> {
     if obstacles.is_empty() {
         return Ok(());
     }
-    Err(Failure::blocked(format!("bundle cannot be applied: {}", obstacles.join("; "))))
+    Err(InstallError::blocked(format!("bundle cannot be applied: {}", obstacles.join("; "))))
 }
 
 impl Preflight {
     pub(crate) fn new(client: Client) -> Self {
-        Self { client, budget: BUDGET, shown: Mutex::default() }
+        Self { client, budget: BUDGET, cached: Mutex::default() }
     }
 
     /// Drops the cached result of the extension.
     pub(crate) fn forget(&self, extension: &str) {
-        self.shown.lock().remove(extension);
+        self.cached.lock().remove(extension);
     }
 
     /// Returns the namespaces that do not exist, sorted.
     ///
     /// # Errors
     /// The API server did not answer.
-    pub(crate) async fn missing_namespaces(&self, names: &[&str]) -> Result<Vec<String>, Failure> {
+    pub(crate) async fn missing_namespaces(&self, names: &[&str]) -> Result<Vec<String>, InstallError> {
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
         let names: BTreeSet<&str> = names.iter().copied().collect();
         let missing = |name| {
             let found = within_deadline(namespaces.get_metadata_opt(name));
             async move {
-                let found = found.await.map_err(|error| Failure::api(&error));
+                let found = found.await.map_err(|error| InstallError::api(&error));
                 let found = found.map_err(|error| error.context(format!("getting namespace {name:?}")))?;
                 Ok(found.is_none().then(|| name.to_owned()))
             }
         };
-        some_at_once(names.into_iter().map(missing).collect()).await
+        collect_some(names.into_iter().map(missing).collect()).await
     }
 
     /// Returns the verdict on the CRDs among `objects`.
@@ -145,20 +145,20 @@ impl Preflight {
         extension: &str,
         objects: &[&Value],
         mode: CrdCheck,
-    ) -> Result<CrdVerdict, Failure> {
+    ) -> Result<CrdVerdict, InstallError> {
         let changes = self.changes(objects).await?;
         let mut examined = block_in_place(|| examine(&changes))?;
-        if mode == CrdCheck::Live && !examined.iter().any(Examined::is_refused) {
+        if mode == CrdCheck::Live && !examined.iter().any(ExaminedCrd::is_refused) {
             let existing = self.existing(extension, &changes, &examined).await?;
             for (examined, existing) in examined.iter_mut().zip(existing) {
                 examined.existing = Some(existing);
             }
         }
-        Ok(definitions::verdict(&examined, mode))
+        Ok(crd_verdict::verdict(&examined, mode))
     }
 
     /// Returns the live CRDs among `objects`, in their order.
-    async fn changes<'a>(&self, objects: &[&'a Value]) -> Result<Vec<Change<'a>>, Failure> {
+    async fn changes<'a>(&self, objects: &[&'a Value]) -> Result<Vec<Change<'a>>, InstallError> {
         let resource = ApiResource::erase::<CustomResourceDefinition>(&());
         let definitions: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
         let change = |new: &'a Value| {
@@ -166,13 +166,13 @@ impl Preflight {
             let live = within_deadline(definitions.get_opt(name));
             async move {
                 let getting = format!("getting existing resource for CRD {name:?}");
-                let live = live.await.map_err(|error| Failure::api(&error).context(&getting))?;
+                let live = live.await.map_err(|error| InstallError::api(&error).context(&getting))?;
                 let live = live.map(serde_json::to_value).transpose();
-                let live = live.map_err(|error| Failure::retry(error).context(&getting))?;
+                let live = live.map_err(|error| InstallError::retry(error).context(&getting))?;
                 Ok(live.map(|live| Change { name, live, new }))
             }
         };
-        some_at_once(objects.iter().copied().filter(|object| is_crd(object)).map(change).collect()).await
+        collect_some(objects.iter().copied().filter(|object| is_crd(object)).map(change).collect()).await
     }
 
     /// Returns the result of checking the custom resources of each change.
@@ -180,44 +180,49 @@ impl Preflight {
         &self,
         extension: &str,
         changes: &[Change<'_>],
-        examined: &[Examined],
-    ) -> Result<Vec<Existing>, Failure> {
+        examined: &[ExaminedCrd],
+    ) -> Result<Vec<ResourceCheck>, InstallError> {
         let fingerprint = fingerprint(changes);
-        let shown = self.shown.lock().get(extension).cloned();
-        let fresh = |shown: &Shown| shown.fingerprint == fingerprint && Instant::now() < shown.until;
-        if let Some(shown) = shown.filter(fresh) {
-            return Ok(shown.existing);
+        let cached = self.cached.lock().get(extension).cloned();
+        let fresh =
+            |cached: &CachedResult| cached.fingerprint == fingerprint && Instant::now() < cached.until;
+        if let Some(cached) = cached.filter(fresh) {
+            return Ok(cached.existing);
         }
         let start = Instant::now();
         let deadline = start + self.budget;
         let mut existing = Vec::new();
-        for (Change { live, new, .. }, Examined { findings, .. }) in changes.iter().zip(examined) {
+        for (Change { live, new, .. }, ExaminedCrd { findings, .. }) in changes.iter().zip(examined) {
             existing.push(match block_in_place(|| LiveCheck::new(live, new)) {
-                Ok(check) => existing::look(&self.client, live, &check, findings, deadline).await?,
+                Ok(check) => {
+                    custom_resources::check_resources(&self.client, live, &check, findings, deadline).await?
+                }
                 // Changes that custom resources cannot judge are judged by the static findings.
-                Err(error) => Existing::Unknown(error.to_string()),
+                Err(error) => ResourceCheck::Unknown(error.to_string()),
             });
         }
-        let until = Instant::now() + KEPT_AT_LEAST.max(start.elapsed() * KEPT_TIMES);
-        let shown = Shown { fingerprint, until, existing: existing.clone() };
-        self.shown.lock().insert(extension.to_owned(), shown);
+        let until = Instant::now() + MIN_CACHE_TIME.max(start.elapsed() * CACHE_FACTOR);
+        let cached = CachedResult { fingerprint, until, existing: existing.clone() };
+        self.cached.lock().insert(extension.to_owned(), cached);
         Ok(existing)
     }
 }
 
 /// Returns the results of the requests, in their order.
-async fn some_at_once<T>(
-    questions: Vec<impl Future<Output = Result<Option<T>, Failure>>>,
-) -> Result<Vec<T>, Failure> {
-    let answers: Vec<Option<T>> = stream::iter(questions).buffered(AT_ONCE).try_collect().await?;
+async fn collect_some<T>(
+    questions: Vec<impl Future<Output = Result<Option<T>, InstallError>>>,
+) -> Result<Vec<T>, InstallError> {
+    let answers: Vec<Option<T>> =
+        stream::iter(questions).buffered(MAX_CONCURRENT_CALLS).try_collect().await?;
     Ok(answers.into_iter().flatten().collect())
 }
 
-fn examine(changes: &[Change<'_>]) -> Result<Vec<Examined>, Failure> {
+fn examine(changes: &[Change<'_>]) -> Result<Vec<ExaminedCrd>, InstallError> {
     let examined = changes.iter().map(|Change { name, live, new }| {
-        let findings = check(Some(live), new)
-            .map_err(|error| Failure::retry(error).context(format!("validating upgrade for CRD {name:?}")))?;
-        Ok(Examined { name: (*name).to_owned(), findings, existing: None })
+        let findings = check(Some(live), new).map_err(|error| {
+            InstallError::retry(error).context(format!("validating upgrade for CRD {name:?}"))
+        })?;
+        Ok(ExaminedCrd { name: (*name).to_owned(), findings, existing: None })
     });
     examined.collect()
 }

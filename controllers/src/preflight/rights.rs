@@ -15,10 +15,10 @@ use olm_bundle::rights::{Right, Rights, Rule, Scoped};
 use olm_runtime::cluster::within_deadline;
 
 use super::Preflight;
-use crate::failure::Failure;
+use crate::install_error::InstallError;
 
 /// Maximum number of concurrent requests.
-const AT_ONCE: usize = 16;
+const MAX_CONCURRENT_CALLS: usize = 16;
 /// Maximum number of reviews for one bundle. Real bundles need some hundreds. The API server denies unchecked
 /// requests when they are sent.
 const MAX_QUESTIONS: usize = 5000;
@@ -26,7 +26,7 @@ const MAX_QUESTIONS: usize = 5000;
 const MAX_MESSAGE: usize = 16 << 10;
 
 /// A right and its namespace, `None` for cluster scope.
-type Wanted = (Option<String>, Right);
+type ScopedRight = (Option<String>, Right);
 
 impl Preflight {
     /// Returns a message with the rights that `account` (`<namespace>/<name>`) lacks, or `None` if it lacks none.
@@ -37,63 +37,65 @@ impl Preflight {
         &self,
         account: &str,
         rights: &Rights,
-    ) -> Result<Option<String>, Failure> {
+    ) -> Result<Option<String>, InstallError> {
         let (namespace, name) = account.split_once('/').unwrap_or_default();
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), namespace);
         let found = within_deadline(accounts.get_metadata_opt(name)).await;
-        let found = found.map_err(|error| Failure::api(&error).context("getting the service account"))?;
+        let found =
+            found.map_err(|error| InstallError::api(&error).context("getting the service account"))?;
         if found.is_none() {
             return Ok(Some(format!("service account {name:?} not found in namespace {namespace:?}")));
         }
-        let asker = Asker { client: self.client.clone(), namespace, name };
-        let mut missing = asker.refused(wanted(&rights.objects)).await?;
-        let granted = self.without_escalation(&asker, &rights.granted).await?;
-        missing.extend(asker.refused(granted).await?);
+        let reviewer = AccessReviewer { client: self.client.clone(), namespace, name };
+        let mut missing = reviewer.denied(wanted(&rights.objects)).await?;
+        let granted = self.without_escalation(&reviewer, &rights.granted).await?;
+        missing.extend(reviewer.denied(granted).await?);
         Ok((!missing.is_empty()).then(|| message(account, &missing)))
     }
 
     /// Returns the rights that roles grant in the scopes in which the account has no right to escalate.
     async fn without_escalation(
         &self,
-        asker: &Asker<'_>,
+        reviewer: &AccessReviewer<'_>,
         granted: &Scoped,
-    ) -> Result<BTreeSet<Wanted>, Failure> {
+    ) -> Result<BTreeSet<ScopedRight>, InstallError> {
         let escalation = granted.keys().map(|scope| (scope.clone(), escalate(scope.as_ref()))).collect();
-        let refused = asker.refused(escalation).await?;
-        let scopes: BTreeSet<&Option<String>> = refused.iter().map(|(scope, _)| scope).collect();
+        let denied = reviewer.denied(escalation).await?;
+        let scopes: BTreeSet<&Option<String>> = denied.iter().map(|(scope, _)| scope).collect();
         let granted = granted.iter().filter(|(scope, _)| scopes.contains(scope));
         Ok(granted.flat_map(|(scope, rules)| wanted_in(scope, rules)).collect())
     }
 }
 
 /// Client for the access reviews of one account.
-struct Asker<'a> {
+struct AccessReviewer<'a> {
     client: Client,
     namespace: &'a str,
     name: &'a str,
 }
 
-impl Asker<'_> {
+impl AccessReviewer<'_> {
     /// Returns the rights that the account lacks.
-    async fn refused(&self, wanted: BTreeSet<Wanted>) -> Result<BTreeSet<Wanted>, Failure> {
+    async fn denied(&self, wanted: BTreeSet<ScopedRight>) -> Result<BTreeSet<ScopedRight>, InstallError> {
         let api: Api<SubjectAccessReview> = Api::all(self.client.clone());
         let questions = wanted.into_iter().take(MAX_QUESTIONS).map(|wanted| {
             let (api, review) = (api.clone(), self.review(&wanted));
             async move {
                 let answer = within_deadline(api.create(&PostParams::default(), &review)).await;
                 let answer = answer.map_err(|error| {
-                    Failure::api(&error).context("asking what the service account may do")
+                    InstallError::api(&error).context("asking what the service account may do")
                 })?;
                 let allowed = answer.status.is_some_and(|status| status.allowed);
-                Ok::<_, Failure>((!allowed).then_some(wanted))
+                Ok::<_, InstallError>((!allowed).then_some(wanted))
             }
         });
         let questions: Vec<_> = questions.collect();
-        let answers: Vec<Option<Wanted>> = stream::iter(questions).buffered(AT_ONCE).try_collect().await?;
+        let answers: Vec<Option<ScopedRight>> =
+            stream::iter(questions).buffered(MAX_CONCURRENT_CALLS).try_collect().await?;
         Ok(answers.into_iter().flatten().collect())
     }
 
-    fn review(&self, (scope, right): &Wanted) -> SubjectAccessReview {
+    fn review(&self, (scope, right): &ScopedRight) -> SubjectAccessReview {
         let Self { namespace, name, .. } = self;
         let mut spec = SubjectAccessReviewSpec {
             user: Some(format!("system:serviceaccount:{namespace}:{name}")),
@@ -129,11 +131,14 @@ impl Asker<'_> {
     }
 }
 
-fn wanted(rights: &Scoped) -> BTreeSet<Wanted> {
+fn wanted(rights: &Scoped) -> BTreeSet<ScopedRight> {
     rights.iter().flat_map(|(scope, rules)| wanted_in(scope, rules)).collect()
 }
 
-fn wanted_in<'a>(scope: &'a Option<String>, rules: &'a BTreeSet<Rule>) -> impl Iterator<Item = Wanted> + 'a {
+fn wanted_in<'a>(
+    scope: &'a Option<String>,
+    rules: &'a BTreeSet<Rule>,
+) -> impl Iterator<Item = ScopedRight> + 'a {
     rules.iter().flat_map(Rule::rights).map(|right| (scope.clone(), right))
 }
 
@@ -148,7 +153,7 @@ fn escalate(scope: Option<&String>) -> Right {
 }
 
 /// Returns a line with the missing verbs, grouped by resource.
-fn message(account: &str, missing: &BTreeSet<Wanted>) -> String {
+fn message(account: &str, missing: &BTreeSet<ScopedRight>) -> String {
     let mut verbs: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
     for (scope, right) in missing {
         let (what, verb) = match right {

@@ -263,12 +263,12 @@ async fn converted_objects_are_checked_in_each_version(fixture: &Fixture) {
     let start = format!(
         "listing existing objects of CRD \"{NAME}\": conversion webhook for example.com/v1, Kind=Widget failed"
     );
-    assert_eq!(failure.class, crate::failure::Class::Retry);
+    assert_eq!(failure.class, crate::install_error::ErrorClass::Retry);
     assert!(failure.message.starts_with(&start), "{failure}");
 }
 
 /// Retries until the API server uses the new conversion, which it does with a delay.
-async fn eventually_fails(fixture: &Fixture, new: &Value) -> Failure {
+async fn eventually_fails(fixture: &Fixture, new: &Value) -> InstallError {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         fixture.preflight.forget("demo");
@@ -313,7 +313,7 @@ fn crd_check_mode_follows_spec_and_annotation() {
 // Case additions-a45
 #[test]
 fn obstacles_block_and_are_all_listed() {
-    assert_eq!(refuse_obstacles(&[]), Ok(()));
-    let failure = refuse_obstacles(&["a is wrong".to_owned(), "b is wrong".to_owned()]).unwrap_err();
-    assert_eq!(failure, Failure::blocked("bundle cannot be applied: a is wrong; b is wrong"));
+    assert_eq!(reject_failed_checks(&[]), Ok(()));
+    let failure = reject_failed_checks(&["a is wrong".to_owned(), "b is wrong".to_owned()]).unwrap_err();
+    assert_eq!(failure, InstallError::blocked("bundle cannot be applied: a is wrong; b is wrong"));
 }

@@ -26,7 +26,7 @@ use super::Context;
 use super::removal::may_outlive;
 
 /// Inputs of a pass.
-pub(super) struct Content {
+pub(super) struct PassInputs {
     /// Revision as the engine expects it.
     pub(super) revision: Revision,
     /// Phase digests that are not in the status yet.
@@ -34,7 +34,7 @@ pub(super) struct Content {
 }
 
 /// Sources from which the content of a revision was read: enough to detect a change, without the content.
-pub(super) struct Origin {
+pub(super) struct ContentOrigin {
     generation: Option<i64>,
     extension: Option<String>,
     may_outlive: bool,
@@ -50,7 +50,7 @@ struct Source {
 }
 
 /// Reason why a revision's content cannot be used.
-pub(super) enum Unusable {
+pub(super) enum UnusableContent {
     /// A user has to fix the revision or its Secrets.
     Blocked(String),
     /// The content is missing or malformed.
@@ -59,7 +59,7 @@ pub(super) enum Unusable {
     Unreachable(String),
 }
 
-impl Unusable {
+impl UnusableContent {
     /// Wraps the cause into an error that says that the content of `revision` is unknown.
     pub(super) fn of(self, revision: &str) -> Self {
         let text = |why| format!("what revision {revision} lists is not known: {why}");
@@ -78,17 +78,19 @@ impl Unusable {
 
 impl Context {
     /// Returns the content to apply, from immutable Secrets and with the digests that were first observed.
-    pub(super) async fn content(&self, set: &ClusterObjectSet) -> Result<Content, Unusable> {
+    pub(super) async fn content(&self, set: &ClusterObjectSet) -> Result<PassInputs, UnusableContent> {
         let uid = set.uid().unwrap_or_default();
         self.origins.lock().remove(&uid);
-        let broken = |error: &dyn std::fmt::Display| Unusable::Broken(error.to_string());
+        let broken = |error: &dyn std::fmt::Display| UnusableContent::Broken(error.to_string());
         let Some(spec) = &set.spec else {
-            return Err(Unusable::Blocked("spec: Required value: the revision says nothing".to_owned()));
+            return Err(UnusableContent::Blocked(
+                "spec: Required value: the revision says nothing".to_owned(),
+            ));
         };
         let found = self.secrets(set).await?;
         let phases = tokio::task::block_in_place(|| resolve(spec, &self.system_namespace, &found));
         let phases = phases.map_err(|error| match error {
-            ContentError::Mutable(_) => Unusable::Blocked(error.to_string()),
+            ContentError::Mutable(_) => UnusableContent::Blocked(error.to_string()),
             other => broken(&other),
         })?;
         let probes = Probes::new(&spec.progression_probes).map_err(|error| broken(&error))?;
@@ -98,18 +100,18 @@ impl Context {
         let to_record = match recorded {
             [] => Some(current).filter(|current| !current.is_empty()),
             recorded => match changed_content(recorded, &current) {
-                Some(message) => return Err(Unusable::Blocked(message)),
+                Some(message) => return Err(UnusableContent::Blocked(message)),
                 None => None,
             },
         };
         if let Some(origin) = self.origin(set, &found) {
             self.origins.lock().insert(uid, Arc::new(origin));
         }
-        Ok(Content { revision: Revision { probes, ..self.revision(set, phases) }, to_record })
+        Ok(PassInputs { revision: Revision { probes, ..self.revision(set, phases) }, to_record })
     }
 
     /// Returns the sources of the content, or `None` if a Secret has no UID or resourceVersion to compare.
-    fn origin(&self, set: &ClusterObjectSet, found: &BTreeMap<SecretKey, Secret>) -> Option<Origin> {
+    fn origin(&self, set: &ClusterObjectSet, found: &BTreeMap<SecretKey, Secret>) -> Option<ContentOrigin> {
         let observed_versions = self.engine.observed_versions();
         let stamped = |(key, secret): (&SecretKey, &Secret)| {
             let version = secret.metadata.resource_version.as_deref()?;
@@ -121,7 +123,7 @@ impl Context {
                 watched: secret.labels().contains_key(labels::OWNER_NAME),
             })
         };
-        Some(Origin {
+        Some(ContentOrigin {
             generation: set.metadata.generation,
             extension: set.labels().get(labels::OWNER_NAME).cloned(),
             may_outlive: may_outlive(set),
@@ -161,21 +163,21 @@ impl Context {
 
     /// Returns the objects that the revision lists, for a removal: from the record, else from its Secrets, even
     /// mutable ones. A removal touches only objects that the revision controls.
-    pub(super) async fn listed(&self, set: &ClusterObjectSet) -> Result<Revision, Unusable> {
+    pub(super) async fn listed(&self, set: &ClusterObjectSet) -> Result<Revision, UnusableContent> {
         if let Some(phases) = recorded(set) {
             return Ok(self.revision(set, phases));
         }
         let found = self.secrets(set).await?;
         let Some(spec) = &set.spec else { return Ok(self.revision(set, Vec::new())) };
         let phases = resolve_as_is(spec, &self.system_namespace, &found)
-            .map_err(|error| Unusable::Broken(error.to_string()))?;
+            .map_err(|error| UnusableContent::Broken(error.to_string()))?;
         let observed = set.status.iter().map(|status| &status.observed_phases).find(|all| !all.is_empty());
         let changed = observed.and_then(|observed| {
             changed_content(observed, &tokio::task::block_in_place(|| digests(&phases)))
         });
         match changed {
             None => Ok(self.revision(set, phases)),
-            Some(why) => Err(Unusable::Broken(why)),
+            Some(why) => Err(UnusableContent::Broken(why)),
         }
     }
 
@@ -185,7 +187,7 @@ impl Context {
     }
 
     /// Returns the existing Secrets of the revision.
-    async fn secrets(&self, set: &ClusterObjectSet) -> Result<BTreeMap<SecretKey, Secret>, Unusable> {
+    async fn secrets(&self, set: &ClusterObjectSet) -> Result<BTreeMap<SecretKey, Secret>, UnusableContent> {
         let Some(spec) = &set.spec else { return Ok(BTreeMap::new()) };
         let mut found = BTreeMap::new();
         for key in secrets(spec, &self.system_namespace) {
@@ -200,7 +202,7 @@ impl Context {
                     let phase = spec.phases.iter().find(refers).map_or("", |phase| phase.name.as_str());
                     let cause = describe(&error);
                     let message = format!("resolving ref in phase {phase:?}: getting Secret {key}: {cause}");
-                    return Err(Unusable::Unreachable(message));
+                    return Err(UnusableContent::Unreachable(message));
                 }
             }
         }

@@ -14,7 +14,7 @@ const REASON: &str = "PermissionMissing";
 
 /// Publishes an Event about requests that were denied in a pass over `set` or its watches, until they are allowed.
 /// Must be called only for the newest active revision of an extension, since the Event is deduplicated per extension.
-pub(super) fn tell(
+pub(super) fn report(
     events: &Events,
     set: &ClusterObjectSet,
     result: &RevisionResult,

@@ -21,21 +21,21 @@ const REASON: &str = "DriftCorrected";
 const PAUSE: Duration = Duration::from_secs(60);
 
 /// Publisher of Events about corrected drift.
-pub(super) struct Corrections {
+pub(super) struct DriftReporter {
     events: Events,
     measures: RevisionMetrics,
     /// Time of the last Event by UID of the extension.
-    told: Mutex<HashMap<String, Instant>>,
+    published: Mutex<HashMap<String, Instant>>,
 }
 
-impl Corrections {
+impl DriftReporter {
     /// Creates a publisher without history.
     pub(super) fn new(events: Events, measures: RevisionMetrics) -> Self {
-        Self { events, measures, told: Mutex::default() }
+        Self { events, measures, published: Mutex::default() }
     }
 
     /// Reports the objects that a pass has corrected. `set` is the revision from before the pass.
-    pub(super) fn tell(&self, set: &ClusterObjectSet, result: &RevisionResult) {
+    pub(super) fn report(&self, set: &ClusterObjectSet, result: &RevisionResult) {
         if !set.is_true(types::SUCCEEDED) {
             return;
         }
@@ -46,12 +46,12 @@ impl Corrections {
             self.measures.corrected(extension.name.as_deref().unwrap_or_default(), &key.gvk);
         }
         let uid = extension.uid.clone().unwrap_or_default();
-        let mut told = self.told.lock();
-        told.retain(|_, at| at.elapsed() < PAUSE);
-        if told.contains_key(&uid) {
+        let mut published = self.published.lock();
+        published.retain(|_, at| at.elapsed() < PAUSE);
+        if published.contains_key(&uid) {
             return;
         }
-        told.insert(uid, Instant::now());
+        published.insert(uid, Instant::now());
         // Ends the deduplication, so that an equal Event is published again.
         self.events.over(&extension, REASON);
         self.events.normal(extension, REASON, note);

@@ -4,15 +4,15 @@
 //! Observe ([`content`]) → the engine decides and acts → one status write ([`status`]). A pass sends no request if
 //! the watches report no change, and reads each changed object once. A paused revision is only observed.
 
-mod acting;
-mod claim;
 mod content;
 mod deadline;
 mod denials;
 mod drift;
+mod finalizer;
+mod impersonation;
 mod removal;
 mod status;
-mod waits;
+mod timers;
 mod watches;
 
 use std::collections::HashMap;
@@ -51,10 +51,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::metrics::revisions::RevisionMetrics;
 use crate::revision_cache::{Change, RevisionCache};
-use content::{Origin, Unusable, owner, secret_kind};
-use drift::Corrections;
-use status::Outcome;
-use waits::Waits;
+use content::{ContentOrigin, UnusableContent, owner, secret_kind};
+use drift::DriftReporter;
+use status::RevisionOutcome;
+use timers::RevisionTimers;
 use watches::Watches;
 
 /// Name of the controller in logs and metrics.
@@ -98,21 +98,21 @@ struct Context {
     engine: Engine<KubeCluster>,
     watches: Watches,
     events: Events,
-    corrections: Corrections,
+    drift_reporter: DriftReporter,
     measures: RevisionMetrics,
     /// UID of the second owner of retained CRDs.
     keeper: OnceCell<String>,
     /// Content sources by UID of the revision.
-    origins: Mutex<HashMap<String, Arc<Origin>>>,
+    origins: Mutex<HashMap<String, Arc<ContentOrigin>>>,
     writes: Writes,
-    waits: Waits,
+    timers: RevisionTimers,
     system_namespace: String,
     pace: Pace,
 }
 
 /// Result of a pass.
 struct Pass {
-    outcome: Outcome,
+    outcome: RevisionOutcome,
     /// Requeue delay, if any.
     again: Option<Duration>,
     /// Error that ended the pass. The retry backs off under this text.
@@ -122,13 +122,13 @@ struct Pass {
 }
 
 impl Pass {
-    fn of(outcome: Outcome, again: Option<Duration>) -> Self {
+    fn of(outcome: RevisionOutcome, again: Option<Duration>) -> Self {
         Self { outcome, again, failure: None, observed: None }
     }
 
     fn broke(message: String, context: &str) -> Self {
         let failure = Some(format!("{context}: {message}"));
-        Self { failure, ..Self::of(Outcome::Retrying(message), None) }
+        Self { failure, ..Self::of(RevisionOutcome::Retrying(message), None) }
     }
 }
 
@@ -158,13 +158,13 @@ pub async fn run(
         cache: cache.clone(),
         engine,
         watches,
-        corrections: Corrections::new(events.clone(), measures.clone()),
+        drift_reporter: DriftReporter::new(events.clone(), measures.clone()),
         measures,
         events,
         keeper: OnceCell::new(),
         origins: Mutex::default(),
         writes: Writes::default(),
-        waits: Waits::default(),
+        timers: RevisionTimers::default(),
         system_namespace,
         pace,
     });
@@ -180,7 +180,11 @@ pub async fn run(
                 let deadline = deadline::of(&set, context.pace.minute);
                 let left = deadline.and_then(|one| one.remaining(context.age(&set, one.since)));
                 let by = left.map(|left| Instant::now() + left);
-                context.listen(&set).boxed().await.map_err(|failure| failure.no_later_than(by))
+                context
+                    .reconcile_with_warnings(&set)
+                    .boxed()
+                    .await
+                    .map_err(|failure| failure.no_later_than(by))
             }
         })
         .await;
@@ -213,11 +217,11 @@ impl Context {
         self.watches.release(&set.name_any());
         self.engine.forget(&uid);
         self.origins.lock().remove(&uid);
-        self.waits.forget(&uid);
+        self.timers.forget(&uid);
     }
 
     /// Runs [`Self::reconcile`] and counts the warnings of the API server.
-    async fn listen(&self, set: &ClusterObjectSet) -> Result<Action, Failure> {
+    async fn reconcile_with_warnings(&self, set: &ClusterObjectSet) -> Result<Action, Failure> {
         let (result, warnings) = listening(self.reconcile(set)).await;
         if let Some(extension) = set.labels().get(labels::OWNER_NAME) {
             self.measures.warned(extension, warnings.len());
@@ -245,10 +249,10 @@ impl Context {
         let exceeded = deadline.and_then(|deadline| deadline.exceeded(age));
         let set = self.write(&set, &pass.outcome, pass.observed, exceeded).await?;
         match pass.outcome {
-            Outcome::Complete if !is_paused(&set) && !self.archive_previous(&set).await? => {
+            RevisionOutcome::Complete if !is_paused(&set) && !self.archive_previous(&set).await? => {
                 return Ok(Action::requeue(CONFLICT_RETRY));
             }
-            Outcome::Archived => self.remove_finalizer(&set).await?,
+            RevisionOutcome::Archived => self.remove_finalizer(&set).await?,
             _ => {}
         }
         if let Some(failure) = pass.failure {
@@ -270,17 +274,17 @@ impl Context {
         let is_many = is_superseded || set.condition(types::PROGRESSING).is_some_and(rolls_out);
         let uid = set.uid().unwrap_or_default();
         if set.is_archived() || !is_many {
-            self.waits.end_passes(&uid);
+            self.timers.end_passes(&uid);
             return None;
         }
-        self.waits.next_pass(&uid, is_superseded, Instant::now())
+        self.timers.next_pass(&uid, is_superseded, Instant::now())
     }
 
     /// Writes the status that follows from the outcome, if it differs. Returns the revision as last stored.
     async fn write(
         &self,
         set: &ClusterObjectSet,
-        outcome: &Outcome,
+        outcome: &RevisionOutcome,
         observed: Option<Vec<ObservedPhase>>,
         exceeded: Option<i32>,
     ) -> Result<ClusterObjectSet, Failure> {
@@ -300,14 +304,14 @@ impl Context {
     async fn pass(&self, set: &ClusterObjectSet) -> Result<(ClusterObjectSet, Pass), Failure> {
         if set.is_archived() {
             let pass = if removal::is_done(set) {
-                Pass::of(Outcome::Archived, None)
+                Pass::of(RevisionOutcome::Archived, None)
             } else {
                 self.archive(set).await
             };
             return Ok((set.clone(), pass));
         }
         if let Some(result) = self.fast_path(set).await {
-            return Ok((set.clone(), self.judge(set, &result).await));
+            return Ok((set.clone(), self.derive_pass(set, &result).await));
         }
         // Must precede `content`: once the content is cached, later passes may take the fast path.
         let keeper = match self.keeper(set).await {
@@ -316,27 +320,27 @@ impl Context {
         };
         let content = match self.content(set).await {
             Ok(content) => content,
-            Err(Unusable::Blocked(message)) => {
-                let pass = Pass::of(Outcome::Blocked(message), Some(BLOCKED_RETRY));
+            Err(UnusableContent::Blocked(message)) => {
+                let pass = Pass::of(RevisionOutcome::Blocked(message), Some(BLOCKED_RETRY));
                 return Ok((set.clone(), pass));
             }
-            Err(Unusable::Broken(message) | Unusable::Unreachable(message)) => {
+            Err(UnusableContent::Broken(message) | UnusableContent::Unreachable(message)) => {
                 return Ok((set.clone(), Pass::broke(message, "converting to revision")));
             }
         };
         let engine = match self.engine_of(set) {
             Ok(engine) => engine,
             Err(message) => {
-                return Ok((set.clone(), Pass::of(Outcome::Blocked(message), Some(BLOCKED_RETRY))));
+                return Ok((set.clone(), Pass::of(RevisionOutcome::Blocked(message), Some(BLOCKED_RETRY))));
             }
         };
         let engine = engine.with_keeper(keeper);
         let revision = &content.revision;
-        let set = self.claim(set, &revision.phases).await?;
+        let set = self.add_finalizer(set, &revision.phases).await?;
         let result =
             if is_paused(&set) { engine.observe(revision).await } else { engine.reconcile(revision).await };
-        self.corrections.tell(&set, &result);
-        let mut pass = self.judge(&set, &result).await;
+        self.drift_reporter.report(&set, &result);
+        let mut pass = self.derive_pass(&set, &result).await;
         pass.observed = content.to_record;
         Ok((set, pass))
     }
@@ -351,7 +355,7 @@ impl Context {
     }
 
     /// Derives the pass from the result of the engine, and starts the watches that the result needs.
-    async fn judge(&self, set: &ClusterObjectSet, result: &RevisionResult) -> Pass {
+    async fn derive_pass(&self, set: &ClusterObjectSet, result: &RevisionResult) -> Pass {
         let mut kinds = result.watch.clone();
         // The revision's own Secrets carry our label and its owner reference as well.
         if !kinds.contains(&secret_kind()) {
@@ -359,7 +363,7 @@ impl Context {
         }
         let watched = self.watches.watch(&set.name_any(), &kinds, result.is_complete()).await;
         if self.is_newest(set) {
-            denials::tell(&self.events, set, result, watched.as_ref().err());
+            denials::report(&self.events, set, result, watched.as_ref().err());
         }
         if let Err(error) = watched {
             return Pass::broke(format!("establish watch: {error}"), "revision reconcile");
@@ -368,12 +372,12 @@ impl Context {
             return Pass::broke(error.to_string(), "revision reconcile");
         }
         if let Some(obstacle) = result.obstacle() {
-            return Pass::of(Outcome::Retrying(obstacle), Some(COLLISION_RETRY));
+            return Pass::of(RevisionOutcome::Retrying(obstacle), Some(COLLISION_RETRY));
         }
         if !result.is_complete() {
-            return Pass::of(Outcome::RollingOut(result.probe_failures()), None);
+            return Pass::of(RevisionOutcome::RollingOut(result.probe_failures()), None);
         }
-        Pass::of(Outcome::Complete, None)
+        Pass::of(RevisionOutcome::Complete, None)
     }
 
     /// Returns `true` if no active revision of the same extension has a higher number.
@@ -405,6 +409,6 @@ impl Context {
 
     /// Returns the age of `since`, a time that the API server wrote on the revision.
     fn age(&self, set: &ClusterObjectSet, since: Timestamp) -> SignedDuration {
-        self.waits.age(&set.uid().unwrap_or_default(), since, Timestamp::now(), Instant::now())
+        self.timers.age(&set.uid().unwrap_or_default(), since, Timestamp::now(), Instant::now())
     }
 }

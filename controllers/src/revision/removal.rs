@@ -28,9 +28,9 @@ use olm_runtime::reconcile::ReconcileError as Failure;
 use olm_revision::teardown::{CrdPolicy, NewOwner, TeardownOptions, TeardownResult};
 use tokio::time::Instant;
 
-use super::content::{Unusable, has_same_extension, owner};
+use super::content::{UnusableContent, has_same_extension, owner};
 use super::drift::extension_of;
-use super::status::Outcome;
+use super::status::RevisionOutcome;
 use super::{ARCHIVAL_RETRY, Context, Pass};
 
 /// Requeue interval of an ordered removal. Deletions of objects trigger events too.
@@ -81,14 +81,14 @@ pub(super) fn may_outlive(set: &ClusterObjectSet) -> bool {
     matches!(policy(set, CrdPolicy::Delete), Ok(CrdPolicy::Keep | CrdPolicy::BlockIfInUse))
 }
 
-fn waiting(left: &[String]) -> Outcome {
+fn waiting(left: &[String]) -> RevisionOutcome {
     match left {
-        [] => Outcome::Archiving,
-        _ => Outcome::Retrying(format!("{WAITING}{}", left.join("; "))),
+        [] => RevisionOutcome::Archiving,
+        _ => RevisionOutcome::Retrying(format!("{WAITING}{}", left.join("; "))),
     }
 }
 
-fn has_waited(set: &ClusterObjectSet) -> bool {
+fn was_waiting(set: &ClusterObjectSet) -> bool {
     set.condition(types::PROGRESSING).is_some_and(|condition| condition.message.starts_with(WAITING))
 }
 
@@ -115,14 +115,14 @@ impl Context {
         let removed = async {
             let is_asked = policy(set, CrdPolicy::SpareIfInUse) == Ok(CrdPolicy::Delete);
             let crds = if is_asked { CrdPolicy::Delete } else { CrdPolicy::SpareIfInUse };
-            let new_owners = self.new_owners(set).await.map_err(Unusable::why)?;
+            let new_owners = self.new_owners(set).await.map_err(UnusableContent::why)?;
             let engine = self.engine_of(set)?;
             let removed = match self.listed(set).await {
                 Ok(listed) => {
                     let options = TeardownOptions { new_owners, crds, ..TeardownOptions::default() };
                     engine.teardown(&listed, &options).await
                 }
-                Err(Unusable::Unreachable(error)) => return Err(error),
+                Err(UnusableContent::Unreachable(error)) => return Err(error),
                 // Successors must not collide with objects that cannot be removed.
                 Err(lost) => engine.hand_over(&owner(set), &new_owners).await.map(|mut handed| {
                     let lost = lost.of(&set.name_any()).why();
@@ -135,11 +135,11 @@ impl Context {
         match removed.await {
             Ok(result) if result.is_complete() => {
                 self.forget(set);
-                Pass::of(Outcome::Archived, None)
+                Pass::of(RevisionOutcome::Archived, None)
             }
             Ok(result) if !result.blocked.is_empty() => {
                 let again = self.next_poll(set, IN_USE_RETRY, &result);
-                Pass::of(Outcome::Blocked(result.blocked.join("; ")), Some(again))
+                Pass::of(RevisionOutcome::Blocked(result.blocked.join("; ")), Some(again))
             }
             Ok(result) => {
                 let again = self.next_poll(set, ARCHIVAL_RETRY, &result);
@@ -154,7 +154,7 @@ impl Context {
     ///
     /// # Errors
     /// The objects of a sibling are unknown. Without them, objects would be deleted instead of adopted.
-    async fn new_owners(&self, set: &ClusterObjectSet) -> Result<Vec<NewOwner>, Unusable> {
+    async fn new_owners(&self, set: &ClusterObjectSet) -> Result<Vec<NewOwner>, UnusableContent> {
         let mut new_owners = Vec::new();
         for sibling in self.siblings(set).iter().rev() {
             let listed = self.listed(sibling).await.map_err(|error| error.of(&sibling.name_any()))?;
@@ -176,13 +176,13 @@ impl Context {
                 Ok(done) if done.is_complete() => stored = self.report(set, &done.terminating).await?,
                 Ok(held) if !held.blocked.is_empty() => {
                     let again = self.next_poll(set, IN_USE_RETRY, held);
-                    self.write(set, &Outcome::Blocked(held.blocked.join("; ")), None, None).await?;
+                    self.write(set, &RevisionOutcome::Blocked(held.blocked.join("; ")), None, None).await?;
                     return Ok(Action::requeue(again));
                 }
                 _ => {
                     let left = result.as_ref().map_or(&[][..], |result| &result.terminating);
                     // A removal without custom resources needs no status write.
-                    if !left.is_empty() || has_waited(set) {
+                    if !left.is_empty() || was_waiting(set) {
                         self.write(set, &waiting(left), None, None).await?;
                     }
                     return Ok(Action::requeue(self.next_attempt(set, &result)));
@@ -216,7 +216,7 @@ impl Context {
         let about =
             extension_of(set).unwrap_or_else(|| ObjectReference { uid: set.uid(), ..set.object_ref(&()) });
         self.events.warning(about, CUSTOM_RESOURCES_LEFT, note.clone());
-        self.write(set, &Outcome::Blocked(note), None, None).await
+        self.write(set, &RevisionOutcome::Blocked(note), None, None).await
     }
 
     /// Removes the objects in order. The result is complete when the rest can be garbage-collected, except for custom
@@ -239,7 +239,7 @@ impl Context {
         };
         let new_owners = match self.new_owners(set).await {
             Ok(new_owners) => new_owners,
-            Err(Unusable::Unreachable(error)) => {
+            Err(UnusableContent::Unreachable(error)) => {
                 tracing::warn!(revision, error, "removal of objects failed");
                 return Err(error);
             }
@@ -255,12 +255,12 @@ impl Context {
                 Ok(listed) if !is_late => {
                     let has_operator =
                         listed.definitions().is_empty() || self.engine.has_operator(&listed).await;
-                    let unattended = self.waits.unattended(&listed.owner.uid, has_operator, Instant::now());
+                    let unattended = self.timers.unattended(&listed.owner.uid, has_operator, Instant::now());
                     options.abandons = !has_operator && unattended >= self.pace.operator;
                     self.engine_of(set)?.teardown(&listed, &options).await.map_err(|error| error.to_string())
                 }
                 Ok(listed) => self.save(set, Some(listed), &options).await,
-                Err(Unusable::Unreachable(error)) if !is_late => Err(error),
+                Err(UnusableContent::Unreachable(error)) if !is_late => Err(error),
                 Err(lost) => {
                     tracing::warn!(
                         revision,
@@ -298,7 +298,7 @@ impl Context {
     }
 
     fn next_poll(&self, set: &ClusterObjectSet, first: Duration, found: &impl Debug) -> Duration {
-        self.waits.next_poll(&set.uid().unwrap_or_default(), first, found, Instant::now())
+        self.timers.next_poll(&set.uid().unwrap_or_default(), first, found, Instant::now())
     }
 
     /// Prepares for garbage collection: transfers objects that a sibling lists, and protects CRDs that are retained.

@@ -9,7 +9,7 @@ use olm_runtime::message::sanitize;
 
 /// Outcome of one pass over a revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum RevisionOutcome {
     /// The content has changed or is mutable. Nothing is done until a user fixes that.
     Blocked(String),
     /// The pass failed.
@@ -30,7 +30,7 @@ pub(crate) fn next(
     old: &ClusterObjectSetStatus,
     generation: Option<i64>,
     version: &str,
-    outcome: &Outcome,
+    outcome: &RevisionOutcome,
     exceeded: Option<i32>,
     now: Timestamp,
 ) -> ClusterObjectSetStatus {
@@ -50,36 +50,38 @@ pub(crate) fn next(
     let had_available = conditions::find(&old.conditions, types::AVAILABLE).is_some();
     let rolling_out = format!("Revision {version} is rolling out.");
     match outcome {
-        Outcome::Blocked(message) => set(types::PROGRESSING, Status::False, reasons::BLOCKED, message),
-        Outcome::Retrying(message) => {
+        RevisionOutcome::Blocked(message) => {
+            set(types::PROGRESSING, Status::False, reasons::BLOCKED, message)
+        }
+        RevisionOutcome::Retrying(message) => {
             let message = sanitize(message);
             progressing(reasons::RETRYING, &message, &mut set);
             if had_available {
                 set(types::AVAILABLE, Status::Unknown, reasons::RECONCILING, &message);
             }
         }
-        Outcome::RollingOut(failing) => {
+        RevisionOutcome::RollingOut(failing) => {
             progressing(reasons::ROLLING_OUT, &rolling_out, &mut set);
             match failing {
                 None => set(types::AVAILABLE, Status::False, reasons::ROLLING_OUT, &rolling_out),
                 Some(lines) => set(types::AVAILABLE, Status::False, reasons::PROBE_FAILURE, lines),
             }
         }
-        Outcome::Complete => {
+        RevisionOutcome::Complete => {
             let done = format!("Revision {version} has rolled out.");
             set(types::PROGRESSING, Status::True, reasons::SUCCEEDED, &done);
             let available = "Objects are available and pass all probes.";
             set(types::AVAILABLE, Status::True, reasons::PROBES_SUCCEEDED, available);
             set(types::SUCCEEDED, Status::True, reasons::SUCCEEDED, "Revision succeeded rolling out.");
         }
-        Outcome::Archiving => {
+        RevisionOutcome::Archiving => {
             let message = "removing revision resources that are not owned by another revision";
             set(types::PROGRESSING, Status::True, reasons::RETRYING, message);
             if had_available {
                 set(types::AVAILABLE, Status::Unknown, reasons::RECONCILING, message);
             }
         }
-        Outcome::Archived => {
+        RevisionOutcome::Archived => {
             set(types::PROGRESSING, Status::False, reasons::ARCHIVED, "revision is archived");
             set(types::AVAILABLE, Status::Unknown, reasons::ARCHIVED, "revision is archived");
         }
@@ -101,7 +103,7 @@ mod tests {
             .collect()
     }
 
-    fn after(outcomes: &[Outcome], exceeded: Option<i32>) -> Vec<String> {
+    fn after(outcomes: &[RevisionOutcome], exceeded: Option<i32>) -> Vec<String> {
         let mut status = ClusterObjectSetStatus::default();
         for outcome in outcomes {
             status = next(&status, Some(2), "1.0.0", outcome, exceeded, NOW);
@@ -112,7 +114,7 @@ mod tests {
     // docs/design/apply.md#revision-conditions
     #[test]
     fn outcome_determines_conditions() {
-        let failing = || Outcome::RollingOut(Some("a\nb".into()));
+        let failing = || RevisionOutcome::RollingOut(Some("a\nb".into()));
         let rolling = "Progressing True/RollingOut Revision 1.0.0 is rolling out.";
         let late = "Progressing False/ProgressDeadlineExceeded Revision has not rolled out for 10 minute(s). Last status: ";
         let succeeded = "Succeeded True/Succeeded Revision succeeded rolling out.";
@@ -123,22 +125,22 @@ mod tests {
         let removing = "removing revision resources that are not owned by another revision";
         assert_eq!(after(&[failing()], None), [rolling, "Available False/ProbeFailure a\nb"]);
         assert_eq!(
-            after(&[Outcome::RollingOut(None)], None),
+            after(&[RevisionOutcome::RollingOut(None)], None),
             [rolling, "Available False/RollingOut Revision 1.0.0 is rolling out."]
         );
-        assert_eq!(after(&[Outcome::Retrying("x".into())], None), ["Progressing True/Retrying x"]);
+        assert_eq!(after(&[RevisionOutcome::Retrying("x".into())], None), ["Progressing True/Retrying x"]);
         assert_eq!(
-            after(&[failing(), Outcome::Retrying("x".into())], None),
+            after(&[failing(), RevisionOutcome::Retrying("x".into())], None),
             ["Progressing True/Retrying x", "Available Unknown/Reconciling x"]
         );
-        assert_eq!(after(&[Outcome::Retrying("x".into())], Some(10)), [format!("{late}x")]);
+        assert_eq!(after(&[RevisionOutcome::Retrying("x".into())], Some(10)), [format!("{late}x")]);
         assert_eq!(
             after(&[failing()], Some(10)),
             [format!("{late}Revision 1.0.0 is rolling out."), "Available False/ProbeFailure a\nb".into()]
         );
-        assert_eq!(after(&[Outcome::Blocked("b".into())], Some(10)), ["Progressing False/Blocked b"]);
+        assert_eq!(after(&[RevisionOutcome::Blocked("b".into())], Some(10)), ["Progressing False/Blocked b"]);
         assert_eq!(
-            after(&[Outcome::Complete], Some(10)),
+            after(&[RevisionOutcome::Complete], Some(10)),
             [
                 "Progressing True/Succeeded Revision 1.0.0 has rolled out.",
                 "Available True/ProbesSucceeded Objects are available and pass all probes.",
@@ -146,19 +148,20 @@ mod tests {
             ]
         );
         assert_eq!(
-            after(&[Outcome::Complete, Outcome::Archiving], Some(10)),
+            after(&[RevisionOutcome::Complete, RevisionOutcome::Archiving], Some(10)),
             [
                 format!("Progressing True/Retrying {removing}"),
                 format!("Available Unknown/Reconciling {removing}"),
                 succeeded.into()
             ]
         );
-        assert_eq!(after(&[Outcome::Archived], None), archived);
+        assert_eq!(after(&[RevisionOutcome::Archived], None), archived);
     }
 
     #[test]
     fn revision_without_bundle_version_has_empty_version_in_message() {
-        let status = next(&ClusterObjectSetStatus::default(), None, "", &Outcome::Complete, None, NOW);
+        let status =
+            next(&ClusterObjectSetStatus::default(), None, "", &RevisionOutcome::Complete, None, NOW);
         assert_eq!(status.conditions[0].message, "Revision  has rolled out.");
     }
 }

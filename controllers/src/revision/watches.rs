@@ -30,7 +30,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 /// Maximum time that a pass waits until the kinds it needs are listed.
 const LIST_DEADLINE: Duration = Duration::from_secs(10);
 /// Maximum interval between attempts of a denied watch. A watch without a denial for this long is established.
-const REFUSED: Duration = Duration::from_secs(60);
+const DENIED_RETRY: Duration = Duration::from_secs(60);
 
 type Changed = mpsc::UnboundedSender<ObjectRef<ClusterObjectSet>>;
 type Users = Arc<Mutex<HashSet<String>>>;
@@ -40,24 +40,24 @@ pub(crate) struct Watches {
     discovery: KubeCluster,
     observed_versions: Arc<ObservedVersions>,
     changed: Changed,
-    running: Mutex<HashMap<GroupVersionKind, Running>>,
+    running: Mutex<HashMap<GroupVersionKind, RunningWatch>>,
 }
 
-struct Running {
+struct RunningWatch {
     task: AbortHandle,
     /// Names of the revisions that need the watch.
     users: Users,
-    state: watch::Receiver<State>,
+    state: watch::Receiver<WatchState>,
 }
 
-impl Drop for Running {
+impl Drop for RunningWatch {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum State {
+enum WatchState {
     Starting,
     /// The initial list is complete and changes are followed.
     Listed,
@@ -89,7 +89,7 @@ impl Watches {
     ) -> Result<(), ClusterError> {
         let mut states = Vec::with_capacity(kinds.len());
         for kind in kinds {
-            if let Some(state) = joined(&self.running.lock(), revision, kind) {
+            if let Some(state) = join_running(&self.running.lock(), revision, kind) {
                 states.push((kind, state));
                 continue;
             }
@@ -100,14 +100,14 @@ impl Watches {
             }
         }
         if all {
-            self.leave(revision, |kind| kinds.contains(kind));
+            self.release_kinds(revision, |kind| kinds.contains(kind));
         }
         let deadline = Instant::now() + LIST_DEADLINE;
         for (kind, mut state) in states {
-            match timeout_at(deadline, state.wait_for(|state| *state != State::Starting)).await {
+            match timeout_at(deadline, state.wait_for(|state| *state != WatchState::Starting)).await {
                 Ok(Ok(state)) => match &*state {
-                    State::Failed(error) => return Err(error.clone()),
-                    State::Starting | State::Listed => {}
+                    WatchState::Failed(error) => return Err(error.clone()),
+                    WatchState::Starting | WatchState::Listed => {}
                 },
                 // The kind is no longer served.
                 Ok(Err(_)) => {}
@@ -124,7 +124,7 @@ impl Watches {
 
     /// Releases all watches of the revision.
     pub(crate) fn release(&self, revision: &str) {
-        self.leave(revision, |_| false);
+        self.release_kinds(revision, |_| false);
     }
 
     /// Returns the watched kinds.
@@ -140,13 +140,13 @@ impl Watches {
         revision: &str,
         kind: &GroupVersionKind,
         resource: ApiResource,
-    ) -> watch::Receiver<State> {
+    ) -> watch::Receiver<WatchState> {
         let mut running = self.running.lock();
         // Another revision may have started it in the meantime.
-        if let Some(state) = joined(&running, revision, kind) {
+        if let Some(state) = join_running(&running, revision, kind) {
             return state;
         }
-        let (sender, state) = watch::channel(State::Starting);
+        let (sender, state) = watch::channel(WatchState::Starting);
         let users: Users = Arc::new(Mutex::new(HashSet::from([revision.to_owned()])));
         let watch = Watch {
             api: Api::all_with(self.client.clone(), &resource),
@@ -158,12 +158,12 @@ impl Watches {
             state: sender,
         };
         let task = tokio::spawn(watch.run()).abort_handle();
-        running.insert(kind.clone(), Running { task, users, state: state.clone() });
+        running.insert(kind.clone(), RunningWatch { task, users, state: state.clone() });
         state
     }
 
     /// Releases the kinds for which `is_safe_to_adopt` is false, and ends watches without users.
-    fn leave(&self, revision: &str, is_safe_to_adopt: impl Fn(&GroupVersionKind) -> bool) {
+    fn release_kinds(&self, revision: &str, is_safe_to_adopt: impl Fn(&GroupVersionKind) -> bool) {
         self.running.lock().retain(|kind, watch| {
             let mut users = watch.users.lock();
             if !is_safe_to_adopt(kind) {
@@ -178,11 +178,11 @@ impl Watches {
 }
 
 /// Adds the revision to the users of the kind's watch, if one is running.
-fn joined(
-    running: &HashMap<GroupVersionKind, Running>,
+fn join_running(
+    running: &HashMap<GroupVersionKind, RunningWatch>,
     revision: &str,
     kind: &GroupVersionKind,
-) -> Option<watch::Receiver<State>> {
+) -> Option<watch::Receiver<WatchState>> {
     let watch = running.get(kind).filter(|watch| !watch.task.is_finished())?;
     let mut users = watch.users.lock();
     if !users.contains(revision) {
@@ -192,9 +192,9 @@ fn joined(
 }
 
 /// Returns the state of a failed watch. Only a 403 means a missing right.
-fn failed(code: u16, message: String) -> State {
+fn failed(code: u16, message: String) -> WatchState {
     let reason = if code == 403 { Reason::NotPermitted } else { Reason::Unavailable };
-    State::Failed(ClusterError { reason, message })
+    WatchState::Failed(ClusterError { reason, message })
 }
 
 struct Watch {
@@ -204,11 +204,11 @@ struct Watch {
     observed_versions: Arc<ObservedVersions>,
     changed: Changed,
     users: Users,
-    state: watch::Sender<State>,
+    state: watch::Sender<WatchState>,
 }
 
 /// Reason why a watch ends.
-enum End {
+enum WatchEnd {
     /// The kind is no longer served.
     Gone,
     /// It has to restart with a list.
@@ -217,23 +217,23 @@ enum End {
 
 impl Watch {
     async fn run(self) {
-        while let End::Outdated = self.follow().await {}
+        while let WatchEnd::Outdated = self.follow().await {}
         self.observed_versions.forget(&self.kind);
         self.discovery.forget(&self.kind);
-        self.wake_users();
+        self.requeue_users();
     }
 
-    async fn follow(&self) -> End {
+    async fn follow(&self) -> WatchEnd {
         let ours = watcher::Config::default().labels(labels::OWNER_NAME);
         let mut events = pin!(watch_objects(self.api.clone(), ours).default_backoff());
         let mut was_listed = false;
         loop {
-            let is_refused = was_listed && matches!(&*self.state.borrow(), State::Failed(_));
+            let is_refused = was_listed && matches!(&*self.state.borrow(), WatchState::Failed(_));
             let event = if is_refused {
-                match timeout(REFUSED, events.next()).await {
+                match timeout(DENIED_RETRY, events.next()).await {
                     Ok(event) => event,
                     Err(_) => {
-                        self.set_state(State::Listed);
+                        self.set_state(WatchState::Listed);
                         continue;
                     }
                 }
@@ -241,13 +241,13 @@ impl Watch {
                 events.next().await
             };
             match event {
-                None => return End::Outdated,
+                None => return WatchEnd::Outdated,
                 Some(Ok(event)) => {
                     was_listed |= matches!(event, Event::InitDone);
-                    self.tell(&event);
+                    self.handle(&event);
                 }
                 Some(Err(error)) => {
-                    if let Some(end) = self.fail(&error) {
+                    if let Some(end) = self.handle_error(&error) {
                         return end;
                     }
                 }
@@ -255,34 +255,34 @@ impl Watch {
         }
     }
 
-    fn tell(&self, event: &Event<PartialObjectMeta<DynamicObject>>) {
+    fn handle(&self, event: &Event<PartialObjectMeta<DynamicObject>>) {
         match event {
             Event::Init => self.observed_versions.begin_list(&self.kind),
             Event::InitApply(object) => {
                 if self.observed_versions.record_listed(&self.kind, &observed_version(object)) {
-                    self.wake(concerned(object));
+                    self.requeue(owning_revisions(object));
                 }
             }
             Event::InitDone => {
                 // Deletions during a broken watch cause no event.
                 if self.observed_versions.complete_list(&self.kind) {
-                    self.wake_users();
+                    self.requeue_users();
                 }
-                self.set_state(State::Listed);
+                self.set_state(WatchState::Listed);
             }
             Event::Apply(object) => {
                 self.observed_versions.record(&self.kind, &observed_version(object));
-                self.wake(concerned(object));
+                self.requeue(owning_revisions(object));
             }
             Event::Delete(object) => {
                 self.observed_versions.remove(&self.kind, &observed_version(object));
-                self.wake(concerned(object));
+                self.requeue(owning_revisions(object));
             }
         }
     }
 
     /// Handles an error. Transient errors are ignored once the objects have been listed.
-    fn fail(&self, error: &watcher::Error) -> Option<End> {
+    fn handle_error(&self, error: &watcher::Error) -> Option<WatchEnd> {
         let (code, text) = match error {
             watcher::Error::InitialListFailed(error)
             | watcher::Error::WatchStartFailed(error)
@@ -296,29 +296,29 @@ impl Watch {
         let GroupVersionKind { group, version, kind } = &self.kind;
         tracing::warn!(group, version, kind, code, error = text, "watch on managed objects failed");
         match code {
-            404 => return Some(End::Gone),
-            410 if matches!(error, watcher::Error::WatchStartFailed(_)) => return Some(End::Outdated),
+            404 => return Some(WatchEnd::Gone),
+            410 if matches!(error, watcher::Error::WatchStartFailed(_)) => return Some(WatchEnd::Outdated),
             401 | 403 | 405 => self.set_state(failed(code, text)),
-            _ if *self.state.borrow() != State::Listed => self.set_state(failed(code, text)),
+            _ if *self.state.borrow() != WatchState::Listed => self.set_state(failed(code, text)),
             _ => {}
         }
         None
     }
 
     /// Changes the state, which releases waiting passes. Other users are requeued if the state differs.
-    fn set_state(&self, state: State) {
+    fn set_state(&self, state: WatchState) {
         let before = self.state.send_replace(state.clone());
-        if before != state && before != State::Starting {
-            self.wake_users();
+        if before != state && before != WatchState::Starting {
+            self.requeue_users();
         }
     }
 
-    fn wake_users(&self) {
+    fn requeue_users(&self) {
         let users: Vec<String> = self.users.lock().iter().cloned().collect();
-        self.wake(users);
+        self.requeue(users);
     }
 
-    fn wake(&self, revisions: Vec<String>) {
+    fn requeue(&self, revisions: Vec<String>) {
         for revision in revisions {
             // The receiver lives as long as the process.
             let _ = self.changed.send(ObjectRef::new(&revision));
@@ -341,7 +341,7 @@ fn observed_version(object: &PartialObjectMeta<DynamicObject>) -> ObservedVersio
 
 /// Returns the revisions to reconcile: the owners of the object, as controller or not, and the revision in its
 /// annotation, in case the owner reference was removed.
-fn concerned(object: &PartialObjectMeta<DynamicObject>) -> Vec<String> {
+fn owning_revisions(object: &PartialObjectMeta<DynamicObject>) -> Vec<String> {
     let mut names: Vec<String> = owners(object).collect();
     let extension = object.labels().get(labels::OWNER_NAME).filter(|name| !name.is_empty());
     let number = object.annotations().get(annotations::REVISION).and_then(|number| number.parse().ok());

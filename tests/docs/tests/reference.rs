@@ -248,7 +248,7 @@ fn condition_types_and_reasons_match_the_reference_page() -> Result<()> {
 #[test]
 fn event_reasons_match_the_reference_page() -> Result<()> {
     let mut there = BTreeSet::new();
-    for path in ["notices.rs", "milestones.rs"] {
+    for path in ["events.rs", "rollout_events.rs"] {
         there.extend(constants(&source(&format!("controllers/src/extension/{path}"))?, ""));
     }
     ensure!(there.len() > 10, "{there:?}");

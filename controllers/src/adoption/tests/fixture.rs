@@ -20,8 +20,8 @@ use olm_revision::kube_cluster::KubeCluster;
 use serde_json::{Value, json};
 
 use crate::adoption::Adoption;
-use crate::failure::Failure;
 use crate::fixture::RunningController;
+use crate::install_error::InstallError;
 use crate::revision_writer::RevisionWriter;
 
 pub(super) const SYSTEM: &str = "olmv1-system";
@@ -176,7 +176,7 @@ impl Fixture {
         extension: &ClusterExtension,
         version: &str,
         objects: &[Value],
-    ) -> Result<bool, Failure> {
+    ) -> Result<bool, InstallError> {
         let name = extension.name_any();
         let owner =
             Extension { name: name.clone(), uid: extension.uid().unwrap(), progress_deadline_minutes: None };

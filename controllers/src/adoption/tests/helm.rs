@@ -8,14 +8,14 @@ use olm_api::{ClusterExtension, ClusterObjectSet};
 use serde_json::{Value, json};
 
 use super::fixture::{ENGINE, Fixture, Release, eventually, managers, objects, owners};
-use crate::adoption::Migrated;
+use crate::adoption::AdoptionState;
 
 /// Piece size that no release of these tests reaches.
 const WHOLE: usize = 1 << 20;
 const SUCCEEDED: &str = "True/Succeeded: Revision succeeded - migrated from Helm release";
 
-fn made(number: u64, bundle: &str, revision: &str) -> Migrated {
-    Migrated::Awaited(Some(format!(
+fn made(number: u64, bundle: &str, revision: &str) -> AdoptionState {
+    AdoptionState::Pending(Some(format!(
         "Helm release {number} (bundle {bundle}) taken over as revision {revision}"
     )))
 }
@@ -57,12 +57,16 @@ async fn helm_installation_is_adopted_without_restart() {
     let adoption = fixture.adoption();
     assert_eq!(adoption.migrate(&extension, &[]).await, Ok(made(1, "demo.v1.0.0", "demo-1")));
     let set = fixture.until("demo-1", types::SUCCEEDED, SUCCEEDED).await;
-    assert_eq!(adoption.migrate(&extension, &[]).await, Ok(Migrated::Awaited(None)), "revision 1 exists");
+    assert_eq!(
+        adoption.migrate(&extension, &[]).await,
+        Ok(AdoptionState::Pending(None)),
+        "revision 1 exists"
+    );
     check_revision_1(&set, &extension.uid().unwrap());
     let known = fixture.revisions("demo").await;
     assert_eq!(
         adoption.migrate(&extension, &known).await,
-        Ok(Migrated::Awaited(None)),
+        Ok(AdoptionState::Pending(None)),
         "revision 1 owns no object yet"
     );
 
@@ -85,7 +89,7 @@ async fn helm_installation_is_adopted_without_restart() {
         assert_eq!(now["metadata"]["annotations"]["team"], before["metadata"]["annotations"]["team"]);
     }
     let known = fixture.revisions("demo").await;
-    assert_eq!(adoption.migrate(&extension, &known).await, Ok(Migrated::Settled));
+    assert_eq!(adoption.migrate(&extension, &known).await, Ok(AdoptionState::Complete));
 
     // The adopted bundle gets one more revision, with the same content.
     assert!(fixture.upgrade(&extension, "1.0.0", &installed).await);
@@ -167,7 +171,7 @@ async fn unreadable_release_is_reported_and_creates_no_revision() {
     let fixture = Fixture::start().await;
     let adoption = fixture.adoption();
     let none = fixture.extension("none", json!({})).await;
-    assert_eq!(adoption.migrate(&none, &[]).await, Ok(Migrated::Settled));
+    assert_eq!(adoption.migrate(&none, &[]).await, Ok(AdoptionState::Complete));
     fixture
         .store_release(
             &none,
@@ -180,7 +184,7 @@ async fn unreadable_release_is_reported_and_creates_no_revision() {
             },
         )
         .await;
-    assert_eq!(adoption.migrate(&none, &[]).await, Ok(Migrated::Settled), "no release was deployed");
+    assert_eq!(adoption.migrate(&none, &[]).await, Ok(AdoptionState::Complete), "no release was deployed");
 
     let extension = fixture.extension("demo", json!({})).await;
     let installed = objects("demo", &["A"]);
@@ -261,7 +265,7 @@ async fn interrupted_adoption_is_completed() {
     let unmarked = Patch::Merge(json!({"status": {"conditions": []}}));
     fixture.sets().patch_status("demo-1", &PatchParams::default(), &unmarked).await.unwrap();
     let known = fixture.revisions("demo").await;
-    assert_eq!(adoption.migrate(&extension, &known).await, Ok(Migrated::Awaited(None)));
+    assert_eq!(adoption.migrate(&extension, &known).await, Ok(AdoptionState::Pending(None)));
     fixture.until("demo-1", types::SUCCEEDED, SUCCEEDED).await;
 
     // A first revision that was not adopted is never set to succeeded here.
@@ -280,7 +284,7 @@ async fn interrupted_adoption_is_completed() {
         .await;
     assert!(fixture.upgrade(&own, "1.0.0", &objects("own", &[])).await);
     let known = fixture.revisions("own").await;
-    assert_eq!(adoption.migrate(&own, &known).await, Ok(Migrated::Settled));
+    assert_eq!(adoption.migrate(&own, &known).await, Ok(AdoptionState::Complete));
     assert_eq!(fixture.sets().get("own-1").await.unwrap().status, None);
 }
 

@@ -10,7 +10,7 @@ use olm_revision::generate::{BundleIdentity, Draft, Extension, secret_owner};
 use serde_json::{Value, json};
 
 use super::fixture::{ENGINE, Fixture, SYSTEM, eventually, objects, owners};
-use crate::adoption::Migrated;
+use crate::adoption::AdoptionState;
 
 const ROLLED_OUT: &str = "True/Succeeded: Revision 1.0.0 has rolled out.";
 
@@ -91,7 +91,7 @@ async fn revision_of_the_reference_is_kept_unchanged() {
     let before = [fixture.live(&installed[1]).await, fixture.live(&installed[2]).await];
 
     let known = fixture.revisions("demo").await;
-    assert_eq!(fixture.adoption().migrate(&extension, &known).await, Ok(Migrated::Settled));
+    assert_eq!(fixture.adoption().migrate(&extension, &known).await, Ok(AdoptionState::Complete));
     let running = fixture.run_revisions();
     // The restored ConfigMap shows that the controller reconciles the revision.
     fixture.api(&installed[0]).await.delete("demo", &Default::default()).await.unwrap();
@@ -132,7 +132,7 @@ async fn recreated_extension_adopts_its_orphaned_revision() {
     assert_ne!(again.uid(), extension.uid());
 
     let known = fixture.revisions("demo").await;
-    assert_eq!(fixture.adoption().migrate(&again, &known).await, Ok(Migrated::Settled));
+    assert_eq!(fixture.adoption().migrate(&again, &known).await, Ok(AdoptionState::Complete));
     assert!(!fixture.upgrade(&again, "1.0.0", &installed).await);
     let now = fixture.sets().get("demo-1").await.unwrap();
     assert_eq!((now.uid(), now.spec.clone()), (set.uid(), set.spec));

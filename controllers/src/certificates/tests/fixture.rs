@@ -129,14 +129,14 @@ impl Fixture {
         });
         let sets: Api<ClusterObjectSet> = Api::all(self.client());
         let set = sets.create(&PostParams::default(), &serde_json::from_value(set).unwrap()).await.unwrap();
-        self.cache.shows(&set).await;
+        self.cache.until_contains(&set).await;
     }
 
     pub(super) async fn archive(&self, name: &str) {
         let patch = Patch::Merge(json!({"spec": {"lifecycleState": "Archived"}}));
         let sets: Api<ClusterObjectSet> = Api::all(self.client());
         let set = sets.patch(name, &PatchParams::default(), &patch).await.unwrap();
-        self.cache.shows(&set).await;
+        self.cache.until_contains(&set).await;
     }
 
     pub(super) async fn until_archived(&self, name: &str) {

@@ -18,9 +18,9 @@ use olm_runtime::events::Events;
 use olm_runtime::status::write_status;
 use serde_json::json;
 
-use super::announce::{VerdictMetrics, WriteResult};
 use super::flags::Settings;
 use super::observe::{self, Observed, cluster_operators, olms, reference};
+use super::reports::{VerdictMetrics, WriteResult};
 
 /// Reasons of the Events.
 const CONTENDED: &str = "ClusterOperatorContended";
@@ -57,14 +57,14 @@ pub(crate) async fn write_upgrade_status(
 
 /// Writer of OpenShift's objects.
 #[derive(Default)]
-pub(crate) struct OpenShift {
+pub(crate) struct OpenShiftWriter {
     contention: Contention,
     /// Reason why the last verdict was not written.
     reluctance: Option<OutletUnavailable>,
 }
 
 /// Inputs of a write.
-pub(crate) struct Pass<'a> {
+pub(crate) struct WriteInputs<'a> {
     pub client: &'a Client,
     pub settings: &'a Settings,
     pub observed: &'a Observed,
@@ -74,12 +74,12 @@ pub(crate) struct Pass<'a> {
     pub now: Timestamp,
 }
 
-impl OpenShift {
+impl OpenShiftWriter {
     /// Writes the verdict to the object that the mode and the cluster select.
     ///
     /// # Errors
     /// The API server rejects the request or does not answer.
-    pub(crate) async fn tell(&mut self, pass: &Pass<'_>) -> Result<(), kube::Error> {
+    pub(crate) async fn write(&mut self, pass: &WriteInputs<'_>) -> Result<(), kube::Error> {
         let served = pass.observed.served;
         let (olm, gates) = observe::olm_and_gates(pass.client, served).await?;
         let Some(platform) = &pass.verdict.platform else { return Ok(()) };
@@ -102,10 +102,10 @@ impl OpenShift {
         }
         self.reluctance = reluctance;
         match (outlet, &olm) {
-            (Outlet::Own, None) => self.own(pass).await,
+            (Outlet::Own, None) => self.write_cluster_operator(pass).await,
             (Outlet::Own, Some(olm)) => {
                 // Ordered so that an update is blocked at any time in between.
-                self.own(pass).await?;
+                self.write_cluster_operator(pass).await?;
                 self.retract(pass, olm).await
             }
             (Outlet::Contribute, Some(olm)) => self.contribute(pass, olm).await,
@@ -117,7 +117,7 @@ impl OpenShift {
     /// Returns `true` if an object must be written now. The parameters are those of [`Contention::turn`].
     fn is_our_turn(
         &mut self,
-        pass: &Pass<'_>,
+        pass: &WriteInputs<'_>,
         about: ObjectReference,
         is_as_wanted: bool,
         still_says: impl Fn(&ClusterOperatorCondition) -> bool,
@@ -131,7 +131,7 @@ impl OpenShift {
                  minutes"
             );
             pass.events.warning(about, CONTENDED, note);
-            pass.metrics.wrote(WriteResult::Contended);
+            pass.metrics.count_write(WriteResult::Contended);
         } else if self.contention.is_quiet() {
             pass.events.over(&about, CONTENDED);
         }
@@ -139,7 +139,7 @@ impl OpenShift {
     }
 
     /// Writes our part of the ClusterOperator's status.
-    async fn own(&mut self, pass: &Pass<'_>) -> Result<(), kube::Error> {
+    async fn write_cluster_operator(&mut self, pass: &WriteInputs<'_>) -> Result<(), kube::Error> {
         let Some(wanted) = aggregated(pass.verdict) else { return Ok(()) };
         let name = pass.settings.cluster_operator.as_str();
         let resource = cluster_operators();
@@ -177,7 +177,7 @@ impl OpenShift {
     }
 
     /// Writes our condition to the status of the OLM object.
-    async fn contribute(&mut self, pass: &Pass<'_>, olm: &DynamicObject) -> Result<(), kube::Error> {
+    async fn contribute(&mut self, pass: &WriteInputs<'_>, olm: &DynamicObject) -> Result<(), kube::Error> {
         let Some(wanted) = contributed(pass.verdict) else { return Ok(()) };
         let stored = ClusterOperatorCondition::stored(&olm.data, CONTRIBUTED);
         let says = |asked: &ClusterOperatorCondition| stored.as_ref() == Some(asked);
@@ -190,7 +190,7 @@ impl OpenShift {
 
     /// Sets the condition from an earlier mode to True. It cannot be removed, because the operator owns it by now,
     /// and must not block updates forever.
-    async fn retract(&mut self, pass: &Pass<'_>, olm: &DynamicObject) -> Result<(), kube::Error> {
+    async fn retract(&mut self, pass: &WriteInputs<'_>, olm: &DynamicObject) -> Result<(), kube::Error> {
         let stored = ClusterOperatorCondition::stored(&olm.data, CONTRIBUTED);
         if stored.is_none_or(|stored| stored.status == Status::True) {
             return Ok(());
@@ -208,7 +208,7 @@ fn uid(object: &DynamicObject) -> String {
 }
 
 async fn apply(
-    pass: &Pass<'_>,
+    pass: &WriteInputs<'_>,
     olm: &DynamicObject,
     condition: &ClusterOperatorCondition,
 ) -> Result<(), kube::Error> {
@@ -228,8 +228,8 @@ async fn apply(
     counted(pass, within_deadline(api.patch_status(name, &params, &Patch::Apply(&patch))).await).map(drop)
 }
 
-fn counted<T>(pass: &Pass<'_>, answer: Result<T, kube::Error>) -> Result<T, kube::Error> {
-    pass.metrics.wrote(match &answer {
+fn counted<T>(pass: &WriteInputs<'_>, answer: Result<T, kube::Error>) -> Result<T, kube::Error> {
+    pass.metrics.count_write(match &answer {
         Ok(_) => WriteResult::Success,
         Err(kube::Error::Api(status)) if status.is_conflict() => WriteResult::Conflict,
         Err(_) => WriteResult::Error,

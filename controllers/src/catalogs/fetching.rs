@@ -10,7 +10,7 @@ use futures::stream::FuturesUnordered;
 use olm_api::ClusterCatalog;
 use olm_request::served_image;
 
-use super::fetch::{FetchError, Single, Source};
+use super::fetch::{FetchError, SinglePackage, Source};
 use super::generation::Generation;
 use super::{Catalogs, remove};
 
@@ -19,7 +19,7 @@ const FETCHES: usize = 4;
 
 impl Catalogs {
     /// Fetches the packages that are requested and missing, and announces the outcome to requests that timed out.
-    pub(super) async fn supply(&self, catalog: &ClusterCatalog) -> Result<(), FetchError> {
+    pub(super) async fn fetch_requested(&self, catalog: &ClusterCatalog) -> Result<(), FetchError> {
         let name = catalog.metadata.name.as_deref().unwrap_or_default();
         // A catalog that is served later triggers another reconcile.
         let Ok(reference) = served_image(catalog) else { return Ok(()) };
@@ -29,12 +29,12 @@ impl Catalogs {
         if is_fetch && !generation.ended.is_cancelled() {
             self.fetches.count(name, result.is_ok());
         }
-        let mut is_awaited = generation.conclude();
+        let mut is_awaited = generation.take_unannounced();
         if let Err(error) = &result
             && !error.is_of_content
         {
-            is_awaited |= generation.suffer(None, error.trouble());
-            self.stir();
+            is_awaited |= generation.record_failure(None, error.failure());
+            self.notify_waiting();
         }
         let is_full = result.as_ref().is_err_and(|error| error.is_of_disk);
         // Older generations are unused, and must not fill the disk.
@@ -62,20 +62,20 @@ impl Catalogs {
         }
         let urls = catalog.status.as_ref().and_then(|status| status.urls.as_ref());
         let base = urls.map(|urls| urls.base.clone()).ok_or_else(|| {
-            FetchError::untold(format!("error: catalog {name:?} has a nil status.urls value"))
+            FetchError::unreported(format!("error: catalog {name:?} has a nil status.urls value"))
         })?;
         let stop = generation.ended.child_token();
         let _stop_at_the_end = stop.clone().drop_guard();
         let source = Source { client: self.pool.client(), base, stop };
         tokio::select! {
-            result = self.bring(&source, name, generation) => result,
+            result = self.fetch_packages(&source, name, generation) => result,
             () = generation.ended.cancelled() => Ok(()),
         }
     }
 
     /// Fetches each missing package once, including those requested meanwhile. Fetches the whole catalog instead if
     /// catalogd serves no single packages.
-    async fn bring(
+    async fn fetch_packages(
         &self,
         source: &Source,
         name: &str,
@@ -87,7 +87,7 @@ impl Catalogs {
         loop {
             // The first answer shows whether catalogd serves single packages.
             let width = match generation.has_singles() {
-                Some(false) => return self.bring_all(source, name, generation).await,
+                Some(false) => return self.fetch_whole(source, name, generation).await,
                 Some(true) => FETCHES,
                 None => 1,
             };
@@ -97,7 +97,7 @@ impl Catalogs {
                 }
                 if attempted.insert(package.clone()) {
                     under_way.push(async move {
-                        let outcome = source.single(generation, &package).await;
+                        let outcome = source.fetch_package(generation, &package).await;
                         (package, outcome)
                     });
                 }
@@ -105,20 +105,20 @@ impl Catalogs {
             let ended = tokio::select! {
                 biased;
                 ended = under_way.next() => ended,
-                () = generation.wanted.notified() => continue,
+                () = generation.requested.notified() => continue,
             };
             match ended {
                 None => return result,
-                Some((package, Ok(Single::Kept))) => {
-                    self.arrived(generation.keep(&package));
+                Some((package, Ok(SinglePackage::Cached))) => {
+                    self.announce_arrival(generation.record_package(&package));
                     tracing::debug!(catalog = name, package, "cached package");
                 }
-                Some((_, Ok(Single::NotOffered(why)))) => {
+                Some((_, Ok(SinglePackage::NotOffered(why)))) => {
                     tracing::info!(catalog = name, why, "catalogd serves no single packages of this content");
-                    return self.bring_all(source, name, generation).await;
+                    return self.fetch_whole(source, name, generation).await;
                 }
                 Some((package, Err(error))) if error.is_of_content => {
-                    self.arrived(generation.suffer(Some(&package), error.trouble()));
+                    self.announce_arrival(generation.record_failure(Some(&package), error.failure()));
                     // An error that is worth a retry takes precedence.
                     if result.is_ok() || !error.is_final {
                         result = Err(error);
@@ -129,15 +129,15 @@ impl Catalogs {
         }
     }
 
-    async fn bring_all(
+    async fn fetch_whole(
         &self,
         source: &Source,
         name: &str,
         generation: &Generation,
     ) -> Result<(), FetchError> {
-        match source.whole(generation).await {
+        match source.fetch_whole(generation).await {
             Ok(content) => {
-                self.arrived(generation.keep_whole(content));
+                self.announce_arrival(generation.record_whole(content));
                 tracing::info!(catalog = name, reference = generation.reference(), "cached catalog content");
                 Ok(())
             }
@@ -147,8 +147,8 @@ impl Catalogs {
     }
 
     /// Notifies waiting requests, and announces the content if requests timed out before.
-    fn arrived(&self, is_awaited: bool) {
-        self.stir();
+    fn announce_arrival(&self, is_awaited: bool) {
+        self.notify_waiting();
         if is_awaited {
             self.announce();
         }

@@ -7,7 +7,7 @@ use olm_runtime::message::sanitize;
 
 /// Class that decides whether and when to retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Class {
+pub(crate) enum ErrorClass {
     /// Retried with backoff.
     Retry,
     /// Retried only after a change of the extension, its revisions or the catalogs.
@@ -22,17 +22,17 @@ pub(crate) enum Class {
 
 /// A failed attempt: its class and the text for the condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Failure {
+pub(crate) struct InstallError {
     /// Class of the failure.
-    pub class: Class,
+    pub class: ErrorClass,
     /// Message without parts that differ between attempts.
     pub message: String,
 }
 
-impl Failure {
+impl InstallError {
     /// Creates a failure that may be transient.
     pub(crate) fn retry(message: impl fmt::Display) -> Self {
-        Self { class: Class::Retry, message: sanitize(&message.to_string()) }
+        Self { class: ErrorClass::Retry, message: sanitize(&message.to_string()) }
     }
 
     /// Creates a failure from a failed API request.
@@ -42,12 +42,12 @@ impl Failure {
 
     /// Creates a failure that lasts until an input changes.
     pub(crate) fn blocked(message: impl fmt::Display) -> Self {
-        Self { class: Class::Blocked, ..Self::retry(message) }
+        Self { class: ErrorClass::Blocked, ..Self::retry(message) }
     }
 
     /// Creates a failure from a rejection by the signature policy.
     pub(crate) fn rejected(message: impl fmt::Display) -> Self {
-        Self { class: Class::Rejected, ..Self::retry(message) }
+        Self { class: ErrorClass::Rejected, ..Self::retry(message) }
     }
 
     /// Returns the same failure with `context: ` before its message.
@@ -56,13 +56,13 @@ impl Failure {
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for InstallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
     }
 }
 
-impl std::error::Error for Failure {}
+impl std::error::Error for InstallError {}
 
 #[cfg(test)]
 mod tests {
@@ -70,8 +70,8 @@ mod tests {
 
     #[test]
     fn context_does_not_change_class() {
-        let failure = Failure::blocked("no").context("error for resolved bundle");
-        assert_eq!(failure.class, Class::Blocked);
+        let failure = InstallError::blocked("no").context("error for resolved bundle");
+        assert_eq!(failure.class, ErrorClass::Blocked);
         assert_eq!(failure.to_string(), "error for resolved bundle: no");
     }
 }

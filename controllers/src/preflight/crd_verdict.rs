@@ -14,27 +14,27 @@ const VIOLATION_BYTES: usize = 300;
 
 /// One changed CRD.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Examined {
+pub(super) struct ExaminedCrd {
     /// Name of the CRD.
     pub name: String,
     /// Findings of the comparison of the CRDs.
     pub findings: Vec<Finding>,
     /// Result of checking the custom resources, if they were checked.
-    pub existing: Option<Existing>,
+    pub existing: Option<ResourceCheck>,
 }
 
 /// Result of checking the custom resources of a changed CRD.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Existing {
+pub(super) enum ResourceCheck {
     /// Checked completely, or until some violate the new CRD.
-    Seen(Seen),
+    Checked(CheckedResources),
     /// Not checked, or only partly and without violations. Holds the reason.
     Unknown(String),
 }
 
 /// Result of the custom resources that were checked.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Seen {
+pub(super) struct CheckedResources {
     /// First violating custom resources, formatted by [`harmed`].
     pub harmed: Vec<String>,
     /// Number of violating custom resources.
@@ -46,7 +46,7 @@ pub(super) struct Seen {
 }
 
 /// Returns the verdict on all CRDs of a bundle. Its text fits into a condition message.
-pub(super) fn verdict(examined: &[Examined], mode: CrdCheck) -> CrdVerdict {
+pub(super) fn verdict(examined: &[ExaminedCrd], mode: CrdCheck) -> CrdVerdict {
     let (mut held, mut accepted) = (Vec::new(), Vec::new());
     for one in examined {
         match one.verdict(mode) {
@@ -62,7 +62,7 @@ pub(super) fn verdict(examined: &[Examined], mode: CrdCheck) -> CrdVerdict {
     }
 }
 
-impl Examined {
+impl ExaminedCrd {
     /// Returns `true` if the change is refused regardless of custom resources.
     pub(super) fn is_refused(&self) -> bool {
         self.findings.iter().any(Finding::is_absolute)
@@ -76,19 +76,19 @@ impl Examined {
             false => CrdVerdict::Accepted(text(findings)),
         };
         if mode != CrdCheck::Strict && self.is_refused() {
-            let refused: Vec<Finding> = findings.iter().filter(|one| one.is_absolute()).cloned().collect();
-            return CrdVerdict::Held(text(&refused));
+            let denied: Vec<Finding> = findings.iter().filter(|one| one.is_absolute()).cloned().collect();
+            return CrdVerdict::Held(text(&denied));
         }
         match (mode, existing) {
             (CrdCheck::Warn, _) => accepted(),
-            (CrdCheck::Live, Some(Existing::Seen(seen))) if seen.count > 0 => {
+            (CrdCheck::Live, Some(ResourceCheck::Checked(seen))) if seen.count > 0 => {
                 CrdVerdict::Held(seen.text(name))
             }
-            (CrdCheck::Live, Some(Existing::Seen(seen))) => {
+            (CrdCheck::Live, Some(ResourceCheck::Checked(seen))) => {
                 seen.unjudged.clone().map_or_else(accepted, CrdVerdict::Held)
             }
             (CrdCheck::Strict | CrdCheck::Live, _) if findings.is_empty() => CrdVerdict::Safe,
-            (CrdCheck::Live, Some(Existing::Unknown(why))) => {
+            (CrdCheck::Live, Some(ResourceCheck::Unknown(why))) => {
                 CrdVerdict::Held(format!("{}\nexisting objects cannot tell: {why}", text(findings)))
             }
             (CrdCheck::Strict | CrdCheck::Live, _) => CrdVerdict::Held(text(findings)),
@@ -96,7 +96,7 @@ impl Examined {
     }
 }
 
-impl Seen {
+impl CheckedResources {
     fn text(&self, definition: &str) -> String {
         let Self { harmed, count, at_least, .. } = self;
         let least = if *at_least { "at least " } else { "" };
@@ -112,10 +112,10 @@ impl Seen {
 
 /// Formats a custom resource that violates the new CRD. `name` is `<namespace>/<name>`, or only the name.
 pub(super) fn harmed(name: &str, violations: &[String]) -> String {
-    let shown: Vec<&str> = violations.iter().take(VIOLATIONS).map(|one| cut(one)).collect();
+    let named: Vec<&str> = violations.iter().take(VIOLATIONS).map(|one| cut(one)).collect();
     let rest = violations.len().saturating_sub(VIOLATIONS);
     let rest = if rest > 0 { format!(", and {rest} more") } else { String::new() };
-    format!("{name} ({}{rest})", shown.join(", "))
+    format!("{name} ({}{rest})", named.join(", "))
 }
 
 fn cut(text: &str) -> &str {
@@ -144,8 +144,8 @@ mod tests {
         finding("storedVersionRemoval", "stored versions removed : [v1alpha1]")
     }
 
-    fn examined(name: &str, findings: &[Finding], existing: Option<Existing>) -> Examined {
-        Examined { name: name.to_owned(), findings: findings.to_vec(), existing }
+    fn examined(name: &str, findings: &[Finding], existing: Option<ResourceCheck>) -> ExaminedCrd {
+        ExaminedCrd { name: name.to_owned(), findings: findings.to_vec(), existing }
     }
 
     fn held(text: &str) -> CrdVerdict {
@@ -160,7 +160,7 @@ mod tests {
     // docs/design/apply.md#crd-upgrade-safety
     #[test]
     fn strict_mode_holds_every_finding() {
-        let strict = |all: &[Examined]| verdict(all, CrdCheck::Strict);
+        let strict = |all: &[ExaminedCrd]| verdict(all, CrdCheck::Strict);
         assert_eq!(strict(&[]), CrdVerdict::Safe);
         assert_eq!(strict(&[examined("a.x", &[], None)]), CrdVerdict::Safe);
         assert_eq!(strict(&[examined("a.x", &[required()], None)]), held(REQUIRED));
@@ -175,7 +175,7 @@ mod tests {
     // docs/design/additions.md#crd-checks; case additions-a47
     #[test]
     fn warn_mode_holds_only_absolute_findings() {
-        let warn = |all: &[Examined]| verdict(all, CrdCheck::Warn);
+        let warn = |all: &[ExaminedCrd]| verdict(all, CrdCheck::Warn);
         assert_eq!(warn(&[examined("a.x", &[], None)]), CrdVerdict::Safe);
         assert_eq!(warn(&[examined("a.x", &[required()], None)]), CrdVerdict::Accepted(REQUIRED.to_owned()));
         assert_eq!(warn(&[examined("a.x", &[gone(), required()], None)]), held(GONE));
@@ -190,10 +190,10 @@ mod tests {
     // docs/design/additions.md#crd-checks; cases additions-a46, additions-a47
     #[test]
     fn live_mode_holds_changes_that_existing_objects_violate() {
-        let live = |findings: &[Finding], existing: Existing| {
+        let live = |findings: &[Finding], existing: ResourceCheck| {
             verdict(&[examined("a.x", findings, Some(existing))], CrdCheck::Live)
         };
-        let fit = || Existing::Seen(Seen::default());
+        let fit = || ResourceCheck::Checked(CheckedResources::default());
         assert_eq!(live(&[], fit()), CrdVerdict::Safe);
         assert_eq!(live(&[required()], fit()), CrdVerdict::Accepted(REQUIRED.to_owned()));
         assert_eq!(live(&[gone()], fit()), held(GONE));
@@ -203,23 +203,27 @@ mod tests {
             let violations: Vec<String> = violations.iter().map(|&one| one.to_owned()).collect();
             names.iter().map(|name| super::harmed(name, &violations)).collect()
         };
-        let one = Seen { harmed: harmed(&["ns/w"], &["v1: spec: no"]), count: 1, ..Seen::default() };
+        let one = CheckedResources {
+            harmed: harmed(&["ns/w"], &["v1: spec: no"]),
+            count: 1,
+            ..CheckedResources::default()
+        };
         let text = "validating upgrade for CRD \"a.x\": 1 existing object does not fit: ns/w (v1: spec: no)";
         // With and without a finding.
-        assert_eq!(live(&[], Existing::Seen(one.clone())), held(text));
-        assert_eq!(live(&[required()], Existing::Seen(one)), held(text));
+        assert_eq!(live(&[], ResourceCheck::Checked(one.clone())), held(text));
+        assert_eq!(live(&[required()], ResourceCheck::Checked(one)), held(text));
         let more = harmed(&["a", "b"], &["1", "2", "3", "4", "5"]);
-        let many = Seen { harmed: more, count: 7, at_least: true, ..Seen::default() };
+        let many = CheckedResources { harmed: more, count: 7, at_least: true, ..CheckedResources::default() };
         let text = "validating upgrade for CRD \"a.x\": at least 7 existing objects do not fit: \
                     a (1, 2, 3, and 2 more); b (1, 2, 3, and 2 more); and 5 more";
-        assert_eq!(live(&[required()], Existing::Seen(many)), held(text));
+        assert_eq!(live(&[required()], ResourceCheck::Checked(many)), held(text));
 
         let default = finding("default", "default added");
         let text = "validating upgrade for CRD \"a.x\": v1: ^.spec: default: default added";
-        let unjudged = Seen { unjudged: Some(text.to_owned()), ..Seen::default() };
-        assert_eq!(live(&[default, required()], Existing::Seen(unjudged)), held(text));
+        let unjudged = CheckedResources { unjudged: Some(text.to_owned()), ..CheckedResources::default() };
+        assert_eq!(live(&[default, required()], ResourceCheck::Checked(unjudged)), held(text));
 
-        let unknown = || Existing::Unknown("late".to_owned());
+        let unknown = || ResourceCheck::Unknown("late".to_owned());
         assert_eq!(live(&[], unknown()), CrdVerdict::Safe);
         assert_eq!(
             live(&[required()], unknown()),

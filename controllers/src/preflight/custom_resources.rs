@@ -10,8 +10,8 @@ use serde_json::Value;
 use tokio::task::block_in_place;
 use tokio::time::{Instant, timeout_at};
 
-use super::definitions::{Existing, Seen, harmed};
-use crate::failure::Failure;
+use super::crd_verdict::{CheckedResources, ResourceCheck, harmed};
+use crate::install_error::InstallError;
 
 /// Page size (docs/design/additions.md#crd-checks).
 const PAGE: u32 = 500;
@@ -22,31 +22,33 @@ const NAMED: usize = 5;
 ///
 /// # Errors
 /// The API server did not answer within the time that was left.
-pub(super) async fn look(
+pub(super) async fn check_resources(
     client: &Client,
     live: &Value,
     check: &LiveCheck,
     findings: &[Finding],
     deadline: Instant,
-) -> Result<Existing, Failure> {
-    let mut seen = Seen::default();
+) -> Result<ResourceCheck, InstallError> {
+    let mut seen = CheckedResources::default();
     let mut exists = false;
     let versions: Vec<&str> = check.versions().collect();
     if versions.is_empty() {
-        return Ok(Existing::Unknown("none of them can be listed".to_owned()));
+        return Ok(ResourceCheck::Unknown("none of them can be listed".to_owned()));
     }
     for (number, version) in versions.iter().enumerate() {
         let mut pages = Pages::new(client, live, version);
         while !pages.ended {
             let Ok(page) = timeout_at(deadline, pages.next()).await else {
-                return Ok(Existing::Unknown("there was not enough time to look at all of them".to_owned()));
+                return Ok(ResourceCheck::Unknown(
+                    "there was not enough time to look at all of them".to_owned(),
+                ));
             };
             let page = page?;
             exists |= !page.is_empty();
-            block_in_place(|| page.iter().for_each(|object| seen.look_at(check, version, object)));
+            block_in_place(|| page.iter().for_each(|object| seen.check_object(check, version, object)));
             if seen.count > 0 {
                 seen.at_least = !pages.ended || number + 1 < versions.len();
-                return Ok(Existing::Seen(seen));
+                return Ok(ResourceCheck::Checked(seen));
             }
         }
     }
@@ -54,11 +56,11 @@ pub(super) async fn look(
         findings.iter().filter(|finding| exists && !check.judges(finding)).cloned().collect();
     let name = live["metadata"]["name"].as_str().unwrap_or_default();
     seen.unjudged = (!unjudged.is_empty()).then(|| truncate(&error_text(name, &unjudged)));
-    Ok(Existing::Seen(seen))
+    Ok(ResourceCheck::Checked(seen))
 }
 
-impl Seen {
-    fn look_at(&mut self, check: &LiveCheck, version: &str, object: &DynamicObject) {
+impl CheckedResources {
+    fn check_object(&mut self, check: &LiveCheck, version: &str, object: &DynamicObject) {
         // Infallible: the object was decoded from JSON.
         let Ok(value) = serde_json::to_value(object) else { return };
         let violations = check.violations(version, &value);
@@ -104,7 +106,7 @@ impl Pages {
         }
     }
 
-    async fn next(&mut self) -> Result<Vec<DynamicObject>, Failure> {
+    async fn next(&mut self) -> Result<Vec<DynamicObject>, InstallError> {
         match within_deadline(self.api.list(&self.params)).await {
             Ok(ObjectList { metadata, items, .. }) => {
                 self.params.continue_token = metadata.continue_.filter(|token| !token.is_empty());
@@ -123,7 +125,7 @@ impl Pages {
             }
             Err(error) => {
                 let context = format!("listing existing objects of CRD {:?}", self.definition);
-                Err(Failure::api(&error).context(context))
+                Err(InstallError::api(&error).context(context))
             }
         }
     }

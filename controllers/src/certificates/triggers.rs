@@ -24,20 +24,21 @@ use olm_bundle::BUILTIN_CA_ANNOTATION;
 use olm_runtime::cluster::{announce_listed, describe, within_deadline};
 use olm_runtime::metrics::Metrics;
 use olm_runtime::reconcile::{RESYNC, ReconcileError as Attempt, Reconciles};
+use olm_runtime::reconcile::{Failure as ReconcileError, RESYNC, Reconciles};
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 use tokio_stream::wrappers::BroadcastStream;
 use tokio_util::sync::CancellationToken;
 
 use super::secrets::Owner;
-use super::{FAILED, Provider, WebhookCertificates, left_until};
+use super::{FAILED, Provider, WebhookCertificates, duration_until};
 
 const NAME: &str = "controller-operator-webhookcertificates-controller";
 const CONCURRENCY: u16 = 4;
 /// Maximum retry delay after a failure.
-const LONGEST_RETRY: Duration = Duration::from_secs(60);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(60);
 /// Retry delay of the query for existing certificates.
-const ASK_AGAIN: Duration = Duration::from_secs(5);
+const LIST_RETRY: Duration = Duration::from_secs(5);
 
 /// Finalizers of an ongoing garbage collection of an extension's dependents.
 const COLLECTING: [&str; 2] = ["foregroundDeletion", "orphan"];
@@ -75,9 +76,9 @@ impl WebhookCertificates {
             .filter(move |extension| {
                 ready(extension.as_ref().map_or(true, |extension| known.is_known(&extension.name_any())))
             });
-        let controller = Controller::for_stream(stream, store).reconcile_on(provider.reasons());
+        let controller = Controller::for_stream(stream, store).reconcile_on(provider.trigger_stream());
         let reconciles = Reconciles::new(NAME, "ClusterExtension", CONCURRENCY, metrics);
-        let reconciles = Arc::new(reconciles.with_longest_delay(LONGEST_RETRY));
+        let reconciles = Arc::new(reconciles.with_longest_delay(MAX_RETRY_DELAY));
         reconciles
             .drive(controller, listed, stop, move |extension: Arc<Extension>| {
                 let provider = Arc::clone(&provider);
@@ -108,7 +109,7 @@ impl Provider {
                     Ok(_) => return,
                     Err(error) => {
                         tracing::warn!(error = describe(&error), "listing of webhook certificates failed");
-                        tokio::time::sleep(ASK_AGAIN).await;
+                        tokio::time::sleep(LIST_RETRY).await;
                     }
                 }
             }
@@ -138,7 +139,7 @@ impl Provider {
             let states = pin!(watch_object(api, &name).default_backoff());
             let changed = states.any(is_changed);
             // A timeout requeues the extension as well, like any failure.
-            let _ = timeout(LONGEST_RETRY, changed).await;
+            let _ = timeout(MAX_RETRY_DELAY, changed).await;
             provider.blocking.lock().remove(&key);
             // Fails without a running controller. Then there is nothing to requeue.
             let _ = provider.unblocked.send(key.0);
@@ -146,7 +147,7 @@ impl Provider {
     }
 
     /// Stream of extensions to reconcile because one of their objects or revisions changed.
-    fn reasons(self: &Arc<Self>) -> impl Stream<Item = ObjectRef<Extension>> + Send + use<> {
+    fn trigger_stream(self: &Arc<Self>) -> impl Stream<Item = ObjectRef<Extension>> + Send + use<> {
         let provider = Arc::clone(self);
         let revisions = self.cache.subscribe().filter_map(move |change| {
             let name = change.set().labels().get(labels::OWNER_NAME).filter(|name| provider.is_known(name));
@@ -201,25 +202,25 @@ impl Provider {
         }
     }
 
-    async fn reconcile(self: &Arc<Self>, extension: &Extension) -> Result<Action, Attempt> {
+    async fn reconcile(self: &Arc<Self>, extension: &Extension) -> Result<Action, ReconcileError> {
         let owner = Owner::of(extension);
         if is_collected(extension) {
             return Ok(Action::await_change());
         }
         // From here on, changes of this extension trigger a pass.
-        self.with_known(&owner, |_| ());
+        self.with_state(&owner, |_| ());
         match self.pass(&owner).await {
             Ok(until) => {
                 self.events.over(&owner.about, FAILED);
                 Ok(if until == Timestamp::MAX {
                     Action::await_change()
                 } else {
-                    Action::requeue(left_until(until).min(RESYNC))
+                    Action::requeue(duration_until(until).min(RESYNC))
                 })
             }
             Err(failure) => {
                 self.events.warning(owner.about.clone(), FAILED, failure.message.clone());
-                Err(Attempt::retry(failure))
+                Err(ReconcileError::retry(failure))
             }
         }
     }

@@ -27,10 +27,10 @@ fn rollout_interval(age: Duration) -> Duration {
 
 /// Wait states by UID of the revision.
 #[derive(Debug, Default)]
-pub(super) struct Waits(Mutex<HashMap<String, Wait>>);
+pub(super) struct RevisionTimers(Mutex<HashMap<String, RevisionTimer>>);
 
 #[derive(Debug, Default)]
-struct Wait {
+struct RevisionTimer {
     /// A time that the API server wrote, its age when it was first seen, and when it was first seen.
     age: Option<(Timestamp, SignedDuration, Instant)>,
     /// Result of the last poll, and the time of its first occurrence.
@@ -41,12 +41,12 @@ struct Wait {
     unattended: Option<Instant>,
 }
 
-impl Waits {
+impl RevisionTimers {
     /// Returns the age of `since`, a time that the API server wrote. The wall clock matters only when `since` is
     /// first seen.
     pub(super) fn age(&self, uid: &str, since: Timestamp, wall: Timestamp, now: Instant) -> SignedDuration {
-        let mut waits = self.0.lock();
-        let age = &mut waits.entry(uid.to_owned()).or_default().age;
+        let mut timers = self.0.lock();
+        let age = &mut timers.entry(uid.to_owned()).or_default().age;
         let (_, at_first, seen) = match *age {
             Some(known) if known.0 == since => known,
             _ => {
@@ -62,8 +62,8 @@ impl Waits {
     /// least `first`.
     pub(super) fn next_poll(&self, uid: &str, first: Duration, found: &impl Debug, now: Instant) -> Duration {
         let found = format!("{found:?}");
-        let mut waits = self.0.lock();
-        let last = &mut waits.entry(uid.to_owned()).or_default().found;
+        let mut timers = self.0.lock();
+        let last = &mut timers.entry(uid.to_owned()).or_default().found;
         let since = match last {
             Some((same, since)) if *same == found => *since,
             _ => last.insert((found, now)).1,
@@ -73,8 +73,8 @@ impl Waits {
 
     /// Returns the delay of the next pass over a revision that is superseded or rolling out, or `None` if it is due.
     pub(super) fn next_pass(&self, uid: &str, is_superseded: bool, now: Instant) -> Option<Duration> {
-        let mut waits = self.0.lock();
-        let passes = &mut waits.entry(uid.to_owned()).or_default().passes;
+        let mut timers = self.0.lock();
+        let passes = &mut timers.entry(uid.to_owned()).or_default().passes;
         let (first, last) = passes.unwrap_or((now, now));
         let interval = if is_superseded { SUPERSEDED } else { rollout_interval(last.duration_since(first)) };
         let due = if passes.is_some() { last + interval } else { now };
@@ -93,8 +93,8 @@ impl Waits {
 
     /// Returns the time for which every pass has found no ready operator.
     pub(super) fn unattended(&self, uid: &str, has_operator: bool, now: Instant) -> Duration {
-        let mut waits = self.0.lock();
-        let since = &mut waits.entry(uid.to_owned()).or_default().unattended;
+        let mut timers = self.0.lock();
+        let since = &mut timers.entry(uid.to_owned()).or_default().unattended;
         *since = if has_operator { None } else { since.or(Some(now)) };
         since.map_or(Duration::ZERO, |since| now.duration_since(since))
     }
@@ -114,8 +114,8 @@ mod tests {
 
     #[test]
     fn clock_step_does_not_change_age() {
-        let (waits, mut now) = (Waits::default(), Instant::now());
-        let age = |uid, since, wall, now| waits.age(uid, at(since), at(wall), now).as_secs();
+        let (timers, mut now) = (RevisionTimers::default(), Instant::now());
+        let age = |uid, since, wall, now| timers.age(uid, at(since), at(wall), now).as_secs();
         assert_eq!(age("a", 0, 30, now), 30);
         for (wall, expected) in [(-7200, 40), (31, 50), (7200, 60)] {
             now += Duration::from_secs(10);
@@ -128,45 +128,45 @@ mod tests {
 
     #[test]
     fn poll_interval_grows_until_result_changes() {
-        let (waits, first, mut now) = (Waits::default(), Duration::from_secs(10), Instant::now());
+        let (timers, first, mut now) = (RevisionTimers::default(), Duration::from_secs(10), Instant::now());
         let mut delays = Vec::new();
         for found in [2, 2, 2, 2, 2, 2, 2, 2, 1] {
-            let delay = waits.next_poll("a", first, &found, now);
+            let delay = timers.next_poll("a", first, &found, now);
             delays.push(delay.as_secs());
             now += delay;
         }
         assert_eq!(delays, [10, 10, 10, 10, 10, 12, 15, 19, 10]);
         // An event in between does not lengthen the interval.
-        assert_eq!(waits.next_poll("b", first, &2, now), first);
-        assert_eq!(waits.next_poll("b", first, &2, now), first);
-        waits.forget("a");
-        assert_eq!(waits.next_poll("a", first, &1, now), first);
+        assert_eq!(timers.next_poll("b", first, &2, now), first);
+        assert_eq!(timers.next_poll("b", first, &2, now), first);
+        timers.forget("a");
+        assert_eq!(timers.next_poll("a", first, &1, now), first);
     }
 
     #[test]
     fn ready_operator_resets_unattended_time() {
-        let (waits, start) = (Waits::default(), Instant::now());
+        let (timers, start) = (RevisionTimers::default(), Instant::now());
         let seen = [(0, false), (8, false), (9, true), (10, false), (13, false)];
         let lasted =
-            seen.map(|(at, has)| waits.unattended("a", has, start + Duration::from_secs(at)).as_secs());
+            seen.map(|(at, has)| timers.unattended("a", has, start + Duration::from_secs(at)).as_secs());
         assert_eq!(lasted, [0, 8, 0, 0, 3]);
     }
 
     #[test]
     fn passes_are_spread_by_interval() {
-        let (waits, start) = (Waits::default(), Instant::now());
+        let (timers, start) = (RevisionTimers::default(), Instant::now());
         let at = |seconds| {
-            waits.next_pass("a", true, start + Duration::from_secs(seconds)).map(|left| left.as_secs())
+            timers.next_pass("a", true, start + Duration::from_secs(seconds)).map(|left| left.as_secs())
         };
         assert_eq!([0, 1, 4, 5, 6].map(at), [None, Some(4), Some(1), None, Some(4)]);
         let intervals = [0, 2, 10, 60].map(|age| rollout_interval(Duration::from_secs(age)).as_millis());
         assert_eq!(intervals, [0, 0, 1000, 2000]);
         let rollout = |milliseconds| {
-            let left = waits.next_pass("b", false, start + Duration::from_millis(milliseconds));
+            let left = timers.next_pass("b", false, start + Duration::from_millis(milliseconds));
             left.map(|left| left.as_millis())
         };
         assert_eq!([0, 10_000, 10_500, 11_000].map(rollout), [None, None, Some(500), None]);
-        waits.end_passes("b");
+        timers.end_passes("b");
         assert_eq!([90_000, 90_001].map(rollout), [None, None], "a new rollout starts without an interval");
     }
 }

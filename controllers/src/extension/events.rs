@@ -30,14 +30,14 @@ pub(super) const APPLIED_WITH_WARNINGS: &str = "AppliedWithWarnings";
 const NAMED: usize = 5;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Notice {
+pub(crate) struct ExtensionEvent {
     /// `true` for Events of type `Warning`.
     pub warning: bool,
     pub reason: &'static str,
     pub note: String,
 }
 
-impl Notice {
+impl ExtensionEvent {
     /// Event of type `Normal`.
     pub(super) fn normal(reason: &'static str, note: String) -> Self {
         Self { warning: false, reason, note }
@@ -50,13 +50,16 @@ impl Notice {
 }
 
 /// Events of the transition from one status to the next.
-pub(super) fn of_change(old: Option<&ClusterExtensionStatus>, next: &ClusterExtensionStatus) -> Vec<Notice> {
+pub(super) fn of_change(
+    old: Option<&ClusterExtensionStatus>,
+    next: &ClusterExtensionStatus,
+) -> Vec<ExtensionEvent> {
     let deprecated = news(old, next, types::DEPRECATED, |status| status == Status::True.as_str());
     let unsatisfied =
         news(old, next, types::DEPENDENCIES_SATISFIED, |status| status != Status::True.as_str());
     [(DEPRECATED, deprecated), (DEPENDENCY_UNSATISFIED, unsatisfied)]
         .into_iter()
-        .filter_map(|(reason, message)| Some(Notice::warning(reason, message?)))
+        .filter_map(|(reason, message)| Some(ExtensionEvent::warning(reason, message?)))
         .collect()
 }
 
@@ -85,16 +88,16 @@ pub(super) fn over(status: &ClusterExtensionStatus) -> Vec<&'static str> {
 }
 
 /// Events of an installation.
-pub(super) fn of_installation(installation: &Installation) -> Vec<Notice> {
+pub(super) fn of_installation(installation: &Installation) -> Vec<ExtensionEvent> {
     let definitions = match &installation.definitions {
         CrdVerdict::Safe => None,
         CrdVerdict::Accepted(text) => Some(format!("accepted: {text}")),
         CrdVerdict::Held(text) => Some(text.clone()),
     };
-    let definitions = definitions.map(|note| Notice::warning(CRD_CHECK_FAILED, note));
+    let definitions = definitions.map(|note| ExtensionEvent::warning(CRD_CHECK_FAILED, note));
     let warnings = &installation.warnings;
     let warnings =
-        (!warnings.is_empty()).then(|| Notice::warning(APPLIED_WITH_WARNINGS, warnings.join("; ")));
+        (!warnings.is_empty()).then(|| ExtensionEvent::warning(APPLIED_WITH_WARNINGS, warnings.join("; ")));
     definitions.into_iter().chain(warnings).collect()
 }
 
@@ -103,19 +106,22 @@ pub(super) fn of_refusal(
     old: Option<&ClusterExtensionStatus>,
     message: &str,
     findings: &Findings,
-) -> Option<Notice> {
+) -> Option<ExtensionEvent> {
     let note = format!("{message}{}", findings.suffix());
-    (progress(old) != Some(&note)).then(|| Notice::warning(RESOLUTION_FAILED, note))
+    (progress(old) != Some(&note)).then(|| ExtensionEvent::warning(RESOLUTION_FAILED, note))
 }
 
 /// Event of the skipped catalogs, unless the old status names them.
-pub(super) fn of_left_out(old: Option<&ClusterExtensionStatus>, findings: &Findings) -> Option<Notice> {
+pub(super) fn of_left_out(
+    old: Option<&ClusterExtensionStatus>,
+    findings: &Findings,
+) -> Option<ExtensionEvent> {
     let left_out = &findings.left_out;
     let is_told = progress(old).is_some_and(|before| before.ends_with(&findings.suffix()));
     let note = |left_out: &LeftOut| format!("catalog {} is left out: {}", left_out.catalog, left_out.fault);
     (!left_out.is_empty() && !is_told).then(|| {
         let notes: Vec<String> = left_out.iter().map(note).collect();
-        Notice::warning(CATALOG_UNAVAILABLE, notes.join("; "))
+        ExtensionEvent::warning(CATALOG_UNAVAILABLE, notes.join("; "))
     })
 }
 
@@ -180,8 +186,8 @@ fn field(rule: EdgeRule) -> &'static str {
 }
 
 /// Merges the notices of each reason, because an Event shows only the last note of a reason.
-pub(super) fn merged(all: Vec<Notice>) -> Vec<Notice> {
-    let mut merged: Vec<Notice> = Vec::new();
+pub(super) fn merged(all: Vec<ExtensionEvent>) -> Vec<ExtensionEvent> {
+    let mut merged: Vec<ExtensionEvent> = Vec::new();
     for notice in all {
         match merged.iter_mut().find(|other| other.reason == notice.reason) {
             Some(other) => {
@@ -221,8 +227,8 @@ mod tests {
         ];
         for (type_, value, reason) in rows {
             let next = status(type_, value, "m");
-            let told: Vec<Notice> =
-                reason.map(|reason| Notice::warning(reason, "m".into())).into_iter().collect();
+            let told: Vec<ExtensionEvent> =
+                reason.map(|reason| ExtensionEvent::warning(reason, "m".into())).into_iter().collect();
             assert_eq!(of_change(None, &next), told, "{type_} {value:?}");
             assert_eq!(of_change(Some(&next), &next), [], "{type_} {value:?}");
             let before = status(type_, value, "another");
@@ -256,13 +262,13 @@ mod tests {
         let before = status(types::PROGRESSING, Status::True, note);
         assert_eq!(of_refusal(Some(&before), "no", &findings), None);
         assert_eq!(of_left_out(Some(&before), &findings), None);
-        let told = Some(Notice::warning(RESOLUTION_FAILED, note.to_owned()));
+        let told = Some(ExtensionEvent::warning(RESOLUTION_FAILED, note.to_owned()));
         let other = status(types::PROGRESSING, Status::True, "no");
         assert_eq!(of_refusal(Some(&other), "no", &findings), told);
         assert_eq!(of_refusal(None, "no", &findings), told);
         assert_eq!(of_refusal(Some(&other), "no", &Findings::default()), None);
         let unavailable = "catalog x is left out: catalog \"x\" is not being served".to_owned();
-        let unavailable = Some(Notice::warning(CATALOG_UNAVAILABLE, unavailable));
+        let unavailable = Some(ExtensionEvent::warning(CATALOG_UNAVAILABLE, unavailable));
         assert_eq!(of_left_out(Some(&other), &findings), unavailable);
         assert_eq!(of_left_out(None, &Findings::default()), None);
     }
@@ -270,14 +276,17 @@ mod tests {
     #[test]
     fn notices_of_one_reason_are_merged() {
         let all = vec![
-            Notice::normal(RESOLVED, "a".to_owned()),
-            Notice::warning(OVERRIDE_USED, "b".to_owned()),
-            Notice::warning(RESOLVED, "c".to_owned()),
+            ExtensionEvent::normal(RESOLVED, "a".to_owned()),
+            ExtensionEvent::warning(OVERRIDE_USED, "b".to_owned()),
+            ExtensionEvent::warning(RESOLVED, "c".to_owned()),
         ];
         let merged = merged(all);
         assert_eq!(
             merged,
-            [Notice::warning(RESOLVED, "a; c".to_owned()), Notice::warning(OVERRIDE_USED, "b".to_owned())]
+            [
+                ExtensionEvent::warning(RESOLVED, "a; c".to_owned()),
+                ExtensionEvent::warning(OVERRIDE_USED, "b".to_owned())
+            ]
         );
     }
 }

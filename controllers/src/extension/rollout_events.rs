@@ -6,7 +6,7 @@ use olm_api::ClusterExtensionStatus;
 use olm_api::cluster_extension::BundleMetadata;
 use olm_api::conditions::{self, Status, types};
 
-use super::notices::Notice;
+use super::events::ExtensionEvent;
 use super::revisions::Revision;
 
 /// A revision was created, and nothing is installed yet.
@@ -30,38 +30,41 @@ pub(super) fn started(
     installed: Option<&Revision>,
     newest: Option<&Revision>,
     edited: bool,
-) -> Vec<Notice> {
+) -> Vec<ExtensionEvent> {
     let name = &made.name;
     let (reason, note) = match installed {
-        None => (INSTALL_STARTED, format!("revision {name} installs {}", told(&made.bundle))),
+        None => (INSTALL_STARTED, format!("revision {name} installs {}", describe(&made.bundle))),
         Some(installed) if installed.bundle == made.bundle => {
-            (UPGRADE_STARTED, format!("revision {name} brings changes of {}", told(&made.bundle)))
+            (UPGRADE_STARTED, format!("revision {name} brings changes of {}", describe(&made.bundle)))
         }
         Some(installed) => {
-            let (new, old) = (told(&made.bundle), told(&installed.bundle));
+            let (new, old) = (describe(&made.bundle), describe(&installed.bundle));
             (UPGRADE_STARTED, format!("revision {name} brings {new} in place of {old}"))
         }
     };
-    let mut notices = vec![Notice::normal(reason, note)];
+    let mut events = vec![ExtensionEvent::normal(reason, note)];
     let same = newest.filter(|newest| newest.bundle == made.bundle && newest.image == made.image);
     if let Some(newest) = same.filter(|newest| !edited && newest.is_active) {
         let note = format!(
             "{} from image {} is not what revision {} was made from, though nobody changed the extension",
-            told(&made.bundle),
+            describe(&made.bundle),
             made.image,
             newest.name
         );
-        notices.push(Notice::warning(BUNDLE_CONTENT_CHANGED, note));
+        events.push(ExtensionEvent::warning(BUNDLE_CONTENT_CHANGED, note));
     }
-    notices
+    events
 }
 
 /// Events of the transition from one status to the next.
-pub(super) fn reached(old: Option<&ClusterExtensionStatus>, next: &ClusterExtensionStatus) -> Vec<Notice> {
+pub(super) fn reached(
+    old: Option<&ClusterExtensionStatus>,
+    next: &ClusterExtensionStatus,
+) -> Vec<ExtensionEvent> {
     let succeeded = installed(Some(next)).filter(|now| installed(old) != Some(*now));
     let succeeded = succeeded.zip(next.install.as_ref()).map(|(revision, install)| {
-        let note = format!("{} is installed by revision {revision}", told(&install.bundle));
-        Notice::normal(ROLLOUT_SUCCEEDED, note)
+        let note = format!("{} is installed by revision {revision}", describe(&install.bundle));
+        ExtensionEvent::normal(ROLLOUT_SUCCEEDED, note)
     });
     let stall = |status: Option<&ClusterExtensionStatus>| {
         let progressing = conditions::find(&status?.conditions, types::PROGRESSING)?;
@@ -69,11 +72,11 @@ pub(super) fn reached(old: Option<&ClusterExtensionStatus>, next: &ClusterExtens
         (progressing.status == Status::False.as_str()).then_some(stalled)
     };
     let stalled = stall(Some(next)).filter(|now| stall(old).as_ref() != Some(now));
-    let stalled =
-        stalled.map(|(reason, message)| Notice::warning(ROLLOUT_STALLED, format!("{reason}: {message}")));
+    let stalled = stalled
+        .map(|(reason, message)| ExtensionEvent::warning(ROLLOUT_STALLED, format!("{reason}: {message}")));
     let paused = match (is_paused(old), is_paused(Some(next))) {
-        (false, true) => Some(Notice::normal(PAUSED, "nothing is applied or upgraded".to_owned())),
-        (true, false) => Some(Notice::normal(RESUMED, "changes are applied again".to_owned())),
+        (false, true) => Some(ExtensionEvent::normal(PAUSED, "nothing is applied or upgraded".to_owned())),
+        (true, false) => Some(ExtensionEvent::normal(RESUMED, "changes are applied again".to_owned())),
         _ => None,
     };
     [succeeded, stalled, paused].into_iter().flatten().collect()
@@ -98,7 +101,7 @@ fn is_paused(status: Option<&ClusterExtensionStatus>) -> bool {
     status.is_some_and(|status| conditions::is_true(&status.conditions, types::PAUSED))
 }
 
-fn told(bundle: &BundleMetadata) -> String {
+fn describe(bundle: &BundleMetadata) -> String {
     let BundleMetadata { name, version, .. } = bundle;
     format!("bundle {name} version {version}")
 }
@@ -121,19 +124,19 @@ mod tests {
     fn created_revision_is_published_as_started() {
         let (first, second) = (revision(1, "Active"), revision(2, "Active"));
         let install = "revision demo-1 installs bundle demo.v1.0.0 version 1.0.0".to_owned();
-        assert_eq!(started(&first, None, None, false), [Notice::normal(INSTALL_STARTED, install)]);
+        assert_eq!(started(&first, None, None, false), [ExtensionEvent::normal(INSTALL_STARTED, install)]);
         let upgrade = "revision demo-2 brings bundle demo.v2.0.0 version 2.0.0 in place of bundle demo.v1.0.0 version 1.0.0";
-        let upgrade = Notice::normal(UPGRADE_STARTED, upgrade.to_owned());
+        let upgrade = ExtensionEvent::normal(UPGRADE_STARTED, upgrade.to_owned());
         assert_eq!(started(&second, Some(&first), Some(&first), false), [upgrade]);
         let again = Revision { name: "demo-2".to_owned(), ..first.clone() };
         let changes = "revision demo-2 brings changes of bundle demo.v1.0.0 version 1.0.0".to_owned();
-        let changes = Notice::normal(UPGRADE_STARTED, changes);
+        let changes = ExtensionEvent::normal(UPGRADE_STARTED, changes);
         assert_eq!(started(&again, Some(&first), Some(&first), true), std::slice::from_ref(&changes));
         let archived = revision(1, "Archived");
         assert_eq!(started(&again, Some(&first), Some(&archived), false), std::slice::from_ref(&changes));
         let changed = "bundle demo.v1.0.0 version 1.0.0 from image r.example/demo:v1 is not what revision demo-1 was made \
                        from, though nobody changed the extension";
-        let changed = Notice::warning(BUNDLE_CONTENT_CHANGED, changed.to_owned());
+        let changed = ExtensionEvent::warning(BUNDLE_CONTENT_CHANGED, changed.to_owned());
         assert_eq!(started(&again, Some(&first), Some(&first), false), [changes, changed]);
     }
 
@@ -164,7 +167,7 @@ mod tests {
         status
     }
 
-    fn told(old: Option<&ClusterExtensionStatus>, next: &ClusterExtensionStatus) -> Vec<String> {
+    fn describe(old: Option<&ClusterExtensionStatus>, next: &ClusterExtensionStatus) -> Vec<String> {
         reached(old, next).into_iter().map(|notice| format!("{} {}", notice.reason, notice.note)).collect()
     }
 
@@ -198,7 +201,7 @@ mod tests {
             (None, &status(None, late, &["demo-1"]), stalled),
         ];
         for (old, next, expected) in rows {
-            assert_eq!(told(old, next), expected, "{old:?} {next:?}");
+            assert_eq!(describe(old, next), expected, "{old:?} {next:?}");
         }
         assert_eq!(over(&stuck), [PAUSED]);
         assert_eq!(over(&installed), [ROLLOUT_STALLED, PAUSED]);
@@ -211,9 +214,9 @@ mod tests {
         let mut paused = plain.clone();
         let now = Timestamp::UNIX_EPOCH;
         conditions::set(&mut paused.conditions, types::PAUSED, Status::True, "Paused", "", None, now);
-        assert_eq!(told(Some(&plain), &paused), ["Paused nothing is applied or upgraded"]);
-        assert_eq!(told(Some(&paused), &paused), [""; 0]);
-        assert_eq!(told(Some(&paused), &plain), ["Resumed changes are applied again"]);
+        assert_eq!(describe(Some(&plain), &paused), ["Paused nothing is applied or upgraded"]);
+        assert_eq!(describe(Some(&paused), &paused), [""; 0]);
+        assert_eq!(describe(Some(&paused), &plain), ["Resumed changes are applied again"]);
         assert_eq!(over(&paused), [ROLLOUT_STALLED, RESUMED]);
     }
 }

@@ -46,7 +46,7 @@ struct ResultLabel {
 pub(crate) struct VerdictMetrics {
     upgradeable: Family<StatusLabel, Gauge>,
     incompatible: Family<IncompatibleLabels, Gauge>,
-    shown: HashSet<IncompatibleLabels>,
+    exported: HashSet<IncompatibleLabels>,
     writes: Family<ResultLabel, Counter>,
     seconds: Histogram,
 }
@@ -64,7 +64,7 @@ impl VerdictMetrics {
                 "1 for each bundle that does not support the platform's next version",
                 Family::default(),
             ),
-            shown: HashSet::new(),
+            exported: HashSet::new(),
             writes: metrics.register(
                 "operator_controller_cluster_operator_writes",
                 "Writes to OpenShift's objects by result",
@@ -79,24 +79,24 @@ impl VerdictMetrics {
     }
 
     /// Sets the metrics for a verdict whose evaluation took `took`.
-    pub(crate) fn show(&mut self, verdict: &Verdict, took: Duration) {
+    pub(crate) fn record(&mut self, verdict: &Verdict, took: Duration) {
         self.seconds.observe(took.as_secs_f64());
         for status in [Status::True, Status::False, Status::Unknown] {
             let label = StatusLabel { status: status.as_str() };
             self.upgradeable.get_or_create(&label).set(i64::from(status == verdict.status));
         }
         let next: HashSet<IncompatibleLabels> = blocking(verdict).map(labels_of).collect();
-        for gone in self.shown.difference(&next) {
+        for gone in self.exported.difference(&next) {
             self.incompatible.remove(gone);
         }
         for labels in &next {
             self.incompatible.get_or_create(labels).set(1);
         }
-        self.shown = next;
+        self.exported = next;
     }
 
     /// Counts a write to one of OpenShift's objects.
-    pub(crate) fn wrote(&self, result: WriteResult) {
+    pub(crate) fn count_write(&self, result: WriteResult) {
         let result = match result {
             WriteResult::Success => "success",
             WriteResult::Conflict => "conflict",
@@ -138,7 +138,7 @@ pub(crate) struct Transitions {
 
 impl Transitions {
     /// Publishes the changes since the last verdict, or since `stored`, the rows that an earlier process wrote.
-    pub(crate) fn announce(
+    pub(crate) fn publish(
         &mut self,
         events: &Events,
         verdict: &Verdict,

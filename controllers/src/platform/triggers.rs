@@ -23,25 +23,25 @@ use crate::revision_cache::RevisionCache;
 
 /// Notification of the controller. Notifications before a pass are merged.
 #[derive(Debug, Default)]
-pub(crate) struct Wake {
+pub(crate) struct Trigger {
     notify: Notify,
     kinds_changed: AtomicBool,
 }
 
-impl Wake {
+impl Trigger {
     /// Requests a pass.
-    pub(crate) fn wake(&self) {
+    pub(crate) fn trigger(&self) {
         self.notify.notify_one();
     }
 
     /// Requests a pass because a CRD was added or removed. Discovery may not show that yet.
-    fn wake_for_kinds(&self) {
+    fn trigger_for_kinds(&self) {
         self.kinds_changed.store(true, Ordering::Relaxed);
-        self.wake();
+        self.trigger();
     }
 
     /// Waits for a request.
-    pub(crate) async fn woken(&self) {
+    pub(crate) async fn triggered(&self) {
         self.notify.notified().await;
     }
 
@@ -53,12 +53,12 @@ impl Wake {
 
 /// Active revisions by name, reduced to the inputs of the verdict.
 #[derive(Debug, Default)]
-pub(crate) struct Revisions {
+pub(crate) struct ActiveRevisions {
     /// `None` until the first list is complete.
     known: Mutex<Option<BTreeMap<String, Arc<Revision>>>>,
 }
 
-impl Revisions {
+impl ActiveRevisions {
     /// Returns all active revisions, or `None` before the first list.
     pub(crate) fn all(&self) -> Option<Vec<Arc<Revision>>> {
         let known = self.known.lock();
@@ -66,7 +66,7 @@ impl Revisions {
     }
 
     /// Follows the ClusterObjectSets. Never returns. While the watch is broken, the known revisions are retained.
-    pub(crate) async fn follow(&self, cache: &RevisionCache, wake: &Wake) {
+    pub(crate) async fn follow(&self, cache: &RevisionCache, trigger: &Trigger) {
         let mut changes = pin!(cache.project(|set| Revision::of(set).map(Arc::new)));
         cache.listed().cancelled().await;
         let mut listed = BTreeMap::new();
@@ -74,10 +74,10 @@ impl Revisions {
             put(&mut listed, change);
         }
         *self.known.lock() = Some(listed);
-        wake.wake();
+        trigger.trigger();
         while let Some(change) = changes.next().await {
             put(self.known.lock().get_or_insert_default(), change);
-            wake.wake();
+            trigger.trigger();
         }
     }
 }
@@ -91,7 +91,7 @@ fn put(known: &mut BTreeMap<String, Arc<Revision>>, (name, revision): (String, O
 
 /// A watched object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Target {
+pub(crate) struct WatchedObject {
     /// Kind of the object.
     pub resource: ApiResource,
     /// Name of the object.
@@ -99,33 +99,33 @@ pub(crate) struct Target {
 }
 
 /// Running watches on single objects.
-pub(crate) struct Watches {
+pub(crate) struct ObjectWatches {
     client: Client,
-    wake: Arc<Wake>,
-    running: HashMap<Target, AbortHandle>,
+    trigger: Arc<Trigger>,
+    running: HashMap<WatchedObject, AbortHandle>,
 }
 
-impl Drop for Watches {
+impl Drop for ObjectWatches {
     fn drop(&mut self) {
         self.running.values().for_each(AbortHandle::abort);
     }
 }
 
-impl Watches {
+impl ObjectWatches {
     /// Starts watches on the CRDs with these names.
-    pub(crate) fn new(client: Client, wake: Arc<Wake>, crds: &[&str]) -> Self {
-        let mut watches = Self { client, wake, running: HashMap::new() };
+    pub(crate) fn new(client: Client, trigger: Arc<Trigger>, crds: &[&str]) -> Self {
+        let mut watches = Self { client, trigger, running: HashMap::new() };
         for name in crds {
             let resource = ApiResource::erase::<
                 k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
             >(&());
-            watches.start(Target { resource, name: (*name).to_owned() }, Wake::wake_for_kinds);
+            watches.start(WatchedObject { resource, name: (*name).to_owned() }, Trigger::trigger_for_kinds);
         }
         watches
     }
 
     /// Watches these objects, whose kinds must be served, and ends all other watches except those on CRDs.
-    pub(crate) fn keep(&mut self, targets: &[Target]) {
+    pub(crate) fn keep(&mut self, targets: &[WatchedObject]) {
         self.running.retain(|target, watch| {
             let stays = target.resource.kind == "CustomResourceDefinition" || targets.contains(target);
             if !stays {
@@ -135,26 +135,27 @@ impl Watches {
         });
         for target in targets {
             if !self.running.contains_key(target) {
-                self.start(target.clone(), Wake::wake);
+                self.start(target.clone(), Trigger::trigger);
             }
         }
     }
 
-    fn start(&mut self, target: Target, wake: fn(&Wake)) {
-        let task = tokio::spawn(follow(self.client.clone(), target.clone(), Arc::clone(&self.wake), wake));
+    fn start(&mut self, target: WatchedObject, trigger: fn(&Trigger)) {
+        let task =
+            tokio::spawn(follow(self.client.clone(), target.clone(), Arc::clone(&self.trigger), trigger));
         self.running.insert(target, task.abort_handle());
     }
 }
 
-async fn follow(client: Client, target: Target, waker: Arc<Wake>, wake: fn(&Wake)) {
-    let Target { resource, name } = target;
+async fn follow(client: Client, target: WatchedObject, waker: Arc<Trigger>, trigger: fn(&Trigger)) {
+    let WatchedObject { resource, name } = target;
     let api = Api::<PartialObjectMeta<DynamicObject>>::all_with(client, &resource);
     let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
     let mut events = pin!(watcher::watcher(api, config).default_backoff());
     while let Some(event) = events.next().await {
         match event {
             Ok(Event::Init | Event::InitApply(_)) => {}
-            Ok(Event::InitDone | Event::Apply(_) | Event::Delete(_)) => wake(&waker),
+            Ok(Event::InitDone | Event::Apply(_) | Event::Delete(_)) => trigger(&waker),
             Err(error) => tracing::warn!(%error, kind = resource.kind, name, "watch on the platform failed"),
         }
     }

@@ -14,7 +14,7 @@ use super::removal::has_finalizer;
 
 impl Context {
     /// Adds the finalizer, and the record of `phases` if it is missing, before anything is applied.
-    pub(super) async fn claim(
+    pub(super) async fn add_finalizer(
         &self,
         set: &ClusterObjectSet,
         phases: &[ContentPhase],

@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use sha2::{Digest, Sha256};
 
 /// Maximum size of a file that is read. Image limits keep stored files below it, rendered or encoded.
-const MOST_BYTES: u64 = 256 << 20;
+const MAX_BYTES: u64 = 256 << 20;
 
 /// Returns the content stored under `key`, which must not contain a line break, or `None` if there is no intact one.
-pub(super) fn read(place: &Path, key: &str) -> Option<Vec<u8>> {
+pub(super) fn read(path: &Path, key: &str) -> Option<Vec<u8>> {
     let mut all = Vec::new();
-    File::open(place).ok()?.take(MOST_BYTES).read_to_end(&mut all).ok()?;
+    File::open(path).ok()?.take(MAX_BYTES).read_to_end(&mut all).ok()?;
     let (checksum, rest) = split(&all)?;
     let (found, content) = split(rest)?;
     let is_whole = found == key.as_bytes() && checksum == checksum_of(key, content).as_bytes();
@@ -25,13 +25,13 @@ pub(super) fn read(place: &Path, key: &str) -> Option<Vec<u8>> {
 
 /// Replaces the file atomically, with mode 0600 because the configuration of an extension may be secret. A failed
 /// attempt removes its temporary file, since the disk may be full.
-pub(super) fn write(place: &Path, key: &str, content: &[u8]) -> io::Result<()> {
-    let folder = place.parent().ok_or(io::ErrorKind::InvalidInput)?;
+pub(super) fn write(path: &Path, key: &str, content: &[u8]) -> io::Result<()> {
+    let folder = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
     fs::create_dir_all(folder)?;
     // Unique names, because two tasks may write the same file at once.
     static WRITTEN: AtomicU64 = AtomicU64::new(0);
-    let staging = place.with_extension(WRITTEN.fetch_add(1, Ordering::Relaxed).to_string());
-    let written = stage(&staging, key, content).and_then(|()| fs::rename(&staging, place));
+    let staging = path.with_extension(WRITTEN.fetch_add(1, Ordering::Relaxed).to_string());
+    let written = stage(&staging, key, content).and_then(|()| fs::rename(&staging, path));
     if written.is_err() {
         // If this fails, the file is removed with the folder, or when its digest is no longer needed.
         let _ = fs::remove_file(&staging);
@@ -61,31 +61,31 @@ mod tests {
     #[test]
     fn only_intact_file_with_matching_key_is_read() {
         let directory = tempfile::tempdir().unwrap();
-        let place = directory.path().join("x/rendered");
-        assert_eq!(read(&place, "a"), None);
-        write(&place, "a", b"one\ntwo").unwrap();
-        assert_eq!(read(&place, "a").unwrap(), b"one\ntwo");
-        assert_eq!(read(&place, "b"), None);
-        let whole = fs::read(&place).unwrap();
+        let path = directory.path().join("x/rendered");
+        assert_eq!(read(&path, "a"), None);
+        write(&path, "a", b"one\ntwo").unwrap();
+        assert_eq!(read(&path, "a").unwrap(), b"one\ntwo");
+        assert_eq!(read(&path, "b"), None);
+        let whole = fs::read(&path).unwrap();
         for position in 0..whole.len() {
             let mut damaged = whole.clone();
             damaged[position] ^= 1;
-            fs::write(&place, &damaged).unwrap();
-            assert_eq!(read(&place, "a"), None, "byte {position}");
-            fs::write(&place, &whole[..position]).unwrap();
-            assert_eq!(read(&place, "a"), None, "cut at {position}");
+            fs::write(&path, &damaged).unwrap();
+            assert_eq!(read(&path, "a"), None, "byte {position}");
+            fs::write(&path, &whole[..position]).unwrap();
+            assert_eq!(read(&path, "a"), None, "cut at {position}");
         }
-        write(&place, "b", b"").unwrap();
-        assert_eq!((read(&place, "a"), read(&place, "b")), (None, Some(Vec::new())));
+        write(&path, "b", b"").unwrap();
+        assert_eq!((read(&path, "a"), read(&path, "b")), (None, Some(Vec::new())));
         assert_eq!(fs::read_dir(directory.path().join("x")).unwrap().count(), 1);
     }
 
     #[test]
     fn failed_write_removes_temporary_file() {
         let directory = tempfile::tempdir().unwrap();
-        let place = directory.path().join("rendered");
-        fs::create_dir_all(place.join("in the way")).unwrap();
-        assert!(write(&place, "a", b"one").is_err());
+        let path = directory.path().join("rendered");
+        fs::create_dir_all(path.join("in the way")).unwrap();
+        assert!(write(&path, "a", b"one").is_err());
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
     }
 }

@@ -11,7 +11,7 @@ use tokio::time::sleep;
 use super::Context;
 
 /// Channel for extensions to requeue.
-pub(super) type Wake = mpsc::UnboundedSender<ObjectRef<ClusterExtension>>;
+pub(super) type RequeueSender = mpsc::UnboundedSender<ObjectRef<ClusterExtension>>;
 
 /// Interval of the check for abandoned Secrets.
 const ROUND: Duration = Duration::from_secs(5);
@@ -20,36 +20,36 @@ const CONTENT_ROUNDS: u32 = 12;
 
 impl Context {
     /// Runs the garbage collection until dropped.
-    pub(super) async fn keep_house(&self, wake: &Wake) {
+    pub(super) async fn collect_garbage(&self, requeue: &RequeueSender) {
         // Before the first lists, all content would seem unused.
         self.parts.cache.listed().cancelled().await;
         self.extensions_listed.cancelled().await;
         for number in 1u32.. {
             sleep(ROUND).await;
-            self.tidy(wake).await;
+            self.requeue_or_sweep(requeue).await;
             if number % CONTENT_ROUNDS == 0 {
-                self.parts.bundles.sweep(self.staying()).await;
+                self.parts.bundles.sweep(self.existing_extensions()).await;
             }
         }
     }
 
     /// Names of the extensions that are not being deleted.
-    fn staying(&self) -> Vec<String> {
+    fn existing_extensions(&self) -> Vec<String> {
         let extensions = self.extensions_in_store.state();
-        let staying = extensions.iter().filter(|extension| extension.metadata.deletion_timestamp.is_none());
-        staying.map(|extension| extension.name_any()).collect()
+        let existing = extensions.iter().filter(|extension| extension.metadata.deletion_timestamp.is_none());
+        existing.map(|extension| extension.name_any()).collect()
     }
 
     /// Removes abandoned Secrets. An existing extension is requeued instead, because it must not create a revision
     /// at the same time.
-    async fn tidy(&self, wake: &Wake) {
-        let stays = |name: &str| {
+    async fn requeue_or_sweep(&self, requeue: &RequeueSender) {
+        let exists = |name: &str| {
             let found = self.extensions_in_store.get(&ObjectRef::new(name));
             found.is_some_and(|extension| extension.metadata.deletion_timestamp.is_none())
         };
-        for extension in self.ref_secrets.abandoned(stays) {
-            if stays(&extension) {
-                send(wake, &extension);
+        for extension in self.ref_secrets.abandoned(exists) {
+            if exists(&extension) {
+                requeue_extension(requeue, &extension);
             } else if let Err(error) = self.ref_secrets.sweep(&extension).await {
                 tracing::warn!(extension, %error, "failed to delete Secrets without owner");
             }
@@ -57,7 +57,7 @@ impl Context {
     }
 
     /// Follows the Secrets of revisions and requeues the extension of a lost one. Runs until dropped.
-    pub(super) async fn follow_secrets(&self, wake: &Wake) {
+    pub(super) async fn follow_secrets(&self, requeue: &RequeueSender) {
         self.ref_secrets
             .follow(|extension, revision| {
                 self.memories.content_lost(extension);
@@ -68,7 +68,7 @@ impl Context {
                         && !set.is_archived()
                 });
                 if is_needed {
-                    send(wake, extension);
+                    requeue_extension(requeue, extension);
                 }
             })
             .await;
@@ -76,6 +76,6 @@ impl Context {
 }
 
 /// A closed channel means that the controller has stopped.
-fn send(wake: &Wake, extension: &str) {
-    let _ = wake.send(ObjectRef::new(extension));
+fn requeue_extension(requeue: &RequeueSender, extension: &str) {
+    let _ = requeue.send(ObjectRef::new(extension));
 }

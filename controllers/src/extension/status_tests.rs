@@ -1,0 +1,278 @@
+//! Next status of an extension for given outcomes.
+
+use super::super::revisions::{states, tests::set};
+use super::*;
+use std::sync::Arc;
+
+const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+fn with(number: i64, succeeded: bool, all: &[(&str, Status, &str, &str)]) -> Arc<olm_api::ClusterObjectSet> {
+    let mut set = set(number, "Active", succeeded);
+    let status = Arc::make_mut(&mut set).status.as_mut().unwrap();
+    for (type_, value, reason, message) in all {
+        conditions::set(&mut status.conditions, type_, *value, reason, message, Some(1), NOW);
+    }
+    set
+}
+
+fn lines(status: &ClusterExtensionStatus) -> Vec<String> {
+    let shown = [types::INSTALLED, types::PROGRESSING, types::AVAILABLE];
+    let line = |c: &Condition| format!("{} {}/{} {}", c.type_, c.status, c.reason, c.message);
+    status.conditions.iter().filter(|c| shown.contains(&c.type_.as_str())).map(line).collect()
+}
+
+fn tried(applied: Result<(), InstallError>, deprecation: DeprecationData) -> StatusUpdate {
+    StatusUpdate::Attempted(Box::new(AttemptResult { applied, deprecation, findings: Findings::default() }))
+}
+
+fn applied() -> StatusUpdate {
+    tried(Ok(()), DeprecationData::None)
+}
+
+// docs/design/apply.md#extension-conditions, docs/design/api.md#install-and-upgrade-states
+#[test]
+fn install_and_upgrade_mirror_revision_conditions() {
+    let rolling: &[_] = &[(types::PROGRESSING, Status::True, "RollingOut", "Revision 1.0.0 is rolling out.")];
+    let retrying: &[_] = &[(types::PROGRESSING, Status::True, "Retrying", "collision")];
+    let done: &[_] = &[
+        (types::PROGRESSING, Status::True, "Succeeded", "Revision 1.0.0 has rolled out."),
+        (types::AVAILABLE, Status::True, "ProbesSucceeded", "Objects are available and pass all probes."),
+    ];
+    let rows = [
+        (vec![], applied(), vec!["Installed False/Failed No bundle installed"], vec![]),
+        // A new revision: neither a failure nor the conditions of its predecessor.
+        (
+            vec![with(1, false, &[])],
+            applied(),
+            vec![
+                "Progressing True/RollingOut Revision 1.0.0 is rolling out.",
+                "Installed False/Absent No bundle installed",
+            ],
+            vec!["demo-1"],
+        ),
+        (
+            vec![with(1, true, done), with(2, false, &[])],
+            applied(),
+            vec![
+                "Available True/ProbesSucceeded Objects are available and pass all probes.",
+                "Progressing True/RollingOut Revision 2.0.0 is rolling out.",
+                "Installed True/Succeeded Installed bundle r.example/demo:v1 successfully",
+            ],
+            vec!["demo-1", "demo-2"],
+        ),
+        (
+            vec![with(1, false, rolling)],
+            applied(),
+            vec![
+                "Progressing True/RollingOut Revision 1.0.0 is rolling out.",
+                "Installed False/Absent No bundle installed",
+            ],
+            vec!["demo-1"],
+        ),
+        (
+            vec![with(1, false, retrying)],
+            applied(),
+            vec!["Progressing True/Retrying collision", "Installed False/Failed No bundle installed"],
+            vec!["demo-1"],
+        ),
+        (
+            vec![with(1, true, done)],
+            applied(),
+            vec![
+                "Available True/ProbesSucceeded Objects are available and pass all probes.",
+                "Progressing True/Succeeded Revision 1.0.0 has rolled out.",
+                "Installed True/Succeeded Installed bundle r.example/demo:v1 successfully",
+            ],
+            vec!["demo-1"],
+        ),
+        (
+            vec![with(1, true, done), with(2, false, retrying)],
+            applied(),
+            vec![
+                "Available True/ProbesSucceeded Objects are available and pass all probes.",
+                "Progressing True/Retrying collision",
+                "Installed True/Succeeded Installed bundle r.example/demo:v1 successfully",
+            ],
+            vec!["demo-1", "demo-2"],
+        ),
+    ];
+    for (sets, outcome, expect, revisions) in rows {
+        let next = next(&ClusterExtensionStatus::default(), Some(3), &states(&sets), &outcome, NOW);
+        assert_eq!(lines(&next), expect);
+        assert_eq!(next.active_revisions.iter().map(|r| r.name.as_str()).collect::<Vec<_>>(), revisions);
+        assert!(next.conditions.iter().all(|c| c.observed_generation == Some(3)));
+    }
+}
+
+#[test]
+fn failure_class_sets_progressing_and_installed() {
+    let none = RevisionStates::default();
+    let installed = states(&[with(1, true, &[])]);
+    let failed = |failure| tried(Err(failure), DeprecationData::None);
+    let invalid = InstallError { class: ErrorClass::InvalidConfiguration, message: "bad".into() };
+    let rows = [
+        (
+            &none,
+            failed(InstallError::retry("x")),
+            vec!["Progressing True/Retrying x", "Installed False/Failed No bundle installed"],
+        ),
+        (
+            &none,
+            failed(InstallError::blocked("x")),
+            vec!["Progressing False/Blocked x", "Installed False/Failed No bundle installed"],
+        ),
+        (
+            &installed,
+            failed(invalid),
+            vec![
+                "Progressing False/InvalidConfiguration bad",
+                "Installed True/Succeeded Installed bundle r.example/demo:v1 successfully",
+            ],
+        ),
+        (&none, StatusUpdate::DeletionBlocked(InstallError::retry("f")), vec!["Progressing True/Retrying f"]),
+    ];
+    for (states, outcome, expect) in rows {
+        let next = next(&ClusterExtensionStatus::default(), Some(1), states, &outcome, NOW);
+        assert_eq!(lines(&next), expect);
+    }
+}
+
+#[test]
+fn unchanged_reconcile_keeps_status() {
+    let states = states(&[with(1, true, &[])]);
+    let later = NOW + jiff::SignedDuration::from_secs(60);
+    let first = next(&ClusterExtensionStatus::default(), Some(1), &states, &applied(), NOW);
+    assert_eq!(next(&first, Some(1), &states, &applied(), later), first);
+}
+
+fn ruled(applied: Result<(), InstallError>, findings: Findings) -> StatusUpdate {
+    StatusUpdate::Attempted(Box::new(AttemptResult { applied, deprecation: DeprecationData::None, findings }))
+}
+
+fn state(status: Option<bool>, reason: &'static str) -> Finding {
+    Finding::State(ConditionState { status, reason, message: reason.to_lowercase() })
+}
+
+fn ours(status: &ClusterExtensionStatus) -> Vec<String> {
+    let shown = [types::UPGRADE_AVAILABLE, types::DEPENDENCIES_SATISFIED];
+    let line = |c: &Condition| format!("{} {}/{} {}", c.type_, c.status, c.reason, c.message);
+    status.conditions.iter().filter(|c| shown.contains(&c.type_.as_str())).map(line).collect()
+}
+
+// docs/design/additions.md#annotations, docs/design/additions.md#held-upgrades; case additions-a01
+#[test]
+fn rule_conditions_exist_only_while_a_rule_is_active() {
+    let done: &[_] = &[(types::PROGRESSING, Status::True, "Succeeded", "Revision 1.0.0 has rolled out.")];
+    let states = states(&[with(1, true, done)]);
+    let step = |old: &ClusterExtensionStatus, findings: Findings| {
+        next(old, Some(1), &states, &ruled(Ok(()), findings), NOW)
+    };
+    let held = Findings {
+        upgrade: state(Some(true), "OutsideScope"),
+        dependencies: state(None, "Unsatisfied"),
+        ..Findings::default()
+    };
+    let without = step(&ClusterExtensionStatus::default(), Findings::default());
+    assert_eq!(ours(&without), [""; 0]);
+    let with_rules = step(&without, held.clone());
+    let shown = [
+        "UpgradeAvailable True/OutsideScope outsidescope",
+        "DependenciesSatisfied Unknown/Unsatisfied unsatisfied",
+    ];
+    assert_eq!(ours(&with_rules), shown);
+    assert_eq!(lines(&with_rules), lines(&without), "a held upgrade changes no standard condition");
+    assert_eq!(step(&with_rules, held), with_rules, "unchanged findings change no status");
+    let nobody_looked =
+        Findings { upgrade: Finding::Unchanged, dependencies: Finding::Unchanged, ..Findings::default() };
+    assert_eq!(step(&with_rules, nobody_looked.clone()), with_rules);
+    assert_eq!(step(&without, nobody_looked), without, "unchanged findings create no condition");
+    assert_eq!(step(&with_rules, Findings::default()), without, "removed with the last rule");
+}
+
+// docs/design/additions.md#best-effort-resolution; case additions-a34
+#[test]
+fn skipped_catalogs_are_appended_to_progressing_message() {
+    let done: &[_] = &[(types::PROGRESSING, Status::True, "Succeeded", "Revision 1.0.0 has rolled out.")];
+    let rolling: &[_] = &[(types::PROGRESSING, Status::True, "RollingOut", "Revision 2.0.0 is rolling out.")];
+    let fault = olm_resolve::CatalogError::NotServing("x".to_owned());
+    let findings = Findings {
+        left_out: vec![olm_resolve::LeftOut { catalog: "x".to_owned(), fault }],
+        ..Findings::default()
+    };
+    let states = states(&[with(1, true, done), with(2, false, rolling)]);
+    let suffix = "; skipped unavailable catalogs: [x]";
+    let message = |applied: Result<(), InstallError>, findings: &Findings| {
+        let outcome = ruled(applied, findings.clone());
+        let first = next(&ClusterExtensionStatus::default(), Some(1), &states, &outcome, NOW);
+        assert_eq!(next(&first, Some(1), &states, &outcome, NOW), first);
+        let entry = first.active_revisions.last().map(|revision| revision.conditions.clone());
+        let mirrored = entry.and_then(|all| conditions::find(&all, types::PROGRESSING).cloned());
+        assert!(mirrored.is_none_or(|condition| !condition.message.contains("skipped")));
+        conditions::find(&first.conditions, types::PROGRESSING).unwrap().message.clone()
+    };
+    assert_eq!(message(Ok(()), &findings), format!("Revision 2.0.0 is rolling out.{suffix}"));
+    assert_eq!(message(Err(InstallError::retry("x")), &findings), format!("x{suffix}"));
+    assert_eq!(message(Ok(()), &Findings::default()), "Revision 2.0.0 is rolling out.");
+}
+
+// docs/design/apply.md#extension-conditions, docs/design/api.md#installed-condition,
+// docs/design/api.md#condition-updates
+#[test]
+fn available_is_unknown_without_installed_revision() {
+    let done: &[_] = &[
+        (types::PROGRESSING, Status::True, "Succeeded", "Revision 1.0.0 has rolled out."),
+        (types::AVAILABLE, Status::True, "ProbesSucceeded", "Objects are available and pass all probes."),
+    ];
+    let installed = states(&[with(1, true, done)]);
+    let before = next(&ClusterExtensionStatus::default(), Some(1), &installed, &applied(), NOW);
+    let anew = states(&[with(2, false, &[])]);
+    let after = next(&before, Some(1), &anew, &applied(), NOW);
+    let expected = [
+        "Available Unknown/Reconciling No bundle installed",
+        "Progressing True/RollingOut Revision 2.0.0 is rolling out.",
+        "Installed False/Absent No bundle installed",
+    ];
+    assert_eq!(lines(&after), expected);
+    assert_eq!(next(&after, Some(1), &anew, &applied(), NOW), after);
+}
+
+// docs/design/additions.md#pause
+#[test]
+fn pause_condition_exists_only_while_paused() {
+    let states = states(&[with(1, true, &[])]);
+    let paused = |finding| Findings { paused: finding, ..Findings::default() };
+    let step = |old: &ClusterExtensionStatus, finding| {
+        next(old, Some(1), &states, &ruled(Ok(()), paused(finding)), NOW)
+    };
+    let plain = step(&ClusterExtensionStatus::default(), Finding::Inactive);
+    let held = step(&plain, state(Some(true), "Paused"));
+    assert!(conditions::is_true(&held.conditions, types::PAUSED));
+    assert_eq!(lines(&held), lines(&plain), "a pause changes no standard condition");
+    assert_eq!(step(&held, Finding::Unchanged), held);
+    assert_eq!(step(&held, Finding::Inactive), plain);
+}
+
+// Case additions-e20
+#[test]
+fn blocked_deletion_changes_only_progressing() {
+    let states = states(&[with(1, true, &[])]);
+    let before = next(&ClusterExtensionStatus::default(), Some(1), &states, &applied(), NOW);
+    let after =
+        next(&before, Some(1), &states, &StatusUpdate::DeletionBlocked(InstallError::retry("needed")), NOW);
+    assert_eq!(lines(&after)[1..], ["Progressing True/Retrying needed"]);
+    assert_eq!(lines(&after)[..1], lines(&before));
+    assert_eq!((after.install, after.active_revisions), (before.install, before.active_revisions));
+}
+
+// A rollout keeps the known deprecation (docs/design/apply.md#extension-conditions).
+#[test]
+fn rollout_keeps_known_deprecation() {
+    let states = states(&[with(1, true, &[])]);
+    let known = tried(Ok(()), DeprecationData::Catalog(Deprecations::default(), Vec::new()));
+    let before = next(&ClusterExtensionStatus::default(), Some(1), &states, &known, NOW);
+    let rollout = tried(Ok(()), DeprecationData::Unchanged);
+    assert_eq!(next(&before, Some(1), &states, &rollout, NOW), before);
+    let fresh = next(&ClusterExtensionStatus::default(), Some(1), &states, &rollout, NOW);
+    let deprecated = conditions::find(&fresh.conditions, types::DEPRECATED).unwrap();
+    assert_eq!(deprecated.reason, "DeprecationStatusUnknown");
+}
