@@ -64,7 +64,7 @@ impl Context {
             Ok(false) => return Ok(Action::await_change()),
             Err(PrepareError::Adoption(failure)) => {
                 // The installed bundle is unknown before the adoption, so the status keeps what it reports.
-                self.report_blocked_deletion(extension, failure.clone()).await?;
+                self.report_failure(extension, failure.clone()).await?;
                 return Err(ReconcileError::retry(failure));
             }
             Err(PrepareError::Revisions(failure)) => {

@@ -43,18 +43,18 @@ impl Context {
             self.forget(&name);
             // With foreground deletion the extension remains until its revisions are gone.
             if let Some(waits) = self.revisions_of(&name).iter().find_map(|set| waits_of(set)) {
-                self.report_blocked_deletion(extension, waits).await?;
+                self.report_failure(extension, waits).await?;
             }
             return Ok(Action::await_change());
         }
         match self.held(extension).boxed().await {
             Ok(None) => {}
             Ok(Some(held)) => {
-                self.report_blocked_deletion(extension, held).await?;
+                self.report_failure(extension, held).await?;
                 return Ok(Action::requeue(REQUEUE_DELAY));
             }
             Err(failure) => {
-                self.report_blocked_deletion(extension, failure.clone()).await?;
+                self.report_failure(extension, failure.clone()).await?;
                 return Err(ReconcileError::retry(failure));
             }
         }
@@ -62,7 +62,7 @@ impl Context {
         if let Err(error) = self.parts.bundles.remove(&name).await {
             let failed = finalizers::CLEANUP_UNPACK_CACHE;
             let failure = InstallError::retry(format!("finalizer {failed:?} failed: {error}"));
-            self.report_blocked_deletion(extension, failure.clone()).await?;
+            self.report_failure(extension, failure.clone()).await?;
             // The work of the other finalizer is done.
             let is_left = |name: &&String| name.as_str() == failed || !is_ours(name);
             let left: Vec<String> = extension.finalizers().iter().filter(is_left).cloned().collect();
@@ -109,14 +109,14 @@ impl Context {
         self.preflight.forget(name);
     }
 
-    pub(super) async fn report_blocked_deletion(
+    pub(super) async fn report_failure(
         &self,
         extension: &ClusterExtension,
         failure: InstallError,
     ) -> Result<(), ReconcileError> {
         let states = revisions::states(&self.revisions_of(&extension.name_any()));
         let generation = extension.metadata.generation;
-        self.write(extension, generation, &states, &StatusUpdate::DeletionBlocked(failure)).await.map(drop)
+        self.write(extension, generation, &states, &StatusUpdate::OnlyProgressing(failure)).await.map(drop)
     }
 
     /// Message that names the dependents of the extension. `None` if there are none or the extension ignores them.

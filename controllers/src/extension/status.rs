@@ -26,8 +26,8 @@ pub(crate) enum DeprecationData {
 /// Outcome of one reconcile.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum StatusUpdate {
-    /// The extension is being deleted, and something blocks its finalizers.
-    DeletionBlocked(InstallError),
+    /// Only `Progressing` changes: something blocks the finalizers, or a Helm installation cannot be adopted.
+    OnlyProgressing(InstallError),
     /// An attempt to apply the spec.
     Attempted(Box<AttemptResult>),
 }
@@ -54,7 +54,7 @@ pub(crate) fn next(
 ) -> ClusterExtensionStatus {
     let mut next = StatusDraft { status: old.clone(), generation, now };
     match outcome {
-        StatusUpdate::DeletionBlocked(failure) => next.progressing(failure, ""),
+        StatusUpdate::OnlyProgressing(failure) => next.progressing(failure, ""),
         StatusUpdate::Attempted(attempt) => {
             let AttemptResult { applied, deprecation, findings } = &**attempt;
             let suffix = findings.suffix();

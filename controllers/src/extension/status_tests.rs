@@ -129,7 +129,7 @@ fn failure_class_sets_progressing_and_installed() {
                 "Installed True/Succeeded Installed bundle r.example/demo:v1 successfully",
             ],
         ),
-        (&none, StatusUpdate::DeletionBlocked(InstallError::retry("f")), vec!["Progressing True/Retrying f"]),
+        (&none, StatusUpdate::OnlyProgressing(InstallError::retry("f")), vec!["Progressing True/Retrying f"]),
     ];
     for (states, outcome, expect) in rows {
         let next = next(&ClusterExtensionStatus::default(), Some(1), states, &outcome, NOW);
@@ -258,7 +258,7 @@ fn blocked_deletion_changes_only_progressing() {
     let states = states(&[with(1, true, &[])]);
     let before = next(&ClusterExtensionStatus::default(), Some(1), &states, &applied(), NOW);
     let after =
-        next(&before, Some(1), &states, &StatusUpdate::DeletionBlocked(InstallError::retry("needed")), NOW);
+        next(&before, Some(1), &states, &StatusUpdate::OnlyProgressing(InstallError::retry("needed")), NOW);
     assert_eq!(lines(&after)[1..], ["Progressing True/Retrying needed"]);
     assert_eq!(lines(&after)[..1], lines(&before));
     assert_eq!((after.install, after.active_revisions), (before.install, before.active_revisions));

@@ -162,11 +162,11 @@ impl Watches {
         state
     }
 
-    /// Releases the kinds for which `is_safe_to_adopt` is false, and ends watches without users.
-    fn release_kinds(&self, revision: &str, is_safe_to_adopt: impl Fn(&GroupVersionKind) -> bool) {
+    /// Releases the kinds for which `is_needed` is false, and ends watches without users.
+    fn release_kinds(&self, revision: &str, is_needed: impl Fn(&GroupVersionKind) -> bool) {
         self.running.lock().retain(|kind, watch| {
             let mut users = watch.users.lock();
-            if !is_safe_to_adopt(kind) {
+            if !is_needed(kind) {
                 users.remove(revision);
             }
             if users.is_empty() {

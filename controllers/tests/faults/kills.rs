@@ -13,8 +13,8 @@ use anyhow::{Context, Result, ensure};
 use futures::future::try_join_all;
 use olm_servers::{Call, Fault, Rule, When};
 
+use crate::fixture::{Change, Fixture, SILENCE};
 use crate::sample::Sampler;
-use crate::setting::{SILENCE, Setting, Way};
 use crate::snapshot::{Snapshot, difference, take};
 
 /// Number of points tested by default.
@@ -24,13 +24,13 @@ const AHEAD: usize = 10;
 /// Number of finished extensions that remain, so that restarts find installed extensions that need no change.
 const KEPT: usize = 3;
 /// Poll interval for calls.
-const LOOK: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Duration without writes required at the end.
 const QUIET: Duration = Duration::from_secs(10);
 
 /// Recorded calls and outcome of an undisturbed run.
 struct Clean {
-    way: Way,
+    change: Change,
     /// Lines of the calls about the extension, each with `true` if it is a mutation.
     calls: Vec<(String, bool)>,
     outcome: Snapshot,
@@ -39,14 +39,14 @@ struct Clean {
 /// Call of a run at which the process is killed.
 #[derive(Clone, Copy, Debug)]
 struct Point {
-    way: Way,
+    change: Change,
     /// Index of the call, from 0.
     call: usize,
     when: When,
 }
 
 struct Kills {
-    setting: Setting,
+    fixture: Fixture,
     /// Extensions that have settled: name, outcome and time.
     resting: VecDeque<(String, Snapshot, Instant)>,
     count: usize,
@@ -54,13 +54,13 @@ struct Kills {
 
 /// Tests all points if `all` is set, else a sample.
 pub(crate) async fn run(all: bool, sampler: &mut Sampler) -> Result<()> {
-    let setting = Setting::start().await?;
-    let mut kills = Kills { setting, resting: VecDeque::new(), count: 0 };
-    let ways = [Way::Install, Way::Upgrade, Way::Uninstall];
-    kills.setting.serve((0..ways.len()).map(name)).await?;
+    let fixture = Fixture::start().await?;
+    let mut kills = Kills { fixture, resting: VecDeque::new(), count: 0 };
+    let changes = [Change::Install, Change::Upgrade, Change::Uninstall];
+    kills.fixture.serve((0..changes.len()).map(name)).await?;
     let mut clean = Vec::new();
-    for way in ways {
-        clean.push(kills.watch(way).await.with_context(|| format!("clean {way:?}"))?);
+    for change in changes {
+        clean.push(kills.watch(change).await.with_context(|| format!("clean {change:?}"))?);
     }
     let every: Vec<Point> = clean.iter().flat_map(points).collect();
     let chosen = if all { every.clone() } else { sampler.choose(&every, SAMPLED) };
@@ -68,21 +68,21 @@ pub(crate) async fn run(all: bool, sampler: &mut Sampler) -> Result<()> {
         "calls: {}; {} of {} points",
         clean
             .iter()
-            .map(|clean| format!("{:?} {}", clean.way, clean.calls.len()))
+            .map(|clean| format!("{:?} {}", clean.change, clean.calls.len()))
             .collect::<Vec<_>>()
             .join(", "),
         chosen.len(),
         every.len()
     );
-    kills.setting.serve((0..ways.len() + chosen.len()).map(name)).await?;
+    kills.fixture.serve((0..changes.len() + chosen.len()).map(name)).await?;
     let (mut missed, mut ready) = (0, VecDeque::new());
     for (number, point) in chosen.iter().enumerate() {
         if ready.is_empty() {
-            let next = chosen.iter().skip(number).take(AHEAD).map(|point| point.way);
+            let next = chosen.iter().skip(number).take(AHEAD).map(|point| point.change);
             ready.extend(kills.prepare(next).await?);
         }
         let (Some(name), Some(clean)) =
-            (ready.pop_front(), clean.iter().find(|clean| clean.way == point.way))
+            (ready.pop_front(), clean.iter().find(|clean| clean.change == point.change))
         else {
             continue;
         };
@@ -111,7 +111,7 @@ fn name(number: usize) -> String {
 /// A mutation yields two points: a kill before it takes effect, and one after.
 fn points(clean: &Clean) -> Vec<Point> {
     let of = |(call, (_, is_mutation)): (usize, &(String, bool))| {
-        let point = |when| Point { way: clean.way, call, when };
+        let point = |when| Point { change: clean.change, call, when };
         let after = is_mutation.then(|| point(When::After));
         [Some(point(When::Before)), after].into_iter().flatten().collect::<Vec<_>>()
     };
@@ -120,52 +120,52 @@ fn points(clean: &Clean) -> Vec<Point> {
 
 impl Kills {
     /// Records the calls and the outcome of an undisturbed run.
-    async fn watch(&mut self, way: Way) -> Result<Clean> {
-        let name = self.prepare([way]).await?.pop().context("no name")?;
-        self.setting.until_silent(&name).await?;
-        let before = self.setting.world.proxy.count();
-        self.setting.begin(way, &name).await?;
-        self.setting.until_done(way, &name).await?;
-        self.setting.until_silent(&name).await?;
-        let calls = self.setting.world.proxy.calls(before);
+    async fn watch(&mut self, change: Change) -> Result<Clean> {
+        let name = self.prepare([change]).await?.pop().context("no name")?;
+        self.fixture.until_silent(&name).await?;
+        let before = self.fixture.world.proxy.count();
+        self.fixture.begin(change, &name).await?;
+        self.fixture.until_done(change, &name).await?;
+        self.fixture.until_silent(&name).await?;
+        let calls = self.fixture.world.proxy.calls(before);
         let calls = calls.iter().filter(|call| call.mentions(&name));
         let calls = calls.map(|call| (call.line().replace(&name, "NAME"), call.is_mutation())).collect();
-        let outcome = take(&self.setting.world.client(), &name).await?;
+        let outcome = take(&self.fixture.world.client(), &name).await?;
         self.rest(name, outcome.clone()).await?;
-        Ok(Clean { way, calls, outcome })
+        Ok(Clean { change, calls, outcome })
     }
 
     /// Runs the extension `name` and kills the process at this point. Returns `false` if the call did not occur.
     /// After a kill, the outcome must equal the clean one.
     async fn try_point(&mut self, clean: &Clean, point: Point, name: String) -> Result<bool> {
-        self.setting.until_silent(&name).await?;
-        let (setting, seen) = (&mut self.setting, Arc::new(AtomicUsize::new(0)));
+        self.fixture.until_silent(&name).await?;
+        let (fixture, seen) = (&mut self.fixture, Arc::new(AtomicUsize::new(0)));
         let (about, counted) = (name.clone(), Arc::clone(&seen));
         let matches = move |call: &Call| {
             let is_it = call.mentions(&about);
             is_it && counted.fetch_add(1, Ordering::Relaxed) == point.call
         };
-        let rule = setting.world.proxy.add(Rule::new(Fault::Kill, matches).when(point.when).times(1));
-        setting.begin(point.way, &name).await?;
+        let rule = fixture.world.proxy.add(Rule::new(Fault::Kill, matches).when(point.when).times(1));
+        fixture.begin(point.change, &name).await?;
         let struck = self.until_struck_or_silent(&seen, point).await?;
-        let setting = &mut self.setting;
-        setting.world.proxy.remove(rule);
+        let fixture = &mut self.fixture;
+        fixture.world.proxy.remove(rule);
         if struck {
-            setting.controller.ended().await?;
-            setting.controller = setting.world.start_controller().await?;
+            fixture.controller.ended().await?;
+            fixture.controller = fixture.world.start_controller().await?;
         }
-        setting.until_like(&name, &clean.outcome).await?;
-        setting.foreign_is_untouched(&name).await?;
+        fixture.until_like(&name, &clean.outcome).await?;
+        fixture.foreign_is_untouched(&name).await?;
         self.rest(name, clean.outcome.clone()).await?;
         Ok(struck)
     }
 
     /// Prepares one extension for each of these runs. Returns their names.
-    async fn prepare(&mut self, ways: impl IntoIterator<Item = Way>) -> Result<Vec<String>> {
-        let all: Vec<(String, Way)> =
-            ways.into_iter().zip(self.count..).map(|(way, number)| (name(number), way)).collect();
+    async fn prepare(&mut self, changes: impl IntoIterator<Item = Change>) -> Result<Vec<String>> {
+        let all: Vec<(String, Change)> =
+            changes.into_iter().zip(self.count..).map(|(change, number)| (name(number), change)).collect();
         self.count += all.len();
-        try_join_all(all.iter().map(|(name, way)| self.setting.prepare(name, *way))).await?;
+        try_join_all(all.iter().map(|(name, change)| self.fixture.prepare(name, *change))).await?;
         Ok(all.into_iter().map(|(name, _)| name).collect())
     }
 
@@ -183,7 +183,7 @@ impl Kills {
             if since.elapsed() > 3 * SILENCE {
                 return Ok(false);
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -200,21 +200,21 @@ impl Kills {
         let Some((name, outcome, since)) = self.resting.pop_front() else { return Ok(()) };
         // The last Event may arrive shortly after the last change.
         let is_late = |call: &&Call| call.at > since + SILENCE && call.is_mutation() && call.mentions(&name);
-        let calls = self.setting.world.proxy.calls(0);
+        let calls = self.fixture.world.proxy.calls(0);
         let writes: Vec<String> = calls.iter().filter(is_late).map(Call::line).collect();
         ensure!(writes.is_empty(), "{name} had settled, but there were writes:\n{}", writes.join("\n"));
-        let found = take(&self.setting.world.client(), &name).await?;
+        let found = take(&self.fixture.world.client(), &name).await?;
         let lines = difference(&outcome, &found);
         ensure!(lines.is_empty(), "{name} has changed after it settled:\n{}", lines.join("\n"));
-        if self.setting.world.extensions().get_opt(&name).await?.is_some() {
-            self.setting.begin(Way::Uninstall, &name).await?;
+        if self.fixture.world.extensions().get_opt(&name).await?.is_some() {
+            self.fixture.begin(Change::Uninstall, &name).await?;
         }
         Ok(())
     }
 
     /// Fails if anything is written after the end.
     async fn finish(mut self) -> Result<()> {
-        let proxy = &self.setting.world.proxy;
+        let proxy = &self.fixture.world.proxy;
         let about = |call: &Call| self.resting.iter().any(|(name, ..)| call.mentions(name));
         let writes = proxy.mutations_within(QUIET).await;
         let lines: Vec<String> = writes.iter().filter(|call| about(call)).map(Call::line).collect();

@@ -7,9 +7,9 @@
 // A test fails by panicking.
 #![allow(clippy::unwrap_used)]
 
+mod fixture;
 mod kills;
 mod sample;
-mod setting;
 mod snapshot;
 mod table;
 

@@ -13,8 +13,8 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use olm_servers::{Answer, Call, Fault, PATIENCE, Rule, RuleId, Verdict, Webhook, When};
 use serde_json::json;
 
+use crate::fixture::{Change, Fixture};
 use crate::sample::Sampler;
-use crate::setting::{Setting, Way};
 use crate::snapshot::{Snapshot, take};
 
 /// Duration of a fault after its cause is reported.
@@ -23,10 +23,10 @@ const WINDOW: Duration = Duration::from_secs(4);
 const MAX_CALLS: usize = 150;
 /// Duration without writes required at the end.
 const QUIET: Duration = Duration::from_secs(10);
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Kind of fault.
-enum Trouble {
+enum Disturbance {
     /// Failing calls. The function returns the rules for an extension name.
     Calls(fn(String) -> Vec<Rule>),
     /// Response of an admission webhook for the namespace.
@@ -42,8 +42,8 @@ enum Trouble {
 /// Row of the table.
 struct Row {
     what: &'static str,
-    way: Way,
-    trouble: Trouble,
+    change: Change,
+    disturbance: Disturbance,
     /// Part of the message that reports the fault. Empty if the fault ends too soon to be reported.
     cause: &'static str,
 }
@@ -56,9 +56,9 @@ impl Row {
 }
 
 fn rows() -> Vec<Row> {
-    let row = |what, way, cause, trouble| Row { what, way, trouble, cause };
-    use Trouble::Calls;
-    use Way::{Install, Uninstall, Upgrade};
+    let row = |what, change, cause, disturbance| Row { what, change, disturbance, cause };
+    use Change::{Install, Uninstall, Upgrade};
+    use Disturbance::Calls;
     vec![
         row(
             "429 for writes of objects",
@@ -221,18 +221,18 @@ fn rows() -> Vec<Row> {
             "a webhook that rejects",
             Install,
             "denied the request: not today",
-            Trouble::Webhook(Verdict::Reject("not today".to_owned())),
+            Disturbance::Webhook(Verdict::Reject("not today".to_owned())),
         ),
         row(
             "a webhook that rejects an upgrade",
             Upgrade,
             "denied the request: not today",
-            Trouble::Webhook(Verdict::Reject("not today".to_owned())),
+            Disturbance::Webhook(Verdict::Reject("not today".to_owned())),
         ),
-        row("a webhook that hangs", Install, "failed calling webhook", Trouble::Webhook(Verdict::Hang)),
-        row("no namespace", Install, "not found", Trouble::NoNamespace),
-        row("the namespace is terminating", Install, "being terminated", Trouble::Terminating),
-        row("the quota is exceeded", Install, "exceeded quota", Trouble::Quota),
+        row("a webhook that hangs", Install, "failed calling webhook", Disturbance::Webhook(Verdict::Hang)),
+        row("no namespace", Install, "not found", Disturbance::NoNamespace),
+        row("the namespace is terminating", Install, "being terminated", Disturbance::Terminating),
+        row("the quota is exceeded", Install, "exceeded quota", Disturbance::Quota),
     ]
 }
 
@@ -269,28 +269,28 @@ fn mixture(name: String, seed: u64) -> Vec<Rule> {
 }
 
 /// Outcome of each change without a fault.
-type Clean = BTreeMap<Way, Snapshot>;
+type Clean = BTreeMap<Change, Snapshot>;
 
 /// Tests all rows at once, then faults that affect all extensions.
 pub(crate) async fn run() -> Result<()> {
-    let setting = Setting::start().await?;
+    let fixture = Fixture::start().await?;
     let rows = rows();
     let mut names = (0..rows.len() + 3 + GLOBAL).map(name);
-    setting.serve(names.clone()).await?;
+    fixture.serve(names.clone()).await?;
     let clean: Vec<String> = names.by_ref().take(3).collect();
-    let clean = undisturbed(&setting, &clean).await?;
+    let clean = undisturbed(&fixture, &clean).await?;
     let started = Instant::now();
     let (slow, fast): (Vec<_>, Vec<_>) = rows.iter().zip(names.by_ref()).partition(|(row, _)| row.is_slow());
     let names: Vec<String> = names.collect();
-    let all = |rows: Vec<(_, String)>| rows.into_iter().map(|(row, name)| one(&setting, &clean, row, name));
+    let all = |rows: Vec<(_, String)>| rows.into_iter().map(|(row, name)| one(&fixture, &clean, row, name));
     let (slow, fast) = (try_join_all(all(slow)), try_join_all(all(fast)));
     let others = async {
         fast.await?;
         println!("rows: {} ms", started.elapsed().as_millis());
-        everything(&setting, &clean, &names).await
+        everything(&fixture, &clean, &names).await
     };
     tokio::try_join!(slow, others)?;
-    let writes = setting.world.proxy.mutations_within(QUIET).await;
+    let writes = fixture.world.proxy.mutations_within(QUIET).await;
     let lines: Vec<String> = writes.iter().map(Call::line).collect();
     ensure!(lines.is_empty(), "writes after the end:\n{}", lines.join("\n"));
     Ok(())
@@ -301,42 +301,42 @@ fn name(number: usize) -> String {
     format!("f{number:04}")
 }
 
-async fn undisturbed(setting: &Setting, names: &[String]) -> Result<Clean> {
+async fn undisturbed(fixture: &Fixture, names: &[String]) -> Result<Clean> {
     let mut clean = Clean::new();
-    for (way, name) in [Way::Install, Way::Upgrade, Way::Uninstall].into_iter().zip(names) {
-        setting.prepare(name, way).await?;
-        setting.begin(way, name).await?;
-        setting.until_done(way, name).await?;
-        setting.until_silent(name).await?;
-        clean.insert(way, take(&setting.world.client(), name).await?);
+    for (change, name) in [Change::Install, Change::Upgrade, Change::Uninstall].into_iter().zip(names) {
+        fixture.prepare(name, change).await?;
+        fixture.begin(change, name).await?;
+        fixture.until_done(change, name).await?;
+        fixture.until_silent(name).await?;
+        clean.insert(change, take(&fixture.world.client(), name).await?);
     }
     Ok(clean)
 }
 
-async fn one(setting: &Setting, clean: &Clean, row: &Row, name: String) -> Result<()> {
-    try_one(setting, clean, row, &name).await.with_context(|| format!("{} ({name})", row.what))
+async fn one(fixture: &Fixture, clean: &Clean, row: &Row, name: String) -> Result<()> {
+    try_one(fixture, clean, row, &name).await.with_context(|| format!("{} ({name})", row.what))
 }
 
-async fn try_one(setting: &Setting, clean: &Clean, row: &Row, name: &str) -> Result<()> {
-    if !matches!(row.trouble, Trouble::NoNamespace) {
-        setting.prepare(name, row.way).await?;
+async fn try_one(fixture: &Fixture, clean: &Clean, row: &Row, name: &str) -> Result<()> {
+    if !matches!(row.disturbance, Disturbance::NoNamespace) {
+        fixture.prepare(name, row.change).await?;
     }
-    let trouble = row.trouble.begin(setting, name).await?;
-    setting.begin(row.way, name).await?;
+    let disturbance = row.disturbance.begin(fixture, name).await?;
+    fixture.begin(row.change, name).await?;
     let started = Instant::now();
     if !row.cause.is_empty() {
-        until_named(setting, name, row.cause).await?;
+        until_named(fixture, name, row.cause).await?;
     }
     let named = started.elapsed();
-    let before = setting.world.proxy.count();
+    let before = fixture.world.proxy.count();
     tokio::time::sleep(WINDOW).await;
-    let calls = setting.world.proxy.calls(before).iter().filter(|call| call.mentions(name)).count();
+    let calls = fixture.world.proxy.calls(before).iter().filter(|call| call.mentions(name)).count();
     ensure!(calls <= MAX_CALLS, "{calls} calls within {WINDOW:?} during the fault");
-    trouble.end(setting, name).await?;
+    disturbance.end(fixture, name).await?;
     let ended = Instant::now();
-    let expected = clean.get(&row.way).context("no clean run")?;
-    setting.until_like(name, expected).await?;
-    setting.foreign_is_untouched(name).await?;
+    let expected = clean.get(&row.change).context("no clean run")?;
+    fixture.until_like(name, expected).await?;
+    fixture.foreign_is_untouched(name).await?;
     println!(
         "{}: reported after {} ms, {calls} calls in {WINDOW:?}, recovered {} ms after its end",
         row.what,
@@ -347,33 +347,35 @@ async fn try_one(setting: &Setting, clean: &Clean, row: &Row, name: &str) -> Res
 }
 
 /// Waits until the condition Progressing of the extension or of one of its revisions contains the cause.
-async fn until_named(setting: &Setting, name: &str, cause: &str) -> Result<()> {
+async fn until_named(fixture: &Fixture, name: &str, cause: &str) -> Result<()> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         // A different fault may affect the calls of the test for a while.
-        let messages = setting.progress(name).await.unwrap_or_default();
+        let messages = fixture.progress(name).await.unwrap_or_default();
         if messages.iter().any(|message| message.contains(cause)) {
             return Ok(());
         }
         ensure!(Instant::now() < deadline, "{cause:?} is not reported, only:\n{}", messages.join("\n"));
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
 /// Handle that ends a started fault.
-enum Begun {
+enum ActiveDisturbance {
     Rules(Vec<RuleId>),
     Webhook(Webhook),
     Nothing,
 }
 
-impl Trouble {
-    async fn begin(&self, setting: &Setting, name: &str) -> Result<Begun> {
-        let client = setting.world.client();
+impl Disturbance {
+    async fn begin(&self, fixture: &Fixture, name: &str) -> Result<ActiveDisturbance> {
+        let client = fixture.world.client();
         match self {
             Self::Calls(rules) => {
                 let rules = rules(name.to_owned());
-                Ok(Begun::Rules(rules.into_iter().map(|rule| setting.world.proxy.add(rule)).collect()))
+                Ok(ActiveDisturbance::Rules(
+                    rules.into_iter().map(|rule| fixture.world.proxy.add(rule)).collect(),
+                ))
             }
             Self::Webhook(verdict) => {
                 let webhook = Webhook::start(Verdict::Admit).await?;
@@ -381,36 +383,36 @@ impl Trouble {
                     serde_json::from_value(webhook.configuration(name, name))?;
                 Api::all(client).create(&PostParams::default(), &configuration).await?;
                 webhook.say(verdict.clone());
-                setting.until_refused(name).await?;
-                Ok(Begun::Webhook(webhook))
+                fixture.until_refused(name).await?;
+                Ok(ActiveDisturbance::Webhook(webhook))
             }
-            Self::NoNamespace => Ok(Begun::Nothing),
+            Self::NoNamespace => Ok(ActiveDisturbance::Nothing),
             Self::Terminating => {
                 let hold = Patch::Merge(json!({"metadata": {"finalizers": ["servers.example/hold"]}}));
                 let foreign = format!("{name}-foreign");
-                setting.config_maps(name).patch(&foreign, &PatchParams::default(), &hold).await?;
+                fixture.config_maps(name).patch(&foreign, &PatchParams::default(), &hold).await?;
                 Api::<Namespace>::all(client).delete(name, &DeleteParams::default()).await?;
-                Ok(Begun::Nothing)
+                Ok(ActiveDisturbance::Nothing)
             }
             Self::Quota => {
                 let quota: ResourceQuota = serde_json::from_value(
                     json!({"metadata": {"name": "full"}, "spec": {"hard": {"configmaps": "1"}}}),
                 )?;
                 Api::namespaced(client, name).create(&PostParams::default(), &quota).await?;
-                setting.until_refused(name).await?;
-                Ok(Begun::Nothing)
+                fixture.until_refused(name).await?;
+                Ok(ActiveDisturbance::Nothing)
             }
         }
     }
 }
 
-impl Begun {
-    async fn end(self, setting: &Setting, name: &str) -> Result<()> {
-        let client = setting.world.client();
+impl ActiveDisturbance {
+    async fn end(self, fixture: &Fixture, name: &str) -> Result<()> {
+        let client = fixture.world.client();
         match self {
             Self::Rules(rules) => {
                 for rule in rules {
-                    setting.world.proxy.remove(rule);
+                    fixture.world.proxy.remove(rule);
                 }
             }
             Self::Webhook(webhook) => {
@@ -420,7 +422,7 @@ impl Begun {
                 webhook.say(Verdict::Admit);
                 drop(webhook);
             }
-            Self::Nothing => setting.give_room(name).await?,
+            Self::Nothing => fixture.give_room(name).await?,
         }
         Ok(())
     }
@@ -430,12 +432,12 @@ impl Begun {
 const GLOBAL: usize = 4;
 
 /// Watches break and expire during installs and upgrades. Then the API server is killed.
-async fn everything(setting: &Setting, clean: &Clean, names: &[String]) -> Result<()> {
-    let proxy = &setting.world.proxy;
-    let all = [Way::Install, Way::Upgrade, Way::Install, Way::Upgrade];
-    let both: Vec<(&String, Way)> = names.iter().zip(all).collect();
-    for (name, way) in &both {
-        setting.prepare(name, *way).await?;
+async fn everything(fixture: &Fixture, clean: &Clean, names: &[String]) -> Result<()> {
+    let proxy = &fixture.world.proxy;
+    let all = [Change::Install, Change::Upgrade, Change::Install, Change::Upgrade];
+    let both: Vec<(&String, Change)> = names.iter().zip(all).collect();
+    for (name, change) in &both {
+        fixture.prepare(name, *change).await?;
     }
     let (first, second) = both.split_at(GLOBAL / 2);
 
@@ -444,37 +446,37 @@ async fn everything(setting: &Setting, clean: &Clean, names: &[String]) -> Resul
         move |call: &Call| call.is_watch() && sampler.lock().is_ok_and(|mut sampler| sampler.below(2) == 0)
     });
     let rule = proxy.add(expired);
-    for (name, way) in first {
-        setting.begin(*way, name).await?;
+    for (name, change) in first {
+        fixture.begin(*change, name).await?;
     }
     let started = Instant::now();
     let before = proxy.count();
     while started.elapsed() < WINDOW {
         proxy.break_watches();
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
         proxy.expire_watches();
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
     println!("{} calls while watches break for {WINDOW:?}", proxy.calls(before).len());
     proxy.remove(rule);
-    for (name, way) in first {
-        setting.until_like(name, &clean[way]).await.context("after broken watches")?;
+    for (name, change) in first {
+        fixture.until_like(name, &clean[change]).await.context("after broken watches")?;
     }
 
-    for (name, way) in second {
-        setting.begin(*way, name).await?;
+    for (name, change) in second {
+        fixture.begin(*change, name).await?;
     }
-    tokio::time::sleep(LOOK).await;
-    setting.world.plane.kill_apiserver();
+    tokio::time::sleep(POLL_INTERVAL).await;
+    fixture.world.plane.kill_apiserver();
     let before = proxy.count();
     tokio::time::sleep(WINDOW / 2).await;
     println!("{} calls without an API server for {:?}", proxy.calls(before).len(), WINDOW / 2);
-    setting.world.plane.start_apiserver().await?;
-    for (name, way) in second {
-        setting.until_like(name, &clean[way]).await.context("after a restart of the API server")?;
+    fixture.world.plane.start_apiserver().await?;
+    for (name, change) in second {
+        fixture.until_like(name, &clean[change]).await.context("after a restart of the API server")?;
     }
     // The watches work again: a deleted object is restored.
     let name = &names[0];
-    setting.config_maps(name).delete(&format!("{name}-settings"), &DeleteParams::default()).await?;
-    setting.until_like(name, &clean[&Way::Install]).await.context("repair after a restart")
+    fixture.config_maps(name).delete(&format!("{name}-settings"), &DeleteParams::default()).await?;
+    fixture.until_like(name, &clean[&Change::Install]).await.context("repair after a restart")
 }

@@ -9,22 +9,22 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, Pro
 use kube::core::{DynamicObject, TypeMeta};
 use serde_json::{Value, json};
 
+use crate::fixture::Fixture;
 use crate::history::{Deeds, MARK};
 use crate::intent::{Catalog, Intent, Wish};
 use crate::intruder::FOREIGN_OWNER;
 use crate::recorder::resource;
 use crate::settled::Window;
 use crate::snapshot::{Snapshot, controller, label, text};
-use crate::stage::Stage;
 use crate::steps::{Cascade, Step};
 use crate::universe::Key;
 
 /// Poll interval.
-pub(crate) const LOOK: Duration = Duration::from_millis(40);
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(40);
 
 /// One extension and the record of the test's changes to it.
 pub(crate) struct Actor {
-    pub(crate) stage: Arc<Stage>,
+    pub(crate) fixture: Arc<Fixture>,
     pub(crate) intent: Intent,
     /// Spec of the extension when it is created again.
     draft: Wish,
@@ -35,16 +35,16 @@ pub(crate) struct Actor {
 
 impl Actor {
     /// Creates everything that an extension of this name needs, except for the extension.
-    pub(crate) async fn start(stage: Arc<Stage>, name: &str) -> Self {
-        stage.recorder.expect(name);
-        stage.publish(name);
+    pub(crate) async fn start(fixture: Arc<Fixture>, name: &str) -> Self {
+        fixture.recorder.expect(name);
+        fixture.publish(name);
         let intent = Intent::new(name);
         for (letter, catalog) in intent.market() {
-            stage.offer(name, letter, &catalog.offered, catalog.priority).await;
+            fixture.offer(name, letter, &catalog.offered, catalog.priority).await;
         }
         let window = Window::new(&intent);
         let deeds = Deeds::default();
-        let mut actor = Self { stage, intent, draft: Wish::default(), deeds, window, instances: 0 };
+        let mut actor = Self { fixture, intent, draft: Wish::default(), deeds, window, instances: 0 };
         actor.namespace_back().await;
         actor
     }
@@ -94,25 +94,25 @@ impl Actor {
             Step::NamespaceGone => self.namespace_gone().await,
             Step::NamespaceBack => self.namespace_back().await,
             Step::Healthy(healthy) => self.intent.healthy = *healthy,
-            Step::Restart => self.stage.restart().await,
-            Step::Clock(seconds) => self.stage.step_clock(*seconds),
-            Step::Trouble(trouble) => self.stage.trouble(&self.intent.name, *trouble),
-            Step::Calm => self.stage.calm(&self.intent.name),
+            Step::Restart => self.fixture.restart().await,
+            Step::Clock(seconds) => self.fixture.step_clock(*seconds),
+            Step::Trouble(trouble) => self.fixture.trouble(&self.intent.name, *trouble),
+            Step::Calm => self.fixture.calm(&self.intent.name),
         }
         self.window.passes(&self.intent);
         Ok(())
     }
 
     pub(crate) fn snapshot(&self) -> Snapshot {
-        self.stage.recorder.snapshot(&self.intent.name)
+        self.fixture.recorder.snapshot(&self.intent.name)
     }
 
     pub(crate) fn api(&self, key: &Key) -> Api<DynamicObject> {
         let resource = resource(&key.kind);
         if key.namespace.is_empty() {
-            Api::all_with(self.stage.client(), &resource)
+            Api::all_with(self.fixture.client(), &resource)
         } else {
-            Api::namespaced_with(self.stage.client(), &key.namespace, &resource)
+            Api::namespaced_with(self.fixture.client(), &key.namespace, &resource)
         }
     }
 
@@ -208,9 +208,9 @@ impl Actor {
         change(catalog);
         let catalog = catalog.clone();
         if catalog.exists {
-            self.stage.offer(&self.intent.name, letter, &catalog.offered, catalog.priority).await;
+            self.fixture.offer(&self.intent.name, letter, &catalog.offered, catalog.priority).await;
         } else {
-            self.stage.withdraw(&self.intent.name, letter).await;
+            self.fixture.withdraw(&self.intent.name, letter).await;
         }
     }
 
@@ -251,7 +251,7 @@ impl Actor {
                 return;
             }
             self.clean_up().await;
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         self.intent.namespace = true;
         let owner = Key::new("ConfigMap", &name, FOREIGN_OWNER);
@@ -264,7 +264,7 @@ impl Actor {
             match self.api(&owner).create(&PostParams::default(), &object).await {
                 Ok(created) => return self.wrote(&created),
                 Err(error) if Instant::now() > deadline => panic!("{owner}: {error}"),
-                Err(_) => tokio::time::sleep(LOOK).await,
+                Err(_) => tokio::time::sleep(POLL_INTERVAL).await,
             }
         }
     }

@@ -9,7 +9,7 @@ use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::actor::{Actor, LOOK, deletion};
+use crate::actor::{Actor, POLL_INTERVAL, deletion};
 use crate::history::Instance;
 use crate::recorder::resource;
 use crate::snapshot::{Revision, annotation, controller, is_deleting, text};
@@ -146,7 +146,7 @@ impl Actor {
             let deadline = Instant::now() + Duration::from_secs(10);
             let is_it = |found: &Arc<Value>| text(found, "/metadata/uid") == uid;
             while !self.snapshot().objects.get(key).is_some_and(is_it) && Instant::now() < deadline {
-                tokio::time::sleep(LOOK).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         }
     }
@@ -238,7 +238,7 @@ impl Actor {
     pub(crate) fn instances_of(&self, plural: &str) -> Api<DynamicObject> {
         let kind = GroupVersionKind::gvk(&group(&self.intent.name), "v1", kind(plural));
         let resource = ApiResource::from_gvk_with_plural(&kind, plural);
-        Api::namespaced_with(self.stage.client(), &self.intent.name, &resource)
+        Api::namespaced_with(self.fixture.client(), &self.intent.name, &resource)
     }
 
     pub(crate) async fn no_instances(&mut self) {

@@ -22,6 +22,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod actor;
+mod fixture;
 mod history;
 mod intent;
 mod intruder;
@@ -31,7 +32,6 @@ mod resolving;
 mod rest;
 mod settled;
 mod snapshot;
-mod stage;
 mod steps;
 mod universe;
 mod verdict;
@@ -45,9 +45,9 @@ use olm_servers::Call;
 use tokio::task::JoinSet;
 
 use actor::Actor;
+use fixture::Fixture;
 use random::Random;
-use stage::Stage;
-use steps::{Cascade, Step, burst, mended, shorter};
+use steps::{Cascade, Step, burst, repairs, shorter};
 
 /// Name prefix of the extensions of the model. No other object has it.
 pub(crate) const PREFIX: &str = "xm";
@@ -58,7 +58,7 @@ const STEPS: usize = 1_000;
 const SILENCE: Duration = Duration::from_secs(12);
 
 /// Failed sequence.
-struct Failure {
+struct FailedSequence {
     name: String,
     steps: Vec<Step>,
     fault: String,
@@ -74,20 +74,20 @@ fn number(variable: &str, default: u64) -> u64 {
 async fn random_steps_converge_to_the_model() {
     let seed = number("OLM_SEED", 1);
     let count = usize::try_from(number("OLM_MODEL_STEPS", STEPS as u64)).unwrap();
-    let stage = Arc::new(Stage::start(count).await);
+    let fixture = Arc::new(Fixture::start(count).await);
     let started = Instant::now();
     if let Ok(path) = std::env::var("OLM_MODEL_REPLAY") {
         let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
         let lines = text.lines().filter(|line| !line.trim().is_empty());
         let steps: Vec<Step> = lines.map(|line| serde_json::from_str(line).unwrap()).collect();
-        if let Err(failure) = replay(&stage, &format!("{PREFIX}replay"), &steps).await {
-            report(&stage, seed, failure).await;
+        if let Err(failure) = replay(&fixture, &format!("{PREFIX}replay"), &steps).await {
+            report(&fixture, seed, failure).await;
         }
         return;
     }
     let mut running = JoinSet::new();
     for index in 0..EXTENSIONS {
-        running.spawn(live(Arc::clone(&stage), seed, index));
+        running.spawn(live(Arc::clone(&fixture), seed, index));
     }
     let mut done = BTreeMap::<String, usize>::new();
     while let Some(ended) = running.join_next().await {
@@ -95,7 +95,7 @@ async fn random_steps_converge_to_the_model() {
             Ok(kinds) => kinds.into_iter().for_each(|(kind, count)| *done.entry(kind).or_default() += count),
             Err(failure) => {
                 running.abort_all();
-                return report(&stage, seed, *failure).await;
+                return report(&fixture, seed, *failure).await;
             }
         }
     }
@@ -103,19 +103,23 @@ async fn random_steps_converge_to_the_model() {
     println!(
         "seed {seed}: {total} steps in {:?}, {} restarts: {done:?}",
         started.elapsed(),
-        stage.restarts()
+        fixture.restarts()
     );
-    let writes = stage.world.proxy.mutations_within(SILENCE).await;
+    let writes = fixture.world.proxy.mutations_within(SILENCE).await;
     let lines: Vec<String> = writes.iter().filter(|call| !call.is_event()).map(Call::line).collect();
     assert!(lines.is_empty(), "seed {seed}: writes after settling:\n{}", lines.join("\n"));
     println!("seed {seed}: no writes after settling in {SILENCE:?}");
 }
 
 /// Runs the sequence of one extension. Returns the number of steps of each kind.
-async fn live(stage: Arc<Stage>, seed: u64, index: usize) -> Result<BTreeMap<String, usize>, Box<Failure>> {
+async fn live(
+    fixture: Arc<Fixture>,
+    seed: u64,
+    index: usize,
+) -> Result<BTreeMap<String, usize>, Box<FailedSequence>> {
     let mut random = Random::new(seed, index as u64);
     let name = format!("{PREFIX}{index:03}");
-    let mut actor = Actor::start(Arc::clone(&stage), &name).await;
+    let mut actor = Actor::start(Arc::clone(&fixture), &name).await;
     let mut steps: Vec<Step> = Vec::new();
     let mut kinds = BTreeMap::new();
     let end = [
@@ -127,22 +131,22 @@ async fn live(stage: Arc<Stage>, seed: u64, index: usize) -> Result<BTreeMap<Str
         Step::Settle,
     ];
     loop {
-        let next = match stage.left.load(Ordering::Relaxed) {
-            0 => [mended(&actor.intent), end.to_vec()].concat(),
+        let next = match fixture.left.load(Ordering::Relaxed) {
+            0 => [repairs(&actor.intent), end.to_vec()].concat(),
             _ => burst(&mut random, &actor.intent),
         };
         for step in next {
             *kinds.entry(word(&step)).or_default() += 1;
-            stage.takes(&step);
+            fixture.takes(&step);
             steps.push(step.clone());
-            if let Err(fault) = with_check(&stage, &mut actor, &step).await {
+            if let Err(fault) = with_check(&fixture, &mut actor, &step).await {
                 let description = actor.describe().await;
-                return Err(Box::new(Failure { name, steps, fault, description }));
+                return Err(Box::new(FailedSequence { name, steps, fault, description }));
             }
         }
         if index == 0 {
             // The proxy records calls for failure reports. Old ones are useless.
-            stage.world.proxy.forget();
+            fixture.world.proxy.forget();
         }
         if steps.ends_with(&end) {
             return Ok(kinds);
@@ -150,9 +154,9 @@ async fn live(stage: Arc<Stage>, seed: u64, index: usize) -> Result<BTreeMap<Str
     }
 }
 
-async fn with_check(stage: &Stage, actor: &mut Actor, step: &Step) -> Result<(), String> {
+async fn with_check(fixture: &Fixture, actor: &mut Actor, step: &Step) -> Result<(), String> {
     actor.step(step).await?;
-    stage.check().await
+    fixture.check().await
 }
 
 fn word(step: &Step) -> String {
@@ -160,27 +164,27 @@ fn word(step: &Step) -> String {
     text.trim_start_matches(['"', '{']).split('"').next().unwrap_or_default().to_owned()
 }
 
-async fn replay(stage: &Arc<Stage>, name: &str, steps: &[Step]) -> Result<(), Failure> {
-    let mut actor = Actor::start(Arc::clone(stage), name).await;
+async fn replay(fixture: &Arc<Fixture>, name: &str, steps: &[Step]) -> Result<(), FailedSequence> {
+    let mut actor = Actor::start(Arc::clone(fixture), name).await;
     let rest = [Step::Calm, Step::Settle];
     for (index, step) in steps.iter().chain(&rest).enumerate() {
-        if let Err(fault) = with_check(stage, &mut actor, step).await {
+        if let Err(fault) = with_check(fixture, &mut actor, step).await {
             let steps = steps[..steps.len().min(index + 1)].to_vec();
             let description = actor.describe().await;
-            return Err(Failure { name: name.to_owned(), steps, fault, description });
+            return Err(FailedSequence { name: name.to_owned(), steps, fault, description });
         }
     }
     Ok(())
 }
 
 /// Fails the test with the information required to repeat it.
-async fn report(stage: &Arc<Stage>, seed: u64, failure: Failure) {
+async fn report(fixture: &Arc<Fixture>, seed: u64, failure: FailedSequence) {
     let failure = match std::env::var_os("OLM_MODEL_SHRINK") {
-        Some(_) => shrunk(stage, failure).await,
+        Some(_) => shrunk(fixture, failure).await,
         None => failure,
     };
-    let Failure { name, steps, fault, description } = failure;
-    let all = stage.steps.load(Ordering::Relaxed);
+    let FailedSequence { name, steps, fault, description } = failure;
+    let all = fixture.steps.load(Ordering::Relaxed);
     let steps = steps.iter().map(Step::to_string).collect::<Vec<_>>().join("\n");
     panic!(
         "seed {seed}, extension {name}, after {all} steps of all: {fault}\n\n{description}\n\nOLM_MODEL_REPLAY takes a file with these steps:\n{steps}\n\
@@ -189,14 +193,14 @@ async fn report(stage: &Arc<Stage>, seed: u64, failure: Failure) {
 }
 
 /// Shortest sequence found that still fails. Each candidate runs on a new extension.
-async fn shrunk(stage: &Arc<Stage>, mut failure: Failure) -> Failure {
+async fn shrunk(fixture: &Arc<Fixture>, mut failure: FailedSequence) -> FailedSequence {
     let mut attempt = 0;
     'shorter: loop {
         for steps in shorter(&failure.steps) {
             attempt += 1;
             let name = format!("{PREFIX}s{attempt}");
-            let outcome = replay(stage, &name, &steps).await;
-            stage.recorder.forget(&name);
+            let outcome = replay(fixture, &name, &steps).await;
+            fixture.recorder.forget(&name);
             if let Err(other) = outcome {
                 println!(
                     "fails with {} steps as well: {}",

@@ -52,12 +52,12 @@ pub(crate) fn resource(kind: &str) -> ApiResource {
 
 /// Observed state of all watches.
 pub(crate) struct Recorder {
-    state: Arc<Mutex<HashMap<String, Seen>>>,
+    state: Arc<Mutex<HashMap<String, ObservedExtension>>>,
     _watches: JoinSet<()>,
 }
 
 /// Observed state of one extension.
-struct Seen {
+struct ObservedExtension {
     objects: BTreeMap<Key, Arc<Value>>,
     history: History,
     /// Objects in Secrets, by name of the Secret and key. Names are hashes of the content.
@@ -78,7 +78,7 @@ impl Recorder {
 
     /// Begins to record the extension. Must be called before its objects are created.
     pub(crate) fn expect(&self, extension: &str) {
-        let seen = Seen {
+        let seen = ObservedExtension {
             objects: BTreeMap::new(),
             history: History::default(),
             content: HashMap::new(),
@@ -127,7 +127,7 @@ impl Recorder {
     }
 }
 
-impl Seen {
+impl ObservedExtension {
     fn take(&mut self, event: Event) {
         self.changed = Instant::now();
         let (key, object) = (Key::of(&event.object), Arc::clone(&event.object));
@@ -186,7 +186,7 @@ fn decoded(secret: &Value) -> BTreeMap<String, Value> {
     decoded.collect()
 }
 
-async fn follow(client: Client, kind: &'static str, state: Arc<Mutex<HashMap<String, Seen>>>) {
+async fn follow(client: Client, kind: &'static str, state: Arc<Mutex<HashMap<String, ObservedExtension>>>) {
     let resource = resource(kind);
     let api: Api<DynamicObject> = Api::all_with(client, &resource);
     let mut events = std::pin::pin!(watcher::watcher(api, watcher::Config::default()).default_backoff());

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::actor::{Actor, LOOK};
+use crate::actor::{Actor, POLL_INTERVAL};
 use crate::history::History;
 use crate::settled::{Window, faults};
 use crate::snapshot::{Revision, Snapshot, condition, difference, is_deleting, owners, text};
@@ -64,8 +64,8 @@ impl Actor {
         let started = Instant::now();
         let mut deadline = started + PATIENCE;
         // A rollout does not wait for catalogs, and a later edit would be judged by their previous content.
-        self.stage.until_served(&name).await?;
-        let proxy = &Arc::clone(&self.stage).world.proxy;
+        self.fixture.until_served(&name).await?;
+        let proxy = &Arc::clone(&self.fixture).world.proxy;
         let mut silent = (proxy.count(), Instant::now());
         loop {
             let snapshot = self.snapshot();
@@ -78,7 +78,7 @@ impl Actor {
             }
             self.forget_lost_instances(&snapshot);
             let faults = faults(&self.intent, &self.window, &snapshot);
-            let is_silent = silent.1.elapsed() >= QUIET && self.stage.recorder.quiet(&name) >= QUIET;
+            let is_silent = silent.1.elapsed() >= QUIET && self.fixture.recorder.quiet(&name) >= QUIET;
             if !faults.is_empty()
                 || is_silent && proxy.calls(silent.0).iter().any(|call| call.mentions(&name))
             {
@@ -90,10 +90,10 @@ impl Actor {
                 deadline = (Instant::now() + PATIENCE).min(started + CLEANUP);
             }
             if Instant::now() > deadline {
-                let quiet = self.stage.recorder.quiet(&name);
+                let quiet = self.fixture.recorder.quiet(&name);
                 return Err(format!("does not come to rest (quiet for {quiet:?}):\n{}", faults.join("\n")));
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         self.judge()?;
         self.check_instances().await?;
@@ -106,7 +106,7 @@ impl Actor {
     fn judge(&self) -> Result<(), String> {
         let justified = |installed, version| self.window.justifies(&self.intent, installed, version);
         let judge = |history: &mut History| history.judge(&self.deeds, justified);
-        let faults = self.stage.recorder.history(&self.intent.name, judge);
+        let faults = self.fixture.recorder.history(&self.intent.name, judge);
         if faults.is_empty() { Ok(()) } else { Err(faults.join("\n")) }
     }
 
@@ -121,7 +121,7 @@ impl Actor {
             if lost.is_ok() {
                 break;
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         lost
     }
@@ -157,7 +157,7 @@ impl Actor {
             ));
         }
         lines.extend(snapshot.objects.iter().map(|(key, object)| format!("{key}: {}", brief(object))));
-        lines.push(format!("operator-controller says:\n{}", self.stage.log(&self.intent.name, 40).await));
+        lines.push(format!("operator-controller says:\n{}", self.fixture.log(&self.intent.name, 40).await));
         lines.join("\n")
     }
 }

@@ -72,7 +72,7 @@ enum Progress {
 }
 
 /// State of an object of a revision.
-enum Standing {
+enum ObjectState {
     Ready,
     NotReady,
     Collision,
@@ -200,12 +200,12 @@ impl Judge<'_> {
             }
             let (mut ready, mut free, mut awaited) = (true, true, false);
             for object in objects {
-                match self.standing(revision, object) {
-                    Standing::Ready => {}
-                    Standing::NotReady => ready = false,
-                    Standing::Collision => free = false,
-                    Standing::Awaited => awaited = true,
-                    Standing::Wrong(text) => wrong.push(format!("{}: {text}", Key::of(object))),
+                match self.object_state(revision, object) {
+                    ObjectState::Ready => {}
+                    ObjectState::NotReady => ready = false,
+                    ObjectState::Collision => free = false,
+                    ObjectState::Awaited => awaited = true,
+                    ObjectState::Wrong(text) => wrong.push(format!("{}: {text}", Key::of(object))),
                 }
             }
             if !free {
@@ -221,18 +221,18 @@ impl Judge<'_> {
         (Progress::Complete, wrong)
     }
 
-    fn standing(&self, revision: &Revision, wanted: &Value) -> Standing {
+    fn object_state(&self, revision: &Revision, wanted: &Value) -> ObjectState {
         let Some(actual) = self.snapshot.objects.get(&Key::of(wanted)) else {
-            return Standing::Wrong("is missing".to_owned());
+            return ObjectState::Wrong("is missing".to_owned());
         };
-        let readiness = || if self.is_ready(actual) { Standing::Ready } else { Standing::NotReady };
+        let readiness = || if self.is_ready(actual) { ObjectState::Ready } else { ObjectState::NotReady };
         let is_siblings = self
             .snapshot
             .active()
             .any(|sibling| Some(sibling.uid()) == controller(actual) && sibling.uid() != revision.uid());
         let is_definition = text(actual, "/kind") == "CustomResourceDefinition";
         if is_definition && is_deleting(actual) && !is_siblings {
-            return Standing::Awaited;
+            return ObjectState::Awaited;
         }
         let mut siblings = self.snapshot.active();
         match controller(actual) {
@@ -241,17 +241,17 @@ impl Judge<'_> {
                     return readiness();
                 }
                 match self.wrong(revision, wanted, actual) {
-                    Some(wrong) => Standing::Wrong(wrong),
+                    Some(wrong) => ObjectState::Wrong(wrong),
                     None => readiness(),
                 }
             }
             Some(uid) => match siblings.find(|sibling| sibling.uid() == uid) {
                 Some(sibling) if sibling.number() > revision.number() => readiness(),
-                Some(sibling) => Standing::Wrong(format!("still belongs to {}", sibling.name())),
-                None => Standing::Collision,
+                Some(sibling) => ObjectState::Wrong(format!("still belongs to {}", sibling.name())),
+                None => ObjectState::Collision,
             },
-            None if self.is_abandoned(actual) => Standing::Wrong("nobody controls it".to_owned()),
-            None => Standing::Collision,
+            None if self.is_abandoned(actual) => ObjectState::Wrong("nobody controls it".to_owned()),
+            None => ObjectState::Collision,
         }
     }
 

@@ -128,7 +128,7 @@ impl std::fmt::Display for Step {
 pub(crate) fn burst(random: &mut Random, intent: &Intent) -> Vec<Step> {
     // States that the product cannot repair are fixed with some probability, else the sequence would stop at the
     // first.
-    let mut steps = if is_astray(intent) && random.chance(45) { mended(intent) } else { Vec::new() };
+    let mut steps = if is_astray(intent) && random.chance(45) { repairs(intent) } else { Vec::new() };
     let count = 1 + random.below(5);
     let choices = choices(random, intent);
     steps.extend((0..count).map(|_| random.weighted(&choices).clone()));
@@ -151,7 +151,7 @@ fn is_astray(intent: &Intent) -> bool {
 }
 
 /// Steps that remove every obstacle.
-pub(crate) fn mended(intent: &Intent) -> Vec<Step> {
+pub(crate) fn repairs(intent: &Intent) -> Vec<Step> {
     let mut steps = vec![Step::Release, Step::Clear, Step::Healthy(true)];
     if !intent.namespace {
         steps.push(Step::NamespaceBack);

@@ -9,8 +9,8 @@ use olm_control_plane::eventually;
 use olm_servers::{Catalog, Programs, ServerFixture, Workloads, extension};
 use serde_json::{Value, json};
 
+use crate::fixture::{apply, documents};
 use crate::impersonation::{bundle, rights, until_says};
-use crate::setting::{apply, documents};
 
 const CONTENT: &str = "operator-controller-content-role";
 

@@ -7,12 +7,12 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod field;
+mod fixture;
 mod hardened;
 mod hostile;
 mod impersonation;
 mod policies;
 mod secrets;
-mod setting;
 mod stolen;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_operator-controller");

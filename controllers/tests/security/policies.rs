@@ -11,7 +11,7 @@ use olm_api::ClusterExtension;
 use olm_control_plane::{ControlPlane, eventually};
 use serde_json::{Value, json};
 
-use crate::setting::{apply, documents};
+use crate::fixture::{apply, documents};
 
 struct Cluster {
     plane: ControlPlane,

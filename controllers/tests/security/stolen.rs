@@ -11,9 +11,9 @@ use kube::{Api, Client, Config};
 use olm_servers::{Catalog, NAMESPACE, Programs, Server, ServerFixture, Workloads, eventually, extension};
 use serde_json::{Value, json};
 
+use crate::fixture::{apply, documents};
 use crate::hardened::kubeconfig_of;
 use crate::impersonation::bundle;
-use crate::setting::{apply, documents};
 
 const ACCOUNT: &str = "catalogd-controller-manager";
 const CONFIGURATION: &str = "catalogd-mutating-webhook-configuration";

@@ -25,10 +25,10 @@ use crate::universe::{VERSIONS, bundle, catalog, package};
 const FLAGS: [&str; 1] = ["--feature-gates=DeploymentConfig=true"];
 /// A fault affects one in this many of the matching calls.
 const ONE_IN: usize = 3;
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Fixture shared by all extensions of the model.
-pub(crate) struct Stage {
+pub(crate) struct Fixture {
     // Dropped before the world that it watches.
     pub(crate) recorder: Recorder,
     pub(crate) world: ServerFixture,
@@ -50,7 +50,7 @@ pub(crate) struct Stage {
     _catalogd: Server,
 }
 
-impl Stage {
+impl Fixture {
     /// Starts the servers. `count` is the number of steps to apply.
     pub(crate) async fn start(count: usize) -> Self {
         let programs = Programs::beside(env!("CARGO_BIN_EXE_operator-controller")).unwrap();
@@ -166,7 +166,7 @@ impl Stage {
         let deadline = Instant::now() + olm_servers::PATIENCE;
         while self.catalogs().get_opt(&catalog).await.unwrap().is_some() {
             assert!(Instant::now() < deadline, "{catalog} was not deleted");
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 

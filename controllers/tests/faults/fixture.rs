@@ -19,25 +19,25 @@ pub(crate) const VERSIONS: [&str; 2] = ["1.0.0", "1.1.0"];
 /// Duration without calls about an extension after which none is expected.
 pub(crate) const SILENCE: Duration = Duration::from_millis(700);
 /// Poll interval for the cluster.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Change of an extension under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Way {
+pub(crate) enum Change {
     Install,
     Upgrade,
     Uninstall,
 }
 
 /// ServerFixture with both servers.
-pub(crate) struct Setting {
+pub(crate) struct Fixture {
     pub(crate) world: ServerFixture,
     pub(crate) controller: Server,
     _workloads: Workloads,
     _catalogd: Server,
 }
 
-impl Setting {
+impl Fixture {
     pub(crate) async fn start() -> Result<Self> {
         let world = ServerFixture::start(Programs::beside(crate::PROGRAM)?).await?;
         let workloads = Workloads::start(world.client());
@@ -58,13 +58,13 @@ impl Setting {
     }
 
     /// Creates the namespace `name`, a foreign object that resembles one of the extension, and the preconditions of
-    /// `way`.
-    pub(crate) async fn prepare(&self, name: &str, way: Way) -> Result<()> {
+    /// `change`.
+    pub(crate) async fn prepare(&self, name: &str, change: Change) -> Result<()> {
         self.world.create_namespace(name).await?;
         self.create_foreign(name).await?;
-        if way != Way::Install {
-            self.begin(Way::Install, name).await?;
-            self.until_done(Way::Install, name).await?;
+        if change != Change::Install {
+            self.begin(Change::Install, name).await?;
+            self.until_done(Change::Install, name).await?;
         }
         Ok(())
     }
@@ -83,27 +83,27 @@ impl Setting {
     }
 
     /// Starts this change for the extension `name` of the package `name` in the namespace `name`.
-    pub(crate) async fn begin(&self, way: Way, name: &str) -> Result<()> {
+    pub(crate) async fn begin(&self, change: Change, name: &str) -> Result<()> {
         let extensions = self.world.extensions();
-        match way {
-            Way::Install => {
+        match change {
+            Change::Install => {
                 let object = serde_json::from_value(extension(name, name, name, Some(VERSIONS[0])))?;
                 extensions.create(&PostParams::default(), &object).await.map(drop)?;
             }
-            Way::Upgrade => {
+            Change::Upgrade => {
                 let patch = json!({"spec": {"source": {"catalog": {"version": VERSIONS[1]}}}});
                 self.world.edit(name, patch).await.map(drop)?;
             }
-            Way::Uninstall => extensions.delete(name, &DeleteParams::default()).await.map(drop)?,
+            Change::Uninstall => extensions.delete(name, &DeleteParams::default()).await.map(drop)?,
         }
         Ok(())
     }
 
-    pub(crate) async fn until_done(&self, way: Way, name: &str) -> Result<()> {
-        match way {
-            Way::Install => self.world.until_installed(name, VERSIONS[0]).await.map(drop),
-            Way::Upgrade => self.world.until_installed(name, VERSIONS[1]).await.map(drop),
-            Way::Uninstall => self.until_removed(name).await,
+    pub(crate) async fn until_done(&self, change: Change, name: &str) -> Result<()> {
+        match change {
+            Change::Install => self.world.until_installed(name, VERSIONS[0]).await.map(drop),
+            Change::Upgrade => self.world.until_installed(name, VERSIONS[1]).await.map(drop),
+            Change::Uninstall => self.until_removed(name).await,
         }
     }
 
@@ -112,7 +112,7 @@ impl Setting {
         let deadline = Instant::now() + PATIENCE;
         while self.world.proxy.last_about(name).is_some_and(|last| last.elapsed() < SILENCE) {
             ensure!(Instant::now() < deadline, "calls about {name} continue");
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         Ok(())
     }
@@ -138,7 +138,7 @@ impl Setting {
         let deadline = Instant::now() + PATIENCE;
         while self.config_maps(namespace).create(&parameters, &probe).await.is_ok() {
             ensure!(Instant::now() < deadline, "ConfigMaps still fit into {namespace}");
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         Ok(())
     }
@@ -154,7 +154,7 @@ impl Setting {
             let deadline = Instant::now() + PATIENCE;
             while namespaces.get_opt(name).await?.is_some() {
                 ensure!(Instant::now() < deadline, "namespace {name} was not deleted");
-                tokio::time::sleep(LOOK).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         } else if namespace.is_some() {
             let quotas: Api<ResourceQuota> = Api::namespaced(self.world.client(), name);
@@ -181,7 +181,7 @@ impl Setting {
             if Instant::now() > deadline {
                 bail!("objects of {name} remain: {left:?}");
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -201,7 +201,7 @@ impl Setting {
             if Instant::now() > deadline {
                 bail!("{name} differs from the expected outcome:\n{}", lines.join("\n"));
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
