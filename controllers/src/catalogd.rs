@@ -29,7 +29,7 @@ const ROLE: &str = "catalogd-pull-secrets";
 const INTERVAL: Duration = Duration::from_secs(60);
 
 /// Writer of the objects for catalogd.
-pub(crate) struct ForCatalogd {
+pub(crate) struct CatalogdObjects {
     client: Client,
     /// Namespace of catalogd.
     namespace: String,
@@ -39,7 +39,7 @@ pub(crate) struct ForCatalogd {
     bundle: watch::Receiver<Vec<u8>>,
 }
 
-impl ForCatalogd {
+impl CatalogdObjects {
     /// Creates the writer and starts issuing the certificate in every replica, because catalogd is not ready without
     /// it. `namespace` is the flag `--catalogd-namespace`, empty for the system namespace.
     pub(crate) fn new(service: &Service, namespace: &str) -> Self {

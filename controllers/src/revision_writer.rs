@@ -225,7 +225,7 @@ impl RevisionWriter {
         for secret in &secrets {
             // Replace the owners: an old one may be a deleted revision of the same name.
             let unowned = ObjectMeta { owner_references: None, ..secret.metadata.clone() };
-            self.own(&secret.name_any(), &unowned, &set)
+            self.add_owner(&secret.name_any(), &unowned, &set)
                 .await
                 .map_err(|error| error.context("patching ownerReferences on ref Secrets"))?;
         }
@@ -288,7 +288,7 @@ impl RevisionWriter {
                 found.map_err(|error| InstallError::api(&error).context(format!("getting Secret {key}")))?;
             match found {
                 Some(secret) => self
-                    .own(&key.name, &secret.metadata, set)
+                    .add_owner(&key.name, &secret.metadata, set)
                     .await
                     .map_err(|error| error.context("ensuring ownerReferences on ref Secrets"))?,
                 None => missing.push(key.name),
@@ -326,7 +326,12 @@ impl RevisionWriter {
 
     /// Adds the revision as owner of the Secret, unless it already is. Fails if the Secret changed since it was
     /// read.
-    async fn own(&self, name: &str, secret: &ObjectMeta, set: &ClusterObjectSet) -> Result<(), InstallError> {
+    async fn add_owner(
+        &self,
+        name: &str,
+        secret: &ObjectMeta,
+        set: &ClusterObjectSet,
+    ) -> Result<(), InstallError> {
         let Some(owner) = secret_owner(set) else {
             return Ok(());
         };

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::bundles::Bundles;
-use crate::catalogd::ForCatalogd;
+use crate::catalogd::CatalogdObjects;
 use crate::catalogs::{self, Catalogs};
 use crate::certificates::{Times, WebhookCertificates};
 use crate::extension;
@@ -38,19 +38,19 @@ pub async fn run(service: Service, flags: Flags) -> Result<(), Fatal> {
     if let Err(error) = secrets.sync().await {
         tracing::error!(%error, "registry credentials not read");
     }
-    let for_catalogd = ForCatalogd::new(&service, &flags.catalogd_namespace);
+    let catalogd_objects = CatalogdObjects::new(&service, &flags.catalogd_namespace);
     if !service.lead().await {
         return Ok(());
     }
     service.readiness.not_ready(extension::INFORMERS, "the caches are not synced");
     let stop = service.shutdown.clone();
     let requeued = Arc::clone(&catalogs);
-    tokio::spawn(secrets.follow(move || requeued.announce(), stop.clone()));
+    tokio::spawn(secrets.follow(move || requeued.requeue_extensions(), stop.clone()));
     let requeued = Arc::clone(&catalogs);
-    let follow = settings.follow(move || requeued.announce());
+    let follow = settings.follow(move || requeued.requeue_extensions());
     tokio::spawn(stop.clone().run_until_cancelled_owned(follow));
     let mut tasks = start_controllers(&service, &flags, catalogs, bundles, events);
-    tasks.spawn(for_catalogd.lead(stop));
+    tasks.spawn(catalogd_objects.lead(stop));
     while let Some(ended) = tasks.join_next().await {
         ended?;
     }

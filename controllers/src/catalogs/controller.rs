@@ -116,18 +116,18 @@ impl CatalogFollower {
                 self.catalogs.retain(&self.listing);
                 self.seen.retain(|name, _| self.listing.contains(name));
                 // The listed catalogs are in the store only now.
-                self.catalogs.announce();
+                self.catalogs.requeue_extensions();
             }
             Ok(Event::Apply(catalog)) => {
                 if self.update(catalog).await {
-                    self.catalogs.announce();
+                    self.catalogs.requeue_extensions();
                 }
             }
             Ok(Event::Delete(catalog)) => {
                 let name = catalog.metadata.name.clone().unwrap_or_default();
                 self.seen.remove(&name);
                 self.catalogs.drop_catalog(&name);
-                self.catalogs.announce();
+                self.catalogs.requeue_extensions();
             }
             Err(error) => tracing::warn!(%error, "watch of ClusterCatalogs failed"),
         }

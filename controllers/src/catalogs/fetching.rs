@@ -46,7 +46,7 @@ impl Catalogs {
             }
         }
         if is_awaited {
-            self.announce();
+            self.requeue_extensions();
         }
         result
     }
@@ -150,7 +150,7 @@ impl Catalogs {
     fn announce_arrival(&self, is_awaited: bool) {
         self.notify_waiting();
         if is_awaited {
-            self.announce();
+            self.requeue_extensions();
         }
     }
 }

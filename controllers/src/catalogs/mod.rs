@@ -6,7 +6,7 @@
 //! ClusterCatalog ─ controller ► notice: current reference          extension ─ package() ► memory, disk
 //!                     │                                                            │ missing: waits briefly
 //!                     └► fetching: packages requested and missing ◄──────────────────┘
-//!                          └► fetch ► content ► generation ► waiting requests; later ones by announce()
+//!                          └► fetch ► content ► generation ► waiting requests; later ones by requeue_extensions()
 //! ```
 //! Only [`fetching`] sends requests to catalogd, one attempt at a time per catalog and with backoff. The number of
 //! extensions does not multiply the requests, and a slow or broken catalog does not delay another one.
@@ -119,7 +119,7 @@ impl Catalogs {
     }
 
     /// Announces that a resolution, or a later step, may have another outcome than before.
-    pub(crate) fn announce(&self) {
+    pub(crate) fn requeue_extensions(&self) {
         self.forget_unrequested();
         self.changes.send_modify(|count| *count = count.wrapping_add(1));
     }

@@ -48,7 +48,7 @@ impl Cluster {
     }
 
     /// Executes steps until the next one waits. Returns them and the time of the next one.
-    fn settle(&mut self, now: &str, carried_for: Option<u64>) -> (Vec<Step>, Timestamp) {
+    fn renew(&mut self, now: &str, carried_for: Option<u64>) -> (Vec<Step>, Timestamp) {
         let (now, mut steps) = (at(now), Vec::new());
         loop {
             let bundle = self.found().bundle(now);
@@ -80,7 +80,7 @@ const NEW: Step = Step::NewAuthority(Cause::Missing);
 #[test]
 fn new_secrets_have_metadata_and_accepted_certificate() {
     let mut cluster = Cluster::empty();
-    assert_eq!(cluster.settle(START, None), (vec![NEW, Step::NewLeaf], at("2026-03-10T00:00:00Z")));
+    assert_eq!(cluster.renew(START, None), (vec![NEW, Step::NewLeaf], at("2026-03-10T00:00:00Z")));
     let leaf = cluster.leaf.clone().unwrap();
     assert!(cluster.is_trusted(&leaf, START));
     let shown = serde_json::to_value(&leaf.metadata).unwrap();
@@ -99,49 +99,49 @@ fn new_secrets_have_metadata_and_accepted_certificate() {
     assert_eq!(leaf.type_.as_deref(), Some("kubernetes.io/tls"));
     let ca = cluster.ca.clone().unwrap();
     assert_eq!((ca.name_any().as_str(), value(&ca, "ca.crt")), ("d-service-ca", value(&leaf, "ca.crt")));
-    assert_eq!(cluster.settle(START, None).0, [], "unchanged Secrets are not written");
+    assert_eq!(cluster.renew(START, None).0, [], "unchanged Secrets are not written");
 }
 
 // Case additions-a44
 #[test]
 fn served_certificate_stays_trusted_during_renewal() {
     let mut cluster = Cluster::empty();
-    cluster.settle(START, None);
+    cluster.renew(START, None);
     let first = cluster.leaf.clone().unwrap();
     cluster.owner.renewal_request = Some("now".to_owned());
     let asked = "2026-01-20T12:00:00Z";
-    let (steps, until) = cluster.settle(asked, Some(864_000));
+    let (steps, until) = cluster.renew(asked, Some(864_000));
     assert_eq!(steps, [Step::NewAuthority(Cause::Asked), Step::RepairLeaf]);
     assert_eq!(until, Timestamp::MAX, "waits for objects to carry the bundle");
     assert_eq!(count(&cluster.found().bundle(at(asked))), 2);
     let waiting = cluster.leaf.clone().unwrap();
     assert_eq!(pair(&waiting), pair(&first));
     assert!(cluster.is_trusted(&waiting, asked));
-    assert_eq!(cluster.settle(asked, Some(10)), (vec![], at("2026-01-20T12:00:20Z")));
+    assert_eq!(cluster.renew(asked, Some(10)), (vec![], at("2026-01-20T12:00:20Z")));
     let signed = "2026-01-20T12:00:30Z";
-    assert_eq!(cluster.settle(signed, Some(30)), (vec![Step::NewLeaf], at("2026-01-21T12:00:30Z")));
+    assert_eq!(cluster.renew(signed, Some(30)), (vec![Step::NewLeaf], at("2026-01-21T12:00:30Z")));
     // Pods may serve either certificate.
     let second = cluster.leaf.clone().unwrap();
     assert_ne!(pair(&second), pair(&first));
     assert!(cluster.is_trusted(&first, signed) && cluster.is_trusted(&second, signed));
     let over = "2026-01-21T12:00:30Z";
-    assert_eq!(cluster.settle(over, Some(3600)).0, [Step::DropOldAuthorities, Step::RepairLeaf]);
+    assert_eq!(cluster.renew(over, Some(3600)).0, [Step::DropOldAuthorities, Step::RepairLeaf]);
     assert!(!cluster.is_trusted(&first, over) && cluster.is_trusted(&second, over));
-    assert_eq!(cluster.settle(over, Some(3600)).0, [], "a renewal request is executed once");
+    assert_eq!(cluster.renew(over, Some(3600)).0, [], "a renewal request is executed once");
 }
 
 #[test]
 fn lost_or_damaged_secret_is_recreated() {
     let mut cluster = Cluster::empty();
-    cluster.settle(START, None);
+    cluster.renew(START, None);
     let first = cluster.leaf.clone().unwrap();
     // Without the Secret of the CA, certificates that it signed stay trusted until all objects carry the next CA.
     cluster.ca = None;
-    assert_eq!(cluster.settle(START, Some(3600)).0, [NEW, Step::RepairLeaf]);
+    assert_eq!(cluster.renew(START, Some(3600)).0, [NEW, Step::RepairLeaf]);
     assert!(cluster.is_trusted(&first, START) && pair(cluster.leaf.as_ref().unwrap()) == pair(&first));
     // Both Secrets are lost.
     (cluster.ca, cluster.leaf) = (None, None);
-    assert_eq!(cluster.settle(START, Some(3600)).0, [NEW, Step::NewLeaf]);
+    assert_eq!(cluster.renew(START, Some(3600)).0, [NEW, Step::NewLeaf]);
     assert!(!cluster.is_trusted(&first, START));
     // Damaged values, keys and labels.
     let good = (cluster.ca.clone(), cluster.leaf.clone());
@@ -164,7 +164,7 @@ fn lost_or_damaged_secret_is_recreated() {
     for (number, (damage, steps)) in rows.into_iter().enumerate() {
         (cluster.ca, cluster.leaf) = good.clone();
         damage(&mut cluster);
-        assert_eq!(cluster.settle(START, Some(3600)).0, steps, "row {number}");
+        assert_eq!(cluster.renew(START, Some(3600)).0, steps, "row {number}");
         let leaf = cluster.leaf.clone().unwrap();
         assert!(cluster.is_trusted(&leaf, START), "row {number}");
     }
@@ -173,18 +173,18 @@ fn lost_or_damaged_secret_is_recreated() {
 #[test]
 fn clock_jumps_are_repaired() {
     let mut cluster = Cluster::empty();
-    cluster.settle(START, None);
+    cluster.renew(START, None);
     let first = cluster.leaf.clone().unwrap();
     // The clock of another leader is behind by less than a day.
-    assert_eq!(cluster.settle("2026-01-09T12:00:01Z", None).0, [Step::RepairLeaf]);
+    assert_eq!(cluster.renew("2026-01-09T12:00:01Z", None).0, [Step::RepairLeaf]);
     // Restarted after the serving certificate has expired, then after the CA has.
     let late = "2026-05-01T00:00:00Z";
-    assert_eq!(cluster.settle(late, None).0, [Step::NewLeaf]);
+    assert_eq!(cluster.renew(late, None).0, [Step::NewLeaf]);
     let very_late = "2036-05-01T00:00:00Z";
-    assert_eq!(cluster.settle(very_late, None).0, [NEW, Step::NewLeaf]);
+    assert_eq!(cluster.renew(very_late, None).0, [NEW, Step::NewLeaf]);
     assert_eq!(count(&cluster.found().bundle(at(very_late))), 1, "expired CAs are dropped");
     // The clock returns: certificates that are not valid yet cannot be used.
-    assert_eq!(cluster.settle(START, None).0, [NEW, Step::NewLeaf]);
+    assert_eq!(cluster.renew(START, None).0, [NEW, Step::NewLeaf]);
     let leaf = cluster.leaf.clone().unwrap();
     assert!(cluster.is_trusted(&leaf, START) && !cluster.is_trusted(&first, START));
 }
@@ -212,7 +212,7 @@ fn secret_of_another_provider_is_adopted_without_gap() {
         secret.data = Some(data.into());
         (cluster.ca, cluster.leaf) = (None, Some(secret.clone()));
         assert_eq!(cluster.found().check(), Ok(()));
-        assert_eq!(cluster.settle(START, None).0, [NEW, Step::RepairLeaf]);
+        assert_eq!(cluster.renew(START, None).0, [NEW, Step::RepairLeaf]);
         let taken = cluster.leaf.clone().unwrap();
         assert_eq!(pair(&taken), pair(&secret));
         assert!(cluster.is_trusted(&taken, START));
@@ -220,7 +220,7 @@ fn secret_of_another_provider_is_adopted_without_gap() {
         assert_eq!(taken.owner_references()[0].uid, "u");
         assert_eq!(taken.finalizers(), ["example.com/f"]);
         assert!(!taken.annotations().keys().chain(taken.labels().keys()).any(|key| is_of_others(key)));
-        assert_eq!(cluster.settle(START, Some(30)).0, [Step::NewLeaf]);
+        assert_eq!(cluster.renew(START, Some(30)).0, [Step::NewLeaf]);
         // While they still issue it, the Secret is theirs.
         (cluster.ca, cluster.leaf) = (None, Some(secret));
         let found = ServiceSecrets { issued_by_others: true, ..cluster.found() };

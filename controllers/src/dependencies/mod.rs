@@ -122,21 +122,21 @@ impl Dependencies {
         Ok(self.apis().await?.served.facts())
     }
 
-    /// Calls `announce` after each change of the installed bundles since the first use: extensions that wait for a
+    /// Calls `requeue_extensions` after each change of the installed bundles since the first use: extensions that wait for a
     /// dependency must resolve again. Never returns.
-    pub(crate) async fn follow_installed(&self, announce: impl Fn()) {
+    pub(crate) async fn follow_installed(&self, requeue_extensions: impl Fn()) {
         let mut changes = pin!(changes(&self.revisions));
         while changes.next().await.is_some() {
             if self.used.is_cancelled() {
                 self.changed();
-                announce();
+                requeue_extensions();
             }
         }
     }
 
-    /// Calls `announce` after CRDs of any owner were created, changed or deleted, from the first use on. Never
+    /// Calls `requeue_extensions` after CRDs of any owner were created, changed or deleted, from the first use on. Never
     /// returns.
-    pub(crate) async fn follow_definitions(&self, announce: impl Fn()) {
+    pub(crate) async fn follow_definitions(&self, requeue_extensions: impl Fn()) {
         self.used.cancelled().await;
         let api = Api::<PartialObjectMeta<CustomResourceDefinition>>::all(self.client.clone());
         let mut events = pin!(watch(api, watcher::Config::default()).default_backoff());
@@ -162,7 +162,7 @@ impl Dependencies {
                 () = settled => {
                     due = None;
                     self.changed();
-                    announce();
+                    requeue_extensions();
                 }
             }
         }

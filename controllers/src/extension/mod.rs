@@ -229,10 +229,10 @@ async fn follow(
 fn start_background_tasks(context: &Arc<Context>, requeue: &RequeueSender, stop: &CancellationToken) {
     let (context, requeue, ended) = (Arc::clone(context), requeue.clone(), stop.clone());
     tokio::spawn(async move {
-        let announce = || context.parts.catalogs.announce();
+        let requeue_extensions = || context.parts.catalogs.requeue_extensions();
         let all = join4(
-            context.dependencies.follow_installed(announce),
-            context.dependencies.follow_definitions(announce),
+            context.dependencies.follow_installed(requeue_extensions),
+            context.dependencies.follow_definitions(requeue_extensions),
             context.follow_secrets(&requeue),
             context.collect_garbage(&requeue),
         );

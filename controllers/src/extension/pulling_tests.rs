@@ -43,7 +43,7 @@ async fn hanging_registry_delays_no_other_extension() {
     }
     // The message does not change during the pull.
     let before = fixture.extensions.get("hanging-0").await.unwrap();
-    fixture.context().parts.catalogs.announce();
+    fixture.context().parts.catalogs.requeue_extensions();
     fixture.until_reconciled("other").await;
     let after = fixture.extensions.get("hanging-0").await.unwrap();
     assert_eq!(after.metadata.resource_version, before.metadata.resource_version);

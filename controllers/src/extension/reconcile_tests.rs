@@ -77,7 +77,7 @@ async fn extension_is_installed_edited_and_upgraded() {
     // Without a change nothing is written (cases apply-7, api-50).
     let before = fixture.sets.get("demo-1").await.unwrap();
     let version_before = fixture.edit("demo", &json!({"metadata": {"annotations": {"a": "b"}}})).await;
-    fixture.context().parts.catalogs.announce();
+    fixture.context().parts.catalogs.requeue_extensions();
     fixture.until_reconciled("other").await;
     let same = fixture.extensions.get("demo").await.unwrap();
     assert_eq!(same.resource_version(), version_before.resource_version());

@@ -79,7 +79,7 @@ impl Context {
         let rules = self.rules(extension);
         if rules.settings.dependencies == DependencyMode::Check {
             // Other extensions may have waited for this deletion.
-            self.parts.catalogs.announce();
+            self.parts.catalogs.requeue_extensions();
         }
         Ok(Action::await_change())
     }

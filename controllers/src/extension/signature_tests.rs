@@ -43,12 +43,12 @@ impl Site {
         let requirement = json!({"type": "sigstoreSigned", "keyPath": self.folder.join("key.pub"),
             "signedIdentity": {"type": "matchRepository"}});
         fs::write(self.folder.join("policy.json"), json!({"default": [requirement]}).to_string()).unwrap();
-        self.fixture.context().parts.catalogs.announce();
+        self.fixture.context().parts.catalogs.requeue_extensions();
     }
 
     fn relax(&self) {
         fs::remove_file(self.folder.join("policy.json")).unwrap();
-        self.fixture.context().parts.catalogs.announce();
+        self.fixture.context().parts.catalogs.requeue_extensions();
     }
 
     fn name(&self, repository: &str) -> String {
@@ -67,7 +67,7 @@ impl Site {
     fn sign(&self, repository: &str, digest: &str, named: &str) {
         let signed = self.signer.sign(&self.name(named), digest).unwrap();
         self.registry.add_image(repository, &signature_tag(digest), &signatures(&[signed]));
-        self.fixture.context().parts.catalogs.announce();
+        self.fixture.context().parts.catalogs.requeue_extensions();
     }
 
     async fn expect_rejected(&self, name: &str, image: &str, reason: &str) {
@@ -101,7 +101,7 @@ async fn tightened_policy_rejects_new_revisions_and_keeps_active_one() {
     let unknown = async || fixture.condition("demo", SIGNATURE_VERIFIED).await.filter(is_unknown);
     fixture.eventually("an unknown verdict", unknown).await;
     registry.clear_faults();
-    fixture.context().parts.catalogs.announce();
+    fixture.context().parts.catalogs.requeue_extensions();
     site.expect_rejected("demo", &image, NONE).await;
 
     // Cached content is rejected as well.

@@ -134,7 +134,7 @@ impl Controller {
 
     async fn pass(&mut self) -> Result<(), kube::Error> {
         let observed = observe(&self.client, &self.settings).await?;
-        self.watches.keep(&observed.served.targets(&self.settings.cluster_operator));
+        self.watches.watch(&observed.served.targets(&self.settings.cluster_operator));
         let revisions = self.revisions.all();
         let started = Instant::now();
         let verdict = match &revisions {

@@ -125,7 +125,7 @@ impl ObjectWatches {
     }
 
     /// Watches these objects, whose kinds must be served, and ends all other watches except those on CRDs.
-    pub(crate) fn keep(&mut self, targets: &[WatchedObject]) {
+    pub(crate) fn watch(&mut self, targets: &[WatchedObject]) {
         self.running.retain(|target, watch| {
             let stays = target.resource.kind == "CustomResourceDefinition" || targets.contains(target);
             if !stays {

@@ -371,8 +371,8 @@ impl Context {
         if let Some(error) = &result.failure {
             return Pass::broke(error.to_string(), "revision reconcile");
         }
-        if let Some(obstacle) = result.obstacle() {
-            return Pass::of(RevisionOutcome::Retrying(obstacle), Some(COLLISION_RETRY));
+        if let Some(blocker) = result.blocker() {
+            return Pass::of(RevisionOutcome::Retrying(blocker), Some(COLLISION_RETRY));
         }
         if !result.is_complete() {
             return Pass::of(RevisionOutcome::RollingOut(result.probe_failures()), None);

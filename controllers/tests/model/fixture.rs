@@ -76,7 +76,7 @@ impl Fixture {
     }
 
     /// Counts a step.
-    pub(crate) fn takes(&self, step: &Step) {
+    pub(crate) fn count_step(&self, step: &Step) {
         self.steps.fetch_add(1, Ordering::Relaxed);
         if *step != Step::Settle {
             let fewer = |left: usize| Some(left.saturating_sub(1));

@@ -137,7 +137,7 @@ async fn live(
         };
         for step in next {
             *kinds.entry(word(&step)).or_default() += 1;
-            fixture.takes(&step);
+            fixture.count_step(&step);
             steps.push(step.clone());
             if let Err(fault) = with_check(&fixture, &mut actor, &step).await {
                 let description = actor.describe().await;

@@ -171,7 +171,7 @@ async fn paused_revision_is_observed_without_writes() {
     let engine = Engine::new(Fake::default());
     let revision = revision(&[("a", &["x"]), ("b", &["y"])]);
     let result = engine.observe(&revision).await;
-    assert!(!result.is_complete() && result.obstacle().is_none() && result.failure.is_none());
+    assert!(!result.is_complete() && result.blocker().is_none() && result.failure.is_none());
     assert_eq!(result.phases[0].objects[0].action, Action::Held);
     assert_eq!(result.probe_failures().unwrap(), "Object ConfigMap.v1 ns/x: not applied while paused");
     assert_eq!(calls(&engine), ["get x", "dry-run x"]);
@@ -194,7 +194,7 @@ async fn collision_is_reported_before_rejections() {
     engine.cluster.store(&config_map("x"));
     let result = engine.reconcile(&revision(&[("a", &["x", "y", "z"])])).await;
     let head = "revision object collisions in phase 0\nObject ConfigMap.v1 ns/x\nAction: \"Collision\"\n";
-    assert!(result.obstacle().unwrap().starts_with(head), "{result:?}");
+    assert!(result.blocker().unwrap().starts_with(head), "{result:?}");
     assert!(!result.is_complete());
     // Nothing of the phase is written.
     assert_eq!(calls(&engine), ["get x", "get y", "dry-run y", "get z", "dry-run z"]);

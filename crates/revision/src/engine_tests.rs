@@ -137,7 +137,7 @@ async fn invalid_revision_makes_no_calls() {
     let (_, result, calls) = run(&[], &[("a", &["x"]), ("1b", &[])]).await;
     assert!(
         result
-            .obstacle()
+            .blocker()
             .unwrap()
             .starts_with("revision validation error: revision \"r-1\" (1): phase \"1b\": ")
     );
@@ -178,7 +178,7 @@ async fn dry_run_rejections_block_the_phase_before_any_write() {
     let (_, result, calls) = run(&failures, &[("a", &["x", "y", "z"])]).await;
     assert_eq!(calls, [""; 0]);
     assert_eq!(
-        result.obstacle().unwrap(),
+        result.blocker().unwrap(),
         "phase 0 validation error: phase \"a\": /v1, Kind=ConfigMap ns/y: no dry-run y, \
          /v1, Kind=ConfigMap ns/z: no dry-run z"
     );

@@ -125,7 +125,7 @@ impl RevisionResult {
     /// Message about a problem that only users can resolve, to be retried after [`olm_api::limits::COLLISION_RETRY`]:
     /// an invalid revision, else the owners of conflicting objects, else the API server's rejections
     /// (docs/design/apply.md#collision-protection: ownership precedes).
-    pub fn obstacle(&self) -> Option<String> {
+    pub fn blocker(&self) -> Option<String> {
         if let Some(error) = &self.validation_error {
             return Some(format!("revision validation error: {error}"));
         }

@@ -236,7 +236,7 @@ impl<'a, C: Cluster> Removal<'a, C> {
     async fn decide(&mut self, key: &ObjectKey) -> Result<Option<Value>, ClusterError> {
         let Some(actual) = self.engine.live(key).await? else { return Ok(None) };
         if !is_controlled(&actual, self.owner) && !is_left_to_keeper(&actual, self.owner) {
-            self.disown(key, &actual).await?;
+            self.remove_owner(key, &actual).await?;
         } else if let Some(new_owner) = new_owner(&self.options.new_owners, key) {
             self.change(key, &hand_over_patch(&actual, self.owner, new_owner)).await?;
         } else if self.options.crds == CrdPolicy::Keep {
@@ -307,7 +307,7 @@ impl<'a, C: Cluster> Removal<'a, C> {
             if self.options.is_final && new_owner.is_none() && without(&actual, self.owner).is_empty() {
                 return Ok(());
             }
-            self.disown(key, &actual).await?;
+            self.remove_owner(key, &actual).await?;
         } else if let Some(new_owner) = new_owner {
             self.change(key, &hand_over_patch(&actual, self.owner, new_owner)).await?;
         } else if is_namespace(key) && !self.result.blocked.is_empty() || self.delete(key, &actual).await? {
@@ -331,7 +331,7 @@ impl<'a, C: Cluster> Removal<'a, C> {
     }
 
     /// Removes our reference from an object with another controller. Without one, makes no request.
-    async fn disown(&mut self, key: &ObjectKey, actual: &Value) -> Result<(), ClusterError> {
+    async fn remove_owner(&mut self, key: &ObjectKey, actual: &Value) -> Result<(), ClusterError> {
         let rest = without(actual, self.owner);
         if rest.len() < owners(actual).len() {
             self.change(key, &metadata_patch(actual, [("ownerReferences", rest.into())])).await?;
