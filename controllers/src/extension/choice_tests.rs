@@ -12,6 +12,7 @@ use serde_json::value::to_raw_value;
 use super::super::revisions::{states, tests::set};
 use super::*;
 
+#[cfg(test)]
 #[path = "choice_dependency_tests.rs"]
 mod dependencies;
 

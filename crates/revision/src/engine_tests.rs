@@ -11,6 +11,7 @@ use crate::object::text;
 use crate::probes::default_probes;
 use crate::result::Action;
 
+#[cfg(test)]
 #[path = "engine_call_tests.rs"]
 mod calls;
 
