@@ -122,21 +122,21 @@ impl Dependencies {
         Ok(self.apis().await?.served.facts())
     }
 
-    /// Calls `requeue_extensions` after each change of the installed bundles since the first use: extensions that wait for a
+    /// Calls `on_change` after each change of the installed bundles since the first use: extensions that wait for a
     /// dependency must resolve again. Never returns.
-    pub(crate) async fn follow_installed(&self, requeue_extensions: impl Fn()) {
+    pub(crate) async fn follow_installed(&self, on_change: impl Fn()) {
         let mut changes = pin!(changes(&self.revisions));
         while changes.next().await.is_some() {
             if self.used.is_cancelled() {
                 self.changed();
-                requeue_extensions();
+                on_change();
             }
         }
     }
 
-    /// Calls `requeue_extensions` after CRDs of any owner were created, changed or deleted, from the first use on. Never
+    /// Calls `on_change` after CRDs of any owner were created, changed or deleted, from the first use on. Never
     /// returns.
-    pub(crate) async fn follow_definitions(&self, requeue_extensions: impl Fn()) {
+    pub(crate) async fn follow_definitions(&self, on_change: impl Fn()) {
         self.used.cancelled().await;
         let api = Api::<PartialObjectMeta<CustomResourceDefinition>>::all(self.client.clone());
         let mut events = pin!(watch(api, watcher::Config::default()).default_backoff());
@@ -162,7 +162,7 @@ impl Dependencies {
                 () = settled => {
                     due = None;
                     self.changed();
-                    requeue_extensions();
+                    on_change();
                 }
             }
         }

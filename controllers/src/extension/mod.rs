@@ -8,9 +8,9 @@
 //!
 //! [`reconcile`] runs these steps. [`inputs`] reads catalogs and cluster, and [`choice`] selects a bundle from them
 //! by the rules of the extension ([`olm_request`]). [`install`] renders the bundle and runs the install checks.
-//! [`crate::revision_writer`] writes the revision. [`memory`] is the state kept between reconciles. [`removal`] finalizes a deleted
-//! extension, and [`orphans`] adopts revisions without an owner.
-//! [`ref_secrets`] and [`garbage_collection`] run beside the reconciles.
+//! [`crate::revision_writer`] writes the revision. [`memory`] is the state kept between reconciles. [`removal`]
+//! finalizes a deleted extension, and [`orphans`] adopts revisions without an owner. [`ref_secrets`] and
+//! [`garbage_collection`] run beside the reconciles.
 
 #[cfg(test)]
 mod adoption_tests;

@@ -2,8 +2,8 @@
 //!
 //! Pure parts: [`phases`] sorts objects, [`generate`] creates and compares ClusterObjectSets, [`packing`] and
 //! [`content`] store and resolve their objects, [`digest`] detects changes, [`validation`], [`plan`] and [`probes`]
-//! check objects, [`result`] and the collision report contain the texts of the outcome. [`observed_versions`] holds the
-//! versions that watches observed, to avoid reads. With I/O: [`engine`] applies and [`teardown`] removes objects
+//! check objects, [`result`] and the collision report contain the texts of the outcome. [`observed_versions`] holds
+//! the versions that watches observed, to avoid reads. With I/O: [`engine`] applies and [`teardown`] removes objects
 //! through the trait of [`cluster`]. Its implementation for an API server is [`kube_cluster`]. A removal needs only
 //! the [`mod@record`] of a revision's objects.
 //!

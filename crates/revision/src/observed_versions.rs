@@ -1,8 +1,8 @@
 //! Versions of objects that watches last observed. An object that did not change since it was verified need not be
 //! read again (docs/design/apply.md#fast-path).
 //!
-//! Pure. The controllers feed it from their metadata watches, the engine calls [`ObservedVersions::is_current`]. It can lag
-//! behind the cluster. Then an event follows and triggers another check.
+//! Pure. The controllers feed it from their metadata watches, the engine calls [`ObservedVersions::is_current`]. It
+//! can lag behind the cluster. Then an event follows and triggers another check.
 
 use std::collections::HashMap;
 

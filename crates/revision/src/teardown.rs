@@ -73,7 +73,8 @@ pub struct TeardownResult {
     pub waiting: Vec<ObjectKey>,
     /// Problems that users must resolve, one line each.
     pub blocked: Vec<String>,
-    /// Custom resources of CustomResourceDefinitions that are being deleted, see [`crate::cluster::Instances::summary`].
+    /// Custom resources of CustomResourceDefinitions that are being deleted, see
+    /// [`crate::cluster::Instances::summary`].
     pub terminating: Vec<String>,
     /// `true` if only CustomResourceDefinitions can be removed yet.
     is_held: bool,
