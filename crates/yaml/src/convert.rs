@@ -1,5 +1,7 @@
 //! Conversion of the nodes of a YAML document to JSON text.
 
+use std::borrow::Cow;
+
 use crate::{
     Error, Limits,
     json::{Decimal, write_number, write_string},
@@ -200,21 +202,7 @@ impl Writer<'_> {
     fn key(&mut self, index: usize) -> Result<(), Error> {
         let (index, aliased) = self.follow(index)?;
         self.alias_depth -= usize::from(aliased);
-        let text = match &self.tree.nodes[index] {
-            Node::Scalar(Scalar::Text(text)) => text,
-            Node::Scalar(Scalar::Bool(true)) => "true",
-            Node::Scalar(Scalar::Bool(false)) => "false",
-            Node::Scalar(Scalar::Int(n)) => &n.to_string(),
-            Node::Scalar(Scalar::Float(n)) => &float_key(*n),
-            Node::Scalar(Scalar::Uint(_)) => return Err(Error::MapKey("uint64")),
-            Node::Scalar(Scalar::Null) => return Err(Error::MapKey("null")),
-            Node::Merge => "<<",
-            Node::Misfit(why) => return Err(Error::Invalid(why.clone())),
-            Node::List { .. } | Node::Mapping { .. } | Node::Alias { .. } => {
-                return Err(Error::Invalid("invalid map key: a list or mapping".to_owned()));
-            }
-        };
-        write_string(text, &mut self.out);
+        write_string(&key_text(&self.tree.nodes[index])?, &mut self.out);
         Ok(())
     }
 
@@ -232,6 +220,24 @@ impl Writer<'_> {
         }
         Ok(())
     }
+}
+
+/// Text of a mapping key, which is no alias.
+pub(crate) fn key_text<'a>(key: &'a Node<'_>) -> Result<Cow<'a, str>, Error> {
+    Ok(match key {
+        Node::Scalar(Scalar::Text(text)) => text.as_ref().into(),
+        Node::Scalar(Scalar::Bool(true)) => "true".into(),
+        Node::Scalar(Scalar::Bool(false)) => "false".into(),
+        Node::Scalar(Scalar::Int(n)) => n.to_string().into(),
+        Node::Scalar(Scalar::Float(n)) => float_key(*n).into(),
+        Node::Scalar(Scalar::Uint(_)) => return Err(Error::MapKey("uint64")),
+        Node::Scalar(Scalar::Null) => return Err(Error::MapKey("null")),
+        Node::Merge => "<<".into(),
+        Node::Misfit(why) => return Err(Error::Invalid(why.clone())),
+        Node::List { .. } | Node::Mapping { .. } | Node::Alias { .. } => {
+            return Err(Error::Invalid("invalid map key: a list or mapping".to_owned()));
+        }
+    })
 }
 
 /// Float as a key: the shortest digits of the nearest single-precision value, with an exponent of at least two

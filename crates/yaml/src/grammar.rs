@@ -54,23 +54,17 @@ pub(crate) fn parse<'a>(
     limits: &'a Limits,
     decimals: Decimals,
 ) -> Result<(Tree<'a>, Option<usize>), Error> {
-    let mut grammar = Grammar {
-        scanner: Scanner::new(text),
-        builder: Builder::new(decimals, text.len()),
-        expected: Vec::new(),
-        prefixes: Vec::new(),
-        limits,
-    };
-    let mut unread = None;
-    if grammar.document_start()? {
-        while let Some(expected) = grammar.expected.pop() {
-            grammar.step(expected)?;
-            grammar.check_size()?;
-        }
-        grammar.scanner.peek()?;
-        unread = grammar.unread();
-    }
+    let mut grammar = Grammar::new(text, limits, decimals);
+    let unread = if grammar.document()? { grammar.unread() } else { None };
     Ok((grammar.builder.finish(), unread))
+}
+
+/// [`parse`], with the lines of the nodes.
+pub(crate) fn parse_with_lines<'a>(text: &'a str, limits: &'a Limits) -> Result<Tree<'a>, Error> {
+    let mut grammar = Grammar::new(text, limits, Decimals::Resolved);
+    grammar.builder.records_lines = true;
+    grammar.document()?;
+    Ok(grammar.builder.finish())
 }
 
 /// Error of the grammar. Upstream names the previous line, or none for the first.
@@ -79,6 +73,29 @@ fn problem(mark: Mark, text: &str) -> Error {
 }
 
 impl<'a> Grammar<'a> {
+    fn new(text: &'a str, limits: &'a Limits, decimals: Decimals) -> Self {
+        Self {
+            scanner: Scanner::new(text),
+            builder: Builder::new(decimals, text.len()),
+            expected: Vec::new(),
+            prefixes: Vec::new(),
+            limits,
+        }
+    }
+
+    /// Parses the first document. `false` for a stream without documents.
+    fn document(&mut self) -> Result<bool, Error> {
+        if !self.document_start()? {
+            return Ok(false);
+        }
+        while let Some(expected) = self.expected.pop() {
+            self.step(expected)?;
+            self.check_size()?;
+        }
+        self.scanner.peek()?;
+        Ok(true)
+    }
+
     /// Line of content after the parsed document, from 1, if any.
     fn unread(&mut self) -> Option<usize> {
         loop {
@@ -95,6 +112,12 @@ impl<'a> Grammar<'a> {
         self.scanner.peek().map(|(token, _)| token)
     }
 
+    fn next(&mut self) -> Result<Placed<'a>, Error> {
+        let (token, mark) = self.scanner.next()?;
+        self.builder.line = mark.line;
+        Ok((token, mark))
+    }
+
     fn empty(&mut self) -> Result<(), Error> {
         self.builder.scalar("".into(), true, None, None);
         Ok(())
@@ -107,12 +130,12 @@ impl<'a> Grammar<'a> {
         loop {
             match self.peek()? {
                 Token::Version(_) | Token::TagPrefix(..) => {
-                    let (token, mark) = self.scanner.next()?;
+                    let (token, mark) = self.next()?;
                     self.directive(token, mark, &mut version)?;
                     explicit = true;
                 }
                 Token::DocumentStart => {
-                    self.scanner.next()?;
+                    self.next()?;
                     break;
                 }
                 Token::StreamEnd if !explicit => return Ok(false),
@@ -167,7 +190,7 @@ impl<'a> Grammar<'a> {
                 if *self.peek()? != Token::Value {
                     return self.empty();
                 }
-                self.scanner.next()?;
+                self.next()?;
                 self.member()
             }
             Expect::FlowItem(first) => self.flow_item(first),
@@ -190,7 +213,7 @@ impl<'a> Grammar<'a> {
     }
 
     fn block_item(&mut self) -> Result<(), Error> {
-        let (token, mark) = self.scanner.next()?;
+        let (token, mark) = self.next()?;
         match token {
             Token::BlockEntry => {
                 self.expected.push(Expect::BlockItem);
@@ -212,7 +235,7 @@ impl<'a> Grammar<'a> {
             self.builder.close();
             return Ok(());
         }
-        self.scanner.next()?;
+        self.next()?;
         self.expected.push(Expect::UnindentedItem);
         match self.peek()? {
             Token::BlockEntry | Token::Key | Token::Value | Token::BlockEnd => self.empty(),
@@ -221,7 +244,7 @@ impl<'a> Grammar<'a> {
     }
 
     fn block_key(&mut self) -> Result<(), Error> {
-        let (token, mark) = self.scanner.next()?;
+        let (token, mark) = self.next()?;
         match token {
             Token::Key => {
                 self.expected.push(Expect::BlockValue);
@@ -249,12 +272,12 @@ impl<'a> Grammar<'a> {
         }
         match self.peek()? {
             Token::FlowListEnd => {
-                self.scanner.next()?;
+                self.next()?;
                 self.builder.close();
                 Ok(())
             }
             Token::Key => {
-                self.scanner.next()?;
+                self.next()?;
                 self.expected.extend([Expect::FlowItem(false), Expect::PairKey]);
                 self.builder.open(None, true);
                 self.check_depth()
@@ -267,7 +290,7 @@ impl<'a> Grammar<'a> {
     }
 
     fn flow_entry(&mut self, text: &str) -> Result<(), Error> {
-        match self.scanner.next()? {
+        match self.next()? {
             (Token::FlowEntry, _) => Ok(()),
             (_, mark) => Err(problem(mark, text)),
         }
@@ -279,12 +302,12 @@ impl<'a> Grammar<'a> {
         }
         match self.peek()? {
             Token::FlowMappingEnd => {
-                self.scanner.next()?;
+                self.next()?;
                 self.builder.close();
                 Ok(())
             }
             Token::Key => {
-                self.scanner.next()?;
+                self.next()?;
                 self.expected.extend([Expect::FlowKey(false), Expect::FlowValue]);
                 match self.peek()? {
                     Token::Value | Token::FlowEntry | Token::FlowMappingEnd => self.empty(),
@@ -303,7 +326,7 @@ impl<'a> Grammar<'a> {
         if *self.peek()? != Token::Value {
             return self.empty();
         }
-        self.scanner.next()?;
+        self.next()?;
         let next = self.peek()?;
         if *next == Token::FlowEntry || next == end { self.empty() } else { self.node(Context::Flow) }
     }
@@ -312,7 +335,7 @@ impl<'a> Grammar<'a> {
     fn flow_part(&mut self, ends: &[Token<'_>]) -> Result<(), Error> {
         let next = self.peek()?;
         if ends.contains(next) {
-            self.scanner.next()?;
+            self.next()?;
             return self.empty();
         }
         self.node(Context::Flow)
@@ -323,16 +346,16 @@ impl<'a> Grammar<'a> {
         loop {
             match self.peek()? {
                 Token::Alias(_) if anchor.is_none() && tag.is_none() => {
-                    let (token, _) = self.scanner.next()?;
+                    let (token, _) = self.next()?;
                     return if let Token::Alias(name) = token { self.builder.alias(name) } else { Ok(()) };
                 }
                 Token::Anchor(_) if anchor.is_none() => {
-                    if let (Token::Anchor(name), _) = self.scanner.next()? {
+                    if let (Token::Anchor(name), _) = self.next()? {
                         anchor = Some(name);
                     }
                 }
                 Token::Tag(..) if tag.is_none() => {
-                    if let (Token::Tag(handle, suffix), mark) = self.scanner.next()? {
+                    if let (Token::Tag(handle, suffix), mark) = self.next()? {
                         tag = Some(self.long_tag(handle, &suffix, mark)?);
                     }
                 }
@@ -353,7 +376,7 @@ impl<'a> Grammar<'a> {
         let mark = *mark;
         let (expected, mapping) = match next {
             Token::Scalar { .. } => {
-                let (Token::Scalar { text, plain }, _): Placed<'a> = self.scanner.next()? else {
+                let (Token::Scalar { text, plain }, _): Placed<'a> = self.next()? else {
                     return Ok(());
                 };
                 self.builder.scalar(text, plain, anchor, tag.as_deref());
@@ -375,7 +398,7 @@ impl<'a> Grammar<'a> {
             }
             _ => return Err(problem(mark, "did not find expected node content")),
         };
-        self.scanner.next()?;
+        self.next()?;
         self.builder.open(anchor, mapping);
         self.expected.push(expected);
         self.check_depth()

@@ -11,6 +11,7 @@
 mod convert;
 mod cursor;
 mod error;
+mod field_lines;
 mod grammar;
 pub mod json;
 mod scalar;
@@ -22,6 +23,7 @@ mod stream;
 mod tree;
 
 pub use error::Error;
+pub use field_lines::field_lines;
 pub use stream::{DecodeError, Notation, Position, Stream, StreamError};
 
 use serde_json::Value;

@@ -38,9 +38,19 @@ pub(crate) enum Node<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Tree<'a> {
     pub(crate) nodes: Vec<Node<'a>>,
+    /// Line of each node, from 0. Empty unless the builder records lines.
+    pub(crate) lines: Vec<usize>,
 }
 
-impl Tree<'_> {
+impl<'a> Tree<'a> {
+    /// Node at `index`, or the target of the alias there.
+    pub(crate) fn resolved(&self, index: usize) -> &Node<'a> {
+        match self.nodes[index] {
+            Node::Alias { target } => &self.nodes[target],
+            _ => &self.nodes[index],
+        }
+    }
+
     /// Index after the node at `index`.
     pub(crate) fn after(&self, index: usize) -> usize {
         match self.nodes[index] {
@@ -65,13 +75,17 @@ pub(crate) struct Builder<'a> {
     tree: Tree<'a>,
     open: Vec<usize>,
     anchors: HashMap<&'a str, usize>,
+    /// Line of the next node, from 0.
+    pub(crate) line: usize,
+    pub(crate) records_lines: bool,
 }
 
 impl<'a> Builder<'a> {
     /// Creates a builder for a document of about this many bytes.
     pub(crate) fn new(decimals: Decimals, bytes: usize) -> Self {
-        let tree = Tree { nodes: Vec::with_capacity(bytes / 32) };
-        Self { decimals, tree, open: Vec::new(), anchors: HashMap::new() }
+        let tree = Tree { nodes: Vec::with_capacity(bytes / 32), lines: Vec::new() };
+        let (open, anchors) = (Vec::new(), HashMap::new());
+        Self { decimals, tree, open, anchors, line: 0, records_lines: false }
     }
 
     pub(crate) fn finish(self) -> Tree<'a> {
@@ -90,6 +104,9 @@ impl<'a> Builder<'a> {
     fn add(&mut self, anchor: Option<&'a str>, node: Node<'a>) {
         if let Some(anchor) = anchor {
             self.anchors.insert(anchor, self.tree.nodes.len());
+        }
+        if self.records_lines {
+            self.tree.lines.push(self.line);
         }
         self.tree.nodes.push(node);
     }
@@ -150,7 +167,7 @@ impl<'a> Builder<'a> {
         if self.open.binary_search(&target).is_ok() {
             return Err(Error::Invalid(format!("anchor '{}' value contains itself", excerpt(anchor))));
         }
-        self.tree.nodes.push(Node::Alias { target });
+        self.add(None, Node::Alias { target });
         Ok(())
     }
 }
