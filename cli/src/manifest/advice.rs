@@ -2,7 +2,6 @@
 
 use serde_json::Value;
 
-use super::lines::written;
 use super::rules::{Fault, FaultKind};
 
 /// Common wrong field names, with the right ones.
@@ -16,12 +15,12 @@ const OTHER_NAMES: [(&str, &str); 7] = [
     ("installPlanApproval", "version: \"1.2.3\"; a version without range is not upgraded"),
 ];
 
-/// Replacement for an invalid value. `source` is the value as written in the file, on one line.
+/// Replacement for an invalid value. `line` is the line of the file with the value.
 pub(super) fn of(
     schema: &Value,
     fault: &Fault,
     value: Option<&Value>,
-    source: Option<&str>,
+    line: Option<&str>,
 ) -> Option<String> {
     let field = fault.path.last().map(String::as_str).unwrap_or_default();
     let field = if field.chars().all(|c| c.is_ascii_digit()) { "- " } else { &format!("{field}: ") };
@@ -29,7 +28,8 @@ pub(super) fn of(
         (FaultKind::Type(wanted), Some(value))
             if wanted == "string" && !value.is_object() && !value.is_array() =>
         {
-            Some(format!("quote it: {field}\"{}\"", source.unwrap_or("…")))
+            let source = line.and_then(name_and_value).map_or("…", |(_, value)| value);
+            Some(format!("quote it: {field}\"{source}\""))
         }
         (FaultKind::Type(wanted), Some(Value::String(text))) if wanted == "array" => {
             Some(format!("write a list: {field}[{text}]"))
@@ -91,9 +91,18 @@ pub(super) fn syntax(text: &str, at: usize) -> Option<(usize, String)> {
         .or_else(|| near.clone().find_map(|(number, line)| Some((number, too_deep(&lines, number, line)?))))
 }
 
+/// Name and value of a line `name: value` or `- value`, without a comment. The name of the latter is empty.
+fn name_and_value(line: &str) -> Option<(&str, &str)> {
+    let line = line.trim_start();
+    let line = line.strip_prefix("- ").unwrap_or(line).trim_start();
+    let (name, value) = line.split_once(':').unwrap_or(("", line));
+    let value = value.split(" #").next().unwrap_or_default().trim();
+    (!value.is_empty()).then_some((name.trim(), value))
+}
+
 /// Suggestion for `name: value` whose value begins with a YAML indicator.
 fn unquoted(line: &str) -> Option<String> {
-    let (name, value) = written(line)?;
+    let (name, value) = name_and_value(line)?;
     let special = match value.as_bytes() {
         [b'>' | b'|', rest @ ..] => !matches!(rest, [] | [b'+' | b'-', ..]),
         [b'*' | b'&' | b'!' | b'%' | b'@' | b'`', ..] => true,
@@ -109,7 +118,7 @@ fn too_deep(lines: &[&str], number: usize, line: &str) -> Option<String> {
     let (name, _) = line.trim_start().split_once(':')?;
     let meaningful = |line: &&&str| !line.trim().is_empty() && !line.trim_start().starts_with('#');
     let before = lines.get(..number.checked_sub(1)?)?.iter().rev().find(meaningful)?;
-    let (above, _) = written(before).filter(|(above, _)| !above.is_empty())?;
+    let (above, _) = name_and_value(before).filter(|(above, _)| !above.is_empty())?;
     (indent(line) > indent(before)).then(|| {
         format!("{name} stands deeper than {above}, which has a value already: begin both in the same column")
     })
@@ -125,6 +134,7 @@ mod tests {
         for (text, at, expected) in [
             ("a: b\nversion: >=1.16\n", 2, Some((2, "quote it: version: \">=1.16\""))),
             ("version: *\nb: c\n", 2, Some((1, "quote it: version: \"*\""))),
+            ("version: >1 # why\n", 1, Some((1, "quote it: version: \">1\""))),
             ("- >1.11.1\n", 1, Some((1, "quote it: - \">1.11.1\""))),
             ("text: |\n  x\n y\n", 3, None),
             (

@@ -2,7 +2,6 @@
 //! suggestion.
 
 mod advice;
-mod lines;
 mod rules;
 
 use std::fs::File;
@@ -14,7 +13,6 @@ use olm_version::quote;
 use olm_yaml::{DecodeError, Limits, Stream, StreamError};
 use serde_json::Value;
 
-use self::lines::Lines;
 use self::rules::{Fault, FaultKind};
 use crate::classic_kinds;
 use crate::failure::Failure;
@@ -120,7 +118,6 @@ impl Judged {
 
     fn new(file: &str, text: &str) -> Self {
         let mut judged = Self::default();
-        let lines = Lines::new(text);
         let mut documents = Stream::new(text.as_bytes(), Limits::default());
         let schema = rules::schema();
         loop {
@@ -132,7 +129,7 @@ impl Judged {
                 Ok(Some(Value::Null)) => {}
                 Ok(Some(mut object)) if object.is_object() => {
                     rules::drop_nulls(&schema, &mut object);
-                    judged.add(&schema, file, &lines, first, &object);
+                    judged.add(&schema, file, text, first, &object);
                 }
                 Ok(Some(_)) => {
                     let expected = "expected an object with apiVersion, kind and metadata";
@@ -150,7 +147,8 @@ impl Judged {
         judged
     }
 
-    fn add(&mut self, schema: &Value, file: &str, lines: &Lines<'_>, first: usize, object: &Value) {
+    /// Checks an object, which begins at line `first` of `text`.
+    fn add(&mut self, schema: &Value, file: &str, text: &str, first: usize, object: &Value) {
         if let Some(hint) = classic_kinds::hint(object.to_string().as_bytes()) {
             self.findings.push((first, hint));
             return;
@@ -166,13 +164,14 @@ impl Judged {
         if let Some(refusal) = refusal {
             // Its error is more specific than that of the schema, and covers texts that only the controller rejects.
             faults.retain(|fault| fault.path != VERSION);
-            let line = lines.of(first, &VERSION.map(str::to_owned));
+            let line = field_line(text, first, &VERSION);
             let refusal = refusal.to_string().replace('\n', "\n  ");
             self.findings.push((line, refusal));
         }
-        for fault in &faults {
-            let line = lines.of(first, &fault.path);
-            let advice = advice::of(schema, fault, at_path(object, &fault.path), lines.written(line));
+        let paths: Vec<&[String]> = faults.iter().map(|fault| fault.path.as_slice()).collect();
+        for (fault, line) in faults.iter().zip(olm_yaml::field_lines(text.as_bytes(), first, &paths)) {
+            let source = text.lines().nth(line - 1);
+            let advice = advice::of(schema, fault, at_path(object, &fault.path), source);
             let advice = advice.map(|advice| format!("\n  {advice}")).unwrap_or_default();
             self.findings.push((line, format!("{}: {}{advice}", shown_path(&fault.path), fault.message)));
         }
@@ -183,7 +182,7 @@ impl Judged {
             Ok(extension) => {
                 let account = extension.spec.as_ref().and_then(|spec| spec.service_account.as_ref());
                 if account.is_some_and(|account| !account.name.is_empty()) {
-                    let line = lines.of(first, &["spec".to_owned(), "serviceAccount".to_owned()]);
+                    let line = field_line(text, first, &["spec", "serviceAccount"]);
                     self.warnings.push(format!("{file}:{line}: {SERVICE_ACCOUNT_WARNING}"));
                 }
                 self.extensions.push(extension);
@@ -243,6 +242,12 @@ fn is_dns_subdomain(name: &str) -> bool {
             && label.bytes().all(|byte| alphanumeric(byte) || byte == b'-')
     };
     name.len() <= 253 && name.split('.').all(label)
+}
+
+/// Line of one field of the document that begins at line `first`.
+fn field_line(text: &str, first: usize, path: &[&str]) -> usize {
+    let path: Vec<String> = path.iter().map(|&step| step.to_owned()).collect();
+    olm_yaml::field_lines(text.as_bytes(), first, &[&path]).first().copied().unwrap_or(first)
 }
 
 fn at_path<'a>(object: &'a Value, path: &[impl AsRef<str>]) -> Option<&'a Value> {
