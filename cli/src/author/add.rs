@@ -13,14 +13,12 @@ use serde_json::{Value, json};
 use super::bundle::{CatalogBundle, Edges};
 use super::catalog_dir::{CatalogDir, write_whole};
 use super::catalog_text::CatalogText;
-use super::render;
+use super::render::{self, PARALLEL};
 use crate::failure::Failure;
 use crate::output::FormatArgs;
 use crate::session::Session;
 use crate::source::ImageArgs;
 
-/// Number of bundles that are pulled in parallel.
-pub(super) const PARALLEL: usize = 8;
 
 /// Help text of `olm catalog add`.
 pub(crate) const ABOUT: &str = "Add bundles to a catalog directory

@@ -12,12 +12,11 @@ use serde::Serialize;
 
 use super::catalog_dir::at;
 use super::compose::{self, Composition};
-use super::push;
 use crate::failure::Failure;
 use crate::output::FormatArgs;
 use crate::progress::say;
 use crate::session::Session;
-use crate::source::{DirectoryFolder, ImageArgs};
+use crate::source::{DirectoryFolder, ImageArgs, tagged_reference};
 use crate::validate::{finding_line, summary};
 
 /// Help text of `olm catalog build`.
@@ -85,7 +84,7 @@ pub(super) struct Built {
 /// # Errors
 /// The catalog is not valid ([`Failure::Findings`]), cannot be read, or the image cannot be written.
 pub(crate) async fn run(args: BuildArgs, session: &mut Session) -> Result<(), Failure> {
-    let mut tag = args.tag.as_deref().map(push::tagged).transpose()?.map(|tag| tag.to_string());
+    let mut tag = args.tag.as_deref().map(|tag| tagged_reference(tag)).transpose()?.map(|tag| tag.to_string());
     let built = match (&args.file, &args.catalog) {
         (Some(file), catalog) => {
             let composition = Composition::read(file)?;

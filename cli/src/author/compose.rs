@@ -11,13 +11,12 @@ use olm_oci::Reference;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::add::PARALLEL;
 use super::catalog_dir::{failed, write_whole};
 use super::catalog_text::object_text;
-use super::{push, render};
+use super::render::{self, PARALLEL};
 use crate::failure::Failure;
 use crate::session::Session;
-use crate::source::ImageArgs;
+use crate::source::{ImageArgs, tagged_reference};
 
 /// Images that make up a catalog.
 #[derive(Debug, PartialEq, Eq)]
@@ -61,7 +60,7 @@ impl Composition {
             format!("expected name, repo, tag and references, a list of objects with name and image: {error}")
         })?;
         let image = format!("{}:{}", document.repo, document.tag);
-        let image = push::tagged(&image).map_err(|failure| format!("repo and tag: {failure}"))?;
+        let image = tagged_reference(&image).map_err(|failure| format!("repo and tag: {failure}"))?;
         if document.name.is_empty() {
             return Err("name must not be empty".to_owned());
         }

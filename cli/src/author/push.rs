@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use olm_oci::{Credentials, Limits, Reference, Selector};
+use olm_oci::{Credentials, Limits, Reference};
 use olm_pack::{Image, Login, Push, is_layout, read_layout};
 use serde::Serialize;
 
@@ -12,7 +12,7 @@ use super::catalog_dir::failed;
 use crate::failure::Failure;
 use crate::output::FormatArgs;
 use crate::session::Session;
-use crate::source::ImageArgs;
+use crate::source::{ImageArgs, tagged_reference};
 
 /// Largest CA certificate file.
 const MAX_CA_FILE: u64 = 4 << 20;
@@ -56,7 +56,7 @@ struct PushedCatalog {
 /// # Errors
 /// The reference has no tag, the directory is neither layout nor valid catalog, or the registry rejects the image.
 pub(crate) async fn run(args: PushArgs, session: &mut Session) -> Result<(), Failure> {
-    let reference = tagged(&args.reference)?;
+    let reference = tagged_reference(&args.reference)?;
     let image = if is_layout(&args.source) {
         read_layout(&args.source)?
     } else {
@@ -66,21 +66,6 @@ pub(crate) async fn run(args: PushArgs, session: &mut Session) -> Result<(), Fai
     session
         .output
         .result(args.format.output, "PushedCatalog", &pushed, |pushed| format!("{}\n", pushed.reference))
-}
-
-/// Parses a reference to push to.
-///
-/// # Errors
-/// The reference is not fully qualified, or has a digest, which follows from the content.
-pub(super) fn tagged(text: &str) -> Result<Reference, Failure> {
-    let wrong = |why: &str| Failure::usage(format!("reference {}: {why}", olm_version::quote(text)));
-    let reference: Reference = text.parse().map_err(|error: olm_oci::ReferenceError| {
-        wrong(&format!("expected one such as registry.example.com/team/catalog:v1: {error}"))
-    })?;
-    match reference.selector() {
-        Selector::Tag(_) => Ok(reference),
-        Selector::Digest(_) => Err(wrong("expected a tag; the digest follows from the content")),
-    }
 }
 
 async fn push(
@@ -136,25 +121,5 @@ fn login(file: &Path, reference: &Reference) -> Result<Option<Login>, Failure> {
 impl From<olm_pack::PackError> for Failure {
     fn from(error: olm_pack::PackError) -> Self {
         Self::operational(error.to_string())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn push_needs_fully_qualified_reference_with_tag() {
-        assert!(tagged("r.example:5000/team/catalog:v1").is_ok());
-        let digest = format!("r.example/catalog@sha256:{}", "0".repeat(64));
-        for (text, expected) in [
-            ("catalog:v1", "expected one such as registry.example.com/team/catalog:v1: "),
-            ("r.example/catalog", "expected one such as registry.example.com/team/catalog:v1: "),
-            (digest.as_str(), "expected a tag; the digest follows from the content"),
-        ] {
-            let failure = tagged(text).unwrap_err();
-            assert_eq!(failure.exit_code(), 2);
-            assert!(failure.to_string().starts_with(&format!("reference {text:?}: {expected}")), "{failure}");
-        }
     }
 }

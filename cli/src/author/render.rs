@@ -14,6 +14,9 @@ use crate::failure::Failure;
 use crate::session::Session;
 use crate::source::{DirectoryFolder, ImageArgs};
 
+/// Number of bundles that are pulled in parallel.
+pub(super) const PARALLEL: usize = 8;
+
 /// Label of every bundle image (docs/design/additions.md#bundle-annotations).
 const PACKAGE_LABEL: &str = "operators.operatorframework.io.bundle.package.v1";
 const DATABASE_LABEL: &str = "operators.operatorframework.io.index.database.v1";

@@ -11,11 +11,10 @@ use olm_fbc::{Form, Meta, SCHEMA_BUNDLE, SCHEMA_CHANNEL, SCHEMA_PACKAGE};
 use olm_oci::Reference;
 
 use super::Notation;
-use super::add::PARALLEL;
 use super::bundle::CatalogBundle;
 use super::catalog_dir::{CatalogDir, failed, write_whole};
 use super::catalog_text::stream_text;
-use super::render;
+use super::render::{self, PARALLEL};
 use crate::failure::Failure;
 use crate::session::Session;
 use crate::source::ImageArgs;

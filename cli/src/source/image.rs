@@ -3,7 +3,7 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
-use olm_oci::{Config, CredentialSource, Credentials, ImageLabels, Limits, Puller, Reference};
+use olm_oci::{Config, CredentialSource, Credentials, ImageLabels, Limits, Puller, Reference, Selector};
 use tempfile::TempDir;
 
 use crate::failure::{Code, Failure};
@@ -82,6 +82,21 @@ impl ImageArgs {
         let pull = puller.pull_folder(&image, select, &content.path);
         content.path = session.unless_interrupted(pull).await.map_err(failed)?.0.path;
         Ok(content)
+    }
+}
+
+/// Parses a reference to push to.
+///
+/// # Errors
+/// The reference is not fully qualified, or has a digest, which follows from the content.
+pub(crate) fn tagged_reference(text: &str) -> Result<Reference, Failure> {
+    let wrong = |why: &str| Failure::usage(format!("reference {}: {why}", olm_version::quote(text)));
+    let reference: Reference = text.parse().map_err(|error: olm_oci::ReferenceError| {
+        wrong(&format!("expected one such as registry.example.com/team/catalog:v1: {error}"))
+    })?;
+    match reference.selector() {
+        Selector::Tag(_) => Ok(reference),
+        Selector::Digest(_) => Err(wrong("expected a tag; the digest follows from the content")),
     }
 }
 
@@ -173,6 +188,21 @@ mod tests {
         ] {
             std::fs::write(&file, text).unwrap();
             assert_eq!(concerns(&file, &reference), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn push_needs_fully_qualified_reference_with_tag() {
+        assert!(tagged_reference("r.example:5000/team/catalog:v1").is_ok());
+        let digest = format!("r.example/catalog@sha256:{}", "0".repeat(64));
+        for (text, expected) in [
+            ("catalog:v1", "expected one such as registry.example.com/team/catalog:v1: "),
+            ("r.example/catalog", "expected one such as registry.example.com/team/catalog:v1: "),
+            (digest.as_str(), "expected a tag; the digest follows from the content"),
+        ] {
+            let failure = tagged_reference(text).unwrap_err();
+            assert_eq!(failure.exit_code(), 2);
+            assert!(failure.to_string().starts_with(&format!("reference {text:?}: {expected}")), "{failure}");
         }
     }
 }

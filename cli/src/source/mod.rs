@@ -12,7 +12,7 @@ use olm_fbc::Meta;
 
 pub(crate) use cluster::{Cluster, ClusterArgs};
 pub(crate) use directory::DirectoryFolder;
-pub(crate) use image::ImageArgs;
+pub(crate) use image::{ImageArgs, tagged_reference};
 
 use crate::classic_kinds;
 use crate::failure::Failure;
