@@ -5,8 +5,6 @@
 
 mod arrival;
 mod confirm;
-mod controller;
-mod foreseen;
 mod merge;
 mod wait;
 mod write;
@@ -19,8 +17,6 @@ use serde_json::{Value, json};
 
 pub(crate) use self::arrival::Arrival;
 pub(crate) use self::confirm::confirm;
-pub(crate) use self::controller::Controller;
-pub(crate) use self::foreseen::{foreseen, unsafe_upgrade};
 pub(crate) use self::wait::{Target, until, wait_for};
 pub(crate) use self::write::{Done, Written, apply, call, create_namespace, dry_create};
 use crate::failure::Failure;

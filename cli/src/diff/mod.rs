@@ -7,10 +7,10 @@
 mod aggregation;
 mod cluster;
 mod fields;
-mod foresight;
 mod next;
 mod objects;
 mod permissions;
+mod prediction;
 mod report;
 
 use std::collections::BTreeSet;
@@ -21,17 +21,18 @@ use olm_bundle::{Bundle, config_schema};
 use serde_json::{Map, Value, json};
 
 use self::fields::FieldChange;
-pub(crate) use self::foresight::{Foresight, foresee};
 pub(crate) use self::next::{with_image, with_objects};
 use self::objects::ObjectChange;
+pub(crate) use self::prediction::{Foresight, foreseen, unsafe_upgrade};
 pub(crate) use self::report::Diff;
 use self::report::Side;
 use crate::bundle_source::{self, BundleFiles};
 use crate::crd_check::{self, CrdResult, Verdict};
 use crate::failure::{Code, Failure};
+use crate::manifest::{check_inputs, only_extension};
 use crate::output::FormatArgs;
 use crate::progress::say;
-use crate::render::{self, Rendered, WishArgs, Wishes, check_inputs, only_extension};
+use crate::rendering::{self, Rendered, WishArgs, Wishes};
 use crate::resolve::choose;
 use crate::session::Session;
 use crate::source::{Access, Cluster};
@@ -112,11 +113,11 @@ async fn of_bundles(old: &str, new: &str, args: &DiffArgs, session: &Session) ->
     let new_wishes = args.wishes.read(extension.as_ref(), session).await?;
     let mut old_wishes = new_wishes.clone();
     if let Some(file) = &args.old_config {
-        old_wishes.config = render::config(file, session).await?;
+        old_wishes.config = rendering::config(file, session).await?;
     }
     let old_files = bundle_source::read(old, &args.access.images, session).await?;
     let new_files = bundle_source::read(new, &args.access.images, session).await?;
-    let (old, new) = (render::objects(&old_files, &old_wishes)?, render::objects(&new_files, &new_wishes)?);
+    let (old, new) = (rendering::objects(&old_files, &old_wishes)?, rendering::objects(&new_files, &new_wishes)?);
     let objects = objects::changes(&old.objects, &new.objects);
     let mut diff = Diff::new(&old.objects, &new.objects, &old.objects, objects);
     diff.old = side(&old_files, &old.bundle);
@@ -150,7 +151,7 @@ async fn against_cluster(new: Option<&str>, args: &DiffArgs, session: &Session) 
         }
     };
     let files = bundle_source::read(&new, &args.access.images, session).await?;
-    let Rendered { bundle, objects } = render::objects(&files, &wishes)?;
+    let Rendered { bundle, objects } = rendering::objects(&files, &wishes)?;
     let identity = cluster::identity(&bundle);
     let found =
         cluster::compare(&cluster, &extension, &installed, &identity, objects.clone(), session).await?;

@@ -7,9 +7,9 @@ use serde_json::Value;
 use super::cluster::{self, Installed};
 use super::report::{Diff, Side};
 use crate::bundle_source;
-use crate::change::Controller;
+use crate::controller::Controller;
 use crate::failure::Failure;
-use crate::render::{self, Rendered, Wishes};
+use crate::rendering::{self, Rendered, Wishes};
 use crate::session::Session;
 use crate::source::{Access, Cluster};
 
@@ -30,7 +30,7 @@ pub(crate) async fn with_image(
     let files = bundle_source::read(image, &access.images, session).await?;
     let installed = cluster::installed(cluster, extension, session).await?;
     wishes.certificates = cluster::certificates(&installed.objects);
-    let Rendered { bundle, objects } = render::objects(&files, &wishes)?;
+    let Rendered { bundle, objects } = rendering::objects(&files, &wishes)?;
     let new = super::side(&files, &bundle);
     next(cluster, extension, installed, (&cluster::identity(&bundle), new), objects, session).await
 }

@@ -16,11 +16,13 @@ use olm_version::quote;
 pub(crate) use self::standing::has_namespace;
 use self::standing::{Standing, standing};
 use self::wanted::{Wanted, differences};
-use crate::change::{self, ChangeArgs, Controller, Notation, Target, Written, foreseen};
+use crate::change::{self, ChangeArgs, Notation, Target, Written};
+use crate::controller::Controller;
+use crate::diff::foreseen;
 use crate::failure::{Code, Failure};
 use crate::output::Fields;
 use crate::progress::say;
-use crate::render;
+use crate::rendering;
 use crate::resolve::{Choice, choose_as};
 use crate::session::Session;
 use crate::source::{Access, Cluster};
@@ -109,7 +111,7 @@ pub(crate) async fn run(args: InstallArgs, session: &mut Session) -> Result<(), 
         version_expression::check(text)?;
     }
     let config = match &args.config {
-        Some(file) => render::config(file, session).await?,
+        Some(file) => rendering::config(file, session).await?,
         None => None,
     };
     let wanted = Wanted {

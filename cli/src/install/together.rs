@@ -10,7 +10,8 @@ use olm_version::quote;
 use super::standing::{self, Standing, standing};
 use super::wanted::differences;
 use super::{Setting, acceptable, namespace_or_refuse, tell_programs};
-use crate::change::{self, Notation, Target, Written, foreseen};
+use crate::change::{self, Notation, Target, Written};
+use crate::diff::{foreseen, unsafe_upgrade};
 use crate::failure::{Code, Failure};
 use crate::output::{Fields, printable};
 use crate::progress::say;
@@ -183,7 +184,7 @@ async fn check(
         let foresight =
             foreseen(cluster, &extension, image, controller, compare, &args.access, session).await;
         let foresight = foresight.map_err(named)?;
-        if let Some(failure) = change::unsafe_upgrade(&extension, &foresight) {
+        if let Some(failure) = unsafe_upgrade(&extension, &foresight) {
             return Err(named(failure));
         }
         obstacles.extend(foresight.obstacles.into_iter().map(of_it));

@@ -55,6 +55,31 @@ pub(crate) async fn read_extensions(path: &str, session: &Session) -> Result<Vec
     Err(Failure::Findings)
 }
 
+/// Rejects command lines that use standard input more than once.
+///
+/// # Errors
+/// More than one of the files is `-`.
+pub(crate) fn check_inputs(files: &[Option<&str>]) -> Result<(), Failure> {
+    let wanted = files.iter().filter(|file| **file == Some("-")).count();
+    if wanted > 1 { Err(Failure::usage("only one of the files can be standard input")) } else { Ok(()) }
+}
+
+/// Reads the ClusterExtension of a file.
+///
+/// # Errors
+/// The file cannot be read, or does not contain exactly one.
+pub(crate) async fn only_extension(file: &str, session: &Session) -> Result<ClusterExtension, Failure> {
+    let mut extensions = read_extensions(file, session).await?;
+    match (extensions.pop(), extensions.len()) {
+        (Some(extension), 0) => Ok(extension),
+        (_, others) => Err(Failure::usage(format!(
+            "{} has {} ClusterExtensions; give a file with one",
+            quote(file),
+            others + 1
+        ))),
+    }
+}
+
 /// Validation errors of an extension that does not come from a file, each with its field.
 pub(crate) fn refusals(extension: &Value) -> Vec<String> {
     let mut faults = identity_faults(extension);

@@ -16,9 +16,10 @@ use serde_json::{Value, json};
 use super::documents::{Account, documents, table};
 use crate::bundle_source;
 use crate::failure::Failure;
+use crate::manifest::{check_inputs, only_extension};
 use crate::output;
 use crate::progress::say;
-use crate::render::{self, WishArgs, Wishes, check_inputs, only_extension};
+use crate::rendering::{self, WishArgs, Wishes};
 use crate::resolve::choose;
 use crate::session::Session;
 use crate::source::Access;
@@ -113,7 +114,7 @@ pub(crate) async fn run(args: RequiredArgs, session: &mut Session) -> Result<(),
     let wishes = args.wishes.read(extension.as_ref(), session).await?;
     let bundle = bundle(&args, extension.as_ref(), &wishes, session).await?;
     let files = bundle_source::read(&bundle, &args.access.images, session).await?;
-    let rendered = render::objects(&files, &wishes)?;
+    let rendered = rendering::objects(&files, &wishes)?;
     let rights = Rights::of(&rendered.objects);
     let rights = if args.escalate { rights.escalating() } else { rights.exact() };
     let stem =

@@ -10,9 +10,9 @@ use super::catalogs::{Catalogs, Reading};
 use super::rules::RuleArgs;
 use super::world::World;
 use super::{failure_text, judges_dependencies};
-use crate::change::Controller;
+use crate::controller::Controller;
 use crate::failure::{Code, Failure};
-use crate::render::Wishes;
+use crate::rendering::Wishes;
 use crate::session::Session;
 use crate::source::Access;
 

@@ -13,7 +13,7 @@ use super::ask::Ask;
 use super::catalogs::Catalogs;
 use super::choose::{read, rules_of};
 use super::world::World;
-use crate::change::Controller;
+use crate::controller::Controller;
 use crate::failure::{Code, Failure};
 use crate::manifest::API_VERSION;
 use crate::output::{Format, yaml};

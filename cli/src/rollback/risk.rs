@@ -8,9 +8,8 @@ use olm_revision::kube_cluster::KubeCluster;
 use olm_revision::object::ObjectKey;
 use serde_json::Value;
 
-use crate::change::unsafe_upgrade;
 use crate::crd_check::{CrdResult, Verdict};
-use crate::diff::{Diff, Foresight};
+use crate::diff::{Diff, Foresight, unsafe_upgrade};
 use crate::output::counted;
 use crate::source::Cluster;
 

@@ -10,8 +10,9 @@ use olm_api::cluster_extension::UpgradeConstraintPolicy;
 use olm_request::{ExtensionRules, Settings};
 use olm_version::quote;
 
-use crate::change::{self, ChangeArgs, Controller, Target, foreseen, unsafe_upgrade};
-use crate::diff::Foresight;
+use crate::change::{self, ChangeArgs, Target};
+use crate::controller::Controller;
+use crate::diff::{Foresight, foreseen, unsafe_upgrade};
 use crate::failure::{Code, Failure};
 use crate::install::tell_programs;
 use crate::output::Fields;

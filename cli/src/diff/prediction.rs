@@ -1,16 +1,19 @@
 //! Summary of the changes that a bundle makes on a cluster, for commands that then install it.
 
-use olm_api::ClusterExtension;
+use olm_api::cluster_extension::CrdUpgradeSafetyEnforcement;
+use olm_api::{ClusterExtension, annotations};
+use olm_request::{CrdCheck, ExtensionRules, Settings};
 
 use super::next::with_image;
 use super::objects::{Happening, ObjectChange};
 use super::report::Diff;
 use crate::bundle_source;
-use crate::change::Controller;
+use crate::controller::Controller;
 use crate::crd_check::{CrdResult, Verdict};
-use crate::failure::Failure;
+use crate::failure::{Code, Failure};
 use crate::output::counted;
-use crate::render::{self, Wishes};
+use crate::progress::say;
+use crate::rendering::{self, Wishes};
 use crate::session::Session;
 use crate::source::{Access, Cluster};
 
@@ -33,7 +36,7 @@ pub(crate) struct Foresight {
 ///
 /// # Errors
 /// The image or the cluster cannot be read, or the bundle cannot be installed this way
-/// ([`Code::Findings`](crate::failure::Code::Findings)).
+/// ([`Code::Findings`]).
 pub(crate) async fn foresee(
     cluster: &Cluster,
     extension: &ClusterExtension,
@@ -48,8 +51,54 @@ pub(crate) async fn foresee(
     }
     let files = bundle_source::read(image, &access.images, session).await?;
     let wishes = Wishes::as_configured(extension, &controller.gates)?;
-    let count = render::objects(&files, &wishes)?.objects.len();
+    let count = rendering::objects(&files, &wishes)?.objects.len();
     Ok(Foresight { changes: vec![format!("{} created", counted(count, "object"))], ..Foresight::default() })
+}
+
+/// Same as [`foresee`], but a bundle that the CLI cannot read only causes a warning, because the cluster may be able
+/// to read it.
+///
+/// # Errors
+/// The bundle cannot be installed this way, or a signal arrived.
+pub(crate) async fn foreseen(
+    cluster: &Cluster,
+    extension: &ClusterExtension,
+    image: &str,
+    controller: &Controller,
+    compare: bool,
+    access: &Access,
+    session: &Session,
+) -> Result<Foresight, Failure> {
+    match foresee(cluster, extension, image, controller, compare, access, session).await {
+        Err(Failure::Told(Code::Operational | Code::Usage, why)) => {
+            say(&format!("warning: what the bundle brings is not known: {why}"));
+            Ok(Foresight::default())
+        }
+        foresight => foresight,
+    }
+}
+
+/// Error if the controller would refuse the upgrade because of CRDs (docs/design/apply.md#crd-upgrade-safety). `None`
+/// if the check is disabled, or if its result depends on existing objects.
+pub(crate) fn unsafe_upgrade(extension: &ClusterExtension, foresight: &Foresight) -> Option<Failure> {
+    let definitions = &foresight.unsafe_definitions;
+    let preflight = extension.spec.as_ref().and_then(|spec| spec.install.as_ref()?.preflight.as_ref());
+    let enforcement = preflight.map(|preflight| &preflight.crd_upgrade_safety.enforcement);
+    let rules = ExtensionRules::of(extension.metadata.annotations.as_ref(), Settings::default());
+    let strict = rules.crd_check.unwrap_or(CrdCheck::Strict) == CrdCheck::Strict
+        && enforcement != Some(&CrdUpgradeSafetyEnforcement::None);
+    if definitions.is_empty() || !strict {
+        return None;
+    }
+    let (key, name) = (annotations::EXT_CRD_CHECK, extension.metadata.name.as_deref().unwrap_or_default());
+    Some(Failure::Told(
+        Code::Findings,
+        format!(
+            "the controller would refuse the upgrade:\n  {}\nthe existing objects decide with `kubectl annotate \
+             clusterextension {name} {key}=Live`; spec.install.preflight.crdUpgradeSafety.enforcement: None turns the check off",
+            definitions.join("\n  ")
+        ),
+    ))
 }
 
 impl Foresight {
@@ -119,5 +168,31 @@ mod tests {
         assert_eq!(foresight.unsafe_definitions, [""; 0]);
         let many: Vec<String> = (0..7).map(|n| n.to_string()).collect();
         assert_eq!(shortened(many), ["0", "1", "2", "3", "4", "and 2 more"]);
+    }
+
+    // Cases apply-49, apply-50
+    #[test]
+    fn unsafe_crd_upgrade_fails_only_if_enforced() {
+        let extension = |annotations: Value, install: Value| -> ClusterExtension {
+            let spec = json!({"namespace": "ns", "install": install, "source": {"sourceType": "Catalog"}});
+            let metadata = json!({"name": "pipe", "annotations": annotations});
+            serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap()
+        };
+        let unsafe_definitions = vec!["CustomResourceDefinition a: removed".to_owned()];
+        let foresight = Foresight { unsafe_definitions, ..Foresight::default() };
+        let none = json!({"preflight": {"crdUpgradeSafety": {"enforcement": "None"}}});
+        for (annotations, install, refused) in [
+            (json!({}), Value::Null, true),
+            (json!({annotations::EXT_CRD_CHECK: "Strict"}), Value::Null, true),
+            (json!({annotations::EXT_CRD_CHECK: "Live"}), Value::Null, false),
+            (json!({annotations::EXT_CRD_CHECK: "Warn"}), Value::Null, false),
+            (json!({}), none, false),
+        ] {
+            let extension = extension(annotations, install);
+            let refusal = unsafe_upgrade(&extension, &foresight);
+            assert_eq!(refusal.is_some(), refused, "{extension:?}");
+            assert!(refusal.is_none_or(|refusal| refusal.exit_code() == 3));
+            assert!(unsafe_upgrade(&extension, &Foresight::default()).is_none());
+        }
     }
 }

@@ -3,20 +3,17 @@
 //!
 //! The objects come from the function that the controller calls. This module reads its inputs and prints the result.
 
-mod wishes;
-
 use clap::{ArgGroup, Args, ValueEnum};
 use olm_api::ClusterExtension;
 use olm_bundle::{Bundle, install_checks};
-use olm_version::quote;
 use serde_json::Value;
 
-pub(crate) use self::wishes::{WishArgs, Wishes, config};
-use crate::bundle_source::{self, BundleFiles};
-use crate::failure::{Code, Failure};
-use crate::manifest::read_extensions;
+use crate::bundle_source;
+use crate::failure::Failure;
+use crate::manifest::{check_inputs, only_extension};
 use crate::output;
 use crate::progress::say;
+use crate::rendering::{WishArgs, objects};
 use crate::resolve::choose;
 use crate::session::Session;
 use crate::source::Access;
@@ -100,55 +97,6 @@ pub(crate) async fn run(args: RenderArgs, session: &mut Session) -> Result<(), F
     let files = bundle_source::read(&bundle, &args.access.images, session).await?;
     let objects = objects(&files, &wishes)?.objects;
     print(&objects, args.output, session)
-}
-
-/// Rejects command lines that use standard input more than once.
-///
-/// # Errors
-/// More than one of the files is `-`.
-pub(crate) fn check_inputs(files: &[Option<&str>]) -> Result<(), Failure> {
-    let wanted = files.iter().filter(|file| **file == Some("-")).count();
-    if wanted > 1 { Err(Failure::usage("only one of the files can be standard input")) } else { Ok(()) }
-}
-
-/// Reads the ClusterExtension of a file.
-///
-/// # Errors
-/// The file cannot be read, or does not contain exactly one.
-pub(crate) async fn only_extension(file: &str, session: &Session) -> Result<ClusterExtension, Failure> {
-    let mut extensions = read_extensions(file, session).await?;
-    match (extensions.pop(), extensions.len()) {
-        (Some(extension), 0) => Ok(extension),
-        (_, others) => Err(Failure::usage(format!(
-            "{} has {} ClusterExtensions; give a file with one",
-            quote(file),
-            others + 1
-        ))),
-    }
-}
-
-/// Bundle with its rendered objects.
-#[derive(Debug)]
-pub(crate) struct Rendered {
-    pub(crate) bundle: Bundle,
-    /// In the order of the renderer.
-    pub(crate) objects: Vec<Value>,
-}
-
-/// Renders a bundle. Prints to standard error what an API server would refuse.
-///
-/// # Errors
-/// [`Code::Findings`] with the message of the renderer.
-pub(crate) fn objects(files: &BundleFiles, wishes: &Wishes) -> Result<Rendered, Failure> {
-    let refused = |text: String| Failure::Told(Code::Findings, format!("{}: {text}", files.origin));
-    let bundle = Bundle::load(&files.files).map_err(|error| refused(error.to_string()))?;
-    let objects =
-        olm_bundle::render(&bundle, &wishes.options()).map_err(|error| refused(error.to_string()))?;
-    let warnings = wishes.warnings(&bundle);
-    for warning in warnings.into_iter().chain(install_checks(&bundle, &objects, &wishes.namespace)) {
-        say(&format!("warning: {}: {warning}", files.origin));
-    }
-    Ok(Rendered { bundle, objects })
 }
 
 fn print(objects: &[Value], notation: Notation, session: &mut Session) -> Result<(), Failure> {
