@@ -11,7 +11,7 @@ use olm_oci::{BUNDLE_FOLDERS, CATALOG_LABEL, ImageLabels, Limits, PullError, Pul
 use olm_version::quote;
 
 use crate::classic_kinds;
-use crate::failure::{Code, Failure};
+use crate::error::{CliError, Code};
 use crate::session::Session;
 use crate::source::ImageArgs;
 
@@ -38,10 +38,10 @@ pub(crate) async fn read(
     reference: &str,
     images: &ImageArgs,
     session: &Session,
-) -> Result<BundleFiles, Failure> {
+) -> Result<BundleFiles, CliError> {
     let path = PathBuf::from(reference);
     if olm_pack::is_layout(&path) {
-        return Err(Failure::usage(format!(
+        return Err(CliError::usage(format!(
             "{} is an OCI image layout: name the directory that it was built from, or the image in a registry",
             quote(reference)
         )));
@@ -52,10 +52,10 @@ pub(crate) async fn read(
     }
     if path.exists() {
         let hint = classic_kinds::hint_for_file(&path).map(|hint| format!("\n{hint}")).unwrap_or_default();
-        return Err(Failure::usage(format!("{} is not a directory{hint}", quote(reference))));
+        return Err(CliError::usage(format!("{} is not a directory{hint}", quote(reference))));
     }
     let image: Reference = reference.parse().map_err(|error: olm_oci::ReferenceError| {
-        Failure::usage(format!(
+        CliError::usage(format!(
             "{} is no existing directory and no image reference such as registry.example.com/team/operator-bundle:v1: \
              {error}",
             quote(reference)
@@ -74,12 +74,12 @@ pub(crate) fn is_bundle_dir(path: &Path) -> bool {
 ///
 /// # Errors
 /// `root` is no bundle directory, or an entry in it cannot be read.
-pub(crate) fn read_bundle_dir(root: &Path) -> Result<BTreeMap<String, Vec<u8>>, Failure> {
+pub(crate) fn read_bundle_dir(root: &Path) -> Result<BTreeMap<String, Vec<u8>>, CliError> {
     if !is_bundle_dir(root) {
         // Without permission to read `root`, both folders look absent. Report that error instead.
         fs::read_dir(root).map_err(|error| unreadable(root, &error))?;
         let expected = "expected a bundle directory, which has the directories manifests and metadata";
-        return Err(Failure::operational(format!("{}: {expected}", root.display())));
+        return Err(CliError::operational(format!("{}: {expected}", root.display())));
     }
     let inside = fs::canonicalize(root).map_err(|error| unreadable(root, &error))?;
     let mut files = BTreeMap::new();
@@ -90,11 +90,11 @@ pub(crate) fn read_bundle_dir(root: &Path) -> Result<BTreeMap<String, Vec<u8>>, 
         for entry in fs::read_dir(&path).map_err(|error| unreadable(&path, &error))? {
             let path = entry.map_err(|error| unreadable(&path, &error))?.path();
             let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
-                return Err(Failure::operational(format!("{}: the name is not UTF-8", path.display())));
+                return Err(CliError::operational(format!("{}: the name is not UTF-8", path.display())));
             };
             if files.len() as u64 == Limits::BUNDLE.files {
                 let why = format!("the bundle has more than {} files", Limits::BUNDLE.files);
-                return Err(Failure::operational(format!("{}: {why}", root.display())));
+                return Err(CliError::operational(format!("{}: {why}", root.display())));
             }
             check_link(&path, &inside)?;
             let metadata = fs::metadata(&path).map_err(|error| unreadable(&path, &error))?;
@@ -105,7 +105,7 @@ pub(crate) fn read_bundle_dir(root: &Path) -> Result<BTreeMap<String, Vec<u8>>, 
             }
             // Checked before opening, because opening a pipe would block.
             if !metadata.is_file() {
-                return Err(Failure::operational(format!("{} is not a regular file", path.display())));
+                return Err(CliError::operational(format!("{} is not a regular file", path.display())));
             }
             let mut content = Vec::new();
             let file = fs::File::open(&path).map_err(|error| unreadable(&path, &error))?;
@@ -113,7 +113,7 @@ pub(crate) fn read_bundle_dir(root: &Path) -> Result<BTreeMap<String, Vec<u8>>, 
             let size = content.len() as u64;
             if size > left {
                 let why = format!("the bundle is larger than {MAX_BUNDLE} bytes");
-                return Err(Failure::operational(format!("{}: {why}", root.display())));
+                return Err(CliError::operational(format!("{}: {why}", root.display())));
             }
             left -= size;
             files.insert(format!("{folder}/{name}"), content);
@@ -124,7 +124,7 @@ pub(crate) fn read_bundle_dir(root: &Path) -> Result<BTreeMap<String, Vec<u8>>, 
 
 /// Rejects a symbolic link whose target is outside of the bundle directory. A foreign bundle could otherwise disclose
 /// local files.
-fn check_link(path: &Path, inside: &Path) -> Result<(), Failure> {
+fn check_link(path: &Path, inside: &Path) -> Result<(), CliError> {
     if !path.is_symlink() {
         return Ok(());
     }
@@ -132,14 +132,14 @@ fn check_link(path: &Path, inside: &Path) -> Result<(), Failure> {
     if target.starts_with(inside) {
         return Ok(());
     }
-    Err(Failure::operational(format!(
+    Err(CliError::operational(format!(
         "{} is a link that leads out of the bundle's directory",
         path.display()
     )))
 }
 
-fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::operational(format!("cannot read {}: {error}", path.display()))
+fn unreadable(path: &Path, error: &std::io::Error) -> CliError {
+    CliError::operational(format!("cannot read {}: {error}", path.display()))
 }
 
 /// Pulls the files of the bundle image `reference`, and returns them with its digest.
@@ -150,7 +150,7 @@ pub(crate) async fn pull(
     reference: &Reference,
     images: &ImageArgs,
     session: &Session,
-) -> Result<(BTreeMap<String, Vec<u8>>, String), Failure> {
+) -> Result<(BTreeMap<String, Vec<u8>>, String), CliError> {
     let puller = Puller::new(images.config(reference, Limits::BUNDLE)?);
     let step = session.progress.step(format!("resolving {reference}"));
     let pull = async {
@@ -176,16 +176,16 @@ pub(crate) async fn pull(
     } else {
         "the image is no bundle: it has neither a manifests nor a metadata directory"
     };
-    Err(of_image(reference, Failure::operational(found)))
+    Err(of_image(reference, CliError::operational(found)))
 }
 
 /// Prefixes the failure with the image name, unless its message already contains it.
-pub(crate) fn of_image(reference: &Reference, failure: Failure) -> Failure {
+pub(crate) fn of_image(reference: &Reference, failure: CliError) -> CliError {
     match failure {
-        Failure::Told(code, message)
+        CliError::Message(code, message)
             if code != Code::Interrupted && !message.contains(&reference.to_string()) =>
         {
-            Failure::Told(code, format!("image {reference}: {message}"))
+            CliError::Message(code, format!("image {reference}: {message}"))
         }
         other => other,
     }
@@ -211,7 +211,7 @@ mod tests {
         change(&root);
         let files = read_bundle_dir(&root).map(|files| files.into_keys().collect());
         files.map_err(|failure| match failure {
-            Failure::Told(_, text) => text.replace(root.to_str().unwrap(), "."),
+            CliError::Message(_, text) => text.replace(root.to_str().unwrap(), "."),
             other => format!("{other:?}"),
         })
     }

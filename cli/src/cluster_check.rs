@@ -12,7 +12,7 @@ use olm_api::conditions::Status;
 use olm_platform::{Facts, MinorVersion, OpenShiftVersionMap, Platform, Revision, Verdict, evaluate};
 use serde::Serialize;
 
-use crate::failure::{Code, Failure};
+use crate::error::{CliError, Code};
 use crate::output::{Fields, FormatArgs, Table};
 use crate::session::Session;
 use crate::source::ClusterArgs;
@@ -90,7 +90,7 @@ struct ClusterCheck {
 ///
 /// # Errors
 /// The platform facts cannot be read, or the verdict is not `True`.
-pub(crate) async fn run(args: ClusterCheckArgs, session: &mut Session) -> Result<(), Failure> {
+pub(crate) async fn run(args: ClusterCheckArgs, session: &mut Session) -> Result<(), CliError> {
     let cluster = args.cluster.connect().await?;
     let facts = cluster.platform(session).await?;
     let platform = asked_about(&args, facts)?;
@@ -100,11 +100,11 @@ pub(crate) async fn run(args: ClusterCheckArgs, session: &mut Session) -> Result
     session.output.result(args.format.output, "ClusterCheck", &check, text)?;
     match verdict.status {
         Status::True => Ok(()),
-        Status::False | Status::Unknown => Err(Failure::Shown(Code::NoCandidate as u8)),
+        Status::False | Status::Unknown => Err(CliError::ExitCode(Code::NoCandidate as u8)),
     }
 }
 
-fn asked_about(args: &ClusterCheckArgs, facts: Facts) -> Result<Platform, Failure> {
+fn asked_about(args: &ClusterCheckArgs, facts: Facts) -> Result<Platform, CliError> {
     let named = match args.platform {
         PlatformChoice::Auto => None,
         PlatformChoice::OpenShift => Some(PlatformType::OpenShift),
@@ -113,7 +113,7 @@ fn asked_about(args: &ClusterCheckArgs, facts: Facts) -> Result<Platform, Failur
     let (flag, openshift_map) = (args.platform_version, args.openshift_version_map);
     let platform = Platform::of(&Facts { named, flag, openshift_map, ..facts });
     if args.target_platform.is_some() && platform.type_ != PlatformType::OpenShift {
-        return Err(Failure::usage(
+        return Err(CliError::usage(
             "--target-platform is a version of OpenShift, and the cluster is none: say --target-kube, or --platform \
              openshift to ask as if it were",
         ));

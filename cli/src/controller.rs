@@ -7,7 +7,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::Api;
 use olm_resolve::DependencyMode;
 
-use crate::failure::{Code, Failure};
+use crate::error::{CliError, Code};
 use crate::progress::say;
 use crate::session::Session;
 use crate::source::Cluster;
@@ -33,14 +33,16 @@ impl Controller {
     ///
     /// # Errors
     /// A signal arrived.
-    pub(crate) async fn read(cluster: &Cluster, session: &Session) -> Result<Self, Failure> {
+    pub(crate) async fn read(cluster: &Cluster, session: &Session) -> Result<Self, CliError> {
         let namespace = cluster.namespace();
         let api: Api<Deployment> = Api::namespaced(cluster.client().clone(), namespace);
         let what = format!("Deployment {namespace}/{DEPLOYMENT}");
         let why = match cluster.call(&what, api.get_opt(DEPLOYMENT), session).await {
             Ok(Some(deployment)) => return Ok(Self::of_arguments(&arguments(deployment))),
             Ok(None) => format!("there is no {what}"),
-            Err(Failure::Told(Code::Interrupted, why)) => return Err(Failure::Told(Code::Interrupted, why)),
+            Err(CliError::Message(Code::Interrupted, why)) => {
+                return Err(CliError::Message(Code::Interrupted, why));
+            }
             Err(failure) => failure.to_string(),
         };
         say(&format!("warning: how operator-controller is configured is not known: {why}"));

@@ -11,7 +11,7 @@ use olm_version::quote;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::manifest;
 use crate::output::{FormatArgs, Table};
 use crate::session::Session;
@@ -103,14 +103,14 @@ impl From<Finding> for FindingDetails {
 ///
 /// # Errors
 /// The files cannot be read or compared, or there are findings.
-pub(crate) async fn run(args: CrdCheckArgs, session: &mut Session) -> Result<(), Failure> {
+pub(crate) async fn run(args: CrdCheckArgs, session: &mut Session) -> Result<(), CliError> {
     if args.old == "-" && args.new == "-" {
-        return Err(Failure::usage("OLD and NEW cannot both be standard input"));
+        return Err(CliError::usage("OLD and NEW cannot both be standard input"));
     }
     let old = crds(&args.old, session).await?;
     let new = crds(&args.new, session).await?;
     if !old.keys().any(|name| new.contains_key(name)) {
-        return Err(Failure::operational(format!(
+        return Err(CliError::operational(format!(
             "no CustomResourceDefinition is in both files: {} has {}, {} has {}",
             args.old,
             listed(&old),
@@ -125,13 +125,13 @@ pub(crate) async fn run(args: CrdCheckArgs, session: &mut Session) -> Result<(),
     }
     let safe = results.iter().all(|crd| crd.findings.is_empty());
     session.output.result(args.format.output, "CrdCheck", &CrdCheck { safe, crds: results }, text)?;
-    if safe { Ok(()) } else { Err(Failure::Findings) }
+    if safe { Ok(()) } else { Err(CliError::Findings) }
 }
 
 /// CRDs of a file by name, including those in List objects as `kubectl get` prints them.
-async fn crds(path: &str, session: &Session) -> Result<BTreeMap<String, Value>, Failure> {
+async fn crds(path: &str, session: &Session) -> Result<BTreeMap<String, Value>, CliError> {
     let text = session.unless_interrupted(manifest::text(path.to_owned(), MAX_FILE)).await?;
-    let failed = |problem: String| Failure::operational(format!("{path}: {problem}"));
+    let failed = |problem: String| CliError::operational(format!("{path}: {problem}"));
     let mut objects = olm_yaml::all_from_slice(text.as_bytes()).map_err(|error| failed(error.to_string()))?;
     for object in &mut objects {
         if let Some(Value::Array(items)) = object.get_mut("items").map(Value::take) {
@@ -165,9 +165,9 @@ fn listed(crds: &BTreeMap<String, Value>) -> String {
 ///
 /// # Errors
 /// One of them is no CustomResourceDefinition that can be compared.
-pub(crate) fn compare(name: &str, old: Option<&Value>, new: Option<&Value>) -> Result<CrdResult, Failure> {
+pub(crate) fn compare(name: &str, old: Option<&Value>, new: Option<&Value>) -> Result<CrdResult, CliError> {
     let findings = match new {
-        Some(new) => check(old, new).map_err(|error| Failure::operational(error.to_string()))?,
+        Some(new) => check(old, new).map_err(|error| CliError::operational(error.to_string()))?,
         None => Vec::new(),
     };
     let result = match (old, new) {

@@ -14,7 +14,7 @@ mod command;
 mod controller;
 mod crd_check;
 mod diff;
-mod failure;
+mod error;
 mod history;
 mod install;
 mod manifest;
@@ -40,7 +40,7 @@ use std::process::ExitCode;
 use clap::FromArgMatches;
 
 use crate::command::{Cli, Command, command_line};
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::session::Session;
 
 fn main() -> ExitCode {
@@ -56,16 +56,16 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(arguments: Vec<OsString>) -> Result<(), Failure> {
+fn run(arguments: Vec<OsString>) -> Result<(), CliError> {
     let program = program_name(arguments.first());
     let parsed = command_line(program).try_get_matches_from(arguments);
     let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         // clap reports help and version as errors. They are none.
         Err(error) => {
-            error.print().map_err(Failure::Output)?;
+            error.print().map_err(CliError::Output)?;
             let code = u8::try_from(error.exit_code()).unwrap_or(1);
-            return if code == 0 { Ok(()) } else { Err(Failure::Shown(code)) };
+            return if code == 0 { Ok(()) } else { Err(CliError::ExitCode(code)) };
         }
     };
     // Fails if a provider is already installed, which is as good.
@@ -74,7 +74,7 @@ fn run(arguments: Vec<OsString>) -> Result<(), Failure> {
         .worker_threads(2)
         .enable_all()
         .build()
-        .map_err(|error| Failure::operational(format!("cannot start: {error}")))?;
+        .map_err(|error| CliError::operational(format!("cannot start: {error}")))?;
     runtime.block_on(async {
         let mut session = Session::start();
         let result = match cli.command {

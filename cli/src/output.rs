@@ -9,7 +9,7 @@ use clap::ValueEnum;
 use olm_api::text::{is_hidden, visible};
 use serde::Serialize;
 
-use crate::failure::Failure;
+use crate::error::CliError;
 
 /// API version of the documents that `-o json` and `-o yaml` print (docs/design/additions.md#exit-codes-and-output).
 pub(crate) const API_VERSION: &str = "cli.ext.olm.operatorframework.io/v1";
@@ -56,8 +56,8 @@ impl Output {
     /// Writes `text`, with hidden characters escaped.
     ///
     /// # Errors
-    /// [`Failure::Output`].
-    pub(crate) fn text(&mut self, text: &str) -> Result<(), Failure> {
+    /// [`CliError::Output`].
+    pub(crate) fn text(&mut self, text: &str) -> Result<(), CliError> {
         unless_gone(self.writer.write_all(visible(text).as_bytes()))
     }
 
@@ -67,30 +67,30 @@ impl Output {
     /// Errors of `write`.
     pub(crate) fn write_with(
         &mut self,
-        write: impl FnOnce(&mut BufWriter<Stdout>) -> Result<(), Failure>,
-    ) -> Result<(), Failure> {
+        write: impl FnOnce(&mut BufWriter<Stdout>) -> Result<(), CliError>,
+    ) -> Result<(), CliError> {
         write(&mut self.writer)
     }
 
     /// Writes a result in the given format. `text` renders the table format.
     ///
     /// # Errors
-    /// [`Failure::Output`].
+    /// [`CliError::Output`].
     pub(crate) fn result<T: Serialize>(
         &mut self,
         format: Format,
         kind: &'static str,
         body: &T,
         text: impl FnOnce(&T) -> String,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CliError> {
         self.text(&result(format, kind, body, text)?)
     }
 
     /// Flushes the buffer.
     ///
     /// # Errors
-    /// [`Failure::Output`].
-    pub(crate) fn finish(&mut self) -> Result<(), Failure> {
+    /// [`CliError::Output`].
+    pub(crate) fn finish(&mut self) -> Result<(), CliError> {
         unless_gone(self.writer.flush())
     }
 }
@@ -104,7 +104,7 @@ pub(crate) fn result<T: Serialize>(
     kind: &'static str,
     body: &T,
     text: impl FnOnce(&T) -> String,
-) -> Result<String, Failure> {
+) -> Result<String, CliError> {
     let document = Document { api_version: API_VERSION, kind, body };
     match format {
         Format::Table => Ok(printable(&text(body))),
@@ -114,17 +114,17 @@ pub(crate) fn result<T: Serialize>(
 }
 
 /// Ignores a closed pipe. The result of the command still decides the exit code.
-fn unless_gone(written: io::Result<()>) -> Result<(), Failure> {
+fn unless_gone(written: io::Result<()>) -> Result<(), CliError> {
     match written {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => written.map_err(Failure::Output),
+        written => written.map_err(CliError::Output),
     }
 }
 
 /// `value` as JSON, indented by two spaces, with a final line feed.
-pub(crate) fn json(value: &impl Serialize) -> Result<String, Failure> {
+pub(crate) fn json(value: &impl Serialize) -> Result<String, CliError> {
     let text =
-        serde_json::to_string_pretty(value).map_err(|error| Failure::operational(error.to_string()))?;
+        serde_json::to_string_pretty(value).map_err(|error| CliError::operational(error.to_string()))?;
     // Hidden characters occur only within JSON strings.
     let mut shown = String::with_capacity(text.len() + 1);
     for c in text.chars() {
@@ -138,11 +138,11 @@ pub(crate) fn json(value: &impl Serialize) -> Result<String, Failure> {
 }
 
 /// `value` as one YAML document that YAML 1.1 and 1.2 readers parse alike.
-pub(crate) fn yaml(value: &impl Serialize) -> Result<String, Failure> {
+pub(crate) fn yaml(value: &impl Serialize) -> Result<String, CliError> {
     // No folding, so that users can search for the text as printed.
     let options = serde_saphyr::ser_options! { folded_wrap_chars: usize::MAX };
     let text = serde_saphyr::to_string_with_options(value, options);
-    let mut text = text.map_err(|error| Failure::operational(error.to_string()))?;
+    let mut text = text.map_err(|error| CliError::operational(error.to_string()))?;
     if text.contains(is_hidden) {
         // JSON is valid YAML, and has an escape for each character.
         return json(value);

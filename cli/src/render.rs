@@ -9,11 +9,11 @@ use olm_bundle::{Bundle, install_checks};
 use serde_json::Value;
 
 use crate::bundle_source;
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::manifest::{check_inputs, only_extension};
 use crate::output;
 use crate::progress::say;
-use crate::rendering::{WishArgs, objects};
+use crate::rendering::{RenderSettingsArgs, objects};
 use crate::resolve::choose;
 use crate::session::Session;
 use crate::source::Access;
@@ -53,17 +53,17 @@ pub(crate) struct RenderArgs {
     #[arg(long = "catalog", value_name = "SOURCE", default_value = "cluster", conflicts_with = "bundle")]
     catalogs: Vec<String>,
     #[command(flatten)]
-    wishes: WishArgs,
+    settings: RenderSettingsArgs,
     /// Output format
     #[arg(short, long, value_enum, default_value = "yaml", value_name = "FORMAT")]
-    output: Notation,
+    output: ObjectFormat,
     #[command(flatten)]
     access: Access,
 }
 
 /// Output format of objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Notation {
+enum ObjectFormat {
     /// One document per object
     Yaml,
     /// One array
@@ -74,35 +74,35 @@ enum Notation {
 ///
 /// # Errors
 /// The bundle cannot be read or rendered.
-pub(crate) async fn run(args: RenderArgs, session: &mut Session) -> Result<(), Failure> {
-    check_inputs(&[args.file.as_deref(), args.wishes.config_file()])?;
+pub(crate) async fn run(args: RenderArgs, session: &mut Session) -> Result<(), CliError> {
+    check_inputs(&[args.file.as_deref(), args.settings.config_file()])?;
     let extension = match &args.file {
         Some(file) => Some(only_extension(file, session).await?),
         None => None,
     };
-    let wishes = args.wishes.read(extension.as_ref(), session).await?;
+    let settings = args.settings.read(extension.as_ref(), session).await?;
     let bundle = match (args.bundle, extension) {
         (Some(bundle), _) => bundle,
         (None, Some(extension)) => {
             // The status in a file does not describe the cluster.
             let extension = ClusterExtension { status: None, ..extension };
-            let choice = choose(&extension, &args.catalogs, wishes.gates(), &args.access, session).await?;
+            let choice = choose(&extension, &args.catalogs, settings.gates(), &args.access, session).await?;
             say(&format!("{} of catalog {}: {}", choice.bundle, choice.catalog, choice.image));
             choice.image
         }
         (None, None) => {
-            return Err(Failure::usage("name a bundle, or a file with a ClusterExtension with -f"));
+            return Err(CliError::usage("name a bundle, or a file with a ClusterExtension with -f"));
         }
     };
     let files = bundle_source::read(&bundle, &args.access.images, session).await?;
-    let objects = objects(&files, &wishes)?.objects;
+    let objects = objects(&files, &settings)?.objects;
     print(&objects, args.output, session)
 }
 
-fn print(objects: &[Value], notation: Notation, session: &mut Session) -> Result<(), Failure> {
+fn print(objects: &[Value], notation: ObjectFormat, session: &mut Session) -> Result<(), CliError> {
     match notation {
-        Notation::Json => session.output.text(&output::json(&objects)?),
-        Notation::Yaml => objects.iter().try_for_each(|object| {
+        ObjectFormat::Json => session.output.text(&output::json(&objects)?),
+        ObjectFormat::Yaml => objects.iter().try_for_each(|object| {
             session.output.text("---\n")?;
             session.output.text(&output::yaml(object)?)
         }),

@@ -2,7 +2,7 @@
 
 use tokio_util::sync::CancellationToken;
 
-use crate::failure::{Code, Failure};
+use crate::error::{CliError, Code};
 use crate::output::Output;
 use crate::progress::Progress;
 
@@ -34,22 +34,22 @@ impl Session {
     /// Fails after a signal, for loops that do not wait.
     ///
     /// # Errors
-    /// [`Failure::interrupted`].
-    pub(crate) fn check(&self) -> Result<(), Failure> {
-        if self.interrupt.is_cancelled() { Err(Failure::interrupted()) } else { Ok(()) }
+    /// [`CliError::interrupted`].
+    pub(crate) fn check(&self) -> Result<(), CliError> {
+        if self.interrupt.is_cancelled() { Err(CliError::interrupted()) } else { Ok(()) }
     }
 
     /// Waits for `work`, and drops it when a signal arrives.
     ///
     /// # Errors
-    /// Errors of `work`, or [`Failure::interrupted`].
-    pub(crate) async fn unless_interrupted<T, E: Into<Failure>>(
+    /// Errors of `work`, or [`CliError::interrupted`].
+    pub(crate) async fn unless_interrupted<T, E: Into<CliError>>(
         &self,
         work: impl Future<Output = Result<T, E>>,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, CliError> {
         tokio::select! {
             result = work => result.map_err(Into::into),
-            () = self.interrupt.cancelled() => Err(Failure::interrupted()),
+            () = self.interrupt.cancelled() => Err(CliError::interrupted()),
         }
     }
 }

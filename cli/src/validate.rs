@@ -5,7 +5,7 @@ use olm_fbc::{Finding, Limits, Report, Severity};
 use serde::Serialize;
 
 use crate::classic_kinds;
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::output::{Format, printable};
 use crate::progress::say;
 use crate::session::Session;
@@ -49,7 +49,7 @@ fn format(text: &str) -> Result<Format, String> {
 ///
 /// # Errors
 /// The catalog cannot be read, or has findings.
-pub(crate) async fn run(args: ValidateArgs, session: &mut Session) -> Result<(), Failure> {
+pub(crate) async fn run(args: ValidateArgs, session: &mut Session) -> Result<(), CliError> {
     let (report, hints) = match Source::parse(&args.catalog)? {
         Source::Directory(root) => check(&args, &DirectoryFolder::open(&root)?, session)?,
         Source::Image(reference) => {
@@ -57,7 +57,9 @@ pub(crate) async fn run(args: ValidateArgs, session: &mut Session) -> Result<(),
             check(&args, &DirectoryFolder::open(content.path())?, session)?
         }
         Source::Cluster(_) => {
-            return Err(Failure::usage("validate checks a directory or an image, not what a cluster serves"));
+            return Err(CliError::usage(
+                "validate checks a directory or an image, not what a cluster serves",
+            ));
         }
     };
     let passed = report.findings.is_empty();
@@ -78,7 +80,7 @@ pub(crate) async fn run(args: ValidateArgs, session: &mut Session) -> Result<(),
             }
         }
     }
-    if passed { Ok(()) } else { Err(Failure::Findings) }
+    if passed { Ok(()) } else { Err(CliError::Findings) }
 }
 
 /// Report, and hints for objects that belong to no catalog.
@@ -86,14 +88,14 @@ fn check(
     args: &ValidateArgs,
     folder: &DirectoryFolder,
     session: &Session,
-) -> Result<(Report, Vec<String>), Failure> {
+) -> Result<(Report, Vec<String>), CliError> {
     let _step = session.progress.step(format!("checking {}", args.catalog));
     let report = olm_fbc::validate_folder(folder, &Limits::default(), args.strict);
     session.check()?;
     let mut hints = Vec::new();
     if !report.findings.is_empty() {
         // A load error is already in the report.
-        let _: Result<(), Failure> = olm_fbc::load(folder, &Limits::default(), &mut |meta| {
+        let _: Result<(), CliError> = olm_fbc::load(folder, &Limits::default(), &mut |meta| {
             if meta.schema.is_empty() {
                 hints.extend(classic_kinds::hint(&meta.blob));
             }
@@ -153,11 +155,11 @@ struct FindingDetails {
     scope: Vec<String>,
     message: String,
     #[serde(flatten)]
-    place: Option<Place>,
+    place: Option<FindingPosition>,
 }
 
 #[derive(Debug, Serialize)]
-struct Place {
+struct FindingPosition {
     /// Relative to the catalog.
     file: String,
     /// Line number, from 1.
@@ -174,7 +176,7 @@ impl ValidationResult {
             severity: severity(finding),
             scope: finding.scope.clone(),
             message: finding.message.clone(),
-            place: finding.origin.as_ref().map(|origin| Place {
+            place: finding.origin.as_ref().map(|origin| FindingPosition {
                 file: origin.file.display().to_string(),
                 line: origin.line,
                 document: origin.document,

@@ -3,7 +3,7 @@
 //! that works. So is a text that the API server would admit by mistake and the controller would reject at each
 //! reconcile.
 //!
-//! Pure: takes a text, returns a constraint or a [`Refusal`].
+//! Pure: takes a text, returns a constraint or a [`VersionError`].
 
 use std::fmt;
 
@@ -11,14 +11,14 @@ use olm_api::cluster_extension::{VERSION_MAX_CHARACTERS, version_pattern};
 use olm_version::{Constraint, Pointer, quote};
 use regex::Regex;
 
-use crate::failure::Failure;
+use crate::error::CliError;
 
 /// Field name in the API server's message.
 const FIELD: &str = "spec.source.catalog.version";
 
 /// Rejected version expression. Displays the message, the position and the rewrite, one per line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Refusal {
+pub(crate) struct VersionError {
     /// Text as given.
     text: String,
     /// Message of the API server, or of the controller where the API server would admit the text.
@@ -38,7 +38,7 @@ enum Rewrite {
     Omit,
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for VersionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)?;
         if let Some(pointer) = &self.pointer {
@@ -59,28 +59,29 @@ impl fmt::Display for Refusal {
     }
 }
 
-impl From<Refusal> for Failure {
-    fn from(refusal: Refusal) -> Self {
-        Self::usage(refusal.to_string())
+impl From<VersionError> for CliError {
+    fn from(error: VersionError) -> Self {
+        Self::usage(error.to_string())
     }
 }
 
 /// Parses a version expression that both the API server and the controller accept.
 ///
 /// # Errors
-/// See [`Refusal`].
-pub(crate) fn check(text: &str) -> Result<Constraint, Refusal> {
-    let refuse = |message: String| Refusal { text: text.to_owned(), message, pointer: None, rewrite: None };
+/// See [`VersionError`].
+pub(crate) fn check(text: &str) -> Result<Constraint, VersionError> {
+    let refuse =
+        |message: String| VersionError { text: text.to_owned(), message, pointer: None, rewrite: None };
     let admission = Admission::new().map_err(|fault| refuse(format!("the pattern of {FIELD}: {fault}")))?;
     let parsed = Constraint::parse(text);
     if text.trim().is_empty() {
         let message = invalid_value(text);
-        return Err(Refusal { rewrite: Some(Rewrite::Omit), ..refuse(message) });
+        return Err(VersionError { rewrite: Some(Rewrite::Omit), ..refuse(message) });
     }
     let rewrite = || rewrite(&admission, text, parsed.as_ref().ok());
     if text.chars().count() > VERSION_MAX_CHARACTERS {
         let message = format!("{FIELD}: Too long: may not be more than {VERSION_MAX_CHARACTERS} bytes");
-        return Err(Refusal { rewrite: rewrite(), ..refuse(message) });
+        return Err(VersionError { rewrite: rewrite(), ..refuse(message) });
     }
     if !admission.admits(text) {
         let mut faults = vec![admission.fault_in(text)];
@@ -88,7 +89,7 @@ pub(crate) fn check(text: &str) -> Result<Constraint, Refusal> {
         // Of two faults at one position, the grammar's message is more specific.
         faults.reverse();
         let pointer = faults.into_iter().min_by_key(|pointer| pointer.at.start);
-        return Err(Refusal { pointer, rewrite: rewrite(), ..refuse(invalid_value(text)) });
+        return Err(VersionError { pointer, rewrite: rewrite(), ..refuse(invalid_value(text)) });
     }
     parsed.clone().map_err(|fault| {
         let message = format!(
@@ -96,7 +97,7 @@ pub(crate) fn check(text: &str) -> Result<Constraint, Refusal> {
              refuse it again and again",
             quote(text)
         );
-        Refusal { pointer: Constraint::fault_in(text), rewrite: rewrite(), ..refuse(message) }
+        VersionError { pointer: Constraint::fault_in(text), rewrite: rewrite(), ..refuse(message) }
     })
 }
 
@@ -151,7 +152,7 @@ impl Admission {
 /// The first accepted candidate of two: `text` with common mistakes fixed, then the canonical form. If `text` has a
 /// meaning, the candidate must have the same.
 fn rewrite(admission: &Admission, text: &str, meaning: Option<&Constraint>) -> Option<Rewrite> {
-    let mended = mend(text);
+    let mended = corrected(text);
     let canonical = meaning.cloned().or_else(|| Constraint::parse(&mended).ok()).map(|c| c.to_string());
     let accepted = |candidate: &String| {
         let read = admission.accepts(candidate);
@@ -162,7 +163,7 @@ fn rewrite(admission: &Admission, text: &str, meaning: Option<&Constraint>) -> O
 }
 
 /// `text` with operators of other version languages replaced by those of this one.
-fn mend(text: &str) -> String {
+fn corrected(text: &str) -> String {
     let mut mended = String::new();
     let mut rest = text.trim();
     while let Some(first) = rest.chars().next() {
@@ -312,13 +313,13 @@ pub(crate) mod tests {
             (">1 <*", "*", r#"write ">1 <x", which means the same"#),
             ("1.0||2.0 - 3.0", "- ", r#"write ">=1.0 || 2.0, <=3.0", which means the same"#),
         ] {
-            let refusal = check(text).unwrap_err();
+            let error = check(text).unwrap_err();
             let message =
                 format!("spec.source.catalog.version: Invalid value: {text:?}: invalid version expression");
-            assert_eq!(refusal.message, message);
-            let pointer = refusal.pointer.as_ref().unwrap();
+            assert_eq!(error.message, message);
+            let pointer = error.pointer.as_ref().unwrap();
             assert!(text[pointer.at.start..].starts_with(faulty), "{text}: {pointer:?}");
-            assert_eq!(refusal.to_string().lines().last(), Some(rewrite), "{refusal}");
+            assert_eq!(error.to_string().lines().last(), Some(rewrite), "{error}");
         }
         assert_eq!(
             check("1.11 OR 1.13").unwrap_err().to_string(),
@@ -355,8 +356,8 @@ pub(crate) mod tests {
             "1.2.3-a..b",
             "1\u{b}2é",
         ] {
-            let refusal = check(text).unwrap_err();
-            assert!(refusal.pointer.is_some() && refusal.rewrite.is_none(), "{text:?}: {refusal:?}");
+            let error = check(text).unwrap_err();
+            assert!(error.pointer.is_some() && error.rewrite.is_none(), "{text:?}: {error:?}");
         }
     }
 
@@ -386,22 +387,18 @@ pub(crate) mod tests {
             ("1.0.0-01", "constraint parser error", None),
             ("18446744073709551616.0.0", "constraint parser error", None),
         ] {
-            let refusal = check(text).unwrap_err();
+            let error = check(text).unwrap_err();
             assert_eq!(
-                refusal.message,
+                error.message,
                 format!(
                     "desired version range {text:?} is invalid: {fault}\nthe API server would take it, and the \
                      controller would then refuse it again and again"
                 )
             );
-            assert!(refusal.pointer.is_some(), "{text}");
+            assert!(error.pointer.is_some(), "{text}");
             let shown = rewrite.map(|rewrite| format!("write {rewrite:?}, if that is meant"));
-            let last = refusal
-                .to_string()
-                .lines()
-                .last()
-                .filter(|line| line.starts_with("write"))
-                .map(str::to_owned);
+            let last =
+                error.to_string().lines().last().filter(|line| line.starts_with("write")).map(str::to_owned);
             assert_eq!(last, shown);
         }
     }

@@ -14,11 +14,10 @@ use super::bundle::{CatalogBundle, Edges};
 use super::catalog_dir::{CatalogDir, write_whole};
 use super::catalog_text::CatalogText;
 use super::render::{self, PARALLEL};
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::output::FormatArgs;
 use crate::session::Session;
 use crate::source::ImageArgs;
-
 
 /// Help text of `olm catalog add`.
 pub(crate) const ABOUT: &str = "Add bundles to a catalog directory
@@ -79,7 +78,7 @@ struct AddedBundle {
 /// # Errors
 /// A bundle cannot be read or is invalid, its package is not in the catalog, or the catalog already has it. Nothing
 /// is written then.
-pub(crate) async fn run(args: AddArgs, session: &mut Session) -> Result<(), Failure> {
+pub(crate) async fn run(args: AddArgs, session: &mut Session) -> Result<(), CliError> {
     let catalog = CatalogDir::open(&args.catalog, session)?;
     let bundles = read_bundles(&args, session).await?;
     let mut edits = Edits::new(&catalog);
@@ -99,7 +98,7 @@ pub(crate) async fn run(args: AddArgs, session: &mut Session) -> Result<(), Fail
     })
 }
 
-async fn read_bundles(args: &AddArgs, session: &Session) -> Result<Vec<CatalogBundle>, Failure> {
+async fn read_bundles(args: &AddArgs, session: &Session) -> Result<Vec<CatalogBundle>, CliError> {
     let directories = args.bundles.iter().filter(|bundle| Path::new(bundle).exists()).count();
     check_image(args.image.as_deref(), directories)?;
     stream::iter(&args.bundles)
@@ -109,7 +108,7 @@ async fn read_bundles(args: &AddArgs, session: &Session) -> Result<Vec<CatalogBu
         .await
 }
 
-async fn read_bundle(bundle: &str, args: &AddArgs, session: &Session) -> Result<CatalogBundle, Failure> {
+async fn read_bundle(bundle: &str, args: &AddArgs, session: &Session) -> Result<CatalogBundle, CliError> {
     let path = Path::new(bundle);
     if path.exists() {
         let image = args.image.as_deref().unwrap_or_default();
@@ -121,12 +120,12 @@ async fn read_bundle(bundle: &str, args: &AddArgs, session: &Session) -> Result<
             } else {
                 String::new()
             };
-            return Err(Failure::usage(format!("--image: {error}{known}")));
+            return Err(CliError::usage(format!("--image: {error}{known}")));
         }
         return Ok(bundle);
     }
     let reference: Reference = bundle.parse().map_err(|error: olm_oci::ReferenceError| {
-        Failure::usage(format!(
+        CliError::usage(format!(
             "BUNDLE {} is neither an existing directory nor an image reference such as \
              registry.example.com/team/bundle:v1: {error}",
             olm_version::quote(bundle)
@@ -136,17 +135,17 @@ async fn read_bundle(bundle: &str, args: &AddArgs, session: &Session) -> Result<
 }
 
 /// Checks that `image` can name the images of `directories` directories.
-fn check_image(image: Option<&str>, directories: usize) -> Result<(), Failure> {
+fn check_image(image: Option<&str>, directories: usize) -> Result<(), CliError> {
     match image {
-        None if directories > 0 => Err(Failure::usage(
+        None if directories > 0 => Err(CliError::usage(
             "a bundle is a directory: say with --image REF under which reference its image is or will be published",
         )),
-        Some(_) if directories == 0 => Err(Failure::usage(
+        Some(_) if directories == 0 => Err(CliError::usage(
             "--image is for bundles that are directories; images have their own reference",
         )),
         Some(image) if directories > 1 && !image.contains("{{") => {
             let why = format!("{directories} bundles cannot have the same image; {PLACEHOLDERS} differ");
-            Err(Failure::usage(format!("--image {image}: {why}")))
+            Err(CliError::usage(format!("--image {image}: {why}")))
         }
         Some(_) | None => Ok(()),
     }
@@ -177,24 +176,24 @@ impl<'a> Edits<'a> {
         Self { catalog, texts: BTreeMap::new(), bundles: BTreeSet::new(), channels: BTreeMap::new() }
     }
 
-    fn add(&mut self, bundle: CatalogBundle, channels: Vec<String>) -> Result<AddedBundle, Failure> {
+    fn add(&mut self, bundle: CatalogBundle, channels: Vec<String>) -> Result<AddedBundle, CliError> {
         let CatalogBundle { package, name, .. } = &bundle;
         if channels.is_empty() {
-            return Err(Failure::operational(format!(
+            return Err(CliError::operational(format!(
                 "bundle {name}: its annotations name no channel; say one with --channel"
             )));
         }
         let Some(file) = self.catalog.package_file(package).map(Path::to_owned) else {
-            return Err(Failure::operational(format!(
+            return Err(CliError::operational(format!(
                 "bundle {name}: package {package} is not in the catalog; begin it with `catalog init {package} --to DIR`"
             )));
         };
         if let Some(known) = self.catalog.bundle_file(package, name) {
             let known = self.catalog.path(known);
-            return Err(Failure::operational(format!("bundle {name} is already in {}", known.display())));
+            return Err(CliError::operational(format!("bundle {name} is already in {}", known.display())));
         }
         if !self.bundles.insert((package.clone(), name.clone())) {
-            return Err(Failure::operational(format!("bundle {name} is named twice")));
+            return Err(CliError::operational(format!("bundle {name} is named twice")));
         }
         let entry = entry(name, &bundle.edges);
         for channel in &channels {
@@ -217,7 +216,7 @@ impl<'a> Edits<'a> {
         channel: &str,
         entry: &Value,
         package_file: &Path,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CliError> {
         let key = (package.to_owned(), channel.to_owned());
         let known = self.catalog.channel_file(package, channel).map(Path::to_owned);
         let Some(file) = known.or_else(|| self.channels.get(&key).cloned()) else {
@@ -242,7 +241,7 @@ impl<'a> Edits<'a> {
         if listed { Ok(()) } else { text.add_entry(is_channel, entry.clone()) }
     }
 
-    fn text(&mut self, file: &Path) -> Result<&mut CatalogText, Failure> {
+    fn text(&mut self, file: &Path) -> Result<&mut CatalogText, CliError> {
         match self.texts.entry(file.to_owned()) {
             Entry::Occupied(known) => Ok(known.into_mut()),
             Entry::Vacant(place) => {
@@ -252,7 +251,7 @@ impl<'a> Edits<'a> {
         }
     }
 
-    fn write(&self) -> Result<(), Failure> {
+    fn write(&self) -> Result<(), CliError> {
         for (file, text) in &self.texts {
             text.verify(&self.catalog.path(file).display().to_string())?;
         }

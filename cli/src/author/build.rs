@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::catalog_dir::at;
 use super::compose::{self, Composition};
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::output::FormatArgs;
 use crate::progress::say;
 use crate::session::Session;
@@ -82,9 +82,10 @@ pub(super) struct Built {
 /// Runs the command.
 ///
 /// # Errors
-/// The catalog is not valid ([`Failure::Findings`]), cannot be read, or the image cannot be written.
-pub(crate) async fn run(args: BuildArgs, session: &mut Session) -> Result<(), Failure> {
-    let mut tag = args.tag.as_deref().map(|tag| tagged_reference(tag)).transpose()?.map(|tag| tag.to_string());
+/// The catalog is not valid ([`CliError::Findings`]), cannot be read, or the image cannot be written.
+pub(crate) async fn run(args: BuildArgs, session: &mut Session) -> Result<(), CliError> {
+    let mut tag =
+        args.tag.as_deref().map(|tag| tagged_reference(tag)).transpose()?.map(|tag| tag.to_string());
     let built = match (&args.file, &args.catalog) {
         (Some(file), catalog) => {
             let composition = Composition::read(file)?;
@@ -92,14 +93,14 @@ pub(crate) async fn run(args: BuildArgs, session: &mut Session) -> Result<(), Fa
             // Without a directory argument, the rendered files live until the image is built.
             let temporary = tempfile::Builder::new().prefix("olm-").tempdir();
             let temporary = temporary.map_err(|error| {
-                Failure::operational(format!("cannot make a temporary directory: {error}"))
+                CliError::operational(format!("cannot make a temporary directory: {error}"))
             })?;
             let root = catalog.as_deref().unwrap_or_else(|| temporary.path());
             compose::write(&composition, root, &args.images, session).await?;
             image_of(root, session)?
         }
         (None, Some(catalog)) => image_of(catalog, session)?,
-        (None, None) => return Err(Failure::usage("a catalog directory or --file is needed")),
+        (None, None) => return Err(CliError::usage("a catalog directory or --file is needed")),
     };
     if let Some(layout) = &args.to {
         write_layout(&built.image, tag.as_deref(), layout)?;
@@ -112,9 +113,9 @@ pub(crate) async fn run(args: BuildArgs, session: &mut Session) -> Result<(), Fa
 ///
 /// # Errors
 /// The catalog is invalid, which is printed, or cannot be read.
-pub(super) fn image_of(root: &Path, session: &Session) -> Result<Built, Failure> {
+pub(super) fn image_of(root: &Path, session: &Session) -> Result<Built, CliError> {
     let step = session.progress.step(format!("checking {}", root.display()));
-    let folder = Recorded::new(DirectoryFolder::open(root).map_err(|failure| at(root, failure))?);
+    let folder = RecordingFolder::new(DirectoryFolder::open(root).map_err(|failure| at(root, failure))?);
     let report = validate_folder(&folder, &Limits::default(), false);
     session.check()?;
     let files = folder.files.into_inner();
@@ -122,11 +123,11 @@ pub(super) fn image_of(root: &Path, session: &Session) -> Result<Built, Failure>
         drop(step);
         report.findings.iter().for_each(|finding| say(&finding_line(finding)));
         say(&format!("{}: {}, no image was made", root.display(), summary(&report)));
-        return Err(Failure::Findings);
+        return Err(CliError::Findings);
     }
     check_unpackable(root, &files)?;
     if files.keys().all(|path| path.rsplit('/').next() == Some(".indexignore")) {
-        return Err(Failure::operational(format!("{}: there is no catalog content in it", root.display())));
+        return Err(CliError::operational(format!("{}: there is no catalog content in it", root.display())));
     }
     step.update(format!("packing {}", root.display()));
     let image = Image::catalog(&files)?;
@@ -134,7 +135,7 @@ pub(super) fn image_of(root: &Path, session: &Session) -> Result<Built, Failure>
 }
 
 /// Fails if a cluster would not unpack the files. In the image their paths begin with `configs/`.
-fn check_unpackable(root: &Path, files: &BTreeMap<String, Vec<u8>>) -> Result<(), Failure> {
+fn check_unpackable(root: &Path, files: &BTreeMap<String, Vec<u8>>) -> Result<(), CliError> {
     let limits = olm_oci::Limits::CATALOG;
     for path in files.keys().map(|path| format!("configs/{path}")) {
         let (depth, length) = (path.split('/').count() as u64, path.len() as u64);
@@ -145,7 +146,7 @@ fn check_unpackable(root: &Path, files: &BTreeMap<String, Vec<u8>>) -> Result<()
                 let why = format!(
                     "{path} has {value} {what}, which is more than the {limit} that a cluster unpacks"
                 );
-                return Err(Failure::operational(format!("{}: {why}", root.display())));
+                return Err(CliError::operational(format!("{}: {why}", root.display())));
             }
         }
     }
@@ -153,18 +154,18 @@ fn check_unpackable(root: &Path, files: &BTreeMap<String, Vec<u8>>) -> Result<()
 }
 
 /// Folder that records all bytes read from it, so that the image has exactly the bytes that were checked.
-struct Recorded {
+struct RecordingFolder {
     folder: DirectoryFolder,
     files: RefCell<BTreeMap<String, Vec<u8>>>,
 }
 
-impl Recorded {
+impl RecordingFolder {
     fn new(folder: DirectoryFolder) -> Self {
         Self { folder, files: RefCell::default() }
     }
 }
 
-impl Folder for Recorded {
+impl Folder for RecordingFolder {
     fn entries(&self, directory: &Path) -> io::Result<Vec<Entry>> {
         self.folder.entries(directory)
     }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use olm_fbc::{SCHEMA_BUNDLE, SCHEMA_CHANNEL, SCHEMA_PACKAGE};
 
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::session::Session;
 use crate::source::DirectoryFolder;
 
@@ -32,11 +32,11 @@ impl CatalogDir {
     ///
     /// # Errors
     /// `root` is no directory, or one of its files is no catalog content.
-    pub(super) fn open(root: &Path, session: &Session) -> Result<Self, Failure> {
+    pub(super) fn open(root: &Path, session: &Session) -> Result<Self, CliError> {
         let step = session.progress.step(format!("reading {}", root.display()));
         let folder = DirectoryFolder::open(root).map_err(|failure| at(root, failure))?;
         let mut objects = Vec::new();
-        let read = olm_fbc::load::<Failure>(&folder, &olm_fbc::Limits::default(), &mut |meta| {
+        let read = olm_fbc::load::<CliError>(&folder, &olm_fbc::Limits::default(), &mut |meta| {
             session.check()?;
             let file = meta.origin.file.to_path_buf();
             objects.push(Located { schema: meta.schema, package: meta.package, name: meta.name, file });
@@ -73,7 +73,7 @@ impl CatalogDir {
     ///
     /// # Errors
     /// The file cannot be read or is not UTF-8.
-    pub(super) fn read(&self, file: &Path) -> Result<String, Failure> {
+    pub(super) fn read(&self, file: &Path) -> Result<String, CliError> {
         let path = self.root.join(file);
         fs::read_to_string(&path).map_err(|error| failed("read", &path, &error))
     }
@@ -99,7 +99,7 @@ pub(crate) fn is_label(name: &str) -> bool {
 ///
 /// # Errors
 /// The file cannot be written. It is unchanged then.
-pub(super) fn write_whole(path: &Path, text: &str) -> Result<(), Failure> {
+pub(super) fn write_whole(path: &Path, text: &str) -> Result<(), CliError> {
     let wrong = |error: std::io::Error| failed("write", path, &error);
     let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let parent = target.parent().unwrap_or_else(|| Path::new("."));
@@ -115,14 +115,14 @@ pub(super) fn write_whole(path: &Path, text: &str) -> Result<(), Failure> {
 }
 
 /// Failure of `action` on a file.
-pub(super) fn failed(action: &str, path: &Path, error: &std::io::Error) -> Failure {
-    Failure::operational(format!("cannot {action} {}: {error}", path.display()))
+pub(super) fn failed(action: &str, path: &Path, error: &std::io::Error) -> CliError {
+    CliError::operational(format!("cannot {action} {}: {error}", path.display()))
 }
 
 /// Prefixes the failure with the directory.
-pub(super) fn at(root: &Path, failure: Failure) -> Failure {
+pub(super) fn at(root: &Path, failure: CliError) -> CliError {
     match failure {
-        Failure::Told(code, message) => Failure::Told(code, format!("{}: {message}", root.display())),
+        CliError::Message(code, message) => CliError::Message(code, format!("{}: {message}", root.display())),
         other => other,
     }
 }

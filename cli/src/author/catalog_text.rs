@@ -7,7 +7,7 @@
 use olm_fbc::{Form, Meta};
 use serde_json::{Value, json};
 
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::output;
 
 /// Catalog file, split into documents.
@@ -30,7 +30,7 @@ impl CatalogText {
     ///
     /// # Errors
     /// The file is no catalog content, or mixes JSON and YAML so that it cannot be edited.
-    pub(crate) fn parse(text: &str, file: &str) -> Result<Self, Failure> {
+    pub(crate) fn parse(text: &str, file: &str) -> Result<Self, CliError> {
         let form = if text.trim_start().starts_with('{') { Form::Json } else { Form::Yaml };
         let documents = match form {
             Form::Yaml => yaml_documents(text, file)?,
@@ -39,7 +39,7 @@ impl CatalogText {
         let parsed = Self { form, documents };
         if meaning(text, file)? != parsed.values() {
             let why = "the file cannot be edited without changing it: use one document per `---`, or only JSON objects";
-            return Err(Failure::operational(format!("{file}: {why}")));
+            return Err(CliError::operational(format!("{file}: {why}")));
         }
         Ok(parsed)
     }
@@ -57,7 +57,7 @@ impl CatalogText {
     ///
     /// # Errors
     /// Only encoding errors.
-    pub(crate) fn append(&mut self, object: Value) -> Result<(), Failure> {
+    pub(crate) fn append(&mut self, object: Value) -> Result<(), CliError> {
         if let Some(last) = self.documents.last_mut().filter(|last| !last.text.ends_with('\n')) {
             last.text.push('\n');
         }
@@ -74,7 +74,7 @@ impl CatalogText {
         &mut self,
         is_channel: impl Fn(&Value) -> bool,
         entry: Value,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CliError> {
         let Some(at) = self.documents.iter().position(|document| is_channel(&document.value)) else {
             return Ok(());
         };
@@ -105,11 +105,11 @@ impl CatalogText {
     ///
     /// # Errors
     /// It does not.
-    pub(crate) fn verify(&self, file: &str) -> Result<(), Failure> {
+    pub(crate) fn verify(&self, file: &str) -> Result<(), CliError> {
         if meaning(&self.text(), file)? == self.values() {
             return Ok(());
         }
-        Err(Failure::operational(format!(
+        Err(CliError::operational(format!(
             "{file}: the edited text would not mean what it should; nothing was written"
         )))
     }
@@ -123,26 +123,26 @@ impl CatalogText {
 ///
 /// # Errors
 /// Only encoding errors.
-pub(super) fn object_text(object: &Value, form: Form) -> Result<String, Failure> {
+pub(super) fn object_text(object: &Value, form: Form) -> Result<String, CliError> {
     let meta = Meta::from_json(object.to_string().as_bytes());
-    stream_text(vec![meta.map_err(|error| Failure::operational(error.to_string()))?], form)
+    stream_text(vec![meta.map_err(|error| CliError::operational(error.to_string()))?], form)
 }
 
 /// Catalog objects as one text, in the order of opm.
 ///
 /// # Errors
 /// Only encoding errors.
-pub(super) fn stream_text(metas: Vec<Meta>, form: Form) -> Result<String, Failure> {
+pub(super) fn stream_text(metas: Vec<Meta>, form: Form) -> Result<String, CliError> {
     let mut text = Vec::new();
-    olm_fbc::write(metas, form, &mut text).map_err(|error| Failure::operational(error.to_string()))?;
-    String::from_utf8(text).map_err(|error| Failure::operational(error.to_string()))
+    olm_fbc::write(metas, form, &mut text).map_err(|error| CliError::operational(error.to_string()))?;
+    String::from_utf8(text).map_err(|error| CliError::operational(error.to_string()))
 }
 
 /// Objects of a catalog file as the cluster reads them.
-fn meaning(text: &str, file: &str) -> Result<Vec<Value>, Failure> {
+fn meaning(text: &str, file: &str) -> Result<Vec<Value>, CliError> {
     let mut objects = Vec::new();
     for meta in olm_fbc::MetaReader::new(text.as_bytes(), olm_yaml::Limits::default()) {
-        let unreadable = |error: String| Failure::operational(format!("{file}: {error}"));
+        let unreadable = |error: String| CliError::operational(format!("{file}: {error}"));
         let blob = meta.map_err(|error| unreadable(error.to_string()))?.blob;
         if !blob.is_empty() {
             objects.push(serde_json::from_slice(&blob).map_err(|error| unreadable(error.to_string()))?);
@@ -152,7 +152,7 @@ fn meaning(text: &str, file: &str) -> Result<Vec<Value>, Failure> {
 }
 
 /// Splits at lines that begin with `---`, as the catalog reader does.
-fn yaml_documents(text: &str, file: &str) -> Result<Vec<Document>, Failure> {
+fn yaml_documents(text: &str, file: &str) -> Result<Vec<Document>, CliError> {
     let mut parts: Vec<String> = Vec::new();
     for line in text.split_inclusive('\n') {
         match parts.last_mut() {
@@ -162,7 +162,7 @@ fn yaml_documents(text: &str, file: &str) -> Result<Vec<Document>, Failure> {
     }
     let documents = parts.into_iter().map(|text| {
         let value = olm_yaml::from_slice(body(&text).as_bytes())
-            .map_err(|error| Failure::operational(format!("{file}: {error}")))?;
+            .map_err(|error| CliError::operational(format!("{file}: {error}")))?;
         Ok(Document { text, value: doubles(value) })
     });
     documents.collect()
@@ -176,12 +176,12 @@ fn body(document: &str) -> &str {
     document.split_once('\n').map_or("", |(_, body)| body)
 }
 
-fn json_documents(text: &str, file: &str) -> Result<Vec<Document>, Failure> {
+fn json_documents(text: &str, file: &str) -> Result<Vec<Document>, CliError> {
     let mut documents = Vec::new();
     let mut start = 0;
     let mut stream = serde_json::Deserializer::from_str(text).into_iter::<Value>();
     while let Some(value) = stream.next() {
-        let value = value.map_err(|error| Failure::operational(format!("{file}: {error}")))?;
+        let value = value.map_err(|error| CliError::operational(format!("{file}: {error}")))?;
         let end = stream.byte_offset();
         documents.push(Document { text: text[start..end].to_owned(), value: doubles(value) });
         start = end;
@@ -203,7 +203,7 @@ fn doubles(value: Value) -> Value {
 
 /// Text of a channel document with `entry` after the last one of its list. `None` unless the list has one item per
 /// line.
-fn with_entry(document: &str, entry: &Value) -> Result<Option<String>, Failure> {
+fn with_entry(document: &str, entry: &Value) -> Result<Option<String>, CliError> {
     let lines: Vec<&str> = document.split_inclusive('\n').collect();
     let key = lines.iter().position(|line| {
         line.strip_prefix("entries:").is_some_and(|rest| {

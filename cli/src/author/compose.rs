@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::catalog_dir::{failed, write_whole};
 use super::catalog_text::object_text;
 use super::render::{self, PARALLEL};
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::session::Session;
 use crate::source::{ImageArgs, tagged_reference};
 
@@ -49,9 +49,9 @@ impl Composition {
     ///
     /// # Errors
     /// The file cannot be read or is invalid. The message names file and field.
-    pub(super) fn read(path: &Path) -> Result<Self, Failure> {
+    pub(super) fn read(path: &Path) -> Result<Self, CliError> {
         let text = fs::read(path).map_err(|error| failed("read", path, &error))?;
-        Self::parse(&text).map_err(|why| Failure::operational(format!("{}: {why}", path.display())))
+        Self::parse(&text).map_err(|why| CliError::operational(format!("{}: {why}", path.display())))
     }
 
     fn parse(text: &[u8]) -> Result<Self, String> {
@@ -103,7 +103,7 @@ pub(super) async fn write(
     root: &Path,
     images: &ImageArgs,
     session: &Session,
-) -> Result<(), Failure> {
+) -> Result<(), CliError> {
     let entries = match fs::read_dir(root) {
         Ok(listing) => listing.count(),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => 0,
@@ -111,14 +111,14 @@ pub(super) async fn write(
     };
     if entries > 0 {
         let why = "the directory is not empty; nothing was changed";
-        return Err(Failure::operational(format!("{}: {why}", root.display())));
+        return Err(CliError::operational(format!("{}: {why}", root.display())));
     }
     // All parts are rendered before the first is written, so that a failure leaves no partial catalog.
     let step = session.progress.step(format!("rendering {} images", composition.parts.len()));
     let rendered: Vec<(&str, String)> = stream::iter(&composition.parts)
         .map(|(name, reference)| async move {
             let objects = render::image(reference, images, session).await?.objects();
-            Ok::<_, Failure>((name.as_str(), text(&objects)?))
+            Ok::<_, CliError>((name.as_str(), text(&objects)?))
         })
         .buffered(PARALLEL)
         .try_collect()
@@ -127,7 +127,7 @@ pub(super) async fn write(
     rendered.iter().try_for_each(|(name, text)| write_whole(&root.join(name).join("index.yaml"), text))
 }
 
-fn text(objects: &[Value]) -> Result<String, Failure> {
+fn text(objects: &[Value]) -> Result<String, CliError> {
     objects.iter().map(|object| object_text(object, Form::Yaml)).collect()
 }
 

@@ -37,7 +37,7 @@ pub(super) struct Spec {
     pub(super) api_services: ApiServices,
     install: Install,
     #[serde(flatten)]
-    shown: Shown,
+    shown: CopiedFields,
 }
 
 /// Image that the bundle uses.
@@ -136,7 +136,7 @@ struct Descriptor {
 /// Fields of `spec` that are copied to the property unchanged.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Shown {
+struct CopiedFields {
     #[serde(skip_serializing_if = "String::is_empty")]
     description: String,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -248,7 +248,7 @@ struct MetadataProperty<'a> {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     labels: &'a BTreeMap<String, String>,
     #[serde(flatten)]
-    shown: &'a Shown,
+    shown: &'a CopiedFields,
 }
 
 impl Csv {

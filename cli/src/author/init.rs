@@ -9,10 +9,10 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 
-use super::Notation;
+use super::CatalogFormat;
 use super::catalog_dir::{CatalogDir, failed, is_label, write_whole};
 use super::catalog_text::object_text;
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::session::Session;
 
 /// Largest description and icon file. Both are part of every response about the package.
@@ -42,7 +42,7 @@ pub(crate) struct InitArgs {
     icon: Option<PathBuf>,
     /// Format of the object; default: json, with --to yaml
     #[arg(short, long, value_enum, value_name = "FORMAT")]
-    output: Option<Notation>,
+    output: Option<CatalogFormat>,
     /// Create the package in this catalog directory, in a file PACKAGE/index.yaml that must not exist yet
     #[arg(long, value_name = "DIR")]
     to: Option<PathBuf>,
@@ -52,17 +52,17 @@ pub(crate) struct InitArgs {
 ///
 /// # Errors
 /// The package name is invalid, a file cannot be read or is invalid, or the package exists.
-pub(crate) async fn run(args: InitArgs, session: &mut Session) -> Result<(), Failure> {
+pub(crate) async fn run(args: InitArgs, session: &mut Session) -> Result<(), CliError> {
     let object = package_object(&args)?;
-    let default = if args.to.is_some() { Notation::Yaml } else { Notation::Json };
+    let default = if args.to.is_some() { CatalogFormat::Yaml } else { CatalogFormat::Json };
     let notation = args.output.unwrap_or(default);
     let text = object_text(&object, notation.form())?;
     let Some(root) = &args.to else {
         return session.output.text(&text);
     };
     let name = match notation {
-        Notation::Json => "index.json",
-        Notation::Yaml => "index.yaml",
+        CatalogFormat::Json => "index.json",
+        CatalogFormat::Yaml => "index.yaml",
     };
     let file = Path::new(&args.package).join(name);
     let path = root.join(&file);
@@ -70,7 +70,7 @@ pub(crate) async fn run(args: InitArgs, session: &mut Session) -> Result<(), Fai
         let catalog = CatalogDir::open(root, session)?;
         if let Some(known) = catalog.package_file(&args.package) {
             let known = catalog.path(known);
-            return Err(Failure::operational(format!(
+            return Err(CliError::operational(format!(
                 "package {} is already in {}",
                 args.package,
                 known.display()
@@ -78,15 +78,15 @@ pub(crate) async fn run(args: InitArgs, session: &mut Session) -> Result<(), Fai
         }
     }
     if path.symlink_metadata().is_ok() {
-        return Err(Failure::operational(format!("{} exists already; it was not changed", path.display())));
+        return Err(CliError::operational(format!("{} exists already; it was not changed", path.display())));
     }
     write_whole(&path, &text)?;
     session.output.text(&format!("{}\n", path.display()))
 }
 
-fn package_object(args: &InitArgs) -> Result<Value, Failure> {
+fn package_object(args: &InitArgs) -> Result<Value, CliError> {
     if !is_label(&args.package) {
-        return Err(Failure::usage(format!(
+        return Err(CliError::usage(format!(
             "package name {}: expected at most 63 lower-case letters, digits and `-`, with a letter or digit at both ends",
             olm_version::quote(&args.package)
         )));
@@ -100,13 +100,13 @@ fn package_object(args: &InitArgs) -> Result<Value, Failure> {
         let data = read(path)?;
         let Some(media_type) = media_type(&data) else {
             let expected = "expected an image: SVG, PNG, JPEG, GIF or WebP";
-            return Err(Failure::operational(format!("icon {}: {expected}", path.display())));
+            return Err(CliError::operational(format!("icon {}: {expected}", path.display())));
         };
         object["icon"] = json!({ "base64data": BASE64_STANDARD.encode(data), "mediatype": media_type });
     }
     if let Some(path) = &args.description {
         let text = String::from_utf8(read(path)?)
-            .map_err(|_| Failure::operational(format!("description {}: not UTF-8 text", path.display())))?;
+            .map_err(|_| CliError::operational(format!("description {}: not UTF-8 text", path.display())))?;
         if !text.is_empty() {
             object["description"] = json!(text);
         }
@@ -114,12 +114,12 @@ fn package_object(args: &InitArgs) -> Result<Value, Failure> {
     Ok(object)
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+fn read(path: &Path) -> Result<Vec<u8>, CliError> {
     let wrong = |error: std::io::Error| failed("read", path, &error);
     let mut content = Vec::new();
     File::open(path).map_err(wrong)?.take(MAX_FILE + 1).read_to_end(&mut content).map_err(wrong)?;
     if content.len() as u64 > MAX_FILE {
-        return Err(Failure::operational(format!("{} is larger than {MAX_FILE} bytes", path.display())));
+        return Err(CliError::operational(format!("{} is larger than {MAX_FILE} bytes", path.display())));
     }
     Ok(content)
 }

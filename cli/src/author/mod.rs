@@ -30,14 +30,14 @@ pub(crate) use {
 
 /// Output format of catalog objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Notation {
+pub(crate) enum CatalogFormat {
     /// JSON objects, one after the other
     Json,
     /// YAML documents
     Yaml,
 }
 
-impl Notation {
+impl CatalogFormat {
     pub(crate) fn form(self) -> olm_fbc::Form {
         match self {
             Self::Json => olm_fbc::Form::Json,

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::build;
 use super::catalog_dir::failed;
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::output::FormatArgs;
 use crate::session::Session;
 use crate::source::{ImageArgs, tagged_reference};
@@ -55,7 +55,7 @@ struct PushedCatalog {
 ///
 /// # Errors
 /// The reference has no tag, the directory is neither layout nor valid catalog, or the registry rejects the image.
-pub(crate) async fn run(args: PushArgs, session: &mut Session) -> Result<(), Failure> {
+pub(crate) async fn run(args: PushArgs, session: &mut Session) -> Result<(), CliError> {
     let reference = tagged_reference(&args.reference)?;
     let image = if is_layout(&args.source) {
         read_layout(&args.source)?
@@ -73,7 +73,7 @@ async fn push(
     reference: &Reference,
     images: &ImageArgs,
     session: &Session,
-) -> Result<PushedCatalog, Failure> {
+) -> Result<PushedCatalog, CliError> {
     let config = images.config(reference, Limits::CATALOG)?;
     let options = Push {
         ca_pems: config.cas_dir.as_deref().map(certificates).transpose()?.unwrap_or_default(),
@@ -90,7 +90,7 @@ async fn push(
 }
 
 /// Contents of the files in a certificate directory.
-fn certificates(folder: &Path) -> Result<Vec<Vec<u8>>, Failure> {
+fn certificates(folder: &Path) -> Result<Vec<Vec<u8>>, CliError> {
     let wrong = |error: std::io::Error| failed("read", folder, &error);
     let mut pems = Vec::new();
     for entry in fs::read_dir(folder).map_err(wrong)? {
@@ -104,9 +104,9 @@ fn certificates(folder: &Path) -> Result<Vec<Vec<u8>>, Failure> {
 }
 
 /// Login for `reference` in a credentials file.
-fn login(file: &Path, reference: &Reference) -> Result<Option<Login>, Failure> {
+fn login(file: &Path, reference: &Reference) -> Result<Option<Login>, CliError> {
     let wrong =
-        |why: &dyn std::fmt::Display| Failure::operational(format!("credentials {}: {why}", file.display()));
+        |why: &dyn std::fmt::Display| CliError::operational(format!("credentials {}: {why}", file.display()));
     let text = fs::read(file).map_err(|error| wrong(&error))?;
     let credentials = Credentials::parse(&text).map_err(|error| wrong(&error))?;
     let found = credentials.lookup(reference.host(), reference.path()).map_err(|error| wrong(&error))?;
@@ -118,7 +118,7 @@ fn login(file: &Path, reference: &Reference) -> Result<Option<Login>, Failure> {
     Ok(Some(Login { username: found.username.clone(), password: found.password.clone() }))
 }
 
-impl From<olm_pack::PackError> for Failure {
+impl From<olm_pack::PackError> for CliError {
     fn from(error: olm_pack::PackError) -> Self {
         Self::operational(error.to_string())
     }

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::bundle::{BundleError, CatalogBundle, catalog_bundle};
 use super::catalog_dir::at;
 use crate::bundle_source::{self, of_image, read_bundle_dir};
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::session::Session;
 use crate::source::{DirectoryFolder, ImageArgs};
 
@@ -45,7 +45,7 @@ pub(crate) async fn image(
     reference: &Reference,
     images: &ImageArgs,
     session: &Session,
-) -> Result<Rendered, Failure> {
+) -> Result<Rendered, CliError> {
     let kind = Cell::new(Ok(false));
     let catalog = |labels: &ImageLabels| {
         if let Some(folder) = labels.get(olm_oci::CATALOG_LABEL) {
@@ -67,7 +67,7 @@ pub(crate) async fn image(
         Err(failure) => match kind.into_inner() {
             Ok(false) => Err(failure),
             Ok(true) => bundle_image(reference, images, session).await.map(Box::new).map(Rendered::Bundle),
-            Err(why) => Err(of_image(reference, Failure::operational(why))),
+            Err(why) => Err(of_image(reference, CliError::operational(why))),
         },
     }
 }
@@ -80,7 +80,7 @@ pub(super) async fn bundle_image(
     reference: &Reference,
     images: &ImageArgs,
     session: &Session,
-) -> Result<CatalogBundle, Failure> {
+) -> Result<CatalogBundle, CliError> {
     let (files, _) = bundle_source::pull(reference, images, session).await?;
     catalog_bundle(&files, &reference.to_string()).map_err(|error| of_image(reference, error.into()))
 }
@@ -92,7 +92,7 @@ pub(super) async fn bundle_image(
 pub(crate) fn bundle_dir(
     root: &Path,
     image: impl FnOnce(&CatalogBundle) -> String,
-) -> Result<CatalogBundle, Failure> {
+) -> Result<CatalogBundle, CliError> {
     let files = read_bundle_dir(root)?;
     let render = |image: &str| catalog_bundle(&files, image).map_err(|error| at(root, error.into()));
     let unnamed = render("")?;
@@ -100,13 +100,13 @@ pub(crate) fn bundle_dir(
 }
 
 /// All objects of a catalog folder.
-fn objects(folder: &DirectoryFolder, session: &Session) -> Result<Vec<Value>, Failure> {
+fn objects(folder: &DirectoryFolder, session: &Session) -> Result<Vec<Value>, CliError> {
     let mut objects = Vec::new();
-    olm_fbc::load::<Failure>(folder, &olm_fbc::Limits::default(), &mut |meta| {
+    olm_fbc::load::<CliError>(folder, &olm_fbc::Limits::default(), &mut |meta| {
         session.check()?;
         if !meta.blob.is_empty() {
             let object = serde_json::from_slice(&meta.blob)
-                .map_err(|error| Failure::operational(format!("{}: {error}", meta.origin)))?;
+                .map_err(|error| CliError::operational(format!("{}: {error}", meta.origin)))?;
             objects.push(object);
         }
         Ok(())
@@ -130,7 +130,7 @@ fn undetermined(reference: &Reference, labels: &ImageLabels) -> String {
     format!("render {reference}: image type could not be determined, found labels {labels}")
 }
 
-impl From<BundleError> for Failure {
+impl From<BundleError> for CliError {
     fn from(error: BundleError) -> Self {
         Self::operational(error.to_string())
     }

@@ -4,7 +4,7 @@ mod validate;
 
 use clap::Subcommand;
 
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::session::Session;
 
 /// Subcommands of `olm bundle`.
@@ -19,7 +19,7 @@ pub(crate) enum BundleCommand {
 ///
 /// # Errors
 /// Errors of the subcommand.
-pub(crate) async fn run(command: BundleCommand, session: &mut Session) -> Result<(), Failure> {
+pub(crate) async fn run(command: BundleCommand, session: &mut Session) -> Result<(), CliError> {
     match command {
         BundleCommand::Validate(args) => validate::run(args, session).await,
     }

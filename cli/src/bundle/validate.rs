@@ -5,7 +5,7 @@ use olm_bundle_check::{CheckOptions, Finding, Identity, KubernetesMinor, Level, 
 use serde::Serialize;
 
 use crate::bundle_source;
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::output::{Format, FormatArgs, Table, printable};
 use crate::progress::say;
 use crate::session::Session;
@@ -58,7 +58,7 @@ pub(crate) struct ValidateArgs {
 ///
 /// # Errors
 /// The bundle cannot be read, or has findings that fail the check.
-pub(crate) async fn run(args: ValidateArgs, session: &mut Session) -> Result<(), Failure> {
+pub(crate) async fn run(args: ValidateArgs, session: &mut Session) -> Result<(), CliError> {
     let Some(bundle) = &args.bundle else {
         return session.output.result(args.format.output, "BundleRules", &Rules { rules: RULES }, rules_text);
     };
@@ -73,12 +73,12 @@ pub(crate) async fn run(args: ValidateArgs, session: &mut Session) -> Result<(),
         Format::Json | Format::Yaml => {
             session.output.result(args.format.output, "BundleValidation", &validation, |_| String::new())?;
         }
-        Format::Table => tell(&source.origin, &report, &validation),
+        Format::Table => print_findings(&source.origin, &report, &validation),
     }
-    if validation.passed { Ok(()) } else { Err(Failure::Findings) }
+    if validation.passed { Ok(()) } else { Err(CliError::Findings) }
 }
 
-fn tell(origin: &str, report: &Report, validation: &Validation<'_>) {
+fn print_findings(origin: &str, report: &Report, validation: &Validation<'_>) {
     for finding in &report.findings {
         say(&format!("{}: {}", finding.level.name(), printable(&finding.to_string())));
     }

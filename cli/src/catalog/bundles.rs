@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::channels::InCatalog;
 use super::package::{CatalogPackage, read_package, shown_version};
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::output::{FormatArgs, Table};
 use crate::session::Session;
 use crate::source::SourceArgs;
@@ -35,7 +35,7 @@ pub(crate) struct BundlesArgs {
 ///
 /// # Errors
 /// The source cannot be read, or the package or channel does not exist.
-pub(crate) async fn run(args: BundlesArgs, session: &mut Session) -> Result<(), Failure> {
+pub(crate) async fn run(args: BundlesArgs, session: &mut Session) -> Result<(), CliError> {
     let packages = read_package(&args.source, &args.package, session).await?;
     let mut items = Vec::new();
     for package in &packages {

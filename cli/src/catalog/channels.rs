@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::classic_chain::heads;
 use super::package::{CatalogPackage, read_package};
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::output::{FormatArgs, Table};
 use crate::session::Session;
 use crate::source::SourceArgs;
@@ -30,7 +30,7 @@ pub(crate) struct ChannelsArgs {
 ///
 /// # Errors
 /// The source cannot be read, or the package does not exist.
-pub(crate) async fn run(args: ChannelsArgs, session: &mut Session) -> Result<(), Failure> {
+pub(crate) async fn run(args: ChannelsArgs, session: &mut Session) -> Result<(), CliError> {
     let packages = read_package(&args.source, &args.package, session).await?;
     let mut items = Vec::new();
     for package in &packages {

@@ -14,7 +14,7 @@ use super::classic_chain::{chain, heads};
 use super::graph_path::Path;
 use super::graph_text;
 use super::package::{CatalogPackage, read_single_package, shown_version};
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::output::Format;
 use crate::session::Session;
 use crate::source::SourceArgs;
@@ -54,7 +54,7 @@ pub(crate) struct GraphArgs {
     semantics: Semantics,
     /// Format of the drawing
     #[arg(long, value_enum, default_value = "text", conflicts_with = "output")]
-    format: Drawing,
+    format: GraphFormat,
     /// Print the graph as data; table is the same as --format text
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     output: Option<Format>,
@@ -71,7 +71,7 @@ pub(super) enum Semantics {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Drawing {
+enum GraphFormat {
     /// Lines of text
     Text,
     /// A Mermaid flowchart
@@ -84,16 +84,16 @@ enum Drawing {
 ///
 /// # Errors
 /// The source cannot be read, or the package or channel does not exist.
-pub(crate) async fn run(args: GraphArgs, session: &mut Session) -> Result<(), Failure> {
+pub(crate) async fn run(args: GraphArgs, session: &mut Session) -> Result<(), CliError> {
     let package = read_single_package(&args.source, &args.package, session).await?;
     let mut graph = Graph::new(&package, args.channel.as_deref(), args.semantics)?;
     if let Some(installed) = &args.from {
         graph.path = Some(Path::new(&graph, installed)?);
     }
     match (args.format, args.output) {
-        (Drawing::Mermaid, _) => session.output.text(&graph_text::mermaid(&graph)),
-        (Drawing::Json, _) => session.output.result(Format::Json, KIND, &graph, graph_text::text),
-        (Drawing::Text, format) => {
+        (GraphFormat::Mermaid, _) => session.output.text(&graph_text::mermaid(&graph)),
+        (GraphFormat::Json, _) => session.output.result(Format::Json, KIND, &graph, graph_text::text),
+        (GraphFormat::Text, format) => {
             session.output.result(format.unwrap_or(Format::Table), KIND, &graph, graph_text::text)
         }
     }
@@ -154,7 +154,7 @@ pub(super) struct Edge {
     pub(super) from: String,
     pub(super) to: String,
     /// Entries that allow the upgrade.
-    pub(super) by: Vec<By>,
+    pub(super) by: Vec<EdgeRuleUse>,
     /// `true` if it leads to a lower version. Chosen only if the installed bundle is deprecated or not in the
     /// catalog.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -163,7 +163,7 @@ pub(super) struct Edge {
 
 /// Channel entry that creates an edge.
 #[derive(Debug, Clone, Serialize, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct By {
+pub(super) struct EdgeRuleUse {
     pub(super) channel: String,
     /// `replaces`, `skips` or `skipRange`.
     pub(super) rule: &'static str,
@@ -193,14 +193,14 @@ struct Selection<'a> {
 }
 
 /// Successors of each installed bundle, with the entries that allow them.
-type Targets<'e> = BTreeMap<&'e str, BTreeMap<&'e str, Vec<&'e By>>>;
+type Targets<'e> = BTreeMap<&'e str, BTreeMap<&'e str, Vec<&'e EdgeRuleUse>>>;
 
 impl Graph {
     pub(super) fn new(
         package: &CatalogPackage,
         channel: Option<&str>,
         semantics: Semantics,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, CliError> {
         let channels: Vec<_> = match channel {
             Some(name) => vec![package.channel(name)?],
             None => package.content.channels.iter().collect(),
@@ -277,11 +277,12 @@ impl<'a> Selection<'a> {
     }
 
     /// Entries that let `to` follow `origin`.
-    fn by(&self, origin: &Origin<'_>, to: &Offer) -> Vec<By> {
+    fn by(&self, origin: &Origin<'_>, to: &Offer) -> Vec<EdgeRuleUse> {
         let offered = |channel: &str| self.chains.is_none() || self.on_chain.contains(&(channel, to.name()));
         let edges = to.edges_from(origin, &self.names).filter(|edge| offered(edge.channel));
-        let mut by: Vec<_> =
-            edges.map(|edge| By { channel: edge.channel.to_owned(), rule: rule_name(edge.rule) }).collect();
+        let mut by: Vec<_> = edges
+            .map(|edge| EdgeRuleUse { channel: edge.channel.to_owned(), rule: rule_name(edge.rule) })
+            .collect();
         by.sort();
         by.dedup();
         by
@@ -325,7 +326,7 @@ impl<'a> Selection<'a> {
     }
 
     /// Bundle that is chosen as upgrade of `installed`, if it is another one.
-    fn next(&self, installed: &Offer, targets: &BTreeMap<&str, Vec<&By>>) -> Option<String> {
+    fn next(&self, installed: &Offer, targets: &BTreeMap<&str, Vec<&EdgeRuleUse>>) -> Option<String> {
         let Some(chains) = &self.chains else {
             // As the resolver: the best of the successors and bundles of the installed version.
             let version = installed.version().ok();
@@ -377,7 +378,7 @@ mod tests {
     fn packages(root: &Path) -> Vec<CatalogPackage> {
         let mut metas: Vec<Meta> = Vec::new();
         let folder = DirectoryFolder::open(root).unwrap();
-        olm_fbc::load::<Failure>(&folder, &olm_fbc::Limits::default(), &mut |meta| {
+        olm_fbc::load::<CliError>(&folder, &olm_fbc::Limits::default(), &mut |meta| {
             metas.push(meta);
             Ok(())
         })

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use olm_version::quote;
 use serde::Serialize;
 
-use super::graph::{By, Graph, Node, Semantics};
+use super::graph::{EdgeRuleUse, Graph, Node, Semantics};
 use super::package::{listed, similar};
-use crate::failure::Failure;
+use crate::error::CliError;
 
 /// Upgrades that start from an installed bundle.
 #[derive(Debug, Serialize)]
@@ -29,7 +29,7 @@ pub(super) struct PathStep {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) version: Option<String>,
     /// Entries that allow the step.
-    pub(super) by: Vec<By>,
+    pub(super) by: Vec<EdgeRuleUse>,
 }
 
 impl Path {
@@ -37,7 +37,7 @@ impl Path {
     ///
     /// # Errors
     /// The graph has no such bundle. The message names similar ones.
-    pub(super) fn new(graph: &Graph, installed: &str) -> Result<Self, Failure> {
+    pub(super) fn new(graph: &Graph, installed: &str) -> Result<Self, CliError> {
         let from = find(graph, installed)?;
         let successors =
             graph.edges.iter().filter(|edge| edge.from == from.bundle).map(|edge| edge.to.clone());
@@ -95,13 +95,13 @@ fn node<'a>(graph: &'a Graph, bundle: &str) -> Option<&'a Node> {
     graph.nodes.iter().find(|node| node.bundle == bundle)
 }
 
-fn find<'a>(graph: &'a Graph, installed: &str) -> Result<&'a Node, Failure> {
+fn find<'a>(graph: &'a Graph, installed: &str) -> Result<&'a Node, CliError> {
     let by_version = || graph.nodes.iter().find(|node| node.version.as_deref() == Some(installed));
     node(graph, installed).or_else(by_version).ok_or_else(|| {
         let names = graph.nodes.iter().map(|node| node.bundle.as_str());
         let (what, names) = similar(installed, names, "its bundles");
         let channel = graph.channel.as_ref().map(|channel| format!(" in channel {}", quote(channel)));
-        Failure::no_candidate(format!(
+        CliError::no_candidate(format!(
             "package {} has no bundle {}{}; {what}: {}\n`resolve --installed NAME@VERSION` tells what follows a bundle that \
              is in no catalog any more",
             quote(&graph.package),

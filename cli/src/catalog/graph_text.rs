@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::graph::{By, Edge, Graph, Node, Semantics};
+use super::graph::{Edge, EdgeRuleUse, Graph, Node, Semantics};
 use super::graph_path::Path;
 use crate::output::{counted, printable};
 
@@ -102,7 +102,7 @@ fn node_line(node: &Node, mark: Option<&str>) -> String {
 /// `replaces (stable, fast), skipRange (beta)`
 fn reasons(edge: &Edge) -> String {
     let mut by_rule: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for By { channel, rule } in &edge.by {
+    for EdgeRuleUse { channel, rule } in &edge.by {
         by_rule.entry(rule).or_default().push(channel);
     }
     let reasons = by_rule.iter().map(|(rule, channels)| format!("{rule} ({})", channels.join(", ")));

@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::bundle_details::csv_facts;
 use super::classic_chain::heads;
 use super::package::CatalogPackage;
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::output::{FormatArgs, Table};
 use crate::session::Session;
 use crate::source::{Access, SourceArgs};
@@ -40,7 +40,7 @@ pub(crate) struct LsArgs {
 ///
 /// # Errors
 /// The source cannot be read.
-pub(crate) async fn run(args: LsArgs, session: &mut Session) -> Result<(), Failure> {
+pub(crate) async fn run(args: LsArgs, session: &mut Session) -> Result<(), CliError> {
     let Some(source) = args.source else {
         let catalogs = args.access.cluster.connect().await?.catalogs(session).await?;
         let items = catalogs.iter().map(catalog_row).collect();
@@ -134,7 +134,7 @@ struct Package {
 }
 
 impl Packages {
-    fn add(&mut self, catalog: &str, meta: Meta) -> Result<(), Failure> {
+    fn add(&mut self, catalog: &str, meta: Meta) -> Result<(), CliError> {
         let owner = if meta.schema == SCHEMA_PACKAGE { &meta.name } else { &meta.package };
         let key = (owner.clone(), catalog.to_owned());
         match meta.schema.as_str() {
@@ -156,7 +156,7 @@ impl Packages {
         Ok(())
     }
 
-    fn summaries(self) -> Result<Vec<PackageSummary>, Failure> {
+    fn summaries(self) -> Result<Vec<PackageSummary>, CliError> {
         let summary = |((name, catalog), package): ((String, String), Package)| {
             let read = CatalogPackage::new(
                 &catalog,

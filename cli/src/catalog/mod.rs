@@ -15,7 +15,7 @@ mod show;
 use clap::Subcommand;
 
 use crate::author;
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::session::Session;
 use crate::validate::{self, ValidateArgs};
 
@@ -60,7 +60,7 @@ pub(crate) enum CatalogCommand {
 ///
 /// # Errors
 /// Errors of the subcommand.
-pub(crate) async fn run(command: CatalogCommand, session: &mut Session) -> Result<(), Failure> {
+pub(crate) async fn run(command: CatalogCommand, session: &mut Session) -> Result<(), CliError> {
     match command {
         CatalogCommand::Ls(args) => ls::run(args, session).await,
         CatalogCommand::Show(args) => show::run(args, session).await,

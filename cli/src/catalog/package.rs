@@ -7,7 +7,7 @@ use olm_fbc::{Bundle, Channel, Meta, PackageContent, SCHEMA_BUNDLE, SCHEMA_CHANN
 use olm_resolve::{Indexing, Offer, PackageIndex};
 use olm_version::quote;
 
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::session::Session;
 use crate::source::SourceArgs;
 
@@ -36,9 +36,9 @@ impl CatalogPackage {
         name: &str,
         lines: impl IntoIterator<Item = &'a [u8]>,
         indexing: Indexing,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, CliError> {
         let content = PackageContent::from_metas(name, lines)
-            .map_err(|error| Failure::operational(format!("{catalog}: package {}: {error}", quote(name))))?;
+            .map_err(|error| CliError::operational(format!("{catalog}: package {}: {error}", quote(name))))?;
         let index = Arc::new(PackageIndex::new(&content, indexing));
         Ok(Self { catalog: catalog.to_owned(), name: name.to_owned(), content, index })
     }
@@ -94,11 +94,11 @@ impl CatalogPackage {
     ///
     /// # Errors
     /// There is none. The message lists the existing channels.
-    pub(crate) fn channel(&self, name: &str) -> Result<&Channel, Failure> {
+    pub(crate) fn channel(&self, name: &str) -> Result<&Channel, CliError> {
         self.content.channels.iter().find(|channel| channel.name == name).ok_or_else(|| {
             let channels: Vec<_> =
                 self.content.channels.iter().map(|channel| channel.name.as_str()).collect();
-            Failure::no_candidate(format!(
+            CliError::no_candidate(format!(
                 "package {} has no channel {}; its channels: {}",
                 quote(&self.name),
                 quote(name),
@@ -127,7 +127,7 @@ pub(crate) async fn read_package(
     source: &SourceArgs,
     name: &str,
     session: &Session,
-) -> Result<Vec<CatalogPackage>, Failure> {
+) -> Result<Vec<CatalogPackage>, CliError> {
     let mut found: Vec<(String, Vec<Vec<u8>>)> = Vec::new();
     let mut others = BTreeSet::new();
     let mut keep = |catalog: &str, meta: Meta| {
@@ -144,7 +144,7 @@ pub(crate) async fn read_package(
     };
     source.read(session, &mut keep).await?;
     if found.is_empty() {
-        return Err(Failure::no_candidate(missing(&source.source, name, &others)));
+        return Err(CliError::no_candidate(missing(&source.source, name, &others)));
     }
     let package = |(catalog, lines): &(String, Vec<Vec<u8>>)| {
         CatalogPackage::new(catalog, name, lines.iter().map(Vec::as_slice), Indexing::default())
@@ -160,14 +160,14 @@ pub(crate) async fn read_single_package(
     source: &SourceArgs,
     name: &str,
     session: &Session,
-) -> Result<CatalogPackage, Failure> {
+) -> Result<CatalogPackage, CliError> {
     let mut found = read_package(source, name, session).await?;
     match found.pop() {
         Some(only) if found.is_empty() => Ok(only),
         last => {
             let mut catalogs: Vec<_> = found.iter().chain(&last).map(|one| one.catalog.as_str()).collect();
             catalogs.sort_unstable();
-            Err(Failure::usage(format!(
+            Err(CliError::usage(format!(
                 "package {} is in several catalogs, which have edges of their own: {}; choose one, such as cluster/{}",
                 quote(name),
                 catalogs.join(", "),

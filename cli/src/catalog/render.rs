@@ -5,9 +5,9 @@ use clap::Args;
 use olm_fbc::{Meta, SCHEMA_BUNDLE, WriteError};
 use serde_json::Value;
 
-use crate::author::{self, Notation};
+use crate::author::{self, CatalogFormat};
 use crate::bundle_source::is_bundle_dir;
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::session::Session;
 use crate::source::{Source, SourceArgs};
 
@@ -28,14 +28,14 @@ pub(crate) struct RenderArgs {
     source: SourceArgs,
     /// Format of the objects
     #[arg(short, long, value_enum, default_value = "json", value_name = "FORMAT")]
-    output: Notation,
+    output: CatalogFormat,
 }
 
 /// Runs the command.
 ///
 /// # Errors
 /// The source cannot be read.
-pub(crate) async fn run(args: RenderArgs, session: &mut Session) -> Result<(), Failure> {
+pub(crate) async fn run(args: RenderArgs, session: &mut Session) -> Result<(), CliError> {
     let metas = match Source::parse(&args.source.source)? {
         Source::Directory(root) if is_bundle_dir(&root) => {
             let bundle = author::render_bundle_dir(&root, |_| String::new())?;
@@ -57,24 +57,24 @@ pub(crate) async fn run(args: RenderArgs, session: &mut Session) -> Result<(), F
     };
     let metas = metas.into_iter().map(arranged).collect::<Result<_, _>>()?;
     session.output.write_with(|out| match olm_fbc::write(metas, args.output.form(), out) {
-        Err(WriteError::Io(error)) => Err(Failure::Output(error)),
-        result => result.map_err(|error| Failure::operational(error.to_string())),
+        Err(WriteError::Io(error)) => Err(CliError::Output(error)),
+        result => result.map_err(|error| CliError::operational(error.to_string())),
     })
 }
 
-fn meta(object: &Value) -> Result<Meta, Failure> {
-    let text = serde_json::to_vec(object).map_err(|error| Failure::operational(error.to_string()))?;
-    Meta::from_json(&text).map_err(|error| Failure::operational(error.to_string()))
+fn meta(object: &Value) -> Result<Meta, CliError> {
+    let text = serde_json::to_vec(object).map_err(|error| CliError::operational(error.to_string()))?;
+    Meta::from_json(&text).map_err(|error| CliError::operational(error.to_string()))
 }
 
 /// Orders a bundle as the reference renders it: related images by reference, large properties last. Other objects are
 /// unchanged.
-fn arranged(bundle: Meta) -> Result<Meta, Failure> {
+fn arranged(bundle: Meta) -> Result<Meta, CliError> {
     if bundle.schema != SCHEMA_BUNDLE {
         return Ok(bundle);
     }
     let mut object = olm_yaml::json::to_value(&bundle.blob)
-        .map_err(|error| Failure::operational(format!("bundle {}: {error}", bundle.name)))?;
+        .map_err(|error| CliError::operational(format!("bundle {}: {error}", bundle.name)))?;
     let before = object.clone();
     if let Some(images) = object["relatedImages"].as_array_mut() {
         images.sort_by(|a, b| a["image"].as_str().cmp(&b["image"].as_str()));

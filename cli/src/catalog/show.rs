@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::bundle_details::{BundleDetails, csv_facts};
 use super::channels::ChannelSummary;
 use super::package::{CatalogPackage, listed, read_package, shown_version};
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::output::{Fields, FormatArgs, Table, printable};
 use crate::session::Session;
 use crate::source::SourceArgs;
@@ -32,7 +32,7 @@ pub(crate) struct ShowArgs {
 
 /// Selected bundle of the package.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wanted<'a> {
+enum BundleSelector<'a> {
     /// Bundle that the resolver would choose for a new installation.
     Best,
     Version(&'a str),
@@ -43,7 +43,7 @@ enum Wanted<'a> {
 ///
 /// # Errors
 /// The source cannot be read, or the package or bundle does not exist.
-pub(crate) async fn run(args: ShowArgs, session: &mut Session) -> Result<(), Failure> {
+pub(crate) async fn run(args: ShowArgs, session: &mut Session) -> Result<(), CliError> {
     let (name, wanted) = split(&args.package);
     let packages = read_package(&args.source, name, session).await?;
     let mut items = Vec::new();
@@ -61,13 +61,13 @@ pub(crate) async fn run(args: ShowArgs, session: &mut Session) -> Result<(), Fai
     session.output.result(args.format.output, "PackageList", &List { items }, text)
 }
 
-fn split(argument: &str) -> (&str, Wanted<'_>) {
+fn split(argument: &str) -> (&str, BundleSelector<'_>) {
     if let Some((package, bundle)) = argument.split_once('/') {
-        (package, Wanted::Name(bundle))
+        (package, BundleSelector::Name(bundle))
     } else if let Some((package, version)) = argument.split_once('@') {
-        (package, Wanted::Version(version))
+        (package, BundleSelector::Version(version))
     } else {
-        (argument, Wanted::Best)
+        (argument, BundleSelector::Best)
     }
 }
 
@@ -104,7 +104,7 @@ struct VersionDetails {
 }
 
 impl PackageDetails {
-    fn new(package: &CatalogPackage, wanted: Wanted<'_>) -> Result<Self, Failure> {
+    fn new(package: &CatalogPackage, wanted: BundleSelector<'_>) -> Result<Self, CliError> {
         let offer = find(package, wanted)?;
         let bundle = offer.and_then(|offer| package.bundle(offer.name()));
         let version = |offer: &Offer| VersionDetails {
@@ -128,15 +128,15 @@ impl PackageDetails {
 }
 
 /// Selected bundle. `None` if no bundle is requested and the package has none.
-fn find<'a>(package: &'a CatalogPackage, wanted: Wanted<'_>) -> Result<Option<&'a Offer>, Failure> {
+fn find<'a>(package: &'a CatalogPackage, wanted: BundleSelector<'_>) -> Result<Option<&'a Offer>, CliError> {
     let mut offers = package.index.offers();
     let found = match wanted {
-        Wanted::Best => return Ok(offers.next()),
-        Wanted::Name(name) => offers.find(|offer| offer.name() == name),
-        Wanted::Version(text) => {
+        BundleSelector::Best => return Ok(offers.next()),
+        BundleSelector::Name(name) => offers.find(|offer| offer.name() == name),
+        BundleSelector::Version(text) => {
             let version = text.strip_prefix('v').unwrap_or(text);
             Version::parse(version).map_err(|error| {
-                Failure::usage(format!(
+                CliError::usage(format!(
                     "{}@{text}: expected one version such as 1.2.3: {error}",
                     package.name
                 ))
@@ -146,9 +146,9 @@ fn find<'a>(package: &'a CatalogPackage, wanted: Wanted<'_>) -> Result<Option<&'
     };
     found.map(Some).ok_or_else(|| {
         let (what, wanted) = match wanted {
-            Wanted::Name(name) => ("bundle", name),
-            Wanted::Version(version) => ("version", version),
-            Wanted::Best => ("bundle", ""),
+            BundleSelector::Name(name) => ("bundle", name),
+            BundleSelector::Version(version) => ("version", version),
+            BundleSelector::Best => ("bundle", ""),
         };
         let known: Vec<_> = package
             .index
@@ -159,7 +159,7 @@ fn find<'a>(package: &'a CatalogPackage, wanted: Wanted<'_>) -> Result<Option<&'
             })
             .collect();
         let known: Vec<_> = known.iter().map(String::as_str).filter(|name| !name.is_empty()).collect();
-        Failure::no_candidate(format!(
+        CliError::no_candidate(format!(
             "package {} has no {what} {}; it has: {}",
             quote(&package.name),
             quote(wanted),
@@ -245,9 +245,9 @@ mod tests {
     #[test]
     fn argument_is_split_into_package_and_bundle() {
         for (argument, expected) in [
-            ("p", ("p", Wanted::Best)),
-            ("p@1.0.0", ("p", Wanted::Version("1.0.0"))),
-            ("p/p.v1@x", ("p", Wanted::Name("p.v1@x"))),
+            ("p", ("p", BundleSelector::Best)),
+            ("p@1.0.0", ("p", BundleSelector::Version("1.0.0"))),
+            ("p/p.v1@x", ("p", BundleSelector::Name("p.v1@x"))),
         ] {
             assert_eq!(split(argument), expected, "{argument}");
         }

@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal, Write};
 
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::output::printable;
 use crate::session::Session;
 
@@ -10,12 +10,12 @@ use crate::session::Session;
 ///
 /// # Errors
 /// The answer is no, or there is no terminal and `--yes` is required.
-pub(crate) async fn confirm(question: &str, yes: bool, session: &Session) -> Result<(), Failure> {
+pub(crate) async fn confirm(question: &str, yes: bool, session: &Session) -> Result<(), CliError> {
     if yes {
         return Ok(());
     }
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
-        return Err(Failure::usage(format!("{question} Say --yes; there is no terminal to ask on")));
+        return Err(CliError::usage(format!("{question} Say --yes; there is no terminal to ask on")));
     }
     let (sender, receiver) = tokio::sync::oneshot::channel();
     let question = printable(&format!("{question} [y/N] "));
@@ -28,15 +28,15 @@ pub(crate) async fn confirm(question: &str, yes: bool, session: &Session) -> Res
         let _ = sender.send(asked.map(|_| answer));
     };
     let started = std::thread::Builder::new().name("question".to_owned()).spawn(ask);
-    started.map_err(|error| Failure::operational(format!("cannot start a thread: {error}")))?;
+    started.map_err(|error| CliError::operational(format!("cannot start a thread: {error}")))?;
     let answer = async {
-        let answer = receiver.await.map_err(|_| Failure::operational("nobody was asked"))?;
-        answer.map_err(|error| Failure::operational(format!("cannot read the answer: {error}")))
+        let answer = receiver.await.map_err(|_| CliError::operational("nobody was asked"))?;
+        answer.map_err(|error| CliError::operational(format!("cannot read the answer: {error}")))
     };
     if is_yes(&session.unless_interrupted(answer).await?) {
         Ok(())
     } else {
-        Err(Failure::operational("the answer was not yes; nothing has been changed"))
+        Err(CliError::operational("the answer was not yes; nothing has been changed"))
     }
 }
 

@@ -1,9 +1,9 @@
 //! Common parts of the commands that change a cluster: flags, writes, waiting for the controller, and confirmation.
 //!
 //! All writes use the field manager [`FIELD_MANAGER`] and contain only differences. The callers decide what to write.
-//! [`arrival`], which is pure, judges whether a change is complete.
+//! [`completion`], which is pure, judges whether a change is complete.
 
-mod arrival;
+mod completion;
 mod confirm;
 mod merge;
 mod wait;
@@ -15,11 +15,11 @@ use clap::{Args, ValueEnum};
 use olm_runtime::go_value;
 use serde_json::{Value, json};
 
-pub(crate) use self::arrival::Arrival;
+pub(crate) use self::completion::Completion;
 pub(crate) use self::confirm::confirm;
-pub(crate) use self::wait::{Target, until, wait_for};
-pub(crate) use self::write::{Done, Written, apply, call, create_namespace, dry_create};
-use crate::failure::Failure;
+pub(crate) use self::wait::{ExpectedState, until, wait_for};
+pub(crate) use self::write::{WriteResult, WrittenObject, apply, call, create_namespace, dry_create};
+use crate::error::CliError;
 use crate::output::{Output, json, printable, yaml};
 use crate::progress::say;
 use crate::session::Session;
@@ -42,7 +42,7 @@ pub(crate) struct ChangeArgs {
     pub(crate) timeout: Duration,
     /// Output format: human-readable, or the written objects
     #[arg(short, long, value_enum, default_value = "table", value_name = "FORMAT")]
-    pub(crate) output: Notation,
+    pub(crate) output: ChangeFormat,
 }
 
 /// Place of the dry run.
@@ -56,7 +56,7 @@ pub(crate) enum DryRun {
 
 /// Output format of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Notation {
+pub(crate) enum ChangeFormat {
     /// Human-readable
     Table,
     /// The written objects
@@ -79,25 +79,25 @@ fn time(text: &str) -> Result<Duration, String> {
 /// # Errors
 /// Standard output cannot be written.
 pub(crate) fn print(
-    notation: Notation,
+    notation: ChangeFormat,
     told: &str,
-    written: &[Written],
+    written: &[WrittenObject],
     output: &mut Output,
-) -> Result<(), Failure> {
+) -> Result<(), CliError> {
     let text = match notation {
-        Notation::Table => {
+        ChangeFormat::Table => {
             let lines = written.iter().map(|one| format!("{one}\n"));
             format!("{}{}", printable(told), lines.collect::<String>())
         }
-        Notation::Name => written.iter().map(|one| format!("{}\n", one.name())).collect(),
-        Notation::Json => match written {
+        ChangeFormat::Name => written.iter().map(|one| format!("{}\n", one.name())).collect(),
+        ChangeFormat::Json => match written {
             [one] => json(&one.object)?,
             several => {
                 let items: Vec<&Value> = several.iter().map(|one| &one.object).collect();
                 json(&json!({ "apiVersion": "v1", "kind": "List", "items": items }))?
             }
         },
-        Notation::Yaml => {
+        ChangeFormat::Yaml => {
             let documents = written.iter().map(|one| yaml(&one.object)).collect::<Result<Vec<_>, _>>()?;
             documents.join("---\n")
         }
@@ -109,12 +109,12 @@ pub(crate) fn print(
 ///
 /// # Errors
 /// Errors of [`wait_for`].
-pub(crate) async fn arrive(
+pub(crate) async fn wait_if_requested(
     cluster: &Cluster,
     args: &ChangeArgs,
-    target: &Target,
+    target: &ExpectedState,
     session: &mut Session,
-) -> Result<(), Failure> {
+) -> Result<(), CliError> {
     if !args.wait {
         return Ok(());
     }
@@ -122,8 +122,8 @@ pub(crate) async fn arrive(
     session.output.finish()?;
     let words = wait_for(cluster, target, args.timeout, session).await?;
     match args.output {
-        Notation::Table => session.output.text(&format!("{}\n", printable(&words))),
-        Notation::Json | Notation::Yaml | Notation::Name => {
+        ChangeFormat::Table => session.output.text(&format!("{}\n", printable(&words))),
+        ChangeFormat::Json | ChangeFormat::Yaml | ChangeFormat::Name => {
             say(&words);
             Ok(())
         }

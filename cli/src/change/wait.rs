@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-use super::arrival::{Arrival, judge};
-use crate::failure::{Code, Failure};
+use super::completion::{Completion, judge};
+use crate::error::{CliError, Code};
 use crate::progress::{Step, say};
 use crate::session::Session;
 use crate::source::Cluster;
@@ -19,7 +19,7 @@ const CLOSER: Duration = Duration::from_secs(5);
 
 /// Expected state of a changed extension.
 #[derive(Debug, Clone)]
-pub(crate) struct Target {
+pub(crate) struct ExpectedState {
     pub(crate) name: String,
     /// UID, if known.
     pub(crate) uid: Option<String>,
@@ -38,10 +38,10 @@ pub(crate) struct Target {
 /// written in each case, and the message says so.
 pub(crate) async fn wait_for(
     cluster: &Cluster,
-    target: &Target,
+    target: &ExpectedState,
     limit: Duration,
     session: &Session,
-) -> Result<String, Failure> {
+) -> Result<String, CliError> {
     let name = &target.name;
     let mut obstacle = None;
     let mut closer = Instant::now() + CLOSER;
@@ -59,49 +59,49 @@ pub(crate) async fn wait_for(
     until(name, &stays, limit, look, session).await
 }
 
-/// Polls `look` until it returns [`Arrival::Arrived`], and returns that message. `what` names the awaited object, and
+/// Polls `look` until it returns [`Completion::Complete`], and returns that message. `what` names the awaited object, and
 /// `stays` is appended to the error if the wait ends early.
 ///
 /// # Errors
-/// `look` returns [`Arrival::Failed`], fails on its first call, or does not complete within `limit`, or a signal
+/// `look` returns [`Completion::Failed`], fails on its first call, or does not complete within `limit`, or a signal
 /// arrived.
 pub(crate) async fn until(
     what: &str,
     stays: &str,
     limit: Duration,
-    mut look: impl AsyncFnMut() -> Result<Arrival, Failure>,
+    mut look: impl AsyncFnMut() -> Result<Completion, CliError>,
     session: &Session,
-) -> Result<String, Failure> {
+) -> Result<String, CliError> {
     let begin = Instant::now();
-    let mut teller = Teller { what, step: session.progress.step(what), last: None };
+    let mut reporter = ProgressReporter { what, step: session.progress.step(what), last: None };
     loop {
         let next = Instant::now() + INTERVAL;
         match look().await {
-            Ok(Arrival::Arrived(words)) => return Ok(words),
-            Ok(Arrival::Failed(why)) => return Err(Failure::operational(format!("{why}\n{stays}"))),
-            Ok(Arrival::Underway(words)) => teller.tell(words),
-            Err(Failure::Told(Code::Interrupted, _)) => return Err(interrupted(stays)),
+            Ok(Completion::Complete(words)) => return Ok(words),
+            Ok(Completion::Failed(why)) => return Err(CliError::operational(format!("{why}\n{stays}"))),
+            Ok(Completion::InProgress(words)) => reporter.report(words),
+            Err(CliError::Message(Code::Interrupted, _)) => return Err(interrupted(stays)),
             // An API server that answered before may be restarting. One that never answered ends the wait.
-            Err(failure) if teller.last.is_none() => return Err(failure),
-            Err(failure) => teller.tell(failure.to_string()),
+            Err(failure) if reporter.last.is_none() => return Err(failure),
+            Err(failure) => reporter.report(failure.to_string()),
         }
         if begin.elapsed() >= limit {
-            let last = teller.last.unwrap_or_default();
+            let last = reporter.last.unwrap_or_default();
             let limit = shown(limit);
-            return Err(Failure::operational(format!(
+            return Err(CliError::operational(format!(
                 "gave up waiting for {what} after {limit}: {last}\n{stays}"
             )));
         }
         let pause = async {
             sleep_until(next.min(begin + limit)).await;
-            Ok::<_, Failure>(())
+            Ok::<_, CliError>(())
         };
         session.unless_interrupted(pause).await.map_err(|_| interrupted(stays))?;
     }
 }
 
-fn interrupted(stays: &str) -> Failure {
-    Failure::Told(Code::Interrupted, format!("interrupted while waiting; {stays}"))
+fn interrupted(stays: &str) -> CliError {
+    CliError::Message(Code::Interrupted, format!("interrupted while waiting; {stays}"))
 }
 
 /// `90s`, `10m`, `1h30m`
@@ -113,14 +113,14 @@ fn shown(time: Duration) -> String {
 }
 
 /// Progress output: in place on a terminal, else one line per change.
-struct Teller<'a> {
+struct ProgressReporter<'a> {
     what: &'a str,
     step: Step,
     last: Option<String>,
 }
 
-impl Teller<'_> {
-    fn tell(&mut self, words: String) {
+impl ProgressReporter<'_> {
+    fn report(&mut self, words: String) {
         // Condensed to one line, because messages of the cluster may have several.
         let line = words.split_whitespace().collect::<Vec<_>>().join(" ");
         if self.last.as_ref() == Some(&line) {
@@ -150,16 +150,16 @@ mod tests {
     async fn failed_wait_reports_reason_and_remaining_state() {
         let session = Session::start();
         let limit = Duration::from_millis(10);
-        let underway = async || Ok(Arrival::Underway("rolling\nout".to_owned()));
-        let late = until("pipe", "it goes on", limit, underway, &session).await.unwrap_err();
+        let in_progress = async || Ok(Completion::InProgress("rolling\nout".to_owned()));
+        let late = until("pipe", "it goes on", limit, in_progress, &session).await.unwrap_err();
         assert_eq!(late.to_string(), "gave up waiting for pipe after 10ms: rolling out\nit goes on");
-        let failed = async || Ok(Arrival::Failed("Blocked".to_owned()));
+        let failed = async || Ok(Completion::Failed("Blocked".to_owned()));
         let failed = until("pipe", "it goes on", limit, failed, &session).await.unwrap_err();
         assert_eq!((failed.exit_code(), failed.to_string().as_str()), (1, "Blocked\nit goes on"));
-        let unread = async || Err(Failure::operational("no API server"));
+        let unread = async || Err(CliError::operational("no API server"));
         let unread = until("pipe", "it goes on", limit, unread, &session).await.unwrap_err();
         assert_eq!(unread.to_string(), "no API server");
-        let gone = async || Err(Failure::interrupted());
+        let gone = async || Err(CliError::interrupted());
         let gone = until("pipe", "it goes on", limit, gone, &session).await.unwrap_err();
         assert_eq!(
             (gone.exit_code(), gone.to_string().as_str()),

@@ -11,7 +11,7 @@ use olm_version::quote;
 use serde_json::{Value, json};
 
 use super::{DryRun, FIELD_MANAGER, merge};
-use crate::failure::{Code, Failure};
+use crate::error::{CliError, Code};
 use crate::session::Session;
 use crate::source::Cluster;
 
@@ -20,10 +20,10 @@ const DEADLINE: Duration = Duration::from_secs(45);
 
 /// Object, and the result of writing it.
 #[derive(Debug, Clone)]
-pub(crate) struct Written {
+pub(crate) struct WrittenObject {
     /// Object as stored, or as it would be stored, without status and server-managed metadata.
     pub(crate) object: Value,
-    pub(crate) done: Done,
+    pub(crate) done: WriteResult,
     /// Set if nothing was really changed.
     pub(crate) dry_run: Option<DryRun>,
     /// `metadata.generation`, if the API server returned it.
@@ -34,7 +34,7 @@ pub(crate) struct Written {
 
 /// Result of writing an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Done {
+pub(crate) enum WriteResult {
     Created,
     Changed,
     /// The object already had the wanted state.
@@ -42,7 +42,7 @@ pub(crate) enum Done {
     Deleted,
 }
 
-impl Done {
+impl WriteResult {
     fn as_str(self) -> &'static str {
         match self {
             Self::Created => "created",
@@ -53,9 +53,9 @@ impl Done {
     }
 }
 
-impl Written {
+impl WrittenObject {
     /// Result for `object`, which the API server returned or would be sent.
-    pub(crate) fn new(mut object: Value, done: Done, dry_run: Option<DryRun>) -> Self {
+    pub(crate) fn new(mut object: Value, done: WriteResult, dry_run: Option<DryRun>) -> Self {
         let generation = object["metadata"]["generation"].as_i64();
         let uid = object["metadata"]["uid"].as_str().map(str::to_owned);
         if let Some(fields) = object.as_object_mut() {
@@ -80,7 +80,7 @@ impl Written {
 }
 
 /// `clusterextension.olm.operatorframework.io/NAME created`
-impl fmt::Display for Written {
+impl fmt::Display for WrittenObject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let note = match self.dry_run {
             None => "",
@@ -102,24 +102,24 @@ pub(crate) async fn apply(
     after: &ClusterExtension,
     dry_run: Option<DryRun>,
     session: &Session,
-) -> Result<Written, Failure> {
+) -> Result<WrittenObject, CliError> {
     let api: Api<ClusterExtension> = Api::all(cluster.client().clone());
     let name = after.name_any();
     let what = format!("ClusterExtension {}", quote(&name));
     let wanted = value(after)?;
     let Some(before) = before else {
         if dry_run == Some(DryRun::Client) {
-            return Ok(Written::new(wanted, Done::Created, dry_run));
+            return Ok(WrittenObject::new(wanted, WriteResult::Created, dry_run));
         }
         let parameters = post(dry_run);
         let created = call(&format!("create {what}"), api.create(&parameters, after), session).await?;
-        return Ok(Written::new(value(&created)?, Done::Created, dry_run));
+        return Ok(WrittenObject::new(value(&created)?, WriteResult::Created, dry_run));
     };
     let Some(mut patch) = merge::patch(&changeable(before)?, &changeable(after)?) else {
-        return Ok(Written::new(value(before)?, Done::Unchanged, dry_run));
+        return Ok(WrittenObject::new(value(before)?, WriteResult::Unchanged, dry_run));
     };
     if dry_run == Some(DryRun::Client) {
-        return Ok(Written::new(wanted, Done::Changed, dry_run));
+        return Ok(WrittenObject::new(wanted, WriteResult::Changed, dry_run));
     }
     // UID precondition: another extension of the same name must not be changed.
     patch["metadata"]["uid"] = json!(before.uid());
@@ -131,7 +131,7 @@ pub(crate) async fn apply(
     let patch = Patch::Merge(&patch);
     let changed = api.patch(&name, &parameters, &patch);
     let changed = call(&format!("change {what}"), changed, session).await?;
-    Ok(Written::new(value(&changed)?, Done::Changed, dry_run))
+    Ok(WrittenObject::new(value(&changed)?, WriteResult::Changed, dry_run))
 }
 
 /// Creates the extension as a dry run on the API server.
@@ -142,7 +142,7 @@ pub(crate) async fn dry_create(
     cluster: &Cluster,
     extension: &ClusterExtension,
     session: &Session,
-) -> Result<(), Failure> {
+) -> Result<(), CliError> {
     apply(cluster, None, extension, Some(DryRun::Server), session).await.map(drop)
 }
 
@@ -155,10 +155,10 @@ pub(crate) async fn create_namespace(
     name: &str,
     dry_run: Option<DryRun>,
     session: &Session,
-) -> Result<Option<Written>, Failure> {
+) -> Result<Option<WrittenObject>, CliError> {
     let api: Api<Namespace> = Api::all(cluster.client().clone());
     let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
-    let written = || Written::new(namespace.clone(), Done::Created, dry_run);
+    let written = || WrittenObject::new(namespace.clone(), WriteResult::Created, dry_run);
     let what = format!("namespace {}", quote(name));
     if cluster.call(&what, api.get_metadata_opt(name), session).await?.is_some() {
         return Ok(None);
@@ -187,12 +187,12 @@ fn post(dry_run: Option<DryRun>) -> PostParams {
     PostParams { dry_run: dry_run.is_some(), field_manager: Some(FIELD_MANAGER.to_owned()) }
 }
 
-fn value(extension: &ClusterExtension) -> Result<Value, Failure> {
-    serde_json::to_value(extension).map_err(|error| Failure::operational(error.to_string()))
+fn value(extension: &ClusterExtension) -> Result<Value, CliError> {
+    serde_json::to_value(extension).map_err(|error| CliError::operational(error.to_string()))
 }
 
 /// Part of an extension that a user writes.
-fn changeable(extension: &ClusterExtension) -> Result<Value, Failure> {
+fn changeable(extension: &ClusterExtension) -> Result<Value, CliError> {
     let whole = value(extension)?;
     let metadata = &whole["metadata"];
     let map = |field: &str| metadata.get(field).cloned().unwrap_or_else(|| json!({}));
@@ -210,14 +210,14 @@ pub(crate) async fn call<T>(
     what: &str,
     call: impl Future<Output = Result<T, kube::Error>>,
     session: &Session,
-) -> Result<T, Failure> {
+) -> Result<T, CliError> {
     session.check()?;
     let answer = olm_runtime::cluster::within(DEADLINE, call).await;
     answer.map_err(|error| refused(what, &error))
 }
 
 /// Failure of `what`, such as `create namespace "a"`.
-fn refused(what: &str, error: &kube::Error) -> Failure {
+fn refused(what: &str, error: &kube::Error) -> CliError {
     let cause = olm_runtime::cluster::describe(error);
     let code = match error {
         kube::Error::Api(status) => status.code,
@@ -225,12 +225,12 @@ fn refused(what: &str, error: &kube::Error) -> Failure {
     };
     match code {
         400 | 422 => {
-            Failure::Told(Code::Findings, format!("cannot {what}: the API server refuses it: {cause}"))
+            CliError::Message(Code::Findings, format!("cannot {what}: the API server refuses it: {cause}"))
         }
-        409 => Failure::operational(format!(
+        409 => CliError::operational(format!(
             "cannot {what}: {cause}\nsomebody else has changed it meanwhile; look at it, and try again"
         )),
-        _ => Failure::operational(format!("cannot {what}: {cause}")),
+        _ => CliError::operational(format!("cannot {what}: {cause}")),
     }
 }
 
@@ -242,7 +242,7 @@ mod tests {
     fn written_object_is_named_as_kubectl_does() {
         let object = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension",
             "metadata": {"name": "pipe", "uid": "u", "generation": 3, "resourceVersion": "7"}, "status": {}});
-        let written = Written::new(object, Done::Changed, Some(DryRun::Server));
+        let written = WrittenObject::new(object, WriteResult::Changed, Some(DryRun::Server));
         let told = "clusterextension.olm.operatorframework.io/pipe changed (server dry run)";
         assert_eq!(written.to_string(), told);
         assert_eq!((written.generation, written.uid.as_deref()), (Some(3), Some("u")));
@@ -250,6 +250,9 @@ mod tests {
             "metadata": {"name": "pipe"}});
         assert_eq!(written.object, left);
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a"}});
-        assert_eq!(Written::new(namespace, Done::Created, None).to_string(), "namespace/a created");
+        assert_eq!(
+            WrittenObject::new(namespace, WriteResult::Created, None).to_string(),
+            "namespace/a created"
+        );
     }
 }

@@ -19,12 +19,12 @@ use olm_revision::plan::{Owner, Plan, check_body, desired, plan};
 use serde_json::Value;
 
 use super::fields::applied;
-use super::objects::{self, Happening, ObjectChange, ObjectName};
-use super::report::Side;
-use crate::failure::Failure;
+use super::objects::{self, ChangeKind, ObjectChange, ObjectName};
+use super::report::ComparedBundle;
+use crate::error::CliError;
 use crate::session::Session;
 use crate::source::Cluster;
-use crate::status::observe::is_in_force;
+use crate::status::observe::is_active;
 
 /// Concurrent reads and dry runs.
 const CONCURRENT_CALLS: usize = 8;
@@ -39,12 +39,12 @@ pub(super) struct Installed {
     /// Objects of the active revisions, those of the newest last.
     pub(super) objects: Vec<Value>,
     /// Description of the newest revision.
-    pub(super) side: Side,
+    pub(super) bundle: ComparedBundle,
 }
 
 /// Predicted changes on the cluster.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct ClusterChanges {
     pub(super) changes: Vec<ObjectChange>,
     /// Live CustomResourceDefinitions.
     pub(super) definitions: Vec<Value>,
@@ -80,10 +80,10 @@ pub(super) async fn installed(
     cluster: &Cluster,
     extension: &ClusterExtension,
     session: &Session,
-) -> Result<Installed, Failure> {
+) -> Result<Installed, CliError> {
     let name = extension.name_any();
     let mut sets = cluster.object_sets(session).await?;
-    sets.retain(|set| olm_request::owner(set) == Some(&name) && is_in_force(set));
+    sets.retain(|set| olm_request::owner(set) == Some(&name) && is_active(set));
     sets.sort_by_key(number);
     let mut held = Vec::new();
     for set in &sets {
@@ -98,11 +98,11 @@ pub(super) async fn installed(
         number: number(set),
         extension: name.clone(),
     });
-    let side = newest.map_or_else(
-        || Side { origin: "nothing is installed".to_owned(), ..Side::default() },
+    let bundle = newest.map_or_else(
+        || ComparedBundle { origin: "nothing is installed".to_owned(), ..ComparedBundle::default() },
         |set| {
             let annotation = |key: &str| set.annotations().get(key).cloned().unwrap_or_default();
-            Side {
+            ComparedBundle {
                 origin: format!("revision {} on the cluster", set.name_any()),
                 bundle: annotation(annotations::BUNDLE_NAME),
                 version: annotation(annotations::BUNDLE_VERSION),
@@ -110,7 +110,7 @@ pub(super) async fn installed(
             }
         },
     );
-    Ok(Installed { owner, siblings, objects: held, side })
+    Ok(Installed { owner, siblings, objects: held, bundle })
 }
 
 fn number(set: &ClusterObjectSet) -> i64 {
@@ -122,7 +122,7 @@ async fn content(
     cluster: &Cluster,
     set: &ClusterObjectSet,
     session: &Session,
-) -> Result<Vec<Value>, Failure> {
+) -> Result<Vec<Value>, CliError> {
     let Some(spec) = &set.spec else { return Ok(Vec::new()) };
     let mut found = BTreeMap::new();
     for key in secrets(spec, cluster.namespace()) {
@@ -133,7 +133,7 @@ async fn content(
         }
     }
     let phases = resolve_as_is(spec, cluster.namespace(), &found)
-        .map_err(|error| Failure::operational(format!("revision {}: {error}", set.name_any())))?;
+        .map_err(|error| CliError::operational(format!("revision {}: {error}", set.name_any())))?;
     Ok(phases.into_iter().flat_map(|phase| phase.objects).map(|content| content.object).collect())
 }
 
@@ -158,36 +158,36 @@ pub(super) async fn compare(
     identity: &BundleIdentity,
     rendered: Vec<Value>,
     session: &Session,
-) -> Result<Found, Failure> {
-    let _step = session.progress.step("asking the API server what would change");
+) -> Result<ClusterChanges, CliError> {
+    let _step = session.progress.step("comparing with dry runs on the API server");
     let owner = Extension {
         name: extension.name_any(),
         uid: extension.uid().unwrap_or_default(),
         progress_deadline_minutes: None,
     };
     let draft = Draft::new(owner, identity, distinct(rendered))
-        .map_err(|error| Failure::operational(error.to_string()))?;
+        .map_err(|error| CliError::operational(error.to_string()))?;
     let wanted: Vec<Value> = draft.phases().iter().flat_map(|phase| phase.objects.clone()).collect();
-    let asking = Asking { cluster: KubeCluster::new(cluster.client().clone()), installed };
-    session.unless_interrupted(asking.all(&wanted)).await
+    let comparison = Comparison { cluster: KubeCluster::new(cluster.client().clone()), installed };
+    session.unless_interrupted(comparison.all(&wanted)).await
 }
 
 /// Running comparison.
-struct Asking<'a> {
+struct Comparison<'a> {
     cluster: KubeCluster,
     installed: &'a Installed,
 }
 
 /// Observation of one object.
-enum Seen {
+enum Observation {
     /// Live object, and its predicted change.
     Object(Option<Value>, Option<ObjectChange>),
     /// Reason for which the object cannot be read.
     Unreadable(String),
 }
 
-impl Asking<'_> {
-    async fn all(&self, wanted: &[Value]) -> Result<Found, Failure> {
+impl Comparison<'_> {
+    async fn all(&self, wanted: &[Value]) -> Result<ClusterChanges, CliError> {
         let before = objects::by_name(&self.installed.objects);
         let after = objects::by_name(wanted);
         let gone = before.iter().filter(|(name, _)| !after.contains_key(name));
@@ -197,22 +197,22 @@ impl Asking<'_> {
             .into_iter()
             .map(|(name, object, becomes)| async move {
                 let seen = match becomes {
-                    Some(old) => self.becoming(name, old, object).await,
-                    None => self.going(name, object).await,
+                    Some(old) => self.compare_applied(name, old, object).await,
+                    None => self.compare_removed(name, object).await,
                 };
                 (name, seen)
             })
             .collect();
         let all: Vec<_> = stream::iter(calls).buffered(CONCURRENT_CALLS).collect().await;
-        let mut found = Found::default();
+        let mut found = ClusterChanges::default();
         for (name, seen) in all {
             match seen? {
-                Seen::Object(live, change) => {
+                Observation::Object(live, change) => {
                     let is_definition = name.kind == "CustomResourceDefinition";
                     found.definitions.extend(live.filter(|_| is_definition));
                     found.changes.extend(change);
                 }
-                Seen::Unreadable(why) => found.warnings.push(format!("{name} cannot be read: {why}")),
+                Observation::Unreadable(why) => found.warnings.push(format!("{name} cannot be read: {why}")),
             }
         }
         objects::sort(&mut found.changes);
@@ -221,12 +221,12 @@ impl Asking<'_> {
     }
 
     /// Live object. `None` if its kind is not served.
-    async fn live(&self, object: &Value) -> Result<Result<Option<Value>, String>, Failure> {
+    async fn live(&self, object: &Value) -> Result<Result<Option<Value>, String>, CliError> {
         match self.cluster.get(&ObjectKey::of(object)).await {
             Ok(live) => Ok(Ok(live)),
             Err(error) if error.reason == Reason::UnknownKind => Ok(Ok(None)),
             Err(error) if error.reason == Reason::Rejected => Ok(Err(error.message)),
-            Err(error) => Err(Failure::operational(format!("{}: {error}", ObjectName::of(object)))),
+            Err(error) => Err(CliError::operational(format!("{}: {error}", ObjectName::of(object)))),
         }
     }
 
@@ -241,34 +241,34 @@ impl Asking<'_> {
     }
 
     /// Observes an object that the new bundle no longer contains.
-    async fn going(&self, name: &ObjectName, old: &Value) -> Result<Seen, Failure> {
+    async fn compare_removed(&self, name: &ObjectName, old: &Value) -> Result<Observation, CliError> {
         let live = match self.live(old).await? {
             Ok(live) => live,
-            Err(why) => return Ok(Seen::Unreadable(why)),
+            Err(why) => return Ok(Observation::Unreadable(why)),
         };
         let is_ours = |live: &Value| self.plan(Some(live)) != Plan::Collide;
         let goes = live.as_ref().is_some_and(is_ours);
-        let change = goes.then(|| objects::whole(Happening::Deleted, name.clone()));
-        Ok(Seen::Object(live, change))
+        let change = goes.then(|| objects::whole(ChangeKind::Deleted, name.clone()));
+        Ok(Observation::Object(live, change))
     }
 
     /// Observes an object of the new bundle. `old` is the same object of the installed bundle.
-    async fn becoming(
+    async fn compare_applied(
         &self,
         name: &ObjectName,
         old: Option<&Value>,
         wanted: &Value,
-    ) -> Result<Seen, Failure> {
+    ) -> Result<Observation, CliError> {
         let live = match self.live(wanted).await? {
             Ok(live) => live,
-            Err(why) => return Ok(Seen::Unreadable(why)),
+            Err(why) => return Ok(Observation::Unreadable(why)),
         };
         let owner = self.owner();
         let desired = match &self.installed.owner {
             Some(owner) => desired(&content_of(wanted), owner),
             None => wanted.clone(),
         };
-        let created = || objects::whole(Happening::Created, name.clone());
+        let created = || objects::whole(ChangeKind::Created, name.clone());
         let with_note = |change: ObjectChange, note: String| ObjectChange { notes: vec![note], ..change };
         let change = match (self.plan(live.as_ref()), &live) {
             (_, None) => Some(match self.cluster.apply(&desired, true).await {
@@ -281,7 +281,7 @@ impl Asking<'_> {
             (Plan::Collide, Some(_)) => {
                 let note =
                     "it exists and does not belong to the extension, which would not touch it".to_owned();
-                Some(with_note(objects::whole(Happening::Changed, name.clone()), note))
+                Some(with_note(objects::whole(ChangeKind::Changed, name.clone()), note))
             }
             (Plan::AwaitDeletion, Some(_)) => {
                 Some(with_note(created(), "it is being deleted, and made again then".to_owned()))
@@ -300,7 +300,7 @@ impl Asking<'_> {
                 }
             },
         };
-        Ok(Seen::Object(live, change))
+        Ok(Observation::Object(live, change))
     }
 }
 

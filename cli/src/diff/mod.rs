@@ -23,16 +23,16 @@ use serde_json::{Map, Value, json};
 use self::fields::FieldChange;
 pub(crate) use self::next::{with_image, with_objects};
 use self::objects::ObjectChange;
-pub(crate) use self::prediction::{Foresight, foreseen, unsafe_upgrade};
+pub(crate) use self::prediction::{Prediction, predict_or_warn, unsafe_upgrade};
+use self::report::ComparedBundle;
 pub(crate) use self::report::Diff;
-use self::report::Side;
 use crate::bundle_source::{self, BundleFiles};
 use crate::crd_check::{self, CrdResult, Verdict};
-use crate::failure::{Code, Failure};
+use crate::error::{CliError, Code};
 use crate::manifest::{check_inputs, only_extension};
 use crate::output::FormatArgs;
 use crate::progress::say;
-use crate::rendering::{self, Rendered, WishArgs, Wishes};
+use crate::rendering::{self, RenderSettings, RenderSettingsArgs, Rendered};
 use crate::resolve::choose;
 use crate::session::Session;
 use crate::source::{Access, Cluster};
@@ -80,7 +80,7 @@ pub(crate) struct DiffArgs {
     #[arg(long)]
     exit_code: bool,
     #[command(flatten)]
-    wishes: WishArgs,
+    settings: RenderSettingsArgs,
     /// File with the configuration of OLD, if it differs from that of NEW
     #[arg(long, value_name = "FILE", help_heading = "Rendering")]
     old_config: Option<String>,
@@ -94,75 +94,76 @@ pub(crate) struct DiffArgs {
 ///
 /// # Errors
 /// A bundle or the cluster cannot be read, or there are changes and `--exit-code` is set.
-pub(crate) async fn run(args: DiffArgs, session: &mut Session) -> Result<(), Failure> {
-    check_inputs(&[args.file.as_deref(), args.wishes.config_file(), args.old_config.as_deref()])?;
+pub(crate) async fn run(args: DiffArgs, session: &mut Session) -> Result<(), CliError> {
+    check_inputs(&[args.file.as_deref(), args.settings.config_file(), args.old_config.as_deref()])?;
     let diff = match args.bundles.as_slice() {
         [old, new] => of_bundles(old, new, &args, session).await?,
         rest => against_cluster(rest.first().map(String::as_str), &args, session).await?,
     };
     session.output.result(args.format.output, "BundleDiff", &diff, Diff::text)?;
-    if args.exit_code && !diff.empty { Err(Failure::Shown(Code::Changes as u8)) } else { Ok(()) }
+    if args.exit_code && !diff.empty { Err(CliError::ExitCode(Code::Changes as u8)) } else { Ok(()) }
 }
 
-async fn of_bundles(old: &str, new: &str, args: &DiffArgs, session: &Session) -> Result<Diff, Failure> {
+async fn of_bundles(old: &str, new: &str, args: &DiffArgs, session: &Session) -> Result<Diff, CliError> {
     let extension = match (&args.file, &args.extension) {
         (Some(file), _) => Some(only_extension(file, session).await?),
         (None, Some(name)) => Some(args.access.cluster.connect().await?.extension(name, session).await?),
         (None, None) => None,
     };
-    let new_wishes = args.wishes.read(extension.as_ref(), session).await?;
-    let mut old_wishes = new_wishes.clone();
+    let new_settings = args.settings.read(extension.as_ref(), session).await?;
+    let mut old_settings = new_settings.clone();
     if let Some(file) = &args.old_config {
-        old_wishes.config = rendering::config(file, session).await?;
+        old_settings.config = rendering::config(file, session).await?;
     }
     let old_files = bundle_source::read(old, &args.access.images, session).await?;
     let new_files = bundle_source::read(new, &args.access.images, session).await?;
-    let (old, new) = (rendering::objects(&old_files, &old_wishes)?, rendering::objects(&new_files, &new_wishes)?);
+    let (old, new) =
+        (rendering::objects(&old_files, &old_settings)?, rendering::objects(&new_files, &new_settings)?);
     let objects = objects::changes(&old.objects, &new.objects);
     let mut diff = Diff::new(&old.objects, &new.objects, &old.objects, objects);
-    diff.old = side(&old_files, &old.bundle);
-    diff.new = side(&new_files, &new.bundle);
-    diff.add_config(&accepted(&old.bundle, &old_wishes), &accepted(&new.bundle, &new_wishes));
+    diff.old = compared_bundle(&old_files, &old.bundle);
+    diff.new = compared_bundle(&new_files, &new.bundle);
+    diff.add_config(&accepted(&old.bundle, &old_settings), &accepted(&new.bundle, &new_settings));
     Ok(diff)
 }
 
-async fn against_cluster(new: Option<&str>, args: &DiffArgs, session: &Session) -> Result<Diff, Failure> {
+async fn against_cluster(new: Option<&str>, args: &DiffArgs, session: &Session) -> Result<Diff, CliError> {
     if args.file.is_none() && args.extension.is_none() {
-        return Err(Failure::usage(
+        return Err(CliError::usage(
             "name OLD and NEW, or a ClusterExtension with --extension or -f to compare with the cluster",
         ));
     }
     if args.old_config.is_some() {
-        return Err(Failure::usage(
+        return Err(CliError::usage(
             "--old-config is for two bundles; the cluster knows its own configuration",
         ));
     }
     let cluster = args.access.cluster.connect().await?;
     let (extension, live) = extensions(args, &cluster, session).await?;
-    let mut wishes = args.wishes.read(Some(&extension), session).await?;
+    let mut settings = args.settings.read(Some(&extension), session).await?;
     let installed = cluster::installed(&cluster, &extension, session).await?;
-    wishes.certificates = wishes.certificates.or_else(|| cluster::certificates(&installed.objects));
+    settings.certificates = settings.certificates.or_else(|| cluster::certificates(&installed.objects));
     let new = match new {
         Some(new) => new.to_owned(),
         None => {
-            let choice = choose(&extension, &args.catalogs, wishes.gates(), &args.access, session).await?;
+            let choice = choose(&extension, &args.catalogs, settings.gates(), &args.access, session).await?;
             say(&format!("{} of catalog {}: {}", choice.bundle, choice.catalog, choice.image));
             choice.image
         }
     };
     let files = bundle_source::read(&new, &args.access.images, session).await?;
-    let Rendered { bundle, objects } = rendering::objects(&files, &wishes)?;
+    let Rendered { bundle, objects } = rendering::objects(&files, &settings)?;
     let identity = cluster::identity(&bundle);
     let found =
         cluster::compare(&cluster, &extension, &installed, &identity, objects.clone(), session).await?;
     // Live CRDs show the stored versions and manual changes.
     let mut diff = Diff::new(&installed.objects, &objects, &found.definitions, found.changes);
     diff.warnings.extend(found.warnings);
-    diff.old = installed.side;
-    diff.new = side(&files, &bundle);
+    diff.old = installed.bundle;
+    diff.new = compared_bundle(&files, &bundle);
     let before = live.as_ref().and_then(cluster::config).unwrap_or_default();
     if live.is_some() {
-        diff.add_config(&json!({ "inline": before }), &json!({ "inline": wishes.config }));
+        diff.add_config(&json!({ "inline": before }), &json!({ "inline": settings.config }));
     }
     Ok(diff)
 }
@@ -172,7 +173,7 @@ async fn extensions(
     args: &DiffArgs,
     cluster: &Cluster,
     session: &Session,
-) -> Result<(ClusterExtension, Option<ClusterExtension>), Failure> {
+) -> Result<(ClusterExtension, Option<ClusterExtension>), CliError> {
     match (&args.file, &args.extension) {
         (Some(file), _) => {
             let wanted = only_extension(file, session).await?;
@@ -190,8 +191,8 @@ async fn extensions(
     }
 }
 
-fn side(files: &BundleFiles, bundle: &Bundle) -> Side {
-    Side {
+fn compared_bundle(files: &BundleFiles, bundle: &Bundle) -> ComparedBundle {
+    ComparedBundle {
         origin: files.origin.clone(),
         bundle: bundle.name().to_owned(),
         version: bundle.version().unwrap_or_default().to_owned(),
@@ -200,8 +201,8 @@ fn side(files: &BundleFiles, bundle: &Bundle) -> Side {
 }
 
 /// Configuration schema of a bundle.
-fn accepted(bundle: &Bundle, wishes: &Wishes) -> Value {
-    let options = wishes.options();
+fn accepted(bundle: &Bundle, settings: &RenderSettings) -> Value {
+    let options = settings.options();
     let schema = config_schema(bundle, options.deployment_config, options.multi_watch_namespaces);
     let required =
         |name: &str| schema["required"].as_array().is_some_and(|names| names.iter().any(|one| one == name));
@@ -210,7 +211,7 @@ fn accepted(bundle: &Bundle, wishes: &Wishes) -> Value {
     let fields: Map<String, Value> = fields.map(|(name, _)| (name.clone(), state(name))).collect();
     let modes = bundle.install_modes().into_iter();
     let modes: Map<String, Value> = modes.map(|mode| (mode.name().to_owned(), json!("supported"))).collect();
-    json!({ "installModes": modes, "accepted": fields, "inline": wishes.config.clone().unwrap_or_else(|| json!({})) })
+    json!({ "installModes": modes, "accepted": fields, "inline": settings.config.clone().unwrap_or_else(|| json!({})) })
 }
 
 impl Diff {
@@ -225,8 +226,8 @@ impl Diff {
         let crds = crds(definitions, new, &objects, &mut warnings);
         Self {
             empty: objects.is_empty() && permissions.is_empty(),
-            old: Side::default(),
-            new: Side::default(),
+            old: ComparedBundle::default(),
+            new: ComparedBundle::default(),
             objects,
             permissions,
             crds,

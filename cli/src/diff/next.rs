@@ -5,11 +5,11 @@ use olm_revision::generate::BundleIdentity;
 use serde_json::Value;
 
 use super::cluster::{self, Installed};
-use super::report::{Diff, Side};
+use super::report::{ComparedBundle, Diff};
 use crate::bundle_source;
 use crate::controller::Controller;
-use crate::failure::Failure;
-use crate::rendering::{self, Rendered, Wishes};
+use crate::error::CliError;
+use crate::rendering::{self, RenderSettings, Rendered};
 use crate::session::Session;
 use crate::source::{Access, Cluster};
 
@@ -17,7 +17,7 @@ use crate::source::{Access, Cluster};
 ///
 /// # Errors
 /// The image or the cluster cannot be read, or the bundle cannot be installed this way
-/// ([`Code::Findings`](crate::failure::Code::Findings)).
+/// ([`Code::Findings`](crate::error::Code::Findings)).
 pub(crate) async fn with_image(
     cluster: &Cluster,
     extension: &ClusterExtension,
@@ -25,13 +25,13 @@ pub(crate) async fn with_image(
     controller: &Controller,
     access: &Access,
     session: &Session,
-) -> Result<Diff, Failure> {
-    let mut wishes = Wishes::as_configured(extension, &controller.gates)?;
+) -> Result<Diff, CliError> {
+    let mut settings = RenderSettings::as_configured(extension, &controller.gates)?;
     let files = bundle_source::read(image, &access.images, session).await?;
     let installed = cluster::installed(cluster, extension, session).await?;
-    wishes.certificates = cluster::certificates(&installed.objects);
-    let Rendered { bundle, objects } = rendering::objects(&files, &wishes)?;
-    let new = super::side(&files, &bundle);
+    settings.certificates = cluster::certificates(&installed.objects);
+    let Rendered { bundle, objects } = rendering::objects(&files, &settings)?;
+    let new = super::compared_bundle(&files, &bundle);
     next(cluster, extension, installed, (&cluster::identity(&bundle), new), objects, session).await
 }
 
@@ -46,9 +46,9 @@ pub(crate) async fn with_objects(
     origin: &str,
     objects: Vec<Value>,
     session: &Session,
-) -> Result<Diff, Failure> {
+) -> Result<Diff, CliError> {
     let installed = cluster::installed(cluster, extension, session).await?;
-    let new = Side {
+    let new = ComparedBundle {
         origin: format!("as revision {origin} has kept it"),
         bundle: identity.name.clone(),
         version: identity.version.clone(),
@@ -61,14 +61,14 @@ async fn next(
     cluster: &Cluster,
     extension: &ClusterExtension,
     installed: Installed,
-    (identity, new): (&BundleIdentity, Side),
+    (identity, new): (&BundleIdentity, ComparedBundle),
     objects: Vec<Value>,
     session: &Session,
-) -> Result<Diff, Failure> {
+) -> Result<Diff, CliError> {
     let found = cluster::compare(cluster, extension, &installed, identity, objects.clone(), session).await?;
     let mut diff = Diff::new(&installed.objects, &objects, &found.definitions, found.changes);
     diff.warnings.extend(found.warnings);
-    diff.old = installed.side;
+    diff.old = installed.bundle;
     diff.new = new;
     Ok(diff)
 }

@@ -52,7 +52,7 @@ impl fmt::Display for ObjectName {
 
 /// Kind of change to an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub(crate) enum Happening {
+pub(crate) enum ChangeKind {
     Created,
     Changed,
     Deleted,
@@ -61,7 +61,7 @@ pub(crate) enum Happening {
 /// Changed object.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct ObjectChange {
-    pub(crate) change: Happening,
+    pub(crate) change: ChangeKind,
     #[serde(flatten)]
     pub(crate) object: ObjectName,
     /// Fields of a changed object.
@@ -81,10 +81,10 @@ pub(crate) fn by_name(objects: &[Value]) -> BTreeMap<ObjectName, &Value> {
 pub(crate) fn changes(old: &[Value], new: &[Value]) -> Vec<ObjectChange> {
     let (old, new) = (by_name(old), by_name(new));
     let deleted = old.keys().filter(|name| !new.contains_key(name));
-    let mut changes: Vec<_> = deleted.map(|name| whole(Happening::Deleted, name.clone())).collect();
+    let mut changes: Vec<_> = deleted.map(|name| whole(ChangeKind::Deleted, name.clone())).collect();
     for (name, object) in &new {
         match old.get(name) {
-            None => changes.push(whole(Happening::Created, name.clone())),
+            None => changes.push(whole(ChangeKind::Created, name.clone())),
             Some(before) => changes.extend(changed(name, before, object)),
         }
     }
@@ -98,7 +98,7 @@ pub(crate) fn sort(changes: &mut [ObjectChange]) {
 }
 
 /// Created or deleted object.
-pub(crate) fn whole(change: Happening, object: ObjectName) -> ObjectChange {
+pub(crate) fn whole(change: ChangeKind, object: ObjectName) -> ObjectChange {
     ObjectChange { change, object, fields: Vec::new(), notes: Vec::new() }
 }
 
@@ -108,7 +108,7 @@ pub(crate) fn changed(name: &ObjectName, old: &Value, new: &Value) -> Option<Obj
     if name.is_secret() {
         fields.iter_mut().for_each(hide);
     }
-    (!fields.is_empty()).then(|| ObjectChange { fields, ..whole(Happening::Changed, name.clone()) })
+    (!fields.is_empty()).then(|| ObjectChange { fields, ..whole(ChangeKind::Changed, name.clone()) })
 }
 
 /// Hides Secret data, and annotations, in which `kubectl apply` keeps a copy of the data.
@@ -198,9 +198,9 @@ mod tests {
         assert_eq!(
             told,
             [
-                (Happening::Created, "A ns/new".to_owned(), 0),
-                (Happening::Changed, "A ns/other".to_owned(), 1),
-                (Happening::Deleted, "A ns/gone".to_owned(), 0)
+                (ChangeKind::Created, "A ns/new".to_owned(), 0),
+                (ChangeKind::Changed, "A ns/other".to_owned(), 1),
+                (ChangeKind::Deleted, "A ns/gone".to_owned(), 0)
             ]
         );
     }

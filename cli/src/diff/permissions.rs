@@ -79,11 +79,11 @@ pub(crate) struct TooMany;
 struct Grant {
     /// `None` for the whole cluster.
     namespace: Option<String>,
-    what: What,
+    what: GrantedAccess,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum What {
+enum GrantedAccess {
     Resource { group: String, resource: String, name: Option<String>, verb: String },
     Url { path: String, verb: String },
     Role(String),
@@ -131,13 +131,13 @@ impl Grant {
         }
         let whats = self.what.generalizations();
         namespaces.into_iter().flat_map(move |namespace| {
-            let grant = move |what: &What| Self { namespace: namespace.clone(), what: what.clone() };
+            let grant = move |what: &GrantedAccess| Self { namespace: namespace.clone(), what: what.clone() };
             whats.iter().map(grant).collect::<Vec<_>>()
         })
     }
 }
 
-impl What {
+impl GrantedAccess {
     fn generalizations(&self) -> Vec<Self> {
         match self {
             Self::Role(_) => vec![self.clone()],
@@ -179,7 +179,7 @@ fn either(own: &str, wildcard: &str) -> Vec<String> {
 }
 
 /// Permissions of roles, by kind, namespace and name.
-type Roles<'a> = BTreeMap<(&'a str, &'a str, &'a str), Vec<What>>;
+type Roles<'a> = BTreeMap<(&'a str, &'a str, &'a str), Vec<GrantedAccess>>;
 
 /// Permissions that these objects grant, by subject.
 fn grants(objects: &[Value]) -> Result<Grants, TooMany> {
@@ -207,7 +207,7 @@ fn grants(objects: &[Value]) -> Result<Grants, TooMany> {
         };
         let (kind, name) = (text(object, "/roleRef/kind"), text(object, "/roleRef/name"));
         let of = if kind == "Role" { namespace.unwrap_or_default() } else { "" };
-        let unknown = [What::Role(format!("{kind} {name}"))];
+        let unknown = [GrantedAccess::Role(format!("{kind} {name}"))];
         let whats = roles.get(&(kind, of, name)).map_or(unknown.as_slice(), Vec::as_slice);
         for subject in list(object, "/subjects") {
             let part = |field: &str| text(subject, field).to_owned();
@@ -249,13 +249,13 @@ fn add(
     grants: &mut Grants,
     subject: Subject,
     namespace: Option<&str>,
-    whats: &[What],
+    whats: &[GrantedAccess],
     count: &mut usize,
 ) -> Result<(), TooMany> {
     counted(count, whats.len())?;
     // URLs have no namespace, so a RoleBinding does not grant them.
-    let holds = |what: &&What| namespace.is_none() || !matches!(what, What::Url { .. });
-    let grant = |what: &What| Grant { namespace: namespace.map(str::to_owned), what: what.clone() };
+    let holds = |what: &&GrantedAccess| namespace.is_none() || !matches!(what, GrantedAccess::Url { .. });
+    let grant = |what: &GrantedAccess| Grant { namespace: namespace.map(str::to_owned), what: what.clone() };
     grants.entry(subject).or_default().extend(whats.iter().filter(holds).map(grant));
     Ok(())
 }
@@ -277,7 +277,7 @@ fn aggregating(role: &Value) -> impl Iterator<Item = &str> {
 }
 
 /// Single permissions of a role.
-fn rules(role: &Value, count: &mut usize) -> Result<Vec<What>, TooMany> {
+fn rules(role: &Value, count: &mut usize) -> Result<Vec<GrantedAccess>, TooMany> {
     let mut whats = Vec::new();
     for rule in list(role, "/rules") {
         let texts = |field: &str| list(rule, field).iter().filter_map(Value::as_str).collect::<Vec<_>>();
@@ -290,10 +290,10 @@ fn rules(role: &Value, count: &mut usize) -> Result<Vec<What>, TooMany> {
             if names.is_empty() { vec![None] } else { names.into_iter().map(Some).collect() };
         for verb in verbs {
             let verb = || verb.to_owned();
-            whats.extend(urls.iter().map(|&path| What::Url { path: path.to_owned(), verb: verb() }));
+            whats.extend(urls.iter().map(|&path| GrantedAccess::Url { path: path.to_owned(), verb: verb() }));
             for &group in &groups {
                 for &resource in &resources {
-                    whats.extend(names.iter().map(|name| What::Resource {
+                    whats.extend(names.iter().map(|name| GrantedAccess::Resource {
                         group: group.to_owned(),
                         resource: resource.to_owned(),
                         name: name.map(str::to_owned),
@@ -311,18 +311,18 @@ fn kept_verbs<'a>(grant: &Grant, others: &'a BTreeSet<Grant>) -> impl Iterator<I
     let named = |verb: &str| Grant {
         namespace: grant.namespace.clone(),
         what: match &grant.what {
-            What::Resource { group, resource, name, .. } => {
+            GrantedAccess::Resource { group, resource, name, .. } => {
                 let (group, resource, name) = (group.clone(), resource.clone(), name.clone());
-                What::Resource { group, resource, name, verb: verb.to_owned() }
+                GrantedAccess::Resource { group, resource, name, verb: verb.to_owned() }
             }
             other => other.clone(),
         },
     };
-    let is_all = matches!(&grant.what, What::Resource { verb, .. } if verb == "*");
+    let is_all = matches!(&grant.what, GrantedAccess::Resource { verb, .. } if verb == "*");
     let range = is_all.then(|| others.range(named("")..));
     let verbs = range.into_iter().flatten().map(|other| match &other.what {
-        What::Resource { verb, .. } => (other, verb.as_str()),
-        What::Url { .. } | What::Role(_) => (other, ""),
+        GrantedAccess::Resource { verb, .. } => (other, verb.as_str()),
+        GrantedAccess::Url { .. } | GrantedAccess::Role(_) => (other, ""),
     });
     verbs.take_while(move |(other, verb)| **other == named(verb)).map(|(_, verb)| verb)
 }
@@ -358,15 +358,15 @@ fn joined<'a>(grants: impl Iterator<Item = &'a Grant>, others: &BTreeSet<Grant>)
     for grant in grants {
         let namespace = grant.namespace.as_deref();
         match &grant.what {
-            What::Role(role) => permissions.push(Permission {
+            GrantedAccess::Role(role) => permissions.push(Permission {
                 namespace: namespace.map(str::to_owned),
                 role: Some(role.clone()),
                 ..Permission::default()
             }),
-            What::Url { path, verb } => {
+            GrantedAccess::Url { path, verb } => {
                 urls.entry(path).or_default().insert(verb);
             }
-            What::Resource { group, resource, name, verb } => {
+            GrantedAccess::Resource { group, resource, name, verb } => {
                 let still = kept_namespaces(grant, others, &namespaces);
                 let entry =
                     resources.entry(((namespace, group, name.as_deref(), still), resource)).or_default();

@@ -5,15 +5,15 @@ use olm_api::{ClusterExtension, annotations};
 use olm_request::{CrdCheck, ExtensionRules, Settings};
 
 use super::next::with_image;
-use super::objects::{Happening, ObjectChange};
+use super::objects::{ChangeKind, ObjectChange};
 use super::report::Diff;
 use crate::bundle_source;
 use crate::controller::Controller;
 use crate::crd_check::{CrdResult, Verdict};
-use crate::failure::{Code, Failure};
+use crate::error::{CliError, Code};
 use crate::output::counted;
 use crate::progress::say;
-use crate::rendering::{self, Wishes};
+use crate::rendering::{self, RenderSettings};
 use crate::session::Session;
 use crate::source::{Access, Cluster};
 
@@ -22,13 +22,13 @@ const NAMED: usize = 5;
 
 /// Predicted effects.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Foresight {
+pub(crate) struct Prediction {
     /// One or two lines.
     pub(crate) changes: Vec<String>,
     /// Problems that prevent or delay the change.
-    pub(crate) obstacles: Vec<String>,
+    pub(crate) problems: Vec<String>,
     /// CRDs whose upgrade would break custom resources, each with its findings.
-    pub(crate) unsafe_definitions: Vec<String>,
+    pub(crate) unsafe_crds: Vec<String>,
 }
 
 /// Predicts the effect of installing the bundle in `image` for the given extension. Without a namespace there is
@@ -37,7 +37,7 @@ pub(crate) struct Foresight {
 /// # Errors
 /// The image or the cluster cannot be read, or the bundle cannot be installed this way
 /// ([`Code::Findings`]).
-pub(crate) async fn foresee(
+pub(crate) async fn predict(
     cluster: &Cluster,
     extension: &ClusterExtension,
     image: &str,
@@ -45,22 +45,24 @@ pub(crate) async fn foresee(
     has_namespace: bool,
     access: &Access,
     session: &Session,
-) -> Result<Foresight, Failure> {
+) -> Result<Prediction, CliError> {
     if has_namespace {
-        return Ok(Foresight::of(&with_image(cluster, extension, image, controller, access, session).await?));
+        return Ok(Prediction::of(
+            &with_image(cluster, extension, image, controller, access, session).await?,
+        ));
     }
     let files = bundle_source::read(image, &access.images, session).await?;
-    let wishes = Wishes::as_configured(extension, &controller.gates)?;
-    let count = rendering::objects(&files, &wishes)?.objects.len();
-    Ok(Foresight { changes: vec![format!("{} created", counted(count, "object"))], ..Foresight::default() })
+    let settings = RenderSettings::as_configured(extension, &controller.gates)?;
+    let count = rendering::objects(&files, &settings)?.objects.len();
+    Ok(Prediction { changes: vec![format!("{} created", counted(count, "object"))], ..Prediction::default() })
 }
 
-/// Same as [`foresee`], but a bundle that the CLI cannot read only causes a warning, because the cluster may be able
+/// Same as [`predict`], but a bundle that the CLI cannot read only causes a warning, because the cluster may be able
 /// to read it.
 ///
 /// # Errors
 /// The bundle cannot be installed this way, or a signal arrived.
-pub(crate) async fn foreseen(
+pub(crate) async fn predict_or_warn(
     cluster: &Cluster,
     extension: &ClusterExtension,
     image: &str,
@@ -68,20 +70,20 @@ pub(crate) async fn foreseen(
     compare: bool,
     access: &Access,
     session: &Session,
-) -> Result<Foresight, Failure> {
-    match foresee(cluster, extension, image, controller, compare, access, session).await {
-        Err(Failure::Told(Code::Operational | Code::Usage, why)) => {
+) -> Result<Prediction, CliError> {
+    match predict(cluster, extension, image, controller, compare, access, session).await {
+        Err(CliError::Message(Code::Operational | Code::Usage, why)) => {
             say(&format!("warning: what the bundle brings is not known: {why}"));
-            Ok(Foresight::default())
+            Ok(Prediction::default())
         }
-        foresight => foresight,
+        prediction => prediction,
     }
 }
 
 /// Error if the controller would refuse the upgrade because of CRDs (docs/design/apply.md#crd-upgrade-safety). `None`
 /// if the check is disabled, or if its result depends on existing objects.
-pub(crate) fn unsafe_upgrade(extension: &ClusterExtension, foresight: &Foresight) -> Option<Failure> {
-    let definitions = &foresight.unsafe_definitions;
+pub(crate) fn unsafe_upgrade(extension: &ClusterExtension, prediction: &Prediction) -> Option<CliError> {
+    let definitions = &prediction.unsafe_crds;
     let preflight = extension.spec.as_ref().and_then(|spec| spec.install.as_ref()?.preflight.as_ref());
     let enforcement = preflight.map(|preflight| &preflight.crd_upgrade_safety.enforcement);
     let rules = ExtensionRules::of(extension.metadata.annotations.as_ref(), Settings::default());
@@ -91,7 +93,7 @@ pub(crate) fn unsafe_upgrade(extension: &ClusterExtension, foresight: &Foresight
         return None;
     }
     let (key, name) = (annotations::EXT_CRD_CHECK, extension.metadata.name.as_deref().unwrap_or_default());
-    Some(Failure::Told(
+    Some(CliError::Message(
         Code::Findings,
         format!(
             "the controller would refuse the upgrade:\n  {}\nthe existing objects decide with `kubectl annotate \
@@ -101,12 +103,12 @@ pub(crate) fn unsafe_upgrade(extension: &ClusterExtension, foresight: &Foresight
     ))
 }
 
-impl Foresight {
+impl Prediction {
     /// Summarizes a difference.
     pub(crate) fn of(diff: &Diff) -> Self {
         let count = |wanted| diff.objects.iter().filter(|object| object.change == wanted).count();
         let (created, changed, deleted) =
-            (count(Happening::Created), count(Happening::Changed), count(Happening::Deleted));
+            (count(ChangeKind::Created), count(ChangeKind::Changed), count(ChangeKind::Deleted));
         let mut changes =
             vec![format!("{} created, {changed} changed, {deleted} deleted", counted(created, "object"))];
         let gaining = diff.permissions.iter().filter(|change| !change.gained.is_empty()).count();
@@ -122,8 +124,8 @@ impl Foresight {
         let breaking = |crd: &&CrdResult| crd.result == Verdict::Unsafe;
         Self {
             changes,
-            obstacles: shortened(diff.objects.iter().filter_map(noted).collect()),
-            unsafe_definitions: diff.crds.iter().filter(breaking).map(broken).collect(),
+            problems: shortened(diff.objects.iter().filter_map(noted).collect()),
+            unsafe_crds: diff.crds.iter().filter(breaking).map(broken).collect(),
         }
     }
 }
@@ -161,11 +163,11 @@ mod tests {
         for change in &mut changes {
             change.notes = vec!["the API server refuses it".to_owned()];
         }
-        let foresight = Foresight::of(&Diff::new(&old, &new, &old, changes));
-        assert_eq!(foresight.changes, ["2 objects created, 0 changed, 1 deleted"]);
-        assert_eq!(foresight.obstacles.len(), 3);
-        assert_eq!(foresight.obstacles[0], "ServiceAccount ns/b: the API server refuses it");
-        assert_eq!(foresight.unsafe_definitions, [""; 0]);
+        let prediction = Prediction::of(&Diff::new(&old, &new, &old, changes));
+        assert_eq!(prediction.changes, ["2 objects created, 0 changed, 1 deleted"]);
+        assert_eq!(prediction.problems.len(), 3);
+        assert_eq!(prediction.problems[0], "ServiceAccount ns/b: the API server refuses it");
+        assert_eq!(prediction.unsafe_crds, [""; 0]);
         let many: Vec<String> = (0..7).map(|n| n.to_string()).collect();
         assert_eq!(shortened(many), ["0", "1", "2", "3", "4", "and 2 more"]);
     }
@@ -178,8 +180,8 @@ mod tests {
             let metadata = json!({"name": "pipe", "annotations": annotations});
             serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap()
         };
-        let unsafe_definitions = vec!["CustomResourceDefinition a: removed".to_owned()];
-        let foresight = Foresight { unsafe_definitions, ..Foresight::default() };
+        let unsafe_crds = vec!["CustomResourceDefinition a: removed".to_owned()];
+        let prediction = Prediction { unsafe_crds, ..Prediction::default() };
         let none = json!({"preflight": {"crdUpgradeSafety": {"enforcement": "None"}}});
         for (annotations, install, refused) in [
             (json!({}), Value::Null, true),
@@ -189,10 +191,10 @@ mod tests {
             (json!({}), none, false),
         ] {
             let extension = extension(annotations, install);
-            let refusal = unsafe_upgrade(&extension, &foresight);
+            let refusal = unsafe_upgrade(&extension, &prediction);
             assert_eq!(refusal.is_some(), refused, "{extension:?}");
             assert!(refusal.is_none_or(|refusal| refusal.exit_code() == 3));
-            assert!(unsafe_upgrade(&extension, &Foresight::default()).is_none());
+            assert!(unsafe_upgrade(&extension, &Prediction::default()).is_none());
         }
     }
 }

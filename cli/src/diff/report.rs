@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::fields::FieldChange;
-use super::objects::{Happening, ObjectChange};
+use super::objects::{ChangeKind, ObjectChange};
 use super::permissions::{Permission, SubjectChange};
 use crate::crd_check::{CrdResult, Verdict};
 
@@ -22,8 +22,8 @@ const SHOWN_VALUE: usize = 120;
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Diff {
-    pub(crate) old: Side,
-    pub(crate) new: Side,
+    pub(crate) old: ComparedBundle,
+    pub(crate) new: ComparedBundle,
     /// `true` if nothing would change.
     pub(crate) empty: bool,
     pub(crate) objects: Vec<ObjectChange>,
@@ -38,7 +38,7 @@ pub(crate) struct Diff {
 /// One side of the comparison.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Side {
+pub(crate) struct ComparedBundle {
     /// Directory, image or revision. Empty if there is none yet.
     pub(crate) origin: String,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -49,7 +49,7 @@ pub(crate) struct Side {
     pub(crate) digest: Option<String>,
 }
 
-impl Side {
+impl ComparedBundle {
     fn text(&self) -> String {
         match (self.bundle.as_str(), self.version.as_str()) {
             ("", _) => self.origin.clone(),
@@ -66,9 +66,9 @@ impl Diff {
         let count = |wanted| self.objects.iter().filter(|object| object.change == wanted).count();
         let counts = format!(
             "{} created, {} changed, {} deleted",
-            count(Happening::Created),
-            count(Happening::Changed),
-            count(Happening::Deleted)
+            count(ChangeKind::Created),
+            count(ChangeKind::Changed),
+            count(ChangeKind::Deleted)
         );
         let counts = if self.objects.is_empty() { String::new() } else { counts };
         let (roles, others): (Vec<_>, Vec<_>) =
@@ -107,9 +107,9 @@ fn section<T>(text: &mut String, title: &str, summary: &str, items: &[T], line: 
 
 fn object(change: &ObjectChange) -> String {
     let sign = match change.change {
-        Happening::Created => '+',
-        Happening::Changed => '~',
-        Happening::Deleted => '-',
+        ChangeKind::Created => '+',
+        ChangeKind::Changed => '~',
+        ChangeKind::Deleted => '-',
     };
     let mut text = format!("  {sign} {}\n", change.object);
     for note in &change.notes {
@@ -169,7 +169,7 @@ fn subject(change: &SubjectChange) -> String {
 /// section shows their content.
 fn is_told_by_permissions(change: &ObjectChange) -> bool {
     let kinds = ["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"];
-    change.change != Happening::Changed
+    change.change != ChangeKind::Changed
         && change.notes.is_empty()
         && change.object.group == "rbac.authorization.k8s.io"
         && kinds.contains(&change.object.kind.as_str())
@@ -178,9 +178,9 @@ fn is_told_by_permissions(change: &ObjectChange) -> bool {
 /// `  + 2 ClusterRoles and 1 RoleBinding, see Permissions`
 fn counted(roles: &[&ObjectChange]) -> String {
     let mut text = String::new();
-    for (sign, happening) in [('+', Happening::Created), ('-', Happening::Deleted)] {
+    for (sign, kind_of_change) in [('+', ChangeKind::Created), ('-', ChangeKind::Deleted)] {
         let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
-        for change in roles.iter().filter(|change| change.change == happening) {
+        for change in roles.iter().filter(|change| change.change == kind_of_change) {
             *kinds.entry(&change.object.kind).or_default() += 1;
         }
         let kinds: Vec<_> = kinds

@@ -8,11 +8,11 @@ use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
 
 pub(crate) use self::record::{Record, records};
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::output::Table;
 use crate::session::Session;
 use crate::source::ClusterArgs;
-use crate::status::{Notation, age, observe};
+use crate::status::{StatusFormat, age, observe};
 
 /// First lines of the command's help.
 pub(crate) const ABOUT: &str = "Show the revisions of an extension
@@ -42,7 +42,7 @@ pub(crate) struct HistoryArgs {
     name: String,
     /// Output format
     #[arg(short, long, value_enum, default_value = "table", value_name = "FORMAT")]
-    output: Notation,
+    output: StatusFormat,
     #[command(flatten)]
     cluster: ClusterArgs,
 }
@@ -59,7 +59,7 @@ struct History {
 ///
 /// # Errors
 /// The extension does not exist, or the cluster cannot be read.
-pub(crate) async fn run(args: HistoryArgs, session: &mut Session) -> Result<(), Failure> {
+pub(crate) async fn run(args: HistoryArgs, session: &mut Session) -> Result<(), CliError> {
     let cluster = args.cluster.connect().await?;
     observe::extension(&cluster, &args.name, session).await?;
     let sets = observe::revisions(&cluster, &args.name, session).await?;

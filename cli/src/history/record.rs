@@ -4,7 +4,7 @@ use olm_api::ClusterObjectSet;
 use olm_api::conditions::{reasons, types};
 use serde::Serialize;
 
-use crate::status::observe::is_in_force;
+use crate::status::observe::is_active;
 use crate::status::tree::{RevisionState, Stage};
 
 /// Digest characters that suffice to tell images apart.
@@ -23,7 +23,7 @@ pub(crate) struct Record {
     /// Digest of the image, if the reference contains one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) digest: Option<String>,
-    pub(crate) result: Outcome,
+    pub(crate) result: RevisionResult,
     /// `true` if the revision has rolled out once.
     pub(crate) succeeded: bool,
     pub(crate) adopted_from_helm: bool,
@@ -46,7 +46,7 @@ pub(crate) struct Rollback {
 
 /// Result of a revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub(crate) enum Outcome {
+pub(crate) enum RevisionResult {
     /// Newest active revision that has rolled out.
     Installed,
     /// Rolled out, then replaced by a newer revision.
@@ -62,7 +62,7 @@ pub(crate) enum Outcome {
     Deleting,
 }
 
-impl Outcome {
+impl RevisionResult {
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Installed => "Installed",
@@ -94,8 +94,8 @@ impl Record {
 /// Records, newest first, of the revisions of an extension, given oldest first.
 pub(crate) fn records(sets: &[ClusterObjectSet]) -> Vec<Record> {
     let states: Vec<RevisionState> = sets.iter().map(RevisionState::alone).collect();
-    let newest = sets.iter().rposition(is_in_force).or_else(|| sets.len().checked_sub(1));
-    let installed = sets.iter().zip(&states).rposition(|(set, state)| is_in_force(set) && state.succeeded);
+    let newest = sets.iter().rposition(is_active).or_else(|| sets.len().checked_sub(1));
+    let installed = sets.iter().zip(&states).rposition(|(set, state)| is_active(set) && state.succeeded);
     let aim = newest
         .and_then(|newest| states.get(newest))
         .map(|state| (state.bundle.clone(), state.version.clone()));
@@ -131,19 +131,19 @@ pub(crate) fn records(sets: &[ClusterObjectSet]) -> Vec<Record> {
     records
 }
 
-fn outcome(state: &RevisionState, is_installed: bool) -> Outcome {
+fn outcome(state: &RevisionState, is_installed: bool) -> RevisionResult {
     match state.stage {
-        Stage::Deleting => Outcome::Deleting,
-        Stage::Archived if state.succeeded => Outcome::Superseded,
-        Stage::Archived => Outcome::Abandoned,
-        Stage::Archiving => Outcome::Archiving,
-        Stage::Blocked => Outcome::Blocked,
-        Stage::Retrying => Outcome::Retrying,
-        _ if is_installed => Outcome::Installed,
-        Stage::Succeeded => Outcome::Superseded,
-        Stage::New => Outcome::New,
-        Stage::RollingOut => Outcome::RollingOut,
-        Stage::DeadlineExceeded => Outcome::DeadlineExceeded,
+        Stage::Deleting => RevisionResult::Deleting,
+        Stage::Archived if state.succeeded => RevisionResult::Superseded,
+        Stage::Archived => RevisionResult::Abandoned,
+        Stage::Archiving => RevisionResult::Archiving,
+        Stage::Blocked => RevisionResult::Blocked,
+        Stage::Retrying => RevisionResult::Retrying,
+        _ if is_installed => RevisionResult::Installed,
+        Stage::Succeeded => RevisionResult::Superseded,
+        Stage::New => RevisionResult::New,
+        Stage::RollingOut => RevisionResult::RollingOut,
+        Stage::DeadlineExceeded => RevisionResult::DeadlineExceeded,
     }
 }
 

@@ -2,24 +2,24 @@
 //! problems (docs/design/additions.md#changing-commands).
 //!
 //! The choice comes from the resolver, as in `olm resolve`, and the objects from the renderer, as in `olm render`.
-//! This module creates one extension, and [`together`] several that depend on each other.
+//! This module creates one extension, and [`with_dependencies`] several that depend on each other.
 
-mod standing;
-mod together;
-mod wanted;
+mod existing;
+mod extension;
+mod with_dependencies;
 
 use clap::Args;
 use kube::ResourceExt;
 use olm_api::ClusterExtension;
 use olm_version::quote;
 
-pub(crate) use self::standing::has_namespace;
-use self::standing::{Standing, standing};
-use self::wanted::{Wanted, differences};
-use crate::change::{self, ChangeArgs, Notation, Target, Written};
+use self::existing::find_existing;
+pub(crate) use self::existing::has_namespace;
+use self::extension::{ExtensionFlags, differences};
+use crate::change::{self, ChangeArgs, ChangeFormat, ExpectedState, WrittenObject};
 use crate::controller::Controller;
-use crate::diff::foreseen;
-use crate::failure::{Code, Failure};
+use crate::diff::predict_or_warn;
+use crate::error::{CliError, Code};
 use crate::output::Fields;
 use crate::progress::say;
 use crate::rendering;
@@ -43,7 +43,7 @@ it ended.";
 /// Arguments of the command.
 #[derive(Debug, Args)]
 #[command(after_help = "Exit codes:
-  0 success   1 something did not work, or was not there in time   2 wrong usage
+  0 success   1 something did not item, or was not there in time   2 wrong usage
   3 it would be refused   4 nothing can be chosen
 
 Examples:
@@ -94,7 +94,7 @@ pub(crate) struct InstallArgs {
 }
 
 /// Inputs of the choice.
-struct Setting<'a> {
+struct InstallContext<'a> {
     args: &'a InstallArgs,
     cluster: &'a Cluster,
     controller: Controller,
@@ -106,7 +106,7 @@ struct Setting<'a> {
 ///
 /// # Errors
 /// No bundle can be chosen, the change would be refused, or it does not complete.
-pub(crate) async fn run(args: InstallArgs, session: &mut Session) -> Result<(), Failure> {
+pub(crate) async fn run(args: InstallArgs, session: &mut Session) -> Result<(), CliError> {
     if let Some(text) = &args.version {
         version_expression::check(text)?;
     }
@@ -114,7 +114,7 @@ pub(crate) async fn run(args: InstallArgs, session: &mut Session) -> Result<(), 
         Some(file) => rendering::config(file, session).await?,
         None => None,
     };
-    let wanted = Wanted {
+    let wanted = ExtensionFlags {
         name: args.name.clone().unwrap_or_else(|| args.package.clone()),
         package: args.package.clone(),
         namespace: args.namespace.clone(),
@@ -125,43 +125,43 @@ pub(crate) async fn run(args: InstallArgs, session: &mut Session) -> Result<(), 
         config,
     };
     let wanted = wanted.extension()?;
-    acceptable(&wanted)?;
+    check_schema(&wanted)?;
     let cluster = args.access.cluster.connect().await?;
     let extensions = cluster.extensions(session).await?;
-    let found = standing(&extensions, &wanted)?;
+    let found = find_existing(&extensions, &wanted)?;
     if let Some(name) = &args.catalog {
         cluster.served(Some(name), session).await?;
     }
     let controller = Controller::read(&cluster, session).await?;
-    let setting = Setting { args: &args, cluster: &cluster, controller, extensions: &extensions };
+    let context = InstallContext { args: &args, cluster: &cluster, controller, extensions: &extensions };
     if args.with_dependencies {
-        return together::run(&setting, wanted, session).await;
+        return with_dependencies::run(&context, wanted, session).await;
     }
-    alone(&setting, wanted, found, session).await
+    install_one(&context, wanted, found, session).await
 }
 
 /// Checks the extension against the validation of the API server.
-fn acceptable(extension: &ClusterExtension) -> Result<(), Failure> {
-    let value = serde_json::to_value(extension).map_err(|error| Failure::operational(error.to_string()))?;
-    let refusals = manifest::refusals(&value);
-    if refusals.is_empty() { Ok(()) } else { Err(Failure::Told(Code::Findings, refusals.join("\nerror: "))) }
+fn check_schema(extension: &ClusterExtension) -> Result<(), CliError> {
+    let value = serde_json::to_value(extension).map_err(|error| CliError::operational(error.to_string()))?;
+    let validation_errors = manifest::validation_errors(&value);
+    if validation_errors.is_empty() {
+        Ok(())
+    } else {
+        Err(CliError::Message(Code::Findings, validation_errors.join("\nerror: ")))
+    }
 }
 
 /// Installs one extension.
-async fn alone(
-    setting: &Setting<'_>,
+async fn install_one(
+    context: &InstallContext<'_>,
     mut wanted: ClusterExtension,
-    found: Standing<'_>,
+    existing: Option<&ClusterExtension>,
     session: &mut Session,
-) -> Result<(), Failure> {
-    let Setting { args, cluster, controller, .. } = setting;
-    let existing = match found {
-        Standing::New => None,
-        Standing::Existing(existing) => Some(existing),
-    };
+) -> Result<(), CliError> {
+    let InstallContext { args, cluster, controller, .. } = context;
     // An existing extension without differences needs no catalog.
     if let Some(existing) = existing.filter(|existing| differences(existing, &wanted).is_empty()) {
-        return unchanged(setting, existing, session).await;
+        return unchanged(context, existing, session).await;
     }
     wanted.status = existing.and_then(|existing| existing.status.clone());
     let choice = choose_as(controller, &wanted, &sources(args), &args.access, session).await?;
@@ -172,13 +172,14 @@ async fn alone(
     if let Some(existing) = existing {
         let differences = differences(existing, &wanted);
         if differences.is_empty() {
-            return unchanged(setting, existing, session).await;
+            return unchanged(context, existing, session).await;
         }
-        return Err(standing::differs(existing, &differences));
+        return Err(existing::differs(existing, &differences));
     }
-    let has_namespace = namespace_or_refuse(setting, session).await?;
-    let foresight =
-        foreseen(cluster, &wanted, &choice.image, controller, has_namespace, &args.access, session).await?;
+    let has_namespace = check_namespace(context, session).await?;
+    let prediction =
+        predict_or_warn(cluster, &wanted, &choice.image, controller, has_namespace, &args.access, session)
+            .await?;
     if args.change.dry_run.is_none() {
         change::dry_create(cluster, &wanted, session).await?;
     }
@@ -189,12 +190,12 @@ async fn alone(
     }
     written.push(change::apply(cluster, None, &wanted, args.change.dry_run, session).await?);
     let mut fields = Fields { text: choice.told.clone() };
-    fields.list(0, "Changes", &foresight.changes);
-    fields.list(0, "In the way", &foresight.obstacles);
-    tell_programs(args.change.output, choice.warnings.iter().chain(&foresight.obstacles));
+    fields.list(0, "Changes", &prediction.changes);
+    fields.list(0, "In the way", &prediction.problems);
+    print_warnings(args.change.output, choice.warnings.iter().chain(&prediction.problems));
     change::print(args.change.output, &fields.text, &written, &mut session.output)?;
     match written.last() {
-        Some(last) => arrive(setting, target(&wanted, last, &choice), session).await,
+        Some(last) => wait_if_requested(context, target(&wanted, last, &choice), session).await,
         None => Ok(()),
     }
 }
@@ -205,8 +206,8 @@ fn sources(args: &InstallArgs) -> [String; 1] {
 }
 
 /// Prints warnings to standard error for JSON, YAML and name output. The table output contains them.
-pub(crate) fn tell_programs<'a>(notation: Notation, warnings: impl Iterator<Item = &'a String>) {
-    if notation != Notation::Table {
+pub(crate) fn print_warnings<'a>(notation: ChangeFormat, warnings: impl Iterator<Item = &'a String>) {
+    if notation != ChangeFormat::Table {
         warnings.for_each(|warning| say(&format!("warning: {warning}")));
     }
 }
@@ -215,20 +216,20 @@ pub(crate) fn tell_programs<'a>(notation: Notation, warnings: impl Iterator<Item
 ///
 /// # Errors
 /// It does not exist, and `--create-namespace` is not set.
-async fn namespace_or_refuse(setting: &Setting<'_>, session: &Session) -> Result<bool, Failure> {
-    let namespace = &setting.args.namespace;
-    let exists = has_namespace(setting.cluster, namespace, session).await?;
-    if exists || setting.args.create_namespace {
+async fn check_namespace(context: &InstallContext<'_>, session: &Session) -> Result<bool, CliError> {
+    let namespace = &context.args.namespace;
+    let exists = has_namespace(context.cluster, namespace, session).await?;
+    if exists || context.args.create_namespace {
         return Ok(exists);
     }
-    Err(Failure::Told(
+    Err(CliError::Message(
         Code::Findings,
         format!("namespace {} does not exist: --create-namespace creates it", quote(namespace)),
     ))
 }
 
-fn target(extension: &ClusterExtension, written: &Written, choice: &Choice) -> Target {
-    Target {
+fn target(extension: &ClusterExtension, written: &WrittenObject, choice: &Choice) -> ExpectedState {
+    ExpectedState {
         name: extension.name_any(),
         uid: written.uid.clone(),
         generation: written.generation.unwrap_or_default(),
@@ -239,13 +240,13 @@ fn target(extension: &ClusterExtension, written: &Written, choice: &Choice) -> T
 
 /// Reports an existing extension as unchanged.
 async fn unchanged(
-    setting: &Setting<'_>,
+    context: &InstallContext<'_>,
     existing: &ClusterExtension,
     session: &mut Session,
-) -> Result<(), Failure> {
-    let change = &setting.args.change;
-    let written = change::apply(setting.cluster, Some(existing), existing, change.dry_run, session).await?;
-    let target = Target {
+) -> Result<(), CliError> {
+    let change = &context.args.change;
+    let written = change::apply(context.cluster, Some(existing), existing, change.dry_run, session).await?;
+    let target = ExpectedState {
         name: existing.name_any(),
         uid: existing.uid(),
         generation: existing.metadata.generation.unwrap_or_default(),
@@ -253,10 +254,14 @@ async fn unchanged(
         before: None,
     };
     change::print(change.output, "", &[written], &mut session.output)?;
-    arrive(setting, target, session).await
+    wait_if_requested(context, target, session).await
 }
 
 /// Waits for the change if `--wait` is set.
-async fn arrive(setting: &Setting<'_>, target: Target, session: &mut Session) -> Result<(), Failure> {
-    change::arrive(setting.cluster, &setting.args.change, &target, session).await
+async fn wait_if_requested(
+    context: &InstallContext<'_>,
+    target: ExpectedState,
+    session: &mut Session,
+) -> Result<(), CliError> {
+    change::wait_if_requested(context.cluster, &context.args.change, &target, session).await
 }

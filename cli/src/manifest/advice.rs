@@ -16,12 +16,7 @@ const OTHER_NAMES: [(&str, &str); 7] = [
 ];
 
 /// Replacement for an invalid value. `line` is the line of the file with the value.
-pub(super) fn of(
-    schema: &Value,
-    fault: &Fault,
-    value: Option<&Value>,
-    line: Option<&str>,
-) -> Option<String> {
+pub(super) fn of(schema: &Value, fault: &Fault, value: Option<&Value>, line: Option<&str>) -> Option<String> {
     let field = fault.path.last().map(String::as_str).unwrap_or_default();
     let field = if field.chars().all(|c| c.is_ascii_digit()) { "- " } else { &format!("{field}: ") };
     match (&fault.kind, value) {

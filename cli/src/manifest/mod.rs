@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use self::rules::{Fault, FaultKind};
 use crate::classic_kinds;
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::progress::say;
 use crate::session::Session;
 use crate::version_expression;
@@ -40,39 +40,42 @@ for all cluster interactions.";
 ///
 /// # Errors
 /// The file cannot be read, or contains errors. All errors have been printed.
-pub(crate) async fn read_extensions(path: &str, session: &Session) -> Result<Vec<ClusterExtension>, Failure> {
+pub(crate) async fn read_extensions(
+    path: &str,
+    session: &Session,
+) -> Result<Vec<ClusterExtension>, CliError> {
     let text = session.unless_interrupted(text(path.to_owned(), MAX_FILE)).await?;
-    let judged = Judged::new(path, &text);
-    if judged.findings.is_empty() {
-        for warning in &judged.warnings {
+    let checked = CheckedFile::new(path, &text);
+    if checked.findings.is_empty() {
+        for warning in &checked.warnings {
             say(&format!("warning: {warning}"));
         }
-        return Ok(judged.extensions);
+        return Ok(checked.extensions);
     }
-    for finding in judged.told(path) {
+    for finding in checked.messages(path) {
         say(&format!("error: {finding}"));
     }
-    Err(Failure::Findings)
+    Err(CliError::Findings)
 }
 
 /// Rejects command lines that use standard input more than once.
 ///
 /// # Errors
 /// More than one of the files is `-`.
-pub(crate) fn check_inputs(files: &[Option<&str>]) -> Result<(), Failure> {
+pub(crate) fn check_inputs(files: &[Option<&str>]) -> Result<(), CliError> {
     let wanted = files.iter().filter(|file| **file == Some("-")).count();
-    if wanted > 1 { Err(Failure::usage("only one of the files can be standard input")) } else { Ok(()) }
+    if wanted > 1 { Err(CliError::usage("only one of the files can be standard input")) } else { Ok(()) }
 }
 
 /// Reads the ClusterExtension of a file.
 ///
 /// # Errors
 /// The file cannot be read, or does not contain exactly one.
-pub(crate) async fn only_extension(file: &str, session: &Session) -> Result<ClusterExtension, Failure> {
+pub(crate) async fn only_extension(file: &str, session: &Session) -> Result<ClusterExtension, CliError> {
     let mut extensions = read_extensions(file, session).await?;
     match (extensions.pop(), extensions.len()) {
         (Some(extension), 0) => Ok(extension),
-        (_, others) => Err(Failure::usage(format!(
+        (_, others) => Err(CliError::usage(format!(
             "{} has {} ClusterExtensions; give a file with one",
             quote(file),
             others + 1
@@ -81,7 +84,7 @@ pub(crate) async fn only_extension(file: &str, session: &Session) -> Result<Clus
 }
 
 /// Validation errors of an extension that does not come from a file, each with its field.
-pub(crate) fn refusals(extension: &Value) -> Vec<String> {
+pub(crate) fn validation_errors(extension: &Value) -> Vec<String> {
     let mut faults = identity_faults(extension);
     faults.extend(rules::faults(&rules::schema(), extension));
     faults.iter().map(|fault| format!("{}: {}", shown_path(&fault.path), fault.message)).collect()
@@ -93,39 +96,39 @@ pub(crate) fn refusals(extension: &Value) -> Vec<String> {
 ///
 /// # Errors
 /// The file cannot be read, is too large, or is not UTF-8.
-pub(crate) async fn text(path: String, limit: u64) -> Result<String, Failure> {
+pub(crate) async fn text(path: String, limit: u64) -> Result<String, CliError> {
     let (sender, receiver) = tokio::sync::oneshot::channel();
     let read = move || {
         // After a signal, the receiver is closed.
         let _ = sender.send(read_text(&path, limit));
     };
     let started = std::thread::Builder::new().name("file".to_owned()).spawn(read);
-    started.map_err(|error| Failure::operational(format!("cannot start a thread: {error}")))?;
-    receiver.await.map_err(|_| Failure::operational("the file was not read"))?
+    started.map_err(|error| CliError::operational(format!("cannot start a thread: {error}")))?;
+    receiver.await.map_err(|_| CliError::operational("the file was not read"))?
 }
 
-fn read_text(path: &str, limit: u64) -> Result<String, Failure> {
+fn read_text(path: &str, limit: u64) -> Result<String, CliError> {
     let failed =
-        |error: std::io::Error| Failure::operational(format!("cannot read {}: {error}", quote(path)));
+        |error: std::io::Error| CliError::operational(format!("cannot read {}: {error}", quote(path)));
     let mut bytes = Vec::new();
     if path == "-" {
         std::io::stdin().take(limit + 1).read_to_end(&mut bytes).map_err(failed)?;
     } else {
         // Checked before opening, for a clear error.
         if Path::new(path).is_dir() {
-            return Err(Failure::usage(format!("{} is a directory; name a file", quote(path))));
+            return Err(CliError::usage(format!("{} is a directory; name a file", quote(path))));
         }
         File::open(path).map_err(failed)?.take(limit + 1).read_to_end(&mut bytes).map_err(failed)?;
     }
     if bytes.len() as u64 > limit {
-        return Err(Failure::usage(format!("{} is larger than {limit} bytes", quote(path))));
+        return Err(CliError::usage(format!("{} is larger than {limit} bytes", quote(path))));
     }
-    String::from_utf8(bytes).map_err(|_| Failure::usage(format!("{} is not UTF-8 text", quote(path))))
+    String::from_utf8(bytes).map_err(|_| CliError::usage(format!("{} is not UTF-8 text", quote(path))))
 }
 
 /// Validation result of a file.
 #[derive(Debug, Default)]
-struct Judged {
+struct CheckedFile {
     extensions: Vec<ClusterExtension>,
     /// By line, from 1.
     findings: Vec<(usize, String)>,
@@ -133,16 +136,16 @@ struct Judged {
     warnings: Vec<String>,
 }
 
-impl Judged {
+impl CheckedFile {
     /// Findings with file and line, sorted by line.
-    fn told(&self, file: &str) -> Vec<String> {
+    fn messages(&self, file: &str) -> Vec<String> {
         let mut findings: Vec<_> = self.findings.iter().collect();
         findings.sort_by_key(|(line, _)| *line);
         findings.iter().map(|(line, text)| format!("{file}:{line}: {text}")).collect()
     }
 
     fn new(file: &str, text: &str) -> Self {
-        let mut judged = Self::default();
+        let mut checked = Self::default();
         let mut documents = Stream::new(text.as_bytes(), Limits::default());
         let schema = rules::schema();
         loop {
@@ -154,22 +157,22 @@ impl Judged {
                 Ok(Some(Value::Null)) => {}
                 Ok(Some(mut object)) if object.is_object() => {
                     rules::drop_nulls(&schema, &mut object);
-                    judged.add(&schema, file, text, first, &object);
+                    checked.add(&schema, file, text, first, &object);
                 }
                 Ok(Some(_)) => {
                     let expected = "expected an object with apiVersion, kind and metadata";
-                    judged.findings.push((first, expected.to_owned()));
+                    checked.findings.push((first, expected.to_owned()));
                 }
                 Err(error) => {
-                    judged.findings.push(syntax_finding(text, &error));
-                    return judged;
+                    checked.findings.push(syntax_finding(text, &error));
+                    return checked;
                 }
             }
         }
-        if judged.extensions.is_empty() && judged.findings.is_empty() {
-            judged.findings.push((1, format!("there is no {KIND} in this file")));
+        if checked.extensions.is_empty() && checked.findings.is_empty() {
+            checked.findings.push((1, format!("there is no {KIND} in this file")));
         }
-        judged
+        checked
     }
 
     /// Checks an object, which begins at line `first` of `text`.
@@ -311,8 +314,8 @@ fn syntax_finding(text: &str, error: &StreamError) -> (usize, String) {
 mod tests {
     use super::*;
 
-    fn judged(text: &str) -> Vec<String> {
-        Judged::new("x.yaml", text).told("x.yaml")
+    fn checked(text: &str) -> Vec<String> {
+        CheckedFile::new("x.yaml", text).messages("x.yaml")
     }
 
     /// Extension with the text `catalog` below `spec.source.catalog`, from line 11 on.
@@ -328,10 +331,10 @@ mod tests {
     fn service_account_is_accepted_with_kubectl_warning() {
         let text = extension("      version: \">=1.11, <1.13\"\n")
             .replace("  source:", "  serviceAccount:\n    name: installer\n  source:");
-        let judged = Judged::new("x.yaml", &text);
-        assert_eq!((judged.findings.len(), judged.extensions.len()), (0, 1));
-        assert!(judged.warnings[0].starts_with("x.yaml:7: Validation failed for"), "{:?}", judged.warnings);
-        assert!(judged.warnings[0].contains("spec.serviceAccount is deprecated, ignored"));
+        let checked = CheckedFile::new("x.yaml", &text);
+        assert_eq!((checked.findings.len(), checked.extensions.len()), (0, 1));
+        assert!(checked.warnings[0].starts_with("x.yaml:7: Validation failed for"), "{:?}", checked.warnings);
+        assert!(checked.warnings[0].contains("spec.serviceAccount is deprecated, ignored"));
     }
 
     // Cases seeds-s2-4, seeds-s2-5
@@ -375,18 +378,18 @@ mod tests {
                  character\n  quote it: version: \"*\"",
             ),
         ] {
-            assert_eq!(judged(&extension(catalog)), [expected], "{catalog}");
+            assert_eq!(checked(&extension(catalog)), [expected], "{catalog}");
         }
         let text = extension("").replace("sourceType: Catalog", "sourceType: catalog");
         assert_eq!(
-            judged(&text),
+            checked(&text),
             [
                 "x.yaml:8: spec.source.sourceType: \"catalog\" is not allowed; allowed: Catalog\n  write sourceType: Catalog"
             ]
         );
         let text = extension("").replace("name: x", "name: <clusterextension_name>");
         assert_eq!(
-            judged(&text),
+            checked(&text),
             [
                 "x.yaml:4: metadata.name: \"<clusterextension_name>\": allowed are lowercase letters, digits, - and ., at most \
               253\n  put a value in place of <clusterextension_name>"
@@ -399,7 +402,7 @@ mod tests {
     fn wrong_indentation_is_rejected_with_its_line() {
         let text = extension("").replace('\n', "\n  ");
         assert_eq!(
-            judged(&text),
+            checked(&text),
             [
                 "x.yaml:2: error converting YAML to JSON: yaml: line 2: mapping values are not allowed in this context\n  kind \
               stands deeper than apiVersion, which has a value already: begin both in the same column"
@@ -411,32 +414,32 @@ mod tests {
     #[test]
     fn classic_kind_gets_hint_and_other_object_is_skipped() {
         let group = "apiVersion: operators.coreos.com/v1\nkind: OperatorGroup\nmetadata: {name: g}\n";
-        let findings = judged(group);
+        let findings = checked(group);
         assert!(
             findings[0].starts_with("x.yaml:1: OperatorGroup is an object of classic OLM: "),
             "{findings:?}"
         );
         let both = format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: ns}}\n---\n{}", extension(""));
-        let judged_both = Judged::new("x.yaml", &both);
+        let judged_both = CheckedFile::new("x.yaml", &both);
         assert_eq!((judged_both.findings.len(), judged_both.extensions.len()), (0, 1));
         assert_eq!(
-            judged("apiVersion: v1\nkind: Namespace\n"),
+            checked("apiVersion: v1\nkind: Namespace\n"),
             ["x.yaml:1: there is no ClusterExtension in this file"]
         );
-        assert_eq!(judged("kind: clusterextension\n"), ["x.yaml:1: apiVersion: the field is required"]);
-        assert_eq!(judged("[1]\n"), ["x.yaml:1: expected an object with apiVersion, kind and metadata"]);
+        assert_eq!(checked("kind: clusterextension\n"), ["x.yaml:1: apiVersion: the field is required"]);
+        assert_eq!(checked("[1]\n"), ["x.yaml:1: expected an object with apiVersion, kind and metadata"]);
     }
 
     #[test]
     fn field_without_value_counts_as_absent() {
-        assert_eq!(judged(&extension("      version:\n      channels: null\n")), [""; 0]);
+        assert_eq!(checked(&extension("      version:\n      channels: null\n")), [""; 0]);
         let text = extension("").replace("packageName: pipe", "packageName:");
-        assert_eq!(judged(&text), ["x.yaml:10: spec.source.catalog.packageName: the field is required"]);
+        assert_eq!(checked(&text), ["x.yaml:10: spec.source.catalog.packageName: the field is required"]);
         let text = extension("      channels: [~]\n");
         assert!(
-            judged(&text)[0].contains("channels[0]: expected text, found nothing"),
+            checked(&text)[0].contains("channels[0]: expected text, found nothing"),
             "{:?}",
-            judged(&text)
+            checked(&text)
         );
     }
 }

@@ -218,7 +218,7 @@ mod tests {
             "source": { "sourceType": "Catalog", "catalog": catalog } } })
     }
 
-    fn told(object: &Value) -> Vec<String> {
+    fn messages(object: &Value) -> Vec<String> {
         let faults = faults(&schema(), object);
         faults.iter().map(|fault| format!("{}: {}", fault.path.join("."), fault.message)).collect()
     }
@@ -228,7 +228,7 @@ mod tests {
     fn forms_of_product_documents_are_accepted() {
         for version in OF_PRODUCT_DOCUMENTS {
             assert_eq!(
-                told(&extension(json!({ "packageName": "p", "version": version }))),
+                messages(&extension(json!({ "packageName": "p", "version": version }))),
                 [""; 0],
                 "{version}"
             );
@@ -236,7 +236,7 @@ mod tests {
         for channels in [json!(["latest"]), json!(["pipelines-1.14"])] {
             let catalog = json!({ "packageName": "p", "channels": channels, "version": "1.14.x",
                 "upgradeConstraintPolicy": "SelfCertified" });
-            assert_eq!(told(&extension(catalog)), [""; 0]);
+            assert_eq!(messages(&extension(catalog)), [""; 0]);
         }
     }
 
@@ -276,14 +276,17 @@ mod tests {
                  selector, upgradeConstraintPolicy, version",
             ),
         ] {
-            assert_eq!(told(&extension(catalog)), [expected]);
+            assert_eq!(messages(&extension(catalog)), [expected]);
         }
         let mut object = extension(json!({ "packageName": "p" }));
         object["spec"]["source"]["sourceType"] = json!("catalog");
-        assert_eq!(told(&object), ["spec.source.sourceType: \"catalog\" is not allowed; allowed: Catalog"]);
+        assert_eq!(
+            messages(&object),
+            ["spec.source.sourceType: \"catalog\" is not allowed; allowed: Catalog"]
+        );
         let source = json!({ "spec": { "namespace": "ns", "source": { "sourceType": "Catalog" } } });
         assert_eq!(
-            told(&source),
+            messages(&source),
             ["spec.source: catalog is required when sourceType is Catalog, and forbidden otherwise"]
         );
     }

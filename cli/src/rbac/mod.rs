@@ -5,7 +5,7 @@ mod required;
 
 use clap::Subcommand;
 
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::session::Session;
 
 /// Subcommands of `olm rbac`.
@@ -20,7 +20,7 @@ pub(crate) enum RbacCommand {
 ///
 /// # Errors
 /// Errors of the subcommand.
-pub(crate) async fn run(command: RbacCommand, session: &mut Session) -> Result<(), Failure> {
+pub(crate) async fn run(command: RbacCommand, session: &mut Session) -> Result<(), CliError> {
     match command {
         RbacCommand::Required(args) => required::run(*args, session).await,
     }

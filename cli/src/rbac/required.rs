@@ -15,11 +15,11 @@ use serde_json::{Value, json};
 
 use super::documents::{Account, documents, table};
 use crate::bundle_source;
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::manifest::{check_inputs, only_extension};
 use crate::output;
 use crate::progress::say;
-use crate::rendering::{self, WishArgs, Wishes};
+use crate::rendering::{self, RenderSettings, RenderSettingsArgs};
 use crate::resolve::choose;
 use crate::session::Session;
 use crate::source::Access;
@@ -77,17 +77,17 @@ pub(crate) struct RequiredArgs {
     #[arg(long)]
     escalate: bool,
     #[command(flatten)]
-    wishes: WishArgs,
+    settings: RenderSettingsArgs,
     /// Output format
     #[arg(short, long, value_enum, default_value = "yaml", value_name = "FORMAT")]
-    output: Notation,
+    output: RequiredFormat,
     #[command(flatten)]
     access: Access,
 }
 
 /// Output format of the permissions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Notation {
+enum RequiredFormat {
     /// One document per object
     Yaml,
     /// One List
@@ -100,8 +100,8 @@ enum Notation {
 ///
 /// # Errors
 /// The bundle cannot be read or rendered.
-pub(crate) async fn run(args: RequiredArgs, session: &mut Session) -> Result<(), Failure> {
-    check_inputs(&[args.file.as_deref(), args.wishes.config_file()])?;
+pub(crate) async fn run(args: RequiredArgs, session: &mut Session) -> Result<(), CliError> {
+    check_inputs(&[args.file.as_deref(), args.settings.config_file()])?;
     if let Some(text) = &args.version {
         version_expression::check(text)?;
     }
@@ -111,25 +111,25 @@ pub(crate) async fn run(args: RequiredArgs, session: &mut Session) -> Result<(),
         (None, Some(name)) => Some(args.access.cluster.connect().await?.extension(name, session).await?),
         (None, None) => None,
     };
-    let wishes = args.wishes.read(extension.as_ref(), session).await?;
-    let bundle = bundle(&args, extension.as_ref(), &wishes, session).await?;
+    let settings = args.settings.read(extension.as_ref(), session).await?;
+    let bundle = bundle(&args, extension.as_ref(), &settings, session).await?;
     let files = bundle_source::read(&bundle, &args.access.images, session).await?;
-    let rendered = rendering::objects(&files, &wishes)?;
+    let rendered = rendering::objects(&files, &settings)?;
     let rights = Rights::of(&rendered.objects);
     let rights = if args.escalate { rights.escalating() } else { rights.exact() };
     let stem =
         extension.as_ref().map_or_else(|| rendered.bundle.package_name().to_owned(), ResourceExt::name_any);
     let name = args.role_name.clone().unwrap_or_else(|| format!("{stem}-installer"));
     let account = args.service_account.clone().or_else(|| account(extension.as_ref()));
-    let account = account.map(|name| Account { namespace: wishes.namespace.clone(), name });
+    let account = account.map(|name| Account { namespace: settings.namespace.clone(), name });
     let documents = documents(&name, &rights, account.as_ref());
     match args.output {
-        Notation::Table => session.output.text(&table(&rights)),
-        Notation::Json => {
+        RequiredFormat::Table => session.output.text(&table(&rights)),
+        RequiredFormat::Json => {
             let list = json!({"apiVersion": "v1", "kind": "List", "items": documents});
             session.output.text(&output::json(&list)?)
         }
-        Notation::Yaml => documents.iter().try_for_each(|document: &Value| {
+        RequiredFormat::Yaml => documents.iter().try_for_each(|document: &Value| {
             session.output.text("---\n")?;
             session.output.text(&output::yaml(document)?)
         }),
@@ -140,23 +140,23 @@ pub(crate) async fn run(args: RequiredArgs, session: &mut Session) -> Result<(),
 async fn bundle(
     args: &RequiredArgs,
     extension: Option<&ClusterExtension>,
-    wishes: &Wishes,
+    settings: &RenderSettings,
     session: &Session,
-) -> Result<String, Failure> {
+) -> Result<String, CliError> {
     let asked = match (&args.what, extension) {
         (Some(what), _) if !is_package(what) => return Ok(what.clone()),
-        (Some(package), None) => asked(package, args.version.clone(), &wishes.namespace),
+        (Some(package), None) => asked(package, args.version.clone(), &settings.namespace),
         (None, Some(extension)) => extension.clone(),
         (Some(package), Some(_)) => {
-            return Err(Failure::usage(format!(
+            return Err(CliError::usage(format!(
                 "{} is a package, and a ClusterExtension says itself which one it wants: leave one of both out, or name a \
                  bundle",
                 olm_version::quote(package)
             )));
         }
-        (None, None) => return Err(Failure::usage("name a package, a bundle or a ClusterExtension")),
+        (None, None) => return Err(CliError::usage("name a package, a bundle or a ClusterExtension")),
     };
-    let choice = choose(&asked, &args.catalogs, wishes.gates(), &args.access, session).await?;
+    let choice = choose(&asked, &args.catalogs, settings.gates(), &args.access, session).await?;
     say(&format!("{} of catalog {}: {}", choice.bundle, choice.catalog, choice.image));
     Ok(choice.image)
 }

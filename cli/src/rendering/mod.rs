@@ -6,9 +6,9 @@ mod settings;
 use olm_bundle::{Bundle, install_checks};
 use serde_json::Value;
 
-pub(crate) use self::settings::{WishArgs, Wishes, config};
+pub(crate) use self::settings::{RenderSettings, RenderSettingsArgs, config};
 use crate::bundle_source::BundleFiles;
-use crate::failure::{Code, Failure};
+use crate::error::{CliError, Code};
 use crate::progress::say;
 
 /// Bundle with its rendered objects.
@@ -23,13 +23,13 @@ pub(crate) struct Rendered {
 ///
 /// # Errors
 /// [`Code::Findings`] with the message of the renderer.
-pub(crate) fn objects(files: &BundleFiles, wishes: &Wishes) -> Result<Rendered, Failure> {
-    let refused = |text: String| Failure::Told(Code::Findings, format!("{}: {text}", files.origin));
+pub(crate) fn objects(files: &BundleFiles, settings: &RenderSettings) -> Result<Rendered, CliError> {
+    let refused = |text: String| CliError::Message(Code::Findings, format!("{}: {text}", files.origin));
     let bundle = Bundle::load(&files.files).map_err(|error| refused(error.to_string()))?;
     let objects =
-        olm_bundle::render(&bundle, &wishes.options()).map_err(|error| refused(error.to_string()))?;
-    let warnings = wishes.warnings(&bundle);
-    for warning in warnings.into_iter().chain(install_checks(&bundle, &objects, &wishes.namespace)) {
+        olm_bundle::render(&bundle, &settings.options()).map_err(|error| refused(error.to_string()))?;
+    let warnings = settings.warnings(&bundle);
+    for warning in warnings.into_iter().chain(install_checks(&bundle, &objects, &settings.namespace)) {
         say(&format!("warning: {}: {warning}", files.origin));
     }
     Ok(Rendered { bundle, objects })

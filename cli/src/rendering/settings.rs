@@ -8,7 +8,7 @@ use olm_version::quote;
 use serde_json::Value;
 
 use crate::author::is_label;
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::manifest;
 use crate::session::Session;
 
@@ -42,7 +42,7 @@ const fn gate(name: &'static str, default: bool) -> Gate {
 
 /// Flags with render options.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct WishArgs {
+pub(crate) struct RenderSettingsArgs {
     /// Namespace that the operator is installed into; default: that of the ClusterExtension
     #[arg(short, long, value_name = "NAMESPACE", conflicts_with = "file", help_heading = "Rendering")]
     namespace: Option<String>,
@@ -86,7 +86,7 @@ impl From<CertProvider> for Certificates {
 
 /// Render options of a bundle.
 #[derive(Debug, Clone)]
-pub(crate) struct Wishes {
+pub(crate) struct RenderSettings {
     /// Namespace that the operator is installed into.
     pub(crate) namespace: String,
     /// Configuration, if any.
@@ -96,7 +96,7 @@ pub(crate) struct Wishes {
     gates: FeatureGates,
 }
 
-impl WishArgs {
+impl RenderSettingsArgs {
     /// File that contains the configuration.
     pub(crate) fn config_file(&self) -> Option<&str> {
         self.config.as_deref()
@@ -110,17 +110,17 @@ impl WishArgs {
         &self,
         extension: Option<&ClusterExtension>,
         session: &Session,
-    ) -> Result<Wishes, Failure> {
+    ) -> Result<RenderSettings, CliError> {
         let gates = FeatureGates::parse(&KNOWN, &self.feature_gates).map_err(|error| {
             let names = KNOWN.map(|gate| gate.name).join(", ");
-            Failure::usage(format!(
+            CliError::usage(format!(
                 "{error}\nevery gate is given as NAME=true or NAME=false; there are {names}"
             ))
         })?;
         let spec = extension.and_then(|extension| extension.spec.as_ref());
         let namespace = self.namespace.clone().or_else(|| spec.map(|spec| spec.namespace.clone()));
         let namespace = namespace.filter(|namespace| !namespace.is_empty()).ok_or_else(|| {
-            Failure::usage(
+            CliError::usage(
                 "no namespace is known: say with --namespace which one the operator is installed into",
             )
         })?;
@@ -128,16 +128,16 @@ impl WishArgs {
             Some(file) => config(file, session).await?,
             None => spec.and_then(|spec| spec.config.as_ref()?.inline.clone()).map(Value::Object),
         };
-        Ok(Wishes { namespace, config, certificates: self.cert_provider.map(Into::into), gates })
+        Ok(RenderSettings { namespace, config, certificates: self.cert_provider.map(Into::into), gates })
     }
 }
 
-impl Wishes {
+impl RenderSettings {
     /// Options of a controller with these `--feature-gates` for the extension. Ignores unknown gates.
     ///
     /// # Errors
     /// The value of a gate is invalid.
-    pub(crate) fn as_configured(extension: &ClusterExtension, gates: &[String]) -> Result<Self, Failure> {
+    pub(crate) fn as_configured(extension: &ClusterExtension, gates: &[String]) -> Result<Self, CliError> {
         let pairs = gates.iter().flat_map(|gates| gates.split(',')).map(str::trim);
         let is_known = |pair: &&str| {
             let name = pair.split('=').next().unwrap_or_default().trim();
@@ -145,7 +145,7 @@ impl Wishes {
         };
         let known: Vec<String> = pairs.filter(is_known).map(str::to_owned).collect();
         let gates = FeatureGates::parse(&KNOWN, &known)
-            .map_err(|error| Failure::operational(format!("operator-controller: {error}")))?;
+            .map_err(|error| CliError::operational(format!("operator-controller: {error}")))?;
         let spec = extension.spec.as_ref();
         let config = spec.and_then(|spec| spec.config.as_ref()?.inline.clone()).map(Value::Object);
         let namespace = spec.map(|spec| spec.namespace.clone()).unwrap_or_default();
@@ -189,9 +189,9 @@ impl Wishes {
 ///
 /// # Errors
 /// The file cannot be read, or contains no configuration.
-pub(crate) async fn config(file: &str, session: &Session) -> Result<Option<Value>, Failure> {
+pub(crate) async fn config(file: &str, session: &Session) -> Result<Option<Value>, CliError> {
     let text = session.unless_interrupted(manifest::text(file.to_owned(), MAX_CONFIG)).await?;
-    let failed = |problem: &str| Failure::usage(format!("--config {}: {problem}", quote(file)));
+    let failed = |problem: &str| CliError::usage(format!("--config {}: {problem}", quote(file)));
     let config = olm_yaml::from_slice(text.as_bytes()).map_err(|error| failed(&error.to_string()))?;
     let documents = olm_yaml::all_from_slice(text.as_bytes()).map_or(0, |documents| documents.len());
     if documents > 1 {

@@ -8,13 +8,13 @@ use olm_resolve::{
 use olm_version::VersionRelease;
 use serde::Serialize;
 
-use super::ask::Ask;
 use super::catalogs::Catalogs;
-use super::loosen;
-use super::world::World;
+use super::dependency_inputs::DependencyInputs;
+use super::hints;
+use super::query::Query;
 use crate::catalog::graph::rule_name;
 use crate::catalog::package::CatalogPackage;
-use crate::failure::Code;
+use crate::error::Code;
 
 /// Result for one extension.
 #[derive(Debug, Serialize)]
@@ -26,7 +26,7 @@ pub(super) struct Answer {
     pub(super) package: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) installed: Option<InstalledText>,
-    pub(super) outcome: Outcome,
+    pub(super) outcome: ResolutionOutcome,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) chosen: Option<ChosenBundle>,
     /// Error text of the controller's condition if nothing is chosen.
@@ -57,7 +57,7 @@ pub(super) struct InstalledText {
 
 /// Action that follows from the choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub(super) enum Outcome {
+pub(super) enum ResolutionOutcome {
     /// New installation.
     Install,
     /// A higher version replaces the installed one.
@@ -110,57 +110,63 @@ pub(super) struct HeldBundle {
 }
 
 /// Inputs of a resolution other than the request.
-pub(super) struct Known<'a> {
+pub(super) struct AnswerInputs<'a> {
     pub(super) catalogs: &'a Catalogs,
-    pub(super) world: &'a World,
+    pub(super) dependencies: &'a DependencyInputs,
     pub(super) explain: bool,
 }
 
 impl Answer {
     /// Resolves as the controller does.
-    pub(super) fn new(ask: &Ask, known: &Known<'_>) -> Self {
-        let around = known.world.around(ask);
-        let request = request(&ask.filter, ask.installed.as_ref(), &ask.rules, &around);
-        let catalogs = known.catalogs.ask(ask.package(), &ask.selector);
+    pub(super) fn new(query: &Query, inputs: &AnswerInputs<'_>) -> Self {
+        let around = inputs.dependencies.around(query);
+        let request = request(&query.filter, query.installed.as_ref(), &query.rules, &around);
+        let catalogs = inputs.catalogs.responses(query.package(), &query.selector);
         let answer = Self {
-            extension: ask.extension.clone(),
-            package: ask.package().to_owned(),
-            installed: ask.installed.as_ref().map(|installed| InstalledText {
+            extension: query.extension.clone(),
+            package: query.package().to_owned(),
+            installed: query.installed.as_ref().map(|installed| InstalledText {
                 bundle: installed.name.clone(),
                 version: installed.version.clone(),
             }),
-            outcome: Outcome::Nothing,
+            outcome: ResolutionOutcome::Nothing,
             chosen: None,
             error: None,
             hints: Vec::new(),
             warnings: Vec::new(),
             held: Vec::new(),
-            explanation: known.explain.then(|| explain(&request, &catalogs)),
+            explanation: inputs.explain.then(|| explain(&request, &catalogs)),
             code: None,
         };
         let resolution = resolve(&request, &catalogs);
-        match target(&request, resolution, known.catalogs.exists(&ask.selector)) {
-            Target::Bundle(resolved) => answer.with_choice(ask, known, &request, &resolved),
+        match target(&request, resolution, inputs.catalogs.exists(&query.selector)) {
+            Target::Bundle(resolved) => answer.with_choice(query, inputs, &request, &resolved),
             Target::Installed(error) => {
                 let kept =
                     "no catalog is selected any more; the controller keeps the installed bundle".to_owned();
                 Self {
-                    outcome: Outcome::Kept,
+                    outcome: ResolutionOutcome::Kept,
                     error: Some(error.to_string()),
                     warnings: vec![kept],
                     ..answer
                 }
             }
-            Target::Retry(error) => answer.with_error(ask, known, &request, &catalogs, error),
+            Target::Retry(error) => answer.with_error(query, inputs, &request, &catalogs, error),
         }
     }
 
-    fn with_choice(self, ask: &Ask, known: &Known<'_>, request: &Request<'_>, resolved: &Resolved) -> Self {
-        let package = known.catalogs.package(&resolved.catalog, ask.package());
+    fn with_choice(
+        self,
+        query: &Query,
+        inputs: &AnswerInputs<'_>,
+        request: &Request<'_>,
+        resolved: &Resolved,
+    ) -> Self {
+        let package = inputs.catalogs.package(&resolved.catalog, query.package());
         let origin = request.installed.and_then(|installed| installed.origin().ok());
         let outcome = match &origin {
-            None if ask.installed.is_some() => Outcome::Upgrade,
-            None => Outcome::Install,
+            None if query.installed.is_some() => ResolutionOutcome::Upgrade,
+            None => ResolutionOutcome::Install,
             Some(origin) => outcome(&origin.version, &resolved.version),
         };
         let offer = package.and_then(|package| package.offer(&resolved.bundle));
@@ -170,7 +176,7 @@ impl Answer {
             let edges = offer.edges_from(origin, request.channels);
             edges.map(|edge| format!("{} ({})", rule_name(edge.rule), edge.channel)).collect::<Vec<_>>()
         });
-        let (version, release) = resolved.version.shown(ask.rules.settings.releases);
+        let (version, release) = resolved.version.shown(query.rules.settings.releases);
         let chosen = ChosenBundle {
             bundle: resolved.bundle.clone(),
             version,
@@ -189,22 +195,22 @@ impl Answer {
             version: held.version.clone(),
             catalog: held.catalog.clone(),
             reason: held.reason.to_string(),
-            release: loosen::release(ask, held),
+            release: hints::release(query, held),
         });
-        let warnings = warnings(ask, package, resolved, &chosen);
+        let warnings = warnings(query, package, resolved, &chosen);
         Self { outcome, held: held.collect(), warnings, chosen: Some(chosen), ..self }
     }
 
     fn with_error(
         self,
-        ask: &Ask,
-        known: &Known<'_>,
+        query: &Query,
+        inputs: &AnswerInputs<'_>,
         request: &Request<'_>,
         catalogs: &[Catalog],
         error: ResolveError,
     ) -> Self {
-        let error = with_satisfiers(error, known.catalogs);
-        let hints = loosen::hints(ask, known.catalogs, request, catalogs, &error);
+        let error = with_satisfiers(error, inputs.catalogs);
+        let hints = hints::hints(query, inputs.catalogs, request, catalogs, &error);
         let code = match error.cause() {
             ResolveError::Catalog { .. } | ResolveError::List(_) => Code::Operational,
             ResolveError::Version { .. } | ResolveError::Selector(_) | ResolveError::Installed { .. } => {
@@ -216,11 +222,11 @@ impl Answer {
     }
 }
 
-fn outcome(installed: &VersionRelease, chosen: &VersionRelease) -> Outcome {
+fn outcome(installed: &VersionRelease, chosen: &VersionRelease) -> ResolutionOutcome {
     match chosen.cmp(installed) {
-        std::cmp::Ordering::Equal => Outcome::Stay,
-        std::cmp::Ordering::Greater => Outcome::Upgrade,
-        std::cmp::Ordering::Less => Outcome::Downgrade,
+        std::cmp::Ordering::Equal => ResolutionOutcome::Stay,
+        std::cmp::Ordering::Greater => ResolutionOutcome::Upgrade,
+        std::cmp::Ordering::Less => ResolutionOutcome::Downgrade,
     }
 }
 
@@ -240,13 +246,13 @@ fn with_satisfiers(mut error: ResolveError, catalogs: &Catalogs) -> ResolveError
 
 /// Warnings about a choice.
 fn warnings(
-    ask: &Ask,
+    query: &Query,
     package: Option<&CatalogPackage>,
     resolved: &Resolved,
     chosen: &ChosenBundle,
 ) -> Vec<String> {
     let mut warnings: Vec<String> = resolved.remarks.iter().map(ToString::to_string).collect();
-    if chosen.outside_default_channel && ask.filter.channels.is_empty() {
+    if chosen.outside_default_channel && query.filter.channels.is_empty() {
         warnings.push(format!(
             "{} is not in the default channel {}; without channels all of them count: --channel default stays in it",
             chosen.bundle, chosen.default_channel
@@ -260,7 +266,7 @@ fn warnings(
         for channel in chosen
             .channels
             .iter()
-            .filter(|name| ask.filter.channels.is_empty() || ask.filter.channels.contains(name))
+            .filter(|name| query.filter.channels.is_empty() || query.filter.channels.contains(name))
         {
             deprecated(format!("channel {channel}"), package.channel_deprecation(channel));
         }

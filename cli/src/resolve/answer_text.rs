@@ -4,7 +4,7 @@ use olm_resolve::{Explanation, Fate};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::answer::{Answer, ChosenBundle, Outcome};
+use super::answer::{Answer, ChosenBundle, ResolutionOutcome};
 use crate::output::{Fields, Table};
 
 /// All results, in order.
@@ -25,7 +25,7 @@ fn answer_text(answer: &Answer) -> String {
     }
     match (&answer.chosen, answer.outcome) {
         (Some(chosen), _) => chosen_text(&mut fields, answer, chosen),
-        (None, Outcome::Kept) => {
+        (None, ResolutionOutcome::Kept) => {
             fields.add(0, "Package", &answer.package);
             fields.add(0, "Installed", &installed(answer));
             fields.add(0, "Decision", "stays as it is");
@@ -56,10 +56,10 @@ fn chosen_text(fields: &mut Fields, answer: &Answer, chosen: &ChosenBundle) {
         fields.add(0, "Installed", &installed(answer));
     }
     let decision = match answer.outcome {
-        Outcome::Install => "install",
-        Outcome::Upgrade => "upgrade to",
-        Outcome::Downgrade => "downgrade to",
-        Outcome::Stay | Outcome::Kept | Outcome::Nothing => "stay at",
+        ResolutionOutcome::Install => "install",
+        ResolutionOutcome::Upgrade => "upgrade to",
+        ResolutionOutcome::Downgrade => "downgrade to",
+        ResolutionOutcome::Stay | ResolutionOutcome::Kept | ResolutionOutcome::Nothing => "stay at",
     };
     fields.add(0, "Decision", &format!("{decision} {}", chosen.bundle));
     let release = chosen.release.as_ref().map(|release| format!(", release {release:?}")).unwrap_or_default();
@@ -76,7 +76,7 @@ fn chosen_text(fields: &mut Fields, answer: &Answer, chosen: &ChosenBundle) {
         chosen.channels.iter().map(mark).collect::<Vec<_>>().join(", ")
     };
     fields.add(2, "Channels", &channels);
-    if answer.installed.is_some() && answer.outcome != Outcome::Stay {
+    if answer.installed.is_some() && answer.outcome != ResolutionOutcome::Stay {
         let by =
             if chosen.edges.is_empty() { "no edge; the policy allows any" } else { &chosen.edges.join(", ") };
         fields.add(2, "Allowed by", by);

@@ -13,7 +13,7 @@ use olm_solve::SourceCatalog;
 use olm_version::quote;
 
 use crate::catalog::package::{CatalogPackage, missing};
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::session::Session;
 use crate::source::{Access, Source};
 
@@ -61,7 +61,7 @@ pub(super) struct Reading<'a> {
 impl Reading<'_> {
     /// # Errors
     /// A source cannot be read, a catalog is named twice, or a priority names no catalog.
-    pub(super) async fn read(mut self, session: &Session) -> Result<Catalogs, Failure> {
+    pub(super) async fn read(mut self, session: &Session) -> Result<Catalogs, CliError> {
         let mut catalogs = Catalogs::default();
         for source in self.sources {
             match Source::parse(source)? {
@@ -86,7 +86,7 @@ impl Reading<'_> {
             catalog.priority = self.priorities.remove(&catalog.name).unwrap_or(catalog.priority);
         }
         if let Some((name, _)) = self.priorities.first_key_value() {
-            return Err(Failure::usage(format!(
+            return Err(CliError::usage(format!(
                 "--priority: there is no catalog {}; catalogs: {}",
                 quote(name),
                 catalogs.names().join(", ")
@@ -101,14 +101,14 @@ impl Reading<'_> {
         wanted: Option<&str>,
         catalogs: &mut Catalogs,
         session: &Session,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CliError> {
         let cluster = self.access.cluster.connect().await?;
         let mut all = cluster.catalogs(session).await?;
         if let Some(wanted) = wanted {
             let names: Vec<_> = all.iter().map(ResourceExt::name_any).collect();
             all.retain(|catalog| catalog.name_any() == wanted);
             if all.is_empty() {
-                return Err(Failure::no_candidate(format!(
+                return Err(CliError::no_candidate(format!(
                     "there is no ClusterCatalog {}; catalogs: {}",
                     quote(wanted),
                     names.join(", ")
@@ -141,7 +141,7 @@ impl Reading<'_> {
         metas: &mut BTreeMap<String, Vec<Vec<u8>>>,
         names: &mut BTreeSet<String>,
         meta: Meta,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CliError> {
         let owner = if meta.schema == SCHEMA_PACKAGE { meta.name } else { meta.package };
         if owner.is_empty() {
             return Ok(());
@@ -155,7 +155,11 @@ impl Reading<'_> {
         Ok(())
     }
 
-    fn packages(&self, catalog: &str, metas: BTreeMap<String, Vec<Vec<u8>>>) -> Result<ReadCatalog, Failure> {
+    fn packages(
+        &self,
+        catalog: &str,
+        metas: BTreeMap<String, Vec<Vec<u8>>>,
+    ) -> Result<ReadCatalog, CliError> {
         let mut read = ReadCatalog { name: catalog.to_owned(), ..ReadCatalog::default() };
         for (name, lines) in metas {
             let lines = lines.iter().map(Vec::as_slice);
@@ -170,16 +174,16 @@ impl Reading<'_> {
 }
 
 impl Catalogs {
-    fn add(&mut self, catalog: ReadCatalog) -> Result<(), Failure> {
+    fn add(&mut self, catalog: ReadCatalog) -> Result<(), CliError> {
         if self.list.iter().any(|known| known.name == catalog.name) {
-            return Err(Failure::usage(format!("catalog {} is given more than once", quote(&catalog.name))));
+            return Err(CliError::usage(format!("catalog {} is given more than once", quote(&catalog.name))));
         }
         self.list.push(catalog);
         Ok(())
     }
 
     /// Responses of the selected catalogs for `package`.
-    pub(super) fn ask(&self, package: &str, selector: &CatalogSelector) -> Vec<Catalog> {
+    pub(super) fn responses(&self, package: &str, selector: &CatalogSelector) -> Vec<Catalog> {
         let answer = |catalog: &ReadCatalog| Catalog {
             name: catalog.name.clone(),
             priority: catalog.priority,

@@ -6,13 +6,13 @@
 
 mod answer;
 mod answer_text;
-mod ask;
 mod catalogs;
-mod choose;
-mod loosen;
+mod choice;
+mod dependency_inputs;
+mod hints;
 mod plan;
+mod query;
 mod rules;
-mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,16 +21,16 @@ use olm_api::cluster_extension::UpgradeConstraintPolicy;
 use olm_resolve::CatalogSelector;
 use olm_version::quote;
 
-use self::answer::{Answer, Known};
+use self::answer::{Answer, AnswerInputs};
 use self::answer_text::{List, text};
-use self::ask::Ask;
 use self::catalogs::{Catalogs, Reading};
-pub(crate) use self::choose::{Choice, choose, choose_as};
+pub(crate) use self::choice::{Choice, choose, choose_as};
+use self::dependency_inputs::{DependencyInputs, split_with};
 use self::plan::Printing;
-pub(crate) use self::plan::{Planned, PlannedExtension, plan_as};
+pub(crate) use self::plan::{InstallPlan, PlannedExtension, plan_as};
+use self::query::Query;
 use self::rules::RuleArgs;
-use self::world::{World, split_with};
-use crate::failure::{Code, Failure};
+use crate::error::{CliError, Code};
 use crate::manifest::read_extensions;
 use crate::output::{Format, FormatArgs};
 use crate::progress::say;
@@ -84,7 +84,7 @@ pub(crate) struct ResolveArgs {
     #[arg(long, value_enum, value_name = "POLICY")]
     policy: Option<Policy>,
     /// Only catalogs with these labels, such as olm.operatorframework.io/metadata.name=operatorhubio
-    #[arg(long, value_name = "LABELS", value_parser = ask::parse_selector)]
+    #[arg(long, value_name = "LABELS", value_parser = query::parse_selector)]
     selector: Option<CatalogSelector>,
     /// Installed bundle: NAME@VERSION, or the name or version of a bundle in the catalogs
     #[arg(long, value_name = "BUNDLE")]
@@ -154,38 +154,39 @@ fn priority(text: &str) -> Result<(String, i32), String> {
 ///
 /// # Errors
 /// A source cannot be read, the request is invalid, or nothing can be chosen.
-pub(crate) async fn run(args: ResolveArgs, session: &mut Session) -> Result<(), Failure> {
+pub(crate) async fn run(args: ResolveArgs, session: &mut Session) -> Result<(), CliError> {
     let settings = args.rules.settings()?;
     if args.manifests && args.format.output == Format::Json {
-        return Err(Failure::usage("--manifests prints YAML for kubectl apply; leave out -o json"));
+        return Err(CliError::usage("--manifests prints YAML for kubectl apply; leave out -o json"));
     }
-    let mut asks = asks(&args, session).await?;
-    if args.installed.is_some() && asks.len() > 1 {
-        return Err(Failure::usage("--installed says what one extension has; the file has several"));
+    let mut queries = queries(&args, session).await?;
+    if args.installed.is_some() && queries.len() > 1 {
+        return Err(CliError::usage("--installed says what one extension has; the file has several"));
     }
-    let catalogs = read_catalogs(&args, &asks, session).await?;
-    for ask in &mut asks {
+    let catalogs = read_catalogs(&args, &queries, session).await?;
+    for query in &mut queries {
         if args.package.is_some() {
-            ask.name_default_channel(&catalogs)?;
+            query.name_default_channel(&catalogs)?;
         }
         if let Some(installed) = &args.installed {
-            ask.set_installed(installed, &catalogs)?;
+            query.set_installed(installed, &catalogs)?;
         }
     }
-    let world = world(&args, &asks, &catalogs, settings.cluster_constraints, session).await?;
+    let dependencies =
+        dependency_inputs(&args, &queries, &catalogs, settings.cluster_constraints, session).await?;
     if args.solve {
         let (format, namespace) = (args.format.output, args.namespace.as_deref());
         let printing = Printing { format, manifests: args.manifests, namespace };
-        return plan::run(&asks, &catalogs, &world, &printing, session);
+        return plan::run(&queries, &catalogs, &dependencies, &printing, session);
     }
-    let known = Known { catalogs: &catalogs, world: &world, explain: args.explain };
-    let list = List { items: asks.iter().map(|ask| Answer::new(ask, &known)).collect() };
+    let known = AnswerInputs { catalogs: &catalogs, dependencies: &dependencies, explain: args.explain };
+    let list = List { items: queries.iter().map(|query| Answer::new(query, &known)).collect() };
     session.output.result(args.format.output, "ResolutionList", &list, text)?;
     failure(&list)
 }
 
 /// Requests from the flags, the file or the extension.
-async fn asks(args: &ResolveArgs, session: &Session) -> Result<Vec<Ask>, Failure> {
+async fn queries(args: &ResolveArgs, session: &Session) -> Result<Vec<Query>, CliError> {
     let extensions = match (&args.file, &args.extension) {
         (Some(file), _) => read_extensions(file, session).await?,
         (None, Some(name)) => vec![args.access.cluster.connect().await?.extension(name, session).await?],
@@ -194,37 +195,41 @@ async fn asks(args: &ResolveArgs, session: &Session) -> Result<Vec<Ask>, Failure
                 version_expression::check(text)?;
             }
             let package = args.package.as_deref().unwrap_or_default();
-            let mut ask = Ask::plain(package, &args.rules)?;
-            ask.filter.channels = args.channels.clone();
-            ask.filter.version = args.version.clone();
-            ask.filter.upgrade_constraint_policy = args.policy.map(Policy::constraint);
-            ask.selector = args.selector.clone().unwrap_or_default();
-            ask.namespace = args.namespace.clone();
-            return Ok(vec![ask]);
+            let mut query = Query::plain(package, &args.rules)?;
+            query.filter.channels = args.channels.clone();
+            query.filter.version = args.version.clone();
+            query.filter.upgrade_constraint_policy = args.policy.map(Policy::constraint);
+            query.selector = args.selector.clone().unwrap_or_default();
+            query.namespace = args.namespace.clone();
+            return Ok(vec![query]);
         }
     };
-    let mut asks = Vec::new();
+    let mut queries = Vec::new();
     for extension in &extensions {
-        let mut ask = Ask::of_extension(extension, &args.rules)?;
-        for fault in &ask.rules.invalid {
-            say(&format!("warning: {}: {fault}", ask.name()));
+        let mut query = Query::of_extension(extension, &args.rules)?;
+        for fault in &query.rules.invalid {
+            say(&format!("warning: {}: {fault}", query.name()));
         }
         if args.file.is_some() {
             // The status in a file does not describe the cluster.
-            ask.installed = None;
+            query.installed = None;
         }
-        asks.push(ask);
+        queries.push(query);
     }
-    Ok(asks)
+    Ok(queries)
 }
 
-async fn read_catalogs(args: &ResolveArgs, asks: &[Ask], session: &Session) -> Result<Catalogs, Failure> {
-    let mut packages: BTreeSet<String> = asks.iter().map(|ask| ask.package().to_owned()).collect();
+async fn read_catalogs(
+    args: &ResolveArgs,
+    queries: &[Query],
+    session: &Session,
+) -> Result<Catalogs, CliError> {
+    let mut packages: BTreeSet<String> = queries.iter().map(|query| query.package().to_owned()).collect();
     for text in &args.with {
         packages.insert(split_with(text)?.0.to_owned());
     }
     let everything = CatalogSelector::default();
-    let mut selectors: Vec<_> = asks.iter().map(|ask| &ask.selector).collect();
+    let mut selectors: Vec<_> = queries.iter().map(|query| &query.selector).collect();
     if args.solve {
         selectors.push(&everything);
     }
@@ -233,44 +238,44 @@ async fn read_catalogs(args: &ResolveArgs, asks: &[Ask], session: &Session) -> R
         sources: &args.catalogs,
         priorities: args.priorities.iter().cloned().collect::<BTreeMap<_, _>>(),
         packages,
-        others: args.solve || judges_dependencies(asks),
+        others: args.solve || judges_dependencies(queries),
         selectors,
         indexing: args.rules.indexing()?,
     };
     reading.read(session).await
 }
 
-fn judges_dependencies(asks: &[Ask]) -> bool {
-    asks.iter().any(|ask| ask.rules.judges_dependencies())
+fn judges_dependencies(queries: &[Query]) -> bool {
+    queries.iter().any(|query| query.rules.judges_dependencies())
 }
 
 /// Environment for dependency checks: as given by flags, else from the cluster that the request or a catalog comes
 /// from.
-async fn world(
+async fn dependency_inputs(
     args: &ResolveArgs,
-    asks: &[Ask],
+    queries: &[Query],
     catalogs: &Catalogs,
     cluster_constraints: bool,
     session: &Session,
-) -> Result<World, Failure> {
+) -> Result<DependencyInputs, CliError> {
     let described = !args.with.is_empty() || !args.served.is_empty();
     let from_cluster = args.extension.is_some()
         || args.catalogs.iter().any(|source| source == "cluster" || source.starts_with("cluster/"));
-    let matters = args.solve || judges_dependencies(asks) || cluster_constraints;
+    let matters = args.solve || judges_dependencies(queries) || cluster_constraints;
     if described || !from_cluster || !matters {
         if cluster_constraints {
-            return Err(Failure::usage(
+            return Err(CliError::usage(
                 "the gate ClusterConstraints compares with a cluster: name one of its catalogs, as --catalog cluster",
             ));
         }
-        return World::described(&args.with, &args.served, &args.rules, catalogs);
+        return DependencyInputs::described(&args.with, &args.served, &args.rules, catalogs);
     }
     let cluster = args.access.cluster.connect().await?;
-    World::of_cluster(&cluster, &args.rules, session).await
+    DependencyInputs::of_cluster(&cluster, &args.rules, session).await
 }
 
 /// Failure of the first request without result, with the errors of all.
-fn failure(list: &List) -> Result<(), Failure> {
+fn failure(list: &List) -> Result<(), CliError> {
     let failed: Vec<_> = list.items.iter().filter_map(|answer| Some((answer, answer.code?))).collect();
     let Some((_, code)) = failed.first() else { return Ok(()) };
     let several = list.items.len() > 1;
@@ -278,7 +283,7 @@ fn failure(list: &List) -> Result<(), Failure> {
         let name = answer.extension.as_deref().filter(|_| several);
         format!("{}{}", name.map(|name| format!("{name}: ")).unwrap_or_default(), failure_text(answer))
     };
-    Err(Failure::Told(*code, failed.iter().map(message).collect::<Vec<_>>().join("\nerror: ")))
+    Err(CliError::Message(*code, failed.iter().map(message).collect::<Vec<_>>().join("\nerror: ")))
 }
 
 /// Error and hints of a request without result.

@@ -9,12 +9,12 @@ use olm_api::{ClusterExtension, LabelSelector, annotations, labels};
 use olm_solve::{Change, Conflict, Plan, SolveError, Step, solve};
 use serde::Serialize;
 
-use super::ask::Ask;
 use super::catalogs::Catalogs;
 use super::choose::{read, rules_of};
-use super::world::World;
+use super::dependency_inputs::DependencyInputs;
+use super::query::Query;
 use crate::controller::Controller;
-use crate::failure::{Code, Failure};
+use crate::error::{CliError, Code};
 use crate::manifest::API_VERSION;
 use crate::output::{Format, yaml};
 use crate::progress::say;
@@ -54,35 +54,40 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// # Errors
 /// No plan exists, or it is not found in time.
 pub(super) fn run(
-    asks: &[Ask],
+    queries: &[Query],
     catalogs: &Catalogs,
-    world: &World,
+    dependencies: &DependencyInputs,
     printing: &Printing<'_>,
     session: &mut Session,
-) -> Result<(), Failure> {
-    let plan = match solved(asks, catalogs, world, session) {
+) -> Result<(), CliError> {
+    let plan = match solved(queries, catalogs, dependencies, session) {
         Ok(plan) => plan,
-        Err(error) => return Err(told(&error, &missing(asks, catalogs), printing.format, session)?),
+        Err(error) => return Err(told(&error, &missing(queries, catalogs), printing.format, session)?),
     };
     if printing.manifests {
-        return session.output.text(&manifests(&plan, asks, world, printing.namespace)?);
+        return session.output.text(&manifests(&plan, queries, dependencies, printing.namespace)?);
     }
     let document = Document { plan: Some(&plan), conflict: None, error: None };
     session.output.result(printing.format, KIND, &document, |_| format!("{plan}\n"))
 }
 
-fn solved(asks: &[Ask], catalogs: &Catalogs, world: &World, session: &Session) -> Result<Plan, SolveError> {
+fn solved(
+    queries: &[Query],
+    catalogs: &Catalogs,
+    dependencies: &DependencyInputs,
+    session: &Session,
+) -> Result<Plan, SolveError> {
     let (sources, faults) = catalogs.for_solving();
     for fault in faults {
         say(&format!("warning: left out: {fault}"));
     }
     let _step = session.progress.step("solving");
-    solve(&world.question(asks, catalogs, &sources, Instant::now() + TIME_BUDGET))
+    solve(&dependencies.question(queries, catalogs, &sources, Instant::now() + TIME_BUDGET))
 }
 
 /// Plan for commands that carry it out.
 #[derive(Debug)]
-pub(crate) struct Planned {
+pub(crate) struct InstallPlan {
     /// Text output of the plan.
     pub(crate) told: String,
     /// Extensions to write, by step. The members of a step depend on each other.
@@ -114,19 +119,21 @@ pub(crate) async fn plan_as(
     sources: &[String],
     access: &Access,
     session: &Session,
-) -> Result<Planned, Failure> {
+) -> Result<InstallPlan, CliError> {
     let rules = rules_of(controller, extension)?;
-    let mut ask = Ask::of_extension(extension, &rules)?;
-    let catalogs = read(&ask, true, sources, &rules, access, session).await?;
-    ask.name_default_channel(&catalogs)?;
-    let world = World::of_cluster(&access.cluster.connect().await?, &rules, session).await?;
-    let asks = [ask];
-    let plan = solved(&asks, &catalogs, &world, session).map_err(|error| {
-        let hints: String = missing(&asks, &catalogs).iter().map(|hint| format!("\nhint: {hint}")).collect();
-        Failure::Told(code(&error), format!("{error}{hints}"))
+    let mut query = Query::of_extension(extension, &rules)?;
+    let catalogs = read(&query, true, sources, &rules, access, session).await?;
+    query.name_default_channel(&catalogs)?;
+    let dependencies =
+        DependencyInputs::of_cluster(&access.cluster.connect().await?, &rules, session).await?;
+    let queries = [query];
+    let plan = solved(&queries, &catalogs, &dependencies, session).map_err(|error| {
+        let hints: String =
+            missing(&queries, &catalogs).iter().map(|hint| format!("\nhint: {hint}")).collect();
+        CliError::Message(code(&error), format!("{error}{hints}"))
     })?;
     let namespace = extension.spec.as_ref().map(|spec| spec.namespace.as_str());
-    let written = written(&plan, &asks, &world, namespace);
+    let written = written(&plan, &queries, &dependencies, namespace);
     let planned = |(change, manifest): (&Change, Manifest)| PlannedExtension {
         told: change.to_string(),
         extension: manifest.into(),
@@ -135,13 +142,14 @@ pub(crate) async fn plan_as(
         before: change.from.as_ref().map(|from| from.bundle.clone()),
     };
     let steps = written.into_iter().map(|step| step.into_iter().map(planned).collect()).collect();
-    Ok(Planned { told: plan.to_string(), steps })
+    Ok(InstallPlan { told: plan.to_string(), steps })
 }
 
 /// Messages for packages that are in no catalog, with similar names.
-fn missing(asks: &[Ask], catalogs: &Catalogs) -> Vec<String> {
-    let absent = asks.iter().filter(|ask| catalogs.packages(ask.package(), &ask.selector).is_empty());
-    absent.map(|ask| catalogs.missing(ask.package())).collect()
+fn missing(queries: &[Query], catalogs: &Catalogs) -> Vec<String> {
+    let absent =
+        queries.iter().filter(|query| catalogs.packages(query.package(), &query.selector).is_empty());
+    absent.map(|query| catalogs.missing(query.package())).collect()
 }
 
 /// Prints the reasons in the chosen format, and returns the failure with the text.
@@ -150,7 +158,7 @@ fn told(
     hints: &[String],
     format: Format,
     session: &mut Session,
-) -> Result<Failure, Failure> {
+) -> Result<CliError, CliError> {
     let conflict = match error {
         SolveError::Conflict(conflict) => Some(conflict.as_ref()),
         _ => None,
@@ -160,7 +168,7 @@ fn told(
         session.output.result(format, KIND, &document, |_| String::new())?;
     }
     let hints: String = hints.iter().map(|hint| format!("\nhint: {hint}")).collect();
-    Ok(Failure::Told(code(error), format!("{error}{hints}")))
+    Ok(CliError::Message(code(error), format!("{error}{hints}")))
 }
 
 fn code(error: &SolveError) -> Code {
@@ -172,9 +180,14 @@ fn code(error: &SolveError) -> Code {
 }
 
 /// ClusterExtensions of a plan, to be applied in this order.
-fn manifests(plan: &Plan, asks: &[Ask], world: &World, namespace: Option<&str>) -> Result<String, Failure> {
+fn manifests(
+    plan: &Plan,
+    queries: &[Query],
+    dependencies: &DependencyInputs,
+    namespace: Option<&str>,
+) -> Result<String, CliError> {
     let mut text = String::new();
-    for (number, step) in written(plan, asks, world, namespace).iter().enumerate() {
+    for (number, step) in written(plan, queries, dependencies, namespace).iter().enumerate() {
         for (_, manifest) in step {
             text += if text.is_empty() { "" } else { "---\n" };
             text += &format!("# Step {} of {}\n{}", number + 1, plan.steps.len(), yaml(manifest)?);
@@ -186,8 +199,8 @@ fn manifests(plan: &Plan, asks: &[Ask], world: &World, namespace: Option<&str>) 
 /// Changes of a plan by step, with the extensions that make them.
 fn written<'a>(
     plan: &'a Plan,
-    asks: &[Ask],
-    world: &World,
+    queries: &[Query],
+    dependencies: &DependencyInputs,
     namespace: Option<&str>,
 ) -> Vec<Vec<(&'a Change, Manifest)>> {
     let dependent: BTreeSet<&str> = plan.requirements.iter().map(|met| met.bundle.as_str()).collect();
@@ -196,8 +209,11 @@ fn written<'a>(
         let mode = if step.changes.len() > 1 { "Report" } else { "Check" };
         let change = |change: &'a Change| {
             let mode = Some(mode).filter(|_| dependent.contains(change.to.bundle.as_str()));
-            let about: Vec<&Ask> =
-                asks.iter().chain(world.asks()).filter(|ask| ask.package() == change.package).collect();
+            let about: Vec<&Query> = queries
+                .iter()
+                .chain(dependencies.queries())
+                .filter(|query| query.package() == change.package)
+                .collect();
             (change, manifest(change, &about, namespace, mode))
         };
         step.changes.iter().map(change).collect()
@@ -207,17 +223,17 @@ fn written<'a>(
 
 /// Extension for a change, pinned to the version and the catalog of the plan. Keeps all other known fields, because
 /// applying the manifest removes fields that it lacks.
-fn manifest(change: &Change, asks: &[&Ask], namespace: Option<&str>, mode: Option<&str>) -> Manifest {
-    let original = asks.iter().find_map(|ask| ask.original.as_ref());
+fn manifest(change: &Change, queries: &[&Query], namespace: Option<&str>, mode: Option<&str>) -> Manifest {
+    let original = queries.iter().find_map(|query| query.original.as_ref());
     let known = original.map(|original| original.metadata.clone()).unwrap_or_default();
     let mut annotations = known.annotations.unwrap_or_default();
     annotations.remove(LAST_APPLIED);
     annotations.extend(mode.map(|mode| (annotations::EXT_DEPENDENCY_MODE.to_owned(), mode.to_owned())));
     let from = change.from.as_ref().map(|from| from.extension.as_str());
-    let asked = asks.iter().find_map(|ask| ask.extension.as_deref());
+    let asked = queries.iter().find_map(|query| query.extension.as_deref());
     let name = from.or(asked).unwrap_or(&change.package).to_owned();
     let mut spec = original.and_then(|original| original.spec.clone()).unwrap_or_else(|| {
-        let namespace = asks.iter().find_map(|ask| ask.namespace.as_deref()).or(namespace);
+        let namespace = queries.iter().find_map(|query| query.namespace.as_deref()).or(namespace);
         new_spec(namespace.unwrap_or(&change.package))
     });
     let catalog = (labels::METADATA_NAME.to_owned(), change.to.catalog.clone());
@@ -230,7 +246,9 @@ fn manifest(change: &Change, asks: &[&Ask], namespace: Option<&str>, mode: Optio
             match_expressions: None,
         }),
         // A plan that leaves the upgrade edges needs the policy that allows it.
-        upgrade_constraint_policy: asks.iter().find_map(|ask| ask.filter.upgrade_constraint_policy.clone()),
+        upgrade_constraint_policy: queries
+            .iter()
+            .find_map(|query| query.filter.upgrade_constraint_policy.clone()),
     });
     let metadata = Metadata { name, labels: known.labels.unwrap_or_default(), annotations };
     Manifest { api_version: API_VERSION, kind: "ClusterExtension", metadata, spec }

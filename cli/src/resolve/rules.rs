@@ -8,7 +8,7 @@ use clap::Args;
 use olm_request::{ExtensionRules, Settings};
 use olm_resolve::{DependencyMode, Indexing, UpgradeScope};
 
-use crate::failure::Failure;
+use crate::error::CliError;
 
 /// Flags that describe a controller with non-default configuration.
 #[derive(Debug, Clone, Default, Args)]
@@ -54,12 +54,12 @@ impl RuleArgs {
     ///
     /// # Errors
     /// A gate is unknown, or its value is neither true nor false.
-    pub(super) fn settings(&self) -> Result<Settings, Failure> {
+    pub(super) fn settings(&self) -> Result<Settings, CliError> {
         let mut settings = Settings::default();
         settings.dependencies = self.controllers_mode.unwrap_or(settings.dependencies);
         for text in &self.feature_gates {
             let wrong = |what: &str| {
-                Failure::usage(format!(
+                CliError::usage(format!(
                     "--feature-gates {text}: {what}; allowed: BestEffortResolution, BundleReleaseSupport and \
                      ClusterConstraints, each with =true or =false"
                 ))
@@ -80,7 +80,7 @@ impl RuleArgs {
     ///
     /// # Errors
     /// Errors of [`Self::settings`].
-    pub(super) fn indexing(&self) -> Result<Indexing, Failure> {
+    pub(super) fn indexing(&self) -> Result<Indexing, CliError> {
         Ok(Indexing { release_support: self.settings()?.releases, properties: true })
     }
 
@@ -91,7 +91,7 @@ impl RuleArgs {
     pub(super) fn rules(
         &self,
         annotations: Option<&BTreeMap<String, String>>,
-    ) -> Result<ExtensionRules, Failure> {
+    ) -> Result<ExtensionRules, CliError> {
         let annotated = ExtensionRules::of(annotations, self.settings()?);
         let dependencies = self.dependency_mode.unwrap_or(annotated.settings.dependencies);
         Ok(ExtensionRules {

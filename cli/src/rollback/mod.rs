@@ -15,13 +15,13 @@ use olm_revision::generate::BundleIdentity;
 
 use self::plan::Plan;
 use self::risk::Risks;
-use self::target::{Target, target};
-use crate::change::{self, ChangeArgs, Notation};
+use self::target::{RollbackTarget, target};
+use crate::change::{self, ChangeArgs, ChangeFormat};
 use crate::controller::Controller;
 use crate::diff::{Diff, with_image, with_objects};
-use crate::failure::{Code, Failure};
+use crate::error::{CliError, Code};
 use crate::history::records;
-use crate::install::tell_programs;
+use crate::install::print_warnings;
 use crate::output::printable;
 use crate::progress::say;
 use crate::resolve::{Choice, choose_as};
@@ -81,19 +81,19 @@ pub(crate) struct RollbackArgs {
 ///
 /// # Errors
 /// There is no target, the rollback may lose data, or it fails.
-pub(crate) async fn run(args: RollbackArgs, session: &mut Session) -> Result<(), Failure> {
+pub(crate) async fn run(args: RollbackArgs, session: &mut Session) -> Result<(), CliError> {
     let cluster = args.access.cluster.connect().await?;
     let live = observe::extension(&cluster, &args.name, session).await?;
     if live.metadata.deletion_timestamp.is_some() {
         let text = format!("ClusterExtension {} is being deleted", args.name);
-        return Err(Failure::Told(Code::Findings, text));
+        return Err(CliError::Message(Code::Findings, text));
     }
     let sets = observe::revisions(&cluster, &args.name, session).await?;
     let target = target(&args.name, args.to.as_deref(), &records(&sets))?;
     let mut plan = Plan::new(&live, &target, &sets);
     let controller = Controller::read(&cluster, session).await?;
     let looking =
-        Looking { cluster: &cluster, args: &args, controller: &controller, target: &target, sets: &sets };
+        Inputs { cluster: &cluster, args: &args, controller: &controller, target: &target, sets: &sets };
     let choice = looking.choice(&plan.wanted, session).await?;
     let seen = looking.difference(&plan.wanted, &choice, session).await?;
     let risks = match &seen {
@@ -104,10 +104,10 @@ pub(crate) async fn run(args: RollbackArgs, session: &mut Session) -> Result<(),
         plan.turn_the_check_off();
     }
     let warnings = plan.warnings(&choice);
-    tell_programs(args.change.output, warnings.iter());
+    print_warnings(args.change.output, warnings.iter());
     let mut told = plan.text(seen.as_ref().ok(), &warnings);
     if !risks.is_empty() && !args.accept_risk {
-        if args.change.output == Notation::Table {
+        if args.change.output == ChangeFormat::Table {
             session.output.text(&printable(&told))?;
         }
         return Err(refusal(&args.name, &risks));
@@ -117,7 +117,7 @@ pub(crate) async fn run(args: RollbackArgs, session: &mut Session) -> Result<(),
         told += &format!("\n{}\n", diff.text());
     }
     let written = change::apply(&cluster, Some(&live), &plan.wanted, args.change.dry_run, session).await?;
-    let arrives = change::Target {
+    let arrives = change::ExpectedState {
         name: args.name.clone(),
         uid: live.metadata.uid.clone(),
         generation: written.generation.or(live.metadata.generation).unwrap_or_default(),
@@ -125,11 +125,11 @@ pub(crate) async fn run(args: RollbackArgs, session: &mut Session) -> Result<(),
         before: crate::status::tree::installed(&live).map(|bundle| bundle.name),
     };
     change::print(args.change.output, &told, &[written], &mut session.output)?;
-    change::arrive(&cluster, &args.change, &arrives, session).await
+    change::wait_if_requested(&cluster, &args.change, &arrives, session).await
 }
 
-fn refusal(name: &str, risks: &Risks) -> Failure {
-    Failure::Told(
+fn refusal(name: &str, risks: &Risks) -> CliError {
+    CliError::Message(
         Code::Findings,
         format!(
             "the rollback of {name} is refused:{}\nnothing has been changed; save what you need, then --accept-risk does it",
@@ -139,28 +139,28 @@ fn refusal(name: &str, risks: &Risks) -> Failure {
 }
 
 /// Inputs to predict a rollback.
-struct Looking<'a> {
+struct Inputs<'a> {
     cluster: &'a Cluster,
     args: &'a RollbackArgs,
     controller: &'a Controller,
-    target: &'a Target,
+    target: &'a RollbackTarget,
     sets: &'a [ClusterObjectSet],
 }
 
-impl Looking<'_> {
+impl Inputs<'_> {
     /// Bundle that operator-controller will choose.
-    async fn choice(&self, wanted: &ClusterExtension, session: &Session) -> Result<Choice, Failure> {
+    async fn choice(&self, wanted: &ClusterExtension, session: &Session) -> Result<Choice, CliError> {
         let version = &self.target.version;
         let chosen =
             choose_as(self.controller, wanted, &self.args.catalogs, &self.args.access, session).await;
         let choice = chosen.map_err(|failure| match failure {
-            Failure::Told(Code::NoCandidate, text) => Failure::no_candidate(format!(
+            CliError::Message(Code::NoCandidate, text) => CliError::no_candidate(format!(
                 "{text}\na rollback needs a catalog that still has version {version}, in a channel that the extension may use"
             )),
             other => other,
         })?;
         match &self.target.bundle {
-            Some(bundle) if *bundle != choice.bundle => Err(Failure::no_candidate(format!(
+            Some(bundle) if *bundle != choice.bundle => Err(CliError::no_candidate(format!(
                 "for version {version} operator-controller would choose {} of catalog {}, but revision {} had {bundle}",
                 choice.bundle,
                 choice.catalog,
@@ -177,15 +177,15 @@ impl Looking<'_> {
         wanted: &ClusterExtension,
         choice: &Choice,
         session: &Session,
-    ) -> Result<Result<Diff, String>, Failure> {
+    ) -> Result<Result<Diff, String>, CliError> {
         let Self { cluster, args, controller, target, sets } = self;
         let why = match with_image(cluster, wanted, &choice.image, controller, &args.access, session).await {
-            Err(Failure::Told(Code::Operational | Code::Usage, why)) => why,
+            Err(CliError::Message(Code::Operational | Code::Usage, why)) => why,
             seen => return seen.map(Ok),
         };
         let set = sets.iter().find(|set| Some(observe::number(set)) == target.revision);
         let Some(set) = set else { return Ok(Err(why)) };
-        let kept = async { Ok::<_, Failure>(observe::stored(cluster, set).await) };
+        let kept = async { Ok::<_, CliError>(observe::stored(cluster, set).await) };
         let phases = match session.unless_interrupted(kept).await? {
             Ok(phases) => phases,
             Err(second) => return Ok(Err(format!("{why}; {second}"))),

@@ -8,8 +8,8 @@ use olm_api::{ClusterExtension, ClusterObjectSet, annotations};
 use serde_json::{Value, json};
 
 use super::risk::Risks;
-use super::target::Target;
-use crate::diff::{Diff, Foresight};
+use super::target::RollbackTarget;
+use crate::diff::{Diff, Prediction};
 use crate::output::Fields;
 use crate::resolve::Choice;
 use crate::status::tree::{installed, is_migrated, is_paused};
@@ -23,7 +23,7 @@ const KUBECTL_APPLY: &str = "kubectl-client-side-apply";
 #[derive(Debug)]
 pub(super) struct Plan<'a> {
     live: &'a ClusterExtension,
-    target: &'a Target,
+    target: &'a RollbackTarget,
     /// Revision that adopted the installation from Helm, if any.
     adopted: Option<String>,
     /// The wanted extension.
@@ -32,7 +32,11 @@ pub(super) struct Plan<'a> {
 
 impl<'a> Plan<'a> {
     /// Plans to roll back the extension `live`, which has the revisions `sets`, to `target`.
-    pub(super) fn new(live: &'a ClusterExtension, target: &'a Target, sets: &[ClusterObjectSet]) -> Self {
+    pub(super) fn new(
+        live: &'a ClusterExtension,
+        target: &'a RollbackTarget,
+        sets: &[ClusterObjectSet],
+    ) -> Self {
         let mut wanted = live.clone();
         if let Some(catalog) = wanted.spec.as_mut().and_then(|spec| spec.source.catalog.as_mut()) {
             catalog.version = Some(target.version.clone());
@@ -104,7 +108,7 @@ impl<'a> Plan<'a> {
         fields.add(0, "Back to", &after);
         fields.list(0, "Sets", &self.sets());
         if let Some(diff) = diff {
-            fields.list(0, "Changes", &Foresight::of(diff).changes);
+            fields.list(0, "Changes", &Prediction::of(diff).changes);
         }
         fields.list(0, "Warning", warnings);
         fields.text
@@ -201,7 +205,7 @@ mod tests {
             "labels": {"olm.operatorframework.io/migrated-from-helm": "true"}}}))
         .unwrap();
         let never = "revision 2 never rolled out while it was in force".to_owned();
-        let target = Target {
+        let target = RollbackTarget {
             revision: Some(2),
             bundle: Some("pipe.v1".to_owned()),
             version: "1.0.0".to_owned(),

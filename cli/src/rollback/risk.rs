@@ -9,7 +9,7 @@ use olm_revision::object::ObjectKey;
 use serde_json::Value;
 
 use crate::crd_check::{CrdResult, Verdict};
-use crate::diff::{Diff, Foresight, unsafe_upgrade};
+use crate::diff::{Diff, Prediction, unsafe_upgrade};
 use crate::output::counted;
 use crate::source::Cluster;
 
@@ -49,8 +49,8 @@ impl Risks {
         let mut losses = lines(Some(&LOSSES));
         losses.extend(gone.iter().filter_map(|(name, counted)| loss(name, counted)));
         let all = lines(None);
-        let foresight = Foresight { unsafe_definitions: all.clone(), ..Foresight::default() };
-        let refusals = match unsafe_upgrade(wanted, &foresight) {
+        let prediction = Prediction { unsafe_crds: all.clone(), ..Prediction::default() };
+        let refusals = match unsafe_upgrade(wanted, &prediction) {
             Some(_) => all,
             None if checks_nothing(wanted) => Vec::new(),
             None => lines(Some(&NEVER_ACCEPTED)),

@@ -2,7 +2,7 @@
 
 use olm_version::{Version, quote};
 
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::history::Record;
 
 /// Highest number of revisions that a message names.
@@ -10,7 +10,7 @@ const NAMED: usize = 10;
 
 /// Rollback target.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Target {
+pub(super) struct RollbackTarget {
     /// Number of the revision with the bundle. `None` if no revision has it.
     pub(super) revision: Option<i64>,
     /// Name of the bundle, if known.
@@ -27,13 +27,13 @@ pub(super) struct Target {
 ///
 /// # Errors
 /// There is none, it is the current one, or `to` is neither a revision nor a version.
-pub(super) fn target(name: &str, to: Option<&str>, records: &[Record]) -> Result<Target, Failure> {
+pub(super) fn target(name: &str, to: Option<&str>, records: &[Record]) -> Result<RollbackTarget, CliError> {
     let Some(to) = to else {
         let found = records.iter().find(|record| record.rollback.possible);
         return found.map(of_record).ok_or_else(|| {
-            Failure::no_candidate(format!(
+            CliError::no_candidate(format!(
                 "{name} has no revision to go back to: {}\n--to VERSION goes to a version that a catalog has",
-                told(records)
+                revision_list(records)
             ))
         });
     };
@@ -41,17 +41,17 @@ pub(super) fn target(name: &str, to: Option<&str>, records: &[Record]) -> Result
     if let Some(number) = number {
         let found = records.iter().find(|record| record.revision == number);
         let record = found.ok_or_else(|| {
-            Failure::no_candidate(format!("{name} has no revision {number}: {}", told(records)))
+            CliError::no_candidate(format!("{name} has no revision {number}: {}", revision_list(records)))
         })?;
         // A revision that never rolled out is allowed if named explicitly.
         if let Some(why) = record.rollback.why_not.filter(|_| record.succeeded || record.version.is_empty()) {
-            return Err(Failure::no_candidate(format!("revision {number} is no way back: {why}")));
+            return Err(CliError::no_candidate(format!("revision {number} is no way back: {why}")));
         }
         return Ok(of_record(record));
     }
     let version = to.strip_prefix('v').unwrap_or(to);
     if Version::parse(version).is_err() {
-        return Err(Failure::usage(format!(
+        return Err(CliError::usage(format!(
             "--to {}: expected the number of a revision, as `history` shows it, or a whole version such as 1.2.3",
             quote(to)
         )));
@@ -60,13 +60,13 @@ pub(super) fn target(name: &str, to: Option<&str>, records: &[Record]) -> Result
     let found = of_version().find(|record| record.succeeded).or_else(|| of_version().next());
     Ok(match found {
         Some(record) => of_record(record),
-        None => Target { revision: None, bundle: None, version: version.to_owned(), warning: None },
+        None => RollbackTarget { revision: None, bundle: None, version: version.to_owned(), warning: None },
     })
 }
 
-fn of_record(record: &Record) -> Target {
+fn of_record(record: &Record) -> RollbackTarget {
     let never = format!("revision {} never rolled out while it was in force", record.revision);
-    Target {
+    RollbackTarget {
         revision: Some(record.revision),
         bundle: Some(record.bundle.clone()).filter(|bundle| !bundle.is_empty()),
         version: record.version.clone(),
@@ -75,7 +75,7 @@ fn of_record(record: &Record) -> Target {
 }
 
 /// Revisions as text: `3 (pipe.v1.2.0, it is the newest), …`
-fn told(records: &[Record]) -> String {
+fn revision_list(records: &[Record]) -> String {
     let one = |record: &Record| {
         let why = record.rollback.why_not.map(|why| format!(", {why}")).unwrap_or_default();
         format!("{} ({}{why})", record.revision, record.bundle)

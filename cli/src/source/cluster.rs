@@ -14,7 +14,7 @@ use olm_runtime::cluster::list_all;
 use tokio::time::timeout;
 
 use super::{Sink, accept};
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::session::Session;
 
 /// Service of catalogd and its port name, as in the install files.
@@ -55,10 +55,10 @@ impl ClusterArgs {
     ///
     /// # Errors
     /// The configuration names no cluster.
-    pub(crate) async fn connect(&self) -> Result<Cluster, Failure> {
+    pub(crate) async fn connect(&self) -> Result<Cluster, CliError> {
         let options = KubeConfigOptions { context: self.context.clone(), ..Default::default() };
         let failed = |error: &dyn std::error::Error| {
-            Failure::operational(format!(
+            CliError::operational(format!(
                 "no access to a cluster: {}\ngive a kubeconfig file with --kubeconfig or $KUBECONFIG",
                 olm_runtime::cluster::with_causes(error)
             ))
@@ -84,7 +84,7 @@ impl Cluster {
     ///
     /// # Errors
     /// The API server does not return them.
-    pub(crate) async fn catalogs(&self, session: &Session) -> Result<Vec<ClusterCatalog>, Failure> {
+    pub(crate) async fn catalogs(&self, session: &Session) -> Result<Vec<ClusterCatalog>, CliError> {
         let _step = session.progress.step("listing the cluster's catalogs");
         self.list("ClusterCatalogs", "clustercatalogs", session).await
     }
@@ -95,7 +95,7 @@ impl Cluster {
         kinds: &str,
         plural: &str,
         session: &Session,
-    ) -> Result<Vec<K>, Failure>
+    ) -> Result<Vec<K>, CliError>
     where
         K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
     {
@@ -118,9 +118,9 @@ impl Cluster {
         what: &str,
         call: impl Future<Output = Result<T, kube::Error>>,
         session: &Session,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, CliError> {
         let failed = |error| {
-            Failure::operational(format!("cannot read {what}: {}", olm_runtime::cluster::describe(&error)))
+            CliError::operational(format!("cannot read {what}: {}", olm_runtime::cluster::describe(&error)))
         };
         session.unless_interrupted(async { within(call).await.map_err(failed) }).await
     }
@@ -143,7 +143,7 @@ impl Cluster {
         &self,
         wanted: Option<&str>,
         session: &Session,
-    ) -> Result<Vec<String>, Failure> {
+    ) -> Result<Vec<String>, CliError> {
         let catalogs = self.catalogs(session).await?;
         select(&catalogs, wanted)
     }
@@ -157,10 +157,10 @@ impl Cluster {
         name: &str,
         session: &Session,
         sink: &mut Sink<'_>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CliError> {
         let step = session.progress.step(format!("reading catalog {name}"));
         let request = Request::get(content_path(&self.namespace, name)).body(Vec::new());
-        let request = request.map_err(|error| Failure::operational(format!("catalog {name}: {error}")))?;
+        let request = request.map_err(|error| CliError::operational(format!("catalog {name}: {error}")))?;
         let answer = within(self.client.request_stream(request));
         let answer = async { answer.await.map_err(|error| content_failure(name, &self.namespace, &error)) };
         let mut lines = Lines::new(session.unless_interrupted(answer).await?);
@@ -189,7 +189,7 @@ async fn within<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Result
 }
 
 /// Names of the served catalogs among `catalogs`, or only `wanted`.
-fn select(catalogs: &[ClusterCatalog], wanted: Option<&str>) -> Result<Vec<String>, Failure> {
+fn select(catalogs: &[ClusterCatalog], wanted: Option<&str>) -> Result<Vec<String>, CliError> {
     let names = |catalogs: &mut dyn Iterator<Item = &ClusterCatalog>| {
         let names: Vec<_> = catalogs.map(ResourceExt::name_any).collect();
         if names.is_empty() { "none".to_owned() } else { names.join(", ") }
@@ -199,7 +199,7 @@ fn select(catalogs: &[ClusterCatalog], wanted: Option<&str>) -> Result<Vec<Strin
             catalogs.iter().filter(|one| one.is_true(types::SERVING)).map(ResourceExt::name_any).collect();
         return if served.is_empty() {
             let all = names(&mut catalogs.iter());
-            Err(Failure::no_candidate(format!("no catalog of the cluster is served; catalogs: {all}")))
+            Err(CliError::no_candidate(format!("no catalog of the cluster is served; catalogs: {all}")))
         } else {
             Ok(served)
         };
@@ -207,7 +207,7 @@ fn select(catalogs: &[ClusterCatalog], wanted: Option<&str>) -> Result<Vec<Strin
     match catalogs.iter().find(|catalog| catalog.name_any() == wanted) {
         None => {
             let all = names(&mut catalogs.iter());
-            Err(Failure::no_candidate(format!("there is no ClusterCatalog {wanted:?}; catalogs: {all}")))
+            Err(CliError::no_candidate(format!("there is no ClusterCatalog {wanted:?}; catalogs: {all}")))
         }
         Some(catalog) if !catalog.is_true(types::SERVING) => {
             let conditions = catalog.status.iter().flat_map(|status| &status.conditions);
@@ -216,7 +216,7 @@ fn select(catalogs: &[ClusterCatalog], wanted: Option<&str>) -> Result<Vec<Strin
                 .map(|condition| format!("{}={}: {}", condition.type_, condition.status, condition.message))
                 .collect();
             let said = if said.is_empty() { "it has no status yet".to_owned() } else { said.join("; ") };
-            Err(Failure::operational(format!("ClusterCatalog {wanted:?} is not served: {said}")))
+            Err(CliError::operational(format!("ClusterCatalog {wanted:?} is not served: {said}")))
         }
         Some(_) => Ok(vec![wanted.to_owned()]),
     }
@@ -229,7 +229,7 @@ fn status_code(error: &kube::Error) -> Option<u16> {
     }
 }
 
-fn list_failure(server: &str, kinds: &str, plural: &str, error: &kube::Error) -> Failure {
+fn list_failure(server: &str, kinds: &str, plural: &str, error: &kube::Error) -> CliError {
     let cause = olm_runtime::cluster::describe(error);
     let advice = match status_code(error) {
         Some(403) => format!("\nyou need the right to list {plural}.olm.operatorframework.io"),
@@ -240,10 +240,10 @@ fn list_failure(server: &str, kinds: &str, plural: &str, error: &kube::Error) ->
             "\nthe API server of the kubeconfig's context is at {server}; --context names another one"
         ),
     };
-    Failure::operational(format!("cannot list {kinds}: {cause}{advice}"))
+    CliError::operational(format!("cannot list {kinds}: {cause}{advice}"))
 }
 
-fn content_failure(catalog: &str, namespace: &str, error: &kube::Error) -> Failure {
+fn content_failure(catalog: &str, namespace: &str, error: &kube::Error) -> CliError {
     let cause = olm_runtime::cluster::describe(error);
     let advice = match (status_code(error), cause.contains("services \"")) {
         (Some(403), _) => format!(
@@ -260,11 +260,11 @@ fn content_failure(catalog: &str, namespace: &str, error: &kube::Error) -> Failu
         }
         _ => String::new(),
     };
-    Failure::operational(format!("cannot read catalog {catalog:?} from catalogd: {cause}{advice}"))
+    CliError::operational(format!("cannot read catalog {catalog:?} from catalogd: {cause}{advice}"))
 }
 
-fn broken(catalog: &str, error: &dyn std::fmt::Display) -> Failure {
-    Failure::operational(format!("catalog {catalog:?}: {error}"))
+fn broken(catalog: &str, error: &dyn std::fmt::Display) -> CliError {
+    CliError::operational(format!("catalog {catalog:?}: {error}"))
 }
 
 /// Lines of a response, with a deadline for each part and size limits.

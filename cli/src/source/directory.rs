@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use olm_fbc::{Entry, EntryKind, Folder};
 
-use crate::failure::Failure;
+use crate::error::CliError;
 
 /// Untrusted directory: follows links only inside of it, and opens nothing that could block.
 #[derive(Debug)]
@@ -19,12 +19,12 @@ impl DirectoryFolder {
     ///
     /// # Errors
     /// `root` is no directory, or cannot be opened.
-    pub(crate) fn open(root: &Path) -> Result<Self, Failure> {
+    pub(crate) fn open(root: &Path) -> Result<Self, CliError> {
         let root = root.canonicalize();
         let root =
-            root.map_err(|error| Failure::operational(format!("cannot open the directory: {error}")))?;
+            root.map_err(|error| CliError::operational(format!("cannot open the directory: {error}")))?;
         if !root.is_dir() {
-            return Err(Failure::operational("not a directory"));
+            return Err(CliError::operational("not a directory"));
         }
         Ok(Self { root })
     }

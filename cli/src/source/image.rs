@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use olm_oci::{Config, CredentialSource, Credentials, ImageLabels, Limits, Puller, Reference, Selector};
 use tempfile::TempDir;
 
-use crate::failure::{Code, Failure};
+use crate::error::{CliError, Code};
 use crate::session::Session;
 
 /// Flags for access to registries.
@@ -25,11 +25,11 @@ impl ImageArgs {
     ///
     /// # Errors
     /// A file or directory that a flag names does not exist.
-    pub(crate) fn config(&self, reference: &Reference, limits: Limits) -> Result<Config, Failure> {
+    pub(crate) fn config(&self, reference: &Reference, limits: Limits) -> Result<Config, CliError> {
         let mut config = Config::new(limits);
         if let Some(dir) = &self.ca_dir {
             if !dir.is_dir() {
-                return Err(Failure::usage(format!("--ca-dir {}: no such directory", dir.display())));
+                return Err(CliError::usage(format!("--ca-dir {}: no such directory", dir.display())));
             }
             config.cas_dir = Some(dir.clone());
         }
@@ -43,10 +43,10 @@ impl ImageArgs {
     ///
     /// # Errors
     /// The file that the flag names does not exist.
-    pub(crate) fn authfile(&self, reference: &Reference) -> Result<Option<PathBuf>, Failure> {
+    pub(crate) fn authfile(&self, reference: &Reference) -> Result<Option<PathBuf>, CliError> {
         match &self.authfile {
             Some(file) if !file.is_file() => {
-                Err(Failure::usage(format!("--authfile {}: no such file", file.display())))
+                Err(CliError::usage(format!("--authfile {}: no such file", file.display())))
             }
             Some(file) => Ok(Some(file.clone())),
             None => Ok(default_authfiles(|name| env::var_os(name).map(PathBuf::from))
@@ -64,10 +64,10 @@ impl ImageArgs {
         reference: &Reference,
         select: impl FnOnce(&ImageLabels) -> Result<String, String>,
         session: &Session,
-    ) -> Result<PulledContent, Failure> {
-        let failed = |failure: Failure| match failure {
-            Failure::Told(Code::Operational, message) => {
-                Failure::operational(format!("image {reference}: {message}"))
+    ) -> Result<PulledContent, CliError> {
+        let failed = |failure: CliError| match failure {
+            CliError::Message(Code::Operational, message) => {
+                CliError::operational(format!("image {reference}: {message}"))
             }
             other => other,
         };
@@ -77,7 +77,7 @@ impl ImageArgs {
         step.update(format!("pulling {image}"));
         let folder = tempfile::Builder::new().prefix("olm-").tempdir();
         let folder = folder
-            .map_err(|error| Failure::operational(format!("cannot make a temporary directory: {error}")))?;
+            .map_err(|error| CliError::operational(format!("cannot make a temporary directory: {error}")))?;
         let mut content = PulledContent { path: folder.path().join(UNPACKED), folder };
         let pull = puller.pull_folder(&image, select, &content.path);
         content.path = session.unless_interrupted(pull).await.map_err(failed)?.0.path;
@@ -89,8 +89,8 @@ impl ImageArgs {
 ///
 /// # Errors
 /// The reference is not fully qualified, or has a digest, which follows from the content.
-pub(crate) fn tagged_reference(text: &str) -> Result<Reference, Failure> {
-    let wrong = |why: &str| Failure::usage(format!("reference {}: {why}", olm_version::quote(text)));
+pub(crate) fn tagged_reference(text: &str) -> Result<Reference, CliError> {
+    let wrong = |why: &str| CliError::usage(format!("reference {}: {why}", olm_version::quote(text)));
     let reference: Reference = text.parse().map_err(|error: olm_oci::ReferenceError| {
         wrong(&format!("expected one such as registry.example.com/team/catalog:v1: {error}"))
     })?;

@@ -12,7 +12,7 @@ use olm_runtime::cluster::list_all;
 use olm_version::quote;
 
 use super::cluster::Cluster;
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::session::Session;
 
 /// Page size for CustomResourceDefinitions. One may have a megabyte.
@@ -26,9 +26,13 @@ impl Cluster {
     ///
     /// # Errors
     /// It does not exist, or the API server does not return it.
-    pub(crate) async fn extension(&self, name: &str, session: &Session) -> Result<ClusterExtension, Failure> {
+    pub(crate) async fn extension(
+        &self,
+        name: &str,
+        session: &Session,
+    ) -> Result<ClusterExtension, CliError> {
         let found = self.find_extension(name, session).await?;
-        found.ok_or_else(|| Failure::no_candidate(format!("there is no ClusterExtension {}", quote(name))))
+        found.ok_or_else(|| CliError::no_candidate(format!("there is no ClusterExtension {}", quote(name))))
     }
 
     /// The ClusterExtension `name`, or `None` if it does not exist.
@@ -39,7 +43,7 @@ impl Cluster {
         &self,
         name: &str,
         session: &Session,
-    ) -> Result<Option<ClusterExtension>, Failure> {
+    ) -> Result<Option<ClusterExtension>, CliError> {
         let api: Api<ClusterExtension> = Api::all(self.client().clone());
         self.call(&format!("ClusterExtension {}", quote(name)), api.get_opt(name), session).await
     }
@@ -48,7 +52,7 @@ impl Cluster {
     ///
     /// # Errors
     /// The API server does not return them.
-    pub(crate) async fn extensions(&self, session: &Session) -> Result<Vec<ClusterExtension>, Failure> {
+    pub(crate) async fn extensions(&self, session: &Session) -> Result<Vec<ClusterExtension>, CliError> {
         let _step = session.progress.step("listing the cluster's extensions");
         self.list("ClusterExtensions", "clusterextensions", session).await
     }
@@ -57,7 +61,7 @@ impl Cluster {
     ///
     /// # Errors
     /// The API server does not return them.
-    pub(crate) async fn object_sets(&self, session: &Session) -> Result<Vec<ClusterObjectSet>, Failure> {
+    pub(crate) async fn object_sets(&self, session: &Session) -> Result<Vec<ClusterObjectSet>, CliError> {
         let _step = session.progress.step("listing what is installed");
         self.list("ClusterObjectSets", "clusterobjectsets", session).await
     }
@@ -66,7 +70,7 @@ impl Cluster {
     ///
     /// # Errors
     /// The API server does not answer.
-    pub(crate) async fn kinds(&self, session: &Session) -> Result<ServedApis, Failure> {
+    pub(crate) async fn kinds(&self, session: &Session) -> Result<ServedApis, CliError> {
         let _step = session.progress.step("asking which kinds the cluster serves");
         let what = "the kinds that the cluster serves";
         let client = self.client();
@@ -78,7 +82,7 @@ impl Cluster {
     }
 
     /// Kinds that extensions define, by name of the extension.
-    async fn owned(&self, session: &Session) -> Result<BTreeMap<String, BTreeSet<Gvk>>, Failure> {
+    async fn owned(&self, session: &Session) -> Result<BTreeMap<String, BTreeSet<Gvk>>, CliError> {
         let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
         let resource = ApiResource::from_gvk_with_plural(&kind, "customresourcedefinitions");
         let api: &Api<Definition> = &Api::all_with(self.client().clone(), &resource);

@@ -15,7 +15,7 @@ pub(crate) use directory::DirectoryFolder;
 pub(crate) use image::{ImageArgs, tagged_reference};
 
 use crate::classic_kinds;
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::session::Session;
 
 /// Catalog source as given on the command line.
@@ -34,10 +34,10 @@ impl Source {
     ///
     /// # Errors
     /// It is none of these. For an object of classic OLM the message names its v1 equivalent.
-    pub(crate) fn parse(text: &str) -> Result<Self, Failure> {
+    pub(crate) fn parse(text: &str) -> Result<Self, CliError> {
         let path = PathBuf::from(text);
         if olm_pack::is_layout(&path) {
-            return Err(Failure::usage(format!(
+            return Err(CliError::usage(format!(
                 "{} is an OCI image layout: name the catalog directory that it was built from, or the image where \
                  `catalog push` has put it",
                 olm_version::quote(text)
@@ -49,7 +49,7 @@ impl Source {
         if path.exists() {
             let hint =
                 classic_kinds::hint_for_file(&path).map(|hint| format!("\n{hint}")).unwrap_or_default();
-            return Err(Failure::usage(format!("{} is not a directory{hint}", olm_version::quote(text))));
+            return Err(CliError::usage(format!("{} is not a directory{hint}", olm_version::quote(text))));
         }
         if text == "cluster" {
             return Ok(Self::Cluster(None));
@@ -58,7 +58,7 @@ impl Source {
             return Ok(Self::Cluster(Some(name.to_owned())));
         }
         text.parse().map(Self::Image).map_err(|error: olm_oci::ReferenceError| {
-            Failure::usage(format!(
+            CliError::usage(format!(
                 "SOURCE {} is no existing directory, no image reference such as \
                  registry.example.com/team/catalog:v1 and not cluster or cluster/NAME: {error}",
                 olm_version::quote(text)
@@ -91,7 +91,7 @@ impl SourceArgs {
     ///
     /// # Errors
     /// Errors of the source and of `sink`.
-    pub(crate) async fn read(&self, session: &Session, sink: &mut Sink<'_>) -> Result<(), Failure> {
+    pub(crate) async fn read(&self, session: &Session, sink: &mut Sink<'_>) -> Result<(), CliError> {
         self.access.read(&self.source, session, sink).await
     }
 }
@@ -107,7 +107,7 @@ impl Access {
         source: &str,
         session: &Session,
         sink: &mut Sink<'_>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CliError> {
         match Source::parse(source)? {
             Source::Directory(root) => read_folder(source, &DirectoryFolder::open(&root)?, session, sink),
             Source::Image(reference) => {
@@ -126,14 +126,14 @@ impl Access {
 }
 
 /// Callback for the objects of a catalog, one at a time, with the catalog's name.
-pub(crate) type Sink<'a> = dyn FnMut(&str, Meta) -> Result<(), Failure> + Send + 'a;
+pub(crate) type Sink<'a> = dyn FnMut(&str, Meta) -> Result<(), CliError> + Send + 'a;
 
 fn read_folder(
     catalog: &str,
     folder: &DirectoryFolder,
     session: &Session,
     sink: &mut Sink<'_>,
-) -> Result<(), Failure> {
+) -> Result<(), CliError> {
     let step = session.progress.step(format!("reading {catalog}"));
     let mut count = 0_usize;
     let read = olm_fbc::load(folder, &olm_fbc::Limits::default(), &mut |meta: Meta| {
@@ -144,7 +144,7 @@ fn read_folder(
         accept(catalog, &place, meta, sink).map_err(Reading::Sink)
     });
     read.map_err(|error| match error {
-        Reading::Load(error) => Failure::operational(format!(
+        Reading::Load(error) => CliError::operational(format!(
             "{catalog}: {error}\n`validate` shows everything that is wrong with a catalog"
         )),
         Reading::Sink(failure) => failure,
@@ -154,7 +154,7 @@ fn read_folder(
 /// Error that ends reading a folder.
 enum Reading {
     Load(olm_fbc::LoadError),
-    Sink(Failure),
+    Sink(CliError),
 }
 
 impl From<olm_fbc::LoadError> for Reading {
@@ -163,19 +163,19 @@ impl From<olm_fbc::LoadError> for Reading {
     }
 }
 
-impl From<Failure> for Reading {
-    fn from(failure: Failure) -> Self {
+impl From<CliError> for Reading {
+    fn from(failure: CliError) -> Self {
         Self::Sink(failure)
     }
 }
 
 /// Passes `meta`, which was read from `place`, to `sink`, unless it cannot be part of a catalog.
-fn accept(catalog: &str, place: &str, meta: Meta, sink: &mut Sink<'_>) -> Result<(), Failure> {
+fn accept(catalog: &str, place: &str, meta: Meta, sink: &mut Sink<'_>) -> Result<(), CliError> {
     if meta.schema.is_empty() {
         let hint = classic_kinds::hint(&meta.blob).map(|hint| format!("\n{hint}")).unwrap_or_default();
         let shown = String::from_utf8_lossy(&meta.blob);
         let shown: String = shown.trim_end().chars().take(200).collect();
-        return Err(Failure::operational(format!(
+        return Err(CliError::operational(format!(
             "{place}: an object has no schema: '{}'{hint}",
             crate::output::printable(&shown)
         )));

@@ -6,7 +6,7 @@ use olm_api::ClusterObjectSet;
 use olm_platform::{Facts, Revision, cluster_version};
 
 use super::Cluster;
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::session::Session;
 
 const CONFIG: &str = "config.openshift.io/v1";
@@ -18,7 +18,7 @@ impl Cluster {
     ///
     /// # Errors
     /// The API server does not answer.
-    pub(crate) async fn platform(&self, session: &Session) -> Result<Facts, Failure> {
+    pub(crate) async fn platform(&self, session: &Session) -> Result<Facts, CliError> {
         let _step = session.progress.step("looking at the platform");
         let kinds = optional(self.client().list_api_group_resources(CONFIG));
         let kinds = self.call(CONFIG, kinds, session).await?;
@@ -39,7 +39,7 @@ impl Cluster {
         })
     }
 
-    async fn cluster_version(&self, session: &Session) -> Result<Option<DynamicObject>, Failure> {
+    async fn cluster_version(&self, session: &Session) -> Result<Option<DynamicObject>, CliError> {
         let kind = GroupVersionKind::gvk("config.openshift.io", "v1", "ClusterVersion");
         let resource = ApiResource::from_gvk_with_plural(&kind, OPENSHIFT_KINDS[0]);
         let api: Api<DynamicObject> = Api::all_with(self.client().clone(), &resource);
@@ -50,7 +50,7 @@ impl Cluster {
     ///
     /// # Errors
     /// The API server does not return them.
-    pub(crate) async fn revisions(&self, session: &Session) -> Result<Vec<Revision>, Failure> {
+    pub(crate) async fn revisions(&self, session: &Session) -> Result<Vec<Revision>, CliError> {
         let _step = session.progress.step("listing revisions");
         let sets: Vec<ClusterObjectSet> =
             self.list("ClusterObjectSets", "clusterobjectsets", session).await?;

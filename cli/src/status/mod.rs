@@ -20,7 +20,7 @@ use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
 
 use self::tree::ExtensionState;
-use crate::failure::{Code, Failure};
+use crate::error::{CliError, Code};
 use crate::output::{self, Format};
 use crate::progress::say;
 use crate::session::Session;
@@ -63,14 +63,14 @@ pub(crate) struct StatusArgs {
     watch: bool,
     /// Output format
     #[arg(short, long, value_enum, default_value = "table", value_name = "FORMAT")]
-    output: Notation,
+    output: StatusFormat,
     #[command(flatten)]
     cluster: ClusterArgs,
 }
 
 /// Output format of the state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Notation {
+pub(crate) enum StatusFormat {
     /// Human-readable
     Table,
     /// Human-readable, with more details
@@ -81,7 +81,7 @@ pub(crate) enum Notation {
     Yaml,
 }
 
-impl Notation {
+impl StatusFormat {
     /// Format without its width, and `true` if it is wide.
     pub(crate) fn format(self) -> (Format, bool) {
         match self {
@@ -104,7 +104,7 @@ struct ExtensionList {
 }
 
 /// Printed state.
-enum Shown {
+enum Printed {
     One(Box<ExtensionState>),
     All(ExtensionList),
 }
@@ -113,7 +113,7 @@ enum Shown {
 ///
 /// # Errors
 /// The extension does not exist, or the cluster cannot be read.
-pub(crate) async fn run(args: StatusArgs, session: &mut Session) -> Result<(), Failure> {
+pub(crate) async fn run(args: StatusArgs, session: &mut Session) -> Result<(), CliError> {
     let cluster = args.cluster.connect().await?;
     let name = args.name.as_deref();
     let (format, wide) = args.output.format();
@@ -125,27 +125,27 @@ pub(crate) async fn run(args: StatusArgs, session: &mut Session) -> Result<(), F
     session.output.text(&text)
 }
 
-async fn look(cluster: &Cluster, name: Option<&str>, session: &Session) -> Result<Shown, Failure> {
+async fn look(cluster: &Cluster, name: Option<&str>, session: &Session) -> Result<Printed, CliError> {
     match name {
         Some(name) => {
             let observed = observe::observe(cluster, name, session).await?;
-            Ok(Shown::One(Box::new(ExtensionState::new(&observed))))
+            Ok(Printed::One(Box::new(ExtensionState::new(&observed))))
         }
         None => {
             let extensions = cluster.extensions(session).await?;
             let extensions = extensions.iter().map(|extension| ExtensionState::alone(extension, &[]));
-            Ok(Shown::All(ExtensionList { extensions: extensions.collect() }))
+            Ok(Printed::All(ExtensionList { extensions: extensions.collect() }))
         }
     }
 }
 
 /// Prints the state whenever it changes. A failed read is reported and retried.
 async fn watch(
-    first: Shown,
+    first: Printed,
     cluster: &Cluster,
     args: &StatusArgs,
     session: &mut Session,
-) -> Result<(), Failure> {
+) -> Result<(), CliError> {
     let mut shown = first;
     let mut before = String::new();
     let (format, wide) = args.output.format();
@@ -165,24 +165,26 @@ async fn watch(
         shown = loop {
             let pause = async {
                 tokio::time::sleep(PAUSE).await;
-                Ok::<_, Failure>(())
+                Ok::<_, CliError>(())
             };
             session.unless_interrupted(pause).await?;
             match look(cluster, args.name.as_deref(), session).await {
                 Ok(shown) => break shown,
-                Err(Failure::Told(Code::NoCandidate, _)) => {
+                Err(CliError::Message(Code::NoCandidate, _)) => {
                     say(&format!("ClusterExtension {} is gone", args.name.as_deref().unwrap_or_default()));
                     return Ok(());
                 }
-                Err(Failure::Told(Code::Operational, message)) => say(&format!("{message}; trying again")),
+                Err(CliError::Message(Code::Operational, message)) => {
+                    say(&format!("{message}; trying again"))
+                }
                 Err(failure) => return Err(failure),
             }
         };
     }
 }
 
-impl Shown {
-    fn text(&self, format: Format, wide: bool, now: Timestamp) -> Result<String, Failure> {
+impl Printed {
+    fn text(&self, format: Format, wide: bool, now: Timestamp) -> Result<String, CliError> {
         match self {
             Self::One(state) => {
                 output::result(format, "ExtensionStatus", state, |state| text::tree(state, now, wide))
@@ -195,8 +197,8 @@ impl Shown {
 }
 
 /// Prints and flushes. A closed pipe ends the command.
-fn print(text: &str, session: &mut Session) -> Result<(), Failure> {
+fn print(text: &str, session: &mut Session) -> Result<(), CliError> {
     session.output.write_with(|writer| {
-        writer.write_all(text.as_bytes()).and_then(|()| writer.flush()).map_err(Failure::Output)
+        writer.write_all(text.as_bytes()).and_then(|()| writer.flush()).map_err(CliError::Output)
     })
 }

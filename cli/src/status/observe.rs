@@ -18,7 +18,7 @@ use olm_version::quote;
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::session::Session;
 use crate::source::Cluster;
 
@@ -50,7 +50,7 @@ pub(crate) struct ObservedRevision {
 #[derive(Debug)]
 pub(crate) enum Content {
     /// The revision is not active, so its objects are not read.
-    NotInForce,
+    Inactive,
     /// Reason for which the content cannot be read.
     Unreadable(String),
     /// Phases in order.
@@ -89,11 +89,11 @@ pub(crate) enum Live {
 ///
 /// # Errors
 /// The extension does not exist, or it or its revisions cannot be read. Unreadable objects are no error.
-pub(crate) async fn observe(cluster: &Cluster, name: &str, session: &Session) -> Result<Observed, Failure> {
+pub(crate) async fn observe(cluster: &Cluster, name: &str, session: &Session) -> Result<Observed, CliError> {
     let extension = extension(cluster, name, session).await?;
     let sets = revisions(cluster, name, session).await?;
     let _step = session.progress.step(format!("looking at the objects of {name}"));
-    session.unless_interrupted(async { Ok::<_, Failure>(below(cluster, extension, sets).await) }).await
+    session.unless_interrupted(async { Ok::<_, CliError>(below(cluster, extension, sets).await) }).await
 }
 
 /// The extension `name`.
@@ -104,7 +104,7 @@ pub(crate) async fn extension(
     cluster: &Cluster,
     name: &str,
     session: &Session,
-) -> Result<ClusterExtension, Failure> {
+) -> Result<ClusterExtension, CliError> {
     if let Some(found) = cluster.find_extension(name, session).await? {
         return Ok(found);
     }
@@ -117,7 +117,7 @@ pub(crate) async fn extension(
         (false, 0) => format!("there are {}", names.join(", ")),
         (false, more) => format!("there are {} and {more} more", names.join(", ")),
     };
-    Err(Failure::no_candidate(format!("there is no ClusterExtension {}; {names}", quote(name))))
+    Err(CliError::no_candidate(format!("there is no ClusterExtension {}; {names}", quote(name))))
 }
 
 /// Revisions of the extension `name`, oldest first.
@@ -128,7 +128,7 @@ pub(crate) async fn revisions(
     cluster: &Cluster,
     name: &str,
     session: &Session,
-) -> Result<Vec<ClusterObjectSet>, Failure> {
+) -> Result<Vec<ClusterObjectSet>, CliError> {
     if name.len() > LONGEST_LABEL {
         // No owner label can have this value.
         return Ok(Vec::new());
@@ -148,7 +148,7 @@ pub(crate) fn number(set: &ClusterObjectSet) -> i64 {
 }
 
 /// Reports whether the revision is neither archived nor being deleted.
-pub(crate) fn is_in_force(set: &ClusterObjectSet) -> bool {
+pub(crate) fn is_active(set: &ClusterObjectSet) -> bool {
     set.spec.is_some() && !set.is_archived() && set.metadata.deletion_timestamp.is_none()
 }
 
@@ -180,7 +180,7 @@ async fn secret(client: &Client, key: &SecretKey) -> Result<Option<Secret>, Stri
 async fn below(cluster: &Cluster, extension: ClusterExtension, sets: Vec<ClusterObjectSet>) -> Observed {
     let mut contents: Vec<Option<Result<Vec<ContentPhase>, String>>> = Vec::new();
     for set in &sets {
-        contents.push(match is_in_force(set) {
+        contents.push(match is_active(set) {
             true => Some(stored(cluster, set).await),
             false => None,
         });
@@ -188,7 +188,7 @@ async fn below(cluster: &Cluster, extension: ClusterExtension, sets: Vec<Cluster
     let held = contents.iter().flatten().flatten().flatten().flat_map(|phase| &phase.objects);
     let live = live(cluster, held.map(|held| ObjectKey::of(&held.object))).await;
     let content = |content: Option<Result<Vec<ContentPhase>, String>>| match content {
-        None => Content::NotInForce,
+        None => Content::Inactive,
         Some(Err(why)) => Content::Unreadable(why),
         Some(Ok(phases)) => Content::Phases(phases.into_iter().map(|phase| observed(phase, &live)).collect()),
     };

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::health::Health;
 use super::observe::{Content, Live, Observed, ObservedObject, ObservedPhase, ObservedRevision};
 use super::text;
-use super::tree::{ExtensionState, Progress, Word, obstacle};
+use super::tree::{ExtensionState, ObjectStatus, Progress, obstacle};
 use crate::output::{Format, result};
 
 const THEN: &str = "2026-01-01T00:00:00Z";
@@ -184,28 +184,28 @@ fn object_state_follows_from_owner_and_probes() {
     let foreign =
         |reference: Value| with(ours(), |live| live["metadata"]["ownerReferences"] = json!([reference]));
     for (live, word, line) in [
-        (ours(), Word::Ready, "ConfigMap pipe-system/settings ready"),
-        (Live::Missing, Word::Missing, "ConfigMap pipe-system/settings missing"),
+        (ours(), ObjectStatus::Ready, "ConfigMap pipe-system/settings ready"),
+        (Live::Missing, ObjectStatus::Missing, "ConfigMap pipe-system/settings missing"),
         (
             Live::Unreadable("configmaps is forbidden".to_owned()),
-            Word::Unknown,
+            ObjectStatus::Unknown,
             "ConfigMap pipe-system/settings cannot be read: configmaps is forbidden",
         ),
         (
             with(ours(), |live| live["status"] = json!({"observedGeneration": 7})),
-            Word::NotReady,
+            ObjectStatus::NotReady,
             "ConfigMap pipe-system/settings not ready: .status outdated",
         ),
         (
             with(ours(), |live| live["metadata"]["deletionTimestamp"] = json!(THEN)),
-            Word::Deleting,
+            ObjectStatus::Deleting,
             "ConfigMap pipe-system/settings going",
         ),
         (
             foreign(
                 json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "d", "uid": "d", "controller": true}),
             ),
-            Word::Collision,
+            ObjectStatus::Collision,
             "ConfigMap pipe-system/settings in the way: it belongs to Deployment d",
         ),
         (
@@ -213,19 +213,19 @@ fn object_state_follows_from_owner_and_probes() {
                 json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet", "name": "valve-1",
                 "uid": "v", "controller": true}),
             ),
-            Word::Collision,
+            ObjectStatus::Collision,
             "ConfigMap pipe-system/settings in the way: it belongs to revision valve-1 of another extension",
         ),
         (
             Live::Found(map.clone()),
-            Word::Collision,
+            ObjectStatus::Collision,
             "ConfigMap pipe-system/settings in the way: it belongs to nobody",
         ),
         (
             with(ours(), |live| {
                 live["metadata"]["annotations"]["olm.operatorframework.io/revision"] = json!("x")
             }),
-            Word::Ready,
+            ObjectStatus::Ready,
             "ConfigMap pipe-system/settings ready",
         ),
     ] {
@@ -261,7 +261,7 @@ fn tree_shows_holds_adoption_and_unreadable_revision() {
     let observed = Observed {
         extension,
         revisions: vec![
-            ObservedRevision { set: migrated, content: Content::NotInForce },
+            ObservedRevision { set: migrated, content: Content::Inactive },
             ObservedRevision {
                 set: set(2, "1.0.0", "Active", &["Progressing=True/Retrying first\n\nsecond"]),
                 content: unreadable,

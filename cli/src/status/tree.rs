@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::health::{Health, Hold};
 use super::observe::{
-    Content, Live, Observed, ObservedObject, ObservedPhase, ObservedRevision, is_in_force, number,
+    Content, Live, Observed, ObservedObject, ObservedPhase, ObservedRevision, is_active, number,
 };
 
 /// Extension as JSON or YAML.
@@ -125,7 +125,7 @@ pub(crate) struct ObjectState {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) namespace: String,
     pub(crate) name: String,
-    pub(crate) state: Word,
+    pub(crate) state: ObjectStatus,
     /// Reasons for the state. Empty for a settled object.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) messages: Vec<String>,
@@ -136,7 +136,7 @@ pub(crate) struct ObjectState {
 
 /// State of an object with respect to a revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub(crate) enum Word {
+pub(crate) enum ObjectStatus {
     /// The revision controls it, and its probes succeed.
     Ready,
     /// The revision controls it, and a probe fails.
@@ -155,7 +155,7 @@ pub(crate) enum Word {
     Unknown,
 }
 
-impl Word {
+impl ObjectStatus {
     /// Reports whether the object needs no further change.
     pub(crate) fn is_settled(self) -> bool {
         matches!(self, Self::Ready | Self::HandedOver)
@@ -215,7 +215,7 @@ pub(crate) fn is_paused(extension: &ClusterExtension) -> bool {
 /// First unsettled object of the newest active revision, with the reason.
 pub(crate) fn obstacle(observed: &Observed) -> Option<String> {
     let sets: Vec<&ClusterObjectSet> = observed.revisions.iter().map(|revision| &revision.set).collect();
-    let newest = observed.revisions.iter().rev().find(|revision| is_in_force(&revision.set))?;
+    let newest = observed.revisions.iter().rev().find(|revision| is_active(&revision.set))?;
     RevisionState::new(newest, &sets).obstacle()
 }
 
@@ -236,9 +236,9 @@ impl RevisionState {
     fn new(observed: &ObservedRevision, all: &[&ClusterObjectSet]) -> Self {
         let ObservedRevision { set, content } = observed;
         let (phases, unreadable) = match content {
-            Content::NotInForce => (Vec::new(), None),
+            Content::Inactive => (Vec::new(), None),
             Content::Unreadable(why) => (Vec::new(), Some(why.clone())),
-            Content::Phases(phases) => match Judge::new(set, all) {
+            Content::Phases(phases) => match ObjectJudge::new(set, all) {
                 Ok(judge) => (judge.phases(phases), None),
                 Err(why) => (Vec::new(), Some(why)),
             },
@@ -310,7 +310,7 @@ impl Stage {
 }
 
 /// Inputs to judge objects on behalf of a revision.
-struct Judge<'a> {
+struct ObjectJudge<'a> {
     owner: Owner,
     siblings: Vec<String>,
     probes: Probes,
@@ -318,7 +318,7 @@ struct Judge<'a> {
     all: &'a [&'a ClusterObjectSet],
 }
 
-impl<'a> Judge<'a> {
+impl<'a> ObjectJudge<'a> {
     fn new(set: &ClusterObjectSet, all: &'a [&'a ClusterObjectSet]) -> Result<Self, String> {
         let uid = |set: &ClusterObjectSet| set.metadata.uid.clone().unwrap_or_default();
         let owner = Owner {
@@ -329,7 +329,7 @@ impl<'a> Judge<'a> {
         };
         let specs = set.spec.as_ref().map(|spec| spec.progression_probes.as_slice()).unwrap_or_default();
         let probes = Probes::new(specs).map_err(|error| error.to_string())?;
-        let others = all.iter().filter(|other| is_in_force(other) && uid(other) != owner.uid);
+        let others = all.iter().filter(|other| is_active(other) && uid(other) != owner.uid);
         Ok(Self { siblings: others.map(|other| uid(other)).collect(), owner, probes, all })
     }
 
@@ -353,12 +353,12 @@ impl<'a> Judge<'a> {
     fn object(&self, observed: &ObservedObject) -> ObjectState {
         let key = ObjectKey::of(&observed.content.object);
         let (state, messages) = match &observed.live {
-            Live::Missing => (Word::Missing, vec!["it does not exist".to_owned()]),
+            Live::Missing => (ObjectStatus::Missing, vec!["it does not exist".to_owned()]),
             Live::NotServed => {
                 let kind = format!("the cluster serves no {} of {}", key.gvk.kind, key.gvk.api_version());
-                (Word::NotServed, vec![kind])
+                (ObjectStatus::NotServed, vec![kind])
             }
-            Live::Unreadable(why) => (Word::Unknown, vec![why.clone()]),
+            Live::Unreadable(why) => (ObjectStatus::Unknown, vec![why.clone()]),
             Live::Found(live) => self.found(live, observed),
         };
         let controller = match &observed.live {
@@ -376,23 +376,23 @@ impl<'a> Judge<'a> {
         }
     }
 
-    fn found(&self, live: &Value, observed: &ObservedObject) -> (Word, Vec<String>) {
+    fn found(&self, live: &Value, observed: &ObservedObject) -> (ObjectStatus, Vec<String>) {
         let protection = &observed.content.collision_protection;
         let holder = || match controller(live) {
             Some(reference) => format!("it belongs to {}", self.named(reference)),
             None => "it belongs to nobody".to_owned(),
         };
         match plan(Some(live), &self.owner, &self.siblings, protection) {
-            Plan::Leave => (Word::HandedOver, vec![holder()]),
-            Plan::AwaitDeletion => (Word::Deleting, vec!["it is being deleted".to_owned()]),
-            Plan::Collide => (Word::Collision, vec![holder()]),
-            Plan::Adopt => (Word::NotTaken, vec![holder()]),
-            Plan::Create => (Word::Missing, Vec::new()),
+            Plan::Leave => (ObjectStatus::HandedOver, vec![holder()]),
+            Plan::AwaitDeletion => (ObjectStatus::Deleting, vec!["it is being deleted".to_owned()]),
+            Plan::Collide => (ObjectStatus::Collision, vec![holder()]),
+            Plan::Adopt => (ObjectStatus::NotTaken, vec![holder()]),
+            Plan::Create => (ObjectStatus::Missing, Vec::new()),
             Plan::Repair | Plan::Keep => {
                 let result = self.probes.probe(live);
                 match result.status {
-                    ProbeStatus::True => (Word::Ready, Vec::new()),
-                    ProbeStatus::False | ProbeStatus::Unknown => (Word::NotReady, result.messages),
+                    ProbeStatus::True => (ObjectStatus::Ready, Vec::new()),
+                    ProbeStatus::False | ProbeStatus::Unknown => (ObjectStatus::NotReady, result.messages),
                 }
             }
         }
@@ -422,19 +422,19 @@ impl std::fmt::Display for ObjectState {
         let separator = if namespace.is_empty() { "" } else { "/" };
         write!(f, "{kind} {namespace}{separator}{name}")?;
         let state = match self.state {
-            Word::Ready => "ready",
-            Word::NotReady => "not ready",
-            Word::HandedOver => "handed over",
-            Word::NotTaken => "not taken over yet",
-            Word::Collision => "in the way",
-            Word::Deleting => "going",
-            Word::Missing => "missing",
-            Word::NotServed => "kind not served",
-            Word::Unknown => "cannot be read",
+            ObjectStatus::Ready => "ready",
+            ObjectStatus::NotReady => "not ready",
+            ObjectStatus::HandedOver => "handed over",
+            ObjectStatus::NotTaken => "not taken over yet",
+            ObjectStatus::Collision => "in the way",
+            ObjectStatus::Deleting => "going",
+            ObjectStatus::Missing => "missing",
+            ObjectStatus::NotServed => "kind not served",
+            ObjectStatus::Unknown => "cannot be read",
         };
         write!(f, " {state}")?;
         // States that need no message.
-        let is_plain = matches!(self.state, Word::Missing | Word::Deleting);
+        let is_plain = matches!(self.state, ObjectStatus::Missing | ObjectStatus::Deleting);
         match self.messages.join("; ") {
             messages if is_plain || messages.is_empty() => Ok(()),
             messages => write!(f, ": {messages}"),

@@ -1,9 +1,9 @@
 //! `olm uninstall`: deletes a ClusterExtension after showing the objects that are deleted with it
 //! (docs/design/additions.md#uninstall-policy).
 //!
-//! [`leaving`] computes the plan. The controller deletes the objects, according to the extension's uninstall policy.
+//! [`plan`] computes the plan. The controller deletes the objects, according to the extension's uninstall policy.
 
-mod leaving;
+mod plan;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -19,9 +19,9 @@ use olm_revision::cluster::{Cluster as _, Instances};
 use olm_revision::kube_cluster::KubeCluster;
 use olm_version::quote;
 
-use self::leaving::{Definition, Leaving};
-use crate::change::{self, Arrival, ChangeArgs, Done, DryRun, Notation, Written};
-use crate::failure::Failure;
+use self::plan::{OwnedCrd, UninstallPlan};
+use crate::change::{self, ChangeArgs, ChangeFormat, Completion, DryRun, WriteResult, WrittenObject};
+use crate::error::CliError;
 use crate::output::{Format, counted};
 use crate::progress::say;
 use crate::session::Session;
@@ -75,71 +75,71 @@ pub(crate) struct UninstallArgs {
 ///
 /// # Errors
 /// The extension does not exist, its policy forbids the deletion, the answer is no, or the deletion takes too long.
-pub(crate) async fn run(args: UninstallArgs, session: &mut Session) -> Result<(), Failure> {
+pub(crate) async fn run(args: UninstallArgs, session: &mut Session) -> Result<(), CliError> {
     let cluster = args.cluster.connect().await?;
     let observed = observe::observe(&cluster, &args.name, session).await?;
-    let mut leaving = Leaving::new(&observed, args.keep_crds);
-    for definition in &mut leaving.definitions {
+    let mut plan = UninstallPlan::new(&observed, args.keep_crds);
+    for definition in &mut plan.definitions {
         count(&cluster, definition, session).await?;
     }
-    let leaving = leaving.counted();
-    tell(&leaving, args.change.output, session)?;
+    let plan = plan.counted();
+    print_plan(&plan, args.change.output, session)?;
     if args.plan {
         return Ok(());
     }
-    if let Some(blocked) = leaving.blocked() {
+    if let Some(blocked) = plan.blocked() {
         return Err(blocked);
     }
     let dry_run = args.change.dry_run;
     if dry_run.is_none() {
         session.output.finish()?;
-        change::confirm(&leaving.question(), args.yes, session).await?;
+        change::confirm(&plan.question(), args.yes, session).await?;
     }
     let sets: Vec<ClusterObjectSet> = observed.revisions.into_iter().map(|revision| revision.set).collect();
     let extension = observed.extension;
     if args.keep_crds {
         keep_definitions(&cluster, &extension, &args, session).await?;
     }
-    if leaving.keeps_definitions() && dry_run.is_none() {
+    if plan.keeps_definitions() && dry_run.is_none() {
         taken_over(&cluster, &extension, TAKE_OVER.min(args.change.timeout), session).await?;
     }
     let written = delete(&cluster, &extension, dry_run, session).await?;
-    if matches!(args.change.output, Notation::Table | Notation::Name) {
+    if matches!(args.change.output, ChangeFormat::Table | ChangeFormat::Name) {
         change::print(args.change.output, "", &[written], &mut session.output)?;
     }
     if !args.change.wait {
         return Ok(());
     }
     session.output.finish()?;
-    let going: Vec<&Definition> = leaving.definitions.iter().filter(|definition| !definition.stays).collect();
+    let going: Vec<&OwnedCrd> = plan.definitions.iter().filter(|definition| !definition.stays).collect();
     let words = gone(&cluster, &extension, &sets, &going, args.change.timeout, session).await?;
     match args.change.output {
-        Notation::Table => session.output.text(&format!("{words}\n")),
-        Notation::Json | Notation::Yaml | Notation::Name => {
+        ChangeFormat::Table => session.output.text(&format!("{words}\n")),
+        ChangeFormat::Json | ChangeFormat::Yaml | ChangeFormat::Name => {
             say(&words);
             Ok(())
         }
     }
 }
 
-fn tell(leaving: &Leaving, notation: Notation, session: &mut Session) -> Result<(), Failure> {
+fn print_plan(plan: &UninstallPlan, notation: ChangeFormat, session: &mut Session) -> Result<(), CliError> {
     let format = match notation {
-        Notation::Name => {
-            say(leaving.text().trim_end());
+        ChangeFormat::Name => {
+            say(plan.text().trim_end());
             return Ok(());
         }
-        Notation::Table => Format::Table,
-        Notation::Json => Format::Json,
-        Notation::Yaml => Format::Yaml,
+        ChangeFormat::Table => Format::Table,
+        ChangeFormat::Json => Format::Json,
+        ChangeFormat::Yaml => Format::Yaml,
     };
-    session.output.result(format, "UninstallPlan", leaving, Leaving::text)
+    session.output.result(format, "UninstallPlan", plan, UninstallPlan::text)
 }
 
 /// Counts the custom resources of a CRD. If the user may not list them, prints a warning.
-async fn count(cluster: &Cluster, definition: &mut Definition, session: &Session) -> Result<(), Failure> {
+async fn count(cluster: &Cluster, definition: &mut OwnedCrd, session: &Session) -> Result<(), CliError> {
     let Some(gvk) = &definition.gvk else { return Ok(()) };
     let engine = KubeCluster::new(cluster.client().clone());
-    let asked = session.unless_interrupted(async { Ok::<_, Failure>(engine.instances(gvk).await) }).await?;
+    let asked = session.unless_interrupted(async { Ok::<_, CliError>(engine.instances(gvk).await) }).await?;
     match asked {
         Ok(found) => {
             definition.custom_resources = Some(found.as_ref().map_or(0, |found| found.count as usize));
@@ -162,7 +162,7 @@ async fn keep_definitions(
     extension: &ClusterExtension,
     args: &UninstallArgs,
     session: &Session,
-) -> Result<(), Failure> {
+) -> Result<(), CliError> {
     let mut keeping = extension.clone();
     let policy = UninstallPolicy::KeepCrds.as_str().to_owned();
     keeping.annotations_mut().insert(annotations::EXT_UNINSTALL_POLICY.to_owned(), policy);
@@ -176,16 +176,17 @@ async fn taken_over(
     extension: &ClusterExtension,
     limit: Duration,
     session: &Session,
-) -> Result<(), Failure> {
+) -> Result<(), CliError> {
     let name = extension.name_any();
     let look = async || {
         let sets = observe::revisions(cluster, &name, session).await?;
-        let ignorant = sets.iter().filter(|set| observe::is_in_force(set)).find(|set| !keeps(set));
+        let ignorant = sets.iter().filter(|set| observe::is_active(set)).find(|set| !keeps(set));
         Ok(match ignorant {
-            Some(set) => {
-                Arrival::Underway(format!("revision {} does not keep its definitions yet", set.name_any()))
-            }
-            None => Arrival::Arrived(String::new()),
+            Some(set) => Completion::InProgress(format!(
+                "revision {} does not keep its definitions yet",
+                set.name_any()
+            )),
+            None => Completion::Complete(String::new()),
         })
     };
     let stays = format!(
@@ -207,10 +208,10 @@ async fn delete(
     extension: &ClusterExtension,
     dry_run: Option<DryRun>,
     session: &Session,
-) -> Result<Written, Failure> {
+) -> Result<WrittenObject, CliError> {
     let name = extension.name_any();
-    let object = serde_json::to_value(extension).map_err(|error| Failure::operational(error.to_string()))?;
-    let written = Written::new(object, Done::Deleted, dry_run);
+    let object = serde_json::to_value(extension).map_err(|error| CliError::operational(error.to_string()))?;
+    let written = WrittenObject::new(object, WriteResult::Deleted, dry_run);
     if dry_run == Some(DryRun::Client) {
         return Ok(written);
     }
@@ -234,10 +235,10 @@ async fn gone(
     cluster: &Cluster,
     extension: &ClusterExtension,
     sets: &[ClusterObjectSet],
-    definitions: &[&Definition],
+    definitions: &[&OwnedCrd],
     limit: Duration,
     session: &Session,
-) -> Result<String, Failure> {
+) -> Result<String, CliError> {
     let name = extension.name_any();
     let uids: BTreeSet<String> = sets.iter().filter_map(ResourceExt::uid).collect();
     let mut stuck = Vec::new();
@@ -247,9 +248,9 @@ async fn gone(
         let left: Vec<_> =
             left.iter().filter(|set| set.uid().is_some_and(|uid| uids.contains(&uid))).collect();
         let found = found.filter(|found| found.uid() == extension.uid());
-        let arrival = still_there(&name, found.as_ref(), &left);
-        if !matches!(arrival, Arrival::Arrived(_)) {
-            return Ok(arrival);
+        let completion = still_there(&name, found.as_ref(), &left);
+        if !matches!(completion, Completion::Complete(_)) {
+            return Ok(completion);
         }
         let left = self::left(cluster, definitions, &uids, session).await?;
         let now: Vec<String> = left.iter().filter_map(|(_, stuck)| stuck.clone()).collect();
@@ -257,15 +258,15 @@ async fn gone(
         let is_stuck = !now.is_empty() && now == stuck;
         stuck = now;
         Ok(match left.first() {
-            Some((first, _)) if !is_stuck => Arrival::Underway(format!("{first} to be deleted")),
-            _ => arrival,
+            Some((first, _)) if !is_stuck => Completion::InProgress(format!("{first} to be deleted")),
+            _ => completion,
         })
     };
     let stays = format!("the deletion goes on; `olm status {name}` tells more");
     let words = change::until(&name, &stays, limit, look, session).await?;
     match stuck.is_empty() {
         true => Ok(words),
-        false => Err(Failure::operational(format!(
+        false => Err(CliError::operational(format!(
             "{words}, but custom resources are left, and nothing removes their finalizers any more:\n{}",
             stuck.join("\n")
         ))),
@@ -276,14 +277,14 @@ async fn gone(
 /// whose finalizers block its deletion.
 async fn left(
     cluster: &Cluster,
-    definitions: &[&Definition],
+    definitions: &[&OwnedCrd],
     owners: &BTreeSet<String>,
     session: &Session,
-) -> Result<Vec<(String, Option<String>)>, Failure> {
+) -> Result<Vec<(String, Option<String>)>, CliError> {
     let api: Api<CustomResourceDefinition> = Api::all(cluster.client().clone());
     let engine = KubeCluster::new(cluster.client().clone());
     let mut left = Vec::new();
-    for Definition { name, gvk, .. } in definitions {
+    for OwnedCrd { name, gvk, .. } in definitions {
         let what = format!("CustomResourceDefinition {name}");
         let Some(found) = cluster.call(&what, api.get_metadata_opt(name), session).await? else { continue };
         let is_deleting = found.metadata.deletion_timestamp.is_some();
@@ -292,7 +293,7 @@ async fn left(
         }
         let mut stuck = None;
         if let Some(gvk) = gvk.as_ref().filter(|_| is_deleting) {
-            let asked = async { Ok::<_, Failure>(engine.instances(gvk).await) };
+            let asked = async { Ok::<_, CliError>(engine.instances(gvk).await) };
             // If the custom resources cannot be listed, waits without details.
             let found = session.unless_interrupted(asked).await?.unwrap_or_default();
             stuck = found.filter(|found| !found.finalizers.is_empty()).map(|found| held(name, &found));
@@ -313,7 +314,7 @@ fn held(definition: &str, found: &Instances) -> String {
 }
 
 /// Progress of a deletion.
-fn still_there(name: &str, extension: Option<&ClusterExtension>, sets: &[&ClusterObjectSet]) -> Arrival {
+fn still_there(name: &str, extension: Option<&ClusterExtension>, sets: &[&ClusterObjectSet]) -> Completion {
     // Message of the condition, if it does not report success.
     let said = |progressing: Option<&olm_api::Condition>| {
         let progressing = progressing.filter(|one| one.reason != "Succeeded");
@@ -321,15 +322,15 @@ fn still_there(name: &str, extension: Option<&ClusterExtension>, sets: &[&Cluste
     };
     if let Some(extension) = extension {
         let said = said(extension.condition(types::PROGRESSING));
-        return Arrival::Underway(format!("being deleted{said}"));
+        return Completion::InProgress(format!("being deleted{said}"));
     }
     match sets {
-        [] => Arrival::Arrived(format!("{name} is uninstalled")),
+        [] => Completion::Complete(format!("{name} is uninstalled")),
         [first, ..] => {
             let said = said(first.condition(types::PROGRESSING));
             let (count, set) = (sets.len(), first.name_any());
             let revisions = counted(count, "revision");
-            Arrival::Underway(format!("{revisions} to be deleted, such as {set}{said}"))
+            Completion::InProgress(format!("{revisions} to be deleted, such as {set}{said}"))
         }
     }
 }
@@ -346,11 +347,11 @@ mod tests {
         let object = json!({"metadata": {"name": "pipe"}, "status": {"conditions": [blocked]}});
         let extension: ClusterExtension = serde_json::from_value(object).unwrap();
         let set: ClusterObjectSet = serde_json::from_value(json!({"metadata": {"name": "pipe-1"}})).unwrap();
-        let underway = |text: &str| Arrival::Underway(text.to_owned());
+        let underway = |text: &str| Completion::InProgress(text.to_owned());
         let got = still_there("pipe", Some(&extension), &[&set]);
         assert_eq!(got, underway("being deleted: cannot uninstall: 3 custom resources exist"));
         let got = still_there("pipe", None, &[&set]);
         assert_eq!(got, underway("1 revision to be deleted, such as pipe-1"));
-        assert_eq!(still_there("pipe", None, &[]), Arrival::Arrived("pipe is uninstalled".to_owned()));
+        assert_eq!(still_there("pipe", None, &[]), Completion::Complete("pipe is uninstalled".to_owned()));
     }
 }

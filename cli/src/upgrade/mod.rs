@@ -10,11 +10,11 @@ use olm_api::cluster_extension::UpgradeConstraintPolicy;
 use olm_request::{ExtensionRules, Settings};
 use olm_version::quote;
 
-use crate::change::{self, ChangeArgs, Target};
+use crate::change::{self, ChangeArgs, ExpectedState};
 use crate::controller::Controller;
-use crate::diff::{Foresight, foreseen, unsafe_upgrade};
-use crate::failure::{Code, Failure};
-use crate::install::tell_programs;
+use crate::diff::{Prediction, predict_or_warn, unsafe_upgrade};
+use crate::error::{CliError, Code};
+use crate::install::print_warnings;
 use crate::output::Fields;
 use crate::resolve::{Choice, choose_as};
 use crate::session::Session;
@@ -76,7 +76,7 @@ pub(crate) struct UpgradeArgs {
 ///
 /// # Errors
 /// The extension does not exist, no bundle can be chosen, the change would be refused, or it does not complete.
-pub(crate) async fn run(args: UpgradeArgs, session: &mut Session) -> Result<(), Failure> {
+pub(crate) async fn run(args: UpgradeArgs, session: &mut Session) -> Result<(), CliError> {
     if let Some(text) = &args.version {
         version_expression::check(text)?;
     }
@@ -84,7 +84,7 @@ pub(crate) async fn run(args: UpgradeArgs, session: &mut Session) -> Result<(), 
     let live = observe::extension(&cluster, &args.name, session).await?;
     if live.metadata.deletion_timestamp.is_some() {
         let name = quote(&args.name);
-        return Err(Failure::Told(Code::Findings, format!("ClusterExtension {name} is being deleted")));
+        return Err(CliError::Message(Code::Findings, format!("ClusterExtension {name} is being deleted")));
     }
     let mut wanted = args.wanted(&live);
     let controller = Controller::read(&cluster, session).await?;
@@ -93,22 +93,25 @@ pub(crate) async fn run(args: UpgradeArgs, session: &mut Session) -> Result<(), 
     if let Some(catalog) = wanted.spec.as_mut().and_then(|spec| spec.source.catalog.as_mut()) {
         catalog.channels.clone_from(&choice.channels);
     }
-    let foresight = match choice.stays {
-        true => Foresight::default(),
-        false => foreseen(&cluster, &wanted, &choice.image, &controller, true, &args.access, session).await?,
+    let prediction = match choice.stays {
+        true => Prediction::default(),
+        false => {
+            predict_or_warn(&cluster, &wanted, &choice.image, &controller, true, &args.access, session)
+                .await?
+        }
     };
-    if let Some(refusal) = unsafe_upgrade(&wanted, &foresight) {
+    if let Some(refusal) = unsafe_upgrade(&wanted, &prediction) {
         return Err(refusal);
     }
     let written = change::apply(&cluster, Some(&live), &wanted, args.change.dry_run, session).await?;
     let warnings = warnings(&args, &wanted, &choice);
     let mut fields = Fields { text: choice.told.clone() };
     fields.list(0, "Warning", &warnings);
-    fields.list(0, "Changes", &foresight.changes);
-    fields.list(0, "In the way", &in_the_way(&foresight));
-    let warned = choice.warnings.iter().chain(&warnings).chain(&foresight.obstacles);
-    tell_programs(args.change.output, warned.chain(&foresight.unsafe_definitions));
-    let target = Target {
+    fields.list(0, "Changes", &prediction.changes);
+    fields.list(0, "In the way", &in_the_way(&prediction));
+    let warned = choice.warnings.iter().chain(&warnings).chain(&prediction.problems);
+    print_warnings(args.change.output, warned.chain(&prediction.unsafe_crds));
+    let target = ExpectedState {
         name: args.name.clone(),
         uid: live.uid(),
         generation: written.generation.or(live.metadata.generation).unwrap_or_default(),
@@ -116,7 +119,7 @@ pub(crate) async fn run(args: UpgradeArgs, session: &mut Session) -> Result<(), 
         before: installed(&live),
     };
     change::print(args.change.output, &fields.text, &[written], &mut session.output)?;
-    change::arrive(&cluster, &args.change, &target, session).await
+    change::wait_if_requested(&cluster, &args.change, &target, session).await
 }
 
 impl UpgradeArgs {
@@ -172,8 +175,8 @@ fn warnings(args: &UpgradeArgs, wanted: &ClusterExtension, choice: &Choice) -> V
     warnings
 }
 
-fn in_the_way(foresight: &Foresight) -> Vec<String> {
-    foresight.obstacles.iter().chain(&foresight.unsafe_definitions).cloned().collect()
+fn in_the_way(prediction: &Prediction) -> Vec<String> {
+    prediction.problems.iter().chain(&prediction.unsafe_crds).cloned().collect()
 }
 
 #[cfg(test)]

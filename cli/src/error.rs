@@ -23,41 +23,41 @@ pub(crate) enum Code {
 
 /// Reason for which a command ends without success.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub(crate) enum CliError {
     /// Exit code and message: what failed, and the next step.
-    Told(Code, String),
+    Message(Code, String),
     /// Findings that are already printed.
     Findings,
     /// Exit code of a command line error that is already printed.
-    Shown(u8),
+    ExitCode(u8),
     /// Standard output cannot be written.
     Output(io::Error),
 }
 
-impl Failure {
+impl CliError {
     pub(crate) fn operational(message: impl Into<String>) -> Self {
-        Self::Told(Code::Operational, message.into())
+        Self::Message(Code::Operational, message.into())
     }
 
     pub(crate) fn usage(message: impl Into<String>) -> Self {
-        Self::Told(Code::Usage, message.into())
+        Self::Message(Code::Usage, message.into())
     }
 
     pub(crate) fn no_candidate(message: impl Into<String>) -> Self {
-        Self::Told(Code::NoCandidate, message.into())
+        Self::Message(Code::NoCandidate, message.into())
     }
 
     /// Interruption by a signal.
     pub(crate) fn interrupted() -> Self {
-        Self::Told(Code::Interrupted, "interrupted".to_owned())
+        Self::Message(Code::Interrupted, "interrupted".to_owned())
     }
 
     /// Exit code of the process. A closed pipe, as in `olm … | head`, is no failure.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
-            Self::Told(code, _) => *code as u8,
+            Self::Message(code, _) => *code as u8,
             Self::Findings => Code::Findings as u8,
-            Self::Shown(code) => *code,
+            Self::ExitCode(code) => *code,
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => 0,
             Self::Output(_) => Code::Operational as u8,
         }
@@ -66,27 +66,27 @@ impl Failure {
     /// Message to print, if it is not printed yet.
     pub(crate) fn message(&self) -> Option<String> {
         match self {
-            Self::Told(_, message) => Some(message.clone()),
-            Self::Findings | Self::Shown(_) => None,
+            Self::Message(_, message) => Some(message.clone()),
+            Self::Findings | Self::ExitCode(_) => None,
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => None,
             Self::Output(error) => Some(format!("cannot write to standard output: {error}")),
         }
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for CliError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message().unwrap_or_default())
     }
 }
 
-impl From<olm_fbc::LoadError> for Failure {
+impl From<olm_fbc::LoadError> for CliError {
     fn from(error: olm_fbc::LoadError) -> Self {
         Self::operational(error.to_string())
     }
 }
 
-impl From<olm_oci::PullError> for Failure {
+impl From<olm_oci::PullError> for CliError {
     fn from(error: olm_oci::PullError) -> Self {
         Self::operational(error.unmarked())
     }
@@ -98,9 +98,9 @@ mod tests {
 
     #[test]
     fn broken_pipe_is_no_failure() {
-        let gone = Failure::Output(io::ErrorKind::BrokenPipe.into());
+        let gone = CliError::Output(io::ErrorKind::BrokenPipe.into());
         assert_eq!((gone.exit_code(), gone.message()), (0, None));
-        let full = Failure::Output(io::ErrorKind::StorageFull.into());
+        let full = CliError::Output(io::ErrorKind::StorageFull.into());
         assert_eq!(full.exit_code(), 1);
         assert_eq!(full.message().as_deref(), Some("cannot write to standard output: no storage space"));
     }

@@ -9,14 +9,14 @@ use olm_version::{Version, quote};
 use super::catalogs::Catalogs;
 use super::rules::RuleArgs;
 use crate::catalog::package::{listed, shown_version, similar};
-use crate::failure::{Code, Failure};
+use crate::error::{CliError, Code};
 
 /// `--channel default`: the package's default channel (docs/design/additions.md#default-channel).
 const DEFAULT: &str = "default";
 
 /// Resolution request for one extension.
 #[derive(Debug, Clone)]
-pub(super) struct Ask {
+pub(super) struct Query {
     /// Name of the ClusterExtension, if there is one.
     pub(super) extension: Option<String>,
     /// Install namespace, if known.
@@ -31,12 +31,12 @@ pub(super) struct Ask {
     pub(super) original: Option<ClusterExtension>,
 }
 
-impl Ask {
+impl Query {
     /// Request for the best bundle of a package, without constraints.
     ///
     /// # Errors
     /// The value of a gate is invalid.
-    pub(super) fn plain(package: &str, rules: &RuleArgs) -> Result<Self, Failure> {
+    pub(super) fn plain(package: &str, rules: &RuleArgs) -> Result<Self, CliError> {
         Ok(Self {
             extension: None,
             namespace: None,
@@ -67,19 +67,19 @@ impl Ask {
     ///
     /// # Errors
     /// The extension names no package, or its selector is invalid.
-    pub(super) fn of_extension(extension: &ClusterExtension, rules: &RuleArgs) -> Result<Self, Failure> {
+    pub(super) fn of_extension(extension: &ClusterExtension, rules: &RuleArgs) -> Result<Self, CliError> {
         let name = extension.metadata.name.clone().unwrap_or_default();
         let spec = extension.spec.as_ref();
         let filter = spec.and_then(|spec| spec.source.catalog.as_ref()).ok_or_else(|| {
             let what = "has no spec.source.catalog, so there is nothing to choose";
-            Failure::Told(Code::Findings, format!("ClusterExtension {} {what}", quote(&name)))
+            CliError::Message(Code::Findings, format!("ClusterExtension {} {what}", quote(&name)))
         })?;
         let installed = extension.status.as_ref().and_then(|status| status.install.as_ref());
         Ok(Self {
             namespace: spec.map(|spec| spec.namespace.clone()).filter(|namespace| !namespace.is_empty()),
             filter: filter.clone(),
             selector: selector(filter.selector.as_ref())
-                .map_err(|fault| Failure::usage(ResolveError::from(fault).to_string()))?,
+                .map_err(|fault| CliError::usage(ResolveError::from(fault).to_string()))?,
             installed: installed.map(|install| install.bundle.clone()),
             extension: Some(name),
             rules: rules.rules(extension.metadata.annotations.as_ref())?,
@@ -92,7 +92,7 @@ impl Ask {
     ///
     /// # Errors
     /// No catalog names a default channel, or catalogs name different ones.
-    pub(super) fn name_default_channel(&mut self, catalogs: &Catalogs) -> Result<(), Failure> {
+    pub(super) fn name_default_channel(&mut self, catalogs: &Catalogs) -> Result<(), CliError> {
         let packages = catalogs.packages(self.package(), &self.selector);
         let is_channel = |name: &str| {
             packages.iter().any(|package| package.content.channels.iter().any(|channel| channel.name == name))
@@ -107,7 +107,7 @@ impl Ask {
         defaults.sort_unstable();
         defaults.dedup();
         let [default] = defaults[..] else {
-            return Err(Failure::usage(format!(
+            return Err(CliError::usage(format!(
                 "--channel default: the catalogs name different default channels of package {}: {}; name one of them, or \
                  select a catalog",
                 quote(self.package()),
@@ -116,7 +116,7 @@ impl Ask {
         };
         if default.is_empty() {
             let package = quote(self.package());
-            return Err(Failure::no_candidate(format!("package {package} names no default channel")));
+            return Err(CliError::no_candidate(format!("package {package} names no default channel")));
         }
         for channel in self.filter.channels.iter_mut().filter(|channel| *channel == DEFAULT) {
             default.clone_into(channel);
@@ -128,7 +128,7 @@ impl Ask {
     ///
     /// # Errors
     /// No catalog has such a bundle.
-    pub(super) fn set_installed(&mut self, text: &str, catalogs: &Catalogs) -> Result<(), Failure> {
+    pub(super) fn set_installed(&mut self, text: &str, catalogs: &Catalogs) -> Result<(), CliError> {
         if let Some((name, version)) = text.rsplit_once('@') {
             // The resolver validates the version.
             let (name, version) = (name.to_owned(), version.to_owned());
@@ -142,7 +142,7 @@ impl Ask {
 }
 
 /// Finds the bundle with the name or version `text`.
-fn find(package: &str, offers: &[&Offer], text: &str) -> Result<BundleMetadata, Failure> {
+fn find(package: &str, offers: &[&Offer], text: &str) -> Result<BundleMetadata, CliError> {
     let named = |offer: &&&Offer| offer.name() == text;
     let of_version = |offer: &&&Offer| shown_version(offer).as_deref() == Some(text);
     let found = offers.iter().find(named).or_else(|| offers.iter().find(of_version));
@@ -158,7 +158,7 @@ fn find(package: &str, offers: &[&Offer], text: &str) -> Result<BundleMetadata, 
     };
     let (what, mut names) = similar(text, known.iter().map(String::as_str), "the catalogs have");
     names.dedup();
-    Err(Failure::no_candidate(format!(
+    Err(CliError::no_candidate(format!(
         "no catalog has a bundle {} of package {}; {what}: {}\na bundle that is in no catalog any more is given as \
          NAME@VERSION",
         quote(text),

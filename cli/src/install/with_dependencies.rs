@@ -7,29 +7,29 @@ use kube::ResourceExt;
 use olm_api::ClusterExtension;
 use olm_version::quote;
 
-use super::standing::{self, Standing, standing};
-use super::wanted::differences;
-use super::{Setting, acceptable, namespace_or_refuse, tell_programs};
-use crate::change::{self, Notation, Target, Written};
-use crate::diff::{foreseen, unsafe_upgrade};
-use crate::failure::{Code, Failure};
+use super::existing::{self, find_existing};
+use super::extension::differences;
+use super::{InstallContext, check_namespace, check_schema, print_warnings};
+use crate::change::{self, ChangeFormat, ExpectedState, WrittenObject};
+use crate::diff::{predict_or_warn, unsafe_upgrade};
+use crate::error::{CliError, Code};
 use crate::output::{Fields, printable};
 use crate::progress::say;
-use crate::resolve::{Planned, PlannedExtension, plan_as};
+use crate::resolve::{InstallPlan, PlannedExtension, plan_as};
 use crate::session::Session;
 
 /// Planned extension, with the live one if it exists.
-struct Work<'a> {
+struct PlanItem<'a> {
     planned: PlannedExtension,
     live: Option<&'a ClusterExtension>,
 }
 
 /// Progress of a plan, as names of extensions.
 #[derive(Debug, Default)]
-struct Account {
+struct PlanProgress {
     installed: Vec<String>,
     /// Written, but not complete.
-    begun: Vec<String>,
+    started: Vec<String>,
     left: Vec<String>,
 }
 
@@ -38,34 +38,34 @@ struct Account {
 /// # Errors
 /// There is no plan, the cluster would refuse a part of it, the answer is no, or a part does not complete.
 pub(super) async fn run(
-    setting: &Setting<'_>,
+    context: &InstallContext<'_>,
     mut wanted: ClusterExtension,
     session: &mut Session,
-) -> Result<(), Failure> {
-    let Setting { args, cluster, controller, extensions } = setting;
+) -> Result<(), CliError> {
+    let InstallContext { args, cluster, controller, extensions } = context;
     let existing = extensions.iter().find(|one| one.name_any() == wanted.name_any());
     wanted.status = existing.and_then(|existing| existing.status.clone());
     let sources = ["cluster".to_owned()];
     let planned = plan_as(controller, &wanted, &sources, &args.access, session).await?;
-    let Planned { told, steps } = planned;
-    let steps: Vec<Vec<Work<'_>>> =
-        steps.into_iter().map(|step| works(step, extensions, &wanted)).collect::<Result<_, _>>()?;
+    let InstallPlan { told, steps } = planned;
+    let steps: Vec<Vec<PlanItem<'_>>> =
+        steps.into_iter().map(|step| plan_items(step, extensions, &wanted)).collect::<Result<_, _>>()?;
     if steps.is_empty() {
         let line = format!("{told}\n");
         return match args.change.output {
-            Notation::Table => session.output.text(&line),
+            ChangeFormat::Table => session.output.text(&line),
             _ => change::print(args.change.output, "", &[], &mut session.output),
         };
     }
-    let has_namespace = namespace_or_refuse(setting, session).await?;
-    let obstacles = check(setting, &steps, has_namespace, session).await?;
+    let has_namespace = check_namespace(context, session).await?;
+    let obstacles = check(context, &steps, has_namespace, session).await?;
     let mut fields = Fields { text: format!("{told}\n") };
     let created = if has_namespace { "" } else { ", which is created" };
     fields.add(0, "Namespace", &format!("{} for what is new{created}", args.namespace));
     fields.add(0, "Versions", "as planned; `olm upgrade NAME --latest` lets one follow its catalog");
     fields.list(0, "In the way", &obstacles);
-    tell_programs(args.change.output, obstacles.iter());
-    if args.change.output == Notation::Table {
+    print_warnings(args.change.output, obstacles.iter());
+    if args.change.output == ChangeFormat::Table {
         session.output.text(&printable(&fields.text))?;
         session.output.finish()?;
     } else if args.change.dry_run.is_none() {
@@ -79,20 +79,20 @@ pub(super) async fn run(
         && let Some(created) =
             change::create_namespace(cluster, &args.namespace, args.change.dry_run, session).await?
     {
-        setting.tell(&created, session)?;
+        context.print_written(&created, session)?;
         written.push(created);
     }
-    let ended = carry_out(setting, &steps, &mut written, session).await;
-    if args.change.output != Notation::Table || args.change.dry_run.is_some() {
+    let ended = apply_plan(context, &steps, &mut written, session).await;
+    if args.change.output != ChangeFormat::Table || args.change.dry_run.is_some() {
         change::print(args.change.output, "", &written, &mut session.output)?;
     }
     ended
 }
 
-impl Setting<'_> {
+impl InstallContext<'_> {
     /// In table format, prints each written object at once. The other formats print all at the end.
-    fn tell(&self, written: &Written, session: &mut Session) -> Result<(), Failure> {
-        if self.args.change.output != Notation::Table || self.args.change.dry_run.is_some() {
+    fn print_written(&self, written: &WrittenObject, session: &mut Session) -> Result<(), CliError> {
+        if self.args.change.output != ChangeFormat::Table || self.args.change.dry_run.is_some() {
             return Ok(());
         }
         session.output.text(&format!("{written}\n"))?;
@@ -101,16 +101,16 @@ impl Setting<'_> {
 }
 
 /// Members of a step, each with its live extension.
-fn works<'a>(
+fn plan_items<'a>(
     step: Vec<PlannedExtension>,
     extensions: &'a [ClusterExtension],
     wanted: &ClusterExtension,
-) -> Result<Vec<Work<'a>>, Failure> {
-    let work = |planned: PlannedExtension| {
+) -> Result<Vec<PlanItem<'a>>, CliError> {
+    let item = |planned: PlannedExtension| {
         let name = planned.extension.name_any();
         if planned.before.is_some() {
             if name == wanted.name_any() {
-                return Err(Failure::Told(
+                return Err(CliError::Message(
                     Code::Findings,
                     format!(
                         "ClusterExtension {} is installed already, and the plan is to {}\nchange it with `olm upgrade {name}`",
@@ -120,24 +120,21 @@ fn works<'a>(
                 ));
             }
             let live = extensions.iter().find(|one| one.name_any() == name);
-            return Ok(Work { planned, live });
+            return Ok(PlanItem { planned, live });
         }
-        let live = match standing(extensions, &planned.extension)? {
-            Standing::New => None,
-            Standing::Existing(existing) => {
-                let differences = differences(existing, &planned.extension);
-                if !differences.is_empty() {
-                    return Err(standing::differs(existing, &differences));
-                }
-                Some(existing)
+        let live = find_existing(extensions, &planned.extension)?;
+        if let Some(existing) = live {
+            let differences = differences(existing, &planned.extension);
+            if !differences.is_empty() {
+                return Err(existing::differs(existing, &differences));
             }
-        };
-        Ok(Work { planned, live })
+        }
+        Ok(PlanItem { planned, live })
     };
-    step.into_iter().map(work).collect()
+    step.into_iter().map(item).collect()
 }
 
-impl Work<'_> {
+impl PlanItem<'_> {
     fn name(&self) -> String {
         self.planned.extension.name_any()
     }
@@ -163,31 +160,33 @@ impl Work<'_> {
 
 /// Fails if any part of the plan would be refused. Returns the problems of the other parts.
 async fn check(
-    setting: &Setting<'_>,
-    steps: &[Vec<Work<'_>>],
+    context: &InstallContext<'_>,
+    steps: &[Vec<PlanItem<'_>>],
     has_namespace: bool,
     session: &Session,
-) -> Result<Vec<String>, Failure> {
-    let Setting { args, cluster, controller, .. } = setting;
+) -> Result<Vec<String>, CliError> {
+    let InstallContext { args, cluster, controller, .. } = context;
     let mut obstacles = Vec::new();
-    for work in steps.iter().flatten() {
-        let (extension, image) = (work.extension(), &work.planned.image);
-        let of_it = |text: String| format!("{}: {text}", work.name());
-        let named = |failure: Failure| match failure {
-            Failure::Told(code, text) if code != Code::Interrupted => Failure::Told(code, of_it(text)),
+    for item in steps.iter().flatten() {
+        let (extension, image) = (item.extension(), &item.planned.image);
+        let of_it = |text: String| format!("{}: {text}", item.name());
+        let named = |failure: CliError| match failure {
+            CliError::Message(code, text) if code != Code::Interrupted => {
+                CliError::Message(code, of_it(text))
+            }
             other => other,
         };
-        acceptable(&extension).map_err(named)?;
-        let new = work.live.is_none();
+        check_schema(&extension).map_err(named)?;
+        let new = item.live.is_none();
         // Dependencies that are not installed yet provide no kinds, so a dry run would fail.
         let compare = has_namespace && !new;
-        let foresight =
-            foreseen(cluster, &extension, image, controller, compare, &args.access, session).await;
-        let foresight = foresight.map_err(named)?;
-        if let Some(failure) = unsafe_upgrade(&extension, &foresight) {
+        let prediction =
+            predict_or_warn(cluster, &extension, image, controller, compare, &args.access, session).await;
+        let prediction = prediction.map_err(named)?;
+        if let Some(failure) = unsafe_upgrade(&extension, &prediction) {
             return Err(named(failure));
         }
-        obstacles.extend(foresight.obstacles.into_iter().map(of_it));
+        obstacles.extend(prediction.problems.into_iter().map(of_it));
         if new && args.change.dry_run.is_none() {
             change::dry_create(cluster, &extension, session).await.map_err(named)?;
         }
@@ -196,24 +195,26 @@ async fn check(
 }
 
 /// Writes each step and waits for it before the next one.
-async fn carry_out(
-    setting: &Setting<'_>,
-    steps: &[Vec<Work<'_>>],
-    written: &mut Vec<Written>,
+async fn apply_plan(
+    context: &InstallContext<'_>,
+    steps: &[Vec<PlanItem<'_>>],
+    written: &mut Vec<WrittenObject>,
     session: &mut Session,
-) -> Result<(), Failure> {
-    let Setting { args, cluster, .. } = setting;
-    let mut account =
-        Account { left: steps.iter().flatten().map(Work::told).collect(), ..Account::default() };
+) -> Result<(), CliError> {
+    let InstallContext { args, cluster, .. } = context;
+    let mut progress = PlanProgress {
+        left: steps.iter().flatten().map(PlanItem::told).collect(),
+        ..PlanProgress::default()
+    };
     for (number, step) in steps.iter().enumerate() {
         let mut targets = Vec::new();
-        for work in step {
-            let extension = work.extension();
-            let one = change::apply(cluster, work.live, &extension, args.change.dry_run, session).await;
-            let one = one.map_err(|failure| account.with(failure))?;
-            account.begin(work.told());
-            setting.tell(&one, session)?;
-            targets.push((work.told(), target(work, &one)));
+        for item in step {
+            let extension = item.extension();
+            let one = change::apply(cluster, item.live, &extension, args.change.dry_run, session).await;
+            let one = one.map_err(|failure| progress.with(failure))?;
+            progress.begin(item.told());
+            context.print_written(&one, session)?;
+            targets.push((item.told(), target(item, &one)));
             written.push(one);
         }
         let is_last = number + 1 == steps.len();
@@ -222,10 +223,10 @@ async fn carry_out(
         }
         for (told, target) in targets {
             let waited = change::wait_for(cluster, &target, args.change.timeout, session).await;
-            let words = waited.map_err(|failure| account.with(failure))?;
-            account.arrive(&told);
+            let words = waited.map_err(|failure| progress.with(failure))?;
+            progress.complete(&told);
             match args.change.output {
-                Notation::Table => session.output.text(&format!("{}\n", printable(&words)))?,
+                ChangeFormat::Table => session.output.text(&format!("{}\n", printable(&words)))?,
                 _ => say(&words),
             }
         }
@@ -233,37 +234,37 @@ async fn carry_out(
     Ok(())
 }
 
-fn target(work: &Work<'_>, written: &Written) -> Target {
-    Target {
-        name: work.name(),
+fn target(item: &PlanItem<'_>, written: &WrittenObject) -> ExpectedState {
+    ExpectedState {
+        name: item.name(),
         uid: written.uid.clone(),
         generation: written.generation.unwrap_or_default(),
-        bundle: Some(work.planned.bundle.clone()),
-        before: work.planned.before.clone(),
+        bundle: Some(item.planned.bundle.clone()),
+        before: item.planned.before.clone(),
     }
 }
 
-impl Account {
+impl PlanProgress {
     fn begin(&mut self, name: String) {
         self.left.retain(|left| *left != name);
-        self.begun.push(name);
+        self.started.push(name);
     }
 
-    fn arrive(&mut self, name: &str) {
-        self.begun.retain(|begun| begun != name);
+    fn complete(&mut self, name: &str) {
+        self.started.retain(|started| started != name);
         self.installed.push(name.to_owned());
     }
 
     /// Adds the progress to the message of `failure`.
-    fn with(&self, failure: Failure) -> Failure {
-        let Failure::Told(code, mut text) = failure else { return failure };
+    fn with(&self, failure: CliError) -> CliError {
+        let CliError::Message(code, mut text) = failure else { return failure };
         for (what, names) in
-            [("installed", &self.installed), ("begun", &self.begun), ("not begun", &self.left)]
+            [("installed", &self.installed), ("started", &self.started), ("not started", &self.left)]
         {
             let names = if names.is_empty() { "nothing".to_owned() } else { names.join(", ") };
             text += &format!("\n{what}: {names}");
         }
-        Failure::Told(code, text + "\nthe same command goes on from here")
+        CliError::Message(code, text + "\nthe same command goes on from here")
     }
 }
 
@@ -273,13 +274,16 @@ mod tests {
 
     #[test]
     fn failure_lists_installed_begun_and_remaining_extensions() {
-        let mut account =
-            Account { left: vec!["a".to_owned(), "b".to_owned(), "c".to_owned()], ..Account::default() };
-        account.begin("a".to_owned());
-        account.arrive("a");
-        account.begin("b".to_owned());
-        let failure = account.with(Failure::operational("b: Blocked"));
-        let expected = "b: Blocked\ninstalled: a\nbegun: b\nnot begun: c\nthe same command goes on from here";
+        let mut progress = PlanProgress {
+            left: vec!["a".to_owned(), "b".to_owned(), "c".to_owned()],
+            ..PlanProgress::default()
+        };
+        progress.begin("a".to_owned());
+        progress.complete("a");
+        progress.begin("b".to_owned());
+        let failure = progress.with(CliError::operational("b: Blocked"));
+        let expected =
+            "b: Blocked\ninstalled: a\nstarted: b\nnot started: c\nthe same command goes on from here";
         assert_eq!((failure.exit_code(), failure.to_string().as_str()), (1, expected));
     }
 }

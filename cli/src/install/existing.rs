@@ -6,32 +6,23 @@ use kube::api::Api;
 use olm_api::ClusterExtension;
 use olm_version::quote;
 
-use super::wanted::package;
-use crate::failure::{Code, Failure};
+use super::extension::package;
+use crate::error::{CliError, Code};
 use crate::session::Session;
 use crate::source::Cluster;
 
-/// Relation of a new extension to the existing ones.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Standing<'a> {
-    /// No extension has its name or package.
-    New,
-    /// An extension has its name and package.
-    Existing(&'a ClusterExtension),
-}
-
-/// Compares the wanted extension with all extensions of the cluster.
+/// Finds the extension of this name and package. `None` if neither the name nor the package is in use.
 ///
 /// # Errors
 /// The name belongs to an extension of another package, the package to another extension, or the existing extension
 /// is being deleted.
-pub(super) fn standing<'a>(
+pub(super) fn find_existing<'a>(
     extensions: &'a [ClusterExtension],
     wanted: &ClusterExtension,
-) -> Result<Standing<'a>, Failure> {
+) -> Result<Option<&'a ClusterExtension>, CliError> {
     let name = wanted.name_any();
     let wanted = package(wanted);
-    let refused = |text: String| Failure::Told(Code::Findings, text);
+    let refused = |text: String| CliError::Message(Code::Findings, text);
     if let Some(existing) = extensions.iter().find(|one| one.name_any() == name) {
         let (other, shown) = (package(existing), quote(&name));
         if other != wanted {
@@ -45,9 +36,9 @@ pub(super) fn standing<'a>(
         if existing.metadata.deletion_timestamp.is_some() {
             return Err(refused(format!("ClusterExtension {shown} is being deleted: wait until it is gone")));
         }
-        return Ok(Standing::Existing(existing));
+        return Ok(Some(existing));
     }
-    let Some(twin) = extensions.iter().find(|one| package(one) == wanted) else { return Ok(Standing::New) };
+    let Some(twin) = extensions.iter().find(|one| package(one) == wanted) else { return Ok(None) };
     Err(refused(format!(
         "package {} has a ClusterExtension already: {}; a second one would not get the objects that the first one has",
         quote(wanted),
@@ -56,9 +47,9 @@ pub(super) fn standing<'a>(
 }
 
 /// Failure for an existing extension with a different spec.
-pub(super) fn differs(existing: &ClusterExtension, differences: &[String]) -> Failure {
+pub(super) fn differs(existing: &ClusterExtension, differences: &[String]) -> CliError {
     let name = existing.name_any();
-    Failure::Told(
+    CliError::Message(
         Code::Findings,
         format!(
             "ClusterExtension {} is there already and asks for something else, so it stays as it is:\n  {}\nchange it with \
@@ -73,12 +64,16 @@ pub(super) fn differs(existing: &ClusterExtension, differences: &[String]) -> Fa
 ///
 /// # Errors
 /// The API server does not answer, or the namespace is being deleted.
-pub(crate) async fn has_namespace(cluster: &Cluster, name: &str, session: &Session) -> Result<bool, Failure> {
+pub(crate) async fn has_namespace(
+    cluster: &Cluster,
+    name: &str,
+    session: &Session,
+) -> Result<bool, CliError> {
     let api: Api<Namespace> = Api::all(cluster.client().clone());
     let shown = quote(name);
     let found = cluster.call(&format!("namespace {shown}"), api.get_metadata_opt(name), session).await?;
     match found {
-        Some(found) if found.metadata.deletion_timestamp.is_some() => Err(Failure::Told(
+        Some(found) if found.metadata.deletion_timestamp.is_some() => Err(CliError::Message(
             Code::Findings,
             format!("namespace {shown} is being deleted: wait until it is gone"),
         )),
@@ -105,9 +100,9 @@ mod tests {
             "2026-01-02T03:04:05Z".parse().map(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time).unwrap(),
         );
         let there = [extension("pipe", "pipe"), extension("lamp", "lamp"), gone];
-        let of = |name: &str, package: &str| match standing(&there, &extension(name, package)) {
-            Ok(Standing::New) => "new".to_owned(),
-            Ok(Standing::Existing(one)) => format!("existing {}", one.name_any()),
+        let of = |name: &str, package: &str| match find_existing(&there, &extension(name, package)) {
+            Ok(None) => "new".to_owned(),
+            Ok(Some(one)) => format!("existing {}", one.name_any()),
             Err(failure) => {
                 assert_eq!(failure.exit_code(), 3);
                 failure.to_string()

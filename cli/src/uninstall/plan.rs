@@ -12,14 +12,14 @@ use olm_version::quote;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::failure::{Code, Failure};
+use crate::error::{CliError, Code};
 use crate::output::{Fields, counted};
 use crate::status::observe::{Content, Live, Observed};
 
 /// Uninstall plan as JSON or YAML.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Leaving {
+pub(super) struct UninstallPlan {
     pub(super) extension: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     bundle: Option<String>,
@@ -30,7 +30,7 @@ pub(super) struct Leaving {
     /// Number of deleted objects by kind.
     kinds: BTreeMap<String, usize>,
     /// CRDs of the extension, by name.
-    pub(super) definitions: Vec<Definition>,
+    pub(super) definitions: Vec<OwnedCrd>,
     /// Number of deleted custom resources.
     custom_resources: usize,
     warnings: Vec<String>,
@@ -41,7 +41,7 @@ pub(super) struct Leaving {
 /// CRD of the extension.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Definition {
+pub(super) struct OwnedCrd {
     pub(super) name: String,
     /// Kind of its custom resources, in a served version. `None` if no version is served.
     #[serde(skip)]
@@ -59,7 +59,7 @@ pub(super) struct Definition {
     converted: bool,
 }
 
-impl Leaving {
+impl UninstallPlan {
     /// Plan to delete the objects of the active revisions. `keep_crds` overrides the policy of the extension.
     pub(super) fn new(observed: &Observed, keep_crds: bool) -> Self {
         let extension = &observed.extension;
@@ -69,7 +69,7 @@ impl Leaving {
         let mut warnings = Vec::new();
         for revision in &observed.revisions {
             let phases = match &revision.content {
-                Content::NotInForce => continue,
+                Content::Inactive => continue,
                 Content::Unreadable(why) => {
                     warnings.push(format!("revision {} is not counted: {why}", revision.set.name_any()));
                     continue;
@@ -90,7 +90,7 @@ impl Leaving {
             }
         }
         let keeps = policy == UninstallPolicy::KeepCrds;
-        let mut definitions: Vec<Definition> =
+        let mut definitions: Vec<OwnedCrd> =
             objects.values().filter_map(|object| definition(object, keeps)).collect();
         definitions.sort_by(|a, b| a.name.cmp(&b.name));
         let mut kinds = BTreeMap::new();
@@ -131,12 +131,12 @@ impl Leaving {
     }
 
     /// Failure if the extension's policy forbids to uninstall it now.
-    pub(super) fn blocked(&self) -> Option<Failure> {
+    pub(super) fn blocked(&self) -> Option<CliError> {
         let (count, first) =
             (self.custom_resources, self.definitions.iter().find_map(|one| one.first.as_ref()));
         (self.uninstall_policy == UninstallPolicy::BlockIfInUse && count > 0).then(|| {
             let first = first.map(|first| format!(" (first: {first})")).unwrap_or_default();
-            Failure::Told(
+            CliError::Message(
                 Code::Findings,
                 format!(
                     "cannot uninstall: {count} custom resources exist{first}, and the uninstall policy of {} is BlockIfInUse\n\
@@ -175,7 +175,7 @@ impl Leaving {
         }
         for (stays, key) in [(false, "With them"), (true, "Stays")] {
             let lines: Vec<String> =
-                self.definitions.iter().filter(|one| one.stays == stays).map(Definition::line).collect();
+                self.definitions.iter().filter(|one| one.stays == stays).map(OwnedCrd::line).collect();
             fields.list(0, key, &lines);
         }
         fields.list(0, "Warning", &self.warnings);
@@ -183,7 +183,7 @@ impl Leaving {
     }
 }
 
-impl Definition {
+impl OwnedCrd {
     fn line(&self) -> String {
         let count = match (self.custom_resources, &self.first) {
             (None, _) => "its custom resources cannot be counted".to_owned(),
@@ -214,7 +214,7 @@ fn is_definition(object: &Value) -> bool {
         && object["apiVersion"].as_str().is_some_and(|version| version.starts_with("apiextensions.k8s.io/"))
 }
 
-fn definition(object: &Value, stays: bool) -> Option<Definition> {
+fn definition(object: &Value, stays: bool) -> Option<OwnedCrd> {
     if !is_definition(object) {
         return None;
     }
@@ -224,7 +224,7 @@ fn definition(object: &Value, stays: bool) -> Option<Definition> {
     // Any served version lists all objects. The storage version needs no conversion.
     let mut served: Vec<&Value> = versions.filter(|version| version["served"] == true).collect();
     served.sort_by_key(|version| version["storage"] != true);
-    Some(Definition {
+    Some(OwnedCrd {
         name: text(&object["metadata"]["name"]),
         gvk: served.first().map(|version| {
             GroupVersionKind::gvk(
@@ -293,19 +293,19 @@ mod tests {
         }
     }
 
-    fn leaving(policy: Option<&str>, keep_crds: bool, count: usize) -> Leaving {
-        let mut leaving = Leaving::new(&observed(policy), keep_crds);
-        for definition in &mut leaving.definitions {
+    fn plan(policy: Option<&str>, keep_crds: bool, count: usize) -> UninstallPlan {
+        let mut plan = UninstallPlan::new(&observed(policy), keep_crds);
+        for definition in &mut plan.definitions {
             definition.custom_resources = Some(count);
             definition.first = (count > 0).then(|| "example.com/v1, Kind=Pipe apps/one".to_owned());
         }
-        leaving.counted()
+        plan.counted()
     }
 
     // docs/design/additions.md#uninstall-policy
     #[test]
     fn plan_counts_objects_and_custom_resources() {
-        let goes = leaving(None, false, 3);
+        let goes = plan(None, false, 3);
         assert_eq!(goes.definitions[0].gvk.as_ref().unwrap().version, "v1");
         assert_eq!(
             goes.text(),
@@ -327,7 +327,7 @@ Warning:            ConfigMap ns/secret is not counted: forbidden
     // Cases additions-a49, additions-a50
     #[test]
     fn policy_keeps_crds_or_blocks_uninstall() {
-        let kept = leaving(Some("BlockIfInUse"), true, 3);
+        let kept = plan(Some("BlockIfInUse"), true, 3);
         assert!(kept.keeps_definitions() && kept.blocked().is_none());
         assert_eq!(kept.question(), "Uninstall pipe and delete 1 object for good?");
         let text = kept.text();
@@ -336,12 +336,12 @@ Warning:            ConfigMap ns/secret is not counted: forbidden
             text.contains("pipes.example.com is converted by a webhook of the extension, which goes"),
             "{text}"
         );
-        let blocked = leaving(Some("BlockIfInUse"), false, 3).blocked().unwrap();
+        let blocked = plan(Some("BlockIfInUse"), false, 3).blocked().unwrap();
         assert_eq!(blocked.exit_code(), 3);
         let said = "cannot uninstall: 3 custom resources exist (first: example.com/v1, Kind=Pipe apps/one), and the uninstall \
                     policy of \"pipe\" is BlockIfInUse\n";
         assert!(blocked.to_string().starts_with(said), "{blocked}");
-        assert!(leaving(Some("BlockIfInUse"), false, 0).blocked().is_none());
+        assert!(plan(Some("BlockIfInUse"), false, 0).blocked().is_none());
         // An unknown value has no effect.
         assert_eq!(policy(&observed(Some("keepcrds")).extension, false), UninstallPolicy::Delete);
     }

@@ -3,16 +3,16 @@
 use olm_api::ClusterExtension;
 use olm_resolve::CatalogSelector;
 
-use super::answer::{Answer, Known, Outcome};
+use super::answer::{Answer, AnswerInputs, ResolutionOutcome};
 use super::answer_text::{List, text};
-use super::ask::Ask;
 use super::catalogs::{Catalogs, Reading};
+use super::dependency_inputs::DependencyInputs;
+use super::query::Query;
 use super::rules::RuleArgs;
-use super::world::World;
 use super::{failure_text, judges_dependencies};
 use crate::controller::Controller;
-use crate::failure::{Code, Failure};
-use crate::rendering::Wishes;
+use crate::error::{CliError, Code};
+use crate::rendering::RenderSettings;
 use crate::session::Session;
 use crate::source::Access;
 
@@ -44,7 +44,7 @@ pub(crate) async fn choose(
     gates: impl Iterator<Item = (&'static str, bool)>,
     access: &Access,
     session: &Session,
-) -> Result<Choice, Failure> {
+) -> Result<Choice, CliError> {
     choice(extension, sources, &RuleArgs::of_controller(gates, None), access, session).await
 }
 
@@ -58,14 +58,14 @@ pub(crate) async fn choose_as(
     sources: &[String],
     access: &Access,
     session: &Session,
-) -> Result<Choice, Failure> {
+) -> Result<Choice, CliError> {
     choice(extension, sources, &rules_of(controller, extension)?, access, session).await
 }
 
 /// Rules according to the configuration of the cluster's controller.
-pub(super) fn rules_of(controller: &Controller, extension: &ClusterExtension) -> Result<RuleArgs, Failure> {
-    let wishes = Wishes::as_configured(extension, &controller.gates)?;
-    Ok(RuleArgs::of_controller(wishes.gates(), controller.dependency_mode))
+pub(super) fn rules_of(controller: &Controller, extension: &ClusterExtension) -> Result<RuleArgs, CliError> {
+    let settings = RenderSettings::as_configured(extension, &controller.gates)?;
+    Ok(RuleArgs::of_controller(settings.gates(), controller.dependency_mode))
 }
 
 async fn choice(
@@ -74,51 +74,55 @@ async fn choice(
     rules: &RuleArgs,
     access: &Access,
     session: &Session,
-) -> Result<Choice, Failure> {
-    let mut asks = [Ask::of_extension(extension, rules)?];
-    let catalogs = read(&asks[0], false, sources, rules, access, session).await?;
-    asks[0].name_default_channel(&catalogs)?;
-    let world = if judges_dependencies(&asks) || rules.settings()?.cluster_constraints {
-        World::of_cluster(&access.cluster.connect().await?, rules, session).await?
+) -> Result<Choice, CliError> {
+    let mut queries = [Query::of_extension(extension, rules)?];
+    let catalogs = read(&queries[0], false, sources, rules, access, session).await?;
+    queries[0].name_default_channel(&catalogs)?;
+    let dependencies = if judges_dependencies(&queries) || rules.settings()?.cluster_constraints {
+        DependencyInputs::of_cluster(&access.cluster.connect().await?, rules, session).await?
     } else {
-        World::default()
+        DependencyInputs::default()
     };
-    let [ask] = &asks;
-    let mut list =
-        List { items: vec![Answer::new(ask, &Known { catalogs: &catalogs, world: &world, explain: false })] };
+    let [query] = &queries;
+    let mut list = List {
+        items: vec![Answer::new(
+            query,
+            &AnswerInputs { catalogs: &catalogs, dependencies: &dependencies, explain: false },
+        )],
+    };
     let told = text(&list);
-    let Some(answer) = list.items.pop() else { return Err(Failure::no_candidate("nothing was asked")) };
+    let Some(answer) = list.items.pop() else { return Err(CliError::no_candidate("nothing was asked")) };
     match answer.chosen {
         Some(chosen) => Ok(Choice {
             bundle: chosen.bundle,
             catalog: chosen.catalog,
             image: chosen.image,
-            stays: answer.outcome == Outcome::Stay,
+            stays: answer.outcome == ResolutionOutcome::Stay,
             told,
             warnings: answer.warnings,
-            channels: ask.filter.channels.clone(),
+            channels: query.filter.channels.clone(),
         }),
-        None => Err(Failure::Told(answer.code.unwrap_or(Code::NoCandidate), failure_text(&answer))),
+        None => Err(CliError::Message(answer.code.unwrap_or(Code::NoCandidate), failure_text(&answer))),
     }
 }
 
 /// Reads the catalogs of the request. `others` includes all other packages.
 pub(super) async fn read(
-    ask: &Ask,
+    query: &Query,
     others: bool,
     sources: &[String],
     rules: &RuleArgs,
     access: &Access,
     session: &Session,
-) -> Result<Catalogs, Failure> {
+) -> Result<Catalogs, CliError> {
     let everything = CatalogSelector::default();
     let reading = Reading {
         access,
         sources,
         priorities: Default::default(),
-        packages: [ask.package().to_owned()].into(),
-        others: others || ask.rules.judges_dependencies(),
-        selectors: if others { vec![&ask.selector, &everything] } else { vec![&ask.selector] },
+        packages: [query.package().to_owned()].into(),
+        others: others || query.rules.judges_dependencies(),
+        selectors: if others { vec![&query.selector, &everything] } else { vec![&query.selector] },
         indexing: rules.indexing()?,
     };
     reading.read(session).await

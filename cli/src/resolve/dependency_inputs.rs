@@ -12,17 +12,17 @@ use olm_resolve::{CatalogSelector, DependencyMode, Gvk};
 use olm_solve::{InstalledExtension, Question, SourceCatalog, Wish};
 use olm_version::quote;
 
-use super::ask::Ask;
 use super::catalogs::Catalogs;
+use super::query::Query;
 use super::rules::RuleArgs;
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::progress::say;
 use crate::session::Session;
 use crate::source::Cluster;
 
 /// Installed extensions and served kinds.
 #[derive(Debug, Default)]
-pub(super) struct World {
+pub(super) struct DependencyInputs {
     extensions: Vec<Extension>,
     /// Names of the extensions that have a revision.
     owners: BTreeSet<String>,
@@ -33,14 +33,14 @@ pub(super) struct World {
 #[derive(Debug)]
 struct Extension {
     /// Resolution request of the extension.
-    ask: Ask,
+    query: Query,
     /// Installed bundle.
     has: Installed,
     /// `true` if other changes must not break its dependencies.
     protected: bool,
 }
 
-impl World {
+impl DependencyInputs {
     /// Environment described by flags: `--with PACKAGE@VERSION` and `--served GROUP/VERSION/KIND`.
     ///
     /// # Errors
@@ -50,22 +50,22 @@ impl World {
         served: &[String],
         rules: &RuleArgs,
         catalogs: &Catalogs,
-    ) -> Result<Self, Failure> {
-        let mut world = Self::default();
+    ) -> Result<Self, CliError> {
+        let mut dependencies = Self::default();
         for text in with {
             let (package, version) = split_with(text)?;
-            let mut ask = Ask::plain(package, rules)?;
-            ask.set_installed(version, catalogs)?;
-            world.extensions.extend(Extension::described(ask, catalogs));
+            let mut query = Query::plain(package, rules)?;
+            query.set_installed(version, catalogs)?;
+            dependencies.extensions.extend(Extension::described(query, catalogs));
         }
         // Without CRDs to inspect, ownership of kinds follows from the bundles.
-        for Extension { has, .. } in &world.extensions {
+        for Extension { has, .. } in &dependencies.extensions {
             let defined = has.provider(&ServedApis::default()).gvks().cloned().collect();
-            world.served.owned.insert(has.extension.clone(), defined);
-            world.owners.insert(has.extension.clone());
+            dependencies.served.owned.insert(has.extension.clone(), defined);
+            dependencies.owners.insert(has.extension.clone());
         }
-        world.served.gvks = served.iter().map(|text| read_kind(text)).collect::<Result<_, _>>()?;
-        Ok(world)
+        dependencies.served.gvks = served.iter().map(|text| read_kind(text)).collect::<Result<_, _>>()?;
+        Ok(dependencies)
     }
 
     /// Reads the environment from the cluster.
@@ -76,7 +76,7 @@ impl World {
         cluster: &Cluster,
         rules: &RuleArgs,
         session: &Session,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, CliError> {
         let served = cluster.kinds(session).await?;
         let sets = cluster.object_sets(session).await?;
         let owners = sets.iter().filter_map(owner).map(str::to_owned).collect();
@@ -98,16 +98,16 @@ impl World {
     }
 
     /// Part of the environment that the rules of the request use.
-    pub(super) fn around(&self, ask: &Ask) -> ClusterState {
+    pub(super) fn around(&self, query: &Query) -> ClusterState {
         let mut around = ClusterState::default();
-        if ask.rules.judges_dependencies() {
+        if query.rules.judges_dependencies() {
             let installed = self.extensions.iter().map(|one| &one.has);
             let owners = self.owners.iter().map(String::as_str).collect();
             let insists = |other: &str, type_: &str| self.insists(other, type_);
-            let (surroundings, dependents) = providers(installed, &owners, &self.served, ask.name(), insists);
+            let (surroundings, dependents) = providers(installed, &owners, &self.served, query.name(), insists);
             around = ClusterState { surroundings: Some(surroundings), dependents, ..around };
         }
-        if ask.rules.settings.cluster_constraints {
+        if query.rules.settings.cluster_constraints {
             around.cluster = Some(self.served.facts());
         }
         around
@@ -116,59 +116,59 @@ impl World {
     /// Reports whether changes must not break dependencies of this type that the extension has.
     fn insists(&self, extension: &str, property_type: &str) -> bool {
         let found = self.extensions.iter().find(|one| one.has.extension == extension);
-        found.is_some_and(|one| one.protected && one.ask.rules.counts(property_type))
+        found.is_some_and(|one| one.protected && one.query.rules.counts(property_type))
     }
 
     /// Requests of the installed extensions.
-    pub(super) fn asks(&self) -> impl Iterator<Item = &Ask> {
-        self.extensions.iter().map(|one| &one.ask)
+    pub(super) fn queries(&self) -> impl Iterator<Item = &Query> {
+        self.extensions.iter().map(|one| &one.query)
     }
 
     /// Question for a full solve.
     pub(super) fn question<'a>(
         &self,
-        asks: &[Ask],
+        queries: &[Query],
         catalogs: &Catalogs,
         sources: &'a [SourceCatalog],
         deadline: Instant,
     ) -> Question<'a> {
         let mut installed: Vec<_> =
             self.extensions.iter().map(|one| one.for_solving(&self.served, catalogs)).collect();
-        for ask in asks {
+        for query in queries {
             // An installed bundle from a file or a flag, unless the cluster has the package.
-            let known = installed.iter().any(|one| one.wish.package == ask.package());
-            let added = Extension::described(ask.clone(), catalogs).filter(|_| !known);
+            let known = installed.iter().any(|one| one.wish.package == query.package());
+            let added = Extension::described(query.clone(), catalogs).filter(|_| !known);
             installed.extend(added.map(|one| one.for_solving(&self.served, catalogs)));
         }
         let mut served = self.served.external(|owner| self.owners.contains(owner));
         served.extend(installed.iter().flat_map(|one| one.provider.gvks()).cloned());
-        let wanted = asks.iter().map(|ask| wish(ask, catalogs)).collect();
+        let wanted = queries.iter().map(|query| wish(query, catalogs)).collect();
         Question { wanted, installed, catalogs: sources, served, deadline }
     }
 }
 
-fn wish(ask: &Ask, catalogs: &Catalogs) -> Wish {
+fn wish(query: &Query, catalogs: &Catalogs) -> Wish {
     Wish {
-        package: ask.filter.package_name.clone(),
-        channels: ask.filter.channels.clone(),
-        version: ask.filter.version.clone(),
-        policy: policy(&ask.filter),
-        ignored_requirements: ask.rules.ignored_requirements.clone(),
-        upgrade_scope: ask.rules.upgrade_scope,
-        exclude_skipped: ask.rules.exclude_skipped,
-        catalogs: (ask.selector != CatalogSelector::default())
-            .then(|| catalogs.selected_names(&ask.selector)),
+        package: query.filter.package_name.clone(),
+        channels: query.filter.channels.clone(),
+        version: query.filter.version.clone(),
+        policy: policy(&query.filter),
+        ignored_requirements: query.rules.ignored_requirements.clone(),
+        upgrade_scope: query.rules.upgrade_scope,
+        exclude_skipped: query.rules.exclude_skipped,
+        catalogs: (query.selector != CatalogSelector::default())
+            .then(|| catalogs.selected_names(&query.selector)),
     }
 }
 
 impl Extension {
     /// Extension of a request. `None` if it names no installed bundle.
-    fn described(ask: Ask, catalogs: &Catalogs) -> Option<Self> {
-        let bundle = ask.installed.clone()?;
-        let properties = offered(ask.package(), &bundle.name, catalogs);
-        let has = Installed::new(ask.name().to_owned(), ask.package().to_owned(), bundle, properties);
-        let protected = ask.rules.settings.dependencies == DependencyMode::Check;
-        Some(Self { ask, has, protected })
+    fn described(query: Query, catalogs: &Catalogs) -> Option<Self> {
+        let bundle = query.installed.clone()?;
+        let properties = offered(query.package(), &bundle.name, catalogs);
+        let has = Installed::new(query.name().to_owned(), query.package().to_owned(), bundle, properties);
+        let protected = query.rules.settings.dependencies == DependencyMode::Check;
+        Some(Self { query, has, protected })
     }
 
     /// Extension of the cluster. If its object is deleted but a revision remains, it has no constraints.
@@ -176,27 +176,27 @@ impl Extension {
         has: Installed,
         object: Option<&ClusterExtension>,
         rules: &RuleArgs,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, CliError> {
         // An extension without valid request cannot be changed, but is still installed.
-        let asked = object.and_then(|object| Ask::of_extension(object, rules).ok());
-        let mut ask = asked.map_or_else(|| Ask::plain(&has.package, rules), Ok)?;
-        ask.extension = Some(has.extension.clone());
-        ask.installed = Some(has.bundle.clone());
-        let protected = object.is_some_and(|object| ask.rules.protect(object));
-        Ok(Self { ask, has, protected })
+        let asked = object.and_then(|object| Query::of_extension(object, rules).ok());
+        let mut query = asked.map_or_else(|| Query::plain(&has.package, rules), Ok)?;
+        query.extension = Some(has.extension.clone());
+        query.installed = Some(has.bundle.clone());
+        let protected = object.is_some_and(|object| query.rules.protect(object));
+        Ok(Self { query, has, protected })
     }
 
     fn for_solving(&self, served: &ServedApis, catalogs: &Catalogs) -> InstalledExtension {
-        let Self { ask, has: Installed { extension, bundle, package, properties, .. }, .. } = self;
+        let Self { query, has: Installed { extension, bundle, package, properties, .. }, .. } = self;
         // A revision records all properties only if dependencies are checked. For a plan, the catalogs provide the
         // rest.
-        let offered = offered(ask.package(), &bundle.name, catalogs);
+        let offered = offered(query.package(), &bundle.name, catalogs);
         let properties = properties.iter().cloned().chain(offered).collect();
         let has = Installed::new(extension.clone(), package.clone(), bundle.clone(), properties);
-        let counts = has.requirements.iter().filter(|one| ask.rules.counts(one.property_type()));
+        let counts = has.requirements.iter().filter(|one| query.rules.counts(one.property_type()));
         InstalledExtension {
             extension: has.extension.clone(),
-            wish: wish(ask, catalogs),
+            wish: wish(query, catalogs),
             bundle: has.bundle.name.clone(),
             version: has.bundle.version.clone(),
             release: has.bundle.release.clone(),
@@ -216,19 +216,19 @@ fn offered(package: &str, bundle: &str, catalogs: &Catalogs) -> Vec<Property> {
 ///
 /// # Errors
 /// There is no `@`.
-pub(super) fn split_with(text: &str) -> Result<(&str, &str), Failure> {
+pub(super) fn split_with(text: &str) -> Result<(&str, &str), CliError> {
     text.split_once('@').ok_or_else(|| {
-        Failure::usage(format!("--with {}: expected PACKAGE@VERSION, such as etcd@0.9.4", quote(text)))
+        CliError::usage(format!("--with {}: expected PACKAGE@VERSION, such as etcd@0.9.4", quote(text)))
     })
 }
 
-fn read_kind(text: &str) -> Result<Gvk, Failure> {
+fn read_kind(text: &str) -> Result<Gvk, CliError> {
     let parts: Vec<&str> = text.split('/').collect();
     let (group, version, kind) = match parts[..] {
         [group, version, kind] => (group, version, kind),
         [version, kind] => ("", version, kind),
         _ => {
-            return Err(Failure::usage(format!(
+            return Err(CliError::usage(format!(
                 "--served {}: expected GROUP/VERSION/KIND, such as monitoring.coreos.com/v1/ServiceMonitor",
                 quote(text)
             )));

@@ -11,8 +11,8 @@ use olm_resolve::{
 };
 use olm_version::{Constraint, quote};
 
-use super::ask::Ask;
 use super::catalogs::Catalogs;
+use super::query::Query;
 use crate::catalog::package::{listed, shown_version};
 
 /// Highest number of versions that a hint names.
@@ -22,14 +22,14 @@ const MAX_STEPS: usize = 16;
 
 /// Hints for an error of the resolver, most useful first.
 pub(super) fn hints(
-    ask: &Ask,
+    query: &Query,
     catalogs: &Catalogs,
     request: &Request<'_>,
     answers: &[Catalog],
     error: &ResolveError,
 ) -> Vec<String> {
     match error.cause() {
-        ResolveError::NoBundle(_) => no_bundle(ask, catalogs, request, answers),
+        ResolveError::NoBundle(_) => no_bundle(query, catalogs, request, answers),
         ResolveError::Ambiguous { catalogs, .. } => ambiguous(catalogs),
         ResolveError::Dependency { .. } => {
             let mut hints = vec![
@@ -43,11 +43,11 @@ pub(super) fn hints(
         }
         ResolveError::DependenciesNotSatisfied { held, .. } => {
             let mut hints = vec!["--with-dependencies plans what is needed besides".to_owned()];
-            hints.extend(held.first().map(|held| release(ask, held)));
+            hints.extend(held.first().map(|held| release(query, held)));
             hints
         }
         ResolveError::HeldBack { held, .. } => {
-            held.first().map(|held| release(ask, held)).into_iter().collect()
+            held.first().map(|held| release(query, held)).into_iter().collect()
         }
         ResolveError::Catalog { catalog, .. } => vec![format!(
             "leave it out with a selector, such as --selector {}!={catalog}, switch it off with spec.availabilityMode: \
@@ -59,8 +59,8 @@ pub(super) fn hints(
 }
 
 /// Change that releases a bundle which a rule holds back: the exact command if the extension is known.
-pub(super) fn release(ask: &Ask, held: &Held) -> String {
-    let annotate = |key: &str, value: Option<&str>, flag: &str| match (&ask.extension, value) {
+pub(super) fn release(query: &Query, held: &Held) -> String {
+    let annotate = |key: &str, value: Option<&str>, flag: &str| match (&query.extension, value) {
         (Some(name), Some(value)) => {
             format!("kubectl annotate clusterextension {name} --overwrite {key}={value}")
         }
@@ -130,7 +130,7 @@ fn without_dependencies(request: &Request<'_>, answers: &[Catalog]) -> Option<St
     Some(format!("{} depends on nothing: --version {version}", best.bundle))
 }
 
-fn no_bundle(ask: &Ask, catalogs: &Catalogs, request: &Request<'_>, answers: &[Catalog]) -> Vec<String> {
+fn no_bundle(query: &Query, catalogs: &Catalogs, request: &Request<'_>, answers: &[Catalog]) -> Vec<String> {
     if answers.is_empty() {
         let names = catalogs.names();
         return vec![format!("no catalog is selected; catalogs: {}", listed(&names))];
@@ -138,10 +138,10 @@ fn no_bundle(ask: &Ask, catalogs: &Catalogs, request: &Request<'_>, answers: &[C
     let packages: Vec<&PackageIndex> =
         answers.iter().filter_map(|catalog| catalog.package.as_ref().ok()?.as_deref()).collect();
     if packages.is_empty() {
-        return vec![catalogs.missing(ask.package())];
+        return vec![catalogs.missing(query.package())];
     }
     let mut hints = Vec::new();
-    hints.extend(unknown_channels(ask, &packages));
+    hints.extend(unknown_channels(query, &packages));
     if let (Some(installed), Some(range)) = (request.installed, range(request))
         && let (Ok(origin), Ok(wanted)) = (installed.origin(), Constraint::parse(range))
         && request.policy == UpgradePolicy::CatalogProvided
@@ -171,10 +171,10 @@ fn no_bundle(ask: &Ask, catalogs: &Catalogs, request: &Request<'_>, answers: &[C
 }
 
 /// Lists the existing channels if a requested one does not exist.
-fn unknown_channels(ask: &Ask, packages: &[&PackageIndex]) -> Option<String> {
+fn unknown_channels(query: &Query, packages: &[&PackageIndex]) -> Option<String> {
     let offers = packages.iter().flat_map(|package| package.offers());
     let known: BTreeSet<&str> = offers.flat_map(|offer| offer.channels()).collect();
-    let unknown: Vec<_> = ask
+    let unknown: Vec<_> = query
         .filter
         .channels
         .iter()

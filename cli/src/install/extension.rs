@@ -6,11 +6,11 @@ use olm_api::cluster_extension::{
 use olm_api::{ClusterExtension, LabelSelector, labels};
 use serde_json::{Map, Value, json};
 
-use crate::failure::Failure;
+use crate::error::CliError;
 
 /// Values of the flags.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Wanted {
+pub(super) struct ExtensionFlags {
     pub(super) name: String,
     pub(super) package: String,
     pub(super) namespace: String,
@@ -23,12 +23,12 @@ pub(super) struct Wanted {
     pub(super) config: Option<Value>,
 }
 
-impl Wanted {
+impl ExtensionFlags {
     /// Builds the extension.
     ///
     /// # Errors
     /// The configuration is no object, or sets a value that a flag sets, too.
-    pub(super) fn extension(self) -> Result<ClusterExtension, Failure> {
+    pub(super) fn extension(self) -> Result<ClusterExtension, CliError> {
         let selector = self.catalog.map(|name| LabelSelector {
             match_labels: Some([(labels::METADATA_NAME.to_owned(), name)].into()),
             match_expressions: None,
@@ -55,19 +55,21 @@ impl Wanted {
     }
 }
 
-fn config(file: Option<Value>, mut namespaces: Vec<String>) -> Result<Option<Map<String, Value>>, Failure> {
+fn config(file: Option<Value>, mut namespaces: Vec<String>) -> Result<Option<Map<String, Value>>, CliError> {
     let mut config = match file {
         None => Map::new(),
         Some(Value::Object(config)) => config,
         Some(_) => {
-            return Err(Failure::usage(
+            return Err(CliError::usage(
                 "--config: expected fields, such as watchNamespace and deploymentConfig",
             ));
         }
     };
     let said = ["watchNamespace", "watchNamespaces"].into_iter().find(|field| config.contains_key(*field));
     if let Some(field) = said.filter(|_| !namespaces.is_empty()) {
-        return Err(Failure::usage(format!("the file of --config has {field}: leave out --watch-namespace")));
+        return Err(CliError::usage(format!(
+            "the file of --config has {field}: leave out --watch-namespace"
+        )));
     }
     match namespaces.len() {
         0 => {}
@@ -129,20 +131,20 @@ pub(super) fn package(extension: &ClusterExtension) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::manifest::refusals;
+    use crate::manifest::validation_errors;
 
-    fn wanted() -> Wanted {
-        Wanted {
+    fn wanted() -> ExtensionFlags {
+        ExtensionFlags {
             name: "pipe".to_owned(),
             package: "pipe".to_owned(),
             namespace: "ns".to_owned(),
-            ..Wanted::default()
+            ..ExtensionFlags::default()
         }
     }
 
     #[test]
     fn flags_become_extension_that_api_server_accepts() {
-        let extension = Wanted {
+        let extension = ExtensionFlags {
             version: Some("1.x".to_owned()),
             channels: vec!["stable".to_owned()],
             catalog: Some("hub".to_owned()),
@@ -153,7 +155,7 @@ mod tests {
         .extension()
         .unwrap();
         let value = serde_json::to_value(&extension).unwrap();
-        assert_eq!(refusals(&value), [""; 0]);
+        assert_eq!(validation_errors(&value), [""; 0]);
         let spec = json!({
             "namespace": "ns",
             "source": {"sourceType": "Catalog", "catalog": {"packageName": "pipe", "version": "1.x",
@@ -161,24 +163,27 @@ mod tests {
             "config": {"configType": "Inline", "inline": {"deploymentConfig": {}, "watchNamespace": "apps"}},
         });
         assert_eq!(value["spec"], spec);
-        let several = Wanted { watch_namespaces: vec!["b".to_owned(), "a".to_owned()], ..wanted() };
+        let several = ExtensionFlags { watch_namespaces: vec!["b".to_owned(), "a".to_owned()], ..wanted() };
         let value = serde_json::to_value(several.extension().unwrap()).unwrap();
         assert_eq!(value["spec"]["config"]["inline"], json!({"watchNamespaces": ["b", "a"]}));
     }
 
     #[test]
     fn invalid_configuration_is_rejected_with_its_field() {
-        let text = |wanted: Wanted| wanted.extension().unwrap_err().to_string();
-        let list = text(Wanted { config: Some(json!([])), ..wanted() });
+        let text = |wanted: ExtensionFlags| wanted.extension().unwrap_err().to_string();
+        let list = text(ExtensionFlags { config: Some(json!([])), ..wanted() });
         assert_eq!(list, "--config: expected fields, such as watchNamespace and deploymentConfig");
         let watch = vec!["apps".to_owned()];
-        let twice =
-            Wanted { config: Some(json!({"watchNamespace": "a"})), watch_namespaces: watch, ..wanted() };
+        let twice = ExtensionFlags {
+            config: Some(json!({"watchNamespace": "a"})),
+            watch_namespaces: watch,
+            ..wanted()
+        };
         assert_eq!(text(twice), "the file of --config has watchNamespace: leave out --watch-namespace");
-        let odd = Wanted { name: "Pipe".to_owned(), namespace: "N_S".to_owned(), ..wanted() };
+        let odd = ExtensionFlags { name: "Pipe".to_owned(), namespace: "N_S".to_owned(), ..wanted() };
         let odd = serde_json::to_value(odd.extension().unwrap()).unwrap();
         assert_eq!(
-            refusals(&odd),
+            validation_errors(&odd),
             [
                 "metadata.name: \"Pipe\": allowed are lowercase letters, digits, - and ., at most 253",
                 "spec.namespace: \"N_S\": namespace must be a valid DNS1123 label",
@@ -188,7 +193,7 @@ mod tests {
 
     #[test]
     fn differences_cover_only_fields_that_flags_set() {
-        let new = Wanted { version: Some("1.x".to_owned()), ..wanted() }.extension().unwrap();
+        let new = ExtensionFlags { version: Some("1.x".to_owned()), ..wanted() }.extension().unwrap();
         let mut existing = serde_json::to_value(&new).unwrap();
         existing["spec"]["source"]["catalog"]["upgradeConstraintPolicy"] = json!("CatalogProvided");
         existing["spec"]["progressDeadlineMinutes"] = json!(10);

@@ -9,16 +9,16 @@ use olm_api::conditions::{reasons, types};
 use olm_api::{ClusterExtension, ClusterObjectSet, Condition, annotations};
 use olm_request::{ExtensionRules, Settings};
 
-use super::Target;
-use crate::status::observe::is_in_force;
+use super::ExpectedState;
+use crate::status::observe::is_active;
 
 /// Progress of a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Arrival {
+pub(crate) enum Completion {
     /// Complete. Contains a message for the user.
-    Arrived(String),
+    Complete(String),
     /// In progress. Contains the current step.
-    Underway(String),
+    InProgress(String),
     /// Will not complete without intervention. Contains the reason.
     Failed(String),
 }
@@ -26,24 +26,24 @@ pub(crate) enum Arrival {
 /// Judges the extension, `None` if it does not exist, and its revisions in any order. `obstacle` is the object that
 /// blocks the newest revision, if known. Otherwise the conditions of the revision are used.
 pub(super) fn judge(
-    target: &Target,
+    target: &ExpectedState,
     extension: Option<&ClusterExtension>,
     revisions: &[ClusterObjectSet],
     obstacle: Option<&str>,
-) -> Arrival {
+) -> Completion {
     let name = &target.name;
     let Some(extension) = extension else {
-        return Arrival::Failed(format!("{name} has been deleted"));
+        return Completion::Failed(format!("{name} has been deleted"));
     };
     if target.uid.is_some() && extension.uid() != target.uid {
-        return Arrival::Failed(format!("{name} has been deleted; there is another one of that name now"));
+        return Completion::Failed(format!("{name} has been deleted; there is another one of that name now"));
     }
     if extension.metadata.deletion_timestamp.is_some() {
-        return Arrival::Failed(format!("{name} is being deleted"));
+        return Completion::Failed(format!("{name} is being deleted"));
     }
     if ExtensionRules::of(extension.metadata.annotations.as_ref(), Settings::default()).paused {
         let key = annotations::EXT_PAUSED;
-        return Arrival::Failed(format!(
+        return Completion::Failed(format!(
             "{name} is paused: nothing happens while it has the annotation {key}"
         ));
     }
@@ -54,9 +54,9 @@ pub(super) fn judge(
         .collect();
     let find = |type_: &str| fresh.iter().find(|condition| condition.type_ == type_).copied();
     if fresh.is_empty() {
-        return Arrival::Underway("operator-controller has not looked at it yet".to_owned());
+        return Completion::InProgress("operator-controller has not looked at it yet".to_owned());
     }
-    let mut active: Vec<&ClusterObjectSet> = revisions.iter().filter(|set| is_in_force(set)).collect();
+    let mut active: Vec<&ClusterObjectSet> = revisions.iter().filter(|set| is_active(set)).collect();
     active.sort_by_key(|set| set.spec.as_ref().map_or(0, |spec| spec.revision));
     let newest = active.last().copied();
     let progressing = find(types::PROGRESSING);
@@ -69,21 +69,23 @@ pub(super) fn judge(
         let (bundle, version) = (&install.bundle.name, &install.bundle.version);
         let said = format!("{name} is installed: {bundle}, version {version}");
         return match &target.bundle {
-            Some(expected) if expected == bundle => Arrival::Arrived(said),
+            Some(expected) if expected == bundle => Completion::Complete(said),
             Some(expected) if target.before.as_ref() == Some(bundle) => {
-                Arrival::Underway(format!("{bundle} is still installed, {expected} is expected"))
+                Completion::InProgress(format!("{bundle} is still installed, {expected} is expected"))
             }
-            Some(expected) => Arrival::Arrived(format!("{said}; when it was chosen, that was {expected}")),
-            None => Arrival::Arrived(said),
+            Some(expected) => {
+                Completion::Complete(format!("{said}; when it was chosen, that was {expected}"))
+            }
+            None => Completion::Complete(said),
         };
     }
     match progressing {
         Some(progressing)
             if progressing.status == "False" && !is_of_another(target, progressing, revisions) =>
         {
-            Arrival::Failed(format!("{name}: {}: {}", progressing.reason, progressing.message))
+            Completion::Failed(format!("{name}: {}: {}", progressing.reason, progressing.message))
         }
-        progressing => Arrival::Underway(underway(target, progressing, newest, obstacle)),
+        progressing => Completion::InProgress(in_progress(target, progressing, newest, obstacle)),
     }
 }
 
@@ -97,7 +99,7 @@ fn condition<'a>(set: &'a ClusterObjectSet, type_: &str) -> Option<&'a Condition
 }
 
 /// Reports whether the condition is mirrored from a revision with another bundle than the expected one.
-fn is_of_another(target: &Target, progressing: &Condition, revisions: &[ClusterObjectSet]) -> bool {
+fn is_of_another(target: &ExpectedState, progressing: &Condition, revisions: &[ClusterObjectSet]) -> bool {
     let mirrored = |set: &&ClusterObjectSet| {
         condition(set, types::PROGRESSING).is_some_and(|own| {
             (&own.status, &own.reason, &own.message)
@@ -111,8 +113,8 @@ fn is_of_another(target: &Target, progressing: &Condition, revisions: &[ClusterO
 }
 
 /// Current step: of the newest revision if it is rolling out, else of the extension.
-fn underway(
-    target: &Target,
+fn in_progress(
+    target: &ExpectedState,
     progressing: Option<&Condition>,
     newest: Option<&ClusterObjectSet>,
     obstacle: Option<&str>,
@@ -178,8 +180,8 @@ mod tests {
         .unwrap()
     }
 
-    fn target(before: Option<&str>) -> Target {
-        Target {
+    fn target(before: Option<&str>) -> ExpectedState {
+        ExpectedState {
             name: "pipe".to_owned(),
             uid: Some("u".to_owned()),
             generation: 2,
@@ -188,8 +190,8 @@ mod tests {
         }
     }
 
-    fn underway_as(text: &str) -> Arrival {
-        Arrival::Underway(text.to_owned())
+    fn underway_as(text: &str) -> Completion {
+        Completion::InProgress(text.to_owned())
     }
 
     const INSTALLED: &str = "Installed=True/Succeeded: Installed bundle x successfully @2";
@@ -234,7 +236,7 @@ mod tests {
         let new = revision(2, "pipe.v2", "Active", &[SUCCEEDED]);
         let done = extension(Some("pipe.v2"), &[INSTALLED, SUCCEEDED]);
         let got = judge(&target, Some(&done), &[revision(1, "pipe.v1", "Archived", &[]), new], None);
-        assert_eq!(got, Arrival::Arrived("pipe is installed: pipe.v2, version 1.0.0".to_owned()));
+        assert_eq!(got, Completion::Complete("pipe is installed: pipe.v2, version 1.0.0".to_owned()));
     }
 
     #[test]
@@ -242,7 +244,7 @@ mod tests {
         let newer = extension(Some("pipe.v3"), &[INSTALLED, SUCCEEDED]);
         let got = judge(&target(None), Some(&newer), &[revision(1, "pipe.v3", "Active", &[])], None);
         let said = "pipe is installed: pipe.v3, version 1.0.0; when it was chosen, that was pipe.v2";
-        assert_eq!(got, Arrival::Arrived(said.to_owned()));
+        assert_eq!(got, Completion::Complete(said.to_owned()));
     }
 
     #[test]
@@ -251,15 +253,15 @@ mod tests {
             "Progressing=False/ProgressDeadlineExceeded: Revision has not rolled out for 10 minute(s). @2";
         let stuck = revision(1, "pipe.v1", "Active", &[late]);
         let got = judge(&target(None), Some(&extension(None, &[late])), std::slice::from_ref(&stuck), None);
-        assert!(matches!(got, Arrival::Underway(_)), "{got:?}");
+        assert!(matches!(got, Completion::InProgress(_)), "{got:?}");
         let new = revision(2, "pipe.v2", "Active", &[late]);
         let got = judge(&target(None), Some(&extension(None, &[late])), &[stuck, new], None);
         let said = "pipe: ProgressDeadlineExceeded: Revision has not rolled out for 10 minute(s).";
-        assert_eq!(got, Arrival::Failed(said.to_owned()));
+        assert_eq!(got, Completion::Failed(said.to_owned()));
         let invalid = "Progressing=False/InvalidConfiguration: invalid ClusterExtension configuration: x @2";
         let got = judge(&target(None), Some(&extension(None, &[invalid])), &[], None);
         let said = "pipe: InvalidConfiguration: invalid ClusterExtension configuration: x";
-        assert_eq!(got, Arrival::Failed(said.to_owned()));
+        assert_eq!(got, Completion::Failed(said.to_owned()));
     }
 
     #[test]
@@ -275,7 +277,7 @@ mod tests {
     #[test]
     fn deleted_or_paused_extension_fails_the_wait() {
         let failed = |extension: Option<&ClusterExtension>| match judge(&target(None), extension, &[], None) {
-            Arrival::Failed(why) => why,
+            Completion::Failed(why) => why,
             other => panic!("{other:?}"),
         };
         assert_eq!(failed(None), "pipe has been deleted");
