@@ -1,0 +1,381 @@
+//! Cluster with a catalog and its bundles. The API server is real. A proxy in front of it serves the content of
+//! catalogd's Service, because a control plane without pods cannot proxy to a Service. operator-controller does not
+//! run: the tests write the status that it would write.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::response::{IntoResponse, Response};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Namespace, Secret};
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt};
+use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet};
+use olm_bundle::{Bundle, Certificates, RenderOptions};
+use olm_control_plane::{ControlPlane, Options, eventually};
+use olm_image::Image;
+use olm_image::registry::Registry;
+use olm_revision::content::ContentPhase;
+use olm_revision::engine::{Engine, Revision};
+use olm_revision::generate::{BundleIdentity, Draft, Extension};
+use olm_revision::kube_cluster::KubeCluster;
+use olm_revision::plan::Owner;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::fixture::{Ran, bundle_files, olm_in, tests};
+
+pub(crate) struct Fixture {
+    plane: ControlPlane,
+    registry: Registry,
+    folder: TempDir,
+}
+
+impl Fixture {
+    /// Starts the cluster. `controllers` names the controllers of kube-controller-manager.
+    pub(crate) async fn start(controllers: &'static [&'static str]) -> Self {
+        let plane = ControlPlane::start_with(Options { controllers }).await.unwrap();
+        plane.apply_crds(&olm_api::crds::crds()).await.unwrap();
+        let registry = Registry::start().await.unwrap();
+        for (name, version, modes) in [
+            ("lamp", "1.0.0", "AllNamespaces"),
+            ("lamp", "1.1.0", "AllNamespaces"),
+            ("lamp", "2.0.0", "AllNamespaces"),
+            ("shade", "1.0.0", "AllNamespaces"),
+            ("shade", "1.1.0", "AllNamespaces"),
+            ("shade", "1.2.0", "AllNamespaces"),
+            ("own", "1.0.0", "OwnNamespace"),
+            ("base", "1.4.0", "AllNamespaces"),
+            ("app", "2.0.0", "AllNamespaces"),
+        ] {
+            registry.add_image(name, version, &Image::bundle(&small_bundle(name, version, modes)).unwrap());
+        }
+        for (version, folder) in [("1.0.0", "old"), ("1.1.0", "new")] {
+            registry.add_image("pipe", version, &Image::bundle(&pipe_bundle(folder)).unwrap());
+        }
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["cas", "home", "tmp"] {
+            std::fs::create_dir_all(folder.path().join(name)).unwrap();
+        }
+        registry.write_ca(&folder.path().join("cas")).unwrap();
+        let fixture = Self { plane, registry, folder };
+        fixture.play_catalogd().await;
+        for name in ["olmv1-system", "pipe-system"] {
+            fixture.create_namespace(name).await;
+        }
+        fixture.set_controller(&[]).await;
+        fixture.add_catalog().await;
+        fixture
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        self.plane.client()
+    }
+
+    pub(crate) fn extensions(&self) -> Api<ClusterExtension> {
+        Api::all(self.client())
+    }
+
+    pub(crate) fn sets(&self) -> Api<ClusterObjectSet> {
+        Api::all(self.client())
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) async fn create_namespace(&self, name: &str) {
+        let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
+        Api::all(self.client()).create(&PostParams::default(), &namespace).await.unwrap();
+    }
+
+    /// Writes the Deployment of operator-controller with these arguments.
+    pub(crate) async fn set_controller(&self, arguments: &[&str]) {
+        let name = "operator-controller-controller-manager";
+        let labels = json!({"app": "operator-controller"});
+        let container =
+            json!({"name": "manager", "image": "r.example/operator-controller", "args": arguments});
+        let object = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
+            "spec": {"selector": {"matchLabels": labels},
+                "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}}}});
+        let api: Api<Deployment> = Api::namespaced(self.client(), "olmv1-system");
+        api.patch(name, &PatchParams::apply("test").force(), &Patch::Apply(&object)).await.unwrap();
+    }
+
+    async fn add_catalog(&self) {
+        let digest = format!("r.example/hub@sha256:{}", "a".repeat(64));
+        let catalog: ClusterCatalog = serde_json::from_value(json!({
+            "metadata": {"name": "hub", "labels": {"olm.operatorframework.io/metadata.name": "hub"}},
+            "spec": {"source": {"type": "Image", "image": {"ref": "r.example/hub:v1"}}},
+        }))
+        .unwrap();
+        let api: Api<ClusterCatalog> = Api::all(self.client());
+        api.create(&PostParams::default(), &catalog).await.unwrap();
+        let status = json!({"status": {
+            "conditions": [condition("Serving", "True", "Available", "Serving desired content", 1)],
+            "resolvedSource": {"type": "Image", "image": {"ref": digest}},
+            "urls": {"base": "https://catalogd-service.olmv1-system.svc/catalogs/hub"},
+        }});
+        api.patch_status("hub", &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
+    }
+
+    /// Serves the catalog, and forwards all other requests to the API server.
+    async fn play_catalogd(&self) {
+        let catalog = std::fs::read_to_string(data("catalog.yaml")).unwrap();
+        let catalog = catalog.replace("REGISTRY", &self.registry.host());
+        let objects = olm_yaml::all_from_slice(catalog.as_bytes()).unwrap();
+        let lines: String = objects.iter().map(|object| format!("{object}\n")).collect();
+        let client = self.client();
+        let app = Router::new().fallback(move |request: Request| {
+            let (client, lines) = (client.clone(), lines.clone());
+            async move {
+                match request.uri().path().ends_with("/catalogs/hub/api/v1/all") {
+                    true => lines.into_response(),
+                    false => forward(&client, request).await,
+                }
+            }
+        });
+        let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move { axum::serve(listener, app).await });
+        let config = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "main",
+            "clusters": [{"name": "c", "cluster": {"server": format!("http://{address}")}}],
+            "users": [{"name": "u", "user": {}}],
+            "contexts": [{"name": "main", "context": {"cluster": "c", "user": "u"}}],
+        });
+        std::fs::write(self.path("kubeconfig"), config.to_string()).unwrap();
+    }
+
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = olm_in(&data(""), args);
+        command.env("KUBECONFIG", self.path("kubeconfig")).env("HOME", self.path("home"));
+        command.env("TMPDIR", self.path("tmp"));
+        if args.first() != Some(&"uninstall") {
+            command.arg("--ca-dir").arg(self.path("cas"));
+        }
+        command
+    }
+
+    /// Runs `olm` and waits for its end.
+    pub(crate) async fn olm(&self, args: &[&str]) -> Ran {
+        let mut command = self.command(args);
+        let ran = tokio::task::spawn_blocking(move || Ran::from(command.output().unwrap())).await.unwrap();
+        Ran {
+            stdout: ran.stdout.replace(&self.registry.host(), "REGISTRY"),
+            stderr: ran.stderr.replace(&self.registry.host(), "REGISTRY"),
+            ..ran
+        }
+    }
+
+    /// Starts `olm` without waiting.
+    pub(crate) fn begin(&self, args: &[&str]) -> Child {
+        let mut command = self.command(args);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+
+    pub(crate) async fn extension(&self, name: &str) -> ClusterExtension {
+        let api = self.extensions();
+        eventually(&format!("extension {name}"), async || api.get_opt(name).await.unwrap()).await
+    }
+
+    /// Waits until the extension reaches `generation`.
+    pub(crate) async fn generation(&self, name: &str, generation: i64) -> ClusterExtension {
+        let api = self.extensions();
+        eventually(&format!("generation {generation} of {name}"), async || {
+            api.get_opt(name).await.unwrap().filter(|one| one.metadata.generation == Some(generation))
+        })
+        .await
+    }
+
+    /// Writes conditions of an extension as operator-controller does.
+    pub(crate) async fn say(
+        &self,
+        extension: &ClusterExtension,
+        bundle: Option<(&str, &str)>,
+        conditions: &[[&str; 4]],
+    ) {
+        let generation = extension.metadata.generation.unwrap();
+        let conditions: Vec<Value> = conditions
+            .iter()
+            .map(|[type_, status, reason, message]| condition(type_, status, reason, message, generation))
+            .collect();
+        let install = bundle.map(|(name, version)| json!({"bundle": {"name": name, "version": version}}));
+        let status = json!({"status": {"conditions": conditions, "install": install}});
+        let api = self.extensions();
+        let name = extension.name_any();
+        api.patch_status(&name, &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
+    }
+
+    /// Creates a revision without objects.
+    pub(crate) async fn add_revision(
+        &self,
+        extension: &ClusterExtension,
+        number: i64,
+        bundle: &str,
+        conditions: &[[&str; 4]],
+    ) {
+        let name = extension.name_any();
+        let (package, version) = bundle.split_once(".v").unwrap();
+        let set: ClusterObjectSet = serde_json::from_value(json!({
+            "metadata": {
+                "name": format!("{name}-{number}"),
+                "labels": {
+                    "olm.operatorframework.io/owner-kind": "ClusterExtension",
+                    "olm.operatorframework.io/owner-name": name,
+                },
+                "annotations": {
+                    "olm.operatorframework.io/bundle-name": bundle,
+                    "olm.operatorframework.io/bundle-version": version,
+                    "olm.operatorframework.io/package-name": package,
+                },
+            },
+            "spec": {"lifecycleState": "Active", "revision": number, "collisionProtection": "Prevent"},
+        }))
+        .unwrap();
+        let api = self.sets();
+        if let Err(error) = api.create(&PostParams::default(), &set).await {
+            assert!(error.to_string().contains("already exists"), "{error}");
+        }
+        let conditions: Vec<Value> = conditions
+            .iter()
+            .map(|[type_, status, reason, message]| condition(type_, status, reason, message, 1))
+            .collect();
+        let status = json!({"status": {"conditions": conditions}});
+        let name = format!("{name}-{number}");
+        api.patch_status(&name, &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
+    }
+
+    /// Writes everything that operator-controller writes once a bundle is installed.
+    pub(crate) async fn settle(&self, extension: &ClusterExtension, number: i64, bundle: &str) {
+        let version = bundle.split_once(".v").unwrap().1;
+        let rolled_out = format!("Revision {version} has rolled out.");
+        let progressing = ["Progressing", "True", "Succeeded", &rolled_out];
+        let succeeded = ["Succeeded", "True", "Succeeded", "Revision succeeded rolling out."];
+        self.add_revision(extension, number, bundle, &[progressing, succeeded]).await;
+        let installed = ["Installed", "True", "Succeeded", "Installed bundle successfully"];
+        self.say(extension, Some((bundle, version)), &[installed, progressing]).await;
+    }
+
+    /// Installs pipe.v1.0.0 with all its objects, as operator-controller does.
+    pub(crate) async fn install_pipe(&self) -> ClusterExtension {
+        let client = self.client();
+        let source = json!({"sourceType": "Catalog", "catalog": {"packageName": "pipe", "version": "1.0.0"}});
+        let extension: ClusterExtension = serde_json::from_value(
+            json!({"metadata": {"name": "pipe"}, "spec": {"namespace": "pipe-system", "source": source}}),
+        )
+        .unwrap();
+        let extension = self.extensions().create(&PostParams::default(), &extension).await.unwrap();
+        let bundle = Bundle::load(&pipe_bundle("old")).unwrap();
+        let options = RenderOptions {
+            install_namespace: "pipe-system",
+            config: None,
+            certificates: Certificates::Builtin,
+            single_own_namespace: false,
+            deployment_config: false,
+            multi_watch_namespaces: false,
+        };
+        let owner = Extension {
+            name: "pipe".to_owned(),
+            uid: extension.uid().unwrap(),
+            progress_deadline_minutes: None,
+        };
+        let identity = BundleIdentity {
+            name: bundle.name().to_owned(),
+            package: bundle.package_name().to_owned(),
+            version: bundle.version().unwrap().to_owned(),
+            ..BundleIdentity::default()
+        };
+        let draft = Draft::new(owner, &identity, olm_bundle::render(&bundle, &options).unwrap()).unwrap();
+        let revision = draft.number(1, "olmv1-system").unwrap();
+        let secrets: Api<Secret> = Api::namespaced(client.clone(), "olmv1-system");
+        for secret in &revision.secrets {
+            secrets.create(&PostParams::default(), secret).await.unwrap();
+        }
+        let set = self.sets().create(&PostParams::default(), &revision.set).await.unwrap();
+        let phases =
+            draft.phases().iter().map(|phase| ContentPhase::inline(&phase.name, phase.objects.clone()));
+        let owner = Owner {
+            name: "pipe-1".to_owned(),
+            uid: set.uid().unwrap(),
+            number: 1,
+            extension: "pipe".to_owned(),
+        };
+        let revision =
+            Revision { owner, siblings: Vec::new(), phases: phases.collect(), probes: Default::default() };
+        let result = Engine::new(KubeCluster::new(client)).reconcile(&revision).await;
+        assert!(result.is_complete(), "{result:?}");
+        self.settle(&extension, 1, "pipe.v1.0.0").await;
+        self.extensions().get("pipe").await.unwrap()
+    }
+}
+
+/// Sends SIGINT.
+pub(crate) fn interrupt(child: &Child) {
+    let kill = Command::new("kill").arg("-INT").arg(child.id().to_string()).status().unwrap();
+    assert!(kill.success());
+}
+
+/// Waits for the process to exit. Returns its output.
+pub(crate) async fn ended(child: Child) -> Ran {
+    tokio::task::spawn_blocking(move || Ran::from(child.wait_with_output().unwrap())).await.unwrap()
+}
+
+pub(crate) fn compare(name: &str, printed: &str) {
+    crate::fixture::compare("commands/changing/golden", name, printed);
+}
+
+fn condition(type_: &str, status: &str, reason: &str, message: &str, generation: i64) -> Value {
+    json!({"type": type_, "status": status, "reason": reason, "message": message, "observedGeneration": generation,
+        "lastTransitionTime": "2026-01-02T03:04:05Z"})
+}
+
+async fn forward(client: &Client, request: Request) -> Response {
+    let (mut parts, body) = request.into_parts();
+    let body = axum::body::to_bytes(body, usize::MAX).await.unwrap();
+    // The client sets the host and the credentials. Bodies are forwarded unchanged.
+    parts.headers.remove("host");
+    parts.headers.remove("accept-encoding");
+    let answer = client.send(http::Request::from_parts(parts, kube::client::Body::from(body))).await.unwrap();
+    let (mut parts, body) = answer.into_parts();
+    parts.headers.remove("transfer-encoding");
+    parts.headers.remove("content-length");
+    Response::from_parts(parts, Body::from(body.collect_bytes().await.unwrap()))
+}
+
+fn data(name: &str) -> PathBuf {
+    tests("commands/changing/data").join(name)
+}
+
+/// Bundle with one Deployment and the install mode `mode`.
+fn small_bundle(name: &str, version: &str, mode: &str) -> BTreeMap<String, Vec<u8>> {
+    let modes: Vec<Value> = ["OwnNamespace", "SingleNamespace", "MultiNamespace", "AllNamespaces"]
+        .iter()
+        .map(|type_| json!({"type": type_, "supported": *type_ == mode}))
+        .collect();
+    let labels = json!({"app": name});
+    let container = json!({"name": "manager", "image": format!("r.example/{name}:{version}")});
+    let deployment = json!({"selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}}});
+    let csv = json!({
+        "apiVersion": "operators.coreos.com/v1alpha1", "kind": "ClusterServiceVersion",
+        "metadata": {"name": format!("{name}.v{version}")},
+        "spec": {"version": version, "installModes": modes, "install": {"strategy": "deployment",
+            "spec": {"deployments": [{"name": name, "spec": deployment}]}}},
+    });
+    let annotations = json!({"annotations": {"operators.operatorframework.io.bundle.package.v1": name}});
+    BTreeMap::from([
+        ("manifests/csv.yaml".to_owned(), csv.to_string().into_bytes()),
+        ("metadata/annotations.yaml".to_owned(), annotations.to_string().into_bytes()),
+    ])
+}
+
+/// Bundles of the tests of `olm diff`, which contain a CRD.
+fn pipe_bundle(which: &str) -> BTreeMap<String, Vec<u8>> {
+    bundle_files(&tests("commands/bundles/data").join(which))
+}

@@ -1,0 +1,172 @@
+//! `olm install` until it creates the ClusterExtension.
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Api;
+use serde_json::Value;
+
+use super::fixture::{Fixture, compare};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn install_creates_the_extension_once_and_never_overwrites_it() {
+    let fixture = Fixture::start(&[]).await;
+    nothing_is_written_by_a_dry_run(&fixture).await;
+    what_would_be_refused_is_refused_first(&fixture).await;
+    the_choice_is_said_and_the_extension_made(&fixture).await;
+    what_is_there_stays(&fixture).await;
+    the_controllers_own_settings_count(&fixture).await;
+}
+
+async fn nothing_is_written_by_a_dry_run(fixture: &Fixture) {
+    // docs/design/additions.md#default-channel: `default` is the package's default channel.
+    let line = ["install", "lamp", "-n", "lamp", "--create-namespace", "--channel", "default"];
+    let ran = fixture.olm(&[&line[..], &["--dry-run=client", "-o", "yaml"]].concat()).await;
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+    compare("install-dry-run.yaml", &ran.stdout);
+    // docs/design/additions.md#skipped-versions
+    let line = ["install", "shade", "-n", "pipe-system", "--version", "1.1.0", "--dry-run=server"];
+    let ran = fixture.olm(&line).await;
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+    compare("install-skipped.txt", &ran.stdout);
+    let line =
+        ["install", "shade", "-n", "pipe-system", "--version", "1.0.0", "--dry-run=client", "-o", "name"];
+    let ran = fixture.olm(&line).await;
+    assert_eq!(ran.stdout, "clusterextension.olm.operatorframework.io/shade\n");
+    assert_eq!(ran.stderr, "warning: bundle shade.v1.0.0 is deprecated: shade.v1.0.0 lets light through\n");
+    assert_eq!(fixture.extensions().list(&Default::default()).await.unwrap().items.len(), 0);
+    let namespaces: Api<Namespace> = Api::all(fixture.client());
+    assert!(namespaces.get_opt("lamp").await.unwrap().is_none());
+}
+
+async fn what_would_be_refused_is_refused_first(fixture: &Fixture) {
+    let config = fixture.path("config.yaml");
+    std::fs::write(&config, "deploymentConfig: {nodeSelector: {disk: ssd}}\n").unwrap();
+    let config = config.to_str().unwrap();
+    for (args, code, said) in [
+        (
+            &["lam", "-n", "pipe-system"][..],
+            4,
+            "error: no bundles found for package \"lam\"\nhint: hub has no package \"lam\"; similar names: lamp\n",
+        ),
+        (
+            &["lamp", "-n", "pipe-system", "--version", "9.0.0"],
+            4,
+            "error: no bundles found for package \"lamp\" matching version \"9.0.0\"\n",
+        ),
+        (
+            &["lamp", "-n", "pipe-system", "--catalog", "nope"],
+            4,
+            "error: there is no ClusterCatalog \"nope\"; catalogs: hub\n",
+        ),
+        (
+            &["lamp", "-n", "lamp"],
+            3,
+            "error: namespace \"lamp\" does not exist: --create-namespace creates it\n",
+        ),
+        (
+            &["lamp", "-n", "Pipe"],
+            3,
+            "error: spec.namespace: \"Pipe\": namespace must be a valid DNS1123 label\n",
+        ),
+        (
+            &["lamp", "-n", "pipe-system", "--version", "1.11 OR 1.13"],
+            2,
+            "error: spec.source.catalog.version: ",
+        ),
+        // Case additions-a21
+        (
+            &["app", "-n", "pipe-system"],
+            4,
+            "error: validating bundle \"app.v2.0.0\": bundle \"app.v2.0.0\" has a dependency declared via property \
+             \"olm.package.required\" which is currently not supported\nhint: --with-dependencies plans what is needed besides",
+        ),
+        // The feature gate is disabled.
+        (
+            &["lamp", "-n", "pipe-system", "--config", config],
+            3,
+            "error: REGISTRY/lamp:2.0.0: invalid ClusterExtension configuration: ",
+        ),
+        (&["own", "-n", "pipe-system"], 3, "error: REGISTRY/own:1.0.0: "),
+        (
+            &["lamp"],
+            2,
+            "error: the following required arguments were not provided:\n  --namespace <NAMESPACE>\n",
+        ),
+    ] {
+        let ran = fixture.olm(&[&["install"], args].concat()).await;
+        assert_eq!((ran.code, ran.stdout.as_str()), (code, ""), "{args:?}: {}", ran.stderr);
+        assert!(ran.stderr.starts_with(said), "{args:?}: {}", ran.stderr);
+    }
+    assert_eq!(fixture.extensions().list(&Default::default()).await.unwrap().items.len(), 0);
+}
+
+async fn the_choice_is_said_and_the_extension_made(fixture: &Fixture) {
+    // docs/design/additions.md#default-channel: the chosen bundle is outside of the default channel.
+    let ran = fixture.olm(&["install", "lamp", "-n", "lamp", "--create-namespace", "--version", "x"]).await;
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+    compare("install.txt", &ran.stdout);
+    let made = fixture.extension("lamp").await;
+    let managers = made.metadata.managed_fields.unwrap();
+    assert_eq!(managers[0].manager.as_deref(), Some("olm"));
+    let namespaces: Api<Namespace> = Api::all(fixture.client());
+    assert!(namespaces.get_opt("lamp").await.unwrap().is_some());
+    // The cluster may be able to pull a bundle that the CLI cannot pull.
+    let ran = fixture.olm(&["install", "far", "-n", "pipe-system"]).await;
+    assert_eq!(ran.code, 0);
+    let warning = "warning: what the bundle brings is not known: image REGISTRY/far:1.0.0: ";
+    assert!(ran.stderr.starts_with(warning), "{}", ran.stderr);
+}
+
+async fn what_is_there_stays(fixture: &Fixture) {
+    let ran = fixture.olm(&["install", "lamp", "-n", "lamp", "--version", "x"]).await;
+    let unchanged = "clusterextension.olm.operatorframework.io/lamp unchanged\n";
+    assert_eq!((ran.code, ran.stdout.as_str(), ran.stderr.as_str()), (0, unchanged, ""));
+    for (args, said) in [
+        (
+            &["lamp", "-n", "lamp", "--version", "1.x"][..],
+            "error: ClusterExtension \"lamp\" is there already and asks for something else, so it stays as it is:\n  \
+             spec.source.catalog.version: \"x\" there, \"1.x\" wanted\nchange it with `olm upgrade lamp` or kubectl\n",
+        ),
+        (
+            &["shade", "-n", "lamp", "--name", "lamp"],
+            "error: there is a ClusterExtension \"lamp\" already, of package \"lamp\", which stays as it is: --name gives the \
+             one of package \"shade\" another name\n",
+        ),
+        (
+            &["lamp", "-n", "lamp", "--name", "second"],
+            "error: package \"lamp\" has a ClusterExtension already: \"lamp\"; a second one would not get the objects that \
+             the first one has\n",
+        ),
+    ] {
+        let before = fixture.extension("lamp").await;
+        let ran = fixture.olm(&[&["install"], args].concat()).await;
+        assert_eq!((ran.code, ran.stdout.as_str(), ran.stderr.as_str()), (3, "", said));
+        assert_eq!(fixture.extension("lamp").await, before);
+    }
+}
+
+async fn the_controllers_own_settings_count(fixture: &Fixture) {
+    fixture.set_controller(&["--feature-gates=SingleOwnNamespaceInstallSupport=true,Unknown=true"]).await;
+    let ran = fixture.olm(&["install", "own", "-n", "pipe-system"]).await;
+    assert_eq!(ran.code, 3);
+    // Case additions-a37
+    assert!(ran.stderr.contains("watchNamespace"), "{}", ran.stderr);
+    let line =
+        ["install", "own", "-n", "pipe-system", "--watch-namespace", "pipe-system", "--dry-run=server"];
+    let ran = fixture.olm(&[&line[..], &["-o", "json"]].concat()).await;
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+    let extension: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(extension["spec"]["config"]["inline"]["watchNamespace"], "pipe-system");
+    // Case additions-a22
+    fixture.set_controller(&["--dependency-mode=Report"]).await;
+    let ran = fixture.olm(&["install", "app", "-n", "pipe-system", "--dry-run=client"]).await;
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+    assert!(ran.stdout.contains("  Requires:         "), "{}", ran.stdout);
+}
+
+#[test]
+fn help_matches_golden_files() {
+    for command in ["install", "upgrade", "uninstall"] {
+        let ran = crate::fixture::olm_in(std::path::Path::new("."), &[command, "--help"]).output().unwrap();
+        compare(&format!("{command}-help.txt"), &String::from_utf8(ran.stdout).unwrap());
+    }
+}

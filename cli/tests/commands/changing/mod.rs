@@ -1,0 +1,8 @@
+//! `olm install`, `olm upgrade` and `olm uninstall` with the real binary, an API server, and bundles in a registry.
+
+mod fixture;
+mod install;
+mod uninstall;
+mod upgrade;
+mod waiting;
+mod with_dependencies;

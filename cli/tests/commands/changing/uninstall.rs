@@ -1,0 +1,141 @@
+//! `olm uninstall` of an extension whose objects exist, with the API server's garbage collector.
+
+use kube::Api;
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
+use olm_control_plane::{HOUSEKEEPING, eventually};
+use serde_json::{Value, json};
+
+use super::fixture::{Fixture, compare, ended};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn uninstall_lists_objects_asks_and_deletes() {
+    let fixture = Fixture::start(HOUSEKEEPING).await;
+    fixture.install_pipe().await;
+    make_pipes(&fixture).await;
+    it_is_counted_first(&fixture).await;
+    it_needs_a_yes(&fixture).await;
+    the_extensions_policy_counts(&fixture).await;
+    nothing_goes_before_the_controller_keeps_the_definitions(&fixture).await;
+    it_goes_with_everything(&fixture).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn uninstall_fails_when_custom_resources_keep_finalizers() {
+    let fixture = Fixture::start(HOUSEKEEPING).await;
+    fixture.install_pipe().await;
+    make_pipes(&fixture).await;
+    let held = json!({"metadata": {"finalizers": ["example.com/cleanup"]}});
+    pipes(&fixture).patch("b", &PatchParams::default(), &Patch::Merge(&held)).await.unwrap();
+    let ran = fixture.olm(&["uninstall", "pipe", "--yes", "--wait"]).await;
+    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    let said = "error: pipe is uninstalled, but custom resources are left, and nothing removes their finalizers any more:\n\
+                1 pipes.example.com (first: pipe-system/b): finalizer example.com/cleanup; to remove them: \
+                kubectl patch pipes.example.com b -n pipe-system --type merge -p '{\"metadata\":{\"finalizers\":null}}'\n";
+    assert!(ran.stderr.ends_with(said), "{}", ran.stderr);
+}
+
+fn pipes(fixture: &Fixture) -> Api<DynamicObject> {
+    let resource =
+        ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("example.com", "v1", "Pipe"), "pipes");
+    Api::namespaced_with(fixture.client(), "pipe-system", &resource)
+}
+
+async fn make_pipes(fixture: &Fixture) {
+    let api = pipes(fixture);
+    for name in ["a", "b", "c"] {
+        let object =
+            json!({"apiVersion": "example.com/v1", "kind": "Pipe", "metadata": {"name": name}, "spec": {}});
+        let object: DynamicObject = serde_json::from_value(object).unwrap();
+        eventually("pipes are served", async || api.create(&PostParams::default(), &object).await.ok()).await;
+    }
+}
+
+async fn it_is_counted_first(fixture: &Fixture) {
+    let ran = fixture.olm(&["uninstall", "pipe", "--plan"]).await;
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+    compare("uninstall-plan.txt", &ran.stdout);
+    let ran = fixture.olm(&["uninstall", "pipe", "--plan", "--keep-crds", "-o", "json"]).await;
+    compare("uninstall-plan.json", &ran.stdout);
+    let ran = fixture.olm(&["uninstall", "pipe", "--dry-run=server", "-o", "name"]).await;
+    assert_eq!((ran.code, ran.stdout.as_str()), (0, "clusterextension.olm.operatorframework.io/pipe\n"));
+    assert!(fixture.extension("pipe").await.metadata.deletion_timestamp.is_none());
+}
+
+async fn it_needs_a_yes(fixture: &Fixture) {
+    let ran = fixture.olm(&["uninstall", "pipe"]).await;
+    assert_eq!(ran.code, 2);
+    assert!(ran.stderr.starts_with("error: Uninstall pipe and delete "), "{}", ran.stderr);
+    assert!(ran.stderr.ends_with("Say --yes; there is no terminal to ask on\n"), "{}", ran.stderr);
+    let ran = fixture.olm(&["uninstall", "nope", "--yes"]).await;
+    assert_eq!(
+        (ran.code, ran.stderr.as_str()),
+        (4, "error: there is no ClusterExtension \"nope\"; there are pipe\n")
+    );
+    assert!(fixture.extension("pipe").await.metadata.deletion_timestamp.is_none());
+}
+
+async fn set_policy(fixture: &Fixture, policy: Option<&str>) {
+    let patch =
+        json!({"metadata": {"annotations": {"ext.olm.operatorframework.io/uninstall-policy": policy}}});
+    fixture.extensions().patch("pipe", &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+}
+
+// Case additions-a49
+async fn the_extensions_policy_counts(fixture: &Fixture) {
+    set_policy(fixture, Some("BlockIfInUse")).await;
+    let ran = fixture.olm(&["uninstall", "pipe", "--yes"]).await;
+    assert_eq!(ran.code, 3);
+    let said = "error: cannot uninstall: 3 custom resources exist (first: example.com/v1, Kind=Pipe pipe-system/a), and the \
+                uninstall policy of \"pipe\" is BlockIfInUse\n";
+    assert!(ran.stderr.starts_with(said), "{}", ran.stderr);
+    set_policy(fixture, None).await;
+}
+
+// Case additions-a50
+async fn nothing_goes_before_the_controller_keeps_the_definitions(fixture: &Fixture) {
+    let ran = fixture.olm(&["uninstall", "pipe", "--keep-crds", "--yes", "--timeout", "1s"]).await;
+    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    let said = "revision pipe-1 does not keep its definitions yet\nnothing has been deleted; ClusterExtension \"pipe\" keeps the \
+                annotation ext.olm.operatorframework.io/uninstall-policy\n";
+    assert!(ran.stderr.ends_with(said), "{}", ran.stderr);
+    let extension = serde_json::to_value(fixture.extension("pipe").await).unwrap();
+    assert_eq!(
+        extension["metadata"]["annotations"]["ext.olm.operatorframework.io/uninstall-policy"],
+        "KeepCRDs"
+    );
+    assert_eq!(extension["metadata"]["deletionTimestamp"], Value::Null);
+    // The command continues once the controller has written the policy to the revision.
+    let patch = json!({"metadata": {"annotations": {"ext.olm.operatorframework.io/uninstall-policy": "KeepCRDs"},
+        "finalizers": ["olm.operatorframework.io/test"]}});
+    fixture.sets().patch("pipe-1", &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+    let ran = fixture.olm(&["uninstall", "pipe", "--keep-crds", "--dry-run=server"]).await;
+    assert!(
+        ran.stdout.ends_with("clusterextension.olm.operatorframework.io/pipe deleted (server dry run)\n"),
+        "{}",
+        ran.stdout
+    );
+}
+
+async fn it_goes_with_everything(fixture: &Fixture) {
+    // The controller's finalizer is still present.
+    let finalizers = json!({"metadata": {"finalizers": ["olm.operatorframework.io/test"]}});
+    fixture.extensions().patch("pipe", &PatchParams::default(), &Patch::Merge(&finalizers)).await.unwrap();
+    let child = fixture.begin(&["uninstall", "pipe", "--keep-crds", "--yes", "--wait"]);
+    let api = fixture.extensions();
+    eventually("the deletion", async || api.get("pipe").await.unwrap().metadata.deletion_timestamp).await;
+    let none = json!({"metadata": {"finalizers": null}});
+    api.patch("pipe", &PatchParams::default(), &Patch::Merge(&none)).await.unwrap();
+    let sets = fixture.sets();
+    eventually("the revision's deletion", async || {
+        sets.get("pipe-1").await.unwrap().metadata.deletion_timestamp
+    })
+    .await;
+    sets.patch("pipe-1", &PatchParams::default(), &Patch::Merge(&none)).await.unwrap();
+    let ran = ended(child).await;
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert!(
+        ran.stdout.ends_with("clusterextension.olm.operatorframework.io/pipe deleted\npipe is uninstalled\n"),
+        "{}",
+        ran.stdout
+    );
+}

@@ -1,0 +1,151 @@
+//! `olm cluster-check` on a real API server, first on Kubernetes, then with the CRDs of OpenShift.
+
+use std::path::Path;
+
+use kube::Api;
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
+use olm_api::ClusterObjectSet;
+use olm_control_plane::ControlPlane;
+use serde_json::{Value, json};
+
+use crate::fixture::{Ran, olm_in};
+
+const OPENSHIFT_CRDS: &str = include_str!("../../../tests/e2e/data/openshift-crds.yaml");
+
+async fn check(plane: &ControlPlane, args: &[&str]) -> Ran {
+    let mut command = olm_in(Path::new("."), &["cluster-check"]);
+    command.arg("--kubeconfig").arg(plane.kubeconfig()).args(args);
+    tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap().into()
+}
+
+async fn install(plane: &ControlPlane, extension: &str, properties: &str) {
+    let set: ClusterObjectSet = serde_json::from_value(json!({
+        "metadata": {
+            "name": format!("{extension}-1"),
+            "labels": {
+                "olm.operatorframework.io/owner-kind": "ClusterExtension",
+                "olm.operatorframework.io/owner-name": extension,
+            },
+            "annotations": {
+                "olm.operatorframework.io/bundle-name": format!("{extension}.v1.0.0"),
+                "olm.operatorframework.io/bundle-version": "1.0.0",
+                "olm.properties": properties,
+            },
+        },
+        "spec": {"lifecycleState": "Active", "revision": 1, "collisionProtection": "Prevent"},
+    }))
+    .unwrap();
+    Api::all(plane.client()).create(&PostParams::default(), &set).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn verdicts_on_kubernetes_and_openshift() {
+    let plane = ControlPlane::start().await.unwrap();
+    let none = check(&plane, &[]).await;
+    assert_eq!(none.code, 1, "{}", none.stdout);
+    assert!(
+        none.stderr.contains("OLM v1 is not installed in this cluster: it has no ClusterObjectSets"),
+        "{}",
+        none.stderr
+    );
+
+    plane.apply_crds(&olm_api::crds::crds()).await.unwrap();
+    install(&plane, "apple", "[]").await;
+    install(&plane, "kiwi", r#"[{"type":"olm.maxOpenShiftVersion","value":"4.18"}]"#).await;
+    on_kubernetes(&plane).await;
+    let crds = olm_yaml::all_from_slice(OPENSHIFT_CRDS.as_bytes()).unwrap();
+    plane.apply_crds(&crds).await.unwrap();
+    on_openshift(&plane).await;
+}
+
+// docs/design/additions.md#ignored-constraints; cases operations-a45, operations-a46
+async fn on_kubernetes(plane: &ControlPlane) {
+    let well = check(plane, &[]).await;
+    assert_eq!((well.code, well.stderr.as_str()), (0, ""));
+    assert!(well.stdout.starts_with("Platform:           Kubernetes 1."), "{}", well.stdout);
+    assert!(well.stdout.contains("olm.maxOpenShiftVersion was not evaluated"), "{}", well.stdout);
+    assert!(well.stdout.contains("\nkiwi        kiwi.v1.0.0    1.0.0     NotApplicable"), "{}", well.stdout);
+
+    // 4.18 is Kubernetes 1.31, which is older than the API server of this test.
+    let mapped = check(plane, &["--openshift-version-map=k8s-offset"]).await;
+    assert_eq!(mapped.code, 4);
+    assert!(mapped.stdout.contains("\nkiwi        kiwi.v1.0.0    1.0.0     Blocking"), "{}", mapped.stdout);
+
+    let asked = check(plane, &["--platform=openshift", "--platform-version=4.18"]).await;
+    assert_eq!(asked.code, 4);
+    assert!(
+        asked.stdout.contains("Upgradeable:        False (IncompatibleOperatorsInstalled)\n"),
+        "{}",
+        asked.stdout
+    );
+    let table = "\
+EXTENSION   BUNDLE         VERSION   RESULT       CONSTRAINT                VALUE
+apple       apple.v1.0.0   1.0.0     Compatible   -                         -
+kiwi        kiwi.v1.0.0    1.0.0     Blocking     olm.maxOpenShiftVersion   4.18
+";
+    assert!(asked.stdout.ends_with(table), "{}", asked.stdout);
+
+    let refused = check(plane, &["--target-platform=4.18"]).await;
+    assert_eq!(refused.code, 2);
+    assert!(refused.stderr.contains("--target-platform is a version of OpenShift"), "{}", refused.stderr);
+    let refused = check(plane, &["--target-kube=next"]).await;
+    assert_eq!(refused.code, 2);
+    assert!(refused.stderr.contains("expected <major>.<minor>, such as 4.18"), "{}", refused.stderr);
+
+    install(
+        plane,
+        "plum",
+        r#"[{"type":"ext.olm.operatorframework.io/maxKubernetesVersion","value":"1.99"}]"#,
+    )
+    .await;
+    assert_eq!(check(plane, &["--target-kube=1.99"]).await.code, 0);
+    let further = check(plane, &["--target-kube=1.100"]).await;
+    assert_eq!(further.code, 4);
+    assert!(
+        further.stdout.contains("upgrading cluster to version 1.100: bundle \"plum.v1.0.0\""),
+        "{}",
+        further.stdout
+    );
+}
+
+// Cases operations-a34, operations-a35, operations-a47
+async fn on_openshift(plane: &ControlPlane) {
+    let unknown = check(plane, &[]).await;
+    assert_eq!(unknown.code, 4);
+    assert!(
+        unknown.stdout.contains("Platform:           OpenShift, version unknown\n"),
+        "{}",
+        unknown.stdout
+    );
+    assert!(
+        unknown.stdout.contains("Upgradeable:        Unknown (PlatformVersionUnknown)\n"),
+        "{}",
+        unknown.stdout
+    );
+
+    let kind = GroupVersionKind::gvk("config.openshift.io", "v1", "ClusterVersion");
+    let resource = ApiResource::from_gvk_with_plural(&kind, "clusterversions");
+    let versions: Api<DynamicObject> = Api::all_with(plane.client(), &resource);
+    let mut version = DynamicObject::new("version", &resource);
+    version.data = json!({"spec": {"clusterID": "x"}});
+    versions.create(&PostParams::default(), &version).await.unwrap();
+    let status = Patch::Merge(json!({"status": {"desired": {"version": "4.17.3"}}}));
+    versions.patch_status("version", &PatchParams::default(), &status).await.unwrap();
+
+    assert_eq!(check(plane, &[]).await.code, 0);
+    let blocked = check(plane, &["--target-platform=4.19", "-o", "json"]).await;
+    assert_eq!(blocked.code, 4);
+    let got: Value = serde_json::from_str(&blocked.stdout).unwrap();
+    assert_eq!((&got["kind"], &got["upgradeable"]), (&json!("ClusterCheck"), &json!("False")));
+    assert_eq!(
+        got["message"],
+        "Found ClusterExtensions that require upgrades prior to upgrading cluster to version 4.19: bundle \
+         \"kiwi.v1.0.0\" for ClusterExtension \"kiwi\"."
+    );
+    let platform = json!({"type": "OpenShift", "currentVersion": "4.17", "nextVersion": "4.19", "source": "ClusterVersion"});
+    assert_eq!(got["platform"], platform);
+    assert_eq!(got["blockingExtensions"], 1);
+    assert_eq!(got["extensions"].as_array().unwrap().len(), 3);
+    let yaml = check(plane, &["-o", "yaml"]).await;
+    assert!(yaml.stdout.contains("kind: ClusterCheck\nupgradeable: \"True\"\n"), "{}", yaml.stdout);
+}

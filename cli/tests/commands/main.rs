@@ -1,0 +1,12 @@
+//! Commands of `olm`, with the real binary. One program for all, because linking takes longer than most tests.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
+
+mod author;
+mod bundle_validate;
+mod bundles;
+mod changing;
+mod cluster_check;
+mod fixture;
+mod reading;
+mod revisions;

@@ -1,0 +1,104 @@
+//! `olm crd-check` of unsafe changes and invalid input. The golden files cover the other results.
+
+use std::io::Write;
+use std::process::Stdio;
+
+use super::fixture::{Ran, command, olm};
+
+// Case apply-49
+#[test]
+fn unsafe_change_is_listed_and_exits_3() {
+    let ran = olm(&["crd-check", "crds/old.yaml", "crds/unsafe.json"]);
+    assert_eq!((ran.code, ran.stderr.as_str()), (3, ""));
+    assert_eq!(
+        ran.stdout,
+        "\
+CRD                   VERSION   PROPERTY        CHECK                  CHANGE
+widgets.example.com   -         -               existingFieldRemoval   removed field : v1.^.spec.colour
+widgets.example.com   -         -               scope                  scope changed : \"Namespaced\" -> \"Cluster\"
+widgets.example.com   v1        ^.spec.colour   type                   type changed : \"string\" -> \"\"
+widgets.example.com   v1        ^.spec.size     maximum                maximum decreased : 9 -> 5
+
+widgets.example.com: not safe
+only in OLD, not judged: 1
+"
+    );
+    for format in ["json", "yaml"] {
+        let ran = olm(&["crd-check", "crds/old.yaml", "crds/unsafe.json", "-o", format]);
+        assert_eq!((ran.code, ran.stderr.as_str()), (3, ""));
+        let printed = olm_yaml::from_slice(ran.stdout.as_bytes()).unwrap();
+        assert_eq!((&printed["kind"], &printed["safe"]), (&"CrdCheck".into(), &false.into()));
+        let crd = &printed["crds"][1];
+        let error = "validating upgrade for CRD \"widgets.example.com\": existingFieldRemoval: removed field : \
+                     v1.^.spec.colour\nscope: scope changed : \"Namespaced\" -> \"Cluster\"\nv1: ^.spec.colour: type: type \
+                     changed : \"string\" -> \"\"\nv1: ^.spec.size: maximum: maximum decreased : 9 -> 5";
+        assert_eq!((&crd["result"], &crd["error"]), (&"Unsafe".into(), &error.into()));
+        assert_eq!(crd["findings"][3]["line"], "v1: ^.spec.size: maximum: maximum decreased : 9 -> 5");
+    }
+}
+
+#[test]
+fn either_file_can_be_standard_input() {
+    let with_input = |args: &[&str]| {
+        let mut child =
+            command(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let child = child.as_mut().unwrap();
+        let text = std::fs::read(super::fixture::data().join("crds/safe.yaml")).unwrap();
+        child.stdin.take().unwrap().write_all(&text).unwrap();
+        child.wait().unwrap().code()
+    };
+    assert_eq!(with_input(&["crd-check", "crds/old.yaml", "-"]), Some(0));
+    assert_eq!(with_input(&["crd-check", "-", "crds/unsafe.json"]), Some(3));
+}
+
+#[test]
+fn invalid_input_fails_with_its_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let crd = |version: &str, spec: &str| {
+        format!(
+            "apiVersion: {version}\nkind: CustomResourceDefinition\nmetadata: {{name: widgets.example.com}}\nspec: {spec}\n"
+        )
+    };
+    let v1 = |spec: &str| crd("apiextensions.k8s.io/v1", spec);
+    let twice = file("twice.yaml", &format!("{}---\n{}", v1("{}"), v1("{}")));
+    let ancient = file("ancient.yaml", &crd("apiextensions.k8s.io/v1beta1", "{}"));
+    let nameless = file("nameless.yaml", "kind: CustomResourceDefinition\n");
+    let odd = file(
+        "odd.yaml",
+        &v1("{versions: [{name: v1, schema: {openAPIV3Schema: {properties: {a: {maximum: x}}}}}]}"),
+    );
+    for (new, code, message) in [
+        (
+            "classic/subscription.yaml",
+            1,
+            "no CustomResourceDefinition is in both files: crds/old.yaml has gadgets.example.com, widgets.example.com, \
+             classic/subscription.yaml has none",
+        ),
+        ("crds", 2, "\"crds\" is a directory; name a file"),
+        ("nowhere.yaml", 1, "cannot read \"nowhere.yaml\": No such file or directory (os error 2)"),
+        (&twice, 1, &format!("{twice}: CustomResourceDefinition \"widgets.example.com\" is there twice")),
+        (&nameless, 1, &format!("{nameless}: a CustomResourceDefinition without metadata.name")),
+        (
+            &ancient,
+            1,
+            "object \"widgets.example.com\" is a \"CustomResourceDefinition\" of \"apiextensions.k8s.io/v1beta1\", not a \
+             CustomResourceDefinition of apiextensions.k8s.io/v1",
+        ),
+        (
+            &odd,
+            1,
+            "CustomResourceDefinition \"widgets.example.com\": \
+             spec.versions[0].schema.openAPIV3Schema.properties.a.maximum must be a number",
+        ),
+    ] {
+        let Ran { code: got, stdout, stderr } = olm(&["crd-check", "crds/old.yaml", new]);
+        assert_eq!((got, stdout.as_str(), stderr), (code, "", format!("error: {message}\n")), "{new}");
+    }
+    let both = olm(&["crd-check", "-", "-"]);
+    assert_eq!((both.code, both.stderr.as_str()), (2, "error: OLD and NEW cannot both be standard input\n"));
+}

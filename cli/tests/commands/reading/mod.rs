@@ -1,0 +1,12 @@
+//! Commands that read catalogs, with the real binary on small catalogs, images and a cluster.
+
+mod cluster;
+mod crd_check;
+mod exit_codes;
+mod field_data;
+mod fixture;
+mod golden;
+mod hostile;
+mod images;
+mod resolve;
+mod resolve_vectors;
