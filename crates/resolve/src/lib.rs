@@ -64,7 +64,7 @@ pub use catalog::{Catalog, CatalogError};
 pub use cluster::ClusterFacts;
 pub use constraint::{
     AvailableProviders, DEPENDENCY_PROPERTIES, Gvk, Provider, Requirement, RequirementFault, RuleFailure,
-    Verdict,
+    ValidationRule, Verdict,
 };
 pub use dependency::{AssessedRequirement, Satisfier, missing_packages, satisfiers};
 pub use deprecation::{ConditionState, DeprecationConditions, Deprecations};

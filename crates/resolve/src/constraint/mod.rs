@@ -26,7 +26,7 @@ use serde::Serialize;
 
 use predicate::Predicate;
 pub use provider::{AvailableProviders, Provider, Verdict};
-pub use rule::RuleFailure;
+pub use rule::{RuleFailure, ValidationRule};
 
 /// Property that requires a package within a range of versions.
 const PACKAGE_REQUIRED: &str = "olm.package.required";

@@ -1,5 +1,5 @@
-//! Type checker of rules, after the reference's checker for this environment: the variable `properties` (a list of
-//! maps from string to dyn), the function `semver_compare`, and the standard library.
+//! Type checker of rules, after the reference's checker for this environment: one [`Variable`], the function
+//! `semver_compare`, and the standard library.
 //!
 //! The value of a property is dyn and not bool, so `properties[0].value` alone is rejected. Only the type parameters
 //! of an empty list or map remain unbound until their first use.
@@ -10,9 +10,18 @@ use std::rc::Rc;
 use cel::IdedExpr as Expression;
 use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, LiteralValue, SelectExpr};
 
+/// Variable of a rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Variable {
+    /// `properties`: the properties of a bundle, a list of maps from string to dyn.
+    Properties,
+    /// `self`: the value with a validation rule, of type dyn.
+    Object,
+}
+
 /// Fails unless the expression has the type bool.
-pub(super) fn yields_bool(expression: &Expression) -> Result<(), String> {
-    match (Checker { scope: Vec::new() }).check(expression)? {
+pub(super) fn yields_bool(expression: &Expression, variable: Variable) -> Result<(), String> {
+    match (Checker { variable, scope: Vec::new() }).check(expression)? {
         Type::Bool => Ok(()),
         _ => Err("cel expressions must have type Bool".to_owned()),
     }
@@ -84,6 +93,7 @@ impl fmt::Display for Type {
 }
 
 struct Checker<'a> {
+    variable: Variable,
     scope: Vec<(&'a str, Type)>,
 }
 
@@ -127,7 +137,10 @@ impl<'a> Checker<'a> {
             return Ok(known.clone());
         }
         match name.strip_prefix('.').unwrap_or(name) {
-            "properties" => Ok(Type::list(Type::map(Type::Text, Type::Dyn))),
+            "self" if self.variable == Variable::Object => Ok(Type::Dyn),
+            "properties" if self.variable == Variable::Properties => {
+                Ok(Type::list(Type::map(Type::Text, Type::Dyn)))
+            }
             name if TYPE_NAMES.contains(&name) => Ok(Type::Kind),
             _ => Err(undeclared(name)),
         }

@@ -72,12 +72,8 @@ impl Meter {
 }
 
 /// Evaluates a rule to a boolean or an error text.
-pub(super) fn evaluate(
-    expression: &Expression,
-    properties: &Json,
-    meter: &mut Meter,
-) -> Result<bool, String> {
-    let mut machine = Machine { properties, scope: Vec::new(), meter, pattern: None };
+pub(super) fn evaluate(expression: &Expression, variable: &Json, meter: &mut Meter) -> Result<bool, String> {
+    let mut machine = Machine { variable, scope: Vec::new(), meter, pattern: None };
     match machine.value(expression) {
         Ok(Value::Bool(value)) => Ok(value),
         Ok(other) => Err(format!("the rule yields {}, not bool", other.type_name())),
@@ -88,7 +84,8 @@ pub(super) fn evaluate(
 
 /// State of an evaluation.
 pub(super) struct Machine<'a, 'm> {
-    properties: &'a Json,
+    /// Value of the rule's only variable.
+    variable: &'a Json,
     /// Loop variables, innermost last. The result variable of a loop can hold an error that a later element
     /// overrides.
     scope: Vec<(&'a str, Outcome<'a>)>,
@@ -134,7 +131,7 @@ impl<'a> Machine<'a, '_> {
         let name = name.strip_prefix('.').unwrap_or(name);
         match TYPE_NAMES.into_iter().find(|known| *known == name) {
             Some(known) => Ok(Value::Type(known)),
-            None => Ok(Value::of(self.properties)),
+            None => Ok(Value::of(self.variable)),
         }
     }
 

@@ -1,5 +1,5 @@
-//! Rules of `cel` constraints: parsed and checked once, evaluated against the properties of a bundle
-//! (docs/design/resolution.md#constraint-property).
+//! CEL rules: parsed and checked once, then evaluated against the properties of a bundle
+//! (docs/design/resolution.md#constraint-property), or against an object with validation rules.
 //!
 //! The `cel` crate parses and expands macros. Type checks and evaluation are our own: the crate has no type checker,
 //! and its interpreter neither limits the steps of a rule nor shares the values of its loops.
@@ -13,6 +13,7 @@ mod value;
 
 use cel::IdedExpr as Expression;
 use cel::parser::pratt_parser::{Lexer, PrattParser, TokenKind};
+use check::Variable;
 use serde_json::Value as Json;
 
 pub(super) use evaluate::Meter;
@@ -42,6 +43,10 @@ impl Rule {
     /// # Errors
     /// The first error: syntax, an unknown name, a call without a matching overload, or a type other than bool.
     pub(super) fn compile(text: String) -> Result<Self, String> {
+        Self::with(text, Variable::Properties)
+    }
+
+    fn with(text: String, variable: Variable) -> Result<Self, String> {
         if depth(&text) > usize::from(DEPTH_LIMIT) {
             return Err(format!("expression nesting exceeds {DEPTH_LIMIT}"));
         }
@@ -56,7 +61,7 @@ impl Rule {
                 format!("ERROR: <input>:{line}:{column}: {message}")
             })
         })?;
-        check::yields_bool(&expression)?;
+        check::yields_bool(&expression, variable)?;
         Ok(Self { text, expression })
     }
 
@@ -64,9 +69,35 @@ impl Rule {
         &self.text
     }
 
-    /// Evaluates the rule for a bundle with these properties, a list of `{type, value}`.
-    pub(super) fn evaluate(&self, properties: &Json, meter: &mut Meter) -> Result<bool, RuleFailure> {
-        evaluate::evaluate(&self.expression, properties, meter).map_err(RuleFailure)
+    /// Evaluates the rule with this value of its variable: the properties of a bundle, a list of `{type, value}`, or
+    /// the object to validate.
+    pub(super) fn evaluate(&self, variable: &Json, meter: &mut Meter) -> Result<bool, RuleFailure> {
+        evaluate::evaluate(&self.expression, variable, meter).map_err(RuleFailure)
+    }
+}
+
+/// Validation rule of a CRD, as in `x-kubernetes-validations`. Rules with `oldSelf` do not compile.
+///
+/// # Example
+/// ```
+/// let rule = olm_resolve::ValidationRule::compile("self.matches('^[a-z]+$')").unwrap();
+/// assert!(rule.holds(&"lamp".into()) && !rule.holds(&"Lamp".into()));
+/// ```
+#[derive(Debug)]
+pub struct ValidationRule(Rule);
+
+impl ValidationRule {
+    /// Parses and checks a rule.
+    ///
+    /// # Errors
+    /// The first error of syntax or types.
+    pub fn compile(text: &str) -> Result<Self, String> {
+        Rule::with(text.to_owned(), Variable::Object).map(Self)
+    }
+
+    /// Evaluates the rule with `value` as `self`. As in the API server, a rule that fails does not hold.
+    pub fn holds(&self, value: &Json) -> bool {
+        self.0.evaluate(value, &mut Meter::default()).unwrap_or(false)
     }
 }
 
