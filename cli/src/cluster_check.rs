@@ -29,7 +29,8 @@ The verdict is the one that operator-controller writes to ClusterUpgradeStatus \
 /// Arguments of the command.
 #[derive(Debug, Args)]
 #[command(after_help = "Exit codes:
-  0 the cluster may be upgraded   1 something did not work   2 wrong usage   4 it may not, or that cannot be told
+  0 the cluster may be upgraded   1 operation failed   2 wrong usage
+  4 it may not, or the verdict is unknown
 
 Examples:
   {olm} cluster-check

@@ -25,12 +25,12 @@ use crate::validate::{self, ValidateArgs};
     version,
     arg_required_else_help = true,
     after_help = "Exit codes:
-  0 success   1 something did not work   2 wrong usage   3 the check found errors
-  4 what was asked for does not exist   5 something changes, where that was asked
+  0 success   1 operation failed   2 wrong usage   3 the check found errors
+  4 the requested object does not exist   5 there are changes, with diff --exit-code
 
 Examples:
   {olm} install my-operator -n my-operator --create-namespace --wait
-  {olm} status my-operator                         # how it is, and what it is waiting for
+  {olm} status my-operator                         # health, and the object that blocks the rollout
   {olm} catalog ls                                 # the catalogs of the cluster
   {olm} catalog ls quay.io/operatorhubio/catalog:latest
   {olm} catalog graph ./catalog my-operator        # upgrade edges as the cluster sees them

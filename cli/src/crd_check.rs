@@ -29,7 +29,7 @@ Objects of other kinds are ignored. CustomResourceDefinitions that are in one fi
 /// Arguments of the command.
 #[derive(Debug, Args)]
 #[command(after_help = "Exit codes:
-  0 nothing breaks   1 something did not work   2 wrong usage   3 there are findings
+  0 nothing breaks   1 operation failed   2 wrong usage   3 there are findings
 
 Examples:
   {olm} crd-check old.yaml new.yaml

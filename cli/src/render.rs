@@ -31,7 +31,7 @@ printed with a warning.";
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("what").required(true).multiple(true).args(["bundle", "file"]))]
 #[command(after_help = "Exit codes:
-  0 success   1 something did not work   2 wrong usage   3 the bundle cannot be installed this way
+  0 success   1 operation failed   2 wrong usage   3 the bundle cannot be installed this way
 
 Examples:
   {olm} render ./bundle --namespace my-operator

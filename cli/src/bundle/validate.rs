@@ -26,7 +26,7 @@ them. The exit code is 0 without errors, else 3.";
 /// Arguments of the command.
 #[derive(Debug, Args)]
 #[command(after_help = "Exit codes:
-  0 no errors   1 something did not work   2 wrong usage   3 there are errors, or with --strict any findings
+  0 no errors   1 operation failed   2 wrong usage   3 errors, or any finding with --strict
 
 Examples:
   {olm} bundle validate ./bundle

@@ -30,7 +30,7 @@ pub(crate) async fn confirm(question: &str, yes: bool, session: &Session) -> Res
     let started = std::thread::Builder::new().name("question".to_owned()).spawn(ask);
     started.map_err(|error| CliError::operational(format!("cannot start a thread: {error}")))?;
     let answer = async {
-        let answer = receiver.await.map_err(|_| CliError::operational("nobody was asked"))?;
+        let answer = receiver.await.map_err(|_| CliError::operational("no answer was read"))?;
         answer.map_err(|error| CliError::operational(format!("cannot read the answer: {error}")))
     };
     if is_yes(&session.unless_interrupted(answer).await?) {

@@ -228,7 +228,7 @@ fn refused(what: &str, error: &kube::Error) -> CliError {
             CliError::Message(Code::Findings, format!("cannot {what}: the API server refuses it: {cause}"))
         }
         409 => CliError::operational(format!(
-            "cannot {what}: {cause}\nsomebody else has changed it meanwhile; look at it, and try again"
+            "cannot {what}: {cause}\nthe object has changed in the meantime; check it and try again"
         )),
         _ => CliError::operational(format!("cannot {what}: {cause}")),
     }

@@ -51,8 +51,8 @@ CustomResourceDefinitions that would break existing ones, and the configuration.
 /// Arguments of the command.
 #[derive(Debug, Args)]
 #[command(after_help = "Exit codes:
-  0 success   1 something did not work   2 wrong usage   3 a bundle cannot be installed this way
-  4 what was asked for does not exist   5 something changes, with --exit-code
+  0 success   1 operation failed   2 wrong usage   3 a bundle cannot be installed this way
+  4 the requested object does not exist   5 there are changes, with --exit-code
 
 Examples:
   {olm} diff ./old ./new --namespace my-operator

@@ -154,9 +154,9 @@ fn value(value: &Value) -> String {
 fn subject(change: &SubjectChange) -> String {
     let subject = &change.subject;
     let separator = if subject.namespace.is_empty() { "" } else { "/" };
-    let everybody = if subject.kind == "ClusterRole" { "everybody with " } else { "" };
+    let every = if subject.kind == "ClusterRole" { "every subject with " } else { "" };
     let mut text =
-        format!("  {everybody}{} {}{separator}{}\n", subject.kind, subject.namespace, subject.name);
+        format!("  {every}{} {}{separator}{}\n", subject.kind, subject.namespace, subject.name);
     for (sign, permissions) in [('+', &change.gained), ('-', &change.lost)] {
         for one in permissions {
             let _ = writeln!(text, "    {sign} {}", permission(one));

@@ -28,7 +28,7 @@ whether `rollback` accepts it.";
 Abandoned never rolled out before it was archived. The others are at work: `status` tells more.
 
 Exit codes:
-  0 success   1 something did not work   2 wrong usage   4 there is no such extension
+  0 success   1 operation failed   2 wrong usage   4 there is no such extension
 
 Examples:
   {olm} history my-operator

@@ -43,8 +43,8 @@ it ended.";
 /// Arguments of the command.
 #[derive(Debug, Args)]
 #[command(after_help = "Exit codes:
-  0 success   1 something did not item, or was not there in time   2 wrong usage
-  3 it would be refused   4 nothing can be chosen
+  0 success   1 operation failed or timed out   2 wrong usage
+  3 the change would be refused   4 no bundle can be chosen
 
 Examples:
   {olm} install my-operator --namespace my-operator --create-namespace --wait

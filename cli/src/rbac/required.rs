@@ -40,8 +40,8 @@ ServiceAccountImpersonation). With --service-account, that service account and b
 /// Arguments of the command.
 #[derive(Debug, Args)]
 #[command(after_help = "Exit codes:
-  0 success   1 something did not work   2 wrong usage   3 the bundle cannot be installed this way
-  4 what was asked for does not exist
+  0 success   1 operation failed   2 wrong usage   3 the bundle cannot be installed this way
+  4 the requested object does not exist
 
 Examples:
   {olm} rbac required my-operator -n my-operator         # the bundle that would be chosen now

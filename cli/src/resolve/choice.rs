@@ -37,7 +37,7 @@ pub(crate) struct Choice {
 /// the command line, `gates` those of the controller.
 ///
 /// # Errors
-/// A source cannot be read, or nothing can be chosen.
+/// A source cannot be read, or no bundle can be chosen.
 pub(crate) async fn choose(
     extension: &ClusterExtension,
     sources: &[String],

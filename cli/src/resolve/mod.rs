@@ -52,14 +52,14 @@ an extension of the cluster. --solve also plans all dependencies.";
 /// Arguments of `olm resolve`.
 #[derive(Debug, Args)]
 #[command(after_help = "Exit codes:
-  0 a bundle is chosen   1 something did not work, such as a catalog   2 wrong usage
-  3 the API server would refuse the file   4 nothing can be chosen
+  0 a bundle is chosen   1 operation failed, such as reading a catalog   2 wrong usage
+  3 the API server would refuse the file   4 no bundle can be chosen
 
 Examples:
   {olm} resolve etcd                                            # from the catalogs of the cluster
   {olm} resolve etcd --catalog ./catalog --channel alpha --version '>=0.9, <1'
   {olm} resolve etcd --catalog ./catalog --installed etcdoperator.v0.9.0 --explain
-  {olm} resolve --extension my-etcd --explain                   # why this version, and what waits
+  {olm} resolve --extension my-etcd --explain                   # reasons, and held-back bundles
   {olm} resolve -f extension.yaml --catalog quay.io/operatorhubio/catalog:latest
   {olm} resolve my-app --solve --manifests --namespace apps | kubectl apply -f -")]
 pub(crate) struct ResolveArgs {
@@ -153,7 +153,7 @@ fn priority(text: &str) -> Result<(String, i32), String> {
 /// Runs the command.
 ///
 /// # Errors
-/// A source cannot be read, the request is invalid, or nothing can be chosen.
+/// A source cannot be read, the request is invalid, or no bundle can be chosen.
 pub(crate) async fn run(args: ResolveArgs, session: &mut Session) -> Result<(), CliError> {
     let settings = args.rules.settings()?;
     if args.manifests && args.format.output == Format::Json {

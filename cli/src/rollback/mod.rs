@@ -47,12 +47,12 @@ An installation by the reference's Helm applier cannot be returned to it, whatev
 /// Arguments of the command.
 #[derive(Debug, Args)]
 #[command(after_help = "Exit codes:
-  0 success   1 something did not work, or was not there in time   2 wrong usage
-  3 refused: data may be lost, or the cluster would not take it
-  4 there is nothing to go back to, or no catalog has it any more
+  0 success   1 operation failed or timed out   2 wrong usage
+  3 refused: data may be lost, or operator-controller would refuse it
+  4 there is no rollback target, or no catalog contains it any more
 
 Examples:
-  {olm} history my-operator                        # where can I go back to?
+  {olm} history my-operator                        # possible rollback targets
   {olm} rollback my-operator --dry-run=server      # what would change?
   {olm} rollback my-operator --wait
   {olm} rollback my-operator --to 3 --wait         # to the bundle of revision 3

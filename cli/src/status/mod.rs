@@ -39,16 +39,16 @@ Objects that you may not read are named, and the rest is shown. Nothing is chang
 /// Arguments of the command.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Health: Healthy, Installing, Upgrading and Repairing need nobody. Degraded (a probe fails),
+    after_help = "Health: Healthy, Installing, Upgrading and Repairing need no action. Degraded (a probe fails),
 Retrying, Stalled, Misconfigured and Blocked come with a message that says why.
 
 Exit codes:
-  0 success, healthy or not   1 something did not work   2 wrong usage
+  0 success, healthy or not   1 operation failed   2 wrong usage
   4 there is no such extension
 
 Examples:
   {olm} status                                     # all extensions
-  {olm} status my-operator                         # what is it waiting for?
+  {olm} status my-operator                         # which object blocks the rollout?
   {olm} status my-operator --watch                 # follow a rollout
   {olm} status my-operator -o wide                 # every object, its API version and who controls it
   {olm} status -o json | jq -r '.extensions[] | select(.health != \"Healthy\") | .name'

@@ -219,7 +219,7 @@ fn object_state_follows_from_owner_and_probes() {
         (
             Live::Found(map.clone()),
             ObjectStatus::Collision,
-            "ConfigMap pipe-system/settings in the way: it belongs to nobody",
+            "ConfigMap pipe-system/settings in the way: it has no owner",
         ),
         (
             with(ours(), |live| {

@@ -380,7 +380,7 @@ impl<'a> ObjectJudge<'a> {
         let protection = &observed.content.collision_protection;
         let holder = || match controller(live) {
             Some(reference) => format!("it belongs to {}", self.named(reference)),
-            None => "it belongs to nobody".to_owned(),
+            None => "it has no owner".to_owned(),
         };
         match plan(Some(live), &self.owner, &self.siblings, protection) {
             Plan::Leave => (ObjectStatus::HandedOver, vec![holder()]),

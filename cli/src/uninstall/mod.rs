@@ -44,11 +44,11 @@ const TAKE_OVER: Duration = Duration::from_secs(30);
 /// Arguments of the command.
 #[derive(Debug, Args)]
 #[command(after_help = "Exit codes:
-  0 success   1 something did not work, or took too long   2 wrong usage
+  0 success   1 operation failed or timed out   2 wrong usage
   3 the uninstall policy forbids it   4 there is no such extension
 
 Examples:
-  {olm} uninstall my-operator --plan               # what would go
+  {olm} uninstall my-operator --plan               # objects that would be deleted
   {olm} uninstall my-operator --wait
   {olm} uninstall my-operator --keep-crds --yes
   {olm} uninstall my-operator --plan -o json | jq .customResources")]

@@ -35,8 +35,8 @@ An upgrade that would break custom resources is refused, as operator-controller 
 /// Arguments of the command.
 #[derive(Debug, Args)]
 #[command(after_help = "Exit codes:
-  0 success   1 something did not work, or was not there in time   2 wrong usage
-  3 it would be refused   4 nothing can be chosen
+  0 success   1 operation failed or timed out   2 wrong usage
+  3 the change would be refused   4 no bundle can be chosen
 
 Examples:
   {olm} upgrade my-operator --version 1.3.0 --wait
