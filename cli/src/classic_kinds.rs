@@ -41,7 +41,7 @@ fn hint_for(object: &Value) -> Option<String> {
             form += &value(field("/spec/name"));
             form += ", channels";
             form += &value(field("/spec/channel").map(|channel| format!("[{channel}]")));
-            form += " and version in place of startingCSV; a version without range stands for installPlanApproval: Manual";
+            form += " and version. Upgrades stay within version: an exact one replaces startingCSV with installPlanApproval: Manual";
             form
         }
         "CatalogSource" => format!(
@@ -49,8 +49,10 @@ fn hint_for(object: &Value) -> Option<String> {
              pollIntervalMinutes in place of updateStrategy.registryPoll, and spec.priority",
             value(field("/spec/image"))
         ),
-        "OperatorGroup" => "v1 has no OperatorGroup: an extension watches all namespaces, or the one that \
-                            spec.config.inline.watchNamespace of its ClusterExtension names"
+        "OperatorGroup" => "v1 has no OperatorGroup: the operator watches all namespaces, or the one in \
+                            spec.config.inline.watchNamespace of its ClusterExtension, as far as the install modes \
+                            of its bundle allow; bundles without AllNamespaces need the feature gate \
+                            SingleOwnNamespaceInstallSupport"
             .to_owned(),
         "OLMConfig" => {
             "v1 has no OLMConfig: there are no copied CSVs to switch off; the servers are configured by \
@@ -62,7 +64,7 @@ fn hint_for(object: &Value) -> Option<String> {
                 .to_owned()
         }
         "ClusterServiceVersion" => {
-            "a ClusterServiceVersion belongs into the manifests folder of a bundle; in v1 the \
+            "a ClusterServiceVersion belongs in the manifests folder of a bundle; in v1 the \
                                     installed bundle is in status.install of a ClusterExtension"
                 .to_owned()
         }
@@ -88,8 +90,8 @@ mod tests {
         assert_eq!(
             hint(subscription.as_bytes()).unwrap(),
             "Subscription is an object of classic OLM: in v1 it is a ClusterExtension (olm.operatorframework.io/v1) with \
-             spec.namespace, and in spec.source.catalog packageName (here: etcd), channels (here: [stable]) and version in \
-             place of startingCSV; a version without range stands for installPlanApproval: Manual"
+             spec.namespace, and in spec.source.catalog packageName (here: etcd), channels (here: [stable]) and version. \
+             Upgrades stay within version: an exact one replaces startingCSV with installPlanApproval: Manual"
         );
         for (version, kind, expected) in [
             ("v1alpha1", "CatalogSource", Some("ClusterCatalog")),

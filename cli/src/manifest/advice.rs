@@ -11,8 +11,8 @@ const OTHER_NAMES: [(&str, &str); 7] = [
     ("name", "packageName: NAME"),
     ("package", "packageName: NAME"),
     ("versionRange", "version: \"RANGE\""),
-    ("startingCSV", "version: \"1.2.3\""),
-    ("installPlanApproval", "version: \"1.2.3\"; a version without range is not upgraded"),
+    ("startingCSV", "version: \"1.2.3\"; upgrades stay within it"),
+    ("installPlanApproval", "version: \"1.2.3\"; an exact version is not upgraded"),
 ];
 
 /// Replacement for an invalid value. `line` is the line of the file with the value.

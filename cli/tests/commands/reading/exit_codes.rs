@@ -8,8 +8,8 @@ use super::fixture::{command, olm};
 
 const SUBSCRIPTION: &str = "Subscription is an object of classic OLM: in v1 it is a ClusterExtension \
                             (olm.operatorframework.io/v1) with spec.namespace, and in spec.source.catalog packageName \
-                            (here: pipe), channels (here: [fast]) and version in place of startingCSV; a version without \
-                            range stands for installPlanApproval: Manual\n";
+                            (here: pipe), channels (here: [fast]) and version. Upgrades stay within version: an exact one \
+                            replaces startingCSV with installPlanApproval: Manual\n";
 
 #[test]
 fn failure_has_its_exit_code_and_advice() {
