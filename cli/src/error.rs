@@ -43,6 +43,10 @@ impl CliError {
         Self::Message(Code::Usage, message.into())
     }
 
+    pub(crate) fn findings(message: impl Into<String>) -> Self {
+        Self::Message(Code::Findings, message.into())
+    }
+
     pub(crate) fn no_candidate(message: impl Into<String>) -> Self {
         Self::Message(Code::NoCandidate, message.into())
     }

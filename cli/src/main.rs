@@ -1,7 +1,7 @@
 //! `olm`, also usable as `kubectl olm`: reads, checks and makes catalogs.
 //!
 //! The program is a command line for the crates that the servers use. Its answers about catalogs come from the
-//! functions that catalogd and operator-controller call. Exit codes: [`failure::Code`].
+//! functions that catalogd and operator-controller call. Exit codes: [`error::Code`].
 
 mod author;
 mod bundle;

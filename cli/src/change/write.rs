@@ -11,7 +11,7 @@ use olm_version::quote;
 use serde_json::{Value, json};
 
 use super::{DryRun, FIELD_MANAGER, merge};
-use crate::error::{CliError, Code};
+use crate::error::CliError;
 use crate::session::Session;
 use crate::source::Cluster;
 
@@ -94,7 +94,7 @@ impl fmt::Display for WrittenObject {
 /// Creates the extension `after` if `before` is `None`, else patches the difference to `before`.
 ///
 /// # Errors
-/// The API server refuses the write ([`Code::Findings`]) or does not answer. The extension to be created exists, or
+/// The API server refuses the write ([`CliError::findings`]) or does not answer. The extension to be created exists, or
 /// the one to be changed was modified since it was read.
 pub(crate) async fn apply(
     cluster: &Cluster,
@@ -224,9 +224,7 @@ fn refused(what: &str, error: &kube::Error) -> CliError {
         _ => 0,
     };
     match code {
-        400 | 422 => {
-            CliError::Message(Code::Findings, format!("cannot {what}: the API server refuses it: {cause}"))
-        }
+        400 | 422 => CliError::findings(format!("cannot {what}: the API server refuses it: {cause}")),
         409 => CliError::operational(format!(
             "cannot {what}: {cause}\nthe object has changed in the meantime; check it and try again"
         )),

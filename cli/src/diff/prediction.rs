@@ -93,14 +93,11 @@ pub(crate) fn unsafe_upgrade(extension: &ClusterExtension, prediction: &Predicti
         return None;
     }
     let (key, name) = (annotations::EXT_CRD_CHECK, extension.metadata.name.as_deref().unwrap_or_default());
-    Some(CliError::Message(
-        Code::Findings,
-        format!(
-            "the controller would refuse the upgrade:\n  {}\nthe existing objects decide with `kubectl annotate \
+    Some(CliError::findings(format!(
+        "the controller would refuse the upgrade:\n  {}\nthe existing objects decide with `kubectl annotate \
              clusterextension {name} {key}=Live`; spec.install.preflight.crdUpgradeSafety.enforcement: None turns the check off",
-            definitions.join("\n  ")
-        ),
-    ))
+        definitions.join("\n  ")
+    )))
 }
 
 impl Prediction {

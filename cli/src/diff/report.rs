@@ -155,8 +155,7 @@ fn subject(change: &SubjectChange) -> String {
     let subject = &change.subject;
     let separator = if subject.namespace.is_empty() { "" } else { "/" };
     let every = if subject.kind == "ClusterRole" { "every subject with " } else { "" };
-    let mut text =
-        format!("  {every}{} {}{separator}{}\n", subject.kind, subject.namespace, subject.name);
+    let mut text = format!("  {every}{} {}{separator}{}\n", subject.kind, subject.namespace, subject.name);
     for (sign, permissions) in [('+', &change.gained), ('-', &change.lost)] {
         for one in permissions {
             let _ = writeln!(text, "    {sign} {}", permission(one));

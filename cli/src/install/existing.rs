@@ -7,7 +7,7 @@ use olm_api::ClusterExtension;
 use olm_version::quote;
 
 use super::extension::package;
-use crate::error::{CliError, Code};
+use crate::error::CliError;
 use crate::session::Session;
 use crate::source::Cluster;
 
@@ -22,24 +22,25 @@ pub(super) fn find_existing<'a>(
 ) -> Result<Option<&'a ClusterExtension>, CliError> {
     let name = wanted.name_any();
     let wanted = package(wanted);
-    let refused = |text: String| CliError::Message(Code::Findings, text);
     if let Some(existing) = extensions.iter().find(|one| one.name_any() == name) {
         let (other, shown) = (package(existing), quote(&name));
         if other != wanted {
             let other = quote(other);
             let wanted = quote(wanted);
-            return Err(refused(format!(
+            return Err(CliError::findings(format!(
                 "there is a ClusterExtension {shown} already, of package {other}, which stays as it is: --name gives the \
                  one of package {wanted} another name"
             )));
         }
         if existing.metadata.deletion_timestamp.is_some() {
-            return Err(refused(format!("ClusterExtension {shown} is being deleted: wait until it is gone")));
+            return Err(CliError::findings(format!(
+                "ClusterExtension {shown} is being deleted: wait until it is gone"
+            )));
         }
         return Ok(Some(existing));
     }
     let Some(twin) = extensions.iter().find(|one| package(one) == wanted) else { return Ok(None) };
-    Err(refused(format!(
+    Err(CliError::findings(format!(
         "package {} has a ClusterExtension already: {}; a second one would not get the objects that the first one has",
         quote(wanted),
         quote(&twin.name_any())
@@ -49,15 +50,12 @@ pub(super) fn find_existing<'a>(
 /// Failure for an existing extension with a different spec.
 pub(super) fn differs(existing: &ClusterExtension, differences: &[String]) -> CliError {
     let name = existing.name_any();
-    CliError::Message(
-        Code::Findings,
-        format!(
-            "ClusterExtension {} is there already and asks for something else, so it stays as it is:\n  {}\nchange it with \
+    CliError::findings(format!(
+        "ClusterExtension {} is there already and asks for something else, so it stays as it is:\n  {}\nchange it with \
              `olm upgrade {name}` or kubectl",
-            quote(&name),
-            differences.join("\n  ")
-        ),
-    )
+        quote(&name),
+        differences.join("\n  ")
+    ))
 }
 
 /// Reports whether the namespace exists.
@@ -73,10 +71,9 @@ pub(crate) async fn has_namespace(
     let shown = quote(name);
     let found = cluster.call(&format!("namespace {shown}"), api.get_metadata_opt(name), session).await?;
     match found {
-        Some(found) if found.metadata.deletion_timestamp.is_some() => Err(CliError::Message(
-            Code::Findings,
-            format!("namespace {shown} is being deleted: wait until it is gone"),
-        )),
+        Some(found) if found.metadata.deletion_timestamp.is_some() => {
+            Err(CliError::findings(format!("namespace {shown} is being deleted: wait until it is gone")))
+        }
         found => Ok(found.is_some()),
     }
 }

@@ -19,7 +19,7 @@ use self::extension::{ExtensionFlags, differences};
 use crate::change::{self, ChangeArgs, ChangeFormat, ExpectedState, WrittenObject};
 use crate::controller::Controller;
 use crate::diff::predict_or_warn;
-use crate::error::{CliError, Code};
+use crate::error::CliError;
 use crate::output::Fields;
 use crate::progress::say;
 use crate::rendering;
@@ -147,7 +147,7 @@ fn check_schema(extension: &ClusterExtension) -> Result<(), CliError> {
     if validation_errors.is_empty() {
         Ok(())
     } else {
-        Err(CliError::Message(Code::Findings, validation_errors.join("\nerror: ")))
+        Err(CliError::findings(validation_errors.join("\nerror: ")))
     }
 }
 
@@ -222,10 +222,10 @@ async fn check_namespace(context: &InstallContext<'_>, session: &Session) -> Res
     if exists || context.args.create_namespace {
         return Ok(exists);
     }
-    Err(CliError::Message(
-        Code::Findings,
-        format!("namespace {} does not exist: --create-namespace creates it", quote(namespace)),
-    ))
+    Err(CliError::findings(format!(
+        "namespace {} does not exist: --create-namespace creates it",
+        quote(namespace)
+    )))
 }
 
 fn target(extension: &ClusterExtension, written: &WrittenObject, choice: &Choice) -> ExpectedState {

@@ -110,14 +110,11 @@ fn plan_items<'a>(
         let name = planned.extension.name_any();
         if planned.before.is_some() {
             if name == wanted.name_any() {
-                return Err(CliError::Message(
-                    Code::Findings,
-                    format!(
-                        "ClusterExtension {} is installed already, and the plan is to {}\nchange it with `olm upgrade {name}`",
-                        quote(&name),
-                        planned.told
-                    ),
-                ));
+                return Err(CliError::findings(format!(
+                    "ClusterExtension {} is installed already, and the plan is to {}\nchange it with `olm upgrade {name}`",
+                    quote(&name),
+                    planned.told
+                )));
             }
             let live = extensions.iter().find(|one| one.name_any() == name);
             return Ok(PlanItem { planned, live });

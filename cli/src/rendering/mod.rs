@@ -8,7 +8,7 @@ use serde_json::Value;
 
 pub(crate) use self::settings::{RenderSettings, RenderSettingsArgs, config};
 use crate::bundle_source::BundleFiles;
-use crate::error::{CliError, Code};
+use crate::error::CliError;
 use crate::progress::say;
 
 /// Bundle with its rendered objects.
@@ -22,9 +22,9 @@ pub(crate) struct Rendered {
 /// Renders a bundle. Prints to standard error what an API server would refuse.
 ///
 /// # Errors
-/// [`Code::Findings`] with the message of the renderer.
+/// [`CliError::findings`] with the message of the renderer.
 pub(crate) fn objects(files: &BundleFiles, settings: &RenderSettings) -> Result<Rendered, CliError> {
-    let refused = |text: String| CliError::Message(Code::Findings, format!("{}: {text}", files.origin));
+    let refused = |text: String| CliError::findings(format!("{}: {text}", files.origin));
     let bundle = Bundle::load(&files.files).map_err(|error| refused(error.to_string()))?;
     let objects =
         olm_bundle::render(&bundle, &settings.options()).map_err(|error| refused(error.to_string()))?;

@@ -9,7 +9,7 @@ use olm_version::{Version, quote};
 use super::catalogs::Catalogs;
 use super::rules::RuleArgs;
 use crate::catalog::package::{listed, shown_version, similar};
-use crate::error::{CliError, Code};
+use crate::error::CliError;
 
 /// `--channel default`: the package's default channel (docs/design/additions.md#default-channel).
 const DEFAULT: &str = "default";
@@ -72,7 +72,7 @@ impl Query {
         let spec = extension.spec.as_ref();
         let filter = spec.and_then(|spec| spec.source.catalog.as_ref()).ok_or_else(|| {
             let what = "has no spec.source.catalog, so there is nothing to choose";
-            CliError::Message(Code::Findings, format!("ClusterExtension {} {what}", quote(&name)))
+            CliError::findings(format!("ClusterExtension {} {what}", quote(&name)))
         })?;
         let installed = extension.status.as_ref().and_then(|status| status.install.as_ref());
         Ok(Self {

@@ -86,7 +86,7 @@ pub(crate) async fn run(args: RollbackArgs, session: &mut Session) -> Result<(),
     let live = observe::extension(&cluster, &args.name, session).await?;
     if live.metadata.deletion_timestamp.is_some() {
         let text = format!("ClusterExtension {} is being deleted", args.name);
-        return Err(CliError::Message(Code::Findings, text));
+        return Err(CliError::findings(text));
     }
     let sets = observe::revisions(&cluster, &args.name, session).await?;
     let target = target(&args.name, args.to.as_deref(), &records(&sets))?;
@@ -129,13 +129,10 @@ pub(crate) async fn run(args: RollbackArgs, session: &mut Session) -> Result<(),
 }
 
 fn refusal(name: &str, risks: &Risks) -> CliError {
-    CliError::Message(
-        Code::Findings,
-        format!(
-            "the rollback of {name} is refused:{}\nnothing has been changed; save what you need, then --accept-risk does it",
-            risks.text()
-        ),
-    )
+    CliError::findings(format!(
+        "the rollback of {name} is refused:{}\nnothing has been changed; save what you need, then --accept-risk does it",
+        risks.text()
+    ))
 }
 
 /// Inputs to predict a rollback.

@@ -20,7 +20,7 @@ use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
 
 use self::tree::ExtensionState;
-use crate::error::{CliError, Code};
+use crate::error::CliError;
 use crate::output::{self, Format};
 use crate::progress::say;
 use crate::session::Session;
@@ -170,13 +170,11 @@ async fn watch(
             session.unless_interrupted(pause).await?;
             match look(cluster, args.name.as_deref(), session).await {
                 Ok(shown) => break shown,
-                Err(CliError::Message(Code::NoCandidate, _)) => {
+                Err(CliError::no_candidate(_)) => {
                     say(&format!("ClusterExtension {} is gone", args.name.as_deref().unwrap_or_default()));
                     return Ok(());
                 }
-                Err(CliError::Message(Code::Operational, message)) => {
-                    say(&format!("{message}; trying again"))
-                }
+                Err(CliError::operational(message)) => say(&format!("{message}; trying again")),
                 Err(failure) => return Err(failure),
             }
         };

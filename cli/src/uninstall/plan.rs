@@ -12,7 +12,7 @@ use olm_version::quote;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::error::{CliError, Code};
+use crate::error::CliError;
 use crate::output::{Fields, counted};
 use crate::status::observe::{Content, Live, Observed};
 
@@ -136,14 +136,11 @@ impl UninstallPlan {
             (self.custom_resources, self.definitions.iter().find_map(|one| one.first.as_ref()));
         (self.uninstall_policy == UninstallPolicy::BlockIfInUse && count > 0).then(|| {
             let first = first.map(|first| format!(" (first: {first})")).unwrap_or_default();
-            CliError::Message(
-                Code::Findings,
-                format!(
+            CliError::findings(format!(
                     "cannot uninstall: {count} custom resources exist{first}, and the uninstall policy of {} is BlockIfInUse\n\
                      delete them first, or keep them and their definitions with --keep-crds",
                     quote(&self.extension)
-                ),
-            )
+                ))
         })
     }
 

@@ -13,7 +13,7 @@ use olm_version::quote;
 use crate::change::{self, ChangeArgs, ExpectedState};
 use crate::controller::Controller;
 use crate::diff::{Prediction, predict_or_warn, unsafe_upgrade};
-use crate::error::{CliError, Code};
+use crate::error::CliError;
 use crate::install::print_warnings;
 use crate::output::Fields;
 use crate::resolve::{Choice, choose_as};
@@ -84,7 +84,7 @@ pub(crate) async fn run(args: UpgradeArgs, session: &mut Session) -> Result<(), 
     let live = observe::extension(&cluster, &args.name, session).await?;
     if live.metadata.deletion_timestamp.is_some() {
         let name = quote(&args.name);
-        return Err(CliError::Message(Code::Findings, format!("ClusterExtension {name} is being deleted")));
+        return Err(CliError::findings(format!("ClusterExtension {name} is being deleted")));
     }
     let mut wanted = args.wanted(&live);
     let controller = Controller::read(&cluster, session).await?;
