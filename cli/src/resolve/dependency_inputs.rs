@@ -9,7 +9,7 @@ use olm_api::ClusterExtension;
 use olm_fbc::Property;
 use olm_request::{ClusterState, Installed, ServedApis, newest, owner, policy, providers};
 use olm_resolve::{CatalogSelector, DependencyMode, Gvk};
-use olm_solve::{InstalledExtension, Question, SourceCatalog, Wish};
+use olm_solve::{InstalledExtension, PackageConstraints, SolverInput, SourceCatalog};
 use olm_version::quote;
 
 use super::catalogs::Catalogs;
@@ -124,31 +124,31 @@ impl DependencyInputs {
         self.extensions.iter().map(|one| &one.query)
     }
 
-    /// Question for a full solve.
-    pub(super) fn question<'a>(
+    /// Input of a full solve.
+    pub(super) fn input<'a>(
         &self,
         queries: &[Query],
         catalogs: &Catalogs,
         sources: &'a [SourceCatalog],
         deadline: Instant,
-    ) -> Question<'a> {
+    ) -> SolverInput<'a> {
         let mut installed: Vec<_> =
             self.extensions.iter().map(|one| one.for_solving(&self.served, catalogs)).collect();
         for query in queries {
             // An installed bundle from a file or a flag, unless the cluster has the package.
-            let known = installed.iter().any(|one| one.wish.package == query.package());
+            let known = installed.iter().any(|one| one.constraints.package == query.package());
             let added = Extension::described(query.clone(), catalogs).filter(|_| !known);
             installed.extend(added.map(|one| one.for_solving(&self.served, catalogs)));
         }
         let mut served = self.served.external(|owner| self.owners.contains(owner));
         served.extend(installed.iter().flat_map(|one| one.provider.gvks()).cloned());
-        let wanted = queries.iter().map(|query| wish(query, catalogs)).collect();
-        Question { wanted, installed, catalogs: sources, served, deadline }
+        let wanted = queries.iter().map(|query| constraints(query, catalogs)).collect();
+        SolverInput { wanted, installed, catalogs: sources, served, deadline }
     }
 }
 
-fn wish(query: &Query, catalogs: &Catalogs) -> Wish {
-    Wish {
+fn constraints(query: &Query, catalogs: &Catalogs) -> PackageConstraints {
+    PackageConstraints {
         package: query.filter.package_name.clone(),
         channels: query.filter.channels.clone(),
         version: query.filter.version.clone(),
@@ -196,7 +196,7 @@ impl Extension {
         let counts = has.requirements.iter().filter(|one| query.rules.counts(one.property_type()));
         InstalledExtension {
             extension: has.extension.clone(),
-            wish: wish(query, catalogs),
+            constraints: constraints(query, catalogs),
             bundle: has.bundle.name.clone(),
             version: has.bundle.version.clone(),
             release: has.bundle.release.clone(),

@@ -82,7 +82,7 @@ fn solved(
         say(&format!("warning: left out: {fault}"));
     }
     let _step = session.progress.step("solving");
-    solve(&dependencies.question(queries, catalogs, &sources, Instant::now() + TIME_BUDGET))
+    solve(&dependencies.input(queries, catalogs, &sources, Instant::now() + TIME_BUDGET))
 }
 
 /// Plan for commands that carry it out.
@@ -175,7 +175,7 @@ fn code(error: &SolveError) -> Code {
     match error {
         SolveError::Conflict(_) => Code::NoCandidate,
         SolveError::TimeBudget { .. } => Code::Operational,
-        SolveError::Wish { .. } | SolveError::Twice { .. } => Code::Usage,
+        SolveError::Constraints { .. } | SolveError::Twice { .. } => Code::Usage,
     }
 }
 

@@ -21,15 +21,15 @@ pub enum SolveError {
         /// Number of its visited bundles.
         bundles: usize,
     },
-    /// An unreadable wish, or an unreadable version of an installed bundle.
+    /// Unreadable constraints, or an unreadable version of an installed bundle.
     #[error("package {package}: {fault}")]
-    Wish {
+    Constraints {
         /// Name of the package.
         package: String,
         /// Cause of the error.
         fault: Box<ResolveError>,
     },
-    /// Two wishes or two installed extensions for the same package.
+    /// Two constraints or two installed extensions for the same package.
     #[error("package {package} is {state} more than once{}", names(extensions))]
     Twice {
         /// Name of the package.
@@ -64,10 +64,10 @@ pub enum Goal {
     Wanted {
         /// Name of the package.
         package: String,
-        /// Version constraint of the wish.
+        /// Requested version constraint.
         #[serde(skip_serializing_if = "Option::is_none")]
         version: Option<String>,
-        /// Channels of the wish.
+        /// Requested channels.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         channels: Vec<String>,
     },
@@ -119,7 +119,7 @@ pub struct Dropped {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase", tag = "kind")]
 pub enum Reason {
-    /// The wish of its package does not admit it: channel, version, or no upgrade edge.
+    /// The constraints of its package do not admit it: channel, version, or no upgrade edge.
     NotAdmitted {
         /// Rule that excludes it.
         rule: String,

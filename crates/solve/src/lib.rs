@@ -1,7 +1,7 @@
 //! Complete dependency solver over catalogs and installed extensions, with explanations
 //! (docs/design/additions.md#dependencies).
 //!
-//! [`solve`] answers a [`Question`] (wanted packages, installed extensions, content of catalogs, APIs of the cluster)
+//! [`solve`] answers a [`SolverInput`] (wanted packages, installed extensions, content of catalogs, APIs of the cluster)
 //! with a [`Plan`]: the bundles to install or upgrade, in order, so that every requirement of every bundle is met.
 //! Without a plan, it returns a [`Conflict`]: a tree of each requirement, each of its candidates, and the reason for
 //! the rejection of that candidate.
@@ -14,15 +14,15 @@
 
 mod channels;
 mod conflict;
-mod hopeless;
+mod explain;
+mod input;
 mod plan;
-mod question;
 mod satisfy;
 mod search;
 mod steps;
 mod universe;
-mod why;
+mod unsatisfiable;
 
 pub use conflict::{Conflict, Dropped, Goal, Reason, SolveError, Unmet};
-pub use plan::{Because, Change, Chosen, Met, Plan, Previous, Step, solve};
-pub use question::{InstalledExtension, Question, SourceCatalog, Wish};
+pub use input::{InstalledExtension, PackageConstraints, SolverInput, SourceCatalog};
+pub use plan::{Change, ChangeReason, Chosen, Met, Plan, Previous, Step, solve};

@@ -6,7 +6,7 @@ use olm_version::Version;
 use serde::Serialize;
 
 use crate::conflict::SolveError;
-use crate::question::Question;
+use crate::input::SolverInput;
 use crate::search;
 
 /// Installations and upgrades in order. An empty list of steps means that nothing has to change.
@@ -41,7 +41,7 @@ pub struct Change {
     /// Bundle to install.
     pub to: Chosen,
     /// Reason for the change.
-    pub because: Because,
+    pub because: ChangeReason,
 }
 
 /// Bundle that is installed before a change.
@@ -78,7 +78,7 @@ pub struct Chosen {
 /// Reason for a change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase", tag = "kind")]
-pub enum Because {
+pub enum ChangeReason {
     /// The user wants the package.
     Wanted,
     /// A bundle of the plan requires it.
@@ -119,8 +119,8 @@ pub struct Met {
 ///
 /// # Errors
 /// See [`SolveError`]. [`SolveError::Conflict`] explains why no plan exists.
-pub fn solve(question: &Question<'_>) -> Result<Plan, SolveError> {
-    search::solve(question)
+pub fn solve(input: &SolverInput<'_>) -> Result<Plan, SolveError> {
+    search::solve(input)
 }
 
 /// Formats one line for each change, with a heading for a step of several changes, without a trailing newline.
@@ -167,7 +167,7 @@ impl fmt::Display for Change {
     }
 }
 
-impl fmt::Display for Because {
+impl fmt::Display for ChangeReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Wanted => f.write_str("wanted"),

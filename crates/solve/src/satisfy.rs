@@ -35,14 +35,14 @@ pub(crate) struct Satisfier<'u, 'q> {
     universe: &'u Universe<'q>,
     deadline: Instant,
     /// Bundles that are excluded unless they are fixed.
-    hopeless: BTreeSet<Id>,
+    unsatisfiable: BTreeSet<Id>,
     /// Largest visited package: number of bundles and name.
     largest: RefCell<(usize, String)>,
 }
 
 impl<'u, 'q> Satisfier<'u, 'q> {
-    pub(crate) fn new(universe: &'u Universe<'q>, deadline: Instant, hopeless: BTreeSet<Id>) -> Self {
-        Self { universe, deadline, hopeless, largest: RefCell::default() }
+    pub(crate) fn new(universe: &'u Universe<'q>, deadline: Instant, unsatisfiable: BTreeSet<Id>) -> Self {
+        Self { universe, deadline, unsatisfiable, largest: RefCell::default() }
     }
 
     /// Finds a set of bundles that meets all demands and their requirements, or `None` if there is none.
@@ -53,15 +53,15 @@ impl<'u, 'q> Satisfier<'u, 'q> {
         if Instant::now() >= self.deadline {
             return Err(self.out_of_time());
         }
-        let is_open = |id: &Id| demanded.fixed.contains(id) || !self.hopeless.contains(id);
+        let is_open = |id: &Id| demanded.fixed.contains(id) || !self.unsatisfiable.contains(id);
         if !demanded.one_of.iter().all(|list| list.iter().any(is_open)) {
             return Ok(None);
         }
-        let question = Clauses::new(self, demanded);
+        let input = Clauses::new(self, demanded);
         let fixed: Vec<_> = demanded.fixed.iter().map(std::slice::from_ref).collect();
         let lists = fixed.iter().copied().chain(demanded.one_of.iter().copied());
-        let requirements = lists.map(|list| question.one_of(list)).collect();
-        let mut solver = Solver::new(question);
+        let requirements = lists.map(|list| input.one_of(list)).collect();
+        let mut solver = Solver::new(input);
         match solver.solve(Problem::new().requirements(requirements)) {
             Ok(solvables) => {
                 let bundles = self.universe.bundles.len();
@@ -139,7 +139,7 @@ impl<'a, 'u, 'q> Clauses<'a, 'u, 'q> {
     /// `true` if a bundle can be chosen.
     fn is_open(&self, id: Id) -> bool {
         self.fixed.contains(&id)
-            || (self.universe().bundles[id].excluded.is_none() && !self.satisfier.hopeless.contains(&id))
+            || (self.universe().bundles[id].excluded.is_none() && !self.satisfier.unsatisfiable.contains(&id))
     }
 
     fn number_provisions(&self) {

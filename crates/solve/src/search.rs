@@ -7,23 +7,23 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use crate::conflict::SolveError;
-use crate::hopeless::hopeless;
+use crate::explain::explain;
+use crate::input::SolverInput;
 use crate::plan::Plan;
-use crate::question::Question;
 use crate::satisfy::{Demanded, Satisfier};
 use crate::steps::plan;
 use crate::universe::{Id, Universe};
-use crate::why::explain;
+use crate::unsatisfiable::unsatisfiable;
 
-pub(crate) fn solve(question: &Question<'_>) -> Result<Plan, SolveError> {
-    let universe = Universe::new(question)?;
-    let hopeless = hopeless(&universe, question.deadline);
-    let satisfier = Satisfier::new(&universe, question.deadline, hopeless.clone());
-    match Search::start(&universe, &satisfier, &hopeless)? {
+pub(crate) fn solve(input: &SolverInput<'_>) -> Result<Plan, SolveError> {
+    let universe = Universe::new(input)?;
+    let unsatisfiable = unsatisfiable(&universe, input.deadline);
+    let satisfier = Satisfier::new(&universe, input.deadline, unsatisfiable.clone());
+    match Search::start(&universe, &satisfier, &unsatisfiable)? {
         Some(search) => Ok(plan(&universe, &search.run()?)),
         None => {
-            // An explanation examines bundles without their requirements, so none is hopeless there.
-            let satisfier = Satisfier::new(&universe, question.deadline, BTreeSet::new());
+            // An explanation examines bundles without their requirements, so none is unsatisfiable there.
+            let satisfier = Satisfier::new(&universe, input.deadline, BTreeSet::new());
             Err(SolveError::Conflict(Box::new(explain(&universe, &satisfier)?)))
         }
     }
@@ -32,7 +32,7 @@ pub(crate) fn solve(question: &Question<'_>) -> Result<Plan, SolveError> {
 struct Search<'a, 'u, 'q> {
     universe: &'u Universe<'q>,
     satisfier: &'a Satisfier<'u, 'q>,
-    hopeless: &'a BTreeSet<Id>,
+    unsatisfiable: &'a BTreeSet<Id>,
     /// Chosen bundles in the order of choice.
     fixed: Vec<Id>,
     /// A solution that contains all fixed bundles.
@@ -44,10 +44,10 @@ impl<'a, 'u, 'q> Search<'a, 'u, 'q> {
     fn start(
         universe: &'u Universe<'q>,
         satisfier: &'a Satisfier<'u, 'q>,
-        hopeless: &'a BTreeSet<Id>,
+        unsatisfiable: &'a BTreeSet<Id>,
     ) -> Result<Option<Self>, SolveError> {
         let known = satisfier.find(&demanded(universe, &[]))?;
-        Ok(known.map(|known| Self { universe, satisfier, hopeless, fixed: Vec::new(), known }))
+        Ok(known.map(|known| Self { universe, satisfier, unsatisfiable, fixed: Vec::new(), known }))
     }
 
     fn run(mut self) -> Result<Vec<Id>, SolveError> {
@@ -72,7 +72,7 @@ impl<'a, 'u, 'q> Search<'a, 'u, 'q> {
     fn fix_first(&mut self, candidates: &[Id]) -> Result<Option<Id>, SolveError> {
         for candidate in candidates {
             if !self.known.contains(candidate) {
-                if self.hopeless.contains(candidate) || self.contradicts(*candidate) {
+                if self.unsatisfiable.contains(candidate) || self.contradicts(*candidate) {
                     continue;
                 }
                 let mut trial = self.fixed.clone();

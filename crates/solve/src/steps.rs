@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::plan::{Because, Change, Chosen, Met, Plan, Previous, Step};
+use crate::plan::{Change, ChangeReason, Chosen, Met, Plan, Previous, Step};
 use crate::search::is_met;
 use crate::universe::{Bundle, Id, Source, Universe};
 
@@ -12,8 +12,10 @@ pub(crate) fn plan(universe: &Universe<'_>, chosen: &[Id]) -> Plan {
     let kept = universe
         .demands
         .iter()
-        .filter(|demand| demand.wanted && !transition.changed.contains_key(demand.wish.package.as_str()))
-        .map(|demand| demand.wish.package.clone())
+        .filter(|demand| {
+            demand.wanted && !transition.changed.contains_key(demand.constraints.package.as_str())
+        })
+        .map(|demand| demand.constraints.package.clone())
         .collect();
     Plan { steps: transition.steps(), kept, requirements: transition.requirements() }
 }
@@ -125,11 +127,11 @@ impl<'a, 'q> Transition<'a, 'q> {
         Change { package: bundle.package.to_owned(), from, to: chosen(bundle), because: self.because(id) }
     }
 
-    fn because(&self, id: Id) -> Because {
+    fn because(&self, id: Id) -> ChangeReason {
         let universe = self.universe;
         let package = universe.bundles[id].package;
-        if universe.demands.iter().any(|demand| demand.wanted && demand.wish.package == package) {
-            return Because::Wanted;
+        if universe.demands.iter().any(|demand| demand.wanted && demand.constraints.package == package) {
+            return ChangeReason::Wanted;
         }
         let others = || self.chosen.iter().filter(|other| **other != id);
         let old = self.installed.get(package);
@@ -144,17 +146,17 @@ impl<'a, 'q> Transition<'a, 'q> {
                 let mut asked =
                     needs.filter(|need| meets(need) && !(alone && is_met(universe, **need, others())));
                 if let Some(need) = asked.next() {
-                    return Because::Required {
+                    return ChangeReason::Required {
                         by: universe.bundles[*other].name.to_owned(),
                         requires: universe.needs[*need].requirement.to_string(),
                     };
                 }
             }
         }
-        Because::WouldBreak { what: old.map_or_else(String::new, |old| self.trouble(*old)) }
+        ChangeReason::WouldBreak { what: old.map_or_else(String::new, |old| self.trouble(*old)) }
     }
 
-    /// Reason why an installed bundle cannot be kept.
+    /// Reason for which an installed bundle cannot be kept.
     fn trouble(&self, old: Id) -> String {
         let universe = self.universe;
         let bundle = &universe.bundles[old];
@@ -173,7 +175,10 @@ impl<'a, 'q> Transition<'a, 'q> {
         let is_told = |id: &&Id| {
             let package = universe.bundles[**id].package;
             self.changed.contains_key(package)
-                || universe.demands.iter().any(|demand| demand.wanted && demand.wish.package == package)
+                || universe
+                    .demands
+                    .iter()
+                    .any(|demand| demand.wanted && demand.constraints.package == package)
         };
         let mut requirements = Vec::new();
         for id in self.chosen.iter().filter(is_told) {

@@ -12,7 +12,7 @@ use olm_resolve::{
 
 use crate::channels::ranks;
 use crate::conflict::SolveError;
-use crate::question::{InstalledExtension, Question, SourceCatalog, Wish};
+use crate::input::{InstalledExtension, PackageConstraints, SolverInput, SourceCatalog};
 
 /// Index of a bundle.
 pub(crate) type Id = usize;
@@ -27,7 +27,7 @@ pub(crate) struct Bundle<'q> {
     /// Indexes of its requirements.
     pub(crate) needs: Vec<usize>,
     pub(crate) source: Source<'q>,
-    /// Reason why it cannot be chosen although it exists.
+    /// Reason for which it cannot be chosen although it exists.
     pub(crate) excluded: Option<String>,
 }
 
@@ -60,10 +60,10 @@ pub(crate) struct Need {
 
 /// Package that must be installed after the plan.
 pub(crate) struct Demand<'q> {
-    pub(crate) wish: &'q Wish,
+    pub(crate) constraints: &'q PackageConstraints,
     pub(crate) wanted: bool,
     pub(crate) installed: Option<&'q InstalledExtension>,
-    /// Bundles that the wish admits, best first.
+    /// Bundles that the constraints admit, best first.
     pub(crate) candidates: Vec<Id>,
 }
 
@@ -80,11 +80,11 @@ pub(crate) struct Universe<'q> {
 
 impl<'q> Universe<'q> {
     /// # Errors
-    /// A wish is unreadable, or a package has two wishes.
-    pub(crate) fn new(question: &'q Question<'q>) -> Result<Self, SolveError> {
-        let mut builder = Builder::new(question);
-        for (wish, installed, wanted) in demands(question)? {
-            builder.demand(wish, installed, wanted)?;
+    /// Constraints are unreadable, or a package has two.
+    pub(crate) fn new(input: &'q SolverInput<'q>) -> Result<Self, SolveError> {
+        let mut builder = Builder::new(input);
+        for (constraints, installed, wanted) in demands(input)? {
+            builder.demand(constraints, installed, wanted)?;
         }
         builder.rest();
         Ok(builder.finish())
@@ -148,34 +148,36 @@ impl<'q> Bundle<'q> {
 }
 
 /// Wishes with their installed extensions: wanted first, then installed, each by package.
-type Demands<'q> = Vec<(&'q Wish, Option<&'q InstalledExtension>, bool)>;
+type Demands<'q> = Vec<(&'q PackageConstraints, Option<&'q InstalledExtension>, bool)>;
 
-fn demands<'q>(question: &'q Question<'q>) -> Result<Demands<'q>, SolveError> {
-    let mut wanted: BTreeMap<&str, &Wish> = BTreeMap::new();
-    for wish in &question.wanted {
-        if wanted.insert(&wish.package, wish).is_some() {
+fn demands<'q>(input: &'q SolverInput<'q>) -> Result<Demands<'q>, SolveError> {
+    let mut wanted: BTreeMap<&str, &PackageConstraints> = BTreeMap::new();
+    for constraints in &input.wanted {
+        if wanted.insert(&constraints.package, constraints).is_some() {
             return Err(SolveError::Twice {
-                package: wish.package.clone(),
+                package: constraints.package.clone(),
                 state: "wanted",
                 extensions: Vec::new(),
             });
         }
     }
     let mut installed: BTreeMap<&str, &InstalledExtension> = BTreeMap::new();
-    for extension in &question.installed {
-        if let Some(other) = installed.insert(&extension.wish.package, extension) {
+    for extension in &input.installed {
+        if let Some(other) = installed.insert(&extension.constraints.package, extension) {
             let mut extensions = vec![other.extension.clone(), extension.extension.clone()];
             extensions.sort();
             return Err(SolveError::Twice {
-                package: extension.wish.package.clone(),
+                package: extension.constraints.package.clone(),
                 state: "installed",
                 extensions,
             });
         }
     }
-    let asked = wanted.values().map(|wish| (*wish, installed.get(&*wish.package).copied(), true));
-    let others = installed.values().filter(|extension| !wanted.contains_key(&*extension.wish.package));
-    Ok(asked.chain(others.map(|extension| (&extension.wish, Some(*extension), false))).collect())
+    let asked = wanted
+        .values()
+        .map(|constraints| (*constraints, installed.get(&*constraints.package).copied(), true));
+    let others = installed.values().filter(|extension| !wanted.contains_key(&*extension.constraints.package));
+    Ok(asked.chain(others.map(|extension| (&extension.constraints, Some(*extension), false))).collect())
 }
 
 struct Builder<'q> {
@@ -186,12 +188,12 @@ struct Builder<'q> {
 }
 
 impl<'q> Builder<'q> {
-    fn new(question: &'q Question<'q>) -> Self {
-        let mut catalogs: Vec<_> = question.catalogs.iter().collect();
+    fn new(input: &'q SolverInput<'q>) -> Self {
+        let mut catalogs: Vec<_> = input.catalogs.iter().collect();
         catalogs.sort_by_key(|catalog| (Reverse(catalog.priority), &catalog.name));
-        let mut served = question.served.clone();
+        let mut served = input.served.clone();
         // Kinds of extensions are added and removed with their bundles.
-        for gvk in question.installed.iter().flat_map(|extension| extension.provider.gvks()) {
+        for gvk in input.installed.iter().flat_map(|extension| extension.provider.gvks()) {
             served.remove(gvk);
         }
         Self {
@@ -232,15 +234,15 @@ impl<'q> Builder<'q> {
     /// Adds the bundles of a demanded package, with the resolver's verdict on each.
     fn demand(
         &mut self,
-        wish: &'q Wish,
+        constraints: &'q PackageConstraints,
         installed: Option<&'q InstalledExtension>,
         wanted: bool,
     ) -> Result<(), SolveError> {
         let request = Request {
-            package: &wish.package,
-            channels: &wish.channels,
-            version: wish.version.as_deref(),
-            policy: wish.policy,
+            package: &constraints.package,
+            channels: &constraints.channels,
+            version: constraints.version.as_deref(),
+            policy: constraints.policy,
             installed: installed.map(|i| Installed {
                 name: &i.bundle,
                 version: &i.version,
@@ -248,26 +250,31 @@ impl<'q> Builder<'q> {
             }),
             rules: Rules {
                 dependencies: DependencyMode::Report,
-                upgrade_scope: wish.upgrade_scope,
-                exclude_skipped: wish.exclude_skipped,
+                upgrade_scope: constraints.upgrade_scope,
+                exclude_skipped: constraints.exclude_skipped,
                 ..Rules::default()
             },
         };
-        let selected =
-            |catalog: &&&'q SourceCatalog| wish.catalogs.as_ref().is_none_or(|c| c.contains(&catalog.name));
+        let selected = |catalog: &&&'q SourceCatalog| {
+            constraints.catalogs.as_ref().is_none_or(|c| c.contains(&catalog.name))
+        };
         let asked: Vec<&'q SourceCatalog> = self.catalogs.iter().filter(selected).copied().collect();
-        let answers: Vec<Catalog> = asked.iter().map(|catalog| answer(catalog, &wish.package)).collect();
+        let answers: Vec<Catalog> =
+            asked.iter().map(|catalog| answer(catalog, &constraints.package)).collect();
         if let Err(error @ (ResolveError::Version { .. } | ResolveError::Installed { .. })) =
             resolve(&request, &answers)
         {
-            return Err(SolveError::Wish { package: wish.package.clone(), fault: Box::new(error) });
+            return Err(SolveError::Constraints {
+                package: constraints.package.clone(),
+                fault: Box::new(error),
+            });
         }
         let stay = installed.map(|extension| self.add_installed(extension));
         let mut sound = Vec::new();
         let mut deprecated = Vec::new();
         let mut offered = false;
         for (catalog, explained) in asked.iter().zip(explain(&request, &answers).catalogs) {
-            let Some(package) = catalog.packages.get(&wish.package) else { continue };
+            let Some(package) = catalog.packages.get(&constraints.package) else { continue };
             let ranks = ranks(package);
             for ((offer, verdict), ranked) in package.offers().zip(explained.bundles).zip(ranks) {
                 let same = installed.is_some_and(|i| is_same(i, offer));
@@ -277,9 +284,9 @@ impl<'q> Builder<'q> {
                 let id = if same {
                     stay
                 } else {
-                    let channel = self.channel(wish, installed, package, offer, &ranked);
+                    let channel = self.channel(constraints, installed, package, offer, &ranked);
                     Some(self.add_offer(
-                        wish,
+                        constraints,
                         catalog,
                         offer,
                         ranked.map(|(channel, position)| (channel, position, &**package)),
@@ -294,20 +301,26 @@ impl<'q> Builder<'q> {
         let mut candidates: Vec<Id> = sound;
         let further: Vec<Id> = deprecated.into_iter().filter(|id| !candidates.contains(id)).collect();
         candidates.extend(further);
-        self.place_installed(stay.filter(|_| !(wanted && offered)), wish, wanted, &mut candidates);
-        self.universe.demands.push(Demand { wish, wanted, installed, candidates });
+        self.place_installed(stay.filter(|_| !(wanted && offered)), constraints, wanted, &mut candidates);
+        self.universe.demands.push(Demand { constraints, wanted, installed, candidates });
         Ok(())
     }
 
     /// Inserts the installed bundle. An extension that is not wanted keeps its bundle if possible. A wanted extension
-    /// that no catalog offers any more keeps its bundle if no other is possible and its wish admits the bundle.
-    fn place_installed(&self, stay: Option<Id>, wish: &Wish, wanted: bool, candidates: &mut Vec<Id>) {
+    /// that no catalog offers any more keeps its bundle if no other is possible and its constraints admit the bundle.
+    fn place_installed(
+        &self,
+        stay: Option<Id>,
+        constraints: &PackageConstraints,
+        wanted: bool,
+        candidates: &mut Vec<Id>,
+    ) {
         let Some(stay) = stay else { return };
         if !wanted {
             candidates.retain(|id| *id != stay);
             candidates.insert(0, stay);
         } else if !candidates.contains(&stay) {
-            let range = wish.version.as_deref().filter(|text| !text.is_empty());
+            let range = constraints.version.as_deref().filter(|text| !text.is_empty());
             let constraint = range.and_then(|text| olm_version::Constraint::parse(text).ok());
             let version = self.universe.bundles[stay].provider.version().map(|v| v.version().clone());
             if constraint.is_none_or(|c| version.is_some_and(|version| c.matches(&version))) {
@@ -319,7 +332,7 @@ impl<'q> Builder<'q> {
     fn add_installed(&mut self, extension: &'q InstalledExtension) -> Id {
         let needs = extension.requirements.iter().map(|requirement| self.need(requirement.clone())).collect();
         self.add(Bundle {
-            package: &extension.wish.package,
+            package: &extension.constraints.package,
             name: &extension.bundle,
             version: extension.version.clone(),
             provider: extension.provider.clone(),
@@ -331,7 +344,7 @@ impl<'q> Builder<'q> {
 
     fn add_offer(
         &mut self,
-        wish: &Wish,
+        constraints: &PackageConstraints,
         catalog: &'q SourceCatalog,
         offer: &'q Offer,
         ranked: Option<(&'q str, usize, &PackageIndex)>,
@@ -340,7 +353,7 @@ impl<'q> Builder<'q> {
     ) -> Id {
         let mut needs = Vec::new();
         for property in offer.properties() {
-            if wish.ignored_requirements.contains(&property.kind) {
+            if constraints.ignored_requirements.contains(&property.kind) {
                 continue;
             }
             let key = (property.kind.clone(), property.value.get().to_owned());
@@ -352,7 +365,8 @@ impl<'q> Builder<'q> {
                 needs.push(need);
             }
         }
-        let package = catalog.packages.get_key_value(&wish.package).map_or("", |(name, _)| name.as_str());
+        let package =
+            catalog.packages.get_key_value(&constraints.package).map_or("", |(name, _)| name.as_str());
         let (in_channel, position) =
             ranked.map_or((None, 0), |(channel, position, _)| (Some(channel), position));
         let rank = Rank {
@@ -374,18 +388,19 @@ impl<'q> Builder<'q> {
         })
     }
 
-    /// Channel to name for a bundle: among the channels of the wish, one with an upgrade edge to it, the preferred
+    /// Channel to name for a bundle: among the channels of the constraints, one with an upgrade edge to it, the preferred
     /// one first.
     fn channel(
         &self,
-        wish: &Wish,
+        constraints: &PackageConstraints,
         installed: Option<&InstalledExtension>,
         package: &PackageIndex,
         offer: &'q Offer,
         ranked: &Option<(&'q str, usize)>,
     ) -> Option<&'q str> {
-        let counts =
-            |channel: &&str| wish.channels.is_empty() || wish.channels.iter().any(|named| named == channel);
+        let counts = |channel: &&str| {
+            constraints.channels.is_empty() || constraints.channels.iter().any(|named| named == channel)
+        };
         let mut channels: Vec<&'q str> = offer.channels().filter(counts).collect();
         channels.sort_by_key(|channel| (*channel != package.default_channel(), *channel));
         let origin = installed.and_then(|i| {
@@ -393,27 +408,28 @@ impl<'q> Builder<'q> {
             Some(Origin { name: &i.bundle, version: installed.origin().ok()?.version })
         });
         let led: Vec<String> = origin.map_or_else(Vec::new, |origin| {
-            offer.edges_from(&origin, &wish.channels).map(|edge| edge.channel.to_owned()).collect()
+            offer.edges_from(&origin, &constraints.channels).map(|edge| edge.channel.to_owned()).collect()
         });
         let by_edge = channels.iter().find(|channel| led.iter().any(|edge| edge == *channel));
         let preferred = ranked.map(|(channel, _)| channel).filter(counts);
         by_edge.copied().or(preferred).or_else(|| channels.first().copied())
     }
 
-    /// Adds the packages without a wish.
+    /// Adds the packages without constraints.
     fn rest(&mut self) {
         let asked: Vec<&str> =
-            self.universe.demands.iter().map(|demand| demand.wish.package.as_str()).collect();
+            self.universe.demands.iter().map(|demand| demand.constraints.package.as_str()).collect();
         for catalog in self.catalogs.clone() {
             for (name, package) in &catalog.packages {
                 if asked.contains(&name.as_str()) {
                     continue;
                 }
-                let wish = Wish { package: name.clone(), ..Wish::default() };
+                let constraints =
+                    PackageConstraints { package: name.clone(), ..PackageConstraints::default() };
                 for (offer, ranked) in package.offers().zip(ranks(package)) {
                     let channel = ranked.map(|(channel, _)| channel);
                     let place = ranked.map(|(channel, position)| (channel, position, &**package));
-                    self.add_offer(&wish, catalog, offer, place, channel, None);
+                    self.add_offer(&constraints, catalog, offer, place, channel, None);
                 }
             }
         }

@@ -1,11 +1,11 @@
 //! Conflicts (docs/design/additions.md#dependency-modes).
 
-use crate::world::World;
+use crate::fixture::Fixture;
 
 // Case additions-a33
 #[test]
 fn conflict_tree_lists_each_rejected_candidate() {
-    let world = World::default()
+    let fixture = Fixture::default()
         .catalog(
             "main",
             0,
@@ -21,7 +21,7 @@ fn conflict_tree_lists_each_rejected_candidate() {
         .installed("other 1.0.0")
         .wants("app")
         .wants("idle");
-    let conflict = world.conflict();
+    let conflict = fixture.conflict();
     assert_eq!(
         conflict.to_string(),
         "no plan exists
@@ -50,7 +50,7 @@ fn conflict_tree_lists_each_rejected_candidate() {
 
 #[test]
 fn conflict_names_all_incompatible_goals() {
-    let world = World::default()
+    let fixture = Fixture::default()
         .catalog(
             "main",
             0,
@@ -59,7 +59,7 @@ fn conflict_names_all_incompatible_goals() {
         .wants("app")
         .wants("tool");
     assert_eq!(
-        world.conflict().to_string(),
+        fixture.conflict().to_string(),
         "no plan exists; these cannot be had together: package app is wanted; package tool is wanted
   package app is wanted
     - app.v1.0.0 1.0.0 (main): then this cannot be reached:
@@ -76,12 +76,12 @@ fn conflict_names_all_incompatible_goals() {
 
 #[test]
 fn conflict_names_the_installed_extension_that_would_break() {
-    let world = World::default()
+    let fixture = Fixture::default()
         .catalog("main", 0, &["app 1.0.0 @s pkg:base:>=2.0.0", "base 3.0.0 @s", "base 2.0.0 @s>1.0.0"])
         .installed("base 1.0.0")
         .installed("user 1.0.0 pkg:base:<2.0.0")
         .wants("app");
-    let text = world.conflict().to_string();
+    let text = fixture.conflict().to_string();
     assert!(
         text.starts_with(
             "no plan exists; these cannot be had together: package app is wanted; extension base is installed (bundle \
@@ -100,12 +100,12 @@ fn conflict_names_the_installed_extension_that_would_break() {
 
 #[test]
 fn providers_of_the_same_kind_conflict() {
-    let world = World::default()
+    let fixture = Fixture::default()
         .catalog("main", 0, &["red 1.0.0 @s +Bucket", "blue 1.0.0 @s +Bucket"])
         .installed("blue 1.0.0 +Bucket")
         .wants("red");
     assert_eq!(
-        world.conflict().to_string(),
+        fixture.conflict().to_string(),
         "no plan exists; these cannot be had together: package red is wanted; extension blue is installed (bundle blue.v1.0.0)
   package red is wanted
     - red.v1.0.0 1.0.0 (main): then this cannot be reached:
@@ -117,10 +117,10 @@ fn providers_of_the_same_kind_conflict() {
 
 #[test]
 fn conflict_reports_excluded_and_invalid_candidates() {
-    let world = World::default()
+    let fixture = Fixture::default()
         .catalog("main", 0, &["app 2.0.0 @s con:{\"gvk\":{\"name\":\"x\"}}", "app 1.0.0 @t"])
         .wants("app >=1.5.0");
-    let text = world.conflict().to_string();
+    let text = fixture.conflict().to_string();
     assert!(
         text.contains(
             "app.v2.0.0 2.0.0 (main): has an invalid dependency: parse olm.constraint: json: unknown field"
@@ -129,7 +129,7 @@ fn conflict_reports_excluded_and_invalid_candidates() {
     );
     assert!(text.contains("app.v1.0.0 1.0.0 (main): "), "{text}");
     assert!(text.starts_with("no plan exists\n  package app is wanted in version >=1.5.0\n"), "{text}");
-    let nothing = World::default().wants("app").conflict().to_string();
+    let nothing = Fixture::default().wants("app").conflict().to_string();
     assert_eq!(nothing, "no plan exists\n  package app is wanted: no catalog offers a candidate");
 }
 
@@ -143,10 +143,10 @@ fn large_conflict_tree_is_cut() {
         }
     }
     let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
-    let world =
-        (0..6).fold(World::default().catalog("main", 0, &lines), |world, p| world.wants(&format!("p{p}")));
-    let text = world.conflict().to_string();
+    let fixture = (0..6)
+        .fold(Fixture::default().catalog("main", 0, &lines), |fixture, p| fixture.wants(&format!("p{p}")));
+    let text = fixture.conflict().to_string();
     assert!(text.ends_with("leads nowhere either; the explanation ends here"), "{text}");
     assert!(text.lines().count() < 1000, "{} lines", text.lines().count());
-    assert_eq!(text, world.conflict().to_string());
+    assert_eq!(text, fixture.conflict().to_string());
 }

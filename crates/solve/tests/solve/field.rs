@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use olm_fbc::PackageContent;
 use olm_resolve::{Indexing, PackageIndex};
-use olm_solve::{Question, SolveError, SourceCatalog, solve};
+use olm_solve::{SolveError, SolverInput, SourceCatalog, solve};
 
-use crate::world::{World, wish};
+use crate::fixture::{Fixture, constraints};
 
 /// Time budget of `olm resolve --solve`.
 const BUDGET: Duration = Duration::from_secs(5);
@@ -29,14 +29,14 @@ fn every_field_package_has_a_plan_or_a_conflict() {
     let (mut planned, mut steps, mut refused, mut longest) = (0, 0, 0, Duration::ZERO);
     for package in catalogs[0].packages.keys() {
         let start = Instant::now();
-        let question = Question {
-            wanted: vec![wish(package)],
+        let input = SolverInput {
+            wanted: vec![constraints(package)],
             installed: Vec::new(),
             catalogs: &catalogs,
             served: Default::default(),
             deadline: start + BUDGET,
         };
-        match solve(&question) {
+        match solve(&input) {
             Ok(plan) => {
                 planned += 1;
                 steps += plan.steps.len();
@@ -68,9 +68,9 @@ fn long_dependency_chain_is_solved_in_time() {
         }
     }
     let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
-    let world = World::default().catalog("main", 0, &lines).wants("p00");
+    let fixture = Fixture::default().catalog("main", 0, &lines).wants("p00");
     let start = Instant::now();
-    let plan = solve(&Question { deadline: start + BUDGET, ..world.question() }).unwrap();
+    let plan = solve(&SolverInput { deadline: start + BUDGET, ..fixture.input() }).unwrap();
     say(&format!("a chain of 50 packages: {:?}", start.elapsed()));
     assert_eq!(plan.steps.len(), 50);
     assert_eq!(plan.steps[49].changes[0].to.bundle, "p00.v15.0.0");
@@ -86,13 +86,13 @@ fn search_ends_with_an_error_at_the_deadline() {
         }
     }
     let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
-    let mut world = World::default().catalog("main", 0, &lines);
+    let mut fixture = Fixture::default().catalog("main", 0, &lines);
     for pigeon in 0..24 {
-        world = world.wants(&format!("pigeon{pigeon}"));
+        fixture = fixture.wants(&format!("pigeon{pigeon}"));
     }
     let start = Instant::now();
     let deadline = start + Duration::from_secs(1);
-    let error = solve(&Question { deadline, ..world.question() }).unwrap_err().to_string();
+    let error = solve(&SolverInput { deadline, ..fixture.input() }).unwrap_err().to_string();
     assert_eq!(
         error,
         "resolution exceeded time budget; the largest package involved is pigeon0 with 23 bundles"

@@ -4,6 +4,6 @@
 
 mod conflicts;
 mod field;
+mod fixture;
 mod plans;
 mod random;
-mod world;

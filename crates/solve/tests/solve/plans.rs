@@ -2,33 +2,33 @@
 //! docs/design/additions.md#order-of-preference, docs/design/additions.md#dependency-modes).
 
 use olm_resolve::UpgradeScope;
-use olm_solve::{Because, SolveError};
+use olm_solve::{ChangeReason, SolveError};
 
-use crate::world::{World, wish};
+use crate::fixture::{Fixture, constraints};
 
 /// Order of preference: a wanted package gets the highest version, a required one the bundle nearest to the head of
 /// the preferred channel.
 #[test]
 fn plan_follows_the_order_of_preference() {
     let app = "app 1.0.0 @stable pkg:base:>=1.0.0";
-    for (name, world, plan) in [
+    for (name, fixture, plan) in [
         (
             "a wanted package: the highest version wins, whatever the channel",
-            World::default()
+            Fixture::default()
                 .catalog("main", 0, &["app 1.0.0 @stable default:stable", "app 2.0.0 @alpha"])
                 .wants("app"),
             "app.v2.0.0@main",
         ),
         (
             "a required package: the default channel comes first",
-            World::default()
+            Fixture::default()
                 .catalog("main", 0, &[app, "base 1.0.0 @stable default:stable", "base 2.0.0 @alpha"])
                 .wants("app"),
             "base.v1.0.0@main; app.v1.0.0@main",
         ),
         (
             "a required package: after the default channel, channels by name",
-            World::default()
+            Fixture::default()
                 .catalog(
                     "main",
                     0,
@@ -39,33 +39,33 @@ fn plan_follows_the_order_of_preference() {
         ),
         (
             "the head of a channel precedes a higher version",
-            World::default()
+            Fixture::default()
                 .catalog("main", 0, &[app, "base 1.2.0 @stable>2.0.0", "base 2.0.0 @stable default:stable"])
                 .wants("app"),
             "base.v1.2.0@main; app.v1.0.0@main",
         ),
         (
             "of two heads the higher version wins",
-            World::default()
+            Fixture::default()
                 .catalog("main", 0, &[app, "base 1.2.0 @stable", "base 2.0.0 @stable"])
                 .wants("app"),
             "base.v2.0.0@main; app.v1.0.0@main",
         ),
         (
             "a skipRange makes a head",
-            World::default()
+            Fixture::default()
                 .catalog("main", 0, &[app, "base 1.2.0 @stable", "base 1.1.0 @stable~<5.0.0"])
                 .wants("app"),
             "base.v1.1.0@main; app.v1.0.0@main",
         ),
         (
             "a bundle without a channel is last",
-            World::default().catalog("main", 0, &[app, "base 9.0.0", "base 1.0.0 @zeta"]).wants("app"),
+            Fixture::default().catalog("main", 0, &[app, "base 9.0.0", "base 1.0.0 @zeta"]).wants("app"),
             "base.v1.0.0@main; app.v1.0.0@main",
         ),
         (
             "the catalog of the requiring bundle precedes higher priority",
-            World::default()
+            Fixture::default()
                 .catalog("main", 0, &[app, "base 1.0.0 @s"])
                 .catalog("other", 9, &["base 2.0.0 @s"])
                 .wants("app"),
@@ -73,7 +73,7 @@ fn plan_follows_the_order_of_preference() {
         ),
         (
             "then the catalog with the higher priority wins",
-            World::default()
+            Fixture::default()
                 .catalog("main", 0, &[app])
                 .catalog("alpha", 1, &["base 2.0.0 @s"])
                 .catalog("beta", 2, &["base 1.0.0 @s"])
@@ -82,7 +82,7 @@ fn plan_follows_the_order_of_preference() {
         ),
         (
             "then the catalog's name decides",
-            World::default()
+            Fixture::default()
                 .catalog("main", 0, &[app])
                 .catalog("beta", 0, &["base 2.0.0 @s"])
                 .catalog("alpha", 0, &["base 1.0.0 @s"])
@@ -91,7 +91,7 @@ fn plan_follows_the_order_of_preference() {
         ),
         (
             "an installed bundle precedes all others",
-            World::default()
+            Fixture::default()
                 .catalog("main", 0, &[app, "base 2.0.0 @s>1.0.0"])
                 .installed("base 1.0.0")
                 .wants("app"),
@@ -99,14 +99,14 @@ fn plan_follows_the_order_of_preference() {
         ),
         (
             "a deprecated bundle is last",
-            World::default()
+            Fixture::default()
                 .catalog("main", 0, &[app, "base 2.0.0 @s deprecated", "base 1.0.0 @s"])
                 .wants("app"),
             "base.v1.0.0@main; app.v1.0.0@main",
         ),
         (
             "among packages that provide a kind: default channel, then the package's name",
-            World::default()
+            Fixture::default()
                 .catalog(
                     "main",
                     0,
@@ -122,20 +122,20 @@ fn plan_follows_the_order_of_preference() {
         ),
         (
             "wanted packages: priority decides, not the version",
-            World::default()
+            Fixture::default()
                 .catalog("low", 0, &["app 2.0.0 @s"])
                 .catalog("high", 5, &["app 1.0.0 @s"])
                 .wants("app"),
             "app.v1.0.0@high",
         ),
     ] {
-        assert_eq!(world.plan(), plan, "{name}");
+        assert_eq!(fixture.plan(), plan, "{name}");
     }
 }
 
 #[test]
 fn lower_version_is_chosen_if_the_highest_is_unsatisfiable() {
-    let world = World::default()
+    let fixture = Fixture::default()
         .catalog(
             "main",
             0,
@@ -148,15 +148,15 @@ fn lower_version_is_chosen_if_the_highest_is_unsatisfiable() {
             ],
         )
         .wants("app");
-    assert_eq!(world.plan(), "store.v1.3.0@main; base.v2.0.0@main; app.v2.0.0@main");
-    let plan = world.solve().unwrap();
+    assert_eq!(fixture.plan(), "store.v1.3.0@main; base.v2.0.0@main; app.v2.0.0@main");
+    let plan = fixture.solve().unwrap();
     let because = |package: &str| {
         let changes = plan.steps.iter().flat_map(|step| &step.changes);
         changes.filter(|c| c.package == package).map(|c| c.because.clone()).next().unwrap()
     };
-    assert_eq!(because("app"), Because::Wanted);
+    assert_eq!(because("app"), ChangeReason::Wanted);
     let requires = "with package: store and with version in range: 1.x".to_owned();
-    assert_eq!(because("store"), Because::Required { by: "base.v2.0.0".to_owned(), requires });
+    assert_eq!(because("store"), ChangeReason::Required { by: "base.v2.0.0".to_owned(), requires });
     assert_eq!(
         plan.to_string(),
         "1. install store 1.3.0 (store.v1.3.0, catalog main, channel s): base.v2.0.0 requires an operator with package: store \
@@ -175,20 +175,21 @@ fn installed_extensions_follow_edges_only_where_needed() {
         "base 1.0.0 @s",
         "idle 2.0.0 @s>1.0.0",
     ];
-    let world = World::default().catalog("main", 0, &catalog).installed("base 1.0.0").installed("idle 1.0.0");
-    assert_eq!(world.plan(), "", "no wish, no change");
-    assert_eq!(world.clone().wants("app").plan(), "base.v2.0.0@main; app.v1.0.0@main");
-    assert_eq!(world.clone().wants("idle").plan(), "idle.v2.0.0@main");
-    assert_eq!(world.wants("base").plan(), "base.v2.0.0@main", "one upgrade edge, not to the head");
+    let fixture =
+        Fixture::default().catalog("main", 0, &catalog).installed("base 1.0.0").installed("idle 1.0.0");
+    assert_eq!(fixture.plan(), "", "no constraints, no change");
+    assert_eq!(fixture.clone().wants("app").plan(), "base.v2.0.0@main; app.v1.0.0@main");
+    assert_eq!(fixture.clone().wants("idle").plan(), "idle.v2.0.0@main");
+    assert_eq!(fixture.wants("base").plan(), "base.v2.0.0@main", "one upgrade edge, not to the head");
 
-    let current = World::default().catalog("main", 0, &catalog).installed("base 3.0.0").wants("base");
+    let current = Fixture::default().catalog("main", 0, &catalog).installed("base 3.0.0").wants("base");
     let plan = current.solve().unwrap();
     assert_eq!((plan.steps.len(), plan.kept), (0, vec!["base".to_owned()]));
-    // An installed bundle that the wish excludes is not kept, as in the controller.
-    let mut elsewhere = World::default().catalog("main", 0, &catalog).installed("base 3.0.0").wants("base");
+    // An installed bundle that the constraints exclude is not kept, as in the controller.
+    let mut elsewhere = Fixture::default().catalog("main", 0, &catalog).installed("base 3.0.0").wants("base");
     elsewhere.wanted[0].channels = vec!["t".to_owned()];
     assert!(matches!(elsewhere.solve(), Err(SolveError::Conflict(_))));
-    let gone = World::default().installed("base 1.0.0").wants("base");
+    let gone = Fixture::default().installed("base 1.0.0").wants("base");
     assert_eq!(gone.plan(), "", "a bundle that no catalog offers any more is kept");
 }
 
@@ -197,7 +198,7 @@ fn installed_extensions_follow_edges_only_where_needed() {
 fn deprecated_bundle_is_downgraded_along_an_edge() {
     let catalog = |state: &str| {
         let current = format!("base 2.0.0 @s {state}");
-        World::default()
+        Fixture::default()
             .catalog("main", 0, &[&current, "base 1.9.9 @s>2.0.0"])
             .installed("base 2.0.0")
             .wants("base")
@@ -209,18 +210,18 @@ fn deprecated_bundle_is_downgraded_along_an_edge() {
 
 #[test]
 fn upgrade_names_a_channel_with_an_edge() {
-    let world = World::default()
+    let fixture = Fixture::default()
         .catalog("main", 0, &["base 2.0.0 @stable @fast>1.0.0 default:stable"])
         .installed("base 1.0.0")
         .wants("base");
-    let plan = world.solve().unwrap();
+    let plan = fixture.solve().unwrap();
     assert_eq!(plan.steps[0].changes[0].to.channel.as_deref(), Some("fast"));
 }
 
 // Case additions-a32, the deadlock of S1: neither can be upgraded first.
 #[test]
 fn mutual_upgrades_form_one_group() {
-    let world = World::default()
+    let fixture = Fixture::default()
         .catalog(
             "main",
             0,
@@ -235,15 +236,15 @@ fn mutual_upgrades_form_one_group() {
         .installed("b 1.0.0 pkg:a:<2.0.0 +Bucket")
         .wants("a");
     // The provider of a kind is first in the group.
-    assert_eq!(world.plan(), "b.v2.0.0@main + a.v2.0.0@main");
-    let plan = world.solve().unwrap();
+    assert_eq!(fixture.plan(), "b.v2.0.0@main + a.v2.0.0@main");
+    let plan = fixture.solve().unwrap();
     assert!(plan.to_string().starts_with("1. together:\n   - upgrade b from 1.0.0 to 2.0.0 ("), "{plan}");
     assert_eq!(plan.requirements.len(), 2);
 }
 
 #[test]
 fn installed_extension_that_would_break_is_upgraded_too() {
-    let world = World::default()
+    let fixture = Fixture::default()
         .catalog(
             "main",
             0,
@@ -253,29 +254,30 @@ fn installed_extension_that_would_break_is_upgraded_too() {
         .installed("user 1.0.0 pkg:base:<2.0.0")
         .wants("base");
     // The new bundle of `user` works with both versions of `base`, so it is upgraded first.
-    assert_eq!(world.plan(), "user.v1.1.0@main; base.v2.0.0@main");
-    let because = &world.solve().unwrap().steps[0].changes[0].because;
+    assert_eq!(fixture.plan(), "user.v1.1.0@main; base.v2.0.0@main");
+    let because = &fixture.solve().unwrap().steps[0].changes[0].because;
     let what =
         "user.v1.0.0 requires an operator with package: base and with version in range: <2.0.0".to_owned();
-    assert_eq!(*because, Because::WouldBreak { what });
+    assert_eq!(*because, ChangeReason::WouldBreak { what });
 }
 
 #[test]
 fn kind_moves_to_the_new_provider_after_the_old_one_drops_it() {
-    let world = World::default()
+    let fixture = Fixture::default()
         .catalog("main", 0, &["new 1.0.0 @s +Bucket", "old 2.0.0 @s>1.0.0"])
         .installed("old 1.0.0 +Bucket")
         .wants("new");
-    assert_eq!(world.plan(), "old.v2.0.0@main; new.v1.0.0@main");
-    let because = &world.solve().unwrap().steps[0].changes[0].because;
+    assert_eq!(fixture.plan(), "old.v2.0.0@main; new.v1.0.0@main");
+    let because = &fixture.solve().unwrap().steps[0].changes[0].because;
     let what = "old.v1.0.0 and new.v1.0.0 provide group: ex.io, version: v1, kind: Bucket".to_owned();
-    assert_eq!(*because, Because::WouldBreak { what });
+    assert_eq!(*because, ChangeReason::WouldBreak { what });
 }
 
 // Cases additions-a24, additions-a25, additions-a26 in a complete solve.
 #[test]
 fn requirement_is_met_by_one_bundle_or_by_the_cluster() {
-    let served = World::default().catalog("main", 0, &["app 1.0.0 @s gvk:Bucket", "store 1.0.0 @s +Bucket"]);
+    let served =
+        Fixture::default().catalog("main", 0, &["app 1.0.0 @s gvk:Bucket", "store 1.0.0 @s +Bucket"]);
     assert_eq!(served.clone().wants("app").plan(), "store.v1.0.0@main; app.v1.0.0@main");
     let served = served.serves("Bucket").wants("app");
     assert_eq!(served.plan(), "app.v1.0.0@main");
@@ -287,38 +289,39 @@ fn requirement_is_met_by_one_bundle_or_by_the_cluster() {
     let any = format!("app 1.0.0 @s con:{{\"any\":{{\"constraints\":[{package},{gvk}]}}}}");
     let all = format!("app 1.0.0 @s con:{{\"all\":{{\"constraints\":[{package},{gvk}]}}}}");
     let others = ["store 2.0.0 @s", "cups 1.0.0 @s +Bucket"];
-    let world = |app: &str| World::default().catalog("main", 0, &[app, others[0], others[1]]).wants("app");
-    assert_eq!(world(&any).plan(), "cups.v1.0.0@main; app.v1.0.0@main");
-    assert!(matches!(world(&all).solve(), Err(SolveError::Conflict(_))));
+    let fixture =
+        |app: &str| Fixture::default().catalog("main", 0, &[app, others[0], others[1]]).wants("app");
+    assert_eq!(fixture(&any).plan(), "cups.v1.0.0@main; app.v1.0.0@main");
+    assert!(matches!(fixture(&all).solve(), Err(SolveError::Conflict(_))));
 }
 
 #[test]
 fn served_kind_of_an_installed_extension_is_not_external() {
-    let world = World::default()
+    let fixture = Fixture::default()
         .catalog("main", 0, &["app 1.0.0 @s gvk:Bucket", "store 2.0.0 @s>1.0.0", "spare 1.0.0 @s +Bucket"])
         .installed("store 1.0.0 +Bucket")
         .serves("Bucket")
         .wants("app")
         .wants("store");
     // The upgraded `store` drops the kind, so only `spare` provides it. The old `store` must be replaced before.
-    assert_eq!(world.plan(), "store.v2.0.0@main; spare.v1.0.0@main; app.v1.0.0@main");
+    assert_eq!(fixture.plan(), "store.v2.0.0@main; spare.v1.0.0@main; app.v1.0.0@main");
 }
 
 #[test]
 fn cyclic_requirements_form_one_group_and_self_requirement_is_met() {
-    let world = World::default()
+    let fixture = Fixture::default()
         .catalog(
             "main",
             0,
             &["x 1.0.0 @s pkg:y:1.x", "y 1.0.0 @s pkg:x:1.x +Bucket gvk:Bucket", "app 1.0.0 @s pkg:x:1.x"],
         )
         .wants("app");
-    assert_eq!(world.plan(), "y.v1.0.0@main + x.v1.0.0@main; app.v1.0.0@main");
+    assert_eq!(fixture.plan(), "y.v1.0.0@main + x.v1.0.0@main; app.v1.0.0@main");
 }
 
 #[test]
 fn unneeded_bundles_are_not_installed() {
-    let world = World::default()
+    let fixture = Fixture::default()
         .catalog(
             "main",
             0,
@@ -330,34 +333,34 @@ fn unneeded_bundles_are_not_installed() {
             ],
         )
         .wants("app");
-    assert_eq!(world.plan(), "abel.v1.0.0@main + helper.v1.0.0@main; cain.v1.0.0@main; app.v1.0.0@main");
+    assert_eq!(fixture.plan(), "abel.v1.0.0@main + helper.v1.0.0@main; cain.v1.0.0@main; app.v1.0.0@main");
     // The first requirement prefers `abel`, but the second one needs `cain`, which meets both.
     let any = r#"con:{"any":{"constraints":[{"package":{"packageName":"abel","versionRange":"1.x"}},{"package":{"packageName":"cain","versionRange":"1.x"}}]}}"#;
     let app = format!("app 1.0.0 @s {any} pkg:cain:1.x");
-    let world = World::default()
+    let fixture = Fixture::default()
         .catalog(
             "main",
             0,
             &[&app, "abel 1.0.0 @s pkg:helper:1.x", "cain 1.0.0 @s", "helper 1.0.0 @s pkg:abel:1.x"],
         )
         .wants("app");
-    assert_eq!(world.plan(), "cain.v1.0.0@main; app.v1.0.0@main");
+    assert_eq!(fixture.plan(), "cain.v1.0.0@main; app.v1.0.0@main");
 }
 
 #[test]
 fn invalid_questions_return_errors() {
-    let world = World::default().catalog("main", 0, &["app 1.0.0 @s"]);
-    let error = |world: &World| world.solve().unwrap_err().to_string();
+    let fixture = Fixture::default().catalog("main", 0, &["app 1.0.0 @s"]);
+    let error = |fixture: &Fixture| fixture.solve().unwrap_err().to_string();
     assert_eq!(
-        error(&world.clone().wants("app foobar")),
+        error(&fixture.clone().wants("app foobar")),
         "package app: desired version range \"foobar\" is invalid: improper constraint: \"foobar\""
     );
-    assert_eq!(error(&world.clone().wants("app").wants("app")), "package app is wanted more than once");
-    let mut twice = world.clone().installed("app 1.0.0").installed("app 1.0.0");
+    assert_eq!(error(&fixture.clone().wants("app").wants("app")), "package app is wanted more than once");
+    let mut twice = fixture.clone().installed("app 1.0.0").installed("app 1.0.0");
     twice.installed[0].extension = "other".to_owned();
     assert_eq!(error(&twice), "package app is installed more than once, by app and other");
-    let mut late = world.question();
-    late.wanted.push(wish("app"));
+    let mut late = fixture.input();
+    late.wanted.push(constraints("app"));
     late.deadline = std::time::Instant::now();
     assert_eq!(
         olm_solve::solve(&late).unwrap_err().to_string(),
@@ -367,18 +370,18 @@ fn invalid_questions_return_errors() {
 
 #[test]
 fn bundle_with_unreadable_version_is_never_chosen() {
-    let world = World::default().catalog("main", 0, &["app 2.x @s", "app 1.0.0 @s"]).wants("app");
-    assert_eq!(world.plan(), "app.v1.0.0@main");
-    let world = World::default().catalog("main", 0, &["app 2.x @s"]).wants("app");
-    assert!(world.conflict().to_string().contains("app.v2.x (main): "), "{}", world.conflict());
+    let fixture = Fixture::default().catalog("main", 0, &["app 2.x @s", "app 1.0.0 @s"]).wants("app");
+    assert_eq!(fixture.plan(), "app.v1.0.0@main");
+    let fixture = Fixture::default().catalog("main", 0, &["app 2.x @s"]).wants("app");
+    assert!(fixture.conflict().to_string().contains("app.v2.x (main): "), "{}", fixture.conflict());
 }
 
 #[test]
-fn wish_restricts_channels_catalogs_and_requirements() {
-    let world = World::default()
+fn constraints_restrict_channels_catalogs_and_requirements() {
+    let fixture = Fixture::default()
         .catalog("main", 0, &["app 2.0.0 @fast", "app 1.0.0 @slow pkg:none:1.x"])
         .catalog("other", 9, &["app 9.0.0 @fast"]);
-    let mut narrow = world.clone().wants("app");
+    let mut narrow = fixture.clone().wants("app");
     narrow.wanted[0].catalogs = Some(["main".to_owned()].into());
     assert_eq!(narrow.plan(), "app.v2.0.0@main");
     narrow.wanted[0].channels = vec!["slow".to_owned()];
@@ -390,28 +393,28 @@ fn wish_restricts_channels_catalogs_and_requirements() {
 // docs/design/additions.md#upgrade-scope, docs/design/additions.md#skipped-versions
 #[test]
 fn upgrade_scope_and_skipped_versions_limit_the_plan() {
-    let mut world = World::default()
+    let mut fixture = Fixture::default()
         .catalog("main", 0, &["app 2.0.0 @s>1.0.0", "app 1.1.0 @s>1.0.0", "app 1.0.0 @s"])
         .installed("app 1.0.0")
         .wants("app");
-    assert_eq!(world.plan(), "app.v2.0.0@main");
-    world.wanted[0].upgrade_scope = Some(UpgradeScope::Minor);
-    assert_eq!(world.plan(), "app.v1.1.0@main");
-    world.wanted[0].upgrade_scope = Some(UpgradeScope::Patch);
-    assert_eq!(world.plan(), "");
+    assert_eq!(fixture.plan(), "app.v2.0.0@main");
+    fixture.wanted[0].upgrade_scope = Some(UpgradeScope::Minor);
+    assert_eq!(fixture.plan(), "app.v1.1.0@main");
+    fixture.wanted[0].upgrade_scope = Some(UpgradeScope::Patch);
+    assert_eq!(fixture.plan(), "");
 
-    // An installed extension that changes only because of another one obeys its own wish.
-    let mut along = World::default()
+    // An installed extension that changes only because of another one obeys its own constraints.
+    let mut along = Fixture::default()
         .catalog("main", 0, &["app 1.0.0 @s pkg:base:>=2.0.0", "base 2.0.0 @s>1.0.0", "base 1.0.0 @s"])
         .installed("base 1.0.0")
         .wants("app");
     assert_eq!(along.plan(), "base.v2.0.0@main; app.v1.0.0@main");
-    along.installed[0].wish.upgrade_scope = Some(UpgradeScope::Minor);
+    along.installed[0].constraints.upgrade_scope = Some(UpgradeScope::Minor);
     let conflict = along.conflict().to_string();
     let held = "base.v2.0.0 2.0.0 (main): outside of the upgrade scope \"minor\" of installed 1.0.0";
     assert!(conflict.contains(held), "{conflict}");
 
-    let mut skipping = World::default()
+    let mut skipping = Fixture::default()
         .catalog("main", 0, &["app 1.5.0 @s", "app 1.0.0 @s", "app 2.0.0 @s skips:1.5.0"])
         .wants("app <2.0.0");
     assert_eq!(skipping.plan(), "app.v1.5.0@main");

@@ -9,7 +9,7 @@ use olm_resolve::{
 use olm_solve::{Plan, SolveError};
 use proptest::prelude::*;
 
-use crate::world::World;
+use crate::fixture::Fixture;
 
 /// Bundle that can be part of a solution.
 #[derive(Debug, Clone)]
@@ -54,31 +54,31 @@ fn catalog() -> impl Strategy<Value = Vec<String>> {
     )
 }
 
-fn world() -> impl Strategy<Value = World> {
+fn fixture() -> impl Strategy<Value = Fixture> {
     let installed = prop::collection::btree_map("[abcd]", (1..3u32, traits()), 0..3);
     let wanted = prop::collection::btree_set("[abcd]", 0..3);
     (catalog(), catalog(), 0..2i32, installed, wanted, any::<bool>()).prop_map(
         |(first, second, priority, installed, wanted, served)| {
-            let mut world = World::default()
+            let mut fixture = Fixture::default()
                 .catalog("one", 0, &first.iter().map(String::as_str).collect::<Vec<_>>())
                 .catalog("two", priority, &second.iter().map(String::as_str).collect::<Vec<_>>());
             for (package, (version, traits)) in installed {
-                world = world.installed(&format!("{package} {version}.0.0 {traits}"));
+                fixture = fixture.installed(&format!("{package} {version}.0.0 {traits}"));
             }
             for package in wanted {
-                world = world.wants(&package);
+                fixture = fixture.wants(&package);
             }
-            if served { world.serves("L") } else { world }
+            if served { fixture.serves("L") } else { fixture }
         },
     )
 }
 
 /// Acceptable bundles of each package. `None` among them means that the package can be absent.
-fn choices(world: &World) -> BTreeMap<String, Vec<Option<Choice>>> {
+fn choices(fixture: &Fixture) -> BTreeMap<String, Vec<Option<Choice>>> {
     let mut choices: BTreeMap<String, Vec<Option<Choice>>> = BTreeMap::new();
     for package in PACKAGES {
-        let installed = world.installed.iter().find(|installed| installed.wish.package == package);
-        let wanted = world.wanted.iter().any(|wish| wish.package == package);
+        let installed = fixture.installed.iter().find(|installed| installed.constraints.package == package);
+        let wanted = fixture.wanted.iter().any(|constraints| constraints.package == package);
         let mut list = Vec::new();
         if installed.is_none() && !wanted {
             list.push(None);
@@ -93,7 +93,7 @@ fn choices(world: &World) -> BTreeMap<String, Vec<Option<Choice>>> {
                 place: Default::default(),
             }));
         }
-        for catalog in &world.catalogs {
+        for catalog in &fixture.catalogs {
             let Some(index) = catalog.packages.get(package) else { continue };
             for offer in index.offers() {
                 let version = offer.version().unwrap().version().to_string();
@@ -133,13 +133,13 @@ fn choices(world: &World) -> BTreeMap<String, Vec<Option<Choice>>> {
     choices
 }
 
-fn external(world: &World) -> BTreeSet<Gvk> {
-    let owned: BTreeSet<_> = world.installed.iter().flat_map(|i| i.provider.gvks().cloned()).collect();
-    world.served.difference(&owned).cloned().collect()
+fn external(fixture: &Fixture) -> BTreeSet<Gvk> {
+    let owned: BTreeSet<_> = fixture.installed.iter().flat_map(|i| i.provider.gvks().cloned()).collect();
+    fixture.served.difference(&owned).cloned().collect()
 }
 
 /// Reports an unmet requirement or a contradiction in a set of bundles.
-fn fault(world: &World, set: &[&Choice]) -> Option<String> {
+fn fault(fixture: &Fixture, set: &[&Choice]) -> Option<String> {
     let mut packages = BTreeSet::new();
     let mut kinds = BTreeSet::new();
     for choice in set {
@@ -152,7 +152,7 @@ fn fault(world: &World, set: &[&Choice]) -> Option<String> {
             }
         }
     }
-    let external: Vec<_> = external(world).into_iter().map(Provider::external).collect();
+    let external: Vec<_> = external(fixture).into_iter().map(Provider::external).collect();
     for choice in set {
         for requirement in &choice.requirements {
             let mut providers = set.iter().map(|other| &other.provider).chain(&external);
@@ -165,7 +165,10 @@ fn fault(world: &World, set: &[&Choice]) -> Option<String> {
 }
 
 /// All valid sets.
-fn solutions<'c>(world: &World, choices: &'c BTreeMap<String, Vec<Option<Choice>>>) -> Vec<Vec<&'c Choice>> {
+fn solutions<'c>(
+    fixture: &Fixture,
+    choices: &'c BTreeMap<String, Vec<Option<Choice>>>,
+) -> Vec<Vec<&'c Choice>> {
     let mut sets: Vec<Vec<&Choice>> = vec![Vec::new()];
     for list in choices.values() {
         let extend = |set: &Vec<&'c Choice>| {
@@ -174,18 +177,18 @@ fn solutions<'c>(world: &World, choices: &'c BTreeMap<String, Vec<Option<Choice>
         };
         sets = sets.iter().flat_map(extend).collect();
     }
-    sets.retain(|set| fault(world, set).is_none());
+    sets.retain(|set| fault(fixture, set).is_none());
     sets
 }
 
 /// Installed bundles after the plan.
 fn outcome<'c>(
     choices: &'c BTreeMap<String, Vec<Option<Choice>>>,
-    world: &World,
+    fixture: &Fixture,
     plan: &Plan,
 ) -> Vec<&'c Choice> {
     let mut after: BTreeMap<String, (String, Option<String>)> =
-        world.installed.iter().map(|i| (i.wish.package.clone(), (i.bundle.clone(), None))).collect();
+        fixture.installed.iter().map(|i| (i.constraints.package.clone(), (i.bundle.clone(), None))).collect();
     for change in plan.steps.iter().flat_map(|step| &step.changes) {
         after.insert(change.package.clone(), (change.to.bundle.clone(), Some(change.to.catalog.clone())));
     }
@@ -201,41 +204,41 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn plans_are_valid_and_conflicts_have_no_solution(world in world()) {
-        let choices = choices(&world);
-        let solutions = solutions(&world, &choices);
-        match world.solve() {
+    fn plans_are_valid_and_conflicts_have_no_solution(fixture in fixture()) {
+        let choices = choices(&fixture);
+        let solutions = solutions(&fixture, &choices);
+        match fixture.solve() {
             Ok(plan) => {
-                let outcome = outcome(&choices, &world, &plan);
-                prop_assert_eq!(fault(&world, &outcome), None, "{}", plan);
+                let outcome = outcome(&choices, &fixture, &plan);
+                prop_assert_eq!(fault(&fixture, &outcome), None, "{}", plan);
                 // No new bundle is redundant.
                 for change in plan.steps.iter().flat_map(|step| &step.changes) {
-                    let wanted = world.wanted.iter().any(|wish| wish.package == change.package);
+                    let wanted = fixture.wanted.iter().any(|constraints| constraints.package == change.package);
                     if change.from.is_none() && !wanted {
                         let rest: Vec<_> = outcome.iter().copied().filter(|c| c.package != change.package).collect();
-                        prop_assert!(fault(&world, &rest).is_some(), "{} is needless in\n{}", change.package, plan);
+                        prop_assert!(fault(&fixture, &rest).is_some(), "{} is needless in\n{}", change.package, plan);
                     }
                 }
                 // Each wanted package in turn has the best possible bundle. Then each installed extension without a
-                // wish in turn keeps its bundle where possible.
+                // request in turn keeps its bundle where possible.
                 let mut possible: Vec<_> = solutions.clone();
-                let mut wanted: Vec<_> = world.wanted.iter().map(|wish| &wish.package).collect();
+                let mut wanted: Vec<_> = fixture.wanted.iter().map(|constraints| &constraints.package).collect();
                 wanted.sort();
                 for package in wanted {
                     let got = outcome.iter().find(|c| c.package == *package).unwrap();
-                    if !world.installed.iter().any(|i| i.wish.package == *package) {
+                    if !fixture.installed.iter().any(|i| i.constraints.package == *package) {
                         let better = |c: &&&Choice| c.package == *package && c.place < got.place;
                         let found = possible.iter().find_map(|set| set.iter().find(better));
                         prop_assert!(found.is_none(), "{} in place of {:?}", got.bundle, found);
                     }
                     possible.retain(|set| set.iter().any(|c| c.bundle == got.bundle && c.catalog == got.catalog));
                 }
-                let mut installed: Vec<_> = world.installed.iter().map(|i| &i.wish.package).collect();
+                let mut installed: Vec<_> = fixture.installed.iter().map(|i| &i.constraints.package).collect();
                 installed.sort();
                 for package in installed {
                     let moved = outcome.iter().any(|c| c.package == *package && c.catalog.is_some());
                     let stays = |set: &&Vec<&Choice>| set.iter().any(|c| c.package == *package && c.catalog.is_none());
-                    let asked = world.wanted.iter().any(|wish| wish.package == *package);
+                    let asked = fixture.wanted.iter().any(|constraints| constraints.package == *package);
                     prop_assert!(asked || !moved || !possible.iter().any(|set| stays(&set)), "{} could stay", package);
                     let got = outcome.iter().find(|c| c.package == *package).unwrap();
                     possible.retain(|set| set.iter().any(|c| c.bundle == got.bundle && c.catalog == got.catalog));
@@ -250,16 +253,16 @@ proptest! {
     }
 
     #[test]
-    fn order_of_inputs_does_not_change_the_answer(world in world()) {
-        let answer = |world: &World| match world.solve() {
+    fn order_of_inputs_does_not_change_the_answer(fixture in fixture()) {
+        let answer = |fixture: &Fixture| match fixture.solve() {
             Ok(plan) => serde_json::to_string(&plan).unwrap(),
             Err(error) => error.to_string(),
         };
-        let mut turned = world.clone();
+        let mut turned = fixture.clone();
         turned.catalogs.reverse();
         turned.installed.reverse();
         turned.wanted.reverse();
-        prop_assert_eq!(answer(&world), answer(&turned));
-        prop_assert_eq!(answer(&world), answer(&world));
+        prop_assert_eq!(answer(&fixture), answer(&turned));
+        prop_assert_eq!(answer(&fixture), answer(&fixture));
     }
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use crate::universe::{Id, Universe};
 
 /// Hopeless bundles among those reachable from the demands. Empty if the deadline passes meanwhile.
-pub(crate) fn hopeless(universe: &Universe<'_>, deadline: Instant) -> BTreeSet<Id> {
+pub(crate) fn unsatisfiable(universe: &Universe<'_>, deadline: Instant) -> BTreeSet<Id> {
     let Some(reached) = reached(universe, deadline) else { return BTreeSet::new() };
     // For each need: the bundles that have it, and the number of its remaining candidates.
     let mut users: HashMap<usize, Vec<Id>> = HashMap::new();
@@ -24,12 +24,12 @@ pub(crate) fn hopeless(universe: &Universe<'_>, deadline: Instant) -> BTreeSet<I
             meets.entry(*id).or_default().push(*need);
         }
     }
-    let mut hopeless = BTreeSet::new();
+    let mut unsatisfiable = BTreeSet::new();
     let mut exhausted: Vec<usize> =
         left.iter().filter(|(_, candidates)| **candidates == 0).map(|(need, _)| *need).collect();
     while let Some(need) = exhausted.pop() {
         for id in users.get(&need).into_iter().flatten() {
-            if !hopeless.insert(*id) {
+            if !unsatisfiable.insert(*id) {
                 continue;
             }
             for other in meets.get(id).into_iter().flatten() {
@@ -42,7 +42,7 @@ pub(crate) fn hopeless(universe: &Universe<'_>, deadline: Instant) -> BTreeSet<I
             }
         }
     }
-    hopeless
+    unsatisfiable
 }
 
 /// Bundles reachable from the demands. This evaluates most requirements and takes the most time, so it checks the

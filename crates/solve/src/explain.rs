@@ -22,16 +22,16 @@ pub(crate) fn explain(
     universe: &Universe<'_>,
     satisfier: &Satisfier<'_, '_>,
 ) -> Result<Conflict, SolveError> {
-    let why = Why { universe, satisfier, left: Cell::new(MOST_EXPLAINED) };
-    let goals = universe.demands.iter().map(|demand| why.demand(demand)).collect();
-    let goals = why.fewest(&[], goals)?;
+    let explainer = Explainer { universe, satisfier, left: Cell::new(MOST_EXPLAINED) };
+    let goals = universe.demands.iter().map(|demand| explainer.demand(demand)).collect();
+    let goals = explainer.fewest(&[], goals)?;
     let labels = goals.iter().map(|goal| goal.label.clone()).collect();
-    Ok(Conflict { goals: labels, unmet: why.unmet(&[], goals)? })
+    Ok(Conflict { goals: labels, unmet: explainer.unmet(&[], goals)? })
 }
 
 /// Goal with the bundles that reach it.
 #[derive(Debug, Clone)]
-struct Aim {
+struct OpenGoal {
     label: Goal,
     /// Candidates, best first.
     candidates: Vec<Id>,
@@ -39,31 +39,31 @@ struct Aim {
     ineligible: Vec<(Id, Reason)>,
 }
 
-struct Why<'a, 'u, 'q> {
+struct Explainer<'a, 'u, 'q> {
     universe: &'u Universe<'q>,
     satisfier: &'a Satisfier<'u, 'q>,
     /// Number of goals that can still be explained.
     left: Cell<usize>,
 }
 
-impl Why<'_, '_, '_> {
-    fn demand(&self, demand: &Demand<'_>) -> Aim {
-        let wish = demand.wish;
+impl Explainer<'_, '_, '_> {
+    fn demand(&self, demand: &Demand<'_>) -> OpenGoal {
+        let constraints = demand.constraints;
         let label = match demand.installed {
             Some(installed) if !demand.wanted => {
                 Goal::Installed { extension: installed.extension.clone(), bundle: installed.bundle.clone() }
             }
             _ => Goal::Wanted {
-                package: wish.package.clone(),
-                version: wish.version.clone().filter(|version| !version.is_empty()),
-                channels: wish.channels.clone(),
+                package: constraints.package.clone(),
+                version: constraints.version.clone().filter(|version| !version.is_empty()),
+                channels: constraints.channels.clone(),
             },
         };
-        let all = self.universe.packages.get(wish.package.as_str()).map_or(&[][..], Vec::as_slice);
-        Aim { label, candidates: demand.candidates.clone(), ineligible: self.ineligible(all) }
+        let all = self.universe.packages.get(constraints.package.as_str()).map_or(&[][..], Vec::as_slice);
+        OpenGoal { label, candidates: demand.candidates.clone(), ineligible: self.ineligible(all) }
     }
 
-    fn need(&self, need: usize, bundle: Id) -> Aim {
+    fn need(&self, need: usize, bundle: Id) -> OpenGoal {
         let requirement = &self.universe.needs[need].requirement;
         let label = Goal::Requirement {
             bundle: self.universe.bundles[bundle].name.to_owned(),
@@ -77,7 +77,7 @@ impl Why<'_, '_, '_> {
             let others = others.iter().filter(|id| !meeting.contains(id));
             ineligible.extend(others.map(|id| (*id, Reason::Unsuitable)));
         }
-        Aim { label, candidates: self.universe.candidates(need, bundle), ineligible }
+        OpenGoal { label, candidates: self.universe.candidates(need, bundle), ineligible }
     }
 
     /// Bundles of a list that cannot be chosen at all.
@@ -89,13 +89,13 @@ impl Why<'_, '_, '_> {
 
     /// `true` if the goals can be reached together with bundles whose own requirements are among the goals, or are
     /// ignored.
-    fn reachable(&self, context: &[Id], goals: &[Aim]) -> Result<bool, SolveError> {
+    fn reachable(&self, context: &[Id], goals: &[OpenGoal]) -> Result<bool, SolveError> {
         let one_of = goals.iter().map(|goal| goal.candidates.as_slice()).collect();
         Ok(self.satisfier.find(&Demanded { fixed: context, fixed_require: false, one_of })?.is_some())
     }
 
     /// Removes goals, the last first, as long as the rest cannot be reached.
-    fn fewest(&self, context: &[Id], mut goals: Vec<Aim>) -> Result<Vec<Aim>, SolveError> {
+    fn fewest(&self, context: &[Id], mut goals: Vec<OpenGoal>) -> Result<Vec<OpenGoal>, SolveError> {
         for position in (0..goals.len()).rev() {
             let left_out = goals.remove(position);
             if self.reachable(context, &goals)? {
@@ -106,7 +106,7 @@ impl Why<'_, '_, '_> {
     }
 
     /// Explains the goal with the fewest candidates. None of them is compatible with the other goals.
-    fn unmet(&self, context: &[Id], mut goals: Vec<Aim>) -> Result<Unmet, SolveError> {
+    fn unmet(&self, context: &[Id], mut goals: Vec<OpenGoal>) -> Result<Unmet, SolveError> {
         let fewest =
             (0..goals.len()).min_by_key(|position| goals[*position].candidates.len()).unwrap_or_default();
         let goal = goals.remove(fewest);
@@ -120,7 +120,7 @@ impl Why<'_, '_, '_> {
         Ok(Unmet { goal: goal.label, candidates })
     }
 
-    fn reason(&self, context: &[Id], goals: &[Aim], candidate: Id) -> Result<Reason, SolveError> {
+    fn reason(&self, context: &[Id], goals: &[OpenGoal], candidate: Id) -> Result<Reason, SolveError> {
         let universe = self.universe;
         let bundle = &universe.bundles[candidate];
         for other in context {
@@ -141,7 +141,7 @@ impl Why<'_, '_, '_> {
         let mut context = context.to_vec();
         context.push(candidate);
         let met = |need: &&usize| is_met(universe, **need, &context);
-        let mut aims: Vec<Aim> =
+        let mut aims: Vec<OpenGoal> =
             needs.filter(|need| !met(need)).map(|need| self.need(*need, candidate)).collect();
         aims.extend(goals.iter().filter(|goal| !goal.candidates.contains(&candidate)).cloned());
         let aims = self.fewest(&context, aims)?;

@@ -8,10 +8,10 @@ use olm_resolve::{Gvk, PackageIndex, Provider, Requirement, UpgradePolicy, Upgra
 
 /// Complete input of the solver. The order of the lists does not matter.
 #[derive(Debug, Clone)]
-pub struct Question<'a> {
-    /// Packages that must be installed, each at the best possible bundle. A wish for an installed package requests
-    /// its best upgrade and replaces the extension's own wish.
-    pub wanted: Vec<Wish>,
+pub struct SolverInput<'a> {
+    /// Packages that must be installed, each at the best possible bundle. Constraints for an installed package
+    /// request its best upgrade and replace the extension's own constraints.
+    pub wanted: Vec<PackageConstraints>,
     /// Installed extensions. They stay installed, and change only where the plan requires it.
     pub installed: Vec<InstalledExtension>,
     /// Available catalogs with all their content.
@@ -24,7 +24,7 @@ pub struct Question<'a> {
 
 /// Acceptable bundles of a package, as in `spec.source.catalog` of an extension.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Wish {
+pub struct PackageConstraints {
     /// Name of the package.
     pub package: String,
     /// Allowed channels. Empty means all.
@@ -48,8 +48,8 @@ pub struct Wish {
 pub struct InstalledExtension {
     /// Name of the ClusterExtension.
     pub extension: String,
-    /// Wish from its specification, which limits the bundles that it can change to.
-    pub wish: Wish,
+    /// Constraints from its specification, which limit the bundles that it can change to.
+    pub constraints: PackageConstraints,
     /// Name of the installed bundle.
     pub bundle: String,
     /// Version of the installed bundle.

@@ -11,18 +11,20 @@ use std::time::{Duration, Instant};
 
 use olm_fbc::{PackageContent, Property};
 use olm_resolve::{Gvk, Indexing, PackageIndex, Provider, Requirement};
-use olm_solve::{InstalledExtension, Plan, Question, SolveError, SourceCatalog, Wish, solve};
+use olm_solve::{
+    InstalledExtension, PackageConstraints, Plan, SolveError, SolverInput, SourceCatalog, solve,
+};
 use serde_json::{Value, json};
 
 #[derive(Debug, Clone, Default)]
-pub(crate) struct World {
+pub(crate) struct Fixture {
     pub(crate) catalogs: Vec<SourceCatalog>,
     pub(crate) installed: Vec<InstalledExtension>,
-    pub(crate) wanted: Vec<Wish>,
+    pub(crate) wanted: Vec<PackageConstraints>,
     pub(crate) served: BTreeSet<Gvk>,
 }
 
-impl World {
+impl Fixture {
     pub(crate) fn catalog(mut self, name: &str, priority: i32, lines: &[&str]) -> Self {
         let mut packages: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for line in lines {
@@ -40,7 +42,7 @@ impl World {
         let properties = properties(line);
         self.installed.push(InstalledExtension {
             extension: package.to_owned(),
-            wish: wish(package),
+            constraints: constraints(package),
             bundle: format!("{package}.v{version}"),
             version: version.to_owned(),
             release: None,
@@ -54,10 +56,10 @@ impl World {
         self
     }
 
-    /// Adds a wish: `app` or `app >=1.0.0`.
+    /// Adds constraints: `app` or `app >=1.0.0`.
     pub(crate) fn wants(mut self, text: &str) -> Self {
         let (package, version) = text.split_once(' ').map_or((text, None), |(p, v)| (p, Some(v.to_owned())));
-        self.wanted.push(Wish { version, ..wish(package) });
+        self.wanted.push(PackageConstraints { version, ..constraints(package) });
         self
     }
 
@@ -66,8 +68,8 @@ impl World {
         self
     }
 
-    pub(crate) fn question(&self) -> Question<'_> {
-        Question {
+    pub(crate) fn input(&self) -> SolverInput<'_> {
+        SolverInput {
             wanted: self.wanted.clone(),
             installed: self.installed.clone(),
             catalogs: &self.catalogs,
@@ -77,7 +79,7 @@ impl World {
     }
 
     pub(crate) fn solve(&self) -> Result<Plan, SolveError> {
-        solve(&self.question())
+        solve(&self.input())
     }
 
     /// Short form of the plan: `app.v1.0.0@main; a.v2.0.0@main + b.v2.0.0@main`.
@@ -96,8 +98,8 @@ impl World {
     }
 }
 
-pub(crate) fn wish(package: &str) -> Wish {
-    Wish { package: package.to_owned(), ..Wish::default() }
+pub(crate) fn constraints(package: &str) -> PackageConstraints {
+    PackageConstraints { package: package.to_owned(), ..PackageConstraints::default() }
 }
 
 pub(crate) fn gvk(kind: &str) -> Gvk {
