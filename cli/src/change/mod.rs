@@ -74,20 +74,20 @@ fn time(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Prints the written objects. `told` comes first in the table format.
+/// Prints the written objects. `summary` comes first in the table format.
 ///
 /// # Errors
 /// Standard output cannot be written.
 pub(crate) fn print(
     notation: ChangeFormat,
-    told: &str,
+    summary: &str,
     written: &[WrittenObject],
     output: &mut Output,
 ) -> Result<(), CliError> {
     let text = match notation {
         ChangeFormat::Table => {
             let lines = written.iter().map(|one| format!("{one}\n"));
-            format!("{}{}", printable(told), lines.collect::<String>())
+            format!("{}{}", printable(summary), lines.collect::<String>())
         }
         ChangeFormat::Name => written.iter().map(|one| format!("{}\n", one.name())).collect(),
         ChangeFormat::Json => match written {
@@ -121,13 +121,19 @@ pub(crate) async fn wait_if_requested(
     // Show the result of the write before waiting.
     session.output.finish()?;
     let words = wait_for(cluster, target, args.timeout, session).await?;
-    match args.output {
-        ChangeFormat::Table => session.output.text(&format!("{}\n", printable(&words))),
-        ChangeFormat::Json | ChangeFormat::Yaml | ChangeFormat::Name => {
-            say(&words);
-            Ok(())
-        }
+    print_end(args.output, &words, session)
+}
+
+/// Prints how a wait ended, on standard error if standard output is for programs.
+///
+/// # Errors
+/// Standard output cannot be written.
+pub(crate) fn print_end(format: ChangeFormat, message: &str, session: &mut Session) -> Result<(), CliError> {
+    if format == ChangeFormat::Table {
+        return session.output.text(&format!("{message}\n"));
     }
+    say(message);
+    Ok(())
 }
 
 #[cfg(test)]

@@ -189,7 +189,7 @@ async fn install_one(
             .extend(change::create_namespace(cluster, &args.namespace, args.change.dry_run, session).await?);
     }
     written.push(change::apply(cluster, None, &wanted, args.change.dry_run, session).await?);
-    let mut fields = Fields { text: choice.told.clone() };
+    let mut fields = Fields { text: choice.text.clone() };
     fields.list(0, "Changes", &prediction.changes);
     fields.list(0, "In the way", &prediction.problems);
     print_warnings(args.change.output, choice.warnings.iter().chain(&prediction.problems));

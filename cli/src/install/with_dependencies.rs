@@ -47,11 +47,11 @@ pub(super) async fn run(
     wanted.status = existing.and_then(|existing| existing.status.clone());
     let sources = ["cluster".to_owned()];
     let planned = plan_as(controller, &wanted, &sources, &args.access, session).await?;
-    let InstallPlan { told, steps } = planned;
+    let InstallPlan { text, steps } = planned;
     let steps: Vec<Vec<PlanItem<'_>>> =
         steps.into_iter().map(|step| plan_items(step, extensions, &wanted)).collect::<Result<_, _>>()?;
     if steps.is_empty() {
-        let line = format!("{told}\n");
+        let line = format!("{text}\n");
         return match args.change.output {
             ChangeFormat::Table => session.output.text(&line),
             _ => change::print(args.change.output, "", &[], &mut session.output),
@@ -59,7 +59,7 @@ pub(super) async fn run(
     }
     let has_namespace = check_namespace(context, session).await?;
     let obstacles = check(context, &steps, has_namespace, session).await?;
-    let mut fields = Fields { text: format!("{told}\n") };
+    let mut fields = Fields { text: format!("{text}\n") };
     let created = if has_namespace { "" } else { ", which is created" };
     fields.add(0, "Namespace", &format!("{} for what is new{created}", args.namespace));
     fields.add(0, "Versions", "as planned; `olm upgrade NAME --latest` lets one follow its catalog");
@@ -69,7 +69,7 @@ pub(super) async fn run(
         session.output.text(&printable(&fields.text))?;
         session.output.finish()?;
     } else if args.change.dry_run.is_none() {
-        say(&told);
+        say(&text);
     }
     let mut written = Vec::new();
     if args.change.dry_run.is_none() {
@@ -113,7 +113,7 @@ fn plan_items<'a>(
                 return Err(CliError::findings(format!(
                     "ClusterExtension {} is installed already, and the plan is to {}\nchange it with `olm upgrade {name}`",
                     quote(&name),
-                    planned.told
+                    planned.summary
                 )));
             }
             let live = extensions.iter().find(|one| one.name_any() == name);
@@ -150,7 +150,7 @@ impl PlanItem<'_> {
     }
 
     /// Name and bundle, for messages.
-    fn told(&self) -> String {
+    fn label(&self) -> String {
         format!("{} ({})", self.name(), self.planned.bundle)
     }
 }
@@ -200,7 +200,7 @@ async fn apply_plan(
 ) -> Result<(), CliError> {
     let InstallContext { args, cluster, .. } = context;
     let mut progress = PlanProgress {
-        left: steps.iter().flatten().map(PlanItem::told).collect(),
+        left: steps.iter().flatten().map(PlanItem::label).collect(),
         ..PlanProgress::default()
     };
     for (number, step) in steps.iter().enumerate() {
@@ -209,23 +209,20 @@ async fn apply_plan(
             let extension = item.extension();
             let one = change::apply(cluster, item.live, &extension, args.change.dry_run, session).await;
             let one = one.map_err(|failure| progress.with(failure))?;
-            progress.begin(item.told());
+            progress.begin(item.label());
             context.print_written(&one, session)?;
-            targets.push((item.told(), target(item, &one)));
+            targets.push((item.label(), target(item, &one)));
             written.push(one);
         }
         let is_last = number + 1 == steps.len();
         if args.change.dry_run.is_some() || (is_last && !args.change.wait) {
             continue;
         }
-        for (told, target) in targets {
+        for (label, target) in targets {
             let waited = change::wait_for(cluster, &target, args.change.timeout, session).await;
             let words = waited.map_err(|failure| progress.with(failure))?;
-            progress.complete(&told);
-            match args.change.output {
-                ChangeFormat::Table => session.output.text(&format!("{}\n", printable(&words)))?,
-                _ => say(&words),
-            }
+            progress.complete(&label);
+            change::print_end(args.change.output, &words, session)?;
         }
     }
     Ok(())

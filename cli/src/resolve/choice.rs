@@ -27,7 +27,7 @@ pub(crate) struct Choice {
     /// `true` if it is the installed bundle.
     pub(crate) stays: bool,
     /// Text output of the whole result, with warnings.
-    pub(crate) told: String,
+    pub(crate) text: String,
     pub(crate) warnings: Vec<String>,
     /// Requested channels, with `default` replaced by the package's default channel.
     pub(crate) channels: Vec<String>,
@@ -90,7 +90,7 @@ async fn choice(
             &AnswerInputs { catalogs: &catalogs, dependencies: &dependencies, explain: false },
         )],
     };
-    let told = text(&list);
+    let text = text(&list);
     let Some(answer) = list.items.pop() else { return Err(CliError::no_candidate("nothing was asked")) };
     match answer.chosen {
         Some(chosen) => Ok(Choice {
@@ -98,7 +98,7 @@ async fn choice(
             catalog: chosen.catalog,
             image: chosen.image,
             stays: answer.outcome == ResolutionOutcome::Stay,
-            told,
+            text,
             warnings: answer.warnings,
             channels: query.filter.channels.clone(),
         }),

@@ -62,7 +62,9 @@ pub(super) fn run(
 ) -> Result<(), CliError> {
     let plan = match solved(queries, catalogs, dependencies, session) {
         Ok(plan) => plan,
-        Err(error) => return Err(told(&error, &missing(queries, catalogs), printing.format, session)?),
+        Err(error) => {
+            return Err(print_conflict(&error, &missing(queries, catalogs), printing.format, session)?);
+        }
     };
     if printing.manifests {
         return session.output.text(&manifests(&plan, queries, dependencies, printing.namespace)?);
@@ -89,7 +91,7 @@ fn solved(
 #[derive(Debug)]
 pub(crate) struct InstallPlan {
     /// Text output of the plan.
-    pub(crate) told: String,
+    pub(crate) text: String,
     /// Extensions to write, by step. The members of a step depend on each other.
     pub(crate) steps: Vec<Vec<PlannedExtension>>,
 }
@@ -98,7 +100,7 @@ pub(crate) struct InstallPlan {
 #[derive(Debug)]
 pub(crate) struct PlannedExtension {
     /// Action as text, such as `install base 1.4.0 (…)`.
-    pub(crate) told: String,
+    pub(crate) summary: String,
     /// Extension, pinned to version and catalog.
     pub(crate) extension: ClusterExtension,
     pub(crate) bundle: String,
@@ -135,14 +137,14 @@ pub(crate) async fn plan_as(
     let namespace = extension.spec.as_ref().map(|spec| spec.namespace.as_str());
     let written = written(&plan, &queries, &dependencies, namespace);
     let planned = |(change, manifest): (&Change, Manifest)| PlannedExtension {
-        told: change.to_string(),
+        summary: change.to_string(),
         extension: manifest.into(),
         bundle: change.to.bundle.clone(),
         image: change.to.image.clone(),
         before: change.from.as_ref().map(|from| from.bundle.clone()),
     };
     let steps = written.into_iter().map(|step| step.into_iter().map(planned).collect()).collect();
-    Ok(InstallPlan { told: plan.to_string(), steps })
+    Ok(InstallPlan { text: plan.to_string(), steps })
 }
 
 /// Messages for packages that are in no catalog, with similar names.
@@ -153,7 +155,7 @@ fn missing(queries: &[Query], catalogs: &Catalogs) -> Vec<String> {
 }
 
 /// Prints the reasons in the chosen format, and returns the failure with the text.
-fn told(
+fn print_conflict(
     error: &SolveError,
     hints: &[String],
     format: Format,

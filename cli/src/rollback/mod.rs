@@ -92,10 +92,10 @@ pub(crate) async fn run(args: RollbackArgs, session: &mut Session) -> Result<(),
     let target = target(&args.name, args.to.as_deref(), &records(&sets))?;
     let mut plan = Plan::new(&live, &target, &sets);
     let controller = Controller::read(&cluster, session).await?;
-    let looking =
+    let inputs =
         Inputs { cluster: &cluster, args: &args, controller: &controller, target: &target, sets: &sets };
-    let choice = looking.choice(&plan.wanted, session).await?;
-    let seen = looking.difference(&plan.wanted, &choice, session).await?;
+    let choice = inputs.choice(&plan.wanted, session).await?;
+    let seen = inputs.difference(&plan.wanted, &choice, session).await?;
     let risks = match &seen {
         Ok(diff) => Risks::new(diff, &risk::count(diff, &cluster).await, &plan.wanted),
         Err(why) => Risks { losses: vec![format!("what changes is not known: {why}")], ..Risks::default() },
@@ -105,27 +105,27 @@ pub(crate) async fn run(args: RollbackArgs, session: &mut Session) -> Result<(),
     }
     let warnings = plan.warnings(&choice);
     print_warnings(args.change.output, warnings.iter());
-    let mut told = plan.text(seen.as_ref().ok(), &warnings);
+    let mut text = plan.text(seen.as_ref().ok(), &warnings);
     if !risks.is_empty() && !args.accept_risk {
         if args.change.output == ChangeFormat::Table {
-            session.output.text(&printable(&told))?;
+            session.output.text(&printable(&text))?;
         }
         return Err(refusal(&args.name, &risks));
     }
-    told += &plan.afterwards(&risks);
+    text += &plan.afterwards(&risks);
     if let (Some(_), Ok(diff)) = (args.change.dry_run, &seen) {
-        told += &format!("\n{}\n", diff.text());
+        text += &format!("\n{}\n", diff.text());
     }
     let written = change::apply(&cluster, Some(&live), &plan.wanted, args.change.dry_run, session).await?;
-    let arrives = change::ExpectedState {
+    let expected = change::ExpectedState {
         name: args.name.clone(),
         uid: live.metadata.uid.clone(),
         generation: written.generation.or(live.metadata.generation).unwrap_or_default(),
         bundle: Some(choice.bundle.clone()),
         before: crate::status::tree::installed(&live).map(|bundle| bundle.name),
     };
-    change::print(args.change.output, &told, &[written], &mut session.output)?;
-    change::wait_if_requested(&cluster, &args.change, &arrives, session).await
+    change::print(args.change.output, &text, &[written], &mut session.output)?;
+    change::wait_if_requested(&cluster, &args.change, &expected, session).await
 }
 
 fn refusal(name: &str, risks: &Risks) -> CliError {

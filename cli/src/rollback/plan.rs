@@ -216,7 +216,7 @@ mod tests {
             catalog: "hub".to_owned(),
             image: "r.example/pipe:v1".to_owned(),
             stays: false,
-            told: String::new(),
+            text: String::new(),
             warnings: vec!["package is deprecated".to_owned()],
             channels: Vec::new(),
         };

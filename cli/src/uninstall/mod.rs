@@ -113,13 +113,7 @@ pub(crate) async fn run(args: UninstallArgs, session: &mut Session) -> Result<()
     session.output.finish()?;
     let going: Vec<&OwnedCrd> = plan.definitions.iter().filter(|definition| !definition.stays).collect();
     let words = gone(&cluster, &extension, &sets, &going, args.change.timeout, session).await?;
-    match args.change.output {
-        ChangeFormat::Table => session.output.text(&format!("{words}\n")),
-        ChangeFormat::Json | ChangeFormat::Yaml | ChangeFormat::Name => {
-            say(&words);
-            Ok(())
-        }
-    }
+    change::print_end(args.change.output, &words, session)
 }
 
 fn print_plan(plan: &UninstallPlan, notation: ChangeFormat, session: &mut Session) -> Result<(), CliError> {

@@ -105,7 +105,7 @@ pub(crate) async fn run(args: UpgradeArgs, session: &mut Session) -> Result<(), 
     }
     let written = change::apply(&cluster, Some(&live), &wanted, args.change.dry_run, session).await?;
     let warnings = warnings(&args, &wanted, &choice);
-    let mut fields = Fields { text: choice.told.clone() };
+    let mut fields = Fields { text: choice.text.clone() };
     fields.list(0, "Warning", &warnings);
     fields.list(0, "Changes", &prediction.changes);
     fields.list(0, "In the way", &in_the_way(&prediction));
@@ -235,7 +235,7 @@ mod tests {
             catalog: "hub".to_owned(),
             image: "r.example/pipe:v1".to_owned(),
             stays: true,
-            told: String::new(),
+            text: String::new(),
             warnings: Vec::new(),
             channels: Vec::new(),
         };
