@@ -84,11 +84,17 @@ impl fmt::Display for CliError {
     }
 }
 
-impl From<olm_fbc::LoadError> for CliError {
-    fn from(error: olm_fbc::LoadError) -> Self {
-        Self::operational(error.to_string())
-    }
+macro_rules! operational_errors {
+    ($($error:ty),*) => {$(
+        impl From<$error> for CliError {
+            fn from(error: $error) -> Self {
+                Self::operational(error.to_string())
+            }
+        }
+    )*};
 }
+
+operational_errors!(olm_fbc::LoadError, olm_pack::PackError, serde_json::Error);
 
 impl From<olm_oci::PullError> for CliError {
     fn from(error: olm_oci::PullError) -> Self {

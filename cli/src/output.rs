@@ -123,8 +123,7 @@ fn unless_gone(written: io::Result<()>) -> Result<(), CliError> {
 
 /// `value` as JSON, indented by two spaces, with a final line feed.
 pub(crate) fn json(value: &impl Serialize) -> Result<String, CliError> {
-    let text =
-        serde_json::to_string_pretty(value).map_err(|error| CliError::operational(error.to_string()))?;
+    let text = serde_json::to_string_pretty(value)?;
     // Hidden characters occur only within JSON strings.
     let mut shown = String::with_capacity(text.len() + 1);
     for c in text.chars() {

@@ -117,9 +117,3 @@ fn login(file: &Path, reference: &Reference) -> Result<Option<Login>, CliError> 
     }
     Ok(Some(Login { username: found.username.clone(), password: found.password.clone() }))
 }
-
-impl From<olm_pack::PackError> for CliError {
-    fn from(error: olm_pack::PackError) -> Self {
-        Self::operational(error.to_string())
-    }
-}

@@ -63,7 +63,7 @@ pub(crate) async fn run(args: RenderArgs, session: &mut Session) -> Result<(), C
 }
 
 fn meta(object: &Value) -> Result<Meta, CliError> {
-    let text = serde_json::to_vec(object).map_err(|error| CliError::operational(error.to_string()))?;
+    let text = serde_json::to_vec(object)?;
     Meta::from_json(&text).map_err(|error| CliError::operational(error.to_string()))
 }
 

@@ -188,7 +188,7 @@ fn post(dry_run: Option<DryRun>) -> PostParams {
 }
 
 fn value(extension: &ClusterExtension) -> Result<Value, CliError> {
-    serde_json::to_value(extension).map_err(|error| CliError::operational(error.to_string()))
+    Ok(serde_json::to_value(extension)?)
 }
 
 /// Part of an extension that a user writes.

@@ -142,7 +142,7 @@ pub(crate) async fn run(args: InstallArgs, session: &mut Session) -> Result<(), 
 
 /// Checks the extension against the validation of the API server.
 fn check_schema(extension: &ClusterExtension) -> Result<(), CliError> {
-    let value = serde_json::to_value(extension).map_err(|error| CliError::operational(error.to_string()))?;
+    let value = serde_json::to_value(extension)?;
     let validation_errors = manifest::validation_errors(&value);
     if validation_errors.is_empty() {
         Ok(())

@@ -204,7 +204,7 @@ async fn delete(
     session: &Session,
 ) -> Result<WrittenObject, CliError> {
     let name = extension.name_any();
-    let object = serde_json::to_value(extension).map_err(|error| CliError::operational(error.to_string()))?;
+    let object = serde_json::to_value(extension)?;
     let written = WrittenObject::new(object, WriteResult::Deleted, dry_run);
     if dry_run == Some(DryRun::Client) {
         return Ok(written);
