@@ -10,7 +10,7 @@ use olm_solve::{Change, Conflict, Plan, SolveError, Step, solve};
 use serde::Serialize;
 
 use super::catalogs::Catalogs;
-use super::choose::{read, rules_of};
+use super::choice::{read, rules_of};
 use super::dependency_inputs::DependencyInputs;
 use super::query::Query;
 use crate::controller::Controller;

@@ -20,7 +20,7 @@ use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
 
 use self::tree::ExtensionState;
-use crate::error::CliError;
+use crate::error::{CliError, Code};
 use crate::output::{self, Format};
 use crate::progress::say;
 use crate::session::Session;
@@ -170,11 +170,13 @@ async fn watch(
             session.unless_interrupted(pause).await?;
             match look(cluster, args.name.as_deref(), session).await {
                 Ok(shown) => break shown,
-                Err(CliError::no_candidate(_)) => {
+                Err(CliError::Message(Code::NoCandidate, _)) => {
                     say(&format!("ClusterExtension {} is gone", args.name.as_deref().unwrap_or_default()));
                     return Ok(());
                 }
-                Err(CliError::operational(message)) => say(&format!("{message}; trying again")),
+                Err(CliError::Message(Code::Operational, message)) => {
+                    say(&format!("{message}; trying again"))
+                }
                 Err(failure) => return Err(failure),
             }
         };
