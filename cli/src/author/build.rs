@@ -84,8 +84,7 @@ pub(super) struct Built {
 /// # Errors
 /// The catalog is not valid ([`CliError::Findings`]), cannot be read, or the image cannot be written.
 pub(crate) async fn run(args: BuildArgs, session: &mut Session) -> Result<(), CliError> {
-    let mut tag =
-        args.tag.as_deref().map(|tag| tagged_reference(tag)).transpose()?.map(|tag| tag.to_string());
+    let mut tag = args.tag.as_deref().map(tagged_reference).transpose()?.map(|tag| tag.to_string());
     let built = match (&args.file, &args.catalog) {
         (Some(file), catalog) => {
             let composition = Composition::read(file)?;

@@ -1,7 +1,6 @@
 //! Complete outputs, compared with the files of `tests/golden`. `OLM_GOLDEN_WRITE=1` rewrites them. Review the
 //! result.
 
-use std::path::Path;
 use std::process::Command;
 
 use super::fixture::{Ran, olm};
