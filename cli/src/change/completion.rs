@@ -10,6 +10,7 @@ use olm_api::{ClusterExtension, ClusterObjectSet, Condition, annotations};
 use olm_request::{ExtensionRules, Settings};
 
 use super::ExpectedState;
+use crate::status::health::is_paused;
 use crate::status::observe::is_active;
 
 /// Progress of a change.
@@ -41,7 +42,7 @@ pub(super) fn judge(
     if extension.metadata.deletion_timestamp.is_some() {
         return Completion::Failed(format!("{name} is being deleted"));
     }
-    if ExtensionRules::of(extension.metadata.annotations.as_ref(), Settings::default()).paused {
+    if is_paused(extension) {
         let key = annotations::EXT_PAUSED;
         return Completion::Failed(format!(
             "{name} is paused: nothing happens while it has the annotation {key}"

@@ -12,7 +12,8 @@ use super::target::RollbackTarget;
 use crate::diff::{Diff, Prediction};
 use crate::output::Fields;
 use crate::resolve::Choice;
-use crate::status::tree::{installed, is_migrated, is_paused};
+use crate::status::health::is_paused;
+use crate::status::tree::{installed, is_migrated};
 
 /// Path of the version in the managed fields of an extension.
 const OWNED_VERSION: &str = "/f:spec/f:source/f:catalog/f:version";

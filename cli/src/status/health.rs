@@ -4,9 +4,8 @@
 
 use olm_api::conditions::{PULLING, Status, reasons, types};
 use olm_api::{ClusterExtension, Condition, annotations};
+use olm_request::{ExtensionRules, Settings};
 use serde::Serialize;
-
-use super::tree::is_paused;
 
 /// Health of an extension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -77,6 +76,11 @@ impl Health {
             Self::Deleting => "Deleting",
         }
     }
+}
+
+/// Reports whether the extension has the pause annotation (docs/design/additions.md#pause).
+pub(crate) fn is_paused(extension: &ClusterExtension) -> bool {
+    ExtensionRules::of(extension.metadata.annotations.as_ref(), Settings::default()).paused
 }
 
 /// Hold that prevents an upgrade, or every change.

@@ -11,7 +11,7 @@ use olm_revision::probes::{ProbeStatus, Probes};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::health::{Health, Hold};
+use super::health::{Health, Hold, is_paused};
 use super::observe::{
     Content, Live, Observed, ObservedObject, ObservedPhase, ObservedRevision, is_active, number,
 };
@@ -205,11 +205,6 @@ impl ExtensionState {
 pub(crate) fn installed(extension: &ClusterExtension) -> Option<BundleState> {
     let bundle = &extension.status.as_ref()?.install.as_ref()?.bundle;
     Some(BundleState { name: bundle.name.clone(), version: bundle.version.clone() })
-}
-
-/// Reports whether the extension has the pause annotation (docs/design/additions.md#pause).
-pub(crate) fn is_paused(extension: &ClusterExtension) -> bool {
-    ExtensionRules::of(extension.metadata.annotations.as_ref(), Settings::default()).paused
 }
 
 /// First unsettled object of the newest active revision, with the reason.
