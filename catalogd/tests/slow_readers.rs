@@ -18,7 +18,7 @@ use kube::Api;
 
 const READERS: usize = 500;
 const POD: &str = "pod";
-const MANIFEST: &str = include_str!("../../manifests/parts/40-catalogd.yaml");
+const MANIFEST: &str = include_str!("../../manifests/base/catalogd/deployment.yaml");
 /// Large enough that no socket buffer takes an answer whole.
 const OBJECTS: usize = 40_000;
 

@@ -106,6 +106,7 @@ fn furnish(folder: &Path, scenario: &Scenario) -> Result<()> {
         }
     }
     std::os::unix::fs::symlink(project.join("docs"), folder.join("docs"))?;
+    std::os::unix::fs::symlink(project.join("manifests"), folder.join("manifests"))?;
     std::os::unix::fs::symlink(project.join("manifests/policies"), folder.join("policies"))?;
     let ca = std::env::var("OLM_REGISTRY_CA").context("OLM_REGISTRY_CA is not set; run hack/e2e")?;
     std::fs::copy(&ca, folder.join("ca.crt"))?;
