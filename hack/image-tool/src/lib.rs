@@ -1,24 +1,19 @@
 //! OCI images for development and tests, without a container engine.
 //!
 //! [`olm_pack`] builds the images. This crate contains the files of an image that runs a program ([`runtime_files`]),
-//! its bill of materials ([`bill_of_materials`]) and [`provenance`], pushing with a credentials file ([`push`]), and
-//! two registries for the tests of every crate that pulls: [`registry`], in the test's own process with faults on
-//! demand, and [`docker_registry`], a real one.
+//! pushing with a credentials file ([`push`]), and two registries for the tests of every crate that pulls:
+//! [`registry`], in the test's own process with faults on demand, and [`docker_registry`], a real one.
 //!
 //! This is a developers' tool and a test library. The servers must not depend on it.
 
 mod binary;
 pub mod docker_registry;
-mod provenance;
 mod push;
 pub mod registry;
-mod sbom;
 pub mod signing;
 
 pub use binary::runtime_files;
 pub use olm_pack::{
     BUNDLE_CHANNELS_LABEL, CATALOG_LABEL, Image, Layer, LayerEntry, Runtime, digest_of, write_archive,
 };
-pub use provenance::{Build, provenance};
 pub use push::{Push, push};
-pub use sbom::bill_of_materials;

@@ -11,10 +11,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
-use olm_image::{
-    Build, Image, Layer, LayerEntry, Push, Runtime, bill_of_materials, provenance, push, runtime_files,
-    write_archive,
-};
+use olm_image::{Image, Layer, Push, Runtime, push, runtime_files, write_archive};
 use olm_oci::{Credentials, Platform};
 
 /// Numeric user and group of the servers.
@@ -35,53 +32,27 @@ enum Command {
         /// Program to run. The image's entrypoint is its file name in the image root
         #[arg(long)]
         binary: PathBuf,
-        /// Output of `cargo tree --prefix none --format '{p}|{l}'` for the program's crate. Adds a bill of materials
-        /// to the image as /usr/share/sbom/NAME.cdx.json
-        #[arg(long, value_name = "FILE")]
-        crates: Option<PathBuf>,
         #[command(flatten)]
-        built: Built,
-        #[command(flatten)]
-        target: Target,
+        destination: Destination,
     },
     /// Build a catalog image of a folder of file-based catalog content
     Catalog {
         /// Folder with the content
         folder: PathBuf,
         #[command(flatten)]
-        target: Target,
+        destination: Destination,
     },
     /// Build a bundle image of a folder with manifests/ and metadata/
     Bundle {
         /// Folder with the bundle
         folder: PathBuf,
         #[command(flatten)]
-        target: Target,
+        destination: Destination,
     },
 }
 
-/// Build information of the program.
-#[derive(Args, Default)]
-struct Built {
-    /// Cargo.lock of the program. Adds build provenance to the image as /usr/share/provenance/NAME.intoto.json
-    #[arg(long, value_name = "FILE", requires_all = ["profile", "rustc"])]
-    lock: Option<PathBuf>,
-    /// Cargo profile of the build
-    #[arg(long, requires = "lock", default_value = "")]
-    profile: String,
-    /// Output of `rustc --version`
-    #[arg(long, requires = "lock", default_value = "")]
-    rustc: String,
-    /// Git commit of the source
-    #[arg(long, value_name = "COMMIT", requires = "lock")]
-    revision: Option<String>,
-    /// The source has uncommitted changes
-    #[arg(long, requires = "revision")]
-    modified: bool,
-}
-
 #[derive(Args)]
-struct Target {
+struct Destination {
     /// Name of the image in the archive, REGISTRY/REPOSITORY:TAG
     #[arg(long, requires = "output")]
     name: Option<String>,
@@ -113,25 +84,21 @@ async fn main() -> ExitCode {
 }
 
 async fn run(command: Command) -> Result<()> {
-    match command {
-        Command::Binary { binary, crates, built, target } => {
-            deliver(&program(&binary, crates.as_deref(), &built)?, &target).await
+    let (image, destination) = match command {
+        Command::Binary { binary, destination } => (program_image(&binary)?, destination),
+        Command::Catalog { folder, destination } => (Image::catalog(&read_folder(&folder)?)?, destination),
+        Command::Bundle { folder, destination } => {
+            let image = Image::bundle(&read_folder(&folder)?);
+            (image.with_context(|| folder.display().to_string())?, destination)
         }
-        Command::Catalog { folder, target } => {
-            deliver(&Image::catalog(&read_folder(&folder)?)?, &target).await
-        }
-        Command::Bundle { folder, target } => {
-            let image =
-                Image::bundle(&read_folder(&folder)?).with_context(|| folder.display().to_string())?;
-            deliver(&image, &target).await
-        }
-    }
+    };
+    write_image(&image, &destination).await
 }
 
 /// By default glibc caches freed memory per thread, which is a third of the memory of a server.
 const ARENAS: &str = "MALLOC_ARENA_MAX=1";
 
-fn program(binary: &Path, crates: Option<&Path>, built: &Built) -> Result<Image> {
+fn program_image(binary: &Path) -> Result<Image> {
     let name = binary.file_name().and_then(|name| name.to_str()).context("--binary names no file")?;
     let runtime = Runtime {
         architecture: Platform::current().architecture,
@@ -139,37 +106,21 @@ fn program(binary: &Path, crates: Option<&Path>, built: &Built) -> Result<Image>
         user: Some(NONROOT.to_owned()),
         env: vec!["PATH=/".to_owned(), ARENAS.to_owned()],
     };
-    let mut files = runtime_files(binary)?;
-    if let (Some(path), Some(LayerEntry::File { content, .. })) = (&built.lock, files.get(name)) {
-        let lock = std::fs::read(path).with_context(|| path.display().to_string())?;
-        let Built { profile, rustc, revision, modified, .. } = built;
-        let build = Build { profile, rustc, lock: &lock, revision: revision.as_deref(), modified: *modified };
-        let stated = provenance(name, content, &build)?;
-        files.insert(
-            format!("usr/share/provenance/{name}.intoto.json"),
-            LayerEntry::file(format!("{stated:#}\n")),
-        );
-    }
-    if let Some(path) = crates {
-        let listed = || path.display().to_string();
-        let tree = std::fs::read_to_string(path).with_context(listed)?;
-        let bill = bill_of_materials(name, &tree, &files).with_context(listed)?;
-        files.insert(format!("usr/share/sbom/{name}.cdx.json"), LayerEntry::file(format!("{bill:#}\n")));
-    }
-    Ok(Image::new(vec![Layer::new(&files)?], &BTreeMap::new(), &runtime)?)
+    Ok(Image::new(vec![Layer::new(&runtime_files(binary)?)?], &BTreeMap::new(), &runtime)?)
 }
 
-async fn deliver(image: &Image, target: &Target) -> Result<()> {
-    if let (Some(path), Some(name)) = (&target.output, &target.name) {
+/// Writes the archive, then pushes, as far as `destination` says.
+async fn write_image(image: &Image, destination: &Destination) -> Result<()> {
+    if let (Some(path), Some(name)) = (&destination.output, &destination.name) {
         let file = File::create(path).with_context(|| format!("create {}", path.display()))?;
         write_archive(image, name, BufWriter::new(file))?;
         print_reference(name, image);
     }
-    if let Some(reference) = &target.push {
+    if let Some(reference) = &destination.push {
         let read = |path: &PathBuf| std::fs::read(path).with_context(|| format!("read {}", path.display()));
         let options = Push {
-            ca_pem: target.ca.as_ref().map(read).transpose()?,
-            credentials: match &target.auth_file {
+            ca_pem: destination.ca.as_ref().map(read).transpose()?,
+            credentials: match &destination.auth_file {
                 None => Credentials::default(),
                 Some(path) => Credentials::parse(&read(path)?)
                     .with_context(|| format!("credentials {}", path.display()))?,
@@ -223,23 +174,12 @@ mod tests {
     #[test]
     fn same_program_yields_the_same_image_digest() {
         let folder = tempfile::tempdir().unwrap();
-        let (binary, crates) = (folder.path().join("catalogd"), folder.path().join("crates"));
+        let binary = folder.path().join("catalogd");
         std::fs::copy("/bin/true", &binary).unwrap();
-        std::fs::write(&crates, "catalogd v0.1.0 (/somewhere)|Apache-2.0\nserde v1.0.2|MIT\n").unwrap();
-        let nothing = Built::default();
-        let image = program(&binary, Some(&crates), &nothing).unwrap();
-        assert_eq!(image.digest(), program(&binary, Some(&crates), &nothing).unwrap().digest());
-        // Bill of materials and provenance are part of the image.
-        assert_ne!(image.digest(), program(&binary, None, &nothing).unwrap().digest());
-        let built = |rustc: &str| Built {
-            lock: Some(crates.clone()),
-            profile: "release".to_owned(),
-            rustc: rustc.to_owned(),
-            ..Built::default()
-        };
-        let one = program(&binary, Some(&crates), &built("rustc 1.95.0")).unwrap();
-        assert_eq!(one.digest(), program(&binary, Some(&crates), &built("rustc 1.95.0")).unwrap().digest());
-        assert_ne!(one.digest(), image.digest());
-        assert_ne!(one.digest(), program(&binary, Some(&crates), &built("rustc 1.96.0")).unwrap().digest());
+        let digest = || program_image(&binary).unwrap().digest();
+        let first = digest();
+        assert_eq!(digest(), first);
+        std::fs::copy("/bin/false", &binary).unwrap();
+        assert_ne!(digest(), first);
     }
 }
