@@ -13,9 +13,8 @@ use serde_json::json;
 use crate::registry::certificates;
 
 const PROGRAM: &str = "docker-registry";
-const START: Duration = Duration::from_secs(30);
-/// Poll interval of the readiness check.
-const LOOK: Duration = Duration::from_millis(20);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Certificates and authentication. The default is plain HTTP without authentication.
 #[derive(Debug, Clone, Default)]
@@ -71,12 +70,12 @@ impl DockerRegistry {
                 format!("{PROGRAM} cannot be started; install the Debian package of that name")
             })?;
         let mut registry = Self { process, host };
-        let end = Instant::now() + START;
+        let end = Instant::now() + START_TIMEOUT;
         while TcpStream::connect(&registry.host).is_err() {
             if registry.process.try_wait()?.is_some() || Instant::now() > end {
                 bail!("{PROGRAM} does not answer: {}", fs::read_to_string(&log)?);
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
         Ok(registry)
     }

@@ -73,7 +73,7 @@ pub struct Seen {
     pub authorization: Option<String>,
 }
 
-struct Rule {
+struct FaultRule {
     request: String,
     times: usize,
     fault: Fault,
@@ -85,7 +85,7 @@ struct Content {
     blobs: HashMap<String, Bytes>,
     /// Media type and bytes, by repository and tag or digest.
     manifests: HashMap<(String, String), (String, Bytes)>,
-    rules: Vec<Rule>,
+    rules: Vec<FaultRule>,
     seen: Vec<Seen>,
 }
 
@@ -120,7 +120,7 @@ impl Registry {
         let (listener, address) = listen()?;
         let tls = RustlsConfig::from_pem(certificate.into(), key.into()).await?;
         let (content, server) = (Arc::default(), axum_server::Handle::new());
-        let app = axum::Router::new().fallback(answer).with_state(Arc::clone(&content));
+        let app = axum::Router::new().fallback(handle).with_state(Arc::clone(&content));
         let running = axum_server::from_tcp_rustls(listener, tls)?
             .handle(server.clone())
             .serve(app.into_make_service());
@@ -135,7 +135,7 @@ impl Registry {
     pub async fn start_plain() -> Result<Self> {
         let (listener, address) = listen()?;
         let (content, server) = (Arc::default(), axum_server::Handle::new());
-        let app = axum::Router::new().fallback(answer).with_state(Arc::clone(&content));
+        let app = axum::Router::new().fallback(handle).with_state(Arc::clone(&content));
         let running = axum_server::from_tcp(listener)?.handle(server.clone()).serve(app.into_make_service());
         tokio::spawn(running);
         Ok(Self { address, ca_pem: String::new(), content, server })
@@ -183,7 +183,7 @@ impl Registry {
 
     /// Applies `fault` to the next `times` responses to requests whose `METHOD /path` contains `request`.
     pub fn add_fault(&self, request: &str, times: usize, fault: Fault) {
-        self.content().rules.push(Rule { request: request.to_owned(), times, fault });
+        self.content().rules.push(FaultRule { request: request.to_owned(), times, fault });
     }
 
     /// Removes all faults.
@@ -251,7 +251,7 @@ impl Content {
     }
 
     /// Error response for missing credentials. `None` if the request is authorized.
-    fn refusal(&self, host: &str, path: &str, headers: &HeaderMap) -> Option<Response> {
+    fn auth_error(&self, host: &str, path: &str, headers: &HeaderMap) -> Option<Response> {
         let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         let (wanted, challenge) = match &self.access {
             Access::Open => return None,
@@ -268,7 +268,7 @@ impl Content {
         if given == Some(&wanted) {
             return None;
         }
-        let mut response = problem(StatusCode::UNAUTHORIZED, "UNAUTHORIZED", "authentication required");
+        let mut response = failure(StatusCode::UNAUTHORIZED, "UNAUTHORIZED", "authentication required");
         if let Ok(value) = challenge.parse() {
             response.headers_mut().insert(header::WWW_AUTHENTICATE, value);
         }
@@ -282,18 +282,18 @@ fn basic(user: &str, password: &str) -> String {
     format!("Basic {}", BASE64_STANDARD.encode(format!("{user}:{password}")))
 }
 
-fn problem(status: StatusCode, code: &str, message: &str) -> Response {
+fn failure(status: StatusCode, code: &str, message: &str) -> Response {
     (status, axum::Json(json!({ "errors": [{ "code": code, "message": message }] }))).into_response()
 }
 
-async fn answer(State(content): State<Arc<Mutex<Content>>>, request: Request) -> Response {
+async fn handle(State(content): State<Arc<Mutex<Content>>>, request: Request) -> Response {
     let (mut parts, body) = request.into_parts();
     let path = parts.uri.path().to_owned();
     let line = format!("{} {path}", parts.method);
     let host =
         parts.headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default().to_owned();
     let Ok(body) = axum::body::to_bytes(body, MAX_BODY).await else {
-        return problem(StatusCode::PAYLOAD_TOO_LARGE, "SIZE_INVALID", "body too large");
+        return failure(StatusCode::PAYLOAD_TOO_LARGE, "SIZE_INVALID", "body too large");
     };
     let query = parts.uri.query().unwrap_or_default().to_owned();
     let given = parts.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
@@ -305,18 +305,18 @@ async fn answer(State(content): State<Arc<Mutex<Content>>>, request: Request) ->
         if matches!(fault, Some(Fault::Whole)) {
             parts.headers.remove(header::RANGE);
         }
-        let refusal = content.refusal(&host, &path, &parts.headers);
+        let auth_error = content.auth_error(&host, &path, &parts.headers);
         let response =
-            refusal.unwrap_or_else(|| content.respond(&parts.method, &path, &query, &parts.headers, body));
+            auth_error.unwrap_or_else(|| content.respond(&parts.method, &path, &query, &parts.headers, body));
         (fault, response)
     };
     match fault {
         None => response,
-        Some(fault) => spoil(response, fault).await,
+        Some(fault) => inject(response, fault).await,
     }
 }
 
-async fn spoil(response: Response, fault: Fault) -> Response {
+async fn inject(response: Response, fault: Fault) -> Response {
     let (mut parts, body) = response.into_parts();
     let body = axum::body::to_bytes(body, MAX_BODY).await.unwrap_or_default();
     match fault {
@@ -380,7 +380,7 @@ impl Content {
             return axum::Json(json!({ "token": TOKEN })).into_response();
         }
         let Some(path) = path.strip_prefix("/v2/") else {
-            return problem(StatusCode::NOT_FOUND, "NOT_FOUND", "no such path");
+            return failure(StatusCode::NOT_FOUND, "NOT_FOUND", "no such path");
         };
         if path.is_empty() {
             return axum::Json(json!({})).into_response();
@@ -392,7 +392,7 @@ impl Content {
             return self.blob(digest, headers);
         }
         let Some((repository, reference)) = path.split_once("/manifests/") else {
-            return problem(StatusCode::NOT_FOUND, "NAME_UNKNOWN", "repository name not known to registry");
+            return failure(StatusCode::NOT_FOUND, "NAME_UNKNOWN", "repository name not known to registry");
         };
         if method == Method::PUT {
             let media_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
@@ -412,15 +412,15 @@ impl Content {
             return (headers, bytes.clone()).into_response();
         }
         if self.manifests.keys().any(|(known, _)| known == repository) {
-            problem(StatusCode::NOT_FOUND, "MANIFEST_UNKNOWN", "manifest unknown")
+            failure(StatusCode::NOT_FOUND, "MANIFEST_UNKNOWN", "manifest unknown")
         } else {
-            problem(StatusCode::NOT_FOUND, "NAME_UNKNOWN", "repository name not known to registry")
+            failure(StatusCode::NOT_FOUND, "NAME_UNKNOWN", "repository name not known to registry")
         }
     }
 
     fn blob(&self, digest: &str, headers: &HeaderMap) -> Response {
         let Some(bytes) = self.blobs.get(digest) else {
-            return problem(StatusCode::NOT_FOUND, "BLOB_UNKNOWN", "blob unknown to registry");
+            return failure(StatusCode::NOT_FOUND, "BLOB_UNKNOWN", "blob unknown to registry");
         };
         let range = headers.get(header::RANGE).and_then(|range| range.to_str().ok());
         let start = range
@@ -451,7 +451,7 @@ impl Content {
         }
         let digest = digest_of(&body);
         if method != Method::PUT || query.replace("%3A", ":") != format!("digest={digest}") {
-            return problem(StatusCode::BAD_REQUEST, "DIGEST_INVALID", "digest does not match the body");
+            return failure(StatusCode::BAD_REQUEST, "DIGEST_INVALID", "digest does not match the body");
         }
         self.blobs.insert(digest.clone(), body);
         created(&format!("/v2/{repository}/blobs/{digest}"))
