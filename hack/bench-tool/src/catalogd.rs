@@ -14,7 +14,7 @@ use crate::content::{self, BUNDLE, LARGE, OTHER, PACKAGE, generate, read};
 use crate::load::{Answer, Rates, client, get, load};
 use crate::process::{Watch, disk, memory, processor_time};
 use crate::setup::{Catalogd, Setup};
-use crate::table::{Bar, Row, Table, Unit};
+use crate::table::{Row, Table, Target, Unit};
 
 /// Cases of catalogd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -105,21 +105,11 @@ impl Bench<'_> {
     }
 
     fn remarks(&mut self) {
-        let remarks = &mut self.table.remarks;
-        if std::env::var_os("REFERENCE_BIN_DIR").is_some() {
-            remarks.push(
-                "REFERENCE_BIN_DIR is not used here: the reference's catalogd needs the service account token of a pod. \
-                 Reference: figures of its commit df2c201 on 2 cores."
-                    .to_owned(),
-            );
-        } else {
-            remarks.push(
-                "Reference: figures of the Go reference, commit df2c201, on 2 cores, not of this machine."
-                    .to_owned(),
-            );
-        }
-        remarks
-            .push("Clients, registry, etcd and kube-apiserver share this machine with catalogd.".to_owned());
+        self.table.remarks.extend([
+            "Reference: figures of the Go reference, commit df2c201, on 2 cores, not of this machine."
+                .to_owned(),
+            "Clients, registry, etcd and kube-apiserver share this machine with catalogd.".to_owned(),
+        ]);
     }
 
     fn row(
@@ -128,7 +118,7 @@ impl Bench<'_> {
         ours: f64,
         unit: Unit,
         reference: impl Into<Option<f64>>,
-        bar: Bar,
+        target: Target,
         note: String,
     ) {
         eprintln!("{case}: {ours:.4} {unit:?} {note}");
@@ -137,7 +127,7 @@ impl Bench<'_> {
             ours,
             unit,
             reference: reference.into(),
-            bar,
+            target,
             note,
         });
     }
@@ -175,7 +165,7 @@ impl Bench<'_> {
             let used = (processor_time(self.server()?.pid())? - before) / (SINGLE + SINGLE / 3) as f64;
             let (took, length) = (median(&answers), answers[0].length);
             let note = format!("{:.1} MB, {used:.3} s of the server each", length as f64 / 1e6);
-            self.row("large: all", took, Unit::Seconds, 0.11, Bar::TimesAtMost(1.0), note);
+            self.row("large: all", took, Unit::Seconds, 0.11, Target::AtMost(1.0), note);
         }
         if self.wants(Case::AllGzipLarge) {
             self.all_gzip().await?;
@@ -205,15 +195,22 @@ impl Bench<'_> {
             took.as_secs_f64(),
             Unit::Seconds,
             4.1,
-            Bar::TimesAtMost(0.5),
+            Target::AtMost(0.5),
             note,
         );
         let note =
             format!("largest RssAnon; with mapped files {:.0} MB", memory(self.server()?.pid(), "VmHWM")?);
-        self.row("large: memory meanwhile", peaks.anonymous, Unit::Megabytes, 86.0, Bar::Limit(64.0), note);
+        self.row(
+            "large: memory meanwhile",
+            peaks.anonymous,
+            Unit::Megabytes,
+            86.0,
+            Target::Limit(64.0),
+            note,
+        );
         let note = format!("when Serving; meanwhile up to {:.0} MB", peaks.disk);
         let disk = disk(&cache);
-        self.row("large: disk", disk, Unit::Megabytes, 339.0, Bar::TimesAtMost(0.5), note);
+        self.row("large: disk", disk, Unit::Megabytes, 339.0, Target::AtMost(0.5), note);
         Ok(())
     }
 
@@ -230,13 +227,13 @@ impl Bench<'_> {
         let digest = self.setup.push("small", "v1", &read(&folder)?)?;
         let took = self.setup.serve("small", "v1", &digest).await?;
         if self.wants(Case::ServeSmall) {
-            let bar = Bar::TimesAtMost(0.5);
+            let target = Target::AtMost(0.5);
             self.row(
                 "small: apply to Serving",
                 took.as_secs_f64(),
                 Unit::Seconds,
                 1.2,
-                bar,
+                target,
                 SMALL.to_owned(),
             );
         }
@@ -258,7 +255,7 @@ impl Bench<'_> {
             rates.note(),
             used * share * 1e6 / rates.count() as f64
         );
-        self.row(name, rates.per_second(), Unit::PerSecond, reference, Bar::TimesAtLeast(times), note);
+        self.row(name, rates.per_second(), Unit::PerSecond, reference, Target::AtLeast(times), note);
         Ok(())
     }
 
@@ -288,13 +285,13 @@ impl Bench<'_> {
         ensure!(is_compressed(&first), "the first response is not compressed");
         let (begun, whole) = (first.first_byte.as_secs_f64() * 1e3, first.took.as_secs_f64());
         let name = "large: first gzip, first byte";
-        self.row(name, begun, Unit::Milliseconds, None, Bar::Limit(50.0), String::new());
+        self.row(name, begun, Unit::Milliseconds, None, Target::Limit(50.0), String::new());
         let (name, note) = ("large: first gzip, whole", format!("{:.1} MB", first.length as f64 / 1e6));
-        self.row(name, whole, Unit::Seconds, FIRST_GZIP, Bar::TimesAtMost(1.0), note);
+        self.row(name, whole, Unit::Seconds, FIRST_GZIP, Target::AtMost(1.0), note);
         let answers = self.singly("large", &headers, SINGLE).await?;
         ensure!(answers.iter().all(is_compressed), "a response is not compressed");
-        let bar = Bar::TimesAtMost(0.1);
-        self.row("large: all with gzip", median(&answers), Unit::Seconds, 0.45, bar, String::new());
+        let target = Target::AtMost(0.1);
+        self.row("large: all with gzip", median(&answers), Unit::Seconds, 0.45, target, String::new());
         Ok(())
     }
 
@@ -309,8 +306,8 @@ impl Bench<'_> {
             let answers =
                 self.singly("large", &HeaderMap::from_iter([(condition, value)]), CONDITIONAL).await?;
             ensure!(answers.iter().all(|answer| answer.status == 304), "a response is not 304");
-            let (took, bar) = (median(&answers) * 1e3, Bar::Limit(1.0));
-            self.row(name, took, Unit::Milliseconds, None, bar, "median".to_owned());
+            let (took, target) = (median(&answers) * 1e3, Target::Limit(1.0));
+            self.row(name, took, Unit::Milliseconds, None, target, "median".to_owned());
         }
         Ok(())
     }
@@ -338,7 +335,7 @@ impl Bench<'_> {
             busy.quantile(1.0).as_secs_f64() * 1e3,
             quiet.quantile(1.0).as_secs_f64() * 1e3
         );
-        self.row(case, p99(&busy), Unit::Milliseconds, p99(&quiet), Bar::TimesAtMost(2.0), note);
+        self.row(case, p99(&busy), Unit::Milliseconds, p99(&quiet), Target::AtMost(2.0), note);
         Ok(())
     }
 
@@ -354,10 +351,10 @@ impl Bench<'_> {
         let requests = self.setup.registry.take_requests().len() as f64;
         let note = format!("within {} s; none is to be polled", AT_REST.as_secs());
         let case = format!("{MANY} catalogs: registry requests");
-        self.row(&case, requests, Unit::Count, None, Bar::Limit(0.0), note);
+        self.row(&case, requests, Unit::Count, None, Target::Limit(0.0), note);
         let taken = memory(self.server()?.pid(), "RssAnon")?;
         let case = format!("{MANY} catalogs: memory");
-        self.row(&case, taken, Unit::Megabytes, None, Bar::Limit(48.0), String::new());
+        self.row(&case, taken, Unit::Megabytes, None, Target::Limit(48.0), String::new());
         let next = self.setup.push(&name(1), "v2", &generate(content::SMALL, self.arguments.seed + 1000)?)?;
         let path = format!("{}/api/v1/metas?package={PACKAGE}", name(0));
         let case = format!("{MANY} catalogs: read while another is replaced");
@@ -382,7 +379,14 @@ impl Bench<'_> {
             AFTER_RESTART.as_secs(),
             requests.len()
         );
-        self.row("large: restart to serving", took.as_secs_f64(), Unit::Seconds, None, Bar::Limit(0.3), note);
+        self.row(
+            "large: restart to serving",
+            took.as_secs_f64(),
+            Unit::Seconds,
+            None,
+            Target::Limit(0.3),
+            note,
+        );
         Ok(())
     }
 }

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use crate::RenderArguments;
 use crate::content::{Files, Numbers, read};
 use crate::process::memory;
-use crate::table::{Bar, Row, Table, Unit};
+use crate::table::{Row, Table, Target, Unit};
 
 /// Number of rounds. The fastest is compared, because other load only adds time. The median is printed.
 const ROUNDS: usize = 31;
@@ -73,20 +73,20 @@ fn bench(table: &mut Table, name: &str, files: &Files, config: Option<&Value>) -
 
     let size = bytes as f64 / 1e6;
     let note = format!("{size:.1} MB in {} files, {objects} objects; median {usual:.1} ms", files.len());
-    let row = |case: &str, ours, unit, reference, bar, note: &str| Row {
+    let row = |case: &str, ours, unit, reference, target, note: &str| Row {
         case: format!("{name}: {case}"),
         ours,
         unit,
         reference,
-        bar,
+        target,
         note: note.to_owned(),
     };
     let (time, space) = REFERENCE;
-    table.rows.push(row("read and render", both, Unit::Milliseconds, Some(time), Bar::Limit(20.0), &note));
-    table.rows.push(row("render, once read", once_read, Unit::Milliseconds, None, Bar::Limit(5.0), ""));
+    table.rows.push(row("read and render", both, Unit::Milliseconds, Some(time), Target::Limit(20.0), &note));
+    table.rows.push(row("render, once read", once_read, Unit::Milliseconds, None, Target::Limit(5.0), ""));
     let grown = (peak - before).max(0.0);
     let note = format!("growth of the process over {ROUNDS} rounds, beyond what earlier cases left free");
-    table.rows.push(row("memory", grown, Unit::Megabytes, Some(space), Bar::TimesAtMost(1.0), &note));
+    table.rows.push(row("memory", grown, Unit::Megabytes, Some(space), Target::AtMost(1.0), &note));
     Ok(())
 }
 

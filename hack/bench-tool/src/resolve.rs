@@ -22,7 +22,7 @@ use crate::controller::Controller;
 use crate::load::client;
 use crate::process::{memory, processor_time};
 use crate::setup::{Catalogd, Setup};
-use crate::table::{Bar, Row, Table, Unit};
+use crate::table::{Row, Table, Target, Unit};
 
 /// Size of the catalogs in addition to the large one.
 const SMALLER: Shape = Shape { packages: 30, bundles: 300 };
@@ -237,7 +237,14 @@ impl Bench {
 
 fn row(table: &mut Table, case: &str, ours: f64, unit: Unit, limit: f64, note: String) {
     eprintln!("{case}: {ours:.4} {unit:?} {note}");
-    table.rows.push(Row { case: case.to_owned(), ours, unit, reference: None, bar: Bar::Limit(limit), note });
+    table.rows.push(Row {
+        case: case.to_owned(),
+        ours,
+        unit,
+        reference: None,
+        target: Target::Limit(limit),
+        note,
+    });
 }
 
 /// Replaces the registry of the catalog's images by the setup's, which does not have them.

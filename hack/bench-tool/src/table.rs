@@ -14,11 +14,11 @@ pub(crate) enum Unit {
 
 /// Target of a figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Bar {
+pub(crate) enum Target {
     /// At least this multiple of the reference.
-    TimesAtLeast(f64),
+    AtLeast(f64),
     /// At most this multiple of the reference.
-    TimesAtMost(f64),
+    AtMost(f64),
     /// At most this value.
     Limit(f64),
     /// No target: the figure is informative.
@@ -32,7 +32,7 @@ pub(crate) struct Row {
     pub(crate) unit: Unit,
     /// Figure of the reference, in the same unit.
     pub(crate) reference: Option<f64>,
-    pub(crate) bar: Bar,
+    pub(crate) target: Target,
     /// Additional information.
     pub(crate) note: String,
 }
@@ -43,24 +43,24 @@ impl Row {
     }
 
     fn is_met(&self) -> bool {
-        match (self.bar, self.ratio()) {
-            (Bar::Shown, _) => true,
-            (Bar::Limit(limit), _) => self.ours <= limit,
-            (Bar::TimesAtLeast(times), Some(ratio)) => ratio >= times,
-            (Bar::TimesAtMost(times), Some(ratio)) => ratio <= times,
+        match (self.target, self.ratio()) {
+            (Target::Shown, _) => true,
+            (Target::Limit(limit), _) => self.ours <= limit,
+            (Target::AtLeast(times), Some(ratio)) => ratio >= times,
+            (Target::AtMost(times), Some(ratio)) => ratio <= times,
             (_, None) => false,
         }
     }
 
     fn cells(&self) -> [String; 7] {
-        let bar = match self.bar {
-            Bar::TimesAtLeast(times) => format!(">= {times:.2} x"),
-            Bar::TimesAtMost(times) => format!("<= {times:.2} x"),
-            Bar::Limit(limit) => format!("<= {}", figure(limit, self.unit)),
-            Bar::Shown => "-".to_owned(),
+        let target = match self.target {
+            Target::AtLeast(times) => format!(">= {times:.2} x"),
+            Target::AtMost(times) => format!("<= {times:.2} x"),
+            Target::Limit(limit) => format!("<= {}", figure(limit, self.unit)),
+            Target::Shown => "-".to_owned(),
         };
-        let verdict = match (self.bar, self.is_met()) {
-            (Bar::Shown, _) => "",
+        let verdict = match (self.target, self.is_met()) {
+            (Target::Shown, _) => "",
             (_, true) => "ok",
             (_, false) => "MISSED",
         };
@@ -69,7 +69,7 @@ impl Row {
             figure(self.ours, self.unit),
             self.reference.map_or_else(|| "-".to_owned(), |reference| figure(reference, self.unit)),
             self.ratio().map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2} x")),
-            bar,
+            target,
             verdict.to_owned(),
             self.note.clone(),
         ]
@@ -102,7 +102,7 @@ impl Table {
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let head = ["case", "ours", "reference", "ratio", "bar", "", "note"].map(str::to_owned);
+        let head = ["case", "ours", "reference", "ratio", "target", "", "note"].map(str::to_owned);
         let lines: Vec<[String; 7]> = std::iter::once(head).chain(self.rows.iter().map(Row::cells)).collect();
         for line in &lines {
             for (column, cell) in line.iter().enumerate() {
@@ -125,29 +125,29 @@ mod tests {
 
     #[test]
     fn targets_are_compared_with_the_reference() {
-        let row = |ours, reference, bar| Row {
+        let row = |ours, reference, target| Row {
             case: "case".to_owned(),
             ours,
             unit: Unit::PerSecond,
             reference,
-            bar,
+            target,
             note: String::new(),
         };
         let rows = [
-            (row(20.0, Some(10.0), Bar::TimesAtLeast(2.0)), true),
-            (row(19.0, Some(10.0), Bar::TimesAtLeast(2.0)), false),
-            (row(5.0, Some(10.0), Bar::TimesAtMost(0.5)), true),
-            (row(6.0, Some(10.0), Bar::TimesAtMost(0.5)), false),
-            (row(6.0, None, Bar::Limit(6.0)), true),
-            (row(6.1, Some(10.0), Bar::Limit(6.0)), false),
+            (row(20.0, Some(10.0), Target::AtLeast(2.0)), true),
+            (row(19.0, Some(10.0), Target::AtLeast(2.0)), false),
+            (row(5.0, Some(10.0), Target::AtMost(0.5)), true),
+            (row(6.0, Some(10.0), Target::AtMost(0.5)), false),
+            (row(6.0, None, Target::Limit(6.0)), true),
+            (row(6.1, Some(10.0), Target::Limit(6.0)), false),
         ];
         for (row, met) in rows {
             assert_eq!(row.is_met(), met, "{row:?}");
             assert_eq!(Table { rows: vec![row], remarks: Vec::new() }.all_met(), met);
         }
         let table =
-            Table { rows: vec![row(5.0, Some(10.0), Bar::TimesAtMost(0.5))], remarks: vec!["so".to_owned()] };
-        let expect = "case  ours  reference   ratio        bar      note\n\
+            Table { rows: vec![row(5.0, Some(10.0), Target::AtMost(0.5))], remarks: vec!["so".to_owned()] };
+        let expect = "case  ours  reference   ratio     target      note\n\
                       case  5 /s      10 /s  0.50 x  <= 0.50 x  ok  \nso\n";
         assert_eq!(table.to_string(), expect);
     }

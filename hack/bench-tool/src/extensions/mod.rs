@@ -17,7 +17,7 @@ use anyhow::Result;
 
 use crate::ControllerArguments;
 use crate::process::{memory, processor_time};
-use crate::table::{Bar, Row, Table, Unit};
+use crate::table::{Row, Table, Target, Unit};
 use fleet::{Fleet, Spent};
 
 /// Cases of operator-controller.
@@ -87,7 +87,7 @@ async fn pods(table: &mut Table, arguments: &ControllerArguments) -> Result<()> 
     let limit = limit::measure(&fleet, kubeconfig, 1..PODS, &arguments.operand).await?;
     let started = fleet.start_controller(arguments).await?;
     let case = "start, nothing installed: memory";
-    table.rows.push(row(case, started, Unit::Megabytes, None, Bar::Limit(40.0), ""));
+    table.rows.push(row(case, started, Unit::Megabytes, None, Target::Limit(40.0), ""));
 
     eprintln!("one install");
     let one = fleet.install(0..1).await?;
@@ -96,23 +96,23 @@ async fn pods(table: &mut Table, arguments: &ControllerArguments) -> Result<()> 
         one.time,
         Unit::Seconds,
         Some(1.9),
-        Bar::TimesAtMost(0.6),
+        Target::AtMost(0.6),
         "until its pod runs",
     ));
     eprintln!("{} installs at once", PODS - 1);
     let many = fleet.install(1..PODS).await?;
     let case = "49 installs at once";
     spent(table, case, &many, [46.0, 25.0, 134.0], (0.55, 48.0));
-    let (bar, limited) = (Bar::TimesAtMost(1.25), Some(limit.install));
-    table.rows.push(row(case, many.time, Unit::Seconds, limited, bar, "against kubectl apply"));
+    let (target, limited) = (Target::AtMost(1.25), Some(limit.install));
+    table.rows.push(row(case, many.time, Unit::Seconds, limited, target, "against kubectl apply"));
     idle(table, &fleet, 50, (0.06, 40.0), None).await?;
     eprintln!("{PODS} upgrades at once");
     let upgraded = fleet.upgrade(0..PODS).await?;
     let case = "50 upgrades at once";
     spent(table, case, &upgraded, [80.0, 40.0, 143.0], (0.5, 48.0));
     let limit = limit.upgrade * PODS as f64 / (PODS - 1) as f64;
-    let bar = Bar::TimesAtMost(1.2);
-    table.rows.push(row(case, upgraded.time, Unit::Seconds, Some(limit), bar, "against kubectl apply"));
+    let target = Target::AtMost(1.2);
+    table.rows.push(row(case, upgraded.time, Unit::Seconds, Some(limit), target, "against kubectl apply"));
     Ok(())
 }
 
@@ -121,18 +121,18 @@ fn spent(table: &mut Table, case: &str, spent: &Spent, reference: [f64; 3], (tim
     let [slow, busy, large] = reference;
     let per = format!("{:.3} s each", spent.processor / spent.extensions as f64);
     let name = |what: &str| format!("{case}: {what}");
-    table.rows.push(row(&name("time"), spent.time, Unit::Seconds, Some(slow), Bar::TimesAtMost(time), ""));
+    table.rows.push(row(&name("time"), spent.time, Unit::Seconds, Some(slow), Target::AtMost(time), ""));
     let busy = Some(busy);
-    table.rows.push(row(
-        &name("processor"),
-        spent.processor,
-        Unit::Seconds,
-        busy,
-        Bar::TimesAtMost(0.2),
-        &per,
-    ));
+    table.rows.push(row(&name("processor"), spent.processor, Unit::Seconds, busy, Target::AtMost(0.2), &per));
     let large = Some(large);
-    table.rows.push(row(&name("peak memory"), spent.memory, Unit::Megabytes, large, Bar::Limit(memory), ""));
+    table.rows.push(row(
+        &name("peak memory"),
+        spent.memory,
+        Unit::Megabytes,
+        large,
+        Target::Limit(memory),
+        "",
+    ));
 }
 
 async fn growth(table: &mut Table, arguments: &ControllerArguments) -> Result<()> {
@@ -148,11 +148,11 @@ async fn growth(table: &mut Table, arguments: &ControllerArguments) -> Result<()
         let each = spent.processor / spent.extensions as f64;
         let name = |what: &str| format!("growth, {first}-{last}: {what}");
         let [busy, slow, large] = reference.map_or([None; 3], |reference| reference.map(Some));
-        let limit = Bar::Limit(AT_200 * 0.1);
+        let limit = Target::Limit(AT_200 * 0.1);
         table.rows.push(row(&name("processor each"), each, Unit::Seconds, busy, limit, ""));
         let (time, memory) = match reference {
-            Some(_) => (Bar::TimesAtMost(0.3), Bar::TimesAtMost(1.0)),
-            None => (Bar::Shown, Bar::Limit(MEMORY)),
+            Some(_) => (Target::AtMost(0.3), Target::AtMost(1.0)),
+            None => (Target::Shown, Target::Limit(MEMORY)),
         };
         table.rows.push(row(&name("time"), spent.time, Unit::Seconds, slow, time, ""));
         table.rows.push(row(&name("peak memory"), spent.memory, Unit::Megabytes, large, memory, ""));
@@ -171,7 +171,7 @@ async fn growth(table: &mut Table, arguments: &ControllerArguments) -> Result<()
         high,
         Unit::Seconds,
         Some(low),
-        Bar::TimesAtMost(FLAT),
+        Target::AtMost(FLAT),
         "",
     );
     table.rows.push(uneven);
@@ -179,7 +179,7 @@ async fn growth(table: &mut Table, arguments: &ControllerArguments) -> Result<()
     fleet.stop_controller()?;
     let took = fleet.restart(arguments).await?;
     let case = format!("{all} extensions: restart to quiet");
-    table.rows.push(row(&case, took, Unit::Seconds, None, Bar::Limit(20.0), ""));
+    table.rows.push(row(&case, took, Unit::Seconds, None, Target::Limit(20.0), ""));
     Ok(())
 }
 
@@ -196,10 +196,10 @@ async fn hanging(table: &mut Table, arguments: &ControllerArguments) -> Result<(
     fleet.settle().await?;
     let beside = fleet.install(4..7).await?.time;
     let case = format!("beside {HANGING} hanging pulls: three installs");
-    let bar = Bar::TimesAtMost(1.2);
-    table.rows.push(row(&case, beside, Unit::Seconds, Some(quiet), bar, "against quiet ones"));
+    let target = Target::AtMost(1.2);
+    table.rows.push(row(&case, beside, Unit::Seconds, Some(quiet), target, "against quiet ones"));
     let case = format!("beside {HANGING} hanging pulls: SIGTERM");
-    table.rows.push(row(&case, fleet.stop_controller()?, Unit::Seconds, None, Bar::Limit(3.0), ""));
+    table.rows.push(row(&case, fleet.stop_controller()?, Unit::Seconds, None, Target::Limit(3.0), ""));
     Ok(())
 }
 
@@ -220,16 +220,16 @@ async fn idle(
     let used = processor_time(pid)? - processor;
     let written = writes::count(fleet.client()).await? - written;
     let name = |what: &str| format!("idle, {extensions} extensions: {what}");
-    let bar = Bar::TimesAtMost(1.0);
-    table.rows.push(row(&name("processor a minute"), used, Unit::Seconds, Some(reference), bar, ""));
+    let target = Target::AtMost(1.0);
+    table.rows.push(row(&name("processor a minute"), used, Unit::Seconds, Some(reference), target, ""));
     let memory = memory(pid, "RssAnon")?;
-    table.rows.push(row(&name("memory"), memory, Unit::Megabytes, None, Bar::Limit(limit), ""));
+    table.rows.push(row(&name("memory"), memory, Unit::Megabytes, None, Target::Limit(limit), ""));
     if let Some(note) = quiet {
-        table.rows.push(row(&name("writes"), written, Unit::Count, None, Bar::Limit(0.0), note));
+        table.rows.push(row(&name("writes"), written, Unit::Count, None, Target::Limit(0.0), note));
     }
     Ok(())
 }
 
-fn row(case: &str, ours: f64, unit: Unit, reference: Option<f64>, bar: Bar, note: &str) -> Row {
-    Row { case: case.to_owned(), ours, unit, reference, bar, note: note.to_owned() }
+fn row(case: &str, ours: f64, unit: Unit, reference: Option<f64>, target: Target, note: &str) -> Row {
+    Row { case: case.to_owned(), ours, unit, reference, target, note: note.to_owned() }
 }
