@@ -122,14 +122,7 @@ impl Bench<'_> {
         note: String,
     ) {
         eprintln!("{case}: {ours:.4} {unit:?} {note}");
-        self.table.rows.push(Row {
-            case: case.to_owned(),
-            ours,
-            unit,
-            reference: reference.into(),
-            target,
-            note,
-        });
+        self.table.rows.push(Row::new(case, ours, unit, reference, target, note));
     }
 
     async fn large(&mut self) -> Result<()> {

@@ -73,13 +73,8 @@ fn bench(table: &mut Table, name: &str, files: &Files, config: Option<&Value>) -
 
     let size = bytes as f64 / 1e6;
     let note = format!("{size:.1} MB in {} files, {objects} objects; median {usual:.1} ms", files.len());
-    let row = |case: &str, ours, unit, reference, target, note: &str| Row {
-        case: format!("{name}: {case}"),
-        ours,
-        unit,
-        reference,
-        target,
-        note: note.to_owned(),
+    let row = |case: &str, ours, unit, reference: Option<f64>, target, note: &str| {
+        Row::new(format!("{name}: {case}"), ours, unit, reference, target, note)
     };
     let (time, space) = REFERENCE;
     table.rows.push(row("read and render", both, Unit::Milliseconds, Some(time), Target::Limit(20.0), &note));

@@ -237,14 +237,7 @@ impl Bench {
 
 fn row(table: &mut Table, case: &str, ours: f64, unit: Unit, limit: f64, note: String) {
     eprintln!("{case}: {ours:.4} {unit:?} {note}");
-    table.rows.push(Row {
-        case: case.to_owned(),
-        ours,
-        unit,
-        reference: None,
-        target: Target::Limit(limit),
-        note,
-    });
+    table.rows.push(Row::new(case, ours, unit, None, Target::Limit(limit), note));
 }
 
 /// Replaces the registry of the catalog's images by the setup's, which does not have them.

@@ -38,6 +38,17 @@ pub(crate) struct Row {
 }
 
 impl Row {
+    pub(crate) fn new(
+        case: impl Into<String>,
+        ours: f64,
+        unit: Unit,
+        reference: impl Into<Option<f64>>,
+        target: Target,
+        note: impl Into<String>,
+    ) -> Self {
+        Self { case: case.into(), ours, unit, reference: reference.into(), target, note: note.into() }
+    }
+
     fn ratio(&self) -> Option<f64> {
         self.reference.map(|reference| self.ours / reference)
     }
@@ -125,13 +136,8 @@ mod tests {
 
     #[test]
     fn targets_are_compared_with_the_reference() {
-        let row = |ours, reference, target| Row {
-            case: "case".to_owned(),
-            ours,
-            unit: Unit::PerSecond,
-            reference,
-            target,
-            note: String::new(),
+        let row = |ours, reference: Option<f64>, target| {
+            Row::new("case", ours, Unit::PerSecond, reference, target, "")
         };
         let rows = [
             (row(20.0, Some(10.0), Target::AtLeast(2.0)), true),

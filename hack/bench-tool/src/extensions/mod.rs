@@ -231,5 +231,5 @@ async fn idle(
 }
 
 fn row(case: &str, ours: f64, unit: Unit, reference: Option<f64>, target: Target, note: &str) -> Row {
-    Row { case: case.to_owned(), ours, unit, reference, target, note: note.to_owned() }
+    Row::new(case, ours, unit, reference, target, note)
 }
