@@ -50,7 +50,8 @@ pub struct ClusterExtensionSpec {
         ]))
     )]
     pub namespace: String,
-    /// Deprecated and ignored: everything is done with the service account of operator-controller.
+    /// Deprecated and ignored: everything is done with the service account of operator-controller. Only with its
+    /// feature gate ServiceAccountImpersonation are the objects applied as this service account.
     /// Once set, it may be removed as a whole but not changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_account: Option<ServiceAccountReference>,
@@ -69,7 +70,8 @@ pub struct ClusterExtensionSpec {
     pub progress_deadline_minutes: Option<i32>,
 }
 
-/// A service account in the extension's namespace. Deprecated and ignored.
+/// A service account in the extension's namespace. Deprecated, and ignored without the feature gate
+/// ServiceAccountImpersonation of operator-controller.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("minProperties" = 1))]

@@ -45,7 +45,8 @@ cluster_resource!(
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterUpgradeStatusSpec {
-    /// Bundles that shall not block an update to a certain version.
+    /// Bundles that shall not block an update to a certain version. Not acted upon yet: operator-controller does not
+    /// read this list.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 100), extend("x-kubernetes-list-type" = "atomic"))]
     pub acknowledgements: Vec<Acknowledgement>,
@@ -155,17 +156,17 @@ pub struct ExtensionVerdict {
     /// Value of the constraint.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub value: String,
-    /// Compatible: allows the next version. Blocking: does not. Acknowledged: does not, but the administrator
-    /// decided otherwise. Invalid: cannot be read. NotApplicable: says nothing about this platform. Unknown: the
-    /// platform's version is not known.
+    /// Compatible: allows the next version. Blocking: does not. Invalid: cannot be read. NotApplicable: says nothing
+    /// about this platform. Unknown: the platform's version is not known. Acknowledged: does not allow it, but the
+    /// administrator decided otherwise; not used yet.
     pub result: VerdictResult,
-    /// Highest version that the extension could be upgraded to now and that would not block.
+    /// Highest version that the extension could be upgraded to now and that would not block. Not set yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upgrade_to: Option<String>,
     /// Why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// What the operator itself says about being upgraded; for information only.
+    /// What the operator itself says about being upgraded; for information only. Not set yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operator_condition: Option<OperatorConditionMirror>,
 }
@@ -177,7 +178,7 @@ open_enum! {
         Compatible,
         /// Does not allow it.
         Blocking,
-        /// Does not allow it, but the administrator decided otherwise.
+        /// Does not allow it, but the administrator decided otherwise. Not used yet.
         Acknowledged,
         /// Cannot be read.
         Invalid,
