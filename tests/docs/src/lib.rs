@@ -1,4 +1,4 @@
-//! The documents of `docs/`, parsed for tests. `docs/README.md` states the conventions.
+//! The documents of `docs/`, parsed for tests. `docs/writing.md` states the conventions.
 //!
 //! Pure except for [`documents`]: this crate runs no command. `tests/e2e` runs them on a cluster. The tests of this
 //! crate compare the reference pages with the programs and the source.

@@ -1,4 +1,4 @@
-//! Runs the commands of a document of `docs/` on the cluster. `docs/README.md` states the conventions.
+//! Runs the commands of a document of `docs/` on the cluster. `docs/writing.md` states the conventions.
 
 use std::path::Path;
 use std::process::Stdio;

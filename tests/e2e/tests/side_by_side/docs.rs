@@ -17,14 +17,20 @@ macro_rules! follow {
 }
 
 follow! {
+    bundles "authors/bundles.md"
+    catalogs "authors/catalogs.md"
     concepts "concepts.md"
     conditions "reference/conditions.md"
     flags "reference/flags.md"
     metrics "reference/metrics.md"
     switching "switching.md"
+    cluster_upgrade "tasks/cluster-upgrade.md"
+    configure "tasks/configure.md"
     delegate "tasks/delegate.md"
     pin "tasks/pin.md"
+    policies "tasks/policies.md"
     private_registry "tasks/private-registry.md"
+    resolve "tasks/resolve.md"
     rights "tasks/rights.md"
     roll_back "tasks/roll-back.md"
     upgrade "tasks/upgrade.md"
