@@ -303,37 +303,6 @@ fn documented_metrics_exist_in_the_source() -> Result<()> {
     Ok(())
 }
 
-#[test]
-fn links_have_existing_targets() -> Result<()> {
-    let mut texts: BTreeMap<String, String> =
-        documents()?.into_iter().map(|document| (format!("docs/{}", document.path), document.text)).collect();
-    texts.insert("README.md".to_owned(), source("README.md")?);
-    for (path, text) in &texts {
-        for link in olm_docs::links(text).into_iter().filter(|link| !link.contains("://")) {
-            let (file, anchor) =
-                link.split_once('#').map_or((link, None), |(file, anchor)| (file, Some(anchor)));
-            let mut to: Vec<&str> = path.split('/').collect();
-            if !file.is_empty() {
-                to.pop();
-            }
-            for part in file.split('/').filter(|part| !part.is_empty() && *part != ".") {
-                if part == ".." {
-                    to.pop();
-                } else {
-                    to.push(part);
-                }
-            }
-            let to = to.join("/");
-            ensure!(project().join(&to).exists(), "{path}: {link} does not exist");
-            if let (Some(anchor), Some(text)) = (anchor, texts.get(&to)) {
-                let known = sections(text).iter().any(|section| olm_docs::anchor(section.heading) == anchor);
-                ensure!(known, "{path}: {link}: no such heading");
-            }
-        }
-    }
-    Ok(())
-}
-
 /// Number of blocks in all documents that no test runs.
 const NOT_RUN: usize = 3;
 
