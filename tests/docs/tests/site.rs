@@ -85,7 +85,7 @@ fn paths_in_documents_outside_of_docs_exist() -> Result<()> {
     for (path, text) in outside()? {
         for (index, line) in text.lines().enumerate() {
             for span in code_spans(line) {
-                let named = span.split([' ', ':']).next().unwrap_or_default();
+                let named = span.split([' ', ':', '#']).next().unwrap_or_default();
                 let is_path = named.split_once('/').is_some_and(|(top, _)| folders.contains(&top));
                 ensure!(
                     !is_path || named.contains(['*', '{']) || project().join(named).exists(),
