@@ -31,8 +31,9 @@ pub(crate) fn images(csv: &Object, findings: &mut Findings) {
         } else if !seen.insert(image) {
             // Reported at its first use.
         } else if !is_reference(image) {
-            let message = "expected registry/repository:tag or registry/repository@sha256:…";
-            findings.add(&rule::IMG_2, location, format!("{} is no image reference: {message}", quote(image)));
+            let expected = "expected registry/repository:tag or registry/repository@sha256:…";
+            let message = format!("{} is no image reference: {expected}", quote(image));
+            findings.add(&rule::IMG_2, location, message);
         } else if !image.contains('@') {
             findings.add(
                 &rule::IMG_1,
