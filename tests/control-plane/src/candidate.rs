@@ -40,9 +40,9 @@ impl GoCandidate {
     /// Sends SIGTERM, on which the process releases the Lease, and waits for its exit.
     pub fn stop(mut self) -> Result<(), Error> {
         let failed = |error| Error::Io("stopping kube-scheduler".to_owned(), error);
-        let told = Command::new("kill").args(["-TERM", &self.process.id()]).status().map_err(failed)?;
-        if !told.success() {
-            return Err(failed(io::Error::other("it has ended already")));
+        let sent = Command::new("kill").args(["-TERM", &self.process.id()]).status().map_err(failed)?;
+        if !sent.success() {
+            return Err(failed(io::Error::other("it has exited")));
         }
         self.process.wait().map_err(failed)
     }

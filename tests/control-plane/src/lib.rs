@@ -36,13 +36,15 @@ const PROBE_INTERVAL: Duration = Duration::from_millis(100);
 /// Time limit of [`eventually`]. Generous for the same reason.
 pub const PATIENCE: Duration = Duration::from_secs(90);
 /// Poll interval of [`eventually`].
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Error of starting or using a control plane.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The binary could not be found or built.
-    #[error("no control plane binary: {0}")]
+    #[error(
+        "no binary of etcd and kube-apiserver: {0}; run `hack/cluster binary`, which needs Go, or set OLM_CLUSTER_BINARY"
+    )]
     Binary(String),
     /// A file, port or process could not be created.
     #[error("{0}: {1}")]
@@ -115,7 +117,7 @@ pub async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) 
             return answer;
         }
         assert!(Instant::now() < deadline, "timed out: {what}");
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -173,6 +175,11 @@ impl ControlPlane {
         let started = Process::start(&self.binary, "kube-apiserver", directory, &self.apiserver_arguments)?;
         *lock(&self.apiserver) = started;
         self.wait_until_ready().await
+    }
+
+    /// Binary that contains etcd, kube-apiserver, kubectl and others.
+    pub fn binary(&self) -> &Path {
+        &self.binary
     }
 
     /// Client with administrator rights.

@@ -75,8 +75,8 @@ impl Process {
     pub(crate) fn check_running(&mut self) -> Result<(), Error> {
         match self.child.try_wait() {
             Ok(None) => Ok(()),
-            Ok(Some(status)) => Err(self.not_ready(format!("ended with {status}"))),
-            Err(error) => Err(self.not_ready(format!("cannot be watched: {error}"))),
+            Ok(Some(status)) => Err(self.not_ready(format!("exited with {status}"))),
+            Err(error) => Err(self.not_ready(format!("has no readable status: {error}"))),
         }
     }
 

@@ -46,7 +46,7 @@ impl Script {
             programs: tempfile::tempdir().unwrap(),
             kubeconfig: server.plane.kubeconfig().to_str().unwrap().to_owned(),
         };
-        symlink(&server.binary, script.programs.path().join("kubectl")).unwrap();
+        symlink(server.plane.binary(), script.programs.path().join("kubectl")).unwrap();
         script
     }
 
@@ -55,7 +55,7 @@ impl Script {
         let script = Self::of(server);
         let file = script.programs.path().join("kubectl");
         std::fs::remove_file(&file).unwrap();
-        let real = format!("kubectl() {{ {} kubectl \"$@\"; }}", server.binary.display());
+        let real = format!("kubectl() {{ {} kubectl \"$@\"; }}", server.plane.binary().display());
         std::fs::write(&file, format!("#!/usr/bin/env bash\n{real}\n{text}\n")).unwrap();
         std::fs::set_permissions(&file, PermissionsExt::from_mode(0o755)).unwrap();
         script

@@ -22,19 +22,8 @@ fn data(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("data").join(file)
 }
 
-/// Multi-call binary with kubectl, found like in `olm-control-plane`.
-fn binary() -> PathBuf {
-    if let Some(path) = std::env::var_os("OLM_CLUSTER_BINARY") {
-        return path.into();
-    }
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../hack/cluster");
-    let output = Command::new(script).arg("binary").stderr(Stdio::inherit()).output().unwrap();
-    String::from_utf8(output.stdout).unwrap().trim().into()
-}
-
 struct Server {
     plane: ControlPlane,
-    binary: PathBuf,
 }
 
 impl Server {
@@ -43,7 +32,7 @@ impl Server {
     }
 
     async fn start_with(options: Options) -> Self {
-        let server = Self { plane: ControlPlane::start_with(options).await.unwrap(), binary: binary() };
+        let server = Self { plane: ControlPlane::start_with(options).await.unwrap() };
         let definitions = ["cert-manager-crds.yaml", "monitoring-crds.yaml"];
         let crds: Vec<Value> = definitions.iter().flat_map(|file| objects_at(&data(file))).collect();
         server.plane.apply_crds(&crds).await.unwrap();
@@ -55,7 +44,7 @@ impl Server {
 
     /// Standard output of kubectl. Fails on an error or a warning.
     fn kubectl(&self, arguments: &[&str], input: &str) -> String {
-        let mut kubectl = Command::new(&self.binary)
+        let mut kubectl = Command::new(self.plane.binary())
             .args(["kubectl", "--kubeconfig"])
             .arg(self.plane.kubeconfig())
             .args(arguments)
