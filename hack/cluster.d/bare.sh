@@ -1,5 +1,5 @@
-# The cluster on the bare machine: every program runs here, from one state
-# directory. Each bare_NAME is the command NAME of hack/cluster.
+# The cluster on the bare machine: processes with one state directory. Each
+# bare_NAME is the command NAME of hack/cluster.
 # shellcheck shell=bash disable=SC2154
 
 bare_up() {
@@ -21,20 +21,21 @@ bare_up() {
   step "up: export KUBECONFIG=$admin_kubeconfig"
 }
 
-# claim_state_dir BACKEND: `down` removes the directory, so it must be ours.
+# claim_state_dir BACKEND: marks the directory as created by hack/cluster,
+# because `down` removes it.
 claim_state_dir() {
   local marker=$state_dir/.olm-cluster
   [[ ! -e $marker ]] || return 0
   [[ $state_dir =~ ^[A-Za-z0-9/._-]+$ ]] ||
-    fail "the state directory may have letters, digits and /._- in its path, got: $state_dir"
+    fail "the path of the state directory may contain letters, digits and /._-, got: $state_dir"
   if [[ -e $state_dir ]]; then
     [[ -d $state_dir && -z $(ls -A "$state_dir") ]] ||
-      fail "$state_dir is neither empty nor made by hack/cluster; choose another OLM_CLUSTER_DIR"
+      fail "$state_dir is not empty and was not created by hack/cluster; set another OLM_CLUSTER_DIR"
   fi
   mkdir -p "$state_dir"
   chmod 700 "$state_dir"
   [[ $(stat --file-system --format=%T "$state_dir") != overlayfs ]] ||
-    fail "$state_dir is on an overlay file system, where containers cannot have theirs; set OLM_CLUSTER_DIR"
+    fail "$state_dir is on an overlay file system, which cannot hold those of containers; set OLM_CLUSTER_DIR"
   echo "$1" >"$marker"
 }
 
@@ -45,10 +46,10 @@ components_alive() {
   done
 }
 
-# prepare_node: what the programs of the node find when they start.
+# prepare_node: writes configuration files and configures the machine.
 prepare_node() {
   step "preparing the machine: $state_dir, bridge $bridge"
-  # shellcheck disable=SC2034 # in the Corefile
+  # shellcheck disable=SC2034 # used by the Corefile
   local name forward=''
   if grep -qs '^nameserver' /etc/resolv.conf; then
     # shellcheck disable=SC2034
@@ -92,7 +93,7 @@ start_components() {
   done
   wait_until_ready etcd
   wait_until_ready kube-apiserver
-  step "the API answers: https://$api_address:$api_port"
+  step "kube-apiserver is ready: https://$api_address:$api_port"
   [[ $profile == node ]] || return 0
 
   wait_until_ready containerd
@@ -104,7 +105,7 @@ start_components() {
   for name in "${components[@]}"; do
     wait_until_ready "$name"
   done
-  step "node $node_name is Ready, DNS answers on $bridge_address, the registry is $registry ($registry_address)"
+  step "node $node_name is Ready, DNS is on $bridge_address, the registry is $registry ($registry_address)"
 }
 
 bare_down() {
@@ -163,7 +164,7 @@ bare_env() {
     CONTAINERD_ADDRESS="$containerd_socket" CONTAINERD_NAMESPACE=k8s.io
 }
 
-# print_exports NAME=VALUE...: as lines for eval.
+# print_exports NAME=VALUE...: prints lines for eval.
 print_exports() {
   local pair
   for pair in "$@"; do
@@ -171,9 +172,9 @@ print_exports() {
   done
 }
 
-# print_path DIR: for eval, puts DIR before the PATH that is set there.
+# print_path DIR: prints a line for eval that prepends DIR to PATH.
 print_path() {
-  # shellcheck disable=SC2016 # the reader expands it
+  # shellcheck disable=SC2016 # expanded by eval
   printf 'export PATH=%q:"$PATH"\n' "$1"
 }
 
@@ -191,7 +192,7 @@ require_components() {
   local name
   for name in "$@"; do
     [[ " ${components[*]} " == *" $name "* ]] ||
-      fail "no component is called $name; there are: ${components[*]}"
+      fail "no component $name; components: ${components[*]}"
   done
 }
 

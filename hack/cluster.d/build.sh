@@ -1,7 +1,7 @@
-# What must be on the machine: Debian packages, and binaries built from Go.
+# Debian packages, and binaries built from Go.
 # shellcheck shell=bash disable=SC2154
 
-# What we run, and the package that has it.
+# Files of programs, and their packages.
 declare -A required_packages=(
   [/usr/bin/containerd]=containerd
   [/usr/sbin/runc]=runc
@@ -23,7 +23,7 @@ install_packages() {
   ((${#missing[@]} > 0)) || return 0
   step "installing Debian packages: ${missing[*]}"
   command -v apt-get >/dev/null ||
-    fail "apt-get not found; install what has these packages' files by hand: ${missing[*]}"
+    fail "apt-get not found; install the equivalents of these packages: ${missing[*]}"
   local log=$log_dir/apt.log
   refuse_service_starts
   apt-get update >"$log" 2>&1 || fail_with_log "$log" "apt-get update failed"
@@ -32,8 +32,8 @@ install_packages() {
   allow_service_starts "${missing[@]}"
 }
 
-# Debian starts a package's service when it is installed. We want the programs
-# only; a policy that the administrator put there is left as it is.
+# refuse_service_starts: keeps Debian from starting the service of an installed
+# package, with a policy unless the administrator has one.
 refuse_service_starts() {
   [[ ! -e /usr/sbin/policy-rc.d ]] || return 0
   trap 'rm -f /usr/sbin/policy-rc.d' EXIT
@@ -41,8 +41,8 @@ refuse_service_starts() {
   chmod 755 /usr/sbin/policy-rc.d
 }
 
-# allow_service_starts PACKAGE...: ends refuse_service_starts, and keeps the
-# services of newly installed packages from starting at the next boot.
+# allow_service_starts PACKAGE...: ends refuse_service_starts, and disables the
+# services of newly installed packages.
 allow_service_starts() {
   local package
   if [[ -n $(trap -p EXIT) ]]; then
@@ -57,8 +57,8 @@ allow_service_starts() {
   done
 }
 
-# build_binaries: makes $bin_dir from the Go module, unless it was made from
-# the same sources before. A running cluster keeps the files that it has open.
+# build_binaries: builds $bin_dir from the Go module, unless it was built from
+# the same sources. A running cluster keeps its open files.
 build_binaries() {
   local source=$cluster_d/kubernetes${OLM_KUBERNETES:+-$OLM_KUBERNETES} hash
   [[ -e $source/go.mod ]] || fail "OLM_KUBERNETES may be 'oldest' or unset, not '$OLM_KUBERNETES'"

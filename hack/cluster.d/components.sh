@@ -1,8 +1,8 @@
-# The programs of the cluster: start_NAME runs one, ready_NAME tells whether it
-# does its work. Both are idempotent. The registry is in registry.sh.
+# Components of the cluster: start_NAME starts one, ready_NAME reports whether
+# it is ready. Both are idempotent. registry.sh has the registry.
 # shellcheck shell=bash disable=SC2154
 
-# start_component NAME, wait_until_ready NAME: by the name that users see.
+# start_component NAME, wait_until_ready NAME: NAME as in `hack/cluster status`.
 start_component() {
   "start_${1//-/_}"
 }
@@ -11,7 +11,7 @@ wait_until_ready() {
   wait_for 120 "$1" ready "ready_${1//-/_}"
 }
 
-# admin_kubectl ARGUMENT...: as the administrator, with no files in the home folder.
+# admin_kubectl ARGUMENT...: as the administrator, without files in $HOME.
 admin_kubectl() {
   timeout 20 "$bin_dir/kubectl" --kubeconfig "$admin_kubeconfig" \
     --cache-dir "$kubectl_cache" --request-timeout 10s "$@"
@@ -76,7 +76,7 @@ start_kube_controller_manager() {
     --cluster-signing-cert-file "$pki_dir/ca.crt" --cluster-signing-key-file "$pki_dir/ca.key"
 }
 
-# A pod cannot be made before its namespace has the service account.
+# Pods can be created when their namespace has the service account.
 ready_kube_controller_manager() {
   port_open 127.0.0.1 10257 && admin_kubectl get serviceaccount --namespace default default
 }
@@ -96,8 +96,8 @@ start_kubelet() {
     --node-ip "$bridge_address" --root-dir "$state_dir/kubelet" --cert-dir "$state_dir/kubelet/pki"
 }
 
-# A node that was Ready before its kubelet was killed still says so: the word
-# counts only if this kubelet has said it.
+# A node remains Ready for a while after its kubelet was killed. The condition
+# must be newer than the process.
 ready_kubelet() {
   local ready started
   started=$(date --utc --reference="$run_dir/kubelet.pid" +%FT%TZ)

@@ -1,13 +1,13 @@
-# A cluster that exists already: OLM_USE_CLUSTER=1 and KUBECONFIG.
+# An existing cluster: OLM_USE_CLUSTER=1 and KUBECONFIG.
 # shellcheck shell=bash disable=SC2154
 
 given_up() {
   given_context
-  "$kubectl" --request-timeout 20s get nodes >&2 || fail "the cluster of KUBECONFIG does not answer"
+  "$kubectl" --request-timeout 20s get nodes >&2 || fail "the cluster of KUBECONFIG does not respond"
   step "OLM_REGISTRY must name a registry that its pods reach: ${OLM_REGISTRY:-not set}"
 }
 
-# given_context: says which cluster is meant before anything touches it.
+# given_context: prints which cluster is used before anything changes it.
 given_context() {
   [[ -n ${KUBECONFIG:-} ]] || fail "OLM_USE_CLUSTER=1 needs KUBECONFIG"
   find_kubectl
@@ -18,7 +18,7 @@ given_context() {
 
 given_down() {
   given_context
-  step "it is not ours: left as it is"
+  step "retained: hack/cluster did not create it"
 }
 
 given_status() {
@@ -42,7 +42,7 @@ given_load() {
 }
 
 given_start() {
-  fail "the processes of the cluster of KUBECONFIG are not ours to start or stop"
+  fail "cannot start or stop processes of the cluster of KUBECONFIG"
 }
 
 given_stop() {

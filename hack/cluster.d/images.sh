@@ -9,10 +9,10 @@ node_ctr() {
 # annotation io.containerd.image.name.
 load_image() {
   [[ -r $1 ]] || fail "cannot read the image archive $1"
-  node_ctr images import "$1" >&2 || fail "containerd does not take $1 as an OCI image archive"
+  node_ctr images import "$1" >&2 || fail "containerd rejected the OCI image archive $1"
 }
 
-# load_pause_image: every pod needs it, so it is made here, with no registry.
+# load_pause_image: builds the image that every pod needs, without a registry.
 load_pause_image() {
   local archive=$state_dir/pause.tar
   pack_pause_image "$archive"
@@ -20,7 +20,8 @@ load_pause_image() {
   rm -f "$archive"
 }
 
-# pack_pause_image ARCHIVE: the pause program as an OCI archive of one layer.
+# pack_pause_image ARCHIVE: writes an OCI archive with the pause program as its
+# only layer.
 pack_pause_image() {
   local dir diff_id layer config manifest
   dir=$(mktemp -d "$state_dir/pause.XXXXXX")
@@ -49,8 +50,8 @@ END
   rm -rf "$dir"
 }
 
-# add_blob DIR FILE MEDIA_TYPE: moves DIR/FILE among the blobs of DIR and prints
-# the members of its descriptor.
+# add_blob DIR FILE MEDIA_TYPE: moves DIR/FILE to the blobs of DIR and prints the
+# members of its descriptor.
 add_blob() {
   local hash size
   hash=$(sha256sum <"$1/$2" | cut -d' ' -f1)

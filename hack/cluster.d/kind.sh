@@ -1,5 +1,6 @@
-# The cluster in Docker, by kind's documented commands; the registry is a
-# container on kind's network, where Docker's DNS gives nodes and pods its name.
+# The cluster in Docker, through documented commands of kind. The registry is a
+# container on kind's network, where nodes and pods resolve its name with
+# Docker's DNS.
 # shellcheck shell=bash disable=SC2154
 
 kind_usable() {
@@ -36,7 +37,7 @@ kind_create() {
   local number
   [[ -z ${OLM_KIND_IMAGE:-} ]] || image=(--image "$OLM_KIND_IMAGE")
   [[ ${OLM_KIND_NODES:-1} =~ ^[1-9]$ ]] || fail "OLM_KIND_NODES must be from 1 to 9, got: $OLM_KIND_NODES"
-  # What a killed `up` left, and a registry with the certificate of an earlier authority.
+  # Remains of a killed `up`, and a registry with a certificate of an earlier CA.
   ! kind_exists || kind delete cluster --name "$kind_name" --kubeconfig "$admin_kubeconfig"
   ! docker inspect "$registry_host" >/dev/null 2>&1 || docker rm --force --volumes "$registry_host" >/dev/null
   step "creating the kind cluster $kind_name, nodes: ${OLM_KIND_NODES:-1}"
@@ -53,7 +54,8 @@ kind_create() {
   touch "$state_dir/created"
 }
 
-# kind_config: two of the kubelet's settings end kubelets that know them and have their feature gates off.
+# kind_config: prints the configuration. Kubelets 1.32 to 1.34 exit at two of the
+# settings, because their feature gates are off by default.
 kind_config() {
   local version=''
   [[ -z ${OLM_KIND_IMAGE:-} ]] || version=$(docker run --rm --entrypoint cat "$OLM_KIND_IMAGE" /kind/version)
@@ -64,7 +66,8 @@ kind_config() {
   fi
 }
 
-# kind_check_nodes: a cluster keeps the nodes that it was created with.
+# kind_check_nodes: fails unless the cluster has OLM_KIND_NODES nodes, which
+# cannot change.
 kind_check_nodes() {
   local count
   count=$(kind_nodes | wc -l)
@@ -72,10 +75,10 @@ kind_check_nodes() {
     fail "the kind cluster has $count nodes, not OLM_KIND_NODES=$OLM_KIND_NODES; take it down first"
 }
 
-# All nodes share the machine's limits of file watches, which are made for one.
+# All nodes share the machine's limits of file watches, whose defaults are for one.
 readonly watches=(fs/inotify/max_user_instances=1024 fs/inotify/max_user_watches=1048576)
 
-# raise_watches: where they are lower and root asks.
+# raise_watches: raises lower limits, if run by root.
 raise_watches() {
   local limit name value now
   for limit in "${watches[@]}"; do
@@ -96,7 +99,7 @@ restore_watches() {
   done <"$state_dir/watches"
 }
 
-# kind_fix: starts what was stopped.
+# kind_fix: starts stopped nodes and processes.
 kind_fix() {
   local node
   for node in $(kind_nodes); do
@@ -143,36 +146,36 @@ kind_nodes_ready() {
   done
 }
 
-# kind_node_ready NODE: a lost node stays Ready until its Lease ends; so its
-# kubelet must have renewed the Lease, and since it started.
+# kind_node_ready NODE: a lost node remains Ready until its Lease expires.
+# Therefore its kubelet must have renewed the Lease recently, after its start.
 kind_node_ready() {
   local started renewed ready
   started=$(docker inspect --format '{{.State.StartedAt}}' "$1") && kind_running "$1" || return 1
   ready=$(kind_kubectl get node "$1" --output jsonpath='{.status.conditions[?(@.type=="Ready")].status}') || return 1
   renewed=$(kind_kubectl get lease --namespace kube-node-lease "$1" --output jsonpath='{.spec.renewTime}') || return 1
-  echo "node $1: Ready $ready, last heard of at $renewed"
+  echo "node $1: Ready $ready, Lease renewed at $renewed"
   [[ $ready == True && $renewed > $started ]] && (($(date +%s) - $(date --date "$renewed" +%s) < 40))
 }
 
-# kind_wait WHAT COMMAND...: until COMMAND succeeds, for as long as a node may take to
-# start; WHAT is said then.
+# kind_wait WHAT COMMAND...: waits until COMMAND succeeds, for the time that a
+# node may take to start, and prints WHAT.
 kind_wait() {
   local deadline=$((SECONDS + 180)) what=$1 last=''
   shift
   until last=$("$@" 2>&1); do
-    ((SECONDS < deadline)) || fail "not in time: $what; last answer: ${last:-none}"
+    ((SECONDS < deadline)) || fail "timed out: $what; last output: ${last:-none}"
     sleep 0.5
   done
   step "$what"
 }
 
-# kind_connect_nodes: where the node image has no network plugin of its own,
-# each node gives addresses of its range to pods, has routes to the others, and
-# masquerades what leaves the pods' network (kind's default).
+# kind_connect_nodes: configures the network if the node image has no network
+# plugin: each node has an address range for its pods and routes to the others,
+# and masquerades packets that leave the pods' network.
 kind_connect_nodes() {
   ! kind_kubectl --namespace kube-system get daemonset kindnet >/dev/null 2>&1 || return 0
   local node other address
-  # shellcheck disable=SC2034 # in the template
+  # shellcheck disable=SC2034 # used by the template
   local pod_subnet
   for node in $(kind_nodes); do
     kind_running "$node" || continue
@@ -235,8 +238,8 @@ kind_registry_ready() {
     -verify_return_error -verify_ip 127.0.0.1 </dev/null
 }
 
-# kind_move_api_server FROM TO: its kubelet runs it while its manifest is in the
-# folder of static pods.
+# kind_move_api_server FROM TO: moves its manifest into or out of the folder of
+# static pods, whose pods the kubelet runs.
 kind_move_api_server() {
   # shellcheck disable=SC2016 # expanded in the node
   docker exec "$kind_name-control-plane" sh -euc 'test -e "$2" || mv "$1" "$2"' sh \
@@ -274,7 +277,7 @@ kind_stop() {
       registry) docker stop "$registry_host" >/dev/null ;;
       kube-apiserver)
         kind_move_api_server manifests/ ''
-        kind_wait "kube-apiserver is gone" kind_kill_api_server
+        kind_wait "kube-apiserver is stopped" kind_kill_api_server
         ;;
       *)
         kind_require_node "$name"
@@ -285,14 +288,14 @@ kind_stop() {
   done
 }
 
-# Its own 30 seconds for what is under way are longer than tests want to wait.
+# kind_kill_api_server: without the graceful shutdown of 30 seconds.
 kind_kill_api_server() {
   ! docker exec "$kind_name-control-plane" pkill -KILL --exact kube-apiserver
 }
 
 kind_require_node() {
   kind_nodes | grep --quiet --line-regexp -- "$1" ||
-    fail "no part of the kind cluster is called $1; there are: registry kube-apiserver $(kind_nodes | tr '\n' ' ')"
+    fail "no component $1; components: registry kube-apiserver $(kind_nodes | tr '\n' ' ')"
 }
 
 kind_down() {
@@ -304,7 +307,7 @@ kind_down() {
   if docker inspect "$registry_host" >/dev/null 2>&1; then
     docker rm --force --volumes "$registry_host" >/dev/null
   fi
-  # Another kind cluster may have come meanwhile.
+  # Another kind cluster may use the network.
   [[ ! -e $state_dir/network-is-ours ]] || docker network rm kind >/dev/null || true
   restore_watches
   rm -rf "$state_dir"
@@ -323,7 +326,8 @@ kind_status() {
   return $code
 }
 
-# kind_state NAME COMMAND...: a line of the table; fails unless it is ready.
+# kind_state NAME COMMAND...: prints a line of the table. Fails unless COMMAND
+# succeeds.
 kind_state() {
   local name=$1 state=ready
   shift
@@ -358,8 +362,8 @@ kind_load() {
   done
 }
 
-# find_kubectl: sets $kubectl to the one that we built before, else to the
-# user's, else to one that is built now.
+# find_kubectl: sets $kubectl to the built binary, to the one on PATH, or to a
+# new build.
 find_kubectl() {
   kubectl=$bin_dir/kubectl
   if [[ ! -x $kubectl ]] && ! kubectl=$(command -v kubectl); then

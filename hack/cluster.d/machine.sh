@@ -1,20 +1,20 @@
-# What the cluster changes on the machine, and how it is put back.
+# Changes of the cluster to the machine, and their reversal.
 # shellcheck shell=bash disable=SC2154
 
-# Settings that we or the kubelet change.
+# Settings that hack/cluster or the kubelet change.
 readonly sysctls=(net/ipv4/ip_forward net/bridge/bridge-nf-call-iptables
   vm/overcommit_memory vm/panic_on_oom kernel/panic kernel/panic_on_oops
   kernel/keys/root_maxkeys kernel/keys/root_maxbytes)
 
-# Where containerd, the CNI plugins and the kubelet keep things whatever they
-# are configured to.
+# Folders of containerd, the CNI plugins and the kubelet that no configuration
+# changes.
 readonly foreign_dirs=(/run/containerd /var/lib/cni /var/lib/kubelet /var/log/containers)
 
 # prepare_machine: idempotent.
 prepare_machine() {
   local module
   for module in br_netfilter overlay; do
-    # No module of that name: it may be built in, which shows below.
+    # The module may be built in. The checks below decide.
     modprobe -q "$module" 2>/dev/null || true
   done
   grep -qw overlay /proc/filesystems || fail "the kernel has no overlay file system"
@@ -27,8 +27,8 @@ prepare_machine() {
   make_network
 }
 
-# record_machine: what restore_machine puts back; it also says that the bridge
-# is ours.
+# record_machine: records what restore_machine restores. The record also proves
+# that the bridge is that of this cluster.
 record_machine() {
   local record=$state_dir/machine name dir
   [[ ! -e $record ]] || return 0
@@ -52,7 +52,7 @@ make_network() {
   ip link show "$bridge" >/dev/null 2>&1 || ip link add "$bridge" type bridge
   ip address replace "$bridge_address/${pod_cidr#*/}" dev "$bridge"
   ip link set "$bridge" up
-  # The machine reaches Services even where it has no default route.
+  # Services are reachable without a default route, too.
   ip route replace "$service_cidr" dev "$bridge"
   nft --file "$config_dir/network.nft"
 }
@@ -60,7 +60,7 @@ make_network() {
 remove_network() {
   local link table
   for link in $(ip -o link show master "$bridge" 2>/dev/null | sed -E 's/^[0-9]+: ([^@:]+).*/\1/'); do
-    ip link delete "$link" 2>/dev/null || true # gone with its network namespace
+    ip link delete "$link" 2>/dev/null || true # deleted with its network namespace
   done
   if ip link show "$bridge" >/dev/null 2>&1; then
     ip link delete "$bridge"
@@ -71,7 +71,7 @@ remove_network() {
   done
 }
 
-# restore_machine: undoes prepare_machine; no process of ours may run.
+# restore_machine: reverts prepare_machine. No component may be running.
 restore_machine() {
   local what name value
   [[ -e $state_dir/machine ]] || return 0
@@ -88,9 +88,9 @@ restore_machine() {
   done <"$state_dir/machine"
 }
 
-# remove_pods: ends all that containerd left running and what the pods hold:
-# mounts, cgroups, addresses. Images, and the API's objects, stay. Neither
-# containerd nor the kubelet may run.
+# remove_pods: kills processes that containerd started and removes mounts,
+# cgroups and addresses of pods. Images and API objects are retained. Neither
+# containerd nor the kubelet may be running.
 remove_pods() {
   local bundle
   kill_pods
@@ -104,7 +104,7 @@ remove_pods() {
   rm -rf "$containerd_dir/state" "$state_dir/cni"
 }
 
-# remove_cgroup CONTAINER_ID: in every hierarchy; containerd names the parent.
+# remove_cgroup CONTAINER_ID: in every hierarchy. containerd names the parent.
 remove_cgroup() {
   local dir
   for dir in /sys/fs/cgroup/k8s.io/"$1" /sys/fs/cgroup/*/k8s.io/"$1"; do
@@ -119,14 +119,14 @@ kill_pods() {
   local deadline=$((SECONDS + 20))
   local -a pids
   while mapfile -t pids < <(pod_pids) && ((${#pids[@]} > 0)); do
-    ((SECONDS < deadline)) || fail "processes of pods do not end: ${pids[*]}"
+    ((SECONDS < deadline)) || fail "processes of pods do not exit: ${pids[*]}"
     kill -KILL "${pids[@]}" 2>/dev/null || true
     sleep 0.2
   done
 }
 
-# pod_pids: the shims of our containerd, known by its socket, and the processes
-# in our containers, known by their root file system.
+# pod_pids: prints the pids of containerd's shims, identified by its socket, and
+# of processes in containers, identified by their root file system.
 pod_pids() {
   local file
   for file in $(grep -lsaF -- "$containerd_socket" /proc/[0-9]*/cmdline || true); do
@@ -140,7 +140,7 @@ pod_pids() {
   done
 }
 
-# live_pid /proc/PID/FILE: prints PID unless the process has ended.
+# live_pid /proc/PID/FILE: prints PID unless the process has exited.
 live_pid() {
   local pid=${1#/proc/}
   if process_identity "${pid%%/*}" >/dev/null; then
@@ -148,7 +148,7 @@ live_pid() {
   fi
 }
 
-# unmount_all: everything mounted below the state directory, deepest first.
+# unmount_all: unmounts everything below the state directory, deepest first.
 unmount_all() {
   local mount
   while read -r mount; do

@@ -12,19 +12,19 @@ make_ca() {
       'keyUsage = critical, digitalSignature, keyCertSign, cRLSign' \
       'subjectKeyIdentifier = hash') \
     -subj "/CN=olm-cluster-ca" -keyout "$pki_dir/ca.key" -out "$pki_dir/ca.crt.new" 2>/dev/null ||
-    fail "openssl could not make the certificate authority in $pki_dir"
+    fail "openssl could not create the certificate authority in $pki_dir"
   mv "$pki_dir/ca.crt.new" "$pki_dir/ca.crt"
 }
 
-# request_config EXTENSION...: an OpenSSL configuration of our own, since the
-# machine's may add extensions.
+# request_config EXTENSION...: prints an OpenSSL configuration, because that of
+# the machine may add extensions.
 request_config() {
   printf '[req]\ndistinguished_name = name\nx509_extensions = extensions\n[name]\n[extensions]\n'
   printf '%s\n' "$@"
 }
 
-# make_certificate NAME SUBJECT USAGE [SAN]: makes NAME.key and NAME.crt unless
-# they exist. USAGE is clientAuth, serverAuth or both; SAN is as OpenSSL writes it.
+# make_certificate NAME SUBJECT USAGE [SAN]: creates NAME.key and NAME.crt unless
+# they exist. USAGE is clientAuth, serverAuth or both. SAN has OpenSSL's syntax.
 make_certificate() {
   local name=$1 subject=$2 usage=$3 san=${4:-}
   [[ ! -e $pki_dir/$name.crt ]] || return 0
@@ -36,11 +36,11 @@ make_certificate() {
     -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc -days $certificate_days \
     -config <(request_config "${extensions[@]}") -subj "$subject" \
     -keyout "$pki_dir/$name.key" -out "$pki_dir/$name.crt.new" 2>/dev/null ||
-    fail "openssl could not make the certificate $pki_dir/$name.crt"
+    fail "openssl could not create the certificate $pki_dir/$name.crt"
   mv "$pki_dir/$name.crt.new" "$pki_dir/$name.crt"
 }
 
-# make_kubeconfig FILE CERTIFICATE_NAME: one file, nothing beside it needed.
+# make_kubeconfig FILE CERTIFICATE_NAME: writes a file with embedded certificates.
 make_kubeconfig() {
   cat >"$1" <<END
 apiVersion: v1
@@ -67,7 +67,7 @@ make_registry_certificate() {
     "DNS:$registry_host, DNS:localhost, IP:$bridge_address, IP:127.0.0.1"
 }
 
-# Everything the processes of the profile need to trust each other.
+# make_pki: creates all certificates, keys and kubeconfigs of the profile.
 make_pki() {
   make_ca
   local names='DNS:kubernetes, DNS:kubernetes.default, DNS:kubernetes.default.svc'
@@ -78,7 +78,7 @@ make_pki() {
   make_certificate admin /O=system:masters/CN=admin clientAuth
   make_certificate kubelet-client /O=system:masters/CN=kube-apiserver-kubelet-client clientAuth
   if [[ ! -e $pki_dir/service-accounts.key ]]; then
-    # Kubernetes reads elliptic keys in this older form only.
+    # Kubernetes reads elliptic keys only in this format.
     openssl ecparam -name prime256v1 -genkey -noout -out "$pki_dir/service-accounts.key"
   fi
   make_kubeconfig "$admin_kubeconfig" admin
@@ -93,7 +93,7 @@ make_pki() {
   make_client node "/O=system:nodes/CN=system:node:$node_name"
 }
 
-# make_client NAME SUBJECT: a client certificate and the kubeconfig that uses it.
+# make_client NAME SUBJECT: creates a client certificate and its kubeconfig.
 make_client() {
   make_certificate "$1" "$2" clientAuth
   make_kubeconfig "$config_dir/$1.kubeconfig" "$1"

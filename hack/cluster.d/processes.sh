@@ -1,16 +1,16 @@
-# Processes that we started, known by pid files.
+# Processes of hack/cluster and hack/kind, with pid files.
 # shellcheck shell=bash disable=SC2154
 
-# One `up`, `down`, `stop`, ... at a time. The lock is not in the state
-# directory, because `down` removes that.
+# take_lock: commands that change the cluster run one at a time. The lock is
+# not in the state directory, which `down` removes.
 take_lock() {
   mkdir -p "$cache_dir"
   exec 9>"$cache_dir/$profile.lock"
   flock --wait 900 9 || fail "another hack/cluster holds $cache_dir/$profile.lock"
 }
 
-# process_identity PID: prints what tells this process from a later one with
-# the same pid: the boot and the start time in ticks. Fails if it has ended.
+# process_identity PID: prints the boot and the start time in ticks, which
+# differ between processes with the same pid. Fails if the process has exited.
 process_identity() {
   local stat fields
   stat=$(cat "/proc/$1/stat" 2>/dev/null) || return 1
@@ -20,7 +20,7 @@ process_identity() {
   echo "$(</proc/sys/kernel/random/boot_id) ${fields[19]}"
 }
 
-# process_pid NAME: prints the pid of our process NAME, fails if it has ended.
+# process_pid NAME: prints the pid of the process NAME. Fails if it has exited.
 process_pid() {
   local pid identity
   [[ -s $run_dir/$1.pid ]] || return 1
@@ -33,8 +33,8 @@ process_alive() {
   process_pid "$1" >/dev/null
 }
 
-# start_process NAME COMMAND...: runs COMMAND in the background unless it runs
-# already, free of the caller's environment, terminal and lock.
+# start_process NAME COMMAND...: runs COMMAND in the background unless it is
+# running, without the caller's environment, terminal and lock.
 start_process() {
   local name=$1 pid
   shift
@@ -44,10 +44,10 @@ start_process() {
   setsid env -i PATH="$PATH" HOME="$HOME" "$@" </dev/null >>"$log_dir/$name.log" 2>&1 9>&- &
   pid=$!
   echo "$pid $(process_identity "$pid")" >"$run_dir/$name.pid" ||
-    fail_with_log "$log_dir/$name.log" "$name ended at once"
+    fail_with_log "$log_dir/$name.log" "$name exited at once"
 }
 
-# stop_process NAME: asks it to end, after 10 seconds makes it end.
+# stop_process NAME: sends SIGTERM, after 10 seconds SIGKILL.
 stop_process() {
   local name=$1 pid deadline=$((SECONDS + 10))
   if pid=$(process_pid "$name"); then

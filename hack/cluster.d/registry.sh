@@ -1,12 +1,12 @@
-# The TLS image registry of the cluster on the bare machine. It listens on the
-# bridge only, so the machine and the pods reach it and other machines do not.
+# The TLS image registry of the cluster on the bare machine. It listens only on
+# the bridge, which the machine and the pods reach and other machines do not.
 # shellcheck shell=bash disable=SC2154
 
 start_registry() {
   start_process registry docker-registry serve "$config_dir/registry.yaml"
 }
 
-# As a client would: with our authority and the address in the certificate.
+# Like a client, with the CA and the address in the certificate.
 ready_registry() {
   timeout 5 openssl s_client -connect "$registry_address" -CAfile "$pki_dir/ca.crt" \
     -verify_return_error -verify_ip "$bridge_address" </dev/null

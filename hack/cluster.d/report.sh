@@ -1,5 +1,5 @@
-# What the user sees: steps with elapsed time, failures with the log that
-# matters. All of it goes to stderr; stdout is for what other programs read.
+# Messages for the user: steps with elapsed time, failures with the end of a
+# log. They are on stderr, because other programs read stdout.
 # shellcheck shell=bash disable=SC2154
 
 step() {
@@ -11,7 +11,7 @@ fail() {
   exit 1
 }
 
-# fail_with_log FILE MESSAGE...: fails and shows the end of FILE.
+# fail_with_log FILE MESSAGE...: prints the end of FILE and fails.
 fail_with_log() {
   local file=$1
   shift
@@ -23,15 +23,15 @@ fail_with_log() {
   fail "$*"
 }
 
-# wait_for SECONDS NAME WHAT COMMAND...: waits until COMMAND succeeds, which is
-# when process NAME has reached the state called WHAT.
+# wait_for SECONDS NAME WHAT COMMAND...: waits until COMMAND succeeds, when
+# process NAME is in the state WHAT.
 wait_for() {
   local deadline=$((SECONDS + $1)) name=$2 what=$3 last=''
   shift 3
   until last=$("$@" 2>&1); do
-    process_alive "$name" || fail_with_log "$log_dir/$name.log" "$name ended before it was $what"
+    process_alive "$name" || fail_with_log "$log_dir/$name.log" "$name exited before it was $what"
     if ((SECONDS >= deadline)); then
-      fail_with_log "$log_dir/$name.log" "$name is not $what in time; last answer: ${last:-none}"
+      fail_with_log "$log_dir/$name.log" "$name is not $what in time; last output: ${last:-none}"
     fi
     sleep 0.2
   done

@@ -1,4 +1,4 @@
-# Where things are and which addresses they use. Sourced by hack/cluster.
+# Paths and addresses. Sourced by hack/cluster.
 # shellcheck shell=bash disable=SC2034
 
 # su(1) keeps a user's PATH, which lacks the folders of ip, nft and runc.
@@ -13,7 +13,7 @@ readonly pod_cidr=10.244.0.0/24
 readonly bridge_address=10.244.0.1
 readonly service_cidr=10.96.0.0/16
 readonly kubernetes_service_address=10.96.0.1
-# Our nft table and CNI network.
+# The nft table and the CNI network.
 readonly network=olm-cluster
 readonly kind_name=olm
 
@@ -23,10 +23,9 @@ readonly registry=$registry_host:$registry_port
 readonly registry_address=$bridge_address:$registry_port
 readonly pause_image=olm.test/pause:1
 
-# select_backend PROFILE: sets $backend to the prefix of the functions that
-# carry the commands out (bare, kind or given), and the settings of PROFILE
-# (node or control-plane). A cluster that exists decides before what is
-# installed.
+# select_backend PROFILE: sets $backend to the prefix of the functions of the
+# commands (bare, kind or given), and the settings of PROFILE (node or
+# control-plane). An existing cluster takes precedence over installed programs.
 select_backend() {
   profile=$1
   local bare_dir=/var/lib/olm-cluster kind_dir=$cache_dir/kind
@@ -64,7 +63,7 @@ select_node() {
     kubelet kube-proxy coredns registry)
   api_address=$bridge_address
   api_port=6443
-  # Not etcd's usual ports: a developer's own etcd may have them.
+  # Not the default ports of etcd, which another etcd may use.
   etcd_port=12379
   etcd_peer_port=12380
   endpoint_reconciler=lease
@@ -76,6 +75,6 @@ select_control_plane_only() {
   api_port=16443
   etcd_port=22379
   etcd_peer_port=22380
-  # The kubernetes Service cannot point at a loopback address.
+  # The endpoint of the kubernetes Service cannot be a loopback address.
   endpoint_reconciler=none
 }
