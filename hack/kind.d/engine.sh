@@ -1,26 +1,25 @@
-# A Docker engine of Debian's packages, in a network namespace of its own so that neither its rules nor its ports and
-# addresses meet those of the machine. The namespace lasts as long as processes are in it.
+# A Docker engine of Debian packages in a network namespace, so that its rules, ports and addresses do not conflict with
+# those of the machine. The namespace exists while processes are in it.
 # shellcheck shell=bash disable=SC2154
 
 readonly engine_dir=${XDG_CACHE_HOME:-$HOME/.cache}/olm/docker
 readonly docker_socket=$engine_dir/docker.sock
 readonly containerd_address=$engine_dir/exec/containerd.sock
-# For processes.sh.
+# Read by processes.sh.
 # shellcheck disable=SC2034
 readonly run_dir=$engine_dir/run log_dir=$engine_dir/log
 
-# Where Docker and containerd put files whatever they are configured to; /etc/docker may be there for another package.
+# Paths of Docker and containerd that no configuration changes. /etc/docker may belong to another package.
 readonly engine_foreign_paths=(/etc/docker /etc/docker/key.json /run/docker /run/containerd /var/lib/cni)
 
 machine_has_docker() {
   timeout 20 docker info >/dev/null 2>&1
 }
 
-# enter_engine: sets $enter to the prefix of a command that runs in the engine's namespace. The cluster there is another
-# than the machine's.
+# enter_engine: sets $enter to the prefix of a command that runs in the engine's namespace. It has its own cluster.
 enter_engine() {
   local pid
-  pid=$(process_pid dockerd) || fail "the engine does not run; start it with: hack/kind up"
+  pid=$(process_pid dockerd) || fail "the engine is not running; start it with: hack/kind up"
   enter=(nsenter --target "$pid" --net env --unset OLM_USE_CLUSTER "PATH=$tools_dir:$engine_bin:$PATH"
     DOCKER_HOST="unix://$docker_socket" OLM_CLUSTER_DIR="$engine_dir/cluster")
 }
@@ -39,8 +38,8 @@ engine_up() {
 
 start_engine() {
   [[ $(stat --file-system --format=%T "$engine_dir") != overlayfs ]] ||
-    fail "$engine_dir is on an overlay file system, where containers cannot have theirs; set XDG_CACHE_HOME"
-  step "starting Docker in a network namespace of its own"
+    fail "$engine_dir is on an overlay file system, which cannot hold those of containers; set XDG_CACHE_HOME"
+  step "starting Docker in a network namespace"
   local path
   local -a options=()
   if [[ ! -e $engine_dir/absent ]]; then
@@ -52,7 +51,7 @@ start_engine() {
     options=(--add-runtime "reduced=$kind_d/runc-reduced" --default-runtime reduced)
   fi
   [[ -e /sys/fs/cgroup/cgroup.controllers ]] || options+=(--exec-opt native.cgroupdriver=cgroupfs)
-  # A pid of an earlier boot may be another process's now.
+  # A pid of an earlier boot may belong to another process.
   rm -f "$engine_dir/exec/dockerd.pid"
   mkdir -p "$engine_dir/exec"
   cat >"$engine_dir/containerd.toml" <<END
@@ -72,7 +71,8 @@ END
     --group root --storage-driver overlay2 --log-level warn "${options[@]}"
 }
 
-# Whether processes may raise their limits; a container that is given more than the machine has does not start.
+# has_sys_resource: succeeds if processes may raise their limits. A container with more capabilities than the machine does
+# not start.
 has_sys_resource() {
   (((0x$(sed -n 's/^CapBnd:\t//p' /proc/self/status) >> 24) & 1))
 }
@@ -85,12 +85,12 @@ engine_status() {
     echo "Docker started by hack/kind, process $pid"
     docker_cli ps --all --format 'table {{.Names}}\t{{.Status}}'
   else
-    echo "no Docker engine answers"
+    echo "no Docker engine is running"
     return 1
   fi
 }
 
-# engine_down: what a killed engine left is removed by one that runs again.
+# engine_down: starts the engine to remove the remains of a killed one.
 engine_down() {
   if [[ ! -e $engine_dir/absent ]]; then
     step "nothing to remove: hack/kind started no Docker engine"

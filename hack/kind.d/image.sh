@@ -1,16 +1,16 @@
-# The node image, from Debian's packages, kind's own files for nodes and the binary of hack/cluster; and the registry's.
+# The node image, from Debian packages, kind's files for nodes and the binary of hack/cluster, and the registry's image.
 # shellcheck shell=bash disable=SC2154
 
 readonly node_packages=systemd,dbus,conntrack,iptables,nftables,iproute2,ethtool,kmod,util-linux,mount,jq,procps,curl,ca-certificates,containerd,runc,containernetworking-plugins,docker-registry
 
-# make_images: sets $node_image and makes it and the registry's image, unless the engine has them.
+# make_images: sets $node_image, and builds it and the registry's image unless the engine has them.
 make_images() {
   local root=$engine_dir/root hash
   build_binaries
   hash=$(cat "$bin_dir/source-hash" "$kind_d/image.sh" "$tools_source/go.sum" | sha256sum)
   node_image=olm.test/kind-node:${hash:0:12}
   [[ -z ${OLM_KIND_IMAGE:-} ]] || docker_cli image inspect "$OLM_KIND_IMAGE" >/dev/null 2>&1 ||
-    fail "the engine does not have OLM_KIND_IMAGE=$OLM_KIND_IMAGE; hack/kind --help says how to load it"
+    fail "the engine does not have OLM_KIND_IMAGE=$OLM_KIND_IMAGE; see hack/kind --help for loading it"
   ! docker_cli image inspect "$node_image" registry:2 >/dev/null 2>&1 || return 0
   docker_cli images --quiet --filter 'reference=olm.test/*' | sort --unique |
     xargs --no-run-if-empty env DOCKER_HOST="unix://$docker_socket" "$engine_bin/docker" rmi --force >/dev/null
@@ -18,7 +18,7 @@ make_images() {
   install_node_packages "$root"
   add_kubernetes "$root"
   add_kind_files "$root"
-  step "making images"
+  step "building images"
   tar --create --directory "$root" . | docker_cli import - olm.test/node >/dev/null
   docker_cli build --quiet --tag registry:2 - >/dev/null <<'END'
 FROM olm.test/node
@@ -29,19 +29,19 @@ END
   commit_node_image
   docker_cli rmi "${pod_images[@]}" >/dev/null
   rm -rf --one-file-system "$root"
-  step "made the node image $node_image"
+  step "built the node image $node_image"
 }
 
 # install_node_packages ROOT
 install_node_packages() {
   local log=$log_dir/packages.log
-  step "installing Debian's packages for a node in a folder (2 minutes; once)"
+  step "installing Debian packages of a node in a folder (2 minutes; once)"
   mmdebstrap --variant=minbase --include="$node_packages" --dpkgopt='path-exclude=/usr/share/doc/*' \
     --dpkgopt='path-exclude=/usr/share/locale/*' --dpkgopt='path-exclude=/usr/share/man/*' \
     bookworm "$1" >"$log" 2>&1 || fail_with_log "$log" "mmdebstrap failed"
 }
 
-# add_kubernetes ROOT: the programs of a node, all of them one binary.
+# add_kubernetes ROOT: adds the programs of a node, which are one binary.
 add_kubernetes() {
   local name
   install "$bin_dir/kubernetes" "$1/usr/bin/"
@@ -50,7 +50,7 @@ add_kubernetes() {
   done
 }
 
-# add_kind_files ROOT: what kind's own image has beside packages, set up as kind's build does it.
+# add_kind_files ROOT: adds the files of kind's image and configures them like kind's build.
 add_kind_files() {
   local root=$1 name files
   files=$(kind_source)/images/base/files
@@ -60,7 +60,7 @@ add_kind_files() {
   ln -sf /usr/lib/systemd/systemd "$root/sbin/init"
   mkdir -p "$root/opt/cni" "$root/kind/manifests" "$root/etc/kubernetes/manifests" "$root/etc/docker/registry"
   ln -s /usr/lib/cni "$root/opt/cni/bin"
-  # Without CAP_SYS_RESOURCE nothing may lower its OOM score.
+  # Without CAP_SYS_RESOURCE no process may lower its OOM score.
   sed -i 's/restrict_oom_score_adj = false/restrict_oom_score_adj = true/' "$root/etc/containerd/config.toml"
   chroot "$root" ctr oci spec |
     jq 'del(.process.rlimits) | .hooks.createContainer += [{"path": "/kind/bin/mount-product-files.sh"}]' \
@@ -72,7 +72,7 @@ add_kind_files() {
   chroot "$root" systemctl enable --quiet kubelet containerd undo-mount-hacks
   chroot "$root" systemctl mask --quiet systemd-binfmt
   chroot "$root" kubeadm version --output short >"$root/kind/version"
-  # hack/cluster connects the nodes, and no test asks for volumes.
+  # hack/cluster connects the nodes, and no test needs volumes.
   for name in cni storage; do
     printf 'apiVersion: v1\nkind: ConfigMap\nmetadata: {name: no-default-%s, namespace: kube-system}\n' $name \
       >"$root/kind/manifests/default-$name.yaml"
@@ -80,13 +80,14 @@ add_kind_files() {
   printf 'version: 0.1\nstorage: {filesystem: {}}\nhttp: {}\n' >"$root/etc/docker/registry/plain.yml"
 }
 
-# make_pod_images ROOT: sets $pod_images to what kubeadm starts in pods: one layer, and images that differ in what they run.
+# make_pod_images ROOT: builds the images that kubeadm runs in pods, with a common layer and different entrypoints, and sets
+# $pod_images.
 make_pod_images() {
   local root=$1 pod=$engine_dir/pod image name
   rm -rf --one-file-system "$pod"
   mkdir -p "$pod/usr/local/bin"
   install "$bin_dir/kubernetes" "$bin_dir/pause" "$pod/usr/local/bin/"
-  # For kube-proxy; names in /usr/sbin are links to alternatives.
+  # Programs of kube-proxy. Names in /usr/sbin are links to alternatives.
   # shellcheck disable=SC2016
   chroot "$root" sh -c '
     cd / && ldd usr/sbin/xtables-nft-multi usr/sbin/nft usr/lib/*/xtables/*.so | grep -o "[[:space:]]/[^ ]*" | sort -u |
@@ -109,7 +110,7 @@ make_pod_images() {
   rm -rf --one-file-system "$pod"
 }
 
-# commit_node_image: with the pod images in the containerd of the image.
+# commit_node_image: imports the pod images into the containerd of the node image.
 commit_node_image() {
   local container log=$log_dir/pod-images.log
   container=$(docker_cli run --detach --entrypoint sleep olm.test/node infinity)
@@ -124,7 +125,7 @@ commit_node_image() {
     rm /tmp/containerd.log' >"$log" 2>&1 || fail_with_log "$log" "the pod images could not be imported into the node image"
   docker_cli commit "$container" olm.test/node:pods >/dev/null
   docker_cli rm --force --volumes "$container" >/dev/null
-  # systemd wants to know that it is in a container, and ends by a signal of its own.
+  # systemd must know that it is in a container, and stops at a special signal.
   docker_cli build --quiet --tag "$node_image" - >/dev/null <<'END'
 FROM olm.test/node:pods
 ENV container=docker

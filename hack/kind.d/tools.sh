@@ -1,12 +1,12 @@
-# Programs that the engine and the node image are made with.
+# Programs that the engine and the node image need.
 # shellcheck shell=bash disable=SC2154
 
-# kind alone, for machines with a Docker of their own; and Docker.
+# kind and Docker have separate folders: machines with Docker need only kind.
 readonly tools_dir=$engine_dir/tools engine_bin=$engine_dir/bin
 
 readonly tools_source=${kind_d%/*}/tools
 
-# build_kind: sets $tools_dir/kind, as pinned by go.mod.
+# build_kind: builds $tools_dir/kind in the version of go.mod.
 build_kind() {
   [[ ! $tools_dir/kind -nt $tools_source/go.sum ]] || return 0
   command -v go >/dev/null || fail "Go is needed to build kind: install Go 1.21 or later"
@@ -17,14 +17,14 @@ build_kind() {
   touch "$tools_dir/kind"
 }
 
-# kind_source: prints the folder of kind's module, which has the files of a node.
+# kind_source: prints the folder of kind's module, which contains the files of a node.
 kind_source() {
   (cd "$tools_source" && GOWORK=off go list -m -f '{{.Dir}}' sigs.k8s.io/kind)
 }
 
-# install_engine: Docker's programs in $engine_bin, and the packages that they call.
+# install_engine: unpacks Docker's programs in $engine_bin, and installs packages that they need.
 install_engine() {
-  # shellcheck disable=SC2034 # what install_packages installs
+  # shellcheck disable=SC2034 # read by install_packages
   required_packages=(
     [/usr/bin/containerd]=containerd
     [/usr/sbin/runc]=runc
@@ -32,7 +32,7 @@ install_engine() {
     [/usr/bin/jq]=jq
     [/usr/bin/mmdebstrap]=mmdebstrap
     [/bin/ip]=iproute2
-    [/sbin/dmsetup]=dmsetup # its library is dockerd's too
+    [/sbin/dmsetup]=dmsetup # dockerd needs its library
   )
   install_packages
   [[ ! -x $engine_bin/dockerd ]] || return 0
