@@ -120,8 +120,8 @@ struct Contender<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CatalogRank {
     Chosen,
-    /// It is deprecated, and the best of another catalog is not.
-    SteppedBack,
+    /// Its best bundle is deprecated, and that of another catalog is not.
+    DeprecatedBest,
     /// Another catalog has a higher priority.
     LowerPriority,
     /// Another catalog has the same priority and none a higher one.
