@@ -5,7 +5,6 @@
 
 use clap::{ArgGroup, Args, ValueEnum};
 use olm_api::ClusterExtension;
-use olm_bundle::{Bundle, install_checks};
 use serde_json::Value;
 
 use crate::bundle_source;

@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use olm_runtime::Component;
-use olm_serving::command_line::{from_command_line, refuse};
 use olm_runtime::gates::FeatureGates;
+use olm_serving::command_line::{from_command_line, refuse};
 use operator_controller::{Flags, GATES, run};
 
 fn main() -> ExitCode {

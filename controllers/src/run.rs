@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use olm_oci::{Config, Proxies, Puller, RegistrySettings};
+use olm_runtime::events::Events;
 use olm_serving::Service;
 use olm_serving::ca_pool::{CaPool, CaSources};
-use olm_runtime::events::Events;
 use olm_serving::service::Fatal;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;

@@ -7,7 +7,6 @@
 use kube::ResourceExt;
 use olm_api::conditions::{reasons, types};
 use olm_api::{ClusterExtension, ClusterObjectSet, Condition, annotations};
-use olm_request::{ExtensionRules, Settings};
 
 use super::ExpectedState;
 use crate::status::health::is_paused;

@@ -104,7 +104,8 @@ impl DependencyInputs {
             let installed = self.extensions.iter().map(|one| &one.has);
             let owners = self.owners.iter().map(String::as_str).collect();
             let insists = |other: &str, type_: &str| self.insists(other, type_);
-            let (surroundings, dependents) = providers(installed, &owners, &self.served, query.name(), insists);
+            let (surroundings, dependents) =
+                providers(installed, &owners, &self.served, query.name(), insists);
             around = ClusterState { surroundings: Some(surroundings), dependents, ..around };
         }
         if query.rules.settings.cluster_constraints {

@@ -4,7 +4,6 @@
 
 use olm_api::conditions::{self, reasons, types};
 use olm_api::{ClusterExtension, ClusterObjectSet, Condition, annotations, labels, names};
-use olm_request::{ExtensionRules, Settings};
 use olm_revision::object::ObjectKey;
 use olm_revision::plan::{Owner, Plan, plan};
 use olm_revision::probes::{ProbeStatus, Probes};

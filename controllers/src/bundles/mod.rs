@@ -34,9 +34,9 @@ use std::thread::available_parallelism;
 use std::time::UNIX_EPOCH;
 
 use olm_oci::policy::Verification;
+use olm_oci::{BUNDLE_FOLDERS, CanonicalRef, PullError, Puller, Reference};
 use olm_runtime::background::{Background, Pending};
 use olm_runtime::component::version_text;
-use olm_oci::{BUNDLE_FOLDERS, CanonicalRef, PullError, Puller, Reference};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;

@@ -12,10 +12,10 @@ use kube::runtime::watcher::Event;
 use kube::runtime::{Controller, WatchStreamExt, reflector, watcher};
 use kube::{Api, Client};
 use olm_api::ClusterCatalog;
+use olm_request::served_image;
 use olm_runtime::cluster::announce_listed;
 use olm_runtime::metrics::Metrics;
-use olm_runtime::reconcile::{ReconcileError as Failure, Reconciles};
-use olm_request::served_image;
+use olm_runtime::reconcile::{ReconcileError, Reconciles};
 use tokio_util::sync::CancellationToken;
 
 use super::{Catalogs, resolved_reference};
@@ -75,7 +75,11 @@ pub(super) fn follow(
             supplied.map(|()| Action::await_change()).map_err(|error| {
                 let name = catalog.metadata.name.as_deref().unwrap_or_default();
                 let message = format!("error populating cache for catalog {name:?}: {error}");
-                if error.is_final { Failure::terminal(message) } else { Failure::retry(message) }
+                if error.is_final {
+                    ReconcileError::terminal(message)
+                } else {
+                    ReconcileError::retry(message)
+                }
             })
         }
     });

@@ -311,9 +311,9 @@ async fn unrequested_package_is_dropped_from_memory() {
     assert!(Arc::ptr_eq(&second, &get(Indexing::default()).await), "it serves both requests");
     let generation = Arc::clone(&side.catalogs.known.lock()["main"]);
     drop(first);
-    generation.forget_unasked();
+    generation.forget_unrequested();
     assert_eq!(Arc::strong_count(&second), 2);
-    generation.forget_unasked();
+    generation.forget_unrequested();
     assert_eq!(Arc::strong_count(&second), 1);
     catalogd.requests();
     assert_eq!(get(wide).await.offers().count(), 1);

@@ -6,8 +6,8 @@ use kube::{Api, Client, ResourceExt};
 use olm_api::{ClusterObjectSet, labels};
 use olm_revision::cluster::Cluster;
 use olm_revision::kube_cluster::KubeCluster;
-use olm_runtime::cluster::within_deadline;
 use olm_revision::object::served_kind;
+use olm_runtime::cluster::within_deadline;
 
 use crate::install_error::InstallError;
 

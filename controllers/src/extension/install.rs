@@ -11,8 +11,7 @@ use olm_bundle::rights::Rights;
 use olm_request::CrdCheck;
 use olm_revision::generate::{BundleIdentity, Draft, Extension, newest};
 use olm_runtime::background::Pending;
-use olm_runtime::reconcile::{RESYNC, ReconcileError as Attempt};
-use olm_runtime::reconcile::{Failure as ReconcileError, RESYNC};
+use olm_runtime::reconcile::{RESYNC, ReconcileError};
 use serde_json::Value;
 use tokio::task::block_in_place;
 

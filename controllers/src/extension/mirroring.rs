@@ -5,8 +5,8 @@
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use olm_api::{ClusterObjectSet, annotations, finalizers};
-use olm_runtime::cluster::within_deadline;
 use olm_request::ExtensionRules;
+use olm_runtime::cluster::within_deadline;
 use serde_json::{Map, Value, json};
 
 use crate::install_error::InstallError;

@@ -11,9 +11,8 @@ use olm_api::conditions::types;
 use olm_api::{ClusterExtension, ClusterExtensionStatus};
 use olm_request::ExtensionRules;
 use olm_revision::generate::newest;
-use olm_runtime::reconcile::{RESYNC, ReconcileError as Attempt};
+use olm_runtime::reconcile::{RESYNC, ReconcileError};
 use olm_runtime::status::{STALE_RETRY, write_status};
-use olm_runtime::reconcile::{Failure as ReconcileError, RESYNC};
 use tokio::time::Instant;
 
 use super::choice::ResolutionFailure;

@@ -13,10 +13,9 @@ use kube::runtime::reflector::ObjectRef;
 use olm_api::conditions::{reasons, types};
 use olm_api::{ClusterExtension, ClusterObjectSet, annotations, finalizers};
 use olm_request::UninstallPolicy;
-use olm_runtime::cluster::within_deadline;
-use olm_runtime::reconcile::ReconcileError as Attempt;
 use olm_resolve::{AvailableProviders, DependencyMode, Dependent, Verdict};
-use olm_runtime::reconcile::Failure as ReconcileError;
+use olm_runtime::cluster::within_deadline;
+use olm_runtime::reconcile::ReconcileError;
 use serde_json::json;
 
 use super::events::{self, ExtensionEvent};

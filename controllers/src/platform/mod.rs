@@ -24,7 +24,7 @@ use olm_runtime::backoff::Backoff;
 use olm_runtime::cluster::describe;
 use olm_runtime::events::Events;
 use olm_runtime::metrics::Metrics;
-use olm_runtime::reconcile::{ReconcileError as Failure, Reconciles};
+use olm_runtime::reconcile::{ReconcileError, Reconciles};
 use tokio_util::sync::CancellationToken;
 
 use crate::revision_cache::RevisionCache;
@@ -115,7 +115,7 @@ impl Controller {
             let pass = async {
                 let pass = self.pass().await;
                 failed = pass.is_err();
-                pass.map(|()| Action::await_change()).map_err(|error| Failure::retry(describe(&error)))
+                pass.map(|()| Action::await_change()).map_err(|error| ReconcileError::retry(describe(&error)))
             };
             let Ok(_) = reconciles.run(olm_api::names::CLUSTER_UPGRADE_STATUS_NAME, pass).await;
             let wait = if failed {

@@ -6,7 +6,7 @@ use olm_api::{ClusterObjectSet, annotations, finalizers};
 use olm_revision::content::ContentPhase;
 use olm_revision::record;
 use olm_runtime::cluster::within_deadline;
-use olm_runtime::reconcile::ReconcileError as Failure;
+use olm_runtime::reconcile::ReconcileError;
 use serde_json::{Value, json};
 
 use super::Context;
@@ -18,7 +18,7 @@ impl Context {
         &self,
         set: &ClusterObjectSet,
         phases: &[ContentPhase],
-    ) -> Result<ClusterObjectSet, Failure> {
+    ) -> Result<ClusterObjectSet, ReconcileError> {
         let record = record::missing(set, phases);
         if has_finalizer(set, finalizers::TEARDOWN) && record.is_none() {
             return Ok(set.clone());
@@ -32,10 +32,10 @@ impl Context {
             metadata["annotations"] = json!({ annotations::EXT_OBJECTS: record });
         }
         let stored = self.patch_metadata(set, metadata).await;
-        stored.map_err(|error| Failure::write("error ensuring teardown finalizer", &error))
+        stored.map_err(|error| ReconcileError::write("error ensuring teardown finalizer", &error))
     }
 
-    pub(super) async fn remove_finalizer(&self, set: &ClusterObjectSet) -> Result<(), Failure> {
+    pub(super) async fn remove_finalizer(&self, set: &ClusterObjectSet) -> Result<(), ReconcileError> {
         if !has_finalizer(set, finalizers::TEARDOWN) {
             return Ok(());
         }
@@ -43,9 +43,9 @@ impl Context {
             set.finalizers().iter().filter(|name| *name != finalizers::TEARDOWN).collect();
         match self.patch_metadata(set, json!({ "finalizers": left })).await {
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-            stored => {
-                stored.map(drop).map_err(|error| Failure::write("error removing teardown finalizer", &error))
-            }
+            stored => stored
+                .map(drop)
+                .map_err(|error| ReconcileError::write("error removing teardown finalizer", &error)),
         }
     }
 

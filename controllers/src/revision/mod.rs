@@ -40,7 +40,7 @@ use olm_runtime::api_warnings::listening;
 use olm_runtime::cluster::{describe, within_deadline};
 use olm_runtime::events::Events;
 use olm_runtime::metrics::Metrics;
-use olm_runtime::reconcile::{ReconcileError as Failure, Reconciles};
+use olm_runtime::reconcile::{ReconcileError, Reconciles};
 use olm_runtime::status::{STALE_RETRY, Writes, write_status};
 use parking_lot::Mutex;
 use serde_json::json;
@@ -221,7 +221,7 @@ impl Context {
     }
 
     /// Runs [`Self::reconcile`] and counts the warnings of the API server.
-    async fn reconcile_with_warnings(&self, set: &ClusterObjectSet) -> Result<Action, Failure> {
+    async fn reconcile_with_warnings(&self, set: &ClusterObjectSet) -> Result<Action, ReconcileError> {
         let (result, warnings) = listening(self.reconcile(set)).await;
         if let Some(extension) = set.labels().get(labels::OWNER_NAME) {
             self.measures.warned(extension, warnings.len());
@@ -232,15 +232,15 @@ impl Context {
         result
     }
 
-    async fn reconcile(&self, set: &ClusterObjectSet) -> Result<Action, Failure> {
+    async fn reconcile(&self, set: &ClusterObjectSet) -> Result<Action, ReconcileError> {
         if self.writes.is_stale(set) {
-            return Err(Failure::pending(STALE_RETRY));
+            return Err(ReconcileError::pending(STALE_RETRY));
         }
         if set.metadata.deletion_timestamp.is_some() {
             return self.delete(set).await;
         }
         if let Some(left) = self.deferred(set) {
-            return Err(Failure::pending(left));
+            return Err(ReconcileError::pending(left));
         }
         let deadline = deadline::of(set, self.pace.minute);
         let (set, pass) = self.pass(set).await?;
@@ -256,7 +256,7 @@ impl Context {
             _ => {}
         }
         if let Some(failure) = pass.failure {
-            return Err(Failure::retry(failure));
+            return Err(ReconcileError::retry(failure));
         }
         // Requeues at the latest when an open deadline passes.
         let is_open = !set.is_true(types::SUCCEEDED);
@@ -287,7 +287,7 @@ impl Context {
         outcome: &RevisionOutcome,
         observed: Option<Vec<ObservedPhase>>,
         exceeded: Option<i32>,
-    ) -> Result<ClusterObjectSet, Failure> {
+    ) -> Result<ClusterObjectSet, ReconcileError> {
         let version = set.annotations().get(annotations::BUNDLE_VERSION).map_or("", String::as_str);
         let mut old = set.status.clone().unwrap_or_default();
         if let Some(observed) = observed {
@@ -295,13 +295,13 @@ impl Context {
         }
         let next = status::next(&old, set.metadata.generation, version, outcome, exceeded, Timestamp::now());
         let written = write_status(&self.sets, set, &next).await;
-        let written = written.map_err(|error| Failure::write("error updating status", &error))?;
+        let written = written.map_err(|error| ReconcileError::write("error updating status", &error))?;
         written.iter().for_each(|written| self.writes.note(written));
         Ok(written.unwrap_or_else(|| set.clone()))
     }
 
     /// Runs one pass over a revision that is not being deleted. Returns the revision as last stored.
-    async fn pass(&self, set: &ClusterObjectSet) -> Result<(ClusterObjectSet, Pass), Failure> {
+    async fn pass(&self, set: &ClusterObjectSet) -> Result<(ClusterObjectSet, Pass), ReconcileError> {
         if set.is_archived() {
             let pass = if removal::is_done(set) {
                 Pass::of(RevisionOutcome::Archived, None)
@@ -388,7 +388,7 @@ impl Context {
     /// Archives every active revision of the same extension with a lower number, oldest first
     /// (docs/design/apply.md#revision-pass). Must follow the status write: if the predecessor were archived first, no
     /// revision would count as installed in between. Returns `false` if one has changed and must be read again.
-    async fn archive_previous(&self, set: &ClusterObjectSet) -> Result<bool, Failure> {
+    async fn archive_previous(&self, set: &ClusterObjectSet) -> Result<bool, ReconcileError> {
         let mut is_done = true;
         for previous in self.siblings(set).iter().filter(|other| number_of(other) < number_of(set)) {
             // No resourceVersion precondition: status changes of the previous revision do not matter.
@@ -399,7 +399,10 @@ impl Context {
                 Err(kube::Error::Api(status)) if status.is_not_found() => {}
                 Err(kube::Error::Api(status)) if status.is_conflict() => is_done = false,
                 Err(error) => {
-                    return Err(Failure::retry(format!("archive previous Revision: {}", describe(&error))));
+                    return Err(ReconcileError::retry(format!(
+                        "archive previous Revision: {}",
+                        describe(&error)
+                    )));
                 }
                 Ok(_) => {}
             }

@@ -23,9 +23,9 @@ use olm_api::{ClusterObjectSet, annotations, finalizers, labels};
 use olm_revision::engine::Revision;
 use olm_revision::generate::number_of;
 use olm_revision::object::ObjectKey;
-use olm_runtime::cluster::{describe, list_all, within_deadline};
-use olm_runtime::reconcile::ReconcileError as Failure;
 use olm_revision::teardown::{CrdPolicy, NewOwner, TeardownOptions, TeardownResult};
+use olm_runtime::cluster::{describe, list_all, within_deadline};
+use olm_runtime::reconcile::ReconcileError;
 use tokio::time::Instant;
 
 use super::content::{UnusableContent, has_same_extension, owner};
@@ -94,7 +94,7 @@ fn was_waiting(set: &ClusterObjectSet) -> bool {
 
 impl Context {
     /// Returns the UID of the second owner that the revision's CRDs need, if any.
-    pub(super) async fn keeper(&self, set: &ClusterObjectSet) -> Result<Option<String>, Failure> {
+    pub(super) async fn keeper(&self, set: &ClusterObjectSet) -> Result<Option<String>, ReconcileError> {
         if !may_outlive(set) {
             return Ok(None);
         }
@@ -105,8 +105,9 @@ impl Context {
                 .map(|keeper| keeper.uid().unwrap_or_default())
         };
         let uid = self.keeper.get_or_try_init(read).await;
-        uid.map(|uid| Some(uid.clone()))
-            .map_err(|error| Failure::retry(format!("getting Namespace {KEEPER}: {}", describe(&error))))
+        uid.map(|uid| Some(uid.clone())).map_err(|error| {
+            ReconcileError::retry(format!("getting Namespace {KEEPER}: {}", describe(&error)))
+        })
     }
 
     /// Runs one pass of archiving. Deleting a CRD that the extension no longer lists deletes its custom resources, so
@@ -167,7 +168,7 @@ impl Context {
     }
 
     /// Runs one pass over a revision that is being deleted.
-    pub(super) async fn delete(&self, set: &ClusterObjectSet) -> Result<Action, Failure> {
+    pub(super) async fn delete(&self, set: &ClusterObjectSet) -> Result<Action, ReconcileError> {
         let mut stored = set.clone();
         if has_finalizer(set, finalizers::TEARDOWN) {
             let result = self.tear_down(set).await;
@@ -206,7 +207,11 @@ impl Context {
     }
 
     /// Reports custom resources that outlive the revision. Under foreground deletion the revision waits for them.
-    async fn report(&self, set: &ClusterObjectSet, left: &[String]) -> Result<ClusterObjectSet, Failure> {
+    async fn report(
+        &self,
+        set: &ClusterObjectSet,
+        left: &[String],
+    ) -> Result<ClusterObjectSet, ReconcileError> {
         let (revision, left) = (set.name_any(), left.join("; "));
         let note = format!(
             "revision {revision} is removed, but custom resources are left: {left}; remove their finalizers if the \

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use olm_bundle::{Bundle, Certificates, RenderError, RenderOptions, faults, render};
+use olm_bundle::{Bundle, Certificates, RenderError, RenderOptions, render, validate};
 use proptest::collection::vec;
 use proptest::option::of;
 use proptest::prelude::*;
@@ -176,7 +176,7 @@ proptest! {
     ) {
         let texts = |names: &[usize]| -> Vec<String> {
             let bundle = Bundle::load(&files(&csv, &manifests, names)).unwrap();
-            faults(&bundle).into_iter().map(|fault| fault.text).collect()
+            validate(&bundle).into_iter().map(|fault| fault.text).collect()
         };
         let (sorted, shuffled) = (texts(&[0, 1, 2, 3, 4, 5]), texts(&names));
         // Objects of other kinds are last, in the order of the files.

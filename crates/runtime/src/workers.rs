@@ -34,7 +34,7 @@ impl Workers {
     }
 
     /// Records the start of an attempt. It ends when the returned value is dropped.
-    pub(crate) fn begin(&self, controller: &'static str) -> RunningAttempt {
+    pub fn begin(&self, controller: &'static str) -> RunningAttempt {
         let mut running = self.running.lock();
         running.last += 1;
         let number = running.last;
@@ -50,8 +50,9 @@ impl Workers {
     }
 }
 
+/// A running attempt, until dropped.
 #[derive(Debug)]
-pub(crate) struct RunningAttempt {
+pub struct RunningAttempt {
     workers: Workers,
     controller: &'static str,
     number: u64,

@@ -11,7 +11,6 @@ pub(super) use olm_control_plane::eventually;
 use olm_platform::{ClusterOperatorCondition, ClusterOperatorMode};
 use olm_runtime::Component;
 use olm_runtime::events::Events;
-use olm_runtime::metrics::Metrics;
 use operator_controller::RevisionCache;
 use operator_controller::platform::{NAME, Settings, run};
 use serde_json::{Value, json};

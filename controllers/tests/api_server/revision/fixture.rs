@@ -18,7 +18,6 @@ use olm_revision::cluster::Cluster;
 use olm_revision::kube_cluster::KubeCluster;
 use olm_revision::object::ObjectKey;
 use olm_runtime::cluster;
-use olm_runtime::metrics::Metrics;
 use operator_controller::RevisionCache;
 use operator_controller::revision::{NAME, Pace, run};
 use serde_json::{Value, json};

@@ -101,7 +101,7 @@ mod tests {
         let mut paths = RegistryPaths { containers: folders.to_vec(), uid: 7, ..RegistryPaths::default() };
         let found = |paths: &RegistryPaths| -> Vec<String> {
             let files = config_files(paths).unwrap();
-            paths.iter().map(|path| path.strip_prefix(root.path()).unwrap().display().to_string()).collect()
+            files.iter().map(|path| path.strip_prefix(root.path()).unwrap().display().to_string()).collect()
         };
         assert_eq!(found(&paths), [""; 0]);
         assert_eq!(Registries::load(&paths), Ok(Registries::default()));

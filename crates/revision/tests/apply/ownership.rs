@@ -21,7 +21,7 @@ pub(crate) async fn foreign_object_collides(fixture: &Fixture) {
     assert_eq!(actions(&result), [Action::Collision]);
     assert!(!result.is_complete() && result.is_in_transition());
     assert_eq!(fixture.calls(), [""; 0]);
-    let obstacle = result.obstacle().unwrap();
+    let obstacle = result.blocker().unwrap();
     let head = "revision object collisions in phase 0\nObject Deployment.apps/v1 collide/op\nAction: \"Collision\"\n";
     assert!(obstacle.starts_with(head), "{obstacle}");
     assert!(obstacle.contains("- \"user\"\n  .spec.selector\n"), "{obstacle}");
@@ -31,7 +31,7 @@ pub(crate) async fn foreign_object_collides(fixture: &Fixture) {
 
     let mut second = fixture.revision("collide-too", 1, vec![phase("deploy", &[&op])]).await;
     second.probes = Default::default();
-    let obstacle = fixture.reconcile(&second).await.obstacle().unwrap();
+    let obstacle = fixture.reconcile(&second).await.blocker().unwrap();
     let owner = format!(
         "Conflicting Owner: &OwnerReference{{Kind:ClusterObjectSet,Name:collide-1,UID:{},",
         revision.owner.uid

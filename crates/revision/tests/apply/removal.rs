@@ -162,7 +162,7 @@ pub(crate) async fn crds_are_deleted_before_other_objects(fixture: &Fixture) {
         let text = format!(
             "waiting for the deletion of CustomResourceDefinition trinkets.acme.example, which waits for {waits}"
         );
-        assert_eq!((result.obstacle(), result.is_complete()), (Some(text), false));
+        assert_eq!((result.blocker(), result.is_complete()), (Some(text), false));
     }
     fixture.edit(&held, json!({"metadata": {"finalizers": null}})).await;
     until(async || fixture.get(&definition).await.is_none().then_some(())).await;

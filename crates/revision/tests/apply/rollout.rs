@@ -128,7 +128,7 @@ pub(crate) async fn rejected_object_blocks_its_phase(fixture: &Fixture) {
     let revision = fixture.revision("late", 1, vec![phase("configuration", &[&map])]).await;
     let expected = "phase 0 validation error: phase \"configuration\": \
                     /v1, Kind=ConfigMap late/a: namespaces \"late\" not found";
-    assert_eq!(fixture.reconcile(&revision).await.obstacle().unwrap(), expected);
+    assert_eq!(fixture.reconcile(&revision).await.blocker().unwrap(), expected);
     fixture.namespace(ns).await;
     fixture.complete(&revision).await;
 
@@ -138,7 +138,7 @@ pub(crate) async fn rejected_object_blocks_its_phase(fixture: &Fixture) {
     bad["metadata"]["namespace"] = json!(ns);
     let revision = fixture.revision("bad", 1, vec![phase("a", &[&good, &bad, &unknown])]).await;
     let first = fixture.reconcile(&revision).await;
-    let message = first.obstacle().unwrap();
+    let message = first.blocker().unwrap();
     let head = "phase 0 validation error: phase \"a\": /v1, Kind=ConfigMap late/BAD: ConfigMap \"BAD\" is invalid: metadata.name: ";
     assert!(message.starts_with(head), "{message}");
     let tail = ", acme.example/v1, Kind=Nothing late/n: no matches for kind \"Nothing\" in version \"acme.example/v1\"";
@@ -148,7 +148,7 @@ pub(crate) async fn rejected_object_blocks_its_phase(fixture: &Fixture) {
 
     let undeclared = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "u", "namespace": ns}, "nope": 1});
     let revision = fixture.revision("undeclared", 1, vec![phase("a", &[&undeclared])]).await;
-    let message = fixture.reconcile(&revision).await.obstacle().unwrap();
+    let message = fixture.reconcile(&revision).await.blocker().unwrap();
     assert!(message.contains("failed to create typed patch object"), "{message}");
 }
 
@@ -179,7 +179,7 @@ pub(crate) async fn failing_probes_hold_the_next_phase(fixture: &Fixture) {
         fixture.revision("probes", 1, vec![phase("pvc", &[&claim]), phase("configuration", &[&map])]).await;
     let result = fixture.reconcile(&revision).await;
     assert!(!result.is_complete() && result.is_in_transition());
-    assert_eq!(result.obstacle(), None);
+    assert_eq!(result.blocker(), None);
     assert_eq!(
         result.probe_failures().unwrap(),
         "Object PersistentVolumeClaim.v1 probes/test-pvc: \
@@ -197,7 +197,7 @@ pub(crate) async fn terminating_namespace_and_quota_block_the_phase(fixture: &Fi
     fixture.delete(&namespace).await;
     let map = config_map(ns, "a", json!({}));
     let revision = fixture.revision("dying", 1, vec![phase("configuration", &[&map])]).await;
-    let message = fixture.reconcile(&revision).await.obstacle().unwrap();
+    let message = fixture.reconcile(&revision).await.blocker().unwrap();
     assert_eq!(
         message,
         "phase 0 validation error: phase \"configuration\": /v1, Kind=ConfigMap dying/a: configmaps \"a\" is \
@@ -215,7 +215,7 @@ pub(crate) async fn terminating_namespace_and_quota_block_the_phase(fixture: &Fi
     let revision = fixture.revision("full", 1, vec![phase("configuration", &[&map])]).await;
     // The quota controller of the API server has a delay.
     let message =
-        until(async || fixture.reconcile(&revision).await.obstacle().filter(|m| m.contains("quota"))).await;
+        until(async || fixture.reconcile(&revision).await.blocker().filter(|m| m.contains("quota"))).await;
     assert_eq!(
         message,
         "phase 0 validation error: phase \"configuration\": /v1, Kind=ConfigMap full/a: configmaps \"a\" is \
