@@ -18,7 +18,6 @@ mod content;
 mod csv;
 mod dependencies;
 mod images;
-mod lines;
 mod manifests;
 mod metadata;
 mod rendering;

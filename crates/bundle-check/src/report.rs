@@ -6,7 +6,6 @@ use std::fmt;
 use olm_bundle::{Bundle, InstallMode};
 use serde::Serialize;
 
-use crate::lines::Lines;
 use crate::rule::{self, Level, Rule};
 
 /// Findings reported per rule. Further ones are only counted.
@@ -171,18 +170,13 @@ impl Findings {
         all.sort_by(|a, b| (&a.0.file, a.0.start).cmp(&(&b.0.file, b.0.start)));
         let mut findings = Vec::new();
         for of_file in all.chunk_by(|a, b| a.0.file == b.0.file) {
-            let lines = Lines::new(files.get(&of_file[0].0.file).map(Vec::as_slice).unwrap_or_default());
-            for group in of_file.chunk_by(|a, b| a.0.start == b.0.start) {
-                let numbers: Vec<Option<usize>> = match group[0].0.start {
-                    Start::Unknown => vec![None; group.len()],
-                    Start::Line(line) => vec![Some(lines.at_most(line)); group.len()],
-                    Start::Document(start) => {
-                        let paths: Vec<&[String]> =
-                            group.iter().map(|(location, ..)| location.path.as_slice()).collect();
-                        lines.of(start, &paths).into_iter().map(Some).collect()
-                    }
-                };
-                findings.extend(group.iter().zip(numbers).map(|((location, rule, message), line)| Finding {
+            let text = files.get(&of_file[0].0.file).map(Vec::as_slice).unwrap_or_default();
+            let text: Vec<&[u8]> = text.split_inclusive(|byte| *byte == b'\n').collect();
+            let mut groups = of_file.chunk_by(|a, b| a.0.start == b.0.start).peekable();
+            while let Some(group) = groups.next() {
+                let next = groups.peek().map(|next| next[0].0.start);
+                let lines = lines(&text, group, next);
+                findings.extend(group.iter().zip(lines).map(|((location, rule, message), line)| Finding {
                     rule,
                     level: rule.level,
                     file: location.file.clone(),
@@ -195,6 +189,31 @@ impl Findings {
         }
         findings.sort_by(|a, b| order(a).cmp(&order(b)));
         (findings, omitted)
+    }
+}
+
+/// Line of each finding of a group with the same start, in a file with these lines. `next` is the start of the next
+/// group. The text from there on is not read, so that each part of a file is read once.
+fn lines(
+    text: &[&[u8]],
+    group: &[(Location, &'static Rule, String)],
+    next: Option<Start>,
+) -> Vec<Option<usize>> {
+    match group[0].0.start {
+        Start::Unknown => vec![None; group.len()],
+        // The position of something missing may be past the end.
+        Start::Line(line) => vec![Some(line.min(text.len().max(1))); group.len()],
+        Start::Document(first) => {
+            let before = first.saturating_sub(1).min(text.len());
+            let end = match next {
+                Some(Start::Document(next)) => next.saturating_sub(1).clamp(before, text.len()),
+                _ => text.len(),
+            };
+            let document = text[before..end].concat();
+            let paths: Vec<&[String]> = group.iter().map(|(location, ..)| location.path.as_slice()).collect();
+            let lines = olm_yaml::field_lines(&document, 1, &paths);
+            lines.into_iter().map(|line| Some(first.saturating_sub(1) + line)).collect()
+        }
     }
 }
 
