@@ -196,7 +196,7 @@ async fn rollback_compares_the_bundle_image_if_it_can_be_pulled() {
 
 /// Files of the bundle pipe.v1.0.0.
 fn bundle() -> BTreeMap<String, Vec<u8>> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/bundles/data/old");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/commands/bundles/data/old");
     let files = |folder: &'static str| {
         let entries = root.join(folder).read_dir().unwrap().map(Result::unwrap);
         entries.map(move |entry| {

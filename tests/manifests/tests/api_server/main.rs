@@ -61,7 +61,8 @@ impl Server {
     }
 
     fn apply(&self, file: &Path, options: &[&str]) -> String {
-        let arguments = [&["apply", "--validate=strict", "-f", file.to_str().unwrap()], options].concat();
+        let option = if file.is_dir() { "-k" } else { "-f" };
+        let arguments = [&["apply", "--validate=strict", option, file.to_str().unwrap()], options].concat();
         self.kubectl(&arguments, "")
     }
 
