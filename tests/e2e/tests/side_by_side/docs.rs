@@ -28,7 +28,6 @@ follow! {
     configure "tasks/configure.md"
     delegate "tasks/delegate.md"
     pin "tasks/pin.md"
-    policies "tasks/policies.md"
     private_registry "tasks/private-registry.md"
     resolve "tasks/resolve.md"
     rights "tasks/rights.md"
