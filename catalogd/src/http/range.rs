@@ -6,7 +6,7 @@ use std::ops::Range;
 /// The parts that a `Range` header requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestedRange {
-    /// Everything: no header, or more than [`MOST_PARTS`] parts, or parts that overlap.
+    /// Everything: no header, or more than `MOST_PARTS` parts, or parts that overlap.
     Whole,
     /// These parts, in the requested order.
     Parts(Vec<Range<u64>>),

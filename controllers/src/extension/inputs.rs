@@ -1,5 +1,5 @@
 //! Reads the inputs of a choice from the catalogs and, where a rule needs it, from the cluster.
-//! [`choice`](super::choice) decides.
+//! [`super::choice`] decides.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

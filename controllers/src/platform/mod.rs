@@ -2,8 +2,8 @@
 //! (docs/design/operations.md#cluster-upgrades): the leader maintains ClusterUpgradeStatus `cluster` and, on
 //! OpenShift, the condition that blocks a cluster update.
 //!
-//! Observe the platform ([`observe`]) and the revisions ([`triggers`]) → evaluate ([`olm_platform`]) → write
-//! ([`writers`]) and report ([`reports`]). Unchanged objects are not written. If an input cannot be read, the stored
+//! Observe the platform (`observe`) and the revisions (`triggers`) → evaluate ([`olm_platform`]) → write
+//! (`writers`) and report (`reports`). Unchanged objects are not written. If an input cannot be read, the stored
 //! verdict is retained.
 
 mod flags;

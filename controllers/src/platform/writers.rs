@@ -114,7 +114,7 @@ impl OpenShiftWriter {
         }
     }
 
-    /// Returns `true` if an object must be written now. The parameters are those of [`Contention::turn`].
+    /// Returns `true` if an object must be written now. The parameters are those of [`Contention::decide`].
     fn is_our_turn(
         &mut self,
         pass: &WriteInputs<'_>,

@@ -1,7 +1,7 @@
 //! The revision controller: applies the objects of every ClusterObjectSet, corrects drift and removes them
 //! (docs/design/apply.md#revision-reconcile, docs/design/apply.md#recreated-extensions).
 //!
-//! Observe ([`content`]) → the engine decides and acts → one status write ([`status`]). A pass sends no request if
+//! Observe (`content`) → the engine decides and acts → one status write (`status`). A pass sends no request if
 //! the watches report no change, and reads each changed object once. A paused revision is only observed.
 
 mod content;

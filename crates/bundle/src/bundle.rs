@@ -8,7 +8,7 @@ use crate::csv::{Csv, InstallMode};
 use crate::properties::PROPERTIES_ANNOTATION;
 
 /// Content of a registry+v1 bundle image, in normal form (docs/design/bundles.md#normal-form).
-/// [`render`](crate::render) decides whether it can be installed.
+/// [`render`](crate::render()) decides whether it can be installed.
 #[derive(Debug, Clone)]
 pub struct Bundle {
     pub(crate) package_name: String,

@@ -22,7 +22,7 @@ use crate::validate::subdomain_faults;
 const DEFINITION: &str = "CustomResourceDefinition";
 const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 
-/// Runs the install checks on `objects`, the result of [`render`](crate::render) for `bundle` in
+/// Runs the install checks on `objects`, the result of [`render`](crate::render()) for `bundle` in
 /// `install_namespace`. One sentence per failed check, sorted. Empty for an installable bundle.
 pub fn install_checks(bundle: &Bundle, objects: &[Value], install_namespace: &str) -> Vec<String> {
     let deployments = WebhookDeployments::of(bundle);

@@ -44,7 +44,7 @@ pub struct ValidationFault {
     pub validator: Validator,
     /// Name of the invalid deployment, CRD, webhook or object.
     pub subject: String,
-    /// Message of [`render`](crate::render).
+    /// Message of [`render`](crate::render()).
     pub text: String,
 }
 
@@ -54,7 +54,7 @@ impl ValidationFault {
     }
 }
 
-/// Faults that prevent rendering, in the order in which [`render`](crate::render) reports them. Empty for a valid
+/// Faults that prevent rendering, in the order in which [`render`](crate::render()) reports them. Empty for a valid
 /// bundle.
 pub fn validate(bundle: &Bundle) -> Vec<ValidationFault> {
     let webhooks = &bundle.csv.spec.webhooks;

@@ -2,7 +2,7 @@
 //! (docs/design/resolution.md#served-catalogs).
 //!
 //! A caller (controller or command line) validates the selector ([`CatalogSelector`]), gets the [`PackageIndex`] of
-//! each selected and enabled catalog, and passes them to [`resolve`], or to [`explain`] for the reasons. [`target`]
+//! each selected and enabled catalog, and passes them to [`resolve`], or to [`explain()`] for the reasons. [`target()`]
 //! adds the fallback to the installed bundle, [`DeprecationConditions`] the deprecation conditions.
 //!
 //! ```text

@@ -2,7 +2,7 @@
 //! (docs/design/apply.md#engine).
 //!
 //! [`crate::plan`] decides about single objects and the controller sets conditions. The engine executes and reports.
-//! It remembers verified states by hashes ([`crate::memory`]): the steady state costs one read for each changed
+//! It remembers verified states by hashes (`crate::memory`): the steady state costs one read for each changed
 //! object, none for unchanged objects under a watch, and no write. After a restart it checks objects with dry runs.
 
 mod check;
@@ -97,7 +97,7 @@ impl<C: Cluster> Engine<C> {
         self.pass(revision, Mode::Apply).await
     }
 
-    /// Reads without writing, for a paused revision. An object with pending changes gets [`Action::Held`] and is not
+    /// Reads without writing, for a paused revision. An object with pending changes gets [`crate::result::Action::Held`] and is not
     /// complete. Dry runs are made as usual.
     pub async fn observe(&self, revision: &Revision) -> RevisionResult {
         self.pass(revision, Mode::Observe).await

@@ -102,7 +102,7 @@ pub struct ServiceFlags {
     #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value = "false",
           default_missing_value = "true", value_parser = go_value::boolean, value_name = "BOOL", help_heading = heading::REGISTRIES)]
     pub require_signature_policy: bool,
-    /// Pull secret used for every registry, as <namespace>/<name>
+    /// Pull secret used for every registry, as NAMESPACE/NAME
     #[arg(long, default_value = "", value_name = "NAMESPACE/NAME", help_heading = heading::REGISTRIES)]
     pub global_pull_secret: String,
     /// Namespace of Secrets and the Lease. Default: the pod's, else olmv1-system

@@ -1,7 +1,7 @@
 //! OCI images for development and tests, without a container engine.
 //!
 //! [`olm_pack`] builds the images. This crate contains the files of an image that runs a program ([`runtime_files`]),
-//! pushing with a credentials file ([`push`]), and two registries for the tests of every crate that pulls:
+//! pushing with a credentials file (`push`), and two registries for the tests of every crate that pulls:
 //! [`registry`], in the test's own process with faults on demand, and [`docker_registry`], a real one.
 //!
 //! This is a developers' tool and a test library. The servers must not depend on it.

@@ -39,7 +39,7 @@ const CHOICES: [(&str, &str, &[&str]); 13] = [
 
 /// Warnings about the `deploymentConfig` of `config`, the inline configuration of a ClusterExtension: unknown
 /// fields, which are dropped, values unknown to Kubernetes, and entries that displace others. One sentence each,
-/// sorted. Errors of [`render`](crate::render) are not included.
+/// sorted. Errors of [`render`](crate::render()) are not included.
 pub fn config_warnings(bundle: &Bundle, config: &Value) -> Vec<String> {
     let mut warnings = BTreeSet::new();
     let Some(Value::Object(deployments)) = config.get(DEPLOYMENT_CONFIG) else {
