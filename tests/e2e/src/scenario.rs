@@ -246,7 +246,8 @@ impl Scenario {
         Api::namespaced_with(self.cluster.client.clone(), namespace, &resource)
     }
 
-    /// Creates a greeting with this `spec` in the API version `version`.
+    /// Creates a greeting with this `spec` in the API version `version`. Waits for webhooks that cannot be called yet: a
+    /// node learns of the endpoint of a Service some time after the pod is ready.
     pub async fn greet(
         &self,
         version: &str,
@@ -256,7 +257,16 @@ impl Scenario {
     ) -> kube::Result<DynamicObject> {
         let resource = sample_operator::greetings(&self.sample.group, version);
         let greeting = DynamicObject::new(name, &resource).data(json!({ "spec": spec }));
-        self.greetings(version, namespace).create(&PostParams::default(), &greeting).await
+        let greetings = self.greetings(version, namespace);
+        let until = Instant::now() + PATIENCE;
+        let mut again = tokio::time::interval(Duration::from_millis(200));
+        loop {
+            again.tick().await;
+            match greetings.create(&PostParams::default(), &greeting).await {
+                Err(kube::Error::Api(status)) if status.code == 500 && Instant::now() < until => {}
+                result => return result,
+            }
+        }
     }
 
     /// Deletes all objects of the scenario and waits for that.
