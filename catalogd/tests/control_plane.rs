@@ -219,7 +219,7 @@ async fn invalid_catalogs_report_cause(fixture: &Fixture, catalogd: &Catalogd) {
         assert_eq!(catalogd.get(fixture, &format!("{name}/api/v1/all")).await.0, 404);
     }
     // A fixed image under the same tag is served without user action.
-    fixture.registry.add_image("a/bad", "v1", &image("schema: mended\n"));
+    fixture.registry.add_image("a/bad", "v1", &image("schema: fixed\n"));
     fixture.until("bad", |catalog| reason(catalog, "Serving") == "Available").await;
     for name in ["hanging", "bad", "unlabelled-tag", "unlabelled-digest", "both"] {
         fixture.delete(name).await;

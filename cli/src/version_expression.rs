@@ -152,33 +152,33 @@ impl Admission {
 /// The first accepted candidate of two: `text` with common mistakes fixed, then the canonical form. If `text` has a
 /// meaning, the candidate must have the same.
 fn rewrite(admission: &Admission, text: &str, meaning: Option<&Constraint>) -> Option<Rewrite> {
-    let mended = corrected(text);
-    let canonical = meaning.cloned().or_else(|| Constraint::parse(&mended).ok()).map(|c| c.to_string());
+    let fixed = corrected(text);
+    let canonical = meaning.cloned().or_else(|| Constraint::parse(&fixed).ok()).map(|c| c.to_string());
     let accepted = |candidate: &String| {
         let read = admission.accepts(candidate);
         read.is_some_and(|read| meaning.is_none_or(|meaning| read == *meaning))
     };
-    let found = [Some(mended), canonical].into_iter().flatten().find(accepted)?;
+    let found = [Some(fixed), canonical].into_iter().flatten().find(accepted)?;
     Some(Rewrite::Text { text: found, same: meaning.is_some() })
 }
 
 /// `text` with operators of other version languages replaced by those of this one.
 fn corrected(text: &str) -> String {
-    let mut mended = String::new();
+    let mut fixed = String::new();
     let mut rest = text.trim();
     while let Some(first) = rest.chars().next() {
         let alphabetic = rest.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(rest.len());
-        let at_border = mended.is_empty() || mended.ends_with(' ');
+        let at_border = fixed.is_empty() || fixed.ends_with(' ');
         let (taken, written) = match &rest[..alphabetic] {
             word if at_border && word.eq_ignore_ascii_case("or") => (alphabetic, " || "),
             word if at_border && word.eq_ignore_ascii_case("and") => (alphabetic, ", "),
-            _ => foreign_sign(rest, &mended),
+            _ => foreign_sign(rest, &fixed),
         };
         let taken = taken.max(first.len_utf8());
-        mended.push_str(if written.is_empty() { &rest[..taken] } else { written });
+        fixed.push_str(if written.is_empty() { &rest[..taken] } else { written });
         rest = &rest[taken..];
     }
-    tidy(&mended)
+    tidy(&fixed)
 }
 
 /// Number of bytes of a foreign operator at the start of `rest`, and its replacement. (0, "") if there is none.

@@ -258,7 +258,7 @@ impl PlanProgress {
             let names = if names.is_empty() { "nothing".to_owned() } else { names.join(", ") };
             text += &format!("\n{what}: {names}");
         }
-        CliError::Message(code, text + "\nthe same command goes on from here")
+        CliError::Message(code, text + "\nrun the same command again to continue")
     }
 }
 
@@ -277,7 +277,7 @@ mod tests {
         progress.begin("b".to_owned());
         let failure = progress.with(CliError::operational("b: Blocked"));
         let expected =
-            "b: Blocked\ninstalled: a\nstarted: b\nnot started: c\nthe same command goes on from here";
+            "b: Blocked\ninstalled: a\nstarted: b\nnot started: c\nrun the same command again to continue";
         assert_eq!((failure.exit_code(), failure.to_string().as_str()), (1, expected));
     }
 }

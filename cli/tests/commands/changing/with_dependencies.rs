@@ -47,7 +47,7 @@ async fn a_failure_ends_it_with_an_account(fixture: &Fixture) {
     fixture.say(&base, None, &[["Progressing", "False", "Blocked", "error parsing image reference"]]).await;
     let ran = ended(child).await;
     assert_eq!(ran.code, 1);
-    let account = "installed: nothing\nstarted: base (base.v1.4.0)\nnot started: app (app.v2.0.0)\nthe same command goes on from here\n";
+    let account = "installed: nothing\nstarted: base (base.v1.4.0)\nnot started: app (app.v2.0.0)\nrun the same command again to continue\n";
     assert!(ran.stderr.contains("error: base: Blocked: error parsing image reference\n"), "{}", ran.stderr);
     assert!(ran.stderr.ends_with(account), "{}", ran.stderr);
     assert!(fixture.extensions().get_opt("app").await.unwrap().is_none());
