@@ -3,12 +3,9 @@
 use crate::open_enum::open_enum;
 use crate::resource::cluster_resource;
 use crate::schema::{self, cel};
-use crate::{Condition, ObjectMeta, Time, names};
+use crate::{Condition, ObjectMeta, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-/// Plural of the kind, as in URLs.
-pub const PLURAL: &str = "clustercatalogs";
 
 /// A catalog of packages for the whole cluster. Its content is pulled from a registry, checked, and served to
 /// ClusterExtensions and to people.
@@ -24,14 +21,7 @@ pub struct ClusterCatalog {
     pub status: Option<ClusterCatalogStatus>,
 }
 
-cluster_resource!(
-    ClusterCatalog,
-    ClusterCatalogSpec,
-    ClusterCatalogStatus,
-    names::GROUP,
-    names::VERSION,
-    PLURAL
-);
+cluster_resource!(ClusterCatalog, ClusterCatalogSpec, ClusterCatalogStatus, "clustercatalogs");
 
 /// Desired state of a ClusterCatalog.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

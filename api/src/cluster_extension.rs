@@ -3,13 +3,10 @@
 use crate::open_enum::open_enum;
 use crate::resource::cluster_resource;
 use crate::schema::{self, DNS_LABEL, DNS_SUBDOMAIN, IMMUTABLE, cel};
-use crate::{Condition, LabelSelector, ObjectMeta, names};
+use crate::{Condition, LabelSelector, ObjectMeta};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-
-/// Plural of the kind, as in URLs.
-pub const PLURAL: &str = "clusterextensions";
 
 /// A package of a catalog that is installed in the cluster, and how it may be upgraded.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
@@ -25,14 +22,7 @@ pub struct ClusterExtension {
     pub status: Option<ClusterExtensionStatus>,
 }
 
-cluster_resource!(
-    ClusterExtension,
-    ClusterExtensionSpec,
-    ClusterExtensionStatus,
-    names::GROUP,
-    names::VERSION,
-    PLURAL
-);
+cluster_resource!(ClusterExtension, ClusterExtensionSpec, ClusterExtensionStatus, "clusterextensions");
 
 /// Desired state of a ClusterExtension.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -68,6 +58,21 @@ pub struct ClusterExtensionSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 10, max = 720))]
     pub progress_deadline_minutes: Option<i32>,
+}
+
+impl ClusterExtensionSpec {
+    /// Package of a catalog, installed into this namespace.
+    #[must_use]
+    pub fn of_package(namespace: &str, catalog: CatalogFilter) -> Self {
+        Self {
+            namespace: namespace.to_owned(),
+            service_account: None,
+            source: ExtensionSource { source_type: SourceType::Catalog, catalog: Some(catalog) },
+            install: None,
+            config: None,
+            progress_deadline_minutes: None,
+        }
+    }
 }
 
 /// A service account in the extension's namespace. Deprecated, and ignored without the feature gate
@@ -112,7 +117,7 @@ open_enum! {
 }
 
 /// Which bundles of the catalogs are wanted.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CatalogFilter {
     /// Name of the package. It cannot be changed.

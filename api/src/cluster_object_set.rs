@@ -3,13 +3,10 @@
 use crate::open_enum::open_enum;
 use crate::resource::cluster_resource;
 use crate::schema::{self, DNS_LABEL, IMMUTABLE, cel};
-use crate::{Condition, LabelSelector, ObjectMeta, limits, names};
+use crate::{Condition, LabelSelector, ObjectMeta, limits};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-
-/// Plural of the kind, as in URLs.
-pub const PLURAL: &str = "clusterobjectsets";
 
 /// A revision: a set of objects that are applied phase by phase, each phase once the one before it works. Its
 /// content cannot be changed; a changed extension gets a new revision.
@@ -26,14 +23,7 @@ pub struct ClusterObjectSet {
     pub status: Option<ClusterObjectSetStatus>,
 }
 
-cluster_resource!(
-    ClusterObjectSet,
-    ClusterObjectSetSpec,
-    ClusterObjectSetStatus,
-    names::GROUP,
-    names::VERSION,
-    PLURAL
-);
+cluster_resource!(ClusterObjectSet, ClusterObjectSetSpec, ClusterObjectSetStatus, "clusterobjectsets");
 
 impl ClusterObjectSet {
     /// Reports whether the lifecycle state is `Archived`.
@@ -126,7 +116,7 @@ pub struct Phase {
 }
 
 /// An object of a phase: itself, or where it is stored.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = cel(&[(
     "has(self.object) != has(self.ref)",

@@ -36,9 +36,9 @@ cluster_resource!(
     ClusterUpgradeStatus,
     ClusterUpgradeStatusSpec,
     ClusterUpgradeStatusStatus,
+    PLURAL,
     names::EXT_GROUP,
-    names::EXT_VERSION,
-    PLURAL
+    names::EXT_VERSION
 );
 
 /// Decisions of the administrator.

@@ -10,48 +10,30 @@ use serde_json::{Value, json};
 
 /// All CRDs of this project with the experimental schema, ready to apply, in a fixed order.
 pub fn crds() -> Vec<Value> {
+    let mut upgrade_status = crd::<ClusterUpgradeStatus>(&[
+        Column("Upgradeable", ".status.conditions[?(@.type=='Upgradeable')].status", "string"),
+        Column("Reason", ".status.conditions[?(@.type=='Upgradeable')].reason", "string"),
+        Column("Current", ".status.platform.currentVersion", "string"),
+        Column("Next", ".status.platform.nextVersion", "string"),
+        Column("Blocking", ".status.blockingExtensions", "integer"),
+    ]);
+    upgrade_status["spec"]["names"]["shortNames"] = json!(["cus"]);
     vec![
-        crd::<ClusterCatalog>(
-            "clustercatalog",
-            &[],
-            &[
-                Column("LastUnpacked", ".status.lastUnpacked", "date"),
-                Column("Serving", r#".status.conditions[?(@.type=="Serving")].status"#, "string"),
-                AGE,
-            ],
-        ),
-        crd::<ClusterExtension>(
-            "clusterextension",
-            &[],
-            &[
-                Column("Installed Bundle", ".status.install.bundle.name", "string"),
-                Column("Version", ".status.install.bundle.version", "string"),
-                Column("Installed", ".status.conditions[?(@.type=='Installed')].status", "string"),
-                Column("Progressing", ".status.conditions[?(@.type=='Progressing')].status", "string"),
-                AGE,
-            ],
-        ),
-        crd::<ClusterObjectSet>(
-            "clusterobjectset",
-            &[],
-            &[
-                Column("Available", ".status.conditions[?(@.type=='Available')].status", "string"),
-                Column("Progressing", ".status.conditions[?(@.type=='Progressing')].status", "string"),
-                AGE,
-            ],
-        ),
-        crd::<ClusterUpgradeStatus>(
-            "clusterupgradestatus",
-            &["cus"],
-            &[
-                Column("Upgradeable", ".status.conditions[?(@.type=='Upgradeable')].status", "string"),
-                Column("Reason", ".status.conditions[?(@.type=='Upgradeable')].reason", "string"),
-                Column("Current", ".status.platform.currentVersion", "string"),
-                Column("Next", ".status.platform.nextVersion", "string"),
-                Column("Blocking", ".status.blockingExtensions", "integer"),
-                AGE,
-            ],
-        ),
+        crd::<ClusterCatalog>(&[
+            Column("LastUnpacked", ".status.lastUnpacked", "date"),
+            Column("Serving", r#".status.conditions[?(@.type=="Serving")].status"#, "string"),
+        ]),
+        crd::<ClusterExtension>(&[
+            Column("Installed Bundle", ".status.install.bundle.name", "string"),
+            Column("Version", ".status.install.bundle.version", "string"),
+            Column("Installed", ".status.conditions[?(@.type=='Installed')].status", "string"),
+            Column("Progressing", ".status.conditions[?(@.type=='Progressing')].status", "string"),
+        ]),
+        crd::<ClusterObjectSet>(&[
+            Column("Available", ".status.conditions[?(@.type=='Available')].status", "string"),
+            Column("Progressing", ".status.conditions[?(@.type=='Progressing')].status", "string"),
+        ]),
+        upgrade_status,
     ]
 }
 
@@ -60,25 +42,14 @@ struct Column(&'static str, &'static str, &'static str);
 
 const AGE: Column = Column("Age", ".metadata.creationTimestamp", "date");
 
-fn crd<K: Resource<DynamicType = ()> + JsonSchema>(
-    singular: &str,
-    short_names: &[&str],
-    columns: &[Column],
-) -> Value {
+/// CRD of a kind with these printer columns and the age.
+fn crd<K: Resource<DynamicType = ()> + JsonSchema>(columns: &[Column]) -> Value {
     let (group, kind, plural) = (K::group(&()), K::kind(&()), K::plural(&()));
     let columns: Vec<Value> = columns
         .iter()
+        .chain(&[AGE])
         .map(|Column(name, path, type_)| json!({"name": name, "jsonPath": path, "type": type_}))
         .collect();
-    let mut names = json!({
-        "kind": kind,
-        "listKind": format!("{kind}List"),
-        "plural": plural,
-        "singular": singular,
-    });
-    if !short_names.is_empty() {
-        names["shortNames"] = json!(short_names);
-    }
     json!({
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -88,7 +59,12 @@ fn crd<K: Resource<DynamicType = ()> + JsonSchema>(
         },
         "spec": {
             "group": group,
-            "names": names,
+            "names": {
+                "kind": kind,
+                "listKind": format!("{kind}List"),
+                "plural": plural,
+                "singular": kind.to_lowercase(),
+            },
             "scope": "Cluster",
             "versions": [{
                 "name": K::version(&()),

@@ -17,12 +17,16 @@ pub(crate) struct Wire<'a, S, T> {
 }
 
 /// Implements `kube::Resource`, `Serialize`, `new` and condition lookup for a cluster-scoped root struct with the
-/// fields `metadata`, `spec` (plain or optional) and `status` (optional).
+/// fields `metadata`, `spec` (plain or optional) and `status` (optional). The plural is that of URLs. Without a group,
+/// the resource belongs to [`crate::names::GROUP`].
 ///
 /// The derive macro of `kube` requires a `spec`, but the API server admits extensions and object sets without one
 /// (docs/design/api.md#optional-spec).
 macro_rules! cluster_resource {
-    ($kind:ident, $spec:ty, $status:ty, $group:expr, $version:expr, $plural:expr) => {
+    ($kind:ident, $spec:ty, $status:ty, $plural:expr) => {
+        cluster_resource!($kind, $spec, $status, $plural, $crate::names::GROUP, $crate::names::VERSION);
+    };
+    ($kind:ident, $spec:ty, $status:ty, $plural:expr, $group:expr, $version:expr) => {
         impl kube::Resource for $kind {
             type DynamicType = ();
             type Scope = kube::core::ClusterResourceScope;

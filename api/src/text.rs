@@ -1,6 +1,7 @@
 //! Makes text from catalogs, bundles, file names and registries safe to display on terminals and in conditions.
 
 use std::borrow::Cow;
+use std::error::Error;
 use std::fmt::Write;
 
 pub use olm_version::is_hidden;
@@ -20,6 +21,20 @@ pub fn visible(text: &str) -> Cow<'_, str> {
         }
     }
     Cow::Owned(shown)
+}
+
+/// Error text with all causes, each once: `outer: inner`.
+pub fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let inner_text = inner.to_string();
+        if !text.contains(&inner_text) {
+            text = format!("{text}: {inner_text}");
+        }
+        cause = inner.source();
+    }
+    text
 }
 
 #[cfg(test)]

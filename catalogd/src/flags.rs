@@ -92,14 +92,11 @@ impl Flags {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use olm_serving::command_line::{Invocation, parse};
+    use olm_serving::command_line::parse;
 
     fn flags(arguments: &[&str]) -> Result<Flags, String> {
         let arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
-        match parse(&arguments)? {
-            Invocation::Run(flags) => Ok(flags),
-            Invocation::Print(text) => Err(text),
-        }
+        parse(&arguments)
     }
 
     // docs/design/catalogd.md#command-line, docs/design/operations.md#start-up-errors

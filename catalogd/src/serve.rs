@@ -39,8 +39,7 @@ pub async fn serve(service: Service, flags: Flags) -> Result<(), Fatal> {
     let settings = RegistrySettings::of(&pulling);
     let policy = pulling.policy.clone();
     let puller = Puller::new(pulling);
-    let exceeded = puller.limits_exceeded();
-    service.metrics.register_images(move || exceeded.all(), move || policy.exists());
+    service.metrics.register_images(puller.limits_exceeded(), policy);
     let (reader, writer) = reflector::store::<ClusterCatalog>();
     measures::register(&service.metrics, reader.clone(), Arc::clone(&store));
     serve_content(&service, &flags, Arc::clone(&store), reader.clone()).await?;
@@ -64,7 +63,12 @@ pub async fn serve(service: Service, flags: Flags) -> Result<(), Fatal> {
         listed.clone(),
     ));
     tokio::spawn(sweep(service.clone(), store, reader, listed.clone(), flags.gc_interval));
-    tokio::spawn(lead(service.clone(), Arc::clone(&controller)));
+    let (leader, candidate) = (service.clone(), Arc::clone(&controller));
+    tokio::spawn(async move {
+        if leader.lead().await {
+            candidate.lead();
+        }
+    });
     catalog::run(controller, writer, listed, service.shutdown.clone()).await;
     Ok(())
 }
@@ -111,13 +115,6 @@ async fn serve_content(
         service.serve(address, true, webhook::router(&service.metrics)).await?;
     }
     Ok(())
-}
-
-/// Waits for leadership and informs the controller.
-async fn lead(service: Service, controller: Arc<Controller>) {
-    if service.lead().await {
-        controller.lead();
-    }
 }
 
 /// Deletes content without a catalog, now and every `interval`. Repeats sooner if entries were too young.

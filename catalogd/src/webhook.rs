@@ -17,8 +17,8 @@ use futures::FutureExt;
 use http::StatusCode;
 use http_body_util::BodyExt;
 use olm_api::labels;
-use olm_runtime::metrics::Metrics;
-use prometheus_client::encoding::EncodeLabelSet;
+use olm_runtime::metrics::{ConstLabels, DECIMAL_BUCKETS, Metrics};
+use olm_runtime::samples::Labels;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -34,9 +34,6 @@ const CONCURRENCY: usize = 32;
 const MEMORY_KIB: usize = 64 << 10;
 /// Timeout of receiving a request. The API server sends it at once and waits 10 s for the answer.
 const READ_DEADLINE: Duration = Duration::from_secs(3);
-
-/// Bounds in seconds, ten times apart, as in the reference.
-const LATENCY_BUCKETS: [f64; 12] = [1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0, 1000.0];
 
 /// The router with the webhook's only route.
 pub fn router(metrics: &Metrics) -> Router {
@@ -56,37 +53,32 @@ struct Permits {
     room: Arc<Semaphore>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct WebhookLabel {
-    webhook: &'static str,
-}
+/// Label of all series.
+const LABEL: ConstLabels<1> = [("webhook", PATH)];
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct CodeLabels {
-    code: u16,
-    webhook: &'static str,
+fn with_code(code: u16) -> Labels<2> {
+    [("code", code.to_string()), ("webhook", PATH.to_owned())]
 }
 
 /// The metrics `controller_runtime_webhook_*` (docs/design/operations.md#metric-names).
 #[derive(Clone)]
 struct WebhookMetrics {
-    total: Family<CodeLabels, Counter>,
-    in_flight: Family<WebhookLabel, Gauge>,
-    latency: Family<WebhookLabel, Histogram, fn() -> Histogram>,
+    total: Family<Labels<2>, Counter>,
+    in_flight: Family<ConstLabels<1>, Gauge>,
+    latency: Family<ConstLabels<1>, Histogram, fn() -> Histogram>,
     panics: Counter,
 }
 
 impl WebhookMetrics {
     fn new(metrics: &Metrics) -> Self {
-        let latency = Family::new_with_constructor((|| Histogram::new(LATENCY_BUCKETS)) as fn() -> Histogram);
+        let latency = Family::new_with_constructor((|| Histogram::new(DECIMAL_BUCKETS)) as fn() -> Histogram);
         let name = |suffix: &str| format!("controller_runtime_webhook_{suffix}");
-        let (total, in_flight) = (Family::default(), Family::default());
         let new = Self {
-            total: metrics.register(name("requests"), "Admission requests by status code", total),
+            total: metrics.register(name("requests"), "Admission requests by status code", Family::default()),
             in_flight: metrics.register(
                 name("requests_in_flight"),
                 "Admission requests that run now",
-                in_flight,
+                Family::default(),
             ),
             latency: metrics.register(
                 name("latency_seconds"),
@@ -100,9 +92,9 @@ impl WebhookMetrics {
             ),
         };
         for code in [200, 500] {
-            drop(new.total.get_or_create(&CodeLabels { code, webhook: PATH }));
+            drop(new.total.get_or_create(&with_code(code)));
         }
-        drop(new.in_flight.get_or_create(&WebhookLabel { webhook: PATH }));
+        drop(new.in_flight.get_or_create(&LABEL));
         new
     }
 }
@@ -125,17 +117,16 @@ impl Drop for InFlight {
 
 /// Answers and counts a request. A panic fails only this request.
 async fn counted(State(requests): State<WebhookMetrics>, request: Request, next: Next) -> Response {
-    let label = WebhookLabel { webhook: PATH };
     let started = Instant::now();
-    let _flight = InFlight::begin(&requests.in_flight.get_or_create(&label));
+    let _flight = InFlight::begin(&requests.in_flight.get_or_create(&LABEL));
     let answer = AssertUnwindSafe(next.run(request)).catch_unwind().await.unwrap_or_else(|_| {
         tracing::error!("admission request panicked: this is a defect");
         requests.panics.inc();
         StatusCode::INTERNAL_SERVER_ERROR.into_response()
     });
-    requests.latency.get_or_create(&label).observe(started.elapsed().as_secs_f64());
+    requests.latency.get_or_create(&LABEL).observe(started.elapsed().as_secs_f64());
     let code = answer.status().as_u16();
-    requests.total.get_or_create(&CodeLabels { code, webhook: PATH }).inc();
+    requests.total.get_or_create(&with_code(code)).inc();
     answer
 }
 

@@ -28,14 +28,14 @@ fn real_catalogs_answer_all_queries_and_reload() {
         check(&snapshot, &folder);
         drop(store);
         let again = Store::open(cache.path()).unwrap().get(name).unwrap();
-        assert_eq!(again.index(), snapshot.index());
+        assert_eq!(again.index, snapshot.index);
     }
 }
 
 /// Checks that every line is returned by exactly the queries that match its fields, in order.
 fn check(snapshot: &Snapshot, folder: &Path) {
     let all = text(snapshot, &Selector::default());
-    assert_eq!(all.len() as u64, snapshot.length());
+    assert_eq!(all.len() as u64, snapshot.data.length);
     let lines: Vec<(&str, Selector)> = all.split_inclusive('\n').map(|line| (line, fields(line))).collect();
     let packages = std::fs::read_dir(folder).unwrap().count();
     assert_eq!(lines.iter().filter(|(_, fields)| fields.schema == "olm.package").count(), packages);
@@ -65,10 +65,10 @@ fn fields(line: &str) -> Selector {
 
 fn text(snapshot: &Snapshot, selector: &Selector) -> String {
     let mut bytes = Vec::new();
-    for range in snapshot.index().ranges(selector) {
+    for range in snapshot.index.ranges(selector) {
         let from = bytes.len();
         bytes.resize(from + usize::try_from(range.end - range.start).unwrap(), 0);
-        read_range(snapshot.file(), range, &mut bytes[from..]).unwrap();
+        read_range(&snapshot.data.file, range, &mut bytes[from..]).unwrap();
     }
     String::from_utf8(bytes).unwrap()
 }

@@ -5,15 +5,14 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use olm_oci::{BUNDLE_FOLDERS, CATALOG_LABEL, ImageLabels, Limits, PullError, Puller, Reference};
 use olm_version::quote;
 
-use crate::classic_kinds;
 use crate::error::{CliError, Code};
 use crate::session::Session;
-use crate::source::ImageArgs;
+use crate::source::{ImageArgs, local_directory};
 
 /// Largest bundle directory, all files together. A cluster pulls no larger image.
 const MAX_BUNDLE: u64 = Limits::BUNDLE.kept_bytes;
@@ -39,20 +38,10 @@ pub(crate) async fn read(
     images: &ImageArgs,
     session: &Session,
 ) -> Result<BundleFiles, CliError> {
-    let path = PathBuf::from(reference);
-    if olm_pack::is_layout(&path) {
-        return Err(CliError::usage(format!(
-            "{} is an OCI image layout: name the directory that it was built from, or the image in a registry",
-            quote(reference)
-        )));
-    }
-    if path.is_dir() {
+    let instead = "the directory that it was built from, or the image in a registry";
+    if let Some(path) = local_directory(reference, instead)? {
         let files = read_bundle_dir(&path)?;
         return Ok(BundleFiles { files, origin: reference.to_owned(), digest: None });
-    }
-    if path.exists() {
-        let hint = classic_kinds::hint_for_file(&path).map(|hint| format!("\n{hint}")).unwrap_or_default();
-        return Err(CliError::usage(format!("{} is not a directory{hint}", quote(reference))));
     }
     let image: Reference = reference.parse().map_err(|error: olm_oci::ReferenceError| {
         CliError::usage(format!(
@@ -79,7 +68,7 @@ pub(crate) fn read_bundle_dir(root: &Path) -> Result<BTreeMap<String, Vec<u8>>, 
         // Without permission to read `root`, both folders look absent. Report that error instead.
         fs::read_dir(root).map_err(|error| unreadable(root, &error))?;
         let expected = "expected a bundle directory, which has the directories manifests and metadata";
-        return Err(CliError::operational(format!("{}: {expected}", root.display())));
+        return Err(CliError::at(root.display(), expected));
     }
     let inside = fs::canonicalize(root).map_err(|error| unreadable(root, &error))?;
     let mut files = BTreeMap::new();
@@ -90,11 +79,11 @@ pub(crate) fn read_bundle_dir(root: &Path) -> Result<BTreeMap<String, Vec<u8>>, 
         for entry in fs::read_dir(&path).map_err(|error| unreadable(&path, &error))? {
             let path = entry.map_err(|error| unreadable(&path, &error))?.path();
             let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
-                return Err(CliError::operational(format!("{}: the name is not UTF-8", path.display())));
+                return Err(CliError::at(path.display(), "the name is not UTF-8"));
             };
             if files.len() as u64 == Limits::BUNDLE.files {
                 let why = format!("the bundle has more than {} files", Limits::BUNDLE.files);
-                return Err(CliError::operational(format!("{}: {why}", root.display())));
+                return Err(CliError::at(root.display(), why));
             }
             check_link(&path, &inside)?;
             let metadata = fs::metadata(&path).map_err(|error| unreadable(&path, &error))?;
@@ -113,7 +102,7 @@ pub(crate) fn read_bundle_dir(root: &Path) -> Result<BTreeMap<String, Vec<u8>>, 
             let size = content.len() as u64;
             if size > left {
                 let why = format!("the bundle is larger than {MAX_BUNDLE} bytes");
-                return Err(CliError::operational(format!("{}: {why}", root.display())));
+                return Err(CliError::at(root.display(), why));
             }
             left -= size;
             files.insert(format!("{folder}/{name}"), content);

@@ -33,17 +33,13 @@ fn hint_for(object: &Value) -> Option<String> {
     }
     let field = |path: &str| object.pointer(path).and_then(Value::as_str).map(crate::output::printable);
     let form = match kind {
-        "Subscription" => {
-            let mut form =
-                "in v1 it is a ClusterExtension (olm.operatorframework.io/v1) with spec.namespace, and in \
-                            spec.source.catalog packageName"
-                    .to_owned();
-            form += &value(field("/spec/name"));
-            form += ", channels";
-            form += &value(field("/spec/channel").map(|channel| format!("[{channel}]")));
-            form += " and version. Upgrades stay within version: an exact one replaces startingCSV with installPlanApproval: Manual";
-            form
-        }
+        "Subscription" => format!(
+            "in v1 it is a ClusterExtension (olm.operatorframework.io/v1) with spec.namespace, and in \
+             spec.source.catalog packageName{}, channels{} and version. Upgrades stay within version: an exact one \
+             replaces startingCSV with installPlanApproval: Manual",
+            value(field("/spec/name")),
+            value(field("/spec/channel").map(|channel| format!("[{channel}]")))
+        ),
         "CatalogSource" => format!(
             "in v1 it is a ClusterCatalog (olm.operatorframework.io/v1) with spec.source.image.ref{}, \
              pollIntervalMinutes in place of updateStrategy.registryPoll, and spec.priority",

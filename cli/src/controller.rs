@@ -40,9 +40,7 @@ impl Controller {
         let why = match cluster.call(&what, api.get_opt(DEPLOYMENT), session).await {
             Ok(Some(deployment)) => return Ok(Self::of_arguments(&arguments(deployment))),
             Ok(None) => format!("there is no {what}"),
-            Err(CliError::Message(Code::Interrupted, why)) => {
-                return Err(CliError::Message(Code::Interrupted, why));
-            }
+            Err(failure @ CliError::Message(Code::Interrupted, _)) => return Err(failure),
             Err(failure) => failure.to_string(),
         };
         say(&format!("warning: how operator-controller is configured is not known: {why}"));

@@ -11,6 +11,7 @@ use olm_version::quote;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::catalog::package::listed;
 use crate::error::CliError;
 use crate::manifest;
 use crate::output::{FormatArgs, Table};
@@ -110,12 +111,13 @@ pub(crate) async fn run(args: CrdCheckArgs, session: &mut Session) -> Result<(),
     let old = crds(&args.old, session).await?;
     let new = crds(&args.new, session).await?;
     if !old.keys().any(|name| new.contains_key(name)) {
+        let names = |crds: &BTreeMap<String, Value>| listed(&crds.keys().cloned().collect::<Vec<_>>());
         return Err(CliError::operational(format!(
             "no CustomResourceDefinition is in both files: {} has {}, {} has {}",
             args.old,
-            listed(&old),
+            names(&old),
             args.new,
-            listed(&new)
+            names(&new)
         )));
     }
     let mut results = Vec::new();
@@ -130,9 +132,8 @@ pub(crate) async fn run(args: CrdCheckArgs, session: &mut Session) -> Result<(),
 
 /// CRDs of a file by name, including those in List objects as `kubectl get` prints them.
 async fn crds(path: &str, session: &Session) -> Result<BTreeMap<String, Value>, CliError> {
-    let text = session.unless_interrupted(manifest::text(path.to_owned(), MAX_FILE)).await?;
-    let failed = |problem: String| CliError::operational(format!("{path}: {problem}"));
-    let mut objects = olm_yaml::all_from_slice(text.as_bytes()).map_err(|error| failed(error.to_string()))?;
+    let text = manifest::text(path, MAX_FILE, session).await?;
+    let mut objects = olm_yaml::all_from_slice(text.as_bytes()).map_err(|error| CliError::at(path, error))?;
     for object in &mut objects {
         if let Some(Value::Array(items)) = object.get_mut("items").map(Value::take) {
             *object = Value::Array(items);
@@ -144,21 +145,16 @@ async fn crds(path: &str, session: &Session) -> Result<BTreeMap<String, Value>, 
     });
     let mut crds = BTreeMap::new();
     for object in objects.filter(|object| object["kind"] == "CustomResourceDefinition") {
-        let name = object["metadata"]["name"].as_str();
-        let name =
-            name.ok_or_else(|| failed("a CustomResourceDefinition without metadata.name".to_owned()))?;
-        let name = name.to_owned();
+        let Some(name) = object["metadata"]["name"].as_str().map(str::to_owned) else {
+            return Err(CliError::at(path, "a CustomResourceDefinition without metadata.name"));
+        };
         if crds.contains_key(&name) {
-            return Err(failed(format!("CustomResourceDefinition {} is there twice", quote(&name))));
+            let problem = format!("CustomResourceDefinition {} is there twice", quote(&name));
+            return Err(CliError::at(path, problem));
         }
         crds.insert(name, object);
     }
     Ok(crds)
-}
-
-fn listed(crds: &BTreeMap<String, Value>) -> String {
-    let names: Vec<&str> = crds.keys().map(String::as_str).collect();
-    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
 /// Checks replacing `old` with `new`.
@@ -167,7 +163,7 @@ fn listed(crds: &BTreeMap<String, Value>) -> String {
 /// One of them is no CustomResourceDefinition that can be compared.
 pub(crate) fn compare(name: &str, old: Option<&Value>, new: Option<&Value>) -> Result<CrdResult, CliError> {
     let findings = match new {
-        Some(new) => check(old, new).map_err(|error| CliError::operational(error.to_string()))?,
+        Some(new) => check(old, new).map_err(CliError::operational)?,
         None => Vec::new(),
     };
     let result = match (old, new) {

@@ -35,20 +35,25 @@ pub(crate) enum CliError {
 }
 
 impl CliError {
-    pub(crate) fn operational(message: impl Into<String>) -> Self {
-        Self::Message(Code::Operational, message.into())
+    pub(crate) fn operational(message: impl ToString) -> Self {
+        Self::Message(Code::Operational, message.to_string())
     }
 
-    pub(crate) fn usage(message: impl Into<String>) -> Self {
-        Self::Message(Code::Usage, message.into())
+    /// Failed operation at a place, such as a file or a field.
+    pub(crate) fn at(place: impl fmt::Display, problem: impl fmt::Display) -> Self {
+        Self::operational(format!("{place}: {problem}"))
     }
 
-    pub(crate) fn findings(message: impl Into<String>) -> Self {
-        Self::Message(Code::Findings, message.into())
+    pub(crate) fn usage(message: impl ToString) -> Self {
+        Self::Message(Code::Usage, message.to_string())
     }
 
-    pub(crate) fn no_candidate(message: impl Into<String>) -> Self {
-        Self::Message(Code::NoCandidate, message.into())
+    pub(crate) fn findings(message: impl ToString) -> Self {
+        Self::Message(Code::Findings, message.to_string())
+    }
+
+    pub(crate) fn no_candidate(message: impl ToString) -> Self {
+        Self::Message(Code::NoCandidate, message.to_string())
     }
 
     /// Interruption by a signal.
@@ -94,7 +99,7 @@ macro_rules! operational_errors {
     )*};
 }
 
-operational_errors!(olm_fbc::LoadError, olm_pack::PackError, serde_json::Error);
+operational_errors!(olm_bundle::LoadError, olm_fbc::LoadError, olm_pack::PackError, serde_json::Error);
 
 impl From<olm_oci::PullError> for CliError {
     fn from(error: olm_oci::PullError) -> Self {

@@ -43,6 +43,12 @@ struct Document<'a, T> {
     body: &'a T,
 }
 
+/// Result that is a list.
+#[derive(Debug, Serialize)]
+pub(crate) struct List<T> {
+    pub(crate) items: Vec<T>,
+}
+
 /// Buffered standard output. Only [`Output::finish`] guarantees that the text is written.
 pub(crate) struct Output {
     writer: BufWriter<Stdout>,
@@ -163,6 +169,17 @@ pub(crate) fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
+/// `namespace/name`, or `name` of an object without namespace.
+pub(crate) fn qualified(namespace: &str, name: &str) -> String {
+    if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") }
+}
+
+/// Catalog text on one line, with white space as single blanks. `-` for an empty one.
+fn one_line(text: &str) -> String {
+    let words = printable(text).split_whitespace().collect::<Vec<_>>().join(" ");
+    if words.is_empty() { "-".to_owned() } else { words }
+}
+
 /// Rows of cells, printed in aligned columns as `kubectl` does.
 pub(crate) struct Table {
     rows: Vec<Vec<String>>,
@@ -176,11 +193,17 @@ impl Table {
 
     /// Adds a row. White space inside a cell becomes a single blank, an empty cell `-`.
     pub(crate) fn row<C: AsRef<str>>(&mut self, cells: impl IntoIterator<Item = C>) {
-        let cell = |cell: C| {
-            let words = printable(cell.as_ref()).split_whitespace().collect::<Vec<_>>().join(" ");
-            if words.is_empty() { "-".to_owned() } else { words }
-        };
-        self.rows.push(cells.into_iter().map(cell).collect());
+        self.rows.push(cells.into_iter().map(|cell| one_line(cell.as_ref())).collect());
+    }
+
+    /// Drops the last column unless its cells differ.
+    pub(crate) fn without_uniform_column(mut self) -> Self {
+        let mut cells = self.rows[1..].iter().map(|row| row.last());
+        let first = cells.next();
+        if cells.all(|cell| Some(cell) == first) {
+            self.rows.iter_mut().for_each(|row| drop(row.pop()));
+        }
+        self
     }
 
     /// Rendered text: columns three blanks apart, no trailing blanks.
@@ -213,8 +236,7 @@ pub(crate) struct Fields {
 impl Fields {
     /// Adds a line. White space inside a value becomes a single blank, an empty value `-`.
     pub(crate) fn add(&mut self, indent: usize, key: &str, value: &str) {
-        let value = printable(value).split_whitespace().collect::<Vec<_>>().join(" ");
-        let value = if value.is_empty() { "-".to_owned() } else { value };
+        let value = one_line(value);
         let width = VALUE_COLUMN - indent;
         self.text += &format!("{:indent$}{:width$}{value}\n", "", format!("{key}:"));
     }

@@ -4,15 +4,13 @@
 //! The objects come from the function that the controller calls. This module reads its inputs and prints the result.
 
 use clap::{ArgGroup, Args, ValueEnum};
-use olm_api::ClusterExtension;
 use serde_json::Value;
 
 use crate::bundle_source;
 use crate::error::CliError;
-use crate::manifest::{check_inputs, only_extension};
+use crate::manifest::check_inputs;
 use crate::output;
-use crate::progress::say;
-use crate::rendering::{RenderSettingsArgs, objects};
+use crate::rendering::{self, RenderSettingsArgs, objects};
 use crate::resolve::choose;
 use crate::session::Session;
 use crate::source::Access;
@@ -75,19 +73,12 @@ enum ObjectFormat {
 /// The bundle cannot be read or rendered.
 pub(crate) async fn run(args: RenderArgs, session: &mut Session) -> Result<(), CliError> {
     check_inputs(&[args.file.as_deref(), args.settings.config_file()])?;
-    let extension = match &args.file {
-        Some(file) => Some(only_extension(file, session).await?),
-        None => None,
-    };
+    let extension = rendering::extension(args.file.as_deref(), None, &args.access, session).await?;
     let settings = args.settings.read(extension.as_ref(), session).await?;
     let bundle = match (args.bundle, extension) {
         (Some(bundle), _) => bundle,
         (None, Some(extension)) => {
-            // The status in a file does not describe the cluster.
-            let extension = ClusterExtension { status: None, ..extension };
-            let choice = choose(&extension, &args.catalogs, settings.gates(), &args.access, session).await?;
-            say(&format!("{} of catalog {}: {}", choice.bundle, choice.catalog, choice.image));
-            choice.image
+            choose(&extension, &args.catalogs, settings.gates(), &args.access, session).await?
         }
         (None, None) => {
             return Err(CliError::usage("name a bundle, or a file with a ClusterExtension with -f"));

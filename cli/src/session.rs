@@ -47,10 +47,38 @@ impl Session {
         &self,
         work: impl Future<Output = Result<T, E>>,
     ) -> Result<T, CliError> {
+        self.interruptible(work).await?.map_err(Into::into)
+    }
+
+    /// Output of `work`, which is dropped when a signal arrives.
+    ///
+    /// # Errors
+    /// [`CliError::interrupted`].
+    pub(crate) async fn interruptible<T>(&self, work: impl Future<Output = T>) -> Result<T, CliError> {
         tokio::select! {
-            result = work => result.map_err(Into::into),
+            output = work => Ok(output),
             () = self.interrupt.cancelled() => Err(CliError::interrupted()),
         }
+    }
+
+    /// Result of `work` in a detached thread. After a signal the thread is not joined, because reading a terminal or a
+    /// pipe may never end.
+    ///
+    /// # Errors
+    /// The thread cannot be started, or ends without a result (`lost`), or [`CliError::interrupted`].
+    pub(crate) async fn detached<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+        lost: &str,
+    ) -> Result<T, CliError> {
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        let run = move || {
+            // After a signal, the receiver is closed.
+            let _ = sender.send(work());
+        };
+        let started = std::thread::Builder::new().spawn(run);
+        started.map_err(|error| CliError::operational(format!("cannot start a thread: {error}")))?;
+        self.interruptible(receiver).await?.map_err(|_| CliError::operational(lost))
     }
 }
 

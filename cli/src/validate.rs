@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::classic_kinds;
 use crate::error::CliError;
-use crate::output::{Format, printable};
+use crate::output::{Format, counted, printable};
 use crate::progress::say;
 use crate::session::Session;
 use crate::source::{DirectoryFolder, ImageArgs, Source};
@@ -120,11 +120,7 @@ pub(crate) fn finding_line(finding: &Finding) -> String {
 
 /// `2 errors`, or `None` for zero.
 pub(crate) fn count(count: usize, what: &str) -> Option<String> {
-    match count {
-        0 => None,
-        1 => Some(format!("1 {what}")),
-        _ => Some(format!("{count} {what}s")),
-    }
+    (count > 0).then(|| counted(count, what))
 }
 
 /// `2 errors, 1 warning`
@@ -135,11 +131,11 @@ pub(crate) fn summary(report: &Report) -> String {
 
 /// Result as JSON or YAML: the two fields of opm, and every finding.
 #[derive(Debug, Serialize)]
-struct ValidationResult {
+struct ValidationResult<'a> {
     passed: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<ErrorMessage>,
-    findings: Vec<FindingDetails>,
+    findings: &'a [Finding],
 }
 
 #[derive(Debug, Serialize)]
@@ -147,45 +143,11 @@ struct ErrorMessage {
     message: String,
 }
 
-#[derive(Debug, Serialize)]
-struct FindingDetails {
-    severity: &'static str,
-    /// Path to the object of the message, outermost first.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    scope: Vec<String>,
-    message: String,
-    #[serde(flatten)]
-    place: Option<FindingPosition>,
-}
-
-#[derive(Debug, Serialize)]
-struct FindingPosition {
-    /// Relative to the catalog.
-    file: String,
-    /// Line number, from 1.
-    line: usize,
-    /// Number of the document in the file, from 1.
-    document: usize,
-}
-
-impl ValidationResult {
-    fn new(report: &Report) -> Self {
+impl<'a> ValidationResult<'a> {
+    fn new(report: &'a Report) -> Self {
         let passed = report.findings.is_empty();
         let message = || report.reference_message.clone().unwrap_or_else(|| summary(report));
-        let details = |finding: &Finding| FindingDetails {
-            severity: severity(finding),
-            scope: finding.scope.clone(),
-            message: finding.message.clone(),
-            place: finding.origin.as_ref().map(|origin| FindingPosition {
-                file: origin.file.display().to_string(),
-                line: origin.line,
-                document: origin.document,
-            }),
-        };
-        Self {
-            passed,
-            error: (!passed).then(|| ErrorMessage { message: message() }),
-            findings: report.findings.iter().map(details).collect(),
-        }
+        let error = (!passed).then(|| ErrorMessage { message: message() });
+        Self { passed, error, findings: &report.findings }
     }
 }

@@ -25,17 +25,8 @@ pub(crate) struct VersionError {
     message: String,
     /// Position of the fault. `None` if the whole text is too long or empty.
     pointer: Option<Pointer>,
-    /// Suggested replacement.
-    rewrite: Option<Rewrite>,
-}
-
-/// Suggested replacement of a rejected text.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Rewrite {
-    /// Another text. `same` if the controller's grammar gives the rejected text the same meaning.
-    Text { text: String, same: bool },
-    /// Omission of the field, which admits any version.
-    Omit,
+    /// Advice that makes the expression valid.
+    rewrite: Option<String>,
 }
 
 impl fmt::Display for VersionError {
@@ -46,16 +37,7 @@ impl fmt::Display for VersionError {
                 write!(f, "\n  {line}")?;
             }
         }
-        match &self.rewrite {
-            Some(Rewrite::Text { text, same: true }) => {
-                write!(f, "\nwrite {}, which means the same", quote(text))
-            }
-            Some(Rewrite::Text { text, same: false }) => {
-                write!(f, "\nwrite {}, if that is meant", quote(text))
-            }
-            Some(Rewrite::Omit) => f.write_str("\nleave the version out to admit any"),
-            None => Ok(()),
-        }
+        self.rewrite.iter().try_for_each(|rewrite| write!(f, "\n{rewrite}"))
     }
 }
 
@@ -75,8 +57,8 @@ pub(crate) fn check(text: &str) -> Result<Constraint, VersionError> {
     let admission = Admission::new().map_err(|fault| refuse(format!("the pattern of {FIELD}: {fault}")))?;
     let parsed = Constraint::parse(text);
     if text.trim().is_empty() {
-        let message = invalid_value(text);
-        return Err(VersionError { rewrite: Some(Rewrite::Omit), ..refuse(message) });
+        let rewrite = Some("leave the version out to admit any".to_owned());
+        return Err(VersionError { rewrite, ..refuse(invalid_value(text)) });
     }
     let rewrite = || rewrite(&admission, text, parsed.as_ref().ok());
     if text.chars().count() > VERSION_MAX_CHARACTERS {
@@ -84,11 +66,9 @@ pub(crate) fn check(text: &str) -> Result<Constraint, VersionError> {
         return Err(VersionError { rewrite: rewrite(), ..refuse(message) });
     }
     if !admission.admits(text) {
-        let mut faults = vec![admission.fault_in(text)];
-        faults.extend(Constraint::fault_in(text));
-        // Of two faults at one position, the grammar's message is more specific.
-        faults.reverse();
-        let pointer = faults.into_iter().min_by_key(|pointer| pointer.at.start);
+        // Of two faults at one position, the grammar's message comes first: it is more specific.
+        let faults = Constraint::fault_in(text).into_iter().chain([admission.fault_in(text)]);
+        let pointer = faults.min_by_key(|pointer| pointer.at.start);
         return Err(VersionError { pointer, rewrite: rewrite(), ..refuse(invalid_value(text)) });
     }
     parsed.clone().map_err(|fault| {
@@ -149,9 +129,9 @@ impl Admission {
     }
 }
 
-/// The first accepted candidate of two: `text` with common mistakes fixed, then the canonical form. If `text` has a
-/// meaning, the candidate must have the same.
-fn rewrite(admission: &Admission, text: &str, meaning: Option<&Constraint>) -> Option<Rewrite> {
+/// Advice to write the first accepted candidate of two: `text` with common mistakes fixed, then the canonical form. If
+/// `text` has a meaning in the controller's grammar, the candidate must have the same.
+fn rewrite(admission: &Admission, text: &str, meaning: Option<&Constraint>) -> Option<String> {
     let fixed = corrected(text);
     let canonical = meaning.cloned().or_else(|| Constraint::parse(&fixed).ok()).map(|c| c.to_string());
     let accepted = |candidate: &String| {
@@ -159,7 +139,8 @@ fn rewrite(admission: &Admission, text: &str, meaning: Option<&Constraint>) -> O
         read.is_some_and(|read| meaning.is_none_or(|meaning| read == *meaning))
     };
     let found = [Some(fixed), canonical].into_iter().flatten().find(accepted)?;
-    Some(Rewrite::Text { text: found, same: meaning.is_some() })
+    let why = if meaning.is_some() { "which means the same" } else { "if that is meant" };
+    Some(format!("write {}, {why}", quote(&found)))
 }
 
 /// `text` with operators of other version languages replaced by those of this one.
@@ -181,27 +162,30 @@ fn corrected(text: &str) -> String {
     tidy(&fixed)
 }
 
+/// Operators of other version languages, and their replacements.
+const FOREIGN_SIGNS: [(&str, &str); 8] = [
+    ("||", " || "),
+    ("&&", ", "),
+    ("==", "="),
+    ("|", " || "),
+    ("&", ", "),
+    (";", ", "),
+    ("*]", "x"),
+    ("*", "x"),
+];
+
 /// Number of bytes of a foreign operator at the start of `rest`, and its replacement. (0, "") if there is none.
 fn foreign_sign(rest: &str, before: &str) -> (usize, &'static str) {
-    let next_is_digit = |length: usize| rest[length..].trim_start().starts_with(|c: char| c.is_ascii_digit());
-    if rest.starts_with("||") || rest.starts_with("&&") {
-        (2, if rest.starts_with('|') { " || " } else { ", " })
-    } else if rest.starts_with("==") {
-        (2, "=")
-    } else if rest.starts_with('|') {
-        (1, " || ")
-    } else if rest.starts_with(['&', ';']) {
-        (1, ", ")
-    } else if rest.starts_with("*]") {
-        (2, "x")
-    } else if rest.starts_with('*') {
-        (1, "x")
-    } else if rest.starts_with('V') && next_is_digit(1) {
-        (1, "v")
-    } else if rest.starts_with('!') && next_is_digit(1) && !before.ends_with('=') {
-        (1, "!=")
-    } else {
-        (0, "")
+    if let Some((sign, written)) = FOREIGN_SIGNS.iter().find(|(sign, _)| rest.starts_with(sign)) {
+        return (sign.len(), written);
+    }
+    let mut characters = rest.chars();
+    let first = characters.next();
+    let is_before_digit = characters.as_str().trim_start().starts_with(|c: char| c.is_ascii_digit());
+    match first {
+        Some('V') if is_before_digit => (1, "v"),
+        Some('!') if is_before_digit && !before.ends_with('=') => (1, "!="),
+        _ => (0, ""),
     }
 }
 

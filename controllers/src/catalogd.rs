@@ -45,7 +45,7 @@ impl CatalogdObjects {
     pub(crate) fn new(service: &Service, namespace: &str) -> Self {
         let (client, own) = (service.client.clone(), service.namespace.as_str());
         let namespace = if namespace.is_empty() { own } else { namespace }.to_owned();
-        let issuer = service.builtin_certificates();
+        let issuer = service.builtin.as_ref();
         if issuer.is_some() {
             let issuer = BuiltinCertificates::new(client.clone(), own, Component::Catalogd, &namespace);
             tokio::spawn(issuer.keep(service.shutdown.clone()));
@@ -57,7 +57,7 @@ impl CatalogdObjects {
 
     /// Maintains Role and webhook configuration until `stop`. Must run only in the leader.
     pub(crate) async fn lead(mut self, stop: CancellationToken) {
-        let account = (self.namespace.clone(), Component::Catalogd.deployment_name().to_owned());
+        let account = (self.namespace.clone(), Component::Catalogd.deployment_name());
         let mut accounts = changes::<ServiceAccount>(&self.client, &account);
         loop {
             if let Err(error) = self.write_role(&account.1).await {
@@ -122,7 +122,8 @@ fn rules(namespace: &str, account: &ServiceAccount, global: &str) -> Vec<PolicyR
     let named = account.image_pull_secrets.iter().flatten().map(|reference| reference.name.as_str());
     let global = global.split_once('/').filter(|(of, _)| *of == namespace).map(|(_, name)| name);
     // Excluded even if listed as pull secrets: they hold keys that catalogd must not read.
-    let is_ours = |name: &&str| [CA_SECRET, Component::OperatorController.serving_secret()].contains(name);
+    let own = Component::OperatorController.serving_secret();
+    let is_ours = |name: &&str| [CA_SECRET, &own].contains(name);
     let names = named.chain(global).filter(|name| !name.is_empty() && !is_ours(name));
     let names: BTreeSet<&str> = names.collect();
     if names.is_empty() {

@@ -2,6 +2,8 @@
 //! docs/design/architecture.md#gates-and-certificates-per-install-file).
 
 use olm_bundle::Certificates;
+use olm_request::Settings;
+use olm_resolve::DependencyMode;
 use olm_runtime::gates::{FeatureGates, Gate, Stage};
 
 /// Webhook certificates issued by the built-in provider.
@@ -41,7 +43,7 @@ pub const KNOWN: [Gate; 12] = [
     Gate { name: OPENSHIFT, default: true, stage: Stage::Ga },
 ];
 
-/// Effect of the gates on extensions.
+/// Effect of the gates, and of `--dependency-mode`, on extensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Features {
     /// `true` if bundles that only watch one namespace are accepted.
@@ -52,19 +54,15 @@ pub(crate) struct Features {
     pub multi_watch_namespaces: bool,
     /// `true` if objects are applied as the service account that their extension names.
     pub impersonation: bool,
-    /// `true` if bundle releases are compared.
-    pub releases: bool,
-    /// `true` if unavailable catalogs may be skipped.
-    pub best_effort: bool,
-    /// `true` if bundles that violate constraints on the cluster are skipped.
-    pub cluster_constraints: bool,
     /// Provider of webhook certificates.
     pub certificates: Certificates,
+    /// Settings of resolution.
+    pub settings: Settings,
 }
 
 impl Features {
     /// Reads the gates and logs those whose value has no effect.
-    pub(crate) fn of(gates: &FeatureGates) -> Self {
+    pub(crate) fn of(gates: &FeatureGates, dependencies: DependencyMode) -> Self {
         if !gates.enabled(REVISIONS) {
             tracing::warn!("BoxcutterRuntime=false has no effect: the revision-based runtime is always used");
         }
@@ -83,10 +81,13 @@ impl Features {
             deployment_config: gates.enabled(DEPLOYMENT_CONFIG),
             multi_watch_namespaces: gates.enabled(MULTI_WATCH),
             impersonation: gates.enabled(IMPERSONATION),
-            releases: gates.enabled(RELEASES),
-            best_effort: gates.enabled(BEST_EFFORT),
-            cluster_constraints: gates.enabled(CLUSTER_CONSTRAINTS),
             certificates,
+            settings: Settings {
+                dependencies,
+                best_effort: gates.enabled(BEST_EFFORT),
+                cluster_constraints: gates.enabled(CLUSTER_CONSTRAINTS),
+                releases: gates.enabled(RELEASES),
+            },
         }
     }
 }
@@ -99,7 +100,7 @@ mod tests {
     fn first_enabled_certificate_provider_wins() {
         let features = |flags: &[&str]| {
             let flags: Vec<String> = flags.iter().map(|flag| (*flag).to_owned()).collect();
-            Features::of(&FeatureGates::parse(&KNOWN, &flags).unwrap())
+            Features::of(&FeatureGates::parse(&KNOWN, &flags).unwrap(), DependencyMode::Reject)
         };
         assert_eq!(features(&[]).certificates, Certificates::CertManager);
         let no_cert_manager = "WebhookProviderCertManager=false";
@@ -121,8 +122,8 @@ mod tests {
             !features(&[]).impersonation && features(&["ServiceAccountImpersonation=true"]).impersonation
         );
         // Case additions-a01
-        assert!(!features(&[]).best_effort && !features(&[]).cluster_constraints);
-        let ours = features(&["BestEffortResolution=true,ClusterConstraints=true"]);
+        assert_eq!(features(&[]).settings, Settings::default());
+        let ours = features(&["BestEffortResolution=true,ClusterConstraints=true"]).settings;
         assert!(ours.best_effort && ours.cluster_constraints);
     }
 }

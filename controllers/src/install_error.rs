@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use olm_runtime::cluster::describe;
+use olm_runtime::cluster::{describe, within_deadline};
 use olm_runtime::message::sanitize;
 
 /// Class that decides whether and when to retry.
@@ -21,7 +21,8 @@ pub(crate) enum ErrorClass {
 }
 
 /// A failed attempt: its class and the text for the condition.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
 pub(crate) struct InstallError {
     /// Class of the failure.
     pub class: ErrorClass,
@@ -30,9 +31,13 @@ pub(crate) struct InstallError {
 }
 
 impl InstallError {
+    pub(crate) fn new(class: ErrorClass, message: impl fmt::Display) -> Self {
+        Self { class, message: sanitize(&message.to_string()) }
+    }
+
     /// Creates a failure that may be transient.
     pub(crate) fn retry(message: impl fmt::Display) -> Self {
-        Self { class: ErrorClass::Retry, message: sanitize(&message.to_string()) }
+        Self::new(ErrorClass::Retry, message)
     }
 
     /// Creates a failure from a failed API request.
@@ -42,12 +47,7 @@ impl InstallError {
 
     /// Creates a failure that lasts until an input changes.
     pub(crate) fn blocked(message: impl fmt::Display) -> Self {
-        Self { class: ErrorClass::Blocked, ..Self::retry(message) }
-    }
-
-    /// Creates a failure from a rejection by the signature policy.
-    pub(crate) fn rejected(message: impl fmt::Display) -> Self {
-        Self { class: ErrorClass::Rejected, ..Self::retry(message) }
+        Self::new(ErrorClass::Blocked, message)
     }
 
     /// Returns the same failure with `context: ` before its message.
@@ -56,13 +56,14 @@ impl InstallError {
     }
 }
 
-impl fmt::Display for InstallError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
+/// Sends an API request and waits for its answer, at most until its deadline. `context` precedes the message of its
+/// error.
+pub(crate) async fn api_request<T>(
+    request: impl Future<Output = Result<T, kube::Error>>,
+    context: impl fmt::Display,
+) -> Result<T, InstallError> {
+    within_deadline(request).await.map_err(|error| InstallError::api(&error).context(context))
 }
-
-impl std::error::Error for InstallError {}
 
 #[cfg(test)]
 mod tests {

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client, ResourceExt};
-use olm_api::{ClusterExtension, ClusterObjectSet, labels, names};
+use olm_api::{ClusterExtension, ClusterObjectSet, ClusterObjectSetSpec, labels, names};
 use olm_revision::content::{SecretKey, resolve, secrets};
 use olm_revision::generate::{
     Decision, Draft, GenerateError, NumberedRevision, decide, newest, outdated, secret_owner,
@@ -15,7 +15,7 @@ use olm_revision::generate::{
 use olm_runtime::cluster::within_deadline;
 use serde_json::json;
 
-use crate::install_error::InstallError;
+use crate::install_error::{InstallError, api_request};
 
 /// Maximum attempts to patch a revision after a conflict (409).
 const ATTEMPTS: usize = 5;
@@ -69,8 +69,7 @@ impl RevisionWriter {
     /// All revisions of the extension, read from the API server.
     pub(crate) async fn list(&self, extension: &str) -> Result<Vec<ClusterObjectSet>, InstallError> {
         let selector = ListParams::default().labels(&format!("{}={extension}", labels::OWNER_NAME));
-        let list = within_deadline(self.sets.list(&selector)).await;
-        let mut all = list.map_err(|error| InstallError::api(&error).context("listing revisions"))?.items;
+        let mut all = api_request(self.sets.list(&selector), "listing revisions").await?.items;
         all.retain(|set| belongs_to(set, extension));
         Ok(all)
     }
@@ -92,10 +91,9 @@ impl RevisionWriter {
             }
         }
         let existing = self.list(extension).await?;
-        let newest = newest(&existing);
-        let found = self.content(newest).await?;
+        let spec = newest(&existing).and_then(|set| set.spec.as_ref());
+        let found = content_secrets(&self.client, spec, &self.system_namespace).await?;
         let decision = tokio::task::block_in_place(|| {
-            let spec = newest.and_then(|set| set.spec.as_ref());
             // Incomplete content cannot be compared with the draft.
             let content = spec.and_then(|spec| resolve(spec, &self.system_namespace, &found).ok());
             decide(draft, &existing, content.as_deref(), &self.system_namespace)
@@ -149,7 +147,7 @@ impl RevisionWriter {
                 }
             }
             wanted.metadata.resource_version = found.metadata.resource_version;
-            match self.server_side_apply(&wanted).await {
+            match within_deadline(self.server_side_apply(&wanted)).await {
                 Err(kube::Error::Api(status)) if status.is_conflict() && attempt < ATTEMPTS => attempt += 1,
                 applied => return applied.map_err(|error| InstallError::api(&error)),
             }
@@ -165,26 +163,6 @@ impl RevisionWriter {
             live.uid().as_ref() == Some(&owner.uid) && live.metadata.deletion_timestamp.is_none()
         };
         Ok(live.is_some_and(stays))
-    }
-
-    /// Existing Secrets of the revision. A failed read is an error: unreachable content must not be treated as
-    /// lost.
-    async fn content(
-        &self,
-        set: Option<&ClusterObjectSet>,
-    ) -> Result<BTreeMap<SecretKey, Secret>, InstallError> {
-        let mut found = BTreeMap::new();
-        let Some(spec) = set.and_then(|set| set.spec.as_ref()) else { return Ok(found) };
-        for key in secrets(spec, &self.system_namespace) {
-            let api: Api<Secret> = Api::namespaced(self.client.clone(), &key.namespace);
-            let read = within_deadline(api.get_opt(&key.name)).await;
-            let read =
-                read.map_err(|error| InstallError::api(&error).context(format!("getting Secret {key}")))?;
-            if let Some(secret) = read {
-                found.insert(key, secret);
-            }
-        }
-        Ok(found)
     }
 
     async fn create(
@@ -220,8 +198,7 @@ impl RevisionWriter {
         for secret in &revision.secrets {
             secrets.push(self.put(secret).await?);
         }
-        let applied = self.server_side_apply(&revision.set).await;
-        let set = applied.map_err(|error| InstallError::api(&error).context("creating new Revision"))?;
+        let set = api_request(self.server_side_apply(&revision.set), "creating new Revision").await?;
         for secret in &secrets {
             // Replace the owners: an old one may be a deleted revision of the same name.
             let unowned = ObjectMeta { owner_references: None, ..secret.metadata.clone() };
@@ -236,8 +213,7 @@ impl RevisionWriter {
     /// may exist: from an attempt that ended early, or without its label.
     async fn refuse_foreign(&self, wanted: &ClusterObjectSet) -> Result<(), InstallError> {
         let name = wanted.name_any();
-        let found = within_deadline(self.sets.get_opt(&name)).await;
-        let found = found.map_err(|error| InstallError::api(&error).context("creating new Revision"))?;
+        let found = api_request(self.sets.get_opt(&name), "creating new Revision").await?;
         match found.and_then(|found| foreign(&found, wanted)) {
             Some(why) => Err(InstallError::retry(format!(
                 "creating new Revision: ClusterObjectSet {name:?} exists and is not of this extension: {why}"
@@ -249,14 +225,13 @@ impl RevisionWriter {
     /// Creates the Secret. An existing one with the same content, from an attempt that ended early, is reused.
     async fn put(&self, secret: &Secret) -> Result<Secret, InstallError> {
         let name = secret.name_any();
-        let failed =
-            |error: &kube::Error| InstallError::api(error).context(format!("creating ref Secret {name:?}"));
+        let context = format!("creating ref Secret {name:?}");
         match within_deadline(self.secrets.create(&PostParams::default(), secret)).await {
             Ok(secret) => return Ok(secret),
             Err(kube::Error::Api(status)) if status.is_already_exists() => {}
-            Err(error) => return Err(failed(&error)),
+            Err(error) => return Err(InstallError::api(&error).context(context)),
         }
-        let found = within_deadline(self.secrets.get_opt(&name)).await.map_err(|error| failed(&error))?;
+        let found = api_request(self.secrets.get_opt(&name), &context).await?;
         let is_same = |found: &Secret| {
             found.data == secret.data
                 && found.immutable == Some(true)
@@ -264,14 +239,14 @@ impl RevisionWriter {
         };
         found.filter(is_same).ok_or_else(|| {
             InstallError::retry(format!(
-                "creating ref Secret {name:?}: one of this name exists that is going, not immutable, or of other content"
+                "{context}: one of this name exists that is going, not immutable, or of other content"
             ))
         })
     }
 
     async fn server_side_apply(&self, set: &ClusterObjectSet) -> Result<ClusterObjectSet, kube::Error> {
         let params = PatchParams::apply(names::EXTENSION_CONTROLLER_MANAGER).force();
-        within_deadline(self.sets.patch(&set.name_any(), &params, &Patch::Apply(set))).await
+        self.sets.patch(&set.name_any(), &params, &Patch::Apply(set)).await
     }
 
     /// Verifies that every Secret of an active revision exists and has the revision as owner. `draft` yields the
@@ -282,11 +257,10 @@ impl RevisionWriter {
         draft: impl AsyncFnOnce() -> Result<Draft, InstallError>,
     ) -> Result<(), InstallError> {
         let mut missing = Vec::new();
-        for key in self.own_secrets(set) {
-            let found = within_deadline(self.secrets.get_metadata_opt(&key.name)).await;
-            let found =
-                found.map_err(|error| InstallError::api(&error).context(format!("getting Secret {key}")))?;
-            match found {
+        let keys = set.spec.iter().flat_map(|spec| secrets(spec, &self.system_namespace));
+        for key in keys.filter(|key| key.namespace == self.system_namespace) {
+            let found = self.secrets.get_metadata_opt(&key.name);
+            match api_request(found, format!("getting Secret {key}")).await? {
                 Some(secret) => self
                     .add_owner(&key.name, &secret.metadata, set)
                     .await
@@ -302,14 +276,6 @@ impl RevisionWriter {
             self.restore(&draft, set, name).await?;
         }
         Ok(())
-    }
-
-    /// Secrets in the system namespace that the revision refers to.
-    fn own_secrets(&self, set: &ClusterObjectSet) -> Vec<SecretKey> {
-        let mut keys: Vec<_> =
-            set.spec.iter().flat_map(|spec| secrets(spec, &self.system_namespace)).collect();
-        keys.retain(|key| key.namespace == self.system_namespace);
-        keys
     }
 
     async fn restore(&self, draft: &Draft, set: &ClusterObjectSet, name: &str) -> Result<(), InstallError> {
@@ -344,10 +310,25 @@ impl RevisionWriter {
         let (uid, version) = (&secret.uid, &secret.resource_version);
         let metadata = json!({"uid": uid, "resourceVersion": version, "ownerReferences": all});
         let patch = Patch::Merge(json!({ "metadata": metadata }));
-        let patched = within_deadline(self.secrets.patch(name, &PatchParams::default(), &patch)).await;
         let context = format!("patching ownerReference on Secret {}/{name}", self.system_namespace);
-        patched.map(drop).map_err(|error| InstallError::api(&error).context(context))
+        api_request(self.secrets.patch(name, &PatchParams::default(), &patch), context).await.map(drop)
     }
+}
+
+/// Existing Secrets with the content of a revision. A failed read is an error: unreachable content must not be
+/// treated as lost.
+pub(crate) async fn content_secrets(
+    client: &Client,
+    spec: Option<&ClusterObjectSetSpec>,
+    system_namespace: &str,
+) -> Result<BTreeMap<SecretKey, Secret>, InstallError> {
+    let mut found = BTreeMap::new();
+    for key in spec.into_iter().flat_map(|spec| secrets(spec, system_namespace)) {
+        let api: Api<Secret> = Api::namespaced(client.clone(), &key.namespace);
+        let secret = api_request(api.get_opt(&key.name), format!("getting Secret {key}")).await?;
+        found.extend(secret.map(|secret| (key, secret)));
+    }
+    Ok(found)
 }
 
 /// The bundle, or the name of the extension, yields no valid revision. A retry cannot succeed.

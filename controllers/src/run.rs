@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use kube::Api;
+use kube::runtime::{WatchStreamExt, watcher};
 use olm_oci::{Config, Proxies, Puller, RegistrySettings};
 use olm_runtime::events::Events;
 use olm_serving::Service;
@@ -33,7 +35,10 @@ pub async fn run(service: Service, flags: Flags) -> Result<(), Fatal> {
     let mut secrets = service.pull_secrets(events.clone())?;
     let pulling = Config { credentials: secrets.source(), ..flags.pulling()? };
     let settings = RegistrySettings::of(&pulling);
-    let bundles = open_bundles(&service, &flags, pulling)?;
+    let policy = pulling.policy.clone();
+    let puller = Puller::new(pulling);
+    service.metrics.register_images(puller.limits_exceeded(), policy);
+    let bundles = Bundles::open(&flags.cache_path.join("unpack"), puller, &service.shutdown)?;
     // Until then, pulls that need credentials fail and are retried.
     if let Err(error) = secrets.sync().await {
         tracing::error!(%error, "registry credentials not read");
@@ -63,21 +68,13 @@ fn catalogd_pool(service: &Service, flags: &Flags) -> Result<Arc<CaPool>, Fatal>
     let sources = CaSources {
         system: olm_oci::system_authorities,
         directory: (!directory.is_empty()).then(|| PathBuf::from(directory)),
-        bundle: service.builtin_certificates().map(|certificates| certificates.ca_bundle()),
+        bundle: service.builtin.as_ref().map(|certificates| certificates.ca_bundle()),
     };
-    let pool = CaPool::load(sources, service.tls_profile.clone())?;
-    let pool = Arc::new(pool.through(Proxies::of_process().chooser())?);
+    let proxy = Some(Proxies::of_process().chooser());
+    let pool = Arc::new(CaPool::load(sources, service.tls_profile.clone(), proxy)?);
     let metrics = Arc::clone(&service.metrics);
     tokio::spawn(Arc::clone(&pool).follow("catalogd", metrics, service.shutdown.clone()));
     Ok(pool)
-}
-
-fn open_bundles(service: &Service, flags: &Flags, pulling: Config) -> Result<Bundles, Fatal> {
-    let policy = pulling.policy.clone();
-    let puller = Puller::new(pulling);
-    let exceeded = puller.limits_exceeded();
-    service.metrics.register_images(move || exceeded.all(), move || policy.exists());
-    Ok(Bundles::open(&flags.cache_path.join("unpack"), puller, &service.shutdown)?)
 }
 
 /// Starts the controllers of the leader on one cache of revisions.
@@ -89,11 +86,12 @@ fn start_controllers(
     events: Events,
 ) -> JoinSet<()> {
     let (client, stop, namespace) = (&service.client, &service.shutdown, &service.namespace);
-    let features = Features::of(&service.gates);
+    let features = Features::of(&service.gates, flags.dependency_mode);
     let (metrics, cache, listed) =
         (|| Arc::clone(&service.metrics), RevisionCache::new(), CancellationToken::new());
+    let watched = watcher(Api::all(client.clone()), watcher::Config::default()).default_backoff();
     let (catalog_store, catalog_controller) =
-        catalogs::run(client.clone(), Arc::clone(&catalogs), metrics(), listed.clone(), stop.clone());
+        catalogs::run(watched, Arc::clone(&catalogs), metrics(), listed.clone(), stop.clone());
     let certificates =
         WebhookCertificates::new(client.clone(), cache.clone(), namespace, events.clone(), Times::DEFAULT);
     let parts = extension::Parts {
@@ -101,7 +99,6 @@ fn start_controllers(
         system_namespace: namespace.clone(),
         features,
         cache: cache.clone(),
-        dependency_mode: flags.dependency_mode,
         events: events.clone(),
         catalogs,
         catalog_store,
@@ -110,18 +107,16 @@ fn start_controllers(
         readiness: service.readiness.clone(),
     };
     let (of_extensions, stopped) = (metrics(), stop.clone());
-    let extension_controller = async move {
+    let mut tasks = JoinSet::new();
+    tasks.spawn(catalog_controller);
+    tasks.spawn(async move {
         // Before the first list, there would seem to be no catalogs.
         if stopped.run_until_cancelled(listed.cancelled()).await.is_some() {
             extension::run(parts, of_extensions, stopped.clone()).await;
         }
-    };
-    let mut tasks = JoinSet::new();
-    tasks.spawn(catalog_controller);
-    tasks.spawn(extension_controller);
-    let pace = revision::Pace::default();
+    });
     tasks.spawn(revision::run(
-        pace,
+        revision::Pace::default(),
         client.clone(),
         cache.clone(),
         namespace.clone(),

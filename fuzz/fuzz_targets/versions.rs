@@ -1,5 +1,5 @@
-//! Fuzzes versions, releases and both range languages: no input panics, faults are located within the text, parsed
-//! values equal themselves, and the canonical form round-trips.
+//! Fuzzes versions, releases and both range languages: no input panics, faults of constraints are located within the
+//! text, parsed values equal themselves, and the canonical form round-trips.
 
 #![no_main]
 
@@ -18,15 +18,7 @@ fuzz_target!(|input: (&str, &str)| {
             let _ = range.contains(version);
         }
     }
-    for pointer in [
-        Version::fault_in(first),
-        Release::fault_in(first),
-        Constraint::fault_in(first),
-        Range::fault_in(first),
-    ]
-    .into_iter()
-    .flatten()
-    {
+    if let Some(pointer) = Constraint::fault_in(first) {
         assert!(first.get(pointer.at.clone()).is_some());
         let _ = pointer.draw(first);
     }

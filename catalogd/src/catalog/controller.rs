@@ -1,9 +1,9 @@
 //! The state of the ClusterCatalog controller, shared by all reconciles.
 
 use std::collections::{HashMap, HashSet};
-use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use kube::ResourceExt;
@@ -16,7 +16,7 @@ use olm_runtime::events::Events;
 use olm_runtime::reconcile::Reconciles;
 use olm_serving::Service;
 use parking_lot::Mutex;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
 use super::decide::{UnpackRecord, served_reference};
@@ -52,9 +52,7 @@ pub struct Controller {
     failures: Mutex<HashMap<String, FailedContent>>,
     pub(super) settled: Mutex<HashMap<String, Settled>>,
     /// Incremented when something changes that all catalogs depend on.
-    pub(super) epoch: AtomicU64,
-    wake: mpsc::Sender<()>,
-    pub(super) woken: Mutex<Option<mpsc::Receiver<()>>>,
+    pub(super) epoch: watch::Sender<u64>,
 }
 
 /// Content that cannot be served. It is not pulled again while the cause is unchanged.
@@ -66,7 +64,8 @@ struct FailedContent {
     error: ContentError,
 }
 
-/// Result of a successful reconcile.
+/// Result of a successful reconcile. The default reconciles the next event.
+#[derive(Default)]
 pub(super) struct Reconciled {
     /// resourceVersion whose event is skipped because it reports our own write. `None` reconciles the next event.
     pub(super) resource_version: Option<String>,
@@ -92,7 +91,6 @@ impl Controller {
         events: Events,
         external_url: String,
     ) -> Self {
-        let (wake, woken) = mpsc::channel(1);
         Self {
             api: Api::all(service.client.clone()),
             catalogs,
@@ -109,9 +107,7 @@ impl Controller {
             records: Mutex::default(),
             failures: Mutex::default(),
             settled: Mutex::default(),
-            epoch: AtomicU64::new(0),
-            wake,
-            woken: Mutex::new(Some(woken)),
+            epoch: watch::Sender::default(),
         }
     }
 
@@ -125,9 +121,7 @@ impl Controller {
     /// Requeues every catalog and resets the backoff of failing ones.
     pub fn retry_all(&self) {
         self.reconciles.forget_failures();
-        self.epoch.fetch_add(1, Ordering::AcqRel);
-        // A full channel already holds a wake-up.
-        let _ = self.wake.try_send(());
+        self.epoch.send_modify(|epoch| *epoch += 1);
     }
 
     pub(super) fn is_leading(&self) -> bool {
@@ -161,7 +155,7 @@ impl Controller {
     pub(super) fn cause(&self, catalog: &ClusterCatalog) -> i64 {
         let metadata = &catalog.metadata;
         let mut hasher = DefaultHasher::new();
-        (self.epoch.load(Ordering::Acquire), self.goal(catalog)).hash(&mut hasher);
+        (*self.epoch.borrow(), self.goal(catalog)).hash(&mut hasher);
         (&metadata.labels, &metadata.annotations).hash(&mut hasher);
         hasher.finish().cast_signed()
     }
@@ -192,25 +186,5 @@ impl Controller {
         let (catalogs, tried) = (self.catalogs.state(), self.tried.lock());
         let mut names = catalogs.iter().map(|catalog| catalog.name_any());
         names.all(|other| other == name || tried.contains(&other) || self.store.get(&other).is_some())
-    }
-}
-
-/// Adds up to 1 % to `delay`, so that catalogs do not poll at the same time.
-pub(super) fn with_jitter(delay: Duration) -> Duration {
-    // Each `RandomState` has a new seed.
-    let random = u16::try_from(RandomState::new().hash_one(()) >> 48).unwrap_or_default();
-    delay.mul_f64(1.0 + 0.01 * f64::from(random) / f64::from(u16::MAX))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn jitter_adds_up_to_one_percent_and_varies() {
-        let minute = Duration::from_secs(60);
-        let delays: Vec<_> = (0..100).map(|_| with_jitter(minute)).collect();
-        assert!(delays.iter().all(|delay| (minute..=Duration::from_millis(60_600)).contains(delay)));
-        assert!(delays.iter().any(|delay| *delay != delays[0]));
     }
 }

@@ -2,7 +2,6 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt};
@@ -13,9 +12,8 @@ use kube::runtime::{Config, WatchStreamExt, reflector, watcher};
 use olm_api::ClusterCatalog;
 use olm_runtime::cluster::{announce_listed, stopped_unlisted};
 use olm_runtime::reconcile::{ErrorClass, RESYNC};
-use tokio::sync::mpsc;
 use tokio::time::Instant;
-use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::wrappers::WatchStream;
 use tokio_util::sync::CancellationToken;
 
 use super::controller::{CONCURRENCY, Controller, Reconciled, Settled};
@@ -26,7 +24,7 @@ impl Controller {
         let settled = self.settled.lock();
         let known = settled.get(&catalog.name_any())?;
         let is_same = catalog.metadata.resource_version.as_ref() == Some(&known.resource_version)
-            && known.epoch == self.epoch.load(Ordering::Acquire);
+            && known.epoch == *self.epoch.borrow();
         let left = known.due.saturating_duration_since(Instant::now());
         (is_same && !left.is_zero()).then_some(left)
     }
@@ -40,7 +38,7 @@ impl Controller {
             return Ok(wait);
         }
         // Read before the attempt: a change during it must cause another reconcile.
-        let epoch = self.epoch.load(Ordering::Acquire);
+        let epoch = *self.epoch.borrow();
         let attempt = async {
             let result = self.reconcile(&catalog).await;
             let is_tried = match &result {
@@ -116,12 +114,11 @@ pub async fn run(
         }
     });
     let events = events.touched_objects();
-    let woken = controller.woken.lock().take();
-    let woken = woken.unwrap_or_else(|| mpsc::channel(1).1);
+    let woken = WatchStream::from_changes(controller.epoch.subscribe()).map(drop);
     let handler = Arc::clone(&controller);
     kube::runtime::Controller::for_stream(events, reader)
         .with_config(Config::default().concurrency(CONCURRENCY))
-        .reconcile_all_on(ReceiverStream::new(woken))
+        .reconcile_all_on(woken)
         .reconcile_on(controller.unpacks.wakes())
         .graceful_shutdown_on(stop.clone().cancelled_owned())
         .run(

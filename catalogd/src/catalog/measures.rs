@@ -18,63 +18,50 @@ use crate::content::Store;
 
 /// Registers the metrics of the catalogs in `catalogs` and of their content in `store`.
 pub fn register(metrics: &Metrics, catalogs: reflector::Store<ClusterCatalog>, store: Arc<Store>) {
-    let classic = metrics.has_classic_names();
+    let classic = metrics.classic_names;
     metrics.register_collector(CatalogMetrics { catalogs, store, classic });
 }
 
+#[derive(Debug)]
 struct CatalogMetrics {
     catalogs: reflector::Store<ClusterCatalog>,
     store: Arc<Store>,
     classic: bool,
 }
 
-impl fmt::Debug for CatalogMetrics {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CatalogMetrics").finish_non_exhaustive()
-    }
-}
-
 impl Collector for CatalogMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut catalogs = self.catalogs.state();
         catalogs.sort_by_key(|catalog| catalog.name_any());
-        let held: Vec<(String, u64)> = catalogs
-            .iter()
-            .filter_map(|catalog| Some((catalog.name_any(), self.store.get(&catalog.name_any())?.length())))
-            .collect();
-        encode(&mut encoder, &catalogs, &held, self.classic)
+        let is_off = |catalog: &&Arc<ClusterCatalog>| {
+            catalog.spec.availability_mode == Some(AvailabilityMode::Unavailable)
+        };
+        let off = catalogs.iter().filter(is_off).count();
+        let counts =
+            [(AvailabilityMode::Available, catalogs.len() - off), (AvailabilityMode::Unavailable, off)];
+        let modes = counts.map(|(mode, count)| ([("availability_mode", mode.to_string())], count as f64));
+        gauges(&mut encoder, "catalogd_catalogs", "Number of ClusterCatalogs", modes)?;
+        let named = |name: String| -> Labels<1> { [("catalog", name)] };
+        let serves = |catalog: &ClusterCatalog| f64::from(catalog.is_true(types::SERVING));
+        let serving = catalogs.iter().map(|catalog| (named(catalog.name_any()), serves(catalog)));
+        let help = "1 where the content of the catalog is served";
+        gauges(&mut encoder, "catalogd_catalog_serving", help, serving)?;
+        let bytes = catalogs.iter().filter_map(|catalog| {
+            let name = catalog.name_any();
+            let length = self.store.get(&name)?.data.length;
+            Some((named(name), length as f64))
+        });
+        let help = "Bytes of the catalog's content that this replica holds";
+        gauges(&mut encoder, "catalogd_catalog_bytes", help, bytes)?;
+        if !self.classic {
+            return Ok(());
+        }
+        let count = [([], catalogs.len() as f64)];
+        gauges(&mut encoder, "catalog_source_count", "Number of ClusterCatalogs", count)?;
+        let classic_name = |name: String| [("namespace", String::new()), ("name", name)];
+        let ready = catalogs.iter().map(|catalog| (classic_name(catalog.name_any()), serves(catalog)));
+        gauges(&mut encoder, "catalogsource_ready", "1 where the content of the catalog is served", ready)
     }
-}
-
-fn encode(
-    encoder: &mut DescriptorEncoder<'_>,
-    catalogs: &[Arc<ClusterCatalog>],
-    held: &[(String, u64)],
-    classic: bool,
-) -> fmt::Result {
-    let is_off = |catalog: &&Arc<ClusterCatalog>| {
-        catalog.spec.availability_mode == Some(AvailabilityMode::Unavailable)
-    };
-    let off = catalogs.iter().filter(is_off).count();
-    let counts = [(AvailabilityMode::Available, catalogs.len() - off), (AvailabilityMode::Unavailable, off)];
-    let modes = counts.map(|(mode, count)| ([("availability_mode", mode.to_string())], count as f64));
-    gauges(encoder, "catalogd_catalogs", "Number of ClusterCatalogs", modes)?;
-    let named = |name: String| -> Labels<1> { [("catalog", name)] };
-    let serves = |catalog: &ClusterCatalog| f64::from(catalog.is_true(types::SERVING));
-    let serving = catalogs.iter().map(|catalog| (named(catalog.name_any()), serves(catalog)));
-    let help = "1 where the content of the catalog is served";
-    gauges(encoder, "catalogd_catalog_serving", help, serving)?;
-    let bytes = held.iter().map(|(name, size)| (named(name.clone()), *size as f64));
-    let help = "Bytes of the catalog's content that this replica holds";
-    gauges(encoder, "catalogd_catalog_bytes", help, bytes)?;
-    if !classic {
-        return Ok(());
-    }
-    let count = [([], catalogs.len() as f64)];
-    gauges(encoder, "catalog_source_count", "Number of ClusterCatalogs", count)?;
-    let classic_name = |name: String| [("namespace", String::new()), ("name", name)];
-    let ready = catalogs.iter().map(|catalog| (classic_name(catalog.name_any()), serves(catalog)));
-    gauges(encoder, "catalogsource_ready", "1 where the content of the catalog is served", ready)
 }
 
 #[cfg(test)]
@@ -105,7 +92,7 @@ mod tests {
         fs::write(root.join("c.json"), r#"{"schema":"olm.package","name":"p","defaultChannel":"s"}"#)
             .unwrap();
         let store = Arc::new(Store::open(folder.path()).unwrap());
-        let size = store.replace("a", &root, "r.example/c@sha256:1".to_owned()).unwrap().length();
+        let size = store.replace("a", &root, "r.example/c@sha256:1".to_owned()).unwrap().data.length;
         let (catalogs, mut writer) = reflector::store();
         for one in [catalog("a", "Available", "True"), catalog("b", "Unavailable", "False")] {
             writer.apply_watcher_event(&Event::Apply(one));
@@ -123,7 +110,8 @@ mod tests {
             assert!(text.lines().any(|got| got == line), "no {line} in\n{text}");
         }
         assert!(!text.contains("catalog_source_count") && !text.contains("catalog_bytes{catalog=\"b\"}"));
-        let classic = Metrics::new().with_classic_names(true);
+        let mut classic = Metrics::new();
+        classic.classic_names = true;
         register(&classic, catalogs, store);
         let text = classic.prometheus_text();
         for line in ["catalog_source_count 2", "catalogsource_ready{namespace=\"\",name=\"b\"} 0"] {

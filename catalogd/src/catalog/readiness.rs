@@ -52,8 +52,7 @@ fn served(catalogs: &reflector::Store<ClusterCatalog>) -> BTreeMap<String, Strin
 /// Number of catalogs that are served as at the start, but not held here.
 fn missing(store: &Store, at_start: &BTreeMap<String, String>, now: &BTreeMap<String, String>) -> usize {
     let is_missing = |(name, canonical): &(&String, &String)| {
-        now.get(*name) == Some(*canonical)
-            && store.get(name).is_none_or(|held| held.canonical() != *canonical)
+        now.get(*name) == Some(*canonical) && store.get(name).is_none_or(|held| held.canonical != **canonical)
     };
     at_start.iter().filter(is_missing).count()
 }

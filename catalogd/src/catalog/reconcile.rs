@@ -7,20 +7,23 @@ use jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use kube::{Resource, ResourceExt};
 use olm_api::{ClusterCatalog, ClusterCatalogStatus, finalizers, labels};
+use olm_runtime::backoff::with_jitter;
 use olm_runtime::cluster::within_deadline;
 use olm_runtime::reconcile::ReconcileError;
 use olm_runtime::status::write_status;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::controller::{Controller, Reconciled, with_jitter};
+use super::controller::{Controller, Reconciled};
 use super::decide::{
     Decision, Observed, UnpackRecord, decide, has_finalizer, image, poll_interval, refresh_requested,
 };
 use super::notices::{self, Notice};
 use super::status::{Outcome, next};
-use super::unpack::UnpackTask;
 use super::unpack_error::UnpackError;
+
+/// Largest part added to the delay of a poll, so that catalogs do not poll at the same time.
+const POLL_JITTER: f64 = 0.01;
 
 type Result<T> = std::result::Result<T, ReconcileError>;
 
@@ -29,10 +32,10 @@ impl Controller {
     pub(super) async fn reconcile(self: &Arc<Self>, catalog: &ClusterCatalog) -> Result<Reconciled> {
         let name = catalog.name_any();
         let held = self.store.get(&name);
-        let record = held.as_ref().and_then(|snapshot| self.record(&name, snapshot.canonical()));
+        let record = held.as_ref().and_then(|snapshot| self.record(&name, &snapshot.canonical));
         let decision = decide(Observed {
             catalog,
-            held: held.as_ref().map(|snapshot| snapshot.canonical()),
+            held: held.as_ref().map(|snapshot| snapshot.canonical.as_str()),
             verified: held.as_ref().is_some_and(|held| self.is_verified(&name, held)),
             record: record.as_ref(),
             leading: self.is_leading(),
@@ -50,22 +53,22 @@ impl Controller {
             Decision::Publish(after) => self.publish(catalog, after).await,
             Decision::Unpack { image, reason } => {
                 tracing::info!(catalog = name, image, "unpack required: {reason}");
-                match self.in_background(catalog, UnpackTask::Unpack(image)).await? {
+                match self.in_background(catalog, false, Some(&image)).await? {
                     Ok(()) => self.unpacked(catalog).await,
                     Err(error) => self.not_unpacked(catalog, &error).await,
                 }
             }
             Decision::Verify(next) => {
                 let image =
-                    if let Decision::Unpack { image, .. } = &*next { Some(image.clone()) } else { None };
-                match (self.in_background(catalog, UnpackTask::Verify(image)).await?, *next) {
+                    if let Decision::Unpack { image, .. } = &*next { Some(image.as_str()) } else { None };
+                match (self.in_background(catalog, true, image).await?, *next) {
                     (Ok(()), Decision::Publish(after)) => self.publish(catalog, after).await,
                     (Ok(()), _) => self.unpacked(catalog).await,
                     (Err(error), _) => self.not_unpacked(catalog, &error).await,
                 }
             }
             Decision::Mirror(reference) => {
-                match self.in_background(catalog, UnpackTask::Unpack(reference)).await? {
+                match self.in_background(catalog, false, Some(&reference)).await? {
                     Ok(()) => Ok(settled(catalog, None)),
                     Err(error) => Err(ReconcileError::new(&error, error.is_terminal())),
                 }
@@ -91,7 +94,7 @@ impl Controller {
             }),
         )
         .await?;
-        Ok(unsettled())
+        Ok(Reconciled::default())
     }
 
     /// Removes the content, then writes the status, then removes the finalizer.
@@ -114,7 +117,7 @@ impl Controller {
         let kept = catalog.finalizers().iter().filter(|one| *one != finalizers::DELETE_SERVER_CACHE);
         let kept: Vec<&String> = kept.collect();
         self.patch_metadata(&catalog, json!({ "finalizers": kept })).await?;
-        Ok(unsettled())
+        Ok(Reconciled::default())
     }
 
     /// Records the time of the poll and publishes the content.
@@ -129,29 +132,30 @@ impl Controller {
         let Some(snapshot) = self.store.get(&name) else {
             return Err(ReconcileError::retry("content was removed while it was being published"));
         };
-        let record = match self.record(&name, snapshot.canonical()) {
+        let record = match self.record(&name, &snapshot.canonical) {
             Some(record) => record,
             None => self.remember(catalog, None),
         };
         let outcome = Outcome::Served {
-            canonical: snapshot.canonical(),
+            canonical: &snapshot.canonical,
             base_url: &self.base_url(&name),
             unpacked_at: record.unpacked_at,
         };
         let catalog = self.write(catalog, &outcome).await?;
-        Ok(settled(&catalog, requeue_after.map(with_jitter)))
+        Ok(settled(&catalog, requeue_after.map(|delay| with_jitter(delay, POLL_JITTER))))
     }
 
     /// Records the success with the held content. Content that this process has not served before gets the present
     /// time as `lastUnpacked`.
     fn remember(&self, catalog: &ClusterCatalog, last_poll: Option<Instant>) -> UnpackRecord {
         let name = catalog.name_any();
-        let held = self.store.get(&name).map(|held| held.canonical().to_owned()).unwrap_or_default();
+        let held = self.store.get(&name).map(|held| held.canonical.clone()).unwrap_or_default();
         let before = self.record(&name, &held).filter(|record| record.uid == catalog.metadata.uid);
+        let now = Timestamp::from_second(Timestamp::now().as_second()).unwrap_or_default();
         let record = UnpackRecord {
             uid: catalog.metadata.uid.clone(),
             generation: catalog.metadata.generation.unwrap_or_default(),
-            unpacked_at: before.as_ref().map_or_else(|| whole_seconds(now()), |record| record.unpacked_at),
+            unpacked_at: before.as_ref().map_or(now, |record| record.unpacked_at),
             last_poll: last_poll.or_else(|| before.and_then(|record| record.last_poll)),
             refresh: refresh_requested(catalog).map(str::to_owned),
         };
@@ -180,7 +184,7 @@ impl Controller {
 
     /// Writes the status of `outcome` if it differs. Returns the written object.
     async fn write(&self, catalog: &ClusterCatalog, outcome: &Outcome<'_>) -> Result<ClusterCatalog> {
-        let status = next(catalog, outcome, now());
+        let status = next(catalog, outcome, Timestamp::now());
         let written = write_status(&self.api, catalog, &status).await;
         let written = written.map_err(|error| ReconcileError::write("error updating status", &error))?;
         self.publish_event(catalog, &status);
@@ -217,17 +221,4 @@ impl Controller {
 /// No reconcile until the object changes or `requeue_after` has passed.
 fn settled(catalog: &ClusterCatalog, requeue_after: Option<Duration>) -> Reconciled {
     Reconciled { resource_version: catalog.resource_version(), requeue_after }
-}
-
-/// The next event causes a reconcile.
-fn unsettled() -> Reconciled {
-    Reconciled { resource_version: None, requeue_after: None }
-}
-
-fn now() -> Timestamp {
-    Timestamp::now()
-}
-
-fn whole_seconds(time: Timestamp) -> Timestamp {
-    Timestamp::from_second(time.as_second()).unwrap_or(time)
 }

@@ -19,33 +19,23 @@ use crate::content::{Snapshot, UnpackDirectory};
 /// Nice value of threads that store content: requests take precedence. It gets a quarter of a contended processor.
 const STORING_NICE: i32 = 5;
 
-/// Background work on a catalog's content.
-#[derive(Clone, Debug)]
-pub(super) enum UnpackTask {
-    /// Unpacks this image.
-    Unpack(String),
-    /// Verifies the held content, then unpacks this image, if any.
-    Verify(Option<String>),
-}
-
 type Result<T, E = UnpackError> = std::result::Result<T, E>;
 
 impl Controller {
-    /// Runs the work in a background task that may outlast this reconcile, which then ends with a pending
-    /// `ReconcileError`.
+    /// Verifies the held content if `verify`, then unpacks `image`, if any. Runs in a background task that may outlast
+    /// this reconcile, which then ends with a pending `ReconcileError`.
     pub(super) async fn in_background(
         self: &Arc<Self>,
         catalog: &ClusterCatalog,
-        task: UnpackTask,
+        verify: bool,
+        image: Option<&str>,
     ) -> Result<Result<()>, ReconcileError> {
-        let want = format!("{:?} {task:?}", self.goal(catalog));
+        let want = format!("{:?} {verify} {image:?}", self.goal(catalog));
         let work = |stop: CancellationToken| {
-            let (controller, catalog, task) = (Arc::clone(self), catalog.clone(), task.clone());
+            let (controller, catalog) = (Arc::clone(self), catalog.clone());
+            let image = image.map(str::to_owned);
             async move {
-                let (image, verified) = match task {
-                    UnpackTask::Unpack(image) => (Some(image), Ok(())),
-                    UnpackTask::Verify(next) => (next, controller.verify_held(&catalog, &stop).await),
-                };
+                let verified = if verify { controller.verify_held(&catalog, &stop).await } else { Ok(()) };
                 // Unpack even if the held content failed verification: the next image may pass.
                 let Some(image) = image else { return verified };
                 match (controller.unpack(&catalog, &image, &stop).await, verified) {
@@ -62,8 +52,8 @@ impl Controller {
     /// The held image, under the reference that was verified last, or else the one it was pulled under.
     fn held_image(&self, name: &str, held: &Snapshot) -> Option<CanonicalRef> {
         let verified = self.store.verification(name).and_then(|verification| verification.image());
-        verified.filter(|image| image.to_string() == held.canonical()).or_else(|| {
-            let reference: Reference = held.canonical().parse().ok()?;
+        verified.filter(|image| image.to_string() == held.canonical).or_else(|| {
+            let reference: Reference = held.canonical.parse().ok()?;
             CanonicalRef::from_digest(&reference)
         })
     }
@@ -112,7 +102,7 @@ impl Controller {
         let image = stop.run_until_cancelled(self.puller.resolve(&reference)).await;
         let image = image.ok_or(UnpackError::Superseded)??;
         let canonical = image.to_string();
-        if self.store.get(&name).is_some_and(|held| held.canonical() == canonical) {
+        if self.store.get(&name).is_some_and(|held| held.canonical == canonical) {
             return self.verify(&name, &image, stop).await;
         }
         if let Some(failure) = self.known_failure(catalog, &canonical) {
@@ -172,7 +162,7 @@ impl Controller {
         let stored = on_low_priority_thread(move || store.replace(&catalog, &root, canonical)).await?;
         drop(permit);
         let snapshot = stored?;
-        tracing::info!(catalog = name, bytes = snapshot.length(), "content stored");
+        tracing::info!(catalog = name, bytes = snapshot.data.length, "content stored");
         Ok(())
     }
 

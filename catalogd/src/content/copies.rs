@@ -59,35 +59,25 @@ impl CompressedCopy {
 pub(super) struct CompressedCopies([watch::Sender<Option<CopyState>>; 2]);
 
 /// A copy, or the time at which making it failed.
-#[derive(Debug)]
-enum CopyState {
-    Begun(CompressedCopy),
-    Failed(Instant),
-}
+type CopyState = Result<CompressedCopy, Instant>;
 
-impl CopyState {
-    /// `true` if the copy, or its failure, is still valid. Otherwise a new copy must be made.
-    fn is_current(&self) -> bool {
-        match self {
-            // A copy that is incomplete and has no writer has failed.
-            Self::Begun(copy) => copy.progress.has_changed().is_ok() || copy.length().is_some(),
-            Self::Failed(at) => at.elapsed() < PAUSE,
-        }
-    }
-
-    fn begun(&self) -> Option<CompressedCopy> {
-        match self {
-            Self::Begun(copy) => Some(copy.clone()),
-            Self::Failed(_) => None,
-        }
+/// `true` if the copy, or its failure, is still valid. Otherwise a new copy must be made.
+fn is_current(state: &CopyState) -> bool {
+    match state {
+        // A copy that is incomplete and has no writer has failed.
+        Ok(copy) => copy.progress.has_changed().is_ok() || copy.length().is_some(),
+        Err(failed) => failed.elapsed() < PAUSE,
     }
 }
 
-/// Source of a copy: the first `length` bytes of `file`. Copies are created in `directory`.
+/// Data in a file.
 #[derive(Clone, Debug)]
-pub(super) struct CopySource {
-    pub(super) file: Arc<File>,
-    pub(super) length: u64,
+pub struct CopySource {
+    /// The file, which begins with the data.
+    pub file: Arc<File>,
+    /// Length of the data in bytes.
+    pub length: u64,
+    /// Directory in which copies are created.
     pub(super) directory: Arc<Path>,
 }
 
@@ -102,11 +92,7 @@ impl CompressedCopies {
         let slot = &self.0[encoding as usize];
         let known = async || {
             let mut copy = slot.subscribe();
-            copy.wait_for(|copy| copy.as_ref().is_some_and(CopyState::is_current))
-                .await
-                .ok()?
-                .as_ref()?
-                .begun()
+            copy.wait_for(|copy| copy.as_ref().is_some_and(is_current)).await.ok()?.clone()?.ok()
         };
         let copy = async {
             let turn = tokio::select! {
@@ -119,7 +105,7 @@ impl CompressedCopies {
                 let _turn = turn;
                 if let Err(error) = copies.make(encoding, &original) {
                     tracing::warn!(encoding = encoding.name(), length = original.length, %error, "failed to compress catalog content");
-                    copies.0[encoding as usize].send_replace(Some(CopyState::Failed(Instant::now())));
+                    copies.0[encoding as usize].send_replace(Some(Err(Instant::now())));
                 }
             });
             known().await
@@ -137,7 +123,7 @@ impl CompressedCopies {
         let file = Arc::new(tempfile::tempfile_in(&original.directory)?);
         let (sender, progress) = watch::channel(Progress::default());
         let mut encoder = encoding.encoder(Sink { file: Arc::clone(&file), progress: sender })?;
-        self.0[encoding as usize].send_replace(Some(CopyState::Begun(CompressedCopy { file, progress })));
+        self.0[encoding as usize].send_replace(Some(Ok(CompressedCopy { file, progress })));
         let mut chunk = vec![0; CHUNK];
         let mut position = 0;
         while position < original.length {
@@ -207,7 +193,7 @@ mod tests {
         let (writer, progress) = watch::channel(Progress { written: 10, is_complete: false });
         let mut broken = CompressedCopy { file: Arc::clone(&original.file), progress };
         let copies = Arc::new(CompressedCopies::default());
-        copies.0[Encoding::Gzip as usize].send_replace(Some(CopyState::Begun(broken.clone())));
+        copies.0[Encoding::Gzip as usize].send_replace(Some(Ok(broken.clone())));
         let kept = copies.get(Encoding::Gzip, &original).await.unwrap();
         assert!(Arc::ptr_eq(&kept.file, &broken.file));
         assert_eq!(broken.written_behind(0).await.unwrap(), Some(10));

@@ -41,39 +41,8 @@ pub struct Index {
     ends: Vec<u64>,
     /// Indexes of the texts, sorted by text.
     sorted: Vec<u32>,
-    /// Per field: the blobs that have each text.
-    by_field: [Postings; 3],
-}
-
-/// Blobs by text: those of text `t` are `blobs[starts[t]..starts[t + 1]]`, ascending.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Postings {
-    starts: Vec<u32>,
-    blobs: Vec<u32>,
-}
-
-impl Postings {
-    fn new(texts: usize, stored: &[Blob], field: usize) -> Self {
-        let mut starts = vec![0u32; texts + 1];
-        for blob in stored {
-            starts[blob.fields()[field] as usize + 1] += 1;
-        }
-        for text in 1..starts.len() {
-            starts[text] += starts[text - 1];
-        }
-        let mut free = starts.clone();
-        let mut blobs = vec![0; stored.len()];
-        for (number, blob) in (0..).zip(stored) {
-            let place = &mut free[blob.fields()[field] as usize];
-            blobs[*place as usize] = number;
-            *place += 1;
-        }
-        Self { starts, blobs }
-    }
-
-    fn of(&self, text: usize) -> &[u32] {
-        &self.blobs[self.starts[text] as usize..self.starts[text + 1] as usize]
-    }
+    /// Per field: all blobs, ordered by the index of their text, ascending for each text.
+    by_field: [Vec<u32>; 3],
 }
 
 /// A query with its progress. An answer may have more ranges than fit into memory for each reader.
@@ -122,7 +91,11 @@ impl Index {
             end
         });
         let ends = ends.collect();
-        let by_field = [0, 1, 2].map(|field| Postings::new(stored.texts.len(), &stored.blobs, field));
+        let by_field = [0, 1, 2].map(|field| {
+            let mut blobs: Vec<u32> = (0..).take(stored.blobs.len()).collect();
+            blobs.sort_by_key(|&blob| stored.blobs[blob as usize].fields()[field]);
+            blobs
+        });
         Self { stored, ends, sorted, by_field }
     }
 
@@ -149,13 +122,13 @@ impl Index {
         let wanted: Option<Vec<_>> =
             wanted.map(|(field, text)| Some((field, self.position(text)?))).collect();
         let mut wanted = wanted.unwrap_or_default();
-        wanted.sort_by_key(|&(field, text)| self.by_field[field].of(text).len());
+        wanted.sort_by_key(|&(field, text)| self.having(field, text).len());
         Query { wanted, next: 0, pending: None }
     }
 
     /// The next range of the answer to `query`.
     pub(super) fn next_range(&self, query: &mut Query) -> Option<Range<u64>> {
-        let rarest = query.wanted.first().map_or(&[][..], |&(field, text)| self.by_field[field].of(text));
+        let rarest = query.wanted.first().map_or(&[][..], |&(field, text)| self.having(field, text));
         for &blob in rarest.iter().skip(query.next) {
             query.next += 1;
             let blob = blob as usize;
@@ -179,7 +152,7 @@ impl Index {
 
     /// The ranges of at most `limit` blobs of `schema` after the first `offset`, not joined.
     pub fn page(&self, schema: &str, offset: usize, limit: usize) -> Vec<Range<u64>> {
-        let blobs = self.position(schema).map_or(&[][..], |schema| self.by_field[0].of(schema));
+        let blobs = self.position(schema).map_or(&[][..], |schema| self.having(0, schema));
         blobs.iter().skip(offset).take(limit).map(|&blob| self.range(blob as usize)).collect()
     }
 
@@ -192,6 +165,13 @@ impl Index {
     fn range(&self, blob: usize) -> Range<u64> {
         let start = blob.checked_sub(1).map_or(0, |before| self.ends[before]);
         start..self.ends[blob]
+    }
+
+    /// The blobs whose `field` is this text, ascending.
+    fn having(&self, field: usize, text: usize) -> &[u32] {
+        let of = |&blob: &u32| self.stored.blobs[blob as usize].fields()[field] as usize;
+        let blobs = &self.by_field[field];
+        &blobs[blobs.partition_point(|blob| of(blob) < text)..blobs.partition_point(|blob| of(blob) <= text)]
     }
 
     /// Index of `text` in the table of texts.

@@ -13,7 +13,7 @@ mod store;
 mod writer;
 
 pub use attempts::{Suspect, UnpackDirectory};
-pub use copies::CompressedCopy;
+pub use copies::{CompressedCopy, CopySource};
 pub use disk::read_range;
 pub use folder::UnpackedFolder;
 pub use index::Index;

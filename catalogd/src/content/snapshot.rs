@@ -11,6 +11,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use olm_fbc::Selector;
+use olm_graphql::{Executor, SchemaError};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::Index;
@@ -40,14 +42,23 @@ pub(super) struct Description {
 /// Immutable content. It stays readable while it is held, even after it was replaced.
 #[derive(Debug)]
 pub struct Snapshot {
-    canonical: String,
-    index: Index,
-    modified: jiff::Timestamp,
-    tag: String,
-    data: CopySource,
+    /// Digest reference of the image, `host/path@algorithm:hex`.
+    pub canonical: String,
+    /// Index of the content.
+    pub index: Index,
+    /// Time of storing, in whole seconds.
+    pub modified: jiff::Timestamp,
+    /// Identifier of the data: equal tags mean equal bytes. Contains no `-`.
+    pub tag: String,
+    /// The data in the file.
+    pub data: CopySource,
+    /// Cache of answers to queries on this content.
+    pub answers: AnswerCache,
+    /// Result of the observer while this content was stored, if there was one.
+    pub findings: Option<serde_json::Value>,
+    /// GraphQL executor, built by the first query.
+    pub executor: Mutex<Option<Arc<Result<Executor, SchemaError>>>>,
     copies: Arc<CompressedCopies>,
-    answers: AnswerCache,
-    findings: Option<serde_json::Value>,
 }
 
 impl Snapshot {
@@ -70,17 +81,8 @@ impl Snapshot {
             copies: Arc::default(),
             answers: AnswerCache::default(),
             findings: description.findings,
+            executor: Mutex::default(),
         })
-    }
-
-    /// Digest reference of the image, `host/path@algorithm:hex`.
-    pub fn canonical(&self) -> &str {
-        &self.canonical
-    }
-
-    /// Index of the content.
-    pub fn index(&self) -> &Index {
-        &self.index
     }
 
     /// The byte ranges that answer `selector`, found lazily.
@@ -92,36 +94,6 @@ impl Snapshot {
     /// The digest of the image, `algorithm:hex`.
     pub fn digest(&self) -> &str {
         digest(&self.canonical)
-    }
-
-    /// Length of the data in bytes.
-    pub fn length(&self) -> u64 {
-        self.data.length
-    }
-
-    /// Time of storing, in whole seconds.
-    pub fn modified(&self) -> jiff::Timestamp {
-        self.modified
-    }
-
-    /// Identifier of the data: equal tags mean equal bytes. Contains no `-`.
-    pub fn tag(&self) -> &str {
-        &self.tag
-    }
-
-    /// The file, for reading ranges.
-    pub fn file(&self) -> &Arc<File> {
-        &self.data.file
-    }
-
-    /// Result of the observer while this content was stored, if there was one.
-    pub fn findings(&self) -> Option<&serde_json::Value> {
-        self.findings.as_ref()
-    }
-
-    /// Cache of answers to queries on this content.
-    pub fn answers(&self) -> &AnswerCache {
-        &self.answers
     }
 
     /// The whole data compressed. Starts compressing if necessary. `None` if no copy is available soon.
@@ -147,15 +119,11 @@ fn read_description(file: &File, metadata: &Metadata) -> io::Result<Description>
         |what: &str| io::Error::new(io::ErrorKind::InvalidData, format!("not catalog content: {what}"));
     let size = metadata.len();
     let trailer_start = size.checked_sub(TRAILER).ok_or_else(|| wrong("too short"))?;
-    let mut trailer = [0; TRAILER as usize];
-    file.read_exact_at(&mut trailer, trailer_start)?;
-    let number = |from: usize| {
-        let mut bytes = [0; 8];
-        bytes.copy_from_slice(&trailer[from..from + 8]);
-        u64::from_le_bytes(bytes)
-    };
-    let (data, description) = (number(8), number(16));
-    if &trailer[..8] != MAGIC {
+    let mut trailer = [[0; 8]; 3];
+    file.read_exact_at(trailer.as_flattened_mut(), trailer_start)?;
+    let [magic, data, description] = trailer;
+    let (data, description) = (u64::from_le_bytes(data), u64::from_le_bytes(description));
+    if &magic != MAGIC {
         return Err(wrong("another format"));
     }
     let adds_up = data.checked_add(description).and_then(|sum| sum.checked_add(TRAILER)) == Some(size);

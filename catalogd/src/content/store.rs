@@ -263,8 +263,8 @@ mod tests {
     }
 
     fn text(snapshot: &Snapshot) -> String {
-        let mut bytes = vec![0; usize::try_from(snapshot.length()).unwrap()];
-        read_range(snapshot.file(), 0..snapshot.length(), &mut bytes).unwrap();
+        let mut bytes = vec![0; usize::try_from(snapshot.data.length).unwrap()];
+        read_range(&snapshot.data.file, 0..snapshot.data.length, &mut bytes).unwrap();
         String::from_utf8(bytes).unwrap()
     }
 
@@ -283,7 +283,7 @@ mod tests {
         let error = store.replace("a", broken.path(), image('2')).unwrap_err().to_string();
         assert!(error.starts_with("error walking FBC root: catalog.yaml:"), "{error}");
         assert!(error.contains("invalid Yaml document separator: foo"), "{error}");
-        assert_eq!(store.get("a").unwrap().canonical(), image('1'));
+        assert_eq!(store.get("a").unwrap().canonical, image('1'));
 
         // Case catalogd-54: readers of the old content read it to the end.
         let second = folder("schema: z\n");
@@ -298,12 +298,12 @@ mod tests {
         std::fs::write(cache.path().join("catalogs/bad/content"), "no trailer at all in this file").unwrap();
         std::fs::write(cache.path().join("catalogs/stray"), "").unwrap();
         std::fs::create_dir_all(cache.path().join("unpack/a/image")).unwrap();
-        let modified = store.get("a").unwrap().modified();
+        let modified = store.get("a").unwrap().modified;
         drop(store);
         let store = Store::open(cache.path()).unwrap();
         let found = store.get("a").unwrap();
-        assert_eq!((found.canonical(), found.modified()), (image('3').as_str(), modified));
-        assert_eq!(found.index().ranges(&Selector::default()).next(), Some(0..found.length()));
+        assert_eq!((found.canonical.clone(), found.modified), (image('3'), modified));
+        assert_eq!(found.index.ranges(&Selector::default()).next(), Some(0..found.data.length));
         let left: Vec<_> = std::fs::read_dir(cache.path().join("catalogs")).unwrap().collect();
         assert_eq!(left.len(), 1);
         assert_eq!(std::fs::read_dir(cache.path().join("catalogs/a")).unwrap().count(), 1);
@@ -395,7 +395,7 @@ mod tests {
         let store = Store::open(cache.path()).unwrap().observed_by(|_| Box::new(Count(0)));
         let content = folder("schema: x\n---\nschema: z\n");
         store.replace("a", content.path(), image('1')).unwrap();
-        let findings = |store: &Store| store.get("a").unwrap().findings().cloned();
+        let findings = |store: &Store| store.get("a").unwrap().findings.clone();
         assert_eq!(findings(&store), Some(2.into()));
         assert_eq!(findings(&Store::open(cache.path()).unwrap()), Some(2.into()));
         let content = folder("schema: x\n---\nschema: defect\n---\nschema: z\n");
@@ -436,7 +436,7 @@ mod tests {
             }
             assert!(!writer.is_finished());
             release.send(()).unwrap();
-            assert_eq!(writer.join().unwrap().canonical(), image('2'));
+            assert_eq!(writer.join().unwrap().canonical, image('2'));
         });
         assert!(store.get("a").is_some());
     }
@@ -446,7 +446,7 @@ mod tests {
         let cache = tempfile::tempdir().unwrap();
         let store = Store::open(cache.path()).unwrap();
         let empty = tempfile::tempdir().unwrap();
-        assert_eq!(store.replace("a", empty.path(), image('1')).unwrap().length(), 0);
+        assert_eq!(store.replace("a", empty.path(), image('1')).unwrap().data.length, 0);
         assert!(Store::open(cache.path()).unwrap().get("a").is_some());
     }
 

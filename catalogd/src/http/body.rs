@@ -5,17 +5,13 @@
 use std::fs::File;
 use std::io::{self, IoSliceMut, Write};
 use std::ops::Range;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 
-use axum::body::Body;
+use axum::body::{Body, to_bytes};
 use bytes::Bytes;
 use futures::stream;
-use http_body::{Frame, SizeHint};
 use rustix::io::{ReadWriteFlags, preadv2};
 use tokio::sync::SemaphorePermit;
-use tokio::task::JoinHandle;
 
 use crate::content::{CompressedCopy, read_range};
 use crate::encoding::{Encoder, Encoding};
@@ -41,13 +37,22 @@ impl Piece {
     }
 }
 
-/// A body of `pieces`, together `length` bytes long.
-pub fn body(
-    file: Arc<File>,
-    length: u64,
-    pieces: impl IntoIterator<Item = Piece, IntoIter: Send + 'static>,
-) -> Body {
-    Body::new(PieceBody { reader: PieceReader::new(file, pieces.into_iter()), left: length, reading: None })
+/// A body of `pieces`.
+pub fn body(file: Arc<File>, pieces: impl IntoIterator<Item = Piece, IntoIter: Send + 'static>) -> Body {
+    let reader = PieceReader::new(file, pieces.into_iter());
+    Body::from_stream(stream::try_unfold(reader, |mut reader| async {
+        let Some(chunk) = reader.next() else {
+            return Ok::<_, io::Error>(None);
+        };
+        let bytes = match read_cached(&reader.file, &chunk) {
+            Some(bytes) => bytes,
+            None => {
+                let file = Arc::clone(&reader.file);
+                blocking(move || read(&file, &chunk)).await?
+            }
+        };
+        Ok(Some((bytes, reader)))
+    }))
 }
 
 /// Reads `ranges` into memory, for an answer that is cached.
@@ -58,15 +63,7 @@ pub async fn gather(
     file: Arc<File>,
     ranges: impl Iterator<Item = Range<u64>> + Send + 'static,
 ) -> io::Result<Bytes> {
-    let mut reader = PieceReader::new(file, ranges.map(Piece::File));
-    blocking(move || {
-        let mut whole = Vec::new();
-        while let Some(chunk) = reader.next() {
-            whole.extend_from_slice(&read(&reader.file, &chunk)?);
-        }
-        Ok(whole.into())
-    })
-    .await
+    to_bytes(body(file, ranges.map(Piece::File)), usize::MAX).await.map_err(io::Error::other)
 }
 
 /// Reads and compresses `ranges` in memory, for an answer that is cached. Returns `permit` with them. If the client
@@ -178,56 +175,6 @@ impl PieceReader {
     }
 }
 
-struct PieceBody {
-    reader: PieceReader,
-    left: u64,
-    reading: Option<JoinHandle<io::Result<Bytes>>>,
-}
-
-impl http_body::Body for PieceBody {
-    type Data = Bytes;
-    type Error = io::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        let this = &mut *self;
-        let read = match &mut this.reading {
-            Some(reading) => {
-                let read = ready!(Pin::new(reading).poll(cx));
-                this.reading = None;
-                read.unwrap_or_else(|error| Err(io::Error::other(error)))
-            }
-            None => {
-                let Some(chunk) = this.reader.next() else {
-                    return Poll::Ready(None);
-                };
-                match read_cached(&this.reader.file, &chunk) {
-                    Some(bytes) => Ok(bytes),
-                    None => {
-                        let file = Arc::clone(&this.reader.file);
-                        this.reading = Some(tokio::task::spawn_blocking(move || read(&file, &chunk)));
-                        return self.poll_frame(cx);
-                    }
-                }
-            }
-        };
-        if let Ok(bytes) = &read {
-            this.left = this.left.saturating_sub(bytes.len() as u64);
-        }
-        Poll::Ready(Some(read.map(Frame::data)))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.left == 0
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.left)
-    }
-}
-
 /// Reads pieces, waiting for the disk if necessary.
 fn read(file: &File, pieces: &[Piece]) -> io::Result<Bytes> {
     collect(pieces, |range, into| read_range(file, range, into).map(drop))
@@ -279,7 +226,7 @@ mod tests {
     #[tokio::test]
     async fn truncated_file_fails_body() {
         let (file, _) = file(10);
-        assert!(sent(body(Arc::clone(&file), 6, [Piece::File(5..11)])).await.is_err());
+        assert!(sent(body(Arc::clone(&file), [Piece::File(5..11)])).await.is_err());
         assert!(gather(file, [0..4, 9..11].into_iter()).await.is_err());
     }
 
@@ -323,8 +270,7 @@ mod tests {
                 ranges.iter().flat_map(|range| &bytes[range.start as usize..range.end as usize]).copied().collect();
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
             runtime.block_on(async {
-                let length = 4 + expect.len() as u64;
-                let whole = sent(body(Arc::clone(&file), length, pieces)).await.unwrap();
+                let whole = sent(body(Arc::clone(&file), pieces)).await.unwrap();
                 assert_eq!(whole, [b"head", expect.as_slice()].concat());
                 assert_eq!(gather(Arc::clone(&file), ranges.clone().into_iter()).await.unwrap(), expect);
                 let (gzip, _) = gather_compressed(file, ranges.into_iter(), Encoding::Zstd, one_permit().1).await.unwrap();

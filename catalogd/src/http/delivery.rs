@@ -39,10 +39,10 @@ pub(super) async fn deliver(
     method: &Method,
     headers: &HeaderMap,
 ) -> io::Result<Response> {
-    let length: u64 = snapshot.index().ranges(selector).map(|range| range.end - range.start).sum();
+    let length: u64 = snapshot.index.ranges(selector).map(|range| range.end - range.start).sum();
     let encoding = encoding(method, headers, length);
     let answer = ContentResponse::of(snapshot);
-    match evaluate(headers, snapshot.tag(), snapshot.modified()) {
+    match evaluate(headers, &snapshot.tag, snapshot.modified) {
         PreconditionResult::Proceed => {}
         PreconditionResult::NotModified => {
             return Ok(answer.tagged(snapshot, encoding).status(StatusCode::NOT_MODIFIED).empty());
@@ -51,7 +51,7 @@ pub(super) async fn deliver(
     }
     if endpoint == Endpoint::All
         && let Some(range) = headers.get(header::RANGE)
-        && range_applies(headers, snapshot.tag(), snapshot.modified())
+        && range_applies(headers, &snapshot.tag, snapshot.modified)
         && let Some(response) = ranged(&answer, snapshot, range)?
     {
         return Ok(response);
@@ -62,14 +62,14 @@ pub(super) async fn deliver(
     match encoding {
         // The body of a HEAD request is dropped unread, so nothing is gathered for it.
         None if length <= LONGEST
-            && snapshot.index().ranges(selector).nth(1).is_some()
+            && snapshot.index.ranges(selector).nth(1).is_some()
             && method != Method::HEAD =>
         {
-            let known = match snapshot.answers().get(selector, None) {
+            let known = match snapshot.answers.get(selector, None) {
                 Some(known) => known,
                 None => {
-                    let gathered = gather(Arc::clone(snapshot.file()), snapshot.ranges(selector)).await?;
-                    snapshot.answers().insert(selector, None, gathered.clone());
+                    let gathered = gather(Arc::clone(&snapshot.data.file), snapshot.ranges(selector)).await?;
+                    snapshot.answers.insert(selector, None, gathered.clone());
                     gathered
                 }
             };
@@ -100,13 +100,13 @@ async fn whole(
     {
         let answer = answer.tagged(snapshot, Some(encoding));
         return match copy.length() {
-            Some(length) => answer.json_lines(length).body(body(copy.file, length, [Piece::File(0..length)])),
+            Some(length) => answer.json_lines(length).body(body(copy.file, [Piece::File(0..length)])),
             None => answer.with(header::CONTENT_TYPE, JSON_LINES).body(copied_body(copy)),
         };
     }
     let has_ranges = endpoint == Endpoint::All;
     let answer = if has_ranges { answer.with(header::ACCEPT_RANGES, "bytes") } else { answer };
-    plain(answer, snapshot, &Selector::default(), snapshot.length())
+    plain(answer, snapshot, &Selector::default(), snapshot.data.length)
 }
 
 fn plain(
@@ -117,7 +117,7 @@ fn plain(
 ) -> io::Result<Response> {
     let answer = answer.tagged(snapshot, None).json_lines(length);
     let pieces = snapshot.ranges(selector).map(Piece::File);
-    answer.body(body(Arc::clone(snapshot.file()), length, pieces))
+    answer.body(body(Arc::clone(&snapshot.data.file), pieces))
 }
 
 /// A part of the data, compressed. Cached if it is small, plain if too many answers are being compressed.
@@ -128,7 +128,7 @@ async fn compressed(
     length: u64,
     encoding: Encoding,
 ) -> io::Result<Response> {
-    let (file, ranges) = (Arc::clone(snapshot.file()), snapshot.ranges(selector));
+    let (file, ranges) = (Arc::clone(&snapshot.data.file), snapshot.ranges(selector));
     if length > COMPRESSED_WHOLE {
         return match COMPRESSING_STREAMS.try_acquire() {
             Ok(permit) => {
@@ -138,7 +138,7 @@ async fn compressed(
             Err(_) => plain(answer, snapshot, selector, length),
         };
     }
-    let remembered = || snapshot.answers().get(selector, Some(encoding));
+    let remembered = || snapshot.answers.get(selector, Some(encoding));
     let known = match remembered() {
         Some(known) => known,
         None => {
@@ -147,7 +147,7 @@ async fn compressed(
                 Some(known) => known,
                 None => {
                     let (made, _turn) = gather_compressed(file, ranges, encoding, turn).await?;
-                    snapshot.answers().insert(selector, Some(encoding), made.clone());
+                    snapshot.answers.insert(selector, Some(encoding), made.clone());
                     made
                 }
             }
@@ -162,7 +162,7 @@ fn ranged(
     snapshot: &Arc<Snapshot>,
     range: &HeaderValue,
 ) -> io::Result<Option<Response>> {
-    let size = snapshot.length();
+    let size = snapshot.data.length;
     match parse_range(range.to_str().ok(), size) {
         RequestedRange::Whole => Ok(None),
         RequestedRange::Parts(parts) => {
@@ -179,16 +179,16 @@ fn ranged(
 
 /// Status 206 with one part, or with several as `multipart/byteranges`.
 fn partial(answer: ContentResponse, snapshot: &Arc<Snapshot>, parts: &[Range<u64>]) -> io::Result<Response> {
-    let size = snapshot.length();
+    let size = snapshot.data.length;
     let answer = answer.status(StatusCode::PARTIAL_CONTENT).with(header::ACCEPT_RANGES, "bytes");
-    let file = Arc::clone(snapshot.file());
+    let file = Arc::clone(&snapshot.data.file);
     if let [part] = parts {
         let length = part.end - part.start;
         let answer = answer.with(header::CONTENT_RANGE, content_range(part, size)).json_lines(length);
-        return answer.body(body(file, length, [Piece::File(part.clone())]));
+        return answer.body(body(file, [Piece::File(part.clone())]));
     }
     // Content is JSON lines, which never contain a line of dashes.
-    let boundary = format!("----{}", snapshot.tag());
+    let boundary = format!("----{}", snapshot.tag);
     let mut pieces = Vec::new();
     for (number, part) in parts.iter().enumerate() {
         let start = if number == 0 { "" } else { "\r\n" };
@@ -204,5 +204,5 @@ fn partial(answer: ContentResponse, snapshot: &Arc<Snapshot>, parts: &[Range<u64
     answer
         .with(header::CONTENT_TYPE, format!("multipart/byteranges; boundary={boundary}"))
         .with(header::CONTENT_LENGTH, length)
-        .body(body(file, length, pieces))
+        .body(body(file, pieces))
 }

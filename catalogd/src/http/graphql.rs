@@ -4,10 +4,9 @@
 //! All work is done on blocking threads and few queries run at once, so that no other route waits for a query. A
 //! catalog without a valid GraphQL schema is still served by the other endpoints.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::body::{Body, to_bytes};
@@ -15,7 +14,6 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use olm_fbc::Meta;
 use olm_graphql::{CatalogSchema, Discovery, Executor, Objects, Query, SchemaError, error_response};
-use parking_lot::Mutex;
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
@@ -40,16 +38,11 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 pub struct GraphQl {
     permits: Arc<Semaphore>,
     time: Duration,
-    schemas: Mutex<BTreeMap<String, (Weak<Snapshot>, SchemaSlot)>>,
 }
-
-/// The schema of one content, built by its first query.
-type SchemaSlot = Arc<Mutex<Option<Arc<ExecutorResult>>>>;
-type ExecutorResult = Result<Executor, SchemaError>;
 
 impl Default for GraphQl {
     fn default() -> Self {
-        Self { permits: Arc::new(Semaphore::new(CONCURRENCY)), time: TIMEOUT, schemas: Mutex::default() }
+        Self { permits: Arc::new(Semaphore::new(CONCURRENCY)), time: TIMEOUT }
     }
 }
 
@@ -68,13 +61,13 @@ impl GraphQl {
         let accepted = headers.get_all(header::ACCEPT_ENCODING).iter();
         let encoding = negotiate(accepted.filter_map(|value| value.to_str().ok()));
         let digest = HeaderValue::from_str(snapshot.digest()).ok();
-        let (slot, time) = (self.slot(&catalog, &snapshot), self.time);
+        let time = self.time;
         let permit = timeout(time, Arc::clone(&self.permits).acquire_owned()).await;
         let (text, encoding) = match permit {
             Ok(permit) => {
                 let work = tokio::task::spawn_blocking(move || {
                     let _permit = permit;
-                    compressed(run(&catalog, snapshot, &slot, &query, time)?, encoding)
+                    compressed(run(&catalog, snapshot, &query, time)?, encoding)
                 });
                 work.await.map_err(io::Error::other)??
             }
@@ -87,46 +80,27 @@ impl GraphQl {
         }
         Ok(response)
     }
-
-    /// The schema slot of `snapshot`. Drops the schemas of removed contents.
-    fn slot(&self, catalog: &str, snapshot: &Arc<Snapshot>) -> SchemaSlot {
-        let mut schemas = self.schemas.lock();
-        let known = schemas.get(catalog).filter(|(of, _)| std::ptr::eq(of.as_ptr(), Arc::as_ptr(snapshot)));
-        if let Some((_, slot)) = known {
-            return Arc::clone(slot);
-        }
-        schemas.retain(|_, (of, _)| of.strong_count() > 0);
-        let slot = SchemaSlot::default();
-        schemas.insert(catalog.to_owned(), (Arc::downgrade(snapshot), Arc::clone(&slot)));
-        slot
-    }
 }
 
 /// The answer to `query`, which may run for `time`. Blocks.
-fn run(
-    catalog: &str,
-    snapshot: Arc<Snapshot>,
-    slot: &SchemaSlot,
-    query: &str,
-    time: Duration,
-) -> io::Result<Vec<u8>> {
+fn run(catalog: &str, snapshot: Arc<Snapshot>, query: &str, time: Duration) -> io::Result<Vec<u8>> {
     let query = match Query::parse(query) {
         Ok(query) => query,
         Err(error) => return Ok(error.response()),
     };
-    match &*executor(catalog, &snapshot, slot)? {
+    match &*executor(catalog, &snapshot)? {
         Ok(executor) => Ok(executor.run(query, SnapshotObjects(snapshot), Instant::now() + time)),
         Err(problem) => Ok(error_response(&failure_text(catalog, problem))),
     }
 }
 
 /// The executor of `snapshot`, built on first use. Blocks.
-fn executor(catalog: &str, snapshot: &Snapshot, slot: &SchemaSlot) -> io::Result<Arc<ExecutorResult>> {
-    let mut slot = slot.lock();
+fn executor(catalog: &str, snapshot: &Snapshot) -> io::Result<Arc<Result<Executor, SchemaError>>> {
+    let mut slot = snapshot.executor.lock();
     if let Some(built) = &*slot {
         return Ok(Arc::clone(built));
     }
-    let known = snapshot.findings().and_then(|findings| CatalogSchema::deserialize(findings).ok());
+    let known = snapshot.findings.as_ref().and_then(|findings| CatalogSchema::deserialize(findings).ok());
     let schema = match known {
         Some(schema) => Ok(schema),
         None => discover(snapshot)?,
@@ -141,7 +115,7 @@ fn executor(catalog: &str, snapshot: &Snapshot, slot: &SchemaSlot) -> io::Result
 /// Discovers the schema by reading all content, which was stored without an observer.
 fn discover(snapshot: &Snapshot) -> io::Result<Result<CatalogSchema, SchemaError>> {
     let mut discovery = Discovery::default();
-    for (schema, range) in snapshot.index().blobs() {
+    for (schema, range) in snapshot.index.blobs() {
         let json = read(snapshot, range)?;
         let observed = str::from_utf8(&json).map_or(Ok(()), |json| discovery.observe(schema, json));
         if let Err(problem) = observed {
@@ -173,7 +147,7 @@ struct SnapshotObjects(Arc<Snapshot>);
 
 impl Objects for SnapshotObjects {
     fn ranges(&self, schema: &str, offset: usize, limit: usize) -> Vec<Range<u64>> {
-        self.0.index().page(schema, offset, limit)
+        self.0.index.page(schema, offset, limit)
     }
 
     fn read(&self, range: Range<u64>) -> io::Result<Vec<u8>> {
@@ -184,7 +158,7 @@ impl Objects for SnapshotObjects {
 fn read(snapshot: &Snapshot, range: Range<u64>) -> io::Result<Vec<u8>> {
     let length = usize::try_from(range.end.saturating_sub(range.start)).map_err(io::Error::other)?;
     let mut bytes = vec![0; length];
-    read_range(snapshot.file(), range, &mut bytes)?;
+    read_range(&snapshot.data.file, range, &mut bytes)?;
     Ok(bytes)
 }
 

@@ -102,7 +102,7 @@ fn failed(message: &str) -> Value {
 async fn queries_return_pages_and_limit_depth() {
     for is_observed in [true, false] {
         let fixture = fixture(is_observed);
-        assert_eq!(fixture.store.get("cat").unwrap().findings().is_some(), is_observed);
+        assert_eq!(fixture.store.get("cat").unwrap().findings.is_some(), is_observed);
         let summary = fixture.post(GRAPHQL, r#"{"query":"{ summary { totalSchemas } }"}"#).await;
         assert_eq!(summary.text(), (200, "{\"data\":{\"summary\":{\"totalSchemas\":3}}}\n"));
         assert_eq!(
@@ -235,7 +235,7 @@ async fn replaced_content_gets_new_schema() {
 
     // A new process reads the schema from the findings, or discovers it from the content if there are none.
     let store = Arc::new(Store::open(fixture.cache.path()).unwrap());
-    assert!(store.get("cat").unwrap().findings().is_some());
+    assert!(store.get("cat").unwrap().findings.is_some());
     let router = serve(&store, Some(GraphQl::default()));
     let again = Fixture { router, store, cache: fixture.cache };
     assert_eq!(again.ask("cat", query).await, names(&["new"]));
@@ -245,17 +245,17 @@ async fn replaced_content_gets_new_schema() {
 #[tokio::test]
 async fn schemas_are_dropped_with_their_content() {
     let fixture = fixture(true);
-    let graphql = GraphQl::default();
     for number in 0..20 {
         replace(&fixture.store, "cat", &format!("schema: s{number}\n"));
         let snapshot = fixture.store.get("cat").unwrap();
-        let first = graphql.slot("cat", &snapshot);
-        assert!(Arc::ptr_eq(&first, &graphql.slot("cat", &snapshot)));
-        replace(&fixture.store, &format!("other{number}"), "schema: x\n");
-        graphql.slot("other", &fixture.store.get(&format!("other{number}")).unwrap());
-        fixture.store.remove(&format!("other{number}")).unwrap();
+        let first = executor("cat", &snapshot).unwrap();
+        assert!(Arc::ptr_eq(&first, &executor("cat", &snapshot).unwrap()));
+        let held = Arc::downgrade(&first);
+        drop((first, snapshot));
+        assert!(held.upgrade().is_some());
+        replace(&fixture.store, "cat", "schema: x\n");
+        assert!(held.upgrade().is_none());
     }
-    assert!(graphql.schemas.lock().len() <= 2);
 }
 
 #[tokio::test]
@@ -263,11 +263,7 @@ async fn timeout_returns_context_deadline_exceeded() {
     let fixture = fixture(true);
     // Timeout while waiting for a permit, and timeout of the query itself.
     for permits in [0, 1] {
-        let graphql = GraphQl {
-            permits: Arc::new(Semaphore::new(permits)),
-            time: Duration::ZERO,
-            ..GraphQl::default()
-        };
+        let graphql = GraphQl { permits: Arc::new(Semaphore::new(permits)), time: Duration::ZERO };
         let router = serve(&fixture.store, Some(graphql));
         let body = Body::from(r#"{"query":"{ summary { totalSchemas } }"}"#);
         let answer = send(&router, Request::post(GRAPHQL).body(body).unwrap()).await;

@@ -20,14 +20,14 @@ pub enum PreconditionResult {
 pub fn evaluate(headers: &HeaderMap, tag: &str, modified: Timestamp) -> PreconditionResult {
     let date = |name: HeaderName| text(headers, name).and_then(parse_date);
     if let Some(required) = text(headers, header::IF_MATCH) {
-        if !list_matches(required, tag, Comparison::Strong) {
+        if !list_matches(required, tag, false) {
             return PreconditionResult::Failed;
         }
     } else if date(header::IF_UNMODIFIED_SINCE).is_some_and(|since| modified > since) {
         return PreconditionResult::Failed;
     }
     if let Some(known) = text(headers, header::IF_NONE_MATCH) {
-        return if list_matches(known, tag, Comparison::Weak) {
+        return if list_matches(known, tag, true) {
             PreconditionResult::NotModified
         } else {
             PreconditionResult::Proceed
@@ -54,19 +54,11 @@ pub fn format_date(time: Timestamp) -> String {
     time.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string()
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Comparison {
-    Strong,
-    Weak,
-}
-
-/// `true` if a list of entity tags is `*` or contains ours, with or without the name of an encoding.
-fn list_matches(list: &str, tag: &str, comparison: Comparison) -> bool {
+/// `true` if a list of entity tags is `*` or contains ours, with or without the name of an encoding. A
+/// weak tag matches only if `weak` is `true`.
+fn list_matches(list: &str, tag: &str, weak: bool) -> bool {
     list.split(',').map(str::trim).any(|item| {
-        let strong = match item.strip_prefix("W/") {
-            Some(weak) if comparison == Comparison::Weak => weak,
-            _ => item,
-        };
+        let strong = item.strip_prefix("W/").filter(|_| weak).unwrap_or(item);
         let opaque = strong.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
         let base = opaque.map(|opaque| opaque.split_once('-').map_or(opaque, |(base, _)| base));
         item == "*" || base == Some(tag)

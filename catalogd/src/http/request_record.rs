@@ -1,26 +1,20 @@
 //! Duration and log record of every request (docs/design/catalogd.md#server-limits).
 
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
-use axum::body::{Body, Bytes};
+use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
 use http::{HeaderValue, Method, StatusCode, Uri, Version, header};
-use http_body::{Frame, SizeHint};
+use http_body_util::BodyExt;
 use olm_runtime::metrics::Metrics;
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 
 const BUCKETS: [f64; 19] =
     [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2, 1.6, 2.0, 2.4, 2.8, 3.2, 3.6, 4.0, 10.0];
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct CodeLabel {
-    code: u16,
-}
+type CodeLabel = [(&'static str, u16); 1];
 
 /// The histogram `catalogd_http_request_duration_seconds`.
 #[derive(Clone, Debug)]
@@ -43,11 +37,14 @@ impl RequestDurations {
             method: request.method().clone(),
             uri: request.uri().clone(),
             protocol: request.version(),
+            status: None,
+            size: 0,
         }
     }
 }
 
-/// A request whose response is not complete.
+/// A request whose response is not complete. When dropped, it logs and counts a request that has a
+/// response.
 #[derive(Debug)]
 pub struct RequestRecord {
     durations: RequestDurations,
@@ -56,18 +53,33 @@ pub struct RequestRecord {
     method: Method,
     uri: Uri,
     protocol: Version,
+    /// Status of the response, once there is one.
+    status: Option<StatusCode>,
+    /// Number of bytes sent.
+    size: u64,
 }
 
 impl RequestRecord {
     /// Attaches the record to `response`. It ends when the body was sent, or the client has disconnected.
-    pub fn follow(self, response: Response) -> Response {
-        let status = response.status();
-        response.map(|body| Body::new(RecordedBody { body, record: self, status, size: 0 }))
+    pub fn follow(mut self, response: Response) -> Response {
+        self.status = Some(response.status());
+        let uri = self.uri.clone();
+        response.map(|body| {
+            let body = body.inspect_frame(move |frame| {
+                // The closure owns the whole record, not only its size.
+                let record = &mut self;
+                record.size += frame.data_ref().map_or(0, |data| data.len() as u64);
+            });
+            Body::new(body.inspect_err(move |error| tracing::error!(%uri, %error, "failed to read content")))
+        })
     }
+}
 
-    fn end(&self, status: StatusCode, size: u64) {
-        let code = status.as_u16();
-        self.durations.0.get_or_create(&CodeLabel { code }).observe(self.started.elapsed().as_secs_f64());
+impl Drop for RequestRecord {
+    fn drop(&mut self) {
+        let Some(status) = self.status else { return };
+        let (code, size) = (status.as_u16(), self.size);
+        self.durations.0.get_or_create(&[("code", code)]).observe(self.started.elapsed().as_secs_f64());
         let host = self.host.as_ref().and_then(|host| host.to_str().ok()).unwrap_or_default();
         let (username, method, uri, protocol) = ("-", &self.method, &self.uri, &self.protocol);
         macro_rules! record {
@@ -80,46 +92,6 @@ impl RequestRecord {
             400.. => record!(debug),
             _ => record!(info),
         }
-    }
-}
-
-/// A body that counts the bytes sent.
-struct RecordedBody {
-    body: Body,
-    record: RequestRecord,
-    status: StatusCode,
-    size: u64,
-}
-
-impl http_body::Body for RecordedBody {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
-        match &frame {
-            Some(Ok(frame)) => self.size += frame.data_ref().map_or(0, |data| data.len() as u64),
-            Some(Err(error)) => tracing::error!(uri = %self.record.uri, %error, "failed to read content"),
-            None => {}
-        }
-        Poll::Ready(frame)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
-impl Drop for RecordedBody {
-    fn drop(&mut self) {
-        self.record.end(self.status, self.size);
     }
 }
 

@@ -37,13 +37,13 @@ impl ContentResponse {
     pub(super) fn of(snapshot: &Snapshot) -> Self {
         Self { status: StatusCode::OK, headers: HeaderMap::new() }
             .with(CATALOG_DIGEST, snapshot.digest())
-            .with(header::LAST_MODIFIED, format_date(snapshot.modified()))
+            .with(header::LAST_MODIFIED, format_date(snapshot.modified))
             .tagged(snapshot, None)
     }
 
     /// Adds the tag of the representation, which differs by encoding.
     pub(super) fn tagged(self, snapshot: &Snapshot, encoding: Option<Encoding>) -> Self {
-        let tag = snapshot.tag();
+        let tag = &snapshot.tag;
         match encoding {
             None => self.with(header::ETAG, format!("\"{tag}\"")),
             Some(encoding) => self

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use futures::{StreamExt, TryStreamExt, stream};
-use olm_fbc::SCHEMA_CHANNEL;
+use olm_fbc::{SCHEMA_BUNDLE, SCHEMA_CHANNEL, SCHEMA_PACKAGE};
 use olm_oci::Reference;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::bundle::{CatalogBundle, Edges};
+use super::bundle::CatalogBundle;
 use super::catalog_dir::{CatalogDir, write_whole};
 use super::catalog_text::CatalogText;
 use super::render::{self, PARALLEL};
@@ -81,7 +81,7 @@ struct AddedBundle {
 pub(crate) async fn run(args: AddArgs, session: &mut Session) -> Result<(), CliError> {
     let catalog = CatalogDir::open(&args.catalog, session)?;
     let bundles = read_bundles(&args, session).await?;
-    let mut edits = Edits::new(&catalog);
+    let mut edits = Edits { catalog: &catalog, texts: BTreeMap::new(), bundles: BTreeSet::new() };
     let mut added = Vec::new();
     for bundle in bundles {
         let channels = if args.channels.is_empty() { bundle.channels.clone() } else { args.channels.clone() };
@@ -167,15 +167,9 @@ struct Edits<'a> {
     texts: BTreeMap<PathBuf, CatalogText>,
     /// Package and name of each added bundle.
     bundles: BTreeSet<(String, String)>,
-    /// File of each created channel, by package and name.
-    channels: BTreeMap<(String, String), PathBuf>,
 }
 
-impl<'a> Edits<'a> {
-    fn new(catalog: &'a CatalogDir) -> Self {
-        Self { catalog, texts: BTreeMap::new(), bundles: BTreeSet::new(), channels: BTreeMap::new() }
-    }
-
+impl Edits<'_> {
     fn add(&mut self, bundle: CatalogBundle, channels: Vec<String>) -> Result<AddedBundle, CliError> {
         let CatalogBundle { package, name, .. } = &bundle;
         if channels.is_empty() {
@@ -183,19 +177,19 @@ impl<'a> Edits<'a> {
                 "bundle {name}: its annotations name no channel; say one with --channel"
             )));
         }
-        let Some(file) = self.catalog.package_file(package).map(Path::to_owned) else {
+        let Some(file) = self.catalog.file(SCHEMA_PACKAGE, package, package).map(Path::to_owned) else {
             return Err(CliError::operational(format!(
                 "bundle {name}: package {package} is not in the catalog; begin it with `catalog init {package} --to DIR`"
             )));
         };
-        if let Some(known) = self.catalog.bundle_file(package, name) {
+        if let Some(known) = self.catalog.file(SCHEMA_BUNDLE, package, name) {
             let known = self.catalog.path(known);
             return Err(CliError::operational(format!("bundle {name} is already in {}", known.display())));
         }
         if !self.bundles.insert((package.clone(), name.clone())) {
             return Err(CliError::operational(format!("bundle {name} is named twice")));
         }
-        let entry = entry(name, &bundle.edges);
+        let entry = serde_json::to_value(&bundle.entry)?;
         for channel in &channels {
             self.add_entry(package, channel, &entry, &file)?;
         }
@@ -217,22 +211,17 @@ impl<'a> Edits<'a> {
         entry: &Value,
         package_file: &Path,
     ) -> Result<(), CliError> {
-        let key = (package.to_owned(), channel.to_owned());
-        let known = self.catalog.channel_file(package, channel).map(Path::to_owned);
-        let Some(file) = known.or_else(|| self.channels.get(&key).cloned()) else {
-            let object = json!({
-                "schema": SCHEMA_CHANNEL,
-                "package": package,
-                "name": channel,
-                "entries": [entry],
-            });
-            self.channels.insert(key, package_file.to_owned());
-            return self.text(package_file)?.append(object);
-        };
         let is_channel = |object: &Value| {
             object["schema"] == SCHEMA_CHANNEL && object["package"] == package && object["name"] == channel
         };
-        let text = self.text(&file)?;
+        // A new channel is created in the file of the package.
+        let known = self.catalog.file(SCHEMA_CHANNEL, package, channel);
+        let text = self.text(known.unwrap_or(package_file))?;
+        if known.is_none() && !text.objects().any(is_channel) {
+            return text.append(json!({
+                "schema": SCHEMA_CHANNEL, "package": package, "name": channel, "entries": [entry]
+            }));
+        }
         let listed = text.objects().filter(|object| is_channel(object)).any(|object| {
             let entries = object["entries"].as_array();
             entries.is_some_and(|entries| entries.iter().any(|known| known["name"] == entry["name"]))
@@ -257,20 +246,6 @@ impl<'a> Edits<'a> {
         }
         self.texts.iter().try_for_each(|(file, text)| write_whole(&self.catalog.path(file), &text.text()))
     }
-}
-
-fn entry(name: &str, edges: &Edges) -> Value {
-    let mut entry = json!({ "name": name });
-    if !edges.replaces.is_empty() {
-        entry["replaces"] = json!(edges.replaces);
-    }
-    if !edges.skips.is_empty() {
-        entry["skips"] = json!(edges.skips);
-    }
-    if !edges.skip_range.is_empty() {
-        entry["skipRange"] = json!(edges.skip_range);
-    }
-    entry
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use crate::error::CliError;
 use crate::output::FormatArgs;
 use crate::progress::say;
 use crate::session::Session;
-use crate::source::{DirectoryFolder, ImageArgs, tagged_reference};
+use crate::source::{DirectoryFolder, ImageArgs, tagged_reference, temporary_directory};
 use crate::validate::{finding_line, summary};
 
 /// Help text of `olm catalog build`.
@@ -90,10 +90,7 @@ pub(crate) async fn run(args: BuildArgs, session: &mut Session) -> Result<(), Cl
             let composition = Composition::read(file)?;
             tag = tag.or_else(|| Some(composition.image.to_string()));
             // Without a directory argument, the rendered files live until the image is built.
-            let temporary = tempfile::Builder::new().prefix("olm-").tempdir();
-            let temporary = temporary.map_err(|error| {
-                CliError::operational(format!("cannot make a temporary directory: {error}"))
-            })?;
+            let temporary = temporary_directory()?;
             let root = catalog.as_deref().unwrap_or_else(|| temporary.path());
             compose::write(&composition, root, &args.images, session).await?;
             image_of(root, session)?
@@ -114,7 +111,10 @@ pub(crate) async fn run(args: BuildArgs, session: &mut Session) -> Result<(), Cl
 /// The catalog is invalid, which is printed, or cannot be read.
 pub(super) fn image_of(root: &Path, session: &Session) -> Result<Built, CliError> {
     let step = session.progress.step(format!("checking {}", root.display()));
-    let folder = RecordingFolder::new(DirectoryFolder::open(root).map_err(|failure| at(root, failure))?);
+    let folder = RecordingFolder {
+        folder: DirectoryFolder::open(root).map_err(|failure| at(root, failure))?,
+        files: RefCell::default(),
+    };
     let report = validate_folder(&folder, &Limits::default(), false);
     session.check()?;
     let files = folder.files.into_inner();
@@ -126,7 +126,7 @@ pub(super) fn image_of(root: &Path, session: &Session) -> Result<Built, CliError
     }
     check_unpackable(root, &files)?;
     if files.keys().all(|path| path.rsplit('/').next() == Some(".indexignore")) {
-        return Err(CliError::operational(format!("{}: there is no catalog content in it", root.display())));
+        return Err(CliError::at(root.display(), "there is no catalog content in it"));
     }
     step.update(format!("packing {}", root.display()));
     let image = Image::catalog(&files)?;
@@ -145,7 +145,7 @@ fn check_unpackable(root: &Path, files: &BTreeMap<String, Vec<u8>>) -> Result<()
                 let why = format!(
                     "{path} has {value} {what}, which is more than the {limit} that a cluster unpacks"
                 );
-                return Err(CliError::operational(format!("{}: {why}", root.display())));
+                return Err(CliError::at(root.display(), why));
             }
         }
     }
@@ -156,12 +156,6 @@ fn check_unpackable(root: &Path, files: &BTreeMap<String, Vec<u8>>) -> Result<()
 struct RecordingFolder {
     folder: DirectoryFolder,
     files: RefCell<BTreeMap<String, Vec<u8>>>,
-}
-
-impl RecordingFolder {
-    fn new(folder: DirectoryFolder) -> Self {
-        Self { folder, files: RefCell::default() }
-    }
 }
 
 impl Folder for RecordingFolder {

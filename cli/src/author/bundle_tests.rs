@@ -42,13 +42,13 @@ fn object_has_properties_of_bundle() {
     let bundle = render(&files("  replaces: foo.v1.0.0\n  skips: [foo.v1.1.0]\n  displayName: Foo\n"));
     assert_eq!((bundle.package.as_str(), bundle.name.as_str()), ("foo", "foo.v1.2.3"));
     assert_eq!(bundle.channels, ["alpha", "beta"]);
-    assert_eq!(bundle.default_channel.as_deref(), Some("alpha"));
-    let edges = Edges {
+    let entry = ChannelEntry {
+        name: "foo.v1.2.3".to_owned(),
         replaces: "foo.v1.0.0".to_owned(),
         skips: vec!["foo.v1.1.0".to_owned()],
         skip_range: ">=1.0.0 <1.2.3".to_owned(),
     };
-    assert_eq!(bundle.edges, edges);
+    assert_eq!(bundle.entry, entry);
     let expected = json!({
         "schema": "olm.bundle",
         "package": "foo",

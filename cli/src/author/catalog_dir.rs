@@ -5,7 +5,7 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use olm_fbc::{SCHEMA_BUNDLE, SCHEMA_CHANNEL, SCHEMA_PACKAGE};
+use olm_version::names::is_dns_label;
 
 use crate::error::CliError;
 use crate::session::Session;
@@ -38,8 +38,8 @@ impl CatalogDir {
         let mut objects = Vec::new();
         let read = olm_fbc::load::<CliError>(&folder, &olm_fbc::Limits::default(), &mut |meta| {
             session.check()?;
-            let file = meta.origin.file.to_path_buf();
-            objects.push(Located { schema: meta.schema, package: meta.package, name: meta.name, file });
+            let (package, file) = (meta.owner().to_owned(), meta.origin.file.to_path_buf());
+            objects.push(Located { schema: meta.schema, package, name: meta.name, file });
             Ok(())
         });
         drop(step);
@@ -47,26 +47,11 @@ impl CatalogDir {
         Ok(Self { root: folder.root().to_owned(), objects })
     }
 
-    /// File with the `olm.package` object of `package`.
-    pub(super) fn package_file(&self, package: &str) -> Option<&Path> {
-        self.file(|object| object.schema == SCHEMA_PACKAGE && object.name == package)
-    }
-
-    /// File with a channel or bundle of a package.
-    fn part_file(&self, schema: &str, package: &str, name: &str) -> Option<&Path> {
-        self.file(|object| object.schema == schema && object.package == package && object.name == name)
-    }
-
-    pub(super) fn channel_file(&self, package: &str, name: &str) -> Option<&Path> {
-        self.part_file(SCHEMA_CHANNEL, package, name)
-    }
-
-    pub(super) fn bundle_file(&self, package: &str, name: &str) -> Option<&Path> {
-        self.part_file(SCHEMA_BUNDLE, package, name)
-    }
-
-    fn file(&self, wanted: impl Fn(&Located) -> bool) -> Option<&Path> {
-        self.objects.iter().find(|object| wanted(object)).map(|object| object.file.as_path())
+    /// File with an object of a package. The `olm.package` object has the name of the package.
+    pub(super) fn file(&self, schema: &str, package: &str, name: &str) -> Option<&Path> {
+        let is_wanted =
+            |object: &&Located| object.schema == schema && object.package == package && object.name == name;
+        self.objects.iter().find(is_wanted).map(|object| object.file.as_path())
     }
 
     /// Text of a catalog file.
@@ -87,11 +72,7 @@ impl CatalogDir {
 /// Reports whether `name` is a DNS label, as required for the names of packages (docs/design/catalogd.md#validation)
 /// and namespaces.
 pub(crate) fn is_label(name: &str) -> bool {
-    let inner = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
-    (1..=63).contains(&name.len())
-        && name.bytes().all(inner)
-        && !name.starts_with('-')
-        && !name.ends_with('-')
+    name.len() <= 63 && is_dns_label(name)
 }
 
 /// Replaces or creates `path` atomically: a reader sees the whole old or the whole new text. Follows a symbolic link,

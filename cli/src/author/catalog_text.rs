@@ -39,7 +39,7 @@ impl CatalogText {
         let parsed = Self { form, documents };
         if meaning(text, file)? != parsed.values() {
             let why = "the file cannot be edited without changing it: use one document per `---`, or only JSON objects";
-            return Err(CliError::operational(format!("{file}: {why}")));
+            return Err(CliError::at(file, why));
         }
         Ok(parsed)
     }
@@ -109,9 +109,7 @@ impl CatalogText {
         if meaning(&self.text(), file)? == self.values() {
             return Ok(());
         }
-        Err(CliError::operational(format!(
-            "{file}: the edited text would not mean what it should; nothing was written"
-        )))
+        Err(CliError::at(file, "the edited text would not mean what it should; nothing was written"))
     }
 
     fn values(&self) -> Vec<Value> {
@@ -119,13 +117,20 @@ impl CatalogText {
     }
 }
 
+/// Catalog object from its JSON value.
+///
+/// # Errors
+/// It has no valid selector fields.
+pub(crate) fn meta(object: &Value) -> Result<Meta, CliError> {
+    Meta::from_json(object.to_string().as_bytes()).map_err(CliError::operational)
+}
+
 /// `object` as `opm` writes it, in YAML with its separator.
 ///
 /// # Errors
 /// Only encoding errors.
 pub(super) fn object_text(object: &Value, form: Form) -> Result<String, CliError> {
-    let meta = Meta::from_json(object.to_string().as_bytes());
-    stream_text(vec![meta.map_err(|error| CliError::operational(error.to_string()))?], form)
+    stream_text(vec![meta(object)?], form)
 }
 
 /// Catalog objects as one text, in the order of opm.
@@ -134,18 +139,17 @@ pub(super) fn object_text(object: &Value, form: Form) -> Result<String, CliError
 /// Only encoding errors.
 pub(super) fn stream_text(metas: Vec<Meta>, form: Form) -> Result<String, CliError> {
     let mut text = Vec::new();
-    olm_fbc::write(metas, form, &mut text).map_err(|error| CliError::operational(error.to_string()))?;
-    String::from_utf8(text).map_err(|error| CliError::operational(error.to_string()))
+    olm_fbc::write(metas, form, &mut text).map_err(CliError::operational)?;
+    String::from_utf8(text).map_err(CliError::operational)
 }
 
 /// Objects of a catalog file as the cluster reads them.
 fn meaning(text: &str, file: &str) -> Result<Vec<Value>, CliError> {
     let mut objects = Vec::new();
     for meta in olm_fbc::MetaReader::new(text.as_bytes(), olm_yaml::Limits::default()) {
-        let unreadable = |error: String| CliError::operational(format!("{file}: {error}"));
-        let blob = meta.map_err(|error| unreadable(error.to_string()))?.blob;
+        let blob = meta.map_err(|error| CliError::at(file, error))?.blob;
         if !blob.is_empty() {
-            objects.push(serde_json::from_slice(&blob).map_err(|error| unreadable(error.to_string()))?);
+            objects.push(serde_json::from_slice(&blob).map_err(|error| CliError::at(file, error))?);
         }
     }
     Ok(objects)
@@ -161,8 +165,8 @@ fn yaml_documents(text: &str, file: &str) -> Result<Vec<Document>, CliError> {
         }
     }
     let documents = parts.into_iter().map(|text| {
-        let value = olm_yaml::from_slice(body(&text).as_bytes())
-            .map_err(|error| CliError::operational(format!("{file}: {error}")))?;
+        let value =
+            olm_yaml::from_slice(body(&text).as_bytes()).map_err(|error| CliError::at(file, error))?;
         Ok(Document { text, value: doubles(value) })
     });
     documents.collect()
@@ -181,7 +185,7 @@ fn json_documents(text: &str, file: &str) -> Result<Vec<Document>, CliError> {
     let mut start = 0;
     let mut stream = serde_json::Deserializer::from_str(text).into_iter::<Value>();
     while let Some(value) = stream.next() {
-        let value = value.map_err(|error| CliError::operational(format!("{file}: {error}")))?;
+        let value = value.map_err(|error| CliError::at(file, error))?;
         let end = stream.byte_offset();
         documents.push(Document { text: text[start..end].to_owned(), value: doubles(value) });
         start = end;

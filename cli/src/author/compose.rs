@@ -51,7 +51,7 @@ impl Composition {
     /// The file cannot be read or is invalid. The message names file and field.
     pub(super) fn read(path: &Path) -> Result<Self, CliError> {
         let text = fs::read(path).map_err(|error| failed("read", path, &error))?;
-        Self::parse(&text).map_err(|why| CliError::operational(format!("{}: {why}", path.display())))
+        Self::parse(&text).map_err(|why| CliError::at(path.display(), why))
     }
 
     fn parse(text: &[u8]) -> Result<Self, String> {
@@ -111,13 +111,13 @@ pub(super) async fn write(
     };
     if entries > 0 {
         let why = "the directory is not empty; nothing was changed";
-        return Err(CliError::operational(format!("{}: {why}", root.display())));
+        return Err(CliError::at(root.display(), why));
     }
     // All parts are rendered before the first is written, so that a failure leaves no partial catalog.
     let step = session.progress.step(format!("rendering {} images", composition.parts.len()));
     let rendered: Vec<(&str, String)> = stream::iter(&composition.parts)
         .map(|(name, reference)| async move {
-            let objects = render::image(reference, images, session).await?.objects();
+            let objects = render::image(reference, images, session).await?;
             Ok::<_, CliError>((name.as_str(), text(&objects)?))
         })
         .buffered(PARALLEL)

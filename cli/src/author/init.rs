@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use olm_fbc::SCHEMA_PACKAGE;
 use serde_json::{Value, json};
 
 use super::CatalogFormat;
@@ -68,13 +69,9 @@ pub(crate) async fn run(args: InitArgs, session: &mut Session) -> Result<(), Cli
     let path = root.join(&file);
     if root.is_dir() {
         let catalog = CatalogDir::open(root, session)?;
-        if let Some(known) = catalog.package_file(&args.package) {
-            let known = catalog.path(known);
-            return Err(CliError::operational(format!(
-                "package {} is already in {}",
-                args.package,
-                known.display()
-            )));
+        if let Some(known) = catalog.file(SCHEMA_PACKAGE, &args.package, &args.package) {
+            let (package, file) = (&args.package, catalog.path(known));
+            return Err(CliError::operational(format!("package {package} is already in {}", file.display())));
         }
     }
     if path.symlink_metadata().is_ok() {
@@ -92,7 +89,7 @@ fn package_object(args: &InitArgs) -> Result<Value, CliError> {
         )));
     }
     let mut object = json!({
-        "schema": olm_fbc::SCHEMA_PACKAGE,
+        "schema": SCHEMA_PACKAGE,
         "name": args.package,
         "defaultChannel": args.default_channel,
     });

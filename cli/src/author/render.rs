@@ -7,7 +7,7 @@ use std::path::Path;
 use olm_oci::{ImageLabels, Reference};
 use serde_json::Value;
 
-use super::bundle::{BundleError, CatalogBundle, catalog_bundle};
+use super::bundle::{CatalogBundle, catalog_bundle};
 use super::catalog_dir::at;
 use crate::bundle_source::{self, of_image, read_bundle_dir};
 use crate::error::CliError;
@@ -20,24 +20,9 @@ pub(super) const PARALLEL: usize = 8;
 /// Label of every bundle image (docs/design/additions.md#bundle-annotations).
 const PACKAGE_LABEL: &str = "operators.operatorframework.io.bundle.package.v1";
 const DATABASE_LABEL: &str = "operators.operatorframework.io.index.database.v1";
-/// Content of an image, as catalog objects.
-#[derive(Debug)]
-pub(crate) enum Rendered {
-    /// Objects of a catalog, in the order of its files.
-    Catalog(Vec<Value>),
-    Bundle(Box<CatalogBundle>),
-}
 
-impl Rendered {
-    pub(crate) fn objects(self) -> Vec<Value> {
-        match self {
-            Self::Catalog(objects) => objects,
-            Self::Bundle(bundle) => vec![bundle.object],
-        }
-    }
-}
-
-/// Pulls the image `reference` and renders its content.
+/// Pulls the image `reference` and renders its content: the objects of a catalog in the order of its files, or the
+/// object of a bundle.
 ///
 /// # Errors
 /// The registry fails, or the image is no valid catalog or bundle. The message names the image.
@@ -45,7 +30,7 @@ pub(crate) async fn image(
     reference: &Reference,
     images: &ImageArgs,
     session: &Session,
-) -> Result<Rendered, CliError> {
+) -> Result<Vec<Value>, CliError> {
     let kind = Cell::new(Ok(false));
     let catalog = |labels: &ImageLabels| {
         if let Some(folder) = labels.get(olm_oci::CATALOG_LABEL) {
@@ -61,12 +46,11 @@ pub(crate) async fn image(
     match images.pull(reference, catalog, session).await {
         Ok(content) => {
             let folder = DirectoryFolder::open(content.path())?;
-            let objects = objects(&folder, session).map_err(|failure| of_image(reference, failure))?;
-            Ok(Rendered::Catalog(objects))
+            objects(&folder, session).map_err(|failure| of_image(reference, failure))
         }
         Err(failure) => match kind.into_inner() {
             Ok(false) => Err(failure),
-            Ok(true) => bundle_image(reference, images, session).await.map(Box::new).map(Rendered::Bundle),
+            Ok(true) => Ok(vec![bundle_image(reference, images, session).await?.object]),
             Err(why) => Err(of_image(reference, CliError::operational(why))),
         },
     }
@@ -82,7 +66,7 @@ pub(super) async fn bundle_image(
     session: &Session,
 ) -> Result<CatalogBundle, CliError> {
     let (files, _) = bundle_source::pull(reference, images, session).await?;
-    catalog_bundle(&files, &reference.to_string()).map_err(|error| of_image(reference, error.into()))
+    catalog_bundle(&files, &reference.to_string()).map_err(|failure| of_image(reference, failure))
 }
 
 /// Converts the bundle in the directory `root`. `image` computes its future image reference.
@@ -94,7 +78,7 @@ pub(crate) fn bundle_dir(
     image: impl FnOnce(&CatalogBundle) -> String,
 ) -> Result<CatalogBundle, CliError> {
     let files = read_bundle_dir(root)?;
-    let render = |image: &str| catalog_bundle(&files, image).map_err(|error| at(root, error.into()));
+    let render = |image: &str| catalog_bundle(&files, image).map_err(|failure| at(root, failure));
     let unnamed = render("")?;
     render(&image(&unnamed))
 }
@@ -105,9 +89,8 @@ fn objects(folder: &DirectoryFolder, session: &Session) -> Result<Vec<Value>, Cl
     olm_fbc::load::<CliError>(folder, &olm_fbc::Limits::default(), &mut |meta| {
         session.check()?;
         if !meta.blob.is_empty() {
-            let object = serde_json::from_slice(&meta.blob)
-                .map_err(|error| CliError::operational(format!("{}: {error}", meta.origin)))?;
-            objects.push(object);
+            let object = serde_json::from_slice(&meta.blob);
+            objects.push(object.map_err(|error| CliError::at(&meta.origin, error))?);
         }
         Ok(())
     })?;
@@ -128,10 +111,4 @@ fn undetermined(reference: &Reference, labels: &ImageLabels) -> String {
     let labels: Vec<_> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
     let labels = crate::output::printable(&labels.join(", "));
     format!("render {reference}: image type could not be determined, found labels {labels}")
-}
-
-impl From<BundleError> for CliError {
-    fn from(error: BundleError) -> Self {
-        Self::operational(error.to_string())
-    }
 }

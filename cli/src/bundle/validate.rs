@@ -1,7 +1,7 @@
 //! `olm bundle validate`: reports all errors of a bundle, with file, line and field.
 
 use clap::Args;
-use olm_bundle_check::{CheckOptions, Finding, Identity, KubernetesMinor, Level, RULES, Report, Rule, check};
+use olm_bundle_check::{Finding, Identity, KubernetesMinor, Level, RULES, Report, Rule, check};
 use serde::Serialize;
 
 use crate::bundle_source;
@@ -65,7 +65,7 @@ pub(crate) async fn run(args: ValidateArgs, session: &mut Session) -> Result<(),
     let source = bundle_source::read(bundle, &args.images, session).await?;
     let report = {
         let _step = session.progress.step(format!("checking {bundle}"));
-        check(&source.files, &CheckOptions { kubernetes: args.k8s_version })
+        check(&source.files, args.k8s_version)
     };
     session.check()?;
     let validation = Validation::new(&report, args.strict, source.digest.as_deref());

@@ -2,7 +2,7 @@
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use olm_fbc::{Bundle, Property};
+use olm_fbc::{Bundle, Property, RelatedImage};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -34,14 +34,6 @@ pub(crate) struct BundleDetails {
     pub(crate) related_images: Vec<RelatedImage>,
 }
 
-/// Image that the bundle uses.
-#[derive(Debug, Serialize)]
-pub(crate) struct RelatedImage {
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub(crate) name: String,
-    pub(crate) image: String,
-}
-
 impl BundleDetails {
     /// Collects the details of `bundle`, which belongs to `package`.
     pub(crate) fn new(package: &CatalogPackage, bundle: &Bundle) -> Self {
@@ -49,10 +41,6 @@ impl BundleDetails {
             |channel: &&olm_fbc::Channel| channel.entries.iter().any(|entry| entry.name == bundle.name);
         let channels = package.content.channels.iter().filter(has_entry).map(|channel| channel.name.clone());
         let dependency = package.offer(&bundle.name).and_then(|offer| offer.dependency());
-        let image = |image: &olm_fbc::RelatedImage| RelatedImage {
-            name: image.name.clone(),
-            image: image.image.clone(),
-        };
         Self {
             name: bundle.name.clone(),
             version: package.version(&bundle.name),
@@ -64,7 +52,7 @@ impl BundleDetails {
             requires: bundle.properties.iter().filter_map(requirement).collect(),
             refused: dependency
                 .map(|property| format!("OLM v1 refuses bundles with a dependency (property {property})")),
-            related_images: bundle.related_images.iter().map(image).collect(),
+            related_images: bundle.related_images.clone(),
         }
     }
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::channels::InCatalog;
 use super::package::{CatalogPackage, read_package, shown_version};
 use crate::error::CliError;
-use crate::output::{FormatArgs, Table};
+use crate::output::{FormatArgs, List, Table};
 use crate::session::Session;
 use crate::source::SourceArgs;
 
@@ -50,11 +50,6 @@ pub(crate) async fn run(args: BundlesArgs, session: &mut Session) -> Result<(), 
     session.output.result(args.format.output, "BundleList", &List { items }, table)
 }
 
-#[derive(Debug, Serialize)]
-struct List {
-    items: Vec<InCatalog<BundleSummary>>,
-}
-
 /// Bundle with its channel entries.
 #[derive(Debug, Serialize)]
 struct BundleSummary {
@@ -63,33 +58,16 @@ struct BundleSummary {
     version: Option<String>,
     image: String,
     deprecated: bool,
-    channels: Vec<Entry>,
-}
-
-/// Channel entry.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Entry {
-    name: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    replaces: String,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    skips: Vec<String>,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    skip_range: String,
+    /// Entries, with the name of the channel in place of that of the bundle.
+    channels: Vec<ChannelEntry>,
 }
 
 impl BundleSummary {
     fn new(package: &CatalogPackage, offer: &Offer, channels: &[&Channel]) -> Self {
-        let entry = |channel: &Channel, entry: &ChannelEntry| Entry {
-            name: channel.name.clone(),
-            replaces: entry.replaces.clone(),
-            skips: entry.skips.clone(),
-            skip_range: entry.skip_range.clone(),
-        };
         let of_channel = |channel: &&Channel| {
             let entries = channel.entries.iter().filter(|entry| entry.name == offer.name());
-            entries.map(|found| entry(channel, found)).collect::<Vec<_>>()
+            let named = |entry: &ChannelEntry| ChannelEntry { name: channel.name.clone(), ..entry.clone() };
+            entries.map(named).collect::<Vec<_>>()
         };
         Self {
             name: offer.name().to_owned(),
@@ -102,34 +80,30 @@ impl BundleSummary {
 }
 
 /// One row per channel of a bundle, and one row for a bundle without channels.
-fn table(list: &List) -> String {
-    let several = list.items.iter().any(|item| item.catalog != list.items[0].catalog);
+fn table(list: &List<InCatalog<BundleSummary>>) -> String {
     let columns =
         ["NAME", "VERSION", "CHANNEL", "REPLACES", "SKIPS", "SKIP RANGE", "DEPRECATED", "IMAGE", "CATALOG"];
-    let shown = if several { columns.len() } else { columns.len() - 1 };
-    let mut table = Table::new(&columns[..shown]);
-    let nowhere =
-        Entry { name: String::new(), replaces: String::new(), skips: Vec::new(), skip_range: String::new() };
+    let mut table = Table::new(&columns);
+    let nowhere = ChannelEntry::default();
     for InCatalog { catalog, item } in &list.items {
         let entries = if item.channels.is_empty() { std::slice::from_ref(&nowhere) } else { &item.channels };
-        for entry in entries {
-            let version = item.version.as_deref().unwrap_or_default();
-            let skips = entry.skips.join(", ");
-            let deprecated = if item.deprecated { "yes" } else { "" };
-            let (channel, replaces) = (entry.name.as_str(), entry.replaces.as_str());
+        let version = item.version.as_deref().unwrap_or_default();
+        let deprecated = if item.deprecated { "yes" } else { "" };
+        for ChannelEntry { name: channel, replaces, skips, skip_range } in entries {
+            let skips = skips.join(", ");
             let cells = [
-                &item.name,
+                item.name.as_str(),
                 version,
                 channel,
                 replaces,
                 &skips,
-                &entry.skip_range,
+                skip_range,
                 deprecated,
                 &item.image,
                 catalog,
             ];
-            table.row(&cells[..shown]);
+            table.row(cells);
         }
     }
-    table.text()
+    table.without_uniform_column().text()
 }

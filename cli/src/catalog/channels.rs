@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::classic_chain::heads;
 use super::package::{CatalogPackage, read_package};
 use crate::error::CliError;
-use crate::output::{FormatArgs, Table};
+use crate::output::{FormatArgs, List, Table};
 use crate::session::Session;
 use crate::source::SourceArgs;
 
@@ -39,11 +39,6 @@ pub(crate) async fn run(args: ChannelsArgs, session: &mut Session) -> Result<(),
         items.extend(summaries.map(|summary| InCatalog { catalog: catalog.clone(), item: summary }));
     }
     session.output.result(args.format.output, "ChannelList", &List { items }, table)
-}
-
-#[derive(Debug, Serialize)]
-struct List {
-    items: Vec<InCatalog<ChannelSummary>>,
 }
 
 /// Item with the name of its catalog.
@@ -103,13 +98,10 @@ impl ChannelSummary {
     }
 }
 
-fn table(list: &List) -> String {
-    let several = list.items.iter().any(|item| item.catalog != list.items[0].catalog);
-    let columns = ["NAME", "HEAD", "VERSION", "BUNDLES", "DEPRECATED", "CATALOG"];
-    let shown = if several { columns.len() } else { columns.len() - 1 };
-    let mut table = Table::new(&columns[..shown]);
+fn table(list: &List<InCatalog<ChannelSummary>>) -> String {
+    let mut table = Table::new(&["NAME", "HEAD", "VERSION", "BUNDLES", "DEPRECATED", "CATALOG"]);
     for InCatalog { catalog, item } in &list.items {
-        table.row(item.cells().iter().chain([catalog]).take(shown));
+        table.row(item.cells().iter().chain([catalog]));
     }
-    table.text()
+    table.without_uniform_column().text()
 }

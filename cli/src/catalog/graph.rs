@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use clap::{Args, ValueEnum};
 use olm_fbc::Channel;
-use olm_resolve::{EdgeRule, Offer, Origin};
+use olm_resolve::{Offer, Origin};
 use serde::Serialize;
 
 use super::classic_chain::{chain, heads};
@@ -169,15 +169,6 @@ pub(super) struct EdgeRuleUse {
     pub(super) rule: &'static str,
 }
 
-/// Field of an entry that creates an edge.
-pub(crate) fn rule_name(rule: EdgeRule) -> &'static str {
-    match rule {
-        EdgeRule::Replaces => "replaces",
-        EdgeRule::Skips => "skips",
-        EdgeRule::SkipRange => "skipRange",
-    }
-}
-
 /// Bundles and channels that the graph covers.
 struct Selection<'a> {
     package: &'a CatalogPackage,
@@ -188,8 +179,6 @@ struct Selection<'a> {
     offers: Vec<&'a Offer>,
     /// Bundles that each channel offers. Classic semantics only.
     chains: Option<BTreeMap<&'a str, Vec<&'a str>>>,
-    /// `chains` as pairs of channel and bundle.
-    on_chain: BTreeSet<(&'a str, &'a str)>,
 }
 
 /// Successors of each installed bundle, with the entries that allow them.
@@ -206,15 +195,11 @@ impl Graph {
             None => package.content.channels.iter().collect(),
         };
         let mut notes = Vec::new();
-        let mut on_chain = BTreeSet::new();
         let chains = (semantics == Semantics::Classic).then(|| {
             let mut chains = BTreeMap::new();
             for &channel in &channels {
                 match chain(channel) {
-                    Ok(chain) => {
-                        on_chain.extend(chain.iter().map(|bundle| (channel.name.as_str(), *bundle)));
-                        chains.insert(channel.name.as_str(), chain);
-                    }
+                    Ok(chain) => drop(chains.insert(channel.name.as_str(), chain)),
                     Err(note) => notes.push(note),
                 }
             }
@@ -225,7 +210,7 @@ impl Graph {
         let offers =
             package.index.offers().filter(|offer| channel.is_none() || listed.contains(offer.name()));
         let names = channel.map(str::to_owned).into_iter().collect();
-        let selection = Selection { package, channels, names, offers: offers.collect(), chains, on_chain };
+        let selection = Selection { package, channels, names, offers: offers.collect(), chains };
         let edges = selection.edges(&mut notes);
         Ok(Self {
             catalog: package.catalog.clone(),
@@ -278,10 +263,13 @@ impl<'a> Selection<'a> {
 
     /// Entries that let `to` follow `origin`.
     fn by(&self, origin: &Origin<'_>, to: &Offer) -> Vec<EdgeRuleUse> {
-        let offered = |channel: &str| self.chains.is_none() || self.on_chain.contains(&(channel, to.name()));
+        let offered = |channel: &str| {
+            let chains = self.chains.as_ref();
+            chains.is_none_or(|chains| chains.get(channel).is_some_and(|chain| chain.contains(&to.name())))
+        };
         let edges = to.edges_from(origin, &self.names).filter(|edge| offered(edge.channel));
         let mut by: Vec<_> = edges
-            .map(|edge| EdgeRuleUse { channel: edge.channel.to_owned(), rule: rule_name(edge.rule) })
+            .map(|edge| EdgeRuleUse { channel: edge.channel.to_owned(), rule: edge.rule.as_str() })
             .collect();
         by.sort();
         by.dedup();
@@ -384,8 +372,8 @@ mod tests {
         })
         .unwrap();
         let names = metas.iter().filter(|meta| meta.schema == SCHEMA_PACKAGE).map(|meta| meta.name.clone());
-        let lines = || metas.iter().map(|meta| meta.blob.as_slice());
-        names.map(|name| CatalogPackage::new("c", &name, lines(), Indexing::default()).unwrap()).collect()
+        let lines: Vec<_> = metas.iter().map(|meta| meta.blob.clone()).collect();
+        names.map(|name| CatalogPackage::new("c", &name, &lines, Indexing::default()).unwrap()).collect()
     }
 
     fn roots() -> Vec<PathBuf> {

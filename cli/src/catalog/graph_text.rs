@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::graph::{Edge, EdgeRuleUse, Graph, Node, Semantics};
 use super::graph_path::Path;
+use super::package::listed;
 use crate::output::{counted, printable};
 
 /// One paragraph per bundle, with the edges that start from it.
@@ -58,8 +59,7 @@ fn path_text(path: &Path, nodes: &BTreeMap<&str, &Node>) -> String {
     let titles = |bundles: &mut dyn Iterator<Item = &String>| -> Vec<String> {
         bundles.filter_map(|bundle| nodes.get(bundle.as_str())).map(|node| title(node)).collect()
     };
-    let successors = titles(&mut path.successors.iter());
-    let successors = if successors.is_empty() { "none".to_owned() } else { successors.join(", ") };
+    let successors = listed(&titles(&mut path.successors.iter()));
     let from = titles(&mut std::iter::once(&path.from)).concat();
     let mut text = format!("\nInstalled is {from}.\n  May follow directly: {successors}\n");
     text += &match titles(&mut path.steps.iter().map(|step| &step.bundle)).join(" => ") {

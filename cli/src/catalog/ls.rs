@@ -14,9 +14,9 @@ use super::bundle_details::csv_facts;
 use super::classic_chain::heads;
 use super::package::CatalogPackage;
 use crate::error::CliError;
-use crate::output::{FormatArgs, Table};
+use crate::output::{FormatArgs, List, Table};
 use crate::session::Session;
-use crate::source::{Access, SourceArgs};
+use crate::source::Access;
 
 /// Arguments of `olm catalog ls`.
 #[derive(Debug, Args)]
@@ -47,16 +47,10 @@ pub(crate) async fn run(args: LsArgs, session: &mut Session) -> Result<(), CliEr
         let list = List { items };
         return session.output.result(args.format.output, "ClusterCatalogSummaryList", &list, catalogs_table);
     };
-    let source = SourceArgs { source, access: args.access };
     let mut packages = Packages::default();
-    source.read(session, &mut |catalog, meta| packages.add(catalog, meta)).await?;
+    args.access.read(&source, session, &mut |catalog, meta| packages.add(catalog, meta)).await?;
     let list = List { items: packages.summaries()? };
     session.output.result(args.format.output, "PackageSummaryList", &list, packages_table)
-}
-
-#[derive(Debug, Serialize)]
-struct List<T> {
-    items: Vec<T>,
 }
 
 /// Summary of a ClusterCatalog.
@@ -135,21 +129,17 @@ struct Package {
 
 impl Packages {
     fn add(&mut self, catalog: &str, meta: Meta) -> Result<(), CliError> {
-        let owner = if meta.schema == SCHEMA_PACKAGE { &meta.name } else { &meta.package };
-        let key = (owner.clone(), catalog.to_owned());
+        let key = (meta.owner().to_owned(), catalog.to_owned());
         match meta.schema.as_str() {
             SCHEMA_PACKAGE | SCHEMA_CHANNEL | SCHEMA_DEPRECATIONS => {
                 self.by_name.entry(key).or_default().lines.push(meta.blob);
             }
             SCHEMA_BUNDLE => {
-                let read = CatalogPackage::new(catalog, owner, [meta.blob.as_slice()], Indexing::default())?;
-                let display_names = read
-                    .content
-                    .bundles
-                    .iter()
-                    .map(|bundle| csv_facts(bundle).display_name.unwrap_or_default());
+                let lines = std::slice::from_ref(&meta.blob);
+                let read = CatalogPackage::new(catalog, &key.0, lines, Indexing::default())?;
+                let names = read.content.bundles.iter().map(|bundle| csv_facts(bundle).display_name);
                 let bundles = &mut self.by_name.entry(key).or_default().bundles;
-                bundles.extend(display_names.map(|display_name| (meta.name.clone(), display_name)));
+                bundles.extend(names.map(|name| (meta.name.clone(), name.unwrap_or_default())));
             }
             _ => {}
         }
@@ -158,12 +148,7 @@ impl Packages {
 
     fn summaries(self) -> Result<Vec<PackageSummary>, CliError> {
         let summary = |((name, catalog), package): ((String, String), Package)| {
-            let read = CatalogPackage::new(
-                &catalog,
-                &name,
-                package.lines.iter().map(Vec::as_slice),
-                Indexing::default(),
-            )?;
+            let read = CatalogPackage::new(&catalog, &name, &package.lines, Indexing::default())?;
             let channel = read.content.channels.iter().find(|channel| channel.name == read.default_channel());
             let head = channel.and_then(|channel| heads(channel).first().copied());
             let display_name = head.and_then(|head| package.bundles.get(head)).cloned().unwrap_or_default();
@@ -183,16 +168,13 @@ impl Packages {
 }
 
 fn packages_table(list: &List<PackageSummary>) -> String {
-    let several = list.items.iter().any(|item| item.catalog != list.items[0].catalog);
     let columns = ["NAME", "DISPLAY NAME", "DEFAULT CHANNEL", "CHANNELS", "BUNDLES", "DEPRECATED", "CATALOG"];
-    let shown = if several { columns.len() } else { columns.len() - 1 };
-    let mut table = Table::new(&columns[..shown]);
+    let mut table = Table::new(&columns);
     for item in &list.items {
         let numbers = (item.channels.len().to_string(), item.bundles.to_string());
         let deprecated = if item.deprecated { "yes" } else { "" };
         let (name, default) = (item.name.as_str(), item.default_channel.as_str());
-        let cells = [name, &item.display_name, default, &numbers.0, &numbers.1, deprecated, &item.catalog];
-        table.row(&cells[..shown]);
+        table.row([name, &item.display_name, default, &numbers.0, &numbers.1, deprecated, &item.catalog]);
     }
-    table.text()
+    table.without_uniform_column().text()
 }

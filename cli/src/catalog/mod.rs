@@ -4,7 +4,7 @@ mod bundle_details;
 mod bundles;
 mod channels;
 mod classic_chain;
-pub(crate) mod graph;
+mod graph;
 mod graph_path;
 mod graph_text;
 mod ls;
@@ -14,7 +14,7 @@ mod show;
 
 use clap::Subcommand;
 
-use crate::author;
+use crate::author::{add, build, init, push, template};
 use crate::error::CliError;
 use crate::session::Session;
 use crate::validate::{self, ValidateArgs};
@@ -40,20 +40,20 @@ pub(crate) enum CatalogCommand {
     #[command(long_about = validate::ABOUT)]
     Validate(ValidateArgs),
     /// Create a package in a catalog directory
-    #[command(long_about = author::INIT_ABOUT)]
-    Init(author::InitArgs),
+    #[command(long_about = init::ABOUT)]
+    Init(init::InitArgs),
     /// Add bundles to a catalog directory
-    #[command(long_about = author::ADD_ABOUT)]
-    Add(author::AddArgs),
+    #[command(long_about = add::ABOUT)]
+    Add(add::AddArgs),
     /// Expand catalog templates
     #[command(subcommand)]
-    Template(author::TemplateCommand),
+    Template(template::TemplateCommand),
     /// Build the image of a catalog
-    #[command(long_about = author::BUILD_ABOUT)]
-    Build(author::BuildArgs),
+    #[command(long_about = build::ABOUT)]
+    Build(build::BuildArgs),
     /// Push a catalog to a registry
-    #[command(long_about = author::PUSH_ABOUT)]
-    Push(author::PushArgs),
+    #[command(long_about = push::ABOUT)]
+    Push(push::PushArgs),
 }
 
 /// Runs a subcommand.
@@ -69,10 +69,10 @@ pub(crate) async fn run(command: CatalogCommand, session: &mut Session) -> Resul
         CatalogCommand::Graph(args) => graph::run(args, session).await,
         CatalogCommand::Render(args) => render::run(args, session).await,
         CatalogCommand::Validate(args) => validate::run(args, session).await,
-        CatalogCommand::Init(args) => author::init(args, session).await,
-        CatalogCommand::Add(args) => author::add(args, session).await,
-        CatalogCommand::Template(command) => author::template(command, session).await,
-        CatalogCommand::Build(args) => author::build(args, session).await,
-        CatalogCommand::Push(args) => author::push(args, session).await,
+        CatalogCommand::Init(args) => init::run(args, session).await,
+        CatalogCommand::Add(args) => add::run(args, session).await,
+        CatalogCommand::Template(command) => template::run(command, session).await,
+        CatalogCommand::Build(args) => build::run(args, session).await,
+        CatalogCommand::Push(args) => push::run(args, session).await,
     }
 }

@@ -1,5 +1,6 @@
 //! Package of a source: its objects, and its index for the resolver.
 
+use std::borrow::Borrow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -31,14 +32,14 @@ impl CatalogPackage {
     ///
     /// # Errors
     /// An object of the package does not match its schema.
-    pub(crate) fn new<'a>(
+    pub(crate) fn new(
         catalog: &str,
         name: &str,
-        lines: impl IntoIterator<Item = &'a [u8]>,
+        lines: &[Vec<u8>],
         indexing: Indexing,
     ) -> Result<Self, CliError> {
-        let content = PackageContent::from_metas(name, lines)
-            .map_err(|error| CliError::operational(format!("{catalog}: package {}: {error}", quote(name))))?;
+        let content = PackageContent::from_metas(name, lines.iter().map(Vec::as_slice))
+            .map_err(|error| CliError::at(catalog, format!("package {}: {error}", quote(name))))?;
         let index = Arc::new(PackageIndex::new(&content, indexing));
         Ok(Self { catalog: catalog.to_owned(), name: name.to_owned(), content, index })
     }
@@ -114,7 +115,7 @@ pub(crate) fn shown_version(offer: &Offer) -> Option<String> {
 }
 
 /// Names joined for a message, or `none`.
-pub(crate) fn listed(names: &[&str]) -> String {
+pub(crate) fn listed<S: Borrow<str>>(names: &[S]) -> String {
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
@@ -131,8 +132,7 @@ pub(crate) async fn read_package(
     let mut found: Vec<(String, Vec<Vec<u8>>)> = Vec::new();
     let mut others = BTreeSet::new();
     let mut keep = |catalog: &str, meta: Meta| {
-        let owner = if meta.schema == SCHEMA_PACKAGE { &meta.name } else { &meta.package };
-        if owner == name {
+        if meta.owner() == name {
             match found.last_mut() {
                 Some((last, lines)) if last == catalog => lines.push(meta.blob),
                 _ => found.push((catalog.to_owned(), vec![meta.blob])),
@@ -142,14 +142,14 @@ pub(crate) async fn read_package(
         }
         Ok(())
     };
-    source.read(session, &mut keep).await?;
+    source.access.read(&source.source, session, &mut keep).await?;
     if found.is_empty() {
         return Err(CliError::no_candidate(missing(&source.source, name, &others)));
     }
-    let package = |(catalog, lines): &(String, Vec<Vec<u8>>)| {
-        CatalogPackage::new(catalog, name, lines.iter().map(Vec::as_slice), Indexing::default())
-    };
-    found.iter().map(package).collect()
+    found
+        .iter()
+        .map(|(catalog, lines)| CatalogPackage::new(catalog, name, lines, Indexing::default()))
+        .collect()
 }
 
 /// [`read_package`] for a single catalog.

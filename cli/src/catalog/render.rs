@@ -5,7 +5,7 @@ use clap::Args;
 use olm_fbc::{Meta, SCHEMA_BUNDLE, WriteError};
 use serde_json::Value;
 
-use crate::author::{self, CatalogFormat};
+use crate::author::{CatalogFormat, meta, render};
 use crate::bundle_source::is_bundle_dir;
 use crate::error::CliError;
 use crate::session::Session;
@@ -38,12 +38,12 @@ pub(crate) struct RenderArgs {
 pub(crate) async fn run(args: RenderArgs, session: &mut Session) -> Result<(), CliError> {
     let metas = match Source::parse(&args.source.source)? {
         Source::Directory(root) if is_bundle_dir(&root) => {
-            let bundle = author::render_bundle_dir(&root, |_| String::new())?;
+            let bundle = render::bundle_dir(&root, |_| String::new())?;
             vec![meta(&bundle.object)?]
         }
         Source::Image(reference) => {
-            let rendered = author::render_image(&reference, &args.source.access.images, session).await?;
-            rendered.objects().iter().map(meta).collect::<Result<_, _>>()?
+            let objects = render::image(&reference, &args.source.access.images, session).await?;
+            objects.iter().map(meta).collect::<Result<_, _>>()?
         }
         Source::Directory(_) | Source::Cluster(_) => {
             let mut metas = Vec::new();
@@ -51,20 +51,15 @@ pub(crate) async fn run(args: RenderArgs, session: &mut Session) -> Result<(), C
                 metas.push(meta);
                 Ok(())
             };
-            args.source.read(session, &mut keep).await?;
+            args.source.access.read(&args.source.source, session, &mut keep).await?;
             metas
         }
     };
     let metas = metas.into_iter().map(arranged).collect::<Result<_, _>>()?;
     session.output.write_with(|out| match olm_fbc::write(metas, args.output.form(), out) {
         Err(WriteError::Io(error)) => Err(CliError::Output(error)),
-        result => result.map_err(|error| CliError::operational(error.to_string())),
+        result => result.map_err(CliError::operational),
     })
-}
-
-fn meta(object: &Value) -> Result<Meta, CliError> {
-    let text = serde_json::to_vec(object)?;
-    Meta::from_json(&text).map_err(|error| CliError::operational(error.to_string()))
 }
 
 /// Orders a bundle as the reference renders it: related images by reference, large properties last. Other objects are

@@ -10,7 +10,7 @@ use super::bundle_details::{BundleDetails, csv_facts};
 use super::channels::ChannelSummary;
 use super::package::{CatalogPackage, listed, read_package, shown_version};
 use crate::error::CliError;
-use crate::output::{Fields, FormatArgs, Table, printable};
+use crate::output::{Fields, FormatArgs, List, Table, printable};
 use crate::session::Session;
 use crate::source::SourceArgs;
 
@@ -71,11 +71,6 @@ fn split(argument: &str) -> (&str, BundleSelector<'_>) {
     }
 }
 
-#[derive(Debug, Serialize)]
-struct List {
-    items: Vec<PackageDetails>,
-}
-
 /// Package with all its channels and versions, and one bundle.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -129,46 +124,33 @@ impl PackageDetails {
 
 /// Selected bundle. `None` if no bundle is requested and the package has none.
 fn find<'a>(package: &'a CatalogPackage, wanted: BundleSelector<'_>) -> Result<Option<&'a Offer>, CliError> {
-    let mut offers = package.index.offers();
-    let found = match wanted {
-        BundleSelector::Best => return Ok(offers.next()),
-        BundleSelector::Name(name) => offers.find(|offer| offer.name() == name),
+    type Label = fn(&Offer) -> Option<String>;
+    let (what, asked, label, wanted): (_, _, Label, _) = match wanted {
+        BundleSelector::Best => return Ok(package.index.offers().next()),
+        BundleSelector::Name(name) => ("bundle", name, |offer| Some(offer.name().to_owned()), name),
         BundleSelector::Version(text) => {
             let version = text.strip_prefix('v').unwrap_or(text);
             Version::parse(version).map_err(|error| {
-                CliError::usage(format!(
-                    "{}@{text}: expected one version such as 1.2.3: {error}",
-                    package.name
-                ))
+                let name = &package.name;
+                CliError::usage(format!("{name}@{text}: expected one version such as 1.2.3: {error}"))
             })?;
-            offers.find(|offer| shown_version(offer).as_deref() == Some(version))
+            ("version", text, shown_version, version)
         }
     };
+    let found = package.index.offers().find(|offer| label(offer).as_deref() == Some(wanted));
     found.map(Some).ok_or_else(|| {
-        let (what, wanted) = match wanted {
-            BundleSelector::Name(name) => ("bundle", name),
-            BundleSelector::Version(version) => ("version", version),
-            BundleSelector::Best => ("bundle", ""),
-        };
-        let known: Vec<_> = package
-            .index
-            .offers()
-            .map(|offer| match what {
-                "version" => shown_version(offer).unwrap_or_default(),
-                _ => offer.name().to_owned(),
-            })
-            .collect();
-        let known: Vec<_> = known.iter().map(String::as_str).filter(|name| !name.is_empty()).collect();
+        let known = package.index.offers().filter_map(label);
+        let known: Vec<_> = known.filter(|name| !name.is_empty()).collect();
         CliError::no_candidate(format!(
             "package {} has no {what} {}; it has: {}",
             quote(&package.name),
-            quote(wanted),
+            quote(asked),
             listed(&known)
         ))
     })
 }
 
-fn text(list: &List) -> String {
+fn text(list: &List<PackageDetails>) -> String {
     list.items.iter().map(package_text).collect::<Vec<_>>().join("\n")
 }
 
@@ -214,8 +196,7 @@ fn bundle_text(fields: &mut Fields, bundle: &BundleDetails, default_channel: &st
     fields.add(0, "Bundle", &bundle.name);
     fields.add(2, "Version", bundle.version.as_deref().unwrap_or_default());
     fields.add(2, "Image", &bundle.image);
-    let mut channels =
-        if bundle.channels.is_empty() { "none".to_owned() } else { bundle.channels.join(", ") };
+    let mut channels = listed(&bundle.channels);
     if !bundle.channels.iter().any(|channel| channel == default_channel) {
         channels += " (not in the default channel)";
     }

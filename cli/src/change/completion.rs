@@ -94,14 +94,10 @@ fn bundle(set: &ClusterObjectSet) -> Option<&String> {
     set.annotations().get(annotations::BUNDLE_NAME)
 }
 
-fn condition<'a>(set: &'a ClusterObjectSet, type_: &str) -> Option<&'a Condition> {
-    set.status.as_ref()?.conditions.iter().find(|condition| condition.type_ == type_)
-}
-
 /// Reports whether the condition is mirrored from a revision with another bundle than the expected one.
 fn is_of_another(target: &ExpectedState, progressing: &Condition, revisions: &[ClusterObjectSet]) -> bool {
     let mirrored = |set: &&ClusterObjectSet| {
-        condition(set, types::PROGRESSING).is_some_and(|own| {
+        set.condition(types::PROGRESSING).is_some_and(|own| {
             (&own.status, &own.reason, &own.message)
                 == (&progressing.status, &progressing.reason, &progressing.message)
         })
@@ -119,10 +115,8 @@ fn in_progress(
     newest: Option<&ClusterObjectSet>,
     obstacle: Option<&str>,
 ) -> String {
-    let is_rolling_out = |set: &&ClusterObjectSet| {
-        condition(set, types::SUCCEEDED).is_none_or(|succeeded| succeeded.status != "True")
-            || bundle(set) == target.bundle.as_ref()
-    };
+    let is_rolling_out =
+        |set: &&ClusterObjectSet| !set.is_true(types::SUCCEEDED) || bundle(set) == target.bundle.as_ref();
     let retrying = progressing.filter(|condition| condition.reason == reasons::RETRYING);
     let Some(set) = newest.filter(is_rolling_out) else {
         return match (retrying, progressing) {
@@ -131,13 +125,13 @@ fn in_progress(
             _ => "waiting for the new revision".to_owned(),
         };
     };
-    let said = condition(set, types::PROGRESSING);
+    let said = set.condition(types::PROGRESSING);
     let mut text = match said {
         Some(said) if said.reason == reasons::RETRYING => format!("retrying: {}", said.message),
         Some(said) => said.message.clone(),
         None => "not begun yet".to_owned(),
     };
-    let failing = condition(set, types::AVAILABLE).filter(|one| one.reason == reasons::PROBE_FAILURE);
+    let failing = set.condition(types::AVAILABLE).filter(|one| one.reason == reasons::PROBE_FAILURE);
     if let Some(hangs_on) = obstacle.or_else(|| Some(failing?.message.as_str())) {
         text += &format!(" {hangs_on}");
     }

@@ -17,23 +17,17 @@ pub(crate) async fn confirm(question: &str, yes: bool, session: &Session) -> Res
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         return Err(CliError::usage(format!("{question} Say --yes; there is no terminal to ask on")));
     }
-    let (sender, receiver) = tokio::sync::oneshot::channel();
     let question = printable(&format!("{question} [y/N] "));
-    // A detached thread: after a signal it is not joined, because the terminal may never answer.
     let ask = move || {
         let mut answer = String::new();
         let asked = write!(io::stderr(), "{question}")
             .and_then(|()| io::stderr().flush())
             .and_then(|()| io::stdin().read_line(&mut answer));
-        let _ = sender.send(asked.map(|_| answer));
+        asked.map(|_| answer)
     };
-    let started = std::thread::Builder::new().name("question".to_owned()).spawn(ask);
-    started.map_err(|error| CliError::operational(format!("cannot start a thread: {error}")))?;
-    let answer = async {
-        let answer = receiver.await.map_err(|_| CliError::operational("no answer was read"))?;
-        answer.map_err(|error| CliError::operational(format!("cannot read the answer: {error}")))
-    };
-    if is_yes(&session.unless_interrupted(answer).await?) {
+    let answer = session.detached(ask, "no answer was read").await?;
+    let answer = answer.map_err(|error| CliError::operational(format!("cannot read the answer: {error}")))?;
+    if is_yes(&answer) {
         Ok(())
     } else {
         Err(CliError::operational("the answer was not yes; nothing has been changed"))

@@ -105,22 +105,25 @@ pub(crate) fn print(
     output.text(&text)
 }
 
-/// Waits for the change if `--wait` is set, and prints its result.
+/// Prints the written objects like [`print()`]. With `--wait`, also waits for the last one, an extension, and prints the
+/// result. `bundle` is the name of its chosen bundle, and `before` that of the installed one.
 ///
 /// # Errors
-/// Errors of [`wait_for`].
-pub(crate) async fn wait_if_requested(
+/// Errors of [`print()`] and [`wait_for`].
+pub(crate) async fn print_and_wait(
     cluster: &Cluster,
     args: &ChangeArgs,
-    target: &ExpectedState,
+    summary: &str,
+    written: &[WrittenObject],
+    (bundle, before): (Option<String>, Option<String>),
     session: &mut Session,
 ) -> Result<(), CliError> {
-    if !args.wait {
-        return Ok(());
-    }
+    print(args.output, summary, written, &mut session.output)?;
+    let Some(extension) = written.last().filter(|_| args.wait) else { return Ok(()) };
     // Show the result of the write before waiting.
     session.output.finish()?;
-    let words = wait_for(cluster, target, args.timeout, session).await?;
+    let target = ExpectedState::new(extension, bundle, before);
+    let words = wait_for(cluster, &target, args.timeout, session).await?;
     print_end(args.output, &words, session)
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
 use super::completion::{Completion, judge};
+use super::write::WrittenObject;
 use crate::error::{CliError, Code};
 use crate::progress::{Step, say};
 use crate::session::Session;
@@ -29,6 +30,19 @@ pub(crate) struct ExpectedState {
     pub(crate) bundle: Option<String>,
     /// Name of the bundle that was installed before.
     pub(crate) before: Option<String>,
+}
+
+impl ExpectedState {
+    /// State that the extension `written` reaches with the chosen bundle.
+    pub(crate) fn new(written: &WrittenObject, bundle: Option<String>, before: Option<String>) -> Self {
+        Self {
+            name: written.object["metadata"]["name"].as_str().unwrap_or_default().to_owned(),
+            uid: written.uid.clone(),
+            generation: written.generation.unwrap_or_default(),
+            bundle,
+            before,
+        }
+    }
 }
 
 /// Waits until the extension reaches the state `target`. Returns a message for the user.
@@ -92,11 +106,8 @@ pub(crate) async fn until(
                 "gave up waiting for {what} after {limit}: {last}\n{stays}"
             )));
         }
-        let pause = async {
-            sleep_until(next.min(begin + limit)).await;
-            Ok::<_, CliError>(())
-        };
-        session.unless_interrupted(pause).await.map_err(|_| interrupted(stays))?;
+        let pause = sleep_until(next.min(begin + limit));
+        session.interruptible(pause).await.map_err(|_| interrupted(stays))?;
     }
 }
 

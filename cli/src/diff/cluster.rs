@@ -7,7 +7,7 @@ use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, ResourceExt};
 use olm_api::cluster_object_set::CollisionProtection;
-use olm_api::{ClusterExtension, ClusterObjectSet, annotations};
+use olm_api::{ClusterExtension, ClusterObjectSet};
 use olm_bundle::{BUILTIN_CA_ANNOTATION, Bundle, Certificates, distinct};
 use olm_revision::canonical::Numbers;
 use olm_revision::cluster::{Cluster as _, ClusterError, Reason};
@@ -24,10 +24,18 @@ use super::report::ComparedBundle;
 use crate::error::CliError;
 use crate::session::Session;
 use crate::source::Cluster;
-use crate::status::observe::is_active;
+use crate::status::observe::{is_active, number, owner};
+use crate::status::tree::RevisionState;
 
 /// Concurrent reads and dry runs.
 const CONCURRENT_CALLS: usize = 8;
+
+/// Extension of a cluster, which is compared with a new bundle.
+pub(crate) struct ComparedExtension<'a> {
+    pub(crate) cluster: &'a Cluster,
+    pub(crate) extension: &'a ClusterExtension,
+    pub(crate) session: &'a Session,
+}
 
 /// Installed state of an extension.
 #[derive(Debug)]
@@ -51,12 +59,6 @@ pub(super) struct ClusterChanges {
     pub(super) warnings: Vec<String>,
 }
 
-/// `spec.config.inline` of an extension.
-pub(super) fn config(extension: &ClusterExtension) -> Option<Value> {
-    let config = extension.spec.as_ref()?.config.as_ref()?;
-    config.inline.clone().map(Value::Object)
-}
-
 /// Certificate provider of the webhooks among these objects. `None` without webhooks.
 pub(super) fn certificates(objects: &[Value]) -> Option<Certificates> {
     let has = |key: &str| {
@@ -72,69 +74,73 @@ pub(super) fn certificates(objects: &[Value]) -> Option<Certificates> {
     .find_map(|(key, provider)| has(key).then_some(provider))
 }
 
-/// Reads the active revisions of an extension and their objects.
-///
-/// # Errors
-/// The API server does not return them.
-pub(super) async fn installed(
-    cluster: &Cluster,
-    extension: &ClusterExtension,
-    session: &Session,
-) -> Result<Installed, CliError> {
-    let name = extension.name_any();
-    let mut sets = cluster.object_sets(session).await?;
-    sets.retain(|set| olm_request::owner(set) == Some(&name) && is_active(set));
-    sets.sort_by_key(number);
-    let mut held = Vec::new();
-    for set in &sets {
-        held.extend(content(cluster, set, session).await?);
-    }
-    let mut siblings: Vec<String> = sets.iter().filter_map(ResourceExt::uid).collect();
-    siblings.pop();
-    let newest = sets.last();
-    let owner = newest.map(|set| Owner {
-        name: set.name_any(),
-        uid: set.uid().unwrap_or_default(),
-        number: number(set),
-        extension: name.clone(),
-    });
-    let bundle = newest.map_or_else(
-        || ComparedBundle { origin: "nothing is installed".to_owned(), ..ComparedBundle::default() },
-        |set| {
-            let annotation = |key: &str| set.annotations().get(key).cloned().unwrap_or_default();
-            ComparedBundle {
-                origin: format!("revision {} on the cluster", set.name_any()),
-                bundle: annotation(annotations::BUNDLE_NAME),
-                version: annotation(annotations::BUNDLE_VERSION),
-                digest: None,
-            }
-        },
-    );
-    Ok(Installed { owner, siblings, objects: held, bundle })
-}
-
-fn number(set: &ClusterObjectSet) -> i64 {
-    set.spec.as_ref().map_or(0, |spec| spec.revision)
-}
-
-/// Objects of a revision.
-async fn content(
-    cluster: &Cluster,
-    set: &ClusterObjectSet,
-    session: &Session,
-) -> Result<Vec<Value>, CliError> {
-    let Some(spec) = &set.spec else { return Ok(Vec::new()) };
-    let mut found = BTreeMap::new();
-    for key in secrets(spec, cluster.namespace()) {
-        let api: Api<Secret> = Api::namespaced(cluster.client().clone(), &key.namespace);
-        let what = format!("Secret {key}, which holds objects of revision {}", set.name_any());
-        if let Some(secret) = cluster.call(&what, api.get_opt(&key.name), session).await? {
-            found.insert(key, secret);
+impl ComparedExtension<'_> {
+    /// Reads the active revisions and their objects.
+    ///
+    /// # Errors
+    /// The API server does not return them.
+    pub(super) async fn installed(&self) -> Result<Installed, CliError> {
+        let name = self.extension.name_any();
+        let mut sets = self.cluster.object_sets(self.session).await?;
+        sets.retain(|set| olm_request::owner(set) == Some(&name) && is_active(set));
+        sets.sort_by_key(number);
+        let mut objects = Vec::new();
+        for set in &sets {
+            objects.extend(self.content(set).await?);
         }
+        let mut siblings: Vec<String> = sets.iter().filter_map(ResourceExt::uid).collect();
+        siblings.pop();
+        let bundle = sets.last().map_or_else(
+            || ComparedBundle { origin: "nothing is installed".to_owned(), ..ComparedBundle::default() },
+            |set| {
+                let RevisionState { name, bundle, version, .. } = RevisionState::alone(set);
+                let origin = format!("revision {name} on the cluster");
+                ComparedBundle { origin, bundle, version, digest: None }
+            },
+        );
+        Ok(Installed { owner: sets.last().map(owner), siblings, objects, bundle })
     }
-    let phases = resolve_as_is(spec, cluster.namespace(), &found)
-        .map_err(|error| CliError::operational(format!("revision {}: {error}", set.name_any())))?;
-    Ok(phases.into_iter().flat_map(|phase| phase.objects).map(|content| content.object).collect())
+
+    /// Objects of a revision.
+    async fn content(&self, set: &ClusterObjectSet) -> Result<Vec<Value>, CliError> {
+        let Some(spec) = &set.spec else { return Ok(Vec::new()) };
+        let (cluster, name) = (self.cluster, set.name_any());
+        let mut found = BTreeMap::new();
+        for key in secrets(spec, cluster.namespace()) {
+            let api: Api<Secret> = Api::namespaced(cluster.client().clone(), &key.namespace);
+            let what = format!("Secret {key}, which holds objects of revision {name}");
+            if let Some(secret) = cluster.call(&what, api.get_opt(&key.name), self.session).await? {
+                found.insert(key, secret);
+            }
+        }
+        let phases = resolve_as_is(spec, cluster.namespace(), &found)
+            .map_err(|error| CliError::operational(format!("revision {name}: {error}")))?;
+        Ok(phases.into_iter().flat_map(|phase| phase.objects).map(|content| content.object).collect())
+    }
+
+    /// Predicts the changes if `rendered` became the next revision.
+    ///
+    /// # Errors
+    /// The API server does not answer.
+    pub(super) async fn compare(
+        &self,
+        installed: &Installed,
+        identity: &BundleIdentity,
+        rendered: Vec<Value>,
+    ) -> Result<ClusterChanges, CliError> {
+        let _step = self.session.progress.step("comparing with dry runs on the API server");
+        let owner = Extension {
+            name: self.extension.name_any(),
+            uid: self.extension.uid().unwrap_or_default(),
+            progress_deadline_minutes: None,
+        };
+        let draft = Draft::new(owner, identity, distinct(rendered))
+            .map_err(|error| CliError::operational(error.to_string()))?;
+        let wanted = draft.phases().iter().flat_map(|phase| &phase.objects);
+        let wanted: Vec<Value> = wanted.map(|content| content.object.clone()).collect();
+        let comparison = Comparison { cluster: KubeCluster::new(self.cluster.client().clone()), installed };
+        self.session.unless_interrupted(comparison.all(&wanted)).await
+    }
 }
 
 /// Bundle identity as recorded in a revision.
@@ -145,31 +151,6 @@ pub(super) fn identity(bundle: &Bundle) -> BundleIdentity {
         version: bundle.version().unwrap_or_default().to_owned(),
         ..BundleIdentity::default()
     }
-}
-
-/// Predicts the changes if `rendered` became the next revision of the extension.
-///
-/// # Errors
-/// The API server does not answer.
-pub(super) async fn compare(
-    cluster: &Cluster,
-    extension: &ClusterExtension,
-    installed: &Installed,
-    identity: &BundleIdentity,
-    rendered: Vec<Value>,
-    session: &Session,
-) -> Result<ClusterChanges, CliError> {
-    let _step = session.progress.step("comparing with dry runs on the API server");
-    let owner = Extension {
-        name: extension.name_any(),
-        uid: extension.uid().unwrap_or_default(),
-        progress_deadline_minutes: None,
-    };
-    let draft = Draft::new(owner, identity, distinct(rendered))
-        .map_err(|error| CliError::operational(error.to_string()))?;
-    let wanted: Vec<Value> = draft.phases().iter().flat_map(|phase| phase.objects.clone()).collect();
-    let comparison = Comparison { cluster: KubeCluster::new(cluster.client().clone()), installed };
-    session.unless_interrupted(comparison.all(&wanted)).await
 }
 
 /// Running comparison.
@@ -190,17 +171,12 @@ impl Comparison<'_> {
     async fn all(&self, wanted: &[Value]) -> Result<ClusterChanges, CliError> {
         let before = objects::by_name(&self.installed.objects);
         let after = objects::by_name(wanted);
-        let gone = before.iter().filter(|(name, _)| !after.contains_key(name));
-        let mut steps: Vec<_> = gone.map(|(name, object)| (name, *object, None)).collect();
-        steps.extend(after.iter().map(|(name, object)| (name, *object, Some(before.get(name).copied()))));
-        let calls: Vec<_> = steps
-            .into_iter()
-            .map(|(name, object, becomes)| async move {
-                let seen = match becomes {
-                    Some(old) => self.compare_applied(name, old, object).await,
-                    None => self.compare_removed(name, object).await,
-                };
-                (name, seen)
+        let removed = before.keys().filter(|name| !after.contains_key(name));
+        let calls: Vec<_> = removed
+            .chain(after.keys())
+            .map(|name| {
+                let (old, new) = (before.get(name).copied(), after.get(name).copied());
+                async move { (name, self.observe(name, old, new).await) }
             })
             .collect();
         let all: Vec<_> = stream::iter(calls).buffered(CONCURRENT_CALLS).collect().await;
@@ -220,14 +196,29 @@ impl Comparison<'_> {
         Ok(found)
     }
 
-    /// Live object. `None` if its kind is not served.
-    async fn live(&self, object: &Value) -> Result<Result<Option<Value>, String>, CliError> {
-        match self.cluster.get(&ObjectKey::of(object)).await {
-            Ok(live) => Ok(Ok(live)),
-            Err(error) if error.reason == Reason::UnknownKind => Ok(Ok(None)),
-            Err(error) if error.reason == Reason::Rejected => Ok(Err(error.message)),
-            Err(error) => Err(CliError::operational(format!("{}: {error}", ObjectName::of(object)))),
-        }
+    /// Observes an object: `old` in the installed bundle, `new` in the new one.
+    async fn observe(
+        &self,
+        name: &ObjectName,
+        old: Option<&Value>,
+        new: Option<&Value>,
+    ) -> Result<Observation, CliError> {
+        let live = match self.cluster.get(&ObjectKey::of(new.or(old).unwrap_or(&Value::Null))).await {
+            Ok(live) => live,
+            Err(error) if error.reason == Reason::UnknownKind => None,
+            Err(error) if error.reason == Reason::Rejected => {
+                return Ok(Observation::Unreadable(error.message));
+            }
+            Err(error) => return Err(CliError::operational(format!("{name}: {error}"))),
+        };
+        let change = match new {
+            Some(new) => self.change(name, live.as_ref(), old, new).await,
+            None => {
+                let ours = live.as_ref().filter(|live| self.plan(Some(live)) != Plan::Collide);
+                ours.map(|_| objects::whole(ChangeKind::Deleted, name.clone()))
+            }
+        };
+        Ok(Observation::Object(live, change))
     }
 
     /// Owner for which the engine would act. Without a revision, no object is owned.
@@ -240,29 +231,14 @@ impl Comparison<'_> {
         plan(live, &self.owner(), &self.installed.siblings, &CollisionProtection::Prevent)
     }
 
-    /// Observes an object that the new bundle no longer contains.
-    async fn compare_removed(&self, name: &ObjectName, old: &Value) -> Result<Observation, CliError> {
-        let live = match self.live(old).await? {
-            Ok(live) => live,
-            Err(why) => return Ok(Observation::Unreadable(why)),
-        };
-        let is_ours = |live: &Value| self.plan(Some(live)) != Plan::Collide;
-        let goes = live.as_ref().is_some_and(is_ours);
-        let change = goes.then(|| objects::whole(ChangeKind::Deleted, name.clone()));
-        Ok(Observation::Object(live, change))
-    }
-
-    /// Observes an object of the new bundle. `old` is the same object of the installed bundle.
-    async fn compare_applied(
+    /// Change to a live object when `wanted` of the new bundle replaces `old`.
+    async fn change(
         &self,
         name: &ObjectName,
+        live: Option<&Value>,
         old: Option<&Value>,
         wanted: &Value,
-    ) -> Result<Observation, CliError> {
-        let live = match self.live(wanted).await? {
-            Ok(live) => live,
-            Err(why) => return Ok(Observation::Unreadable(why)),
-        };
+    ) -> Option<ObjectChange> {
         let owner = self.owner();
         let desired = match &self.installed.owner {
             Some(owner) => desired(&content_of(wanted), owner),
@@ -270,7 +246,7 @@ impl Comparison<'_> {
         };
         let created = || objects::whole(ChangeKind::Created, name.clone());
         let with_note = |change: ObjectChange, note: String| ObjectChange { notes: vec![note], ..change };
-        let change = match (self.plan(live.as_ref()), &live) {
+        match (self.plan(live), live) {
             (_, None) => Some(match self.cluster.apply(&desired, true).await {
                 // The bundle itself may define the kind.
                 Err(error) if error.reason != Reason::UnknownKind && error.reason != Reason::NoDryRun => {
@@ -290,17 +266,12 @@ impl Comparison<'_> {
                 Ok(outcome) => objects::changed(name, live, &outcome),
                 Err(error) => {
                     let old = old.unwrap_or(&Value::Null);
-                    let change = objects::changed(name, live, &applied(live, old, &desired));
-                    change.map(|change| {
-                        with_note(
-                            change,
-                            format!("only what the bundle sets is compared: {}", refused(&error)),
-                        )
-                    })
+                    let note = format!("only what the bundle sets is compared: {}", refused(&error));
+                    let change = objects::changed(name, live, &applied(live, old, &desired))?;
+                    Some(with_note(change, note))
                 }
             },
-        };
-        Ok(Observation::Object(live, change))
+        }
     }
 }
 

@@ -60,19 +60,14 @@ fn compare_lists(path: &str, old: &[Value], new: &[Value], changes: &mut Vec<Fie
             compare(format!("{path}[{name}]"), old, new, changes);
         }
     } else {
-        let gone = without(old, new);
-        let come = without(new, old);
-        if gone.len() == come.len() {
-            for ((at, old), (_, new)) in gone.into_iter().zip(come) {
-                compare(format!("{path}[{at}]"), Some(old), Some(new), changes);
-            }
-        } else {
-            for (at, old) in gone {
-                compare(format!("{path}[{at}]"), Some(old), None, changes);
-            }
-            for (at, new) in come {
-                compare(format!("{path}[{at}]"), None, Some(new), changes);
-            }
+        let (gone, come) = (without(old, new), without(new, old));
+        let is_replaced = gone.len() == come.len();
+        for (number, (at, old)) in gone.into_iter().enumerate() {
+            let new = come.get(number).filter(|_| is_replaced).map(|(_, new)| *new);
+            compare(format!("{path}[{at}]"), Some(old), new, changes);
+        }
+        for (at, new) in come.into_iter().filter(|_| !is_replaced) {
+            compare(format!("{path}[{at}]"), None, Some(new), changes);
         }
     }
     if changes.len() == before {

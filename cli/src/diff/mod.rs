@@ -16,14 +16,15 @@ mod report;
 use std::collections::BTreeSet;
 
 use clap::Args;
+use kube::ResourceExt;
 use olm_api::ClusterExtension;
 use olm_bundle::{Bundle, config_schema};
 use serde_json::{Map, Value, json};
 
+pub(crate) use self::cluster::ComparedExtension;
 use self::fields::FieldChange;
-pub(crate) use self::next::{with_image, with_objects};
 use self::objects::ObjectChange;
-pub(crate) use self::prediction::{Prediction, predict_or_warn, unsafe_upgrade};
+pub(crate) use self::prediction::{Prediction, is_unchecked, unsafe_upgrade};
 use self::report::ComparedBundle;
 pub(crate) use self::report::Diff;
 use crate::bundle_source::{self, BundleFiles};
@@ -31,8 +32,7 @@ use crate::crd_check::{self, CrdResult, Verdict};
 use crate::error::{CliError, Code};
 use crate::manifest::{check_inputs, only_extension};
 use crate::output::FormatArgs;
-use crate::progress::say;
-use crate::rendering::{self, RenderSettings, RenderSettingsArgs, Rendered};
+use crate::rendering::{self, RenderSettings, RenderSettingsArgs};
 use crate::resolve::choose;
 use crate::session::Session;
 use crate::source::{Access, Cluster};
@@ -105,11 +105,8 @@ pub(crate) async fn run(args: DiffArgs, session: &mut Session) -> Result<(), Cli
 }
 
 async fn of_bundles(old: &str, new: &str, args: &DiffArgs, session: &Session) -> Result<Diff, CliError> {
-    let extension = match (&args.file, &args.extension) {
-        (Some(file), _) => Some(only_extension(file, session).await?),
-        (None, Some(name)) => Some(args.access.cluster.connect().await?.extension(name, session).await?),
-        (None, None) => None,
-    };
+    let (file, name) = (args.file.as_deref(), args.extension.as_deref());
+    let extension = rendering::extension(file, name, &args.access, session).await?;
     let new_settings = args.settings.read(extension.as_ref(), session).await?;
     let mut old_settings = new_settings.clone();
     if let Some(file) = &args.old_config {
@@ -141,28 +138,17 @@ async fn against_cluster(new: Option<&str>, args: &DiffArgs, session: &Session) 
     let cluster = args.access.cluster.connect().await?;
     let (extension, live) = extensions(args, &cluster, session).await?;
     let mut settings = args.settings.read(Some(&extension), session).await?;
-    let installed = cluster::installed(&cluster, &extension, session).await?;
+    let compared = ComparedExtension { cluster: &cluster, extension: &extension, session };
+    let installed = compared.installed().await?;
     settings.certificates = settings.certificates.or_else(|| cluster::certificates(&installed.objects));
     let new = match new {
         Some(new) => new.to_owned(),
-        None => {
-            let choice = choose(&extension, &args.catalogs, settings.gates(), &args.access, session).await?;
-            say(&format!("{} of catalog {}: {}", choice.bundle, choice.catalog, choice.image));
-            choice.image
-        }
+        None => choose(&extension, &args.catalogs, settings.gates(), &args.access, session).await?,
     };
     let files = bundle_source::read(&new, &args.access.images, session).await?;
-    let Rendered { bundle, objects } = rendering::objects(&files, &settings)?;
-    let identity = cluster::identity(&bundle);
-    let found =
-        cluster::compare(&cluster, &extension, &installed, &identity, objects.clone(), session).await?;
-    // Live CRDs show the stored versions and manual changes.
-    let mut diff = Diff::new(&installed.objects, &objects, &found.definitions, found.changes);
-    diff.warnings.extend(found.warnings);
-    diff.old = installed.bundle;
-    diff.new = compared_bundle(&files, &bundle);
-    let before = live.as_ref().and_then(cluster::config).unwrap_or_default();
-    if live.is_some() {
+    let mut diff = compared.with_bundle(installed, &files, &settings).await?;
+    if let Some(live) = live {
+        let before = rendering::inline_config(&live).unwrap_or_default();
         diff.add_config(&json!({ "inline": before }), &json!({ "inline": settings.config }));
     }
     Ok(diff)
@@ -174,21 +160,15 @@ async fn extensions(
     cluster: &Cluster,
     session: &Session,
 ) -> Result<(ClusterExtension, Option<ClusterExtension>), CliError> {
-    match (&args.file, &args.extension) {
-        (Some(file), _) => {
-            let wanted = only_extension(file, session).await?;
-            let name = wanted.metadata.name.clone().unwrap_or_default();
-            let live = cluster.find_extension(&name, session).await?;
-            let status = live.as_ref().and_then(|live| live.status.clone());
-            let mut metadata = wanted.metadata.clone();
-            metadata.uid = live.as_ref().and_then(|live| live.metadata.uid.clone());
-            Ok((ClusterExtension { metadata, status, ..wanted }, live))
-        }
-        (None, name) => {
-            let live = cluster.extension(name.as_deref().unwrap_or_default(), session).await?;
-            Ok((live.clone(), Some(live)))
-        }
-    }
+    let Some(file) = &args.file else {
+        let live = cluster.extension(args.extension.as_deref().unwrap_or_default(), session).await?;
+        return Ok((live.clone(), Some(live)));
+    };
+    let mut wanted = only_extension(file, session).await?;
+    let live = cluster.find_extension(&wanted.name_any(), session).await?;
+    wanted.status = live.as_ref().and_then(|live| live.status.clone());
+    wanted.metadata.uid = live.as_ref().and_then(|live| live.uid());
+    Ok((wanted, live))
 }
 
 fn compared_bundle(files: &BundleFiles, bundle: &Bundle) -> ComparedBundle {
@@ -224,16 +204,8 @@ impl Diff {
             Vec::new()
         });
         let crds = crds(definitions, new, &objects, &mut warnings);
-        Self {
-            empty: objects.is_empty() && permissions.is_empty(),
-            old: ComparedBundle::default(),
-            new: ComparedBundle::default(),
-            objects,
-            permissions,
-            crds,
-            config: Vec::new(),
-            warnings,
-        }
+        let empty = objects.is_empty() && permissions.is_empty();
+        Self { empty, objects, permissions, crds, warnings, ..Self::default() }
     }
 
     fn add_config(&mut self, old: &Value, new: &Value) {

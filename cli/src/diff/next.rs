@@ -1,74 +1,83 @@
 //! Complete difference that the next revision of an extension makes on a cluster, for commands that judge it.
 
-use olm_api::ClusterExtension;
 use olm_revision::generate::BundleIdentity;
 use serde_json::Value;
 
-use super::cluster::{self, Installed};
+use super::cluster::{self, ComparedExtension, Installed};
 use super::report::{ComparedBundle, Diff};
-use crate::bundle_source;
+use crate::bundle_source::{self, BundleFiles};
 use crate::controller::Controller;
 use crate::error::CliError;
 use crate::rendering::{self, RenderSettings, Rendered};
-use crate::session::Session;
-use crate::source::{Access, Cluster};
+use crate::source::Access;
 
-/// Difference that installing the bundle in `image` with the settings of `extension` makes.
-///
-/// # Errors
-/// The image or the cluster cannot be read, or the bundle cannot be installed this way
-/// ([`Code::Findings`](crate::error::Code::Findings)).
-pub(crate) async fn with_image(
-    cluster: &Cluster,
-    extension: &ClusterExtension,
-    image: &str,
-    controller: &Controller,
-    access: &Access,
-    session: &Session,
-) -> Result<Diff, CliError> {
-    let mut settings = RenderSettings::as_configured(extension, &controller.gates)?;
-    let files = bundle_source::read(image, &access.images, session).await?;
-    let installed = cluster::installed(cluster, extension, session).await?;
-    settings.certificates = cluster::certificates(&installed.objects);
-    let Rendered { bundle, objects } = rendering::objects(&files, &settings)?;
-    let new = super::compared_bundle(&files, &bundle);
-    next(cluster, extension, installed, (&cluster::identity(&bundle), new), objects, session).await
-}
+impl ComparedExtension<'_> {
+    /// Difference that installing the bundle in `image` with the settings of the extension makes.
+    ///
+    /// # Errors
+    /// The image or the cluster cannot be read, or the bundle cannot be installed this way
+    /// ([`Code::Findings`](crate::error::Code::Findings)).
+    pub(crate) async fn with_image(
+        &self,
+        image: &str,
+        controller: &Controller,
+        access: &Access,
+    ) -> Result<Diff, CliError> {
+        let mut settings = RenderSettings::as_configured(self.extension, &controller.gates)?;
+        let files = bundle_source::read(image, &access.images, self.session).await?;
+        let installed = self.installed().await?;
+        settings.certificates = cluster::certificates(&installed.objects);
+        self.with_bundle(installed, &files, &settings).await
+    }
 
-/// Difference that `objects` from the revision `origin` make.
-///
-/// # Errors
-/// The cluster cannot be read.
-pub(crate) async fn with_objects(
-    cluster: &Cluster,
-    extension: &ClusterExtension,
-    identity: &BundleIdentity,
-    origin: &str,
-    objects: Vec<Value>,
-    session: &Session,
-) -> Result<Diff, CliError> {
-    let installed = cluster::installed(cluster, extension, session).await?;
-    let new = ComparedBundle {
-        origin: format!("as revision {origin} has kept it"),
-        bundle: identity.name.clone(),
-        version: identity.version.clone(),
-        digest: None,
-    };
-    next(cluster, extension, installed, (identity, new), objects, session).await
-}
+    /// Difference that the bundle of `files` makes.
+    ///
+    /// # Errors
+    /// The cluster cannot be read, or the bundle cannot be installed this way.
+    pub(super) async fn with_bundle(
+        &self,
+        installed: Installed,
+        files: &BundleFiles,
+        settings: &RenderSettings,
+    ) -> Result<Diff, CliError> {
+        let Rendered { bundle, objects } = rendering::objects(files, settings)?;
+        let new = super::compared_bundle(files, &bundle);
+        self.next(installed, &cluster::identity(&bundle), new, objects).await
+    }
 
-async fn next(
-    cluster: &Cluster,
-    extension: &ClusterExtension,
-    installed: Installed,
-    (identity, new): (&BundleIdentity, ComparedBundle),
-    objects: Vec<Value>,
-    session: &Session,
-) -> Result<Diff, CliError> {
-    let found = cluster::compare(cluster, extension, &installed, identity, objects.clone(), session).await?;
-    let mut diff = Diff::new(&installed.objects, &objects, &found.definitions, found.changes);
-    diff.warnings.extend(found.warnings);
-    diff.old = installed.bundle;
-    diff.new = new;
-    Ok(diff)
+    /// Difference that `objects` from the revision `origin` make.
+    ///
+    /// # Errors
+    /// The cluster cannot be read.
+    pub(crate) async fn with_objects(
+        &self,
+        identity: &BundleIdentity,
+        origin: &str,
+        objects: Vec<Value>,
+    ) -> Result<Diff, CliError> {
+        let installed = self.installed().await?;
+        let new = ComparedBundle {
+            origin: format!("as revision {origin} has kept it"),
+            bundle: identity.name.clone(),
+            version: identity.version.clone(),
+            digest: None,
+        };
+        self.next(installed, identity, new, objects).await
+    }
+
+    async fn next(
+        &self,
+        installed: Installed,
+        identity: &BundleIdentity,
+        new: ComparedBundle,
+        objects: Vec<Value>,
+    ) -> Result<Diff, CliError> {
+        let found = self.compare(&installed, identity, objects.clone()).await?;
+        // Live CRDs show the stored versions and manual changes.
+        let mut diff = Diff::new(&installed.objects, &objects, &found.definitions, found.changes);
+        diff.warnings.extend(found.warnings);
+        diff.old = installed.bundle;
+        diff.new = new;
+        Ok(diff)
+    }
 }

@@ -12,6 +12,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::fields::{self, FieldChange};
+use crate::output::qualified;
 
 /// Identity of an object, independent of the API version.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -44,9 +45,7 @@ impl ObjectName {
 
 impl fmt::Display for ObjectName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { kind, namespace, name, .. } = self;
-        let separator = if namespace.is_empty() { "" } else { "/" };
-        write!(f, "{kind} {namespace}{separator}{name}")
+        write!(f, "{} {}", self.kind, qualified(&self.namespace, &self.name))
     }
 }
 

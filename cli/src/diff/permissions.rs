@@ -124,15 +124,12 @@ fn beyond(grants: &BTreeSet<Grant>, others: &BTreeSet<Grant>, kept: &BTreeSet<Gr
 
 impl Grant {
     /// This permission and all that cover it.
-    fn generalizations(&self) -> impl Iterator<Item = Self> + '_ {
-        let mut namespaces = vec![self.namespace.clone()];
-        if self.namespace.is_some() {
-            namespaces.push(None);
-        }
+    fn generalizations(&self) -> impl Iterator<Item = Self> {
+        let everywhere = self.namespace.as_ref().map(|_| None);
+        let namespaces = std::iter::once(self.namespace.clone()).chain(everywhere);
         let whats = self.what.generalizations();
-        namespaces.into_iter().flat_map(move |namespace| {
-            let grant = move |what: &GrantedAccess| Self { namespace: namespace.clone(), what: what.clone() };
-            whats.iter().map(grant).collect::<Vec<_>>()
+        namespaces.flat_map(move |namespace| {
+            whats.clone().into_iter().map(move |what| Self { namespace: namespace.clone(), what })
         })
     }
 }
@@ -153,9 +150,7 @@ impl GrantedAccess {
             }
             Self::Resource { group, resource, name, verb } => {
                 let mut resources = either(resource, "*");
-                if let Some((_, part)) = resource.split_once('/') {
-                    resources.push(format!("*/{part}"));
-                }
+                resources.extend(resource.split_once('/').map(|(_, part)| format!("*/{part}")));
                 let names = if name.is_some() { vec![name.clone(), None] } else { vec![None] };
                 let mut all = Vec::new();
                 for group in either(group, "*") {
@@ -307,24 +302,22 @@ fn rules(role: &Value, count: &mut usize) -> Result<Vec<GrantedAccess>, TooMany>
 }
 
 /// Verbs that `others` name explicitly where `grant` allows `*`.
-fn kept_verbs<'a>(grant: &Grant, others: &'a BTreeSet<Grant>) -> impl Iterator<Item = &'a str> {
-    let named = |verb: &str| Grant {
-        namespace: grant.namespace.clone(),
-        what: match &grant.what {
-            GrantedAccess::Resource { group, resource, name, .. } => {
-                let (group, resource, name) = (group.clone(), resource.clone(), name.clone());
-                GrantedAccess::Resource { group, resource, name, verb: verb.to_owned() }
-            }
-            other => other.clone(),
-        },
+fn kept_verbs<'a>(grant: &Grant, others: &'a BTreeSet<Grant>) -> Vec<&'a str> {
+    let GrantedAccess::Resource { group, resource, name, verb } = &grant.what else { return Vec::new() };
+    if verb != "*" {
+        return Vec::new();
+    }
+    let named = |verb: &str| {
+        let (group, resource, name) = (group.clone(), resource.clone(), name.clone());
+        let what = GrantedAccess::Resource { group, resource, name, verb: verb.to_owned() };
+        Grant { namespace: grant.namespace.clone(), what }
     };
-    let is_all = matches!(&grant.what, GrantedAccess::Resource { verb, .. } if verb == "*");
-    let range = is_all.then(|| others.range(named("")..));
-    let verbs = range.into_iter().flatten().map(|other| match &other.what {
-        GrantedAccess::Resource { verb, .. } => (other, verb.as_str()),
-        GrantedAccess::Url { .. } | GrantedAccess::Role(_) => (other, ""),
+    // In the order of permissions, those that differ only in their verb are neighbors.
+    let kept = others.range(named("")..).map_while(|other| match &other.what {
+        GrantedAccess::Resource { verb, .. } if *other == named(verb) => Some(verb.as_str()),
+        _ => None,
     });
-    verbs.take_while(move |(other, verb)| **other == named(verb)).map(|(_, verb)| verb)
+    kept.collect()
 }
 
 /// Namespaces in which `others` allow what `grant` allows in the whole cluster.
@@ -333,15 +326,11 @@ fn kept_namespaces<'a>(
     others: &BTreeSet<Grant>,
     namespaces: &BTreeSet<&'a str>,
 ) -> BTreeSet<&'a str> {
-    let holds = |namespace: &&&str| {
+    let is_kept = |namespace: &&&str| {
         let there = Grant { namespace: Some((**namespace).to_owned()), what: grant.what.clone() };
-        others.contains(&there)
+        grant.namespace.is_none() && others.contains(&there)
     };
-    if grant.namespace.is_some() {
-        BTreeSet::new()
-    } else {
-        namespaces.iter().filter(holds).copied().collect()
-    }
+    namespaces.iter().filter(is_kept).copied().collect()
 }
 
 /// Joins single permissions to rules: first by verb, then those with the same verbs. `others` are the remaining

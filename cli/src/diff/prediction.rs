@@ -4,8 +4,8 @@ use olm_api::cluster_extension::CrdUpgradeSafetyEnforcement;
 use olm_api::{ClusterExtension, annotations};
 use olm_request::{CrdCheck, ExtensionRules, Settings};
 
-use super::next::with_image;
-use super::objects::{ChangeKind, ObjectChange};
+use super::cluster::ComparedExtension;
+use super::objects::ObjectChange;
 use super::report::Diff;
 use crate::bundle_source;
 use crate::controller::Controller;
@@ -14,8 +14,7 @@ use crate::error::{CliError, Code};
 use crate::output::counted;
 use crate::progress::say;
 use crate::rendering::{self, RenderSettings};
-use crate::session::Session;
-use crate::source::{Access, Cluster};
+use crate::source::Access;
 
 /// Highest number of objects or findings that a message names.
 const NAMED: usize = 5;
@@ -31,52 +30,37 @@ pub(crate) struct Prediction {
     pub(crate) unsafe_crds: Vec<String>,
 }
 
-/// Predicts the effect of installing the bundle in `image` for the given extension. Without a namespace there is
-/// nothing to compare with, and new objects are only counted.
-///
-/// # Errors
-/// The image or the cluster cannot be read, or the bundle cannot be installed this way
-/// ([`Code::Findings`]).
-pub(crate) async fn predict(
-    cluster: &Cluster,
-    extension: &ClusterExtension,
-    image: &str,
-    controller: &Controller,
-    has_namespace: bool,
-    access: &Access,
-    session: &Session,
-) -> Result<Prediction, CliError> {
-    if has_namespace {
-        return Ok(Prediction::of(
-            &with_image(cluster, extension, image, controller, access, session).await?,
-        ));
-    }
-    let files = bundle_source::read(image, &access.images, session).await?;
-    let settings = RenderSettings::as_configured(extension, &controller.gates)?;
-    let count = rendering::objects(&files, &settings)?.objects.len();
-    Ok(Prediction { changes: vec![format!("{} created", counted(count, "object"))], ..Prediction::default() })
-}
-
-/// Same as [`predict`], but a bundle that the CLI cannot read only causes a warning, because the cluster may be able
-/// to read it.
-///
-/// # Errors
-/// The bundle cannot be installed this way, or a signal arrived.
-pub(crate) async fn predict_or_warn(
-    cluster: &Cluster,
-    extension: &ClusterExtension,
-    image: &str,
-    controller: &Controller,
-    compare: bool,
-    access: &Access,
-    session: &Session,
-) -> Result<Prediction, CliError> {
-    match predict(cluster, extension, image, controller, compare, access, session).await {
-        Err(CliError::Message(Code::Operational | Code::Usage, why)) => {
-            say(&format!("warning: what the bundle brings is not known: {why}"));
-            Ok(Prediction::default())
+impl ComparedExtension<'_> {
+    /// Predicts the effect of installing the bundle in `image`. Without `compare`, as for a namespace that does not
+    /// exist, new objects are only counted. A bundle that the CLI cannot read only causes a warning, because the cluster
+    /// may be able to read it.
+    ///
+    /// # Errors
+    /// The bundle cannot be installed this way, or a signal arrived.
+    pub(crate) async fn predict_or_warn(
+        &self,
+        image: &str,
+        controller: &Controller,
+        compare: bool,
+        access: &Access,
+    ) -> Result<Prediction, CliError> {
+        let prediction = async {
+            if compare {
+                return Ok(Prediction::of(&self.with_image(image, controller, access).await?));
+            }
+            let files = bundle_source::read(image, &access.images, self.session).await?;
+            let settings = RenderSettings::as_configured(self.extension, &controller.gates)?;
+            let count = rendering::objects(&files, &settings)?.objects.len();
+            let changes = vec![format!("{} created", counted(count, "object"))];
+            Ok(Prediction { changes, ..Prediction::default() })
+        };
+        match prediction.await {
+            Err(CliError::Message(Code::Operational | Code::Usage, why)) => {
+                say(&format!("warning: what the bundle brings is not known: {why}"));
+                Ok(Prediction::default())
+            }
+            prediction => prediction,
         }
-        prediction => prediction,
     }
 }
 
@@ -84,11 +68,8 @@ pub(crate) async fn predict_or_warn(
 /// if the check is disabled, or if its result depends on existing objects.
 pub(crate) fn unsafe_upgrade(extension: &ClusterExtension, prediction: &Prediction) -> Option<CliError> {
     let definitions = &prediction.unsafe_crds;
-    let preflight = extension.spec.as_ref().and_then(|spec| spec.install.as_ref()?.preflight.as_ref());
-    let enforcement = preflight.map(|preflight| &preflight.crd_upgrade_safety.enforcement);
     let rules = ExtensionRules::of(extension.metadata.annotations.as_ref(), Settings::default());
-    let strict = rules.crd_check.unwrap_or(CrdCheck::Strict) == CrdCheck::Strict
-        && enforcement != Some(&CrdUpgradeSafetyEnforcement::None);
+    let strict = rules.crd_check.unwrap_or(CrdCheck::Strict) == CrdCheck::Strict && !is_unchecked(extension);
     if definitions.is_empty() || !strict {
         return None;
     }
@@ -100,14 +81,19 @@ pub(crate) fn unsafe_upgrade(extension: &ClusterExtension, prediction: &Predicti
     )))
 }
 
+/// Reports whether the specification disables the CRD upgrade check.
+pub(crate) fn is_unchecked(extension: &ClusterExtension) -> bool {
+    let preflight = extension.spec.as_ref().and_then(|spec| spec.install.as_ref()?.preflight.as_ref());
+    let enforcement = preflight.map(|preflight| &preflight.crd_upgrade_safety.enforcement);
+    enforcement == Some(&CrdUpgradeSafetyEnforcement::None)
+}
+
 impl Prediction {
     /// Summarizes a difference.
     pub(crate) fn of(diff: &Diff) -> Self {
-        let count = |wanted| diff.objects.iter().filter(|object| object.change == wanted).count();
-        let (created, changed, deleted) =
-            (count(ChangeKind::Created), count(ChangeKind::Changed), count(ChangeKind::Deleted));
-        let mut changes =
-            vec![format!("{} created, {changed} changed, {deleted} deleted", counted(created, "object"))];
+        let [created, changed, deleted] = diff.counts();
+        let created = counted(created, "object");
+        let mut changes = vec![format!("{created} created, {changed} changed, {deleted} deleted")];
         let gaining = diff.permissions.iter().filter(|change| !change.gained.is_empty()).count();
         if gaining > 0 {
             changes.push(format!("permissions gained by {}", counted(gaining, "subject")));

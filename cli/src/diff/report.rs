@@ -12,6 +12,7 @@ use super::fields::FieldChange;
 use super::objects::{ChangeKind, ObjectChange};
 use super::permissions::{Permission, SubjectChange};
 use crate::crd_check::{CrdResult, Verdict};
+use crate::output::{counted, qualified};
 
 /// Largest number of fields per object in the text output. JSON and YAML contain all.
 const SHOWN_FIELDS: usize = 25;
@@ -19,7 +20,7 @@ const SHOWN_FIELDS: usize = 25;
 const SHOWN_VALUE: usize = 120;
 
 /// Result as JSON or YAML.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Diff {
     pub(crate) old: ComparedBundle,
@@ -60,25 +61,27 @@ impl ComparedBundle {
 }
 
 impl Diff {
+    /// Numbers of created, changed and deleted objects.
+    pub(super) fn counts(&self) -> [usize; 3] {
+        [ChangeKind::Created, ChangeKind::Changed, ChangeKind::Deleted]
+            .map(|wanted| self.objects.iter().filter(|object| object.change == wanted).count())
+    }
+
     /// Text output.
     pub(crate) fn text(&self) -> String {
         let mut text = format!("Old:  {}\nNew:  {}\n", self.old.text(), self.new.text());
-        let count = |wanted| self.objects.iter().filter(|object| object.change == wanted).count();
-        let counts = format!(
-            "{} created, {} changed, {} deleted",
-            count(ChangeKind::Created),
-            count(ChangeKind::Changed),
-            count(ChangeKind::Deleted)
-        );
-        let counts = if self.objects.is_empty() { String::new() } else { counts };
+        let [created, changed, deleted] = self.counts();
+        let counts = match self.objects.as_slice() {
+            [] => String::new(),
+            _ => format!("{created} created, {changed} changed, {deleted} deleted"),
+        };
         let (roles, others): (Vec<_>, Vec<_>) =
             self.objects.iter().partition(|change| is_told_by_permissions(change));
         section(&mut text, "Objects", &counts, &others, |change| object(change));
-        text += &counted(&roles);
+        text += &role_counts(&roles);
         let subjects = match self.permissions.len() {
             0 => String::new(),
-            1 => "of 1 subject".to_owned(),
-            many => format!("of {many} subjects"),
+            count => format!("of {}", counted(count, "subject")),
         };
         section(&mut text, "Permissions", &subjects, &self.permissions, subject);
         let breaking = self.crds.iter().filter(|crd| crd.result == Verdict::Unsafe).count();
@@ -153,9 +156,9 @@ fn value(value: &Value) -> String {
 
 fn subject(change: &SubjectChange) -> String {
     let subject = &change.subject;
-    let separator = if subject.namespace.is_empty() { "" } else { "/" };
+    let name = qualified(&subject.namespace, &subject.name);
     let every = if subject.kind == "ClusterRole" { "every subject with " } else { "" };
-    let mut text = format!("  {every}{} {}{separator}{}\n", subject.kind, subject.namespace, subject.name);
+    let mut text = format!("  {every}{} {name}\n", subject.kind);
     for (sign, permissions) in [('+', &change.gained), ('-', &change.lost)] {
         for one in permissions {
             let _ = writeln!(text, "    {sign} {}", permission(one));
@@ -175,17 +178,14 @@ fn is_told_by_permissions(change: &ObjectChange) -> bool {
 }
 
 /// `  + 2 ClusterRoles and 1 RoleBinding, see Permissions`
-fn counted(roles: &[&ObjectChange]) -> String {
+fn role_counts(roles: &[&ObjectChange]) -> String {
     let mut text = String::new();
     for (sign, kind_of_change) in [('+', ChangeKind::Created), ('-', ChangeKind::Deleted)] {
         let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
         for change in roles.iter().filter(|change| change.change == kind_of_change) {
             *kinds.entry(&change.object.kind).or_default() += 1;
         }
-        let kinds: Vec<_> = kinds
-            .iter()
-            .map(|(kind, count)| format!("{count} {kind}{}", if *count == 1 { "" } else { "s" }))
-            .collect();
+        let kinds: Vec<_> = kinds.iter().map(|(kind, count)| counted(*count, kind)).collect();
         if !kinds.is_empty() {
             let _ = writeln!(text, "  {sign} {}: see Permissions", kinds.join(", "));
         }

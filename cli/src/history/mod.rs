@@ -91,7 +91,7 @@ fn text(history: &History, now: Timestamp, wide: bool) -> String {
             record.bundle.clone(),
             record.version.clone(),
             image,
-            record.result.as_str().to_owned(),
+            record.result.clone(),
             ago(record.created.as_deref()),
             ago(record.archived.as_deref()),
             rollback,

@@ -23,7 +23,8 @@ pub(crate) struct Record {
     /// Digest of the image, if the reference contains one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) digest: Option<String>,
-    pub(crate) result: RevisionResult,
+    /// `Installed`, `Superseded`, `Abandoned`, or the name of its stage.
+    pub(crate) result: String,
     /// `true` if the revision has rolled out once.
     pub(crate) succeeded: bool,
     pub(crate) adopted_from_helm: bool,
@@ -42,41 +43,6 @@ pub(crate) struct Rollback {
     pub(crate) possible: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) why_not: Option<&'static str>,
-}
-
-/// Result of a revision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub(crate) enum RevisionResult {
-    /// Newest active revision that has rolled out.
-    Installed,
-    /// Rolled out, then replaced by a newer revision.
-    Superseded,
-    /// Archived before it had rolled out.
-    Abandoned,
-    New,
-    RollingOut,
-    Retrying,
-    Blocked,
-    DeadlineExceeded,
-    Archiving,
-    Deleting,
-}
-
-impl RevisionResult {
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Installed => "Installed",
-            Self::Superseded => "Superseded",
-            Self::Abandoned => "Abandoned",
-            Self::New => "New",
-            Self::RollingOut => "RollingOut",
-            Self::Retrying => "Retrying",
-            Self::Blocked => "Blocked",
-            Self::DeadlineExceeded => "DeadlineExceeded",
-            Self::Archiving => "Archiving",
-            Self::Deleting => "Deleting",
-        }
-    }
 }
 
 impl Record {
@@ -131,19 +97,15 @@ pub(crate) fn records(sets: &[ClusterObjectSet]) -> Vec<Record> {
     records
 }
 
-fn outcome(state: &RevisionState, is_installed: bool) -> RevisionResult {
+fn outcome(state: &RevisionState, is_installed: bool) -> String {
+    let is_at_work =
+        matches!(state.stage, Stage::Deleting | Stage::Archiving | Stage::Blocked | Stage::Retrying);
     match state.stage {
-        Stage::Deleting => RevisionResult::Deleting,
-        Stage::Archived if state.succeeded => RevisionResult::Superseded,
-        Stage::Archived => RevisionResult::Abandoned,
-        Stage::Archiving => RevisionResult::Archiving,
-        Stage::Blocked => RevisionResult::Blocked,
-        Stage::Retrying => RevisionResult::Retrying,
-        _ if is_installed => RevisionResult::Installed,
-        Stage::Succeeded => RevisionResult::Superseded,
-        Stage::New => RevisionResult::New,
-        Stage::RollingOut => RevisionResult::RollingOut,
-        Stage::DeadlineExceeded => RevisionResult::DeadlineExceeded,
+        Stage::Archived if !state.succeeded => "Abandoned".to_owned(),
+        Stage::Archived => "Superseded".to_owned(),
+        _ if is_installed && !is_at_work => "Installed".to_owned(),
+        Stage::Succeeded => "Superseded".to_owned(),
+        stage => format!("{stage:?}"),
     }
 }
 

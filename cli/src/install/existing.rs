@@ -6,10 +6,10 @@ use kube::api::Api;
 use olm_api::ClusterExtension;
 use olm_version::quote;
 
-use super::extension::package;
+use super::InstallContext;
+use super::extension::{differences, package};
 use crate::error::CliError;
 use crate::session::Session;
-use crate::source::Cluster;
 
 /// Finds the extension of this name and package. `None` if neither the name nor the package is in use.
 ///
@@ -47,32 +47,40 @@ pub(super) fn find_existing<'a>(
     )))
 }
 
-/// Failure for an existing extension with a different spec.
-pub(super) fn differs(existing: &ClusterExtension, differences: &[String]) -> CliError {
-    let name = existing.name_any();
-    CliError::findings(format!(
+/// Checks that `existing` asks for what the command line asks for.
+///
+/// # Errors
+/// It does not. The message lists the fields.
+pub(super) fn require_same(existing: &ClusterExtension, wanted: &ClusterExtension) -> Result<(), CliError> {
+    let (name, differences) = (existing.name_any(), differences(existing, wanted));
+    if differences.is_empty() {
+        return Ok(());
+    }
+    Err(CliError::findings(format!(
         "ClusterExtension {} is there already and asks for something else, so it stays as it is:\n  {}\nchange it with \
              `olm upgrade {name}` or kubectl",
         quote(&name),
         differences.join("\n  ")
-    ))
+    )))
 }
 
 /// Reports whether the namespace exists.
 ///
 /// # Errors
-/// The API server does not answer, or the namespace is being deleted.
-pub(crate) async fn has_namespace(
-    cluster: &Cluster,
-    name: &str,
+/// The API server does not answer, the namespace is being deleted, or it does not exist and may not be created.
+pub(super) async fn check_namespace(
+    context: &InstallContext<'_>,
     session: &Session,
 ) -> Result<bool, CliError> {
+    let InstallContext { args, cluster, .. } = context;
     let api: Api<Namespace> = Api::all(cluster.client().clone());
-    let shown = quote(name);
-    let found = cluster.call(&format!("namespace {shown}"), api.get_metadata_opt(name), session).await?;
-    match found {
+    let what = format!("namespace {}", quote(&args.namespace));
+    match cluster.call(&what, api.get_metadata_opt(&args.namespace), session).await? {
         Some(found) if found.metadata.deletion_timestamp.is_some() => {
-            Err(CliError::findings(format!("namespace {shown} is being deleted: wait until it is gone")))
+            Err(CliError::findings(format!("{what} is being deleted: wait until it is gone")))
+        }
+        None if !args.create_namespace => {
+            Err(CliError::findings(format!("{what} does not exist: --create-namespace creates it")))
         }
         found => Ok(found.is_some()),
     }

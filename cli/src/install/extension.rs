@@ -1,58 +1,32 @@
 //! ClusterExtension from command line flags, and its differences to an existing one. Pure.
 
-use olm_api::cluster_extension::{
-    CatalogFilter, ClusterExtensionSpec, ConfigType, ExtensionConfig, ExtensionSource, SourceType,
-};
+use olm_api::cluster_extension::{CatalogFilter, ClusterExtensionSpec, ConfigType, ExtensionConfig};
 use olm_api::{ClusterExtension, LabelSelector, labels};
 use serde_json::{Map, Value, json};
 
+use super::InstallArgs;
 use crate::error::CliError;
 
-/// Values of the flags.
-#[derive(Debug, Clone, Default)]
-pub(super) struct ExtensionFlags {
-    pub(super) name: String,
-    pub(super) package: String,
-    pub(super) namespace: String,
-    pub(super) version: Option<String>,
-    pub(super) channels: Vec<String>,
-    /// Name of a ClusterCatalog.
-    pub(super) catalog: Option<String>,
-    pub(super) watch_namespaces: Vec<String>,
-    /// Content of the configuration file.
-    pub(super) config: Option<Value>,
-}
-
-impl ExtensionFlags {
-    /// Builds the extension.
-    ///
-    /// # Errors
-    /// The configuration is no object, or sets a value that a flag sets, too.
-    pub(super) fn extension(self) -> Result<ClusterExtension, CliError> {
-        let selector = self.catalog.map(|name| LabelSelector {
-            match_labels: Some([(labels::METADATA_NAME.to_owned(), name)].into()),
-            match_expressions: None,
-        });
-        let spec = ClusterExtensionSpec {
-            namespace: self.namespace,
-            service_account: None,
-            source: ExtensionSource {
-                source_type: SourceType::Catalog,
-                catalog: Some(CatalogFilter {
-                    package_name: self.package,
-                    version: self.version,
-                    channels: self.channels,
-                    selector,
-                    upgrade_constraint_policy: None,
-                }),
-            },
-            install: None,
-            config: config(self.config, self.watch_namespaces)?
-                .map(|inline| ExtensionConfig { config_type: ConfigType::Inline, inline: Some(inline) }),
-            progress_deadline_minutes: None,
-        };
-        Ok(ClusterExtension::new(&self.name, spec))
-    }
+/// Builds the extension. `file` is the content of the configuration file.
+///
+/// # Errors
+/// The configuration is no object, or sets a value that a flag sets, too.
+pub(super) fn extension(args: &InstallArgs, file: Option<Value>) -> Result<ClusterExtension, CliError> {
+    let selector = args.catalog.clone().map(|name| LabelSelector {
+        match_labels: Some([(labels::METADATA_NAME.to_owned(), name)].into()),
+        match_expressions: None,
+    });
+    let filter = CatalogFilter {
+        package_name: args.package.clone(),
+        version: args.version.clone(),
+        channels: args.channels.clone(),
+        selector,
+        upgrade_constraint_policy: None,
+    };
+    let mut spec = ClusterExtensionSpec::of_package(&args.namespace, filter);
+    spec.config = config(file, args.watch_namespaces.clone())?
+        .map(|inline| ExtensionConfig { config_type: ConfigType::Inline, inline: Some(inline) });
+    Ok(ClusterExtension::new(args.name.as_ref().unwrap_or(&args.package), spec))
 }
 
 fn config(file: Option<Value>, mut namespaces: Vec<String>) -> Result<Option<Map<String, Value>>, CliError> {
@@ -82,20 +56,26 @@ fn config(file: Option<Value>, mut namespaces: Vec<String>) -> Result<Option<Map
 /// Fields in which `existing` differs from `wanted`: path, existing value, wanted value. Ignores fields that no flag
 /// sets, such as preflight checks.
 pub(super) fn differences(existing: &ClusterExtension, wanted: &ClusterExtension) -> Vec<String> {
-    let (old, new) = (asked(existing), asked(wanted));
-    let empty = Map::new();
-    let (old, new) = (old.as_object().unwrap_or(&empty), new.as_object().unwrap_or(&empty));
-    let mut differences: Vec<String> = new
-        .iter()
-        .filter(|(path, value)| old.get(*path) != Some(*value))
-        .map(|(path, value)| {
-            let shown = |value: Option<&Value>| match value {
-                None | Some(Value::Null) => "nothing".to_owned(),
-                Some(value) => value.to_string(),
-            };
-            format!("{path}: {} there, {} wanted", shown(old.get(path)), shown(Some(value)))
-        })
-        .collect();
+    let (old, new) = (json!({"spec": existing.spec}), json!({"spec": wanted.spec}));
+    let fields = [
+        ("spec.config.inline", Value::Null),
+        ("spec.namespace", Value::Null),
+        ("spec.source.catalog.channels", json!([])),
+        ("spec.source.catalog.packageName", Value::Null),
+        ("spec.source.catalog.selector", Value::Null),
+        ("spec.source.catalog.upgradeConstraintPolicy", json!("CatalogProvided")),
+        ("spec.source.catalog.version", Value::Null),
+    ];
+    let mut differences = Vec::new();
+    for (path, default) in fields {
+        let pointer = format!("/{}", path.replace('.', "/"));
+        let value = |side| Value::pointer(side, &pointer).unwrap_or(&default);
+        let shown = |value: &Value| if value.is_null() { "nothing".to_owned() } else { value.to_string() };
+        let (old, new) = (value(&old), value(&new));
+        if old != new {
+            differences.push(format!("{path}: {} there, {} wanted", shown(old), shown(new)));
+        }
+    }
     for (key, value) in wanted.metadata.annotations.iter().flatten() {
         let found = existing.metadata.annotations.as_ref().and_then(|there| there.get(key));
         if found != Some(value) {
@@ -104,22 +84,6 @@ pub(super) fn differences(existing: &ClusterExtension, wanted: &ClusterExtension
         }
     }
     differences
-}
-
-/// Spec fields that flags can set, by path, with defaults.
-fn asked(extension: &ClusterExtension) -> Value {
-    let spec = serde_json::to_value(&extension.spec).unwrap_or_default();
-    let catalog = &spec["source"]["catalog"];
-    let or = |value: &Value, default: Value| if value.is_null() { default } else { value.clone() };
-    json!({
-        "spec.config.inline": or(&spec["config"]["inline"], Value::Null),
-        "spec.namespace": spec["namespace"],
-        "spec.source.catalog.channels": or(&catalog["channels"], json!([])),
-        "spec.source.catalog.packageName": catalog["packageName"],
-        "spec.source.catalog.selector": or(&catalog["selector"], Value::Null),
-        "spec.source.catalog.upgradeConstraintPolicy": or(&catalog["upgradeConstraintPolicy"], json!("CatalogProvided")),
-        "spec.source.catalog.version": or(&catalog["version"], Value::Null),
-    })
 }
 
 /// Package of an extension. Empty if it has none.
@@ -132,28 +96,28 @@ pub(super) fn package(extension: &ClusterExtension) -> &str {
 mod tests {
     use super::*;
     use crate::manifest::validation_errors;
+    use clap::Parser;
 
-    fn wanted() -> ExtensionFlags {
-        ExtensionFlags {
-            name: "pipe".to_owned(),
-            package: "pipe".to_owned(),
-            namespace: "ns".to_owned(),
-            ..ExtensionFlags::default()
-        }
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: InstallArgs,
+    }
+
+    fn args(flags: &[&str]) -> InstallArgs {
+        let line = [&["install", "pipe", "--namespace", "ns"], flags].concat();
+        Line::try_parse_from(line).unwrap().args
+    }
+
+    fn wanted(flags: &[&str]) -> ClusterExtension {
+        extension(&args(flags), None).unwrap()
     }
 
     #[test]
     fn flags_become_extension_that_api_server_accepts() {
-        let extension = ExtensionFlags {
-            version: Some("1.x".to_owned()),
-            channels: vec!["stable".to_owned()],
-            catalog: Some("hub".to_owned()),
-            watch_namespaces: vec!["apps".to_owned()],
-            config: Some(json!({"deploymentConfig": {}})),
-            ..wanted()
-        }
-        .extension()
-        .unwrap();
+        let flags =
+            ["--version", "1.x", "--channel", "stable", "--catalog", "hub", "--watch-namespace", "apps"];
+        let extension = extension(&args(&flags), Some(json!({"deploymentConfig": {}}))).unwrap();
         let value = serde_json::to_value(&extension).unwrap();
         assert_eq!(validation_errors(&value), [""; 0]);
         let spec = json!({
@@ -163,25 +127,20 @@ mod tests {
             "config": {"configType": "Inline", "inline": {"deploymentConfig": {}, "watchNamespace": "apps"}},
         });
         assert_eq!(value["spec"], spec);
-        let several = ExtensionFlags { watch_namespaces: vec!["b".to_owned(), "a".to_owned()], ..wanted() };
-        let value = serde_json::to_value(several.extension().unwrap()).unwrap();
+        let value = serde_json::to_value(wanted(&["--watch-namespace", "b,a"])).unwrap();
         assert_eq!(value["spec"]["config"]["inline"], json!({"watchNamespaces": ["b", "a"]}));
     }
 
     #[test]
     fn invalid_configuration_is_rejected_with_its_field() {
-        let text = |wanted: ExtensionFlags| wanted.extension().unwrap_err().to_string();
-        let list = text(ExtensionFlags { config: Some(json!([])), ..wanted() });
+        let text =
+            |flags: &[&str], config: Value| extension(&args(flags), Some(config)).unwrap_err().to_string();
+        let list = text(&[], json!([]));
         assert_eq!(list, "--config: expected fields, such as watchNamespace and deploymentConfig");
-        let watch = vec!["apps".to_owned()];
-        let twice = ExtensionFlags {
-            config: Some(json!({"watchNamespace": "a"})),
-            watch_namespaces: watch,
-            ..wanted()
-        };
-        assert_eq!(text(twice), "the file of --config has watchNamespace: leave out --watch-namespace");
-        let odd = ExtensionFlags { name: "Pipe".to_owned(), namespace: "N_S".to_owned(), ..wanted() };
-        let odd = serde_json::to_value(odd.extension().unwrap()).unwrap();
+        let twice = text(&["--watch-namespace", "apps"], json!({"watchNamespace": "a"}));
+        assert_eq!(twice, "the file of --config has watchNamespace: leave out --watch-namespace");
+        let odd = InstallArgs { namespace: "N_S".to_owned(), ..args(&["--name", "Pipe"]) };
+        let odd = serde_json::to_value(extension(&odd, None).unwrap()).unwrap();
         assert_eq!(
             validation_errors(&odd),
             [
@@ -193,7 +152,7 @@ mod tests {
 
     #[test]
     fn differences_cover_only_fields_that_flags_set() {
-        let new = ExtensionFlags { version: Some("1.x".to_owned()), ..wanted() }.extension().unwrap();
+        let new = wanted(&["--version", "1.x"]);
         let mut existing = serde_json::to_value(&new).unwrap();
         existing["spec"]["source"]["catalog"]["upgradeConstraintPolicy"] = json!("CatalogProvided");
         existing["spec"]["progressDeadlineMinutes"] = json!(10);

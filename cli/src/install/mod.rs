@@ -9,21 +9,18 @@ mod extension;
 mod with_dependencies;
 
 use clap::Args;
-use kube::ResourceExt;
 use olm_api::ClusterExtension;
-use olm_version::quote;
 
-use self::existing::find_existing;
-pub(crate) use self::existing::has_namespace;
-use self::extension::{ExtensionFlags, differences};
-use crate::change::{self, ChangeArgs, ChangeFormat, ExpectedState, WrittenObject};
+use self::existing::{check_namespace, find_existing, require_same};
+use self::extension::differences;
+use crate::change::{self, ChangeArgs, ChangeFormat};
 use crate::controller::Controller;
-use crate::diff::predict_or_warn;
+use crate::diff::ComparedExtension;
 use crate::error::CliError;
 use crate::output::Fields;
 use crate::progress::say;
 use crate::rendering;
-use crate::resolve::{Choice, choose_as};
+use crate::resolve::choose_as;
 use crate::session::Session;
 use crate::source::{Access, Cluster};
 use crate::{manifest, version_expression};
@@ -114,17 +111,7 @@ pub(crate) async fn run(args: InstallArgs, session: &mut Session) -> Result<(), 
         Some(file) => rendering::config(file, session).await?,
         None => None,
     };
-    let wanted = ExtensionFlags {
-        name: args.name.clone().unwrap_or_else(|| args.package.clone()),
-        package: args.package.clone(),
-        namespace: args.namespace.clone(),
-        version: args.version.clone(),
-        channels: args.channels.clone(),
-        catalog: args.catalog.clone(),
-        watch_namespaces: args.watch_namespaces.clone(),
-        config,
-    };
-    let wanted = wanted.extension()?;
+    let wanted = extension::extension(&args, config)?;
     check_schema(&wanted)?;
     let cluster = args.access.cluster.connect().await?;
     let extensions = cluster.extensions(session).await?;
@@ -170,16 +157,12 @@ async fn install_one(
         catalog.channels.clone_from(&choice.channels);
     }
     if let Some(existing) = existing {
-        let differences = differences(existing, &wanted);
-        if differences.is_empty() {
-            return unchanged(context, existing, session).await;
-        }
-        return Err(existing::differs(existing, &differences));
+        require_same(existing, &wanted)?;
+        return unchanged(context, existing, session).await;
     }
     let has_namespace = check_namespace(context, session).await?;
-    let prediction =
-        predict_or_warn(cluster, &wanted, &choice.image, controller, has_namespace, &args.access, session)
-            .await?;
+    let compared = ComparedExtension { cluster, extension: &wanted, session };
+    let prediction = compared.predict_or_warn(&choice.image, controller, has_namespace, &args.access).await?;
     if args.change.dry_run.is_none() {
         change::dry_create(cluster, &wanted, session).await?;
     }
@@ -193,11 +176,8 @@ async fn install_one(
     fields.list(0, "Changes", &prediction.changes);
     fields.list(0, "In the way", &prediction.problems);
     print_warnings(args.change.output, choice.warnings.iter().chain(&prediction.problems));
-    change::print(args.change.output, &fields.text, &written, &mut session.output)?;
-    match written.last() {
-        Some(last) => wait_if_requested(context, target(&wanted, last, &choice), session).await,
-        None => Ok(()),
-    }
+    let bundles = (Some(choice.bundle), None);
+    change::print_and_wait(cluster, &args.change, &fields.text, &written, bundles, session).await
 }
 
 /// Catalog sources to choose the bundle from.
@@ -212,56 +192,13 @@ pub(crate) fn print_warnings<'a>(notation: ChangeFormat, warnings: impl Iterator
     }
 }
 
-/// Reports whether the namespace exists.
-///
-/// # Errors
-/// It does not exist, and `--create-namespace` is not set.
-async fn check_namespace(context: &InstallContext<'_>, session: &Session) -> Result<bool, CliError> {
-    let namespace = &context.args.namespace;
-    let exists = has_namespace(context.cluster, namespace, session).await?;
-    if exists || context.args.create_namespace {
-        return Ok(exists);
-    }
-    Err(CliError::findings(format!(
-        "namespace {} does not exist: --create-namespace creates it",
-        quote(namespace)
-    )))
-}
-
-fn target(extension: &ClusterExtension, written: &WrittenObject, choice: &Choice) -> ExpectedState {
-    ExpectedState {
-        name: extension.name_any(),
-        uid: written.uid.clone(),
-        generation: written.generation.unwrap_or_default(),
-        bundle: Some(choice.bundle.clone()),
-        before: None,
-    }
-}
-
 /// Reports an existing extension as unchanged.
 async fn unchanged(
     context: &InstallContext<'_>,
     existing: &ClusterExtension,
     session: &mut Session,
 ) -> Result<(), CliError> {
-    let change = &context.args.change;
-    let written = change::apply(context.cluster, Some(existing), existing, change.dry_run, session).await?;
-    let target = ExpectedState {
-        name: existing.name_any(),
-        uid: existing.uid(),
-        generation: existing.metadata.generation.unwrap_or_default(),
-        bundle: None,
-        before: None,
-    };
-    change::print(change.output, "", &[written], &mut session.output)?;
-    wait_if_requested(context, target, session).await
-}
-
-/// Waits for the change if `--wait` is set.
-async fn wait_if_requested(
-    context: &InstallContext<'_>,
-    target: ExpectedState,
-    session: &mut Session,
-) -> Result<(), CliError> {
-    change::wait_if_requested(context.cluster, &context.args.change, &target, session).await
+    let (cluster, change) = (context.cluster, &context.args.change);
+    let written = change::apply(cluster, Some(existing), existing, change.dry_run, session).await?;
+    change::print_and_wait(cluster, change, "", &[written], (None, None), session).await
 }

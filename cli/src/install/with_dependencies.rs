@@ -7,13 +7,12 @@ use kube::ResourceExt;
 use olm_api::ClusterExtension;
 use olm_version::quote;
 
-use super::existing::{self, find_existing};
-use super::extension::differences;
-use super::{InstallContext, check_namespace, check_schema, print_warnings};
+use super::existing::{check_namespace, find_existing, require_same};
+use super::{InstallContext, check_schema, print_warnings};
 use crate::change::{self, ChangeFormat, ExpectedState, WrittenObject};
-use crate::diff::{predict_or_warn, unsafe_upgrade};
+use crate::diff::{ComparedExtension, unsafe_upgrade};
 use crate::error::{CliError, Code};
-use crate::output::{Fields, printable};
+use crate::output::Fields;
 use crate::progress::say;
 use crate::resolve::{InstallPlan, PlannedExtension, plan_as};
 use crate::session::Session;
@@ -24,13 +23,12 @@ struct PlanItem<'a> {
     live: Option<&'a ClusterExtension>,
 }
 
-/// Progress of a plan, as names of extensions.
-#[derive(Debug, Default)]
+/// Progress of a plan, which is carried out in the order of `extensions`.
+#[derive(Debug)]
 struct PlanProgress {
-    installed: Vec<String>,
-    /// Written, but not complete.
-    started: Vec<String>,
-    left: Vec<String>,
+    extensions: Vec<String>,
+    written: usize,
+    complete: usize,
 }
 
 /// Plans, asks and installs.
@@ -51,11 +49,7 @@ pub(super) async fn run(
     let steps: Vec<Vec<PlanItem<'_>>> =
         steps.into_iter().map(|step| plan_items(step, extensions, &wanted)).collect::<Result<_, _>>()?;
     if steps.is_empty() {
-        let line = format!("{text}\n");
-        return match args.change.output {
-            ChangeFormat::Table => session.output.text(&line),
-            _ => change::print(args.change.output, "", &[], &mut session.output),
-        };
+        return change::print(args.change.output, &format!("{text}\n"), &[], &mut session.output);
     }
     let has_namespace = check_namespace(context, session).await?;
     let obstacles = check(context, &steps, has_namespace, session).await?;
@@ -66,7 +60,7 @@ pub(super) async fn run(
     fields.list(0, "In the way", &obstacles);
     print_warnings(args.change.output, obstacles.iter());
     if args.change.output == ChangeFormat::Table {
-        session.output.text(&printable(&fields.text))?;
+        session.output.text(&fields.text)?;
         session.output.finish()?;
     } else if args.change.dry_run.is_none() {
         say(&text);
@@ -121,10 +115,7 @@ fn plan_items<'a>(
         }
         let live = find_existing(extensions, &planned.extension)?;
         if let Some(existing) = live {
-            let differences = differences(existing, &planned.extension);
-            if !differences.is_empty() {
-                return Err(existing::differs(existing, &differences));
-            }
+            require_same(existing, &planned.extension)?;
         }
         Ok(PlanItem { planned, live })
     };
@@ -177,8 +168,8 @@ async fn check(
         let new = item.live.is_none();
         // Dependencies that are not installed yet provide no kinds, so a dry run would fail.
         let compare = has_namespace && !new;
-        let prediction =
-            predict_or_warn(cluster, &extension, image, controller, compare, &args.access, session).await;
+        let compared = ComparedExtension { cluster, extension: &extension, session };
+        let prediction = compared.predict_or_warn(image, controller, compare, &args.access).await;
         let prediction = prediction.map_err(named)?;
         if let Some(failure) = unsafe_upgrade(&extension, &prediction) {
             return Err(named(failure));
@@ -199,62 +190,41 @@ async fn apply_plan(
     session: &mut Session,
 ) -> Result<(), CliError> {
     let InstallContext { args, cluster, .. } = context;
-    let mut progress = PlanProgress {
-        left: steps.iter().flatten().map(PlanItem::label).collect(),
-        ..PlanProgress::default()
-    };
+    let extensions = steps.iter().flatten().map(PlanItem::label).collect();
+    let mut progress = PlanProgress { extensions, written: 0, complete: 0 };
     for (number, step) in steps.iter().enumerate() {
         let mut targets = Vec::new();
         for item in step {
             let extension = item.extension();
             let one = change::apply(cluster, item.live, &extension, args.change.dry_run, session).await;
             let one = one.map_err(|failure| progress.with(failure))?;
-            progress.begin(item.label());
+            progress.written += 1;
             context.print_written(&one, session)?;
-            targets.push((item.label(), target(item, &one)));
+            let (bundle, before) = (item.planned.bundle.clone(), item.planned.before.clone());
+            targets.push(ExpectedState::new(&one, Some(bundle), before));
             written.push(one);
         }
         let is_last = number + 1 == steps.len();
         if args.change.dry_run.is_some() || (is_last && !args.change.wait) {
             continue;
         }
-        for (label, target) in targets {
+        for target in targets {
             let waited = change::wait_for(cluster, &target, args.change.timeout, session).await;
             let words = waited.map_err(|failure| progress.with(failure))?;
-            progress.complete(&label);
+            progress.complete += 1;
             change::print_end(args.change.output, &words, session)?;
         }
     }
     Ok(())
 }
 
-fn target(item: &PlanItem<'_>, written: &WrittenObject) -> ExpectedState {
-    ExpectedState {
-        name: item.name(),
-        uid: written.uid.clone(),
-        generation: written.generation.unwrap_or_default(),
-        bundle: Some(item.planned.bundle.clone()),
-        before: item.planned.before.clone(),
-    }
-}
-
 impl PlanProgress {
-    fn begin(&mut self, name: String) {
-        self.left.retain(|left| *left != name);
-        self.started.push(name);
-    }
-
-    fn complete(&mut self, name: &str) {
-        self.started.retain(|started| started != name);
-        self.installed.push(name.to_owned());
-    }
-
     /// Adds the progress to the message of `failure`.
     fn with(&self, failure: CliError) -> CliError {
         let CliError::Message(code, mut text) = failure else { return failure };
-        for (what, names) in
-            [("installed", &self.installed), ("started", &self.started), ("not started", &self.left)]
-        {
+        let (written, left) = self.extensions.split_at(self.written);
+        let (installed, started) = written.split_at(self.complete);
+        for (what, names) in [("installed", installed), ("started", started), ("not started", left)] {
             let names = if names.is_empty() { "nothing".to_owned() } else { names.join(", ") };
             text += &format!("\n{what}: {names}");
         }
@@ -268,13 +238,8 @@ mod tests {
 
     #[test]
     fn failure_lists_installed_begun_and_remaining_extensions() {
-        let mut progress = PlanProgress {
-            left: vec!["a".to_owned(), "b".to_owned(), "c".to_owned()],
-            ..PlanProgress::default()
-        };
-        progress.begin("a".to_owned());
-        progress.complete("a");
-        progress.begin("b".to_owned());
+        let extensions = ["a", "b", "c"].map(str::to_owned).to_vec();
+        let progress = PlanProgress { extensions, written: 2, complete: 1 };
         let failure = progress.with(CliError::operational("b: Blocked"));
         let expected =
             "b: Blocked\ninstalled: a\nstarted: b\nnot started: c\nrun the same command again to continue";

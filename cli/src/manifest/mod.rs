@@ -10,7 +10,7 @@ use std::path::Path;
 
 use olm_api::ClusterExtension;
 use olm_version::quote;
-use olm_yaml::{DecodeError, Limits, Stream, StreamError};
+use olm_yaml::{Limits, Stream, StreamError};
 use serde_json::Value;
 
 use self::rules::{Fault, FaultKind};
@@ -44,7 +44,7 @@ pub(crate) async fn read_extensions(
     path: &str,
     session: &Session,
 ) -> Result<Vec<ClusterExtension>, CliError> {
-    let text = session.unless_interrupted(text(path.to_owned(), MAX_FILE)).await?;
+    let text = text(path, MAX_FILE, session).await?;
     let checked = CheckedFile::new(path, &text);
     if checked.findings.is_empty() {
         for warning in &checked.warnings {
@@ -67,14 +67,14 @@ pub(crate) fn check_inputs(files: &[Option<&str>]) -> Result<(), CliError> {
     if wanted > 1 { Err(CliError::usage("only one of the files can be standard input")) } else { Ok(()) }
 }
 
-/// Reads the ClusterExtension of a file.
+/// Reads the ClusterExtension of a file, without its status, which does not describe the cluster.
 ///
 /// # Errors
 /// The file cannot be read, or does not contain exactly one.
 pub(crate) async fn only_extension(file: &str, session: &Session) -> Result<ClusterExtension, CliError> {
     let mut extensions = read_extensions(file, session).await?;
     match (extensions.pop(), extensions.len()) {
-        (Some(extension), 0) => Ok(extension),
+        (Some(extension), 0) => Ok(ClusterExtension { status: None, ..extension }),
         (_, others) => Err(CliError::usage(format!(
             "{} has {} ClusterExtensions; give a file with one",
             quote(file),
@@ -92,19 +92,11 @@ pub(crate) fn validation_errors(extension: &Value) -> Vec<String> {
 
 /// Text of the file at `path`, at most `limit` bytes. `-` is standard input.
 ///
-/// Reads in a detached thread. After a signal it is not joined, because a terminal or a pipe may never reach its end.
-///
 /// # Errors
 /// The file cannot be read, is too large, or is not UTF-8.
-pub(crate) async fn text(path: String, limit: u64) -> Result<String, CliError> {
-    let (sender, receiver) = tokio::sync::oneshot::channel();
-    let read = move || {
-        // After a signal, the receiver is closed.
-        let _ = sender.send(read_text(&path, limit));
-    };
-    let started = std::thread::Builder::new().name("file".to_owned()).spawn(read);
-    started.map_err(|error| CliError::operational(format!("cannot start a thread: {error}")))?;
-    receiver.await.map_err(|_| CliError::operational("the file was not read"))?
+pub(crate) async fn text(path: &str, limit: u64, session: &Session) -> Result<String, CliError> {
+    let path = path.to_owned();
+    session.detached(move || read_text(&path, limit), "the file was not read").await?
 }
 
 fn read_text(path: &str, limit: u64) -> Result<String, CliError> {
@@ -149,8 +141,7 @@ impl CheckedFile {
         let mut documents = Stream::new(text.as_bytes(), Limits::default());
         let schema = rules::schema();
         loop {
-            let document =
-                documents.next(|json, _| olm_yaml::json::to_value(json).map_err(DecodeError::from));
+            let document = documents.next(|json, _| olm_yaml::json::to_value(json));
             let first = documents.position().line;
             match document {
                 Ok(None) => break,
@@ -251,7 +242,7 @@ fn identity_faults(object: &Value) -> Vec<Fault> {
         }
     }
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
-    if !is_dns_subdomain(name) {
+    if !olm_bundle::subdomain_faults(name).is_empty() {
         let message = if name.is_empty() {
             required()
         } else {
@@ -260,16 +251,6 @@ fn identity_faults(object: &Value) -> Vec<Fault> {
         faults.push(fault(&["metadata", "name"], message, FaultKind::Value));
     }
     faults
-}
-
-fn is_dns_subdomain(name: &str) -> bool {
-    let alphanumeric = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    let label = |label: &str| {
-        let ends = [label.bytes().next(), label.bytes().last()];
-        ends.into_iter().all(|end| end.is_some_and(alphanumeric))
-            && label.bytes().all(|byte| alphanumeric(byte) || byte == b'-')
-    };
-    name.len() <= 253 && name.split('.').all(label)
 }
 
 /// Line of one field of the document that begins at line `first`.

@@ -85,42 +85,37 @@ fn schema_fault(error: &ValidationError<'_>) -> Fault {
     let unescaped = |step: &str| step.replace("~1", "/").replace("~0", "~");
     let mut path: Vec<_> = pointer.split('/').skip(1).map(unescaped).collect();
     let value = error.instance();
-    let (message, kind) = match error.kind() {
-        Kind::Type { kind } => {
-            let wanted = match kind {
+    let mut kind = FaultKind::Value;
+    let message = match error.kind() {
+        Kind::Type { kind: expected } => {
+            let wanted = match expected {
                 TypeKind::Single(one) => one.to_string(),
                 TypeKind::Multiple(_) => "value".to_owned(),
             };
-            (format!("expected {}, found {}", noun(&wanted), shown(value)), FaultKind::Type(wanted))
+            let message = format!("expected {}, found {}", noun(&wanted), shown(value));
+            kind = FaultKind::Type(wanted);
+            message
         }
         Kind::Enum { options } => {
             let allowed = options.as_array().into_iter().flatten().filter_map(Value::as_str);
             let allowed: Vec<_> = allowed.map(str::to_owned).collect();
-            (
-                format!("{} is not allowed; allowed: {}", shown(value), allowed.join(", ")),
-                FaultKind::Enum(allowed),
-            )
+            let message = format!("{} is not allowed; allowed: {}", shown(value), allowed.join(", "));
+            kind = FaultKind::Enum(allowed);
+            message
         }
         Kind::Required { property } => {
-            let field = property.as_str().unwrap_or_default();
-            path.push(field.to_owned());
-            ("the field is required".to_owned(), FaultKind::Value)
+            path.push(property.as_str().unwrap_or_default().to_owned());
+            "the field is required".to_owned()
         }
-        Kind::MaxLength { limit } => {
-            (format!("{} is too long; allowed: {limit} characters", shown(value)), FaultKind::Value)
-        }
+        Kind::MaxLength { limit } => format!("{} is too long; allowed: {limit} characters", shown(value)),
         Kind::MinLength { limit } => {
-            (format!("{} is too short; allowed: at least {limit} characters", shown(value)), FaultKind::Value)
+            format!("{} is too short; allowed: at least {limit} characters", shown(value))
         }
-        Kind::MinProperties { .. } => ("the object must not be empty".to_owned(), FaultKind::Value),
-        Kind::Maximum { limit } => {
-            (format!("{} is too large; allowed: at most {limit}", shown(value)), FaultKind::Value)
-        }
-        Kind::Minimum { limit } => {
-            (format!("{} is too small; allowed: at least {limit}", shown(value)), FaultKind::Value)
-        }
-        Kind::MaxItems { limit } => (format!("too many entries; allowed: {limit}"), FaultKind::Value),
-        _ => (error.to_string(), FaultKind::Value),
+        Kind::MinProperties { .. } => "the object must not be empty".to_owned(),
+        Kind::Maximum { limit } => format!("{} is too large; allowed: at most {limit}", shown(value)),
+        Kind::Minimum { limit } => format!("{} is too small; allowed: at least {limit}", shown(value)),
+        Kind::MaxItems { limit } => format!("too many entries; allowed: {limit}"),
+        _ => error.to_string(),
     };
     Fault { path, message, kind }
 }

@@ -7,20 +7,13 @@ use crate::output::Table;
 
 const API_VERSION: &str = "rbac.authorization.k8s.io/v1";
 
-/// Service account that gets the permissions.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Account {
-    pub(super) namespace: String,
-    pub(super) name: String,
-}
-
-/// One role per scope. With an account, also that service account and a binding of each role to it. All roles and
-/// bindings have the name `name`.
-pub(super) fn documents(name: &str, rights: &Scoped, account: Option<&Account>) -> Vec<Value> {
+/// One role per scope. With a service account in `namespace`, also that account and a binding of each role to it. All
+/// roles and bindings have the name `name`.
+pub(super) fn documents(name: &str, rights: &Scoped, namespace: &str, account: Option<&str>) -> Vec<Value> {
     let mut documents = Vec::new();
-    if let Some(Account { namespace, name }) = account {
+    if let Some(account) = account {
         documents.push(json!({"apiVersion": "v1", "kind": "ServiceAccount",
-            "metadata": {"name": name, "namespace": namespace}}));
+            "metadata": {"name": account, "namespace": namespace}}));
     }
     for (scope, rules) in rights {
         let (kind, metadata) = match scope {
@@ -29,7 +22,7 @@ pub(super) fn documents(name: &str, rights: &Scoped, account: Option<&Account>) 
         };
         documents
             .push(json!({"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "rules": rules}));
-        if let Some(Account { namespace, name: account }) = account {
+        if let Some(account) = account {
             documents.push(
                 json!({"apiVersion": API_VERSION, "kind": format!("{kind}Binding"), "metadata": metadata,
                 "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name},

@@ -9,16 +9,15 @@ use std::path::Path;
 use clap::{Args, ValueEnum};
 use kube::ResourceExt;
 use olm_api::ClusterExtension;
-use olm_api::cluster_extension::{CatalogFilter, ClusterExtensionSpec, ExtensionSource, SourceType};
+use olm_api::cluster_extension::{CatalogFilter, ClusterExtensionSpec};
 use olm_bundle::rights::Rights;
 use serde_json::{Value, json};
 
-use super::documents::{Account, documents, table};
+use super::documents::{documents, table};
 use crate::bundle_source;
 use crate::error::CliError;
-use crate::manifest::{check_inputs, only_extension};
+use crate::manifest::check_inputs;
 use crate::output;
-use crate::progress::say;
 use crate::rendering::{self, RenderSettings, RenderSettingsArgs};
 use crate::resolve::choose;
 use crate::session::Session;
@@ -105,12 +104,8 @@ pub(crate) async fn run(args: RequiredArgs, session: &mut Session) -> Result<(),
     if let Some(text) = &args.version {
         version_expression::check(text)?;
     }
-    let extension = match (&args.file, &args.extension) {
-        // The status in a file does not describe the cluster.
-        (Some(file), _) => Some(ClusterExtension { status: None, ..only_extension(file, session).await? }),
-        (None, Some(name)) => Some(args.access.cluster.connect().await?.extension(name, session).await?),
-        (None, None) => None,
-    };
+    let (file, name) = (args.file.as_deref(), args.extension.as_deref());
+    let extension = rendering::extension(file, name, &args.access, session).await?;
     let settings = args.settings.read(extension.as_ref(), session).await?;
     let bundle = bundle(&args, extension.as_ref(), &settings, session).await?;
     let files = bundle_source::read(&bundle, &args.access.images, session).await?;
@@ -121,8 +116,7 @@ pub(crate) async fn run(args: RequiredArgs, session: &mut Session) -> Result<(),
         extension.as_ref().map_or_else(|| rendered.bundle.package_name().to_owned(), ResourceExt::name_any);
     let name = args.role_name.clone().unwrap_or_else(|| format!("{stem}-installer"));
     let account = args.service_account.clone().or_else(|| account(extension.as_ref()));
-    let account = account.map(|name| Account { namespace: settings.namespace.clone(), name });
-    let documents = documents(&name, &rights, account.as_ref());
+    let documents = documents(&name, &rights, &settings.namespace, account.as_deref());
     match args.output {
         RequiredFormat::Table => session.output.text(&table(&rights)),
         RequiredFormat::Json => {
@@ -145,7 +139,11 @@ async fn bundle(
 ) -> Result<String, CliError> {
     let asked = match (&args.what, extension) {
         (Some(what), _) if !is_package(what) => return Ok(what.clone()),
-        (Some(package), None) => asked(package, args.version.clone(), &settings.namespace),
+        (Some(package), None) => {
+            let version = args.version.clone();
+            let filter = CatalogFilter { package_name: package.clone(), version, ..CatalogFilter::default() };
+            ClusterExtension::new(package, ClusterExtensionSpec::of_package(&settings.namespace, filter))
+        }
         (None, Some(extension)) => extension.clone(),
         (Some(package), Some(_)) => {
             return Err(CliError::usage(format!(
@@ -156,36 +154,12 @@ async fn bundle(
         }
         (None, None) => return Err(CliError::usage("name a package, a bundle or a ClusterExtension")),
     };
-    let choice = choose(&asked, &args.catalogs, settings.gates(), &args.access, session).await?;
-    say(&format!("{} of catalog {}: {}", choice.bundle, choice.catalog, choice.image));
-    Ok(choice.image)
+    choose(&asked, &args.catalogs, settings.gates(), &args.access, session).await
 }
 
 /// Reports whether `what` is a package name. Unlike image references and paths, it has no separators.
 fn is_package(what: &str) -> bool {
     !what.contains(['/', ':', '@']) && !Path::new(what).exists() && what != "." && what != ".."
-}
-
-/// New extension of the package.
-fn asked(package: &str, version: Option<String>, namespace: &str) -> ClusterExtension {
-    let spec = ClusterExtensionSpec {
-        namespace: namespace.to_owned(),
-        service_account: None,
-        source: ExtensionSource {
-            source_type: SourceType::Catalog,
-            catalog: Some(CatalogFilter {
-                package_name: package.to_owned(),
-                version,
-                channels: Vec::new(),
-                selector: None,
-                upgrade_constraint_policy: None,
-            }),
-        },
-        install: None,
-        config: None,
-        progress_deadline_minutes: None,
-    };
-    ClusterExtension::new(package, spec)
 }
 
 fn account(extension: Option<&ClusterExtension>) -> Option<String> {

@@ -3,13 +3,34 @@
 
 mod settings;
 
+use olm_api::ClusterExtension;
 use olm_bundle::{Bundle, install_checks};
 use serde_json::Value;
 
-pub(crate) use self::settings::{RenderSettings, RenderSettingsArgs, config};
+pub(crate) use self::settings::{RenderSettings, RenderSettingsArgs, config, inline_config};
 use crate::bundle_source::BundleFiles;
 use crate::error::CliError;
+use crate::manifest::only_extension;
 use crate::progress::say;
+use crate::session::Session;
+use crate::source::Access;
+
+/// ClusterExtension of the file, else the one with this name of the cluster, for its settings and its choice.
+///
+/// # Errors
+/// The file does not contain exactly one, or the cluster does not have it.
+pub(crate) async fn extension(
+    file: Option<&str>,
+    name: Option<&str>,
+    access: &Access,
+    session: &Session,
+) -> Result<Option<ClusterExtension>, CliError> {
+    match (file, name) {
+        (Some(file), _) => only_extension(file, session).await.map(Some),
+        (None, Some(name)) => access.cluster.connect().await?.extension(name, session).await.map(Some),
+        (None, None) => Ok(None),
+    }
+}
 
 /// Bundle with its rendered objects.
 #[derive(Debug)]

@@ -126,7 +126,7 @@ impl RenderSettingsArgs {
         })?;
         let config = match &self.config {
             Some(file) => config(file, session).await?,
-            None => spec.and_then(|spec| spec.config.as_ref()?.inline.clone()).map(Value::Object),
+            None => extension.and_then(inline_config),
         };
         Ok(RenderSettings { namespace, config, certificates: self.cert_provider.map(Into::into), gates })
     }
@@ -146,10 +146,8 @@ impl RenderSettings {
         let known: Vec<String> = pairs.filter(is_known).map(str::to_owned).collect();
         let gates = FeatureGates::parse(&KNOWN, &known)
             .map_err(|error| CliError::operational(format!("operator-controller: {error}")))?;
-        let spec = extension.spec.as_ref();
-        let config = spec.and_then(|spec| spec.config.as_ref()?.inline.clone()).map(Value::Object);
-        let namespace = spec.map(|spec| spec.namespace.clone()).unwrap_or_default();
-        Ok(Self { namespace, config, certificates: None, gates })
+        let namespace = extension.spec.as_ref().map(|spec| spec.namespace.clone()).unwrap_or_default();
+        Ok(Self { namespace, config: inline_config(extension), certificates: None, gates })
     }
 
     /// Options for the renderer.
@@ -185,12 +183,18 @@ impl RenderSettings {
     }
 }
 
+/// `spec.config.inline` of an extension.
+pub(crate) fn inline_config(extension: &ClusterExtension) -> Option<Value> {
+    let config = extension.spec.as_ref()?.config.as_ref()?;
+    config.inline.clone().map(Value::Object)
+}
+
 /// Reads the configuration in a file. `None` if the file is empty.
 ///
 /// # Errors
 /// The file cannot be read, or contains no configuration.
 pub(crate) async fn config(file: &str, session: &Session) -> Result<Option<Value>, CliError> {
-    let text = session.unless_interrupted(manifest::text(file.to_owned(), MAX_CONFIG)).await?;
+    let text = manifest::text(file, MAX_CONFIG, session).await?;
     let failed = |problem: &str| CliError::usage(format!("--config {}: {problem}", quote(file)));
     let config = olm_yaml::from_slice(text.as_bytes()).map_err(|error| failed(&error.to_string()))?;
     let documents = olm_yaml::all_from_slice(text.as_bytes()).map_or(0, |documents| documents.len());

@@ -2,8 +2,7 @@
 
 use olm_request::request;
 use olm_resolve::{
-    Catalog, Explanation, Request, ResolveError, Resolved, Target, explain, missing_packages, resolve,
-    satisfiers, target,
+    Catalog, Explanation, Request, ResolveError, Resolved, explain, missing_packages, resolve, satisfiers,
 };
 use olm_version::VersionRelease;
 use serde::Serialize;
@@ -12,7 +11,6 @@ use super::catalogs::Catalogs;
 use super::dependency_inputs::DependencyInputs;
 use super::hints;
 use super::query::Query;
-use crate::catalog::graph::rule_name;
 use crate::catalog::package::CatalogPackage;
 use crate::error::Code;
 
@@ -138,10 +136,9 @@ impl Answer {
             explanation: inputs.explain.then(|| explain(&request, &catalogs)),
             code: None,
         };
-        let resolution = resolve(&request, &catalogs);
-        match target(&request, resolution, inputs.catalogs.exists(&query.selector)) {
-            Target::Bundle(resolved) => answer.with_choice(query, inputs, &request, &resolved),
-            Target::Installed(error) => {
+        match resolve(&request, &catalogs) {
+            Ok(resolved) => answer.with_choice(query, inputs, &request, &resolved),
+            Err(error) if request.keeps_installed(inputs.catalogs.exists(&query.selector)) => {
                 let kept =
                     "no catalog is selected any more; the controller keeps the installed bundle".to_owned();
                 Self {
@@ -151,7 +148,7 @@ impl Answer {
                     ..answer
                 }
             }
-            Target::Retry(error) => answer.with_error(query, inputs, &request, &catalogs, error),
+            Err(error) => answer.with_error(query, inputs, &request, &catalogs, error),
         }
     }
 
@@ -174,7 +171,7 @@ impl Answer {
         let default_channel = package.map(CatalogPackage::default_channel).unwrap_or_default().to_owned();
         let edges = offer.iter().zip(&origin).flat_map(|(offer, origin)| {
             let edges = offer.edges_from(origin, request.channels);
-            edges.map(|edge| format!("{} ({})", rule_name(edge.rule), edge.channel)).collect::<Vec<_>>()
+            edges.map(|edge| format!("{} ({})", edge.rule.as_str(), edge.channel)).collect::<Vec<_>>()
         });
         let (version, release) = resolved.version.shown(query.rules.settings.releases);
         let chosen = ChosenBundle {
@@ -251,7 +248,7 @@ fn warnings(
     resolved: &Resolved,
     chosen: &ChosenBundle,
 ) -> Vec<String> {
-    let mut warnings: Vec<String> = resolved.remarks.iter().map(ToString::to_string).collect();
+    let mut warnings: Vec<String> = resolved.remarks.clone();
     if chosen.outside_default_channel && query.filter.channels.is_empty() {
         warnings.push(format!(
             "{} is not in the default channel {}; without channels all of them count: --channel default stays in it",

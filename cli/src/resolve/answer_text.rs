@@ -1,24 +1,19 @@
 //! Text output of resolution results.
 
 use olm_resolve::{Explanation, Fate};
-use serde::Serialize;
 use serde_json::Value;
 
 use super::answer::{Answer, ChosenBundle, ResolutionOutcome};
-use crate::output::{Fields, Table};
-
-/// All results, in order.
-#[derive(Debug, Serialize)]
-pub(super) struct List {
-    pub(super) items: Vec<Answer>,
-}
+use crate::catalog::package::listed;
+use crate::output::{Fields, List, Table};
 
 /// Text of all results. Failures are reported separately.
-pub(super) fn text(list: &List) -> String {
+pub(super) fn text(list: &List<Answer>) -> String {
     list.items.iter().map(answer_text).filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n")
 }
 
-fn answer_text(answer: &Answer) -> String {
+/// Text of one result. Empty for a failure without explanation.
+pub(super) fn answer_text(answer: &Answer) -> String {
     let mut fields = Fields::default();
     if let Some(extension) = &answer.extension {
         fields.add(0, "Extension", extension);
@@ -70,12 +65,8 @@ fn chosen_text(fields: &mut Fields, answer: &Answer, chosen: &ChosenBundle) {
         true => format!("{channel} (default)"),
         false => channel.clone(),
     };
-    let channels = if chosen.channels.is_empty() {
-        "none".to_owned()
-    } else {
-        chosen.channels.iter().map(mark).collect::<Vec<_>>().join(", ")
-    };
-    fields.add(2, "Channels", &channels);
+    let channels: Vec<_> = chosen.channels.iter().map(mark).collect();
+    fields.add(2, "Channels", &listed(&channels));
     if answer.installed.is_some() && answer.outcome != ResolutionOutcome::Stay {
         let by =
             if chosen.edges.is_empty() { "no edge; the policy allows any" } else { &chosen.edges.join(", ") };

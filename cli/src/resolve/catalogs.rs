@@ -142,15 +142,12 @@ impl Reading<'_> {
         names: &mut BTreeSet<String>,
         meta: Meta,
     ) -> Result<(), CliError> {
-        let owner = if meta.schema == SCHEMA_PACKAGE { meta.name } else { meta.package };
-        if owner.is_empty() {
-            return Ok(());
+        let owner = meta.owner();
+        if meta.schema == SCHEMA_PACKAGE && !owner.is_empty() {
+            names.insert(owner.to_owned());
         }
-        if self.others || self.packages.contains(&owner) {
-            metas.entry(owner.clone()).or_default().push(meta.blob);
-        }
-        if meta.schema == SCHEMA_PACKAGE {
-            names.insert(owner);
+        if !owner.is_empty() && (self.others || self.packages.contains(owner)) {
+            metas.entry(owner.to_owned()).or_default().push(meta.blob);
         }
         Ok(())
     }
@@ -162,8 +159,7 @@ impl Reading<'_> {
     ) -> Result<ReadCatalog, CliError> {
         let mut read = ReadCatalog { name: catalog.to_owned(), ..ReadCatalog::default() };
         for (name, lines) in metas {
-            let lines = lines.iter().map(Vec::as_slice);
-            let package = CatalogPackage::new(catalog, &name, lines, self.indexing)?;
+            let package = CatalogPackage::new(catalog, &name, &lines, self.indexing)?;
             read.indexes.insert(name.clone(), Arc::clone(&package.index));
             if self.packages.contains(&name) {
                 read.packages.insert(name, package);

@@ -4,14 +4,15 @@ use olm_api::ClusterExtension;
 use olm_resolve::CatalogSelector;
 
 use super::answer::{Answer, AnswerInputs, ResolutionOutcome};
-use super::answer_text::{List, text};
+use super::answer_text::answer_text;
 use super::catalogs::{Catalogs, Reading};
 use super::dependency_inputs::DependencyInputs;
+use super::failure_text;
 use super::query::Query;
 use super::rules::RuleArgs;
-use super::{failure_text, judges_dependencies};
 use crate::controller::Controller;
 use crate::error::{CliError, Code};
+use crate::progress::say;
 use crate::rendering::RenderSettings;
 use crate::session::Session;
 use crate::source::Access;
@@ -33,8 +34,8 @@ pub(crate) struct Choice {
     pub(crate) channels: Vec<String>,
 }
 
-/// Chooses a bundle for `extension`, whose status contains the installed bundle. `sources` are catalogs as given on
-/// the command line, `gates` those of the controller.
+/// Image of the bundle chosen for `extension`, whose status contains the installed bundle. `sources` are catalogs as
+/// given on the command line, `gates` those of the controller. Prints the choice to standard error.
 ///
 /// # Errors
 /// A source cannot be read, or no bundle can be chosen.
@@ -44,11 +45,14 @@ pub(crate) async fn choose(
     gates: impl Iterator<Item = (&'static str, bool)>,
     access: &Access,
     session: &Session,
-) -> Result<Choice, CliError> {
-    choice(extension, sources, &RuleArgs::of_controller(gates, None), access, session).await
+) -> Result<String, CliError> {
+    let rules = RuleArgs::of_controller(gates, None);
+    let choice = choice(extension, sources, &rules, access, session).await?;
+    say(&format!("{} of catalog {}: {}", choice.bundle, choice.catalog, choice.image));
+    Ok(choice.image)
 }
 
-/// [`choose`] with the configuration of the cluster's controller.
+/// Bundle that [`choose`] finds, with the configuration of the cluster's controller.
 ///
 /// # Errors
 /// Errors of [`choose`].
@@ -75,23 +79,17 @@ async fn choice(
     access: &Access,
     session: &Session,
 ) -> Result<Choice, CliError> {
-    let mut queries = [Query::of_extension(extension, rules)?];
-    let catalogs = read(&queries[0], false, sources, rules, access, session).await?;
-    queries[0].name_default_channel(&catalogs)?;
-    let dependencies = if judges_dependencies(&queries) || rules.settings()?.cluster_constraints {
+    let mut query = Query::of_extension(extension, rules)?;
+    let catalogs = read(&query, false, sources, rules, access, session).await?;
+    query.name_default_channel(&catalogs)?;
+    let dependencies = if query.rules.judges_dependencies() || rules.settings()?.cluster_constraints {
         DependencyInputs::of_cluster(&access.cluster.connect().await?, rules, session).await?
     } else {
         DependencyInputs::default()
     };
-    let [query] = &queries;
-    let mut list = List {
-        items: vec![Answer::new(
-            query,
-            &AnswerInputs { catalogs: &catalogs, dependencies: &dependencies, explain: false },
-        )],
-    };
-    let text = text(&list);
-    let Some(answer) = list.items.pop() else { return Err(CliError::no_candidate("nothing was asked")) };
+    let inputs = AnswerInputs { catalogs: &catalogs, dependencies: &dependencies, explain: false };
+    let answer = Answer::new(&query, &inputs);
+    let text = answer_text(&answer);
     match answer.chosen {
         Some(chosen) => Ok(Choice {
             bundle: chosen.bundle,
@@ -100,7 +98,7 @@ async fn choice(
             stays: answer.outcome == ResolutionOutcome::Stay,
             text,
             warnings: answer.warnings,
-            channels: query.filter.channels.clone(),
+            channels: query.filter.channels,
         }),
         None => Err(CliError::Message(answer.code.unwrap_or(Code::NoCandidate), failure_text(&answer))),
     }

@@ -186,7 +186,6 @@ fn unknown_channels(query: &Query, packages: &[&PackageIndex]) -> Option<String>
         false => (*name).to_owned(),
     };
     let known: Vec<_> = known.iter().map(mark).collect();
-    let known: Vec<_> = known.iter().map(String::as_str).collect();
     (!unknown.is_empty())
         .then(|| format!("there is no channel {}; channels: {}", unknown.join(" or "), listed(&known)))
 }

@@ -16,13 +16,14 @@ mod rules;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use olm_api::cluster_extension::UpgradeConstraintPolicy;
 use olm_resolve::CatalogSelector;
 use olm_version::quote;
 
 use self::answer::{Answer, AnswerInputs};
-use self::answer_text::{List, text};
+use self::answer_text::text;
 use self::catalogs::{Catalogs, Reading};
 pub(crate) use self::choice::{Choice, choose, choose_as};
 use self::dependency_inputs::{DependencyInputs, split_with};
@@ -32,7 +33,7 @@ use self::query::Query;
 use self::rules::RuleArgs;
 use crate::error::{CliError, Code};
 use crate::manifest::read_extensions;
-use crate::output::{Format, FormatArgs};
+use crate::output::{Format, FormatArgs, List};
 use crate::progress::say;
 use crate::session::Session;
 use crate::source::Access;
@@ -81,8 +82,8 @@ pub(crate) struct ResolveArgs {
     #[arg(long, value_name = "RANGE")]
     version: Option<String>,
     /// Upgrade policy; default: CatalogProvided
-    #[arg(long, value_enum, value_name = "POLICY")]
-    policy: Option<Policy>,
+    #[arg(long, value_parser = policy(), value_name = "POLICY")]
+    policy: Option<UpgradeConstraintPolicy>,
     /// Only catalogs with these labels, such as olm.operatorframework.io/metadata.name=operatorhubio
     #[arg(long, value_name = "LABELS", value_parser = query::parse_selector)]
     selector: Option<CatalogSelector>,
@@ -124,25 +125,14 @@ pub(crate) struct ResolveArgs {
 /// Flags of a request. They conflict with a file or an extension.
 const QUESTION: [&str; 5] = ["package", "channels", "version", "policy", "selector"];
 
-/// Upgrade policy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Policy {
-    /// Upgrades along the edges of the catalog's channels
-    #[value(name = "CatalogProvided")]
-    CatalogProvided,
-    /// Any change of version, at your own risk
-    #[value(name = "SelfCertified")]
-    SelfCertified,
-}
-
-impl Policy {
-    /// The same policy as API value.
-    fn constraint(self) -> UpgradeConstraintPolicy {
-        match self {
-            Self::CatalogProvided => UpgradeConstraintPolicy::CatalogProvided,
-            Self::SelfCertified => UpgradeConstraintPolicy::SelfCertified,
-        }
-    }
+/// Parser of `--policy`, whose values are those of the API.
+fn policy() -> impl TypedValueParser<Value = UpgradeConstraintPolicy> {
+    let value = |name: &'static str, help: &'static str| PossibleValue::new(name).help(help);
+    PossibleValuesParser::new([
+        value("CatalogProvided", "Upgrades along the edges of the catalog's channels"),
+        value("SelfCertified", "Any change of version, at your own risk"),
+    ])
+    .map(UpgradeConstraintPolicy::from)
 }
 
 fn priority(text: &str) -> Result<(String, i32), String> {
@@ -198,7 +188,7 @@ async fn queries(args: &ResolveArgs, session: &Session) -> Result<Vec<Query>, Cl
             let mut query = Query::plain(package, &args.rules)?;
             query.filter.channels = args.channels.clone();
             query.filter.version = args.version.clone();
-            query.filter.upgrade_constraint_policy = args.policy.map(Policy::constraint);
+            query.filter.upgrade_constraint_policy = args.policy.clone();
             query.selector = args.selector.clone().unwrap_or_default();
             query.namespace = args.namespace.clone();
             return Ok(vec![query]);
@@ -275,22 +265,22 @@ async fn dependency_inputs(
 }
 
 /// Failure of the first request without result, with the errors of all.
-fn failure(list: &List) -> Result<(), CliError> {
+fn failure(list: &List<Answer>) -> Result<(), CliError> {
     let failed: Vec<_> = list.items.iter().filter_map(|answer| Some((answer, answer.code?))).collect();
     let Some((_, code)) = failed.first() else { return Ok(()) };
     let several = list.items.len() > 1;
-    let message = |(answer, _): &(&Answer, Code)| {
-        let name = answer.extension.as_deref().filter(|_| several);
-        format!("{}{}", name.map(|name| format!("{name}: ")).unwrap_or_default(), failure_text(answer))
+    let message = |(answer, _): &(&Answer, Code)| match &answer.extension {
+        Some(name) if several => format!("{name}: {}", failure_text(answer)),
+        _ => failure_text(answer),
     };
     Err(CliError::Message(*code, failed.iter().map(message).collect::<Vec<_>>().join("\nerror: ")))
 }
 
 /// Error and hints of a request without result.
 fn failure_text(answer: &Answer) -> String {
-    let mut text = answer.error.clone().unwrap_or_default();
-    for hint in &answer.hints {
-        text += &format!("\nhint: {hint}");
-    }
-    text
+    with_hints(answer.error.clone().unwrap_or_default(), &answer.hints)
+}
+
+fn with_hints(error: String, hints: &[String]) -> String {
+    hints.iter().fold(error, |text, hint| text + "\nhint: " + hint)
 }

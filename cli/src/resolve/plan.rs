@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use olm_api::cluster_extension::{CatalogFilter, ClusterExtensionSpec, ExtensionSource, SourceType};
+use olm_api::cluster_extension::{CatalogFilter, ClusterExtensionSpec};
 use olm_api::{ClusterExtension, LabelSelector, annotations, labels};
 use olm_solve::{Change, Conflict, Plan, SolveError, Step, solve};
 use serde::Serialize;
@@ -13,6 +13,7 @@ use super::catalogs::Catalogs;
 use super::choice::{read, rules_of};
 use super::dependency_inputs::DependencyInputs;
 use super::query::Query;
+use super::with_hints;
 use crate::controller::Controller;
 use crate::error::{CliError, Code};
 use crate::manifest::API_VERSION;
@@ -130,9 +131,7 @@ pub(crate) async fn plan_as(
         DependencyInputs::of_cluster(&access.cluster.connect().await?, &rules, session).await?;
     let queries = [query];
     let plan = solved(&queries, &catalogs, &dependencies, session).map_err(|error| {
-        let hints: String =
-            missing(&queries, &catalogs).iter().map(|hint| format!("\nhint: {hint}")).collect();
-        CliError::Message(code(&error), format!("{error}{hints}"))
+        CliError::Message(code(&error), with_hints(error.to_string(), &missing(&queries, &catalogs)))
     })?;
     let namespace = extension.spec.as_ref().map(|spec| spec.namespace.as_str());
     let written = written(&plan, &queries, &dependencies, namespace);
@@ -169,8 +168,7 @@ fn print_conflict(
         let document = Document { plan: None, conflict, error: Some(error.to_string()) };
         session.output.result(format, KIND, &document, |_| String::new())?;
     }
-    let hints: String = hints.iter().map(|hint| format!("\nhint: {hint}")).collect();
-    Ok(CliError::Message(code(error), format!("{error}{hints}")))
+    Ok(CliError::Message(code(error), with_hints(error.to_string(), hints)))
 }
 
 fn code(error: &SolveError) -> Code {
@@ -236,7 +234,7 @@ fn manifest(change: &Change, queries: &[&Query], namespace: Option<&str>, mode: 
     let name = from.or(asked).unwrap_or(&change.package).to_owned();
     let mut spec = original.and_then(|original| original.spec.clone()).unwrap_or_else(|| {
         let namespace = queries.iter().find_map(|query| query.namespace.as_deref()).or(namespace);
-        new_spec(namespace.unwrap_or(&change.package))
+        ClusterExtensionSpec::of_package(namespace.unwrap_or(&change.package), CatalogFilter::default())
     });
     let catalog = (labels::METADATA_NAME.to_owned(), change.to.catalog.clone());
     spec.source.catalog = Some(CatalogFilter {
@@ -254,18 +252,6 @@ fn manifest(change: &Change, queries: &[&Query], namespace: Option<&str>, mode: 
     });
     let metadata = Metadata { name, labels: known.labels.unwrap_or_default(), annotations };
     Manifest { api_version: API_VERSION, kind: "ClusterExtension", metadata, spec }
-}
-
-/// Empty specification of a new extension.
-fn new_spec(namespace: &str) -> ClusterExtensionSpec {
-    ClusterExtensionSpec {
-        namespace: namespace.to_owned(),
-        service_account: None,
-        source: ExtensionSource { source_type: SourceType::Catalog, catalog: None },
-        install: None,
-        config: None,
-        progress_deadline_minutes: None,
-    }
 }
 
 /// ClusterExtension with fields in conventional order.

@@ -40,13 +40,7 @@ impl Query {
         Ok(Self {
             extension: None,
             namespace: None,
-            filter: CatalogFilter {
-                package_name: package.to_owned(),
-                version: None,
-                channels: Vec::new(),
-                selector: None,
-                upgrade_constraint_policy: None,
-            },
+            filter: CatalogFilter { package_name: package.to_owned(), ..CatalogFilter::default() },
             selector: CatalogSelector::default(),
             installed: None,
             rules: rules.rules(None)?,

@@ -18,17 +18,16 @@ use self::risk::Risks;
 use self::target::{RollbackTarget, target};
 use crate::change::{self, ChangeArgs, ChangeFormat};
 use crate::controller::Controller;
-use crate::diff::{Diff, with_image, with_objects};
+use crate::diff::{ComparedExtension, Diff};
 use crate::error::{CliError, Code};
 use crate::history::records;
 use crate::install::print_warnings;
-use crate::output::printable;
 use crate::progress::say;
 use crate::resolve::{Choice, choose_as};
 use crate::session::Session;
 use crate::source::{Access, Cluster};
 use crate::status::observe;
-use crate::status::tree::RevisionState;
+use crate::status::tree::{RevisionState, installed};
 
 /// First lines of the command's help.
 pub(crate) const ABOUT: &str = "Return an extension to an earlier bundle
@@ -108,7 +107,7 @@ pub(crate) async fn run(args: RollbackArgs, session: &mut Session) -> Result<(),
     let mut text = plan.text(seen.as_ref().ok(), &warnings);
     if !risks.is_empty() && !args.accept_risk {
         if args.change.output == ChangeFormat::Table {
-            session.output.text(&printable(&text))?;
+            session.output.text(&text)?;
         }
         return Err(refusal(&args.name, &risks));
     }
@@ -117,15 +116,8 @@ pub(crate) async fn run(args: RollbackArgs, session: &mut Session) -> Result<(),
         text += &format!("\n{}\n", diff.text());
     }
     let written = change::apply(&cluster, Some(&live), &plan.wanted, args.change.dry_run, session).await?;
-    let expected = change::ExpectedState {
-        name: args.name.clone(),
-        uid: live.metadata.uid.clone(),
-        generation: written.generation.or(live.metadata.generation).unwrap_or_default(),
-        bundle: Some(choice.bundle.clone()),
-        before: crate::status::tree::installed(&live).map(|bundle| bundle.name),
-    };
-    change::print(args.change.output, &text, &[written], &mut session.output)?;
-    change::wait_if_requested(&cluster, &args.change, &expected, session).await
+    let bundles = (Some(choice.bundle), installed(&live).map(|bundle| bundle.name));
+    change::print_and_wait(&cluster, &args.change, &text, &[written], bundles, session).await
 }
 
 fn refusal(name: &str, risks: &Risks) -> CliError {
@@ -176,14 +168,14 @@ impl Inputs<'_> {
         session: &Session,
     ) -> Result<Result<Diff, String>, CliError> {
         let Self { cluster, args, controller, target, sets } = self;
-        let why = match with_image(cluster, wanted, &choice.image, controller, &args.access, session).await {
+        let compared = ComparedExtension { cluster, extension: wanted, session };
+        let why = match compared.with_image(&choice.image, controller, &args.access).await {
             Err(CliError::Message(Code::Operational | Code::Usage, why)) => why,
             seen => return seen.map(Ok),
         };
         let set = sets.iter().find(|set| Some(observe::number(set)) == target.revision);
         let Some(set) = set else { return Ok(Err(why)) };
-        let kept = async { Ok::<_, CliError>(observe::stored(cluster, set).await) };
-        let phases = match session.unless_interrupted(kept).await? {
+        let phases = match session.interruptible(observe::stored(cluster, set)).await? {
             Ok(phases) => phases,
             Err(second) => return Ok(Err(format!("{why}; {second}"))),
         };
@@ -193,6 +185,6 @@ impl Inputs<'_> {
         let package = package.map(|catalog| catalog.package_name.clone()).unwrap_or_default();
         let identity = BundleIdentity { name: bundle, package, version, ..BundleIdentity::default() };
         let objects = phases.into_iter().flat_map(|phase| phase.objects).map(|held| held.object).collect();
-        with_objects(cluster, wanted, &identity, &name, objects, session).await.map(Ok)
+        compared.with_objects(&identity, &name, objects).await.map(Ok)
     }
 }

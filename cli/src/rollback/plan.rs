@@ -1,5 +1,7 @@
 //! Patch and messages of a rollback. Pure.
 
+use std::collections::BTreeSet;
+
 use olm_api::cluster_extension::{
     CatalogFilter, CrdUpgradeSafety, CrdUpgradeSafetyEnforcement, InstallConfig, PreflightConfig,
     UpgradeConstraintPolicy,
@@ -17,6 +19,12 @@ use crate::status::tree::{installed, is_migrated};
 
 /// Path of the version in the managed fields of an extension.
 const OWNED_VERSION: &str = "/f:spec/f:source/f:catalog/f:version";
+/// Fields that a rollback may change, and their defaults.
+const FIELDS: [(&str, &str); 3] = [
+    ("spec.source.catalog.version", "any"),
+    ("spec.source.catalog.upgradeConstraintPolicy", "CatalogProvided"),
+    ("spec.install.preflight.crdUpgradeSafety.enforcement", "Strict"),
+];
 /// Field manager of `kubectl apply` without `--server-side`.
 const KUBECTL_APPLY: &str = "kubectl-client-side-apply";
 
@@ -78,7 +86,7 @@ impl<'a> Plan<'a> {
     }
 
     /// Other field managers that apply the version.
-    fn managers(&self) -> Vec<String> {
+    fn managers(&self) -> BTreeSet<&str> {
         let entries = self.live.metadata.managed_fields.iter().flatten();
         let applying = entries.filter(|entry| {
             let owns =
@@ -87,10 +95,7 @@ impl<'a> Plan<'a> {
                 || entry.manager.as_deref() == Some(KUBECTL_APPLY);
             owns && applies
         });
-        let mut managers: Vec<String> = applying.filter_map(|entry| entry.manager.clone()).collect();
-        managers.sort();
-        managers.dedup();
-        managers
+        applying.filter_map(|entry| entry.manager.as_deref()).collect()
     }
 
     /// Text output of the rollback.
@@ -138,46 +143,28 @@ impl<'a> Plan<'a> {
 
     /// Changed fields, one string each.
     fn sets(&self) -> Vec<String> {
-        let (was, is) = (catalog(self.live), catalog(&self.wanted));
-        let version = |filter: Option<&CatalogFilter>| {
-            filter.and_then(|filter| filter.version.clone()).unwrap_or_else(|| "any".to_owned())
+        let (was, is) = (json!({"spec": self.live.spec}), json!({"spec": self.wanted.spec}));
+        let change = |(field, default): (&str, &str)| {
+            let pointer = format!("/{}", field.replace('.', "/"));
+            let text = |side| Value::pointer(side, &pointer).and_then(Value::as_str).unwrap_or(default);
+            let (was, is) = (text(&was), text(&is));
+            (was != is).then(|| format!("{field}: {is} (was {was})"))
         };
-        let policy = |filter: Option<&CatalogFilter>| {
-            let policy = filter.and_then(|filter| filter.upgrade_constraint_policy.as_ref());
-            policy.map_or("CatalogProvided", |policy| policy.as_str()).to_owned()
-        };
-        let enforcement = |extension: &ClusterExtension| {
-            let install = extension.spec.as_ref().and_then(|spec| spec.install.as_ref()?.preflight.as_ref());
-            install.map_or("Strict", |preflight| preflight.crd_upgrade_safety.enforcement.as_str()).to_owned()
-        };
-        [
-            ("spec.source.catalog.version", version(was), version(is)),
-            ("spec.source.catalog.upgradeConstraintPolicy", policy(was), policy(is)),
-            (
-                "spec.install.preflight.crdUpgradeSafety.enforcement",
-                enforcement(self.live),
-                enforcement(&self.wanted),
-            ),
-        ]
-        .into_iter()
-        .filter(|(_, was, is)| was != is)
-        .map(|(field, was, is)| format!("{field}: {is} (was {was})"))
-        .collect()
+        FIELDS.into_iter().filter_map(change).collect()
     }
 
     /// Patch that reverts the rollback.
     fn lift(&self) -> Value {
         let was = catalog(self.live);
-        let version = was.and_then(|was| was.version.clone());
-        let policy = was.and_then(|was| was.upgrade_constraint_policy.as_ref()).map(|policy| policy.as_str());
+        let version = was.and_then(|was| was.version.as_ref());
+        let policy = was.and_then(|was| was.upgrade_constraint_policy.as_ref());
         let mut patch = json!({
             "spec": {"source": {"catalog": {"version": version, "upgradeConstraintPolicy": policy}}}
         });
-        let install = |extension: &ClusterExtension| {
-            extension.spec.as_ref().and_then(|spec| serde_json::to_value(spec.install.as_ref()).ok())
-        };
+        let install =
+            |extension: &ClusterExtension| extension.spec.as_ref().and_then(|spec| spec.install.clone());
         if install(self.live) != install(&self.wanted) {
-            patch["spec"]["install"] = install(self.live).unwrap_or_default();
+            patch["spec"]["install"] = json!(install(self.live));
         }
         patch
     }

@@ -6,12 +6,12 @@ use olm_api::ClusterExtension;
 use olm_revision::cluster::{Cluster as _, ClusterError, Instances};
 use olm_revision::kube_cluster::KubeCluster;
 use olm_revision::object::ObjectKey;
-use serde_json::Value;
 
 use crate::crd_check::{CrdResult, Verdict};
-use crate::diff::{Diff, Prediction, unsafe_upgrade};
-use crate::output::counted;
+use crate::diff::{Diff, Prediction, is_unchecked, unsafe_upgrade};
+use crate::output::{counted, qualified};
 use crate::source::Cluster;
+use crate::uninstall::served_kind;
 
 /// CRD findings after which stored data becomes unreadable or loses fields at the next write.
 const LOSSES: [&str; 3] = ["scope", "storedVersionRemoval", "existingFieldRemoval"];
@@ -52,7 +52,7 @@ impl Risks {
         let prediction = Prediction { unsafe_crds: all.clone(), ..Prediction::default() };
         let refusals = match unsafe_upgrade(wanted, &prediction) {
             Some(_) => all,
-            None if checks_nothing(wanted) => Vec::new(),
+            None if is_unchecked(wanted) => Vec::new(),
             None => lines(Some(&NEVER_ACCEPTED)),
         };
         let takes_objects = gone.iter().any(|(_, counted)| !matches!(counted, Ok(None)));
@@ -80,19 +80,13 @@ impl Risks {
     }
 }
 
-fn checks_nothing(extension: &ClusterExtension) -> bool {
-    use olm_api::cluster_extension::CrdUpgradeSafetyEnforcement::None as Nothing;
-    let preflight = extension.spec.as_ref().and_then(|spec| spec.install.as_ref()?.preflight.as_ref());
-    preflight.is_some_and(|preflight| preflight.crd_upgrade_safety.enforcement == Nothing)
-}
-
 fn loss(name: &str, instances: &Counted) -> Option<String> {
     match instances {
         Ok(None) => None,
         Ok(Some(Instances { count, first, .. })) => {
             let objects = counted(usize::try_from(*count).unwrap_or(usize::MAX), "custom resource");
-            let place = if first.namespace.is_empty() { "" } else { "/" };
-            Some(format!("{name} goes, with {objects} (first: {}{place}{})", first.namespace, first.name))
+            let first = qualified(&first.namespace, &first.name);
+            Some(format!("{name} goes, with {objects} (first: {first})"))
         }
         Err(error) => {
             Some(format!("{name} goes, and whether it has custom resources cannot be told: {error}"))
@@ -116,24 +110,16 @@ async fn instances(engine: &KubeCluster, definition: &str) -> Counted {
         namespace: String::new(),
         name: definition.to_owned(),
     };
-    match engine.get(&key).await?.as_ref().and_then(served) {
+    match engine.get(&key).await?.as_ref().and_then(served_kind) {
         Some(gvk) => engine.instances(&gvk).await,
         None => Ok(None),
     }
 }
 
-/// Kind with a served version of a CRD. Any version lists all objects.
-fn served(definition: &Value) -> Option<GroupVersionKind> {
-    let text = |pointer: &str| definition.pointer(pointer).and_then(Value::as_str);
-    let versions = definition.pointer("/spec/versions").and_then(Value::as_array)?;
-    let version = versions.iter().find(|version| version["served"] == true)?["name"].as_str()?;
-    Some(GroupVersionKind::gvk(text("/spec/group")?, version, text("/spec/names/kind")?))
-}
-
 #[cfg(test)]
 mod tests {
     use olm_revision::cluster::Reason;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::crd_check::compare;
@@ -228,8 +214,8 @@ mod tests {
     #[test]
     fn custom_resources_are_counted_in_served_version() {
         let mut definition = definition(&json!({}), "v1", "v1");
-        assert_eq!(served(&definition), Some(GroupVersionKind::gvk("example.com", "v1", "Pipe")));
+        assert_eq!(served_kind(&definition), Some(GroupVersionKind::gvk("example.com", "v1", "Pipe")));
         definition["spec"]["versions"][0]["served"] = json!(false);
-        assert_eq!(served(&definition), None);
+        assert_eq!(served_kind(&definition), None);
     }
 }

@@ -14,6 +14,7 @@ use olm_runtime::cluster::list_all;
 use tokio::time::timeout;
 
 use super::{Sink, accept};
+use crate::catalog::package::listed;
 use crate::error::CliError;
 use crate::session::Session;
 
@@ -60,7 +61,7 @@ impl ClusterArgs {
         let failed = |error: &dyn std::error::Error| {
             CliError::operational(format!(
                 "no access to a cluster: {}\ngive a kubeconfig file with --kubeconfig or $KUBECONFIG",
-                olm_runtime::cluster::with_causes(error)
+                olm_api::text::with_causes(error)
             ))
         };
         let mut config = match (&self.kubeconfig, &self.context) {
@@ -86,23 +87,18 @@ impl Cluster {
     /// The API server does not return them.
     pub(crate) async fn catalogs(&self, session: &Session) -> Result<Vec<ClusterCatalog>, CliError> {
         let _step = session.progress.step("listing the cluster's catalogs");
-        self.list("ClusterCatalogs", "clustercatalogs", session).await
+        self.list(session).await
     }
 
     /// All objects of a kind of OLM v1, by name.
-    pub(super) async fn list<K>(
-        &self,
-        kinds: &str,
-        plural: &str,
-        session: &Session,
-    ) -> Result<Vec<K>, CliError>
+    pub(super) async fn list<K>(&self, session: &Session) -> Result<Vec<K>, CliError>
     where
         K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
     {
         let api: &Api<K> = &Api::all(self.client.clone());
         let list = |page| async move {
-            let failed = |error| list_failure(&self.server, kinds, plural, &error);
-            session.unless_interrupted(async { within(api.list(&page)).await.map_err(failed) }).await
+            let failed = |error| list_failure::<K>(&self.server, &error);
+            session.interruptible(within(api.list(&page))).await?.map_err(failed)
         };
         let mut objects = list_all(ListParams::default().limit(PAGE), list).await?;
         objects.sort_by_key(ResourceExt::name_any);
@@ -122,7 +118,7 @@ impl Cluster {
         let failed = |error| {
             CliError::operational(format!("cannot read {what}: {}", olm_runtime::cluster::describe(&error)))
         };
-        session.unless_interrupted(async { within(call).await.map_err(failed) }).await
+        session.interruptible(within(call)).await?.map_err(failed)
     }
 
     /// Client, for calls that this type does not offer.
@@ -160,22 +156,21 @@ impl Cluster {
     ) -> Result<(), CliError> {
         let step = session.progress.step(format!("reading catalog {name}"));
         let request = Request::get(content_path(&self.namespace, name)).body(Vec::new());
-        let request = request.map_err(|error| CliError::operational(format!("catalog {name}: {error}")))?;
-        let answer = within(self.client.request_stream(request));
-        let answer = async { answer.await.map_err(|error| content_failure(name, &self.namespace, &error)) };
-        let mut lines = Lines::new(session.unless_interrupted(answer).await?);
+        let request = request.map_err(|error| CliError::at(format!("catalog {name}"), error))?;
+        let answer = session.interruptible(within(self.client.request_stream(request))).await?;
+        let answer = answer.map_err(|error| content_failure(name, &self.namespace, &error))?;
+        let mut lines = Lines { answer, line: Vec::new(), total: 0 };
         let mut count = 0_usize;
-        loop {
-            let line = async { lines.next().await.map_err(|error| broken(name, &error)) };
-            let Some(line) = session.unless_interrupted(line).await? else {
-                return Ok(());
-            };
+        while let Some(line) =
+            session.interruptible(lines.next()).await?.map_err(|error| broken(name, &error))?
+        {
             count += 1;
             step.update(format!("reading catalog {name}: {count} objects"));
             for meta in olm_fbc::MetaReader::new(line, olm_yaml::Limits::default()) {
                 accept(name, name, meta.map_err(|error| broken(name, &error))?, sink)?;
             }
         }
+        Ok(())
     }
 }
 
@@ -190,36 +185,30 @@ async fn within<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Result
 
 /// Names of the served catalogs among `catalogs`, or only `wanted`.
 fn select(catalogs: &[ClusterCatalog], wanted: Option<&str>) -> Result<Vec<String>, CliError> {
-    let names = |catalogs: &mut dyn Iterator<Item = &ClusterCatalog>| {
-        let names: Vec<_> = catalogs.map(ResourceExt::name_any).collect();
-        if names.is_empty() { "none".to_owned() } else { names.join(", ") }
-    };
-    let Some(wanted) = wanted else {
-        let served: Vec<_> =
-            catalogs.iter().filter(|one| one.is_true(types::SERVING)).map(ResourceExt::name_any).collect();
-        return if served.is_empty() {
-            let all = names(&mut catalogs.iter());
-            Err(CliError::no_candidate(format!("no catalog of the cluster is served; catalogs: {all}")))
-        } else {
-            Ok(served)
-        };
-    };
-    match catalogs.iter().find(|catalog| catalog.name_any() == wanted) {
-        None => {
-            let all = names(&mut catalogs.iter());
-            Err(CliError::no_candidate(format!("there is no ClusterCatalog {wanted:?}; catalogs: {all}")))
-        }
-        Some(catalog) if !catalog.is_true(types::SERVING) => {
-            let conditions = catalog.status.iter().flat_map(|status| &status.conditions);
-            let said: Vec<_> = conditions
-                .filter(|condition| !condition.message.is_empty())
-                .map(|condition| format!("{}={}: {}", condition.type_, condition.status, condition.message))
-                .collect();
-            let said = if said.is_empty() { "it has no status yet".to_owned() } else { said.join("; ") };
-            Err(CliError::operational(format!("ClusterCatalog {wanted:?} is not served: {said}")))
-        }
-        Some(_) => Ok(vec![wanted.to_owned()]),
+    let is_wanted = |name: &String| wanted.is_none_or(|wanted| name == wanted);
+    let is_served = |catalog: &&ClusterCatalog| catalog.is_true(types::SERVING);
+    let served: Vec<_> =
+        catalogs.iter().filter(is_served).map(ResourceExt::name_any).filter(is_wanted).collect();
+    if !served.is_empty() {
+        return Ok(served);
     }
+    let names: Vec<_> = catalogs.iter().map(ResourceExt::name_any).collect();
+    let all = listed(&names);
+    let Some(wanted) = wanted else {
+        return Err(CliError::no_candidate(format!("no catalog of the cluster is served; catalogs: {all}")));
+    };
+    let Some(catalog) = catalogs.iter().find(|catalog| catalog.name_any() == wanted) else {
+        return Err(CliError::no_candidate(format!(
+            "there is no ClusterCatalog {wanted:?}; catalogs: {all}"
+        )));
+    };
+    let conditions = catalog.status.iter().flat_map(|status| &status.conditions);
+    let said: Vec<_> = conditions
+        .filter(|condition| !condition.message.is_empty())
+        .map(|condition| format!("{}={}: {}", condition.type_, condition.status, condition.message))
+        .collect();
+    let said = if said.is_empty() { "it has no status yet".to_owned() } else { said.join("; ") };
+    Err(CliError::operational(format!("ClusterCatalog {wanted:?} is not served: {said}")))
 }
 
 fn status_code(error: &kube::Error) -> Option<u16> {
@@ -229,7 +218,8 @@ fn status_code(error: &kube::Error) -> Option<u16> {
     }
 }
 
-fn list_failure(server: &str, kinds: &str, plural: &str, error: &kube::Error) -> CliError {
+fn list_failure<K: kube::Resource<DynamicType = ()>>(server: &str, error: &kube::Error) -> CliError {
+    let (kinds, plural) = (format!("{}s", K::kind(&())), K::plural(&()));
     let cause = olm_runtime::cluster::describe(error);
     let advice = match status_code(error) {
         Some(403) => format!("\nyou need the right to list {plural}.olm.operatorframework.io"),
@@ -264,7 +254,7 @@ fn content_failure(catalog: &str, namespace: &str, error: &kube::Error) -> CliEr
 }
 
 fn broken(catalog: &str, error: &dyn std::fmt::Display) -> CliError {
-    CliError::operational(format!("catalog {catalog:?}: {error}"))
+    CliError::at(format!("catalog {catalog:?}"), error)
 }
 
 /// Lines of a response, with a deadline for each part and size limits.
@@ -275,10 +265,6 @@ struct Lines<R> {
 }
 
 impl<R: AsyncBufRead + Unpin> Lines<R> {
-    fn new(answer: R) -> Self {
-        Self { answer, line: Vec::new(), total: 0 }
-    }
-
     /// Next line with its line feed, or `None` at the end.
     async fn next(&mut self) -> std::io::Result<Option<&[u8]>> {
         self.line.clear();

@@ -75,14 +75,21 @@ impl ImageArgs {
         let step = session.progress.step(format!("resolving {reference}"));
         let image = session.unless_interrupted(puller.resolve(reference)).await.map_err(failed)?;
         step.update(format!("pulling {image}"));
-        let folder = tempfile::Builder::new().prefix("olm-").tempdir();
-        let folder = folder
-            .map_err(|error| CliError::operational(format!("cannot make a temporary directory: {error}")))?;
+        let folder = temporary_directory()?;
         let mut content = PulledContent { path: folder.path().join(UNPACKED), folder };
         let pull = puller.pull_folder(&image, select, &content.path);
         content.path = session.unless_interrupted(pull).await.map_err(failed)?.0.path;
         Ok(content)
     }
+}
+
+/// Creates a directory that is removed on drop.
+///
+/// # Errors
+/// The disk refuses.
+pub(crate) fn temporary_directory() -> Result<TempDir, CliError> {
+    let directory = tempfile::Builder::new().prefix("olm-").tempdir();
+    directory.map_err(|error| CliError::operational(format!("cannot make a temporary directory: {error}")))
 }
 
 /// Parses a reference to push to.

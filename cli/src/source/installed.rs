@@ -54,7 +54,7 @@ impl Cluster {
     /// The API server does not return them.
     pub(crate) async fn extensions(&self, session: &Session) -> Result<Vec<ClusterExtension>, CliError> {
         let _step = session.progress.step("listing the cluster's extensions");
-        self.list("ClusterExtensions", "clusterextensions", session).await
+        self.list(session).await
     }
 
     /// All revisions, by name.
@@ -63,7 +63,7 @@ impl Cluster {
     /// The API server does not return them.
     pub(crate) async fn object_sets(&self, session: &Session) -> Result<Vec<ClusterObjectSet>, CliError> {
         let _step = session.progress.step("listing what is installed");
-        self.list("ClusterObjectSets", "clusterobjectsets", session).await
+        self.list(session).await
     }
 
     /// Kinds that the API server serves, and those of them that extensions define.

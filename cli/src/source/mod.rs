@@ -9,10 +9,11 @@ mod platform;
 use std::path::PathBuf;
 
 use olm_fbc::Meta;
+use olm_version::quote;
 
 pub(crate) use cluster::{Cluster, ClusterArgs};
 pub(crate) use directory::DirectoryFolder;
-pub(crate) use image::{ImageArgs, tagged_reference};
+pub(crate) use image::{ImageArgs, tagged_reference, temporary_directory};
 
 use crate::classic_kinds;
 use crate::error::CliError;
@@ -35,21 +36,10 @@ impl Source {
     /// # Errors
     /// It is none of these. For an object of classic OLM the message names its v1 equivalent.
     pub(crate) fn parse(text: &str) -> Result<Self, CliError> {
-        let path = PathBuf::from(text);
-        if olm_pack::is_layout(&path) {
-            return Err(CliError::usage(format!(
-                "{} is an OCI image layout: name the catalog directory that it was built from, or the image where \
-                 `catalog push` has put it",
-                olm_version::quote(text)
-            )));
-        }
-        if path.is_dir() {
+        let instead =
+            "the catalog directory that it was built from, or the image where `catalog push` has put it";
+        if let Some(path) = local_directory(text, instead)? {
             return Ok(Self::Directory(path));
-        }
-        if path.exists() {
-            let hint =
-                classic_kinds::hint_for_file(&path).map(|hint| format!("\n{hint}")).unwrap_or_default();
-            return Err(CliError::usage(format!("{} is not a directory{hint}", olm_version::quote(text))));
         }
         if text == "cluster" {
             return Ok(Self::Cluster(None));
@@ -61,10 +51,27 @@ impl Source {
             CliError::usage(format!(
                 "SOURCE {} is no existing directory, no image reference such as \
                  registry.example.com/team/catalog:v1 and not cluster or cluster/NAME: {error}",
-                olm_version::quote(text)
+                quote(text)
             ))
         })
     }
+}
+
+/// Path `text` of an existing directory. `None` if nothing exists there.
+///
+/// # Errors
+/// A file exists there, or an image layout, which the user replaces by `instead`. For an object of classic OLM the
+/// message names its v1 equivalent.
+pub(crate) fn local_directory(text: &str, instead: &str) -> Result<Option<PathBuf>, CliError> {
+    let path = PathBuf::from(text);
+    if olm_pack::is_layout(&path) {
+        return Err(CliError::usage(format!("{} is an OCI image layout: name {instead}", quote(text))));
+    }
+    if path.exists() && !path.is_dir() {
+        let hint = classic_kinds::hint_for_file(&path).map(|hint| format!("\n{hint}")).unwrap_or_default();
+        return Err(CliError::usage(format!("{} is not a directory{hint}", quote(text))));
+    }
+    Ok(path.is_dir().then_some(path))
 }
 
 /// Catalog source, with the flags for access.
@@ -84,16 +91,6 @@ pub(crate) struct Access {
     pub(crate) images: ImageArgs,
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
-}
-
-impl SourceArgs {
-    /// [`Access::read`] for this source.
-    ///
-    /// # Errors
-    /// Errors of the source and of `sink`.
-    pub(crate) async fn read(&self, session: &Session, sink: &mut Sink<'_>) -> Result<(), CliError> {
-        self.access.read(&self.source, session, sink).await
-    }
 }
 
 impl Access {
@@ -136,37 +133,24 @@ fn read_folder(
 ) -> Result<(), CliError> {
     let step = session.progress.step(format!("reading {catalog}"));
     let mut count = 0_usize;
-    let read = olm_fbc::load(folder, &olm_fbc::Limits::default(), &mut |meta: Meta| {
+    let mut pass = |meta: Meta| {
         session.check()?;
         count += 1;
         step.update(format!("reading {catalog}: {count} objects"));
         let place = format!("{catalog}: {}", meta.origin);
-        accept(catalog, &place, meta, sink).map_err(Reading::Sink)
+        accept(catalog, &place, meta, sink)
+    };
+    let mut is_refused = false;
+    let read = olm_fbc::load::<CliError>(folder, &olm_fbc::Limits::default(), &mut |meta| {
+        pass(meta).inspect_err(|_| is_refused = true)
     });
-    read.map_err(|error| match error {
-        Reading::Load(error) => CliError::operational(format!(
-            "{catalog}: {error}\n`validate` shows everything that is wrong with a catalog"
-        )),
-        Reading::Sink(failure) => failure,
+    read.map_err(|failure| match is_refused {
+        true => failure,
+        false => CliError::at(
+            catalog,
+            format!("{failure}\n`validate` shows everything that is wrong with a catalog"),
+        ),
     })
-}
-
-/// Error that ends reading a folder.
-enum Reading {
-    Load(olm_fbc::LoadError),
-    Sink(CliError),
-}
-
-impl From<olm_fbc::LoadError> for Reading {
-    fn from(error: olm_fbc::LoadError) -> Self {
-        Self::Load(error)
-    }
-}
-
-impl From<CliError> for Reading {
-    fn from(failure: CliError) -> Self {
-        Self::Sink(failure)
-    }
 }
 
 /// Passes `meta`, which was read from `place`, to `sink`, unless it cannot be part of a catalog.

@@ -20,7 +20,12 @@ impl Cluster {
     /// The API server does not answer.
     pub(crate) async fn platform(&self, session: &Session) -> Result<Facts, CliError> {
         let _step = session.progress.step("looking at the platform");
-        let kinds = optional(self.client().list_api_group_resources(CONFIG));
+        let kinds = async {
+            match self.client().list_api_group_resources(CONFIG).await {
+                Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+                answer => answer.map(Some),
+            }
+        };
         let kinds = self.call(CONFIG, kinds, session).await?;
         let is_served = |plural: &str| {
             kinds.iter().flat_map(|list| &list.resources).any(|resource| resource.name == plural)
@@ -43,7 +48,7 @@ impl Cluster {
         let kind = GroupVersionKind::gvk("config.openshift.io", "v1", "ClusterVersion");
         let resource = ApiResource::from_gvk_with_plural(&kind, OPENSHIFT_KINDS[0]);
         let api: Api<DynamicObject> = Api::all_with(self.client().clone(), &resource);
-        self.call("ClusterVersion \"version\"", optional(api.get("version")), session).await
+        self.call("ClusterVersion \"version\"", api.get_opt("version"), session).await
     }
 
     /// Active revisions.
@@ -52,16 +57,7 @@ impl Cluster {
     /// The API server does not return them.
     pub(crate) async fn revisions(&self, session: &Session) -> Result<Vec<Revision>, CliError> {
         let _step = session.progress.step("listing revisions");
-        let sets: Vec<ClusterObjectSet> =
-            self.list("ClusterObjectSets", "clusterobjectsets", session).await?;
+        let sets: Vec<ClusterObjectSet> = self.list(session).await?;
         Ok(sets.iter().filter_map(Revision::of).collect())
-    }
-}
-
-/// Maps 404 to `None`.
-async fn optional<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Result<Option<T>, kube::Error> {
-    match call.await {
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
-        answer => answer.map(Some),
     }
 }

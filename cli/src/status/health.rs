@@ -7,7 +7,7 @@ use olm_api::{ClusterExtension, Condition, annotations};
 use olm_request::{ExtensionRules, Settings};
 use serde::Serialize;
 
-/// Health of an extension.
+/// Health of an extension. The names of the variants are the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) enum Health {
     /// No revision exists, and no condition reports progress.
@@ -58,22 +58,6 @@ impl Health {
             reasons::ROLLING_OUT => Self::Installing,
             _ if revisions > 0 => Self::Installing,
             _ => Self::Pending,
-        }
-    }
-
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Pending => "Pending",
-            Self::Installing => "Installing",
-            Self::Healthy => "Healthy",
-            Self::Degraded => "Degraded",
-            Self::Repairing => "Repairing",
-            Self::Upgrading => "Upgrading",
-            Self::Retrying => "Retrying",
-            Self::Stalled => "Stalled",
-            Self::Misconfigured => "Misconfigured",
-            Self::Blocked => "Blocked",
-            Self::Deleting => "Deleting",
         }
     }
 }

@@ -163,11 +163,7 @@ async fn watch(
             before = timeless;
         }
         shown = loop {
-            let pause = async {
-                tokio::time::sleep(PAUSE).await;
-                Ok::<_, CliError>(())
-            };
-            session.unless_interrupted(pause).await?;
+            session.interruptible(tokio::time::sleep(PAUSE)).await?;
             match look(cluster, args.name.as_deref(), session).await {
                 Ok(shown) => break shown,
                 Err(CliError::Message(Code::NoCandidate, _)) => {

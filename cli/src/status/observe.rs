@@ -5,15 +5,16 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
-use futures::{StreamExt, stream};
+use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::Secret;
+use kube::ResourceExt;
 use kube::api::{Api, ListParams};
-use kube::{Client, ResourceExt};
 use olm_api::{ClusterExtension, ClusterObjectSet, labels};
 use olm_revision::cluster::{Cluster as _, Reason};
 use olm_revision::content::{ContentObject, ContentPhase, SecretKey, resolve_as_is, secrets};
 use olm_revision::kube_cluster::KubeCluster;
 use olm_revision::object::ObjectKey;
+use olm_revision::plan::Owner;
 use olm_version::quote;
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
@@ -43,18 +44,8 @@ pub(crate) struct Observed {
 #[derive(Debug)]
 pub(crate) struct ObservedRevision {
     pub(crate) set: ClusterObjectSet,
-    pub(crate) content: Content,
-}
-
-/// Content of a revision.
-#[derive(Debug)]
-pub(crate) enum Content {
-    /// The revision is not active, so its objects are not read.
-    Inactive,
-    /// Reason for which the content cannot be read.
-    Unreadable(String),
-    /// Phases in order.
-    Phases(Vec<ObservedPhase>),
+    /// Phases in order, none if the revision is not active. The error is the reason for which they cannot be read.
+    pub(crate) content: Result<Vec<ObservedPhase>, String>,
 }
 
 /// Phase of an active revision.
@@ -93,7 +84,7 @@ pub(crate) async fn observe(cluster: &Cluster, name: &str, session: &Session) ->
     let extension = extension(cluster, name, session).await?;
     let sets = revisions(cluster, name, session).await?;
     let _step = session.progress.step(format!("looking at the objects of {name}"));
-    session.unless_interrupted(async { Ok::<_, CliError>(below(cluster, extension, sets).await) }).await
+    session.interruptible(below(cluster, extension, sets)).await
 }
 
 /// The extension `name`.
@@ -147,6 +138,16 @@ pub(crate) fn number(set: &ClusterObjectSet) -> i64 {
     set.spec.as_ref().map_or(0, |spec| spec.revision)
 }
 
+/// The revision as owner of its objects.
+pub(crate) fn owner(set: &ClusterObjectSet) -> Owner {
+    Owner {
+        name: set.name_any(),
+        uid: set.uid().unwrap_or_default(),
+        number: number(set),
+        extension: olm_request::owner(set).unwrap_or_default().to_owned(),
+    }
+}
+
 /// Reports whether the revision is neither archived nor being deleted.
 pub(crate) fn is_active(set: &ClusterObjectSet) -> bool {
     set.spec.is_some() && !set.is_archived() && set.metadata.deletion_timestamp.is_none()
@@ -156,44 +157,32 @@ pub(crate) fn is_active(set: &ClusterObjectSet) -> bool {
 pub(crate) async fn stored(cluster: &Cluster, set: &ClusterObjectSet) -> Result<Vec<ContentPhase>, String> {
     let Some(spec) = &set.spec else { return Ok(Vec::new()) };
     let read = |key: SecretKey| async move {
-        let secret = secret(cluster.client(), &key).await?;
-        Ok(secret.map(|secret| (key, secret)))
+        let api: Api<Secret> = Api::namespaced(cluster.client().clone(), &key.namespace);
+        match olm_runtime::cluster::within_deadline(api.get_opt(&key.name)).await {
+            Ok(secret) => Ok(secret.map(|secret| (key, secret))),
+            Err(error) => {
+                let why = olm_runtime::cluster::describe(&error);
+                Err(format!("Secret {key}, which holds objects of it, cannot be read: {why}"))
+            }
+        }
     };
-    let keys = secrets(spec, cluster.namespace());
-    let reads: Vec<Result<Option<_>, String>> =
-        stream::iter(keys.into_iter().map(read)).buffered(CONCURRENT_READS).collect().await;
-    let found: Vec<Option<_>> = reads.into_iter().collect::<Result<_, _>>()?;
+    let reads = secrets(spec, cluster.namespace()).into_iter().map(read);
+    let found: Vec<Option<_>> = stream::iter(reads).buffered(CONCURRENT_READS).try_collect().await?;
     let found: BTreeMap<SecretKey, Secret> = found.into_iter().flatten().collect();
-    resolve_as_is(spec, cluster.namespace(), &found).map_err(|error| error.to_string())
-}
-
-async fn secret(client: &Client, key: &SecretKey) -> Result<Option<Secret>, String> {
-    let api: Api<Secret> = Api::namespaced(client.clone(), &key.namespace);
-    let answer = olm_runtime::cluster::within_deadline(api.get_opt(&key.name));
-    let failed = |error| {
-        let why = olm_runtime::cluster::describe(&error);
-        format!("Secret {key}, which holds objects of it, cannot be read: {why}")
-    };
-    answer.await.map_err(failed)
+    resolve_as_is(spec, cluster.namespace(), &found)
 }
 
 async fn below(cluster: &Cluster, extension: ClusterExtension, sets: Vec<ClusterObjectSet>) -> Observed {
-    let mut contents: Vec<Option<Result<Vec<ContentPhase>, String>>> = Vec::new();
+    let mut contents = Vec::new();
     for set in &sets {
-        contents.push(match is_active(set) {
-            true => Some(stored(cluster, set).await),
-            false => None,
-        });
+        contents.push(if is_active(set) { stored(cluster, set).await } else { Ok(Vec::new()) });
     }
-    let held = contents.iter().flatten().flatten().flatten().flat_map(|phase| &phase.objects);
+    let held = contents.iter().flatten().flatten().flat_map(|phase| &phase.objects);
     let live = live(cluster, held.map(|held| ObjectKey::of(&held.object))).await;
-    let content = |content: Option<Result<Vec<ContentPhase>, String>>| match content {
-        None => Content::Inactive,
-        Some(Err(why)) => Content::Unreadable(why),
-        Some(Ok(phases)) => Content::Phases(phases.into_iter().map(|phase| observed(phase, &live)).collect()),
-    };
-    let revisions =
-        sets.into_iter().zip(contents).map(|(set, held)| ObservedRevision { set, content: content(held) });
+    let content =
+        |phases: Vec<ContentPhase>| phases.into_iter().map(|phase| observed(phase, &live)).collect();
+    let revisions = sets.into_iter().zip(contents);
+    let revisions = revisions.map(|(set, held)| ObservedRevision { set, content: held.map(content) });
     Observed { extension, revisions: revisions.collect() }
 }
 

@@ -6,7 +6,7 @@ use olm_revision::probes::default_probes;
 use serde_json::{Value, json};
 
 use super::health::Health;
-use super::observe::{Content, Live, Observed, ObservedObject, ObservedPhase, ObservedRevision};
+use super::observe::{Live, Observed, ObservedObject, ObservedPhase, ObservedRevision};
 use super::text;
 use super::tree::{ExtensionState, ObjectStatus, Progress, obstacle};
 use crate::output::{Format, result};
@@ -120,11 +120,8 @@ fn upgrading() -> Observed {
             ),
         ),
         revisions: vec![
-            ObservedRevision { set: set(1, "1.0.0", "Active", &done), content: Content::Phases(old) },
-            ObservedRevision {
-                set: set(2, "1.1.0", "Active", &[rolling, failing]),
-                content: Content::Phases(new),
-            },
+            ObservedRevision { set: set(1, "1.0.0", "Active", &done), content: Ok(old) },
+            ObservedRevision { set: set(2, "1.1.0", "Active", &[rolling, failing]), content: Ok(new) },
         ],
     }
 }
@@ -232,10 +229,7 @@ fn object_state_follows_from_owner_and_probes() {
         let phases = vec![phase("configuration", vec![(map.clone(), live)])];
         let observed = Observed {
             extension: extension(json!({}), json!({})),
-            revisions: vec![ObservedRevision {
-                set: set(1, "1.0.0", "Active", &[]),
-                content: Content::Phases(phases),
-            }],
+            revisions: vec![ObservedRevision { set: set(1, "1.0.0", "Active", &[]), content: Ok(phases) }],
         };
         let state = ExtensionState::new(&observed);
         let object = &state.revisions[0].phases[0].objects[0];
@@ -257,11 +251,11 @@ fn tree_shows_holds_adoption_and_unreadable_revision() {
     let mut migrated = set(1, "0.9.0", "Archived", &["Progressing=False/Archived revision is archived"]);
     let labels = migrated.metadata.labels.as_mut().unwrap();
     labels.insert("olm.operatorframework.io/migrated-from-helm".to_owned(), "true".to_owned());
-    let unreadable = Content::Unreadable("Secret olmv1-system/pipe-2-x cannot be read: forbidden".to_owned());
+    let unreadable = Err("Secret olmv1-system/pipe-2-x cannot be read: forbidden".to_owned());
     let observed = Observed {
         extension,
         revisions: vec![
-            ObservedRevision { set: migrated, content: Content::Inactive },
+            ObservedRevision { set: migrated, content: Ok(Vec::new()) },
             ObservedRevision {
                 set: set(2, "1.0.0", "Active", &["Progressing=True/Retrying first\n\nsecond"]),
                 content: unreadable,
@@ -322,7 +316,7 @@ fn ready_objects_of_large_phase_are_counted_and_others_listed() {
         extension: extension(json!({}), json!({})),
         revisions: vec![ObservedRevision {
             set: set(1, "1.0.0", "Active", &[]),
-            content: Content::Phases(vec![phase("configuration", maps)]),
+            content: Ok(vec![phase("configuration", maps)]),
         }],
     };
     let state = ExtensionState::new(&observed);

@@ -35,7 +35,7 @@ pub(crate) fn list(extensions: &[ExtensionState], now: Timestamp, wide: bool) ->
             installed.map(|bundle| bundle.name.clone()).unwrap_or_default(),
             installed.map(|bundle| bundle.version.clone()).unwrap_or_default(),
             held.join(","),
-            extension.health.as_str().to_owned(),
+            format!("{:?}", extension.health),
             age(now, extension.created.as_deref()),
         ];
         if wide {
@@ -52,8 +52,8 @@ pub(crate) fn list(extensions: &[ExtensionState], now: Timestamp, wide: bool) ->
 pub(crate) fn tree(state: &ExtensionState, now: Timestamp, wide: bool) -> String {
     let mut fields = Fields::default();
     let health = match state.up_to_date {
-        true => state.health.as_str().to_owned(),
-        false => format!("{} (the extension has changed since; not looked at yet)", state.health.as_str()),
+        true => format!("{:?}", state.health),
+        false => format!("{:?} (the extension has changed since; not looked at yet)", state.health),
     };
     fields.add(0, "Name", &state.name);
     fields.add(0, "Health", &health);
@@ -169,20 +169,15 @@ fn phase(phase: &PhaseState, is_last: bool, wide: bool) -> String {
         Progress::Waiting => format!("waits for the phase before it, {} of {total} ready", phase.ready),
     };
     let mut text = format!("{branch} {}  {progress}\n", phase.name);
+    let room = if wide { usize::MAX } else { SHOWN };
+    let mut settled = 0;
     // Objects that are not ready are always listed.
-    let mut room = if wide { usize::MAX } else { SHOWN };
-    let mut left_out = 0;
-    let mut shown: Vec<&ObjectState> = Vec::new();
-    for object in &phase.objects {
-        match object.state.is_settled() {
-            false => shown.push(object),
-            true if room > 0 => {
-                room -= 1;
-                shown.push(object);
-            }
-            true => left_out += 1,
-        }
-    }
+    let is_shown = |object: &&ObjectState| {
+        settled += usize::from(object.state.is_settled());
+        !object.state.is_settled() || settled <= room
+    };
+    let shown: Vec<&ObjectState> = phase.objects.iter().filter(is_shown).collect();
+    let left_out = total - shown.len();
     let last = shown.len().saturating_sub(1);
     for (number, one) in shown.iter().enumerate() {
         let branch = if number == last && left_out == 0 { "└─" } else { "├─" };

@@ -2,6 +2,7 @@
 //!
 //! Pure. Readiness and ownership of objects come from the functions that operator-controller calls.
 
+use kube::ResourceExt;
 use olm_api::conditions::{self, reasons, types};
 use olm_api::{ClusterExtension, ClusterObjectSet, Condition, annotations, labels, names};
 use olm_revision::object::ObjectKey;
@@ -12,8 +13,9 @@ use serde_json::Value;
 
 use super::health::{Health, Hold, is_paused};
 use super::observe::{
-    Content, Live, Observed, ObservedObject, ObservedPhase, ObservedRevision, is_active, number,
+    Live, Observed, ObservedObject, ObservedPhase, ObservedRevision, is_active, number, owner,
 };
+use crate::output::qualified;
 
 /// Extension as JSON or YAML.
 #[derive(Debug, Serialize)]
@@ -230,9 +232,9 @@ impl RevisionState {
     fn new(observed: &ObservedRevision, all: &[&ClusterObjectSet]) -> Self {
         let ObservedRevision { set, content } = observed;
         let (phases, unreadable) = match content {
-            Content::Inactive => (Vec::new(), None),
-            Content::Unreadable(why) => (Vec::new(), Some(why.clone())),
-            Content::Phases(phases) => match ObjectJudge::new(set, all) {
+            Err(why) => (Vec::new(), Some(why.clone())),
+            Ok(_) if !is_active(set) => (Vec::new(), None),
+            Ok(phases) => match ObjectJudge::new(set, all) {
                 Ok(judge) => (judge.phases(phases), None),
                 Err(why) => (Vec::new(), Some(why)),
             },
@@ -314,17 +316,11 @@ struct ObjectJudge<'a> {
 
 impl<'a> ObjectJudge<'a> {
     fn new(set: &ClusterObjectSet, all: &'a [&'a ClusterObjectSet]) -> Result<Self, String> {
-        let uid = |set: &ClusterObjectSet| set.metadata.uid.clone().unwrap_or_default();
-        let owner = Owner {
-            name: set.metadata.name.clone().unwrap_or_default(),
-            uid: uid(set),
-            number: number(set),
-            extension: olm_request::owner(set).unwrap_or_default().to_owned(),
-        };
+        let owner = owner(set);
         let specs = set.spec.as_ref().map(|spec| spec.progression_probes.as_slice()).unwrap_or_default();
         let probes = Probes::new(specs).map_err(|error| error.to_string())?;
-        let others = all.iter().filter(|other| is_active(other) && uid(other) != owner.uid);
-        Ok(Self { siblings: others.map(|other| uid(other)).collect(), owner, probes, all })
+        let active = all.iter().filter(|other| is_active(other)).filter_map(|other| other.uid());
+        Ok(Self { siblings: active.filter(|uid| *uid != owner.uid).collect(), owner, probes, all })
     }
 
     fn phases(&self, phases: &[ObservedPhase]) -> Vec<PhaseState> {
@@ -346,18 +342,17 @@ impl<'a> ObjectJudge<'a> {
 
     fn object(&self, observed: &ObservedObject) -> ObjectState {
         let key = ObjectKey::of(&observed.content.object);
-        let (state, messages) = match &observed.live {
-            Live::Missing => (ObjectStatus::Missing, vec!["it does not exist".to_owned()]),
+        let (state, messages, controller) = match &observed.live {
+            Live::Missing => (ObjectStatus::Missing, vec!["it does not exist".to_owned()], None),
             Live::NotServed => {
                 let kind = format!("the cluster serves no {} of {}", key.gvk.kind, key.gvk.api_version());
-                (ObjectStatus::NotServed, vec![kind])
+                (ObjectStatus::NotServed, vec![kind], None)
             }
-            Live::Unreadable(why) => (ObjectStatus::Unknown, vec![why.clone()]),
-            Live::Found(live) => self.found(live, observed),
-        };
-        let controller = match &observed.live {
-            Live::Found(live) => controller(live).map(|reference| self.named(reference)),
-            _ => None,
+            Live::Unreadable(why) => (ObjectStatus::Unknown, vec![why.clone()], None),
+            Live::Found(live) => {
+                let (state, messages) = self.found(live, observed);
+                (state, messages, controller(live).map(|reference| self.named(reference)))
+            }
         };
         ObjectState {
             api_version: key.gvk.api_version(),
@@ -412,9 +407,7 @@ fn controller(object: &Value) -> Option<&Value> {
 
 impl std::fmt::Display for ObjectState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { kind, namespace, name, .. } = self;
-        let separator = if namespace.is_empty() { "" } else { "/" };
-        write!(f, "{kind} {namespace}{separator}{name}")?;
+        write!(f, "{} {}", self.kind, qualified(&self.namespace, &self.name))?;
         let state = match self.state {
             ObjectStatus::Ready => "ready",
             ObjectStatus::NotReady => "not ready",

@@ -19,10 +19,11 @@ use olm_revision::cluster::{Cluster as _, Instances};
 use olm_revision::kube_cluster::KubeCluster;
 use olm_version::quote;
 
+pub(crate) use self::plan::served_kind;
 use self::plan::{OwnedCrd, UninstallPlan};
 use crate::change::{self, ChangeArgs, ChangeFormat, Completion, DryRun, WriteResult, WrittenObject};
 use crate::error::CliError;
-use crate::output::{Format, counted};
+use crate::output::{Format, counted, qualified};
 use crate::progress::say;
 use crate::session::Session;
 use crate::source::{Cluster, ClusterArgs};
@@ -133,14 +134,12 @@ fn print_plan(plan: &UninstallPlan, notation: ChangeFormat, session: &mut Sessio
 async fn count(cluster: &Cluster, definition: &mut OwnedCrd, session: &Session) -> Result<(), CliError> {
     let Some(gvk) = &definition.gvk else { return Ok(()) };
     let engine = KubeCluster::new(cluster.client().clone());
-    let asked = session.unless_interrupted(async { Ok::<_, CliError>(engine.instances(gvk).await) }).await?;
-    match asked {
+    match session.interruptible(engine.instances(gvk)).await? {
         Ok(found) => {
             definition.custom_resources = Some(found.as_ref().map_or(0, |found| found.count as usize));
             definition.first = found.map(|Instances { first, .. }| {
-                let namespace =
-                    if first.namespace.is_empty() { "" } else { &format!("{}/", first.namespace) };
-                format!("{}, Kind={} {namespace}{}", gvk.api_version(), gvk.kind, first.name)
+                let name = qualified(&first.namespace, &first.name);
+                format!("{}, Kind={} {name}", gvk.api_version(), gvk.kind)
             });
         }
         Err(error) => {
@@ -287,9 +286,8 @@ async fn left(
         }
         let mut stuck = None;
         if let Some(gvk) = gvk.as_ref().filter(|_| is_deleting) {
-            let asked = async { Ok::<_, CliError>(engine.instances(gvk).await) };
             // If the custom resources cannot be listed, waits without details.
-            let found = session.unless_interrupted(asked).await?.unwrap_or_default();
+            let found = session.interruptible(engine.instances(gvk)).await?.unwrap_or_default();
             stuck = found.filter(|found| !found.finalizers.is_empty()).map(|found| held(name, &found));
         }
         left.push((name.clone(), stuck));

@@ -13,8 +13,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::error::CliError;
-use crate::output::{Fields, counted};
-use crate::status::observe::{Content, Live, Observed};
+use crate::output::{Fields, counted, qualified};
+use crate::status::observe::{Live, Observed};
 
 /// Uninstall plan as JSON or YAML.
 #[derive(Debug, Serialize)]
@@ -69,21 +69,19 @@ impl UninstallPlan {
         let mut warnings = Vec::new();
         for revision in &observed.revisions {
             let phases = match &revision.content {
-                Content::Inactive => continue,
-                Content::Unreadable(why) => {
+                Err(why) => {
                     warnings.push(format!("revision {} is not counted: {why}", revision.set.name_any()));
                     continue;
                 }
-                Content::Phases(phases) => phases,
+                Ok(phases) => phases,
             };
             for object in phases.iter().flat_map(|phase| &phase.objects) {
                 let key = ObjectKey::of(&object.content.object);
                 match &object.live {
                     Live::Found(live) if is_owned(live, &owners) => drop(objects.insert(key, live)),
                     Live::Unreadable(why) => {
-                        let (kind, ObjectKey { namespace, name, .. }) = (&key.gvk.kind, &key);
-                        let place = if namespace.is_empty() { "" } else { "/" };
-                        warnings.push(format!("{kind} {namespace}{place}{name} is not counted: {why}"));
+                        let name = qualified(&key.namespace, &key.name);
+                        warnings.push(format!("{} {name} is not counted: {why}", key.gvk.kind));
                     }
                     Live::Found(_) | Live::Missing | Live::NotServed => {}
                 }
@@ -215,26 +213,26 @@ fn definition(object: &Value, stays: bool) -> Option<OwnedCrd> {
     if !is_definition(object) {
         return None;
     }
-    let spec = &object["spec"];
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let versions = spec["versions"].as_array().into_iter().flatten();
-    // Any served version lists all objects. The storage version needs no conversion.
-    let mut served: Vec<&Value> = versions.filter(|version| version["served"] == true).collect();
-    served.sort_by_key(|version| version["storage"] != true);
     Some(OwnedCrd {
-        name: text(&object["metadata"]["name"]),
-        gvk: served.first().map(|version| {
-            GroupVersionKind::gvk(
-                &text(&spec["group"]),
-                &text(&version["name"]),
-                &text(&spec["names"]["kind"]),
-            )
-        }),
+        name: object["metadata"]["name"].as_str().unwrap_or_default().to_owned(),
+        gvk: served_kind(object),
         custom_resources: None,
         first: None,
         stays,
-        converted: spec["conversion"]["strategy"] == "Webhook",
+        converted: object["spec"]["conversion"]["strategy"] == "Webhook",
     })
+}
+
+/// Kind that a CRD defines, in a served version. Any served version lists all objects, and the storage version needs no
+/// conversion.
+pub(crate) fn served_kind(definition: &Value) -> Option<GroupVersionKind> {
+    let spec = &definition["spec"];
+    let mut versions: Vec<&Value> = spec["versions"].as_array()?.iter().collect();
+    versions.retain(|version| version["served"] == true);
+    let version = versions.iter().find(|version| version["storage"] == true).or_else(|| versions.first())?;
+    let text = |value: &'_ Value| value.as_str().map(str::to_owned);
+    let (group, kind) = (text(&spec["group"])?, text(&spec["names"]["kind"])?);
+    Some(GroupVersionKind { group, version: text(&version["name"])?, kind })
 }
 
 #[cfg(test)]
@@ -285,7 +283,7 @@ mod tests {
             .unwrap(),
             revisions: vec![ObservedRevision {
                 set: serde_json::from_value(set).unwrap(),
-                content: Content::Phases(vec![ObservedPhase { name: "deploy".to_owned(), objects }]),
+                content: Ok(vec![ObservedPhase { name: "deploy".to_owned(), objects }]),
             }],
         }
     }

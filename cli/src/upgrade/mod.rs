@@ -4,22 +4,22 @@
 //! The choice comes from the resolver, as in `olm resolve`, and the changes from the comparison of `olm diff`.
 
 use clap::Args;
-use kube::ResourceExt;
 use olm_api::ClusterExtension;
 use olm_api::cluster_extension::UpgradeConstraintPolicy;
-use olm_request::{ExtensionRules, Settings};
 use olm_version::quote;
 
-use crate::change::{self, ChangeArgs, ExpectedState};
+use crate::change::{self, ChangeArgs};
 use crate::controller::Controller;
-use crate::diff::{Prediction, predict_or_warn, unsafe_upgrade};
+use crate::diff::{ComparedExtension, Prediction, unsafe_upgrade};
 use crate::error::CliError;
 use crate::install::print_warnings;
 use crate::output::Fields;
 use crate::resolve::{Choice, choose_as};
 use crate::session::Session;
 use crate::source::Access;
+use crate::status::health::is_paused;
 use crate::status::observe;
+use crate::status::tree::installed;
 use crate::version_expression;
 
 /// First lines of the command's help.
@@ -93,12 +93,10 @@ pub(crate) async fn run(args: UpgradeArgs, session: &mut Session) -> Result<(), 
     if let Some(catalog) = wanted.spec.as_mut().and_then(|spec| spec.source.catalog.as_mut()) {
         catalog.channels.clone_from(&choice.channels);
     }
+    let compared = ComparedExtension { cluster: &cluster, extension: &wanted, session };
     let prediction = match choice.stays {
         true => Prediction::default(),
-        false => {
-            predict_or_warn(&cluster, &wanted, &choice.image, &controller, true, &args.access, session)
-                .await?
-        }
+        false => compared.predict_or_warn(&choice.image, &controller, true, &args.access).await?,
     };
     if let Some(refusal) = unsafe_upgrade(&wanted, &prediction) {
         return Err(refusal);
@@ -108,18 +106,11 @@ pub(crate) async fn run(args: UpgradeArgs, session: &mut Session) -> Result<(), 
     let mut fields = Fields { text: choice.text.clone() };
     fields.list(0, "Warning", &warnings);
     fields.list(0, "Changes", &prediction.changes);
-    fields.list(0, "In the way", &in_the_way(&prediction));
-    let warned = choice.warnings.iter().chain(&warnings).chain(&prediction.problems);
-    print_warnings(args.change.output, warned.chain(&prediction.unsafe_crds));
-    let target = ExpectedState {
-        name: args.name.clone(),
-        uid: live.uid(),
-        generation: written.generation.or(live.metadata.generation).unwrap_or_default(),
-        bundle: Some(choice.bundle.clone()),
-        before: installed(&live),
-    };
-    change::print(args.change.output, &fields.text, &[written], &mut session.output)?;
-    change::wait_if_requested(&cluster, &args.change, &target, session).await
+    let obstacles = [prediction.problems, prediction.unsafe_crds].concat();
+    fields.list(0, "In the way", &obstacles);
+    print_warnings(args.change.output, choice.warnings.iter().chain(&warnings).chain(&obstacles));
+    let bundles = (Some(choice.bundle), installed(&live).map(|bundle| bundle.name));
+    change::print_and_wait(&cluster, &args.change, &fields.text, &[written], bundles, session).await
 }
 
 impl UpgradeArgs {
@@ -147,12 +138,6 @@ impl UpgradeArgs {
     }
 }
 
-/// Name of the installed bundle.
-fn installed(extension: &ClusterExtension) -> Option<String> {
-    let install = extension.status.as_ref()?.install.as_ref()?;
-    Some(install.bundle.name.clone())
-}
-
 /// Warnings besides those of the choice.
 fn warnings(args: &UpgradeArgs, wanted: &ClusterExtension, choice: &Choice) -> Vec<String> {
     let mut warnings = Vec::new();
@@ -164,7 +149,7 @@ fn warnings(args: &UpgradeArgs, wanted: &ClusterExtension, choice: &Choice) -> V
                 .to_owned(),
         );
     }
-    if ExtensionRules::of(wanted.metadata.annotations.as_ref(), Settings::default()).paused {
+    if is_paused(wanted) {
         warnings.push("the extension is paused: nothing happens before that is over".to_owned());
     }
     let version = catalog.and_then(|catalog| catalog.version.as_ref());
@@ -173,10 +158,6 @@ fn warnings(args: &UpgradeArgs, wanted: &ClusterExtension, choice: &Choice) -> V
             .push(format!("it asks for version {}: --version or --latest asks for another", quote(version)));
     }
     warnings
-}
-
-fn in_the_way(prediction: &Prediction) -> Vec<String> {
-    prediction.problems.iter().chain(&prediction.unsafe_crds).cloned().collect()
 }
 
 #[cfg(test)]

@@ -1,11 +1,9 @@
 //! A file with one value, its key and a checksum that shows damage: checksum, key and content, separated by line
 //! breaks.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use sha2::{Digest, Sha256};
 
@@ -23,26 +21,18 @@ pub(super) fn read(path: &Path, key: &str) -> Option<Vec<u8>> {
     is_whole.then(|| all.split_off(start))
 }
 
-/// Replaces the file atomically, with mode 0600 because the configuration of an extension may be secret. A failed
-/// attempt removes its temporary file, since the disk may be full.
+/// Replaces the file atomically, with the mode of temporary files, 0600, because the configuration of an extension may
+/// be secret. A failed attempt removes its temporary file, since the disk may be full.
 pub(super) fn write(path: &Path, key: &str, content: &[u8]) -> io::Result<()> {
     let folder = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
     fs::create_dir_all(folder)?;
-    // Unique names, because two tasks may write the same file at once.
-    static WRITTEN: AtomicU64 = AtomicU64::new(0);
-    let staging = path.with_extension(WRITTEN.fetch_add(1, Ordering::Relaxed).to_string());
-    let written = stage(&staging, key, content).and_then(|()| fs::rename(&staging, path));
-    if written.is_err() {
-        // If this fails, the file is removed with the folder, or when its digest is no longer needed.
-        let _ = fs::remove_file(&staging);
-    }
-    written
-}
-
-fn stage(staging: &Path, key: &str, content: &[u8]) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(staging)?;
+    // If a process is killed, its file is removed with the folder, or when the digest in its name is not needed.
+    let prefix = format!("{}.", path.file_stem().unwrap_or_default().display());
+    let mut file = tempfile::Builder::new().prefix(&prefix).tempfile_in(folder)?;
     file.write_all(format!("{}\n{key}\n", checksum_of(key, content)).as_bytes())?;
-    file.write_all(content)
+    file.write_all(content)?;
+    file.persist(path)?;
+    Ok(())
 }
 
 fn split(bytes: &[u8]) -> Option<(&[u8], &[u8])> {

@@ -50,11 +50,8 @@ impl Images {
         let mut all = self.verifications(digest);
         all.retain(|other| other.is_of_same_policy(verification) && other != verification);
         all.push(verification.clone());
-        checksummed_file::write(
-            &self.path(digest).with_extension(VERIFIED),
-            digest,
-            &serde_json::to_vec(&all)?,
-        )
+        let path = self.path(digest).with_extension(VERIFIED);
+        checksummed_file::write(&path, digest, &serde_json::to_vec(&all)?)
     }
 
     fn verifications(&self, digest: &str) -> Vec<Verification> {
@@ -89,20 +86,14 @@ impl Images {
         }
         let needed: BTreeSet<PathBuf> = needs.values().flatten().map(|digest| self.path(digest)).collect();
         drop(needs);
-        for path in found.iter().filter(|path| !is_needed(path, &needed)) {
-            fs::remove_file(path)?;
-        }
-        Ok(())
+        // The temporary file of a needed one is needed as well.
+        let is_needed = |path: &Path| needed.contains(path) || needed.contains(&path.with_extension(""));
+        found.iter().filter(|path| !is_needed(path)).try_for_each(fs::remove_file)
     }
 
     fn path(&self, digest: &str) -> PathBuf {
         self.directory.join(digest.replace(':', "-"))
     }
-}
-
-/// Returns `true` if the file is needed, or is the temporary file of a needed one.
-fn is_needed(path: &Path, needed: &BTreeSet<PathBuf>) -> bool {
-    needed.contains(path) || needed.contains(&path.with_extension(""))
 }
 
 #[cfg(test)]

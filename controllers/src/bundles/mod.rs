@@ -42,7 +42,7 @@ use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 
-use crate::install_error::InstallError;
+use crate::install_error::{ErrorClass, InstallError};
 use images::Images;
 pub(crate) use rendering::{RenderRequest, Rendered};
 
@@ -206,7 +206,8 @@ impl Bundles {
         let path = self.directory.join(extension).join(RENDERED);
         let (images, request, stored_under) = (Arc::clone(&self.images), request.clone(), key.clone());
         let made = blocking(move || {
-            if let Some(rendered) = read_rendered(&path, &stored_under) {
+            let stored = checksummed_file::read(&path, &stored_under);
+            if let Some(rendered) = stored.and_then(|stored| serde_json::from_slice(&stored).ok()) {
                 return Some(Ok(rendered));
             }
             let made = rendering::render(&files.or_else(|| images.read(&digest))?, &request);
@@ -285,10 +286,6 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
     spawn_blocking(work).await.map_err(io::Error::other)
 }
 
-fn read_rendered(path: &Path, key: &str) -> Option<Rendered> {
-    serde_json::from_slice(&checksummed_file::read(path, key)?).ok()
-}
-
 /// Returns an identity of this build that differs between builds of one version.
 fn build_identity() -> String {
     let file = std::env::current_exe().and_then(fs::metadata);
@@ -300,11 +297,7 @@ fn build_identity() -> String {
 /// Converts the error without the marker that signals terminal errors to the reference
 /// (docs/design/api.md#condition-updates).
 fn unavailable(error: PullError) -> InstallError {
-    if error.is_terminal() {
-        InstallError::blocked(error.unmarked())
-    } else if error.is_rejected() {
-        InstallError::rejected(error.unmarked())
-    } else {
-        InstallError::retry(error.unmarked())
-    }
+    let class = if error.is_rejected() { ErrorClass::Rejected } else { ErrorClass::Retry };
+    let class = if error.is_terminal() { ErrorClass::Blocked } else { class };
+    InstallError::new(class, error.unmarked())
 }

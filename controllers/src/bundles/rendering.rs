@@ -3,7 +3,7 @@
 use olm_bundle::{Bundle, RenderOptions};
 use olm_oci::CanonicalRef;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::Files;
@@ -42,20 +42,7 @@ pub(crate) struct Rendered {
 impl RenderRequest {
     /// Returns the key of a rendering, a hash of content, options and build.
     pub(super) fn key(&self, digest: &str, build_identity: &str) -> String {
-        let Features {
-            single_own_namespace,
-            deployment_config,
-            multi_watch_namespaces,
-            certificates,
-            releases: _,
-            best_effort: _,
-            cluster_constraints: _,
-            impersonation: _,
-        } = self.features;
-        let gates = [single_own_namespace, deployment_config, multi_watch_namespaces];
-        let certificates = format!("{certificates:?}");
-        let all = json!([digest, build_identity, self.namespace, self.config, gates, certificates]);
-        hex::encode(Sha256::digest(all.to_string()))
+        hex::encode(Sha256::digest(format!("{:?}", (digest, build_identity, self.options()))))
     }
 
     fn options(&self) -> RenderOptions<'_> {
@@ -74,9 +61,9 @@ impl RenderRequest {
 pub(super) fn render(files: &Files, request: &RenderRequest) -> Result<Rendered, InstallError> {
     let bundle = Bundle::load(files).map_err(InstallError::retry)?;
     let objects = olm_bundle::render(&bundle, &request.options()).map_err(|error| {
-        let invalid = error.is_invalid_configuration();
-        let failure = InstallError::retry(error);
-        if invalid { InstallError { class: ErrorClass::InvalidConfiguration, ..failure } } else { failure }
+        let is_invalid = error.is_invalid_configuration();
+        let class = if is_invalid { ErrorClass::InvalidConfiguration } else { ErrorClass::Retry };
+        InstallError::new(class, error)
     })?;
     let config = request.config.as_ref();
     Ok(Rendered {

@@ -22,11 +22,9 @@ fn features() -> Features {
         single_own_namespace: false,
         deployment_config: true,
         multi_watch_namespaces: false,
-        releases: false,
-        best_effort: false,
-        cluster_constraints: false,
         impersonation: false,
         certificates: Certificates::None,
+        settings: olm_request::Settings::default(),
     }
 }
 
@@ -321,7 +319,7 @@ fn keys_differ_with_every_input_of_rendering() {
     let different: std::collections::BTreeSet<&String> = all.iter().collect();
     assert_eq!(different.len(), all.len());
     assert_eq!(
-        key(with(|features| features.best_effort = true)),
+        key(with(|features| features.settings.best_effort = true)),
         all[0],
         "inputs without effect on rendering do not change the key"
     );

@@ -14,9 +14,10 @@ use std::io::{self, BufWriter, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use olm_fbc::{Meta, MetaError, ModelError, PackageContent, read_metas};
+use olm_fbc::{Meta, MetaError, MetaReader, ModelError, PackageContent};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use tempfile::TempPath;
 
 /// Includes the format version. A file of another version is fetched again.
 const MAGIC: &[u8; 8] = b"OLMPKG\x001";
@@ -84,7 +85,8 @@ pub(super) enum ReadError {
 /// Content file that is being written.
 pub(super) struct Writer {
     file: BufWriter<File>,
-    staging: Staging,
+    /// Removed on drop unless it was renamed.
+    staging: TempPath,
     place: PathBuf,
     /// Remaining bytes of the limit.
     left: u64,
@@ -104,16 +106,6 @@ struct Growing {
     hash: Sha256,
 }
 
-/// Staging file, removed on drop unless it was renamed.
-struct Staging(PathBuf);
-
-impl Drop for Staging {
-    fn drop(&mut self) {
-        // After the rename there is no file.
-        let _ = fs::remove_file(&self.0);
-    }
-}
-
 impl Writer {
     /// Creates `staging`, which [`Self::finish`] renames to `place`. Both are in the same folder, which is created.
     /// With `only`, all other packages are discarded, and the file lists that package even if it is empty.
@@ -127,26 +119,19 @@ impl Writer {
             fs::create_dir_all(folder).map_err(WriteError::Directory)?;
         }
         let file = BufWriter::new(File::create_new(&staging)?);
+        let staging = TempPath::try_from_path(staging)?;
         let packages = only.map(|package| (package.to_owned(), Growing::default())).into_iter().collect();
-        let (staging, only) = (Staging(staging), only.map(str::to_owned));
-        Ok(Self {
-            file,
-            staging,
-            place,
-            left: limit,
-            limit,
-            only,
-            offset: 0,
-            packages,
-            index_left: INDEX_BYTES,
-        })
+        let only = only.map(str::to_owned);
+        let (left, offset, index_left) = (limit, 0, INDEX_BYTES);
+        Ok(Self { file, staging, place, left, limit, only, offset, packages, index_left })
     }
 
     /// Reads a stream of catalog objects. Objects without a package are discarded.
     pub(super) fn take_in(&mut self, stream: impl Read) -> Result<(), WriteError> {
         // One byte above the limit, to distinguish a full stream from a longer one.
         let mut stream = stream.take(self.left.saturating_add(1));
-        let read = read_metas(&mut stream, olm_yaml::Limits::default(), &mut |meta| self.keep(&meta));
+        let mut metas = MetaReader::new(&mut stream, olm_yaml::Limits::default());
+        let read = metas.try_for_each(|meta| self.keep(&meta?));
         if stream.limit() == 0 {
             return Err(WriteError::Size(self.limit));
         }
@@ -198,7 +183,7 @@ impl Writer {
         file.write_all(&offset.to_le_bytes())?;
         file.write_all(&(text.len() as u64).to_le_bytes())?;
         file.flush()?;
-        fs::rename(&staging.0, &place)?;
+        staging.persist(&place).map_err(io::Error::from)?;
         Ok(Content { index, length: offset, file: File::open(&place)? })
     }
 }

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{Stream, StreamExt, stream};
+use kube::ResourceExt;
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher::Event;
 use kube::runtime::{Controller, WatchStreamExt, reflector, watcher};
-use kube::{Api, Client};
 use olm_api::ClusterCatalog;
 use olm_request::served_image;
 use olm_runtime::cluster::announce_listed;
@@ -26,21 +26,9 @@ const CONCURRENCY: u16 = 512;
 /// Limit of the retry backoff: time within which a recovered catalogd is used.
 const LONGEST_DELAY: Duration = Duration::from_secs(30);
 
-/// Watches ClusterCatalogs until `stop`. Returns the store immediately, and the controller as a future. `listed` is
+/// Follows the watch `events` until `stop`. Returns the store immediately, and the controller as a future. `listed` is
 /// canceled once all catalogs are in the store.
 pub(crate) fn run(
-    client: Client,
-    catalogs: Arc<Catalogs>,
-    metrics: Arc<Metrics>,
-    listed: CancellationToken,
-    stop: CancellationToken,
-) -> (Store<ClusterCatalog>, impl Future<Output = ()>) {
-    let events = watcher(Api::<ClusterCatalog>::all(client), watcher::Config::default()).default_backoff();
-    follow(events, catalogs, metrics, listed, stop)
-}
-
-/// Like [`run`], with any source of events.
-pub(super) fn follow(
     events: impl Stream<Item = watcher::Result<Event<ClusterCatalog>>> + Send + 'static,
     catalogs: Arc<Catalogs>,
     metrics: Arc<Metrics>,
@@ -48,7 +36,8 @@ pub(super) fn follow(
     stop: CancellationToken,
 ) -> (Store<ClusterCatalog>, impl Future<Output = ()>) {
     let (store, writer) = reflector::store();
-    let follower = CatalogFollower::new(Arc::clone(&catalogs));
+    let follower =
+        CatalogFollower { catalogs: Arc::clone(&catalogs), store: store.clone(), seen: HashMap::new() };
     let events = Box::pin(announce_listed(events, listed.clone()).reflect(writer));
     let stream = stream::unfold((events, follower), async |(mut events, mut follower)| {
         let event = events.next().await?;
@@ -73,8 +62,7 @@ pub(super) fn follow(
             let supplied =
                 end.run_until_cancelled(catalogs.fetch_requested(&catalog)).await.unwrap_or(Ok(()));
             supplied.map(|()| Action::await_change()).map_err(|error| {
-                let name = catalog.metadata.name.as_deref().unwrap_or_default();
-                let message = format!("error populating cache for catalog {name:?}: {error}");
+                let message = format!("error populating cache for catalog {:?}: {error}", catalog.name_any());
                 if error.is_final {
                     ReconcileError::terminal(message)
                 } else {
@@ -99,26 +87,21 @@ struct ResolutionInputs {
 /// Derives from watch events which of them affect resolutions.
 struct CatalogFollower {
     catalogs: Arc<Catalogs>,
+    /// All catalogs, after the event that is handled.
+    store: Store<ClusterCatalog>,
     seen: HashMap<String, (ResolutionInputs, Option<String>)>,
-    /// Names received in the current list.
-    listing: Vec<String>,
 }
 
 impl CatalogFollower {
-    fn new(catalogs: Arc<Catalogs>) -> Self {
-        Self { catalogs, seen: HashMap::new(), listing: Vec::new() }
-    }
-
     async fn handle(&mut self, event: &watcher::Result<Event<ClusterCatalog>>) {
         match event {
-            Ok(Event::Init) => self.listing.clear(),
-            Ok(Event::InitApply(catalog)) => {
-                self.listing.push(catalog.metadata.name.clone().unwrap_or_default());
-                self.update(catalog).await;
-            }
+            Ok(Event::Init) => {}
+            Ok(Event::InitApply(catalog)) => drop(self.update(catalog).await),
             Ok(Event::InitDone) => {
-                self.catalogs.retain(&self.listing);
-                self.seen.retain(|name, _| self.listing.contains(name));
+                let listed: Vec<String> =
+                    self.store.state().iter().map(|catalog| catalog.name_any()).collect();
+                self.catalogs.retain(&listed);
+                self.seen.retain(|name, _| listed.contains(name));
                 // The listed catalogs are in the store only now.
                 self.catalogs.requeue_extensions();
             }
@@ -128,9 +111,8 @@ impl CatalogFollower {
                 }
             }
             Ok(Event::Delete(catalog)) => {
-                let name = catalog.metadata.name.clone().unwrap_or_default();
-                self.seen.remove(&name);
-                self.catalogs.drop_catalog(&name);
+                self.seen.remove(&catalog.name_any());
+                self.catalogs.drop_catalog(&catalog.name_any());
                 self.catalogs.requeue_extensions();
             }
             Err(error) => tracing::warn!(%error, "watch of ClusterCatalogs failed"),
@@ -140,7 +122,6 @@ impl CatalogFollower {
     /// Reports whether a resolution may have another outcome now. A change of content alone that must be fetched is
     /// announced at the end of the fetch instead.
     async fn update(&mut self, catalog: &ClusterCatalog) -> bool {
-        let name = catalog.metadata.name.clone().unwrap_or_default();
         let inputs = ResolutionInputs {
             generation: catalog.metadata.generation,
             labels: catalog.metadata.labels.clone(),
@@ -149,7 +130,7 @@ impl CatalogFollower {
         let reference = resolved_reference(catalog).map(str::to_owned);
         let is_to_fetch = self.catalogs.switch_to(catalog).await && inputs.is_served;
         let now = (inputs, reference);
-        let before = self.seen.insert(name, now.clone());
+        let before = self.seen.insert(catalog.name_any(), now.clone());
         match before {
             Some(before) if before.0 == now.0 => before.1 != now.1 && !is_to_fetch,
             _ => true,

@@ -6,8 +6,9 @@ use std::io::{self, Read};
 use std::time::Duration;
 
 use futures::stream;
+use olm_api::text::with_causes;
 use olm_oci::Proxies;
-use olm_runtime::cluster::with_causes;
+use olm_resolve::CatalogError;
 use reqwest::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use reqwest::{Client, Response, StatusCode, Url};
 use tokio::time::timeout;
@@ -15,7 +16,7 @@ use tokio_util::io::{StreamReader, SyncIoBridge};
 use tokio_util::sync::CancellationToken;
 
 use super::content::{Content, PACKAGE_BYTES, WriteError, Writer};
-use super::generation::{FetchFailure, Generation};
+use super::generation::Generation;
 
 /// Maximum bytes of one catalog.
 const CATALOG_BYTES: u64 = 2 << 30;
@@ -60,8 +61,12 @@ impl FetchError {
     }
 
     /// The error as extensions report it.
-    pub(super) fn failure(&self) -> FetchFailure {
-        if self.is_reported { FetchFailure::Reported(self.message.clone()) } else { FetchFailure::NotCached }
+    pub(super) fn failure(&self, catalog: &str) -> CatalogError {
+        let catalog = catalog.to_owned();
+        match self.is_reported {
+            true => CatalogError::Cache { catalog, fault: self.message.clone() },
+            false => CatalogError::NotCached(catalog),
+        }
     }
 }
 
@@ -173,11 +178,11 @@ impl Source {
         answers: Vec<Response>,
     ) -> Result<Content, FetchError> {
         let bodies: Vec<_> = answers.into_iter().map(|answer| body(answer, self.stop.clone())).collect();
-        let (staging, location) = generation.paths(package);
-        let (reference, package) = (generation.reference().to_owned(), package.map(str::to_owned));
+        let (staging, place) = generation.paths(package);
+        let (reference, package) = (generation.reference.clone(), package.map(str::to_owned));
         let limit = if package.is_some() { PACKAGE_BYTES } else { CATALOG_BYTES };
         let write = tokio::task::spawn_blocking(move || {
-            let mut writer = Writer::create(staging, location, package.as_deref(), limit)?;
+            let mut writer = Writer::create(staging, place, package.as_deref(), limit)?;
             bodies.into_iter().try_for_each(|body| writer.take_in(body))?;
             writer.finish(&reference)
         });

@@ -25,7 +25,7 @@ impl Catalogs {
         let Ok(reference) = served_image(catalog) else { return Ok(()) };
         let Some(generation) = self.generation(name, reference) else { return Ok(()) };
         let is_fetch = generation.lacks_anything();
-        let result = self.attempt(catalog, name, &generation).await;
+        let result = if is_fetch { self.attempt(catalog, name, &generation).await } else { Ok(()) };
         if is_fetch && !generation.ended.is_cancelled() {
             self.fetches.count(name, result.is_ok());
         }
@@ -33,13 +33,13 @@ impl Catalogs {
         if let Err(error) = &result
             && !error.is_of_content
         {
-            is_awaited |= generation.record_failure(None, error.failure());
+            is_awaited |= generation.record_failure(None, error.failure(name));
             self.notify_waiting();
         }
         let is_full = result.as_ref().is_err_and(|error| error.is_of_disk);
         // Older generations are unused, and must not fill the disk.
         if !generation.ended.is_cancelled() && (generation.is_in_use() || is_full) {
-            let folder = generation.folder().to_owned();
+            let folder = generation.folder.clone();
             let tidied = tokio::task::spawn_blocking(move || remove_siblings(&folder)).await;
             if let Err(error) = tidied {
                 tracing::error!(%error, catalog = name, "error removing old cache");
@@ -57,9 +57,6 @@ impl Catalogs {
         name: &str,
         generation: &Arc<Generation>,
     ) -> Result<(), FetchError> {
-        if !generation.lacks_anything() {
-            return Ok(());
-        }
         let urls = catalog.status.as_ref().and_then(|status| status.urls.as_ref());
         let base = urls.map(|urls| urls.base.clone()).ok_or_else(|| {
             FetchError::unreported(format!("error: catalog {name:?} has a nil status.urls value"))
@@ -118,7 +115,7 @@ impl Catalogs {
                     return self.fetch_whole(source, name, generation).await;
                 }
                 Some((package, Err(error))) if error.is_of_content => {
-                    self.announce_arrival(generation.record_failure(Some(&package), error.failure()));
+                    self.announce_arrival(generation.record_failure(Some(&package), error.failure(name)));
                     // An error that is worth a retry takes precedence.
                     if result.is_ok() || !error.is_final {
                         result = Err(error);
@@ -135,15 +132,11 @@ impl Catalogs {
         name: &str,
         generation: &Generation,
     ) -> Result<(), FetchError> {
-        match source.fetch_whole(generation).await {
-            Ok(content) => {
-                self.announce_arrival(generation.record_whole(content));
-                tracing::info!(catalog = name, reference = generation.reference(), "cached catalog content");
-                Ok(())
-            }
-            // The failed content is the whole catalog.
-            Err(error) => Err(error.of_everything()),
-        }
+        // The failed content is the whole catalog.
+        let content = source.fetch_whole(generation).await.map_err(FetchError::of_everything)?;
+        self.announce_arrival(generation.record_whole(content));
+        tracing::info!(catalog = name, reference = generation.reference, "cached catalog content");
+        Ok(())
     }
 
     /// Notifies waiting requests, and announces the content if requests timed out before.

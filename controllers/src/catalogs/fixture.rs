@@ -237,7 +237,7 @@ impl CacheFixture {
     pub(super) fn start(cache: &Path, listed: &[&ClusterCatalog]) -> Self {
         let profile = TlsProfile::new(ProfileName::Modern, Version::Tls12, &[], &[]).unwrap();
         let sources = CaSources { system: Vec::new, directory: None, bundle: None };
-        let pool = Arc::new(CaPool::load(sources, profile).unwrap());
+        let pool = Arc::new(CaPool::load(sources, profile, None).unwrap());
         let catalogs = Arc::new(Catalogs::open(cache.to_owned(), pool).unwrap());
         let (events, receiver) = mpsc::unbounded_channel();
         let stop = CancellationToken::new();
@@ -245,7 +245,7 @@ impl CacheFixture {
             let event = receiver.recv().await?;
             Some((Ok(event), receiver))
         });
-        let (_, work) = controller::follow(
+        let (_, work) = controller::run(
             received,
             Arc::clone(&catalogs),
             Arc::new(Metrics::new()),

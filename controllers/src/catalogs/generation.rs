@@ -9,12 +9,11 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use olm_resolve::{Indexing, PackageIndex};
+use olm_resolve::{CatalogError, Indexing, PackageIndex};
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use tokio::sync::Notify;
@@ -29,8 +28,9 @@ static STAGED: AtomicU64 = AtomicU64::new(0);
 /// Content at one reference.
 #[derive(Debug)]
 pub(super) struct Generation {
-    reference: String,
-    folder: PathBuf,
+    /// `status.resolvedSource.image.ref` of the catalog.
+    pub(super) reference: String,
+    pub(super) folder: PathBuf,
     /// Canceled once another reference replaces this one.
     pub(super) ended: CancellationToken,
     /// Notified when a missing package is requested.
@@ -47,7 +47,7 @@ struct GenerationState {
     /// `true` if catalogd serves single packages of this reference. `None` while unknown.
     singles: Option<bool>,
     /// Error that prevents the fetch of any package.
-    failure: Option<FetchFailure>,
+    failure: Option<CatalogError>,
     /// Number of consecutive fetches that found another digest at catalogd.
     digest_mismatches: u32,
     /// `true` until the extensions are notified of this content.
@@ -61,7 +61,7 @@ struct Package {
     /// `true` if requested in this generation, `false` if only in the one before.
     requested: bool,
     /// Error that prevents the fetch of this package.
-    failure: Option<FetchFailure>,
+    failure: Option<CatalogError>,
     /// `true` if a request ended without the package.
     unanswered: bool,
 }
@@ -85,23 +85,11 @@ impl PreparedPackage {
     }
 }
 
-/// Error that prevents a fetch.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum FetchFailure {
-    /// Reported to extensions with this message.
-    Reported(String),
-    /// Reported to extensions as content that is not cached (docs/design/resolution.md#fetch-errors).
-    NotCached,
-}
-
 /// Location of a package.
 #[derive(Clone)]
 pub(super) enum PackageLocation {
     Whole(Arc<Content>),
     File(PathBuf),
-    Missing,
-    /// Missing, and cannot be fetched at the moment.
-    Failed(FetchFailure),
 }
 
 impl PackageLocation {
@@ -115,7 +103,6 @@ impl PackageLocation {
         let content = match self {
             Self::Whole(content) => content.package(package)?,
             Self::File(path) => Content::open(path, reference)?.package(package)?,
-            Self::Missing | Self::Failed(_) => return Err(io::Error::from(io::ErrorKind::NotFound).into()),
         };
         Ok((!content.is_empty()).then(|| PackageIndex::new(&content, indexing)))
     }
@@ -151,15 +138,6 @@ impl Generation {
         }
     }
 
-    /// `status.resolvedSource.image.ref` of the catalog.
-    pub(super) fn reference(&self) -> &str {
-        &self.reference
-    }
-
-    pub(super) fn folder(&self) -> &Path {
-        &self.folder
-    }
-
     /// Digest that catalogd must serve, if the reference has one.
     pub(super) fn digest(&self) -> Option<&str> {
         self.reference.rsplit_once('@').map(|(_, digest)| digest)
@@ -180,23 +158,26 @@ impl Generation {
         Arc::clone(&package.prepared)
     }
 
-    /// Location of the package. A caller that gets `FetchFailure` is notified when it ends.
-    pub(super) fn location(&self, package: &str) -> PackageLocation {
+    /// Location of the package. `None` if it is missing.
+    ///
+    /// # Errors
+    /// It is missing and cannot be fetched at the moment. The caller is notified when the error ends.
+    pub(super) fn location(&self, package: &str) -> Result<Option<PackageLocation>, CatalogError> {
         let mut state = self.state.lock();
         if let Some(content) = &state.whole {
-            return PackageLocation::Whole(Arc::clone(content));
+            return Ok(Some(PackageLocation::Whole(Arc::clone(content))));
         }
         if state.has(package) {
-            return PackageLocation::File(self.folder.join(file_name(package)));
+            return Ok(Some(PackageLocation::File(self.folder.join(file_name(package)))));
         }
         let all = state.failure.clone();
         let requested = state.packages.entry(package.to_owned()).or_default();
         match requested.failure.clone().or(all) {
             Some(failure) => {
                 requested.unanswered = true;
-                PackageLocation::Failed(failure)
+                Err(failure)
             }
-            None => PackageLocation::Missing,
+            None => Ok(None),
         }
     }
 
@@ -259,9 +240,7 @@ impl Generation {
     pub(super) fn record_package(&self, package: &str) -> bool {
         let mut state = self.state.lock();
         state.files.insert(file_name(package));
-        state.singles = Some(true);
-        state.failure = None;
-        state.digest_mismatches = 0;
+        state.record_success(true);
         state.packages.get_mut(package).is_some_and(Package::record_arrival)
     }
 
@@ -269,9 +248,7 @@ impl Generation {
     pub(super) fn record_whole(&self, content: Content) -> bool {
         let mut state = self.state.lock();
         state.whole = Some(Arc::new(content));
-        state.singles = Some(false);
-        state.failure = None;
-        state.digest_mismatches = 0;
+        state.record_success(false);
         let mut is_awaited = false;
         for package in state.packages.values_mut() {
             is_awaited |= package.record_arrival();
@@ -280,10 +257,10 @@ impl Generation {
     }
 
     /// Records a fetch error, of one package or of all. Returns `true` if extensions must be notified.
-    pub(super) fn record_failure(&self, package: Option<&str>, failure: FetchFailure) -> bool {
+    pub(super) fn record_failure(&self, package: Option<&str>, failure: CatalogError) -> bool {
         let mut state = self.state.lock();
         let GenerationState { packages, failure: all, .. } = &mut *state;
-        let is_reported = matches!(failure, FetchFailure::Reported(_));
+        let is_reported = !matches!(failure, CatalogError::NotCached(_));
         let (mine, is_awaited) = match package {
             Some(name) => {
                 let package = packages.entry(name.to_owned()).or_default();
@@ -333,6 +310,12 @@ impl GenerationState {
     fn has(&self, package: &str) -> bool {
         self.whole.is_some() || self.files.contains(&file_name(package))
     }
+
+    fn record_success(&mut self, is_single: bool) {
+        self.singles = Some(is_single);
+        self.failure = None;
+        self.digest_mismatches = 0;
+    }
 }
 
 impl Package {
@@ -352,12 +335,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let generation = Generation::open(folder.path().to_owned(), "r@sha256:1");
         drop(generation.request("a"));
-        generation.record_failure(None, FetchFailure::NotCached);
-        assert!(matches!(generation.location("b"), PackageLocation::Failed(_)));
+        generation.record_failure(None, CatalogError::NotCached("c".to_owned()));
+        assert!(generation.location("b").is_err());
         assert!(generation.lacks_anything());
         // Both requests are dropped, so no attempt detects the end of the error.
         (0..2).for_each(|_| generation.forget_unrequested());
         assert!(!generation.lacks_anything());
-        assert!(matches!(generation.location("c"), PackageLocation::Missing));
+        assert!(matches!(generation.location("c"), Ok(None)));
     }
 }

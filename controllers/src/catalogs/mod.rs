@@ -43,13 +43,14 @@ use tokio::time::{Instant, timeout_at};
 use crate::metrics::fetches::Fetches;
 use content::ReadError;
 pub(crate) use controller::run;
-use generation::{FetchFailure, Generation, PackageLocation, PreparedPackage};
+use generation::{Generation, PackageLocation, PreparedPackage};
 
 /// Maximum time that [`Catalogs::package`] waits for content that is being fetched.
 const PATIENCE: Duration = Duration::from_millis(1500);
 /// Maximum number of packages read at the same time. Each is in memory with all its lines meanwhile.
 const CONCURRENT_READS: usize = 2;
-/// Packages that no extension requested for this time are dropped from memory, at the next announcement.
+/// Packages that no extension requested for this time are dropped from memory, at the next announcement: an announcement
+/// makes all extensions request.
 const UNREQUESTED: Duration = Duration::from_secs(3600);
 /// Maximum length of a package name, in bytes. Longer ones come from requirements of bundles, and would break
 /// requests.
@@ -59,14 +60,6 @@ const LAYOUT: &str = "2";
 
 /// Package of a catalog. `None` means that the catalog does not have it.
 type Answer = Result<Option<Arc<PackageIndex>>, CatalogError>;
-
-/// Result of one lookup of a package.
-enum Lookup {
-    Answer(Answer),
-    Awaited,
-    /// The cached file is unusable and is fetched again.
-    Broken(String),
-}
 
 /// Content of all catalogs.
 pub(crate) struct Catalogs {
@@ -120,7 +113,12 @@ impl Catalogs {
 
     /// Announces that a resolution, or a later step, may have another outcome than before.
     pub(crate) fn requeue_extensions(&self) {
-        self.forget_unrequested();
+        let mut last_forgotten = self.last_forgotten.lock();
+        if last_forgotten.elapsed() >= UNREQUESTED {
+            *last_forgotten = Instant::now();
+            self.known.lock().values().for_each(|generation| generation.forget_unrequested());
+        }
+        drop(last_forgotten);
         self.changes.send_modify(|count| *count = count.wrapping_add(1));
     }
 
@@ -148,15 +146,13 @@ impl Catalogs {
             let generation = self.generation(&name, reference);
             if let Some(generation) = &generation {
                 match self.look_up(&name, generation, package, indexing).await {
-                    Lookup::Answer(answer) => return answer,
-                    Lookup::Broken(fault) if was_broken => {
-                        return Err(CatalogError::Cache { catalog: name, fault });
-                    }
-                    Lookup::Broken(fault) => {
+                    Ok(Some(answer)) => return answer,
+                    Ok(None) => {}
+                    Err(fault) if was_broken => return Err(CatalogError::Cache { catalog: name, fault }),
+                    Err(fault) => {
                         tracing::warn!(catalog = name, package, fault, "discarded unreadable cached package");
                         was_broken = true;
                     }
-                    Lookup::Awaited => {}
                 }
             }
             // A timeout needs no handling: the next round reads the current state.
@@ -169,36 +165,37 @@ impl Catalogs {
         }
     }
 
-    /// Looks up a package and requests its fetch if it is missing.
+    /// Looks up a package and requests its fetch if it is missing. `None` means that it is awaited, an error that the
+    /// cached file is unusable and is fetched again.
     async fn look_up(
         &self,
         catalog: &str,
         generation: &Arc<Generation>,
         package: &str,
         indexing: Indexing,
-    ) -> Lookup {
+    ) -> Result<Option<Answer>, String> {
         let prepared = generation.request(package);
         let mut prepared = prepared.lock().await;
         if let Some(ready) = prepared.as_ref().filter(|ready| ready.serves(indexing)) {
-            return Lookup::Answer(answer(package, ready));
+            return Ok(Some(answer(package, ready)));
         }
         let location = match generation.location(package) {
-            PackageLocation::Failed(failure) => return Lookup::Answer(Err(catalog_error(catalog, failure))),
-            PackageLocation::Missing => {
+            Ok(Some(location)) => location,
+            Ok(None) => {
                 self.request_fetch(catalog, generation);
-                return Lookup::Awaited;
+                return Ok(None);
             }
-            location => location,
+            Err(failure) => return Ok(Some(Err(failure))),
         };
         match self.read(generation, location.clone(), package, indexing).await {
             Ok(found) => {
                 let ready = prepared.insert(PreparedPackage { indexing, package: found });
-                Lookup::Answer(answer(package, ready))
+                Ok(Some(answer(package, ready)))
             }
             Err(fault) => {
                 generation.discard(package, &location);
                 self.request_fetch(catalog, generation);
-                Lookup::Broken(fault)
+                Err(fault)
             }
         }
     }
@@ -212,7 +209,7 @@ impl Catalogs {
         indexing: Indexing,
     ) -> Result<Result<Option<Arc<PackageIndex>>, String>, String> {
         let _turn = self.reading.acquire().await.map_err(|error| error.to_string())?;
-        let (reference, package) = (generation.reference().to_owned(), package.to_owned());
+        let (reference, package) = (generation.reference.clone(), package.to_owned());
         let read = tokio::task::spawn_blocking(move || location.read(&reference, &package, indexing)).await;
         match read {
             Ok(Ok(found)) => Ok(Ok(found.map(Arc::new))),
@@ -239,7 +236,7 @@ impl Catalogs {
         };
         // Only this task changes the known references.
         let before = self.known.lock().get(name).cloned();
-        if before.as_ref().is_some_and(|before| before.reference() == reference) {
+        if before.as_ref().is_some_and(|before| before.reference == reference) {
             return false;
         }
         let hash = hex::encode(Sha256::digest(format!("{LAYOUT} {reference}")));
@@ -300,19 +297,9 @@ impl Catalogs {
         }
     }
 
-    /// Drops packages from memory that no extension requests any more: an announcement makes all extensions
-    /// request.
-    fn forget_unrequested(&self) {
-        let mut last_forgotten = self.last_forgotten.lock();
-        if last_forgotten.elapsed() >= UNREQUESTED {
-            *last_forgotten = Instant::now();
-            self.known.lock().values().for_each(|generation| generation.forget_unrequested());
-        }
-    }
-
     /// Content of the catalog at `reference`, if that is current.
     fn generation(&self, name: &str, reference: &str) -> Option<Arc<Generation>> {
-        self.known.lock().get(name).filter(|generation| generation.reference() == reference).cloned()
+        self.known.lock().get(name).filter(|generation| generation.reference == reference).cloned()
     }
 
     /// Makes all waiting requests repeat their lookup.
@@ -324,14 +311,6 @@ impl Catalogs {
 fn answer(package: &str, ready: &PreparedPackage) -> Answer {
     let fault = |fault| CatalogError::Package { package: package.to_owned(), fault };
     ready.package.clone().map_err(fault)
-}
-
-fn catalog_error(catalog: &str, failure: FetchFailure) -> CatalogError {
-    let catalog = catalog.to_owned();
-    match failure {
-        FetchFailure::Reported(fault) => CatalogError::Cache { catalog, fault },
-        FetchFailure::NotCached => CatalogError::NotCached(catalog),
-    }
 }
 
 fn resolved_reference(catalog: &ClusterCatalog) -> Option<&str> {

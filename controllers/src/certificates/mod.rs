@@ -21,7 +21,7 @@ mod secrets;
 mod tests;
 mod triggers;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -31,16 +31,16 @@ use kube::{Api, Client, ResourceExt};
 use olm_api::cluster_object_set::LifecycleState;
 use olm_api::{ClusterExtension, ClusterObjectSet};
 use olm_bundle::{Injection, InjectionKind, Serving};
-use olm_revision::content::{resolve_as_is, secrets as content_secrets};
+use olm_revision::content::resolve_as_is;
 use olm_revision::generate::number_of;
-use olm_runtime::cluster::within_deadline;
 use olm_runtime::events::Events;
 use parking_lot::Mutex;
 use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
 
-use crate::install_error::InstallError;
+use crate::install_error::{InstallError, api_request};
 use crate::revision_cache::RevisionCache;
+use crate::revision_writer::content_secrets;
 use needs::{Needs, RequiredCertificates, ca_secret};
 use objects::write;
 pub(crate) use plan::Times;
@@ -93,14 +93,6 @@ struct ExtensionState {
 struct InjectedBundle {
     bundle: Vec<u8>,
     since: Instant,
-}
-
-/// Objects that call a Service.
-#[derive(Clone, Copy)]
-struct Targets<'a> {
-    known: &'a [Injection],
-    /// `true` if `known` is complete. Otherwise objects may lack the bundle, and no new CA may sign yet.
-    are_all: bool,
 }
 
 /// Result of all steps that could be taken for a Service.
@@ -200,9 +192,8 @@ impl Provider {
         let mut failures: Vec<InstallError> = unread.into_iter().collect();
         let all_read = failures.is_empty();
         for (serving, targets) in &required.servings {
-            let targets = Targets { known: targets, are_all: all_read };
-            match self.maintain_service(owner, serving, targets, required.is_issued_by_others(serving)).await
-            {
+            let issued_by_others = required.is_issued_by_others(serving);
+            match self.maintain_service(owner, serving, targets, all_read, issued_by_others).await {
                 Ok(next) => until = until.min(next),
                 Err(failure) => failures.push(failure),
             }
@@ -260,34 +251,29 @@ impl Provider {
 
     async fn read(&self, set: &ClusterObjectSet) -> Result<Needs, InstallError> {
         let Some(spec) = &set.spec else { return Ok(Needs::default()) };
-        let mut found = BTreeMap::new();
-        for key in content_secrets(spec, &self.system_namespace) {
-            let api: Api<Secret> = Api::namespaced(self.client.clone(), &key.namespace);
-            let secret = within_deadline(api.get_opt(&key.name)).await;
-            let secret =
-                secret.map_err(|e| InstallError::api(&e).context(format!("getting Secret {key}")))?;
-            found.extend(secret.map(|secret| (key, secret)));
-        }
+        let found = content_secrets(&self.client, Some(spec), &self.system_namespace).await?;
         tokio::task::block_in_place(|| {
             let phases = resolve_as_is(spec, &self.system_namespace, &found).map_err(InstallError::retry)?;
             Ok(Needs::of(&phases))
         })
     }
 
-    /// Maintains the Secrets of one Service and the bundle in its objects.
+    /// Maintains the Secrets of one Service and the bundle in `targets`, the objects that call it. Unless these
+    /// `are_all`, objects may lack the bundle, and no new CA may sign yet.
     async fn maintain_service(
         self: &Arc<Self>,
         owner: &Owner,
         serving: &Serving,
-        targets: Targets<'_>,
+        targets: &[Injection],
+        are_all: bool,
         issued_by_others: bool,
     ) -> Result<Timestamp, InstallError> {
         let maintained = self.maintain(owner, serving, issued_by_others).await?;
         let mut is_news = false;
-        for target in targets.known {
+        for target in targets {
             is_news |= self.inject(owner, target, &maintained.bundle).await?;
         }
-        if !targets.are_all {
+        if !are_all {
             return Ok(maintained.until);
         }
         self.with_state(owner, |known| {
@@ -312,10 +298,7 @@ impl Provider {
     ) -> Result<MaintainedSecrets, InstallError> {
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &serving.namespace);
         let get = async |name: &str| {
-            let secret = within_deadline(secrets.get_opt(name)).await;
-            secret.map_err(|error| {
-                InstallError::api(&error).context(format!("getting Secret {}/{name}", serving.namespace))
-            })
+            api_request(secrets.get_opt(name), format!("getting Secret {}/{name}", serving.namespace)).await
         };
         for _ in 0..MAX_STEPS {
             let (ca, leaf) = (get(&ca_secret(serving)).await?, get(&serving.secret).await?);
@@ -353,8 +336,8 @@ impl Provider {
 
     async fn exists(&self, owner: &Owner) -> Result<bool, InstallError> {
         let extensions: Api<ClusterExtension> = Api::all(self.client.clone());
-        let found = within_deadline(extensions.get_metadata_opt(&owner.name)).await;
-        let found = found.map_err(|error| InstallError::api(&error).context("getting ClusterExtension"))?;
+        let found = extensions.get_metadata_opt(&owner.name);
+        let found = api_request(found, "getting ClusterExtension").await?;
         Ok(found.is_some_and(|found| found.metadata.uid.as_ref() == Some(&owner.uid)))
     }
 

@@ -18,7 +18,7 @@ use super::Provider;
 use super::injection;
 use super::needs::RequiredCertificates;
 use super::secrets::Owner;
-use crate::install_error::InstallError;
+use crate::install_error::{InstallError, api_request};
 
 impl Provider {
     /// Injects the bundle into an object if it exists and lacks the bundle. Returns `true` if it was written.
@@ -34,10 +34,9 @@ impl Provider {
             return Ok(false);
         };
         let params = PatchParams::apply(WEBHOOK_CERTIFICATES_MANAGER).force();
-        let applied = within_deadline(api.patch(&injection.name, &params, &Patch::Apply(&patch))).await;
         let (kind, name) = (injection.kind.as_str(), &injection.name);
-        applied
-            .map_err(|error| InstallError::api(&error).context(format!("CA bundle of {kind} {name:?}")))?;
+        let context = format!("CA bundle of {kind} {name:?}");
+        api_request(api.patch(name, &params, &Patch::Apply(&patch)), context).await?;
         tracing::info!(extension = owner.name, kind, name, "injected CA bundle");
         Ok(true)
     }
@@ -48,10 +47,9 @@ impl Provider {
         let Some(live) = get_live(&api, injection).await? else { return Ok(()) };
         let is_of_extension = live["metadata"]["labels"][labels::OWNER_NAME] == owner.name.as_str();
         let Some(patch) = injection::handed_over(&live).filter(|_| is_of_extension) else { return Ok(()) };
-        let patched =
-            within_deadline(api.patch(&injection.name, &PatchParams::default(), &Patch::Merge(&patch))).await;
         let (kind, name) = (injection.kind.as_str(), &injection.name);
-        patched.map_err(|error| InstallError::api(&error).context(format!("fields of {kind} {name:?}")))?;
+        let context = format!("fields of {kind} {name:?}");
+        api_request(api.patch(name, &PatchParams::default(), &Patch::Merge(&patch)), context).await?;
         tracing::info!(extension = owner.name, kind, name, "transferred ownership of CA bundle");
         Ok(())
     }
@@ -73,9 +71,8 @@ impl Provider {
         let all: Api<Secret> = Api::all(self.client.clone());
         let (ours, name) = (labels::EXT_WEBHOOK_CERTIFICATE, labels::OWNER_NAME);
         let selector = ListParams::default().labels(&format!("{ours},{name}={}", owner.name));
-        let list = within_deadline(all.list_metadata(&selector)).await;
-        list.map(|list| list.items.into_iter().filter(|secret| owner.may_remove(secret)).collect())
-            .map_err(|error| InstallError::api(&error).context("listing webhook certificates"))
+        let list = api_request(all.list_metadata(&selector), "listing webhook certificates").await?;
+        Ok(list.items.into_iter().filter(|secret| owner.may_remove(secret)).collect())
     }
 
     /// Removes a Secret that is not needed. A Secret into which another provider issues only loses our metadata.
@@ -117,9 +114,8 @@ impl Provider {
 
 /// Reads the live object. `None` if it does not exist.
 async fn get_live(api: &Api<DynamicObject>, injection: &Injection) -> Result<Option<Value>, InstallError> {
-    let live = within_deadline(api.get_opt(&injection.name)).await.map_err(|error| {
-        InstallError::api(&error).context(format!("getting {} {:?}", injection.kind.as_str(), injection.name))
-    })?;
+    let context = format!("getting {} {:?}", injection.kind.as_str(), injection.name);
+    let live = api_request(api.get_opt(&injection.name), context).await?;
     live.map(serde_json::to_value).transpose().map_err(InstallError::retry)
 }
 

@@ -84,31 +84,6 @@ impl Owner {
     }
 }
 
-/// Reason why a Secret must not be written.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum SecretConflict {
-    /// It was created by another client.
-    #[error(
-        "Secret {0} exists and is not one of OLM: the built-in provider of webhook certificates needs this name and \
-         overwrites nothing; remove the Secret"
-    )]
-    Foreign(String),
-    /// It belongs to another extension.
-    #[error("Secret {secret} holds webhook certificates of ClusterExtension {extension:?}")]
-    OfAnother {
-        /// Namespace and name.
-        secret: String,
-        /// Owning extension.
-        extension: String,
-    },
-    /// It belongs to a deleted extension of the same name.
-    #[error(
-        "Secret {0} belongs to a deleted ClusterExtension of this name; it is made anew once garbage collection has \
-         removed it"
-    )]
-    Abandoned(String),
-}
-
 /// The observed Secrets of a Service.
 #[derive(Clone, Debug)]
 pub(super) struct ServiceSecrets<'a> {
@@ -126,7 +101,10 @@ pub(super) struct ServiceSecrets<'a> {
 
 impl ServiceSecrets<'_> {
     /// Checks that we may write both Secrets, now or after the other provider has stopped issuing.
-    pub(super) fn check(&self) -> Result<(), SecretConflict> {
+    ///
+    /// # Errors
+    /// A Secret was created by another client, or belongs to another or a deleted extension.
+    pub(super) fn check(&self) -> Result<(), String> {
         if let Some(secret) = &self.ca {
             possession(self.owner, secret, false)?;
         }
@@ -159,10 +137,7 @@ impl ServiceSecrets<'_> {
         let validity = Validity::of(&pair.certificate).filter(|validity| validity.contains(now))?;
         can_sign(&pair).then(|| Authority {
             due: validity.due(),
-            fulfilled_request: secret
-                .annotations()
-                .get(annotations::EXT_RENEW_WEBHOOK_CERTIFICATES_AT)
-                .cloned(),
+            fulfilled_request: self.fulfilled_request().cloned(),
             has_predecessors: count(bundle) > 1,
             is_in_order: self.owner.has_marked(secret, CA) && value(secret, "ca.crt") == bundle,
         })
@@ -296,17 +271,23 @@ impl ServiceSecrets<'_> {
 }
 
 /// Checks that the extension may write the Secret.
-fn possession(owner: &Owner, secret: &Secret, is_left: bool) -> Result<(), SecretConflict> {
-    let name = || format!("{}/{}", secret.namespace().unwrap_or_default(), secret.name_any());
+fn possession(owner: &Owner, secret: &Secret, is_left: bool) -> Result<(), String> {
+    let name = format!("{}/{}", secret.namespace().unwrap_or_default(), secret.name_any());
     let is_marked = secret.labels().contains_key(labels::EXT_WEBHOOK_CERTIFICATE);
     match secret.labels().get(labels::OWNER_NAME) {
         _ if owner.owns(secret) => Ok(()),
         Some(extension) if is_marked && *extension != owner.name => {
-            Err(SecretConflict::OfAnother { secret: name(), extension: extension.clone() })
+            Err(format!("Secret {name} holds webhook certificates of ClusterExtension {extension:?}"))
         }
         _ if is_left || (is_marked && secret.owner_references().is_empty()) => Ok(()),
-        _ if is_marked => Err(SecretConflict::Abandoned(name())),
-        _ => Err(SecretConflict::Foreign(name())),
+        _ if is_marked => Err(format!(
+            "Secret {name} belongs to a deleted ClusterExtension of this name; it is made anew once garbage \
+             collection has removed it"
+        )),
+        _ => Err(format!(
+            "Secret {name} exists and is not one of OLM: the built-in provider of webhook certificates needs this \
+             name and overwrites nothing; remove the Secret"
+        )),
     }
 }
 

@@ -262,7 +262,7 @@ fn foreign_secret_is_refused_with_its_name() {
             "labels": labels, "annotations": annotations, "ownerReferences": owners}}))
             .unwrap();
         let cluster = Cluster { leaf: Some(secret), ..Cluster::empty() };
-        let conflict = cluster.found().check().err().map(|conflict| conflict.to_string());
+        let conflict = cluster.found().check().err();
         assert_eq!(conflict.as_deref(), refused);
         // A Secret into which another provider issues is not written.
         assert_eq!(ServiceSecrets { issued_by_others: true, ..cluster.found() }.check(), Ok(()));
@@ -272,7 +272,7 @@ fn foreign_secret_is_refused_with_its_name() {
         json!({"metadata": {"name": "d-service-ca", "namespace": "ns", "annotations": left("d-service-ca")}});
     let cluster = Cluster { ca: Some(serde_json::from_value(secret).unwrap()), ..Cluster::empty() };
     let foreign = foreign.replace("d-service-cert", "d-service-ca");
-    assert_eq!(cluster.found().check().unwrap_err().to_string(), foreign);
+    assert_eq!(cluster.found().check().unwrap_err(), foreign);
 }
 
 #[test]

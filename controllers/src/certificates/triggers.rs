@@ -113,7 +113,6 @@ impl Provider {
                 }
             }
         };
-        let exist = pin!(exist);
         tokio::select! {
             () = self.needed.cancelled() => {}
             () = exist => {}

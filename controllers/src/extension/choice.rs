@@ -2,20 +2,19 @@
 //! docs/design/resolution.md#served-catalogs). Pure: the answers of catalogs and cluster come in
 //! [`ResolutionInputs`].
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use kube::ResourceExt;
 use olm_api::cluster_extension::{BundleMetadata, CatalogFilter};
 use olm_api::{ClusterCatalog, annotations};
 use olm_fbc::Property;
 use olm_request::{ClusterState, ExtensionRules, request, selector};
 use olm_resolve::{
     AssessedRequirement, Catalog, CatalogError, DEPENDENCY_PROPERTIES, Held, HeldReason, Request,
-    ResolveError, Resolved, Rules, SelectorError, Target, explain, resolve, target,
+    ResolveError, Resolved, Rules, SelectorError, explain, resolve,
 };
+use olm_revision::generate::BundleIdentity;
 use olm_version::{Constraint, VersionRelease};
-use serde::Serialize;
-use serde_json::value::RawValue;
 
 use super::events::{self, ExtensionEvent};
 use super::findings::{self, Finding, Findings, Hints};
@@ -27,44 +26,27 @@ use crate::install_error::InstallError;
 /// that other bundles may depend on are recorded.
 const PROPERTIES_BYTES: usize = 32 * 1024;
 
-/// Bundle to install.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct ChosenBundle {
-    /// Name, version and release as in `status.install.bundle`.
-    pub bundle: BundleMetadata,
-    pub package: String,
-    pub image: String,
-    /// Catalog properties to record in the revision. `None` unless dependencies are checked.
-    pub catalog_properties: Option<String>,
-}
-
-impl ChosenBundle {
-    pub(super) fn of_revision(revision: &Revision, rules: &ExtensionRules) -> Self {
-        let recorded = revision.catalog_properties.clone();
-        Self {
-            bundle: revision.bundle.clone(),
-            package: revision.package.clone(),
-            image: revision.image.clone(),
-            catalog_properties: recorded.filter(|_| rules.judges_dependencies()),
-        }
-    }
-
-    fn resolved(resolved: &Resolved, package: &str, rules: &ExtensionRules) -> Self {
-        let (version, release) = resolved.version.shown(rules.settings.releases);
-        let recorded = rules.judges_dependencies().then(|| catalog_properties(resolved.properties()));
-        Self {
-            bundle: BundleMetadata { name: resolved.bundle.clone(), version, release },
-            package: package.to_owned(),
-            image: resolved.image.clone(),
-            catalog_properties: recorded.flatten(),
-        }
+/// Bundle of a revision, as the target.
+pub(super) fn of_revision(revision: &Revision, rules: &ExtensionRules) -> BundleIdentity {
+    let BundleMetadata { name, version, release } = revision.bundle.clone();
+    let recorded = revision.catalog_properties.clone();
+    BundleIdentity {
+        name,
+        package: revision.package.clone(),
+        version,
+        release,
+        image: revision.image.clone(),
+        catalog_properties: recorded.filter(|_| rules.judges_dependencies()),
+        ..BundleIdentity::default()
     }
 }
 
 /// Target bundle and its findings.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Choice {
-    pub target: ChosenBundle,
+    /// Bundle to install, without the properties in its image. Its catalog properties are recorded only if dependencies
+    /// are checked.
+    pub target: BundleIdentity,
     /// Deprecation data.
     pub deprecation: DeprecationData,
     /// Conditions of our rules.
@@ -116,10 +98,8 @@ pub(crate) struct ResolutionInputs {
 impl ResolutionInputs {
     /// Reports whether the content of a catalog is not cached yet.
     pub(crate) fn awaits_content(&self) -> bool {
-        let answers = self.catalogs.iter().flatten();
-        answers
-            .map(|catalog| &catalog.package)
-            .any(|answer| matches!(answer, Err(CatalogError::NotCached(_))))
+        let mut answers = self.catalogs.iter().flatten();
+        answers.any(|catalog| matches!(catalog.package, Err(CatalogError::NotCached(_))))
     }
 }
 
@@ -137,7 +117,7 @@ pub(crate) fn underway(question: ChoiceRequest<'_>, changed: bool) -> Option<Cho
     let ChoiceRequest { filter, states, rules } = question;
     let rolling = states.rolling_out.last().filter(|rolling| !changed && admits(filter, &rolling.bundle))?;
     Some(Choice {
-        target: ChosenBundle::of_revision(rolling, rules),
+        target: of_revision(rolling, rules),
         deprecation: DeprecationData::Unchanged,
         findings: Findings::unchanged(rules),
         events: Vec::new(),
@@ -154,9 +134,7 @@ pub(crate) fn selected<'a>(
     catalogs: &'a [Arc<ClusterCatalog>],
 ) -> Result<Vec<&'a ClusterCatalog>, SelectorError> {
     let selector = selector(filter.selector.as_ref())?;
-    let unlabelled = BTreeMap::new();
-    let matches =
-        |catalog: &&ClusterCatalog| selector.matches(catalog.metadata.labels.as_ref().unwrap_or(&unlabelled));
+    let matches = |catalog: &&ClusterCatalog| selector.matches(catalog.labels());
     Ok(catalogs.iter().map(|catalog| &**catalog).filter(matches).collect())
 }
 
@@ -203,9 +181,9 @@ impl<'a> ChoiceRequest<'a> {
         hints: Hints,
     ) -> Result<Choice, Box<ResolutionFailure>> {
         let Self { filter, states, rules } = self;
-        let error = match target(&self.request(inputs), resolution, inputs.catalog_exists) {
-            Target::Bundle(resolved) => return Ok(self.chosen(inputs, &resolved, &hints)),
-            Target::Retry(error) | Target::Installed(error) => error,
+        let error = match resolution {
+            Ok(resolved) => return Ok(self.chosen(inputs, &resolved, &hints)),
+            Err(error) => error,
         };
         let (error, left_out) = match error {
             ResolveError::BestEffort { error, left_out } => (*error, left_out),
@@ -219,7 +197,7 @@ impl<'a> ChoiceRequest<'a> {
         let kept = kept.filter(|_| is_held || !inputs.catalog_exists);
         let deprecation = if is_held { DeprecationData::Unchanged } else { DeprecationData::None };
         if let Some(kept) = kept.filter(|kept| admits(filter, &kept.bundle)) {
-            let target = ChosenBundle::of_revision(kept, rules);
+            let target = of_revision(kept, rules);
             return Ok(Choice { target, deprecation, findings, events: Vec::new(), requeue });
         }
         let awaits_content = matches!(error, ResolveError::Catalog { fault: CatalogError::NotCached(_), .. });
@@ -239,10 +217,18 @@ impl<'a> ChoiceRequest<'a> {
             let mode = rules.settings.dependencies;
             findings.dependencies = Finding::State(findings::dependencies(bundle, requirements, mode, hints));
         }
-        let target = ChosenBundle::resolved(resolved, &filter.package_name, rules);
-        let identity = |bundle: &BundleMetadata| (bundle.name.clone(), bundle.version.clone());
-        let installed = states.installed.as_ref().map(|installed| identity(&installed.bundle));
-        let is_new = installed != Some(identity(&target.bundle));
+        let (version, release) = resolved.version.shown(rules.settings.releases);
+        let recorded = rules.judges_dependencies().then(|| catalog_properties(resolved.properties()));
+        let target = BundleIdentity {
+            name: resolved.bundle.clone(),
+            package: filter.package_name.clone(),
+            version,
+            release,
+            image: resolved.image.clone(),
+            catalog_properties: recorded.flatten(),
+            ..BundleIdentity::default()
+        };
+        let is_new = states.installed.as_ref().is_none_or(|installed| is_other(&installed.bundle, &target));
         Choice {
             events: if is_new { self.events(inputs, resolved) } else { Vec::new() },
             deprecation: DeprecationData::Catalog(resolved.deprecations().clone(), filter.channels.clone()),
@@ -273,10 +259,8 @@ impl<'a> ChoiceRequest<'a> {
         let Ok(catalogs) = &inputs.catalogs else { return Vec::new() };
         let request = self.request(inputs);
         let note = events::resolution(&explain(&request, catalogs));
-        let remarks = resolved
-            .remarks
-            .iter()
-            .map(|remark| ExtensionEvent::warning(events::RESOLVED, remark.to_string()));
+        let remarks =
+            resolved.remarks.iter().map(|remark| ExtensionEvent::warning(events::RESOLVED, remark.clone()));
         let mut all = vec![ExtensionEvent::normal(events::RESOLVED, note)];
         all.extend(remarks);
         // An override has an effect if the resolver chooses another bundle without it.
@@ -304,16 +288,17 @@ fn is_held_by_others(held: &Held) -> bool {
 }
 
 /// Error text with the hints appended.
-fn with_hints(error: ResolveError, hints: Hints) -> String {
+fn with_hints(mut error: ResolveError, hints: Hints) -> String {
     let rest = findings::not_installed(&hints);
-    let error = match error {
-        ResolveError::DependenciesNotSatisfied { bundle, unmet, instead, held, .. } => {
-            let satisfiers = hints.satisfiers;
-            ResolveError::DependenciesNotSatisfied { bundle, unmet, satisfiers, instead, held }
-        }
-        other => other,
-    };
+    if let ResolveError::DependenciesNotSatisfied { satisfiers, .. } = &mut error {
+        *satisfiers = hints.satisfiers;
+    }
     format!("{error}{rest}")
+}
+
+/// Reports whether the target has another name or version than the bundle.
+pub(super) fn is_other(bundle: &BundleMetadata, target: &BundleIdentity) -> bool {
+    (&bundle.name, &bundle.version) != (&target.name, &target.version)
 }
 
 /// Reports whether the version range admits the bundle. An empty range admits every version.
@@ -330,16 +315,9 @@ fn admits(filter: &CatalogFilter, bundle: &BundleMetadata) -> bool {
 
 /// Properties of a catalog entry as JSON, as the revision records them. `None` if there are none.
 fn catalog_properties(properties: &[Property]) -> Option<String> {
-    #[derive(Serialize)]
-    struct Entry<'a> {
-        #[serde(rename = "type")]
-        kind: &'a str,
-        value: &'a RawValue,
-    }
     let list = |wanted: fn(&str) -> bool| {
-        let wanted = properties.iter().filter(|property| wanted(&property.kind));
-        let entries: Vec<Entry<'_>> = wanted.map(|Property { kind, value }| Entry { kind, value }).collect();
-        serde_json::to_string(&entries).ok().filter(|_| !entries.is_empty())
+        let wanted: Vec<_> = properties.iter().filter(|property| wanted(&property.kind)).collect();
+        serde_json::to_string(&wanted).ok().filter(|_| !wanted.is_empty())
     };
     let all = list(|_| true)?;
     if all.len() <= PROPERTIES_BYTES { Some(all) } else { list(others_rely_on) }

@@ -15,7 +15,7 @@ fn report_mode_installs_and_reports_dependencies() {
     };
     let judged = |inputs: &ResolutionInputs| {
         let choice = decided(&json!({}), &[], &mode(DependencyMode::Report), inputs).unwrap();
-        assert_eq!(choice.target.bundle.version, "3.0.0");
+        assert_eq!(choice.target.version, "3.0.0");
         (is(&choice.findings.dependencies).clone(), choice.requeue)
     };
     let (none, again) = judged(&market_with(&[], vec![]));
@@ -78,7 +78,7 @@ fn check_mode_waits_for_dependencies() {
     );
 
     let choice = decided(&json!({}), &[], &rules, &with(vec![base()])).unwrap();
-    assert_eq!(choice.target.bundle.version, "3.0.0");
+    assert_eq!(choice.target.version, "3.0.0");
     assert_eq!(is(&choice.findings.dependencies).reason, reasons::ALL_SATISFIED);
     assert!(!choice.requeue);
 }
@@ -91,7 +91,7 @@ fn check_mode_keeps_installed_version_if_dependency_is_missing() {
         ..inputs(vec![answer("main", 0, index(&[(2, requires_base())], &[]))])
     };
     let choice = decided(&json!({}), &[set(1, "Active", true)], &check(), &inputs).unwrap();
-    assert_eq!(choice.target.bundle.version, "1.0.0");
+    assert_eq!(choice.target.version, "1.0.0");
     let state = is(&choice.findings.upgrade);
     assert_eq!((state.status, state.reason), (Some(true), reasons::DEPENDENCY_CONFLICT));
     assert!(
@@ -124,7 +124,7 @@ fn check_mode_keeps_version_that_dependents_need() {
     };
     let installed = [set(1, "Active", true)];
     let choice = decided(&json!({}), &installed, &check(), &inputs).unwrap();
-    assert_eq!(choice.target.bundle.version, "1.0.0");
+    assert_eq!(choice.target.version, "1.0.0");
     let state = is(&choice.findings.upgrade);
     assert_eq!((state.status, state.reason), (Some(true), reasons::DEPENDENCY_CONFLICT));
     assert!(
@@ -140,7 +140,7 @@ fn check_mode_keeps_version_that_dependents_need() {
 
     let overridden = ExtensionRules { ignore_dependents: true, ..check() };
     let choice = decided(&json!({}), &installed, &overridden, &inputs).unwrap();
-    assert_eq!(choice.target.bundle.version, "2.0.0");
+    assert_eq!(choice.target.version, "2.0.0");
     let used = ExtensionEvent::warning(
         events::OVERRIDE_USED,
         "bundle demo.v2.0.0 is chosen because of annotation ext.olm.operatorframework.io/ignore-dependents"
@@ -161,7 +161,7 @@ fn override_is_published_only_if_effective() {
             ..inputs(vec![answer("main", 0, index(properties, &[]))])
         };
         let choice = decided(&json!({}), &[], &ignoring(mode), &inputs).unwrap();
-        assert_eq!(choice.target.bundle.version, "3.0.0");
+        assert_eq!(choice.target.version, "3.0.0");
         choice.events.iter().any(|notice| notice.reason == events::OVERRIDE_USED)
     };
     assert!(used(&[(3, requires_base())], DependencyMode::Check));

@@ -86,7 +86,7 @@ fn version(
     let (filter, states) = (filter(more), states(sets));
     let question = ChoiceRequest { filter: &filter, states: &states, rules: &rules };
     let choice = underway(question, changed).map_or_else(|| decided(more, sets, &rules, inputs), Ok);
-    choice.map(|choice| choice.target.bundle.version).map_err(|refusal| refusal.failure.message)
+    choice.map(|choice| choice.target.version).map_err(|refusal| refusal.failure.message)
 }
 
 fn check() -> ExtensionRules {
@@ -214,7 +214,7 @@ fn upgrade_scope_holds_back_and_reports() {
     let rules = ExtensionRules { upgrade_scope: Some(UpgradeScope::Minor), ..ExtensionRules::default() };
     let installed = [set(1, "Active", true)];
     let choice = decided(&json!({}), &installed, &rules, &plain(&["main"])).unwrap();
-    assert_eq!(choice.target.bundle.version, "1.0.0");
+    assert_eq!(choice.target.version, "1.0.0");
     let state = is(&choice.findings.upgrade);
     assert_eq!((state.status, state.reason), (Some(true), reasons::OUTSIDE_SCOPE));
     assert_eq!(
@@ -228,7 +228,7 @@ fn upgrade_scope_holds_back_and_reports() {
 
     let major = ExtensionRules { upgrade_scope: Some(UpgradeScope::Major), ..ExtensionRules::default() };
     let choice = decided(&json!({}), &installed, &major, &plain(&["main"])).unwrap();
-    assert_eq!(choice.target.bundle.version, "2.0.0");
+    assert_eq!(choice.target.version, "2.0.0");
     let state = is(&choice.findings.upgrade);
     assert_eq!((state.status, state.reason), (Some(false), reasons::UP_TO_DATE));
     assert_eq!(state.message, "no newer version is held back");
@@ -249,7 +249,7 @@ fn installed_bundle_is_kept_while_all_successors_are_held() {
     let inputs = inputs(vec![answer("main", 0, package)]);
     let installed = [set(1, "Active", true)];
     let choice = decided(&json!({}), &installed, &rules, &inputs).unwrap();
-    assert_eq!(choice.target.bundle.version, "1.0.0");
+    assert_eq!(choice.target.version, "1.0.0");
     assert_eq!(choice.deprecation, DeprecationData::Unchanged);
     assert_eq!(is(&choice.findings.upgrade).reason, reasons::OUTSIDE_SCOPE);
     // The installed version is not kept if the requested range excludes it.
@@ -263,7 +263,7 @@ fn skipped_version_is_reported_or_excluded() {
     let inputs = inputs(vec![answer("main", 0, index(&[], &["demo.v2.0.0"]))]);
     let installed = [set(1, "Active", true)];
     let choice = decided(&json!({}), &installed, &ExtensionRules::default(), &inputs).unwrap();
-    assert_eq!(choice.target.bundle.version, "2.0.0");
+    assert_eq!(choice.target.version, "2.0.0");
     let told = events::merged(choice.events);
     assert_eq!(told.len(), 1);
     assert!(told[0].warning, "{told:?}");
@@ -276,7 +276,7 @@ fn skipped_version_is_reported_or_excluded() {
 
     let rules = ExtensionRules { exclude_skipped: true, ..ExtensionRules::default() };
     let choice = decided(&json!({}), &installed, &rules, &inputs).unwrap();
-    assert_eq!(choice.target.bundle.version, "1.0.0");
+    assert_eq!(choice.target.version, "1.0.0");
     let state = is(&choice.findings.upgrade);
     assert_eq!((state.status, state.reason), (Some(true), reasons::SKIPPED));
     assert_eq!(
@@ -299,7 +299,7 @@ fn bundle_that_the_cluster_cannot_run_is_held() {
     let settings = Settings { cluster_constraints: true, ..Settings::default() };
     let rules = ExtensionRules { settings, ..ExtensionRules::default() };
     let choice = decided(&json!({}), &[], &rules, &inputs).unwrap();
-    assert_eq!(choice.target.bundle.version, "2.0.0");
+    assert_eq!(choice.target.version, "2.0.0");
     let state = is(&choice.findings.upgrade);
     assert_eq!((state.status, state.reason), (Some(true), reasons::CLUSTER_CONSTRAINT));
     assert!(state.message.contains("minKubeVersion (1.99.0) > server version (1.31.4)"), "{}", state.message);
@@ -325,7 +325,7 @@ fn failing_catalog_is_skipped_unless_its_priority_is_higher() {
     assert_eq!(error.failure.message, text);
 
     let choice = decided(&json!({}), &[], &best_effort, &with(0)).unwrap();
-    assert_eq!(choice.target.bundle.version, "3.0.0");
+    assert_eq!(choice.target.version, "3.0.0");
     assert_eq!(choice.findings.suffix(), "; skipped unavailable catalogs: [broken]");
     assert_eq!(choice.findings.upgrade, Finding::Inactive);
 

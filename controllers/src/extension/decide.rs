@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use olm_api::cluster_extension::{BundleMetadata, CatalogFilter};
+use olm_api::cluster_extension::CatalogFilter;
 use olm_api::conditions::{reasons, types};
 use olm_api::{ClusterExtension, ClusterExtensionStatus, ClusterObjectSet};
 use olm_request::ExtensionRules;
 use olm_revision::generate::BundleIdentity;
 use serde_json::Value;
 
-use super::choice::{Choice, ChosenBundle, ResolutionFailure};
+use super::choice::{Choice, ResolutionFailure, is_other};
 use super::memory::{ExtensionMemory, RevisionFingerprint};
 use super::revisions::RevisionStates;
 use crate::install_error::InstallError;
@@ -72,7 +72,7 @@ impl<'a> Observed<'a> {
     }
 
     /// Inputs for the revision of this bundle.
-    pub(super) fn inputs(&self, target: &ChosenBundle) -> RevisionInputs {
+    pub(super) fn inputs(&self, target: &BundleIdentity) -> RevisionInputs {
         let spec = self.extension.spec.as_ref();
         let config = spec.and_then(|spec| spec.config.as_ref()).and_then(|config| config.inline.clone());
         RevisionInputs {
@@ -81,16 +81,7 @@ impl<'a> Observed<'a> {
             namespace: spec.map(|spec| spec.namespace.clone()).unwrap_or_default(),
             config: config.map(Value::Object),
             deadline: spec.and_then(|spec| spec.progress_deadline_minutes),
-            bundle: BundleIdentity {
-                name: target.bundle.name.clone(),
-                package: target.package.clone(),
-                version: target.bundle.version.clone(),
-                release: target.bundle.release.clone(),
-                image: target.image.clone(),
-                properties: None,
-                max_openshift_version: None,
-                catalog_properties: target.catalog_properties.clone(),
-            },
+            bundle: target.clone(),
         }
     }
 
@@ -100,9 +91,12 @@ impl<'a> Observed<'a> {
     }
 
     /// Reports whether the newest active revision has this bundle.
-    pub(super) fn is_newest(&self, target: &ChosenBundle) -> bool {
+    pub(super) fn is_newest(&self, target: &BundleIdentity) -> bool {
         let newest = self.states.newest();
-        newest.is_some_and(|newest| newest.bundle == target.bundle && newest.image == target.image)
+        newest.is_some_and(|newest| {
+            let same = !is_other(&newest.bundle, target) && newest.bundle.release == target.release;
+            same && newest.image == target.image
+        })
     }
 
     /// Reports whether `Progressing` has reason `Retrying` at the current generation.
@@ -114,9 +108,9 @@ impl<'a> Observed<'a> {
     }
 
     /// Describes the change that a paused extension holds back.
-    fn pending(&self, target: &ChosenBundle, memory: &ExtensionMemory) -> Option<String> {
+    fn pending(&self, target: &BundleIdentity, memory: &ExtensionMemory) -> Option<String> {
         if !self.is_newest(target) {
-            let BundleMetadata { name, version, .. } = &target.bundle;
+            let BundleIdentity { name, version, .. } = target;
             return Some(format!("bundle {name} version {version}"));
         }
         self.is_edited(&self.inputs(target), memory).then(|| "what was changed in spec".to_owned())

@@ -1,6 +1,7 @@
 use olm_api::conditions::{self, Status};
 use serde_json::json;
 
+use super::super::choice::of_revision;
 use super::super::findings::Findings;
 use super::super::memory::RevisionRecord;
 use super::super::revisions::{Revision, states, tests::set};
@@ -19,8 +20,7 @@ pub(in crate::extension) fn observed<'a>(
 }
 
 fn choice(number: i64) -> Choice {
-    let target =
-        ChosenBundle::of_revision(&Revision::of(&set(number, "Active", true)), &ExtensionRules::default());
+    let target = of_revision(&Revision::of(&set(number, "Active", true)), &ExtensionRules::default());
     let (deprecation, findings) = (DeprecationData::None, Findings::default());
     Choice { target, deprecation, findings, events: Vec::new(), requeue: false }
 }

@@ -2,7 +2,7 @@
 
 use olm_api::ClusterExtensionStatus;
 use olm_api::conditions::{self, Status, types};
-use olm_resolve::{EdgeRule, Explanation, Fate, LeftOut};
+use olm_resolve::{Explanation, Fate, LeftOut};
 
 use super::findings::Findings;
 use super::install::Installation;
@@ -140,7 +140,7 @@ pub(super) fn resolution(explanation: &Explanation) -> String {
         let edges: Vec<String> = chosen
             .edges
             .iter()
-            .map(|edge| format!("{} in channel {}", field(edge.rule), edge.channel))
+            .map(|edge| format!("{} in channel {}", edge.rule.as_str(), edge.channel))
             .collect();
         let by =
             if edges.is_empty() { "without an edge".to_owned() } else { format!("by {}", edges.join(", ")) };
@@ -174,15 +174,6 @@ fn passed_over(explanation: &Explanation) -> Vec<String> {
         passed.extend(told.into_iter().map(|bundle| format!("{} ({})", bundle.bundle, bundle.why)));
     }
     passed
-}
-
-/// Field of a channel entry that defines the edge.
-fn field(rule: EdgeRule) -> &'static str {
-    match rule {
-        EdgeRule::Replaces => "replaces",
-        EdgeRule::Skips => "skips",
-        EdgeRule::SkipRange => "skipRange",
-    }
 }
 
 /// Merges the notices of each reason, because an Event shows only the last note of a reason.

@@ -4,14 +4,15 @@
 //! docs/design/additions.md#best-effort-resolution, docs/design/additions.md#pause). Pure.
 
 use olm_api::annotations;
-use olm_api::cluster_extension::BundleMetadata;
 use olm_api::conditions::reasons;
 use olm_request::{CrdCheck, ExtensionRules};
 use olm_resolve::{
     AssessedRequirement, ConditionState, DependencyMode, Held, HeldReason, LeftOut, Satisfier, Verdict,
     left_out_text,
 };
+use olm_revision::generate::BundleIdentity;
 
+use super::choice::is_other;
 use super::revisions::RevisionStates;
 use crate::bundles::SignatureVerdict;
 use crate::install_error::ErrorClass;
@@ -71,7 +72,7 @@ impl Findings {
     pub(super) fn add_definitions(
         &mut self,
         definitions: &CrdVerdict,
-        wanted: &BundleMetadata,
+        wanted: &BundleIdentity,
         rules: &ExtensionRules,
         states: &RevisionStates,
     ) {
@@ -81,9 +82,8 @@ impl Findings {
                 self.accepted = Some(text.clone()).filter(|_| rules.crd_check == Some(CrdCheck::Warn));
             }
             CrdVerdict::Held(why) => {
-                let installed = states.installed.as_ref().map(|installed| &installed.bundle);
-                let is_upgrade =
-                    installed.is_some_and(|has| (&has.name, &has.version) != (&wanted.name, &wanted.version));
+                let installed = states.installed.as_ref();
+                let is_upgrade = installed.is_some_and(|installed| is_other(&installed.bundle, wanted));
                 if is_upgrade && rules.can_block_upgrades() {
                     self.upgrade = Finding::State(held_by_definitions(wanted, why));
                 }
@@ -136,8 +136,8 @@ pub(super) fn upgrade(held: &[Held]) -> ConditionState {
 }
 
 /// State of `UpgradeAvailable` for a version that the CRD check holds back. `why` is the text of the check.
-pub(super) fn held_by_definitions(bundle: &BundleMetadata, why: &str) -> ConditionState {
-    let BundleMetadata { name, version, .. } = bundle;
+pub(super) fn held_by_definitions(bundle: &BundleIdentity, why: &str) -> ConditionState {
+    let BundleIdentity { name, version, .. } = bundle;
     let message = format!(
         "bundle {name} version {version} is available and held back: {why}; to release it, change annotation {} (no help \
          where a stored version or the scope is at stake) or set spec.install.preflight.crdUpgradeSafety.enforcement to None",
@@ -197,24 +197,27 @@ pub(super) fn dependencies(
     } else {
         (Some(false), reasons::UNSATISFIED)
     };
-    let listed: Vec<String> = requirements.iter().map(ToString::to_string).collect();
-    let candidates = if hints.satisfiers.is_empty() {
-        String::new()
-    } else {
-        let listed: Vec<String> = hints.satisfiers.iter().map(ToString::to_string).collect();
-        format!("; candidates in catalogs: {}", listed.join(", "))
-    };
-    let message =
-        format!("bundle {bundle} requires {}{candidates}{}", listed.join("; "), not_installed(hints));
+    let candidates = list_suffix("candidates in catalogs", &hints.satisfiers);
+    let message = format!(
+        "bundle {bundle} requires {}{candidates}{}",
+        joined(requirements, "; "),
+        not_installed(hints)
+    );
     ConditionState { status, reason, message }
 }
 
 /// Message suffix with the extensions of required packages that are not installed.
 pub(super) fn not_installed(hints: &Hints) -> String {
-    if hints.not_installed.is_empty() {
-        return String::new();
-    }
-    format!("; found but not installed: {}", hints.not_installed.join(", "))
+    list_suffix("found but not installed", &hints.not_installed)
+}
+
+/// Message suffix with a list, unless it is empty.
+fn list_suffix(label: &str, items: &[impl ToString]) -> String {
+    if items.is_empty() { String::new() } else { format!("; {label}: {}", joined(items, ", ")) }
+}
+
+fn joined(items: &[impl ToString], separator: &str) -> String {
+    items.iter().map(ToString::to_string).collect::<Vec<_>>().join(separator)
 }
 
 #[cfg(test)]
@@ -238,7 +241,10 @@ mod tests {
             (None, None),
             (Some(Ok(false)), None),
             (Some(Ok(true)), Some((Some(true), "Verified", demanded))),
-            (Some(Err(InstallError::rejected("no"))), Some((Some(false), "Rejected", refused.clone()))),
+            (
+                Some(Err(InstallError::new(ErrorClass::Rejected, "no"))),
+                Some((Some(false), "Rejected", refused.clone())),
+            ),
             (Some(Err(InstallError::retry("no"))), Some((None, "VerificationFailed", refused))),
         ] {
             assert_eq!(condition(verdict), expected);

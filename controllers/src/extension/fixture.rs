@@ -56,7 +56,8 @@ pub(super) async fn start_api_server(options: Options) -> ControlPlane {
 /// Dependencies of a controller on this API server, with its caches below `cache`.
 pub(super) fn parts(client: Client, cache: &Path, catalog_store: Store<ClusterCatalog>) -> Parts {
     let profile = TlsProfile::new(ProfileName::Modern, Version::Tls12, &[], &[]).unwrap();
-    let pool = CaPool::load(CaSources { system: Vec::new, directory: None, bundle: None }, profile).unwrap();
+    let sources = CaSources { system: Vec::new, directory: None, bundle: None };
+    let pool = CaPool::load(sources, profile, None).unwrap();
     let events = Events::new(client.clone(), Component::OperatorController);
     let cache_of_revisions = RevisionCache::new();
     Parts {
@@ -67,13 +68,10 @@ pub(super) fn parts(client: Client, cache: &Path, catalog_store: Store<ClusterCa
             single_own_namespace: false,
             deployment_config: true,
             multi_watch_namespaces: true,
-            releases: false,
-            best_effort: false,
-            cluster_constraints: false,
             impersonation: false,
             certificates: Certificates::CertManager,
+            settings: olm_request::Settings::default(),
         },
-        dependency_mode: Default::default(),
         events: events.clone(),
         catalogs: Arc::new(Catalogs::open(cache.join("catalogs"), Arc::new(pool)).unwrap()),
         catalog_store,
@@ -142,16 +140,12 @@ impl Fixture {
         let mut parts = parts(client.clone(), self.cache.path(), reflector::store().0);
         let (listed, metrics) = (CancellationToken::new(), Arc::new(Metrics::new()));
         let catalogs = Arc::clone(&parts.catalogs);
-        let (catalog_store, following) = crate::catalogs::run(
-            client.clone(),
-            catalogs,
-            Arc::clone(&metrics),
-            listed.clone(),
-            stop.clone(),
-        );
+        let events = watcher(Api::all(client.clone()), watcher::Config::default()).default_backoff();
+        let (catalog_store, following) =
+            crate::catalogs::run(events, catalogs, Arc::clone(&metrics), listed.clone(), stop.clone());
         parts.catalog_store = catalog_store;
         let (store, writer) = reflector::store();
-        let mut context = Context::new(parts, store.clone());
+        let mut context = Context::new(parts, store);
         context.ref_secrets = RefSecrets::new(&client, SYSTEM, std::time::Duration::ZERO);
         let context = Arc::new(context);
         let (passes, ended) = (Arc::clone(&context), stop.clone());
@@ -160,7 +154,7 @@ impl Fixture {
             let cached = cache.follow(client, ended.clone());
             let extensions = async {
                 if ended.run_until_cancelled(listed.cancelled()).await.is_some() {
-                    follow(passes, store, writer, metrics, ended.clone()).await;
+                    follow(passes, writer, metrics, ended.clone()).await;
                 }
             };
             tokio::join!(following, cached, extensions);

@@ -28,16 +28,14 @@ impl Context {
             sleep(ROUND).await;
             self.requeue_or_sweep(requeue).await;
             if number % CONTENT_ROUNDS == 0 {
-                self.parts.bundles.sweep(self.existing_extensions()).await;
+                let mut existing = self.extensions_in_store.state();
+                existing.retain(|extension| extension.metadata.deletion_timestamp.is_none());
+                self.parts
+                    .bundles
+                    .sweep(existing.iter().map(|extension| extension.name_any()).collect())
+                    .await;
             }
         }
-    }
-
-    /// Names of the extensions that are not being deleted.
-    fn existing_extensions(&self) -> Vec<String> {
-        let extensions = self.extensions_in_store.state();
-        let existing = extensions.iter().filter(|extension| extension.metadata.deletion_timestamp.is_none());
-        existing.map(|extension| extension.name_any()).collect()
     }
 
     /// Removes abandoned Secrets. An existing extension is requeued instead, because it must not create a revision

@@ -7,9 +7,8 @@ use olm_api::{ClusterObjectSet, labels};
 use olm_revision::cluster::Cluster;
 use olm_revision::kube_cluster::KubeCluster;
 use olm_revision::object::served_kind;
-use olm_runtime::cluster::within_deadline;
 
-use crate::install_error::InstallError;
+use crate::install_error::{InstallError, api_request};
 
 /// Message about the custom resources whose CRDs these revisions own. `None` if there are none.
 ///
@@ -22,8 +21,7 @@ pub(super) async fn in_use(
 ) -> Result<Option<String>, InstallError> {
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
     let selector = ListParams::default().labels(&format!("{}={extension}", labels::OWNER_NAME));
-    let listed = within_deadline(definitions.list(&selector)).await;
-    let mut owned = listed.map_err(|error| InstallError::api(&error).context("listing definitions"))?.items;
+    let mut owned = api_request(definitions.list(&selector), "listing definitions").await?.items;
     let owners: Vec<&str> = sets.iter().filter_map(|set| set.metadata.uid.as_deref()).collect();
     owned.retain(|definition| {
         definition.owner_references().iter().any(|owner| owners.contains(&owner.uid.as_str()))

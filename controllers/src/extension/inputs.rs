@@ -109,7 +109,7 @@ impl Context {
         let catalogs: Vec<&ClusterCatalog> = all.iter().map(|catalog| &**catalog).collect();
         // Same indexing as for extensions that install these packages. With another one the two would re-index in
         // turns.
-        let indexing = Indexing { properties: true, release_support: self.settings.releases };
+        let indexing = Indexing { properties: true, release_support: self.parts.features.settings.releases };
         let searched = missing.iter().take(SEARCHED).map(|package| self.ask(&catalogs, package, indexing));
         let answers: Vec<Catalog> = join_all(searched).await.into_iter().flatten().collect();
         let packages: Vec<_> = answers

@@ -17,7 +17,7 @@ use tokio::task::block_in_place;
 
 use super::Context;
 
-use super::choice::ChosenBundle;
+use super::choice;
 use super::decide::{Observed, RevisionInputs};
 use super::memory::{self, RevisionFingerprint};
 use super::revisions::Revision;
@@ -77,57 +77,50 @@ impl Context {
     pub(super) async fn install(
         &self,
         observed: &Observed<'_>,
-        target: &ChosenBundle,
         inputs: RevisionInputs,
     ) -> Result<Installation, ReconcileError> {
         let name = &observed.name;
-        let judged = self.rendered_and_judged(name, target, &inputs).await;
-        Ok(match judged {
+        Ok(match self.rendered_and_judged(name, &inputs).await {
             Ok((rendered, verdict)) => {
                 let check = crd_check(observed.extension, observed.rules.crd_check);
                 let made = self.make_newest(observed.extension, inputs, rendered, &verdict, check);
                 let installation = made.boxed().await.unwrap_or_else(Installation::failed);
                 Installation { verdict: Some(verdict), ..installation }
             }
-            Err(UnusableBundle::Faulty(failure)) => Installation::failed(failure),
             Err(UnusableBundle::Unavailable(failure)) if self.needs_no_content(observed, &inputs) => {
                 tracing::warn!(extension = name, error = failure.message, "bundle content is not available");
                 let definitions = self.known_verdict(name, &inputs);
                 Installation { applied: Ok(()), definitions, ..Installation::failed(failure) }
             }
-            Err(UnusableBundle::Unavailable(failure)) => Installation::failed(failure),
+            Err(UnusableBundle::Faulty(failure) | UnusableBundle::Unavailable(failure)) => {
+                Installation::failed(failure)
+            }
             Err(UnusableBundle::Pulling(_)) if self.needs_no_content(observed, &inputs) => {
                 Installation::unchanged(self.known_verdict(name, &inputs))
             }
             Err(UnusableBundle::Pulling(pending)) => {
-                Installation::failed(pulling(target, observed, pending)?)
+                Installation::failed(pulling(&inputs.bundle, observed, pending)?)
             }
         })
     }
 
-    async fn rendered(
-        &self,
-        name: &str,
-        target: &ChosenBundle,
-        inputs: &RevisionInputs,
-    ) -> Result<Rendered, UnusableBundle> {
+    async fn rendered(&self, name: &str, inputs: &RevisionInputs) -> Result<Rendered, UnusableBundle> {
         check_name(name).map_err(UnusableBundle::Faulty)?;
         let request = RenderRequest {
             namespace: inputs.namespace.clone(),
             config: inputs.config.clone(),
             features: self.parts.features,
         };
-        self.parts.bundles.rendered(name, &target.image, request).boxed().await
+        self.parts.bundles.rendered(name, &inputs.bundle.image, request).boxed().await
     }
 
     /// Renders the bundle and judges its image by the signature policy.
     async fn rendered_and_judged(
         &self,
         name: &str,
-        target: &ChosenBundle,
         inputs: &RevisionInputs,
     ) -> Result<(Rendered, SignatureVerdict), UnusableBundle> {
-        let rendered = self.rendered(name, target, inputs).await?;
+        let rendered = self.rendered(name, inputs).await?;
         let verdict = match &rendered.image {
             Some(image) => {
                 self.parts.bundles.judge(name, image).boxed().await.map_err(UnusableBundle::Pulling)?
@@ -165,7 +158,9 @@ impl Context {
             verdict.as_ref().map_err(InstallError::clone)?;
             reject_failed_checks(&obstacles)?;
         }
-        let is_handed_on = plan.newest().is_some_and(|newest| account_of(newest) != inputs.account.as_ref());
+        let is_handed_on = plan.newest().is_some_and(|newest| {
+            newest.annotations().get(annotations::EXT_SERVICE_ACCOUNT) != inputs.account.as_ref()
+        });
         if (plan.makes_revision() || is_handed_on)
             && let Some(missing) = self.missing_rights(&inputs, &draft).boxed().await?
         {
@@ -206,7 +201,8 @@ impl Context {
         draft: &Draft,
     ) -> Result<Option<InstallError>, InstallError> {
         let Some(account) = &inputs.account else { return Ok(None) };
-        let objects = draft.phases().iter().flat_map(|phase| phase.objects.iter().cloned());
+        let objects =
+            draft.phases().iter().flat_map(|phase| &phase.objects).map(|content| content.object.clone());
         let rights = block_in_place(|| Rights::of(&objects.collect::<Vec<_>>()));
         let missing = self.preflight.missing_rights(account, &rights).await?;
         Ok(missing.map(InstallError::retry))
@@ -221,13 +217,14 @@ impl Context {
         let is_active =
             |set: &&Arc<ClusterObjectSet>| !set.is_archived() && set.metadata.deletion_timestamp.is_none();
         for set in observed.sets.iter().filter(is_active) {
-            let target = ChosenBundle::of_revision(&Revision::of(set), &observed.rules);
-            let inputs = observed.inputs(&target);
+            let inputs = observed.inputs(&choice::of_revision(&Revision::of(set), &observed.rules));
             let draft = async || {
-                let rendered = self.rendered(&observed.name, &target, &inputs).await;
+                let rendered = self.rendered(&observed.name, &inputs).await;
                 let rendered = rendered.map_err(|unusable| match unusable {
                     UnusableBundle::Faulty(failure) | UnusableBundle::Unavailable(failure) => failure,
-                    UnusableBundle::Pulling(_) => InstallError::retry(format!("pulling {}", target.image)),
+                    UnusableBundle::Pulling(_) => {
+                        InstallError::retry(format!("pulling {}", inputs.bundle.image))
+                    }
                 });
                 draft(&observed.name, &inputs, rendered?)
             };
@@ -251,7 +248,8 @@ impl Context {
             let text = format!("namespaces to watch do not exist: {}", missing.join(", "));
             return Ok(Installation { requeue: true, ..Installation::failed(InstallError::retry(text)) });
         }
-        let objects: Vec<&Value> = draft.phases().iter().flat_map(|phase| &phase.objects).collect();
+        let objects = draft.phases().iter().flat_map(|phase| &phase.objects);
+        let objects: Vec<&Value> = objects.map(|content| &content.object).collect();
         let definitions = match check {
             Some(check) => self.preflight.definitions(&extension.name_any(), &objects, check).boxed().await?,
             None => CrdVerdict::Safe,
@@ -296,29 +294,20 @@ impl RevisionInputs {
 
 /// Failure that reports the pull of a new target. An error means that the status remains unchanged.
 fn pulling(
-    target: &ChosenBundle,
+    target: &BundleIdentity,
     observed: &Observed<'_>,
     Pending(since): Pending,
 ) -> Result<InstallError, ReconcileError> {
     match PULL_REPORT_DELAY.saturating_sub(since.elapsed()) {
         _ if observed.is_newest(target) || observed.is_retrying() => Err(ReconcileError::pending(RESYNC)),
-        Duration::ZERO => Ok(InstallError {
-            class: ErrorClass::Pulling,
-            ..InstallError::retry(format!("{PULLING}{}", target.image))
-        }),
+        Duration::ZERO => Ok(InstallError::new(ErrorClass::Pulling, format!("{PULLING}{}", target.image))),
         left => Err(ReconcileError::pending(left)),
     }
 }
 
-/// Service account in the annotation of a revision.
-fn account_of(set: &ClusterObjectSet) -> Option<&String> {
-    set.annotations().get(annotations::EXT_SERVICE_ACCOUNT)
-}
-
 /// Draft of a revision.
 fn draft(name: &str, inputs: &RevisionInputs, rendered: Rendered) -> Result<Draft, InstallError> {
-    let Rendered { objects, properties, max_openshift_version, obstacles: _, warnings: _, image: _ } =
-        rendered;
+    let Rendered { objects, properties, max_openshift_version, .. } = rendered;
     let owner = Extension {
         name: name.to_owned(),
         uid: inputs.uid.clone().unwrap_or_default(),

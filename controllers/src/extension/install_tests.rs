@@ -6,7 +6,6 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::reflector;
-use olm_api::cluster_extension::BundleMetadata;
 use olm_control_plane::ControlPlane;
 use olm_request::ExtensionRules;
 use serde_json::json;
@@ -70,14 +69,13 @@ impl Fixture {
         annotated: Option<CrdCheck>,
     ) -> Installation {
         self.context.parts.bundles.store_pulled(files);
-        let bundle =
-            BundleMetadata { name: format!("demo.v{version}"), version: version.to_owned(), release: None };
+        let (name, version) = (format!("demo.v{version}"), version.to_owned());
         let (package, image) = ("demo".to_owned(), fixture::image(files));
-        let target = ChosenBundle { bundle, package, image, catalog_properties: None };
+        let target = BundleIdentity { name, version, package, image, ..BundleIdentity::default() };
         let extension = self.extension(more).await;
         let rules = ExtensionRules { crd_check: annotated, ..ExtensionRules::default() };
         let observed = observed(&extension, rules, &[]);
-        self.context.install(&observed, &target, observed.inputs(&target)).await.unwrap()
+        self.context.install(&observed, observed.inputs(&target)).await.unwrap()
     }
 
     /// Names of all revisions and of their Secrets.

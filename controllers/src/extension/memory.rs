@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
 use olm_api::{ClusterObjectSet, annotations};
 use olm_oci::CanonicalRef;
@@ -46,14 +45,11 @@ pub(super) struct RevisionFingerprint {
 
 impl RevisionFingerprint {
     pub(super) fn of(set: &ClusterObjectSet) -> Self {
-        let mut hasher = DefaultHasher::new();
-        set.labels().hash(&mut hasher);
         let is_decided = |key: &str| key != annotations::EXT_OBJECTS && !MIRRORED.contains(&key);
-        set.annotations().iter().filter(|(key, _)| is_decided(key)).for_each(|entry| entry.hash(&mut hasher));
-        for owner in set.owner_references() {
-            let OwnerReference { api_version, kind, name, uid, controller, block_owner_deletion } = owner;
-            (api_version, kind, name, uid, controller, block_owner_deletion).hash(&mut hasher);
-        }
+        let annotations: Vec<_> = set.annotations().iter().filter(|(key, _)| is_decided(key)).collect();
+        let mut hasher = DefaultHasher::new();
+        // Owner references can only be printed.
+        format!("{:?}", (set.labels(), annotations, set.owner_references())).hash(&mut hasher);
         Self { uid: set.uid(), generation: set.metadata.generation, metadata: hasher.finish() }
     }
 }

@@ -49,8 +49,6 @@ use kube::runtime::reflector::store::Writer;
 use kube::runtime::{Controller, Predicate, WatchStreamExt, predicates, reflector, watcher};
 use kube::{Api, Client, ResourceExt};
 use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet};
-use olm_request::Settings;
-use olm_resolve::DependencyMode;
 use olm_runtime::cluster::announce_listed;
 use olm_runtime::events::Events;
 use olm_runtime::metrics::Metrics;
@@ -94,8 +92,6 @@ pub(crate) struct Parts {
     /// Namespace of the Secrets that hold revision content.
     pub system_namespace: String,
     pub features: Features,
-    /// Flag `--dependency-mode`.
-    pub dependency_mode: DependencyMode,
     pub events: Events,
     pub catalogs: Arc<Catalogs>,
     /// Cache of all ClusterObjectSets.
@@ -111,7 +107,6 @@ pub(crate) struct Parts {
 /// Shared state of all reconciles. [`Memories`] holds little per extension, and no content.
 struct Context {
     parts: Parts,
-    settings: Settings,
     extensions: Api<ClusterExtension>,
     extensions_in_store: Store<ClusterExtension>,
     extensions_listed: CancellationToken,
@@ -130,12 +125,6 @@ impl Context {
     fn new(parts: Parts, extensions_in_store: Store<ClusterExtension>) -> Self {
         let (client, namespace) = (parts.client.clone(), &parts.system_namespace);
         Self {
-            settings: Settings {
-                dependencies: parts.dependency_mode,
-                best_effort: parts.features.best_effort,
-                cluster_constraints: parts.features.cluster_constraints,
-                releases: parts.features.releases,
-            },
             extensions: Api::all(client.clone()),
             measures: Arc::new(ExtensionMetrics::new(extensions_in_store.clone(), parts.cache.clone())),
             extensions_in_store,
@@ -163,14 +152,13 @@ impl Context {
 /// Runs the controller until `stop`. Catalog content must have been listed once.
 pub(crate) async fn run(parts: Parts, metrics: Arc<Metrics>, stop: CancellationToken) {
     let (store, writer) = reflector::store();
-    let context = Arc::new(Context::new(parts, store.clone()));
-    follow(context, store, writer, metrics, stop).await;
+    let context = Arc::new(Context::new(parts, store));
+    follow(context, writer, metrics, stop).await;
 }
 
-/// Runs the controller with a given context. `writer` belongs to `store`.
+/// Runs the controller with a given context. `writer` fills its store of extensions.
 async fn follow(
     context: Arc<Context>,
-    store: Store<ClusterExtension>,
     writer: Writer<ClusterExtension>,
     metrics: Arc<Metrics>,
     stop: CancellationToken,
@@ -209,7 +197,7 @@ async fn follow(
     let reconciles = Reconciles::new(NAME, "ClusterExtension", CONCURRENCY, metrics);
     let reconciles = Arc::new(reconciles.with_longest_delay(LONGEST_RETRY));
     let revisions = context.parts.cache.subscribe().map(|change| Arc::clone(change.set()));
-    let controller = Controller::for_stream(stream, store)
+    let controller = Controller::for_stream(stream, context.extensions_in_store.clone())
         .owns_shared_stream(revisions)
         .reconcile_on(UnboundedReceiverStream::new(requeued))
         .reconcile_on(context.parts.bundles.pulls.wakes())

@@ -36,10 +36,7 @@ impl Context {
         if !stays.map_err(|error| error.context("taking up revisions"))? {
             return Ok(false);
         }
-        let params = PatchParams {
-            field_manager: Some(names::EXTENSION_CONTROLLER_MANAGER.to_owned()),
-            ..PatchParams::default()
-        };
+        let params = PatchParams::apply(names::EXTENSION_CONTROLLER_MANAGER);
         for set in orphans {
             let patch = Patch::Merge(
                 json!({"metadata": {"uid": set.uid(), "resourceVersion": set.resource_version(),

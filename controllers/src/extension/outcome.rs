@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use olm_api::cluster_extension::BundleMetadata;
 use olm_api::{ClusterExtensionStatus, ClusterObjectSet};
 use olm_request::ExtensionRules;
+use olm_revision::generate::BundleIdentity;
 
 use super::choice::{Choice, ResolutionFailure};
 use super::decide::Observed;
@@ -39,7 +39,7 @@ impl ReconcileOutcome {
         let (old, unfinished) = (observed.status(), installation.unfinished);
         let Choice { target, deprecation, mut findings, mut events, requeue } = choice;
         findings.signature = findings::signature(&target.image, installation.verdict.as_ref());
-        findings.add_definitions(&installation.definitions, &target.bundle, rules, states);
+        findings.add_definitions(&installation.definitions, &target, rules, states);
         let mut over = vec![events::RESOLUTION_FAILED];
         if events.is_empty() {
             over.extend([events::RESOLVED, events::OVERRIDE_USED]);
@@ -53,7 +53,7 @@ impl ReconcileOutcome {
             if failure.class == ErrorClass::Pulling {
                 return failure;
             }
-            let BundleMetadata { name, version, .. } = &target.bundle;
+            let BundleIdentity { name, version, .. } = &target;
             failure.context(format!("error for resolved bundle {name:?} with version {version:?}"))
         });
         // No watch event reports that an image was signed or that its signature store answers.
@@ -106,16 +106,15 @@ mod tests {
     use olm_request::CrdCheck;
     use olm_resolve::{CatalogError, Deprecations, LeftOut};
 
-    use super::super::choice::ChosenBundle;
     use super::super::decide::tests::{extension, observed};
     use super::super::revisions::tests::set;
     use super::*;
 
     fn choice(events: Vec<ExtensionEvent>, deprecation: DeprecationData, left_out: Vec<LeftOut>) -> Choice {
-        let bundle = BundleMetadata { name: "demo.v2.0.0".into(), version: "2.0.0".into(), release: None };
+        let (name, version) = ("demo.v2.0.0".to_owned(), "2.0.0".to_owned());
         let (package, image) = ("demo".to_owned(), "r.example/demo:v2".to_owned());
         Choice {
-            target: ChosenBundle { bundle, package, image, catalog_properties: None },
+            target: BundleIdentity { name, version, package, image, ..BundleIdentity::default() },
             deprecation,
             findings: Findings { left_out, ..Findings::default() },
             events,

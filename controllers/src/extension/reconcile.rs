@@ -9,7 +9,7 @@ use kube::runtime::controller::Action;
 use kube::{Resource, ResourceExt};
 use olm_api::conditions::types;
 use olm_api::{ClusterExtension, ClusterExtensionStatus};
-use olm_request::ExtensionRules;
+use olm_request::{ExtensionRules, InvalidAnnotation};
 use olm_revision::generate::newest;
 use olm_runtime::reconcile::{RESYNC, ReconcileError};
 use olm_runtime::status::{STALE_RETRY, write_status};
@@ -25,7 +25,8 @@ use super::mirroring::mirror;
 use super::outcome::ReconcileOutcome;
 use super::removal::FINALIZERS;
 use super::revisions::{self, Revision, RevisionStates};
-use super::{Context, REQUEUE_DELAY, rollout_events, status};
+use super::status::{self, StatusUpdate};
+use super::{Context, REQUEUE_DELAY, rollout_events};
 use crate::adoption::AdoptionState;
 use crate::install_error::{ErrorClass, InstallError};
 use crate::preflight::CrdVerdict;
@@ -58,15 +59,20 @@ impl Context {
         // Without its revisions an installed extension would look like a new one.
         self.parts.cache.listed().cancelled().await;
         let observed = self.observe(extension);
+        match self.adoption.migrate(extension, &observed.sets).boxed().await {
+            Ok(AdoptionState::Complete) => {}
+            Ok(AdoptionState::Pending(note)) => {
+                let note = note.map(|note| ExtensionEvent::normal(rollout_events::ADOPTED, note));
+                self.publish(extension, &[], note.into_iter().collect());
+                return Ok(Action::await_change());
+            }
+            // The installed bundle is unknown before the adoption, so the status keeps what it reports.
+            Err(failure) => return self.fail(extension, failure).await,
+        }
         match self.prepare(&observed).await {
             Ok(true) => {}
             Ok(false) => return Ok(Action::await_change()),
-            Err(PrepareError::Adoption(failure)) => {
-                // The installed bundle is unknown before the adoption, so the status keeps what it reports.
-                self.report_failure(extension, failure.clone()).await?;
-                return Err(ReconcileError::retry(failure));
-            }
-            Err(PrepareError::Revisions(failure)) => {
+            Err(failure) => {
                 let outcome = ReconcileOutcome::stopped(failure, &observed.rules);
                 return self.conclude(observed, outcome).await;
             }
@@ -101,23 +107,12 @@ impl Context {
         Observed { extension, name, rules, account, sets, states, edited }
     }
 
-    /// Adopts a Helm installation and orphaned revisions of the extension, and annotates its revisions. Returns
-    /// `false` if the reconcile must end because a watch event follows.
-    async fn prepare(&self, observed: &Observed<'_>) -> Result<bool, PrepareError> {
+    /// Adopts orphaned revisions of the extension, and annotates its revisions. Returns `false` if the reconcile must
+    /// end because a watch event follows.
+    async fn prepare(&self, observed: &Observed<'_>) -> Result<bool, InstallError> {
         let Observed { extension, rules, account, sets, .. } = observed;
-        match self.adoption.migrate(extension, sets).boxed().await.map_err(PrepareError::Adoption)? {
-            AdoptionState::Complete => {}
-            AdoptionState::Pending(note) => {
-                let note = note.map(|note| ExtensionEvent::normal(rollout_events::ADOPTED, note));
-                self.publish(extension, &[], note.into_iter().collect());
-                return Ok(false);
-            }
-        }
-        if !self.adopt_orphans(extension, sets).boxed().await.map_err(PrepareError::Revisions)? {
-            return Ok(false);
-        }
-        let sets = sets.iter().map(Arc::as_ref);
-        mirror(&self.sets, sets, rules, account.as_deref()).boxed().await.map_err(PrepareError::Revisions)
+        Ok(self.adopt_orphans(extension, sets).boxed().await?
+            && mirror(&self.sets, sets.iter().map(Arc::as_ref), rules, account.as_deref()).boxed().await?)
     }
 
     /// Takes the next step. An error means that there is nothing to report yet.
@@ -141,7 +136,7 @@ impl Context {
                 ReconcileOutcome::chosen(choice, Installation { verdict, ..unchanged(crds) }, observed)
             }
             Decision::Install { choice, inputs } => {
-                let installation = self.install(observed, &choice.target, *inputs).await?;
+                let installation = self.install(observed, *inputs).await?;
                 ReconcileOutcome::chosen(choice, installation, observed)
             }
         };
@@ -161,19 +156,15 @@ impl Context {
         observed.states.rolling_out.extend(made.as_ref().map(Revision::of));
         let Observed { extension, name, rules, states, .. } = &observed;
         let result = attempt.applied.clone();
-        events.extend(
-            rules
-                .invalid
-                .iter()
-                .map(|fault| ExtensionEvent::warning(events::INVALID_ANNOTATION, fault.to_string())),
-        );
+        let invalid = |fault: &InvalidAnnotation| {
+            ExtensionEvent::warning(events::INVALID_ANNOTATION, fault.to_string())
+        };
+        events.extend(rules.invalid.iter().map(invalid));
         over.extend(rules.invalid.is_empty().then_some(events::INVALID_ANNOTATION));
         let generation =
             if rules.paused { self.applied_generation(extension) } else { extension.metadata.generation };
-        let written = self
-            .write(extension, generation, states, &status::StatusUpdate::Attempted(Box::new(attempt)))
-            .await;
-        let next = match written {
+        let update = StatusUpdate::Attempted(Box::new(attempt));
+        let next = match self.write(extension, generation, states, &update).await {
             Ok(next) => next,
             Err(failure) => {
                 // Report what was done, even if the status write failed.
@@ -251,7 +242,7 @@ impl Context {
     }
 
     pub(super) fn rules(&self, extension: &ClusterExtension) -> ExtensionRules {
-        ExtensionRules::of(extension.metadata.annotations.as_ref(), self.settings)
+        ExtensionRules::of(extension.metadata.annotations.as_ref(), self.parts.features.settings)
     }
 
     /// `<namespace>/<name>` of the service account that applies and deletes the objects of the extension. `None`
@@ -288,7 +279,7 @@ impl Context {
         extension: &ClusterExtension,
         generation: Option<i64>,
         states: &RevisionStates,
-        outcome: &status::StatusUpdate,
+        outcome: &StatusUpdate,
     ) -> Result<ClusterExtensionStatus, ReconcileError> {
         let old = extension.status.clone().unwrap_or_default();
         let next = status::next(&old, generation, states, outcome, Timestamp::now());
@@ -325,13 +316,6 @@ impl Context {
             }
         }
     }
-}
-
-/// Cause of a failed preparation.
-enum PrepareError {
-    /// A Helm installation could not be adopted.
-    Adoption(InstallError),
-    Revisions(InstallError),
 }
 
 fn warn_of_service_account(extension: &ClusterExtension) {

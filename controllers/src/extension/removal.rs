@@ -52,10 +52,7 @@ impl Context {
                 self.report_failure(extension, held).await?;
                 return Ok(Action::requeue(REQUEUE_DELAY));
             }
-            Err(failure) => {
-                self.report_failure(extension, failure.clone()).await?;
-                return Err(ReconcileError::retry(failure));
-            }
+            Err(failure) => return self.fail(extension, failure).await,
         }
         self.forget(&name);
         if let Err(error) = self.parts.bundles.remove(&name).await {
@@ -75,8 +72,7 @@ impl Context {
             return Err(ReconcileError::retry(failure));
         }
         self.set_finalizers(extension, &rest).await?;
-        let rules = self.rules(extension);
-        if rules.settings.dependencies == DependencyMode::Check {
+        if self.rules(extension).settings.dependencies == DependencyMode::Check {
             // Other extensions may have waited for this deletion.
             self.parts.catalogs.requeue_extensions();
         }
@@ -106,6 +102,16 @@ impl Context {
     fn forget(&self, name: &str) {
         self.memories.forget(name);
         self.preflight.forget(name);
+    }
+
+    /// Reports a failure and returns it, to be retried.
+    pub(super) async fn fail(
+        &self,
+        extension: &ClusterExtension,
+        failure: InstallError,
+    ) -> Result<Action, ReconcileError> {
+        self.report_failure(extension, failure.clone()).await?;
+        Err(ReconcileError::retry(failure))
     }
 
     pub(super) async fn report_failure(
@@ -161,12 +167,12 @@ impl Context {
     ) -> Result<(), ReconcileError> {
         let metadata = json!({"finalizers": all, "resourceVersion": extension.metadata.resource_version});
         let patch = Patch::Merge(json!({ "metadata": metadata }));
-        match within_deadline(self.extensions.patch(&extension.name_any(), &PatchParams::default(), &patch))
-            .await
-        {
-            Ok(_) => Ok(()),
+        let (name, params) = (extension.name_any(), PatchParams::default());
+        match within_deadline(self.extensions.patch(&name, &params, &patch)).await {
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-            Err(error) => Err(ReconcileError::write("error updating finalizers", &error)),
+            patched => {
+                patched.map(drop).map_err(|error| ReconcileError::write("error updating finalizers", &error))
+            }
         }
     }
 }

@@ -81,15 +81,8 @@ struct StatusDraft {
 
 impl StatusDraft {
     fn set(&mut self, type_: &str, status: Status, reason: &str, message: &str) {
-        conditions::set(
-            &mut self.status.conditions,
-            type_,
-            status,
-            reason,
-            message,
-            self.generation,
-            self.now,
-        );
+        let (all, generation) = (&mut self.status.conditions, self.generation);
+        conditions::set(all, type_, status, reason, message, generation, self.now);
     }
 
     fn progressing(&mut self, failure: &InstallError, suffix: &str) {
@@ -106,14 +99,11 @@ impl StatusDraft {
         const NONE: &str = "No bundle installed";
         let Some(installed) = &states.installed else {
             self.status.install = None;
-            let retrying = |revision: &Revision| {
-                revision.condition(types::PROGRESSING).is_some_and(|c| c.reason == reasons::RETRYING)
-            };
-            let reason = match states.rolling_out.last() {
-                Some(rolling) if !retrying(rolling) => reasons::ABSENT,
-                _ if is_pulling => reasons::ABSENT,
-                _ => reasons::FAILED,
-            };
+            let rolling = states.rolling_out.last();
+            let is_rolling = rolling.is_some_and(|rolling| {
+                rolling.condition(types::PROGRESSING).is_none_or(|c| c.reason != reasons::RETRYING)
+            });
+            let reason = if is_rolling || is_pulling { reasons::ABSENT } else { reasons::FAILED };
             self.set(types::INSTALLED, Status::False, reason, NONE);
             // A bundle that is no longer installed is not available (docs/design/apply.md#extension-conditions).
             if conditions::find(&self.status.conditions, types::AVAILABLE).is_some() {

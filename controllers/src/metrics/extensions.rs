@@ -10,13 +10,13 @@ use kube::ResourceExt;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher::Event;
 use olm_api::cluster_extension::BundleMetadata;
-use olm_api::conditions::{self, Status, reasons, types};
-use olm_api::{ClusterExtension, labels};
+use olm_api::conditions::{Status, reasons, types};
+use olm_api::{ClusterExtension, Condition, labels};
 use olm_runtime::metrics::Metrics;
 use olm_runtime::samples::{Labels, counters, gauges};
 use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
+use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 
@@ -27,10 +27,7 @@ const CONDITIONS: [&str; 4] = [types::INSTALLED, types::PROGRESSING, types::AVAI
 
 const RESOLUTION_BUCKETS: [f64; 10] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0];
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OutcomeLabel {
-    outcome: &'static str,
-}
+type ByOutcome = Family<[(&'static str, &'static str); 1], Histogram, fn() -> Histogram>;
 
 /// Metrics of all extensions.
 #[derive(Debug)]
@@ -38,103 +35,77 @@ pub(crate) struct ExtensionMetrics {
     records: Mutex<BTreeMap<String, ExtensionRecord>>,
     extensions: Store<ClusterExtension>,
     revisions: RevisionCache,
-    resolutions: Family<OutcomeLabel, Histogram, fn() -> Histogram>,
+    resolutions: ByOutcome,
 }
 
-/// State from the last event of an extension, and upgrades between its events.
-#[derive(Debug)]
+/// Upgrades between the events of an extension, and the state at the last one.
+#[derive(Debug, Default)]
 struct ExtensionRecord {
-    state: ExtensionState,
+    installed: Option<BundleMetadata>,
+    is_late: bool,
     succeeded: u64,
     failed: u64,
 }
 
-/// Parts of an extension's spec and status that metrics need.
-#[derive(Clone, Debug, PartialEq)]
-struct ExtensionState {
-    namespace: String,
-    package: String,
-    installed: Option<BundleMetadata>,
-    conditions: Vec<ConditionSample>,
-    /// `true` if a newer version is held back. `None` if no rule can hold versions back.
-    upgrade_available: Option<bool>,
-    /// Reason why no newer version is installed.
-    held: Option<String>,
-}
-
-/// A condition without its message.
-#[derive(Clone, Debug, PartialEq)]
-struct ConditionSample {
-    type_: &'static str,
-    status: String,
-    reason: String,
-}
-
-impl ExtensionState {
-    fn of(extension: &ClusterExtension) -> Self {
-        let spec = extension.spec.as_ref();
-        let catalog = spec.and_then(|spec| spec.source.catalog.as_ref());
-        let status = extension.status.clone().unwrap_or_default();
-        let all = &status.conditions;
-        let is_installed = conditions::is_true(all, types::INSTALLED);
-        let sample = |type_: &'static str| {
-            let condition = conditions::find(all, type_)?;
-            let (status, reason) = (condition.status.clone(), condition.reason.clone());
-            Some(ConditionSample { type_, status, reason })
-        };
-        let upgrade = conditions::find(all, types::UPGRADE_AVAILABLE);
-        let waits = upgrade.filter(|upgrade| upgrade.status == Status::True.as_str());
-        let paused = conditions::is_true(all, types::PAUSED).then(|| reasons::PAUSED.to_owned());
-        Self {
-            namespace: spec.map(|spec| spec.namespace.clone()).unwrap_or_default(),
-            package: catalog.map(|catalog| catalog.package_name.clone()).unwrap_or_default(),
-            installed: status.install.map(|install| install.bundle).filter(|_| is_installed),
-            conditions: CONDITIONS.into_iter().filter_map(sample).collect(),
-            upgrade_available: upgrade.map(|_| waits.is_some()),
-            held: paused.or_else(|| waits.map(|waits| waits.reason.clone())),
-        }
-    }
-
-    fn condition(&self, type_: &str) -> Option<&ConditionSample> {
-        self.conditions.iter().find(|sample| sample.type_ == type_)
-    }
-
-    fn is_late(&self) -> bool {
-        self.condition(types::PROGRESSING)
-            .is_some_and(|sample| sample.reason == reasons::PROGRESS_DEADLINE_EXCEEDED)
-    }
-
-    /// Returns phase and reason in the terms of classic OLM, unless the extension has succeeded.
-    fn abnormal(&self) -> Option<(&'static str, &str)> {
-        let progressing = self.condition(types::PROGRESSING);
-        let unavailable =
-            self.condition(types::AVAILABLE).filter(|sample| sample.status != Status::True.as_str());
-        let is_done = progressing.is_some_and(|sample| sample.reason == reasons::SUCCEEDED);
-        match (progressing, unavailable) {
-            (Some(_), None) if is_done && self.installed.is_some() => None,
-            (Some(_), Some(unavailable)) if is_done => Some(("Failed", &unavailable.reason)),
-            (Some(progressing), _) if progressing.status == Status::False.as_str() => {
-                Some(("Failed", &progressing.reason))
-            }
-            (Some(progressing), _) if progressing.reason == reasons::ROLLING_OUT => {
-                Some(("Installing", &progressing.reason))
-            }
-            (progressing, _) => Some(("Pending", progressing.map_or("", |sample| sample.reason.as_str()))),
-        }
-    }
-}
-
 impl ExtensionRecord {
-    fn advance(&mut self, next: ExtensionState) {
-        if let (Some(old), Some(new)) = (&self.state.installed, &next.installed)
+    fn new(extension: &ClusterExtension) -> Self {
+        let installed = installed(extension).cloned();
+        Self { installed, is_late: is_late(extension), ..Self::default() }
+    }
+
+    fn advance(&mut self, extension: &ClusterExtension) {
+        let next = Self::new(extension);
+        if let (Some(old), Some(new)) = (&self.installed, &next.installed)
             && old != new
         {
             self.succeeded += 1;
         }
-        if next.installed.is_some() && next.is_late() && !self.state.is_late() {
+        if next.installed.is_some() && next.is_late && !self.is_late {
             self.failed += 1;
         }
-        self.state = next;
+        *self = Self { succeeded: self.succeeded, failed: self.failed, ..next };
+    }
+}
+
+fn installed(extension: &ClusterExtension) -> Option<&BundleMetadata> {
+    let status = extension.status.as_ref().filter(|_| extension.is_true(types::INSTALLED));
+    status?.install.as_ref().map(|install| &install.bundle)
+}
+
+fn installed_version(extension: &ClusterExtension) -> String {
+    installed(extension).map(|bundle| bundle.version.clone()).unwrap_or_default()
+}
+
+fn is_late(extension: &ClusterExtension) -> bool {
+    let progressing = extension.condition(types::PROGRESSING);
+    progressing.is_some_and(|condition| condition.reason == reasons::PROGRESS_DEADLINE_EXCEEDED)
+}
+
+/// Returns the reason why no newer version is installed.
+fn held(extension: &ClusterExtension) -> Option<&str> {
+    if extension.is_true(types::PAUSED) {
+        return Some(reasons::PAUSED);
+    }
+    let upgrade = extension.condition(types::UPGRADE_AVAILABLE);
+    upgrade.filter(|upgrade| upgrade.status == Status::True.as_str()).map(|upgrade| upgrade.reason.as_str())
+}
+
+/// Returns phase and reason in the terms of classic OLM, unless the extension has succeeded.
+fn abnormal(extension: &ClusterExtension) -> Option<(&'static str, &str)> {
+    let progressing = extension.condition(types::PROGRESSING);
+    let available = extension.condition(types::AVAILABLE);
+    let unavailable = available.filter(|condition| condition.status != Status::True.as_str());
+    let is_done = progressing.is_some_and(|condition| condition.reason == reasons::SUCCEEDED);
+    match (progressing, unavailable) {
+        (Some(_), None) if is_done && installed(extension).is_some() => None,
+        (Some(_), Some(unavailable)) if is_done => Some(("Failed", &unavailable.reason)),
+        (Some(progressing), _) if progressing.status == Status::False.as_str() => {
+            Some(("Failed", &progressing.reason))
+        }
+        (Some(progressing), _) if progressing.reason == reasons::ROLLING_OUT => {
+            Some(("Installing", &progressing.reason))
+        }
+        (progressing, _) => Some(("Pending", progressing.map_or("", |condition| condition.reason.as_str()))),
     }
 }
 
@@ -150,7 +121,7 @@ impl ExtensionMetrics {
     pub(crate) fn register(self: &Arc<Self>, metrics: &Metrics) {
         let help = "Duration of choosing a bundle in seconds";
         metrics.register("operator_controller_resolution_duration_seconds", help, self.resolutions.clone());
-        let classic = metrics.has_classic_names();
+        let classic = metrics.classic_names;
         metrics.register_collector(ExtensionCollector { of: Arc::clone(self), classic });
     }
 
@@ -160,11 +131,8 @@ impl ExtensionMetrics {
         match event {
             Event::Init => {}
             Event::InitApply(extension) | Event::Apply(extension) => {
-                let (name, state) = (extension.name_any(), ExtensionState::of(extension));
-                match records.get_mut(&name) {
-                    Some(record) => record.advance(state),
-                    None => drop(records.insert(name, ExtensionRecord { state, succeeded: 0, failed: 0 })),
-                }
+                let record = records.entry(extension.name_any());
+                record.or_insert_with(|| ExtensionRecord::new(extension)).advance(extension);
             }
             Event::Delete(extension) => drop(records.remove(&extension.name_any())),
             // Deletions during a broken watch.
@@ -175,7 +143,7 @@ impl ExtensionMetrics {
     /// Records the duration of a resolution.
     pub(crate) fn resolved(&self, is_success: bool, took: Duration) {
         let outcome = if is_success { "succeeded" } else { "failed" };
-        self.resolutions.get_or_create(&OutcomeLabel { outcome }).observe(took.as_secs_f64());
+        self.resolutions.get_or_create(&[("outcome", outcome)]).observe(took.as_secs_f64());
     }
 
     /// Returns the age of each extension's newest revision in seconds.
@@ -197,6 +165,9 @@ impl ExtensionMetrics {
     }
 }
 
+/// Extensions by name.
+type Extensions = BTreeMap<String, Arc<ClusterExtension>>;
+
 /// Collector of the metrics for a scrape.
 #[derive(Debug)]
 struct ExtensionCollector {
@@ -206,53 +177,54 @@ struct ExtensionCollector {
 
 impl Collector for ExtensionCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let mut ages = self.of.ages();
-        let records = self.of.records.lock();
-        ages.retain(|name, _| records.contains_key(name));
-        let count = [([], records.len() as f64)];
+        let all: Extensions =
+            self.of.extensions.state().into_iter().map(|one| (one.name_any(), one)).collect();
+        let count = [([], all.len() as f64)];
         gauges(&mut encoder, "operator_controller_extensions", "Number of ClusterExtensions", count)?;
-        statuses(&mut encoder, &records)?;
-        let named = |name: &String| -> Labels<1> { [("extension", name.clone())] };
-        let ages = ages.iter().map(|(name, age)| (named(name), *age));
+        statuses(&mut encoder, &all)?;
+        let ages = self.of.ages().into_iter().filter(|(name, _)| all.contains_key(name));
+        let ages = ages.map(|(name, age)| ([("extension", name)], age));
         let help = "Seconds since the newest revision that is not archived was made";
         gauges(&mut encoder, "operator_controller_extension_revision_age_seconds", help, ages)?;
+        let records = self.of.records.lock();
         let upgrades = records.iter().flat_map(|(name, record)| {
             [("succeeded", record.succeeded), ("failed", record.failed)]
                 .map(|(result, count)| ([("extension", name.clone()), ("result", result.to_owned())], count))
         });
         let help = "Upgrades that rolled out, or did not in time";
         counters(&mut encoder, "operator_controller_extension_upgrades", help, upgrades)?;
-        if self.classic { classic_names(&mut encoder, &records) } else { Ok(()) }
+        if self.classic { classic_names(&mut encoder, &all) } else { Ok(()) }
     }
 }
 
 /// Encodes the series that mirror statuses.
-fn statuses(encoder: &mut DescriptorEncoder<'_>, records: &BTreeMap<String, ExtensionRecord>) -> fmt::Result {
-    let states = || records.iter().map(|(name, record)| (name, &record.state));
-    let installed = states().map(|(name, state)| {
-        let version = state.installed.as_ref().map(|bundle| bundle.version.clone()).unwrap_or_default();
-        let labels = [("extension", name.clone()), ("package", state.package.clone()), ("version", version)];
-        (labels, f64::from(state.installed.is_some()))
+fn statuses(encoder: &mut DescriptorEncoder<'_>, all: &Extensions) -> fmt::Result {
+    let bundles = all.iter().map(|(name, extension)| {
+        let catalog = extension.spec.as_ref().and_then(|spec| spec.source.catalog.as_ref());
+        let package = catalog.map(|catalog| catalog.package_name.clone()).unwrap_or_default();
+        let version = ("version", installed_version(extension));
+        let labels = [("extension", name.clone()), ("package", package), version];
+        (labels, f64::from(installed(extension).is_some()))
     });
     let help = "1 where a bundle is installed, 0 where none is";
-    gauges(encoder, "operator_controller_extension_installed", help, installed)?;
-    let conditions = states().flat_map(|(name, state)| {
-        state.conditions.iter().map(move |sample| {
-            let ConditionSample { type_, status, reason } = sample.clone();
-            let type_ = ("type", type_.to_owned());
-            ([("extension", name.clone()), type_, ("status", status), ("reason", reason)], 1.0)
+    gauges(encoder, "operator_controller_extension_installed", help, bundles)?;
+    let conditions = all.iter().flat_map(|(name, extension)| {
+        let conditions = CONDITIONS.into_iter().filter_map(|type_| extension.condition(type_));
+        conditions.map(|condition| {
+            let Condition { type_, status, reason, .. } = condition.clone();
+            ([("extension", name.clone()), ("type", type_), ("status", status), ("reason", reason)], 1.0)
         })
     });
     let help = "1 for each condition as it is now";
     gauges(encoder, "operator_controller_extension_condition", help, conditions)?;
-    let available = states().filter_map(|(name, state)| {
-        Some(([("extension", name.clone())], f64::from(state.upgrade_available?)))
+    let available = all.iter().filter_map(|(name, extension)| {
+        let upgrade = extension.condition(types::UPGRADE_AVAILABLE)?;
+        Some(([("extension", name.clone())], f64::from(upgrade.status == Status::True.as_str())))
     });
     let help = "1 where a newer version is held back, 0 where a rule holds none";
     gauges(encoder, "operator_controller_extension_upgrade_available", help, available)?;
-    let held = states().filter_map(|(name, state)| {
-        let reason = state.held.clone()?;
-        Some(([("extension", name.clone()), ("reason", reason)], 1.0))
+    let held = all.iter().filter_map(|(name, extension)| {
+        Some(([("extension", name.clone()), ("reason", held(extension)?.to_owned())], 1.0))
     });
     let help = "1 where the extension is paused or a newer version is held back";
     gauges(encoder, "operator_controller_extension_held", help, held)
@@ -260,23 +232,18 @@ fn statuses(encoder: &mut DescriptorEncoder<'_>, records: &BTreeMap<String, Exte
 
 /// Encodes the names of classic OLM, so that existing alerts keep working during a migration
 /// (docs/design/additions.md#metrics).
-fn classic_names(
-    encoder: &mut DescriptorEncoder<'_>,
-    records: &BTreeMap<String, ExtensionRecord>,
-) -> fmt::Result {
-    let labels = |name: &str, state: &ExtensionState| -> Labels<3> {
-        let bundle = state.installed.as_ref();
-        let name = bundle.map_or_else(|| name.to_owned(), |bundle| bundle.name.clone());
-        let version = bundle.map(|bundle| bundle.version.clone()).unwrap_or_default();
-        [("namespace", state.namespace.clone()), ("name", name), ("version", version)]
+fn classic_names(encoder: &mut DescriptorEncoder<'_>, all: &Extensions) -> fmt::Result {
+    let labels = |extension: &ClusterExtension| -> Labels<3> {
+        let namespace = extension.spec.as_ref().map(|spec| spec.namespace.clone()).unwrap_or_default();
+        let name = installed(extension).map_or_else(|| extension.name_any(), |bundle| bundle.name.clone());
+        [("namespace", namespace), ("name", name), ("version", installed_version(extension))]
     };
-    let states = || records.iter().map(|(name, record)| (name.as_str(), &record.state));
     let succeeded =
-        states().map(|(name, state)| (labels(name, state), f64::from(state.abnormal().is_none())));
+        all.values().map(|extension| (labels(extension), f64::from(abnormal(extension).is_none())));
     gauges(encoder, "csv_succeeded", "1 where the installed bundle works", succeeded)?;
-    let abnormal = states().filter_map(|(name, state)| {
-        let (phase, reason) = state.abnormal()?;
-        let [namespace, name, version] = labels(name, state);
+    let abnormal = all.values().filter_map(|extension| {
+        let (phase, reason) = abnormal(extension)?;
+        let [namespace, name, version] = labels(extension);
         Some(([namespace, name, version, ("phase", phase.to_owned()), ("reason", reason.to_owned())], 1.0))
     });
     gauges(encoder, "csv_abnormal", "1 where something is not as it should be", abnormal)
@@ -388,9 +355,9 @@ mod tests {
 
     #[test]
     fn upgrades_are_counted_on_transitions_only() {
-        let state = |changes: &[_], version| ExtensionState::of(&extension(&with(changes), version));
+        let state = |changes: &[_], version| extension(&with(changes), version);
         let late = [("Progressing", "False", "ProgressDeadlineExceeded")];
-        let mut record = ExtensionRecord { state: state(&[], None), succeeded: 0, failed: 0 };
+        let mut record = ExtensionRecord::new(&state(&[], None));
         let steps = [
             (state(&[], Some("1.0.0")), (0, 0)),
             (state(&[], Some("1.0.0")), (0, 0)),
@@ -399,12 +366,12 @@ mod tests {
             (state(&[], Some("2.0.0")), (1, 1)),
         ];
         for (next, expect) in steps {
-            record.advance(next);
+            record.advance(&next);
             assert_eq!((record.succeeded, record.failed), expect);
         }
         // A first installation that exceeds its deadline is not an upgrade.
-        let mut first = ExtensionRecord { state: state(&[], None), succeeded: 0, failed: 0 };
-        first.advance(state(&[("Installed", "False", "Absent"), late[0]], None));
+        let mut first = ExtensionRecord::new(&state(&[], None));
+        first.advance(&state(&[("Installed", "False", "Absent"), late[0]], None));
         assert_eq!(first.failed, 0);
     }
 
@@ -428,11 +395,11 @@ mod tests {
             (vec![], None, Some(("Pending", ""))),
         ];
         for (conditions, version, expect) in rows {
-            let state = ExtensionState::of(&extension(&conditions, version));
-            assert_eq!(state.abnormal(), expect, "{conditions:?}");
+            assert_eq!(abnormal(&extension(&conditions, version)), expect, "{conditions:?}");
         }
         let (extensions, mut store) = reflector::store();
-        let metrics = Metrics::new().with_classic_names(true);
+        let mut metrics = Metrics::new();
+        metrics.classic_names = true;
         let counted = Arc::new(ExtensionMetrics::new(extensions, RevisionCache::new()));
         counted.register(&metrics);
         let event = Event::Apply(extension(&with(&[("Paused", "True", "Paused")]), Some("1.0.0")));

@@ -9,23 +9,15 @@ use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 
-/// Attempts by catalog.
+/// Number of successful and of failed attempts by catalog.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Fetches(Arc<Mutex<BTreeMap<String, Attempts>>>);
-
-/// Number of attempts by result.
-#[derive(Debug, Default)]
-struct Attempts {
-    success: u64,
-    error: u64,
-}
+pub(crate) struct Fetches(Arc<Mutex<BTreeMap<String, (u64, u64)>>>);
 
 impl Fetches {
     pub(crate) fn count(&self, catalog: &str, is_success: bool) {
         let mut all = self.0.lock();
-        let attempts = all.entry(catalog.to_owned()).or_default();
-        let ended = if is_success { &mut attempts.success } else { &mut attempts.error };
-        *ended += 1;
+        let (successes, errors) = all.entry(catalog.to_owned()).or_default();
+        *(if is_success { successes } else { errors }) += 1;
     }
 
     /// Removes the series of a deleted catalog.
@@ -37,8 +29,8 @@ impl Fetches {
 impl Collector for Fetches {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let all = self.0.lock();
-        let series = all.iter().flat_map(|(catalog, attempts)| {
-            [("success", attempts.success), ("error", attempts.error)]
+        let series = all.iter().flat_map(|(catalog, (successes, errors))| {
+            [("success", *successes), ("error", *errors)]
                 .map(|(result, count)| ([("catalog", catalog.clone()), ("result", result.to_owned())], count))
         });
         let help = "Attempts to fetch catalog content from catalogd, by result";

@@ -120,7 +120,7 @@ impl PlatformFlags {
 
 #[cfg(test)]
 mod tests {
-    use olm_serving::command_line::{Invocation, parse};
+    use olm_serving::command_line::parse;
 
     use super::*;
 
@@ -133,10 +133,7 @@ mod tests {
 
     fn settings(arguments: &[&str]) -> Result<Settings, String> {
         let arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
-        match parse::<Flags>(&arguments)? {
-            Invocation::Run(flags) => Ok(flags.platform.settings("ns")),
-            Invocation::Print(text) => Err(text),
-        }
+        parse::<Flags>(&arguments).map(|flags| flags.platform.settings("ns"))
     }
 
     #[test]

@@ -30,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 use crate::revision_cache::RevisionCache;
 pub(crate) use flags::PlatformFlags;
 pub use flags::Settings;
-use observe::observe;
+use observe::{observe, upgrade_statuses};
 use reports::{Transitions, VerdictMetrics};
 use triggers::{ActiveRevisions, ObjectWatches, Trigger};
 use writers::{OpenShiftWriter, WriteInputs, upgrade_status, write_upgrade_status};
@@ -95,7 +95,7 @@ struct Controller {
 impl Controller {
     /// Runs a pass after every change and at every resync. Never returns.
     async fn run(mut self, trigger: &Trigger, reconciles: Reconciles) {
-        let mut backoff = Backoff::<&'static str>::default();
+        let mut backoff = Backoff::default();
         let listed = async {
             while self.revisions.all().is_none() {
                 trigger.triggered().await;
@@ -119,9 +119,9 @@ impl Controller {
             };
             let Ok(_) = reconciles.run(olm_api::names::CLUSTER_UPGRADE_STATUS_NAME, pass).await;
             let wait = if failed {
-                jittered(backoff.next(NAME).min(LONGEST_RETRY))
+                jittered(backoff.next_delay().min(LONGEST_RETRY))
             } else {
-                backoff.reset(NAME);
+                backoff = Backoff::default();
                 RESYNC
             };
             let wait = settled.map_or(wait, |at| wait.min(at.saturating_duration_since(Instant::now())));
@@ -144,8 +144,9 @@ impl Controller {
         self.verdict_metrics.record(&verdict, started.elapsed());
         self.log(&verdict);
         let now = Timestamp::now();
-        let status_written =
-            self.write_status(observed.served.upgrade_statuses, &verdict, revisions.as_deref(), now).await;
+        let status_written = self
+            .write_status(observed.served.has(&upgrade_statuses()), &verdict, revisions.as_deref(), now)
+            .await;
         let pass = WriteInputs {
             client: &self.client,
             settings: &self.settings,

@@ -1,9 +1,11 @@
 //! Reads the platform: the served APIs and OpenShift's objects (docs/design/operations.md#platform-detection).
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client, ResourceExt};
-use olm_api::{cluster_upgrade_status, names};
+use olm_api::names;
 use olm_platform::{Facts, MinorVersion, cluster_version};
 use olm_runtime::cluster::within_deadline;
 
@@ -48,15 +50,9 @@ fn resource(group: &str, kind: &str, plural: &str) -> ApiResource {
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, "v1", kind), plural)
 }
 
-/// Served APIs among those that matter.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ServedApis {
-    pub cluster_versions: bool,
-    pub cluster_operators: bool,
-    pub feature_gates: bool,
-    pub olms: bool,
-    pub upgrade_statuses: bool,
-}
+/// Names `<plural>.<group>` of the served APIs, of the groups that matter.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ServedApis(BTreeSet<String>);
 
 impl ServedApis {
     /// Reads discovery.
@@ -64,42 +60,38 @@ impl ServedApis {
     /// # Errors
     /// The API server does not answer.
     async fn read(client: &Client) -> Result<Self, kube::Error> {
-        let config = plurals(client, &format!("{CONFIG}/v1")).await?;
-        let operator = plurals(client, &format!("{OPERATOR}/v1")).await?;
-        let ext = plurals(client, &format!("{}/{}", names::EXT_GROUP, names::EXT_VERSION)).await?;
-        let has = |plurals: &[String], plural: &str| plurals.iter().any(|one| one == plural);
-        Ok(Self {
-            cluster_versions: has(&config, "clusterversions"),
-            cluster_operators: has(&config, "clusteroperators"),
-            feature_gates: has(&config, "featuregates"),
-            olms: has(&operator, "olms"),
-            upgrade_statuses: has(&ext, cluster_upgrade_status::PLURAL),
-        })
+        let mut served = BTreeSet::new();
+        for (group, version) in [(CONFIG, "v1"), (OPERATOR, "v1"), (names::EXT_GROUP, names::EXT_VERSION)] {
+            let group_version = format!("{group}/{version}");
+            let list = present(within_deadline(client.list_api_group_resources(&group_version)).await)?;
+            let resources = list.into_iter().flat_map(|list| list.resources);
+            served.extend(resources.map(|resource| format!("{}.{group}", resource.name)));
+        }
+        Ok(Self(served))
+    }
+
+    /// Returns `true` if the API server serves the resource.
+    pub(crate) fn has(&self, resource: &ApiResource) -> bool {
+        self.0.contains(&format!("{}.{}", resource.plural, resource.group))
     }
 
     /// Returns the objects to watch.
-    pub(crate) fn targets(self, cluster_operator: &str) -> Vec<WatchedObject> {
-        let status = resource_of_upgrade_status();
+    pub(crate) fn targets(&self, cluster_operator: &str) -> Vec<WatchedObject> {
         let all = [
-            (self.cluster_versions, cluster_versions(), CLUSTER_VERSION),
-            (self.cluster_operators, cluster_operators(), cluster_operator),
-            (self.feature_gates, feature_gates(), SINGLETON),
-            (self.olms, olms(), SINGLETON),
-            (self.upgrade_statuses, status, names::CLUSTER_UPGRADE_STATUS_NAME),
+            (cluster_versions(), CLUSTER_VERSION),
+            (cluster_operators(), cluster_operator),
+            (feature_gates(), SINGLETON),
+            (olms(), SINGLETON),
+            (upgrade_statuses(), names::CLUSTER_UPGRADE_STATUS_NAME),
         ];
-        let served = all.into_iter().filter(|(served, ..)| *served);
-        served.map(|(_, resource, name)| WatchedObject { resource, name: name.to_owned() }).collect()
+        let served = all.into_iter().filter(|(resource, _)| self.has(resource));
+        served.map(|(resource, name)| WatchedObject { resource, name: name.to_owned() }).collect()
     }
 }
 
-fn resource_of_upgrade_status() -> ApiResource {
+/// Resource of ClusterUpgradeStatuses.
+pub(crate) fn upgrade_statuses() -> ApiResource {
     ApiResource::erase::<olm_api::ClusterUpgradeStatus>(&())
-}
-
-/// Returns the plurals of a group's kinds, empty if the group is not served.
-async fn plurals(client: &Client, group_version: &str) -> Result<Vec<String>, kube::Error> {
-    let list = present(within_deadline(client.list_api_group_resources(group_version)).await)?;
-    Ok(list.map(|list| list.resources.into_iter().map(|one| one.name).collect()).unwrap_or_default())
 }
 
 /// Maps 404 to `None`. A 403 remains an error: the object may exist.
@@ -136,14 +128,15 @@ pub(crate) struct Observed {
 /// The API server does not answer.
 pub(crate) async fn observe(client: &Client, settings: &Settings) -> Result<Observed, kube::Error> {
     let served = ServedApis::read(client).await?;
-    let object = match served.cluster_versions {
+    let has_versions = served.has(&cluster_versions());
+    let object = match has_versions {
         true => get_if_allowed(client, &cluster_versions(), CLUSTER_VERSION).await?,
         false => None,
     };
     let server = within_deadline(client.apiserver_version()).await?;
     let facts = Facts {
         named: settings.platform.clone(),
-        openshift_apis: served.cluster_versions && served.cluster_operators,
+        openshift_apis: has_versions && served.has(&cluster_operators()),
         flag: settings.version,
         cluster_version: object.as_ref().and_then(|object| cluster_version(&object.data)),
         environment: settings.environment,
@@ -171,13 +164,13 @@ async fn get_if_allowed(
 /// Reads OpenShift's OLM object and its feature gates, if they exist.
 pub(crate) async fn olm_and_gates(
     client: &Client,
-    served: ServedApis,
+    served: &ServedApis,
 ) -> Result<(Option<DynamicObject>, Option<DynamicObject>), kube::Error> {
-    if !served.olms {
+    if !served.has(&olms()) {
         return Ok((None, None));
     }
     let olm = get(client, &olms(), SINGLETON).await?;
-    let gates = match served.feature_gates && olm.is_some() {
+    let gates = match served.has(&feature_gates()) && olm.is_some() {
         true => get_if_allowed(client, &feature_gates(), SINGLETON).await?,
         false => None,
     };

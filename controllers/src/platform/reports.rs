@@ -95,29 +95,11 @@ impl VerdictMetrics {
         self.exported = next;
     }
 
-    /// Counts a write to one of OpenShift's objects.
-    pub(crate) fn count_write(&self, result: WriteResult) {
-        let result = match result {
-            WriteResult::Success => "success",
-            WriteResult::Conflict => "conflict",
-            WriteResult::Error => "error",
-            WriteResult::Contended => "contended",
-        };
+    /// Counts a write to one of OpenShift's objects: a `success`, a `conflict` with another writer or another `error`,
+    /// both of which are retried, or `contended`, skipped because another writer keeps overwriting the condition.
+    pub(crate) fn count_write(&self, result: &'static str) {
         self.writes.get_or_create(&ResultLabel { result }).inc();
     }
-}
-
-/// Result of a write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WriteResult {
-    /// Stored.
-    Success,
-    /// Conflict with another writer. Retried.
-    Conflict,
-    /// Rejected or unanswered. Retried.
-    Error,
-    /// Skipped, because another writer keeps overwriting the condition.
-    Contended,
 }
 
 fn blocking(verdict: &Verdict) -> impl Iterator<Item = &ExtensionVerdict> {

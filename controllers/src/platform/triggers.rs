@@ -17,7 +17,8 @@ use kube::{Api, Client};
 use olm_platform::Revision;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use tokio::task::{AbortHandle, unconstrained};
+use tokio::task::unconstrained;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::revision_cache::RevisionCache;
 
@@ -102,13 +103,7 @@ pub(crate) struct WatchedObject {
 pub(crate) struct ObjectWatches {
     client: Client,
     trigger: Arc<Trigger>,
-    running: HashMap<WatchedObject, AbortHandle>,
-}
-
-impl Drop for ObjectWatches {
-    fn drop(&mut self) {
-        self.running.values().for_each(AbortHandle::abort);
-    }
+    running: HashMap<WatchedObject, AbortOnDropHandle<()>>,
 }
 
 impl ObjectWatches {
@@ -128,9 +123,6 @@ impl ObjectWatches {
     pub(crate) fn watch(&mut self, targets: &[WatchedObject]) {
         self.running.retain(|target, watch| {
             let stays = target.resource.kind == "CustomResourceDefinition" || targets.contains(target);
-            if !stays {
-                watch.abort();
-            }
             stays && !watch.is_finished()
         });
         for target in targets {
@@ -143,7 +135,7 @@ impl ObjectWatches {
     fn start(&mut self, target: WatchedObject, trigger: fn(&Trigger)) {
         let task =
             tokio::spawn(follow(self.client.clone(), target.clone(), Arc::clone(&self.trigger), trigger));
-        self.running.insert(target, task.abort_handle());
+        self.running.insert(target, AbortOnDropHandle::new(task));
     }
 }
 

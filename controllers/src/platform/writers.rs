@@ -20,7 +20,7 @@ use serde_json::json;
 
 use super::flags::Settings;
 use super::observe::{self, Observed, cluster_operators, olms, reference};
-use super::reports::{VerdictMetrics, WriteResult};
+use super::reports::VerdictMetrics;
 
 /// Reasons of the Events.
 const CONTENDED: &str = "ClusterOperatorContended";
@@ -80,12 +80,12 @@ impl OpenShiftWriter {
     /// # Errors
     /// The API server rejects the request or does not answer.
     pub(crate) async fn write(&mut self, pass: &WriteInputs<'_>) -> Result<(), kube::Error> {
-        let served = pass.observed.served;
+        let served = &pass.observed.served;
         let (olm, gates) = observe::olm_and_gates(pass.client, served).await?;
         let Some(platform) = &pass.verdict.platform else { return Ok(()) };
         let facts = OutletFacts {
             platform: &platform.type_,
-            cluster_operators: served.cluster_operators,
+            cluster_operators: served.has(&cluster_operators()),
             olm: olm.as_ref().map(|olm| &olm.data),
             feature_gate: gates.as_ref().map(|gates| &gates.data),
         };
@@ -131,7 +131,7 @@ impl OpenShiftWriter {
                  minutes"
             );
             pass.events.warning(about, CONTENDED, note);
-            pass.metrics.count_write(WriteResult::Contended);
+            pass.metrics.count_write("contended");
         } else if self.contention.is_quiet() {
             pass.events.over(&about, CONTENDED);
         }
@@ -230,9 +230,9 @@ async fn apply(
 
 fn counted<T>(pass: &WriteInputs<'_>, answer: Result<T, kube::Error>) -> Result<T, kube::Error> {
     pass.metrics.count_write(match &answer {
-        Ok(_) => WriteResult::Success,
-        Err(kube::Error::Api(status)) if status.is_conflict() => WriteResult::Conflict,
-        Err(_) => WriteResult::Error,
+        Ok(_) => "success",
+        Err(kube::Error::Api(status)) if status.is_conflict() => "conflict",
+        Err(_) => "error",
     });
     answer
 }

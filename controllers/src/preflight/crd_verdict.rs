@@ -112,14 +112,14 @@ impl CheckedResources {
 
 /// Formats a custom resource that violates the new CRD. `name` is `<namespace>/<name>`, or only the name.
 pub(super) fn harmed(name: &str, violations: &[String]) -> String {
-    let named: Vec<&str> = violations.iter().take(VIOLATIONS).map(|one| cut(one)).collect();
+    let named: Vec<&str> = violations
+        .iter()
+        .take(VIOLATIONS)
+        .map(|one| &one[..one.floor_char_boundary(VIOLATION_BYTES)])
+        .collect();
     let rest = violations.len().saturating_sub(VIOLATIONS);
     let rest = if rest > 0 { format!(", and {rest} more") } else { String::new() };
     format!("{name} ({}{rest})", named.join(", "))
-}
-
-fn cut(text: &str) -> &str {
-    &text[..text.floor_char_boundary(VIOLATION_BYTES)]
 }
 
 #[cfg(test)]

@@ -30,13 +30,12 @@ use olm_api::ClusterExtension;
 use olm_api::cluster_extension::CrdUpgradeSafetyEnforcement;
 use olm_crd_safety::{LiveCheck, check, is_crd};
 use olm_request::CrdCheck;
-use olm_runtime::cluster::within_deadline;
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::task::block_in_place;
 use tokio::time::Instant;
 
-use crate::install_error::InstallError;
+use crate::install_error::{InstallError, api_request};
 use crd_verdict::{ExaminedCrd, ResourceCheck};
 
 /// Maximum total time for checking custom resources. After that, only the static findings count.
@@ -70,7 +69,6 @@ pub(crate) struct Preflight {
 }
 
 /// Cached result of checking custom resources.
-#[derive(Clone)]
 struct CachedResult {
     /// Hash of the CRDs before and after.
     fingerprint: u64,
@@ -87,11 +85,8 @@ struct Change<'a> {
 
 /// Returns how CRDs are checked for this extension, or `None` if they are not.
 pub(crate) fn crd_check(extension: &ClusterExtension, annotated: Option<CrdCheck>) -> Option<CrdCheck> {
-    let install = extension.spec.as_ref().and_then(|spec| spec.install.as_ref());
-    let enforcement = install
-        .and_then(|install| install.preflight.as_ref())
-        .map(|preflight| &preflight.crd_upgrade_safety.enforcement);
-    match enforcement {
+    let preflight = || extension.spec.as_ref()?.install.as_ref()?.preflight.as_ref();
+    match preflight().map(|preflight| &preflight.crd_upgrade_safety.enforcement) {
         Some(CrdUpgradeSafetyEnforcement::None) => None,
         _ => Some(annotated.unwrap_or(CrdCheck::Strict)),
     }
@@ -126,14 +121,10 @@ impl Preflight {
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
         let names: BTreeSet<&str> = names.iter().copied().collect();
         let missing = |name| {
-            let found = within_deadline(namespaces.get_metadata_opt(name));
-            async move {
-                let found = found.await.map_err(|error| InstallError::api(&error));
-                let found = found.map_err(|error| error.context(format!("getting namespace {name:?}")))?;
-                Ok(found.is_none().then(|| name.to_owned()))
-            }
+            let found = api_request(namespaces.get_metadata_opt(name), format!("getting namespace {name:?}"));
+            async move { Ok(found.await?.is_none().then(|| name.to_owned())) }
         };
-        collect_some(names.into_iter().map(missing).collect()).await
+        collect_some(names.into_iter().map(missing).collect(), MAX_CONCURRENT_CALLS).await
     }
 
     /// Returns the verdict on the CRDs among `objects`.
@@ -163,16 +154,16 @@ impl Preflight {
         let definitions: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
         let change = |new: &'a Value| {
             let name = new["metadata"]["name"].as_str().unwrap_or_default();
-            let live = within_deadline(definitions.get_opt(name));
+            let getting = format!("getting existing resource for CRD {name:?}");
+            let live = api_request(definitions.get_opt(name), getting.clone());
             async move {
-                let getting = format!("getting existing resource for CRD {name:?}");
-                let live = live.await.map_err(|error| InstallError::api(&error).context(&getting))?;
-                let live = live.map(serde_json::to_value).transpose();
-                let live = live.map_err(|error| InstallError::retry(error).context(&getting))?;
+                let live = live.await?.map(serde_json::to_value).transpose();
+                let live = live.map_err(|error| InstallError::retry(error).context(getting))?;
                 Ok(live.map(|live| Change { name, live, new }))
             }
         };
-        collect_some(objects.iter().copied().filter(|object| is_crd(object)).map(change).collect()).await
+        let changes = objects.iter().copied().filter(|object| is_crd(object)).map(change);
+        collect_some(changes.collect(), MAX_CONCURRENT_CALLS).await
     }
 
     /// Returns the result of checking the custom resources of each change.
@@ -183,11 +174,11 @@ impl Preflight {
         examined: &[ExaminedCrd],
     ) -> Result<Vec<ResourceCheck>, InstallError> {
         let fingerprint = fingerprint(changes);
-        let cached = self.cached.lock().get(extension).cloned();
-        let fresh =
-            |cached: &CachedResult| cached.fingerprint == fingerprint && Instant::now() < cached.until;
-        if let Some(cached) = cached.filter(fresh) {
-            return Ok(cached.existing);
+        if let Some(cached) = self.cached.lock().get(extension)
+            && cached.fingerprint == fingerprint
+            && Instant::now() < cached.until
+        {
+            return Ok(cached.existing.clone());
         }
         let start = Instant::now();
         let deadline = start + self.budget;
@@ -208,12 +199,12 @@ impl Preflight {
     }
 }
 
-/// Returns the results of the requests, in their order.
+/// Returns the results of the requests, in their order. At most `width` run concurrently.
 async fn collect_some<T>(
     questions: Vec<impl Future<Output = Result<Option<T>, InstallError>>>,
+    width: usize,
 ) -> Result<Vec<T>, InstallError> {
-    let answers: Vec<Option<T>> =
-        stream::iter(questions).buffered(MAX_CONCURRENT_CALLS).try_collect().await?;
+    let answers: Vec<Option<T>> = stream::iter(questions).buffered(width).try_collect().await?;
     Ok(answers.into_iter().flatten().collect())
 }
 

@@ -4,7 +4,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::authorization::v1::{
     NonResourceAttributes, ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
 };
@@ -12,10 +11,9 @@ use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::api::PostParams;
 use kube::{Api, Client};
 use olm_bundle::rights::{Right, Rights, Rule, Scoped};
-use olm_runtime::cluster::within_deadline;
 
-use super::Preflight;
-use crate::install_error::InstallError;
+use super::{Preflight, collect_some};
+use crate::install_error::{InstallError, api_request};
 
 /// Maximum number of concurrent requests.
 const MAX_CONCURRENT_CALLS: usize = 16;
@@ -40,30 +38,21 @@ impl Preflight {
     ) -> Result<Option<String>, InstallError> {
         let (namespace, name) = account.split_once('/').unwrap_or_default();
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), namespace);
-        let found = within_deadline(accounts.get_metadata_opt(name)).await;
-        let found =
-            found.map_err(|error| InstallError::api(&error).context("getting the service account"))?;
+        let found = api_request(accounts.get_metadata_opt(name), "getting the service account").await?;
         if found.is_none() {
             return Ok(Some(format!("service account {name:?} not found in namespace {namespace:?}")));
         }
         let reviewer = AccessReviewer { client: self.client.clone(), namespace, name };
         let mut missing = reviewer.denied(wanted(&rights.objects)).await?;
-        let granted = self.without_escalation(&reviewer, &rights.granted).await?;
+        // Roles may grant any right in scopes in which the account may escalate.
+        let granted = &rights.granted;
+        let escalation = granted.keys().map(|scope| (scope.clone(), escalate(scope.as_ref()))).collect();
+        let mut granted = wanted(granted);
+        let scopes: BTreeSet<_> =
+            reviewer.denied(escalation).await?.into_iter().map(|(scope, _)| scope).collect();
+        granted.retain(|(scope, _)| scopes.contains(scope));
         missing.extend(reviewer.denied(granted).await?);
         Ok((!missing.is_empty()).then(|| message(account, &missing)))
-    }
-
-    /// Returns the rights that roles grant in the scopes in which the account has no right to escalate.
-    async fn without_escalation(
-        &self,
-        reviewer: &AccessReviewer<'_>,
-        granted: &Scoped,
-    ) -> Result<BTreeSet<ScopedRight>, InstallError> {
-        let escalation = granted.keys().map(|scope| (scope.clone(), escalate(scope.as_ref()))).collect();
-        let denied = reviewer.denied(escalation).await?;
-        let scopes: BTreeSet<&Option<String>> = denied.iter().map(|(scope, _)| scope).collect();
-        let granted = granted.iter().filter(|(scope, _)| scopes.contains(scope));
-        Ok(granted.flat_map(|(scope, rules)| wanted_in(scope, rules)).collect())
     }
 }
 
@@ -81,18 +70,13 @@ impl AccessReviewer<'_> {
         let questions = wanted.into_iter().take(MAX_QUESTIONS).map(|wanted| {
             let (api, review) = (api.clone(), self.review(&wanted));
             async move {
-                let answer = within_deadline(api.create(&PostParams::default(), &review)).await;
-                let answer = answer.map_err(|error| {
-                    InstallError::api(&error).context("asking what the service account may do")
-                })?;
-                let allowed = answer.status.is_some_and(|status| status.allowed);
-                Ok::<_, InstallError>((!allowed).then_some(wanted))
+                let params = PostParams::default();
+                let answer = api.create(&params, &review);
+                let answer = api_request(answer, "asking what the service account may do").await?;
+                Ok((!answer.status.is_some_and(|status| status.allowed)).then_some(wanted))
             }
         });
-        let questions: Vec<_> = questions.collect();
-        let answers: Vec<Option<ScopedRight>> =
-            stream::iter(questions).buffered(MAX_CONCURRENT_CALLS).try_collect().await?;
-        Ok(answers.into_iter().flatten().collect())
+        Ok(collect_some(questions.collect(), MAX_CONCURRENT_CALLS).await?.into_iter().collect())
     }
 
     fn review(&self, (scope, right): &ScopedRight) -> SubjectAccessReview {
@@ -108,15 +92,12 @@ impl AccessReviewer<'_> {
         };
         match right {
             Right::Resource { group, resource, name, verb } => {
-                let (resource, subresource) = match resource.split_once('/') {
-                    Some((resource, subresource)) => (resource, Some(subresource.to_owned())),
-                    None => (resource.as_str(), None),
-                };
+                let mut parts = resource.splitn(2, '/').map(str::to_owned);
                 spec.resource_attributes = Some(ResourceAttributes {
                     namespace: scope.clone(),
                     group: Some(group.clone()),
-                    resource: Some(resource.to_owned()),
-                    subresource,
+                    resource: parts.next(),
+                    subresource: parts.next(),
                     name: name.clone(),
                     verb: Some(verb.clone()),
                     ..ResourceAttributes::default()
@@ -132,14 +113,10 @@ impl AccessReviewer<'_> {
 }
 
 fn wanted(rights: &Scoped) -> BTreeSet<ScopedRight> {
-    rights.iter().flat_map(|(scope, rules)| wanted_in(scope, rules)).collect()
-}
-
-fn wanted_in<'a>(
-    scope: &'a Option<String>,
-    rules: &'a BTreeSet<Rule>,
-) -> impl Iterator<Item = ScopedRight> + 'a {
-    rules.iter().flat_map(Rule::rights).map(|right| (scope.clone(), right))
+    let in_scope = |(scope, rules): (&Option<String>, &BTreeSet<Rule>)| {
+        rules.iter().flat_map(Rule::rights).map(|right| (scope.clone(), right)).collect::<Vec<_>>()
+    };
+    rights.iter().flat_map(in_scope).collect()
 }
 
 /// Returns the right to write roles with any rules.

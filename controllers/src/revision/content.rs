@@ -169,8 +169,7 @@ impl Context {
         }
         let found = self.secrets(set).await?;
         let Some(spec) = &set.spec else { return Ok(self.revision(set, Vec::new())) };
-        let phases = resolve_as_is(spec, &self.system_namespace, &found)
-            .map_err(|error| UnusableContent::Broken(error.to_string()))?;
+        let phases = resolve_as_is(spec, &self.system_namespace, &found).map_err(UnusableContent::Broken)?;
         let observed = set.status.iter().map(|status| &status.observed_phases).find(|all| !all.is_empty());
         let changed = observed.and_then(|observed| {
             changed_content(observed, &tokio::task::block_in_place(|| digests(&phases)))

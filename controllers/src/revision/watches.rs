@@ -17,15 +17,16 @@ use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch_objects};
 use kube::{Api, Client, ResourceExt};
+use olm_api::text::with_causes;
 use olm_api::{ClusterObjectSet, annotations, labels, names};
 use olm_revision::cluster::{ClusterError, Reason};
 use olm_revision::kube_cluster::KubeCluster;
-use olm_revision::observed_versions::{ObservedVersion, ObservedVersions};
-use olm_runtime::cluster::{describe, with_causes};
+use olm_revision::observed_versions::ObservedVersions;
+use olm_runtime::cluster::describe;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
-use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout, timeout_at};
+use tokio_util::task::AbortOnDropHandle;
 
 /// Maximum time that a pass waits until the kinds it needs are listed.
 const LIST_DEADLINE: Duration = Duration::from_secs(10);
@@ -44,16 +45,10 @@ pub(crate) struct Watches {
 }
 
 struct RunningWatch {
-    task: AbortHandle,
+    task: AbortOnDropHandle<()>,
     /// Names of the revisions that need the watch.
     users: Users,
     state: watch::Receiver<WatchState>,
-}
-
-impl Drop for RunningWatch {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -157,7 +152,7 @@ impl Watches {
             users: Arc::clone(&users),
             state: sender,
         };
-        let task = tokio::spawn(watch.run()).abort_handle();
+        let task = AbortOnDropHandle::new(tokio::spawn(watch.run()));
         running.insert(kind.clone(), RunningWatch { task, users, state: state.clone() });
         state
     }
@@ -184,10 +179,7 @@ fn join_running(
     kind: &GroupVersionKind,
 ) -> Option<watch::Receiver<WatchState>> {
     let watch = running.get(kind).filter(|watch| !watch.task.is_finished())?;
-    let mut users = watch.users.lock();
-    if !users.contains(revision) {
-        users.insert(revision.to_owned());
-    }
+    watch.users.lock().insert(revision.to_owned());
     Some(watch.state.clone())
 }
 
@@ -229,16 +221,10 @@ impl Watch {
         let mut was_listed = false;
         loop {
             let is_refused = was_listed && matches!(&*self.state.borrow(), WatchState::Failed(_));
-            let event = if is_refused {
-                match timeout(DENIED_RETRY, events.next()).await {
-                    Ok(event) => event,
-                    Err(_) => {
-                        self.set_state(WatchState::Listed);
-                        continue;
-                    }
-                }
-            } else {
-                events.next().await
+            let limit = if is_refused { DENIED_RETRY } else { Duration::MAX };
+            let Ok(event) = timeout(limit, events.next()).await else {
+                self.set_state(WatchState::Listed);
+                continue;
             };
             match event {
                 None => return WatchEnd::Outdated,
@@ -259,7 +245,7 @@ impl Watch {
         match event {
             Event::Init => self.observed_versions.begin_list(&self.kind),
             Event::InitApply(object) => {
-                if self.observed_versions.record_listed(&self.kind, &observed_version(object)) {
+                if self.observed_versions.record_listed(&self.kind, &object.metadata) {
                     self.requeue(owning_revisions(object));
                 }
             }
@@ -271,11 +257,11 @@ impl Watch {
                 self.set_state(WatchState::Listed);
             }
             Event::Apply(object) => {
-                self.observed_versions.record(&self.kind, &observed_version(object));
+                self.observed_versions.record(&self.kind, &object.metadata);
                 self.requeue(owning_revisions(object));
             }
             Event::Delete(object) => {
-                self.observed_versions.remove(&self.kind, &observed_version(object));
+                self.observed_versions.remove(&self.kind, &object.metadata);
                 self.requeue(owning_revisions(object));
             }
         }
@@ -326,23 +312,15 @@ impl Watch {
     }
 }
 
-fn observed_version(object: &PartialObjectMeta<DynamicObject>) -> ObservedVersion<'_> {
-    fn text(value: &Option<String>) -> &str {
-        value.as_deref().unwrap_or_default()
-    }
-    let metadata = &object.metadata;
-    ObservedVersion {
-        namespace: text(&metadata.namespace),
-        name: text(&metadata.name),
-        uid: text(&metadata.uid),
-        resource_version: text(&metadata.resource_version),
-    }
-}
-
 /// Returns the revisions to reconcile: the owners of the object, as controller or not, and the revision in its
 /// annotation, in case the owner reference was removed.
 fn owning_revisions(object: &PartialObjectMeta<DynamicObject>) -> Vec<String> {
-    let mut names: Vec<String> = owners(object).collect();
+    let group = format!("{}/", names::GROUP);
+    let owners = object
+        .owner_references()
+        .iter()
+        .filter(|owner| owner.kind == "ClusterObjectSet" && owner.api_version.starts_with(&group));
+    let mut names: Vec<String> = owners.map(|owner| owner.name.clone()).collect();
     let extension = object.labels().get(labels::OWNER_NAME).filter(|name| !name.is_empty());
     let number = object.annotations().get(annotations::REVISION).and_then(|number| number.parse().ok());
     if let (Some(extension), Some(number)) = (extension, number) {
@@ -352,15 +330,6 @@ fn owning_revisions(object: &PartialObjectMeta<DynamicObject>) -> Vec<String> {
         }
     }
     names
-}
-
-/// Returns the names of the revisions that own the object, as controller or not.
-fn owners(object: &PartialObjectMeta<DynamicObject>) -> impl Iterator<Item = String> {
-    let group = format!("{}/", names::GROUP);
-    object.metadata.owner_references.iter().flatten().filter_map(move |owner| {
-        let ours = owner.kind == "ClusterObjectSet" && owner.api_version.starts_with(&group);
-        ours.then(|| owner.name.clone())
-    })
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::metadata::{self, ANNOTATIONS_FILE, Entry, PROPERTIES_FILE};
 use crate::report::{Findings, Location, Start};
-use crate::{CheckOptions, rule};
+use crate::{KubernetesMinor, rule};
 
 /// Folder of the manifests.
 pub(crate) const MANIFESTS: &str = "manifests/";
@@ -21,7 +21,8 @@ pub(crate) type Files = BTreeMap<String, Vec<u8>>;
 #[derive(Debug)]
 pub(crate) struct Content<'a> {
     pub(crate) files: &'a Files,
-    pub(crate) options: &'a CheckOptions,
+    /// Target version.
+    pub(crate) kubernetes: Option<KubernetesMinor>,
     /// Objects of all manifests in reading order, with lists expanded.
     pub(crate) objects: Vec<Object>,
     /// Well-formed properties of the metadata and of the ClusterServiceVersion.
@@ -112,11 +113,11 @@ impl<'a> Content<'a> {
     /// [`LoadError::TooLarge`].
     pub(crate) fn read(
         files: &'a Files,
-        options: &'a CheckOptions,
+        kubernetes: Option<KubernetesMinor>,
         findings: &mut Findings,
     ) -> Result<Self, LoadError> {
         let (objects, properties, unreadable) = Default::default();
-        let mut content = Self { files, options, objects, properties, unreadable };
+        let mut content = Self { files, kubernetes, objects, properties, unreadable };
         let mut usage = ManifestUsage::default();
         for (file, text) in files.range(MANIFESTS.to_string()..) {
             let Some(name) = file.strip_prefix(MANIFESTS) else { break };
@@ -309,15 +310,16 @@ fn remove_directories(files: &mut Files, findings: &mut Findings) -> bool {
 fn unloadable_manifests(files: &Files, content: &Content<'_>, findings: &mut Findings) {
     let mut refused = BTreeSet::new();
     for object in &content.objects {
-        if let Some((mut detail, field)) = loading_error(object) {
-            refused.insert(&object.location.file);
-            let value = object.value.pointer(&pointer(&field));
-            if let Some(value @ (Value::Bool(_) | Value::Number(_))) = value {
-                detail = format!("{detail}: the value is {value}, text has to be put in quotes");
-            }
-            let location = if field.is_empty() { object.location() } else { object.at(&field) };
-            findings.add(&rule::FILE_2, location, detail);
+        // The dotted path of the invalid field is empty if unknown.
+        let loaded = load_alone(&object.location.file, object.value.to_string().into_bytes());
+        let Err(LoadError::Manifest { mut detail, field, .. }) = loaded else { continue };
+        refused.insert(&object.location.file);
+        let value = object.value.pointer(&pointer(&field));
+        if let Some(value @ (Value::Bool(_) | Value::Number(_))) = value {
+            detail = format!("{detail}: the value is {value}, text has to be put in quotes");
         }
+        let location = if field.is_empty() { object.location() } else { object.at(&field) };
+        findings.add(&rule::FILE_2, location, detail);
     }
     // Errors that occur only in the file as a whole.
     for (file, text) in files {
@@ -327,14 +329,6 @@ fn unloadable_manifests(files: &Files, content: &Content<'_>, findings: &mut Fin
         if let Err(LoadError::Manifest { detail, .. }) = load_alone(file, text.clone()) {
             findings.add(&rule::FILE_2, Location::file(file), detail);
         }
-    }
-}
-
-/// Loading error of this object alone, and the dotted path of the invalid field, empty if unknown.
-fn loading_error(object: &Object) -> Option<(String, String)> {
-    match load_alone(&object.location.file, object.value.to_string().into_bytes()) {
-        Err(LoadError::Manifest { detail, field, .. }) => Some((detail, field)),
-        _ => None,
     }
 }
 

@@ -56,12 +56,12 @@ pub(crate) fn names(csv: &Object, findings: &mut Findings) {
     for field in ["metadata.name", "spec.replaces"] {
         let Some(name) = csv.text_or_nothing(&pointer(field)) else { continue };
         let is_subdomain = subdomain_faults(name).is_empty();
-        let may_be_empty = field == "spec.replaces";
-        if (may_be_empty && name.is_empty()) || (is_subdomain && name.len() <= LABEL_BYTES) {
+        let is_absent = name.is_empty() && field == "spec.replaces";
+        if is_absent || (is_subdomain && name.len() <= LABEL_BYTES) {
             continue;
         }
-        let length = name.len();
-        let message = if length > LABEL_BYTES && is_subdomain {
+        let message = if is_subdomain {
+            let length = name.len();
             format!("{} has {length} characters, at most {LABEL_BYTES} are allowed", quote(name))
         } else {
             format!("{} is not a name: {allowed}", quote(name))
@@ -145,11 +145,8 @@ pub(crate) fn install_modes(csv: &Object, findings: &mut Findings) {
         }
     }
     if !any_supported {
-        findings.add(
-            &rule::CSV_4,
-            location,
-            "no install mode is supported: set supported: true on one at least",
-        );
+        let message = "no install mode is supported: set supported: true on one at least";
+        findings.add(&rule::CSV_4, location, message);
     }
 }
 
@@ -215,13 +212,12 @@ fn shown((group, version, kind): Api<'_>) -> String {
 }
 
 fn provided(csv: &Object) -> BTreeSet<Api<'_>> {
-    let definitions = csv
-        .list("/spec/customresourcedefinitions/owned")
-        .iter()
-        .map(|api| (group_of(text(api, "/name")), text(api, "/version"), text(api, "/kind")));
+    let definitions = csv.list("/spec/customresourcedefinitions/owned").iter();
+    let definitions = definitions.map(|api| (group_of(text(api, "/name")), api));
     let services = csv.list("/spec/apiservicedefinitions/owned").iter();
-    let services = services.map(|api| (text(api, "/group"), text(api, "/version"), text(api, "/kind")));
-    definitions.chain(services).collect()
+    let services = services.map(|api| (text(api, "/group"), api));
+    let api = |(group, api)| (group, text(api, "/version"), text(api, "/kind"));
+    definitions.chain(services).map(api).collect()
 }
 
 pub(crate) fn examples(csv: &Object, findings: &mut Findings) {
@@ -236,9 +232,8 @@ pub(crate) fn examples(csv: &Object, findings: &mut Findings) {
     };
     let location = csv.at_annotation(key);
     let expected = "expected a JSON list of objects";
-    let parsed =
-        if examples.is_empty() { Ok(Value::Null) } else { olm_yaml::json::to_value(examples.as_bytes()) };
-    let objects = match parsed {
+    let objects = match olm_yaml::json::to_value(examples.as_bytes()) {
+        _ if examples.is_empty() => Vec::new(),
         Ok(Value::Array(objects)) => objects,
         Ok(Value::Null) => Vec::new(),
         Ok(_) => return findings.add(&rule::CSV_9, location, expected),
@@ -318,22 +313,18 @@ pub(crate) fn operator_conditions(csv: &Object, findings: &mut Findings) {
 
 /// Location of the first rule that grants access to OperatorConditions by name.
 fn operator_condition_rights(csv: &Object) -> Option<Location> {
-    let permissions = ["permissions", "clusterPermissions"]
-        .into_iter()
-        .flat_map(|list| csv.items(&format!("spec.install.spec.{list}")).collect::<Vec<_>>());
-    for (location, permission) in permissions {
-        let names = |rule: &Value, key: &str, wanted: &str| {
-            let mut names = list(rule, key).iter().filter_map(Value::as_str);
-            names.any(|name| name.split('/').next() == Some(wanted))
-        };
+    let names = |rule: &Value, key: &str, wanted: &str| {
+        let mut names = list(rule, key).iter().filter_map(Value::as_str);
+        names.any(|name| name.split('/').next() == Some(wanted))
+    };
+    let permissions = csv.items("spec.install.spec.permissions");
+    let mut permissions = permissions.chain(csv.items("spec.install.spec.clusterPermissions"));
+    permissions.find_map(|(location, permission)| {
         let index = list(permission, "/rules").iter().position(|rule| {
             names(rule, "/apiGroups", CONDITION_GROUP) && names(rule, "/resources", CONDITION_RESOURCE)
-        });
-        if let Some(index) = index {
-            return Some(location.at(&format!("rules.{index}")));
-        }
-    }
-    None
+        })?;
+        Some(location.at(&format!("rules.{index}")))
+    })
 }
 
 const CONVERSION: &str = "ConversionWebhook";
@@ -394,10 +385,10 @@ pub(crate) fn is_qualified_name(key: &str) -> bool {
     let key = key.to_ascii_lowercase();
     let (prefix, name) =
         key.split_once('/').map_or((None, key.as_str()), |(prefix, name)| (Some(prefix), name));
-    let is_word = |byte: &u8| byte.is_ascii_alphanumeric();
+    let is_word = |c: char| c.is_ascii_alphanumeric();
     prefix.is_none_or(|prefix| subdomain_faults(prefix).is_empty())
-        && (1..=63).contains(&name.len())
-        && name.bytes().all(|byte| is_word(&byte) || matches!(byte, b'-' | b'_' | b'.'))
-        && name.as_bytes().first().is_some_and(is_word)
-        && name.as_bytes().last().is_some_and(is_word)
+        && name.len() <= 63
+        && name.chars().all(|c| is_word(c) || matches!(c, '-' | '_' | '.'))
+        && name.starts_with(is_word)
+        && name.ends_with(is_word)
 }

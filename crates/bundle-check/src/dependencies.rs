@@ -26,8 +26,8 @@ pub(crate) fn dependencies(content: &Content<'_>, findings: &mut Findings) {
     let dependencies = listed(content.files, DEPENDENCIES_FILE, "dependencies", &rule::DEP_5, findings);
     let mut declared: Vec<(&'static str, Location)> = Vec::new();
     for dependency in &dependencies {
-        declared
-            .extend(file_dependency(dependency, findings).map(|kind| (kind, dependency.location.clone())));
+        let kind = file_dependency(dependency, findings);
+        declared.extend(kind.map(|kind| (kind, dependency.location.clone())));
     }
     for property in content.properties.iter().filter(|property| !property.value.is_null()) {
         let kind = DEPENDENCY_PROPERTIES.into_iter().find(|kind| *kind == property.kind);
@@ -150,7 +150,7 @@ fn tight_range(dependency: &Entry, range: &str, findings: &mut Findings) {
         Version::parse(&format!("{major}.999999.999999")).is_ok_and(|version| parsed.contains(&version))
     };
     let majors = majors(range);
-    let Some(highest) = majors.iter().copied().max() else { return };
+    let Some(highest) = majors.last() else { return };
     let mut tried =
         majors.iter().flat_map(|major| [major.saturating_sub(1), *major, major.saturating_add(1)]);
     if !tried.any(reaches_next) {

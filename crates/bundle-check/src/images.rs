@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use olm_bundle::pointer::{list, text};
-use olm_version::quote;
+use olm_version::{names, quote};
 
 use crate::content::Object;
 use crate::report::{Findings, Location};
@@ -35,11 +35,8 @@ pub(crate) fn images(csv: &Object, findings: &mut Findings) {
             let message = format!("{} is no image reference: {expected}", quote(image));
             findings.add(&rule::IMG_2, location, message);
         } else if !image.contains('@') {
-            findings.add(
-                &rule::IMG_1,
-                location,
-                format!("{} is named by tag: name it by digest", quote(image)),
-            );
+            let message = format!("{} is named by tag: name it by digest", quote(image));
+            findings.add(&rule::IMG_1, location, message);
         }
     }
 }
@@ -51,70 +48,28 @@ fn is_reference(text: &str) -> bool {
         Some((name, tag)) if !tag.contains('/') => (name, Some(tag)),
         _ => (named, None),
     };
+    let is_registry_like = |first: &str| {
+        first.contains(['.', ':']) || first == "localhost" || first.contains(|c: char| c.is_ascii_uppercase())
+    };
     let (registry, path) = match name.split_once('/') {
         Some((first, rest)) if is_registry_like(first) => (Some(first), rest),
         _ => (None, name),
     };
-    let is_identifier =
-        name.len() == 64 && name.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     name.len() <= 255
-        && !is_identifier
-        && registry.is_none_or(is_registry)
-        && path.split('/').all(is_component)
-        && tag.is_none_or(is_tag)
-        && digest.is_none_or(is_digest)
+        && !(name.len() == 64 && names::is_lower_hex(name))
+        && registry.is_none_or(|registry| names::is_registry(registry) || is_ipv6_registry(registry))
+        && path.split('/').all(names::is_repository_segment)
+        && tag.is_none_or(names::is_tag)
+        && digest.is_none_or(names::is_digest)
 }
 
-fn is_registry_like(first: &str) -> bool {
-    first.contains(['.', ':']) || first == "localhost" || first.bytes().any(|byte| byte.is_ascii_uppercase())
-}
-
-fn is_registry(registry: &str) -> bool {
-    let (host, port) = match registry.rsplit_once(':') {
-        Some((host, port)) if !port.contains(']') => (host, Some(port)),
-        _ => (registry, None),
-    };
-    let is_part = |part: &str| {
-        !part.is_empty()
-            && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
-            && !part.starts_with('-')
-            && !part.ends_with('-')
-    };
-    let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-    let is_host = match address {
-        Some(address) => !address.is_empty() && address.bytes().all(|b| b.is_ascii_hexdigit() || b == b':'),
-        None => host.split('.').all(is_part),
-    };
-    is_host && port.is_none_or(|port| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()))
-}
-
-/// Accepts lower case letters and digits, with `.`, `_`, `__` or hyphens between them.
-fn is_component(component: &str) -> bool {
-    let is_word = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    let ends_well =
-        component.as_bytes().first().is_some_and(is_word) && component.as_bytes().last().is_some_and(is_word);
-    let mut separators = component.as_bytes().split(is_word).filter(|separator| !separator.is_empty());
-    ends_well
-        && separators.all(|separator| {
-            matches!(separator, b"." | b"_" | b"__") || separator.iter().all(|byte| *byte == b'-')
-        })
-}
-
-fn is_tag(tag: &str) -> bool {
-    let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-    (1..=128).contains(&tag.len())
-        && tag.bytes().all(|byte| is_word(byte) || matches!(byte, b'.' | b'-'))
-        && tag.bytes().next().is_some_and(is_word)
-}
-
-fn is_digest(digest: &str) -> bool {
-    let Some((algorithm, hex)) = digest.split_once(':') else { return false };
-    let mut parts = algorithm.split(['-', '_', '+', '.']);
-    parts.all(|part| {
-        part.bytes().next().is_some_and(|byte| byte.is_ascii_alphabetic())
-            && part.bytes().all(|byte| byte.is_ascii_alphanumeric())
-    }) && hex.len() >= 32
-        && hex.bytes().all(|byte| byte.is_ascii_hexdigit())
+/// Accepts `[address]` and `[address]:port`.
+fn is_ipv6_registry(text: &str) -> bool {
+    text.strip_prefix('[').and_then(|rest| rest.split_once(']')).is_some_and(|(address, port)| {
+        !address.is_empty()
+            && address.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b':')
+            && (port.is_empty() || port.strip_prefix(':').is_some_and(names::is_number))
+    })
 }
 
 #[cfg(test)]

@@ -29,17 +29,10 @@ use std::collections::BTreeMap;
 use olm_bundle::{Bundle, LoadError};
 
 use content::{Content, Object};
-pub use manifests::{KubernetesMinor, KubernetesMinorError};
+pub use manifests::KubernetesMinor;
 pub use report::{Finding, Identity, Report};
 use report::{Findings, Location};
 pub use rule::{Level, RULES, Rule};
-
-/// Options of a check.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct CheckOptions {
-    /// Target Kubernetes version. If `None`, APIs that no supported Kubernetes serves are reported.
-    pub kubernetes: Option<KubernetesMinor>,
-}
 
 /// Checks of the bundle. A new rule is listed in `rule.rs`, and its function here or in [`CSV_CHECKS`].
 const CHECKS: &[fn(&Content<'_>, &mut Findings)] = &[
@@ -82,24 +75,25 @@ const CSV_CHECKS: &[fn(&Object, &mut Findings)] = &[
 ];
 
 /// Checks the files of a bundle, by slash-separated path relative to its root (`metadata/annotations.yaml`,
-/// `manifests/csv.yaml`, …). Files elsewhere are ignored.
+/// `manifests/csv.yaml`, …). Files elsewhere are ignored. `kubernetes` is the target version. If `None`, APIs that no
+/// supported Kubernetes serves are reported.
 ///
 /// ```
 /// use std::collections::BTreeMap;
-/// use olm_bundle_check::{CheckOptions, Level, check};
+/// use olm_bundle_check::{Level, check};
 ///
 /// let csv = b"kind: ClusterServiceVersion\nmetadata: {name: demo.v1}\n".to_vec();
 /// let files = BTreeMap::from([("manifests/csv.yaml".to_owned(), csv)]);
-/// let report = check(&files, &CheckOptions::default());
+/// let report = check(&files, None);
 /// assert!(report.of(Level::Error).any(|finding| finding.rule.id == "FILE-1"));
 /// ```
-pub fn check(files: &BTreeMap<String, Vec<u8>>, options: &CheckOptions) -> Report {
+pub fn check(files: &BTreeMap<String, Vec<u8>>, kubernetes: Option<KubernetesMinor>) -> Report {
     let mut findings = Findings::default();
     let loaded = Bundle::load(files);
     let identity = loaded.as_ref().ok().map(Identity::of);
     let read = match &loaded {
         Err(error @ LoadError::TooLarge { .. }) => Err(error.clone()),
-        _ => Content::read(files, options, &mut findings),
+        _ => Content::read(files, kubernetes, &mut findings),
     };
     let content = match read {
         Ok(content) => content,

@@ -119,13 +119,10 @@ pub(crate) fn definition_shape(content: &Content<'_>, findings: &mut Findings) {
 
 /// Reports service accounts that deployments use: they are generated.
 pub(crate) fn service_accounts(content: &Content<'_>, findings: &mut Findings) {
-    let deployments = content.csv().map(|csv| csv.list("/spec/install/spec/deployments"));
-    let accounts: BTreeSet<&str> = deployments
-        .into_iter()
-        .flatten()
-        .map(|deployment| text(deployment, "/spec/template/spec/serviceAccountName"))
-        .filter(|account| !account.is_empty())
-        .collect();
+    let Some(csv) = content.csv() else { return };
+    let deployments = csv.list("/spec/install/spec/deployments").iter();
+    let accounts = deployments.map(|deployment| text(deployment, "/spec/template/spec/serviceAccountName"));
+    let accounts: BTreeSet<&str> = accounts.filter(|account| !account.is_empty()).collect();
     for account in content.of_kind("ServiceAccount").filter(|account| accounts.contains(account.name())) {
         let message = format!(
             "a deployment of the ClusterServiceVersion uses the account {}, which is made from its permissions: remove this \
@@ -138,10 +135,8 @@ pub(crate) fn service_accounts(content: &Content<'_>, findings: &mut Findings) {
 
 /// Reports objects whose namespace rendering does not set.
 pub(crate) fn namespaces(content: &Content<'_>, findings: &mut Findings) {
-    for object in content
-        .of_kind("VerticalPodAutoscaler")
-        .filter(|object| object.text("/metadata/namespace").is_empty())
-    {
+    let autoscalers = content.of_kind("VerticalPodAutoscaler");
+    for object in autoscalers.filter(|object| object.text("/metadata/namespace").is_empty()) {
         let message =
             "the namespace is not filled in for this kind: write the one that the operator is installed in";
         findings.add(&rule::OBJ_3, object.at("metadata"), message);
@@ -203,19 +198,14 @@ pub struct KubernetesMinor {
     minor: u64,
 }
 
-/// The text is not a Kubernetes version.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}: expected a Kubernetes version such as 1.31", quote(.0))]
-pub struct KubernetesMinorError(String);
-
 impl FromStr for KubernetesMinor {
-    type Err = KubernetesMinorError;
+    type Err = String;
 
     /// Parses `1.31`, `v1.31` or a full version. The patch level is ignored.
-    fn from_str(text: &str) -> Result<Self, KubernetesMinorError> {
+    fn from_str(text: &str) -> Result<Self, String> {
         match Version::parse_tolerant(text) {
             Ok(version) if text.contains('.') => Ok(Self { major: version.major(), minor: version.minor() }),
-            _ => Err(KubernetesMinorError(text.to_string())),
+            _ => Err(format!("{}: expected a Kubernetes version such as 1.31", quote(text))),
         }
     }
 }
@@ -237,7 +227,7 @@ pub(crate) fn removal(object: &Object) -> Option<(&'static str, KubernetesMinor,
 
 /// Reports API versions that Kubernetes has removed.
 pub(crate) fn removed_apis(content: &Content<'_>, findings: &mut Findings) {
-    let target = content.options.kubernetes;
+    let target = content.kubernetes;
     for object in &content.objects {
         if let Some((version, removed, successor)) = removal(object)
             && target.is_none_or(|target| target >= removed)
@@ -250,7 +240,7 @@ pub(crate) fn removed_apis(content: &Content<'_>, findings: &mut Findings) {
 
 /// Compares `spec.minKubeVersion` with the target version.
 pub(crate) fn target_kubernetes(content: &Content<'_>, findings: &mut Findings) {
-    let (Some(csv), Some(target)) = (content.csv(), content.options.kubernetes) else { return };
+    let (Some(csv), Some(target)) = (content.csv(), content.kubernetes) else { return };
     let Ok(needed) = csv.text("/spec/minKubeVersion").parse::<KubernetesMinor>() else { return };
     if needed > target {
         let message = format!("the operator needs Kubernetes {needed}, the bundle is to run on {target}");
@@ -265,10 +255,8 @@ const SIZE_WARNING: usize = SIZE_LIMIT * 85 / 100;
 /// Checks the size of the bundle as OLM v0 installers measure it: all files in one ConfigMap, each compressed and
 /// base64-encoded.
 pub(crate) fn size(content: &Content<'_>, findings: &mut Findings) {
-    let known = content
-        .files
-        .iter()
-        .filter(|(path, _)| path.starts_with("manifests/") || path.starts_with("metadata/"));
+    let is_read = |path: &str| path.starts_with("manifests/") || path.starts_with("metadata/");
+    let known = content.files.iter().filter(|(path, _)| is_read(path));
     let mut sizes: Vec<(usize, &str)> = known.map(|(path, bytes)| (encoded(bytes), path.as_str())).collect();
     let total: usize = sizes.iter().map(|(size, _)| size).sum();
     if total <= SIZE_WARNING {

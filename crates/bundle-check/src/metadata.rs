@@ -1,7 +1,9 @@
 //! Checks of the metadata: `annotations.yaml` (docs/design/additions.md#bundle-annotations), and the properties in
 //! `properties.yaml` and the annotation `olm.properties` (docs/design/bundles.md#merged-properties).
 
+use olm_bundle::pointer::text;
 use olm_bundle::{PROPERTIES_ANNOTATION, subdomain_faults};
+use olm_version::names::is_number;
 use olm_version::quote;
 use serde_json::{Map, Value};
 
@@ -29,19 +31,16 @@ pub(crate) fn annotations(content: &Content<'_>, findings: &mut Findings) {
         }
     };
     let empty = Map::new();
-    let annotations = match &document {
-        Value::Null => &empty,
-        Value::Object(entries) => match entries.get("annotations") {
-            None | Some(Value::Null) => &empty,
-            Some(Value::Object(annotations)) => annotations,
-            Some(_) => {
-                let location = Location::document(ANNOTATIONS_FILE).at("annotations");
-                return findings.add(&rule::FILE_2, location, "expected a mapping of keys to texts");
-            }
-        },
-        _ => {
-            let message = "expected a mapping with the field annotations";
-            return findings.add(&rule::FILE_2, Location::document(ANNOTATIONS_FILE), message);
+    let location = Location::document(ANNOTATIONS_FILE);
+    let annotations = match (&document, document.get("annotations")) {
+        (Value::Null, _) | (Value::Object(_), None | Some(Value::Null)) => &empty,
+        (_, Some(Value::Object(annotations))) => annotations,
+        (_, Some(_)) => {
+            let message = "expected a mapping of keys to texts";
+            return findings.add(&rule::FILE_2, location.at("annotations"), message);
+        }
+        (_, None) => {
+            return findings.add(&rule::FILE_2, location, "expected a mapping with the field annotations");
         }
     };
     required_annotations(annotations, findings);
@@ -208,21 +207,18 @@ fn annotated_properties(content: &Content<'_>, findings: &mut Findings) -> Vec<E
     let location = csv.at_annotation(PROPERTIES_ANNOTATION);
     let advice = format!("put the properties into {PROPERTIES_FILE}");
     findings.add(&rule::PROP_6, location.clone(), advice);
-    match olm_yaml::json::to_value(text.as_bytes()) {
-        Ok(Value::Null) => Vec::new(),
-        Ok(Value::Array(items)) => items
-            .into_iter()
-            .filter_map(|item| entry(item, location.clone(), false, &rule::PROP_3, findings))
-            .collect(),
-        Ok(_) => {
-            findings.add(&rule::PROP_3, location, "expected a JSON list of objects with type and value");
-            Vec::new()
-        }
-        Err(error) => {
-            findings.add(&rule::PROP_3, location, format!("expected a JSON list: {error}"));
-            Vec::new()
-        }
-    }
+    let items = match olm_yaml::json::to_value(text.as_bytes()) {
+        Ok(Value::Null) => Ok(Vec::new()),
+        Ok(Value::Array(items)) => Ok(items),
+        Ok(_) => Err("expected a JSON list of objects with type and value".to_string()),
+        Err(error) => Err(format!("expected a JSON list: {error}")),
+    };
+    let items = items.unwrap_or_else(|message| {
+        findings.add(&rule::PROP_3, location.clone(), message);
+        Vec::new()
+    });
+    let entry = |item| entry(item, location.clone(), false, &rule::PROP_3, findings);
+    items.into_iter().filter_map(entry).collect()
 }
 
 /// Reads one entry: an object with a `type`, which must be a string, and a `value`.
@@ -260,10 +256,8 @@ fn entry(
 }
 
 fn required_texts(property: &Entry, names: &[&str], findings: &mut Findings) {
-    let empty = Map::new();
-    let entries = property.value.as_object().unwrap_or(&empty);
     for name in names {
-        if entries.get(*name).and_then(Value::as_str).is_none_or(str::is_empty) {
+        if text(&property.value, &format!("/{name}")).is_empty() {
             let message = format!("{} needs the text {name}", property.kind);
             findings.add(&rule::PROP_4, property.at("value").at(name), message);
         }
@@ -277,25 +271,17 @@ fn max_openshift_version(property: &Entry, number: usize, findings: &mut Finding
             "olm.maxOpenShiftVersion is there already, here or in the other place of properties: keep one";
         findings.add(&rule::PROP_5, location.clone(), message);
     }
-    let is_minor = |text: &str| {
-        let mut parts = text.split('.');
-        let mut number =
-            || parts.next().is_some_and(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()));
-        number() && number() && parts.next().is_none()
-    };
+    let is_minor =
+        |text: &str| text.split_once('.').is_some_and(|(major, minor)| is_number(major) && is_number(minor));
     match &property.value {
         Value::String(text) if is_minor(text) => {}
         Value::Number(_) => {
-            findings.add(
-                &rule::PROP_5,
-                location,
-                "put the version in quotes: 4.20 without them is the number 4.2",
-            );
+            let message = "put the version in quotes: 4.20 without them is the number 4.2";
+            findings.add(&rule::PROP_5, location, message);
         }
-        other => findings.add(
-            &rule::PROP_5,
-            location,
-            format!("expected a minor version such as \"4.18\", got {other}"),
-        ),
+        other => {
+            let message = format!("expected a minor version such as \"4.18\", got {other}");
+            findings.add(&rule::PROP_5, location, message);
+        }
     }
 }

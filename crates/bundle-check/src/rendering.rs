@@ -21,14 +21,19 @@ const INSTALL_NAMESPACE: &str = "install-namespace";
 /// Stands for another watched namespace.
 const WATCHED_NAMESPACE: &str = "watched-namespace";
 
+/// Dotted path of a list, and JSON pointer to the name of its items.
+type NamedList = (&'static str, &'static str);
+const DEPLOYMENTS: NamedList = ("spec.install.spec.deployments", "/name");
+const WEBHOOKS: NamedList = ("spec.webhookdefinitions", "/generateName");
+
 /// Renders the bundle in every supported install mode except MultiNamespace.
 pub(crate) fn check(bundle: &Bundle, content: &Content<'_>, findings: &mut Findings) {
     let Some(csv) = content.csv() else { return };
     for fault in validate(bundle) {
         // A missing package name is reported at the annotation.
         if fault.validator != Validator::Package {
-            findings
-                .add_at(rule_of(fault.validator), fault.text.clone(), || location_of(&fault, csv, content));
+            let (rule, list) = rule_of(fault.validator);
+            findings.add_at(rule, fault.text.clone(), || location_of(&fault, list, csv, content));
         }
     }
     // With several ClusterServiceVersions, rendering errors may refer to any of them.
@@ -105,11 +110,10 @@ fn is_about(message: &str, kind: &str, name: &str) -> bool {
 
 /// Part of the ClusterServiceVersion that yields the object that the text begins with.
 fn part_of(message: &str, csv: &Object) -> Location {
-    let webhooks = ("spec.webhookdefinitions", "/generateName");
     let made = [
-        ("Deployment", ("spec.install.spec.deployments", "/name")),
-        ("MutatingWebhookConfiguration", webhooks),
-        ("ValidatingWebhookConfiguration", webhooks),
+        ("Deployment", DEPLOYMENTS),
+        ("MutatingWebhookConfiguration", WEBHOOKS),
+        ("ValidatingWebhookConfiguration", WEBHOOKS),
     ];
     let found = made.into_iter().find_map(|(kind, (field, name))| {
         let parts = csv.list(&pointer(field));
@@ -119,42 +123,42 @@ fn part_of(message: &str, csv: &Object) -> Location {
     found.unwrap_or_else(|| Location::file(&csv.location().file))
 }
 
-fn rule_of(validator: Validator) -> &'static Rule {
+/// Rule of a validator, and the list of the ClusterServiceVersion with its subjects and the pointer to their names.
+fn rule_of(validator: Validator) -> (&'static Rule, Option<NamedList>) {
     match validator {
-        Validator::Deployment => &rule::DEPLOY_1,
-        Validator::Definition => &rule::CRD_1,
-        Validator::Package => &rule::ANN_1,
-        Validator::ConversionModes => &rule::WEBHOOK_1,
-        Validator::Webhook => &rule::WEBHOOK_2,
-        Validator::WebhookRule => &rule::V1_5,
-        Validator::Kind => &rule::OBJ_1,
+        Validator::Deployment => (&rule::DEPLOY_1, Some(DEPLOYMENTS)),
+        Validator::Definition => (&rule::CRD_1, Some(("spec.customresourcedefinitions.owned", "/name"))),
+        Validator::Package => (&rule::ANN_1, None),
+        Validator::ConversionModes => (&rule::WEBHOOK_1, Some(WEBHOOKS)),
+        Validator::Webhook => (&rule::WEBHOOK_2, Some(WEBHOOKS)),
+        Validator::WebhookRule => (&rule::V1_5, Some(WEBHOOKS)),
+        Validator::Kind => (&rule::OBJ_1, None),
     }
 }
 
-/// Location of the subject of a fault.
-fn location_of(fault: &ValidationFault, csv: &Object, content: &Content<'_>) -> Location {
-    let entry = |list: &str, name: &str| {
-        let entries = csv.list(&pointer(list));
-        let position = entries.iter().position(|entry| text(entry, name) == fault.subject);
-        csv.at(&position.map_or_else(|| list.to_string(), |position| format!("{list}.{position}")))
-    };
-    match fault.validator {
-        Validator::Deployment => entry("spec.install.spec.deployments", "/name"),
-        Validator::Definition => {
-            let shipped =
-                content.definitions().filter(|definition| definition.name() == fault.subject).last();
-            let owned = || entry("spec.customresourcedefinitions.owned", "/name");
-            shipped.map_or_else(owned, Object::location)
-        }
-        Validator::Package => csv.location(),
-        Validator::ConversionModes | Validator::Webhook | Validator::WebhookRule => {
-            entry("spec.webhookdefinitions", "/generateName")
-        }
+/// Location of the subject of a fault: its manifest, its entry in `list`, or the ClusterServiceVersion.
+fn location_of(
+    fault: &ValidationFault,
+    list: Option<NamedList>,
+    csv: &Object,
+    content: &Content<'_>,
+) -> Location {
+    let is_named = |object: &&Object| object.name() == fault.subject;
+    let shipped = match fault.validator {
+        Validator::Definition => content.definitions().filter(is_named).last(),
         Validator::Kind => {
-            let named = |object: &&Object| {
-                object.name() == fault.subject && fault.text.ends_with(&quote(object.kind()))
-            };
-            content.objects.iter().find(named).map_or_else(|| csv.location(), Object::location)
+            let mut named = content.objects.iter().filter(is_named);
+            named.find(|object| fault.text.ends_with(&quote(object.kind())))
+        }
+        _ => None,
+    };
+    match (shipped, list) {
+        (Some(object), _) => object.location(),
+        (None, None) => csv.location(),
+        (None, Some((list, name))) => {
+            let position =
+                csv.list(&pointer(list)).iter().position(|entry| text(entry, name) == fault.subject);
+            csv.at(&position.map_or_else(|| list.to_string(), |position| format!("{list}.{position}")))
         }
     }
 }

@@ -8,7 +8,7 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use olm_bundle_check::{CheckOptions, Level, check};
+use olm_bundle_check::{Level, check};
 
 /// Expected errors of installable bundles: bundle, rule and reason.
 const EXPLAINED: [(&str, &str, &str); 3] = [
@@ -30,7 +30,7 @@ fn field_bundles_have_no_unexplained_errors() {
     assert!(!folders.is_empty());
     let mut unexplained = Vec::new();
     for folder in &folders {
-        let report = check(&files_of(folder), &CheckOptions::default());
+        let report = check(&files_of(folder), None);
         assert!(report.identity.is_some(), "{}", folder.display());
         let name = folder.file_name().unwrap().to_string_lossy();
         let is_explained =

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use crate::csv::{Csv, InstallMode};
+use crate::pointer::text;
 use crate::properties::PROPERTIES_ANNOTATION;
 
 /// Content of a registry+v1 bundle image, in normal form (docs/design/bundles.md#normal-form).
@@ -15,26 +16,19 @@ pub struct Bundle {
     pub(crate) max_openshift_version: Option<String>,
     pub(crate) csv: Csv,
     pub(crate) csv_files: Vec<String>,
-    pub(crate) definitions: Vec<Definition>,
+    /// CustomResourceDefinitions.
+    pub(crate) definitions: Vec<Value>,
     pub(crate) others: Vec<Value>,
-}
-
-/// CustomResourceDefinition of the bundle.
-#[derive(Debug, Clone)]
-pub(crate) struct Definition {
-    pub(crate) name: String,
-    pub(crate) object: Value,
-}
-
-impl Definition {
-    pub(crate) fn new(object: Value) -> Self {
-        Self { name: name_of(&object).to_string(), object }
-    }
 }
 
 /// `metadata.name` of an object, empty if absent.
 pub(crate) fn name_of(object: &Value) -> &str {
-    object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default()
+    text(object, "/metadata/name")
+}
+
+/// API group of an object, empty for the core group.
+pub(crate) fn group_of(object: &Value) -> &str {
+    text(object, "/apiVersion").split_once('/').map_or("", |(group, _)| group)
 }
 
 impl Bundle {
@@ -71,9 +65,13 @@ impl Bundle {
         &self.csv.metadata.annotations
     }
 
-    /// Supported install modes.
+    /// Supported install modes. A type listed as both supported and unsupported is supported. Unknown types are
+    /// ignored.
     pub fn install_modes(&self) -> BTreeSet<InstallMode> {
-        self.csv.install_modes()
+        let supported = self.csv.spec.install_modes.iter().filter(|entry| entry.supported);
+        supported
+            .filter_map(|entry| InstallMode::ALL.into_iter().find(|mode| mode.name() == entry.mode))
+            .collect()
     }
 
     /// Files with a ClusterServiceVersion, in reading order. Of several, the last one is used.

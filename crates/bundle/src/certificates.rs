@@ -161,14 +161,11 @@ impl Serving {
 impl Certificates {
     /// Annotation that requests injection of the CA bundle into a webhook configuration or a converted CRD.
     pub(crate) fn ca_injection(self, serving: &Serving) -> Option<(&'static str, String)> {
+        let secret = format!("{}/{}", serving.namespace, serving.secret);
         match self {
             Self::None => None,
-            Self::CertManager => {
-                Some((CERT_MANAGER_CA_ANNOTATION, format!("{}/{}", serving.namespace, serving.secret)))
-            }
-            Self::Builtin => {
-                Some((BUILTIN_CA_ANNOTATION, format!("{}/{}", serving.namespace, serving.secret)))
-            }
+            Self::CertManager => Some((CERT_MANAGER_CA_ANNOTATION, secret)),
+            Self::Builtin => Some((BUILTIN_CA_ANNOTATION, secret)),
             Self::OpenshiftServiceCa => Some(("service.beta.openshift.io/inject-cabundle", "true".into())),
         }
     }

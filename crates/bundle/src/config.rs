@@ -132,21 +132,17 @@ impl<'a> Operator<'a> {
 
 /// Validates the configuration against the schema of the bundle.
 fn check(config: &Value, schema: &Value, operator: &Operator<'_>) -> Result<(), RenderError> {
-    let is_own = |namespace: &str| {
-        let namespace = namespace.to_string();
-        move |value: &str| namespace.is_empty() || value == namespace
-    };
-    let is_other = |namespace: &str| {
-        let namespace = namespace.to_string();
-        move |value: &str| namespace.is_empty() || value != namespace
+    let is_install_namespace = |wanted: bool| {
+        let namespace = operator.install_namespace.to_string();
+        move |value: &str| namespace.is_empty() || (value == namespace) == wanted
     };
     let validator = jsonschema::options()
         .with_draft(Draft::Draft7)
         .with_pattern_options(PatternOptions::regex())
         .should_validate_formats(true)
-        .with_format(OWN_NAMESPACE, is_own(operator.install_namespace))
-        .with_format(SINGLE_NAMESPACE, is_other(operator.install_namespace))
-        .with_format(MULTI_NAMESPACE, is_other(operator.install_namespace))
+        .with_format(OWN_NAMESPACE, is_install_namespace(true))
+        .with_format(SINGLE_NAMESPACE, is_install_namespace(false))
+        .with_format(MULTI_NAMESPACE, is_install_namespace(false))
         .build(schema)
         .map_err(|error| RenderError::Configuration(format!("error compiling schema: {error}")))?;
     let mut errors = Vec::new();
@@ -177,17 +173,12 @@ enum SortKey {
 
 fn joined(mut errors: Vec<ConfigError>) -> String {
     errors.sort();
-    // After a format error, errors of higher rank about the same value are dropped.
-    let misformatted: Vec<Vec<SortKey>> = errors
-        .iter()
-        .filter(|error| error.key.last() == Some(&SortKey::Keyword(FORMAT)))
-        .filter_map(|error| Some(error.key.split_last()?.1.to_vec()))
-        .collect();
-    errors.retain(|error| match error.key.split_last() {
-        Some((SortKey::Keyword(rank), value)) if *rank > FORMAT => {
-            !misformatted.iter().any(|key| key == value)
+    // After a format error, errors of higher rank about the same value, which follow it, are dropped.
+    errors.dedup_by(|next, kept| match (next.key.split_last(), kept.key.split_last()) {
+        (Some((SortKey::Keyword(rank), value)), Some((SortKey::Keyword(FORMAT), misformatted))) => {
+            *rank > FORMAT && value == misformatted
         }
-        _ => true,
+        _ => false,
     });
     if let [only] = errors.as_slice() {
         return only.text.clone();
@@ -219,39 +210,31 @@ fn collect(error: &ValidationError<'_>, operator: &Operator<'_>, errors: &mut Ve
         return;
     }
     let path = pointer.strip_prefix('/').unwrap_or_default().replace('/', ".");
-    let texts = match error.kind() {
-        Kind::AdditionalProperties { unexpected } => unexpected
-            .iter()
-            .map(|name| (SortKey::Unknown, format!("unknown field {}", quote(name))))
-            .collect(),
-        kind => {
-            let (rank, text) = keyword_error(kind, &path, error.instance(), operator);
-            vec![(SortKey::Keyword(rank), text)]
-        }
-    };
-    errors.extend(texts.into_iter().map(|(last, text)| {
+    let mut add = |last, text| {
         let mut key = sort_key(&pointer);
         key.push(last);
-        ConfigError { key, text }
-    }));
+        errors.push(ConfigError { key, text });
+    };
+    if let Kind::AdditionalProperties { unexpected } = error.kind() {
+        unexpected.iter().for_each(|name| add(SortKey::Unknown, format!("unknown field {}", quote(name))));
+    } else {
+        let (rank, text) = keyword_error(error.kind(), &path, error.instance(), operator);
+        add(SortKey::Keyword(rank), text);
+    }
 }
 
 /// Rank and text of an error about one value (docs/design/bundles.md#configuration-errors).
 fn keyword_error(kind: &Kind, path: &str, value: &Value, operator: &Operator<'_>) -> (u8, String) {
-    let field = quote(path);
+    let (field, one, several) = (quote(path), quote(WATCH_NAMESPACE), quote(WATCH_NAMESPACES));
     let length = value.as_str().unwrap_or_default().chars().count();
     let items = value.as_array().map_or(0, Vec::len);
     match kind {
         Kind::Required { property } => (1, missing(path, property.as_str().unwrap_or_default(), operator)),
         // At the root only: neither or both of two fields are present.
         Kind::AnyOf { .. } => {
-            let (one, list) = (quote(WATCH_NAMESPACE), quote(WATCH_NAMESPACES));
-            (1, format!("required field {one} is missing: it or {list} has to be given"))
+            (1, format!("required field {one} is missing: it or {several} has to be given"))
         }
-        Kind::Not { .. } => {
-            let (one, list) = (quote(WATCH_NAMESPACE), quote(WATCH_NAMESPACES));
-            (1, format!("fields {one} and {list} exclude each other"))
-        }
+        Kind::Not { .. } => (1, format!("fields {one} and {several} exclude each other")),
         Kind::Type { kind } => (0, wrong_type(path, value, &expected(kind))),
         Kind::OneOfNotValid { .. } => (0, wrong_type(path, value, "string or number")),
         Kind::Format { format } => (FORMAT, wrong_format(path, value, format, operator)),

@@ -12,34 +12,30 @@ pub(crate) const DEFAULT_ACCOUNT: &str = "default";
 
 /// ClusterServiceVersion of group `operators.coreos.com`.
 #[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
 pub(crate) struct Csv {
-    #[serde(default)]
     pub(crate) metadata: Metadata,
-    #[serde(default)]
     pub(crate) spec: Spec,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
 pub(crate) struct Metadata {
-    #[serde(default)]
     pub(crate) name: String,
-    #[serde(default)]
     pub(crate) annotations: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 pub(crate) struct Spec {
-    #[serde(default)]
     pub(crate) version: Option<String>,
-    #[serde(default, rename = "installModes")]
     pub(crate) install_modes: Vec<InstallModeEntry>,
-    #[serde(default)]
     pub(crate) install: Install,
-    #[serde(default, rename = "customresourcedefinitions")]
+    #[serde(rename = "customresourcedefinitions")]
     pub(crate) definitions: OwnedNames,
-    #[serde(default, rename = "apiservicedefinitions")]
+    #[serde(rename = "apiservicedefinitions")]
     pub(crate) api_services: OwnedNames,
-    #[serde(default, rename = "webhookdefinitions")]
+    #[serde(rename = "webhookdefinitions")]
     pub(crate) webhooks: Vec<Webhook>,
 }
 
@@ -51,18 +47,17 @@ pub(crate) struct InstallModeEntry {
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
 pub(crate) struct Install {
-    #[serde(default)]
     pub(crate) spec: Strategy,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
 pub(crate) struct Strategy {
-    #[serde(default)]
     pub(crate) deployments: Option<Vec<Deployment>>,
-    #[serde(default)]
     pub(crate) permissions: Vec<Permission>,
-    #[serde(default, rename = "clusterPermissions")]
+    #[serde(rename = "clusterPermissions")]
     pub(crate) cluster_permissions: Vec<Permission>,
 }
 
@@ -99,8 +94,8 @@ impl Permission {
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
 pub(crate) struct OwnedNames {
-    #[serde(default)]
     pub(crate) owned: Vec<OwnedName>,
 }
 
@@ -110,18 +105,15 @@ pub(crate) struct OwnedName {
 }
 
 /// Webhook definition. Values that are copied into objects remain JSON values.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 pub(crate) struct Webhook {
     #[serde(rename = "type")]
     pub(crate) kind: String,
     pub(crate) generate_name: String,
-    #[serde(default)]
     pub(crate) deployment_name: String,
-    #[serde(default)]
     pub(crate) container_port: i32,
     pub(crate) target_port: Option<Value>,
-    #[serde(default)]
     pub(crate) rules: Vec<Value>,
     pub(crate) failure_policy: Option<Value>,
     pub(crate) match_policy: Option<Value>,
@@ -131,7 +123,7 @@ pub(crate) struct Webhook {
     pub(crate) admission_review_versions: Option<Value>,
     pub(crate) reinvocation_policy: Option<Value>,
     pub(crate) webhook_path: Option<String>,
-    #[serde(default, rename = "conversionCRDs")]
+    #[serde(rename = "conversionCRDs")]
     pub(crate) conversion_crds: Vec<String>,
 }
 
@@ -160,7 +152,7 @@ pub enum InstallMode {
 }
 
 impl InstallMode {
-    const ALL: [Self; 4] =
+    pub(crate) const ALL: [Self; 4] =
         [Self::AllNamespaces, Self::MultiNamespace, Self::OwnNamespace, Self::SingleNamespace];
 
     /// Space-separated names in brackets.
@@ -187,15 +179,6 @@ impl fmt::Display for InstallMode {
 }
 
 impl Csv {
-    /// Supported install modes. A type listed as both supported and unsupported is supported. Unknown types are
-    /// ignored.
-    pub(crate) fn install_modes(&self) -> BTreeSet<InstallMode> {
-        let entries = self.spec.install_modes.iter().filter(|entry| entry.supported);
-        entries
-            .filter_map(|entry| InstallMode::ALL.into_iter().find(|mode| mode.name() == entry.mode))
-            .collect()
-    }
-
     pub(crate) fn deployments(&self) -> &[Deployment] {
         self.spec.install.spec.deployments.as_deref().unwrap_or_default()
     }

@@ -93,7 +93,11 @@ fn add_annotations(metadata: &mut Value, added: &Map<String, Value>) {
     metadata["annotations"] = Value::Object(annotations);
 }
 
-fn list_mut<'a>(owner: &'a mut Value, field: &str) -> Option<&'a mut Vec<Value>> {
+/// List to which `entries` are added. `None` if there are none.
+fn list_mut<'a>(owner: &'a mut Value, field: &str, entries: &[Value]) -> Option<&'a mut Vec<Value>> {
+    if entries.is_empty() {
+        return None;
+    }
     let list = owner.as_object_mut()?.entry(field).or_insert_with(|| json!([]));
     if list.is_null() {
         *list = json!([]);
@@ -104,10 +108,7 @@ fn list_mut<'a>(owner: &'a mut Value, field: &str) -> Option<&'a mut Vec<Value>>
 /// Replaces the last original entry of the same name, or appends. Entries of the configuration do not replace one
 /// another.
 fn replace_by_name(owner: &mut Value, field: &str, entries: &[Value]) {
-    if entries.is_empty() {
-        return;
-    }
-    let Some(list) = list_mut(owner, field) else {
+    let Some(list) = list_mut(owner, field, entries) else {
         return;
     };
     let name = |entry: &Value| go_json::text(&entry["name"]);
@@ -122,10 +123,7 @@ fn replace_by_name(owner: &mut Value, field: &str, entries: &[Value]) {
 }
 
 fn append_new(owner: &mut Value, field: &str, entries: &[Value]) {
-    if entries.is_empty() {
-        return;
-    }
-    let Some(list) = list_mut(owner, field) else {
+    let Some(list) = list_mut(owner, field, entries) else {
         return;
     };
     let mut present: BTreeSet<String> = list.iter().map(go_json::text).collect();

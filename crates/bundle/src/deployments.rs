@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::bundle::Bundle;
-use crate::certificates::{self, Certificates, Serving};
+use crate::certificates::{self, Certificates};
 use crate::csv::Deployment;
 use crate::deployment_config;
 use crate::install_modes::RenderContext;
@@ -28,8 +28,7 @@ fn rendered(bundle: &Bundle, deployment: &Deployment, context: RenderContext<'_>
     template["metadata"]["annotations"] = template_annotations(bundle, &template["metadata"], context);
     if context.certificates != Certificates::None && bundle.csv.webhooks_of(&deployment.name).next().is_some()
     {
-        let serving = Serving::of_deployment(&deployment.name, context.install_namespace);
-        certificates::mount(&mut template["spec"], &serving);
+        certificates::mount(&mut template["spec"], &context.serving(&deployment.name));
     }
     let mut object = json!({
         "apiVersion": "apps/v1",
@@ -51,7 +50,7 @@ fn template_annotations(bundle: &Bundle, metadata: &Value, context: RenderContex
     if let Some(authored) = metadata.get("annotations").and_then(Value::as_object) {
         annotations.extend(authored.clone());
     }
-    annotations.insert(TARGETS_ANNOTATION.into(), json!(context.targets.annotation()));
+    annotations.insert(TARGETS_ANNOTATION.into(), json!(context.targets.joined(",")));
     annotations.insert(OPERATOR_ANNOTATION.into(), json!(context.install_namespace));
     Value::Object(annotations)
 }

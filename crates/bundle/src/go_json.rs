@@ -64,6 +64,11 @@ pub(crate) fn kind(value: &Value) -> &'static str {
     Kind::from(value).name()
 }
 
+/// Error of Go's decoder about a value of another type than the `target`.
+pub(crate) fn mismatch(value: &Value, target: &str) -> String {
+    format!("json: cannot unmarshal {} into Go {target}", kind(value))
+}
+
 /// Member that Go's decoder assigns to the field `name`: case-insensitive, and the last one wins.
 pub(crate) fn field<'a>(entries: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
     let members = entries.iter().filter(|(key, value)| key.eq_ignore_ascii_case(name) && !value.is_null());

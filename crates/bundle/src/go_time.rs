@@ -2,6 +2,7 @@
 
 use jiff::SignedDuration;
 use jiff::civil::DateTime;
+use olm_version::names::is_number;
 
 /// Formats a time as Go does, in UTC and whole seconds. `None` for the zero time, which Go omits.
 ///
@@ -16,19 +17,24 @@ pub(crate) fn normal(text: &str) -> Result<Option<String>, String> {
     let out_of_range = |what: &str| format!("parsing time {text:?}: {what} out of range");
     let mut rest = text;
     let mut numbers = [0i16; 6];
-    const ELEMENTS: [(&str, usize, &str); 6] =
-        [("2006", 4, "-"), ("01", 2, "-"), ("02", 2, "T"), ("15", 2, ":"), ("04", 2, ":"), ("05", 2, "")];
-    for (index, (element, width, separator)) in ELEMENTS.into_iter().enumerate() {
-        let digits = rest.bytes().take(width).take_while(u8::is_ascii_digit).count();
+    let elements = [
+        ("year", "2006", 0..=9999, "-"),
+        ("month", "01", 1..=12, "-"),
+        ("day", "02", 0..=99, "T"),
+        ("hour", "15", 0..=23, ":"),
+        ("minute", "04", 0..=59, ":"),
+        ("second", "05", 0..=59, ""),
+    ];
+    for (number, (name, element, allowed, separator)) in numbers.iter_mut().zip(elements) {
+        let digits = rest.bytes().take(element.len()).take_while(u8::is_ascii_digit).count();
         // Go accepts an hour of one digit.
-        if digits < width && !(element == "15" && digits == 1) {
+        if digits < element.len() && !(name == "hour" && digits == 1) {
             return Err(place(rest, element));
         }
-        numbers[index] = rest[..digits].parse().unwrap_or_default();
+        *number = rest[..digits].parse().unwrap_or_default();
         rest = &rest[digits..];
-        let allowed = [0..=9999, 1..=12, 0..=99, 0..=23, 0..=59, 0..=59];
-        if !allowed[index].contains(&numbers[index]) {
-            return Err(out_of_range(["year", "month", "day", "hour", "minute", "second"][index]));
+        if !allowed.contains(number) {
+            return Err(out_of_range(name));
         }
         let Some(behind) = rest.strip_prefix(separator) else {
             return Err(place(rest, separator));
@@ -45,26 +51,21 @@ pub(crate) fn normal(text: &str) -> Result<Option<String>, String> {
     if let Some(behind) = rest.strip_prefix('Z') {
         rest = behind;
     } else {
-        let zone = rest.get(..6).filter(|zone| {
-            let pattern = |(index, byte): (usize, u8)| match index {
-                0 => matches!(byte, b'+' | b'-'),
-                3 => byte == b':',
-                _ => byte.is_ascii_digit(),
-            };
-            zone.bytes().enumerate().all(pattern)
-        });
-        let Some(zone) = zone else {
+        let number = |at: usize| {
+            let digits = rest.get(at..at + 2).filter(|text| is_number(text))?;
+            digits.parse::<i64>().ok()
+        };
+        let is_zone = rest.starts_with(['+', '-']) && rest.get(3..4) == Some(":");
+        let (Some(hours), Some(minutes), true) = (number(1), number(4), is_zone) else {
             return Err(place(rest, "Z07:00"));
         };
-        let number = |at: usize| zone[at..at + 2].parse::<i64>().unwrap_or_default();
-        let (hours, minutes) = (number(1), number(4));
         if minutes > 60 {
             return Err(out_of_range("time zone offset minute"));
         }
         if hours > 24 {
             return Err(out_of_range("time zone offset hour"));
         }
-        offset = (hours * 60 + minutes) * if zone.starts_with('-') { -1 } else { 1 };
+        offset = (hours * 60 + minutes) * if rest.starts_with('-') { -1 } else { 1 };
         rest = &rest[6..];
     }
     if !rest.is_empty() {

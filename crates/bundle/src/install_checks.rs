@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use olm_version::quote;
 use serde_json::Value;
 
-use crate::bundle::{Bundle, name_of};
+use crate::bundle::{Bundle, group_of, name_of};
 use crate::certificates::Serving;
 use crate::limits::sorted_texts;
 use crate::pointer::text;
@@ -63,10 +63,6 @@ fn title(object: &Value) -> String {
     format!("{} {}", text(object, "/kind"), quote(name_of(object)))
 }
 
-fn group_of(object: &Value) -> &str {
-    text(object, "/apiVersion").split_once('/').map_or("", |(group, _)| group)
-}
-
 /// Reports several ClusterServiceVersions. The reference uses the last one.
 fn cluster_service_versions(bundle: &Bundle) -> Option<String> {
     let files = bundle.csv_files();
@@ -82,8 +78,10 @@ fn of_object(deployments: &WebhookDeployments<'_>, object: &Value) -> Vec<String
     if name_of(object).is_empty() {
         return vec![format!("a {kind} has no metadata.name: every object of a bundle needs one")];
     }
+    let title = title(object);
+    let titled = |fault: String| format!("{title}: {fault}");
     if let Some(fault) = version_fault(object) {
-        return vec![fault];
+        return vec![titled(fault)];
     }
     let mut found: Vec<String> = name_fault(object).into_iter().collect();
     match (group_of(object), kind) {
@@ -93,7 +91,7 @@ fn of_object(deployments: &WebhookDeployments<'_>, object: &Value) -> Vec<String
         (_, DEFINITION) => found.extend(serving::conversion(object)),
         _ => {}
     }
-    found
+    found.into_iter().map(titled).collect()
 }
 
 /// Error in the API version of an object. Only groups built into Kubernetes are checked, because other groups may
@@ -114,7 +112,7 @@ fn version_fault(object: &Value) -> Option<String> {
     ];
     let (kind, version) = (text(object, "/kind"), text(object, "/apiVersion"));
     if version.is_empty() {
-        return Some(format!("{}: apiVersion is missing", title(object)));
+        return Some("apiVersion is missing".to_string());
     }
     let is_built_in = BUILT_IN
         .iter()
@@ -123,10 +121,10 @@ fn version_fault(object: &Value) -> Option<String> {
     if served == Some(version) || !(is_built_in || kind == DEFINITION) {
         return None;
     }
-    let (title, version) = (title(object), quote(version));
+    let version = quote(version);
     Some(match served {
-        Some(served) => format!("{title}: apiVersion is {version}, it has to be {served}"),
-        None => format!("{title}: apiVersion {version} has no such kind"),
+        Some(served) => format!("apiVersion is {version}, it has to be {served}"),
+        None => format!("apiVersion {version} has no such kind"),
     })
 }
 
@@ -137,22 +135,16 @@ fn name_fault(object: &Value) -> Option<String> {
         ("", "Service") => None,
         (_, DEFINITION) => {
             let wanted = format!("{}.{}", text(object, "/spec/names/plural"), text(object, "/spec/group"));
-            (name != wanted).then(|| {
-                let wanted = quote(&wanted);
-                format!(
-                    "{}: metadata.name has to be {wanted}, spec.names.plural and spec.group",
-                    title(object)
-                )
-            })
+            let parts = "spec.names.plural and spec.group";
+            (name != wanted).then(|| format!("metadata.name has to be {}, {parts}", quote(&wanted)))
         }
         (RBAC_GROUP, _) => {
             let is_segment = name != "." && name != ".." && !name.contains(['/', '%']);
-            (!is_segment)
-                .then(|| format!("{}: metadata.name must not be . or .. or contain / or %", title(object)))
+            (!is_segment).then(|| "metadata.name must not be . or .. or contain / or %".to_string())
         }
         _ => {
             let faults = subdomain_faults(name);
-            (!faults.is_empty()).then(|| format!("{}: metadata.name: {}", title(object), faults.join(", ")))
+            (!faults.is_empty()).then(|| format!("metadata.name: {}", faults.join(", ")))
         }
     }
 }

@@ -54,11 +54,11 @@ impl Targets {
         }
     }
 
-    /// Value of the annotation `olm.targetNamespaces`. Empty for all namespaces.
-    pub(crate) fn annotation(&self) -> String {
+    /// Names of the namespaces. Empty for all namespaces.
+    pub(crate) fn joined(&self, separator: &str) -> String {
         match self {
             Self::All => String::new(),
-            Self::Namespaces(names) => names.join(","),
+            Self::Namespaces(names) => names.join(separator),
         }
     }
 }
@@ -103,10 +103,7 @@ pub(crate) fn check_targets(
             names => format!("{supported} do not support target namespaces [{}]", names.join(" ")),
         },
     };
-    let shown = match targets {
-        Targets::All => String::new(),
-        Targets::Namespaces(names) => names.join(" "),
-    };
+    let shown = targets.joined(" ");
     Err(RenderError::Targets(format!("invalid target namespaces [{shown}]: {problem}")))
 }
 

@@ -70,5 +70,5 @@ pub use objects::distinct;
 pub use options::RenderOptions;
 pub use properties::PROPERTIES_ANNOTATION;
 pub use render::render;
-pub use typed::{Loss, losses};
+pub use typed::{Loss, losses, normal_csv};
 pub use validate::{ValidationFault, Validator, subdomain_faults, validate};

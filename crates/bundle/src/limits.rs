@@ -39,24 +39,18 @@ pub(crate) fn exceeded(file: &str, limit: usize, what: &'static str) -> LoadErro
 /// # Errors
 /// [`LoadError::TooLarge`] for the first file, by name, that exceeds a limit.
 pub(crate) fn check(files: &BTreeMap<String, Vec<u8>>) -> Result<(), LoadError> {
-    let (mut count, mut bytes) = (0, 0);
+    let (mut files_read, mut bytes) = (0, 0);
     for (path, content) in files {
         let most = match path {
             path if path.starts_with(METADATA) => METADATA_BYTES,
             path if path.starts_with(MANIFESTS) => MANIFEST_BYTES,
             _ => continue,
         };
-        count += 1;
-        bytes += content.len();
-        if count > FILES {
-            return Err(exceeded(path, FILES, "files in a bundle"));
-        }
+        count(&mut files_read, 1, FILES, path, "files in a bundle")?;
         if content.len() > most {
             return Err(exceeded(path, most, "bytes in this file"));
         }
-        if bytes > BYTES {
-            return Err(exceeded(path, BYTES, "bytes in all files of a bundle"));
-        }
+        count(&mut bytes, content.len(), BYTES, path, "bytes in all files of a bundle")?;
     }
     Ok(())
 }
@@ -102,7 +96,7 @@ impl ManifestUsage {
         let mut exceeded = None;
         // A document that is refused as JSON is decoded again as YAML. The first error counts.
         let read = stream.next(|json, _| match self.document(file, json) {
-            Ok(()) => json::to_value(json).map_err(DecodeError::from),
+            Ok(()) => json::to_value(json),
             Err(limit) => {
                 let message = limit.to_string();
                 exceeded.get_or_insert(limit);
@@ -118,7 +112,8 @@ impl ManifestUsage {
     /// Counts one document of the manifest `file`, as JSON, before it is parsed.
     fn document(&mut self, file: &str, json: &[u8]) -> Result<(), LoadError> {
         self.text(file, json.len())?;
-        self.values(file, count_values(json))
+        let what = "values in all manifests, aliases followed";
+        count(&mut self.values, count_values(json), VALUES, file, what)
     }
 
     /// Counts one object of the manifest `file`.
@@ -126,26 +121,24 @@ impl ManifestUsage {
     /// # Errors
     /// [`LoadError::TooLarge`].
     pub fn object(&mut self, file: &str) -> Result<(), LoadError> {
-        self.objects += 1;
-        if self.objects > OBJECTS { Err(exceeded(file, OBJECTS, "objects in a bundle")) } else { Ok(()) }
+        count(&mut self.objects, 1, OBJECTS, file, "objects in a bundle")
     }
 
     /// Counts text of the manifest `file` that is repeated in memory.
     pub(crate) fn text(&mut self, file: &str, bytes: usize) -> Result<(), LoadError> {
-        self.text = self.text.saturating_add(bytes);
-        if self.text <= TEXT_BYTES {
-            return Ok(());
-        }
-        Err(exceeded(file, TEXT_BYTES, "bytes in all manifests, aliases followed"))
+        count(&mut self.text, bytes, TEXT_BYTES, file, "bytes in all manifests, aliases followed")
     }
+}
 
-    fn values(&mut self, file: &str, values: usize) -> Result<(), LoadError> {
-        self.values += values;
-        if self.values <= VALUES {
-            return Ok(());
-        }
-        Err(exceeded(file, VALUES, "values in all manifests, aliases followed"))
-    }
+fn count(
+    used: &mut usize,
+    more: usize,
+    limit: usize,
+    file: &str,
+    what: &'static str,
+) -> Result<(), LoadError> {
+    *used = used.saturating_add(more);
+    if *used > limit { Err(exceeded(file, limit, what)) } else { Ok(()) }
 }
 
 /// Estimates the number of keys and values in JSON, weighted by memory, without parsing it.

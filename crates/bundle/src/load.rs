@@ -11,7 +11,7 @@ use olm_yaml::{Stream, StreamError};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::bundle::{Bundle, Definition};
+use crate::bundle::Bundle;
 use crate::csv::{Csv, Deployment};
 use crate::error::LoadError;
 use crate::go_json;
@@ -41,34 +41,29 @@ impl Bundle {
         limits::check(files)?;
         let package_name = package_name(files.get(ANNOTATIONS_FILE).ok_or(LoadError::NoAnnotations)?)?;
         let mut manifests = Manifests::default();
-        let mut seen_any = false;
-        for (path, content) in files.range(MANIFESTS.to_string()..) {
-            let Some(name) = path.strip_prefix(MANIFESTS) else {
-                break;
-            };
-            if let Some((directory, _)) = name.split_once('/') {
+        let mut in_manifests = files
+            .range(MANIFESTS.to_string()..)
+            .take_while(|(path, _)| path.starts_with(MANIFESTS))
+            .peekable();
+        if in_manifests.peek().is_none() {
+            return Err(LoadError::NoManifests);
+        }
+        for (path, content) in in_manifests {
+            if let Some((directory, _)) = path[MANIFESTS.len()..].split_once('/') {
                 return Err(LoadError::Subdirectory(format!("{MANIFESTS}{directory}")));
             }
-            seen_any = true;
             manifests.read(path, content)?;
-        }
-        if !seen_any {
-            return Err(LoadError::NoManifests);
         }
         let mut csv = manifests.csv.ok_or(LoadError::NoClusterServiceVersion)?;
         let annotations = &mut csv.metadata.annotations;
-        let properties = properties::merge(
-            annotations.get(PROPERTIES_ANNOTATION).map(String::as_str),
-            files.get(PROPERTIES_FILE).map(Vec::as_slice),
-        )?;
-        if let Some(text) = properties {
+        let property_file = files.get(PROPERTIES_FILE).map(Vec::as_slice);
+        let authored = annotations.get(PROPERTIES_ANNOTATION).map(String::as_str);
+        if let Some(text) = properties::merge(authored, property_file)? {
             annotations.insert(PROPERTIES_ANNOTATION.to_string(), text);
         }
         let bundle = Bundle {
             package_name,
-            max_openshift_version: files
-                .get(PROPERTIES_FILE)
-                .and_then(|file| properties::max_openshift_version(file)),
+            max_openshift_version: property_file.and_then(properties::max_openshift_version),
             csv,
             csv_files: manifests.csv_files,
             definitions: manifests.definitions,
@@ -102,10 +97,8 @@ fn check_parts(bundle: &Bundle) -> Result<(), LoadError> {
 /// Package name of `metadata/annotations.yaml`, empty if absent.
 fn package_name(file: &[u8]) -> Result<String, LoadError> {
     let refused = |what: &Value, target: &str| {
-        let kind = go_json::kind(what);
-        LoadError::Annotations(format!(
-            "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {kind} into Go {target}"
-        ))
+        let mismatch = go_json::mismatch(what, target);
+        LoadError::Annotations(format!("error unmarshaling JSON: while decoding JSON: {mismatch}"))
     };
     let document = olm_yaml::from_slice(file).map_err(|error| LoadError::Annotations(error.to_string()))?;
     let annotations = match &document {
@@ -124,10 +117,8 @@ fn package_name(file: &[u8]) -> Result<String, LoadError> {
     for name in ANNOTATIONS {
         let value = go_json::field(annotations, name).unwrap_or(&Value::Null);
         if matches!(value, Value::Array(_) | Value::Object(_)) {
-            return Err(refused(
-                value,
-                &format!("struct field Annotations.annotations.{name} of type string"),
-            ));
+            let target = format!("struct field Annotations.annotations.{name} of type string");
+            return Err(refused(value, &target));
         }
     }
     Ok(go_json::field(annotations, PACKAGE_ANNOTATION).map(go_json::as_text).unwrap_or_default())
@@ -160,7 +151,7 @@ impl From<ConvertError> for ObjectError {
 struct Manifests {
     csv: Option<Csv>,
     csv_files: Vec<String>,
-    definitions: Vec<Definition>,
+    definitions: Vec<Value>,
     others: Vec<Value>,
     usage: ManifestUsage,
 }
@@ -170,15 +161,14 @@ impl Manifests {
         let wrong = |cause: String| {
             ObjectError::new(format!("error parsing {}: {cause}", excerpt(path))).of_file(path)
         };
+        let refused = |error| match error {
+            ManifestError::Invalid(StreamError::Document { message, .. }) => wrong(message),
+            ManifestError::Invalid(StreamError::Read(error)) => wrong(error.to_string()),
+            ManifestError::TooLarge(error) => error,
+        };
         let mut stream = Stream::new(content, ManifestUsage::manifest_limits());
         let mut documents = Vec::new();
-        while let Some(document) =
-            self.usage.next_document(path, &mut stream).map_err(|error| match error {
-                ManifestError::Invalid(StreamError::Document { message, .. }) => wrong(message),
-                ManifestError::Invalid(StreamError::Read(error)) => wrong(error.to_string()),
-                ManifestError::TooLarge(error) => error,
-            })?
-        {
+        while let Some(document) = self.usage.next_document(path, &mut stream).map_err(refused)? {
             documents.push(document);
         }
         for document in documents.into_iter().filter(|document| !document.is_null()) {
@@ -193,10 +183,7 @@ impl Manifests {
             ObjectError::new(format!("unable to decode \"{}\": {detail}", excerpt(path))).of_file(path)
         };
         let Value::Object(mut object) = document else {
-            let kind = go_json::kind(&document);
-            return Err(undecodable(format!(
-                "json: cannot unmarshal {kind} into Go value of type unstructured.detector"
-            )));
+            return Err(undecodable(go_json::mismatch(&document, "value of type unstructured.detector")));
         };
         let untyped = kind_of(&object).is_empty().then(|| {
             format!("Object 'Kind' is missing in '{}'", go_json::text(&Value::Object(object.clone())))
@@ -226,34 +213,26 @@ impl Manifests {
         let mut errors: Vec<ObjectError> = Vec::new();
         for item in items {
             self.usage.object(path)?;
-            let missing = match (kind_of(&item), item.get("apiVersion").and_then(Value::as_str)) {
-                ("", _) => Some("Object 'Kind' is missing in 'object has no kind field '"),
-                (_, None | Some("" | "/")) => {
-                    Some("Object 'apiVersion' is missing in 'object has no apiVersion field'")
+            let missing = match (kind_of(&item), text(&item, "apiVersion")) {
+                ("", _) => "Object 'Kind' is missing in 'object has no kind field '",
+                (_, "" | "/") => "Object 'apiVersion' is missing in 'object has no apiVersion field'",
+                _ => {
+                    errors.extend(self.object(path, item).err());
+                    continue;
                 }
-                _ => None,
             };
-            let result = match missing {
-                Some(missing) => Err(ObjectError::new(format!(
-                    "unable to get type info from the object \"*unstructured.Unstructured\": {missing}"
-                ))),
-                None => self.object(path, item),
-            };
-            errors.extend(result.err());
+            let of = "unable to get type info from the object \"*unstructured.Unstructured\"";
+            errors.push(ObjectError::new(format!("{of}: {missing}")));
         }
         match errors.len() {
             0 => Ok(()),
             1 => Err(errors.swap_remove(0).of_file(path)),
             _ => {
                 let mut seen = BTreeSet::new();
-                let texts =
-                    errors.iter().map(|error| error.detail.as_str()).filter(|text| seen.insert(*text));
-                let texts: Vec<&str> = texts.collect();
-                let detail = if let [only] = texts.as_slice() {
-                    (*only).to_string()
-                } else {
-                    format!("[{}]", texts.join(", "))
-                };
+                let texts = errors.iter().map(|error| error.detail.as_str());
+                let texts: Vec<&str> = texts.filter(|text| seen.insert(*text)).collect();
+                let list = texts.join(", ");
+                let detail = if texts.len() == 1 { list } else { format!("[{list}]") };
                 Err(ObjectError::new(detail).of_file(path))
             }
         }
@@ -272,7 +251,7 @@ impl Manifests {
             "CustomResourceDefinition" => {
                 let mut value = convert(Value::Object(object), &Type::Struct("CustomResourceDefinition"))?;
                 drop_server_fields(&mut value);
-                self.definitions.push(Definition::new(value));
+                self.definitions.push(value);
             }
             _ => {
                 let mut value = Value::Object(object);
@@ -287,18 +266,22 @@ impl Manifests {
 
 /// Kind of the object. Empty if absent or if `apiVersion` is malformed.
 fn kind_of(object: &Map<String, Value>) -> &str {
-    let text = |name: &str| object.get(name).and_then(Value::as_str).unwrap_or_default();
-    if text("apiVersion").matches('/').count() > 1 { "" } else { text("kind") }
+    if text(object, "apiVersion").matches('/').count() > 1 { "" } else { text(object, "kind") }
+}
+
+/// String in a field. Empty if there is no string.
+fn text<'a>(object: &'a Map<String, Value>, name: &str) -> &'a str {
+    object.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// Error in `apiVersion` or `metadata`, for objects of any kind.
 fn metadata_fault(object: &Map<String, Value>) -> Option<String> {
     match object.get("apiVersion") {
         None | Some(Value::Null | Value::String(_)) => decode_fault(object, "metadataOnlyObject"),
-        Some(other) => Some(format!(
-            "json: cannot unmarshal {} into Go struct field metadataOnlyObject.TypeMeta.apiVersion of type string",
-            go_json::kind(other)
-        )),
+        Some(other) => {
+            let target = "struct field metadataOnlyObject.TypeMeta.apiVersion of type string";
+            Some(go_json::mismatch(other, target))
+        }
     }
 }
 
@@ -308,27 +291,17 @@ fn list_items(items: Value, list: &Map<String, Value>) -> Result<Vec<Map<String,
         Value::Null => Vec::new(),
         Value::Array(items) => items,
         other => {
-            let kind = go_json::kind(&other);
-            return Err(format!(
-                "json: cannot unmarshal {kind} into Go struct field decodeList.items of type []json.RawMessage"
-            ));
+            let target = "struct field decodeList.items of type []json.RawMessage";
+            return Err(go_json::mismatch(&other, target));
         }
     };
-    fn text<'a>(object: &'a Map<String, Value>, name: &str) -> &'a str {
-        object.get(name).and_then(Value::as_str).unwrap_or_default()
-    }
     let kind = text(list, "kind");
     let kind = kind.strip_suffix("List").unwrap_or(kind);
     let object = |item: Value| {
         let mut item = match item {
             Value::Null => Map::new(),
             Value::Object(item) => item,
-            other => {
-                let kind = go_json::kind(&other);
-                return Err(format!(
-                    "json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}"
-                ));
-            }
+            other => return Err(go_json::mismatch(&other, "value of type map[string]interface {}")),
         };
         if text(&item, "kind").is_empty() && text(&item, "apiVersion").is_empty() {
             item.insert("kind".into(), kind.into());

@@ -92,25 +92,22 @@ fn raw_kind(raw: &RawValue) -> &'static str {
 
 fn file_elements(file: &[u8]) -> Result<Vec<String>, LoadError> {
     let refused = |detail: String| LoadError::PropertiesFile(detail);
-    let wrong = |what: &str, target: &str| {
-        refused(format!(
-            "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {what} into Go {target}"
-        ))
+    let wrong = |what: &Value, target: &str| {
+        let mismatch = go_json::mismatch(what, target);
+        refused(format!("error unmarshaling JSON: while decoding JSON: {mismatch}"))
     };
     let document = olm_yaml::from_slice(file).map_err(|error| refused(error.to_string()))?;
     let list = match &document {
         Value::Null => return Ok(Vec::new()),
         Value::Object(entries) => go_json::field(entries, "properties").unwrap_or(&Value::Null),
-        other => {
-            return Err(wrong(go_json::kind(other), "value of type source.RegistryV1Properties"));
-        }
+        other => return Err(wrong(other, "value of type source.RegistryV1Properties")),
     };
     let properties = match list {
         Value::Null => return Ok(Vec::new()),
         Value::Array(properties) => properties,
         other => {
             let target = "struct field RegistryV1Properties.properties of type []property.Property";
-            return Err(wrong(go_json::kind(other), target));
+            return Err(wrong(other, target));
         }
     };
     let texts = properties.iter().map(|property| match property {
@@ -119,19 +116,16 @@ fn file_elements(file: &[u8]) -> Result<Vec<String>, LoadError> {
             let kind = match go_json::field(entries, "type") {
                 None => String::new(),
                 Some(other @ (Value::Array(_) | Value::Object(_))) => {
-                    return Err(wrong(
-                        go_json::kind(other),
-                        "struct field Property.properties.type of type string",
-                    ));
+                    return Err(wrong(other, "struct field Property.properties.type of type string"));
                 }
                 Some(kind) => go_json::as_text(kind),
             };
             Ok(element(&kind, &go_json::field(entries, "value").map_or_else(|| "null".into(), go_json::text)))
         }
-        other => Err(wrong(
-            go_json::kind(other),
-            "struct field RegistryV1Properties.properties of type property.Property",
-        )),
+        other => {
+            let target = "struct field RegistryV1Properties.properties of type property.Property";
+            Err(wrong(other, target))
+        }
     });
     texts.collect()
 }

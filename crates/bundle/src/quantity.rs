@@ -158,15 +158,11 @@ fn at_least_nano(mut value: i128, mut scale: i32, mut cut: bool, uncapped: bool)
 }
 
 fn exceeds_maximum(value: i128, scale: i32) -> bool {
-    let power = 10i128.checked_pow(scale.unsigned_abs());
-    match (scale >= 0, power) {
-        (true, Some(power)) => value.checked_mul(power).is_none_or(|scaled| scaled > MAX_VALUE),
-        (true, None) => true,
-        (false, Some(power)) => {
-            value / power > MAX_VALUE || (value / power == MAX_VALUE && value % power != 0)
-        }
-        (false, None) => false,
-    }
+    let Some(power) = 10i128.checked_pow(scale.unsigned_abs()) else {
+        return scale > 0;
+    };
+    let rounded_up = if scale < 0 { Some((value - 1) / power + 1) } else { value.checked_mul(power) };
+    rounded_up.is_none_or(|whole| whole > MAX_VALUE)
 }
 
 fn print(value: i128, scale: i32, family: Family, negative: bool) -> String {

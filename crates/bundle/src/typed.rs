@@ -8,11 +8,20 @@ mod convert;
 mod decode;
 mod types;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 pub(crate) use convert::{ConvertError, convert, shortest};
 pub(crate) use decode::fault as decode_fault;
+use types::field_of;
 pub(crate) use types::{Type, types};
+
+/// ClusterServiceVersion in normal form: only known fields, without zero values of optional ones. Idempotent.
+///
+/// # Errors
+/// A known field has a value of the wrong type.
+pub fn normal_csv(object: Value) -> Result<Value, String> {
+    convert(object, &Type::Struct("ClusterServiceVersion")).map_err(|error| error.to_string())
+}
 
 /// Change of a value by the typed pass. The path has the names and list indexes of the field from the root of the
 /// object.
@@ -32,72 +41,55 @@ pub fn losses(object: &Value, limit: usize) -> Vec<Loss> {
         Some("CustomResourceDefinition") => Type::Struct("CustomResourceDefinition"),
         _ => return Vec::new(),
     };
-    let mut finder = LossFinder { path: Vec::new(), found: Vec::new(), limit };
-    finder.value(object, &kind);
-    finder.found
+    let mut found = Vec::new();
+    find_losses(object, &kind, &mut Vec::new(), limit, &mut found);
+    found
 }
 
-struct LossFinder {
-    path: Vec<String>,
-    found: Vec<Loss>,
-    limit: usize,
+fn find_losses(value: &Value, kind: &Type, path: &mut Vec<String>, limit: usize, found: &mut Vec<Loss>) {
+    if found.len() >= limit {
+        return;
+    }
+    if let (Type::Int32, Value::Number(number)) = (kind, value)
+        && number.as_f64().is_some_and(|float| !(f64::from(i32::MIN)..=f64::from(i32::MAX)).contains(&float))
+    {
+        found.push(Loss::Wrapped(path.clone()));
+    }
+    for (key, value, kind) in children(value, kind) {
+        if path.is_empty() && key == "status" {
+            continue;
+        }
+        path.push(key);
+        match kind {
+            Some(kind) => find_losses(value, kind, path, limit, found),
+            None if !value.is_null() && found.len() < limit => found.push(Loss::Unknown(path.clone())),
+            None => {}
+        }
+        path.pop();
+    }
 }
 
-impl LossFinder {
-    fn value(&mut self, value: &Value, kind: &Type) {
-        if self.found.len() >= self.limit {
-            return;
+/// Members of an object and items of a list: key or index, value and type. Unknown fields have no type.
+pub(crate) fn children<'a>(
+    value: &'a Value,
+    kind: &'a Type,
+) -> Box<dyn Iterator<Item = (String, &'a Value, Option<&'a Type>)> + 'a> {
+    static SCHEMA: Type = Type::Struct("JSONSchemaProps");
+    match (value, kind) {
+        (Value::Object(entries), Type::Map(element)) => {
+            Box::new(entries.iter().map(|(key, value)| (key.clone(), value, Some(&**element))))
         }
-        match (kind, value) {
-            (Type::Int32, Value::Number(number)) => {
-                let fits =
-                    number.as_f64().is_none_or(|float| (-2_147_483_648.0..=2_147_483_647.0).contains(&float));
-                if !fits {
-                    self.found.push(Loss::Wrapped(self.path.clone()));
-                }
-            }
-            (Type::List(element), Value::Array(items)) => self.items(items, element),
-            (Type::SchemaOrList, Value::Array(items)) => self.items(items, &Type::Struct("JSONSchemaProps")),
-            (Type::Map(element), Value::Object(entries)) => {
-                for (key, value) in entries {
-                    self.inside(key.clone(), |finder| finder.value(value, element));
-                }
-            }
-            (Type::Struct(name), Value::Object(entries)) => self.fields(entries, name),
-            (Type::SchemaOrBool | Type::SchemaOrList | Type::SchemaOrStrings, Value::Object(entries)) => {
-                self.fields(entries, "JSONSchemaProps");
-            }
-            _ => {}
+        (Value::Object(entries), Type::Struct(name)) => Box::new(entries.iter().map(|(key, value)| {
+            (key.clone(), value, field_of(types().fields(name), key).map(|field| &field.kind))
+        })),
+        (Value::Object(_), Type::SchemaOrBool | Type::SchemaOrList | Type::SchemaOrStrings) => {
+            children(value, &SCHEMA)
         }
-    }
-
-    fn items(&mut self, items: &[Value], kind: &Type) {
-        for (index, item) in items.iter().enumerate() {
-            self.inside(index.to_string(), |finder| finder.value(item, kind));
+        (Value::Array(items), Type::List(_) | Type::SchemaOrList) => {
+            let element = if let Type::List(element) = kind { element } else { &SCHEMA };
+            let items = items.iter().enumerate();
+            Box::new(items.map(move |(index, item)| (index.to_string(), item, Some(element))))
         }
-    }
-
-    fn fields(&mut self, entries: &Map<String, Value>, owner: &str) {
-        let known = types().fields(owner);
-        for (key, value) in entries {
-            let field = known.binary_search_by(|field| field.name.cmp(key.as_str()));
-            if self.path.is_empty() && key == "status" {
-                continue;
-            }
-            self.inside(key.clone(), |finder| match field {
-                Ok(index) => finder.value(value, &known[index].kind),
-                Err(_) if value.is_null() => {}
-                Err(_) if finder.found.len() < finder.limit => {
-                    finder.found.push(Loss::Unknown(finder.path.clone()))
-                }
-                Err(_) => {}
-            });
-        }
-    }
-
-    fn inside(&mut self, segment: String, find: impl FnOnce(&mut Self)) {
-        self.path.push(segment);
-        find(self);
-        self.path.pop();
+        _ => Box::new(std::iter::empty()),
     }
 }

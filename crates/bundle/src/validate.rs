@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use olm_version::names::is_dns_label;
 use olm_version::quote;
 use serde_json::Value;
 
@@ -84,35 +85,28 @@ pub fn validate(bundle: &Bundle) -> Vec<ValidationFault> {
 
 fn deployments(bundle: &Bundle) -> Vec<ValidationFault> {
     let names = bundle.csv.deployments().iter().map(|deployment| deployment.name.as_str());
-    let fault = |name: &str, text| ValidationFault::new(Validator::Deployment, name, text);
-    let duplicate = |name: &str| {
-        fault(name, format!("cluster service version contains duplicate strategy deployment spec '{name}'"))
-    };
-    let mut findings: Vec<ValidationFault> = repeated(names.clone()).map(duplicate).collect();
-    for name in names.collect::<BTreeSet<_>>() {
-        let reasons = subdomain_faults(name);
-        if !reasons.is_empty() {
-            let reasons = reasons.join(", ");
-            let text =
-                format!("invalid cluster service version strategy deployment name '{name}': {reasons}");
-            findings.push(fault(name, text));
-        }
-    }
-    findings
+    let what = "cluster service version contains duplicate strategy deployment spec";
+    let duplicate = repeated(names.clone()).map(|name| (name, format!("{what} '{name}'")));
+    let what = "invalid cluster service version strategy deployment name";
+    let invalid = names.collect::<BTreeSet<_>>().into_iter().filter_map(|name| {
+        let reasons = subdomain_faults(name).join(", ");
+        (!reasons.is_empty()).then(|| (name, format!("{what} '{name}': {reasons}")))
+    });
+    let fault = |(name, text)| ValidationFault::new(Validator::Deployment, name, text);
+    duplicate.chain(invalid).map(fault).collect()
 }
 
 fn definitions(bundle: &Bundle) -> Vec<ValidationFault> {
-    let names = || bundle.definitions.iter().map(|definition| definition.name.as_str());
-    let fault = |name: &str, text| ValidationFault::new(Validator::Definition, name, text);
-    let duplicate =
-        |name: &str| fault(name, format!("bundle contains duplicate custom resource definition '{name}'"));
-    let mut findings: Vec<ValidationFault> = repeated(names()).map(duplicate).collect();
+    let names = || bundle.definitions.iter().map(name_of);
+    let what = "bundle contains duplicate custom resource definition";
+    let duplicate = repeated(names()).map(|name| (name, format!("{what} '{name}'")));
     let present: BTreeSet<&str> = names().collect();
-    findings.extend(owned(bundle).difference(&present).map(|name| {
-        let what = "cluster service definition references owned custom resource definition";
-        fault(name, format!("{what} '{name}' not found in bundle"))
-    }));
-    findings
+    let owned = owned(bundle);
+    let what = "cluster service definition references owned custom resource definition";
+    let missing =
+        owned.difference(&present).map(|name| (*name, format!("{what} '{name}' not found in bundle")));
+    let fault = |(name, text)| ValidationFault::new(Validator::Definition, name, text);
+    duplicate.chain(missing).map(fault).collect()
 }
 
 fn owned(bundle: &Bundle) -> BTreeSet<&str> {
@@ -138,41 +132,33 @@ fn conversion_modes(webhooks: &[Webhook], modes: &BTreeSet<InstallMode>) -> Vec<
 
 fn webhook_deployments(bundle: &Bundle) -> Vec<ValidationFault> {
     let present: BTreeSet<&str> = bundle.csv.deployments().iter().map(|d| d.name.as_str()).collect();
-    let mut missing: Vec<(&str, &str, &str)> = bundle
-        .csv
-        .spec
-        .webhooks
-        .iter()
-        .map(|webhook| {
-            (webhook.deployment_name.as_str(), webhook.kind.as_str(), webhook.generate_name.as_str())
+    let webhooks = bundle.csv.spec.webhooks.iter();
+    let mut missing: Vec<(&str, &str, &str)> = webhooks
+        .map(|Webhook { deployment_name, kind, generate_name, .. }| {
+            (deployment_name.as_str(), kind.as_str(), generate_name.as_str())
         })
         .filter(|(deployment, ..)| !present.contains(deployment))
         .collect();
     missing.sort_unstable();
     let fault = |(deployment, kind, name)| {
-        let text = format!(
-            "webhook of type '{kind}' with name '{name}' references non-existent deployment '{deployment}'"
-        );
+        let what = "references non-existent deployment";
+        let text = format!("webhook of type '{kind}' with name '{name}' {what} '{deployment}'");
         ValidationFault::new(Validator::Webhook, name, text)
     };
     missing.into_iter().map(fault).collect()
 }
 
 fn webhook_names(webhooks: &[Webhook]) -> Vec<ValidationFault> {
-    let names = || webhooks.iter().map(|webhook| (webhook.kind.as_str(), webhook.generate_name.as_str()));
-    let fault = |name: &str, text| ValidationFault::new(Validator::Webhook, name, text);
-    let mut findings: Vec<ValidationFault> = repeated(names())
-        .map(|(kind, name)| fault(name, format!("duplicate webhook '{name}' of type '{kind}'")))
-        .collect();
-    for (kind, name) in names().collect::<BTreeSet<_>>() {
-        let reasons = subdomain_faults(name);
-        if !reasons.is_empty() {
-            let reasons = reasons.join(",");
-            let text = format!("webhook of type '{kind}' has invalid name '{name}': {reasons}");
-            findings.push(fault(name, text));
-        }
-    }
-    findings
+    let names = webhooks.iter().map(|webhook| (webhook.kind.as_str(), webhook.generate_name.as_str()));
+    let duplicate = repeated(names.clone())
+        .map(|(kind, name)| (name, format!("duplicate webhook '{name}' of type '{kind}'")));
+    let invalid = names.collect::<BTreeSet<_>>().into_iter().filter_map(|(kind, name)| {
+        let reasons = subdomain_faults(name).join(",");
+        let text = format!("webhook of type '{kind}' has invalid name '{name}': {reasons}");
+        (!reasons.is_empty()).then_some((name, text))
+    });
+    let fault = |(name, text)| ValidationFault::new(Validator::Webhook, name, text);
+    duplicate.chain(invalid).map(fault).collect()
 }
 
 fn conversions(bundle: &Bundle) -> impl Iterator<Item = ValidationFault> {
@@ -253,14 +239,8 @@ fn repeated<T: Ord + Copy>(values: impl Iterator<Item = T>) -> impl Iterator<Ite
 
 /// Reasons why `name` is not an RFC 1123 subdomain, sorted. Empty if it is one.
 pub fn subdomain_faults(name: &str) -> Vec<&'static str> {
-    let label = |label: &str| {
-        !label.is_empty()
-            && label.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
-            && !label.starts_with('-')
-            && !label.ends_with('-')
-    };
     let mut faults = Vec::new();
-    if !name.split('.').all(label) {
+    if !name.split('.').all(is_dns_label) {
         faults.push(SUBDOMAIN);
     }
     if name.len() > 253 {

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use crate::bundle::{Bundle, Definition};
+use crate::bundle::{Bundle, name_of};
 use crate::certificates::Serving;
 use crate::csv::{Deployment, Webhook};
 use crate::error::RenderError;
@@ -15,8 +15,8 @@ use crate::install_modes::{RenderContext, Targets};
 const DEFAULT_PORT: i32 = 443;
 
 impl RenderContext<'_> {
-    fn serving(&self, webhook: &Webhook) -> Serving {
-        Serving::of_deployment(&webhook.deployment_name, self.install_namespace)
+    pub(crate) fn serving(&self, deployment: &str) -> Serving {
+        Serving::of_deployment(deployment, self.install_namespace)
     }
 }
 
@@ -25,15 +25,11 @@ pub(crate) fn definitions(bundle: &Bundle, context: RenderContext<'_>) -> Result
     bundle.definitions.iter().map(|definition| converted(definition, bundle, context)).collect()
 }
 
-fn converted(
-    definition: &Definition,
-    bundle: &Bundle,
-    context: RenderContext<'_>,
-) -> Result<Value, RenderError> {
-    let name = &definition.name;
+fn converted(definition: &Value, bundle: &Bundle, context: RenderContext<'_>) -> Result<Value, RenderError> {
+    let name = name_of(definition);
     let mut webhooks = bundle.csv.spec.webhooks.iter().filter(|webhook| webhook.is_conversion());
-    let mut object = definition.object.clone();
-    let Some(webhook) = webhooks.find(|webhook| webhook.conversion_crds.contains(name)) else {
+    let mut object = definition.clone();
+    let Some(webhook) = webhooks.find(|webhook| webhook.conversion_crds.iter().any(|crd| crd == name)) else {
         return Ok(object);
     };
     if object["spec"]["preserveUnknownFields"] == true {
@@ -42,7 +38,7 @@ fn converted(
              Server call webhook to do the conversion"
         )));
     }
-    let serving = context.serving(webhook);
+    let serving = context.serving(&webhook.deployment_name);
     let path = webhook.webhook_path.as_deref().unwrap_or("/");
     object["spec"]["conversion"] = json!({
         "strategy": "Webhook",
@@ -79,7 +75,7 @@ pub(crate) fn configurations(bundle: &Bundle, kind: &str, context: RenderContext
 }
 
 fn configuration(webhook: &Webhook, context: RenderContext<'_>) -> Value {
-    let serving = context.serving(webhook);
+    let serving = context.serving(&webhook.deployment_name);
     let mutating = webhook.kind == Webhook::MUTATING;
     let mut object = json!({
         "apiVersion": "admissionregistration.k8s.io/v1",
@@ -93,13 +89,14 @@ fn configuration(webhook: &Webhook, context: RenderContext<'_>) -> Value {
 
 fn admission_webhook(webhook: &Webhook, serving: &Serving, targets: &Targets, mutating: bool) -> Value {
     let service = service_reference(serving, webhook.container_port, webhook.webhook_path.as_deref());
-    let mut entry = Map::new();
-    entry.insert("name".into(), json!(webhook.generate_name));
-    entry.insert("clientConfig".into(), json!({"service": service}));
-    entry.insert("sideEffects".into(), json!(webhook.side_effects));
-    entry.insert("admissionReviewVersions".into(), json!(webhook.admission_review_versions));
+    let mut entry = json!({
+        "name": webhook.generate_name,
+        "clientConfig": {"service": service},
+        "sideEffects": webhook.side_effects,
+        "admissionReviewVersions": webhook.admission_review_versions,
+    });
     if !webhook.rules.is_empty() {
-        entry.insert("rules".into(), json!(webhook.rules));
+        entry["rules"] = json!(webhook.rules);
     }
     let reinvocation = webhook.reinvocation_policy.as_ref().filter(|_| mutating);
     let optional = [
@@ -111,14 +108,14 @@ fn admission_webhook(webhook: &Webhook, serving: &Serving, targets: &Targets, mu
     ];
     for (key, value) in optional {
         if let Some(value) = value {
-            entry.insert(key.into(), value.clone());
+            entry[key] = value.clone();
         }
     }
     if let Targets::Namespaces(names) = targets {
         let requirement = json!({"key": "kubernetes.io/metadata.name", "operator": "In", "values": names});
-        entry.insert("namespaceSelector".into(), json!({"matchExpressions": [requirement]}));
+        entry["namespaceSelector"] = json!({"matchExpressions": [requirement]});
     }
-    Value::Object(entry)
+    entry
 }
 
 /// One Service per deployment with webhooks, with the distinct ports of its webhooks.
@@ -128,11 +125,8 @@ pub(crate) fn services(bundle: &Bundle, context: RenderContext<'_>) -> Vec<Value
 
 /// Objects of the certificate provider for each deployment with webhooks.
 pub(crate) fn certificate_objects(bundle: &Bundle, context: RenderContext<'_>) -> Vec<Value> {
-    let serving =
-        |deployment: &Deployment| Serving::of_deployment(&deployment.name, context.install_namespace);
-    serving_deployments(bundle)
-        .flat_map(|deployment| context.certificates.objects(&serving(deployment)))
-        .collect()
+    let objects = |name: &str| context.certificates.objects(&context.serving(name));
+    serving_deployments(bundle).flat_map(|deployment| objects(&deployment.name)).collect()
 }
 
 fn serving_deployments(bundle: &Bundle) -> impl Iterator<Item = &Deployment> {
@@ -141,7 +135,7 @@ fn serving_deployments(bundle: &Bundle) -> impl Iterator<Item = &Deployment> {
 }
 
 fn service(bundle: &Bundle, deployment: &Deployment, context: RenderContext<'_>) -> Value {
-    let serving = Serving::of_deployment(&deployment.name, context.install_namespace);
+    let serving = context.serving(&deployment.name);
     let mut spec = json!({"ports": ports(bundle.csv.webhooks_of(&deployment.name))});
     if let Some(labels) = deployment.spec.pointer("/selector/matchLabels") {
         spec["selector"] = labels.clone();

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::CheckError;
-use crate::schema::{InvalidField, Schema};
+use crate::schema::Schema;
 
 pub(crate) const API_VERSION: &str = "apiextensions.k8s.io/v1";
 pub(crate) const KIND: &str = "CustomResourceDefinition";
@@ -44,31 +44,32 @@ impl<'a> Crd<'a> {
     pub(crate) fn read(object: &'a Value) -> Result<Self, CheckError> {
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
         if !crate::is_crd(object) {
-            let text = |key: &str| object[key].as_str().unwrap_or_default().to_owned();
-            let (api_version, kind) = (text("apiVersion"), text("kind"));
-            return Err(CheckError::NotACrd { name: name.to_owned(), api_version, kind });
+            let [api_version, kind] =
+                ["apiVersion", "kind"].map(|key| object[key].as_str().unwrap_or_default());
+            return Err(CheckError(format!(
+                "object {name:?} is a {kind:?} of {api_version:?}, not a {KIND} of {API_VERSION}"
+            )));
         }
         if deeper_than(object, MAX_DEPTH) {
-            return Err(CheckError::TooDeep { name: name.to_owned(), limit: MAX_DEPTH });
+            return Err(CheckError(format!("{KIND} {name:?} is nested deeper than {MAX_DEPTH} levels")));
         }
-        let malformed =
-            |field: String, expected| CheckError::Malformed { name: name.to_owned(), field, expected };
+        let malformed = |field: &str, expected| CheckError::malformed(name, field, expected);
         let spec = &object["spec"];
-        let versions = spec["versions"].as_array().map(Vec::as_slice);
-        let versions = versions.ok_or_else(|| malformed("spec.versions".to_owned(), "a list"))?;
+        let versions = spec["versions"].as_array().ok_or_else(|| malformed("spec.versions", "a list"))?;
         if versions.len() > MAX_VERSIONS {
-            let (name, count) = (name.to_owned(), versions.len());
-            return Err(CheckError::TooManyVersions { name, count, limit: MAX_VERSIONS });
+            let count = versions.len();
+            return Err(CheckError(format!(
+                "{KIND} {name:?} has {count} versions, at most {MAX_VERSIONS} are compared"
+            )));
         }
-        let versions = versions.iter().enumerate().map(|(index, version)| {
-            Version::read(version).map_err(|invalid| {
-                malformed(format!("spec.versions[{index}].{}", invalid.field), invalid.expected)
-            })
-        });
+        let versions = versions
+            .iter()
+            .enumerate()
+            .map(|(index, version)| Version::read(name, &format!("spec.versions[{index}]"), version));
         let stored = match &object["status"]["storedVersions"] {
             Value::Null => Vec::new(),
             Value::Array(names) => names.iter().filter_map(Value::as_str).collect(),
-            _ => return Err(malformed("status.storedVersions".to_owned(), "a list")),
+            _ => return Err(malformed("status.storedVersions", "a list")),
         };
         Ok(Self {
             name,
@@ -90,18 +91,13 @@ impl<'a> Crd<'a> {
 }
 
 impl<'a> Version<'a> {
-    fn read(version: &'a Value) -> Result<Self, InvalidField> {
+    /// Reads a version. `path` is its place in the CRD of this name.
+    fn read(crd: &str, path: &str, version: &'a Value) -> Result<Self, CheckError> {
         let name = version["name"].as_str();
-        let name = name.ok_or_else(|| InvalidField { field: "name".to_owned(), expected: "text" })?;
+        let name = name.ok_or_else(|| CheckError::malformed(crd, &format!("{path}.name"), "text"))?;
         let schema = match &version["schema"]["openAPIV3Schema"] {
             Value::Null => None,
-            schema => {
-                let in_schema = |invalid: InvalidField| InvalidField {
-                    field: format!("schema.openAPIV3Schema{}", invalid.field),
-                    ..invalid
-                };
-                Some(Schema::read(schema).map_err(in_schema)?)
-            }
+            schema => Some(Schema::read(crd, format!("{path}.schema.openAPIV3Schema"), schema)?),
         };
         Ok(Self { name, served: version["served"] == true, stored: version["storage"] == true, schema })
     }

@@ -82,7 +82,9 @@ impl Findings {
     /// The findings exceed [`MAX_BYTES`].
     pub(crate) fn finish(mut self, name: &str) -> Result<Vec<Finding>, CheckError> {
         if self.bytes > MAX_BYTES {
-            return Err(CheckError::TooManyFindings { name: name.to_owned(), limit: MAX_BYTES });
+            return Err(CheckError(format!(
+                "CustomResourceDefinition {name:?}: the findings are longer than {MAX_BYTES} bytes"
+            )));
         }
         self.list.sort();
         Ok(self.list)

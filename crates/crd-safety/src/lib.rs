@@ -55,59 +55,17 @@ pub use live::LiveCheck;
 
 use crd::{Crd, Version};
 use finding::Findings;
-use property::Comparison;
 
-/// Reason why two objects cannot be compared.
+/// Reason why two objects cannot be compared: one of them is not a CRD, is malformed, or exceeds a limit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum CheckError {
-    /// The object is not a CRD.
-    #[error(
-        "object {name:?} is a {kind:?} of {api_version:?}, not a CustomResourceDefinition of apiextensions.k8s.io/v1"
-    )]
-    NotACrd {
-        /// `metadata.name` of the object, empty if absent.
-        name: String,
-        /// `apiVersion` of the object, empty if absent.
-        api_version: String,
-        /// `kind` of the object, empty if absent.
-        kind: String,
-    },
-    /// A field has a value that the API server would reject.
-    #[error("CustomResourceDefinition {name:?}: {field} must be {expected}")]
-    Malformed {
-        /// Name of the CRD.
-        name: String,
-        /// Path of the field from the root of the object.
-        field: String,
-        /// Description of the allowed value.
-        expected: &'static str,
-    },
-    /// The CRD is nested deeper than the limit.
-    #[error("CustomResourceDefinition {name:?} is nested deeper than {limit} levels")]
-    TooDeep {
-        /// Name of the CRD.
-        name: String,
-        /// Allowed levels of JSON lists and objects.
-        limit: usize,
-    },
-    /// More versions than can be compared pair by pair.
-    #[error("CustomResourceDefinition {name:?} has {count} versions, at most {limit} are compared")]
-    TooManyVersions {
-        /// Name of the CRD.
-        name: String,
-        /// Number of versions of the CRD.
-        count: usize,
-        /// Allowed number of versions.
-        limit: usize,
-    },
-    /// The findings exceed the size limit.
-    #[error("CustomResourceDefinition {name:?}: the findings are longer than {limit} bytes")]
-    TooManyFindings {
-        /// Name of the CRD.
-        name: String,
-        /// Allowed size of the text in bytes.
-        limit: usize,
-    },
+#[error("{0}")]
+pub struct CheckError(String);
+
+impl CheckError {
+    /// A field of the CRD `name` has a value that the API server would reject.
+    fn malformed(name: &str, field: &str, expected: &str) -> Self {
+        Self(format!("CustomResourceDefinition {name:?}: {field} must be {expected}"))
+    }
 }
 
 /// Reports whether `object` is a CustomResourceDefinition of `apiextensions.k8s.io/v1`
@@ -128,17 +86,12 @@ pub fn check(live: Option<&Value>, new: &Value) -> Result<Vec<Finding>, CheckErr
     let mut findings = Findings::default();
     whole_crd(&old, &new, &mut findings);
     for (version, counterpart) in common_versions(&old, &new) {
-        let comparison = Comparison { section: Section::Same, version: version.name.to_owned() };
-        comparison.run(version, counterpart, &mut findings);
+        property::compare(Section::Same, version.name, version, counterpart, &mut findings);
     }
     if !new.webhook_conversion {
-        let mut known = Findings::default();
-        served_pairs(&old, &mut known);
-        let known: BTreeSet<Finding> = known.finish(new.name)?.into_iter().collect();
-        let mut found = Findings::default();
-        served_pairs(&new, &mut found);
+        let known: BTreeSet<Finding> = served_pairs(&old, new.name)?.into_iter().collect();
         // Differences between versions of the old CRD do not block the upgrade.
-        let fresh = found.finish(new.name)?.into_iter().filter(|finding| !known.contains(finding));
+        let fresh = served_pairs(&new, new.name)?.into_iter().filter(|finding| !known.contains(finding));
         fresh.for_each(|finding| findings.push(finding));
     }
     findings.finish(new.name)
@@ -176,16 +129,18 @@ fn common_versions<'c, 'a>(
 }
 
 /// Compares each served version with each higher one: a higher version must accept objects of a lower one
-/// (docs/design/apply.md#crd-findings).
-fn served_pairs(crd: &Crd<'_>, findings: &mut Findings) {
+/// (docs/design/apply.md#crd-findings). `name` is that of the CRD in errors.
+fn served_pairs(crd: &Crd<'_>, name: &str) -> Result<Vec<Finding>, CheckError> {
+    let mut findings = Findings::default();
     let mut served: Vec<&Version<'_>> = crd.versions.iter().filter(|version| version.served).collect();
     served.sort_by_key(|version| priority::key(version.name));
     for (number, lower) in served.iter().enumerate() {
         for higher in &served[number + 1..] {
             let version = format!("{} -> {}", lower.name, higher.name);
-            Comparison { section: Section::Served, version }.run(lower, higher, findings);
+            property::compare(Section::Served, &version, lower, higher, &mut findings);
         }
     }
+    findings.finish(name)
 }
 
 #[cfg(test)]

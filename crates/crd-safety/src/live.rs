@@ -137,11 +137,8 @@ fn version_validators(
     }
     let validator =
         |crd: &Crd<'_>, schema: Option<Map<String, Value>>| -> Result<Option<SchemaValidator>, CheckError> {
-            let unusable = || CheckError::Malformed {
-                name: crd.name.to_owned(),
-                field: format!("schema.openAPIV3Schema of version {version}"),
-                expected: "a schema that can be evaluated",
-            };
+            let field = format!("schema.openAPIV3Schema of version {version}");
+            let unusable = || CheckError::malformed(crd.name, &field, "a schema that can be evaluated");
             schema.map(|schema| SchemaValidator::new(schema).ok_or_else(unusable)).transpose()
         };
     // Without a schema every object is valid.

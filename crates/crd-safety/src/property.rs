@@ -31,35 +31,26 @@ fn descend(old: Schema<'_>, new: Option<Schema<'_>>, path: &mut String, visit: V
     }
 }
 
-/// Comparison of two versions, with the labels of its findings.
-#[derive(Debug)]
-pub(crate) struct Comparison {
-    pub(crate) section: Section,
-    /// Version text of the findings.
-    pub(crate) version: String,
-}
-
-impl Comparison {
-    /// Compares every property of `old` with the one in `new`.
-    pub(crate) fn run(&self, old: &Version<'_>, new: &Version<'_>, findings: &mut Findings) {
-        each(old, new, &mut |path, old, new| {
-            compare(old, new, &mut |check, text| {
-                findings.push(Finding {
-                    section: self.section,
-                    version: Some(self.version.clone()),
-                    property: Some(path.to_owned()),
-                    check,
-                    text,
-                });
-            });
+/// Compares every property of `old` with the one in `new`. `version` is the version text of the findings.
+pub(crate) fn compare(
+    section: Section,
+    version: &str,
+    old: &Version<'_>,
+    new: &Version<'_>,
+    findings: &mut Findings,
+) {
+    each(old, new, &mut |path, old, new| {
+        compare_property(old, new, &mut |check, text| {
+            let (version, property) = (Some(version.to_owned()), Some(path.to_owned()));
+            findings.push(Finding { section, version, property, check, text });
         });
-    }
+    });
 }
 
 type Report<'r> = &'r mut dyn FnMut(&'static str, String);
 
 /// Compares one property. `new` is `None` if the property was removed: then no change is harmless.
-fn compare(old: Schema<'_>, new: Option<Schema<'_>>, report: Report<'_>) {
+fn compare_property(old: Schema<'_>, new: Option<Schema<'_>>, report: Report<'_>) {
     let is_removed = new.is_none();
     let new = new.unwrap_or_else(Schema::empty);
     type_and_nullable(old, new, report);

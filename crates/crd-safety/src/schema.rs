@@ -5,13 +5,7 @@ use std::sync::LazyLock;
 
 use serde_json::{Map, Value};
 
-/// Field with a value of the wrong type.
-#[derive(Debug)]
-pub(crate) struct InvalidField {
-    /// Path from the outermost schema.
-    pub(crate) field: String,
-    pub(crate) expected: &'static str,
-}
+use crate::CheckError;
 
 /// JSON schema in the form of `JSONSchemaProps`. Every known field has its type. `null` equals absence.
 #[derive(Debug, Clone, Copy)]
@@ -153,23 +147,22 @@ impl<'a> Schema<'a> {
         self.0.clone()
     }
 
-    /// Reads a schema with all nested ones.
+    /// Reads a schema with all nested ones. `path` is its place in the CRD of this name.
     ///
     /// # Errors
-    /// The first field with a value of the wrong type.
-    pub(crate) fn read(schema: &'a Value) -> Result<Self, InvalidField> {
-        let map = schema.as_object();
-        let map = map.ok_or_else(|| InvalidField { field: String::new(), expected: "an object" })?;
+    /// A field has a value of the wrong type.
+    pub(crate) fn read(crd: &str, mut path: String, schema: &'a Value) -> Result<Self, CheckError> {
+        let map = schema.as_object().ok_or_else(|| CheckError::malformed(crd, &path, "an object"))?;
         let root = Self(map);
-        root.verify(&mut String::new())?;
+        root.verify(crd, &mut path)?;
         Ok(root)
     }
 
-    fn verify(self, path: &mut String) -> Result<(), InvalidField> {
+    fn verify(self, crd: &str, path: &mut String) -> Result<(), CheckError> {
         for &(key, type_) in &FIELDS {
             let violation = self.get(key).and_then(|value| type_.violation(value));
             if let Some(expected) = violation {
-                return Err(InvalidField { field: format!("{path}.{key}"), expected });
+                return Err(CheckError::malformed(crd, &format!("{path}.{key}"), expected));
             }
         }
         let length = path.len();
@@ -178,7 +171,7 @@ impl<'a> Schema<'a> {
                 path.push_str(".properties");
             }
             path.push_str(&step.to_string());
-            child.verify(path)?;
+            child.verify(crd, path)?;
             path.truncate(length);
         }
         Ok(())

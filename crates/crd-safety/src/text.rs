@@ -1,6 +1,6 @@
 //! JSON values in messages. Reading the CRD limits their depth.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 /// Schema keywords that constrain nothing.
 const ANNOTATIONS: [&str; 4] = ["description", "title", "example", "externalDocs"];
@@ -16,59 +16,9 @@ enum Role {
     NamedSchemas,
 }
 
-/// Compact JSON with sorted keys.
+/// Compact JSON with sorted keys as the API server encodes it, with HTML characters escaped.
 pub(crate) fn canonical(value: &Value) -> String {
-    let mut out = String::new();
-    write(value, Role::Data, &mut out);
-    out
-}
-
-/// [`canonical`] of a schema or a list of schemas, without annotation keywords at any depth.
-pub(crate) fn canonical_schema(schema: &Value) -> String {
-    let mut out = String::new();
-    write(schema, Role::Schema, &mut out);
-    out
-}
-
-fn write(value: &Value, role: Role, out: &mut String) {
-    match value {
-        Value::Object(map) => write_object(map, role, out),
-        Value::Array(list) => {
-            out.push('[');
-            for (number, item) in list.iter().enumerate() {
-                if number > 0 {
-                    out.push(',');
-                }
-                write(item, role, out);
-            }
-            out.push(']');
-        }
-        Value::String(text) => out.push_str(&string(text)),
-        scalar => out.push_str(&scalar.to_string()),
-    }
-}
-
-fn write_object(map: &Map<String, Value>, role: Role, out: &mut String) {
-    let mut members: Vec<(&String, &Value)> = map.iter().collect();
-    if matches!(role, Role::Schema) {
-        members.retain(|(key, _)| !ANNOTATIONS.contains(&key.as_str()));
-    }
-    members.sort_by_key(|(key, _)| *key);
-    out.push('{');
-    for (number, (key, value)) in members.into_iter().enumerate() {
-        if number > 0 {
-            out.push(',');
-        }
-        out.push_str(&string(key));
-        out.push(':');
-        write(value, role_below(role, key), out);
-    }
-    out.push('}');
-}
-
-/// JSON string as the API server encodes it, with HTML characters escaped.
-fn string(text: &str) -> String {
-    let mut json = Value::from(text).to_string();
+    let mut json = value.to_string();
     for (character, escape) in [
         ('<', "\\u003c"),
         ('>', "\\u003e"),
@@ -81,6 +31,26 @@ fn string(text: &str) -> String {
         }
     }
     json
+}
+
+/// [`canonical`] of a schema or a list of schemas, without annotation keywords at any depth.
+pub(crate) fn canonical_schema(schema: &Value) -> String {
+    canonical(&constraints(schema, Role::Schema))
+}
+
+/// Copy of `value` without annotation keywords.
+fn constraints(value: &Value, role: Role) -> Value {
+    match (role, value) {
+        (Role::Schema | Role::NamedSchemas, Value::Object(map)) => {
+            let is_kept = |key: &str| matches!(role, Role::NamedSchemas) || !ANNOTATIONS.contains(&key);
+            let kept = map.iter().filter(|(key, _)| is_kept(key));
+            kept.map(|(key, value)| (key.clone(), constraints(value, role_below(role, key)))).collect()
+        }
+        (Role::Schema | Role::NamedSchemas, Value::Array(list)) => {
+            list.iter().map(|item| constraints(item, role)).collect()
+        }
+        _ => value.clone(),
+    }
 }
 
 fn role_below(role: Role, key: &str) -> Role {

@@ -39,6 +39,16 @@ pub(crate) fn present<'a>(members: &[Member<'a>], name: &str) -> Option<&'a RawV
     Some(found.1)
 }
 
+/// String field. Empty if absent.
+pub(crate) fn text_field(members: &[Member<'_>], name: &str) -> String {
+    field(members, name).and_then(text).unwrap_or_default()
+}
+
+/// Items of a list field.
+pub(crate) fn item_fields<'a>(members: &[Member<'a>], name: &str) -> impl Iterator<Item = &'a RawValue> {
+    field(members, name).and_then(items).unwrap_or_default().into_iter()
+}
+
 struct Members<'a>(Vec<Member<'a>>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {

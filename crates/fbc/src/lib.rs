@@ -6,8 +6,8 @@
 //! ```text
 //! folder ─ load ► Meta (one canonical line each) ─ Selector ► lines of a query
 //!                                                ├ PackageContent ► package, channels, bundles, deprecations
-//!                                                ├ Validator ► Report: the message of opm, and all findings
-//!                                                └ write, catalog_files ► a catalog again
+//!                                                ├ validate_folder ► Report: the message of opm, and all findings
+//!                                                └ write ► a catalog again
 //! template ─ template ► Meta
 //! ```
 //!
@@ -28,7 +28,7 @@ mod write;
 mod write_yaml;
 
 pub use folder::{Entry, EntryKind, Folder, Limits, LoadError, load};
-pub use meta::{Meta, MetaError, MetaReader, read_metas};
+pub use meta::{Meta, MetaError, MetaReader};
 pub use model::{
     Bundle, Channel, ChannelEntry, Deprecation, DeprecationEntry, ModelError, Package, PackageContent,
     Property, Reference, RelatedImage,
@@ -36,8 +36,8 @@ pub use model::{
 pub use olm_yaml::Limits as DocumentLimits;
 pub use origin::Origin;
 pub use selector::Selector;
-pub use validate::{Finding, Report, Severity, Validator, validate, validate_folder};
-pub use write::{CatalogFile, Form, WriteError, catalog_files, write};
+pub use validate::{Finding, Report, Severity, validate_folder};
+pub use write::{Form, WriteError, write};
 
 /// Schema of packages.
 pub const SCHEMA_PACKAGE: &str = "olm.package";

@@ -8,9 +8,9 @@ use olm_yaml::{
     json::{Canonical, Kind, Member, canonicalize},
 };
 
-use olm_version::{excerpt, quote};
+use olm_version::{aggregate, excerpt, quote};
 
-use crate::Origin;
+use crate::{Origin, SCHEMA_PACKAGE};
 
 /// Object of a catalog.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,6 +41,11 @@ impl Meta {
             at: None,
             message: error.message,
         })
+    }
+
+    /// Name of the package that the object is part of, or that it defines. May be empty.
+    pub fn owner(&self) -> &str {
+        if self.schema == SCHEMA_PACKAGE { &self.name } else { &self.package }
     }
 }
 
@@ -87,16 +92,6 @@ impl<R: Read> Iterator for MetaReader<R> {
     }
 }
 
-/// Reads all metas of `file` into `sink`. Empty YAML documents are passed on as well: they store nothing, but typed
-/// readers reject them.
-pub fn read_metas<E: From<MetaError>>(
-    file: impl Read,
-    limits: Limits,
-    sink: &mut dyn FnMut(Meta) -> Result<(), E>,
-) -> Result<(), E> {
-    MetaReader::new(file, limits).try_for_each(|meta| sink(meta?))
-}
-
 fn decode(json: &[u8], notation: Notation) -> Result<Meta, DecodeError> {
     let refuse = |message: String| DecodeError { message, offset: None };
     let mut object = canonicalize(json)?;
@@ -139,11 +134,7 @@ fn folded_keys(object: &Canonical) -> Result<Vec<(String, &Member)>, String> {
             format!("duplicate keys for key {}: [{}]", quote(&excerpt(&same[0].0)), spellings.join(" "))
         })
         .collect();
-    match problems.as_slice() {
-        [] => Ok(keys),
-        [one] => Err(one.clone()),
-        many => Err(format!("[{}]", many.join(", "))),
-    }
+    aggregate(&problems).map_or(Ok(keys), Err)
 }
 
 fn field(object: &Canonical, keys: &[(String, &Member)], name: &str) -> Result<String, String> {

@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, fmt};
 
 use olm_version::excerpt;
 use serde::{
-    Deserialize, Deserializer,
+    Deserialize, Deserializer, Serialize,
     de::{DeserializeOwned, IgnoredAny, MapAccess, Visitor},
 };
 use serde_json::value::RawValue;
@@ -66,17 +66,21 @@ pub struct Channel {
     pub properties: Vec<Property>,
 }
 
-/// Bundle in a channel.
-#[derive(Debug, Clone, Default, PartialEq)]
+/// Bundle in a channel. Serialized as in a catalog, without empty fields.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ChannelEntry {
     /// Name of the bundle.
     pub name: String,
     /// Name of the bundle that this one replaces, or empty. It need not exist.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub replaces: String,
     /// Names of bundles that this one may replace and that upgrades may skip.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub skips: Vec<String>,
     /// Range of versions that this one may replace, in the blang dialect (docs/design/resolution.md#versions), or
     /// empty.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub skip_range: String,
 }
 
@@ -96,18 +100,20 @@ pub struct Bundle {
 }
 
 /// Image used by a bundle.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct RelatedImage {
     /// Role of the image. May be empty.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
     /// Image reference.
     pub image: String,
 }
 
 /// Property of a bundle, channel or package.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Property {
     /// Type of the property, such as `olm.gvk`.
+    #[serde(rename = "type")]
     pub kind: String,
     /// Value as JSON text. `null` if absent.
     pub value: Box<RawValue>,

@@ -40,47 +40,56 @@ pub(crate) struct Structure {
     /// Name of the type in upstream messages.
     pub(crate) name: &'static str,
     /// Fields in the order in which they are written.
-    pub(crate) fields: &'static [Field],
+    pub(crate) fields: &'static [Fields],
 }
 
+/// Fields of the same shape.
 #[derive(Debug)]
-pub(crate) struct Field {
-    pub(crate) name: &'static str,
+pub(crate) struct Fields {
+    pub(crate) names: &'static [&'static str],
     pub(crate) shape: Shape,
-    /// `true` if the field is written even when empty.
+    /// `true` if the fields are written even when empty. Irrelevant below properties, whose values are not rewritten.
     pub(crate) always: bool,
 }
 
-const fn structure(name: &'static str, fields: &'static [Field]) -> Structure {
+pub(crate) const fn structure(name: &'static str, fields: &'static [Fields]) -> Structure {
     Structure { name, fields }
 }
 
-const fn always(name: &'static str, shape: Shape) -> Field {
-    Field { name, shape, always: true }
+pub(crate) const fn always(names: &'static [&'static str], shape: Shape) -> Fields {
+    Fields { names, shape, always: true }
 }
 
-const fn if_any(name: &'static str, shape: Shape) -> Field {
-    Field { name, shape, always: false }
+pub(crate) const fn if_any(names: &'static [&'static str], shape: Shape) -> Fields {
+    Fields { names, shape, always: false }
 }
 
 const TEXT_LIST: Shape = List(&Text);
 
 const PROPERTIES: Shape =
-    Objects(&structure("property.Property", &[always("type", Text), always("value", Any)]));
+    Objects(&structure("property.Property", &[always(&["type"], Text), always(&["value"], Any)]));
+
+const ICON: Structure =
+    structure("declcfg.Icon", &[always(&["base64data"], Bytes), always(&["mediatype"], Text)]);
 
 /// `olm.package`.
 pub(crate) const PACKAGE: Structure = structure(
     "declcfg.Package",
     &[
-        always("schema", Text),
-        always("name", Text),
-        always("defaultChannel", Text),
-        if_any(
-            "icon",
-            Optional(&structure("declcfg.Icon", &[always("base64data", Bytes), always("mediatype", Text)])),
-        ),
-        if_any("description", Text),
-        if_any("properties", PROPERTIES),
+        always(&["schema", "name", "defaultChannel"], Text),
+        if_any(&["icon"], Optional(&ICON)),
+        if_any(&["description"], Text),
+        if_any(&["properties"], PROPERTIES),
+    ],
+);
+
+const CHANNEL_ENTRY: Structure = structure(
+    "declcfg.ChannelEntry",
+    &[
+        always(&["name"], Text),
+        if_any(&["replaces"], Text),
+        if_any(&["skips"], TEXT_LIST),
+        if_any(&["skipRange"], Text),
     ],
 );
 
@@ -88,64 +97,38 @@ pub(crate) const PACKAGE: Structure = structure(
 pub(crate) const CHANNEL: Structure = structure(
     "declcfg.Channel",
     &[
-        always("schema", Text),
-        always("name", Text),
-        always("package", Text),
-        always(
-            "entries",
-            Objects(&structure(
-                "declcfg.ChannelEntry",
-                &[
-                    always("name", Text),
-                    if_any("replaces", Text),
-                    if_any("skips", TEXT_LIST),
-                    if_any("skipRange", Text),
-                ],
-            )),
-        ),
-        if_any("properties", PROPERTIES),
+        always(&["schema", "name", "package"], Text),
+        always(&["entries"], Objects(&CHANNEL_ENTRY)),
+        if_any(&["properties"], PROPERTIES),
     ],
 );
+
+const RELATED_IMAGE: Structure = structure("declcfg.RelatedImage", &[always(&["name", "image"], Text)]);
 
 /// `olm.bundle`.
 pub(crate) const BUNDLE: Structure = structure(
     "declcfg.Bundle",
     &[
-        always("schema", Text),
-        if_any("name", Text),
-        if_any("package", Text),
-        always("image", Text),
-        if_any("properties", PROPERTIES),
-        if_any(
-            "relatedImages",
-            Objects(&structure("declcfg.RelatedImage", &[always("name", Text), always("image", Text)])),
-        ),
+        always(&["schema"], Text),
+        if_any(&["name", "package"], Text),
+        always(&["image"], Text),
+        if_any(&["properties"], PROPERTIES),
+        if_any(&["relatedImages"], Objects(&RELATED_IMAGE)),
     ],
+);
+
+const REFERENCE: Structure =
+    structure("declcfg.PackageScopedReference", &[always(&["schema"], Text), if_any(&["name"], Text)]);
+
+const DEPRECATION_ENTRY: Structure = structure(
+    "declcfg.DeprecationEntry",
+    &[always(&["reference"], Object(&REFERENCE)), always(&["message"], Text)],
 );
 
 /// `olm.deprecations`.
 pub(crate) const DEPRECATIONS: Structure = structure(
     "declcfg.Deprecation",
-    &[
-        always("schema", Text),
-        always("package", Text),
-        always(
-            "entries",
-            Objects(&structure(
-                "declcfg.DeprecationEntry",
-                &[
-                    always(
-                        "reference",
-                        Object(&structure(
-                            "declcfg.PackageScopedReference",
-                            &[always("schema", Text), if_any("name", Text)],
-                        )),
-                    ),
-                    always("message", Text),
-                ],
-            )),
-        ),
-    ],
+    &[always(&["schema", "package"], Text), always(&["entries"], Objects(&DEPRECATION_ENTRY))],
 );
 
 /// Structure of a known schema.
@@ -159,21 +142,19 @@ pub(crate) fn of_schema(schema: &str) -> Option<&'static Structure> {
     }
 }
 
-const GVK_FIELDS: &[Field] = &[always("group", Text), always("kind", Text), always("version", Text)];
+const GVK_FIELDS: &[Fields] = &[if_any(&["group", "kind", "version"], Text)];
 
 /// Structure of the value of a known property type.
 pub(crate) fn of_property(kind: &str) -> Option<&'static Structure> {
-    const PACKAGE: Structure = structure(
-        "property.Package",
-        &[always("packageName", Text), always("version", Text), if_any("release", Text)],
-    );
+    const PACKAGE: Structure =
+        structure("property.Package", &[if_any(&["packageName", "version", "release"], Text)]);
     const PACKAGE_REQUIRED: Structure =
-        structure("property.PackageRequired", &[always("packageName", Text), always("versionRange", Text)]);
+        structure("property.PackageRequired", &[if_any(&["packageName", "versionRange"], Text)]);
     const CHANNEL: Structure =
-        structure("property.Channel", &[always("channelName", Text), always("priority", Int)]);
+        structure("property.Channel", &[if_any(&["channelName"], Text), if_any(&["priority"], Int)]);
     const GVK: Structure = structure("property.GVK", GVK_FIELDS);
     const GVK_REQUIRED: Structure = structure("property.GVKRequired", GVK_FIELDS);
-    const OBJECT: Structure = structure("property.BundleObject", &[always("data", Bytes)]);
+    const OBJECT: Structure = structure("property.BundleObject", &[if_any(&["data"], Bytes)]);
     match kind {
         "olm.package" => Some(&PACKAGE),
         "olm.package.required" => Some(&PACKAGE_REQUIRED),
@@ -186,19 +167,15 @@ pub(crate) fn of_property(kind: &str) -> Option<&'static Structure> {
     }
 }
 
-const LINK: Structure = structure("v1alpha1.AppLink", &[if_any("name", Text), if_any("url", Text)]);
+const LINK: Structure = structure("v1alpha1.AppLink", &[if_any(&["name", "url"], Text)]);
 
-const RESOURCES: Shape = Objects(&structure(
-    "v1alpha1.APIResourceReference",
-    &[always("name", Text), always("kind", Text), always("version", Text)],
-));
+const RESOURCES: Shape =
+    Objects(&structure("v1alpha1.APIResourceReference", &[if_any(&["name", "kind", "version"], Text)]));
 
-const DESCRIPTOR_FIELDS: &[Field] = &[
-    always("path", Text),
-    if_any("displayName", Text),
-    if_any("description", Text),
-    if_any("x-descriptors", TEXT_LIST),
-    if_any("value", Any),
+const DESCRIPTOR_FIELDS: &[Fields] = &[
+    if_any(&["path", "displayName", "description"], Text),
+    if_any(&["x-descriptors"], TEXT_LIST),
+    if_any(&["value"], Any),
 ];
 const STATUS_DESCRIPTORS: Shape = Objects(&structure("v1alpha1.StatusDescriptor", DESCRIPTOR_FIELDS));
 const SPEC_DESCRIPTORS: Shape = Objects(&structure("v1alpha1.SpecDescriptor", DESCRIPTOR_FIELDS));
@@ -207,71 +184,48 @@ const ACTION_DESCRIPTORS: Shape = Objects(&structure("v1alpha1.ActionDescriptor"
 const API_SERVICES: Shape = Objects(&structure(
     "v1alpha1.APIServiceDescription",
     &[
-        always("name", Text),
-        always("group", Text),
-        always("version", Text),
-        always("kind", Text),
-        if_any("deploymentName", Text),
-        if_any("containerPort", Int32),
-        if_any("displayName", Text),
-        if_any("description", Text),
-        if_any("resources", RESOURCES),
-        if_any("statusDescriptors", STATUS_DESCRIPTORS),
-        if_any("specDescriptors", SPEC_DESCRIPTORS),
-        if_any("actionDescriptors", ACTION_DESCRIPTORS),
+        if_any(&["name", "group", "version", "kind", "deploymentName", "displayName", "description"], Text),
+        if_any(&["containerPort"], Int32),
+        if_any(&["resources"], RESOURCES),
+        if_any(&["statusDescriptors"], STATUS_DESCRIPTORS),
+        if_any(&["specDescriptors"], SPEC_DESCRIPTORS),
+        if_any(&["actionDescriptors"], ACTION_DESCRIPTORS),
     ],
 ));
+const API_SERVICE_DEFINITIONS: Structure =
+    structure("v1alpha1.APIServiceDefinitions", &[if_any(&["owned", "required"], API_SERVICES)]);
 
 const CRDS: Shape = Objects(&structure(
     "v1alpha1.CRDDescription",
     &[
-        always("name", Text),
-        always("version", Text),
-        always("kind", Text),
-        if_any("displayName", Text),
-        if_any("description", Text),
-        if_any("resources", RESOURCES),
-        if_any("statusDescriptors", STATUS_DESCRIPTORS),
-        if_any("specDescriptors", SPEC_DESCRIPTORS),
-        if_any("actionDescriptors", ACTION_DESCRIPTORS),
+        if_any(&["name", "version", "kind", "displayName", "description"], Text),
+        if_any(&["resources"], RESOURCES),
+        if_any(&["statusDescriptors"], STATUS_DESCRIPTORS),
+        if_any(&["specDescriptors"], SPEC_DESCRIPTORS),
+        if_any(&["actionDescriptors"], ACTION_DESCRIPTORS),
     ],
 ));
+const CRD_DEFINITIONS: Structure =
+    structure("v1alpha1.CustomResourceDefinitions", &[if_any(&["owned", "required"], CRDS)]);
+
+const INSTALL_MODE: Structure =
+    structure("v1alpha1.InstallMode", &[if_any(&["type"], Text), if_any(&["supported"], Truth)]);
+const MAINTAINER: Structure = structure("v1alpha1.Maintainer", &[if_any(&["name", "email"], Text)]);
+const NATIVE_API: Structure = structure("v1.GroupVersionKind", GVK_FIELDS);
 
 const CSV_METADATA: Structure = structure(
     "property.CSVMetadata",
     &[
-        if_any("annotations", Texts),
-        if_any(
-            "apiServiceDefinitions",
-            Object(&structure(
-                "v1alpha1.APIServiceDefinitions",
-                &[if_any("owned", API_SERVICES), if_any("required", API_SERVICES)],
-            )),
-        ),
-        if_any(
-            "crdDescriptions",
-            Object(&structure(
-                "v1alpha1.CustomResourceDefinitions",
-                &[if_any("owned", CRDS), if_any("required", CRDS)],
-            )),
-        ),
-        if_any("description", Text),
-        if_any("displayName", Text),
-        if_any(
-            "installModes",
-            Objects(&structure("v1alpha1.InstallMode", &[always("type", Text), always("supported", Truth)])),
-        ),
-        if_any("keywords", TEXT_LIST),
-        if_any("labels", Texts),
-        if_any("links", Objects(&LINK)),
-        if_any(
-            "maintainers",
-            Objects(&structure("v1alpha1.Maintainer", &[if_any("name", Text), if_any("email", Text)])),
-        ),
-        if_any("maturity", Text),
-        if_any("minKubeVersion", Text),
-        if_any("nativeAPIs", Objects(&structure("v1.GroupVersionKind", GVK_FIELDS))),
-        if_any("provider", Object(&LINK)),
+        if_any(&["annotations", "labels"], Texts),
+        if_any(&["apiServiceDefinitions"], Object(&API_SERVICE_DEFINITIONS)),
+        if_any(&["crdDescriptions"], Object(&CRD_DEFINITIONS)),
+        if_any(&["description", "displayName", "maturity", "minKubeVersion"], Text),
+        if_any(&["installModes"], Objects(&INSTALL_MODE)),
+        if_any(&["keywords"], TEXT_LIST),
+        if_any(&["links"], Objects(&LINK)),
+        if_any(&["maintainers"], Objects(&MAINTAINER)),
+        if_any(&["nativeAPIs"], Objects(&NATIVE_API)),
+        if_any(&["provider"], Object(&LINK)),
     ],
 );
 
@@ -294,12 +248,13 @@ impl Shape {
 }
 
 impl Structure {
-    /// Field with this key. Case-insensitive, but an exact match is preferred.
-    pub(crate) fn field(&self, key: &str) -> Option<&Field> {
-        let exact = self.fields.iter().find(|field| field.name == key);
-        exact.or_else(|| {
+    /// Name and shape of the field with this key. Case-insensitive, but an exact match is preferred.
+    pub(crate) fn field(&self, key: &str) -> Option<(&'static str, &'static Shape)> {
+        let named = |fields: &'static Fields| fields.names.iter().map(|name| (*name, &fields.shape));
+        let mut all = self.fields.iter().flat_map(named);
+        all.clone().find(|(name, _)| *name == key).or_else(|| {
             let key = fold(key);
-            self.fields.iter().find(|field| fold(field.name) == key)
+            all.find(|(name, _)| fold(name) == key)
         })
     }
 
@@ -374,15 +329,15 @@ impl Check {
             if self.strict && members[..index].iter().any(|(other, _)| other == key) {
                 return Err(format!("key {} already set in map", olm_version::quote(key)));
             }
-            let Some(field) = structure.field(key) else {
+            let Some((name, shape)) = structure.field(key) else {
                 if self.strict {
                     return Err(format!("json: unknown field {}", olm_version::quote(key)));
                 }
                 continue;
             };
             self.structure = structure.name.rsplit('.').next().unwrap_or_default();
-            self.path.push(field.name);
-            self.value(value, &field.shape)?;
+            self.path.push(name);
+            self.value(value, shape)?;
             self.path.pop();
         }
         self.structure = outer;

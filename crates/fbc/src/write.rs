@@ -1,5 +1,4 @@
-//! Writer of catalogs, as one stream or as a folder with one directory for each package
-//! (docs/design/catalogd.md#writing-catalogs).
+//! Writer of catalogs as one stream (docs/design/catalogd.md#writing-catalogs).
 //!
 //! JSON output has the same bytes as opm's: known schemas in the order of their fields without the empty ones, all
 //! other objects and values unchanged, indented by four spaces. Unknown fields of a known schema are kept at the
@@ -7,7 +6,6 @@
 //! same values.
 
 use std::io::{self, Write};
-use std::path::PathBuf;
 
 use olm_version::quote;
 use serde_json::value::RawValue;
@@ -28,22 +26,9 @@ pub enum Form {
     Yaml,
 }
 
-impl Form {
-    /// Name of the files in a catalog folder.
-    pub fn file_name(self) -> &'static str {
-        match self {
-            Self::Json => "catalog.json",
-            Self::Yaml => "catalog.yaml",
-        }
-    }
-}
-
 /// Failure to write a catalog.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// The name of a package is not usable as a directory name.
-    #[error("invalid package name {}: must be a single local path element", quote(.0))]
-    PackageName(String),
     /// The line of an object is not JSON.
     #[error("object {} of schema {}: {cause}", quote(name), quote(schema))]
     Object {
@@ -57,15 +42,6 @@ pub enum WriteError {
     /// Failure of the output.
     #[error(transparent)]
     Io(#[from] io::Error),
-}
-
-/// File of a catalog folder.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CatalogFile {
-    /// Path relative to the root of the folder.
-    pub path: PathBuf,
-    /// Content.
-    pub content: Vec<u8>,
 }
 
 /// Writes a catalog as one stream: packages sorted by name, in each its package, its channels and bundles by name,
@@ -89,31 +65,6 @@ pub fn write(metas: Vec<Meta>, form: Form, out: &mut impl Write) -> Result<(), W
     sorted(metas).iter().try_for_each(|meta| write_meta(meta, form, out))
 }
 
-/// Writes a catalog as the files of a folder: one directory for each package, and a file in the root for objects
-/// without package.
-///
-/// # Errors
-/// A package whose name is not a single path element, or an object that is not JSON.
-pub fn catalog_files(metas: Vec<Meta>, form: Form) -> Result<Vec<CatalogFile>, WriteError> {
-    let mut files = Vec::new();
-    for metas in sorted(metas).chunk_by(|a, b| owner(a) == owner(b)) {
-        let package = metas.first().map_or("", owner);
-        let is_element = !matches!(package, "." | "..") && !package.contains(['/', '\\', '\0']);
-        if !is_element {
-            return Err(WriteError::PackageName(package.to_owned()));
-        }
-        let mut content = Vec::new();
-        metas.iter().try_for_each(|meta| write_meta(meta, form, &mut content))?;
-        files.push(CatalogFile { path: PathBuf::from(package).join(form.file_name()), content });
-    }
-    Ok(files)
-}
-
-/// Package of an object, or empty.
-fn owner(meta: &Meta) -> &str {
-    if meta.schema == SCHEMA_PACKAGE { &meta.name } else { &meta.package }
-}
-
 fn sorted(mut metas: Vec<Meta>) -> Vec<Meta> {
     metas.retain(|meta| !meta.blob.is_empty());
     metas.sort_by(|a, b| sort_key(a).cmp(&sort_key(b)));
@@ -122,7 +73,7 @@ fn sorted(mut metas: Vec<Meta>) -> Vec<Meta> {
 
 /// Sort key of an object. Objects with equal keys keep their order.
 fn sort_key(meta: &Meta) -> (bool, &str, u8, &str) {
-    let owner = owner(meta);
+    let owner = meta.owner();
     let (rank, key) = match meta.schema.as_str() {
         SCHEMA_PACKAGE => (0, ""),
         SCHEMA_CHANNEL => (1, meta.name.as_str()),
@@ -153,15 +104,17 @@ fn write_meta(meta: &Meta, form: Form, out: &mut impl Write) -> Result<(), Write
 fn in_order(members: &[Member<'_>], structure: &Structure, out: &mut String) {
     out.push('{');
     let mut separator = "";
-    for field in structure.fields {
-        let value = json::field(members, field.name);
+    let fields =
+        structure.fields.iter().flat_map(|fields| fields.names.iter().map(move |name| (name, fields)));
+    for (name, fields) in fields {
+        let value = json::field(members, name);
         let empty = value.is_none_or(|value| matches!(value.get(), "\"\"" | "[]"));
-        if empty && !field.always {
+        if empty && !fields.always {
             continue;
         }
-        out.push_str(&format!("{separator}\"{}\":", field.name));
+        out.push_str(&format!("{separator}\"{name}\":"));
         separator = ",";
-        write_value(value, &field.shape, out);
+        write_value(value, &fields.shape, out);
     }
     for (key, value) in members.iter().filter(|(key, _)| structure.field(key).is_none()) {
         let mut quoted = Vec::new();

@@ -3,9 +3,12 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod files;
+
 use std::{fs, path::PathBuf, time::Instant};
 
-use olm_fbc::{Form, Meta, MetaReader, PackageContent, SCHEMA_PACKAGE, validate, write};
+use files::Files;
+use olm_fbc::{Form, Meta, MetaReader, PackageContent, SCHEMA_PACKAGE, validate_folder, write};
 use olm_yaml::Limits;
 
 #[test]
@@ -33,7 +36,8 @@ fn community_catalog_loads_validates_and_round_trips() {
         };
         assert!(fields(&stored) == fields(&again), "{}", path.display());
 
-        let report = validate(&stored, true);
+        let files = Files::from([("catalog.json", std::str::from_utf8(&text).unwrap())]);
+        let report = validate_folder(&files, &olm_fbc::Limits::default(), true);
         assert!(report.is_valid(), "{:?}", report.reference_message);
         warnings += report.findings.len();
         // Alternates the format between packages, since this is the slow part.

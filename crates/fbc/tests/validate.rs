@@ -5,7 +5,7 @@
 mod files;
 
 use files::Files;
-use olm_fbc::{Finding, Limits, Meta, Report, validate, validate_folder};
+use olm_fbc::{Finding, Limits, Report, validate_folder};
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -338,9 +338,8 @@ proptest! {
 
     #[test]
     fn upstream_message_exists_exactly_with_findings(objects in prop::collection::vec(object(), 0..12)) {
-        let metas: Vec<Meta> =
-            objects.iter().map(|object| Meta::from_json(object.to_string().as_bytes()).unwrap()).collect();
-        let report = validate(&metas, false);
+        let lines: Vec<String> = objects.iter().map(ToString::to_string).collect();
+        let report = report(&lines.iter().map(String::as_str).collect::<Vec<_>>(), false);
         prop_assert_eq!(report.is_valid(), report.findings.is_empty());
         if let (Some(message), Some(first)) = (&report.reference_message, report.findings.first()) {
             let tree = message.strip_prefix("invalid index:\n");

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use olm_fbc::{CatalogFile, Form, Meta, MetaReader, catalog_files, write};
+use olm_fbc::{Form, Meta, MetaReader, write};
 use olm_yaml::Limits;
 use proptest::prelude::*;
 
@@ -158,23 +158,6 @@ schema: s
     assert_eq!(written(object, Form::Yaml), expected);
     let package = written(r#"{"schema":"olm.channel","name":"a","package":"p"}"#, Form::Yaml);
     assert_eq!(package, "---\nentries: null\nname: a\npackage: p\nschema: olm.channel\n");
-}
-
-#[test]
-fn catalog_folder_has_one_directory_per_package() {
-    let files = catalog_files(metas(CATALOG), Form::Yaml).unwrap();
-    let paths: Vec<_> = files.iter().map(|file: &CatalogFile| file.path.to_str().unwrap()).collect();
-    assert_eq!(paths, ["bar/catalog.yaml", "foo/catalog.yaml", "catalog.yaml"]);
-    assert_eq!(files[0].content, b"---\ndefaultChannel: d\nname: bar\nschema: olm.package\n");
-    let whole: Vec<u8> = files.into_iter().flat_map(|file| file.content).collect();
-    assert_eq!(String::from_utf8(whole).unwrap(), written(CATALOG, Form::Yaml));
-    for name in ["..", ".", "a/b", "/a", "a\\\\b"] {
-        let refused = catalog_files(metas(&format!(r#"{{"schema":"s","package":"{name}"}}"#)), Form::Json);
-        let shown = name.replace("\\\\", "\\");
-        let expected = format!("invalid package name {shown:?}: must be a single local path element");
-        assert_eq!(refused.unwrap_err().to_string(), expected);
-    }
-    assert!(catalog_files(Vec::new(), Form::Json).unwrap().is_empty());
 }
 
 #[test]

@@ -64,43 +64,25 @@ fn merge(
     value: &str,
     count: &mut usize,
 ) -> Result<(), SchemaError> {
-    let nested = nested_objects(value);
     let length = owner + field.len();
-    match fields.get_mut(&field) {
-        Some(FieldShape::Objects(known)) => merge_nested(known, length, nested, count),
-        Some(known) => {
-            let mut nested_fields = BTreeMap::new();
-            merge_nested(&mut nested_fields, length, nested, count)?;
-            if !nested_fields.is_empty() {
-                *known = FieldShape::Objects(nested_fields);
-            }
-            Ok(())
-        }
+    let mut objects = match fields.get_mut(&field) {
+        Some(FieldShape::Objects(known)) => std::mem::take(known),
+        Some(FieldShape::Leaf(_)) => BTreeMap::new(),
         None => {
             spend(count, length)?;
-            let mut nested_fields = BTreeMap::new();
-            merge_nested(&mut nested_fields, length, nested, count)?;
-            let shape = match nested_fields.is_empty() {
-                true => FieldShape::Leaf(leaf(value)),
-                false => FieldShape::Objects(nested_fields),
-            };
-            fields.insert(field, shape);
-            Ok(())
+            BTreeMap::new()
         }
-    }
-}
-
-fn merge_nested(
-    known: &mut BTreeMap<String, LeafShape>,
-    owner: usize,
-    objects: Vec<Members<'_>>,
-    count: &mut usize,
-) -> Result<(), SchemaError> {
-    for (field, value) in objects.into_iter().flatten() {
-        if let Entry::Vacant(unknown) = known.entry(field) {
-            spend(count, owner + unknown.key().len())?;
+    };
+    for (name, value) in nested_objects(value).into_iter().flatten() {
+        if let Entry::Vacant(unknown) = objects.entry(name) {
+            spend(count, length + unknown.key().len())?;
             unknown.insert(nested_leaf(value.get()));
         }
+    }
+    if objects.is_empty() {
+        fields.entry(field).or_insert_with(|| FieldShape::Leaf(leaf(value)));
+    } else {
+        fields.insert(field, FieldShape::Objects(objects));
     }
     Ok(())
 }
@@ -121,22 +103,19 @@ fn nested_objects(value: &str) -> Vec<Members<'_>> {
 
 /// Type of a field of a catalog object. Arrays whose first elements differ in kind are lists of strings.
 fn leaf(value: &str) -> LeafShape {
-    if !value.starts_with('[') {
-        return LeafShape { scalar: Scalar::of(value), is_list: false };
-    }
-    let elements: Vec<&str> = sample(value).into_iter().filter(|element| *element != "null").collect();
+    let is_list = value.starts_with('[');
+    let mut elements = if is_list { sample(value) } else { vec![value] };
+    elements.retain(|element| *element != "null");
     let is_uniform = elements.windows(2).all(|pair| kind(pair[0]) == kind(pair[1]));
     let first = elements.first().filter(|_| is_uniform);
-    LeafShape { scalar: first.map_or(Scalar::String, |first| Scalar::of(first)), is_list: true }
+    LeafShape { scalar: first.map_or(Scalar::String, |first| Scalar::of(first)), is_list }
 }
 
 /// Type of a field of an element. The first element of an array determines the type.
 fn nested_leaf(value: &str) -> LeafShape {
-    if !value.starts_with('[') {
-        return LeafShape { scalar: Scalar::of(value), is_list: false };
-    }
-    let first = sample(value).first().map_or(Scalar::String, |first| Scalar::of(first));
-    LeafShape { scalar: first, is_list: true }
+    let is_list = value.starts_with('[');
+    let first = if is_list { sample(value).first().copied() } else { Some(value) };
+    LeafShape { scalar: first.map_or(Scalar::String, Scalar::of), is_list }
 }
 
 /// Kind of a JSON value. All numbers are of one kind.

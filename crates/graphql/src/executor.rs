@@ -13,7 +13,7 @@ use async_graphql::{Request, Value};
 use crate::meter::{Meter, MeterExtension};
 use crate::names::{is_name, query_field, type_name};
 use crate::query::Query;
-use crate::resolvers::{self, FieldPath, Objects, PAGE, SchemaSummary, Source};
+use crate::resolvers::{self, Objects, PAGE, SchemaSummary, Source};
 use crate::response::{error_response, response};
 use crate::schema::{CatalogSchema, FieldShape, LeafShape, ObjectShape, SchemaError};
 
@@ -79,20 +79,18 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 
 /// Checks for name collisions in name order, so that the same catalog always has the same error.
 fn check_collisions(catalog: &CatalogSchema) -> Result<(), SchemaError> {
-    let (mut types, mut fields) = (BTreeMap::new(), BTreeMap::new());
-    for schema in catalog.schemas.keys() {
-        let name = type_name(schema);
-        if let Some(other) = types.insert(name.clone(), schema) {
-            return Err(SchemaError::TypeCollision(other.clone(), schema.clone(), name));
+    let find = |name_of: fn(&str) -> String, collision: fn(String, String, String) -> SchemaError| {
+        let mut schemas = BTreeMap::new();
+        for schema in catalog.schemas.keys() {
+            let name = name_of(schema);
+            if let Some(other) = schemas.insert(name.clone(), schema) {
+                return Err(collision(other.clone(), schema.clone(), name));
+            }
         }
-    }
-    for schema in catalog.schemas.keys() {
-        let name = query_field(schema);
-        if let Some(other) = fields.insert(name.clone(), schema) {
-            return Err(SchemaError::FieldCollision(other.clone(), schema.clone(), name));
-        }
-    }
-    Ok(())
+        Ok(())
+    };
+    find(type_name, SchemaError::TypeCollision)?;
+    find(query_field, SchemaError::FieldCollision)
 }
 
 /// Types added so far.
@@ -142,18 +140,18 @@ impl Types {
         let name = format!("{parent}{}", type_name(field));
         let leaves = fields.iter().map(|(field, shape)| leaf_field(&name, field, *shape));
         self.add(leaves.fold(Object::new(&name), Object::field))?;
-        let path = FieldPath { parent: parent.to_owned(), field: field.to_owned() };
+        let parent = parent.to_owned();
         Ok(Field::new(field, TypeRef::named_list(name), move |ctx| {
-            FieldFuture::Value(resolvers::objects(&ctx, &path))
+            FieldFuture::Value(resolvers::objects(&ctx, &parent))
         }))
     }
 }
 
 fn leaf_field(parent: &str, field: &str, shape: LeafShape) -> Field {
-    let path = FieldPath { parent: parent.to_owned(), field: field.to_owned() };
+    let parent = parent.to_owned();
     let scalar = shape.scalar.name();
     let ty = if shape.is_list { TypeRef::named_list(scalar) } else { TypeRef::named(scalar) };
-    Field::new(field, ty, move |ctx| FieldFuture::Value(resolvers::leaf(&ctx, &path, shape)))
+    Field::new(field, ty, move |ctx| FieldFuture::Value(resolvers::leaf(&ctx, &parent, shape)))
 }
 
 fn integer(name: &str, default: usize) -> InputValue {

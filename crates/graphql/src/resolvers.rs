@@ -37,12 +37,6 @@ pub(crate) struct Source(pub(crate) Box<dyn Objects>);
 /// Object or list element: JSON of the members that the query selects, by field name.
 type Item = BTreeMap<String, Box<RawValue>>;
 
-/// Field, by its parent type and its name.
-pub(crate) struct FieldPath {
-    pub(crate) parent: String,
-    pub(crate) field: String,
-}
-
 /// Resolves the root field of `schema`.
 pub(crate) fn page<'a>(ctx: &ResolverContext<'a>, schema: &str) -> Option<FieldValue<'a>> {
     let (source, meter) = (ctx.data_opt::<Source>()?, ctx.data_opt::<Arc<Meter>>()?);
@@ -90,35 +84,31 @@ fn select(json: &str, selected: &BTreeSet<&str>, meter: &Meter) -> Option<Item> 
     Some(members.into_iter().map(|(field, value)| (field, value.to_owned())).collect())
 }
 
-/// Resolves a list of objects within an object.
-pub(crate) fn objects<'a>(ctx: &ResolverContext<'a>, path: &FieldPath) -> Option<FieldValue<'a>> {
+/// Resolves a list of objects within an object of the type `parent`.
+pub(crate) fn objects<'a>(ctx: &ResolverContext<'a>, parent: &str) -> Option<FieldValue<'a>> {
     let selected = selected_fields(ctx);
-    list(ctx, path, &|element, meter| {
+    list(ctx, parent, &|element, meter| {
         FieldValue::owned_any(select(element, &selected, meter).unwrap_or_default())
     })
 }
 
-/// Resolves a scalar or a list of scalars.
-pub(crate) fn leaf<'a>(
-    ctx: &ResolverContext<'a>,
-    path: &FieldPath,
-    shape: LeafShape,
-) -> Option<FieldValue<'a>> {
+/// Resolves a scalar or a list of scalars within an object of the type `parent`.
+pub(crate) fn leaf<'a>(ctx: &ResolverContext<'a>, parent: &str, shape: LeafShape) -> Option<FieldValue<'a>> {
     if shape.is_list {
-        return list(ctx, path, &|element, _| FieldValue::value(shape.scalar.value(element)));
+        return list(ctx, parent, &|element, _| FieldValue::value(shape.scalar.value(element)));
     }
-    let json = member(ctx, &path.field)?;
+    let json = member(ctx)?;
     ctx.data_opt::<Arc<Meter>>()?.spend(json.len()).ok()?;
     Some(FieldValue::value(shape.scalar.value(json)))
 }
 
 fn list<'a>(
     ctx: &ResolverContext<'a>,
-    path: &FieldPath,
+    parent: &str,
     value: &dyn Fn(&str, &Meter) -> FieldValue<'a>,
 ) -> Option<FieldValue<'a>> {
     let meter = ctx.data_opt::<Arc<Meter>>()?;
-    let json = member(ctx, &path.field).filter(|json| *json != "null")?;
+    let json = member(ctx).filter(|json| *json != "null")?;
     let mut elements = Vec::new();
     let walked = for_each_element(json, &mut |element| {
         meter.spend(ELEMENT + element.len())?;
@@ -126,7 +116,7 @@ fn list<'a>(
         Ok(())
     });
     if walked.is_err() {
-        let FieldPath { parent, field } = path;
+        let field = field_name(ctx);
         add_error(
             ctx,
             format!("User Error: expected iterable, but did not find one for field {parent}.{field}."),
@@ -136,9 +126,14 @@ fn list<'a>(
     Some(FieldValue::list(elements))
 }
 
-fn member<'a>(ctx: &ResolverContext<'a>, field: &str) -> Option<&'a str> {
+fn member<'a>(ctx: &ResolverContext<'a>) -> Option<&'a str> {
     let item = ctx.parent_value.try_downcast_ref::<Item>().ok()?;
-    item.get(field).map(|value| value.get())
+    item.get(field_name(ctx)).map(|value| value.get())
+}
+
+/// Name of the resolved field, not its alias.
+fn field_name<'a>(ctx: &ResolverContext<'a>) -> &'a str {
+    &ctx.ctx.item.node.name.node
 }
 
 /// Fields that the query selects, including fragments.

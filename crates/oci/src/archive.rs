@@ -17,18 +17,12 @@ pub(crate) enum UnpackError {
     #[error("{0}")]
     Disk(#[from] io::Error),
     #[error("{0}")]
-    Limit(Exceeded),
+    Limit(#[from] Exceeded),
     #[error("{0}")]
     Tree(#[from] TreeError),
     /// Fault of the archive or of one entry.
     #[error("{0}")]
     Archive(String),
-}
-
-impl From<Exceeded> for UnpackError {
-    fn from(exceeded: Exceeded) -> Self {
-        Self::Limit(exceeded)
-    }
 }
 
 /// Byte counters and limits shared by the readers of one layer.

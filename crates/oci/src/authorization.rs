@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
-use reqwest::{Method, RequestBuilder, StatusCode, Url};
+use reqwest::header::{AUTHORIZATION, HeaderValue};
+use reqwest::{Method, RequestBuilder, StatusCode};
 use serde::Deserialize;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
@@ -21,7 +21,6 @@ const MAX_TOKEN: u64 = 1 << 20;
 const MIN_LIFETIME: Duration = Duration::from_secs(60);
 /// A token is renewed when a sixth of its lifetime is left.
 const RENEWAL: u32 = 6;
-const FORM: &str = "application/x-www-form-urlencoded";
 
 /// Login and current header for one repository. Shared by concurrent requests.
 pub(crate) struct Authorization {
@@ -50,35 +49,28 @@ impl Authorization {
         Self { login, path: path.to_owned(), grant: Mutex::new(None) }
     }
 
-    /// `true` if a login exists, or the challenge needs none.
-    pub(crate) fn can_answer(&self, challenge: &Challenge) -> bool {
-        self.login.is_some() || *challenge != Challenge::Basic
-    }
-
     /// `Authorization` header, renewed if due. `None` before the first challenge.
     pub(crate) async fn header(&self, client: &Client) -> Result<Option<HeaderValue>, RequestError> {
         let mut grant = self.grant.lock().await;
         let due =
             grant.as_ref().and_then(|grant| grant.renewal.as_ref()).filter(|(_, at)| *at <= Instant::now());
         if let Some((challenge, _)) = due {
-            *grant = Some(self.obtain(client, &challenge.clone()).await?);
+            *grant = self.obtain(client, &challenge.clone()).await?;
         }
         Ok(grant.as_ref().map(|grant| grant.header.clone()))
     }
 
-    /// Obtains a header for `challenge`. Does nothing if there is no login for it.
-    pub(crate) async fn answer(&self, client: &Client, challenge: &Challenge) -> Result<(), RequestError> {
-        if self.can_answer(challenge) {
-            let grant = self.obtain(client, challenge).await?;
-            *self.grant.lock().await = Some(grant);
-        }
-        Ok(())
+    /// Obtains a header for `challenge`. `false` if that needs a login and there is none.
+    pub(crate) async fn answer(&self, client: &Client, challenge: &Challenge) -> Result<bool, RequestError> {
+        let Some(grant) = self.obtain(client, challenge).await? else { return Ok(false) };
+        *self.grant.lock().await = Some(grant);
+        Ok(true)
     }
 
-    async fn obtain(&self, client: &Client, challenge: &Challenge) -> Result<Grant, RequestError> {
+    async fn obtain(&self, client: &Client, challenge: &Challenge) -> Result<Option<Grant>, RequestError> {
         let Challenge::Bearer { realm, service, scope } = challenge else {
-            let login = self.login.as_ref().ok_or_else(|| RequestError::fatal("there is no password"))?;
-            return Ok(Grant { header: basic(login)?, renewal: None });
+            let grant = |login: &Login| Ok(Grant { header: basic(login)?, renewal: None });
+            return self.login.as_ref().map(grant).transpose();
         };
         let (method, request) = self.token_request(client, realm, service, scope.as_deref())?;
         let response = client.send(request, &method, realm).await?;
@@ -98,10 +90,8 @@ impl Authorization {
             })
             .ok_or_else(|| RequestError::fatal("the answer of the token server holds no token"))?;
         let due = Instant::now() + lifetime(expires_in);
-        Ok(Grant {
-            header: header_value(format!("Bearer {token}"))?,
-            renewal: Some((challenge.clone(), due)),
-        })
+        let header = header_value(format!("Bearer {token}"))?;
+        Ok(Some(Grant { header, renewal: Some((challenge.clone(), due)) }))
     }
 
     /// Token request: POST with an identity token, GET with a password, otherwise an anonymous GET.
@@ -122,8 +112,7 @@ impl Authorization {
             let grant =
                 [("grant_type", "refresh_token"), ("client_id", "olm"), ("refresh_token", identity_token)];
             fields.extend(grant);
-            let request = client.request(&Method::POST, realm).header(CONTENT_TYPE, FORM);
-            return Ok((Method::POST, request.body(encode(&fields)?)));
+            return Ok((Method::POST, client.request(&Method::POST, realm).form(&fields)));
         }
         fields.push(("account", &login.username));
         let request = client.request(&Method::GET, realm).query(&fields).header(AUTHORIZATION, basic(login)?);
@@ -153,19 +142,15 @@ fn basic(login: &Login) -> Result<HeaderValue, RequestError> {
     ))
 }
 
-fn encode(form: &[(&str, &str)]) -> Result<String, RequestError> {
-    let url = Url::parse_with_params("https://form.invalid", form);
-    let url = url.map_err(|error| RequestError::fatal(format!("encoding a token request: {error}")))?;
-    Ok(url.query().unwrap_or_default().to_owned())
-}
-
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use olm_image::registry::{Access, Registry};
 
     use super::*;
     use crate::client::Clients;
-    use crate::{DeniedNetworks, Proxies, RegistryPaths};
+    use crate::{Config, Limits, Proxies, RegistryPaths};
 
     #[tokio::test]
     async fn due_token_is_fetched_again() {
@@ -173,13 +158,11 @@ mod tests {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let registry = Registry::start_plain().await.unwrap();
         registry.set_access(Access::Bearer(None));
-        let clients = Clients::new(
-            None,
-            &RegistryPaths::default(),
-            MIN_LIFETIME,
-            Proxies::default(),
-            DeniedNetworks::default(),
-        );
+        let clients = Clients::new(Arc::new(Config {
+            paths: RegistryPaths::default(),
+            proxies: Proxies::default(),
+            ..Config::new(Limits::BUNDLE)
+        }));
         let client = clients.client(&registry.host(), true).unwrap();
         let realm = format!("http://{}/token", registry.host());
         let challenge = Challenge::Bearer { realm, service: "test".to_owned(), scope: None };

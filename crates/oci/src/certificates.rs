@@ -4,17 +4,18 @@
 //! System roots are found as Go does: `SSL_CERT_FILE` replaces the list of bundles and `SSL_CERT_DIR` the list of
 //! folders, independently.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use parking_lot::Mutex;
 use rustls::RootCertStore;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+
+use crate::settings::{Fingerprint, fingerprint};
 
 /// Largest file read from a folder, in bytes.
 const MAX_FILE: u64 = 4 << 20;
@@ -29,10 +30,10 @@ const SYSTEM_FILES: [&str; 6] = [
 ];
 const SYSTEM_FOLDERS: [&str; 2] = ["/etc/ssl/certs", "/etc/pki/tls/certs"];
 
-/// Snapshot of a folder of certificates: names and contents, sorted by name.
+/// Snapshot of a folder of certificates: content of each file.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct Folder {
-    files: Vec<(PathBuf, Vec<u8>)>,
+    files: BTreeMap<PathBuf, Vec<u8>>,
     /// `true` if any file may hold CA certificates, `false` for `*.crt` only.
     any_name: bool,
 }
@@ -50,45 +51,35 @@ impl Folder {
     /// The folder cannot be read. A file that cannot be read is only logged, so that it does not block other
     /// registries.
     pub(crate) fn read(folder: &Path, any_name: bool) -> io::Result<Self> {
-        let mut files = Vec::new();
+        let mut files = BTreeMap::new();
         for entry in fs::read_dir(folder)? {
             let path = entry?.path();
-            match read_file(&path) {
-                Ok(None) => {}
-                Ok(Some(content)) => files.push((path, content)),
-                Err(error) => {
-                    tracing::warn!(file = %path.display(), %error, "skipped unreadable certificate file")
-                }
-            }
+            let content = read_file(&path).inspect_err(
+                |error| tracing::warn!(file = %path.display(), %error, "skipped unreadable certificate file"),
+            );
+            files.extend(content.ok().flatten().map(|content| (path, content)));
         }
-        files.sort_unstable();
         Ok(Self { files, any_name })
     }
 
     /// CA certificates. Unusable ones are logged and skipped.
     pub(crate) fn authorities(&self) -> Vec<CertificateDer<'static>> {
         let mut usable = Vec::new();
-        for (path, content) in &self.files {
-            let is_candidate = match extension(path) {
-                "crt" => true,
-                "cert" | "key" => false,
-                _ => self.any_name,
-            };
-            if !is_candidate {
-                continue;
-            }
+        let is_candidate = |path: &Path| match extension(path) {
+            "crt" => true,
+            "cert" | "key" => false,
+            _ => self.any_name,
+        };
+        for (path, content) in self.files.iter().filter(|(path, _)| is_candidate(path)) {
             let before = usable.len();
             for certificate in CertificateDer::pem_slice_iter(content) {
                 let checked = certificate.map_err(|error| error.to_string()).and_then(|certificate| {
                     RootCertStore::empty().add(certificate.clone()).map_err(|error| error.to_string())?;
                     Ok(certificate)
                 });
-                match checked {
-                    Ok(certificate) => usable.push(certificate),
-                    Err(error) => {
-                        tracing::warn!(file = %path.display(), %error, "skipped unusable certificate in CA file")
-                    }
-                }
+                usable.extend(checked.inspect_err(|error| {
+                    tracing::warn!(file = %path.display(), %error, "skipped unusable certificate in CA file")
+                }));
             }
             if usable.len() == before {
                 tracing::warn!(file = %path.display(), "CA file has no usable certificate");
@@ -105,26 +96,20 @@ impl Folder {
         let mut identities = Vec::new();
         for (path, content) in &self.files {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
+            let base = path.file_stem().unwrap_or_default().to_string_lossy();
             match extension(path) {
                 "cert" => {
-                    let key = path.with_extension("key");
-                    let (_, key) = self.files.iter().find(|(path, _)| *path == key).ok_or_else(|| {
+                    let key = self.files.get(&path.with_extension("key")).ok_or_else(|| {
                         format!(
-                            "missing key {} for client certificate {name}. Note that CA certificates should use the extension .crt",
-                            key.file_name().unwrap_or_default().to_string_lossy()
+                            "missing key {base}.key for client certificate {name}. Note that CA certificates should use the extension .crt"
                         )
                     })?;
-                    let identity = identity(content, key);
-                    identities.push(
-                        identity.map_err(|cause| format!("loading client certificate {name}: {cause}"))?,
-                    );
+                    let identity = identity(content, key)
+                        .map_err(|cause| format!("loading client certificate {name}: {cause}"))?;
+                    identities.push(identity);
                 }
-                "key" => {
-                    let certificate = path.with_extension("cert");
-                    if !self.files.iter().any(|(path, _)| *path == certificate) {
-                        let certificate = certificate.file_name().unwrap_or_default().to_string_lossy();
-                        return Err(format!("missing client certificate {certificate} for key {name}"));
-                    }
+                "key" if !self.files.contains_key(&path.with_extension("cert")) => {
+                    return Err(format!("missing client certificate {base}.cert for key {name}"));
                 }
                 _ => {}
             }
@@ -157,8 +142,6 @@ fn read_file(path: &Path) -> io::Result<Option<Vec<u8>>> {
     metadata.is_file().then(|| fs::read(path)).transpose()
 }
 
-type Fingerprint = Vec<(PathBuf, u64, Option<SystemTime>)>;
-
 /// System roots, reloaded when one of their files has changed.
 #[derive(Default)]
 pub(crate) struct SystemRoots {
@@ -169,12 +152,7 @@ impl SystemRoots {
     /// Current roots. Unreadable files are skipped, since each distribution ships only some of them.
     pub(crate) fn load(&self) -> Arc<RootCertStore> {
         let files = system_authorities();
-        let identify = |path: &PathBuf| {
-            let metadata = fs::metadata(path).ok();
-            let length = metadata.as_ref().map_or(0, fs::Metadata::len);
-            (path.clone(), length, metadata.and_then(|metadata| metadata.modified().ok()))
-        };
-        let fingerprint: Fingerprint = files.iter().map(identify).collect();
+        let fingerprint = fingerprint(&files);
         let mut current = self.current.lock();
         if let Some((_, roots)) = current.as_ref().filter(|(known, _)| *known == fingerprint) {
             return Arc::clone(roots);
@@ -197,15 +175,11 @@ impl SystemRoots {
 /// certificate or not.
 #[must_use]
 pub fn system_authorities() -> Vec<PathBuf> {
-    let variable = |name: &str| -> Vec<PathBuf> {
-        let value = std::env::var_os(name).unwrap_or_default();
-        std::env::split_paths(&value).filter(|path| !path.as_os_str().is_empty()).collect()
-    };
-    let mut files = variable("SSL_CERT_FILE");
+    let mut files = paths_in("SSL_CERT_FILE");
     if files.is_empty() {
         files.extend(SYSTEM_FILES.iter().map(PathBuf::from).find(|path| path.is_file()));
     }
-    let mut folders = variable("SSL_CERT_DIR");
+    let mut folders = paths_in("SSL_CERT_DIR");
     if folders.is_empty() {
         folders = SYSTEM_FOLDERS.map(PathBuf::from).to_vec();
     }
@@ -216,6 +190,12 @@ pub fn system_authorities() -> Vec<PathBuf> {
         files.append(&mut in_folder);
     }
     files
+}
+
+/// Paths in an environment variable.
+pub(crate) fn paths_in(variable: &str) -> Vec<PathBuf> {
+    let value = std::env::var_os(variable).unwrap_or_default();
+    std::env::split_paths(&value).filter(|path| !path.as_os_str().is_empty()).collect()
 }
 
 #[cfg(test)]

@@ -10,8 +10,8 @@
 use rustls::CertificateError;
 use rustls::crypto::WebPkiSupportedAlgorithms;
 use rustls_pki_types::{CertificateDer, UnixTime};
-use x509_parser::asn1_rs::{Any, BitString};
-use x509_parser::prelude::{ASN1Time, FromDer, ParsedExtension, X509Certificate};
+use x509_parser::asn1_rs::{Any, Oid};
+use x509_parser::prelude::{ASN1Time, AlgorithmIdentifier, FromDer, ParsedExtension, X509Certificate};
 
 /// Certificates in `authorities` whose subject is the issuer of `leaf`. Empty if `leaf` is not a CA certificate. If
 /// any is returned, [`check`] must decide about the leaf.
@@ -44,12 +44,10 @@ pub(crate) fn check(
     let now = time(now)?;
     check_use(&leaf, now)?;
     let mut found = Err(CertificateError::UnknownIssuer);
-    for issuer in issuers {
-        if is_signed(&leaf, issuer, algorithms)? {
-            found = check_use(issuer, now).and_then(|()| check_issuing(issuer));
-            if found.is_ok() {
-                break;
-            }
+    for issuer in issuers.iter().filter(|issuer| is_signed(&leaf, issuer, algorithms)) {
+        found = check_use(issuer, now).and_then(|()| check_issuing(issuer));
+        if found.is_ok() {
+            break;
         }
     }
     found
@@ -118,49 +116,24 @@ fn is_signed(
     certificate: &X509Certificate<'_>,
     issuer: &X509Certificate<'_>,
     algorithms: WebPkiSupportedAlgorithms,
-) -> Result<bool, CertificateError> {
-    if certificate.tbs_certificate.signature != certificate.signature_algorithm {
-        return Ok(false);
-    }
-    let signed = signature(certificate.as_raw()).ok_or(CertificateError::BadEncoding)?;
-    let key = content(issuer.public_key().raw).and_then(algorithm_and_bits);
-    let Some((key_algorithm, key)) = key else { return Ok(false) };
-    Ok(algorithms.all.iter().any(|algorithm| {
-        algorithm.signature_alg_id().as_ref() == signed.algorithm
-            && algorithm.public_key_alg_id().as_ref() == key_algorithm
-            && algorithm.verify_signature(&key, signed.message, &signed.signature).is_ok()
-    }))
+) -> bool {
+    let X509Certificate { tbs_certificate, signature_algorithm, signature_value, .. } = certificate;
+    let key = issuer.public_key();
+    let bits = &key.subject_public_key.data;
+    tbs_certificate.signature == *signature_algorithm
+        && algorithms.all.iter().any(|algorithm| {
+            names(signature_algorithm, &algorithm.signature_alg_id())
+                && names(&key.algorithm, &algorithm.public_key_alg_id())
+                && algorithm.verify_signature(bits, tbs_certificate.as_ref(), &signature_value.data).is_ok()
+        })
 }
 
-struct Signed<'a> {
-    message: &'a [u8],
-    /// Content of the AlgorithmIdentifier.
-    algorithm: &'a [u8],
-    signature: Vec<u8>,
-}
-
-/// Splits a certificate: `SEQUENCE { tbsCertificate, AlgorithmIdentifier, BIT STRING }`.
-fn signature(certificate: &[u8]) -> Option<Signed<'_>> {
-    let parts = content(certificate)?;
-    let (rest, _) = Any::from_der(parts).ok()?;
-    let message = parts.get(..parts.len() - rest.len())?;
-    let (algorithm, signature) = algorithm_and_bits(rest)?;
-    Some(Signed { message, algorithm, signature })
-}
-
-/// Parses `AlgorithmIdentifier, BIT STRING`: content of the first, bytes of the second.
-fn algorithm_and_bits(der: &[u8]) -> Option<(&[u8], Vec<u8>)> {
-    let (rest, _) = Any::from_der(der).ok()?;
-    let algorithm = content(der.get(..der.len() - rest.len())?)?;
-    let (_, bits) = BitString::from_der(rest).ok()?;
-    Some((algorithm, bits.data.into_owned()))
-}
-
-/// Content of a `SEQUENCE`.
-fn content(sequence: &[u8]) -> Option<&[u8]> {
-    let (rest, inside) = Any::from_der(sequence).ok()?;
-    inside.header.assert_constructed().ok()?;
-    rest.is_empty().then_some(inside.data)
+/// `true` if `identifier` has this DER content: OID, then parameters if any.
+fn names(identifier: &AlgorithmIdentifier<'_>, content: &[u8]) -> bool {
+    Oid::from_der(content).is_ok_and(|(rest, algorithm)| {
+        let parameters = Any::from_der(rest).ok().map(|(_, parameters)| parameters);
+        algorithm == identifier.algorithm && parameters == identifier.parameters
+    })
 }
 
 #[cfg(test)]

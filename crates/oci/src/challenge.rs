@@ -1,5 +1,7 @@
 //! Parser for `WWW-Authenticate` challenges of registries.
 
+use std::collections::HashMap;
+
 /// Authentication scheme that a registry requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Challenge {
@@ -16,32 +18,23 @@ pub(crate) fn parse<'a>(headers: impl Iterator<Item = &'a str>) -> Option<Challe
         let header = header.trim();
         let (scheme, rest) = header.split_once(' ').unwrap_or((header, ""));
         if scheme.eq_ignore_ascii_case("basic") {
-            chosen = chosen.or(Some(Challenge::Basic));
+            chosen = Some(Challenge::Basic);
         } else if scheme.eq_ignore_ascii_case("bearer") {
-            let mut realm = None;
-            let mut service = String::new();
-            let mut scope = None;
-            let mut is_insufficient = false;
-            for (key, value) in parameters(rest) {
-                match key.to_ascii_lowercase().as_str() {
-                    "realm" => realm = Some(value),
-                    "service" => service = value,
-                    "scope" => scope = Some(value),
-                    "error" => is_insufficient = value == "insufficient_scope",
-                    _ => {}
-                }
-            }
-            if let Some(realm) = realm {
-                return Some(Challenge::Bearer { realm, service, scope: scope.filter(|_| is_insufficient) });
+            let mut parameters = parameters(rest);
+            if let Some(realm) = parameters.remove("realm") {
+                let is_insufficient = parameters.get("error").is_some_and(|it| it == "insufficient_scope");
+                let scope = parameters.remove("scope").filter(|_| is_insufficient);
+                let service = parameters.remove("service").unwrap_or_default();
+                return Some(Challenge::Bearer { realm, service, scope });
             }
         }
     }
     chosen
 }
 
-/// Parses `key=value, key="quoted \" value"`. Stops at the first malformed pair.
-fn parameters(mut text: &str) -> Vec<(String, String)> {
-    let mut found = Vec::new();
+/// Parses `key=value, key="quoted \" value"`, keys in lower case. Stops at the first malformed pair.
+fn parameters(mut text: &str) -> HashMap<String, String> {
+    let mut found = HashMap::new();
     loop {
         text = text.trim_start_matches([' ', '\t', ',']);
         let Some((key, rest)) = text.split_once('=') else {
@@ -49,15 +42,15 @@ fn parameters(mut text: &str) -> Vec<(String, String)> {
         };
         let value;
         if let Some(quoted) = rest.trim_start().strip_prefix('"') {
-            let Some((unquoted, after)) = unquote(quoted) else {
+            let Some(unquoted) = unquote(quoted) else {
                 return found;
             };
-            (value, text) = (unquoted, after);
+            (value, text) = unquoted;
         } else {
             let end = rest.find(',').unwrap_or(rest.len());
             (value, text) = (rest[..end].trim().to_owned(), &rest[end..]);
         }
-        found.push((key.trim().to_owned(), value));
+        found.insert(key.trim().to_ascii_lowercase(), value);
     }
 }
 

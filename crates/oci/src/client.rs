@@ -12,12 +12,12 @@ use reqwest::redirect::Policy;
 use reqwest::{Method, Request, RequestBuilder, Response, Url};
 use rustls::RootCertStore;
 
+use crate::Config;
 use crate::certificates::{Folder, SystemRoots};
 use crate::deny_list::GuardedResolver;
-use crate::proxies::{Proxies, connect_status};
+use crate::proxies::connect_status;
 use crate::request_error::{RequestError, authority};
 use crate::verifier::tls_config;
-use crate::{DeniedNetworks, RegistryPaths};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 const USER_AGENT: &str = concat!("olm/", env!("CARGO_PKG_VERSION"));
@@ -29,8 +29,7 @@ const MAX_CLIENTS: usize = 32;
 #[derive(Clone)]
 pub(crate) struct Client {
     http: reqwest::Client,
-    proxies: Arc<Proxies>,
-    denied: DeniedNetworks,
+    config: Arc<Config>,
 }
 
 impl Client {
@@ -52,8 +51,8 @@ impl Client {
         let mut request =
             request.build().map_err(|error| RequestError::network(method, &url, &error, None))?;
         for _ in 0..=MAX_REDIRECTS {
-            let allowed = self.denied.check_url(&url);
-            allowed.map_err(|denied| RequestError::denied(method, &url, &denied))?;
+            let allowed = self.config.denied.check_url(&url);
+            allowed.map_err(|denied| RequestError::fatal(denied.to_string()).in_request(method, &url))?;
             let copy = request.try_clone();
             let response = match self.http.execute(request).await {
                 Ok(response) => response,
@@ -65,12 +64,13 @@ impl Client {
             }
             url = request.url().to_string();
         }
-        Err(RequestError::too_many_redirects(method, &url, MAX_REDIRECTS))
+        let fault = format!("stopped after {MAX_REDIRECTS} redirects");
+        Err(RequestError::fatal(fault).in_request(method, &url))
     }
 
     async fn failed(&self, method: &Method, url: &str, error: &reqwest::Error) -> RequestError {
         let target = Url::parse(url).ok();
-        let proxy = target.as_ref().and_then(|url| self.proxies.proxy_for(url));
+        let proxy = target.as_ref().and_then(|url| self.config.proxies.proxy_for(url));
         let failed = RequestError::network(method, url, error, proxy);
         match (proxy, &target) {
             (Some(proxy), Some(target)) if failed.is_tunnel_refusal() => {
@@ -97,56 +97,28 @@ fn redirected(mut request: Request, response: &Response) -> Option<Request> {
     Some(request)
 }
 
-/// Cache key of a client.
-#[derive(PartialEq)]
-struct ClientKey {
+struct CachedClient {
     folder: Folder,
     insecure: bool,
-}
-
-struct CachedClient {
-    key: ClientKey,
     system: Arc<RootCertStore>,
     http: reqwest::Client,
 }
 
 /// Cache of clients, so that connections are reused.
 pub(crate) struct Clients {
-    cas_dir: Option<PathBuf>,
+    config: Arc<Config>,
     /// Directories that hold one folder for each registry.
     certs: Vec<PathBuf>,
-    read_timeout: Duration,
-    proxies: Arc<Proxies>,
-    denied: DeniedNetworks,
     system: SystemRoots,
     cached: Mutex<Vec<CachedClient>>,
 }
 
-/// Omits keys and certificates.
-impl fmt::Debug for Clients {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Clients").field("cas_dir", &self.cas_dir).finish_non_exhaustive()
-    }
-}
-
 impl Clients {
-    pub(crate) fn new(
-        cas_dir: Option<PathBuf>,
-        paths: &RegistryPaths,
-        read_timeout: Duration,
-        proxies: Proxies,
-        denied: DeniedNetworks,
-    ) -> Self {
+    pub(crate) fn new(config: Arc<Config>) -> Self {
+        let paths = &config.paths;
         let certs = paths.containers.iter().map(|folder| folder.join("certs.d"));
-        Self {
-            cas_dir,
-            certs: certs.chain(paths.certs.iter().cloned()).collect(),
-            read_timeout,
-            proxies: Arc::new(proxies),
-            denied,
-            system: SystemRoots::default(),
-            cached: Mutex::default(),
-        }
+        let certs = certs.chain(paths.certs.iter().cloned()).collect();
+        Self { config, certs, system: SystemRoots::default(), cached: Mutex::default() }
     }
 
     /// Client for the registry `host[:port]` with the current certificates. Blocks briefly on small local files.
@@ -154,27 +126,28 @@ impl Clients {
     /// # Errors
     /// A folder cannot be read, or a client certificate in it cannot be used.
     pub(crate) fn client(&self, host: &str, insecure: bool) -> Result<Client, String> {
-        let key = ClientKey { folder: self.folder(host)?, insecure };
-        let system = self.system.load();
+        let (folder, system) = (self.folder(host)?, self.system.load());
         let mut cached = self.cached.lock();
-        let hit = cached.iter().find(|client| client.key == key && Arc::ptr_eq(&client.system, &system));
-        let http = match hit {
+        let is_hit = |client: &&CachedClient| {
+            client.folder == folder && client.insecure == insecure && Arc::ptr_eq(&client.system, &system)
+        };
+        let http = match cached.iter().find(is_hit) {
             Some(client) => client.http.clone(),
             None => {
-                let http = self.build(&key, &system)?;
+                let http = self.build(&folder, insecure, &system)?;
                 if cached.len() == MAX_CLIENTS {
                     cached.remove(0);
                 }
-                cached.push(CachedClient { key, system, http: http.clone() });
+                cached.push(CachedClient { folder, insecure, system, http: http.clone() });
                 http
             }
         };
-        Ok(Client { http, proxies: Arc::clone(&self.proxies), denied: self.denied.clone() })
+        Ok(Client { http, config: Arc::clone(&self.config) })
     }
 
     /// CA folder if configured, otherwise the first certificates folder that exists for `host`.
     fn folder(&self, host: &str) -> Result<Folder, String> {
-        if let Some(folder) = &self.cas_dir {
+        if let Some(folder) = &self.config.cas_dir {
             return Folder::read(folder, true)
                 .map_err(|error| format!("reading CA folder {}: {error}", folder.display()));
         }
@@ -191,28 +164,34 @@ impl Clients {
         Ok(Folder::default())
     }
 
-    fn build(&self, key: &ClientKey, system: &RootCertStore) -> Result<reqwest::Client, String> {
-        let provider = rustls::crypto::CryptoProvider::get_default().ok_or_else(|| {
-            "building the registry client: no TLS provider is installed in this process".to_owned()
-        })?;
-        let (authorities, identities) = (key.folder.authorities(), key.folder.identities()?);
-        let tls = tls_config(Arc::clone(provider), system, authorities, identities, key.insecure)
-            .map_err(|error| format!("building the registry client: {error}"))?;
+    fn build(
+        &self,
+        folder: &Folder,
+        insecure: bool,
+        system: &RootCertStore,
+    ) -> Result<reqwest::Client, String> {
+        let failed = |error: &dyn fmt::Display| format!("building the registry client: {error}");
+        let provider = rustls::crypto::CryptoProvider::get_default()
+            .ok_or_else(|| failed(&"no TLS provider is installed in this process"))?;
+        let (authorities, identities) = (folder.authorities(), folder.identities()?);
+        let tls = tls_config(Arc::clone(provider), system, authorities, identities, insecure)
+            .map_err(|error| failed(&error))?;
+        let Config { denied, proxies, read_timeout, .. } = &*self.config;
         let mut client = reqwest::Client::builder();
-        if !self.denied.is_empty() {
-            let (denied, proxies) = (self.denied.clone(), Arc::clone(&self.proxies));
+        if !denied.is_empty() {
+            let (denied, proxies) = (denied.clone(), proxies.clone());
             client = client.dns_resolver(Arc::new(GuardedResolver { denied, proxies }));
         }
         client
             .tls_backend_preconfigured(tls)
             .http1_only()
-            .https_only(!key.insecure)
+            .https_only(!insecure)
             .redirect(Policy::none())
             .user_agent(USER_AGENT)
             .connect_timeout(CONNECT_TIMEOUT)
-            .read_timeout(self.read_timeout)
-            .proxy(self.proxies.chooser())
+            .read_timeout(*read_timeout)
+            .proxy(proxies.chooser())
             .build()
-            .map_err(|error| format!("building the registry client: {error}"))
+            .map_err(|error| failed(&error))
     }
 }

@@ -92,7 +92,7 @@ fn network(text: &str) -> Result<IpNet, String> {
 /// DNS resolver that removes denied addresses. Proxies are exempt, since the administrator configures them.
 pub(crate) struct GuardedResolver {
     pub(crate) denied: DeniedNetworks,
-    pub(crate) proxies: Arc<Proxies>,
+    pub(crate) proxies: Proxies,
 }
 
 impl Resolve for GuardedResolver {
@@ -166,10 +166,8 @@ mod tests {
     // Case operations-a55 for a name: checked after resolution.
     #[tokio::test]
     async fn name_resolving_to_denied_address_is_rejected() {
-        let resolver = |proxies: Proxies| GuardedResolver {
-            denied: "127.0.0.0/8,::1".parse().unwrap(),
-            proxies: Arc::new(proxies),
-        };
+        let resolver =
+            |proxies: Proxies| GuardedResolver { denied: "127.0.0.0/8,::1".parse().unwrap(), proxies };
         let name = || "localhost".parse::<Name>().unwrap();
         let refused = resolver(Proxies::default()).resolve(name()).await.err().unwrap();
         assert!(refused.downcast_ref::<DeniedAddress>().is_some(), "{refused}");

@@ -7,16 +7,16 @@ use crate::ReferenceError;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{stage}{prefix}{cause}", prefix = if *terminal { "terminal error: " } else { "" })]
 pub struct PullError {
-    terminal: bool,
+    pub(crate) terminal: bool,
     /// `true` if the content of the image is invalid.
-    of_the_content: bool,
+    pub(crate) of_the_content: bool,
     /// `true` if the signature policy definitely rejects the image.
-    rejected: bool,
-    /// Key of the limit that the image exceeds.
-    limit: Option<&'static str>,
+    pub(crate) rejected: bool,
+    /// Key of the limit that the image exceeds, if that is the fault.
+    pub(crate) limit: Option<&'static str>,
     /// Failed step, ending in a colon and a space. May be empty.
-    stage: &'static str,
-    cause: String,
+    pub(crate) stage: &'static str,
+    pub(crate) cause: String,
 }
 
 impl PullError {
@@ -38,11 +38,6 @@ impl PullError {
     #[must_use]
     pub fn is_rejected(&self) -> bool {
         self.rejected
-    }
-
-    /// Marks the error as a definite rejection by the policy.
-    pub(crate) fn rejected(self) -> Self {
-        Self { rejected: true, ..self }
     }
 
     /// Text without the words `terminal error: `, which ClusterExtensions do not show
@@ -70,17 +65,6 @@ impl PullError {
     /// Invalid content. Terminal if the user pinned its digest.
     pub(crate) fn content(pinned: bool, cause: impl ToString) -> Self {
         Self { terminal: pinned, of_the_content: true, ..Self::applying(cause) }
-    }
-
-    /// Sets the limit that the image exceeds.
-    pub(crate) fn over(self, limit: Option<&'static str>) -> Self {
-        Self { limit, ..self }
-    }
-
-    /// Key of the limit that the image exceeds, if that is the fault.
-    #[must_use]
-    pub fn limit(&self) -> Option<&'static str> {
-        self.limit
     }
 
     fn retry(stage: &'static str, cause: impl ToString) -> Self {

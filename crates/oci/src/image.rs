@@ -31,19 +31,6 @@ pub(crate) struct FoundManifest {
     pub(crate) manifest: Bytes,
 }
 
-impl FoundManifest {
-    /// Checks `manifest`, as received by `session`, against `digest`.
-    pub(crate) fn verified(
-        session: Session,
-        source: Reference,
-        manifest: Bytes,
-        digest: &Digest,
-    ) -> Result<Self, RequestError> {
-        check_manifest(&manifest, digest)?;
-        Ok(Self { session, source, manifest })
-    }
-}
-
 /// Image with known manifest and configuration.
 pub(crate) struct Image<'a> {
     session: Session,
@@ -58,13 +45,12 @@ pub(crate) struct Image<'a> {
 /// Used part of an image configuration. Catalogs often have nothing else in it.
 #[derive(Default, Deserialize)]
 struct ImageConfig {
-    #[serde(default)]
     config: Option<ImageSettings>,
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Deserialize)]
 struct ImageSettings {
-    #[serde(default, rename = "Labels")]
+    #[serde(rename = "Labels")]
     labels: Option<ImageLabels>,
 }
 
@@ -80,10 +66,9 @@ impl<'a> Image<'a> {
         let FoundManifest { session, source, manifest } = found;
         let (own, manifest) = manifest_for(&session, &source, &manifest, reference, platform).await?;
         let verification = policy.check(&session, &source, reference, own).await?;
-        let content = |cause: String| PullError::content(reference.is_pinned(), cause);
-        let layers =
-            layers(&manifest, limits).map_err(|LayersError { cause, limit }| content(cause).over(limit))?;
-        let (config, size) = descriptor(&manifest.config).map_err(content)?;
+        let invalid = |error| unpack_error(reference, error, None);
+        let layers = layers(&manifest, limits).map_err(invalid)?;
+        let (config, size) = descriptor(&manifest.config).map_err(invalid)?;
         let config = session
             .blob(&config, size.min(MAX_MANIFEST))
             .await
@@ -94,9 +79,14 @@ impl<'a> Image<'a> {
         Ok(Self { session, reference, layers, labels, verification })
     }
 
-    /// Streams every layer through `unpacker`, one at a time. The archive is read on a blocking thread while the
-    /// network is at most [`QUEUE`] chunks ahead. Dropping the future also ends the work of the thread.
-    pub(crate) async fn unpack<S: Store>(&self, mut unpacker: Unpacker<S>) -> Result<Unpacker<S>, PullError> {
+    /// Streams every layer through `unpacker`, one at a time, and then calls `finish`. The archive is read on a
+    /// blocking thread while the network is at most [`QUEUE`] chunks ahead. Dropping the future also ends the work
+    /// of the thread.
+    pub(crate) async fn unpack<S: Store, T: Send + 'static>(
+        &self,
+        mut unpacker: Unpacker<S>,
+        finish: impl FnOnce(Unpacker<S>) -> Result<T, UnpackError> + Send + 'static,
+    ) -> Result<T, PullError> {
         for (index, (digest, size)) in self.layers.iter().enumerate() {
             let (sink, chunks) = mpsc::channel(QUEUE);
             let mut reader = LayerReader::new(chunks, digest);
@@ -111,24 +101,25 @@ impl<'a> Image<'a> {
             fetched
                 .and_then(|()| check_digest(digest, &actual))
                 .map_err(|error| PullError::copying(error.within(&format!("reading blob {digest}"))))?;
-            applied.map_err(|error| self.unpack_error(error, Some(index)))?;
+            applied.map_err(|error| unpack_error(self.reference, error, Some(index)))?;
         }
-        Ok(unpacker)
+        let finished = tokio::task::spawn_blocking(move || finish(unpacker)).await;
+        finished.map_err(PullError::applying)?.map_err(|error| unpack_error(self.reference, error, None))
     }
+}
 
-    /// Maps `error` to the caller's error. `layer` is the index of the faulty layer, if any.
-    pub(crate) fn unpack_error(&self, error: UnpackError, layer: Option<usize>) -> PullError {
-        let cause = match (&error, layer) {
-            (UnpackError::Limit(_), _) | (_, None) => error.to_string(),
-            (_, Some(index)) => format!("error applying layer[{index}]: {error}"),
-        };
-        match error {
-            UnpackError::Disk(_) => PullError::applying(cause),
-            UnpackError::Limit(exceeded) => {
-                PullError::content(self.reference.is_pinned(), cause).over(Some(exceeded.key))
-            }
-            _ => PullError::content(self.reference.is_pinned(), cause),
+/// Maps `error` to the caller's error. `layer` is the index of the faulty layer, if any.
+fn unpack_error(image: &CanonicalRef, error: UnpackError, layer: Option<usize>) -> PullError {
+    let cause = match (&error, layer) {
+        (UnpackError::Limit(_), _) | (_, None) => error.to_string(),
+        (_, Some(index)) => format!("error applying layer[{index}]: {error}"),
+    };
+    match error {
+        UnpackError::Disk(_) => PullError::applying(cause),
+        UnpackError::Limit(Exceeded { key, .. }) => {
+            PullError { limit: Some(key), ..PullError::content(image.is_pinned(), cause) }
         }
+        _ => PullError::content(image.is_pinned(), cause),
     }
 }
 
@@ -152,11 +143,8 @@ async fn manifest_for(
         )
     };
     let chosen = choose(&entries, platform).map_err(choosing)?;
-    let reading = format!("reading manifest {chosen} in {}", source.name());
-    let initializing = initializing(reference);
-    let body = session.manifest(chosen.as_str()).await.map_err(|error| error.within(&reading));
-    let body = body.and_then(|body| check_manifest(&body, &chosen).map(|()| body));
-    let body = body.map_err(|error| PullError::copying(error.within(&initializing)))?;
+    let body = verified_manifest(session, &chosen, source).await;
+    let body = body.map_err(|error| PullError::copying(error.within(&initializing(reference))))?;
     match parse(&body, &chosen).map_err(content)? {
         OciManifest::Image(manifest) => Ok((chosen, manifest)),
         OciManifest::ImageIndex(_) => Err(choosing(format!("{chosen} is an index again"))),
@@ -173,9 +161,16 @@ pub(crate) fn choose(entries: &[ImageIndexEntry], platform: &Platform) -> Result
     entry.digest.parse().map_err(|error| format!("digest {:?}: {error}", excerpt(&entry.digest)))
 }
 
-fn check_manifest(manifest: &[u8], digest: &Digest) -> Result<(), RequestError> {
-    if Hasher::digest(digest, manifest) == digest.as_str() {
-        return Ok(());
+/// Manifest or index with this digest, checked against it.
+pub(crate) async fn verified_manifest(
+    session: &Session,
+    digest: &Digest,
+    source: &Reference,
+) -> Result<Bytes, RequestError> {
+    let reading = format!("reading manifest {digest} in {}", source.name());
+    let manifest = session.manifest(digest.as_str()).await.map_err(|error| error.within(&reading))?;
+    if Hasher::digest(digest, &manifest) == digest.as_str() {
+        return Ok(manifest);
     }
     Err(RequestError::fatal(format!("Manifest does not match provided manifest digest {digest}")))
 }
@@ -210,28 +205,10 @@ pub(crate) fn initializing(reference: &CanonicalRef) -> String {
     format!("initializing source docker://{reference}")
 }
 
-/// Reason not to fetch the layers.
-pub(crate) struct LayersError {
-    cause: String,
-    limit: Option<&'static str>,
-}
-
-impl From<Exceeded> for LayersError {
-    fn from(exceeded: Exceeded) -> Self {
-        Self { cause: exceeded.to_string(), limit: Some(exceeded.key) }
-    }
-}
-
-impl From<String> for LayersError {
-    fn from(cause: String) -> Self {
-        Self { cause, limit: None }
-    }
-}
-
 pub(crate) fn layers(
     manifest: &OciImageManifest,
     limits: &Limits,
-) -> Result<Vec<(Digest, u64)>, LayersError> {
+) -> Result<Vec<(Digest, u64)>, UnpackError> {
     Exceeded::check("layers", manifest.layers.len() as u64, limits.layers)?;
     let checked = |(index, layer): (usize, &OciDescriptor)| {
         let (digest, size) = descriptor(layer)?;
@@ -240,7 +217,7 @@ pub(crate) fn layers(
                 "layer[{index}] {digest} is encrypted ({}): only layers as plain, gzip or zstd tar are supported",
                 excerpt(&layer.media_type)
             );
-            return Err(LayersError::from(cause));
+            return Err(UnpackError::Archive(cause));
         }
         Exceeded::check("blob-bytes", size, limits.blob_bytes)?;
         Ok((digest, size))
@@ -249,10 +226,10 @@ pub(crate) fn layers(
 }
 
 /// Validated digest and size of a blob.
-pub(crate) fn descriptor(descriptor: &OciDescriptor) -> Result<(Digest, u64), String> {
+pub(crate) fn descriptor(descriptor: &OciDescriptor) -> Result<(Digest, u64), UnpackError> {
     let OciDescriptor { digest, size, .. } = descriptor;
-    let parsed =
-        digest.parse().map_err(|error| format!("manifest: digest {:?}: {error}", excerpt(digest)))?;
-    let size = u64::try_from(*size).map_err(|_| format!("manifest: blob {digest} has size {size}"))?;
+    let invalid = |fault: String| UnpackError::Archive(format!("manifest: {fault}"));
+    let parsed = digest.parse().map_err(|error| invalid(format!("digest {:?}: {error}", excerpt(digest))))?;
+    let size = u64::try_from(*size).map_err(|_| invalid(format!("blob {digest} has size {size}")))?;
     Ok((parsed, size))
 }

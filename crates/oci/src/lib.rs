@@ -56,7 +56,7 @@ pub use paths::RegistryPaths;
 pub use platform::Platform;
 pub use proxies::Proxies;
 pub use puller::{PulledFolder, Puller};
-pub use reference::{CanonicalRef, Digest, DigestError, Reference, ReferenceError, Selector};
+pub use reference::{CanonicalRef, Digest, Reference, ReferenceError, Selector};
 pub use settings::RegistrySettings;
 pub use store::remove_folder;
 

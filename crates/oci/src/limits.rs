@@ -1,7 +1,6 @@
 //! Size limits of images (docs/design/operations.md#image-limits).
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -53,19 +52,14 @@ impl Limits {
         ratio: 200,
     };
 
-    /// For bundles, which are unpacked to memory.
+    /// For bundles, which are unpacked to memory. Other limits are those of catalogs.
     pub const BUNDLE: Self = Self {
-        layers: 128,
-        blob_bytes: 2 << 30,
         unpacked_bytes: 512 << 20,
         kept_bytes: 64 << 20,
         files: 20_000,
         file_bytes: 32 << 20,
-        path_depth: 64,
-        path_bytes: 4096,
         tree_path_bytes: 4 << 20,
-        zstd_window: 32 << 20,
-        ratio: 200,
+        ..Self::CATALOG
     };
 
     /// Value of each limit, with its key in `--image-limits`.
@@ -91,20 +85,21 @@ impl Limits {
 pub struct LimitCounts(Arc<Mutex<BTreeMap<&'static str, u64>>>);
 
 impl LimitCounts {
-    pub(crate) fn count(&self, key: &'static str) {
+    /// Counts an image that exceeds the limit `key`.
+    pub fn count(&self, key: &'static str) {
         *self.0.lock().entry(key).or_default() += 1;
     }
 
     /// Key and count of each exceeded limit, sorted by key.
     #[must_use]
     pub fn all(&self) -> Vec<(&'static str, u64)> {
-        let counts = self.0.lock();
-        counts.iter().map(|(key, count)| (*key, *count)).collect()
+        self.0.lock().iter().map(|(key, count)| (*key, *count)).collect()
     }
 }
 
 /// Value that exceeds a limit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("image exceeds limit {key}: {value} > {max}")]
 pub(crate) struct Exceeded {
     pub(crate) key: &'static str,
     pub(crate) value: u64,
@@ -114,11 +109,5 @@ pub(crate) struct Exceeded {
 impl Exceeded {
     pub(crate) fn check(key: &'static str, value: u64, max: u64) -> Result<(), Self> {
         if value > max { Err(Self { key, value, max }) } else { Ok(()) }
-    }
-}
-
-impl fmt::Display for Exceeded {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "image exceeds limit {}: {} > {}", self.key, self.value, self.max)
     }
 }

@@ -36,7 +36,6 @@ struct Exemption {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Hosts {
     All,
-    Address(IpAddr),
     Network(IpNet),
     /// Domain with a leading dot. `true` if the domain itself matches too, besides its subdomains.
     Domain(String, bool),
@@ -127,7 +126,6 @@ impl Exemption {
     fn covers(&self, host: &str, address: Option<IpAddr>, port: Option<u16>) -> bool {
         let host = match &self.hosts {
             Hosts::All => true,
-            Hosts::Address(exempt) => address == Some(*exempt),
             Hosts::Network(network) => address.is_some_and(|address| network.contains(&address)),
             Hosts::Domain(domain, itself) => {
                 host.ends_with(domain.as_str()) || (*itself && host == &domain[1..])
@@ -143,20 +141,18 @@ fn exemption(entry: &str) -> Option<Exemption> {
     if entry == "*" {
         return Some(Exemption { hosts: Hosts::All, port: None });
     }
-    if let Ok(network) = entry.parse() {
+    let address = |text: &str| Some(IpNet::from(text.parse::<IpAddr>().ok()?.to_canonical()));
+    if let Some(network) = entry.parse().ok().or_else(|| address(&entry)) {
         return Some(Exemption { hosts: Hosts::Network(network), port: None });
-    }
-    if let Ok(address) = entry.parse::<IpAddr>() {
-        return Some(Exemption { hosts: Hosts::Address(address.to_canonical()), port: None });
     }
     let (host, port) = match entry.rsplit_once(':') {
         None => (entry.as_str(), None),
         Some((host, port)) => (host, Some(port.parse().ok()?)),
     };
     let host = host.trim_start_matches('[').trim_end_matches(']');
-    let hosts = match host.parse::<IpAddr>() {
-        Ok(address) => Hosts::Address(address.to_canonical()),
-        Err(_) => {
+    let hosts = match address(host) {
+        Some(address) => Hosts::Network(address),
+        None => {
             let host = host.strip_prefix('*').filter(|rest| rest.starts_with('.')).unwrap_or(host);
             match host.strip_prefix('.') {
                 _ if host.is_empty() => return None,

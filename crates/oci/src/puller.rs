@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::archive::UnpackError;
 use crate::budget::RequestBudget;
 use crate::fetch::Hasher;
-use crate::image::{FoundManifest, Image, ImageLabels, initializing};
+use crate::image::{FoundManifest, Image, ImageLabels, initializing, verified_manifest};
 use crate::policy::Verification;
 use crate::registries::Source;
 use crate::request_error::RequestError;
@@ -39,9 +39,8 @@ pub struct PulledFolder {
 }
 
 /// Client that pulls images. Needs a tokio runtime and a rustls provider of the process.
-#[derive(Debug)]
 pub struct Puller {
-    config: Config,
+    config: Arc<Config>,
     sources: Sources,
     transfers: Semaphore,
     /// By registry: permits for manifest lookups and for transfers.
@@ -53,7 +52,8 @@ impl Puller {
     /// Creates a puller without any I/O.
     #[must_use]
     pub fn new(config: Config) -> Self {
-        let sources = Sources::new(&config);
+        let config = Arc::new(config);
+        let sources = Sources::new(Arc::clone(&config));
         let transfers = Semaphore::new(config.concurrency);
         Self { config, sources, transfers, by_registry: Mutex::default(), exceeded: LimitCounts::default() }
     }
@@ -69,10 +69,9 @@ impl Puller {
     /// # Errors
     /// The registry does not respond, does not know the tag, or denies access. Always worth a retry.
     pub async fn resolve(&self, reference: &Reference) -> Result<CanonicalRef, PullError> {
+        let canonical = |digest| CanonicalRef { reference: reference.clone(), digest };
         let tag = match reference.selector() {
-            Selector::Digest(digest) => {
-                return Ok(CanonicalRef { reference: reference.clone(), digest: digest.clone() });
-            }
+            Selector::Digest(digest) => return Ok(canonical(digest.clone())),
             Selector::Tag(tag) => tag,
         };
         let timeout = self.config.resolve_timeout;
@@ -85,10 +84,8 @@ impl Puller {
         let permits = self.permits(reference.host());
         let search = Box::pin(self.sources.first(reference, tag, &budget, ask));
         let resolved = timeout_at(budget.deadline, budget.with_permit(&permits[0], search)).await;
-        let digest = resolved
-            .unwrap_or_else(|_| Err(late(timeout).within(&fetching)))
-            .map_err(PullError::resolving)?;
-        Ok(CanonicalRef { reference: reference.clone(), digest })
+        let digest = resolved.unwrap_or_else(|_| Err(late(timeout).within(&fetching)));
+        Ok(canonical(digest.map_err(PullError::resolving)?))
     }
 
     fn budget(&self, timeout: Duration) -> RequestBudget {
@@ -113,23 +110,17 @@ impl Puller {
         self.within_deadline(image, |found| async move {
             let pinned = image.is_pinned();
             let image = self.open(found, image).await?;
-            let named = select(&image.labels).map_err(|cause| PullError::content(pinned, cause))?;
-            let folder = clean(&named).ok_or_else(|| {
-                let cause = format!(
-                    "the image's labels name the folder {:?}, which is outside the image",
-                    excerpt(&named)
-                );
-                PullError::content(pinned, cause)
-            })?;
+            let folder = select(&image.labels).and_then(|named| {
+                let why = "which is outside the image";
+                clean(&named).ok_or_else(|| unusable_folder(&named, why))
+            });
+            let folder = folder.map_err(|cause| PullError::content(pinned, cause))?;
             let store = DiskStore::new(destination).map_err(PullError::applying)?;
             let folders = FolderFilter::new([folder.clone()]);
-            let unpacker = image.unpack(Unpacker::new(folders, self.config.limits.clone(), store)).await?;
+            let unpacker = Unpacker::new(folders, self.config.limits.clone(), store);
             let destination = destination.to_owned();
-            let published = tokio::task::spawn_blocking(move || publish(unpacker, &folder, &destination))
-                .await
-                .map_err(PullError::applying)?
-                .map_err(|error| image.unpack_error(error, None))?;
-            Ok((published, image.verification))
+            let publish = move |unpacker| publish(unpacker, &folder, &destination);
+            Ok((image.unpack(unpacker, publish).await?, image.verification))
         })
         .await
     }
@@ -147,13 +138,8 @@ impl Puller {
         self.within_deadline(image, |found| async move {
             let image = self.open(found, image).await?;
             let folders = FolderFilter::new(folders.iter().filter_map(|folder| clean(folder)));
-            let unpacker =
-                image.unpack(Unpacker::new(folders, self.config.limits.clone(), MemoryStore)).await?;
-            let files = tokio::task::spawn_blocking(move || collect(unpacker))
-                .await
-                .map_err(PullError::applying)?
-                .map_err(|error| image.unpack_error(error, None))?;
-            Ok((files, image.verification))
+            let unpacker = Unpacker::new(folders, self.config.limits.clone(), MemoryStore);
+            Ok((image.unpack(unpacker, collect).await?, image.verification))
         })
         .await
     }
@@ -180,7 +166,7 @@ impl Puller {
     }
 
     async fn open<'a>(&self, found: FoundManifest, image: &'a CanonicalRef) -> Result<Image<'a>, PullError> {
-        let Config { policy, platform, limits, .. } = &self.config;
+        let Config { policy, platform, limits, .. } = &*self.config;
         Image::open(found, image, policy, platform, limits).await
     }
 
@@ -204,7 +190,7 @@ impl Puller {
         };
         let result = timeout_at(budget.deadline, pull).await;
         let result = result.unwrap_or_else(|_| Err(copying(late(timeout))));
-        if let Some(key) = result.as_ref().err().and_then(PullError::limit) {
+        if let Some(key) = result.as_ref().err().and_then(|error| error.limit) {
             self.exceeded.count(key);
         }
         result
@@ -218,9 +204,9 @@ impl Puller {
     ) -> Result<FoundManifest, RequestError> {
         let digest = image.digest();
         let ask = |session: Session, source: Source| async move {
-            let reading = format!("reading manifest {digest} in {}", source.reference.name());
-            let manifest = session.manifest(digest.as_str()).await.map_err(|error| error.within(&reading))?;
-            FoundManifest::verified(session, source.reference, manifest, digest)
+            let source = source.reference;
+            let manifest = verified_manifest(&session, digest, &source).await?;
+            Ok(FoundManifest { session, source, manifest })
         };
         let found = self.sources.first(image.reference(), digest.as_str(), budget, ask).await?;
         Ok(FoundManifest { session: found.session.with_budget(budget.clone()), ..found })
@@ -251,9 +237,7 @@ fn publish(
 ) -> Result<PulledFolder, UnpackError> {
     let (tree, store) = unpacker.finish()?;
     if !tree.is_dir(folder) {
-        let cause =
-            format!("the image's labels name the folder {:?}, which is not in the image", excerpt(folder));
-        return Err(UnpackError::Archive(cause));
+        return Err(UnpackError::Archive(unusable_folder(folder, "which is not in the image")));
     }
     let (mut files, mut bytes) = (0, 0);
     for file in tree.files() {
@@ -266,12 +250,12 @@ fn publish(
 
 fn collect(unpacker: Unpacker<MemoryStore>) -> Result<BTreeMap<String, Vec<u8>>, UnpackError> {
     let (tree, MemoryStore) = unpacker.finish()?;
-    let mut files = BTreeMap::new();
-    for file in tree.files() {
-        let (path, bytes) = file?;
-        files.insert(path.to_owned(), bytes.to_vec());
-    }
-    Ok(files)
+    let files = tree.files().map(|file| file.map(|(path, bytes)| (path.to_owned(), bytes.to_vec())));
+    Ok(files.collect::<Result<_, _>>()?)
+}
+
+fn unusable_folder(named: &str, why: &str) -> String {
+    format!("the image's labels name the folder {:?}, {why}", excerpt(named))
 }
 
 fn late(timeout: Duration) -> RequestError {

@@ -6,10 +6,10 @@
 use std::fmt;
 use std::str::FromStr;
 
+use olm_version::names::{self, DigestError};
+
 /// Longest repository path, in bytes.
 const MAX_PATH: usize = 255;
-/// Longest tag, in bytes.
-const MAX_TAG: usize = 128;
 
 /// Parse error of an image reference. Always terminal.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -63,38 +63,11 @@ impl fmt::Display for Digest {
     }
 }
 
-/// Parse error of a digest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum DigestError {
-    /// An algorithm other than sha256, sha384 and sha512.
-    #[error("unsupported digest algorithm")]
-    Algorithm,
-    /// More or fewer digits than the algorithm produces.
-    #[error("invalid checksum digest length")]
-    Length,
-    /// Not `algorithm:hex` in lower case.
-    #[error("invalid checksum digest format")]
-    Format,
-}
-
 impl FromStr for Digest {
     type Err = DigestError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let (algorithm, hex) = text.split_once(':').ok_or(DigestError::Format)?;
-        let length = match algorithm {
-            "sha256" => 64,
-            "sha384" => 96,
-            "sha512" => 128,
-            _ if is_algorithm(algorithm, false) => return Err(DigestError::Algorithm),
-            _ => return Err(DigestError::Format),
-        };
-        if hex.len() != length {
-            return Err(DigestError::Length);
-        }
-        if !hex.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
-            return Err(DigestError::Format);
-        }
+        names::check_digest(text)?;
         Ok(Self(text.to_owned()))
     }
 }
@@ -156,14 +129,15 @@ impl FromStr for Reference {
     type Err = ReferenceError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let parts = split(text).map_err(|why| ReferenceError::Syntax { text: text.to_owned(), why })?;
-        let selector = match (parts.tag, parts.digest) {
+        let (host, path, tag, digest) =
+            split(text).map_err(|why| ReferenceError::Syntax { text: text.to_owned(), why })?;
+        let selector = match (tag, digest) {
             (Some(_), Some(_)) => return Err(ReferenceError::TagAndDigest),
             (None, None) => return Err(ReferenceError::Bare(text.to_owned())),
             (Some(tag), None) => Selector::Tag(tag.to_owned()),
             (None, Some(digest)) => Selector::Digest(digest),
         };
-        Ok(Self { host: parts.host.to_owned(), path: parts.path.to_owned(), selector })
+        Ok(Self { host: host.to_owned(), path: path.to_owned(), selector })
     }
 }
 
@@ -210,20 +184,16 @@ impl fmt::Display for CanonicalRef {
     }
 }
 
-struct Parts<'a> {
-    host: &'a str,
-    path: &'a str,
-    tag: Option<&'a str>,
-    digest: Option<Digest>,
-}
+/// Host, path, tag and digest.
+type Parts<'a> = (&'a str, &'a str, Option<&'a str>, Option<Digest>);
 
 fn split(text: &str) -> Result<Parts<'_>, String> {
     const FORMAT: &str = "invalid reference format";
     const CANONICAL: &str = "repository name must be canonical";
-    if text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
+    if text.len() == 64 && names::is_lower_hex(text) {
         return Err("invalid repository name, cannot specify 64-byte hexadecimal strings".to_owned());
     }
-    let first = text.split_once('/').filter(|(host, _)| is_registry(host));
+    let first = text.split_once('/').filter(|(host, _)| is_registry_like(host));
     let remainder = first.map_or(text, |(_, remainder)| remainder);
     let path_end = remainder.find([':', '@']).unwrap_or(remainder.len());
     let path = &remainder[..path_end];
@@ -235,10 +205,10 @@ fn split(text: &str) -> Result<Parts<'_>, String> {
         Some((before, digest)) => (before, Some(digest)),
     };
     let tag = name_and_tag.get(path_end + 1..);
-    let well_formed = first.is_none_or(|(host, _)| is_domain(host))
-        && path.split('/').all(is_path_component)
-        && tag.is_none_or(is_tag)
-        && digest.is_none_or(is_digest);
+    let well_formed = first.is_none_or(|(host, _)| names::is_registry(host))
+        && path.split('/').all(names::is_repository_segment)
+        && tag.is_none_or(names::is_tag)
+        && digest.is_none_or(names::is_digest);
     if !well_formed {
         return Err(FORMAT.to_owned());
     }
@@ -250,63 +220,14 @@ fn split(text: &str) -> Result<Parts<'_>, String> {
         // Short names and aliases of Docker's registry are not canonical.
         None | Some(("index.docker.io", _)) => Err(CANONICAL.to_owned()),
         Some(("docker.io", _)) if !path.contains('/') => Err(CANONICAL.to_owned()),
-        Some((host, _)) => Ok(Parts { host, path, tag, digest }),
+        Some((host, _)) => Ok((host, path, tag, digest)),
     }
 }
 
 /// `true` if the first segment of a name is a registry, not part of the path.
-fn is_registry(segment: &str) -> bool {
+fn is_registry_like(segment: &str) -> bool {
     segment == "localhost"
         || segment.bytes().any(|byte| matches!(byte, b'.' | b':') || byte.is_ascii_uppercase())
-}
-
-fn is_domain(text: &str) -> bool {
-    let (name, port) = text.split_once(':').map_or((text, None), |(name, port)| (name, Some(port)));
-    let label = |label: &str| {
-        !label.is_empty()
-            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
-            && !label.starts_with('-')
-            && !label.ends_with('-')
-    };
-    name.split('.').all(label)
-        && port.is_none_or(|port| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()))
-}
-
-/// Checks for runs of lower-case letters and digits, joined by one of `.`, `_`, `__` or any number of `-`.
-fn is_path_component(text: &str) -> bool {
-    let alphanumeric = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    let separators = text.split(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit());
-    text.bytes().next().is_some_and(alphanumeric)
-        && text.bytes().next_back().is_some_and(alphanumeric)
-        && separators
-            .into_iter()
-            .all(|run| matches!(run, "" | "." | "_" | "__") || run.bytes().all(|b| b == b'-'))
-}
-
-fn is_tag(text: &str) -> bool {
-    let word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-    text.len() <= MAX_TAG
-        && text.bytes().next().is_some_and(word)
-        && text.bytes().all(|byte| word(byte) || matches!(byte, b'.' | b'-'))
-}
-
-/// Checks the loose form that references allow. [`Digest`] is strict.
-fn is_digest(text: &str) -> bool {
-    text.split_once(':').is_some_and(|(algorithm, hex)| {
-        is_algorithm(algorithm, true) && hex.len() >= 32 && hex.bytes().all(|byte| byte.is_ascii_hexdigit())
-    })
-}
-
-/// Checks for parts of letters and digits, joined by one of `+`, `.`, `_`, `-`. In references (`loose`) a part
-/// starts with a letter and may contain capitals.
-fn is_algorithm(text: &str, loose: bool) -> bool {
-    text.split(['+', '.', '_', '-']).all(|part| {
-        let start = part.bytes().next().is_some_and(|byte| !loose || byte.is_ascii_alphabetic());
-        start
-            && part
-                .bytes()
-                .all(|b| b.is_ascii_digit() || b.is_ascii_lowercase() || (loose && b.is_ascii_uppercase()))
-    })
 }
 
 #[cfg(test)]

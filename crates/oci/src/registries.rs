@@ -23,21 +23,29 @@ pub(crate) struct Registries {
     files: Vec<PathBuf>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Table `[[registry]]`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
 struct Registry {
+    /// If empty, that is `location`.
+    prefix: String,
     /// Replaces the prefix. Empty to keep the name.
     location: String,
     insecure: bool,
     blocked: bool,
+    mirror_by_digest_only: bool,
+    /// Not allowed here.
+    pull_from_mirror: Option<String>,
+    #[serde(rename = "mirror")]
     mirrors: Vec<Mirror>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
 struct Mirror {
     location: String,
     insecure: bool,
-    tags: bool,
-    digests: bool,
+    pull_from_mirror: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,37 +59,9 @@ pub(crate) struct Source {
 #[derive(Deserialize)]
 struct File {
     #[serde(default)]
-    registry: Vec<RegistryTable>,
+    registry: Vec<Registry>,
     /// Tables of version 1.
     registries: Option<IgnoredAny>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "kebab-case")]
-struct RegistryTable {
-    #[serde(default)]
-    prefix: String,
-    #[serde(default)]
-    location: String,
-    #[serde(default)]
-    insecure: bool,
-    #[serde(default)]
-    blocked: bool,
-    #[serde(default)]
-    mirror_by_digest_only: bool,
-    pull_from_mirror: Option<String>,
-    #[serde(default)]
-    mirror: Vec<MirrorTable>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "kebab-case")]
-struct MirrorTable {
-    #[serde(default)]
-    location: String,
-    #[serde(default)]
-    insecure: bool,
-    pull_from_mirror: Option<String>,
 }
 
 impl Registries {
@@ -100,11 +80,11 @@ impl Registries {
         }
         let mut added = BTreeMap::new();
         for table in file.registry {
-            let (prefix, registry) = registry(table)?;
-            if let Some(earlier) = added.get(&prefix) {
-                check_duplicate(&prefix, earlier, &registry)?;
+            let registry = table.validated()?;
+            if let Some(earlier) = added.get(&registry.prefix) {
+                check_duplicate(earlier, &registry)?;
             }
-            added.insert(prefix, registry);
+            added.insert(registry.prefix.clone(), registry);
         }
         self.registries.append(&mut added);
         self.files.push(path.to_owned());
@@ -117,17 +97,15 @@ impl Registries {
     /// The registry is blocked, or a location does not yield a valid name.
     pub(crate) fn sources(&self, reference: &Reference) -> Result<Vec<Source>, String> {
         let name = reference.to_string();
-        let found = self.registries.iter().filter_map(|(prefix, registry)| {
-            let matched = matching(&name, prefix)?;
-            Some((prefix, matched, registry))
-        });
-        let Some((prefix, matched, registry)) = found.max_by_key(|(prefix, ..)| prefix.len()) else {
+        let found = self.registries.values();
+        let found = found.filter_map(|registry| Some((registry, matching(&name, &registry.prefix)?)));
+        let Some((registry, matched)) = found.max_by_key(|(registry, _)| registry.prefix.len()) else {
             return Ok(vec![Source { reference: reference.clone(), insecure: false }]);
         };
         if registry.blocked {
             let files: Vec<String> =
                 self.files.iter().map(|file| format!("{:?}", file.display().to_string())).collect();
-            return Err(format!("registry {prefix} is blocked in one of [{}]", files.join(" ")));
+            return Err(format!("registry {} is blocked in one of [{}]", registry.prefix, files.join(" ")));
         }
         let rewritten = |location: &str, insecure| {
             if location.is_empty() {
@@ -137,10 +115,8 @@ impl Registries {
             let reference = name.parse().map_err(|error| format!("rewriting reference: {error}"))?;
             Ok(Source { reference, insecure })
         };
-        let is_digest = matches!(reference.selector(), Selector::Digest(_));
-        let fitting = |mirror: &&Mirror| if is_digest { mirror.digests } else { mirror.tags };
-        let mirrors = registry.mirrors.iter().filter(fitting);
-        mirrors
+        registry
+            .mirrors(matches!(reference.selector(), Selector::Digest(_)))
             .map(|mirror| rewritten(&mirror.location, mirror.insecure))
             .chain([rewritten(&registry.location, registry.insecure)])
             .collect()
@@ -160,45 +136,54 @@ fn matching(name: &str, prefix: &str) -> Option<usize> {
     }
 }
 
-/// Converts a table to a registry and its prefix.
-fn registry(table: RegistryTable) -> Result<(String, Registry), String> {
-    let named = if table.prefix.is_empty() { &table.location } else { &table.prefix };
-    let prefix = location(named).map_err(|why| format!("registry {named:?}: {why}"))?;
-    let within = |why: String| format!("registry {prefix:?}: {why}");
-    let is_wildcard = prefix.contains('*');
-    if is_wildcard && (!prefix.starts_with("*.") || prefix[1..].contains(['*', '/'])) {
-        return Err(within("a prefix with * must be of the form *.example.com".to_owned()));
+impl Registry {
+    /// Checks the table and normalizes its locations.
+    fn validated(mut self) -> Result<Self, String> {
+        let named = if self.prefix.is_empty() { &self.location } else { &self.prefix };
+        let prefix = location(named).map_err(|why| format!("registry {named:?}: {why}"))?;
+        let within = |why: String| format!("registry {prefix:?}: {why}");
+        let is_wildcard = prefix.contains('*');
+        if is_wildcard && (!prefix.starts_with("*.") || prefix[1..].contains(['*', '/'])) {
+            return Err(within("a prefix with * must be of the form *.example.com".to_owned()));
+        }
+        if !self.location.is_empty() {
+            self.location = location(&self.location).map_err(within)?;
+        } else if !is_wildcard {
+            return Err(within(
+                "location is unset and prefix is not in the format: *.example.com".to_owned(),
+            ));
+        }
+        if self.pull_from_mirror.is_some() {
+            return Err(within("pull-from-mirror is for mirrors only".to_owned()));
+        }
+        for mirror in &mut self.mirrors {
+            let within = |why: String| within(format!("mirror {:?}: {why}", mirror.location));
+            let location = location(&mirror.location).map_err(within)?;
+            match mirror.pull_from_mirror.as_str() {
+                "" => {}
+                _ if self.mirror_by_digest_only => {
+                    let why = "pull-from-mirror cannot be set together with mirror-by-digest-only";
+                    return Err(within(why.to_owned()));
+                }
+                "all" | "digest-only" | "tag-only" => {}
+                _ => {
+                    return Err(within("pull-from-mirror must be all, digest-only or tag-only".to_owned()));
+                }
+            }
+            mirror.location = location;
+        }
+        Ok(Self { prefix, ..self })
     }
-    let location =
-        if table.location.is_empty() { String::new() } else { location(&table.location).map_err(within)? };
-    if location.is_empty() && !is_wildcard {
-        return Err(within("location is unset and prefix is not in the format: *.example.com".to_owned()));
-    }
-    if table.pull_from_mirror.is_some() {
-        return Err(within("pull-from-mirror is for mirrors only".to_owned()));
-    }
-    let mirrors = table.mirror.into_iter().map(|mirror| {
-        self::mirror(mirror, table.mirror_by_digest_only).map_err(|why| format!("registry {prefix:?}: {why}"))
-    });
-    let mirrors = mirrors.collect::<Result<_, _>>()?;
-    Ok((prefix, Registry { location, insecure: table.insecure, blocked: table.blocked, mirrors }))
-}
 
-fn mirror(table: MirrorTable, by_digest_only: bool) -> Result<Mirror, String> {
-    let within = |why: &str| format!("mirror {:?}: {why}", table.location);
-    let location = location(&table.location).map_err(|why| within(&why))?;
-    let wanted = table.pull_from_mirror.as_deref().unwrap_or_default();
-    if by_digest_only && !wanted.is_empty() {
-        return Err(within("pull-from-mirror cannot be set together with mirror-by-digest-only"));
+    /// Mirrors for references by digest or by tag.
+    fn mirrors(&self, by_digest: bool) -> impl Iterator<Item = &Mirror> {
+        self.mirrors.iter().filter(move |mirror| match mirror.pull_from_mirror.as_str() {
+            "" => by_digest || !self.mirror_by_digest_only,
+            "digest-only" => by_digest,
+            "tag-only" => !by_digest,
+            _ => true,
+        })
     }
-    let (tags, digests) = match wanted {
-        "" => (!by_digest_only, true),
-        "all" => (true, true),
-        "digest-only" => (false, true),
-        "tag-only" => (true, false),
-        _ => return Err(within("pull-from-mirror must be all, digest-only or tag-only")),
-    };
-    Ok(Mirror { location, insecure: table.insecure, tags, digests })
 }
 
 /// Validates `host[:port][/path]` and removes trailing slashes.
@@ -213,17 +198,13 @@ fn location(text: &str) -> Result<String, String> {
     Ok(trimmed.to_owned())
 }
 
-fn check_duplicate(prefix: &str, one: &Registry, other: &Registry) -> Result<(), String> {
-    for (key, differs) in
-        [("insecure", one.insecure != other.insecure), ("blocked", one.blocked != other.blocked)]
-    {
-        if differs {
-            return Err(format!(
-                "registry {prefix:?} is defined multiple times with conflicting '{key}' setting"
-            ));
-        }
-    }
-    Ok(())
+fn check_duplicate(one: &Registry, other: &Registry) -> Result<(), String> {
+    let key = match (one.insecure == other.insecure, one.blocked == other.blocked) {
+        (false, _) => "insecure",
+        (true, false) => "blocked",
+        (true, true) => return Ok(()),
+    };
+    Err(format!("registry {:?} is defined multiple times with conflicting '{key}' setting", one.prefix))
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! Errors of single registry requests, in the words that conditions show (docs/design/images.md#pull-errors).
 
 use std::error::Error;
-use std::fmt;
 use std::io;
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
@@ -19,7 +18,8 @@ const MAX_ERROR: u64 = 1 << 20;
 /// End of the text about a proxy that refuses a tunnel. The client library reports no status other than 407.
 const NO_TUNNEL: &str = " with 200";
 
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{text}")]
 pub(crate) struct RequestError {
     text: String,
     /// `true` if another attempt may succeed.
@@ -28,12 +28,6 @@ pub(crate) struct RequestError {
     pub(crate) not_found: bool,
     /// Delay requested by the registry.
     pub(crate) retry_after: Option<Duration>,
-}
-
-impl fmt::Display for RequestError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
 }
 
 /// Address of a registry that is in a denied network.
@@ -86,17 +80,17 @@ impl RequestError {
     /// Missing or broken response. `proxy` is the proxy of the request, if any.
     pub(crate) fn network(method: &Method, url: &str, error: &reqwest::Error, proxy: Option<&Url>) -> Self {
         let (cause, transient) = cause(error, url, proxy.filter(|_| error.is_connect()));
-        Self { transient, ..Self::fatal(cause) }.within(&request(method, url))
+        Self { transient, ..Self::fatal(cause) }.in_request(method, url)
     }
 
-    /// The request was not sent, since its target is in a denied network.
-    pub(crate) fn denied(method: &Method, url: &str, denied: &DeniedAddress) -> Self {
-        Self::fatal(denied.to_string()).within(&request(method, url))
-    }
-
-    /// The request was redirected more than `max` times, finally to `url`.
-    pub(crate) fn too_many_redirects(method: &Method, url: &str, max: usize) -> Self {
-        Self::fatal(format!("stopped after {max} redirects")).within(&request(method, url))
+    /// Prefixes the error with the request, as `Get "https://…"`.
+    pub(crate) fn in_request(self, method: &Method, url: &str) -> Self {
+        let verb = match *method {
+            Method::GET => "Get",
+            Method::HEAD => "Head",
+            _ => "Post",
+        };
+        self.within(&format!("{verb} \"{}\"", redacted(url)))
     }
 
     /// Error response, described by `text`.
@@ -129,16 +123,6 @@ impl RequestError {
 pub(crate) fn authority(url: &Url) -> String {
     let port = url.port_or_known_default().unwrap_or(1080);
     format!("{}:{port}", url.host_str().unwrap_or_default())
-}
-
-/// Formats as `Get "https://…"`.
-fn request(method: &Method, url: &str) -> String {
-    let verb = match *method {
-        Method::GET => "Get",
-        Method::HEAD => "Head",
-        _ => "Post",
-    };
-    format!("{verb} \"{}\"", redacted(url))
 }
 
 /// Reason of an error response: `manifest unknown: …` if the registry follows the protocol, otherwise the status
@@ -198,14 +182,14 @@ pub(crate) async fn read_capped(mut response: Response, max: u64) -> Result<Byte
         return Err(too_large());
     }
     let mut body = BytesMut::new();
-    loop {
-        match response.chunk().await {
-            Ok(None) => return Ok(body.freeze()),
-            Ok(Some(chunk)) if (body.len() + chunk.len()) as u64 > max => return Err(too_large()),
-            Ok(Some(chunk)) => body.extend_from_slice(&chunk),
-            Err(error) => return Err(RequestError::network(&Method::GET, &url, &error, None)),
+    let broken = |error: reqwest::Error| RequestError::network(&Method::GET, &url, &error, None);
+    while let Some(chunk) = response.chunk().await.map_err(broken)? {
+        if (body.len() + chunk.len()) as u64 > max {
+            return Err(too_large());
         }
+        body.extend_from_slice(&chunk);
     }
+    Ok(body.freeze())
 }
 
 /// Innermost cause in Go's words, and `true` if another attempt may succeed. `proxy` is the proxy of a request that

@@ -90,10 +90,12 @@ impl Session {
         let response = self.get_api_root().await.map_err(pinging)?;
         match response.status() {
             StatusCode::OK => Ok(()),
-            StatusCode::UNAUTHORIZED => match self.challenge(&response) {
-                Some(challenge) => self.authorization.answer(&self.client, &challenge).await,
-                None => Ok(()),
-            },
+            StatusCode::UNAUTHORIZED => {
+                if let Some(challenge) = self.challenge(&response) {
+                    self.authorization.answer(&self.client, &challenge).await?;
+                }
+                Ok(())
+            }
             status => {
                 let text = format!("received unexpected HTTP status: {status}");
                 Err(pinging(RequestError::of_status(status, response.headers(), text)))
@@ -189,12 +191,8 @@ impl Session {
             }
             _ => *offset,
         };
-        loop {
-            let chunk = response
-                .chunk()
-                .await
-                .map_err(|error| RequestError::network(&Method::GET, url, &error, None))?;
-            let Some(mut chunk) = chunk else { break };
+        let broken = |error: reqwest::Error| RequestError::network(&Method::GET, url, &error, None);
+        while let Some(mut chunk) = response.chunk().await.map_err(broken)? {
             self.budget.count_chunk();
             let skipped = usize::try_from(skip).unwrap_or(usize::MAX).min(chunk.len());
             skip -= skipped as u64;
@@ -223,15 +221,20 @@ impl Session {
     /// Sends one request with the current authorization, and a second one with a new authorization after a 401 with
     /// a supported challenge.
     async fn send(&self, method: Method, url: &str, offset: Option<u64>) -> Result<Response, RequestError> {
-        let response = self.attempt(&method, url, offset).await?;
+        let mut response = self.attempt(&method, url, offset).await?;
         if response.status() == StatusCode::UNAUTHORIZED
             && let Some(challenge) = self.challenge(&response)
-            && self.authorization.can_answer(&challenge)
+            && self.authorization.answer(&self.client, &challenge).await?
         {
-            self.authorization.answer(&self.client, &challenge).await?;
-            return self.accept(self.attempt(&method, url, offset).await?).await;
+            response = self.attempt(&method, url, offset).await?;
         }
-        self.accept(response).await
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        if !self.is_registry_origin(response.url()) {
+            return Err(RequestError::from_redirect_target(&response));
+        }
+        Err(RequestError::from_response(response).await)
     }
 
     async fn attempt(
@@ -248,16 +251,6 @@ impl Session {
             request = request.header(AUTHORIZATION, authorization);
         }
         self.client.send(request, method, url).await
-    }
-
-    async fn accept(&self, response: Response) -> Result<Response, RequestError> {
-        if response.status().is_success() {
-            return Ok(response);
-        }
-        if !self.is_registry_origin(response.url()) {
-            return Err(RequestError::from_redirect_target(&response));
-        }
-        Err(RequestError::from_response(response).await)
     }
 
     async fn retried<T, F: Future<Output = Result<T, RequestError>>>(

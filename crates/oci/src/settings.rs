@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::Config;
+use crate::certificates::paths_in;
 use crate::policy::PolicySource;
 
 /// Interval between two checks.
@@ -16,7 +17,7 @@ const DEPTH: usize = 4;
 const FILES: usize = 10_000;
 
 /// Inode, size and modification time of each file.
-type Fingerprint = BTreeMap<PathBuf, (u64, u64, i64, i64)>;
+pub(crate) type Fingerprint = BTreeMap<PathBuf, (u64, u64, i64, i64)>;
 
 /// Watched files and policy.
 #[derive(Clone, Debug)]
@@ -33,10 +34,7 @@ impl RegistrySettings {
         let mut files = paths.containers.clone();
         files.extend(paths.registries_conf.iter().chain(&paths.registries_conf_override).cloned());
         files.extend(paths.certs.iter().chain(&config.cas_dir).cloned());
-        for variable in ["SSL_CERT_FILE", "SSL_CERT_DIR"] {
-            let value = std::env::var_os(variable).unwrap_or_default();
-            files.extend(std::env::split_paths(&value).filter(|path| !path.as_os_str().is_empty()));
-        }
+        files.extend(["SSL_CERT_FILE", "SSL_CERT_DIR"].into_iter().flat_map(paths_in));
         Self { files, policy: config.policy.clone() }
     }
 
@@ -60,7 +58,7 @@ impl RegistrySettings {
     }
 }
 
-fn fingerprint(files: &[PathBuf]) -> Fingerprint {
+pub(crate) fn fingerprint(files: &[PathBuf]) -> Fingerprint {
     let mut found = Fingerprint::new();
     for path in files {
         add(&mut found, path, DEPTH);

@@ -2,6 +2,7 @@
 //! (docs/design/images.md#registry-configuration, docs/design/images.md#pull-secrets).
 
 use std::path::Path;
+use std::sync::Arc;
 
 use tokio::time::{Instant, timeout_at};
 
@@ -11,22 +12,17 @@ use crate::credentials::in_file;
 use crate::registries::{Registries, Source};
 use crate::request_error::RequestError;
 use crate::session::Session;
-use crate::{Config, CredentialSource, Credentials, Login, Reference, RegistryPaths};
+use crate::{Config, CredentialSource, Credentials, Login, Reference};
 
 /// Opens sessions with registries. All configuration files are read at each use.
-#[derive(Debug)]
 pub(crate) struct Sources {
     clients: Clients,
-    paths: RegistryPaths,
-    credentials: CredentialSource,
+    config: Arc<Config>,
 }
 
 impl Sources {
-    pub(crate) fn new(config: &Config) -> Self {
-        let (cas_dir, paths) = (config.cas_dir.clone(), config.paths.clone());
-        let clients =
-            Clients::new(cas_dir, &paths, config.read_timeout, config.proxies.clone(), config.denied.clone());
-        Self { clients, paths, credentials: config.credentials.clone() }
+    pub(crate) fn new(config: Arc<Config>) -> Self {
+        Self { clients: Clients::new(Arc::clone(&config)), config }
     }
 
     /// Result of `ask` for the first source that succeeds. Each source but the last has one attempt for each
@@ -38,7 +34,7 @@ impl Sources {
         budget: &RequestBudget,
         ask: impl Fn(Session, Source) -> F,
     ) -> Result<T, RequestError> {
-        let registries = Registries::load(&self.paths).map_err(RequestError::fatal)?;
+        let registries = Registries::load(&self.config.paths).map_err(RequestError::fatal)?;
         let mut sources = registries.sources(reference).map_err(RequestError::fatal)?;
         let Some(original) = sources.pop() else {
             return Err(RequestError::fatal("no source is configured"));
@@ -94,7 +90,7 @@ impl Sources {
             }
             Ok(login)
         };
-        match &self.credentials {
+        match &self.config.credentials {
             CredentialSource::Memory(memory) => {
                 let credentials = memory.borrow();
                 if credentials.count() > 0 {
@@ -108,7 +104,7 @@ impl Sources {
             }
             CredentialSource::AuthFiles => {}
         }
-        for file in &self.paths.auth_files {
+        for file in &self.config.paths.auth_files {
             let Some(credentials) = Credentials::read(file)? else { continue };
             if let Some(login) = find(&credentials, file)? {
                 return Ok(Some(login));

@@ -116,11 +116,8 @@ impl<S: Store> Unpacker<S> {
             }
             EntryType::Regular | EntryType::Continuous => {
                 Exceeded::check("file-bytes", entry.size(), self.limits.file_bytes)?;
-                Exceeded::check(
-                    "kept-bytes",
-                    self.kept.saturating_add(entry.size()),
-                    self.limits.kept_bytes,
-                )?;
+                let kept = self.kept.saturating_add(entry.size());
+                Exceeded::check("kept-bytes", kept, self.limits.kept_bytes)?;
                 self.saved += 1;
                 Exceeded::check("files", self.saved, self.limits.files)?;
                 let content = self.store.save(&mut EntryReader::new(entry, meter))?;
@@ -128,16 +125,9 @@ impl<S: Store> Unpacker<S> {
                 self.tree.put(path, Node::File(content))?;
             }
             EntryType::XGlobalHeader => {}
-            kind @ (EntryType::Char | EntryType::Block | EntryType::Fifo) => {
-                let kind = match kind {
-                    EntryType::Char => "character device",
-                    EntryType::Block => "block device",
-                    _ => "FIFO",
-                };
-                return Err(UnpackError::Archive(format!(
-                    "entry {path:?} is a {kind}: only files, folders and links are allowed"
-                )));
-            }
+            EntryType::Char => return Err(forbidden(path, "character device")),
+            EntryType::Block => return Err(forbidden(path, "block device")),
+            EntryType::Fifo => return Err(forbidden(path, "FIFO")),
             kind => return Err(unhandled(kind)),
         }
         Ok(())
@@ -180,6 +170,11 @@ impl<S: Store> Unpacker<S> {
         }
         Ok((self.tree, self.store))
     }
+}
+
+fn forbidden(path: &str, kind: &str) -> UnpackError {
+    let allowed = "only files, folders and links are allowed";
+    UnpackError::Archive(format!("entry {path:?} is a {kind}: {allowed}"))
 }
 
 fn unhandled(kind: tar::EntryType) -> UnpackError {

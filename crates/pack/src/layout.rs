@@ -31,21 +31,17 @@ pub fn is_layout(folder: &Path) -> bool {
 
 /// All files of a layout that contains `image` under `name`, by path.
 pub(crate) fn files(image: &Image, name: Option<&str>) -> Result<BTreeMap<String, Bytes>, PackError> {
-    let mut annotations = BTreeMap::new();
-    if let Some(name) = name {
-        // The full name is for imports into containerd. The specification of the layout only knows the tag.
-        annotations.insert("io.containerd.image.name", name);
-        if let Some((_, tag)) = name.rsplit_once(':').filter(|(_, tag)| !tag.contains('/')) {
-            annotations.insert("org.opencontainers.image.ref.name", tag);
-        }
-    }
     let mut entry = json!({
         "mediaType": OCI_IMAGE_MEDIA_TYPE,
         "digest": image.digest(),
         "size": image.manifest.len(),
     });
-    if !annotations.is_empty() {
-        entry["annotations"] = json!(annotations);
+    if let Some(name) = name {
+        // The full name is for imports into containerd. The specification of the layout only knows the tag.
+        entry["annotations"]["io.containerd.image.name"] = json!(name);
+        if let Some((_, tag)) = name.rsplit_once(':').filter(|(_, tag)| !tag.contains('/')) {
+            entry["annotations"]["org.opencontainers.image.ref.name"] = json!(tag);
+        }
     }
     let index = json!({
         "schemaVersion": 2,
@@ -76,8 +72,8 @@ pub fn write_layout(image: &Image, name: Option<&str>, folder: &Path) -> Result<
         Err(cause) => return Err(file_error("read", folder, cause)),
     };
     if !empty && !is_layout(folder) {
-        let why = "the folder is neither empty nor an OCI image layout; nothing was written".to_owned();
-        return Err(PackError::Layout { path: folder.to_owned(), why });
+        let why = "the folder is neither empty nor an OCI image layout; nothing was written";
+        return Err(unusable(folder, why));
     }
     check_replaceable(folder)?;
     let files = files(image, name)?;

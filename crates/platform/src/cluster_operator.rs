@@ -32,12 +32,8 @@ impl ClusterOperatorCondition {
     pub fn stored(object: &Value, type_: &str) -> Option<Self> {
         let conditions = object.pointer("/status/conditions")?.as_array()?;
         let stored = conditions.iter().find(|condition| condition["type"] == type_)?;
-        let status = match stored["status"].as_str()? {
-            "True" => Status::True,
-            "False" => Status::False,
-            "Unknown" => Status::Unknown,
-            _ => return None,
-        };
+        let mut statuses = [Status::True, Status::False, Status::Unknown].into_iter();
+        let status = statuses.find(|status| stored["status"] == status.as_str())?;
         let text = |key: &str| stored[key].as_str().unwrap_or_default().to_owned();
         Some(Self { status, reason: text("reason"), message: text("message") })
     }
@@ -48,14 +44,12 @@ impl ClusterOperatorCondition {
         let status = self.status.as_str();
         let same = before.filter(|before| before["status"] == status);
         let since = same.and_then(|before| before["lastTransitionTime"].as_str());
-        let since = since.map_or_else(|| seconds(now), str::to_owned);
+        // Kubernetes times have whole seconds.
+        let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
+        let since = since.map_or_else(|| now.to_string(), str::to_owned);
         let (reason, message) = (&self.reason, &self.message);
         json!({"type": type_, "status": status, "lastTransitionTime": since, "reason": reason, "message": message})
     }
-}
-
-fn seconds(time: Timestamp) -> String {
-    Timestamp::from_second(time.as_second()).unwrap_or(time).to_string()
 }
 
 /// Returns the Upgradeable condition of the ClusterOperator, in the form that OpenShift's operators aggregate. `None`
@@ -161,7 +155,16 @@ fn versions(mut versions: Vec<Value>, own: ClusterOperatorFields<'_>) -> Vec<Val
 }
 
 fn related(mut related: Vec<Value>, system_namespace: &str) -> Vec<Value> {
-    for wanted in related_objects(system_namespace) {
+    let object =
+        |group: &str, resource: &str, name: &str| json!({"group": group, "resource": resource, "name": name});
+    let wanted = [
+        object("", "namespaces", system_namespace),
+        object(names::GROUP, "clusterextensions", ""),
+        object(names::GROUP, "clusterobjectsets", ""),
+        object(names::GROUP, "clustercatalogs", ""),
+        object(names::EXT_GROUP, cluster_upgrade_status::PLURAL, names::CLUSTER_UPGRADE_STATUS_NAME),
+    ];
+    for wanted in wanted {
         if !related.iter().any(|entry| is_same_object(entry, &wanted)) {
             related.push(wanted);
         }
@@ -175,18 +178,6 @@ fn take_list(status: &mut Map<String, Value>, key: &str) -> Vec<Value> {
         Some(Value::Array(items)) => items,
         _ => Vec::new(),
     }
-}
-
-fn related_objects(system_namespace: &str) -> [Value; 5] {
-    let object =
-        |group: &str, resource: &str, name: &str| json!({"group": group, "resource": resource, "name": name});
-    [
-        object("", "namespaces", system_namespace),
-        object(names::GROUP, "clusterextensions", ""),
-        object(names::GROUP, "clusterobjectsets", ""),
-        object(names::GROUP, "clustercatalogs", ""),
-        object(names::EXT_GROUP, cluster_upgrade_status::PLURAL, names::CLUSTER_UPGRADE_STATUS_NAME),
-    ]
 }
 
 fn is_same_object(one: &Value, other: &Value) -> bool {

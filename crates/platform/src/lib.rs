@@ -54,7 +54,7 @@ pub use openshift::{
     CONTRIBUTED, ClusterOperatorMode, Outlet, OutletFacts, OutletUnavailable, cluster_version,
     completed_version, outlet,
 };
-pub use platform::{Facts, OpenShiftVersionMap, Platform, UnknownMap};
+pub use platform::{Facts, OpenShiftVersionMap, Platform};
 pub use property::{Constraint, Declaration, ValueError};
 pub use revision::Revision;
 pub use status::{MAX_EXTENSIONS, status};

@@ -23,10 +23,6 @@ pub(crate) fn entries_and_errors(head: &str, entries: &[String], errors: &[Strin
     format!("{head}{}{tail}", joined(entries, ",", room))
 }
 
-pub(crate) fn lines(errors: &[String]) -> String {
-    joined(errors, "\n", MAX_MESSAGE_BYTES)
-}
-
 pub(crate) fn list(head: &str, entries: &[String], separator: &str) -> String {
     format!("{head}{}", joined(entries, separator, MAX_MESSAGE_BYTES - head.len()))
 }
@@ -72,7 +68,7 @@ mod tests {
             "Found: 000.\n Additionally the following errors were encountered while getting extension metadata: \
              000\n001"
         );
-        assert_eq!(lines(&two), "000\n001");
+        assert_eq!(list("", &two, "\n"), "000\n001");
         assert_eq!(list("Names: ", &two, ", "), "Names: 000, 001");
     }
 
@@ -98,7 +94,7 @@ mod tests {
         fn messages_fit_into_a_condition(counts in (0..300_usize, 0..300_usize), bytes in 1..5000_usize) {
             let (entries, errors) = (entries(counts.0, bytes), entries(counts.1, bytes));
             prop_assert!(entries_and_errors("Found: ", &entries, &errors).len() <= MAX_MESSAGE_BYTES);
-            prop_assert!(lines(&errors).len() <= MAX_MESSAGE_BYTES);
+            prop_assert!(list("", &errors, "\n").len() <= MAX_MESSAGE_BYTES);
             prop_assert!(list("Names: ", &entries, ", ").len() <= MAX_MESSAGE_BYTES);
         }
     }

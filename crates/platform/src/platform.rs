@@ -17,19 +17,14 @@ pub enum OpenShiftVersionMap {
     K8sOffset,
 }
 
-/// Unknown name of a map.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown value {0:?}, allowed are off, k8s-offset")]
-pub struct UnknownMap(String);
-
 impl FromStr for OpenShiftVersionMap {
-    type Err = UnknownMap;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, UnknownMap> {
+    fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "off" => Ok(Self::Off),
             "k8s-offset" => Ok(Self::K8sOffset),
-            _ => Err(UnknownMap(text.to_owned())),
+            _ => Err(format!("unknown value {text:?}, allowed are off, k8s-offset")),
         }
     }
 }
@@ -73,23 +68,21 @@ impl Platform {
     pub fn of(facts: &Facts) -> Self {
         let detected = if facts.openshift_apis { PlatformType::OpenShift } else { PlatformType::Kubernetes };
         let type_ = facts.named.clone().unwrap_or(detected);
-        let from = |version: Option<MinorVersion>, source| version.map(|version| (version, source));
-        let flag = from(facts.flag, VersionSource::Flag);
-        if type_ == PlatformType::OpenShift {
-            let current = flag
-                .or_else(|| from(facts.cluster_version, VersionSource::ClusterVersion))
-                .or_else(|| from(facts.environment, VersionSource::Environment));
-            return Self {
-                next: current.as_ref().map(|(version, _)| version.next_openshift()),
-                next_kubernetes: facts.kubernetes.map(MinorVersion::next_kubernetes),
-                openshift_map: facts.openshift_map,
-                type_,
-                current,
-            };
-        }
-        let current = flag.or_else(|| from(facts.kubernetes, VersionSource::Discovery));
-        let next = current.as_ref().map(|(version, _)| version.next_kubernetes());
-        Self { type_, current, next, next_kubernetes: next, openshift_map: facts.openshift_map }
+        let is_openshift = type_ == PlatformType::OpenShift;
+        let sources = [
+            (facts.flag, VersionSource::Flag),
+            (facts.cluster_version.filter(|_| is_openshift), VersionSource::ClusterVersion),
+            (facts.environment.filter(|_| is_openshift), VersionSource::Environment),
+            (facts.kubernetes.filter(|_| !is_openshift), VersionSource::Discovery),
+        ];
+        let current = sources.into_iter().find_map(|(version, source)| Some((version?, source)));
+        let version = current.as_ref().map(|(version, _)| *version);
+        let (next, next_kubernetes) = if is_openshift {
+            (version.map(MinorVersion::next_openshift), facts.kubernetes.map(MinorVersion::next_kubernetes))
+        } else {
+            (version.map(MinorVersion::next_kubernetes), version.map(MinorVersion::next_kubernetes))
+        };
+        Self { type_, current, next, next_kubernetes, openshift_map: facts.openshift_map }
     }
 
     /// Returns the platform with other target versions than the next ones. Kubernetes has only one target,

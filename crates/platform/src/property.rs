@@ -82,37 +82,27 @@ fn value(constraint: Constraint, raw: Option<&str>) -> Result<MinorVersion, Valu
     let raw = raw.ok_or(ValueError::Missing)?;
     let wrong = |kind| ValueError::Type { kind, property: constraint.misspelt(), raw: raw.to_owned() };
     match serde_json::from_str(raw) {
-        Ok(Value::String(text)) => string(&text),
+        Ok(Value::String(text)) if text.starts_with('v') || text.matches('.').count() != 1 => {
+            Err(ValueError::Format)
+        }
+        Ok(Value::String(text)) => short(&text),
         Ok(Value::Null) => Err(wrong("<nil>")),
         Ok(Value::Bool(_)) => Err(wrong("bool")),
         Ok(Value::Array(_)) => Err(wrong("[]interface {}")),
         Ok(Value::Object(_)) => Err(wrong("map[string]interface {}")),
         // A number that exceeds a double is still a number.
-        Ok(Value::Number(_)) | Err(_) => number(raw),
+        Ok(Value::Number(_)) | Err(_) if is_decimal(raw) => short(raw),
+        Ok(Value::Number(_)) | Err(_) => Err(ValueError::Number(raw.to_owned())),
     }
 }
 
-/// `^([1-9][0-9]*)\.(0|[1-9][0-9]*)$`
-fn number(raw: &str) -> Result<MinorVersion, ValueError> {
-    if !is_decimal(raw) {
-        return Err(ValueError::Number(raw.to_owned()));
-    }
-    short(raw)
-}
-
-/// Returns `true` if a number is written as a version: two numbers without leading zeros, the first at least 1.
+/// Returns `true` if a number is written as a version: two numbers without leading zeros, the first at least 1
+/// (`^([1-9][0-9]*)\.(0|[1-9][0-9]*)$`).
 fn is_decimal(text: &str) -> bool {
     let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
     text.split_once('.').is_some_and(|(major, minor)| {
         digits(major) && digits(minor) && !major.starts_with('0') && (minor == "0" || !minor.starts_with('0'))
     })
-}
-
-fn string(text: &str) -> Result<MinorVersion, ValueError> {
-    if text.starts_with('v') || text.bytes().filter(|byte| *byte == b'.').count() != 1 {
-        return Err(ValueError::Format);
-    }
-    short(text)
 }
 
 fn short(text: &str) -> Result<MinorVersion, ValueError> {
@@ -160,11 +150,8 @@ fn properties(text: &str) -> Result<Vec<(String, Option<String>)>, String> {
     let elements: Option<Vec<&RawValue>> =
         serde_json::from_str(text).map_err(|_| "expected a JSON array".to_owned())?;
     let elements = elements.unwrap_or_default().into_iter().enumerate();
-    elements.map(|(index, element)| property(element).ok_or_else(|| not_a_property(index))).collect()
-}
-
-fn not_a_property(index: usize) -> String {
-    format!("expected an object with a text \"type\" as element {index}")
+    let wrong = |index| format!("expected an object with a text \"type\" as element {index}");
+    elements.map(|(index, element)| property(element).ok_or_else(|| wrong(index))).collect()
 }
 
 fn property(element: &RawValue) -> Option<(String, Option<String>)> {

@@ -33,14 +33,13 @@ impl Revision {
         let extension = label(labels::OWNER_NAME)?.clone();
         let annotation = |key| set.metadata.annotations.as_ref()?.get(key).map(String::as_str);
         let filled = |key| annotation(key).filter(|text| !text.is_empty());
-        let bundle = match (filled(annotations::BUNDLE_NAME), filled(annotations::PACKAGE_NAME)) {
-            (Some(name), _) => name.to_owned(),
-            (None, Some(package)) => match filled(annotations::BUNDLE_VERSION) {
-                Some(version) => format!("{package}.v{version}"),
-                None => set.metadata.name.clone()?,
-            },
-            (None, None) => set.metadata.name.clone()?,
+        let named_by_version = || {
+            let (package, version) =
+                (filled(annotations::PACKAGE_NAME)?, filled(annotations::BUNDLE_VERSION)?);
+            Some(format!("{package}.v{version}"))
         };
+        let bundle = filled(annotations::BUNDLE_NAME).map(str::to_owned).or_else(named_by_version);
+        let bundle = bundle.or_else(|| set.metadata.name.clone())?;
         let declared = annotation(annotations::PROPERTIES)
             .map(|text| declarations(text, annotation(annotations::EXT_MAX_OPENSHIFT_VERSION)));
         let owner = set.metadata.owner_references.iter().flatten();

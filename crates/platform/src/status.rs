@@ -28,13 +28,11 @@ pub fn status(
     let (reason, message) = (verdict.reason, &verdict.message);
     conditions::set(&mut conditions, types::UPGRADEABLE, verdict.status, reason, message, generation, now);
     let extensions = most_important(&verdict.extensions);
+    let blocking = i32::try_from(verdict.blocking).unwrap_or(i32::MAX);
     ClusterUpgradeStatusStatus {
         conditions,
         platform: verdict.platform.as_ref().map(PlatformStatus::from),
-        blocking_extensions: verdict
-            .platform
-            .is_some()
-            .then(|| i32::try_from(verdict.blocking).unwrap_or(i32::MAX)),
+        blocking_extensions: verdict.platform.as_ref().map(|_| blocking),
         truncated: extensions.len() < verdict.extensions.len(),
         extensions,
     }

@@ -7,7 +7,7 @@ use olm_api::cluster_upgrade_status::{ExtensionVerdict, PlatformType, VerdictRes
 use olm_api::conditions::{Status, reasons};
 use olm_version::quote;
 
-use crate::message::{entries_and_errors, lines, list, shown};
+use crate::message::{entries_and_errors, list, shown};
 use crate::platform::Platform;
 use crate::property::{Constraint, Declaration};
 use crate::revision::Revision;
@@ -172,7 +172,7 @@ impl Findings {
             return (Status::False, reasons::INCOMPATIBLE_OPERATORS_INSTALLED, message);
         }
         if !errors.is_empty() {
-            return (Status::False, reasons::FAILURE_GETTING_EXTENSION_METADATA, lines(&errors));
+            return (Status::False, reasons::FAILURE_GETTING_EXTENSION_METADATA, list("", &errors, "\n"));
         }
         if !self.undecided.is_empty() {
             let count = match self.undecided.len() {

@@ -121,24 +121,16 @@ fn dependents<'a>(
     except: &str,
     insists: impl Fn(&str, &str) -> bool,
 ) -> Vec<Dependent> {
-    let holding = |extension: &str, requirement: &&Requirement| {
-        insists(extension, requirement.property_type())
-            && matches!(requirement.verdict(all), Verdict::Met { .. })
+    let dependent = |has: &Installed| {
+        let holds = |requirement: &&Requirement| {
+            insists(&has.extension, requirement.property_type())
+                && matches!(requirement.verdict(all), Verdict::Met { .. })
+        };
+        let requirements: Vec<Requirement> = has.requirements.iter().filter(holds).cloned().collect();
+        let (extension, bundle) = (has.extension.clone(), has.bundle.name.clone());
+        (!requirements.is_empty()).then_some(Dependent { extension, bundle, requirements })
     };
-    installed
-        .filter(|has| has.extension != except)
-        .map(|has| Dependent {
-            extension: has.extension.clone(),
-            bundle: has.bundle.name.clone(),
-            requirements: has
-                .requirements
-                .iter()
-                .filter(|one| holding(&has.extension, one))
-                .cloned()
-                .collect(),
-        })
-        .filter(|dependent| !dependent.requirements.is_empty())
-        .collect()
+    installed.filter(|has| has.extension != except).filter_map(dependent).collect()
 }
 
 /// Property of a bundle that provides this API.

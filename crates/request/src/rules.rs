@@ -5,11 +5,10 @@
 //! An annotation with an invalid value never blocks and never takes effect. It is listed for the status.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::str::FromStr;
 
 use olm_api::{ClusterExtension, annotations};
-use olm_resolve::{DEPENDENCY_PROPERTIES, DependencyMode, Indexing, UnknownValue, UpgradeScope};
+use olm_resolve::{DEPENDENCY_PROPERTIES, DependencyMode, Indexing, UnknownValue, UpgradeScope, named};
 
 /// Flags and feature gates of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,20 +35,11 @@ pub enum CrdCheck {
     Warn,
 }
 
-impl CrdCheck {
-    const NAMES: [&str; 3] = ["Strict", "Live", "Warn"];
-}
-
 impl FromStr for CrdCheck {
     type Err = UnknownValue;
 
     fn from_str(text: &str) -> Result<Self, UnknownValue> {
-        match text {
-            "Strict" => Ok(Self::Strict),
-            "Live" => Ok(Self::Live),
-            "Warn" => Ok(Self::Warn),
-            other => Err(UnknownValue { value: other.to_owned(), allowed: &Self::NAMES }),
-        }
+        named(text, &[("Strict", Self::Strict), ("Live", Self::Live), ("Warn", Self::Warn)])
     }
 }
 
@@ -65,8 +55,6 @@ pub enum UninstallPolicy {
 }
 
 impl UninstallPolicy {
-    const NAMES: [&str; 3] = ["Delete", "KeepCRDs", "BlockIfInUse"];
-
     /// Value of the annotation.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -81,12 +69,10 @@ impl FromStr for UninstallPolicy {
     type Err = UnknownValue;
 
     fn from_str(text: &str) -> Result<Self, UnknownValue> {
-        match text {
-            "Delete" => Ok(Self::Delete),
-            "KeepCRDs" => Ok(Self::KeepCrds),
-            "BlockIfInUse" => Ok(Self::BlockIfInUse),
-            other => Err(UnknownValue { value: other.to_owned(), allowed: &Self::NAMES }),
-        }
+        named(
+            text,
+            &[Self::Delete, Self::KeepCrds, Self::BlockIfInUse].map(|policy| (policy.as_str(), policy)),
+        )
     }
 }
 
@@ -114,18 +100,12 @@ pub struct ExtensionRules {
 }
 
 /// Annotation with an invalid value.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("annotation {key} has no effect: unknown value {value:?}, allowed are {allowed}")]
 pub struct InvalidAnnotation {
     key: &'static str,
     value: String,
     allowed: String,
-}
-
-impl fmt::Display for InvalidAnnotation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { key, value, allowed } = self;
-        write!(f, "annotation {key} has no effect: unknown value {value:?}, allowed are {allowed}")
-    }
 }
 
 impl ExtensionRules {
@@ -207,19 +187,20 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn choice<T: FromStr<Err = UnknownValue>>(&mut self, key: &'static str) -> Option<T> {
-        let parsed = self.annotations.get(key)?.parse();
-        parsed.map_err(|UnknownValue { value, allowed }| self.refuse(key, &value, &allowed.join(", "))).ok()
+        self.read(key, str::parse)
     }
 
     fn switch(&mut self, key: &'static str) -> bool {
-        match self.annotations.get(key).map(String::as_str) {
-            Some("true") => true,
-            None | Some("false") => false,
-            Some(other) => {
-                self.refuse(key, other, "true, false");
-                false
-            }
-        }
+        self.read(key, |text| named(text, &[("true", true), ("false", false)])).unwrap_or_default()
+    }
+
+    fn read<T>(
+        &mut self,
+        key: &'static str,
+        parse: impl FnOnce(&str) -> Result<T, UnknownValue>,
+    ) -> Option<T> {
+        let parsed = parse(self.annotations.get(key)?);
+        parsed.map_err(|UnknownValue { value, allowed }| self.refuse(key, &value, &allowed.join(", "))).ok()
     }
 
     fn types(&mut self, key: &'static str) -> Vec<String> {
@@ -228,11 +209,8 @@ impl Reader<'_> {
         if types.iter().all(|type_| DEPENDENCY_PROPERTIES.contains(type_)) {
             return types.into_iter().map(str::to_owned).collect();
         }
-        self.refuse(
-            key,
-            value,
-            &format!("lists, separated by commas, of {}", DEPENDENCY_PROPERTIES.join(", ")),
-        );
+        let allowed = format!("lists, separated by commas, of {}", DEPENDENCY_PROPERTIES.join(", "));
+        self.refuse(key, value, &allowed);
         Vec::new()
     }
 

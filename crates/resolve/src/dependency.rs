@@ -6,7 +6,7 @@ use std::fmt;
 
 use olm_version::{excerpt, quote};
 
-use crate::constraint::{AvailableProviders, Provider, Requirement, RuleFailure, Verdict};
+use crate::constraint::{AvailableProviders, Provider, Requirement, Verdict};
 use crate::package::{Offer, PackageIndex};
 use crate::rules::{Dependent, Rules};
 
@@ -55,7 +55,7 @@ impl AssessedRequirement {
 
     /// Text of the requirement. Appends the author's message to an unmet one unless the text contains it.
     fn sought(&self) -> String {
-        let text = sought(&self.requirement);
+        let text = format!("an operator {}", self.requirement);
         match self.requirement.failure_message() {
             Some(message) if !self.is_met() && !text.contains(message) => format!("{text} ({message})"),
             _ => text,
@@ -66,11 +66,6 @@ impl AssessedRequirement {
 /// Unmet requirements, as the rest of a sentence about the bundle.
 pub(crate) fn clauses(unmet: &[AssessedRequirement]) -> String {
     unmet.iter().map(AssessedRequirement::clause).collect::<Vec<_>>().join(", ")
-}
-
-/// Requirement as the object of a sentence.
-fn sought(requirement: &Requirement) -> String {
-    format!("an operator {requirement}")
 }
 
 impl fmt::Display for AssessedRequirement {
@@ -136,8 +131,8 @@ pub(crate) fn rule_failures(requirements: &[AssessedRequirement], rules: &Rules<
         let failures = assessed.requirement.rule_failures(provider);
         failures.map(|(rule, failure)| (rule, provider.bundle(), failure))
     });
-    let line = |(rule, bundle, failure): (&str, &str, RuleFailure)| {
-        format!("rule {} fails on bundle {bundle}: {}", quote(&excerpt(rule)), excerpt(&failure.to_string()))
+    let line = |(rule, bundle, failure): (&str, &str, String)| {
+        format!("rule {} fails on bundle {bundle}: {}", quote(&excerpt(rule)), excerpt(&failure))
     };
     failures.take(TOLD_FAILURES).map(line).collect()
 }
@@ -159,10 +154,8 @@ pub(crate) fn broken_dependent(offer: &Offer, rules: &Rules<'_>) -> Option<Strin
         .into_iter()
         .find_map(|dependent| Some((dependent, dependent.requirements.iter().find(broken)?)))?;
     Some(format!(
-        "installed extension {} (bundle {}) requires {}",
-        dependent.extension,
-        dependent.bundle,
-        sought(requirement)
+        "installed extension {} (bundle {}) requires an operator {requirement}",
+        dependent.extension, dependent.bundle
     ))
 }
 

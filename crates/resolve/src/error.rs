@@ -3,11 +3,10 @@
 
 use olm_version::{ConstraintError, VersionReleaseError, quote};
 
+use crate::best_effort::{LeftOut, left_out_text};
 use crate::catalog::CatalogError;
 use crate::dependency::{AssessedRequirement, Satisfier, clauses};
 use crate::held::Held;
-use crate::left_out::{LeftOut, Needed, left_out_text};
-use crate::request::RequestSummary;
 use crate::selector::SelectorError;
 
 /// Maximum number of held bundles that an error names.
@@ -32,20 +31,19 @@ pub enum ResolveError {
     List(String),
     /// A selected catalog is unavailable, and cannot be skipped.
     #[error(
-        "error walking catalogs: error getting package {} from catalog {}: {fault}{}",
+        "error walking catalogs: error getting package {} from catalog {}: {fault}{needed}",
         quote(package),
-        quote(catalog),
-        needed.as_deref().map(Needed::to_string).unwrap_or_default()
+        quote(catalog)
     )]
     Catalog {
         /// Name of the requested package.
-        package: String,
+        package: Box<str>,
         /// Name of the catalog.
         catalog: String,
         /// Reason why it is unavailable.
         fault: CatalogError,
-        /// Reason against skipping it, with best effort.
-        needed: Option<Box<Needed>>,
+        /// Reason against skipping it, with best effort. Otherwise empty.
+        needed: Box<str>,
     },
     /// The version or release of the installed bundle is unreadable.
     #[error("error walking catalogs: error finding upgrade edges: {}: {fault}", installed_step(*.explicit_release))]
@@ -57,12 +55,12 @@ pub enum ResolveError {
     },
     /// No catalog has a matching bundle.
     #[error("{0}")]
-    NoBundle(RequestSummary),
+    NoBundle(String),
     /// The best catalogs with a matching bundle have the same priority.
     #[error("{request} in multiple catalogs with the same priority [{}]", names(catalogs))]
     Ambiguous {
         /// Description of the request.
-        request: RequestSummary,
+        request: String,
         /// Name and priority of every catalog with a candidate, whatever its priority, sorted by name.
         catalogs: Vec<(String, i32)>,
     },
@@ -105,7 +103,7 @@ pub enum ResolveError {
     #[error("{request}: {}", held_text(held))]
     HeldBack {
         /// Description of the request.
-        request: RequestSummary,
+        request: String,
         /// All bundles that are held back, best first.
         held: Vec<Held>,
     },

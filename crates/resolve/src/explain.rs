@@ -9,15 +9,15 @@ use std::fmt;
 use olm_version::quote;
 use serde::Serialize;
 
+use crate::best_effort::LeftOut;
 use crate::bundle_filter::{BundleFilter, Rejection, shown};
 use crate::catalog::Catalog;
 use crate::dependency::rule_failures;
 use crate::error::ResolveError;
 use crate::held::HeldReason;
-use crate::left_out::LeftOut;
 use crate::package::{Edge, EdgeRule, Offer};
 use crate::request::Request;
-use crate::resolver::{CatalogRank, Remark, Resolved, by_preference, rank_catalogs, resolve};
+use crate::resolver::{CatalogRank, Resolved, by_preference, rank_catalogs, resolve};
 
 /// Resolution with reasons. Displayed as one line for each catalog and bundle, and one for the result.
 #[derive(Debug, Clone, Serialize)]
@@ -166,7 +166,7 @@ pub fn explain(request: &Request<'_>, catalogs: &[Catalog]) -> Explanation {
         installed: request.installed.map(|installed| installed.name.to_owned()),
         chosen,
         error: result.as_ref().err().map(ToString::to_string),
-        remarks: result.iter().flat_map(|resolved| &resolved.remarks).map(Remark::to_string).collect(),
+        remarks: result.iter().flat_map(|resolved| resolved.remarks.clone()).collect(),
         catalogs: explained,
     }
 }
@@ -295,43 +295,29 @@ fn compare(
         Err(ResolveError::Ambiguous { .. }) => (Fate::Tie, String::new()),
         Err(_) => return,
     };
-    let mut candidates: Vec<BestBundle<'_>> = catalogs.iter_mut().filter_map(BestBundle::of).collect();
-    let bests: Vec<_> = candidates.iter().map(|c| (c.priority, c.best.deprecated)).collect();
+    let candidates = catalogs.iter_mut().filter_map(|catalog| {
+        let best = catalog.bundles.iter_mut().find(|bundle| bundle.fate == Fate::Undecided)?;
+        Some((&catalog.name, catalog.priority, best))
+    });
+    let mut candidates: Vec<_> = candidates.collect();
+    let bests: Vec<_> = candidates.iter().map(|(_, priority, best)| (*priority, best.deprecated)).collect();
     let ranks = rank_catalogs(&bests);
-    let leaders: Vec<_> = candidates
-        .iter()
-        .zip(&ranks)
-        .filter(|(_, rank)| matches!(rank, CatalogRank::Chosen | CatalogRank::Tie))
-        .map(|(leader, _)| (leader.catalog.to_owned(), leader.priority))
-        .collect();
-    let names = leaders.iter().map(|(name, _)| quote(name)).collect::<Vec<_>>().join(" and ");
+    let leads = |rank: &CatalogRank| matches!(rank, CatalogRank::Chosen | CatalogRank::Tie);
+    let leaders = candidates.iter().zip(&ranks).filter(|(_, rank)| leads(rank));
+    let leaders: Vec<_> = leaders.map(|((name, priority, _), _)| (quote(name), *priority)).collect();
+    let names = leaders.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(" and ");
     let highest = leaders.first().map_or(0, |(_, priority)| *priority);
-    for (candidate, rank) in candidates.iter_mut().zip(ranks) {
-        (candidate.best.fate, candidate.best.why) = match rank {
+    for ((_, own, best), rank) in candidates.iter_mut().zip(ranks) {
+        (best.fate, best.why) = match rank {
             CatalogRank::Chosen => (fate, why.clone()),
             CatalogRank::Tie => (Fate::Tie, format!("the catalogs {names} have the same priority {highest}")),
             CatalogRank::DeprecatedBest => {
                 (Fate::Deprecated, "deprecated, which the best bundle of another catalog is not".to_owned())
             }
             CatalogRank::LowerPriority => {
-                let own = candidate.priority;
                 (Fate::Priority, format!("priority {own} is lower than {highest} of {names}"))
             }
         };
-    }
-}
-
-/// Catalog with the bundle that it would choose.
-struct BestBundle<'a> {
-    catalog: &'a str,
-    priority: i32,
-    best: &'a mut OfferExplanation,
-}
-
-impl<'a> BestBundle<'a> {
-    fn of(catalog: &'a mut CatalogExplanation) -> Option<Self> {
-        let best = catalog.bundles.iter_mut().find(|bundle| bundle.fate == Fate::Undecided)?;
-        Some(Self { catalog: &catalog.name, priority: catalog.priority, best })
     }
 }
 

@@ -2,8 +2,8 @@
 //! (docs/design/resolution.md#served-catalogs).
 //!
 //! A caller (controller or command line) validates the selector ([`CatalogSelector`]), gets the [`PackageIndex`] of
-//! each selected and enabled catalog, and passes them to [`resolve`], or to [`explain()`] for the reasons. [`target()`]
-//! adds the fallback to the installed bundle, [`DeprecationConditions`] the deprecation conditions.
+//! each selected and enabled catalog, and passes them to [`resolve`], or to [`explain()`] for the reasons.
+//! [`DeprecationConditions`] are the deprecation conditions.
 //!
 //! ```text
 //! Request ─┐   check (each bundle: kept or rejected by one rule)   rank (best bundle of each catalog, by priority)
@@ -52,29 +52,26 @@ mod error;
 mod explain;
 mod held;
 mod identity;
-mod left_out;
 mod package;
 mod request;
 mod resolver;
 mod rules;
 mod selector;
-mod target;
 
+pub use best_effort::{LeftOut, left_out_text};
 pub use catalog::{Catalog, CatalogError};
 pub use cluster::ClusterFacts;
 pub use constraint::{
-    AvailableProviders, DEPENDENCY_PROPERTIES, Gvk, Provider, Requirement, RequirementFault, RuleFailure,
-    ValidationRule, Verdict,
+    AvailableProviders, DEPENDENCY_PROPERTIES, Gvk, Provider, Requirement, RequirementFault, ValidationRule,
+    Verdict,
 };
 pub use dependency::{AssessedRequirement, Satisfier, missing_packages, satisfiers};
 pub use deprecation::{ConditionState, DeprecationConditions, Deprecations};
 pub use error::ResolveError;
 pub use explain::{CatalogExplanation, Choice, Explanation, Fate, FollowedEdge, OfferExplanation, explain};
 pub use held::{Held, HeldReason};
-pub use left_out::{LeftOut, Needed, left_out_text};
 pub use package::{Edge, EdgeRule, Indexing, Offer, PackageIndex};
-pub use request::{Installed, Origin, Request, RequestSummary, UpgradePolicy};
-pub use resolver::{Remark, Resolved, resolve};
-pub use rules::{DependencyMode, Dependent, Rules, UnknownValue, UpgradeScope};
+pub use request::{Installed, Origin, Request, UpgradePolicy};
+pub use resolver::{Resolved, resolve};
+pub use rules::{DependencyMode, Dependent, Rules, UnknownValue, UpgradeScope, named};
 pub use selector::{CatalogSelector, Expression, SelectorError};
-pub use target::{Target, target};

@@ -78,6 +78,17 @@ pub enum EdgeRule {
     SkipRange,
 }
 
+impl EdgeRule {
+    /// Name of the field.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Replaces => "replaces",
+            Self::Skips => "skips",
+            Self::SkipRange => "skipRange",
+        }
+    }
+}
+
 /// Entry of a bundle in one channel, with its predecessors there.
 #[derive(Debug, Clone)]
 struct Entry {
@@ -90,11 +101,7 @@ struct Entry {
 
 impl std::fmt::Display for EdgeRule {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Replaces => "replaces",
-            Self::Skips => "skips",
-            Self::SkipRange => "skipRange",
-        })
+        f.write_str(self.as_str())
     }
 }
 

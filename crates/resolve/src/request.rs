@@ -9,7 +9,7 @@ use crate::rules::Rules;
 pub struct Request<'a> {
     /// Name of the package.
     pub package: &'a str,
-    /// RequestSummary channels. Empty means all.
+    /// Requested channels. Empty means all.
     pub channels: &'a [String],
     /// Version constraint as written. Absent or empty admits every version.
     pub version: Option<&'a str>,
@@ -51,37 +51,49 @@ pub struct Origin<'a> {
     pub version: VersionRelease,
 }
 
-/// Sentence about the request, up to the catalogs (docs/design/resolution.md#resolution-errors).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RequestSummary(String);
-
-impl RequestSummary {
-    pub(crate) fn new(request: &Request<'_>, finding: &str) -> Self {
-        let mut text = String::new();
-        if let Some(installed) = request.installed {
-            text = format!("error upgrading from currently installed version {}: ", quote(installed.version));
-        }
-        text += &format!("{finding} for package {}", quote(request.package));
-        if let Some(version) = request.range() {
-            text += &format!(" matching version {}", quote(version));
-        }
-        if !request.channels.is_empty() {
-            text += &format!(" in channels [{}]", request.channels.join(" "));
-        }
-        Self(text)
-    }
-}
-
-impl std::fmt::Display for RequestSummary {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
 impl<'a> Request<'a> {
     /// Version constraint, if any.
     pub(crate) fn range(&self) -> Option<&'a str> {
         self.version.filter(|text| !text.is_empty())
+    }
+
+    /// Sentence about the request, up to the catalogs (docs/design/resolution.md#resolution-errors).
+    pub(crate) fn summary(&self, finding: &str) -> String {
+        let mut text = String::new();
+        if let Some(installed) = self.installed {
+            text = format!("error upgrading from currently installed version {}: ", quote(installed.version));
+        }
+        text += &format!("{finding} for package {}", quote(self.package));
+        if let Some(version) = self.range() {
+            text += &format!(" matching version {}", quote(version));
+        }
+        if !self.channels.is_empty() {
+            text += &format!(" in channels [{}]", self.channels.join(" "));
+        }
+        text
+    }
+
+    /// `true` if the installed bundle is kept although the resolution failed: no ClusterCatalog matches the selector
+    /// any more, and the request names either no version or exactly the installed one, compared as text
+    /// (docs/design/resolution.md#fallback). `catalog_exists` is `true` if any ClusterCatalog matches, whatever its
+    /// state.
+    ///
+    /// ```
+    /// use olm_resolve::{Installed, Request, Rules, UpgradePolicy};
+    ///
+    /// let request = Request {
+    ///     package: "demo",
+    ///     channels: &[],
+    ///     version: None,
+    ///     policy: UpgradePolicy::CatalogProvided,
+    ///     installed: Some(Installed { name: "demo.v1.0.0", version: "1.0.0", release: None }),
+    ///     rules: Rules::default(),
+    /// };
+    /// assert!(request.keeps_installed(false) && !request.keeps_installed(true));
+    /// ```
+    pub fn keeps_installed(&self, catalog_exists: bool) -> bool {
+        let admits = |installed: Installed<'_>| self.range().is_none_or(|range| range == installed.version);
+        !catalog_exists && self.installed.is_some_and(admits)
     }
 }
 

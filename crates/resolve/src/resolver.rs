@@ -2,22 +2,20 @@
 //! check dependencies.
 
 use std::cmp::Reverse;
-use std::fmt;
 use std::sync::Arc;
 
 use olm_fbc::Property;
 use olm_version::VersionRelease;
 
-use crate::best_effort::{catalog_error, leave_out};
+use crate::best_effort::{LeftOut, catalog_error, leave_out};
 use crate::bundle_filter::{BundleFilter, Rejection, shown};
 use crate::catalog::Catalog;
 use crate::dependency::{AssessedRequirement, assess};
 use crate::deprecation::Deprecations;
 use crate::error::ResolveError;
 use crate::held::{Held, HeldReason};
-use crate::left_out::LeftOut;
 use crate::package::{Offer, PackageIndex};
-use crate::request::{Request, RequestSummary};
+use crate::request::Request;
 use crate::rules::DependencyMode;
 
 /// Chosen bundle.
@@ -40,32 +38,12 @@ pub struct Resolved {
     pub left_out: Vec<LeftOut>,
     /// Requirements of the bundle, in the order of its properties. Empty under [`DependencyMode::Reject`].
     pub requirements: Vec<AssessedRequirement>,
-    /// Notes about the choice.
-    pub remarks: Vec<Remark>,
+    /// Notes about a choice that equals the reference's: channels skip the bundle
+    /// (docs/design/additions.md#skipped-versions), or a catalog of higher priority stepped back
+    /// (docs/design/resolution.md#catalog-priority).
+    pub remarks: Vec<String>,
     offer: Arc<Offer>,
     package: Arc<PackageIndex>,
-}
-
-/// Note about a choice that equals the reference's.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Remark {
-    /// Channels skip the new bundle (docs/design/additions.md#skipped-versions).
-    Skipped {
-        /// Name of the bundle.
-        bundle: String,
-        /// Considered channels that skip it.
-        channels: Vec<String>,
-    },
-    /// The best bundle of a catalog with a higher priority is deprecated, so another catalog is chosen
-    /// (docs/design/resolution.md#complete-answers).
-    SteppedBack {
-        /// Catalog with the higher priority.
-        catalog: String,
-        /// Its deprecated bundle.
-        bundle: String,
-        /// Chosen catalog.
-        chosen: String,
-    },
 }
 
 impl Resolved {
@@ -86,25 +64,6 @@ impl Resolved {
 
     pub(crate) fn offer(&self) -> &Offer {
         &self.offer
-    }
-}
-
-impl fmt::Display for Remark {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Skipped { bundle, channels } => {
-                write!(
-                    f,
-                    "bundle {bundle} is skipped in channels [{}] and should not be installed",
-                    channels.join(" ")
-                )
-            }
-            Self::SteppedBack { catalog, bundle, chosen } => write!(
-                f,
-                "catalog {chosen} is chosen instead of {catalog}, whose priority is higher: its best bundle {bundle} is \
-                 deprecated"
-            ),
-        }
     }
 }
 
@@ -149,7 +108,7 @@ pub fn resolve(request: &Request<'_>, catalogs: &[Catalog]) -> Result<Resolved, 
             }
             Ok(None) => {}
             Err(_) if request.rules.best_effort => {}
-            Err(fault) => return Err(catalog_error(request, catalog, fault, None)),
+            Err(fault) => return Err(catalog_error(request, catalog, fault, String::new())),
         }
     }
     let (best, chosen) = choose(&filter, &contenders);
@@ -225,7 +184,7 @@ fn choose<'a>(
         .map(|(contender, _)| (contender.catalog.name.clone(), contender.catalog.priority))
         .collect();
     names.sort();
-    let request = RequestSummary::new(filter.request, "found bundles");
+    let request = filter.request.summary("found bundles");
     (Some((tied.catalog, offer)), Err(ResolveError::Ambiguous { request, catalogs: names }))
 }
 
@@ -242,16 +201,20 @@ fn remarks<'a: 'b, 'b>(
     chosen: &Catalog,
     offer: &Offer,
     stepped_back: impl Iterator<Item = (&'b Contender<'a>, &'a Arc<Offer>)>,
-) -> Vec<Remark> {
+) -> Vec<String> {
     let skipped = Some(filter.skipped_in(offer)).filter(|channels| !channels.is_empty());
-    let skipped = skipped
-        .filter(|_| !filter.is_installed(offer))
-        .map(|channels| Remark::Skipped { bundle: offer.name().to_owned(), channels });
+    let skipped = skipped.filter(|_| !filter.is_installed(offer)).map(|channels| {
+        let (bundle, channels) = (offer.name(), channels.join(" "));
+        format!("bundle {bundle} is skipped in channels [{channels}] and should not be installed")
+    });
     let preferred = stepped_back.filter(|(contender, _)| contender.catalog.priority > chosen.priority);
-    let stepped_back = preferred.map(|(contender, best)| Remark::SteppedBack {
-        catalog: contender.catalog.name.clone(),
-        bundle: best.name().to_owned(),
-        chosen: chosen.name.clone(),
+    let stepped_back = preferred.map(|(contender, best)| {
+        format!(
+            "catalog {} is chosen instead of {}, whose priority is higher: its best bundle {} is deprecated",
+            chosen.name,
+            contender.catalog.name,
+            best.name()
+        )
     });
     skipped.into_iter().chain(stepped_back).collect()
 }
@@ -259,10 +222,9 @@ fn remarks<'a: 'b, 'b>(
 /// Error for a request without any candidate.
 fn no_bundle(filter: &BundleFilter<'_>, contenders: &[Contender<'_>]) -> ResolveError {
     let request = filter.request;
-    let summary = || RequestSummary::new(request, "no bundles found");
     let held = || contenders.iter().flat_map(|contender| contender.held.iter().cloned()).collect();
     let Some((contender, best)) = contenders.iter().find_map(|c| Some((c, c.held.first()?))) else {
-        return ResolveError::NoBundle(summary());
+        return ResolveError::NoBundle(request.summary("no bundles found"));
     };
     match (&best.reason, contender.package.offer(&best.bundle)) {
         (HeldReason::Dependencies(_), Some(offer)) => ResolveError::DependenciesNotSatisfied {
@@ -272,7 +234,7 @@ fn no_bundle(filter: &BundleFilter<'_>, contenders: &[Contender<'_>]) -> Resolve
             instead: without_constraint(request, contenders),
             held: held(),
         },
-        _ => ResolveError::HeldBack { request: summary(), held: held() },
+        _ => ResolveError::HeldBack { request: request.summary("no bundles found"), held: held() },
     }
 }
 

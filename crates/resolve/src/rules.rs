@@ -86,7 +86,17 @@ pub struct UnknownValue {
     /// The unknown text.
     pub value: String,
     /// Allowed values.
-    pub allowed: &'static [&'static str],
+    pub allowed: Vec<&'static str>,
+}
+
+/// Value of an enumeration by its name.
+///
+/// # Errors
+/// No value has this name.
+pub fn named<T: Copy>(text: &str, values: &[(&'static str, T)]) -> Result<T, UnknownValue> {
+    let found = values.iter().find(|(name, _)| *name == text).map(|(_, value)| *value);
+    let allowed = || values.iter().map(|(name, _)| *name).collect();
+    found.ok_or_else(|| UnknownValue { value: text.to_owned(), allowed: allowed() })
 }
 
 impl Rules<'_> {
@@ -96,26 +106,15 @@ impl Rules<'_> {
     }
 }
 
-impl DependencyMode {
-    const NAMES: &'static [&'static str] = &["Reject", "Report", "Check"];
-}
-
 impl FromStr for DependencyMode {
     type Err = UnknownValue;
 
     fn from_str(text: &str) -> Result<Self, UnknownValue> {
-        match text {
-            "Reject" => Ok(Self::Reject),
-            "Report" => Ok(Self::Report),
-            "Check" => Ok(Self::Check),
-            other => Err(UnknownValue { value: other.to_owned(), allowed: Self::NAMES }),
-        }
+        named(text, &[("Reject", Self::Reject), ("Report", Self::Report), ("Check", Self::Check)])
     }
 }
 
 impl UpgradeScope {
-    const NAMES: &'static [&'static str] = &["patch", "minor", "major"];
-
     /// `true` if an upgrade between these versions is within the scope.
     pub fn admits(self, from: &Version, to: &Version) -> bool {
         to <= from
@@ -141,12 +140,7 @@ impl FromStr for UpgradeScope {
     type Err = UnknownValue;
 
     fn from_str(text: &str) -> Result<Self, UnknownValue> {
-        match text {
-            "patch" => Ok(Self::Patch),
-            "minor" => Ok(Self::Minor),
-            "major" => Ok(Self::Major),
-            other => Err(UnknownValue { value: other.to_owned(), allowed: Self::NAMES }),
-        }
+        named(text, &[("patch", Self::Patch), ("minor", Self::Minor), ("major", Self::Major)])
     }
 }
 

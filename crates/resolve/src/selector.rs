@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use olm_version::quote;
+use olm_version::{aggregate, quote};
 
 /// Validated label selector.
 ///
@@ -44,15 +44,8 @@ pub enum SelectorError {
     #[error("{} is not a valid label selector operator", quote(.0))]
     UnknownOperator(String),
     /// All errors of the first invalid requirement.
-    #[error("{}", aggregate(.0))]
+    #[error("{}", aggregate(.0).unwrap_or_default())]
     Invalid(Vec<String>),
-}
-
-fn aggregate(faults: &[String]) -> String {
-    match faults {
-        [only] => only.clone(),
-        all => format!("[{}]", all.join(", ")),
-    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,11 +72,13 @@ impl CatalogSelector {
         match_labels: impl IntoIterator<Item = (&'a String, &'a String)>,
         match_expressions: impl IntoIterator<Item = Expression<'a>>,
     ) -> Result<Self, SelectorError> {
-        let labels = match_labels
-            .into_iter()
-            .map(|(key, value)| Requirement::checked(key, Test::In(vec![value.clone()])));
-        let expressions = match_expressions.into_iter().map(Requirement::parse);
-        Ok(Self { requirements: labels.chain(expressions).collect::<Result<_, _>>()? })
+        let labels = match_labels.into_iter().map(|(key, value)| Expression {
+            key,
+            operator: "In",
+            values: std::slice::from_ref(value),
+        });
+        let expressions = labels.chain(match_expressions);
+        Ok(Self { requirements: expressions.map(Requirement::parse).collect::<Result<_, _>>()? })
     }
 
     /// `true` if `labels` meet every requirement.
@@ -101,36 +96,24 @@ impl CatalogSelector {
 }
 
 impl Requirement {
-    fn parse(expression: Expression<'_>) -> Result<Self, SelectorError> {
-        let values = expression.values;
-        let test = match expression.operator {
+    fn parse(Expression { key, operator, values }: Expression<'_>) -> Result<Self, SelectorError> {
+        let test = match operator {
             "In" => Test::In(values.to_vec()),
             "NotIn" => Test::NotIn(values.to_vec()),
             "Exists" => Test::Exists,
             "DoesNotExist" => Test::DoesNotExist,
             unknown => return Err(SelectorError::UnknownOperator(unknown.to_owned())),
         };
-        if matches!(test, Test::Exists | Test::DoesNotExist) && !values.is_empty() {
-            let mut faults = key_fault(expression.key);
-            faults.push(format!(
-                "values: Invalid value: {}: values set must be empty for exists and does not exist",
-                serde_json::Value::from(values)
-            ));
-            faults.extend(value_faults(expression.key, values));
-            return Err(SelectorError::Invalid(faults));
-        }
-        Self::checked(expression.key, test)
-    }
-
-    fn checked(key: &str, test: Test) -> Result<Self, SelectorError> {
+        let needs_values = matches!(test, Test::In(_) | Test::NotIn(_));
         let mut faults = key_fault(key);
-        if let Test::In(values) | Test::NotIn(values) = &test {
-            if values.is_empty() {
-                let fault = "for 'in', 'notin' operators, values set can't be empty";
-                faults.push(format!("values: Invalid value: null: {fault}"));
-            }
-            faults.extend(value_faults(key, values));
+        if needs_values && values.is_empty() {
+            let fault = "for 'in', 'notin' operators, values set can't be empty";
+            faults.push(format!("values: Invalid value: null: {fault}"));
+        } else if !needs_values && !values.is_empty() {
+            let fault = "values set must be empty for exists and does not exist";
+            faults.push(format!("values: Invalid value: {}: {fault}", serde_json::Value::from(values)));
         }
+        faults.extend(value_faults(key, values));
         if faults.is_empty() {
             Ok(Self { key: key.to_owned(), test })
         } else {

@@ -5,9 +5,7 @@
 
 mod fixture;
 
-use olm_resolve::{
-    Catalog, EdgeRule, Indexing, Installed, Origin, Request, Rules, Target, UpgradePolicy, resolve, target,
-};
+use olm_resolve::{Catalog, EdgeRule, Indexing, Installed, Origin, Request, Rules, UpgradePolicy, resolve};
 use olm_version::VersionRelease;
 use serde_json::{Value, json};
 
@@ -343,10 +341,10 @@ fn declared_dependency_rejects_only_the_chosen_bundle() {
 #[test]
 fn installed_bundle_is_kept_only_without_any_catalog() {
     let outcome = |request: &RequestFixture<'_>, catalogs: &[Catalog], exists: bool| {
-        request.on(|request| match target(request, resolve(request, catalogs), exists) {
-            Target::Bundle(resolved) => resolved.bundle,
-            Target::Installed(_) => "kept".to_owned(),
-            Target::Retry(_) => "retry".to_owned(),
+        request.on(|request| match resolve(request, catalogs) {
+            Ok(resolved) => resolved.bundle,
+            Err(_) if request.keeps_installed(exists) => "kept".to_owned(),
+            Err(_) => "retry".to_owned(),
         })
     };
     let installed = request().installed("1.0.0");

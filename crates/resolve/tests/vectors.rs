@@ -13,7 +13,7 @@ use std::sync::Arc;
 use olm_fbc::PackageContent;
 use olm_resolve::{
     Catalog, CatalogError, CatalogSelector, ConditionState, DeprecationConditions, Expression, Indexing,
-    Installed, PackageIndex, Request, ResolveError, Rules, Target, UpgradePolicy, resolve, target,
+    Installed, PackageIndex, Request, ResolveError, Rules, UpgradePolicy, resolve,
 };
 use serde_json::{Value, json};
 
@@ -112,8 +112,8 @@ fn run(case: &Value, catalogs: &[&Value]) -> Value {
     let data = resolution.as_ref().ok().map(|resolved| resolved.deprecations().clone());
     let conditions = DeprecationConditions::new(data.as_ref(), &channels, text(installed, "name"));
 
-    let mut got = match target(&request, resolution, exists) {
-        Target::Bundle(resolved) => {
+    let mut got = match resolution {
+        Ok(resolved) => {
             let (version, release) = resolved.version.shown(gate);
             let mut got = json!({
                 "outcome": "resolve",
@@ -126,14 +126,14 @@ fn run(case: &Value, catalogs: &[&Value]) -> Value {
             }
             got
         }
-        Target::Installed(error) => {
+        Err(error) if request.keeps_installed(exists) => {
             let mut got = installed.clone();
             got["outcome"] = "fallback".into();
             got["bundle"] = installed["name"].clone();
             got["error"] = error.to_string().into();
             got
         }
-        Target::Retry(error) => json!({"outcome": "retry", "error": error.to_string()}),
+        Err(error) => json!({"outcome": "retry", "error": error.to_string()}),
     };
     got["conditions"] = shown_conditions(conditions, installed, &got);
     got

@@ -4,9 +4,11 @@
 //! Digests and Secret keys are hashes of this text. A single different byte blocks every revision that the reference
 //! created. This module only encodes.
 
-use std::fmt::Write;
+use std::io::{self, Write};
 
-use serde_json::{Number, Value};
+use serde::Serialize;
+use serde_json::ser::Formatter;
+use serde_json::{Serializer, Value};
 
 /// Number conversion before encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,89 +22,49 @@ pub enum Numbers {
 
 /// Canonical text of `value`. Numbers beyond the range of a 64-bit float cannot occur: the JSON parser rejects them.
 pub fn canonical_json(value: &Value, numbers: Numbers) -> String {
-    let mut out = String::new();
-    write_value(&mut out, value, numbers);
-    out
+    let mut bytes = Vec::new();
+    let written = value.serialize(&mut Serializer::with_formatter(&mut bytes, GoFormatter(numbers)));
+    debug_assert!(written.is_ok(), "writing to memory does not fail");
+    String::from_utf8(bytes).unwrap_or_default()
 }
 
-fn write_value(out: &mut String, value: &Value, numbers: Numbers) {
-    match value {
-        Value::Null => out.push_str("null"),
-        Value::Bool(true) => out.push_str("true"),
-        Value::Bool(false) => out.push_str("false"),
-        Value::Number(number) => write_number(out, number, numbers),
-        Value::String(text) => write_text(out, text),
-        Value::Array(items) => {
-            out.push('[');
-            for (index, item) in items.iter().enumerate() {
-                if index > 0 {
-                    out.push(',');
-                }
-                write_value(out, item, numbers);
-            }
-            out.push(']');
-        }
-        Value::Object(map) => {
-            let mut entries: Vec<_> = map.iter().collect();
-            entries.sort_unstable_by_key(|(key, _)| key.as_bytes());
-            out.push('{');
-            for (index, (key, item)) in entries.into_iter().enumerate() {
-                if index > 0 {
-                    out.push(',');
-                }
-                write_text(out, key);
-                out.push(':');
-                write_value(out, item, numbers);
-            }
-            out.push('}');
-        }
-    }
-}
+/// Compact JSON with the numbers and escapes of Go. A JSON map of `serde_json` is sorted.
+struct GoFormatter(Numbers);
 
-fn write_number(out: &mut String, number: &Number, numbers: Numbers) {
-    match (number.as_i64(), number.as_f64()) {
-        (Some(integer), _) if numbers == Numbers::Exact => out.push_str(&integer.to_string()),
-        (_, Some(float)) => write_float(out, float),
-        _ => out.push_str(&number.to_string()),
-    }
-}
-
-fn write_float(out: &mut String, float: f64) {
-    let size = float.abs();
-    if size != 0.0 && !(1e-6..1e21).contains(&size) {
-        let text = format!("{float:e}");
-        match text.split_once('e') {
-            Some((digits, exponent)) if !exponent.starts_with('-') => {
-                out.push_str(digits);
-                out.push_str("e+");
-                out.push_str(exponent);
-            }
-            _ => out.push_str(&text),
-        }
-    } else {
-        out.push_str(&float.to_string());
-    }
-}
-
-pub(crate) fn write_text(out: &mut String, text: &str) {
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\u{8}' => out.push_str("\\b"),
-            '\u{c}' => out.push_str("\\f"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\0'..='\u{1f}' | '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
-                // Writing to a String cannot fail.
-                let _ = write!(out, "\\u{:04x}", u32::from(c));
-            }
-            _ => out.push(c),
+impl Formatter for GoFormatter {
+    fn write_i64<W: ?Sized + Write>(&mut self, writer: &mut W, value: i64) -> io::Result<()> {
+        match self.0 {
+            Numbers::Exact => write!(writer, "{value}"),
+            Numbers::Float => self.write_f64(writer, value as f64),
         }
     }
-    out.push('"');
+
+    fn write_u64<W: ?Sized + Write>(&mut self, writer: &mut W, value: u64) -> io::Result<()> {
+        match i64::try_from(value) {
+            Ok(value) => self.write_i64(writer, value),
+            Err(_) => self.write_f64(writer, value as f64),
+        }
+    }
+
+    fn write_f64<W: ?Sized + Write>(&mut self, writer: &mut W, value: f64) -> io::Result<()> {
+        let size = value.abs();
+        if size == 0.0 || (1e-6..1e21).contains(&size) {
+            return write!(writer, "{value}");
+        }
+        let text = format!("{value:e}");
+        let text = if text.contains("e-") { text } else { text.replace('e', "e+") };
+        writer.write_all(text.as_bytes())
+    }
+
+    fn write_string_fragment<W: ?Sized + Write>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()> {
+        for c in fragment.chars() {
+            match c {
+                '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => write!(writer, "\\u{:04x}", u32::from(c))?,
+                _ => writer.write_all(c.encode_utf8(&mut [0; 4]).as_bytes())?,
+            }
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]

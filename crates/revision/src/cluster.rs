@@ -10,28 +10,23 @@ use serde_json::Value;
 
 use crate::object::ObjectKey;
 
+/// Answer to a call.
+pub type Answer<T> = Result<T, ClusterError>;
+
 /// Access to objects of any kind. Reads are always live: an answer from a cache would cause write conflicts.
 pub trait Cluster: Send + Sync {
     /// Reads the object. `None` if it does not exist.
-    fn get(&self, key: &ObjectKey) -> impl Future<Output = Result<Option<Value>, ClusterError>> + Send;
+    fn get(&self, key: &ObjectKey) -> impl Future<Output = Answer<Option<Value>>> + Send;
 
     /// Creates the object with a plain POST and never changes an existing one. Returns the stored object.
-    fn create(&self, object: &Value) -> impl Future<Output = Result<Value, ClusterError>> + Send;
+    fn create(&self, object: &Value) -> impl Future<Output = Answer<Value>> + Send;
 
     /// Server-side applies the object with our field manager and force. Returns the stored object, or with `dry_run`
     /// the one that would be stored.
-    fn apply(
-        &self,
-        object: &Value,
-        dry_run: bool,
-    ) -> impl Future<Output = Result<Value, ClusterError>> + Send;
+    fn apply(&self, object: &Value, dry_run: bool) -> impl Future<Output = Answer<Value>> + Send;
 
     /// Applies a JSON merge patch. Returns the stored object.
-    fn merge(
-        &self,
-        key: &ObjectKey,
-        patch: &Value,
-    ) -> impl Future<Output = Result<Value, ClusterError>> + Send;
+    fn merge(&self, key: &ObjectKey, patch: &Value) -> impl Future<Output = Answer<Value>> + Send;
 
     /// Deletes exactly the object with this UID and resource version. Returns `true` if it is deleted, `false` if
     /// finalizers block the deletion.
@@ -40,13 +35,10 @@ pub trait Cluster: Send + Sync {
         key: &ObjectKey,
         uid: &str,
         resource_version: &str,
-    ) -> impl Future<Output = Result<bool, ClusterError>> + Send;
+    ) -> impl Future<Output = Answer<bool>> + Send;
 
     /// Summary of the objects of the kind in all namespaces. `None` if there are none.
-    fn instances(
-        &self,
-        gvk: &GroupVersionKind,
-    ) -> impl Future<Output = Result<Option<Instances>, ClusterError>> + Send;
+    fn instances(&self, gvk: &GroupVersionKind) -> impl Future<Output = Answer<Option<Instances>>> + Send;
 }
 
 /// Summary of the objects of one kind.

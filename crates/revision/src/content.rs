@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::canonical::{Numbers, canonical_json};
 use crate::digest::phase_digest;
-use crate::packing::{UnpackError, unpack};
+use crate::packing::unpack;
 
 /// Namespace and name of a Secret.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -64,48 +64,14 @@ impl ContentPhase {
 /// Error of the resolution of content.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ContentError {
-    /// Referenced Secrets are mutable. Blocks the revision.
+    /// Referenced Secrets, named here, are mutable. Blocks the revision.
     #[error(
-        "the following secrets are not immutable (referenced secrets must have immutable set to true): {}",
-        join(.0)
+        "the following secrets are not immutable (referenced secrets must have immutable set to true): {0}"
     )]
-    Mutable(Vec<SecretKey>),
-    /// The Secret does not exist (yet).
-    #[error("resolving ref in phase \"{phase}\": getting Secret {secret}: Secret \"{}\" not found", secret.name)]
-    SecretNotFound {
-        /// Name of the phase.
-        phase: String,
-        /// Missing Secret.
-        secret: SecretKey,
-    },
-    /// The Secret lacks the key.
-    #[error("resolving ref in phase \"{phase}\": key {key:?} not found in Secret {secret}")]
-    KeyNotFound {
-        /// Name of the phase.
-        phase: String,
-        /// Secret.
-        secret: SecretKey,
-        /// Missing key.
-        key: String,
-    },
-    /// The stored bytes are not an encoded object.
-    #[error("resolving ref in phase \"{phase}\": {source}")]
-    Unpack {
-        /// Name of the phase.
-        phase: String,
-        /// Error of the decoder.
-        source: UnpackError,
-    },
-    /// The entry has neither an object nor a reference.
-    #[error("object in phase \"{phase}\" has neither object nor ref")]
-    Empty {
-        /// Name of the phase.
-        phase: String,
-    },
-}
-
-fn join(secrets: &[SecretKey]) -> String {
-    secrets.iter().map(SecretKey::to_string).collect::<Vec<_>>().join(", ")
+    Mutable(String),
+    /// An object is missing or malformed.
+    #[error("{0}")]
+    Unresolvable(String),
 }
 
 /// Secrets that `spec` references. A reference without namespace means `system_namespace`.
@@ -130,14 +96,13 @@ pub fn resolve(
     system_namespace: &str,
     found: &BTreeMap<SecretKey, Secret>,
 ) -> Result<Vec<ContentPhase>, ContentError> {
-    let mutable: Vec<SecretKey> = secrets(spec, system_namespace)
-        .into_iter()
-        .filter(|key| found.get(key).is_some_and(|secret| secret.immutable != Some(true)))
-        .collect();
+    let is_mutable = |key: &SecretKey| found.get(key).is_some_and(|secret| secret.immutable != Some(true));
+    let mutable = secrets(spec, system_namespace).into_iter().filter(is_mutable);
+    let mutable: Vec<String> = mutable.map(|key| key.to_string()).collect();
     if !mutable.is_empty() {
-        return Err(ContentError::Mutable(mutable));
+        return Err(ContentError::Mutable(mutable.join(", ")));
     }
-    resolve_as_is(spec, system_namespace, found)
+    resolve_as_is(spec, system_namespace, found).map_err(ContentError::Unresolvable)
 }
 
 /// Like [`resolve`], from Secrets that can be mutable. This is sufficient for removals, which only touch objects that
@@ -146,7 +111,7 @@ pub fn resolve_as_is(
     spec: &ClusterObjectSetSpec,
     system_namespace: &str,
     found: &BTreeMap<SecretKey, Secret>,
-) -> Result<Vec<ContentPhase>, ContentError> {
+) -> Result<Vec<ContentPhase>, String> {
     let mut phases = Vec::with_capacity(spec.phases.len());
     for phase in &spec.phases {
         let mut objects = Vec::with_capacity(phase.objects.len());
@@ -155,9 +120,13 @@ pub fn resolve_as_is(
             let protection = protection.into_iter().flatten().next().unwrap_or(&spec.collision_protection);
             let (value, numbers) = match (&object.object, stored(object, system_namespace)) {
                 (Some(inline), _) => (Value::Object(inline.clone()), Numbers::Exact),
-                (None, Some((secret, key))) => (read(&phase.name, found, secret, key)?, Numbers::Float),
+                (None, Some((secret, key))) => {
+                    let object = read(found, &secret, key)
+                        .map_err(|problem| format!("resolving ref in phase \"{}\": {problem}", phase.name))?;
+                    (object, Numbers::Float)
+                }
                 (None, None) => {
-                    return Err(ContentError::Empty { phase: phase.name.clone() });
+                    return Err(format!("object in phase \"{}\" has neither object nor ref", phase.name));
                 }
             };
             objects.push(ContentObject { object: value, numbers, collision_protection: protection.clone() });
@@ -167,20 +136,13 @@ pub fn resolve_as_is(
     Ok(phases)
 }
 
-fn read(
-    phase: &str,
-    found: &BTreeMap<SecretKey, Secret>,
-    secret: SecretKey,
-    key: &str,
-) -> Result<Value, ContentError> {
-    let phase = || phase.to_owned();
-    let Some(content) = found.get(&secret) else {
-        return Err(ContentError::SecretNotFound { phase: phase(), secret });
+fn read(found: &BTreeMap<SecretKey, Secret>, secret: &SecretKey, key: &str) -> Result<Value, String> {
+    let Some(content) = found.get(secret) else {
+        return Err(format!("getting Secret {secret}: Secret \"{}\" not found", secret.name));
     };
     match content.data.as_ref().and_then(|data| data.get(key)) {
-        Some(bytes) => unpack(&bytes.0, &secret.to_string(), key)
-            .map_err(|source| ContentError::Unpack { phase: phase(), source }),
-        None => Err(ContentError::KeyNotFound { phase: phase(), secret, key: key.to_owned() }),
+        Some(bytes) => unpack(&bytes.0, &secret.to_string(), key),
+        None => Err(format!("key {key:?} not found in Secret {secret}")),
     }
 }
 

@@ -6,30 +6,18 @@ use olm_api::cluster_object_set::ObservedPhase;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::canonical::{Numbers, canonical_json, write_text};
+use crate::canonical::{Numbers, canonical_json};
 
 /// Input of the digest of a phase: `{"name":…,"objects":[…]}`.
 pub fn phase_text<'a>(name: &str, objects: impl IntoIterator<Item = (&'a Value, Numbers)>) -> String {
-    let mut text = String::from("{\"name\":");
-    write_text(&mut text, name);
-    text.push_str(",\"objects\":[");
-    for (index, (object, numbers)) in objects.into_iter().enumerate() {
-        if index > 0 {
-            text.push(',');
-        }
-        text.push_str(&canonical_json(object, numbers));
-    }
-    text.push_str("]}");
-    text
+    let texts = objects.into_iter().map(|(object, numbers)| canonical_json(object, numbers));
+    let objects = texts.collect::<Vec<_>>().join(",");
+    format!("{{\"name\":{},\"objects\":[{objects}]}}", canonical_json(&name.into(), Numbers::Exact))
 }
 
 /// Digest of [`phase_text`]: `sha256:` and 64 hex digits.
 pub fn phase_digest<'a>(name: &str, objects: impl IntoIterator<Item = (&'a Value, Numbers)>) -> String {
-    sha256(&phase_text(name, objects))
-}
-
-pub(crate) fn sha256(text: &str) -> String {
-    format!("sha256:{}", hex::encode(Sha256::digest(text)))
+    format!("sha256:{}", hex::encode(Sha256::digest(phase_text(name, objects))))
 }
 
 /// Message of the Blocked condition if `current` differs from `stored`, else `None`. Phases are matched by name.

@@ -158,7 +158,7 @@ impl<C: Cluster> Engine<C> {
             let executed = match check {
                 None => continue,
                 Some(ObjectCheck::Unchanged(object)) => Ok((object, verified.take())),
-                Some(ObjectCheck::Read(observed) | ObjectCheck::Rejected(observed, _)) => {
+                Some(ObjectCheck::Read(observed)) => {
                     self.execute_with_retry(revision, content, observed, mode).await
                 }
             };

@@ -2,7 +2,7 @@
 //! and dry runs while paused.
 
 use super::*;
-use crate::observed_versions::ObservedVersion;
+use kube::core::ObjectMeta;
 
 fn deployment(name: &str) -> Value {
     json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": "ns"}})
@@ -12,15 +12,13 @@ fn tell(
     engine: &Engine<Fake>,
     key: &ObjectKey,
     object: &Value,
-    tell: impl Fn(&ObservedVersions, &ObservedVersion<'_>),
+    tell: impl Fn(&ObservedVersions, &ObjectMeta),
 ) {
-    let observed_version = ObservedVersion {
-        namespace: &key.namespace,
-        name: &key.name,
-        uid: text(object, "/metadata/uid"),
-        resource_version: text(object, "/metadata/resourceVersion"),
-    };
-    tell(&engine.observed_versions(), &observed_version);
+    let [namespace, name] = [&key.namespace, &key.name].map(|text| Some(text.clone()));
+    let [uid, resource_version] = ["uid", "resourceVersion"]
+        .map(|member| Some(text(object, &format!("/metadata/{member}")).to_owned()));
+    let observed = ObjectMeta { namespace, name, uid, resource_version, ..ObjectMeta::default() };
+    tell(&engine.observed_versions(), &observed);
 }
 
 /// Reports the list of existing objects, like the watches.

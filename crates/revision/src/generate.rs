@@ -10,17 +10,15 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::ObjectMeta;
-use olm_api::cluster_object_set::{
-    CollisionProtection, LifecycleState, ObjectRef, Phase as SpecPhase, PhaseObject,
-};
+use olm_api::cluster_object_set::{CollisionProtection, LifecycleState, Phase as SpecPhase, PhaseObject};
 use olm_api::limits::{ARCHIVED_REVISIONS_KEPT, MAX_PHASES};
 use olm_api::{ClusterObjectSet, ClusterObjectSetSpec, annotations, labels, names};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::content::{ContentPhase, same_content};
-use crate::packing::{PackError, pack};
-use crate::phases::{Marks, Phase, phases};
+use crate::content::{ContentObject, ContentPhase, same_content};
+use crate::packing::pack;
+use crate::phases::{Marks, phases};
 use crate::probes::default_probes;
 use crate::record::{MAX_ANNOTATION_BYTES, size_with};
 
@@ -62,33 +60,18 @@ pub struct Extension {
     pub progress_deadline_minutes: Option<i32>,
 }
 
-/// Permanent error: the bundle cannot become a revision of this extension.
+/// Permanent error: the bundle cannot become a revision of this extension. The name of the revision is too long, or
+/// there are too many phases, or an object is too large.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum GenerateError {
-    /// The name of the revision, derived from the extension's, exceeds a label value.
-    #[error(
-        "name of the ClusterExtension is too long: its revision \"{revision}\" has {} characters, \
-         at most {MAX_LABEL_VALUE} are allowed",
-        revision.len()
-    )]
-    NameTooLong {
-        /// Name of the revision.
-        revision: String,
-    },
-    /// The bundle has too many phases even after splitting.
-    #[error("bundle needs {0} phases, but a revision has at most {MAX_PHASES}")]
-    TooManyPhases(usize),
-    /// An object exceeds the size of a Secret.
-    #[error("packing objects into Secrets: {0}")]
-    Pack(#[from] PackError),
-}
+#[error("{0}")]
+pub struct GenerateError(String);
 
 /// Desired revision without a number.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Draft {
     extension: Extension,
     annotations: BTreeMap<String, String>,
-    phases: Vec<Phase>,
+    phases: Vec<ContentPhase>,
     /// Message about omitted data, to be logged.
     pub warning: Option<String>,
 }
@@ -123,7 +106,10 @@ impl Draft {
             Marks { extension: &extension.name, package: &bundle.package, version: &bundle.version, release };
         let phases = phases(objects, marks);
         if phases.len() > MAX_PHASES {
-            return Err(GenerateError::TooManyPhases(phases.len()));
+            return Err(GenerateError(format!(
+                "bundle needs {} phases, but a revision has at most {MAX_PHASES}",
+                phases.len()
+            )));
         }
         let (annotations, warning) = revision_annotations(bundle);
         Ok(Self { extension, annotations, phases, warning })
@@ -139,7 +125,7 @@ impl Draft {
     }
 
     /// Phases with all objects inline, for checks before any write.
-    pub fn phases(&self) -> &[Phase] {
+    pub fn phases(&self) -> &[ContentPhase] {
         &self.phases
     }
 
@@ -147,31 +133,15 @@ impl Draft {
     pub fn number(&self, number: i64, system_namespace: &str) -> Result<NumberedRevision, GenerateError> {
         let name = names::revision_name(&self.extension.name, number);
         if name.len() > MAX_LABEL_VALUE {
-            return Err(GenerateError::NameTooLong { revision: name });
+            return Err(GenerateError(format!(
+                "name of the ClusterExtension is too long: its revision \"{name}\" has {} characters, \
+                 at most {MAX_LABEL_VALUE} are allowed",
+                name.len()
+            )));
         }
-        let packed = pack(&name, &self.phases)?;
-        let phase = |(phase, refs): (&Phase, &Vec<crate::packing::ContentRef>)| SpecPhase {
-            name: phase.name.clone(),
-            objects: refs
-                .iter()
-                .map(|reference| PhaseObject {
-                    object: None,
-                    ref_: Some(ObjectRef {
-                        name: reference.secret.clone(),
-                        namespace: system_namespace.to_owned(),
-                        key: reference.key.clone(),
-                    }),
-                    collision_protection: None,
-                })
-                .collect(),
-            collision_protection: None,
-        };
-        let phases = self.phases.iter().zip(&packed.refs).map(phase).collect();
-        let set = self.set(&name, number, phases);
-        Ok(NumberedRevision {
-            set,
-            secrets: packed.into_secrets(&name, &self.extension.name, system_namespace),
-        })
+        let (phases, secrets) = pack(&name, &self.extension.name, system_namespace, &self.phases)
+            .map_err(|problem| GenerateError(format!("packing objects into Secrets: {problem}")))?;
+        Ok(NumberedRevision { set: self.set(&name, number, phases), secrets })
     }
 
     fn set(&self, name: &str, number: i64, phases: Vec<SpecPhase>) -> ClusterObjectSet {
@@ -309,7 +279,7 @@ pub fn secret_owner(set: &ClusterObjectSet) -> Option<OwnerReference> {
     Some(controller_reference("ClusterObjectSet", name, uid))
 }
 
-fn controller_reference(kind: &str, name: &str, uid: &str) -> OwnerReference {
+pub(crate) fn controller_reference(kind: &str, name: &str, uid: &str) -> OwnerReference {
     OwnerReference {
         api_version: format!("{}/{}", names::GROUP, names::VERSION),
         kind: kind.to_owned(),
@@ -344,10 +314,7 @@ pub fn decide(
     content: Option<&[ContentPhase]>,
     system_namespace: &str,
 ) -> Result<Decision, GenerateError> {
-    let Some(current) = newest(existing) else {
-        return Ok(Decision::New { number: 1 });
-    };
-    let Some(spec) = &current.spec else {
+    let Some((current, spec)) = newest(existing).and_then(|set| Some((set, set.spec.as_ref()?))) else {
         return Ok(Decision::New { number: 1 });
     };
     let next = Decision::New { number: spec.revision + 1 };
@@ -357,10 +324,7 @@ pub fn decide(
         return Ok(next);
     }
     let is_same = match content {
-        Some(content) => {
-            let wanted = draft.phases.iter().map(|p| ContentPhase::inline(&p.name, p.objects.clone()));
-            same_content(&wanted.collect::<Vec<_>>(), content)
-        }
+        Some(content) => same_content(&draft.phases, content),
         None => {
             let same_refs = draft.number(spec.revision, system_namespace)?;
             same_refs.set.spec.is_some_and(|wanted| wanted.phases == spec.phases)
@@ -401,7 +365,8 @@ pub fn migrated(
     system_namespace: &str,
 ) -> Result<NumberedRevision, GenerateError> {
     let draft = Draft::marked(extension, bundle, objects, bundle.release.as_deref())?;
-    let size: usize = draft.phases.iter().flat_map(|phase| &phase.objects).map(|o| o.to_string().len()).sum();
+    let objects = draft.phases.iter().flat_map(|phase| &phase.objects);
+    let size: usize = objects.map(|content| content.object.to_string().len()).sum();
     let mut revision = if size > MAX_INLINE_BYTES {
         draft.number(1, system_namespace)?
     } else {
@@ -417,11 +382,10 @@ pub fn migrated(
     Ok(revision)
 }
 
-fn inline(phase: &Phase) -> SpecPhase {
-    let object = |object: &Value| PhaseObject {
-        object: object.as_object().cloned(),
-        ref_: None,
-        collision_protection: None,
+fn inline(phase: &ContentPhase) -> SpecPhase {
+    let object = |content: &ContentObject| PhaseObject {
+        object: content.object.as_object().cloned(),
+        ..PhaseObject::default()
     };
     SpecPhase {
         name: phase.name.clone(),

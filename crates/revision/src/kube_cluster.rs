@@ -14,6 +14,7 @@ use kube::core::{ApiResource, DynamicObject, GroupVersionKind, Request, Resource
 use kube::discovery::{Scope, pinned_kind};
 use kube::{Client, Error};
 use olm_api::names::REVISION_ENGINE_MANAGER;
+use olm_api::text::with_causes;
 use parking_lot::Mutex;
 use serde_json::Value;
 
@@ -75,10 +76,8 @@ impl KubeCluster {
         let namespace = match scope {
             Scope::Cluster => None,
             Scope::Namespaced if key.namespace.is_empty() => {
-                return Err(ClusterError {
-                    reason: Reason::Rejected,
-                    message: format!("metadata.namespace: Required value: {} is namespaced", key.gvk.kind),
-                });
+                let message = format!("metadata.namespace: Required value: {} is namespaced", key.gvk.kind);
+                return Err(ClusterError { reason: Reason::Rejected, message });
             }
             Scope::Namespaced => Some(key.namespace.as_str()),
         };
@@ -91,20 +90,9 @@ impl KubeCluster {
         gvk: &GroupVersionKind,
         request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
     ) -> Result<Value, ClusterError> {
-        let named = request.map(|mut request| {
-            request.headers_mut().extend(self.user.clone().map(|user| (IMPERSONATE, user)));
-            request
-        });
-        self.ask(gvk, named).await
-    }
-
-    async fn ask(
-        &self,
-        gvk: &GroupVersionKind,
-        request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
-    ) -> Result<Value, ClusterError> {
-        let request =
+        let mut request =
             request.map_err(|error| ClusterError { reason: Reason::Rejected, message: error.to_string() })?;
+        request.headers_mut().extend(self.user.clone().map(|user| (IMPERSONATE, user)));
         let answer = deadline(self.client.request::<Value>(request)).await;
         if answer.as_ref().is_err_and(is_unknown_path) {
             self.forget(gvk);
@@ -164,7 +152,9 @@ impl Cluster for KubeCluster {
             found => found?,
         };
         let request = Request::new(DynamicObject::url_path(&resource, None));
-        let list = self.ask(gvk, request.list_metadata(&ListParams::default().limit(PAGE))).await?;
+        let unimpersonated = Self { user: None, ..self.clone() };
+        let page = request.list_metadata(&ListParams::default().limit(PAGE));
+        let list = unimpersonated.send(gvk, page).await?;
         let items = list.get("items").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         let Some(first) = items.first() else {
             return Ok(None);
@@ -193,24 +183,21 @@ async fn deadline<T>(call: impl Future<Output = Result<T, Error>>) -> Result<T, 
 }
 
 fn unknown_kind(gvk: &GroupVersionKind) -> ClusterError {
-    ClusterError {
-        reason: Reason::UnknownKind,
-        message: format!("no matches for kind \"{}\" in version \"{}\"", gvk.kind, gvk.api_version()),
-    }
+    let message = format!("no matches for kind \"{}\" in version \"{}\"", gvk.kind, gvk.api_version());
+    ClusterError { reason: Reason::UnknownKind, message }
 }
 
 /// Converts a failure to an error with its class.
 fn classify(error: Option<Error>) -> ClusterError {
-    match error {
-        Some(Error::Api(status)) => {
-            ClusterError { reason: reason_of(&status), message: status.message.clone() }
+    let (reason, message) = match error {
+        Some(Error::Api(status)) => (reason_of(&status), status.message.clone()),
+        Some(error) => (Reason::Unavailable, with_causes(&error)),
+        None => {
+            let limit = DEADLINE.as_secs();
+            (Reason::Unanswered, format!("the API server did not answer within {limit} seconds"))
         }
-        Some(error) => ClusterError { reason: Reason::Unavailable, message: with_causes(&error) },
-        None => ClusterError {
-            reason: Reason::Unanswered,
-            message: format!("the API server did not answer within {} seconds", DEADLINE.as_secs()),
-        },
-    }
+    };
+    ClusterError { reason, message }
 }
 
 /// Reasons that are a verdict on the object itself (docs/design/apply.md#dry-run).
@@ -249,20 +236,6 @@ fn is_denial(message: &str) -> bool {
     is_denied
         || message.contains(" is attempting to grant RBAC permissions not currently held")
         || message.contains(" is forbidden: cannot set blockOwnerDeletion ")
-}
-
-/// Error text with all causes, for failures without a Status.
-fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        source = cause.source();
-    }
-    text
 }
 
 #[cfg(test)]

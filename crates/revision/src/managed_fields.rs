@@ -21,6 +21,10 @@ fn is_ours(entry: &Value) -> bool {
         && text(entry, "/subresource").is_empty()
 }
 
+fn our_fields(object: &Value) -> Option<&Map<String, Value>> {
+    entries(object).iter().find(|entry| is_ours(entry))?.get("fieldsV1")?.as_object()
+}
+
 /// Fields of `object` that we own, without owner references. Another writer that changes such a field takes over its
 /// ownership. `None` if we applied none.
 pub(crate) fn owned(object: &Value) -> Option<Vec<Value>> {
@@ -86,14 +90,12 @@ pub fn union(into: &mut Value, from: &Value) {
 /// Fields of `desired` that other managers own on `actual` and we do not: paths such as `.spec.replicas` by manager,
 /// sorted.
 pub(crate) fn conflicts(desired: &Value, actual: &Value) -> BTreeMap<String, Vec<String>> {
-    let empty = Map::new();
-    let fields = |entry: &'_ Value| entry.get("fieldsV1").and_then(Value::as_object).cloned();
-    let ours = entries(actual).iter().find(|entry| is_ours(entry)).and_then(fields).unwrap_or_default();
+    let ours = our_fields(actual);
     let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for entry in entries(actual).iter().filter(|entry| !is_ours(entry)) {
-        let theirs = entry.get("fieldsV1").and_then(Value::as_object).unwrap_or(&empty);
+        let Some(theirs) = entry.get("fieldsV1").and_then(Value::as_object) else { continue };
         let paths = found.entry(text(entry, "/manager").to_owned()).or_default();
-        intersect(desired, theirs, Some(&ours), "", paths);
+        intersect(desired, theirs, ours, "", paths);
     }
     found.retain(|_, paths| {
         paths.sort();
@@ -113,9 +115,7 @@ pub(crate) fn agrees(desired: &Value, actual: &Value) -> bool {
             map.retain(|name, _| !names.contains(&name.as_str()));
         }
     }
-    let ours = entries(actual).iter().find(|entry| is_ours(entry));
-    let ours = ours.and_then(|entry| entry.get("fieldsV1")?.as_object());
-    ours.is_some_and(|ours| holds(&fields, actual, ours, false))
+    our_fields(actual).is_some_and(|ours| holds(&fields, actual, ours, false))
 }
 
 fn holds(desired: &Value, actual: &Value, ours: &Map<String, Value>, nothing_else: bool) -> bool {

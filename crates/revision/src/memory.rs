@@ -2,7 +2,6 @@
 //! probes. Never the objects themselves (docs/design/apply.md#fast-path).
 
 use std::collections::HashSet;
-use std::io;
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -11,7 +10,6 @@ use crate::managed_fields::owned;
 use crate::object::{ObjectKey, uid};
 use crate::observed_versions::{ObservedVersions, Stamp};
 use crate::plan::{controller, is_deleting, is_keeper, owners};
-use crate::probes::ProbeResult;
 use crate::result::{Action, ObjectResult};
 
 /// Results of the last passes over a revision.
@@ -38,17 +36,14 @@ pub(crate) struct VerifiedPhase {
 /// Object that was verified.
 #[derive(Clone, Debug)]
 pub(crate) struct VerifiedObject {
-    pub key: ObjectKey,
+    /// Result as of an unchanged object. Its action is idle, or progressed to a newer revision.
+    pub result: ObjectResult,
     /// Hash of the desired object.
     pub desired_hash: Hash,
     /// [`hash_of_ours`] of the live object.
     pub live_hash: Hash,
     /// Exact version of the live object.
     stamp: Option<Stamp>,
-    /// Action: idle, or progressed to a newer revision.
-    action: Action,
-    probe: ProbeResult,
-    not_ready: Option<String>,
 }
 
 impl Memory {
@@ -70,7 +65,7 @@ impl Memory {
         }
         self.siblings = siblings.to_vec();
         for object in self.phases.iter_mut().flat_map(|phase| &mut phase.objects) {
-            object.take_if(|verified| verified.action == Action::Progressed);
+            object.take_if(|verified| verified.result.action == Action::Progressed);
         }
     }
 }
@@ -89,26 +84,17 @@ impl VerifiedObject {
             Action::Collision | Action::Held | Action::Awaited => return None,
         };
         Some(Self {
-            key: result.key.clone(),
+            result: ObjectResult { action, ..result.clone() },
             desired_hash,
             live_hash: hash_of_ours(live),
             stamp: observed_versions.stamp(&result.key.gvk, live),
-            action,
-            probe: result.probe.clone(),
-            not_ready: result.not_ready.clone(),
         })
     }
 
     /// Result for the object if the observed versions show no change.
     pub(crate) fn unchanged(&self, observed_versions: &ObservedVersions) -> Option<ObjectResult> {
         let stamp = self.stamp.as_ref()?;
-        observed_versions.is_current(&self.key, stamp).then(|| ObjectResult {
-            key: self.key.clone(),
-            action: self.action,
-            probe: self.probe.clone(),
-            collision: None,
-            not_ready: self.not_ready.clone(),
-        })
+        observed_versions.is_current(&self.result.key, stamp).then(|| self.result.clone())
     }
 }
 
@@ -117,30 +103,20 @@ pub(crate) type Hash = [u8; 32];
 
 /// Hash of a complete object.
 pub(crate) fn hash(object: &Value) -> Hash {
-    let mut hash = HashWriter(Sha256::new());
-    hash.add(object);
-    hash.0.finalize().into()
+    Sha256::digest(object.to_string()).into()
 }
 
 /// Hash of the compared parts of an object: everything but status, field ownership and the counters of the API
 /// server.
 pub(crate) fn hash_of_state(object: &Value) -> Hash {
-    let mut hash = HashWriter(Sha256::new());
-    for (key, value) in object.as_object().into_iter().flatten().filter(|(key, _)| *key != "status") {
-        hash.0.update(key);
-        match value.as_object().filter(|_| key == "metadata") {
-            None => hash.add(value),
-            Some(metadata) => {
-                for (key, value) in metadata {
-                    if !["managedFields", "resourceVersion", "generation"].contains(&key.as_str()) {
-                        hash.0.update(key);
-                        hash.add(value);
-                    }
-                }
-            }
+    let mut state = object.clone();
+    let counters = &["managedFields", "resourceVersion", "generation"];
+    for (path, ignored) in [("", &["status"][..]), ("/metadata", counters)] {
+        if let Some(Value::Object(map)) = state.pointer_mut(path) {
+            map.retain(|member, _| !ignored.contains(&member.as_str()));
         }
     }
-    hash.0.finalize().into()
+    hash(&state)
 }
 
 /// Hash of the parts that our apply could change: the fields that we own, and the owner references. Equals
@@ -152,28 +128,6 @@ pub(crate) fn hash_of_ours(object: &Value) -> Hash {
             hash(&json!([fields, uid(object), controller(object), is_kept, is_deleting(object)]))
         }
         None => hash_of_state(object),
-    }
-}
-
-/// Hashes all written bytes without a copy of the text.
-struct HashWriter(Sha256);
-
-impl HashWriter {
-    fn add(&mut self, value: &Value) {
-        // Neither the writer nor the serialization of a JSON value can fail.
-        let _ = serde_json::to_writer(&mut *self, value);
-        self.0.update([0]);
-    }
-}
-
-impl io::Write for HashWriter {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.update(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }
 

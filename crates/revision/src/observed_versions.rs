@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use kube::core::GroupVersionKind;
+use kube::core::{GroupVersionKind, ObjectMeta};
 use parking_lot::Mutex;
 use serde_json::Value;
 
@@ -39,9 +39,10 @@ struct Kinds {
 }
 
 /// Observed versions of one watch.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct View {
-    /// Number of its last list, unique in the process. Changes between two lists can lack an event.
+    /// Number of its last list, unique in the process, and 0 before the first one. Changes between two lists can lack
+    /// an event.
     list: u64,
     /// Highest resource version that the watch has observed.
     reached: u64,
@@ -62,27 +63,18 @@ struct State {
     version: u64,
 }
 
-/// Object as shown by a watch event.
-#[derive(Clone, Copy, Debug)]
-pub struct ObservedVersion<'a> {
-    /// Namespace. Empty for cluster-scoped objects.
-    pub namespace: &'a str,
-    /// `metadata.name`.
-    pub name: &'a str,
-    /// `metadata.uid`.
-    pub uid: &'a str,
-    /// `metadata.resourceVersion`.
-    pub resource_version: &'a str,
+impl ObjectName {
+    fn of(object: &ObjectMeta) -> Self {
+        let text = |part: &Option<String>| part.as_deref().unwrap_or_default().into();
+        Self { namespace: text(&object.namespace), name: text(&object.name) }
+    }
 }
 
-impl ObservedVersion<'_> {
-    fn name(&self) -> ObjectName {
-        ObjectName { namespace: self.namespace.into(), name: self.name.into() }
-    }
-
-    fn state(&self) -> State {
+impl State {
+    fn of(object: &ObjectMeta) -> Self {
         // Without numeric versions, objects are always read, see `ObservedVersions::stamp`.
-        State { uid: self.uid.into(), version: self.resource_version.parse().unwrap_or(u64::MAX) }
+        let version = object.resource_version.as_ref().and_then(|version| version.parse().ok());
+        Self { uid: object.uid.as_deref().unwrap_or_default().into(), version: version.unwrap_or(u64::MAX) }
     }
 }
 
@@ -90,20 +82,14 @@ impl ObservedVersions {
     /// Records that a watch starts a new list of its kind.
     pub fn begin_list(&self, gvk: &GroupVersionKind) {
         let mut kinds = self.0.lock();
-        let view = kinds.views.entry(gvk.clone()).or_insert_with(|| View {
-            list: 0,
-            reached: 0,
-            objects: HashMap::new(),
-            listing: HashMap::new(),
-        });
-        view.listing = HashMap::new();
+        kinds.views.entry(gvk.clone()).or_default().listing = HashMap::new();
     }
 
     /// Records an object of that list. Returns `true` if it is new or changed.
-    pub fn record_listed(&self, gvk: &GroupVersionKind, object: &ObservedVersion<'_>) -> bool {
+    pub fn record_listed(&self, gvk: &GroupVersionKind, object: &ObjectMeta) -> bool {
         let mut kinds = self.0.lock();
         let Some(view) = kinds.views.get_mut(gvk) else { return true };
-        let (name, state) = (object.name(), object.state());
+        let (name, state) = (ObjectName::of(object), State::of(object));
         let is_changed = view.objects.get(&name) != Some(&state);
         view.listing.insert(name, state);
         is_changed
@@ -124,19 +110,19 @@ impl ObservedVersions {
     }
 
     /// Records a watch event of a new or changed object.
-    pub fn record(&self, gvk: &GroupVersionKind, object: &ObservedVersion<'_>) {
+    pub fn record(&self, gvk: &GroupVersionKind, object: &ObjectMeta) {
         if let Some(view) = self.0.lock().views.get_mut(gvk) {
-            let state = object.state();
+            let state = State::of(object);
             view.reached = view.reached.max(state.version);
-            view.objects.insert(object.name(), state);
+            view.objects.insert(ObjectName::of(object), state);
         }
     }
 
     /// Records a watch event of an object that was deleted, or is no longer selected by the watch.
-    pub fn remove(&self, gvk: &GroupVersionKind, object: &ObservedVersion<'_>) {
+    pub fn remove(&self, gvk: &GroupVersionKind, object: &ObjectMeta) {
         if let Some(view) = self.0.lock().views.get_mut(gvk) {
-            view.reached = view.reached.max(object.state().version);
-            view.objects.remove(&object.name());
+            view.reached = view.reached.max(State::of(object).version);
+            view.objects.remove(&ObjectName::of(object));
         }
     }
 
@@ -184,17 +170,19 @@ mod tests {
         ObjectKey { gvk: kind(), namespace: "ns".to_owned(), name: name.to_owned() }
     }
 
-    fn at<'a>(name: &'a str, uid: &'a str, resource_version: &'a str) -> ObservedVersion<'a> {
-        ObservedVersion { namespace: "ns", name, uid, resource_version }
+    fn at(name: &str, uid: &str, resource_version: &str) -> ObjectMeta {
+        let [namespace, name, uid, resource_version] =
+            ["ns", name, uid, resource_version].map(|text| Some(text.to_owned()));
+        ObjectMeta { namespace, name, uid, resource_version, ..ObjectMeta::default() }
     }
 
-    fn listed(objects: &[ObservedVersion<'_>]) -> ObservedVersions {
+    fn listed(objects: &[ObjectMeta]) -> ObservedVersions {
         let observed_versions = ObservedVersions::default();
         list(&observed_versions, objects);
         observed_versions
     }
 
-    fn list(observed_versions: &ObservedVersions, objects: &[ObservedVersion<'_>]) -> bool {
+    fn list(observed_versions: &ObservedVersions, objects: &[ObjectMeta]) -> bool {
         observed_versions.begin_list(&kind());
         for object in objects {
             observed_versions.record_listed(&kind(), object);

@@ -8,6 +8,7 @@ use olm_api::limits::MAX_OBJECTS_PER_PHASE;
 use olm_api::{annotations, labels};
 use serde_json::Value;
 
+use crate::content::ContentPhase;
 use crate::object::{self, ObjectKey, map_mut};
 
 /// Phases in rollout order with their kinds as `group/kind`. The core group is empty. Kinds without a row belong to
@@ -54,15 +55,6 @@ const PHASES: [(&str, &[&str]); 13] = [
 /// Phase of all other kinds.
 const DEPLOY: &str = "deploy";
 
-/// Phase with its content.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Phase {
-    /// Name of the phase, a DNS-1035 label.
-    pub name: String,
-    /// Objects in the order of application.
-    pub objects: Vec<Value>,
-}
-
 /// Labels and annotations for every object of a bundle.
 #[derive(Clone, Copy, Debug)]
 pub struct Marks<'a> {
@@ -80,7 +72,7 @@ pub struct Marks<'a> {
 /// Prepares the rendered objects and assigns them to phases. Objects with equal sort keys keep their order. A phase
 /// with more than [`MAX_OBJECTS_PER_PHASE`] objects is continued as `<name>-2`, `<name>-3` …
 /// (docs/design/apply.md#writing-a-revision).
-pub fn phases(objects: Vec<Value>, marks: Marks<'_>) -> Vec<Phase> {
+pub fn phases(objects: Vec<Value>, marks: Marks<'_>) -> Vec<ContentPhase> {
     let marked = objects.into_iter().map(|object| {
         let object = mark(object, marks);
         (ObjectKey::of(&object), object)
@@ -138,14 +130,14 @@ fn phase_index(gvk: &GroupVersionKind) -> usize {
         .unwrap_or_default()
 }
 
-fn split(name: &str, objects: Vec<Value>) -> Vec<Phase> {
+fn split(name: &str, objects: Vec<Value>) -> Vec<ContentPhase> {
     let mut parts = Vec::new();
     let mut rest = objects;
     while !rest.is_empty() {
         let tail = rest.split_off(rest.len().min(MAX_OBJECTS_PER_PHASE));
         let number = parts.len() + 1;
         let name = if number == 1 { name.to_owned() } else { format!("{name}-{number}") };
-        parts.push(Phase { name, objects: rest });
+        parts.push(ContentPhase::inline(&name, rest));
         rest = tail;
     }
     parts
@@ -171,7 +163,7 @@ mod tests {
         let phases = phases(roles, MARKS);
         let shape: Vec<_> = phases.iter().map(|p| (p.name.as_str(), p.objects.len())).collect();
         assert_eq!(shape, [("roles", 50), ("roles-2", 50), ("roles-3", 20)]);
-        assert_eq!(phases[1].objects[0]["metadata"]["name"], "r-050");
+        assert_eq!(phases[1].objects[0].object["metadata"]["name"], "r-050");
     }
 
     // Case apply-3
@@ -188,8 +180,8 @@ mod tests {
             object("acme.example/v1", "Widget", "ns", "w"),
         ];
         let phases = phases(objects.to_vec(), MARKS);
-        let shown = |phase: &Phase| {
-            let keys = phase.objects.iter().map(|object| ObjectKey::of(object).kind_first());
+        let shown = |phase: &ContentPhase| {
+            let keys = phase.objects.iter().map(|content| ObjectKey::of(&content.object).kind_first());
             format!("{}: {}", phase.name, keys.collect::<Vec<_>>().join(", "))
         };
         let expected = [
@@ -205,7 +197,7 @@ mod tests {
         let phases = phases(vec![json!({"apiVersion": "v1", "kind": "Pod", "status": {}})], MARKS);
         assert_eq!(phases[0].name, "deploy");
         assert_eq!(
-            phases[0].objects[0],
+            phases[0].objects[0].object,
             json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"labels": {
                 "olm.operatorframework.io/owner-kind": "ClusterExtension",
                 "olm.operatorframework.io/owner-name": "demo"}}})

@@ -9,6 +9,7 @@ use olm_api::{annotations, labels, names};
 use serde_json::{Map, Value, json};
 
 use crate::content::ContentObject;
+use crate::generate::controller_reference;
 use crate::object::{
     annotation, gvk, is_crd, label, map_mut, resource_version, set_annotation, set_label, text,
 };
@@ -32,9 +33,7 @@ pub struct Owner {
 impl Owner {
     /// Owner reference for objects that this revision controls.
     pub(crate) fn reference(&self) -> Value {
-        json!({
-            "apiVersion": format!("{}/{}", names::GROUP, names::VERSION), "kind": "ClusterObjectSet",
-            "name": self.name, "uid": self.uid, "controller": true, "blockOwnerDeletion": true})
+        json!(controller_reference("ClusterObjectSet", &self.name, &self.uid))
     }
 
     pub(crate) fn is(&self, reference: &Value) -> bool {
@@ -92,13 +91,8 @@ pub fn plan(
         _ if is_deleting(actual) && is_crd(&gvk(actual)) => Plan::AwaitDeletion,
         Some(_) if *protection == CollisionProtection::None => Plan::Adopt,
         Some(_) => Plan::Collide,
-        None if is_marked(actual) => {
-            if may_adopt_orphan(actual, owner, siblings, protection) {
-                Plan::Adopt
-            } else {
-                Plan::Collide
-            }
-        }
+        None if is_marked(actual) && may_adopt_orphan(actual, owner, siblings, protection) => Plan::Adopt,
+        None if is_marked(actual) => Plan::Collide,
         None if is_retained_crd(actual, owner, siblings) => Plan::Adopt,
         None => match protection {
             CollisionProtection::IfNoController | CollisionProtection::None => Plan::Adopt,

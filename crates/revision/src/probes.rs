@@ -2,10 +2,11 @@
 //!
 //! Pure. Messages equal the reference's, except that a message of several probes is listed once.
 
+use kube::core::SelectorExt;
 use serde_json::Value;
 
 use crate::canonical::{Numbers, canonical_json};
-use crate::object::{ObjectKey, label};
+use crate::object::ObjectKey;
 
 mod build;
 mod workload;
@@ -80,25 +81,9 @@ enum Selector {
         group: String,
         kind: String,
     },
-    /// Label requirements that must all hold.
-    Labels(Vec<Requirement>),
+    Labels(kube::core::Selector),
     /// Matches no object: a missing label selector.
     Nothing,
-}
-
-#[derive(Clone, Debug)]
-struct Requirement {
-    key: String,
-    operator: Operator,
-    values: Vec<String>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Operator {
-    In,
-    NotIn,
-    Exists,
-    DoesNotExist,
 }
 
 #[derive(Clone, Debug)]
@@ -148,21 +133,12 @@ impl Selector {
                 let gvk = ObjectKey::of(object).gvk;
                 gvk.group == *group && gvk.kind == *kind
             }
-            Self::Labels(requirements) => requirements.iter().all(|requirement| requirement.holds(object)),
+            Self::Labels(selector) => {
+                let labels = object.pointer("/metadata/labels").and_then(Value::as_object);
+                let text = |(key, value): (&String, &Value)| Some((key.clone(), value.as_str()?.to_owned()));
+                selector.matches(&labels.into_iter().flatten().filter_map(text).collect())
+            }
             Self::Nothing => false,
-        }
-    }
-}
-
-impl Requirement {
-    fn holds(&self, object: &Value) -> bool {
-        let value = label(object, &self.key);
-        let listed = value.is_some_and(|value| self.values.iter().any(|v| v == value));
-        match self.operator {
-            Operator::In => listed,
-            Operator::NotIn => !listed,
-            Operator::Exists => value.is_some(),
-            Operator::DoesNotExist => value.is_none(),
         }
     }
 }
@@ -278,10 +254,8 @@ fn go_text(value: &Value) -> String {
         Value::String(text) => text.clone(),
         Value::Array(items) => format!("[{}]", items.iter().map(go_text).collect::<Vec<_>>().join(" ")),
         Value::Object(map) => {
-            let mut entries: Vec<_> = map.iter().collect();
-            entries.sort_unstable_by_key(|(key, _)| key.as_bytes());
             let entries: Vec<_> =
-                entries.into_iter().map(|(key, value)| format!("{key}:{}", go_text(value))).collect();
+                map.iter().map(|(key, value)| format!("{key}:{}", go_text(value))).collect();
             format!("map[{}]", entries.join(" "))
         }
     }

@@ -13,11 +13,10 @@ use olm_api::cluster_object_set::{
     ProgressionProbe,
 };
 use olm_api::{ClusterObjectSet, ClusterObjectSetSpec};
-use olm_revision::content::{digests, resolve, secrets};
+use olm_revision::content::{ContentPhase, digests, resolve, secrets};
 use olm_revision::digest::{changed_content, phase_text};
 use olm_revision::generate::{BundleIdentity, Decision, Draft, Extension, decide, outdated};
 use olm_revision::packing::{pack, unpack};
-use olm_revision::phases::Phase;
 use olm_revision::probes::{ProbeResult, ProbeStatus, Probes, default_probes, failure_line};
 use serde_json::{Value, json};
 
@@ -135,7 +134,7 @@ fn phases_object(object: &PhaseObject, want: &Value, secrets: &[Secret]) -> Resu
     let secret =
         secrets.iter().find(|s| s.metadata.name.as_deref() == Some(&reference.name)).ok_or("no Secret")?;
     let bytes = &secret.data.as_ref().unwrap()[&reference.key].0;
-    let stored = unpack(bytes, &reference.name, &reference.key).map_err(|error| error.to_string())?;
+    let stored = unpack(bytes, &reference.name, &reference.key)?;
     let identity = format!(
         "{} {} {}/{}",
         text(&stored["apiVersion"]),
@@ -295,18 +294,18 @@ fn packing_row(row: &Value) -> Result<(), String> {
     for phase in row["phases"].as_array().unwrap() {
         let parse = |object: &Value| serde_json::from_str(&padded(object["json"].as_str().unwrap())).unwrap();
         let objects = phase["objects"].as_array().into_iter().flatten().map(parse).collect();
-        phases.push(Phase { name: text(&phase["name"]), objects });
-    }
-    let revision = text(&row["revision"]);
-    let packed = pack(&revision, &phases).map_err(|error| error.to_string())?;
-    for (refs, want) in packed.refs.iter().zip(row["phases"].as_array().unwrap()) {
-        for (reference, want) in refs.iter().zip(want["objects"].as_array().unwrap()) {
-            equal("key", &reference.key, &text(&want["key"]))?;
-            equal("secret", &reference.secret, &text(&want["secret"]))?;
-        }
+        phases.push(ContentPhase::inline(&text(&phase["name"]), objects));
     }
     let namespace = text(&row["system_namespace"]);
-    for secret in packed.into_secrets(&revision, &text(&row["owner"]), &namespace) {
+    let (phases, secrets) = pack(&text(&row["revision"]), &text(&row["owner"]), &namespace, &phases)?;
+    for (phase, want) in phases.iter().zip(row["phases"].as_array().unwrap()) {
+        for (object, want) in phase.objects.iter().zip(want["objects"].as_array().unwrap()) {
+            let reference = object.ref_.as_ref().unwrap();
+            equal("key", &reference.key, &text(&want["key"]))?;
+            equal("secret", &reference.name, &text(&want["secret"]))?;
+        }
+    }
+    for secret in secrets {
         equal("namespace", &secret.metadata.namespace, &Some(namespace.clone()))?;
         equal("immutable", &secret.immutable, &Some(true))?;
     }

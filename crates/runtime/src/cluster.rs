@@ -2,22 +2,23 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures::future::BoxFuture;
 use futures::{Stream, TryStreamExt};
 use http::{Request, Response};
 use kube::api::{ListParams, ObjectList};
-use kube::client::ClientBuilder;
 use kube::client::retry::RetryPolicy;
+use kube::client::{Body, ClientBuilder, DynBody};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::watcher;
 use kube::{Client, Config};
+use olm_api::text::with_causes;
 use tokio_util::sync::CancellationToken;
 use tower::buffer::BufferLayer;
+use tower::layer::layer_fn;
 use tower::retry::RetryLayer;
-use tower::{Layer, Service};
+use tower::util::BoxCloneService;
+use tower::{BoxError, Service, ServiceExt, service_fn};
 
 use crate::api_warnings;
 use crate::metrics::Metrics;
@@ -79,10 +80,7 @@ pub async fn config(kubeconfig: Option<&Path>) -> Result<Config, ConnectError> {
 /// The configuration is invalid for a client.
 pub fn client(config: &Config, metrics: &Arc<Metrics>) -> Result<Client, ConnectError> {
     let policy = RetryPolicy::new(FIRST_RETRY, LONGEST_RETRY, RETRIES, true)?;
-    let (config, count) = counted(config, metrics);
-    let counting = ClientBuilder::try_from(config)?.with_layer(&count);
-    // Retries clone the service, and only a buffered one can be cloned.
-    Ok(counting.with_layer(&BufferLayer::new(WAITING_CALLS)).with_layer(&RetryLayer::new(policy)).build())
+    Ok(counted(config, metrics)?.with_layer(&RetryLayer::new(policy)).build())
 }
 
 /// Creates a client without retries: a lease renewal must not outlive its deadline inside a retry.
@@ -90,66 +88,42 @@ pub fn client(config: &Config, metrics: &Arc<Metrics>) -> Result<Client, Connect
 /// # Errors
 /// The configuration is invalid for a client.
 pub fn client_without_retry(config: &Config, metrics: &Arc<Metrics>) -> Result<Client, ConnectError> {
-    let (config, count) = counted(config, metrics);
-    Ok(ClientBuilder::try_from(config)?.with_layer(&count).build())
+    Ok(counted(config, metrics)?.build())
 }
 
-/// The configuration without retries of the client library, and the layer that counts its requests.
-fn counted(config: &Config, metrics: &Arc<Metrics>) -> (Config, CountRequests) {
+type Calls = BoxCloneService<Request<Body>, Response<Box<DynBody>>, BoxError>;
+
+/// A client under construction that counts its requests and has no retries of the client library.
+fn counted(config: &Config, metrics: &Arc<Metrics>) -> Result<ClientBuilder<Calls>, ConnectError> {
     let mut config = config.clone();
     config.default_retry = false;
     let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
-    (config, CountRequests { metrics: Arc::clone(metrics), host: host.into() })
+    let (metrics, host) = (Arc::clone(metrics), Arc::from(host));
+    let count = layer_fn(move |service| counting(service, Arc::clone(&metrics), Arc::clone(&host)));
+    // Only a buffered service can be cloned for each request.
+    Ok(ClientBuilder::try_from(config)?.with_layer(&BufferLayer::new(WAITING_CALLS)).with_layer(&count))
 }
 
-/// Layer that counts requests to the API server by code, method and host.
-#[derive(Clone)]
-struct CountRequests {
-    metrics: Arc<Metrics>,
-    host: Arc<str>,
-}
-
-impl<S> Layer<S> for CountRequests {
-    type Service = CountedService<S>;
-
-    fn layer(&self, service: S) -> CountedService<S> {
-        CountedService { service, count: self.clone() }
-    }
-}
-
-struct CountedService<S> {
-    service: S,
-    count: CountRequests,
-}
-
-impl<S, B, C> Service<Request<B>> for CountedService<S>
+/// Counts requests by code, method and host, and collects the warnings about writes.
+fn counting<S>(service: S, metrics: Arc<Metrics>, host: Arc<str>) -> Calls
 where
-    S: Service<Request<B>, Response = Response<C>>,
-    S::Future: Send + 'static,
+    S: Service<Request<Body>, Response = Response<Box<DynBody>>, Error = BoxError, Future: Send>,
+    S: Clone + Send + 'static,
 {
-    type Response = Response<C>;
-    type Error = S::Error;
-    type Future = BoxFuture<'static, Result<Response<C>, S::Error>>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.service.poll_ready(cx)
-    }
-
-    fn call(&mut self, request: Request<B>) -> Self::Future {
-        let (count, method) = (self.count.clone(), request.method().to_string());
-        let is_write = !request.method().is_safe();
-        let answer = self.service.call(request);
-        Box::pin(async move {
-            let answer = answer.await;
+    BoxCloneService::new(service_fn(move |request: Request<Body>| {
+        let (service, metrics, host) = (service.clone(), Arc::clone(&metrics), Arc::clone(&host));
+        async move {
+            let (method, is_write) = (request.method().to_string(), !request.method().is_safe());
+            let answer = service.oneshot(request).await;
             let code =
                 answer.as_ref().map_or_else(|_| "<error>".to_owned(), |ok| ok.status().as_str().to_owned());
-            count.metrics.api_request(code, method, &count.host);
+            metrics.api_request(code, method, &host);
             if let (true, Ok(answer)) = (is_write, &answer) {
                 api_warnings::record(answer.headers());
             }
             answer
-        })
-    }
+        }
+    }))
 }
 
 /// Forwards the events of a watch, and cancels `listed` after the initial list.
@@ -186,20 +160,6 @@ pub fn describe(error: &kube::Error) -> String {
         kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
         other => with_causes(other),
     }
-}
-
-/// An error with its causes, each once: `outer: inner`.
-pub fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        let inner_text = inner.to_string();
-        if !text.contains(&inner_text) {
-            text = format!("{text}: {inner_text}");
-        }
-        cause = inner.source();
-    }
-    text
 }
 
 /// Waits for one API call, at most [`CALL_DEADLINE`].

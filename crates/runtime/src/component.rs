@@ -22,11 +22,8 @@ impl Component {
 
     /// Name of the Deployment in the system namespace, and of its ServiceAccount
     /// (docs/design/operations.md#names-and-labels).
-    pub fn deployment_name(self) -> &'static str {
-        match self {
-            Self::Catalogd => "catalogd-controller-manager",
-            Self::OperatorController => "operator-controller-controller-manager",
-        }
+    pub fn deployment_name(self) -> String {
+        format!("{}-controller-manager", self.name())
     }
 
     /// Name of the Lease in the system namespace (docs/design/operations.md#lease).
@@ -46,11 +43,8 @@ impl Component {
     }
 
     /// Secret of the built-in serving certificate.
-    pub fn serving_secret(self) -> &'static str {
-        match self {
-            Self::Catalogd => "catalogd-service-cert",
-            Self::OperatorController => "operator-controller-service-cert",
-        }
+    pub fn serving_secret(self) -> String {
+        format!("{}-service-cert", self.name())
     }
 
     /// DNS names of the serving certificate in `namespace` (docs/design/operations.md#serving-certificate).

@@ -34,7 +34,7 @@ impl Reconciles {
         F: Future<Output = Result<Action, ReconcileError>> + Send + 'static,
     {
         controller
-            .with_config(Config::default().concurrency(self.concurrency()))
+            .with_config(Config::default().concurrency(self.concurrency))
             .graceful_shutdown_on(stop.clone().cancelled_owned())
             .run(
                 move |object: Arc<K>, _| {
@@ -63,7 +63,7 @@ impl Reconciles {
     where
         F: Future<Output = Result<Action, Infallible>> + Send + 'static,
     {
-        let (controller, reconcile_id) = (self.controller(), Uuid::new_v4());
+        let (controller, reconcile_id) = (self.controller, Uuid::new_v4());
         let span = tracing::info_span!("reconcile", controller, object = name, %reconcile_id);
         let task = AbortOnDropHandle::new(tokio::spawn(attempt.instrument(span)));
         // Fails only when the runtime shuts down.

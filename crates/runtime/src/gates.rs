@@ -2,7 +2,6 @@
 //! docs/design/operations.md#feature-gates, docs/design/operations.md#start-up-errors).
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use crate::go_value;
 
@@ -15,16 +14,6 @@ pub enum Stage {
     Beta,
     /// Final. Can still be set.
     Ga,
-}
-
-impl fmt::Display for Stage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Alpha => "ALPHA",
-            Self::Beta => "BETA",
-            Self::Ga => "GA",
-        })
-    }
 }
 
 /// A gate of a server.

@@ -29,7 +29,7 @@ const LIST_LIMIT: u32 = 100;
 /// Waits until no installation is older than that in `namespace`, and reports the older one. Does not wait if RBAC
 /// denies listing Deployments or reading their namespaces.
 pub async fn wait_until_oldest(client: &Client, component: Component, namespace: &str) {
-    let name = component.deployment_name();
+    let name = &component.deployment_name();
     let mut reported: Option<(Events, String)> = None;
     loop {
         let (older, ours) = match find_older_installation(client, name, namespace).await {
@@ -217,7 +217,7 @@ mod tests {
     #[test]
     fn event_note_fits_limit_with_longest_names() {
         let longest = "n".repeat(63);
-        let note = note(Component::OperatorController.deployment_name(), &longest, &longest);
+        let note = note(&Component::OperatorController.deployment_name(), &longest, &longest);
         assert!(note.len() <= 1024, "{}", note.len());
     }
 }

@@ -9,12 +9,16 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::api::core::v1::{Event, EventSource};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
+use kube::Client;
 use kube::api::{Api, ObjectMeta, PostParams};
 use kube::runtime::reflector::ObjectRef;
-use kube::{Client, ResourceExt};
 use tokio::time::Instant;
 
+use crate::backoff::with_jitter;
 use crate::cluster::within;
+
+/// Jitter of client-go: a candidate waits up to 1.2 times longer than the retry period.
+const JITTER: f64 = 1.2;
 
 /// The three durations of an election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,30 +48,23 @@ enum AttemptResult {
     Conflict,
 }
 
-/// Next step for a record that was read.
-#[derive(Debug, PartialEq)]
-enum Decision {
-    Write(LeaseSpec),
-    Wait(String),
-}
-
-/// Decides whether to acquire or renew the Lease, or to wait. Pure. `unchanged_for` is the time since the record
-/// last changed.
+/// The record that acquires or renews the Lease, or the holder to wait for. Pure. `unchanged_for` is the time since
+/// the record last changed.
 fn decide(
     record: &LeaseSpec,
     identity: &str,
     unchanged_for: Duration,
     timing: Timing,
     now: Timestamp,
-) -> Decision {
+) -> Result<LeaseSpec, String> {
     let holder = record.holder_identity.as_deref().unwrap_or_default();
     let valid_for = u64::try_from(record.lease_duration_seconds.unwrap_or(0)).unwrap_or(0);
     if !holder.is_empty() && holder != identity && unchanged_for < Duration::from_secs(valid_for) {
-        return Decision::Wait(holder.to_owned());
+        return Err(holder.to_owned());
     }
     let is_ours = holder == identity;
     let transitions = record.lease_transitions.unwrap_or(0);
-    Decision::Write(LeaseSpec {
+    Ok(LeaseSpec {
         holder_identity: Some(identity.to_owned()),
         lease_duration_seconds: Some(i32::try_from(timing.lease_duration.as_secs()).unwrap_or(i32::MAX)),
         acquire_time: record.acquire_time.clone().filter(|_| is_ours).or(Some(MicroTime(now))),
@@ -117,7 +114,7 @@ impl Election {
                 Ok(_) => {}
                 Err(error) => tracing::error!(lease = self.name, %error, "failed to acquire lease"),
             }
-            tokio::time::sleep(self.timing.retry_period.mul_f64(1.0 + random_fraction() * 1.2)).await;
+            tokio::time::sleep(with_jitter(self.timing.retry_period, JITTER)).await;
         }
         tracing::info!(lease = self.name, identity = self.identity, "successfully acquired lease");
         self.publish_event("became leader").await;
@@ -181,38 +178,30 @@ impl Election {
 
     async fn attempt(&mut self) -> Result<AttemptResult, kube::Error> {
         let limit = self.timing.call_deadline();
-        let Some(lease) = within(limit, self.leases.get_opt(&self.name)).await? else {
-            return self.create(limit).await;
-        };
-        let record = lease.spec.clone().unwrap_or_default();
+        let found = within(limit, self.leases.get_opt(&self.name)).await?;
+        // The first holder is no transition.
+        let vacant = || LeaseSpec { lease_transitions: Some(-1), ..LeaseSpec::default() };
+        let record = found.as_ref().map_or_else(vacant, |lease| lease.spec.clone().unwrap_or_default());
         if self.observed.as_ref().is_none_or(|(observed, _)| *observed != record) {
             self.observed = Some((record.clone(), Instant::now()));
         }
         let unchanged_for = self.observed.as_ref().map_or(Duration::ZERO, |(_, since)| since.elapsed());
         let spec = match decide(&record, &self.identity, unchanged_for, self.timing, now()) {
-            Decision::Wait(holder) => return Ok(AttemptResult::HeldBy(holder)),
-            Decision::Write(spec) => spec,
+            Ok(spec) => Some(spec),
+            Err(holder) => return Ok(AttemptResult::HeldBy(holder)),
         };
-        let desired = Lease { spec: Some(spec), ..lease };
-        let name = desired.name_any();
-        let replaced = within(limit, self.leases.replace(&name, &PostParams::default(), &desired)).await;
-        self.written(replaced)
-    }
-
-    async fn create(&mut self, limit: Duration) -> Result<AttemptResult, kube::Error> {
-        let vacant = LeaseSpec { lease_transitions: Some(-1), ..LeaseSpec::default() };
-        let Decision::Write(spec) = decide(&vacant, &self.identity, Duration::ZERO, self.timing, now())
-        else {
-            return Ok(AttemptResult::Conflict);
+        let params = PostParams::default();
+        let written = match found {
+            Some(lease) => {
+                let desired = Lease { spec, ..lease };
+                within(limit, self.leases.replace(&self.name, &params, &desired)).await
+            }
+            None => {
+                let metadata = ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() };
+                within(limit, self.leases.create(&params, &Lease { metadata, spec })).await
+            }
         };
-        let metadata = ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() };
-        let lease = Lease { metadata, spec: Some(spec) };
-        let created = within(limit, self.leases.create(&PostParams::default(), &lease)).await;
-        self.written(created)
-    }
-
-    fn written(&mut self, result: Result<Lease, kube::Error>) -> Result<AttemptResult, kube::Error> {
-        match result {
+        match written {
             Ok(lease) => {
                 self.observed = Some((lease.spec.unwrap_or_default(), Instant::now()));
                 Ok(AttemptResult::Held)
@@ -255,12 +244,6 @@ fn now() -> Timestamp {
     Timestamp::from_microsecond(Timestamp::now().as_microsecond()).unwrap_or_default()
 }
 
-/// A number in [0, 1).
-fn random_fraction() -> f64 {
-    let (high, _) = uuid::Uuid::new_v4().as_u64_pair();
-    (high >> 32) as f64 / (u64::from(u32::MAX) + 1) as f64
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -299,21 +282,13 @@ mod tests {
         ];
         for (record, unchanged, expect) in rows {
             let got = decide(&record, "me_1", Duration::from_secs(unchanged), TIMING, now);
-            let got = match got {
-                Decision::Wait(holder) => Err(holder),
-                Decision::Write(spec) => {
-                    assert_eq!(spec.holder_identity.as_deref(), Some("me_1"));
-                    assert_eq!(spec.lease_duration_seconds, Some(137));
-                    assert_eq!(spec.renew_time, Some(MicroTime(now)));
-                    Ok((spec.acquire_time.unwrap().0.as_second(), spec.lease_transitions.unwrap()))
-                }
-            };
+            let got = got.map(|spec| {
+                assert_eq!(spec.holder_identity.as_deref(), Some("me_1"));
+                assert_eq!(spec.lease_duration_seconds, Some(137));
+                assert_eq!(spec.renew_time, Some(MicroTime(now)));
+                (spec.acquire_time.unwrap().0.as_second(), spec.lease_transitions.unwrap())
+            });
             assert_eq!(got, expect.map_err(str::to_owned), "{record:?} unchanged for {unchanged} s");
         }
-    }
-
-    #[test]
-    fn random_fraction_is_below_one() {
-        assert!((0..1000).map(|_| random_fraction()).all(|fraction| (0.0..1.0).contains(&fraction)));
     }
 }

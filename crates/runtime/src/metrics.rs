@@ -5,9 +5,11 @@ use std::fmt;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use olm_oci::LimitCounts;
+use olm_oci::policy::PolicySource;
 use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, text};
+use prometheus_client::encoding::{DescriptorEncoder, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -15,7 +17,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Metric, Registry};
 
 use crate::process::ProcessMetrics;
-use crate::samples::{counters, gauges};
+use crate::samples::{Labels, counters, gauges};
 use crate::workers::{RunningAttempt, Workers};
 
 /// Media type of [`Metrics::openmetrics`].
@@ -28,73 +30,46 @@ const RECONCILE_BUCKETS: [f64; 40] = [
     1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 15.0, 20.0, 25.0, 30.0, 40.0,
     50.0, 60.0,
 ];
-/// Bounds of client-go work queues in seconds, ten times apart.
-const QUEUE_BUCKETS: [f64; 12] = [1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0, 1000.0];
+/// Bounds of work queues and webhooks in the reference: seconds, ten times apart.
+pub const DECIMAL_BUCKETS: [f64; 12] =
+    [1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0, 1000.0];
 
-/// Label of the per-controller series.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct ControllerLabel {
-    /// Controller name, such as `catalogd-clustercatalog-controller`.
-    pub controller: &'static str,
-}
+/// Constant labels of a series.
+pub type ConstLabels<const N: usize> = [(&'static str, &'static str); N];
+type ByController<M> = Family<ConstLabels<1>, M>;
+type Histograms<const N: usize> = Family<ConstLabels<N>, Histogram, fn() -> Histogram>;
 
-/// Labels of `controller_runtime_reconcile_total`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ResultLabels {
-    controller: &'static str,
-    result: &'static str,
+fn of_controller(controller: &'static str) -> ConstLabels<1> {
+    [("controller", controller)]
 }
 
 /// Labels of the `workqueue_*` series. Both have the same value.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct QueueLabels {
-    name: &'static str,
-    controller: &'static str,
+fn of_queue(controller: &'static str) -> ConstLabels<2> {
+    [("name", controller), ("controller", controller)]
 }
-
-/// Label of `certpool_reload_errors_total`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct PoolLabel {
-    pool: &'static str,
-}
-
-/// Label of `leader_election_master_status`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct LeaseLabel {
-    name: String,
-}
-
-/// Labels of `rest_client_requests_total`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct RequestLabels {
-    code: String,
-    method: String,
-    host: String,
-}
-
-type ByController<M> = Family<ControllerLabel, M>;
-type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
 
 /// All metrics of the process.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Mutex<Registry>,
-    reconciles: Family<ResultLabels, Counter>,
+    reconciles: Family<ConstLabels<2>, Counter>,
     errors: ByController<Counter>,
     terminal_errors: ByController<Counter>,
     panics: ByController<Counter>,
     timeouts: ByController<Counter>,
-    time: Histograms<ControllerLabel>,
-    active_workers: ByController<Gauge>,
+    time: Histograms<1>,
     max_concurrent: ByController<Gauge>,
-    leading: Family<LeaseLabel, Gauge>,
-    api_requests: Family<RequestLabels, Counter>,
-    queue_adds: Family<QueueLabels, Counter>,
-    queue_retries: Family<QueueLabels, Counter>,
-    queue_work: Histograms<QueueLabels>,
-    pool_errors: Family<PoolLabel, Counter>,
-    workers: Workers,
-    classic_names: bool,
+    leading: Family<ConstLabels<1>, Gauge>,
+    api_requests: Family<Labels<3>, Counter>,
+    queue_adds: Family<ConstLabels<2>, Counter>,
+    queue_retries: Family<ConstLabels<2>, Counter>,
+    queue_work: Histograms<2>,
+    pool_errors: Family<ConstLabels<1>, Counter>,
+    /// `true` if metrics that have a name in classic OLM are also exported under that name
+    /// (docs/design/additions.md#metrics).
+    pub classic_names: bool,
+    /// The running reconciles.
+    pub workers: Workers,
     /// End of the serving certificate's validity in seconds since the Unix epoch, 0 if there is none.
     pub certificate_expiry: Gauge,
     /// Reads of the serving certificate.
@@ -118,37 +93,19 @@ pub enum ReconcileResult {
     Panic,
 }
 
-/// A running reconcile.
+/// Sources of the image metrics, read at each scrape.
 #[derive(Debug)]
-pub struct RunningReconcile {
-    active: Gauge,
-    _attempt: RunningAttempt,
-}
-
-impl Drop for RunningReconcile {
-    fn drop(&mut self) {
-        self.active.dec();
-    }
-}
-
-/// Sources of the image metrics, called at each scrape.
 struct ImageMetrics {
-    exceeded: Box<dyn Fn() -> Vec<(&'static str, u64)> + Send + Sync>,
-    has_policy: Box<dyn Fn() -> bool + Send + Sync>,
-}
-
-impl fmt::Debug for ImageMetrics {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ImageMetrics").finish_non_exhaustive()
-    }
+    exceeded: LimitCounts,
+    policy: PolicySource,
 }
 
 impl Collector for ImageMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let series = (self.exceeded)().into_iter().map(|(key, count)| ([("key", key.to_owned())], count));
+        let series = self.exceeded.all().into_iter().map(|(key, count)| ([("key", key.to_owned())], count));
         let help = "Images refused for their size, by the limit that they exceed";
         counters(&mut encoder, "image_limit_exceeded", help, series)?;
-        let missing = [([], f64::from(!(self.has_policy)()))];
+        let missing = [([], f64::from(!self.policy.exists()))];
         let help = "1 while there is no signature policy for images";
         gauges(&mut encoder, "image_signature_policy_missing", help, missing)
     }
@@ -165,8 +122,8 @@ impl Metrics {
     pub fn new() -> Self {
         let mut registry = Registry::default();
         let r = &mut registry;
-        let time: Histograms<_> = Family::new_with_constructor(|| Histogram::new(RECONCILE_BUCKETS));
-        let queue_work: Histograms<_> = Family::new_with_constructor(|| Histogram::new(QUEUE_BUCKETS));
+        let time: Histograms<1> = Family::new_with_constructor(|| Histogram::new(RECONCILE_BUCKETS));
+        let queue_work: Histograms<2> = Family::new_with_constructor(|| Histogram::new(DECIMAL_BUCKETS));
         let name = |suffix: &str| format!("controller_runtime_{suffix}");
         let metrics = Self {
             reconciles: add(r, name("reconcile"), "Reconciles by controller and result"),
@@ -179,7 +136,6 @@ impl Metrics {
             panics: add(r, name("reconcile_panics"), "Reconciles broken off by a defect"),
             timeouts: add(r, name("reconcile_timeouts"), "Reconciles that took too long"),
             time: add_as(r, name("reconcile_time_seconds"), "Duration of reconciles in seconds", time),
-            active_workers: add(r, name("active_workers"), "Reconciles that run now"),
             max_concurrent: add(r, name("max_concurrent_reconciles"), "Most reconciles at once"),
             leading: add(r, "leader_election_master_status", "1 while this process leads"),
             api_requests: add(r, "rest_client_requests", "Requests to the API server"),
@@ -212,23 +168,6 @@ impl Metrics {
         metrics
     }
 
-    /// Sets whether metrics that have a name in classic OLM are also exported under that name
-    /// (docs/design/additions.md#metrics).
-    #[must_use]
-    pub fn with_classic_names(self, classic: bool) -> Self {
-        Self { classic_names: classic, ..self }
-    }
-
-    /// `true` if names of classic OLM are exported too.
-    pub fn has_classic_names(&self) -> bool {
-        self.classic_names
-    }
-
-    /// The running reconciles.
-    pub fn workers(&self) -> &Workers {
-        &self.workers
-    }
-
     /// Registers a metric and returns it. `_total` is appended to the names of counters.
     pub fn register<M: Metric + Clone>(&self, name: impl Into<String>, help: &str, metric: M) -> M {
         add_as(&mut self.registry.lock(), name, help, metric)
@@ -241,40 +180,32 @@ impl Metrics {
 
     /// Exports the number of refused images by the limit that they exceed (docs/design/operations.md#image-limits),
     /// and whether a signature policy exists.
-    pub fn register_images(
-        &self,
-        exceeded: impl Fn() -> Vec<(&'static str, u64)> + Send + Sync + 'static,
-        has_policy: impl Fn() -> bool + Send + Sync + 'static,
-    ) {
-        self.register_collector(ImageMetrics {
-            exceeded: Box::new(exceeded),
-            has_policy: Box::new(has_policy),
-        });
+    pub fn register_images(&self, exceeded: LimitCounts, policy: PolicySource) {
+        self.register_collector(ImageMetrics { exceeded, policy });
     }
 
     /// Creates the series of a CA pool.
     pub fn create_pool_series(&self, pool: &'static str) {
-        drop(self.pool_errors.get_or_create(&PoolLabel { pool }));
+        drop(self.pool_errors.get_or_create(&[("pool", pool)]));
     }
 
     /// Counts a failed rebuild of a CA pool.
     pub fn pool_failed(&self, pool: &'static str) {
-        self.pool_errors.get_or_create(&PoolLabel { pool }).inc();
+        self.pool_errors.get_or_create(&[("pool", pool)]).inc();
     }
 
     /// Creates the series of a controller before its first reconcile.
     pub fn start_controller(&self, controller: &'static str, concurrency: u16) {
-        let label = ControllerLabel { controller };
+        let label = of_controller(controller);
         for result in ["success", "error", "requeue", "requeue_after"] {
-            drop(self.reconciles.get_or_create(&ResultLabels { controller, result }));
+            drop(self.reconciles.get_or_create(&[("controller", controller), ("result", result)]));
         }
         for family in [&self.errors, &self.terminal_errors, &self.panics, &self.timeouts] {
             drop(family.get_or_create(&label));
         }
         drop(self.time.get_or_create(&label));
-        drop(self.active_workers.get_or_create(&label));
         self.max_concurrent.get_or_create(&label).set(i64::from(concurrency));
-        let queue = QueueLabels { name: controller, controller };
+        let queue = of_queue(controller);
         drop((self.queue_adds.get_or_create(&queue), self.queue_retries.get_or_create(&queue)));
         drop(self.queue_work.get_or_create(&queue));
         self.workers.create_series(controller);
@@ -283,24 +214,21 @@ impl Metrics {
     /// Records the start of a reconcile. Pass the result to [`Self::reconcile_ended`]. If it is dropped instead,
     /// the reconcile was aborted.
     #[must_use]
-    pub fn reconcile_started(&self, controller: &'static str) -> RunningReconcile {
-        let active = self.active_workers.get_or_create(&ControllerLabel { controller }).clone();
-        active.inc();
-        self.queue_adds.get_or_create(&QueueLabels { name: controller, controller }).inc();
-        RunningReconcile { active, _attempt: self.workers.begin(controller) }
+    pub fn reconcile_started(&self, controller: &'static str) -> RunningAttempt {
+        self.queue_adds.get_or_create(&of_queue(controller)).inc();
+        self.workers.begin(controller)
     }
 
     /// Records the end of a reconcile.
     pub fn reconcile_ended(
         &self,
         controller: &'static str,
-        running: RunningReconcile,
+        running: RunningAttempt,
         result: ReconcileResult,
         took: Duration,
     ) {
         drop(running);
-        let label = ControllerLabel { controller };
-        let queue = QueueLabels { name: controller, controller };
+        let (label, queue) = (of_controller(controller), of_queue(controller));
         self.queue_work.get_or_create(&queue).observe(took.as_secs_f64());
         self.time.get_or_create(&label).observe(took.as_secs_f64());
         let name = match result {
@@ -308,7 +236,7 @@ impl Metrics {
             ReconcileResult::RequeueAfter => "requeue_after",
             ReconcileResult::Error | ReconcileResult::TerminalError | ReconcileResult::Panic => "error",
         };
-        self.reconciles.get_or_create(&ResultLabels { controller, result: name }).inc();
+        self.reconciles.get_or_create(&[("controller", controller), ("result", name)]).inc();
         if name == "error" {
             self.errors.get_or_create(&label).inc();
         }
@@ -323,14 +251,14 @@ impl Metrics {
     }
 
     /// Sets whether this process holds the Lease.
-    pub fn set_leading(&self, lease: &str, leading: bool) {
-        self.leading.get_or_create(&LeaseLabel { name: lease.to_owned() }).set(i64::from(leading));
+    pub fn set_leading(&self, lease: &'static str, leading: bool) {
+        self.leading.get_or_create(&[("name", lease)]).set(i64::from(leading));
     }
 
     /// Counts a request to the API server by status code, or `<error>` if it failed.
     pub(crate) fn api_request(&self, code: String, method: String, host: &str) {
-        let host = host.to_owned();
-        self.api_requests.get_or_create(&RequestLabels { code, method, host }).inc();
+        let labels = [("code", code), ("method", method), ("host", host.to_owned())];
+        self.api_requests.get_or_create(&labels).inc();
     }
 
     /// Exposition in OpenMetrics 1.0.
@@ -386,7 +314,10 @@ mod tests {
         let running = metrics.reconcile_started("c");
         metrics.reconcile_ended("c", running, ReconcileResult::TerminalError, Duration::from_millis(20));
         metrics.set_leading("lock", true);
-        metrics.register_images(|| vec![("files", 2)], || false);
+        let exceeded = LimitCounts::default();
+        exceeded.count("files");
+        exceeded.count("files");
+        metrics.register_images(exceeded, PolicySource::new(None, Vec::new(), false));
         let text = metrics.prometheus_text();
         for line in [
             "# TYPE controller_runtime_reconcile_total counter",

@@ -6,13 +6,15 @@ const SYSTEM_NAMESPACE: &str = "olmv1-system";
 const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 
 /// The system namespace: the flag, else the pod's own, else `olmv1-system`.
-pub fn system_namespace(flag: Option<&str>) -> String {
+pub fn system_namespace(flag: &str) -> String {
     namespace_from(flag, Path::new(NAMESPACE_FILE))
 }
 
-fn namespace_from(flag: Option<&str>, file: &Path) -> String {
-    let flag = flag.map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned);
-    flag.or_else(|| name_in(file)).unwrap_or_else(|| SYSTEM_NAMESPACE.to_owned())
+fn namespace_from(flag: &str, file: &Path) -> String {
+    match flag.trim() {
+        "" => own_from(file, SYSTEM_NAMESPACE),
+        name => name.to_owned(),
+    }
 }
 
 /// Namespace of our own Deployment: the pod's namespace, regardless of the flag. Outside of a pod it is `system`.
@@ -55,13 +57,13 @@ mod tests {
         let (pod, blank) = (file("pod", "here\n"), file("blank", "\n"));
         let missing = folder.path().join("missing");
         for (flag, file, system, own) in [
-            (Some("a"), &missing, "a", "a"),
-            (Some("a"), &blank, "a", "a"),
-            (Some("a"), &pod, "a", "here"),
-            (Some(" "), &pod, "here", "here"),
-            (None, &pod, "here", "here"),
-            (Some(""), &missing, SYSTEM_NAMESPACE, SYSTEM_NAMESPACE),
-            (None, &blank, SYSTEM_NAMESPACE, SYSTEM_NAMESPACE),
+            ("a", &missing, "a", "a"),
+            ("a", &blank, "a", "a"),
+            ("a", &pod, "a", "here"),
+            (" ", &pod, "here", "here"),
+            ("", &pod, "here", "here"),
+            ("", &missing, SYSTEM_NAMESPACE, SYSTEM_NAMESPACE),
+            ("", &blank, SYSTEM_NAMESPACE, SYSTEM_NAMESPACE),
         ] {
             let found = namespace_from(flag, file);
             assert_eq!((found.as_str(), own_from(file, &found).as_str()), (system, own), "{flag:?} {file:?}");

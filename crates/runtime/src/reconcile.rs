@@ -87,24 +87,25 @@ impl ReconcileError {
 /// Backoff, metrics and logging for the reconciles of one controller.
 #[derive(Debug)]
 pub struct Reconciles {
-    controller: &'static str,
+    pub(crate) controller: &'static str,
     kind: &'static str,
-    concurrency: u16,
+    pub(crate) concurrency: u16,
     metrics: Arc<Metrics>,
     longest_delay: Duration,
-    failing: Mutex<FailureState>,
+    /// Objects whose last attempt failed, or that were passed to [`Self::waiting`].
+    failing: Mutex<HashMap<String, Failure>>,
 }
 
-/// State of the objects whose last attempt failed.
+/// State of an object since its last success.
 #[derive(Debug, Default)]
-struct FailureState {
-    backoff: Backoff<String>,
+struct Failure {
+    backoff: Backoff,
     /// Generation of the last attempt, for objects passed to [`Reconciles::waiting`].
-    attempted: HashMap<String, Option<i64>>,
+    attempted: Option<i64>,
     /// Generation that failed, and the time of the retry.
-    due: HashMap<String, (Option<i64>, Instant)>,
+    due: Option<(Option<i64>, Instant)>,
     /// The last cause that was logged.
-    logged: HashMap<String, String>,
+    logged: Option<String>,
 }
 
 impl Reconciles {
@@ -126,14 +127,6 @@ impl Reconciles {
         }
     }
 
-    pub(crate) fn controller(&self) -> &'static str {
-        self.controller
-    }
-
-    pub(crate) fn concurrency(&self) -> u16 {
-        self.concurrency
-    }
-
     /// Limits the backoff, for objects whose failure can end without an event.
     #[must_use]
     pub fn with_longest_delay(self, longest_delay: Duration) -> Self {
@@ -144,20 +137,20 @@ impl Reconciles {
     /// The caller then makes it with [`Self::run`].
     pub fn waiting(&self, name: &str, generation: Option<i64>) -> Option<Action> {
         let mut failing = self.failing.lock();
-        let left =
-            failing.due.get(name).filter(|(failed, _)| *failed == generation).and_then(|(_, due)| {
-                due.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
-            });
+        let state = failing.entry(name.to_owned()).or_default();
+        let due = state.due.filter(|(failed, _)| *failed == generation).map(|(_, due)| due);
+        let left = due.and_then(time_left);
         if left.is_none() {
-            failing.attempted.insert(name.to_owned(), generation);
+            state.attempted = generation;
         }
         left.map(Action::requeue)
     }
 
     /// Resets the backoff of all failing objects, because an input that all depend on changed.
     pub fn forget_failures(&self) {
-        let mut failing = self.failing.lock();
-        *failing = FailureState { logged: std::mem::take(&mut failing.logged), ..FailureState::default() };
+        for state in self.failing.lock().values_mut() {
+            *state = Failure { logged: state.logged.take(), ..Failure::default() };
+        }
     }
 
     /// Runs one attempt on the object `name`. A failure is logged and retried with backoff, a terminal one waits
@@ -176,7 +169,7 @@ impl Reconciles {
         let outcome = AssertUnwindSafe(attempt).catch_unwind().await;
         let (action, result) = match outcome {
             Ok(Ok(action)) => {
-                self.reset(name);
+                self.failing.lock().remove(name);
                 if action == Action::await_change() {
                     (Action::requeue(RESYNC), ReconcileResult::Success)
                 } else {
@@ -194,7 +187,9 @@ impl Reconciles {
                         (self.retry(name, failure.by, None), ReconcileResult::RequeueAfter)
                     }
                     ErrorClass::Pending(after) => {
-                        self.failing.lock().due.remove(name);
+                        if let Some(state) = self.failing.lock().get_mut(name) {
+                            state.due = None;
+                        }
                         (Action::requeue(after), ReconcileResult::RequeueAfter)
                     }
                 }
@@ -220,7 +215,7 @@ impl Reconciles {
             ErrorClass::Terminal => "reconcile failed permanently",
             ErrorClass::Retry => "reconcile failed",
         };
-        let logged = self.failing.lock().logged.insert(name.to_owned(), message.clone());
+        let logged = self.failing.lock().entry(name.to_owned()).or_default().logged.replace(message.clone());
         if logged.as_ref() != Some(message) {
             tracing::error!(controller, name, error = message, "{outcome}");
         }
@@ -228,21 +223,17 @@ impl Reconciles {
 
     fn retry(&self, name: &str, by: Option<Instant>, after: Option<Duration>) -> Action {
         let mut failing = self.failing.lock();
-        let delay = after.unwrap_or_else(|| failing.backoff.next(name.to_owned()).min(self.longest_delay));
-        let left = by.and_then(|by| by.checked_duration_since(Instant::now())).filter(|left| !left.is_zero());
-        let delay = left.map_or(delay, |left| delay.min(left));
-        let generation = failing.attempted.get(name).copied().flatten();
-        failing.due.insert(name.to_owned(), (generation, Instant::now() + delay));
+        let state = failing.entry(name.to_owned()).or_default();
+        let delay = after.unwrap_or_else(|| state.backoff.next_delay().min(self.longest_delay));
+        let delay = by.and_then(time_left).map_or(delay, |left| delay.min(left));
+        state.due = Some((state.attempted, Instant::now() + delay));
         Action::requeue(delay)
     }
+}
 
-    fn reset(&self, name: &str) {
-        let mut failing = self.failing.lock();
-        failing.backoff.reset(name);
-        failing.due.remove(name);
-        failing.attempted.remove(name);
-        failing.logged.remove(name);
-    }
+/// Time until `due`, `None` if it is over.
+fn time_left(due: Instant) -> Option<Duration> {
+    due.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
 }
 
 #[cfg(test)]

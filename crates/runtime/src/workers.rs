@@ -1,4 +1,4 @@
-//! Running reconciles: `workqueue_*` metrics of started work, and stuck workers
+//! Running reconciles: their number, `workqueue_*` metrics of started work, and stuck workers
 //! (docs/design/operations.md#metric-names, docs/design/operations.md#probes). The queue itself is inside the
 //! controller library, which does not expose its length.
 
@@ -14,39 +14,26 @@ use tokio::time::Instant;
 
 use crate::samples::{Labels, gauges};
 
-/// Running reconciles of all controllers.
+/// Start times of the running reconciles, by controller.
 #[derive(Clone, Debug, Default)]
-pub struct Workers {
-    running: Arc<Mutex<Running>>,
-}
-
-/// Start times of running attempts, by controller and number of the attempt.
-#[derive(Debug, Default)]
-struct Running {
-    last: u64,
-    started: BTreeMap<&'static str, BTreeMap<u64, Instant>>,
-}
+pub struct Workers(Arc<Mutex<BTreeMap<&'static str, Vec<Instant>>>>);
 
 impl Workers {
     /// Creates the series of a controller before its first attempt.
     pub(crate) fn create_series(&self, controller: &'static str) {
-        self.running.lock().started.entry(controller).or_default();
+        self.0.lock().entry(controller).or_default();
     }
 
     /// Records the start of an attempt. It ends when the returned value is dropped.
     pub fn begin(&self, controller: &'static str) -> RunningAttempt {
-        let mut running = self.running.lock();
-        running.last += 1;
-        let number = running.last;
-        running.started.entry(controller).or_default().insert(number, Instant::now());
-        RunningAttempt { workers: self.clone(), controller, number }
+        let started = Instant::now();
+        self.0.lock().entry(controller).or_default().push(started);
+        RunningAttempt { workers: self.clone(), controller, started }
     }
 
     /// Run time of the oldest running attempt.
     pub fn longest(&self) -> Duration {
-        let running = self.running.lock();
-        let oldest = running.started.values().flat_map(BTreeMap::values).min();
-        oldest.map(Instant::elapsed).unwrap_or_default()
+        self.0.lock().values().flatten().min().map(Instant::elapsed).unwrap_or_default()
     }
 }
 
@@ -55,26 +42,28 @@ impl Workers {
 pub struct RunningAttempt {
     workers: Workers,
     controller: &'static str,
-    number: u64,
+    started: Instant,
 }
 
 impl Drop for RunningAttempt {
     fn drop(&mut self) {
-        if let Some(started) = self.workers.running.lock().started.get_mut(self.controller) {
-            started.remove(&self.number);
+        if let Some(running) = self.workers.0.lock().get_mut(self.controller)
+            && let Some(position) = running.iter().position(|started| *started == self.started)
+        {
+            running.swap_remove(position);
         }
     }
 }
 
 impl Collector for Workers {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let seconds: Vec<(&'static str, Vec<f64>)> = {
-            let running = self.running.lock();
-            let elapsed = |started: &BTreeMap<u64, Instant>| {
-                started.values().map(|at| at.elapsed().as_secs_f64()).collect()
-            };
-            running.started.iter().map(|(controller, started)| (*controller, elapsed(started))).collect()
-        };
+        let seconds = |started: &Vec<Instant>| started.iter().map(|at| at.elapsed().as_secs_f64()).collect();
+        let seconds: Vec<(&str, Vec<f64>)> =
+            self.0.lock().iter().map(|(controller, started)| (*controller, seconds(started))).collect();
+        let active = seconds
+            .iter()
+            .map(|(controller, all)| ([("controller", (*controller).to_owned())], all.len() as f64));
+        gauges(&mut encoder, "controller_runtime_active_workers", "Reconciles that run now", active)?;
         let labels = |controller: &str| -> Labels<2> {
             [("controller", controller.to_owned()), ("name", controller.to_owned())]
         };

@@ -32,15 +32,6 @@ const CERTIFICATE_KEY: &str = "tls.crt";
 const PRIVATE_KEY: &str = "tls.key";
 const BUNDLE_KEY: &str = "ca.crt";
 
-/// Content of the Secrets.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Issued {
-    /// The serving pair.
-    pub serving: PemPair,
-    /// CA certificates that clients trust, PEM.
-    pub ca_bundle: Vec<u8>,
-}
-
 /// Issuer of the CA and one serving certificate.
 #[derive(Debug)]
 pub struct BuiltinCertificates {
@@ -59,7 +50,7 @@ impl BuiltinCertificates {
         Self {
             authority: Api::namespaced(client.clone(), authority),
             serving: Api::namespaced(client, namespace),
-            serving_secret: component.serving_secret().to_owned(),
+            serving_secret: component.serving_secret(),
             dns_names: component.dns_names(namespace),
             bundle: watch::Sender::new(Vec::new()),
         }
@@ -87,42 +78,40 @@ impl BuiltinCertificates {
         }
     }
 
-    /// Reads both Secrets, and creates or renews certificates that are missing or due.
+    /// Reads both Secrets, and creates or renews certificates that are missing or due. Returns the serving pair.
     ///
     /// # Errors
     /// The API server rejects a call, or every attempt ends in a conflict.
-    pub async fn ensure(&self) -> Result<Issued, CertificateError> {
+    pub async fn ensure(&self) -> Result<StoredPair, CertificateError> {
         let now = Timestamp::now();
         let ca = ensure_secret(&self.authority, CA_SECRET, |held| next_ca(held, now)).await?;
         let next = |held: Option<&StoredPair>| next_leaf(held, &ca, &self.dns_names, now);
         let leaf = ensure_secret(&self.serving, &self.serving_secret, next).await?;
-        let issued = Issued { serving: leaf.pair, ca_bundle: ca.bundle };
         self.bundle.send_if_modified(|bundle| {
-            let differs = *bundle != issued.ca_bundle;
-            bundle.clone_from(&issued.ca_bundle);
+            let differs = *bundle != leaf.bundle;
+            bundle.clone_from(&leaf.bundle);
             differs
         });
-        Ok(issued)
+        Ok(leaf)
     }
 }
 
-/// Reads one Secret, and writes the result of `next`, which returns `None` if nothing has to change.
+/// Reads one Secret, and writes the result of `next` if it differs from the content.
 async fn ensure_secret(
     secrets: &Api<Secret>,
     name: &str,
-    next: impl Fn(Option<&StoredPair>) -> Result<Option<StoredPair>, CertificateError>,
+    next: impl Fn(Option<&StoredPair>) -> Result<StoredPair, CertificateError>,
 ) -> Result<StoredPair, CertificateError> {
     let failed = |source| CertificateError::Secret { name: name.to_owned(), source };
-    let mut last_conflict = None;
-    for _ in 0..ATTEMPTS {
+    let mut attempt = 0;
+    loop {
+        attempt += 1;
         let secret = within_deadline(secrets.get_opt(name)).await.map_err(failed)?;
         let held = secret.as_ref().and_then(StoredPair::read);
-        let Some(next_pair) = next(held.as_ref())? else {
-            if let Some(held) = held {
-                return Ok(held);
-            }
-            continue;
-        };
+        let next_pair = next(held.as_ref())?;
+        if held.as_ref() == Some(&next_pair) {
+            return Ok(next_pair);
+        }
         let desired = next_pair.to_secret(name, secret.as_ref());
         let params = PostParams::default();
         let written = match secret {
@@ -134,27 +123,27 @@ async fn ensure_secret(
                 tracing::info!(secret = name, "issued certificate");
                 return Ok(next_pair);
             }
-            Err(kube::Error::Api(status)) if status.code == 409 => {
-                last_conflict = Some(kube::Error::Api(status));
+            Err(kube::Error::Api(status)) if status.code == 409 && attempt < ATTEMPTS => {
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }
             Err(error) => return Err(failed(error)),
         }
     }
-    let unstable = || kube::Error::Service("the Secret changes under every write".into());
-    Err(failed(last_conflict.unwrap_or_else(unstable)))
 }
 
+/// Content of a Secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct StoredPair {
-    pair: PemPair,
-    bundle: Vec<u8>,
+pub struct StoredPair {
+    /// The CA, or the serving pair.
+    pub pair: PemPair,
+    /// CA certificates that clients trust, PEM.
+    pub bundle: Vec<u8>,
 }
 
 impl StoredPair {
     /// `None` if certificate or key is missing. Such a Secret is rewritten.
-    fn read(secret: &Secret) -> Option<Self> {
-        let pair = pair(secret)?;
+    pub(crate) fn read(secret: &Secret) -> Option<Self> {
+        let pair = PemPair { certificate: value(secret, CERTIFICATE_KEY)?, key: value(secret, PRIVATE_KEY)? };
         let bundle = value(secret, BUNDLE_KEY).unwrap_or_else(|| pair.certificate.clone());
         Some(Self { pair, bundle })
     }
@@ -179,11 +168,9 @@ impl StoredPair {
         ];
         Secret {
             metadata,
-            type_: Some(
-                stored
-                    .and_then(|secret| secret.type_.clone())
-                    .unwrap_or_else(|| "kubernetes.io/tls".to_owned()),
-            ),
+            type_: stored
+                .and_then(|secret| secret.type_.clone())
+                .or_else(|| Some("kubernetes.io/tls".to_owned())),
             data: Some(
                 data.into_iter().map(|(key, value)| (key.to_owned(), ByteString(value.clone()))).collect(),
             ),
@@ -196,40 +183,34 @@ fn value(secret: &Secret, key: &str) -> Option<Vec<u8>> {
     Some(secret.data.as_ref()?.get(key)?.0.clone())
 }
 
-/// Certificate and key of a Secret of type `kubernetes.io/tls`. `None` if one is missing.
-pub(crate) fn pair(secret: &Secret) -> Option<PemPair> {
-    Some(PemPair { certificate: value(secret, CERTIFICATE_KEY)?, key: value(secret, PRIVATE_KEY)? })
-}
-
-/// The CA to write, or `None` while the held one has more than a third of its validity left.
-fn next_ca(held: Option<&StoredPair>, now: Timestamp) -> Result<Option<StoredPair>, CertificateError> {
+/// The held CA while it has more than a third of its validity left, else a new one.
+fn next_ca(held: Option<&StoredPair>, now: Timestamp) -> Result<StoredPair, CertificateError> {
     let usable = held.filter(|held| can_sign(&held.pair));
-    if usable.is_some_and(|held| !is_due(&held.pair.certificate, now)) {
-        return Ok(None);
+    if let Some(held) = usable.filter(|held| !is_due(&held.pair.certificate, now)) {
+        return Ok(held.clone());
     }
     let pair = new_ca(CA_SECRET, now)?;
     let mut bundle = pair.certificate.clone();
     bundle.extend(usable.map(|held| held.pair.certificate.clone()).unwrap_or_default());
-    Ok(Some(StoredPair { pair, bundle }))
+    Ok(StoredPair { pair, bundle })
 }
 
-/// The serving certificate to write, or `None` while clients with the CA bundle accept the held one for every name
-/// and it has more than a third of its validity left.
+/// The held serving certificate while clients with the CA bundle accept it for every name and it has more than a
+/// third of its validity left, else a new one. With the present CA bundle.
 fn next_leaf(
     held: Option<&StoredPair>,
     ca: &StoredPair,
     dns_names: &[String],
     now: Timestamp,
-) -> Result<Option<StoredPair>, CertificateError> {
+) -> Result<StoredPair, CertificateError> {
     let usable = held.filter(|held| {
         !is_due(&held.pair.certificate, now) && is_accepted(&held.pair, &ca.bundle, dns_names, now)
     });
     let pair = match usable {
-        Some(held) if held.bundle == ca.bundle => return Ok(None),
         Some(held) => held.pair.clone(),
         None => new_leaf(&ca.pair, &format!("Secret {CA_SECRET}"), dns_names, now)?,
     };
-    Ok(Some(StoredPair { pair, bundle: ca.bundle.clone() }))
+    Ok(StoredPair { pair, bundle: ca.bundle.clone() })
 }
 
 /// `true` if two thirds of the validity period are over, or the text is not a certificate.
@@ -254,39 +235,39 @@ mod tests {
     #[test]
     fn pair_is_issued_once_and_renewed_at_two_thirds() {
         let start = at("2026-01-01T12:00:00Z");
-        let ca = next_ca(None, start).unwrap().unwrap();
-        assert_eq!(next_ca(Some(&ca), start).unwrap(), None);
-        let leaf = next_leaf(None, &ca, &names(), start).unwrap().unwrap();
-        assert_eq!(next_leaf(Some(&leaf), &ca, &names(), start).unwrap(), None);
+        let ca = next_ca(None, start).unwrap();
+        assert_eq!(next_ca(Some(&ca), start).unwrap(), ca);
+        let leaf = next_leaf(None, &ca, &names(), start).unwrap();
+        assert_eq!(next_leaf(Some(&leaf), &ca, &names(), start).unwrap(), leaf);
         let rows = [("2026-02-28T00:00:00Z", false), ("2026-03-03T00:00:00Z", true)];
         for (time, due) in rows {
-            assert_eq!(next_leaf(Some(&leaf), &ca, &names(), at(time)).unwrap().is_some(), due, "{time}");
+            assert_eq!(next_leaf(Some(&leaf), &ca, &names(), at(time)).unwrap() != leaf, due, "{time}");
         }
         // Another name, or invalid content: a new certificate is issued.
-        assert!(next_leaf(Some(&leaf), &ca, &["other.svc".to_owned()], start).unwrap().is_some());
+        assert_ne!(next_leaf(Some(&leaf), &ca, &["other.svc".to_owned()], start).unwrap().pair, leaf.pair);
         let garbage = StoredPair {
             pair: PemPair { certificate: b"x".to_vec(), key: b"y".to_vec() },
             bundle: Vec::new(),
         };
-        assert!(next_leaf(Some(&garbage), &ca, &names(), start).unwrap().is_some());
-        assert!(next_ca(Some(&garbage), start).unwrap().is_some());
+        assert_ne!(next_leaf(Some(&garbage), &ca, &names(), start).unwrap().pair, garbage.pair);
+        assert_ne!(next_ca(Some(&garbage), start).unwrap().pair, garbage.pair);
     }
 
     #[test]
     fn new_ca_bundle_trusts_certificates_of_old_ca() {
         let start = at("2026-01-01T00:00:00Z");
         let later = at("2032-12-01T00:00:00Z");
-        let old = next_ca(None, start).unwrap().unwrap();
-        let leaf = next_leaf(None, &old, &names(), at("2032-11-20T00:00:00Z")).unwrap().unwrap();
-        let new = next_ca(Some(&old), later).unwrap().unwrap();
+        let old = next_ca(None, start).unwrap();
+        let leaf = next_leaf(None, &old, &names(), at("2032-11-20T00:00:00Z")).unwrap();
+        let new = next_ca(Some(&old), later).unwrap();
         assert_ne!(new.pair, old.pair);
         assert!(is_accepted(&leaf.pair, &new.bundle, &names(), later));
         // Same certificate, newer bundle.
-        let refreshed = next_leaf(Some(&leaf), &new, &names(), later).unwrap().unwrap();
+        let refreshed = next_leaf(Some(&leaf), &new, &names(), later).unwrap();
         assert_eq!((&refreshed.pair, &refreshed.bundle), (&leaf.pair, &new.bundle));
         // A CA created after its Secret was deleted does not include the old one.
-        let stranger = next_ca(None, later).unwrap().unwrap();
-        let reissued = next_leaf(Some(&leaf), &stranger, &names(), later).unwrap().unwrap();
+        let stranger = next_ca(None, later).unwrap();
+        let reissued = next_leaf(Some(&leaf), &stranger, &names(), later).unwrap();
         assert_ne!(reissued.pair, leaf.pair);
         assert!(is_accepted(&reissued.pair, &stranger.bundle, &names(), later));
     }

@@ -8,13 +8,11 @@ use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
 use olm_runtime::metrics::Metrics;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::certificate::{CertificateError, FILE_POLL, read_limited};
+use crate::certificate::{CertificateError, FILE_POLL, certificates, read_limited};
 use crate::tls_profile::TlsProfile;
 
 /// Timeout of a whole request (docs/design/operations.md#proxies).
@@ -31,15 +29,7 @@ pub enum CaPoolError {
     /// The directory has no certificate.
     #[error("no certificates found in {0:?}")]
     Empty(PathBuf),
-    /// The directory cannot be read.
-    #[error("open {path}: {source}")]
-    Directory {
-        /// The directory.
-        path: PathBuf,
-        /// The cause.
-        source: std::io::Error,
-    },
-    /// A file of the directory cannot be read.
+    /// The directory, or a file in it, cannot be read.
     #[error(transparent)]
     File(#[from] CertificateError),
     /// The TLS profile cannot be used by a client.
@@ -71,22 +61,17 @@ pub struct CaPool {
 }
 
 impl CaPool {
-    /// Reads the sources and creates the first client.
+    /// Reads the sources and creates the first client, which sends requests through `proxy`, if any.
     ///
     /// # Errors
     /// A source cannot be read, or the directory has no certificate.
-    pub fn load(sources: CaSources, profile: TlsProfile) -> Result<Self, CaPoolError> {
-        let client = build(&sources, &profile, None)?;
-        Ok(Self { sources, profile, proxy: None, client: ArcSwap::from_pointee(client) })
-    }
-
-    /// Sends requests through `proxy`. Without this, no proxy is used.
-    ///
-    /// # Errors
-    /// As [`CaPool::load`].
-    pub fn through(self, proxy: reqwest::Proxy) -> Result<Self, CaPoolError> {
-        let client = build(&self.sources, &self.profile, Some(&proxy))?;
-        Ok(Self { proxy: Some(proxy), client: ArcSwap::from_pointee(client), ..self })
+    pub fn load(
+        sources: CaSources,
+        profile: TlsProfile,
+        proxy: Option<reqwest::Proxy>,
+    ) -> Result<Self, CaPoolError> {
+        let client = ArcSwap::from_pointee(build(&sources, &profile, proxy.as_ref())?);
+        Ok(Self { sources, profile, proxy, client })
     }
 
     /// The client of the current pool: HTTP/1.1, pooled connections, 5 minutes for a whole request.
@@ -151,27 +136,30 @@ fn build(
     profile: &TlsProfile,
     proxy: Option<&reqwest::Proxy>,
 ) -> Result<reqwest::Client, CaPoolError> {
-    let mut certificates = Certificates { roots: RootCertStore::empty(), seen: HashSet::new() };
+    let mut trusted = HashSet::new();
     let system = (sources.system)();
     for pem in system.iter().filter(|path| path.is_file()).filter_map(|path| read_limited(path).ok()) {
-        certificates.add(&pem);
+        trusted.extend(certificates(&pem));
     }
     if let Some(directory) = &sources.directory {
-        let failed = |source| CaPoolError::Directory { path: directory.clone(), source };
-        let mut found = 0;
+        let failed = |source| CertificateError::Read { path: directory.clone(), source };
+        let mut found = Vec::new();
         for file in files(directory).map_err(failed)? {
-            found += certificates.add(&read_limited(&file)?);
+            found.extend(certificates(&read_limited(&file)?));
         }
-        if found == 0 {
+        if found.is_empty() {
             return Err(CaPoolError::Empty(directory.clone()));
         }
+        trusted.extend(found);
     }
     if let Some(bundle) = &sources.bundle {
-        certificates.add(&bundle.borrow());
+        trusted.extend(certificates(&bundle.borrow()));
     }
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(trusted);
     let mut config = ClientConfig::builder_with_provider(Arc::clone(&profile.provider))
         .with_protocol_versions(&profile.versions)?
-        .with_root_certificates(certificates.roots)
+        .with_root_certificates(roots)
         .with_no_client_auth();
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     let client = reqwest::Client::builder()
@@ -182,26 +170,6 @@ fn build(
         .tcp_user_timeout(ACKNOWLEDGE_DEADLINE)
         .timeout(REQUEST_DEADLINE);
     Ok(proxy.cloned().into_iter().fold(client, reqwest::ClientBuilder::proxy).build()?)
-}
-
-/// Root certificates without duplicates.
-struct Certificates {
-    roots: RootCertStore,
-    seen: HashSet<Vec<u8>>,
-}
-
-impl Certificates {
-    /// Adds every usable certificate of a PEM text. Returns the number of certificates in it.
-    fn add(&mut self, pem: &[u8]) -> usize {
-        let mut found = 0;
-        for certificate in CertificateDer::pem_slice_iter(pem).flatten() {
-            found += 1;
-            if self.seen.insert(certificate.to_vec()) {
-                self.roots.add_parsable_certificates([certificate]);
-            }
-        }
-        found
-    }
 }
 
 /// All files in a directory, sorted. Links are followed.
@@ -226,7 +194,7 @@ mod tests {
         let load = || {
             let sources =
                 CaSources { system: Vec::new, directory: Some(dir.path().to_owned()), bundle: None };
-            CaPool::load(sources, profile.clone()).map_err(|error| error.to_string())
+            CaPool::load(sources, profile.clone(), None).map_err(|error| error.to_string())
         };
         assert_eq!(load().err(), Some(format!("no certificates found in {:?}", dir.path())));
         std::fs::write(dir.path().join("note.txt"), "no certificate").unwrap();
@@ -248,7 +216,7 @@ mod tests {
         let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
         std::fs::write(&file, made.cert.pem()).unwrap();
         let sources = CaSources { system: Vec::new, directory: Some(dir.path().to_owned()), bundle: None };
-        let pool = Arc::new(CaPool::load(sources, profile).unwrap());
+        let pool = Arc::new(CaPool::load(sources, profile, None).unwrap());
         let (metrics, stop) = (Arc::new(Metrics::new()), CancellationToken::new());
         let following = Arc::clone(&pool).follow("catalogd", Arc::clone(&metrics), stop.clone());
         let following = tokio::spawn(following);
@@ -270,11 +238,10 @@ mod tests {
     #[tokio::test]
     async fn requests_use_given_proxy() {
         let profile = TlsProfile::new(ProfileName::Modern, Version::Tls12, &[], &[]).unwrap();
-        let pool =
-            CaPool::load(CaSources { system: Vec::new, directory: None, bundle: None }, profile).unwrap();
+        let sources = CaSources { system: Vec::new, directory: None, bundle: None };
         let proxy = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://{}", proxy.local_addr().unwrap());
-        let pool = pool.through(reqwest::Proxy::all(address).unwrap()).unwrap();
+        let pool = CaPool::load(sources, profile, Some(reqwest::Proxy::all(address).unwrap())).unwrap();
         let asked = async {
             let (mut stream, _) = proxy.accept().await.unwrap();
             let mut start = [0; 32];

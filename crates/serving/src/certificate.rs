@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustls::RootCertStore;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -96,4 +97,16 @@ pub fn read_limited(path: &Path) -> Result<Vec<u8>, CertificateError> {
         return Err(CertificateError::TooLarge(path.to_owned()));
     }
     std::fs::read(path).map_err(failed)
+}
+
+/// The certificates of a PEM text. Other parts of it are skipped.
+pub(crate) fn certificates(pem: &[u8]) -> impl Iterator<Item = CertificateDer<'static>> {
+    CertificateDer::pem_slice_iter(pem).flatten()
+}
+
+/// Trusts the certificates of a PEM text.
+pub(crate) fn roots(pem: &[u8]) -> RootCertStore {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(certificates(pem));
+    roots
 }

@@ -7,14 +7,12 @@ use k8s_openapi::api::authentication::v1::UserInfo;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client};
 use olm_runtime::cluster::{describe, within_deadline};
-use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
 use tokio_util::sync::CancellationToken;
 use x509_parser::prelude::{AttributeTypeAndValue, FromDer, X509Certificate};
 
-use crate::certificate::SECRET_POLL;
-use crate::https::Tls;
+use crate::certificate::{SECRET_POLL, roots};
+use crate::https::RustlsConfig;
 use crate::serving_certificate::ServingCertificate;
 
 /// ConfigMap in which the API server publishes the CA.
@@ -29,7 +27,7 @@ const AUTHENTICATED: &str = "system:authenticated";
 pub(crate) async fn follow(
     client: Client,
     certificate: Arc<ServingCertificate>,
-    tls: Tls,
+    tls: RustlsConfig,
     stop: CancellationToken,
 ) {
     let maps = Api::namespaced(client, NAMESPACE);
@@ -37,7 +35,8 @@ pub(crate) async fn follow(
     loop {
         let read = read(&maps).await.and_then(|authority| {
             if authority != trusted {
-                tls.replace(config(&certificate, &authority)?);
+                let config = certificate.server_config(Some(roots(authority.as_bytes())));
+                tls.reload_from_config(config.map_err(|error| format!("{KEY}: {error}"))?);
                 tracing::info!("loaded client CA of the cluster");
                 trusted = authority;
             }
@@ -57,12 +56,6 @@ async fn read(maps: &Api<ConfigMap>) -> Result<String, String> {
     let named = |why: &str| format!("ConfigMap {NAMESPACE}/{CONFIG_MAP}: {why}");
     let map = within_deadline(maps.get(CONFIG_MAP)).await.map_err(|error| named(&describe(&error)))?;
     map.data.and_then(|mut data| data.remove(KEY)).ok_or_else(|| named(&format!("has no {KEY}")))
-}
-
-fn config(certificate: &ServingCertificate, authority: &str) -> Result<Arc<rustls::ServerConfig>, String> {
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(CertificateDer::pem_slice_iter(authority.as_bytes()).flatten());
-    certificate.server_config_for_clients_of(roots).map_err(|error| format!("{KEY}: {error}"))
 }
 
 /// The user of a certificate, as the API server derives it: the common name is the user, organizations are groups.

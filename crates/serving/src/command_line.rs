@@ -36,15 +36,6 @@ impl ServerCommand {
     }
 }
 
-/// Result of parsing a command line.
-#[derive(Debug)]
-pub enum Invocation<P> {
-    /// Run with these flags.
-    Run(P),
-    /// Print this text and exit successfully (`--help`).
-    Print(String),
-}
-
 /// Parses the command line of the process. Prints help, which lists the alpha and beta `gates`, and errors as in
 /// docs/design/operations.md#flag-syntax.
 ///
@@ -53,14 +44,13 @@ pub enum Invocation<P> {
 pub fn from_command_line<P: CommandFactory + FromArgMatches>(gates: &[Gate]) -> Result<P, ExitCode> {
     let arguments: Vec<String> =
         std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned()).collect();
-    match parse_with(with_gates(P::command(), gates), &arguments) {
-        Ok(Invocation::Run(flags)) => Ok(flags),
-        Ok(Invocation::Print(text)) => {
-            print!("{text}");
-            Err(ExitCode::SUCCESS)
+    parse_with(with_gates(P::command(), gates), &arguments).map_err(|error| {
+        if error.kind() == ErrorKind::DisplayHelp {
+            print!("{error}");
+            return ExitCode::SUCCESS;
         }
-        Err(error) => Err(refuse::<P>(&error)),
-    }
+        refuse::<P>(&go_wording(&error, P::command().get_name(), &arguments))
+    })
 }
 
 /// Prints an error of the command line to stderr, and returns the exit code.
@@ -72,32 +62,30 @@ pub fn refuse<P: CommandFactory>(error: &str) -> ExitCode {
 /// Adds the gates to the help of `--feature-gates`. GA gates can be set but are not listed.
 fn with_gates(command: Command, gates: &[Gate]) -> Command {
     let unsettled = gates.iter().filter(|gate| gate.stage != Stage::Ga);
-    let lines: Vec<String> = unsettled
-        .map(|gate| format!("\n  {}=true|false ({} - default={})", gate.name, gate.stage, gate.default))
-        .collect();
+    let line = |Gate { name, default, stage }: &Gate| {
+        let stage = format!("{stage:?}").to_uppercase();
+        format!("\n  {name}=true|false ({stage} - default={default})")
+    };
+    let lines: String = unsettled.map(line).collect();
     command.mut_arg("feature_gates", |argument| {
         let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
-        argument.help(format!("{help}{}", lines.concat()))
+        argument.help(format!("{help}{lines}"))
     })
 }
 
 /// Parses the arguments after the program name like Go's flag library.
 ///
 /// # Errors
-/// The error text of docs/design/operations.md#start-up-errors, without its `Error: ` prefix.
-pub fn parse<P: CommandFactory + FromArgMatches>(arguments: &[String]) -> Result<Invocation<P>, String> {
-    parse_with(P::command(), arguments)
+/// The error text of docs/design/operations.md#start-up-errors, without its `Error: ` prefix, or the help text.
+pub fn parse<P: CommandFactory + FromArgMatches>(arguments: &[String]) -> Result<P, String> {
+    let command = P::command();
+    let name = command.get_name().to_owned();
+    parse_with(command, arguments).map_err(|error| go_wording(&error, &name, arguments))
 }
 
-fn parse_with<P: FromArgMatches>(command: Command, arguments: &[String]) -> Result<Invocation<P>, String> {
+fn parse_with<P: FromArgMatches>(command: Command, arguments: &[String]) -> Result<P, clap::Error> {
     let command = command.args_override_self(true).disable_version_flag(true).no_binary_name(true);
-    let name = command.get_name().to_owned();
-    let parsed = command.try_get_matches_from(arguments).and_then(|matches| P::from_arg_matches(&matches));
-    match parsed {
-        Ok(flags) => Ok(Invocation::Run(flags)),
-        Err(error) if error.kind() == ErrorKind::DisplayHelp => Ok(Invocation::Print(error.to_string())),
-        Err(error) => Err(go_wording(&error, &name, arguments)),
-    }
+    P::from_arg_matches(&command.try_get_matches_from(arguments)?)
 }
 
 /// Converts a clap error to the text of Go's flag library.
@@ -184,9 +172,7 @@ mod tests {
             Gate { name: "Settled", default: true, stage: Stage::Ga },
         ];
         let command = with_gates(Flags::command(), &gates);
-        let Ok(Invocation::Print(help)) = parse_with::<Flags>(command, &["--help".to_owned()]) else {
-            panic!("no help");
-        };
+        let help = parse_with::<Flags>(command, &["--help".to_owned()]).unwrap_err().to_string();
         for heading in [
             heading::CLUSTER,
             heading::ELECTION,

@@ -98,13 +98,6 @@ impl Drop for CountedConnection {
     }
 }
 
-/// Counters that an open connection holds.
-#[derive(Debug)]
-struct Admission {
-    _connection: CountedConnection,
-    _permit: OwnedSemaphorePermit,
-}
-
 impl<S: Send + 'static> Accept<TcpStream, S> for ConnectionAcceptor {
     type Stream = TimedStream<TcpStream>;
     type Service = TimedService<S>;
@@ -118,16 +111,16 @@ impl<S: Send + 'static> Accept<TcpStream, S> for ConnectionAcceptor {
             let permit = tokio::time::timeout(PERMIT_TIMEOUT, permits.acquire_owned()).await?;
             stream.set_nodelay(true)?;
             SockRef::from(&stream).set_tcp_notsent_lowat(UNSENT_BYTES)?;
-            let deadlines = Deadlines::new(initial_read);
-            let admission = Admission { _connection: client, _permit: permit.map_err(io::Error::other)? };
+            let state = ConnectionState::shared(initial_read);
+            let admission = (client, permit.map_err(io::Error::other)?);
             let stream = TimedStream {
                 stream,
-                deadlines: deadlines.clone(),
+                state: Arc::clone(&state),
                 read_timer: None,
                 write_timer: None,
                 _admission: Some(admission),
             };
-            Ok((stream, TimedService { service, deadlines }))
+            Ok((stream, TimedService { service, state }))
         })
     }
 }
@@ -150,13 +143,9 @@ struct ConnectionState {
     write_by: Instant,
 }
 
-/// Deadlines shared by a connection's stream and its service.
-#[derive(Clone, Debug)]
-struct Deadlines(Arc<Mutex<ConnectionState>>);
-
-impl Deadlines {
-    fn new(reading: ReadState) -> Self {
-        Self(Arc::new(Mutex::new(ConnectionState { reading, write_by: Instant::now() + WRITE_TIMEOUT })))
+impl ConnectionState {
+    fn shared(reading: ReadState) -> Arc<Mutex<Self>> {
+        Arc::new(Mutex::new(Self { reading, write_by: Instant::now() + WRITE_TIMEOUT }))
     }
 }
 
@@ -164,13 +153,13 @@ impl Deadlines {
 #[derive(Clone, Debug)]
 pub(crate) struct TimedService<S> {
     service: S,
-    deadlines: Deadlines,
+    state: Arc<Mutex<ConnectionState>>,
 }
 
 impl<S> TimedService<S> {
     /// Expects the first byte of a request head next.
     pub(crate) fn expect_head(&self) {
-        self.deadlines.0.lock().reading = ReadState::Idle;
+        self.state.lock().reading = ReadState::Idle;
     }
 }
 
@@ -185,12 +174,12 @@ impl<S: Service<R, Future: Send + 'static>, R> Service<R> for TimedService<S> {
 
     fn call(&mut self, request: R) -> Self::Future {
         let write_by = Instant::now() + WRITE_TIMEOUT;
-        *self.deadlines.0.lock() = ConnectionState { reading: ReadState::Unlimited, write_by };
+        *self.state.lock() = ConnectionState { reading: ReadState::Unlimited, write_by };
         let response = self.service.call(request);
-        let deadlines = self.deadlines.clone();
+        let state = Arc::clone(&self.state);
         Box::pin(async move {
             let response = response.await;
-            deadlines.0.lock().reading = ReadState::Idle;
+            state.lock().reading = ReadState::Idle;
             response
         })
     }
@@ -200,10 +189,11 @@ impl<S: Service<R, Future: Send + 'static>, R> Service<R> for TimedService<S> {
 #[derive(Debug)]
 pub(crate) struct TimedStream<T> {
     stream: T,
-    deadlines: Deadlines,
+    state: Arc<Mutex<ConnectionState>>,
     read_timer: Timer,
     write_timer: Timer,
-    _admission: Option<Admission>,
+    /// Counters that an open connection holds.
+    _admission: Option<(CountedConnection, OwnedSemaphorePermit)>,
 }
 
 /// Created when a connection waits for the first time.
@@ -223,7 +213,7 @@ impl<T> TimedStream<T> {
         if progress.is_ready() {
             return progress;
         }
-        let deadline = self.deadlines.0.lock().write_by;
+        let deadline = self.state.lock().write_by;
         expire(&mut self.write_timer, deadline, cx)
     }
 }
@@ -236,7 +226,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for TimedStream<T> {
     ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let progress = Pin::new(&mut self.stream).poll_read(cx, buf);
-        let mut exchange = self.deadlines.0.lock();
+        let mut exchange = self.state.lock();
         if exchange.reading == ReadState::Idle && buf.filled().len() > before {
             exchange.reading = ReadState::Head(Instant::now() + HEAD_TIMEOUT);
         }
@@ -289,9 +279,9 @@ mod tests {
 
     fn connected() -> (TimedStream<tokio::io::DuplexStream>, tokio::io::DuplexStream) {
         let (near, far) = tokio::io::duplex(4);
-        let deadlines = Deadlines::new(ReadState::Unlimited);
+        let state = ConnectionState::shared(ReadState::Unlimited);
         let stream =
-            TimedStream { stream: near, deadlines, read_timer: None, write_timer: None, _admission: None };
+            TimedStream { stream: near, state, read_timer: None, write_timer: None, _admission: None };
         (stream, far)
     }
 
@@ -300,7 +290,7 @@ mod tests {
         let (mut stream, mut far) = connected();
         let mut service = TimedService {
             service: tower::service_fn(async |()| Ok::<_, ()>(())),
-            deadlines: stream.deadlines.clone(),
+            state: Arc::clone(&stream.state),
         };
         let reader = tokio::spawn(async move {
             let mut text = [0; 12];
@@ -331,7 +321,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn head_timeout_starts_with_first_byte_after_handshake() {
         let (mut stream, mut far) = connected();
-        let timed = TimedService { service: (), deadlines: stream.deadlines.clone() };
+        let timed = TimedService { service: (), state: Arc::clone(&stream.state) };
         let client = tokio::spawn(async move {
             far.write_all(b"h").await.unwrap();
             tokio::time::sleep(2 * HEAD_TIMEOUT).await;

@@ -266,13 +266,11 @@ impl ServiceFlags {
     /// # Errors
     /// The address is invalid.
     pub fn metrics_address(&self, component: Component) -> Result<Option<SocketAddr>, String> {
-        match self.metrics_bind_address.as_str() {
-            "0" => Ok(None),
-            "" if !self.has_certificate() => Ok(None),
-            "" => go_value::listen_address(component.default_metrics_address()).map(Some),
-            text => go_value::listen_address(text).map(Some),
-        }
-        .map_err(|why| format!("metrics-bind-address: {why}"))
+        let address = match self.metrics_bind_address.as_str() {
+            "" if self.has_certificate() => component.default_metrics_address(),
+            given => given,
+        };
+        listen_address("metrics-bind-address", address)
     }
 
     /// Address of the probes. `None` if they are disabled.
@@ -280,12 +278,7 @@ impl ServiceFlags {
     /// # Errors
     /// The address is invalid.
     pub fn probe_address(&self) -> Result<Option<SocketAddr>, String> {
-        match self.health_probe_bind_address.as_str() {
-            "" | "0" => Ok(None),
-            text => go_value::listen_address(text)
-                .map(Some)
-                .map_err(|why| format!("health-probe-bind-address: {why}")),
-        }
+        listen_address("health-probe-bind-address", &self.health_probe_bind_address)
     }
 
     /// `--kubeconfig`, if given.
@@ -321,11 +314,19 @@ impl ServiceFlags {
     }
 }
 
+/// Parses the value of `flag`. `None` if it is empty or `0`.
+fn listen_address(flag: &str, address: &str) -> Result<Option<SocketAddr>, String> {
+    match address {
+        "" | "0" => Ok(None),
+        given => go_value::listen_address(given).map(Some).map_err(|why| format!("{flag}: {why}")),
+    }
+}
+
 /// A command line with the flags of both servers only.
 #[cfg(test)]
 pub(crate) mod fixture {
     use super::ServiceFlags;
-    use crate::command_line::{Invocation, parse};
+    use crate::command_line::parse;
 
     #[derive(clap::Parser, Debug)]
     #[command(name = "catalogd")]
@@ -337,10 +338,7 @@ pub(crate) mod fixture {
     /// Parses the flags of a server.
     pub(crate) fn flags(arguments: &[&str]) -> Result<ServiceFlags, String> {
         let arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
-        match parse::<Flags>(&arguments)? {
-            Invocation::Run(flags) => Ok(flags.service),
-            Invocation::Print(text) => Err(text),
-        }
+        parse::<Flags>(&arguments).map(|flags| flags.service)
     }
 }
 

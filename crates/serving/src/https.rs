@@ -1,17 +1,16 @@
 //! HTTP/1.1 servers with timeouts and graceful shutdown, with or without TLS.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::middleware::AddExtension;
 use axum::{Extension, Router};
 use axum_server::Handle;
 use axum_server::accept::Accept;
-use axum_server::tls_rustls::{RustlsAcceptor, RustlsConfig};
+use axum_server::tls_rustls::RustlsAcceptor;
+pub use axum_server::tls_rustls::RustlsConfig;
 use futures::future::BoxFuture;
 use hyper_util::rt::TokioTimer;
-use rustls::ServerConfig;
 use rustls::pki_types::CertificateDer;
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
@@ -25,22 +24,6 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 /// Maximum size of a request head in bytes. Larger ones get status 431.
 const HEAD_LIMIT: usize = 64 << 10;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// TLS configuration of a server, shared by its clones.
-#[derive(Clone, Debug)]
-pub struct Tls(RustlsConfig);
-
-impl Tls {
-    /// Starts with `config`.
-    pub fn new(config: Arc<ServerConfig>) -> Self {
-        Self(RustlsConfig::from_config(config))
-    }
-
-    /// Uses `config` for later connections.
-    pub fn replace(&self, config: Arc<ServerConfig>) {
-        self.0.reload_from_config(config);
-    }
-}
 
 /// The verified certificate of the client, if any. An extension of each request over TLS.
 #[derive(Clone, Debug, Default)]
@@ -81,14 +64,14 @@ impl HttpServer {
     ///
     /// # Errors
     /// The address cannot be bound. The text names it.
-    pub fn start(address: SocketAddr, tls: Option<Tls>, router: Router) -> std::io::Result<Self> {
+    pub fn start(address: SocketAddr, tls: Option<RustlsConfig>, router: Router) -> std::io::Result<Self> {
         Self::start_with(ConnectionAcceptor::new(), address, tls, router)
     }
 
     fn start_with(
         connections: ConnectionAcceptor,
         address: SocketAddr,
-        tls: Option<Tls>,
+        tls: Option<RustlsConfig>,
         router: Router,
     ) -> std::io::Result<Self> {
         let listener = bind(address)
@@ -102,7 +85,7 @@ impl HttpServer {
         http.timer(TokioTimer::new()).header_read_timeout(IDLE_TIMEOUT).max_buf_size(HEAD_LIMIT);
         let service = router.into_make_service();
         let task = match tls {
-            Some(Tls(config)) => {
+            Some(config) => {
                 let acceptor = RustlsAcceptor::new(config)
                     .handshake_timeout(HANDSHAKE_TIMEOUT)
                     .acceptor(connections.before_handshake());

@@ -13,14 +13,13 @@ use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose,
 };
-use rustls::RootCertStore;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 
-use crate::certificate::{CertificateError, PemPair};
+use crate::certificate::{CertificateError, PemPair, certificates, roots};
 
 /// Validity of a CA, in days.
 const CA_DAYS: i64 = 3650;
@@ -139,14 +138,13 @@ pub fn is_accepted(pair: &PemPair, bundle: &[u8], dns_names: &[String], now: Tim
     if pair.parse("", &provider).is_err() {
         return false;
     }
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(CertificateDer::pem_slice_iter(bundle).flatten());
-    let mut chain = CertificateDer::pem_slice_iter(&pair.certificate).flatten();
+    let mut chain = certificates(&pair.certificate);
     let Some(leaf) = chain.next() else {
         return false;
     };
     let chain: Vec<_> = chain.collect();
-    let Ok(verifier) = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build() else {
+    let Ok(verifier) = WebPkiServerVerifier::builder_with_provider(Arc::new(roots(bundle)), provider).build()
+    else {
         return false;
     };
     let seconds = u64::try_from(now.as_second()).unwrap_or_default();
@@ -160,7 +158,7 @@ pub fn is_accepted(pair: &PemPair, bundle: &[u8], dns_names: &[String], now: Tim
 /// Merges the certificates in `texts` into one PEM text, in order, without duplicates and expired ones, at most
 /// `most`.
 pub fn merged_bundle<'a>(texts: impl IntoIterator<Item = &'a [u8]>, most: usize, now: Timestamp) -> Vec<u8> {
-    let all = texts.into_iter().flat_map(|text| CertificateDer::pem_slice_iter(text).flatten());
+    let all = texts.into_iter().flat_map(certificates);
     let mut kept: Vec<CertificateDer<'_>> = Vec::new();
     for der in all {
         let lives = Validity::of_der(&der).is_some_and(|validity| now <= validity.until);
@@ -173,12 +171,12 @@ pub fn merged_bundle<'a>(texts: impl IntoIterator<Item = &'a [u8]>, most: usize,
 
 /// The certificates of a PEM text after the first one, which is the leaf, as PEM text.
 pub fn chain_above(certificate: &[u8]) -> Vec<u8> {
-    CertificateDer::pem_slice_iter(certificate).flatten().skip(1).flat_map(|der| pem(&der)).collect()
+    certificates(certificate).skip(1).flat_map(|der| pem(&der)).collect()
 }
 
 /// Number of certificates in a PEM text.
 pub fn count(bundle: &[u8]) -> usize {
-    CertificateDer::pem_slice_iter(bundle).flatten().count()
+    certificates(bundle).count()
 }
 
 fn pem(der: &[u8]) -> Vec<u8> {

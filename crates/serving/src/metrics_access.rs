@@ -18,7 +18,6 @@ use k8s_openapi::api::authorization::v1::{
 };
 use kube::Client;
 use kube::api::{Api, PostParams};
-use kube::core::ObjectMeta;
 use olm_runtime::cluster::within;
 use olm_runtime::metrics::{Metrics, OPENMETRICS, PROMETHEUS_TEXT};
 use parking_lot::Mutex;
@@ -82,17 +81,10 @@ async fn admit(State(access): State<Arc<MetricsAccess>>, request: Request, next:
 }
 
 /// Status and text of a rejected request.
-#[derive(Debug, PartialEq, Eq)]
-struct ErrorResponse(StatusCode, String);
-
-impl IntoResponse for ErrorResponse {
-    fn into_response(self) -> Response {
-        (self.0, [(header::CONTENT_TYPE, "text/plain; charset=utf-8")], self.1).into_response()
-    }
-}
+type ErrorResponse = (StatusCode, String);
 
 /// Answers of the API server by digest of the request, each with its expiry time.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Cache<V>(Mutex<HashMap<[u8; 32], (Instant, V)>>);
 
 impl<V: Clone> Cache<V> {
@@ -139,9 +131,9 @@ impl MetricsAccess {
             auth,
             reviews: Api::all(client.clone()),
             accesses: Api::all(client),
-            users: Cache(Mutex::default()),
-            invalid: Cache(Mutex::default()),
-            rights: Cache(Mutex::default()),
+            users: Cache::default(),
+            invalid: Cache::default(),
+            rights: Cache::default(),
             known_permits: Semaphore::new(REVIEWS),
             unknown_permits: Semaphore::new(REVIEWS),
         }
@@ -155,7 +147,7 @@ impl MetricsAccess {
         verb: &str,
         path: &str,
     ) -> Result<(), ErrorResponse> {
-        let unauthorized = || ErrorResponse(StatusCode::UNAUTHORIZED, "Unauthorized\n".to_owned());
+        let unauthorized = || (StatusCode::UNAUTHORIZED, "Unauthorized\n".to_owned());
         let certificate_user = certificate_user.filter(|_| self.auth != MetricsAuth::Token);
         let token = token.filter(|_| self.auth != MetricsAuth::Mtls);
         let user = match (certificate_user, token) {
@@ -168,7 +160,7 @@ impl MetricsAccess {
         if self.allowed(user, verb, path).await? {
             return Ok(());
         }
-        Err(ErrorResponse(StatusCode::FORBIDDEN, format!("Authorization denied for user {name}\n")))
+        Err((StatusCode::FORBIDDEN, format!("Authorization denied for user {name}\n")))
     }
 
     /// The user of a token, or `None` if the API server does not know it.
@@ -184,15 +176,12 @@ impl MetricsAccess {
         if let Some(known) = cached() {
             return Ok(known);
         }
-        let review = TokenReview {
-            metadata: ObjectMeta::default(),
-            spec: TokenReviewSpec { token: token.to_owned(), audiences: None },
-            status: None,
-        };
+        let spec = TokenReviewSpec { token: token.to_owned(), audiences: None };
+        let review = TokenReview { spec, ..TokenReview::default() };
         let answer = within(REVIEW_DEADLINE, self.reviews.create(&PostParams::default(), &review)).await;
         let answer = answer.map_err(|error| {
             tracing::error!(%error, "TokenReview failed");
-            failed("Authentication failed\n".to_owned())
+            (StatusCode::INTERNAL_SERVER_ERROR, "Authentication failed\n".to_owned())
         })?;
         let status = answer.status.unwrap_or_default();
         let user = status.user.filter(|_| status.authenticated == Some(true));
@@ -210,7 +199,7 @@ impl MetricsAccess {
         let name = user.username.clone().unwrap_or_default();
         let broken = |error: kube::Error| {
             tracing::error!(%error, "SubjectAccessReview failed");
-            failed(format!("Authorization for user {name} failed\n"))
+            (StatusCode::INTERNAL_SERVER_ERROR, format!("Authorization for user {name} failed\n"))
         };
         let spec = SubjectAccessReviewSpec {
             user: user.username,
@@ -229,7 +218,7 @@ impl MetricsAccess {
             return Ok(known);
         }
         let _permit = review_permit(&self.known_permits).await?;
-        let review = SubjectAccessReview { metadata: ObjectMeta::default(), spec, status: None };
+        let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
         let answer = within(REVIEW_DEADLINE, self.accesses.create(&PostParams::default(), &review)).await;
         let allowed = answer.map_err(broken)?.status.is_some_and(|status| status.allowed);
         self.rights.insert(key, if allowed { ALLOWED } else { DENIED }, allowed);
@@ -242,12 +231,8 @@ impl MetricsAccess {
 /// # Errors
 /// Status 429: no permit in time.
 async fn review_permit(permits: &Semaphore) -> Result<SemaphorePermit<'_>, ErrorResponse> {
-    let busy = || ErrorResponse(StatusCode::TOO_MANY_REQUESTS, "Too many requests\n".to_owned());
+    let busy = || (StatusCode::TOO_MANY_REQUESTS, "Too many requests\n".to_owned());
     timeout(PERMIT_TIMEOUT, permits.acquire()).await.ok().and_then(Result::ok).ok_or_else(busy)
-}
-
-fn failed(text: String) -> ErrorResponse {
-    ErrorResponse(StatusCode::INTERNAL_SERVER_ERROR, text)
 }
 
 fn digest(bytes: &[u8]) -> [u8; 32] {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{Path, RawQuery, State};
-use axum::http::{StatusCode, header};
+use axum::extract::{Path, RawQuery};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use olm_runtime::workers::Workers;
@@ -49,31 +49,16 @@ impl Readiness {
 
 /// The routes of both probes, each also with a path per check.
 pub fn router(readiness: Readiness, workers: Workers) -> Router {
-    let live = Router::new()
-        .route("/healthz", get(healthz))
-        .route("/healthz/{check}", get(healthz_check))
-        .with_state(workers);
+    routes("healthz", move || liveness(&workers)).merge(routes("readyz", move || readiness.snapshot()))
+}
+
+fn routes(endpoint: &'static str, checks: impl Fn() -> Checks + Clone + Send + Sync + 'static) -> Router {
+    let all = checks.clone();
+    let whole = async move |RawQuery(query): RawQuery| probe_response(&all(), query.as_deref());
+    let one = async move |Path(check): Path<String>| check_response(endpoint, &checks(), &check);
     Router::new()
-        .route("/readyz", get(readyz))
-        .route("/readyz/{check}", get(readyz_check))
-        .with_state(readiness)
-        .merge(live)
-}
-
-async fn healthz(State(workers): State<Workers>, RawQuery(query): RawQuery) -> Response {
-    probe_response(&liveness(&workers), query.as_deref())
-}
-
-async fn healthz_check(State(workers): State<Workers>, Path(check): Path<String>) -> Response {
-    check_response("healthz", &liveness(&workers), &check)
-}
-
-async fn readyz(State(readiness): State<Readiness>, RawQuery(query): RawQuery) -> Response {
-    probe_response(&readiness.snapshot(), query.as_deref())
-}
-
-async fn readyz_check(State(readiness): State<Readiness>, Path(check): Path<String>) -> Response {
-    check_response("readyz", &readiness.snapshot(), &check)
+        .route(&format!("/{endpoint}"), get(whole))
+        .route(&format!("/{endpoint}/{{check}}"), get(one))
 }
 
 type Checks = BTreeMap<&'static str, Option<&'static str>>;
@@ -103,24 +88,22 @@ fn probe_response(checks: &Checks, query: Option<&str>) -> Response {
         }
     }
     match (failed, is_verbose) {
-        (true, _) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("{lines}healthz check failed\n")),
-        (false, true) => text(StatusCode::OK, format!("{lines}healthz check passed\n")),
-        (false, false) => text(StatusCode::OK, "ok".to_owned()),
+        (true, _) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{lines}healthz check failed\n")),
+        (false, true) => (StatusCode::OK, format!("{lines}healthz check passed\n")),
+        (false, false) => (StatusCode::OK, "ok".to_owned()),
     }
+    .into_response()
 }
 
 fn check_response(endpoint: &str, checks: &Checks, name: &str) -> Response {
     match checks.get(name) {
-        Some(None) => text(StatusCode::OK, "ok".to_owned()),
+        Some(None) => (StatusCode::OK, "ok".to_owned()),
         Some(Some(reason)) => {
-            text(StatusCode::INTERNAL_SERVER_ERROR, format!("internal server error: {reason}\n"))
+            (StatusCode::INTERNAL_SERVER_ERROR, format!("internal server error: {reason}\n"))
         }
-        None => text(StatusCode::NOT_FOUND, format!("404 page not found: no check of /{endpoint}\n")),
+        None => (StatusCode::NOT_FOUND, format!("404 page not found: no check of /{endpoint}\n")),
     }
-}
-
-fn text(status: StatusCode, body: String) -> Response {
-    (status, [(header::CONTENT_TYPE, "text/plain; charset=utf-8")], body).into_response()
+    .into_response()
 }
 
 #[cfg(test)]

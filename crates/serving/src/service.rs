@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 use crate::builtin::BuiltinCertificates;
 use crate::certificate::PemPair;
 use crate::flags::{MetricsAuth, ServiceFlags};
-use crate::https::{HttpServer, Tls};
+use crate::https::{HttpServer, RustlsConfig};
 use crate::metrics_access::{self, MetricsAccess};
 use crate::probes::{self, Readiness};
 use crate::serving_certificate::{CertificateSource, ServingCertificate};
@@ -61,20 +61,17 @@ pub struct Service {
     pub tls_profile: TlsProfile,
     /// Cancelled on SIGTERM or SIGINT: start no new work and end running work.
     pub shutdown: CancellationToken,
-    builtin: Option<Arc<BuiltinCertificates>>,
+    /// The built-in certificates, if this server issues them.
+    pub builtin: Option<Arc<BuiltinCertificates>>,
     certificate: Option<Arc<ServingCertificate>>,
     lease_client: Client,
     /// Client of reviews for the metrics endpoint, separate so that a flood of them does not delay other calls.
     review_client: Client,
     servers: Arc<Mutex<Vec<HttpServer>>>,
-    election: Arc<Mutex<Option<Leadership>>>,
-}
-
-/// The held Lease.
-#[derive(Debug)]
-struct Leadership {
-    renewal: JoinHandle<()>,
-    election: Arc<Mutex<Election>>,
+    /// Cancelled when the Lease may be released.
+    body_ended: CancellationToken,
+    /// The task that renews the Lease while it is held, then releases it.
+    renewal: Arc<Mutex<Option<JoinHandle<()>>>>,
 }
 
 /// Runs a server until SIGTERM: starts logs, probes, certificate and metrics, runs `body`, then releases the Lease
@@ -145,15 +142,17 @@ impl Service {
         tracing::info!(versions, suites, curves, "TLS profile is active");
         let readiness = Readiness::default();
         readiness.not_ready(STARTUP_CHECK, "the server is starting");
-        let metrics = Arc::new(Metrics::new().with_classic_names(flags.classic_metric_names));
+        let mut metrics = Metrics::new();
+        metrics.classic_names = flags.classic_metric_names;
+        let metrics = Arc::new(metrics);
         let mut servers = Vec::new();
         if let Some(address) = flags.probe_address()? {
-            let router = probes::router(readiness.clone(), metrics.workers().clone());
+            let router = probes::router(readiness.clone(), metrics.workers.clone());
             servers.push(HttpServer::start(address, None, router)?);
         }
         let config: Config = cluster::config(flags.kubeconfig().as_deref()).await?;
         let client = cluster::client(&config, &metrics)?;
-        let namespace = pod::system_namespace(Some(&flags.system_namespace));
+        let namespace = pod::system_namespace(&flags.system_namespace);
         let issues = component == Component::OperatorController && flags.is_builtin();
         let builtin = issues
             .then(|| Arc::new(BuiltinCertificates::new(client.clone(), &namespace, component, &namespace)));
@@ -169,7 +168,8 @@ impl Service {
             lease_client: cluster::client_without_retry(&config, &metrics)?,
             review_client: cluster::client_without_retry(&config, &metrics)?,
             servers: Arc::new(Mutex::new(servers)),
-            election: Arc::default(),
+            body_ended: CancellationToken::new(),
+            renewal: Arc::default(),
             namespace,
             metrics,
             flags: Arc::new(flags),
@@ -183,7 +183,7 @@ impl Service {
             Some(builtin) => CertificateSource::Builtin(Arc::clone(builtin)),
             None if self.flags.is_builtin() => CertificateSource::Secret {
                 secrets: Box::new(Api::namespaced(self.client.clone(), &self.namespace)),
-                name: self.component.serving_secret().to_owned(),
+                name: self.component.serving_secret(),
             },
             None if self.flags.has_certificate() => CertificateSource::Files {
                 certificate: self.flags.tls_cert.as_str().into(),
@@ -217,31 +217,30 @@ impl Service {
     }
 
     async fn with_metrics(self) -> Result<Self, Fatal> {
-        match self.flags.metrics_address(self.component)? {
-            Some(address) => {
-                let access = MetricsAccess::new(self.review_client.clone(), self.flags.metrics_auth);
-                let router = metrics_access::router(Arc::clone(&self.metrics), access);
-                let certificate = self.serving_certificate()?;
-                let tls = Tls::new(certificate.server_config()?);
-                if self.flags.metrics_auth != MetricsAuth::Token {
-                    let (client, certificate) = (self.client.clone(), Arc::clone(certificate));
-                    let stop = self.shutdown.clone();
-                    tokio::spawn(client_authority::follow(client, certificate, tls.clone(), stop));
-                }
-                self.serve_with(address, Some(tls), router).await?;
-            }
-            None => tracing::warn!("metrics endpoint is disabled: no certificate, or address 0"),
+        let Some(address) = self.flags.metrics_address(self.component)? else {
+            tracing::warn!("metrics endpoint is disabled: no certificate, or address 0");
+            return Ok(self);
+        };
+        let access = MetricsAccess::new(self.review_client.clone(), self.flags.metrics_auth);
+        let router = metrics_access::router(Arc::clone(&self.metrics), access);
+        let certificate = self.serving_certificate()?;
+        let tls = RustlsConfig::from_config(certificate.server_config(None)?);
+        if self.flags.metrics_auth != MetricsAuth::Token {
+            let (client, certificate) = (self.client.clone(), Arc::clone(certificate));
+            let stop = self.shutdown.clone();
+            tokio::spawn(client_authority::follow(client, certificate, tls.clone(), stop));
         }
+        self.serve_with(address, Some(tls), router).await?;
         Ok(self)
     }
 
-    /// Serves `router` until shutdown, with the serving certificate if `tls`. Returns the listen address.
+    /// Serves `router` until shutdown, with the serving certificate if `tls`.
     ///
     /// # Errors
     /// The address is taken, or no serving certificate is configured for TLS.
-    pub async fn serve(&self, address: SocketAddr, tls: bool, router: Router) -> Result<SocketAddr, Fatal> {
+    pub async fn serve(&self, address: SocketAddr, tls: bool, router: Router) -> Result<(), Fatal> {
         let tls = match tls {
-            true => Some(Tls::new(self.serving_certificate()?.server_config()?)),
+            true => Some(RustlsConfig::from_config(self.serving_certificate()?.server_config(None)?)),
             false => None,
         };
         self.serve_with(address, tls, router).await
@@ -254,18 +253,11 @@ impl Service {
     async fn serve_with(
         &self,
         address: SocketAddr,
-        tls: Option<Tls>,
+        tls: Option<RustlsConfig>,
         router: Router,
-    ) -> Result<SocketAddr, Fatal> {
-        let server = HttpServer::start(address, tls, router)?;
-        let address = server.address;
-        self.servers.lock().await.push(server);
-        Ok(address)
-    }
-
-    /// The built-in certificates, if this server issues them.
-    pub fn builtin_certificates(&self) -> Option<&Arc<BuiltinCertificates>> {
-        self.builtin.as_ref()
+    ) -> Result<(), Fatal> {
+        self.servers.lock().await.push(HttpServer::start(address, tls, router)?);
+        Ok(())
     }
 
     /// Registry credentials: the global pull secret, and those of the process's own ServiceAccount.
@@ -306,14 +298,15 @@ impl Service {
             return false;
         }
         self.metrics.set_leading(lease, true);
-        let election = Arc::new(Mutex::new(election));
-        let held = Arc::clone(&election);
+        let body_ended = self.body_ended.clone();
         let renewal = tokio::spawn(async move {
-            held.lock().await.hold().await;
-            tracing::error!("leader election lost");
-            std::process::exit(1);
+            if body_ended.run_until_cancelled(election.hold()).await.is_some() {
+                tracing::error!("leader election lost");
+                std::process::exit(1);
+            }
+            election.release().await;
         });
-        *self.election.lock().await = Some(Leadership { renewal, election });
+        *self.renewal.lock().await = Some(renewal);
         true
     }
 
@@ -339,11 +332,11 @@ impl Service {
     /// Releases the lease, then drains connections.
     async fn finish(&self) {
         self.shutdown.cancel();
-        if let Some(leadership) = self.election.lock().await.take() {
-            leadership.renewal.abort();
-            // Fails with the abort only.
-            drop(leadership.renewal.await);
-            leadership.election.lock().await.release().await;
+        self.body_ended.cancel();
+        if let Some(renewal) = self.renewal.lock().await.take() {
+            if let Err(error) = renewal.await {
+                tracing::error!(%error, "lease renewal task failed");
+            }
             self.metrics.set_leading(self.component.lease_name(), false);
         }
         let servers: Vec<HttpServer> = std::mem::take(&mut *self.servers.lock().await);

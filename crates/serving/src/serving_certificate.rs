@@ -10,13 +10,12 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use olm_runtime::cluster::within_deadline;
 use olm_runtime::metrics::Metrics;
-use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig};
 use tokio_util::sync::CancellationToken;
 
-use crate::builtin::{self, BuiltinCertificates};
+use crate::builtin::{BuiltinCertificates, StoredPair};
 use crate::certificate::{CertificateError, FILE_POLL, PemPair, SECRET_POLL, read_limited};
 use crate::issue::Validity;
 use crate::tls_profile::TlsProfile;
@@ -48,12 +47,12 @@ impl CertificateSource {
             Self::Files { certificate, key } => {
                 Ok(PemPair { certificate: read_limited(certificate)?, key: read_limited(key)? })
             }
-            Self::Builtin(builtin) => Ok(builtin.ensure().await?.serving),
+            Self::Builtin(builtin) => Ok(builtin.ensure().await?.pair),
             Self::Secret { secrets, name } => {
                 let read = within_deadline(secrets.get_opt(name)).await;
                 let secret =
                     read.map_err(|source| CertificateError::Secret { name: name.clone(), source })?;
-                let pair = secret.as_ref().and_then(builtin::pair);
+                let pair = secret.as_ref().and_then(StoredPair::read).map(|stored| stored.pair);
                 pair.ok_or_else(|| CertificateError::Awaited(name.clone()))
             }
         }
@@ -129,38 +128,29 @@ impl ServingCertificate {
         while stop.run_until_cancelled(tokio::time::sleep(self.source.poll())).await.is_some() {
             match self.load(Some(&pair)).await {
                 Ok(read) => pair = read,
-                Err(error) => {
-                    tracing::error!(%error, "failed to reload serving certificate");
-                }
+                Err(error) => tracing::error!(%error, "failed to reload serving certificate"),
             }
         }
     }
 
-    /// TLS configuration of an HTTP/1.1 server with the current and all later pairs.
+    /// TLS configuration of an HTTP/1.1 server with the current and all later pairs. With `client_authorities`,
+    /// clients may present a certificate. One that none of these has signed fails the handshake.
     ///
     /// # Errors
-    /// The profile's versions and suites do not fit together.
-    pub fn server_config(&self) -> Result<Arc<ServerConfig>, rustls::Error> {
-        self.config_with(WebPkiClientVerifier::no_client_auth())
-    }
-
-    /// Like [`Self::server_config`], for clients that may present a certificate. One that none of `authorities` has
-    /// signed fails the handshake.
-    ///
-    /// # Errors
-    /// Those of [`Self::server_config`], or `authorities` is empty.
-    pub fn server_config_for_clients_of(
+    /// The profile's versions and suites do not fit together, or `client_authorities` is empty.
+    pub fn server_config(
         &self,
-        authorities: RootCertStore,
+        client_authorities: Option<RootCertStore>,
     ) -> Result<Arc<ServerConfig>, rustls::Error> {
         let provider = Arc::clone(&self.profile.provider);
-        let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(authorities), provider);
-        let clients = clients.allow_unauthenticated().build();
-        self.config_with(clients.map_err(|error| rustls::Error::General(error.to_string()))?)
-    }
-
-    fn config_with(&self, clients: Arc<dyn ClientCertVerifier>) -> Result<Arc<ServerConfig>, rustls::Error> {
-        let mut config = ServerConfig::builder_with_provider(Arc::clone(&self.profile.provider))
+        let clients = match client_authorities {
+            None => WebPkiClientVerifier::no_client_auth(),
+            Some(roots) => WebPkiClientVerifier::builder_with_provider(roots.into(), Arc::clone(&provider))
+                .allow_unauthenticated()
+                .build()
+                .map_err(|error| rustls::Error::General(error.to_string()))?,
+        };
+        let mut config = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&self.profile.versions)?
             .with_client_cert_verifier(clients)
             .with_cert_resolver(Arc::clone(&self.current) as Arc<dyn ResolvesServerCert>);
@@ -208,6 +198,6 @@ mod tests {
         write(&second);
         serving.load(Some(&served)).await.unwrap();
         assert_ne!(leaf(), before);
-        assert!(serving.server_config().is_ok());
+        assert!(serving.server_config(None).is_ok());
     }
 }

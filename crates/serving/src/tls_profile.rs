@@ -4,11 +4,12 @@
 
 use std::sync::Arc;
 
+use clap::ValueEnum;
 use rustls::crypto::{CryptoProvider, SupportedKxGroup, aws_lc_rs};
 use rustls::{SupportedCipherSuite, SupportedProtocolVersion};
 
 /// Value of `--tls-profile`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ProfileName {
     /// TLS 1.3 only.
     Modern,
@@ -104,13 +105,7 @@ static CURVES: [Curve; 8] = [
 /// # Errors
 /// An unknown name.
 pub fn profile_name(text: &str) -> Result<ProfileName, String> {
-    match text.to_ascii_lowercase().as_str() {
-        "modern" => Ok(ProfileName::Modern),
-        "intermediate" => Ok(ProfileName::Intermediate),
-        "old" => Ok(ProfileName::Old),
-        "custom" => Ok(ProfileName::Custom),
-        _ => Err(format!("unknown TLS profile: {text:?}")),
-    }
+    ProfileName::from_str(text, true).map_err(|_| format!("unknown TLS profile: {text:?}"))
 }
 
 /// Parses `--tls-custom-version`.
@@ -192,10 +187,14 @@ impl TlsProfile {
             warnings.push("TLS versions below 1.2 are not supported; using TLSv1.2".to_owned());
         }
         let label = format!("{name:?}").to_lowercase();
-        let suites = usable_suites(asked_suites)
-            .ok_or_else(|| format!("no supported cipher suites remain for TLS profile {label:?}"))?;
-        let groups = usable_groups(asked_curves)
-            .ok_or_else(|| format!("no supported curves remain for TLS profile {label:?}"))?;
+        let none = |what: &str| format!("no supported {what} remain for TLS profile {label:?}");
+        let mut suites =
+            usable(asked_suites, aws_lc_rs::DEFAULT_CIPHER_SUITES).ok_or_else(|| none("cipher suites"))?;
+        // A list without TLS 1.3 suites gets all three of them.
+        if !suites.iter().any(|suite| suite.version() == &rustls::version::TLS13) {
+            suites.extend(SUITES[..3].iter().filter_map(|suite| suite.offered));
+        }
+        let groups = usable(asked_curves, aws_lc_rs::DEFAULT_KX_GROUPS).ok_or_else(|| none("curves"))?;
         let has_tls12 = suites.iter().any(|suite| suite.version() == &rustls::version::TLS12);
         let versions = if least < Version::Tls13 && has_tls12 {
             vec![&rustls::version::TLS12, &rustls::version::TLS13]
@@ -204,7 +203,12 @@ impl TlsProfile {
         };
         let mut provider = aws_lc_rs::default_provider();
         provider.cipher_suites = suites;
-        provider.kx_groups = groups;
+        provider.kx_groups.clear();
+        for group in groups {
+            if !provider.kx_groups.iter().any(|known| known.name() == group.name()) {
+                provider.kx_groups.push(group);
+            }
+        }
         Ok(Self { provider: Arc::new(provider), versions, warnings })
     }
 
@@ -218,33 +222,12 @@ impl TlsProfile {
     }
 }
 
-/// The supported suites of a list. A list without TLS 1.3 suites gets all three of them. `None` if no suite of a
-/// non-empty list is supported.
-fn usable_suites(asked: &[Suite]) -> Option<Vec<SupportedCipherSuite>> {
+/// The supported items of a list, or `defaults` if it is empty. `None` if no item is supported.
+fn usable<T: Copy>(asked: &[Named<T>], defaults: &[T]) -> Option<Vec<T>> {
     if asked.is_empty() {
-        return Some(aws_lc_rs::DEFAULT_CIPHER_SUITES.to_vec());
+        return Some(defaults.to_vec());
     }
-    let mut usable: Vec<_> = asked.iter().filter_map(|suite| suite.offered).collect();
-    if usable.is_empty() {
-        return None;
-    }
-    if !usable.iter().any(|suite| suite.version() == &rustls::version::TLS13) {
-        usable.extend(SUITES[..3].iter().filter_map(|suite| suite.offered));
-    }
-    Some(usable)
-}
-
-/// The supported groups of a list. `None` if no group of a non-empty list is supported.
-fn usable_groups(asked: &[Curve]) -> Option<Vec<&'static dyn SupportedKxGroup>> {
-    if asked.is_empty() {
-        return Some(aws_lc_rs::DEFAULT_KX_GROUPS.to_vec());
-    }
-    let mut usable: Vec<&'static dyn SupportedKxGroup> = Vec::new();
-    for group in asked.iter().filter_map(|curve| curve.offered) {
-        if !usable.iter().any(|known| known.name() == group.name()) {
-            usable.push(group);
-        }
-    }
+    let usable: Vec<T> = asked.iter().filter_map(|one| one.offered).collect();
     (!usable.is_empty()).then_some(usable)
 }
 

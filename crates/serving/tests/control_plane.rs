@@ -18,7 +18,7 @@ use olm_runtime::Component;
 use olm_runtime::events::Events;
 use olm_runtime::lease::{Election, Timing};
 use olm_runtime::pull_secrets::PullSecrets;
-use olm_serving::builtin::{BuiltinCertificates, CA_SECRET, Issued};
+use olm_serving::builtin::{BuiltinCertificates, CA_SECRET, StoredPair};
 use serde_json::json;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -38,7 +38,7 @@ async fn replicas_share_certificates_lease_and_credentials() {
 }
 
 /// The result of each of four replicas of `component` that run at once.
-async fn ensure_all(plane: &ControlPlane, component: Component) -> Vec<Issued> {
+async fn ensure_all(plane: &ControlPlane, component: Component) -> Vec<StoredPair> {
     let ensure = async || {
         let certificates = BuiltinCertificates::new(plane.client(), NAMESPACE, component, NAMESPACE);
         certificates.ensure().await.unwrap();
@@ -56,23 +56,23 @@ async fn certificates_are_made_once(plane: &ControlPlane) {
     for issued in [&catalogd, &controller] {
         assert!(issued.iter().all(|one| one == &issued[0]));
     }
-    assert_eq!(catalogd[0].ca_bundle, controller[0].ca_bundle);
-    assert_ne!(catalogd[0].serving, controller[0].serving);
+    assert_eq!(catalogd[0].bundle, controller[0].bundle);
+    assert_ne!(catalogd[0].pair, controller[0].pair);
 
     // Deleting the Secret of the CA replaces all certificates and removes the old CA from the bundle.
     let secrets: Api<Secret> = Api::namespaced(plane.client(), NAMESPACE);
     let version = async |name: &str| secrets.get(name).await.unwrap().metadata.resource_version;
-    let before = version(Component::Catalogd.serving_secret()).await;
+    let before = version(&Component::Catalogd.serving_secret()).await;
     secrets.delete(CA_SECRET, &DeleteParams::default()).await.unwrap();
     let renewed = ensure_all(plane, Component::Catalogd).await;
     assert!(renewed.iter().all(|one| one == &renewed[0]));
-    assert_ne!(renewed[0].ca_bundle, catalogd[0].ca_bundle);
-    assert_ne!(renewed[0].serving, catalogd[0].serving);
+    assert_ne!(renewed[0].bundle, catalogd[0].bundle);
+    assert_ne!(renewed[0].pair, catalogd[0].pair);
     // No write while nothing is due.
-    let after = version(Component::Catalogd.serving_secret()).await;
+    let after = version(&Component::Catalogd.serving_secret()).await;
     assert_ne!(before, after);
     ensure_all(plane, Component::Catalogd).await;
-    assert_eq!(version(Component::Catalogd.serving_secret()).await, after);
+    assert_eq!(version(&Component::Catalogd.serving_secret()).await, after);
 }
 
 /// The OpenShift install file has a namespace for each server.
@@ -81,7 +81,7 @@ async fn other_namespace_gets_a_certificate_and_no_authority(plane: &ControlPlan
     let issued = issuer.ensure().await.unwrap();
     let authority: Api<Secret> = Api::namespaced(plane.client(), NAMESPACE);
     let authority = authority.get(CA_SECRET).await.unwrap().data.unwrap();
-    assert_eq!(issued.ca_bundle, authority["ca.crt"].0);
+    assert_eq!(issued.bundle, authority["ca.crt"].0);
     let secrets: Api<Secret> = Api::namespaced(plane.client(), "default");
     let all = secrets.list(&ListParams::default()).await.unwrap().items;
     let names: Vec<_> = all.iter().map(|secret| secret.metadata.name.as_deref().unwrap()).collect();

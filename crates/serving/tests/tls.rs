@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use axum::Router;
 use olm_runtime::metrics::Metrics;
-use olm_serving::https::{HttpServer, Tls};
+use olm_serving::https::{HttpServer, RustlsConfig};
 use olm_serving::serving_certificate::{CertificateSource, ServingCertificate};
 use olm_serving::tls_profile::{self, ProfileName, TlsProfile};
 use rustls::crypto::SupportedKxGroup;
@@ -60,9 +60,8 @@ impl Fixture {
         std::fs::write(key, key_text).unwrap();
         serving.load(None).await.unwrap();
         let router = Router::new().fallback(async || "here");
-        let config = serving.server_config().unwrap();
-        let server =
-            HttpServer::start((Ipv4Addr::LOCALHOST, 0).into(), Some(Tls::new(config)), router).unwrap();
+        let tls = RustlsConfig::from_config(serving.server_config(None).unwrap());
+        let server = HttpServer::start((Ipv4Addr::LOCALHOST, 0).into(), Some(tls), router).unwrap();
         Self { folder, serving, metrics, address: server.address, _server: server }
     }
 

@@ -25,4 +25,5 @@ mod unsatisfiable;
 
 pub use conflict::{Conflict, Dropped, Goal, Reason, SolveError, Unmet};
 pub use input::{InstalledExtension, PackageConstraints, SolverInput, SourceCatalog};
-pub use plan::{Change, ChangeReason, Chosen, Met, Plan, Previous, Step, solve};
+pub use plan::{Change, ChangeReason, Chosen, Met, Plan, Previous, Step};
+pub use search::solve;

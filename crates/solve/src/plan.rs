@@ -5,10 +5,6 @@ use std::fmt;
 use olm_version::Version;
 use serde::Serialize;
 
-use crate::conflict::SolveError;
-use crate::input::SolverInput;
-use crate::search;
-
 /// Installations and upgrades in order. An empty list of steps means that nothing has to change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -107,20 +103,6 @@ pub struct Met {
     pub by: String,
     /// `true` if only the cluster meets it, not a bundle that OLM installed.
     pub external: bool,
-}
-
-/// Finds the plan that is first in the order of preference.
-///
-/// Wanted packages, in the order of their names, get the best possible bundle. Then installed extensions keep their
-/// bundles where possible. Then each requirement, in the order of the bundles and their properties, gets the best
-/// bundle (docs/design/additions.md#order-of-preference): one that is installed, else one that is not deprecated, of
-/// the same catalog, of a catalog of higher priority, of the default channel, nearer to the head of its channel.
-/// Unneeded bundles are not installed.
-///
-/// # Errors
-/// See [`SolveError`]. [`SolveError::Conflict`] explains why no plan exists.
-pub fn solve(input: &SolverInput<'_>) -> Result<Plan, SolveError> {
-    search::solve(input)
 }
 
 /// Formats one line for each change, with a heading for a step of several changes, without a trailing newline.

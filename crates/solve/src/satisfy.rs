@@ -224,11 +224,6 @@ impl<'a, 'u, 'q> Clauses<'a, 'u, 'q> {
         }
         Some(requirements)
     }
-
-    fn shown(&self, solvable: SolvableId) -> String {
-        let bundle = self.universe().bundles.get(index(solvable));
-        bundle.map_or_else(|| "provision".to_owned(), |bundle| bundle.name.to_owned())
-    }
 }
 
 fn solvable(id: usize) -> SolvableId {
@@ -243,20 +238,16 @@ fn index(solvable: SolvableId) -> usize {
     solvable.to_index()
 }
 
-fn number(name: NameId) -> usize {
-    name.to_index()
-}
-
 impl Interner for Clauses<'_, '_, '_> {
     type NameId = NameId;
     type SolvableId = SolvableId;
 
     fn display_solvable(&self, solvable: SolvableId) -> impl Display + '_ {
-        self.shown(solvable)
+        self.universe().bundles.get(index(solvable)).map_or("provision", |bundle| bundle.name)
     }
 
     fn display_name(&self, name: NameId) -> impl Display + '_ {
-        self.packages.get(number(name)).copied().unwrap_or("kind")
+        self.packages.get(name.to_index()).copied().unwrap_or("kind")
     }
 
     fn display_version_set(&self, _: VersionSetId) -> impl Display + '_ {
@@ -268,8 +259,7 @@ impl Interner for Clauses<'_, '_, '_> {
     }
 
     fn version_set_name(&self, set: VersionSetId) -> NameId {
-        let position = set.to_index();
-        self.sets.borrow().get(position).map_or_else(|| name(0), |(name, _)| *name)
+        self.sets.borrow().get(set.to_index()).map_or_else(|| name(0), |(name, _)| *name)
     }
 
     fn solvable_name(&self, solvable: SolvableId) -> NameId {
@@ -277,8 +267,7 @@ impl Interner for Clauses<'_, '_, '_> {
     }
 
     fn version_sets_in_union(&self, union: VersionSetUnionId) -> impl Iterator<Item = VersionSetId> {
-        let position = union.to_index();
-        self.unions.borrow().get(position).cloned().unwrap_or_default().into_iter()
+        self.unions.borrow().get(union.to_index()).cloned().unwrap_or_default().into_iter()
     }
 
     fn resolve_condition(&self, condition: ConditionId) -> Condition {
@@ -295,13 +284,12 @@ impl DependencyProvider for Clauses<'_, '_, '_> {
         inverse: bool,
     ) -> Vec<SolvableId> {
         let sets = self.sets.borrow();
-        let position = set.to_index();
-        let members: &[SolvableId] = sets.get(position).map_or(&[], |(_, members)| members);
+        let members: &[SolvableId] = sets.get(set.to_index()).map_or(&[], |(_, members)| members);
         candidates.iter().copied().filter(|candidate| members.contains(candidate) != inverse).collect()
     }
 
     async fn get_candidates(&self, name: NameId) -> Option<Candidates> {
-        let number = number(name);
+        let number = name.to_index();
         let universe = self.universe();
         let candidates: Vec<SolvableId> = match self.packages.get(number) {
             Some(package) => {

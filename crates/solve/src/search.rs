@@ -15,7 +15,17 @@ use crate::steps::plan;
 use crate::universe::{Id, Universe};
 use crate::unsatisfiable::unsatisfiable;
 
-pub(crate) fn solve(input: &SolverInput<'_>) -> Result<Plan, SolveError> {
+/// Finds the plan that is first in the order of preference.
+///
+/// Wanted packages, in the order of their names, get the best possible bundle. Then installed extensions keep their
+/// bundles where possible. Then each requirement, in the order of the bundles and their properties, gets the best
+/// bundle (docs/design/additions.md#order-of-preference): one that is installed, else one that is not deprecated, of
+/// the same catalog, of a catalog of higher priority, of the default channel, nearer to the head of its channel.
+/// Unneeded bundles are not installed.
+///
+/// # Errors
+/// See [`SolveError`]. [`SolveError::Conflict`] explains why no plan exists.
+pub fn solve(input: &SolverInput<'_>) -> Result<Plan, SolveError> {
     let universe = Universe::new(input)?;
     let unsatisfiable = unsatisfiable(&universe, input.deadline);
     let satisfier = Satisfier::new(&universe, input.deadline, unsatisfiable.clone());

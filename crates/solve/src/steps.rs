@@ -130,7 +130,7 @@ impl<'a, 'q> Transition<'a, 'q> {
     fn because(&self, id: Id) -> ChangeReason {
         let universe = self.universe;
         let package = universe.bundles[id].package;
-        if universe.demands.iter().any(|demand| demand.wanted && demand.constraints.package == package) {
+        if universe.is_wanted(package) {
             return ChangeReason::Wanted;
         }
         let others = || self.chosen.iter().filter(|other| **other != id);
@@ -174,11 +174,7 @@ impl<'a, 'q> Transition<'a, 'q> {
         let universe = self.universe;
         let is_told = |id: &&Id| {
             let package = universe.bundles[**id].package;
-            self.changed.contains_key(package)
-                || universe
-                    .demands
-                    .iter()
-                    .any(|demand| demand.wanted && demand.constraints.package == package)
+            self.changed.contains_key(package) || universe.is_wanted(package)
         };
         let mut requirements = Vec::new();
         for id in self.chosen.iter().filter(is_told) {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use olm_resolve::{
-    AvailableProviders, Catalog, DependencyMode, Fate, Gvk, Installed, Offer, Origin, PackageIndex, Provider,
+    AvailableProviders, Catalog, DependencyMode, Fate, Gvk, Installed, Offer, PackageIndex, Provider,
     Request, Requirement, ResolveError, Rules, Verdict, explain, resolve,
 };
 
@@ -34,19 +34,29 @@ pub(crate) struct Bundle<'q> {
 /// Origin of a bundle.
 pub(crate) enum Source<'q> {
     Installed(&'q InstalledExtension),
-    Offered { catalog: &'q SourceCatalog, offer: &'q Offer, channel: Option<&'q str>, rank: Rank },
+    Offered { catalog: &'q SourceCatalog, offer: &'q Offer, channel: Option<&'q str>, rank: Rank<'q> },
 }
 
 /// Order within a catalog (docs/design/additions.md#order-of-preference): default channel first, package, channel,
 /// distance from the head.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Rank {
+pub(crate) struct Rank<'q> {
     not_default: bool,
-    package: String,
+    package: &'q str,
     /// Bundles without a channel are last.
     no_channel: bool,
-    channel: String,
+    channel: &'q str,
     position: usize,
+}
+
+impl<'q> Rank<'q> {
+    /// Rank of a bundle from its place in [`ranks`].
+    fn new(package: &'q str, index: &PackageIndex, place: Option<(&'q str, usize)>) -> Self {
+        let (channel, position) = place.unwrap_or_default();
+        let no_channel = place.is_none();
+        let not_default = no_channel || channel != index.default_channel();
+        Self { not_default, package, no_channel, channel, position }
+    }
 }
 
 /// Requirement of bundles.
@@ -68,6 +78,7 @@ pub(crate) struct Demand<'q> {
 }
 
 /// All candidates and requirements, in an order that is independent of the order of the inputs.
+#[derive(Default)]
 pub(crate) struct Universe<'q> {
     pub(crate) bundles: Vec<Bundle<'q>>,
     pub(crate) needs: Vec<Need>,
@@ -127,6 +138,11 @@ impl<'q> Universe<'q> {
         found
     }
 
+    /// `true` if the user wants the package.
+    pub(crate) fn is_wanted(&self, package: &str) -> bool {
+        self.demands.iter().any(|demand| demand.wanted && demand.constraints.package == package)
+    }
+
     /// Kind that both bundles provide, if they belong to different packages.
     pub(crate) fn clash(&self, a: Id, b: Id) -> Option<&Gvk> {
         let (a, b) = (&self.bundles[a], &self.bundles[b]);
@@ -154,23 +170,17 @@ fn demands<'q>(input: &'q SolverInput<'q>) -> Result<Demands<'q>, SolveError> {
     let mut wanted: BTreeMap<&str, &PackageConstraints> = BTreeMap::new();
     for constraints in &input.wanted {
         if wanted.insert(&constraints.package, constraints).is_some() {
-            return Err(SolveError::Twice {
-                package: constraints.package.clone(),
-                state: "wanted",
-                extensions: Vec::new(),
-            });
+            let package = constraints.package.clone();
+            return Err(SolveError::Twice { package, state: "wanted", extensions: Vec::new() });
         }
     }
     let mut installed: BTreeMap<&str, &InstalledExtension> = BTreeMap::new();
     for extension in &input.installed {
-        if let Some(other) = installed.insert(&extension.constraints.package, extension) {
+        let package = &extension.constraints.package;
+        if let Some(other) = installed.insert(package, extension) {
             let mut extensions = vec![other.extension.clone(), extension.extension.clone()];
             extensions.sort();
-            return Err(SolveError::Twice {
-                package: extension.constraints.package.clone(),
-                state: "installed",
-                extensions,
-            });
+            return Err(SolveError::Twice { package: package.clone(), state: "installed", extensions });
         }
     }
     let asked = wanted
@@ -200,13 +210,7 @@ impl<'q> Builder<'q> {
             catalogs,
             external: AvailableProviders { providers: Vec::new(), served },
             known_needs: HashMap::new(),
-            universe: Universe {
-                bundles: Vec::new(),
-                needs: Vec::new(),
-                packages: BTreeMap::new(),
-                contested: BTreeMap::new(),
-                demands: Vec::new(),
-            },
+            universe: Universe::default(),
         }
     }
 
@@ -238,23 +242,7 @@ impl<'q> Builder<'q> {
         installed: Option<&'q InstalledExtension>,
         wanted: bool,
     ) -> Result<(), SolveError> {
-        let request = Request {
-            package: &constraints.package,
-            channels: &constraints.channels,
-            version: constraints.version.as_deref(),
-            policy: constraints.policy,
-            installed: installed.map(|i| Installed {
-                name: &i.bundle,
-                version: &i.version,
-                release: i.release.as_deref(),
-            }),
-            rules: Rules {
-                dependencies: DependencyMode::Report,
-                upgrade_scope: constraints.upgrade_scope,
-                exclude_skipped: constraints.exclude_skipped,
-                ..Rules::default()
-            },
-        };
+        let request = request(constraints, installed);
         let selected = |catalog: &&&'q SourceCatalog| {
             constraints.catalogs.as_ref().is_none_or(|c| c.contains(&catalog.name))
         };
@@ -274,9 +262,11 @@ impl<'q> Builder<'q> {
         let mut deprecated = Vec::new();
         let mut offered = false;
         for (catalog, explained) in asked.iter().zip(explain(&request, &answers).catalogs) {
-            let Some(package) = catalog.packages.get(&constraints.package) else { continue };
+            let Some((name, package)) = catalog.packages.get_key_value(&constraints.package) else {
+                continue;
+            };
             let ranks = ranks(package);
-            for ((offer, verdict), ranked) in package.offers().zip(explained.bundles).zip(ranks) {
+            for ((offer, verdict), place) in package.offers().zip(explained.bundles).zip(ranks) {
                 let same = installed.is_some_and(|i| is_same(i, offer));
                 let excluded = (!is_admitted(verdict.fate)).then_some(verdict.why);
                 let admitted = excluded.is_none() && offer.version().is_ok();
@@ -284,15 +274,10 @@ impl<'q> Builder<'q> {
                 let id = if same {
                     stay
                 } else {
-                    let channel = self.channel(constraints, installed, package, offer, &ranked);
-                    Some(self.add_offer(
-                        constraints,
-                        catalog,
-                        offer,
-                        ranked.map(|(channel, position)| (channel, position, &**package)),
-                        channel,
-                        excluded,
-                    ))
+                    let rank = Rank::new(name, package, place);
+                    let channel = channel(&request, package, offer, place);
+                    let ignored = &constraints.ignored_requirements;
+                    Some(self.add_offer(catalog, offer, rank, channel, excluded, ignored))
                 };
                 let list = if offer.deprecated() { &mut deprecated } else { &mut sound };
                 list.extend(id.filter(|id| admitted && !list.contains(id)));
@@ -344,16 +329,16 @@ impl<'q> Builder<'q> {
 
     fn add_offer(
         &mut self,
-        constraints: &PackageConstraints,
         catalog: &'q SourceCatalog,
         offer: &'q Offer,
-        ranked: Option<(&'q str, usize, &PackageIndex)>,
+        rank: Rank<'q>,
         channel: Option<&'q str>,
         excluded: Option<String>,
+        ignored_requirements: &[String],
     ) -> Id {
         let mut needs = Vec::new();
         for property in offer.properties() {
-            if constraints.ignored_requirements.contains(&property.kind) {
+            if ignored_requirements.contains(&property.kind) {
                 continue;
             }
             let key = (property.kind.clone(), property.value.get().to_owned());
@@ -365,20 +350,9 @@ impl<'q> Builder<'q> {
                 needs.push(need);
             }
         }
-        let package =
-            catalog.packages.get_key_value(&constraints.package).map_or("", |(name, _)| name.as_str());
-        let (in_channel, position) =
-            ranked.map_or((None, 0), |(channel, position, _)| (Some(channel), position));
-        let rank = Rank {
-            not_default: ranked.is_none_or(|(channel, _, index)| channel != index.default_channel()),
-            package: package.to_owned(),
-            no_channel: in_channel.is_none(),
-            channel: in_channel.unwrap_or_default().to_owned(),
-            position,
-        };
         let version = offer.version();
         self.add(Bundle {
-            package,
+            package: rank.package,
             name: offer.name(),
             version: version.map(|version| version.shown(false).0).unwrap_or_default(),
             provider: Provider::new(None, offer.name().to_owned(), offer.properties().to_vec()),
@@ -386,33 +360,6 @@ impl<'q> Builder<'q> {
             excluded: excluded.or_else(|| version.err().map(str::to_owned)),
             source: Source::Offered { catalog, offer, channel, rank },
         })
-    }
-
-    /// Channel to name for a bundle: among the channels of the constraints, one with an upgrade edge to it, the preferred
-    /// one first.
-    fn channel(
-        &self,
-        constraints: &PackageConstraints,
-        installed: Option<&InstalledExtension>,
-        package: &PackageIndex,
-        offer: &'q Offer,
-        ranked: &Option<(&'q str, usize)>,
-    ) -> Option<&'q str> {
-        let counts = |channel: &&str| {
-            constraints.channels.is_empty() || constraints.channels.iter().any(|named| named == channel)
-        };
-        let mut channels: Vec<&'q str> = offer.channels().filter(counts).collect();
-        channels.sort_by_key(|channel| (*channel != package.default_channel(), *channel));
-        let origin = installed.and_then(|i| {
-            let installed = Installed { name: &i.bundle, version: &i.version, release: i.release.as_deref() };
-            Some(Origin { name: &i.bundle, version: installed.origin().ok()?.version })
-        });
-        let led: Vec<String> = origin.map_or_else(Vec::new, |origin| {
-            offer.edges_from(&origin, &constraints.channels).map(|edge| edge.channel.to_owned()).collect()
-        });
-        let by_edge = channels.iter().find(|channel| led.iter().any(|edge| edge == *channel));
-        let preferred = ranked.map(|(channel, _)| channel).filter(counts);
-        by_edge.copied().or(preferred).or_else(|| channels.first().copied())
     }
 
     /// Adds the packages without constraints.
@@ -424,12 +371,9 @@ impl<'q> Builder<'q> {
                 if asked.contains(&name.as_str()) {
                     continue;
                 }
-                let constraints =
-                    PackageConstraints { package: name.clone(), ..PackageConstraints::default() };
-                for (offer, ranked) in package.offers().zip(ranks(package)) {
-                    let channel = ranked.map(|(channel, _)| channel);
-                    let place = ranked.map(|(channel, position)| (channel, position, &**package));
-                    self.add_offer(&constraints, catalog, offer, place, channel, None);
+                for (offer, place) in package.offers().zip(ranks(package)) {
+                    let channel = place.map(|(channel, _)| channel);
+                    self.add_offer(catalog, offer, Rank::new(name, package, place), channel, None, &[]);
                 }
             }
         }
@@ -452,6 +396,51 @@ impl<'q> Builder<'q> {
     }
 }
 
+/// Request to the resolver for the bundles that the constraints admit.
+fn request<'q>(
+    constraints: &'q PackageConstraints,
+    installed: Option<&'q InstalledExtension>,
+) -> Request<'q> {
+    Request {
+        package: &constraints.package,
+        channels: &constraints.channels,
+        version: constraints.version.as_deref(),
+        policy: constraints.policy,
+        installed: installed.map(|i| Installed {
+            name: &i.bundle,
+            version: &i.version,
+            release: i.release.as_deref(),
+        }),
+        rules: Rules {
+            dependencies: DependencyMode::Report,
+            upgrade_scope: constraints.upgrade_scope,
+            exclude_skipped: constraints.exclude_skipped,
+            ..Rules::default()
+        },
+    }
+}
+
+/// Channel to name for a bundle: among those that the request considers, one with an upgrade edge to it, the preferred
+/// one first.
+fn channel<'q>(
+    request: &Request<'_>,
+    package: &PackageIndex,
+    offer: &'q Offer,
+    place: Option<(&'q str, usize)>,
+) -> Option<&'q str> {
+    let counts =
+        |channel: &&str| request.channels.is_empty() || request.channels.iter().any(|named| named == channel);
+    let mut channels: Vec<&'q str> = offer.channels().filter(counts).collect();
+    channels.sort_by_key(|channel| (*channel != package.default_channel(), *channel));
+    let origin = request.installed.and_then(|installed| installed.origin().ok());
+    let led: Vec<String> = origin.map_or_else(Vec::new, |origin| {
+        offer.edges_from(&origin, request.channels).map(|edge| edge.channel.to_owned()).collect()
+    });
+    let by_edge = channels.iter().find(|channel| led.iter().any(|edge| edge == *channel));
+    let preferred = place.map(|(channel, _)| channel).filter(counts);
+    by_edge.copied().or(preferred).or_else(|| channels.first().copied())
+}
+
 fn answer(catalog: &SourceCatalog, package: &str) -> Catalog {
     Catalog {
         name: catalog.name.clone(),
@@ -468,22 +457,14 @@ fn is_same(installed: &InstalledExtension, offer: &Offer) -> bool {
 
 /// `true` if the request itself admits a bundle. The solver decides between candidates.
 fn is_admitted(fate: Fate) -> bool {
-    match fate {
+    matches!(
+        fate,
         Fate::Chosen
-        | Fate::Preference
-        | Fate::Deprecated
-        | Fate::Priority
-        | Fate::Tie
-        | Fate::DependencyProperty
-        | Fate::Undecided => true,
-        Fate::Channel
-        | Fate::Version
-        | Fate::Unreadable
-        | Fate::NoEdge
-        | Fate::UpgradeScope
-        | Fate::Skipped
-        | Fate::Cluster
-        | Fate::Dependencies
-        | Fate::Dependent => false,
-    }
+            | Fate::Preference
+            | Fate::Deprecated
+            | Fate::Priority
+            | Fate::Tie
+            | Fate::DependencyProperty
+            | Fate::Undecided
+    )
 }

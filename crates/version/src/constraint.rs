@@ -13,13 +13,12 @@
 mod grammar;
 
 use std::fmt;
-use std::str::FromStr;
 
-use grammar::{Operand, is_wildcard, rewrite_hyphen_ranges, split_group};
+use grammar::{OPS, Operand, is_wildcard, rewrite_hyphen_ranges, split_group};
 
-use crate::pointer::{Fault, Pointer, span};
+use crate::pointer::{Pointer, span};
 use crate::quote::quote;
-use crate::version::{LARGEST_NUMBER, Version, has_leading_zero, is_digits, leading_zeros};
+use crate::version::{Version, has_leading_zero, is_digits};
 
 const MAX_CONSTRAINT_BYTES: usize = 512;
 const MAX_GROUPS: usize = 32;
@@ -65,29 +64,32 @@ impl Constraint {
     /// # Errors
     /// The first violated rule, group by group from the left.
     pub fn parse(text: &str) -> Result<Self, ConstraintError> {
-        Self::read(text).map_err(|fault| fault.error)
+        Self::read(text).map_err(|(error, _)| error)
     }
 
     /// First fault that [`Constraint::parse`] finds. `None` if `text` is a constraint.
     pub fn fault_in(text: &str) -> Option<Pointer> {
-        Self::read(text).err().map(|fault| *fault.pointer)
+        Self::read(text).err().map(|(_, pointer)| pointer)
     }
 
-    fn read(text: &str) -> Result<Self, Fault<ConstraintError>> {
+    fn read(text: &str) -> Result<Self, (ConstraintError, Pointer)> {
         if text.len() > MAX_CONSTRAINT_BYTES {
             let kept = text.floor_char_boundary(MAX_CONSTRAINT_BYTES);
-            return Err(Fault::new(ConstraintError::TooLong, kept..text.len(), "at most 512 bytes"));
+            return Err((ConstraintError::TooLong, Pointer::new(kept..text.len(), "at most 512 bytes")));
         }
         let rewritten = rewrite_hyphen_ranges(text);
         let groups: Vec<_> = rewritten.text().split("||").collect();
         if let Some(surplus) = groups.get(MAX_GROUPS) {
             let start = rewritten.origin(span(rewritten.text(), surplus).start);
-            let expected = "at most 32 alternatives";
-            return Err(Fault::new(ConstraintError::TooManyGroups, start..text.len(), expected));
+            let pointer = Pointer::new(start..text.len(), "at most 32 alternatives");
+            return Err((ConstraintError::TooManyGroups, pointer));
         }
         let groups = groups.into_iter().map(|group| {
             let start = span(rewritten.text(), group).start;
-            Group::read(group).map_err(|fault| fault.moved(start).before(&rewritten))
+            Group::read(group).map_err(|(error, pointer)| {
+                let pointer = pointer.moved(start);
+                (error, Pointer { at: rewritten.span(&pointer.at), ..pointer })
+            })
         });
         Ok(Self { groups: groups.collect::<Result<_, _>>()? })
     }
@@ -114,14 +116,6 @@ impl fmt::Display for Constraint {
     }
 }
 
-impl FromStr for Constraint {
-    type Err = ConstraintError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Self::parse(text)
-    }
-}
-
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Group {
     comparators: Vec<Comparator>,
@@ -129,13 +123,12 @@ struct Group {
 
 impl Group {
     /// Checks the form of the whole group before the value of any operand.
-    fn read(text: &str) -> Result<Self, Fault<ConstraintError>> {
-        let terms = split_group(text)
-            .map_err(|pointer| Fault::at(ConstraintError::Improper(text.to_owned()), pointer))?;
+    fn read(text: &str) -> Result<Self, (ConstraintError, Pointer)> {
+        let terms =
+            split_group(text).map_err(|pointer| (ConstraintError::Improper(text.to_owned()), pointer))?;
         let comparator = |(op, operand): &(Op, Operand<'_>)| {
             let start = span(text, operand.text).start;
-            Comparator::new(*op, operand)
-                .map_err(|pointer| Fault::at(ConstraintError::Parser, pointer.moved(start)))
+            Comparator::new(*op, operand).map_err(|pointer| (ConstraintError::Parser, pointer.moved(start)))
         };
         Ok(Self { comparators: terms.iter().map(comparator).collect::<Result<_, _>>()? })
     }
@@ -156,21 +149,6 @@ enum Op {
     LessOrEqual,
     Tilde,
     Caret,
-}
-
-impl Op {
-    fn canonical(self) -> &'static str {
-        match self {
-            Self::Equal => "",
-            Self::NotEqual => "!=",
-            Self::Greater => ">",
-            Self::GreaterOrEqual => ">=",
-            Self::Less => "<",
-            Self::LessOrEqual => "<=",
-            Self::Tilde => "~",
-            Self::Caret => "^",
-        }
-    }
 }
 
 /// Significant numbers of an operand: those before the first wildcard or missing part.
@@ -207,7 +185,8 @@ impl Comparator {
         let pre = operand.pre.unwrap_or_default();
         let bad_pre = |identifier: &&str| is_digits(identifier) && has_leading_zero(identifier);
         if let Some(bad) = pre.split('.').find(bad_pre) {
-            let pointer = Pointer::new(leading_zeros(bad), "a number without leading zeros");
+            let surplus = bad.len() - bad.trim_start_matches('0').len().max(1);
+            let pointer = Pointer::new(0..surplus, "a number without leading zeros");
             return Err(pointer.moved(span(operand.text, bad).start));
         }
         let number = |index: usize| {
@@ -216,7 +195,7 @@ impl Comparator {
             if !is_digits(part) {
                 return refuse("a number, or one of x X * alone");
             }
-            part.parse().or_else(|_| refuse(LARGEST_NUMBER))
+            part.parse().or_else(|_| refuse("a number up to 18446744073709551615"))
         };
         let (major, minor, patch) = (number(0)?, number(1)?, number(2)?);
         let bound = Version { major, minor, patch, pre: pre.to_owned(), build: String::new() };
@@ -282,7 +261,7 @@ impl Comparator {
 impl fmt::Display for Comparator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Version { major, minor, patch, pre, .. } = &self.bound;
-        let op = self.op.canonical();
+        let op = OPS.iter().rfind(|(_, op)| *op == self.op).map_or("", |(text, _)| *text);
         match self.precision {
             Precision::Any => write!(f, "{op}x")?,
             Precision::Major => write!(f, "{op}{major}")?,

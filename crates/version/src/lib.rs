@@ -4,15 +4,16 @@
 //! * [`Release`] and [`VersionRelease`]: the packaging revision of a version, the order of bundles.
 //! * [`Constraint`]: the Masterminds language of `spec.source.catalog.version`.
 //! * [`Range`]: the blang language of `skipRange` and of `olm.package.required`.
+//! * [`names`]: the grammar of DNS labels and image references.
 //!
 //! The two languages look alike and differ in almost every rule, so they share no parser. Both follow the libraries
 //! of the Go reference including their accidents, because they decide which bundle is chosen. Error texts are exact:
-//! users see them in conditions. For the position of the fault and the expected text, call `fault_in` of each type,
-//! which returns a [`Pointer`].
+//! users see them in conditions. [`Constraint::fault_in`] tells the position of the fault and the expected text.
 //!
 //! This crate does no I/O and does not depend on catalogs or bundles.
 
 mod constraint;
+pub mod names;
 mod pointer;
 mod quote;
 mod range;
@@ -21,7 +22,7 @@ mod version;
 
 pub use constraint::{Constraint, ConstraintError};
 pub use pointer::Pointer;
-pub use quote::{excerpt, is_hidden, quote};
+pub use quote::{aggregate, excerpt, is_hidden, quote};
 pub use range::{Range, RangeError};
 pub use release::{Release, ReleaseError, VersionRelease, VersionReleaseError};
-pub use version::{NumberPart, Version, VersionError};
+pub use version::{Version, VersionError};

@@ -6,11 +6,11 @@ use std::ops::Range;
 /// First fault of a text.
 ///
 /// ```
-/// use olm_version::Version;
+/// use olm_version::Constraint;
 ///
-/// let fault = Version::fault_in("1.2.00").unwrap();
-/// assert_eq!(fault.at, 4..5);
-/// assert_eq!(fault.draw("1.2.00"), "1.2.00\n    ^ expected a number without leading zeros");
+/// let fault = Constraint::fault_in("1.2.0-00").unwrap();
+/// assert_eq!(fault.at, 6..7);
+/// assert_eq!(fault.draw("1.2.0-00"), "1.2.0-00\n      ^ expected a number without leading zeros");
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pointer {
@@ -49,46 +49,10 @@ impl Pointer {
     }
 }
 
-/// Error with its position, which `parse` drops.
-#[derive(Debug)]
-pub(crate) struct Fault<E> {
-    pub(crate) error: E,
-    pub(crate) pointer: Box<Pointer>,
-}
-
-impl<E> Fault<E> {
-    pub(crate) fn new(error: E, at: Range<usize>, expected: impl Into<Cow<'static, str>>) -> Self {
-        Self::at(error, Pointer::new(at, expected))
-    }
-
-    pub(crate) fn at(error: E, pointer: Pointer) -> Self {
-        Self { error, pointer: Box::new(pointer) }
-    }
-
-    /// Same fault in a text that starts `by` bytes earlier.
-    pub(crate) fn moved(mut self, by: usize) -> Self {
-        self.pointer.at = self.pointer.at.start + by..self.pointer.at.end + by;
-        self
-    }
-
-    /// Same fault in the original text of `rewritten`.
-    pub(crate) fn before(mut self, rewritten: &Rewritten) -> Self {
-        self.pointer.at = rewritten.span(&self.pointer.at);
-        self
-    }
-}
-
 /// Position of `part`, a slice of `text`, in `text`.
 pub(crate) fn span(text: &str, part: &str) -> Range<usize> {
     let start = part.as_ptr().addr().saturating_sub(text.as_ptr().addr());
     start..start + part.len()
-}
-
-/// First character of `text` at or after `from` that `accepts` rejects. Empty at the end.
-pub(crate) fn first_refused(text: &str, accepts: fn(char) -> bool) -> Range<usize> {
-    text.char_indices()
-        .find(|(_, c)| !accepts(*c))
-        .map_or(text.len()..text.len(), |(at, c)| at..at + c.len_utf8())
 }
 
 /// Text rewritten from an original, with the origin of each byte.

@@ -14,6 +14,15 @@ pub fn excerpt(text: &str) -> Cow<'_, str> {
     }
 }
 
+/// One message for several, worded like an aggregate error of the API machinery. `None` without any.
+pub fn aggregate(messages: &[String]) -> Option<String> {
+    match messages {
+        [] => None,
+        [only] => Some(only.clone()),
+        all => Some(format!("[{}]", all.join(", "))),
+    }
+}
+
 /// `true` for characters that alter the display of others: control characters except line feed and tab, text
 /// direction marks, line and paragraph separators, and byte order marks.
 pub fn is_hidden(c: char) -> bool {

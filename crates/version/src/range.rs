@@ -4,9 +4,6 @@
 //! lower-case `x` may replace trailing numbers. Pre-releases are ordinary versions. Many plausible texts have another
 //! meaning without an error (`! 1.0.0` is `1.0.0`), see docs/design/resolution.md#range-tokens.
 
-use std::str::FromStr;
-
-use crate::pointer::{Fault, Pointer, span};
 use crate::quote::quote;
 use crate::version::{Version, VersionError};
 
@@ -83,59 +80,24 @@ impl Range {
     /// Misplaced `||` first, then wildcards that cannot be expanded, then the first bad comparator, then empty
     /// alternatives.
     pub fn parse(text: &str) -> Result<Self, RangeError> {
-        Self::read(text).map_err(|fault| fault.error)
-    }
-
-    /// First fault that [`Range::parse`] finds. `None` if `text` is a range.
-    pub fn fault_in(text: &str) -> Option<Pointer> {
-        Self::read(text).err().map(|fault| *fault.pointer)
-    }
-
-    fn read(text: &str) -> Result<Self, Fault<RangeError>> {
         let tokens = tokens(text);
-        let at = |token: &Token<'_>| span(text, token.raw);
-        if let Some(first) = tokens.first().filter(|token| token.is_or()) {
-            return Err(Fault::new(RangeError::LeadingOr, at(first), "a comparator before ||"));
+        let is_or = |token: &String| token == "||";
+        if tokens.first().is_some_and(is_or) {
+            return Err(RangeError::LeadingOr);
         }
-        let Some(last) = tokens.last() else {
-            let expected = "a comparator such as >=1.2.3";
-            return Err(Fault::new(RangeError::EmptyOrTrailingOr, 0..text.len(), expected));
+        if tokens.last().is_none_or(is_or) {
+            return Err(RangeError::EmptyOrTrailingOr);
+        }
+        let expand = |group: &[String]| -> Result<Vec<_>, _> {
+            group.iter().map(|token| expand_wildcard(token)).collect()
         };
-        if last.is_or() {
-            return Err(Fault::new(RangeError::EmptyOrTrailingOr, at(last), "a comparator after ||"));
-        }
-        let fault = |token: &Token<'_>, (error, part): TokenFault| {
-            let whole = || {
-                let expected = "an operator and a complete version, such as >=1.2.3";
-                Pointer::new(0..token.raw.len(), expected)
-            };
-            let pointer = part.map_or_else(whole, |part| token.pointer(*part));
-            Fault::at(error, pointer.moved(at(token).start))
+        let expanded: Vec<Vec<Vec<String>>> = tokens.split(is_or).map(expand).collect::<Result<_, _>>()?;
+        let parse = |group: &Vec<Vec<String>>| -> Result<Vec<_>, _> {
+            group.iter().flatten().map(|token| Comparator::parse(token)).collect()
         };
-        let mut expanded = Vec::new();
-        for group in tokens.split(Token::is_or) {
-            let expand = |token| match expand_wildcard(&Token::text(token)) {
-                Ok(comparators) => Ok((token, comparators)),
-                Err(error) => Err(fault(token, (error, None))),
-            };
-            expanded.push(group.iter().map(expand).collect::<Result<Vec<_>, _>>()?);
-        }
-        let mut groups = Vec::new();
-        for group in expanded {
-            let mut parsed = Vec::new();
-            for (token, comparators) in group {
-                for text in comparators {
-                    let comparator = Comparator::parse(&text);
-                    // An expanded wildcard has positions that do not exist in the token.
-                    let exact = |part: Option<Box<Pointer>>| part.filter(|_| text == token.text());
-                    parsed.push(comparator.map_err(|(error, part)| fault(token, (error, exact(part))))?);
-                }
-            }
-            groups.push(parsed);
-        }
-        if let Some(empty) = groups.iter().position(Vec::is_empty) {
-            let end = tokens.iter().filter(|token| token.is_or()).nth(empty).map_or(0..0, at);
-            return Err(Fault::new(RangeError::EmptyGroup, end, "a comparator between two ||"));
+        let groups = expanded.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
+        if groups.iter().any(Vec::is_empty) {
+            return Err(RangeError::EmptyGroup);
         }
         Ok(Self { groups })
     }
@@ -144,14 +106,6 @@ impl Range {
     /// build metadata is ignored and a pre-release is an ordinary version.
     pub fn contains(&self, version: &Version) -> bool {
         self.groups.iter().any(|group| group.iter().all(|comparator| comparator.matches(version)))
-    }
-}
-
-impl FromStr for Range {
-    type Err = RangeError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Self::parse(text)
     }
 }
 
@@ -185,31 +139,20 @@ struct Comparator {
     bound: Version,
 }
 
-/// Error with its position in the text of the token. Without one, the whole token is at fault.
-type TokenFault = (RangeError, Option<Box<Pointer>>);
-
 impl Comparator {
-    fn parse(token: &str) -> Result<Self, TokenFault> {
-        let (comparator, operand) = split_operator(token).map_err(|error| (error, None))?;
+    fn parse(token: &str) -> Result<Self, RangeError> {
+        let (comparator, operand) = split_operator(token)?;
         let term = || format!("{comparator}{operand}");
-        let op = Op::parse(comparator).ok_or_else(|| {
-            let error = RangeError::BadComparator {
-                token: token.to_owned(),
-                comparator: comparator.to_owned(),
-                term: term(),
-            };
-            let expected = "one of = == ! != > >= < <= before a complete version";
-            (error, Some(Box::new(Pointer::new(span(token, comparator), expected))))
+        let op = Op::parse(comparator).ok_or_else(|| RangeError::BadComparator {
+            token: token.to_owned(),
+            comparator: comparator.to_owned(),
+            term: term(),
         })?;
-        let bound = Version::read(operand).map_err(|fault| {
-            let fault = fault.moved(span(token, operand).start);
-            let error = RangeError::BadVersion {
-                token: token.to_owned(),
-                operand: operand.to_owned(),
-                term: term(),
-                fault: fault.error,
-            };
-            (error, Some(fault.pointer))
+        let bound = Version::parse(operand).map_err(|fault| RangeError::BadVersion {
+            token: token.to_owned(),
+            operand: operand.to_owned(),
+            term: term(),
+            fault,
         })?;
         Ok(Self { op, bound })
     }
@@ -226,45 +169,11 @@ impl Comparator {
     }
 }
 
-/// Part of a range between separating blanks.
-#[derive(Debug)]
-struct Token<'a> {
-    /// Text as written, including blanks after an operator.
-    raw: &'a str,
-}
-
-impl Token<'_> {
-    /// Text without blanks.
-    fn text(&self) -> String {
-        self.raw.replace(' ', "")
-    }
-
-    fn is_or(&self) -> bool {
-        self.raw.bytes().filter(|b| *b != b' ').eq(*b"||")
-    }
-
-    /// Maps a position in the text without blanks to the raw token. The expectation mentions common mix-ups with the
-    /// constraint language.
-    fn pointer(&self, part: Pointer) -> Pointer {
-        let mut kept = self.raw.bytes().enumerate().filter(|(_, b)| *b != b' ').map(|(at, _)| at);
-        let start = kept.nth(part.at.start).unwrap_or(self.raw.len());
-        let length = part.at.len();
-        let end =
-            if length < 2 { start + length } else { kept.nth(length - 2).map_or(start + 1, |at| at + 1) };
-        let expected = match self.raw.as_bytes().get(start) {
-            Some(b',') => "a blank: no comma separates comparators here".into(),
-            Some(b'|') => "blanks before and after ||".into(),
-            Some(b'X' | b'*') => "a lower-case x as the last part of a wildcard".into(),
-            _ => part.expected,
-        };
-        Pointer { at: start..end, expected }
-    }
-}
-
-/// Splits a range at blanks that do not follow an operator. Drops tokens shorter than two bytes.
+/// Splits a range at blanks that do not follow an operator. Drops tokens shorter than two bytes, and the blanks inside
+/// of others.
 ///
 /// The deciding byte is the last non-blank one of the whole text so far, not of the token.
-fn tokens(text: &str) -> Vec<Token<'_>> {
+fn tokens(text: &str) -> Vec<String> {
     let mut kept = Vec::new();
     let mut start = 0;
     let mut last = None;
@@ -277,7 +186,7 @@ fn tokens(text: &str) -> Vec<Token<'_>> {
         }
     }
     kept.push(&text[start..]);
-    kept.into_iter().filter(|raw| raw.len() > 1).map(|raw| Token { raw }).collect()
+    kept.into_iter().filter(|raw| raw.len() > 1).map(|raw| raw.replace(' ', "")).collect()
 }
 
 /// Splits a token before its first digit. Any Unicode number ends the operator, but only ASCII digits form a valid
@@ -436,35 +345,6 @@ mod tests {
         ] {
             assert_eq!(expand_wildcard(token).unwrap().join(" "), expanded, "{token}");
         }
-    }
-
-    // docs/design/resolution.md#range-tokens. Each row: text, byte range of the first fault, expectation.
-    #[test]
-    fn fault_in_points_at_the_first_fault() {
-        for (text, fault, expected) in [
-            ("", 0..0, "a comparator such as >=1.2.3"),
-            ("   ", 0..3, "a comparator such as >=1.2.3"),
-            ("1", 0..1, "a comparator such as >=1.2.3"),
-            ("|| 1.0.0", 0..2, "a comparator before ||"),
-            ("1.0.0 ||", 6..8, "a comparator after ||"),
-            ("1.0.0 || || 2.0.0", 9..11, "a comparator between two ||"),
-            ("1.0.0 || 5 || 2.0.0", 11..13, "a comparator between two ||"),
-            (">=1.0.0, <2.0.0", 7..8, "a blank: no comma separates comparators here"),
-            ("1.0.0||2.0.0", 5..6, "blanks before and after ||"),
-            (">=1.0 <2.0", 5..5, "a complete version, major.minor.patch"),
-            (">=1.0.0 ~1.2.3", 8..9, "one of = == ! != > >= < <= before a complete version"),
-            ("=> 1.2.3", 0..2, "one of = == ! != > >= < <= before a complete version"),
-            (">=   1.02.3", 7..8, "a number without leading zeros"),
-            ("1.2.X", 4..5, "a lower-case x as the last part of a wildcard"),
-            ("1.2.*", 4..5, "a lower-case x as the last part of a wildcard"),
-            (">=1.0.0\n", 7..8, "only digits here"),
-            (">=1.0.0 >1.0.0-xyz", 8..18, "an operator and a complete version, such as >=1.2.3"),
-            ("abc", 0..3, "an operator and a complete version, such as >=1.2.3"),
-        ] {
-            let pointer = Range::fault_in(text).unwrap();
-            assert_eq!((pointer.at, &*pointer.expected), (fault, expected), "{text:?}");
-        }
-        assert_eq!(Range::fault_in(">=1.0.0 <2.x"), None);
     }
 
     #[test]

@@ -4,9 +4,7 @@
 use std::cmp::Ordering;
 use std::fmt;
 use std::num::IntErrorKind;
-use std::str::FromStr;
 
-use crate::pointer::{Fault, Pointer, first_refused, span};
 use crate::quote::quote;
 
 /// Semantic version.
@@ -31,35 +29,6 @@ pub struct Version {
     pub(crate) build: String,
 }
 
-/// Number of a version that an error refers to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NumberPart {
-    /// The first number.
-    Major,
-    /// The second number.
-    Minor,
-    /// The third number.
-    Patch,
-}
-
-impl NumberPart {
-    fn lower(self) -> &'static str {
-        match self {
-            Self::Major => "major",
-            Self::Minor => "minor",
-            Self::Patch => "patch",
-        }
-    }
-
-    fn title(self) -> &'static str {
-        match self {
-            Self::Major => "Major",
-            Self::Minor => "Minor",
-            Self::Patch => "Patch",
-        }
-    }
-}
-
 /// Parse error of a version. The texts are part of the API (docs/design/resolution.md#strict-versions).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "each variant is its message")]
@@ -68,10 +37,10 @@ pub enum VersionError {
     Empty,
     #[error("No Major.Minor.Patch elements found")]
     MissingParts,
-    #[error("Invalid character(s) found in {} number {}", part.lower(), quote(text))]
-    NumberCharacters { part: NumberPart, text: String },
-    #[error("{} number must not contain leading zeroes {}", part.title(), quote(text))]
-    NumberLeadingZeroes { part: NumberPart, text: String },
+    #[error("Invalid character(s) found in {} number {}", part.to_lowercase(), quote(text))]
+    NumberCharacters { part: &'static str, text: String },
+    #[error("{part} number must not contain leading zeroes {}", quote(text))]
+    NumberLeadingZeroes { part: &'static str, text: String },
     #[error("strconv.ParseUint: parsing {}: invalid syntax", quote(text))]
     NumberEmpty { text: String },
     #[error("strconv.ParseUint: parsing {}: value out of range", quote(text))]
@@ -97,37 +66,19 @@ impl Version {
     /// # Errors
     /// The first violated rule, reading from left to right (docs/design/resolution.md#strict-versions).
     pub fn parse(text: &str) -> Result<Self, VersionError> {
-        Self::read(text).map_err(|fault| fault.error)
-    }
-
-    /// First fault that [`Version::parse`] finds. `None` if `text` is a version.
-    pub fn fault_in(text: &str) -> Option<Pointer> {
-        Self::read(text).err().map(|fault| *fault.pointer)
-    }
-
-    pub(crate) fn read(text: &str) -> Result<Self, Fault<VersionError>> {
-        const COMPLETE: &str = "a complete version, major.minor.patch";
-        let whole = 0..text.len();
         if text.is_empty() {
-            return Err(Fault::new(VersionError::Empty, whole, COMPLETE));
+            return Err(VersionError::Empty);
         }
         let mut parts = text.splitn(3, '.');
         let (Some(major), Some(minor), Some(tail)) = (parts.next(), parts.next(), parts.next()) else {
-            return Err(Fault::new(VersionError::MissingParts, text.len()..text.len(), COMPLETE));
+            return Err(VersionError::MissingParts);
         };
-        let within = |part: &str, fault: Fault<VersionError>| fault.moved(span(text, part).start);
-        let value = |part, digits| number(part, digits).map_err(|fault| within(digits, fault));
-        let major = value(NumberPart::Major, major)?;
-        let minor = value(NumberPart::Minor, minor)?;
+        let (major, minor) = (number("Major", major)?, number("Minor", minor)?);
         let (tail, build) = cut(tail, '+');
         let (patch, pre) = cut(tail, '-');
-        let patch = value(NumberPart::Patch, patch)?;
-        for identifier in pre.into_iter().flat_map(|pre| pre.split('.')) {
-            check_pre_identifier(identifier).map_err(|fault| within(identifier, fault))?;
-        }
-        for identifier in build.into_iter().flat_map(|build| build.split('.')) {
-            check_build_identifier(identifier).map_err(|fault| within(identifier, fault))?;
-        }
+        let patch = number("Patch", patch)?;
+        pre.iter().flat_map(|pre| pre.split('.')).try_for_each(check_pre_identifier)?;
+        build.iter().flat_map(|build| build.split('.')).try_for_each(check_build_identifier)?;
         let owned = |part: Option<&str>| part.unwrap_or_default().to_owned();
         Ok(Self { major, minor, patch, pre: owned(pre), build: owned(build) })
     }
@@ -143,7 +94,8 @@ impl Version {
         let trimmed = trimmed.strip_prefix('v').unwrap_or(trimmed);
         let repaired = trimmed.splitn(3, '.').map(|part| {
             let digits = without_leading_zeros(part);
-            let zero = if part.len() > 1 && !digits.starts_with(is_digit) { "0" } else { "" };
+            let zero =
+                if part.len() > 1 && !digits.starts_with(|c: char| c.is_ascii_digit()) { "0" } else { "" };
             format!("{zero}{digits}")
         });
         let mut repaired: Vec<String> = repaired.collect();
@@ -177,14 +129,6 @@ impl Version {
     /// Build metadata without the leading `+`. Empty if there is none.
     pub fn build(&self) -> &str {
         &self.build
-    }
-}
-
-impl FromStr for Version {
-    type Err = VersionError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Self::parse(text)
     }
 }
 
@@ -242,67 +186,46 @@ pub(crate) fn compare_identifiers(a: &str, b: &str) -> Ordering {
 }
 
 /// Checks one identifier of a pre-release or release.
-pub(crate) fn check_pre_identifier(text: &str) -> Result<(), Fault<VersionError>> {
+pub(crate) fn check_pre_identifier(text: &str) -> Result<(), VersionError> {
     if text.is_empty() {
-        Err(Fault::new(VersionError::PrereleaseEmpty, 0..0, "an identifier of letters, digits and hyphens"))
-    } else if is_digits(text) {
-        if has_leading_zero(text) {
-            let error = VersionError::PrereleaseLeadingZeroes { text: text.to_owned() };
-            return Err(Fault::new(error, leading_zeros(text), "a number without leading zeros"));
-        }
+        Err(VersionError::PrereleaseEmpty)
+    } else if !is_identifier(text) {
+        Err(VersionError::PrereleaseCharacters { text: text.to_owned() })
+    } else if !is_digits(text) {
+        Ok(())
+    } else if has_leading_zero(text) {
+        Err(VersionError::PrereleaseLeadingZeroes { text: text.to_owned() })
+    } else {
         parse_u64(text).map(drop)
-    } else if is_identifier(text) {
-        Ok(())
-    } else {
-        Err(bad_character(text, VersionError::PrereleaseCharacters { text: text.to_owned() }))
     }
 }
 
-fn check_build_identifier(text: &str) -> Result<(), Fault<VersionError>> {
+fn check_build_identifier(text: &str) -> Result<(), VersionError> {
     if text.is_empty() {
-        Err(Fault::new(VersionError::BuildEmpty, 0..0, "an identifier of letters, digits and hyphens"))
+        Err(VersionError::BuildEmpty)
     } else if is_identifier(text) {
         Ok(())
     } else {
-        Err(bad_character(text, VersionError::BuildCharacters { text: text.to_owned() }))
+        Err(VersionError::BuildCharacters { text: text.to_owned() })
     }
 }
 
-fn bad_character(identifier: &str, error: VersionError) -> Fault<VersionError> {
-    let at = first_refused(identifier, is_identifier_char);
-    Fault::new(error, at, "only letters, digits and hyphens here")
-}
-
-fn number(part: NumberPart, text: &str) -> Result<u64, Fault<VersionError>> {
+fn number(part: &'static str, text: &str) -> Result<u64, VersionError> {
     if !is_digits(text) {
-        let error = VersionError::NumberCharacters { part, text: text.to_owned() };
-        return Err(Fault::new(error, first_refused(text, is_digit), "only digits here"));
+        return Err(VersionError::NumberCharacters { part, text: text.to_owned() });
     }
     if has_leading_zero(text) {
-        let error = VersionError::NumberLeadingZeroes { part, text: text.to_owned() };
-        return Err(Fault::new(error, leading_zeros(text), "a number without leading zeros"));
+        return Err(VersionError::NumberLeadingZeroes { part, text: text.to_owned() });
     }
     parse_u64(text)
 }
 
 /// Parses a text that contains only digits.
-fn parse_u64(text: &str) -> Result<u64, Fault<VersionError>> {
+fn parse_u64(text: &str) -> Result<u64, VersionError> {
     text.parse().map_err(|e: std::num::ParseIntError| match e.kind() {
-        IntErrorKind::PosOverflow => {
-            let error = VersionError::NumberTooLarge { text: text.to_owned() };
-            Fault::new(error, 0..text.len(), LARGEST_NUMBER)
-        }
-        _ => Fault::new(VersionError::NumberEmpty { text: text.to_owned() }, 0..0, "a number"),
+        IntErrorKind::PosOverflow => VersionError::NumberTooLarge { text: text.to_owned() },
+        _ => VersionError::NumberEmpty { text: text.to_owned() },
     })
-}
-
-/// Expectation where a number is too large.
-pub(crate) const LARGEST_NUMBER: &str = "a number up to 18446744073709551615";
-
-/// Range of the superfluous leading zeros of a number.
-pub(crate) fn leading_zeros(digits: &str) -> std::ops::Range<usize> {
-    let significant = digits.trim_start_matches('0').len().max(1);
-    0..digits.len() - significant
 }
 
 fn cut(text: &str, separator: char) -> (&str, Option<&str>) {
@@ -312,10 +235,6 @@ fn cut(text: &str, separator: char) -> (&str, Option<&str>) {
 /// Strips leading zeros. A single character is kept.
 fn without_leading_zeros(part: &str) -> &str {
     if part.len() < 2 { part } else { part.trim_start_matches('0') }
-}
-
-fn is_digit(c: char) -> bool {
-    c.is_ascii_digit()
 }
 
 /// `true` for ASCII digits and for the empty text.
@@ -443,33 +362,9 @@ mod tests {
                 tolerant,
                 "{text:?}"
             );
-            assert_eq!(Version::fault_in(text).is_none(), strict.is_some(), "{text:?}");
         }
         for text in ["1.2-rc1", "1.2+b", "1-1"] {
             assert_eq!(Version::parse_tolerant(text), Err(VersionError::ShortWithSuffix));
-        }
-    }
-
-    #[test]
-    fn fault_in_points_at_the_first_fault() {
-        for (text, fault, expected) in [
-            ("", 0..0, "a complete version, major.minor.patch"),
-            ("1.2", 3..3, "a complete version, major.minor.patch"),
-            ("v1.2.3", 0..1, "only digits here"),
-            ("1.é2.3", 2..4, "only digits here"),
-            ("1.2.3.4", 5..6, "only digits here"),
-            ("1.002.3", 2..4, "a number without leading zeros"),
-            ("1.2.00", 4..5, "a number without leading zeros"),
-            ("1..3", 2..2, "a number"),
-            ("1.18446744073709551616.0", 2..22, "a number up to 18446744073709551615"),
-            ("1.2.3-a..b", 8..8, "an identifier of letters, digits and hyphens"),
-            ("1.2.3-a.01+b", 8..9, "a number without leading zeros"),
-            ("1.2.3-a_b", 7..8, "only letters, digits and hyphens here"),
-            ("1.2.3+", 6..6, "an identifier of letters, digits and hyphens"),
-            ("1.2.3-rc+b.c d", 12..13, "only letters, digits and hyphens here"),
-        ] {
-            let pointer = Version::fault_in(text).unwrap();
-            assert_eq!((pointer.at, &*pointer.expected), (fault, expected), "{text:?}");
         }
     }
 }

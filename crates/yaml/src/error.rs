@@ -35,13 +35,18 @@ pub enum Error {
         limit: usize,
     },
     /// Text that cannot be parsed as a JSON value.
-    #[error("{message}")]
-    Json {
-        /// The fault.
-        message: String,
-        /// Bytes read when the fault was found. `None` if the text is JSON.
-        offset: Option<usize>,
-    },
+    #[error(transparent)]
+    Json(#[from] DecodeError),
+}
+
+/// Error of JSON text, in the words of Go's decoder, or of the decoder of a document.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct DecodeError {
+    /// The fault.
+    pub message: String,
+    /// Bytes read when the fault was found. `None` if the text is JSON.
+    pub offset: Option<usize>,
 }
 
 impl Error {

@@ -22,9 +22,9 @@ mod source;
 mod stream;
 mod tree;
 
-pub use error::Error;
+pub use error::{DecodeError, Error};
 pub use field_lines::field_lines;
-pub use stream::{DecodeError, Notation, Position, Stream, StreamError};
+pub use stream::{Notation, Position, Stream, StreamError};
 
 use serde_json::Value;
 use tree::Decimals;
@@ -97,8 +97,7 @@ fn first_to_json(
 /// # Ok::<(), olm_yaml::Error>(())
 /// ```
 pub fn from_slice(yaml: &[u8]) -> Result<Value, Error> {
-    let limits = Limits { depth: json::VALUE_DEPTH, ..Limits::default() };
-    json::to_value(&to_json(yaml, &limits)?)
+    value(yaml, Decimals::Resolved)
 }
 
 /// [`from_slice`], but an unquoted number with a fraction or an exponent becomes a string, spelled as in the
@@ -113,9 +112,13 @@ pub fn from_slice(yaml: &[u8]) -> Result<Value, Error> {
 /// # Ok::<(), olm_yaml::Error>(())
 /// ```
 pub fn from_slice_with_written_decimals(yaml: &[u8]) -> Result<Value, Error> {
+    value(yaml, Decimals::Written)
+}
+
+fn value(yaml: &[u8], decimals: Decimals) -> Result<Value, Error> {
     let limits = Limits { depth: json::VALUE_DEPTH, ..Limits::default() };
-    let (json, _) = first_to_json(yaml, &limits, Decimals::Written)?;
-    json::to_value(&json)
+    let (json, _) = first_to_json(yaml, &limits, decimals)?;
+    Ok(json::to_value(&json)?)
 }
 
 /// Parses every document of a stream of YAML documents or concatenated JSON values, in order, with the splitting
@@ -133,7 +136,7 @@ pub fn all_from_slice(text: &[u8]) -> Result<Vec<Value>, StreamError> {
     let limits = Limits { depth: json::VALUE_DEPTH, ..Limits::default() };
     let mut stream = Stream::new(text, limits);
     let mut values = Vec::new();
-    while let Some(value) = stream.next(|json, _| json::to_value(json).map_err(DecodeError::from))? {
+    while let Some(value) = stream.next(|json, _| json::to_value(json))? {
         if !value.is_null() {
             values.push(value);
         }

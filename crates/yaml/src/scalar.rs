@@ -23,6 +23,18 @@ pub(crate) enum Scalar<'a> {
     Text(Cow<'a, str>),
 }
 
+impl Scalar<'_> {
+    fn tag(&self) -> ScalarTag {
+        match self {
+            Self::Null => ScalarTag::Null,
+            Self::Bool(_) => ScalarTag::Bool,
+            Self::Int(_) | Self::Uint(_) => ScalarTag::Int,
+            Self::Float(_) => ScalarTag::Float,
+            Self::Text(_) => ScalarTag::Str,
+        }
+    }
+}
+
 /// Tag of a scalar, as far as it affects the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ScalarTag {
@@ -78,44 +90,27 @@ pub(crate) fn resolve(text: Cow<'_, str>, tag: ScalarTag, plain: bool) -> Result
         ScalarTag::Binary => return binary(&text).map(|text| Scalar::Text(text.into())),
         _ => {}
     }
-    let (found, value) = implicit(&text, tag == ScalarTag::Timestamp);
-    match (tag, found, value) {
-        (ScalarTag::None, _, Some(value)) => Ok(value),
-        (ScalarTag::None, _, None) => Ok(Scalar::Text(text)),
-        (ScalarTag::Float, ScalarTag::Int, Some(Scalar::Int(n))) => Ok(Scalar::Float(n as f64)),
-        (ScalarTag::Timestamp, ScalarTag::Timestamp, _) => Ok(Scalar::Text(text)),
-        (wanted, found, Some(value)) if wanted == found => Ok(value),
-        (wanted, found, _) => {
+    if tag == ScalarTag::Timestamp && is_timestamp(&text) {
+        return Ok(Scalar::Text(text));
+    }
+    match (tag, implicit(&text)) {
+        (ScalarTag::None, value) => Ok(value.unwrap_or(Scalar::Text(text))),
+        (ScalarTag::Float, Some(Scalar::Int(n))) => Ok(Scalar::Float(n as f64)),
+        (wanted, Some(value)) if wanted == value.tag() => Ok(value),
+        (wanted, value) => {
+            let found = value.map_or(ScalarTag::Str, |value| value.tag());
             Err(format!("cannot decode {} `{}` as a {}", found.name(), excerpt(&text), wanted.name()))
         }
     }
 }
 
-/// Tag and value of untagged plain text. `None` as the value stands for the text itself.
-fn implicit(text: &str, timestamps: bool) -> (ScalarTag, Option<Scalar<'static>>) {
-    if let Some(value) = word(text) {
-        let tag = match value {
-            Scalar::Null => ScalarTag::Null,
-            Scalar::Bool(_) => ScalarTag::Bool,
-            _ => ScalarTag::Float,
-        };
-        return (tag, Some(value));
-    }
-    let number = match text.as_bytes().first() {
-        Some(b'.') => fraction(text).map(Scalar::Float),
-        Some(b'+' | b'-' | b'0'..=b'9') => {
-            if timestamps && is_timestamp(text) {
-                return (ScalarTag::Timestamp, None);
-            }
-            number(text)
-        }
+/// Value of untagged plain text. `None` stands for the text itself.
+fn implicit(text: &str) -> Option<Scalar<'static>> {
+    word(text).or_else(|| match text.as_bytes().first()? {
+        b'.' => fraction(text).map(Scalar::Float),
+        b'+' | b'-' | b'0'..=b'9' => number(text),
         _ => None,
-    };
-    match number {
-        Some(value @ Scalar::Float(_)) => (ScalarTag::Float, Some(value)),
-        Some(value) => (ScalarTag::Int, Some(value)),
-        None => (ScalarTag::Str, None),
-    }
+    })
 }
 
 fn word(text: &str) -> Option<Scalar<'static>> {

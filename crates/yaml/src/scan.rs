@@ -84,6 +84,10 @@ pub(super) fn problem(mark: Mark, text: &str) -> Error {
     Error::Syntax { line, at: mark.line + 1, problem: text.to_owned() }
 }
 
+fn no_token() -> Error {
+    Error::Invalid("did not find expected token".to_owned())
+}
+
 impl<'a> Scanner<'a> {
     pub(crate) fn new(text: &'a str) -> Self {
         Self {
@@ -104,16 +108,14 @@ impl<'a> Scanner<'a> {
         while self.needs_more()? {
             self.scan_token()?;
         }
-        let end = || Error::Invalid("did not find expected token".to_owned());
-        self.queue.front().ok_or_else(end)
+        self.queue.front().ok_or_else(no_token)
     }
 
     pub(crate) fn next(&mut self) -> Result<Placed<'a>, Error> {
         self.peek()?;
         self.key_levels.remove(&self.taken);
         self.taken += 1;
-        let end = || Error::Invalid("did not find expected token".to_owned());
-        self.queue.pop_front().ok_or_else(end)
+        self.queue.pop_front().ok_or_else(no_token)
     }
 
     /// `true` if the head of the queue may still turn out to be a key.
@@ -284,6 +286,15 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
+    /// Opens a block collection at an indicator, outside of flow collections.
+    fn start_block(&mut self, kind: Token<'a>, refusal: &str) -> Result<(), Error> {
+        let mark = self.cursor.mark;
+        if self.flow_level == 0 && !self.key_allowed {
+            return self.fail(refusal);
+        }
+        self.open_block(mark.column, None, kind, mark)
+    }
+
     /// Inserts a token before the one with that number, or at the end if that is already taken or `None`.
     fn insert(&mut self, before: Option<usize>, token: Placed<'a>) {
         let place = before.and_then(|number| number.checked_sub(self.taken));
@@ -350,13 +361,7 @@ impl<'a> Scanner<'a> {
     }
 
     fn block_entry(&mut self) -> Result<(), Error> {
-        let mark = self.cursor.mark;
-        if self.flow_level == 0 {
-            if !self.key_allowed {
-                return self.fail("block sequence entries are not allowed in this context");
-            }
-            self.open_block(mark.column, None, Token::BlockListStart, mark)?;
-        }
+        self.start_block(Token::BlockListStart, "block sequence entries are not allowed in this context")?;
         self.forget_key()?;
         self.key_allowed = true;
         self.push_indicator(Token::BlockEntry, 1);
@@ -364,13 +369,7 @@ impl<'a> Scanner<'a> {
     }
 
     fn explicit_key(&mut self) -> Result<(), Error> {
-        let mark = self.cursor.mark;
-        if self.flow_level == 0 {
-            if !self.key_allowed {
-                return self.fail("mapping keys are not allowed in this context");
-            }
-            self.open_block(mark.column, None, Token::BlockMappingStart, mark)?;
-        }
+        self.start_block(Token::BlockMappingStart, "mapping keys are not allowed in this context")?;
         self.forget_key()?;
         self.key_allowed = self.flow_level == 0;
         self.push_indicator(Token::Key, 1);
@@ -387,13 +386,7 @@ impl<'a> Scanner<'a> {
             self.key_levels.remove(&key.token);
             self.key_allowed = false;
         } else {
-            let mark = self.cursor.mark;
-            if self.flow_level == 0 {
-                if !self.key_allowed {
-                    return self.fail("mapping values are not allowed in this context");
-                }
-                self.open_block(mark.column, None, Token::BlockMappingStart, mark)?;
-            }
+            self.start_block(Token::BlockMappingStart, "mapping values are not allowed in this context")?;
             self.key_allowed = self.flow_level == 0;
         }
         self.push_indicator(Token::Value, 1);

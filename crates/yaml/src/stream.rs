@@ -5,35 +5,11 @@ use std::io::{self, BufRead as _, Read};
 
 use olm_version::excerpt;
 
-use crate::{Error, Limits, first_to_json, json::SyntaxError, tree::Decimals};
+use crate::{DecodeError, Limits, first_to_json, tree::Decimals};
 
 /// Bytes at the start of a stream that are inspected to distinguish JSON from YAML.
 const GUESS_BYTES: usize = 4096;
 const READ_BYTES: usize = 64 << 10;
-
-/// Error of the caller's decoder in [`Stream::next`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DecodeError {
-    /// The fault.
-    pub message: String,
-    /// For text that is not JSON: bytes of the document read when the fault was found.
-    pub offset: Option<usize>,
-}
-
-impl From<SyntaxError> for DecodeError {
-    fn from(error: SyntaxError) -> Self {
-        Self { message: error.message, offset: error.offset }
-    }
-}
-
-impl From<Error> for DecodeError {
-    fn from(error: Error) -> Self {
-        match error {
-            Error::Json { message, offset } => Self { message, offset },
-            other => Self { message: other.to_string(), offset: None },
-        }
-    }
-}
 
 /// Error that ends a stream.
 #[derive(Debug, thiserror::Error)]
@@ -214,18 +190,9 @@ impl<R: Read> Stream<R> {
     }
 
     fn consume(&mut self, length: usize) {
-        self.pass(length, newlines(&self.buffer[self.used..self.used + length]));
-    }
-
-    /// [`Self::consume`] for a line, which may lack its line feed at the end of the stream.
-    fn consume_line(&mut self, length: usize) {
-        self.pass(length, usize::from(self.buffer[..self.used + length].ends_with(b"\n")));
-    }
-
-    fn pass(&mut self, length: usize, lines: usize) {
+        self.lines += newlines(&self.buffer[self.used..self.used + length]);
         self.used += length;
         self.offset += length;
-        self.lines += lines;
     }
 
     /// Skips Unicode white space up to and including one line feed.
@@ -309,7 +276,7 @@ impl<R: Read> Stream<R> {
                     let at = Some(self.line());
                     return Err(StreamError::Document { position: self.position, at, message });
                 }
-                self.consume_line(length);
+                self.consume(length);
                 if !document.is_empty() {
                     return Ok(Some((first, document)));
                 }
@@ -320,7 +287,7 @@ impl<R: Read> Stream<R> {
             let content = line.strip_suffix(b"\n").map_or(line, |l| l.strip_suffix(b"\r").unwrap_or(l));
             document.extend_from_slice(content);
             document.push(b'\n');
-            self.consume_line(length);
+            self.consume(length);
             if document.len() > self.limits.document_bytes {
                 return Err(self.too_large());
             }

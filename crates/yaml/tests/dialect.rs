@@ -174,7 +174,7 @@ fn stream_error_names_document_and_line() {
 #[test]
 fn json_stream_continues_after_unicode_white_space() {
     let object = |text: &[u8], _| {
-        let value = json::canonicalize(text).map_err(DecodeError::from)?;
+        let value = json::canonicalize(text)?;
         let is_object = value.kind == json::Kind::Object;
         let other = || DecodeError { message: "no object".to_owned(), offset: None };
         is_object.then(|| String::from_utf8(value.text).unwrap()).ok_or_else(other)
@@ -309,7 +309,7 @@ proptest! {
             let mut stream = Stream::new(reader, Limits::default());
             let mut found = Vec::new();
             loop {
-                match stream.next(|text, _| json::canonicalize(text).map_err(DecodeError::from)) {
+                match stream.next(|text, _| json::canonicalize(text)) {
                     Ok(Some(document)) => found.push(document.text),
                     Ok(None) => return (found, None),
                     Err(error) => return (found, Some(error.to_string())),

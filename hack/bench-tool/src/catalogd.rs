@@ -10,11 +10,11 @@ use reqwest::header::{
 use reqwest::header::{HeaderName, LAST_MODIFIED};
 
 use crate::CatalogdArguments;
-use crate::content::{self, BUNDLE, LARGE, OTHER, PACKAGE, generate, read};
-use crate::load::{Answer, Rates, client, get, load};
+use crate::content::{self, BUNDLE, LARGE, OTHER, PACKAGE, generate};
+use crate::load::{Answer, Rates, get, load};
 use crate::process::{Watch, disk, memory, processor_time};
 use crate::setup::{Catalogd, Setup};
-use crate::table::{Row, Table, Target, Unit};
+use crate::table::{Table, Target, Unit};
 
 /// Cases of catalogd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -45,6 +45,8 @@ pub(crate) enum Case {
     Many,
 }
 
+/// Cases that do not need the large catalog.
+const WITHOUT_LARGE: [Case; 3] = [Case::ServeSmall, Case::PackagesSmall, Case::Many];
 /// Folder of the small catalog, below the folder of real data.
 const SMALL: &str = "catalogs/community-v4.20";
 /// Duration at the start of a load case whose responses are not counted.
@@ -65,18 +67,18 @@ struct Bench<'a> {
     setup: Setup,
     /// `None` only between two processes.
     running: Option<Catalogd>,
-    client: reqwest::Client,
     table: Table,
 }
 
 /// Measures the selected cases.
 pub(crate) async fn measure(arguments: &CatalogdArguments) -> Result<Table> {
-    let setup = Setup::start().await?;
-    let client = client(&setup.ca)?;
-    let mut server = Catalogd::spawn(&setup, &arguments.binary, arguments.log)?;
-    server.until(&client, "none/api/v1/all", 404).await?;
-    let mut bench = Bench { arguments, setup, running: Some(server), client, table: Table::default() };
-    bench.remarks();
+    let setup = Setup::start(None).await?;
+    let running = Some(Catalogd::start(&setup, &arguments.binary, arguments.log).await?);
+    let mut bench = Bench { arguments, setup, running, table: Table::default() };
+    bench.table.remarks.extend([
+        "Reference: figures of the Go reference, commit df2c201, on 2 cores, not of this machine.".to_owned(),
+        "Clients, registry, etcd and kube-apiserver share this machine with catalogd.".to_owned(),
+    ]);
     // Connections, leadership and code are warm before the measurement.
     let tiny = [("index.yaml".to_owned(), b"schema: olm.package\nname: tiny\n".to_vec())].into();
     let digest = bench.setup.push("tiny", "v1", &tiny)?;
@@ -104,44 +106,20 @@ impl Bench<'_> {
         self.running.as_ref().context("catalogd is not running")
     }
 
-    fn remarks(&mut self) {
-        self.table.remarks.extend([
-            "Reference: figures of the Go reference, commit df2c201, on 2 cores, not of this machine."
-                .to_owned(),
-            "Clients, registry, etcd and kube-apiserver share this machine with catalogd.".to_owned(),
-        ]);
-    }
-
-    fn row(
-        &mut self,
-        case: &str,
-        ours: f64,
-        unit: Unit,
-        reference: impl Into<Option<f64>>,
-        target: Target,
-        note: String,
-    ) {
-        eprintln!("{case}: {ours:.4} {unit:?} {note}");
-        self.table.rows.push(Row::new(case, ours, unit, reference, target, note));
+    fn pid(&self) -> Result<u32> {
+        Ok(self.server()?.server.pid())
     }
 
     async fn large(&mut self) -> Result<()> {
+        let cases = &self.arguments.cases;
+        if !cases.is_empty() && cases.iter().all(|case| WITHOUT_LARGE.contains(case)) {
+            return Ok(());
+        }
         let reads = [
             (Case::PackagesLarge, "large: packages", "schema=olm.package".to_owned(), 418.0, 20.0),
             (Case::PackageLarge, "large: one package", format!("package={PACKAGE}"), 166.0, 2.5),
             (Case::BundleLarge, "large: one bundle", format!("schema=olm.bundle&name={BUNDLE}"), 574.0, 10.0),
         ];
-        let others = [
-            Case::ServeLarge,
-            Case::AllLarge,
-            Case::AllGzipLarge,
-            Case::Unchanged,
-            Case::Update,
-            Case::Restart,
-        ];
-        if !reads.iter().map(|read| read.0).chain(others).any(|case| self.wants(case)) {
-            return Ok(());
-        }
         let files = generate(LARGE, self.arguments.seed)?;
         let on_disk: usize = files.values().map(Vec::len).sum();
         let digest = self.setup.push("large", "v1", &files)?;
@@ -153,12 +131,12 @@ impl Bench<'_> {
             }
         }
         if self.wants(Case::AllLarge) {
-            let before = processor_time(self.server()?.pid())?;
+            let before = processor_time(self.pid()?)?;
             let answers = self.singly("large", &HeaderMap::new(), SINGLE).await?;
-            let used = (processor_time(self.server()?.pid())? - before) / (SINGLE + SINGLE / 3) as f64;
+            let used = (processor_time(self.pid()?)? - before) / (SINGLE + SINGLE / 3) as f64;
             let (took, length) = (median(&answers), answers[0].length);
             let note = format!("{:.1} MB, {used:.3} s of the server each", length as f64 / 1e6);
-            self.row("large: all", took, Unit::Seconds, 0.11, Target::AtMost(1.0), note);
+            self.table.add("large: all", took, Unit::Seconds, 0.11, Target::AtMost(1.0), note);
         }
         if self.wants(Case::AllGzipLarge) {
             self.all_gzip().await?;
@@ -170,9 +148,9 @@ impl Bench<'_> {
     }
 
     async fn serve_large(&mut self, digest: &str, on_disk: usize) -> Result<()> {
-        let cache = self.setup.cache();
-        let watch = Watch::start(self.server()?.pid(), &cache);
-        let took = self.setup.serve("large", "v1", digest).await?;
+        let cache = self.setup.file("catalogd");
+        let watch = Watch::start(self.pid()?, &cache);
+        let took = self.setup.serve("large", "v1", digest).await?.as_secs_f64();
         let peaks = watch.finish();
         if !self.wants(Case::ServeLarge) {
             return Ok(());
@@ -183,27 +161,13 @@ impl Bench<'_> {
             LARGE.packages,
             LARGE.bundles
         );
-        self.row(
-            "large: apply to Serving",
-            took.as_secs_f64(),
-            Unit::Seconds,
-            4.1,
-            Target::AtMost(0.5),
-            note,
-        );
-        let note =
-            format!("largest RssAnon; with mapped files {:.0} MB", memory(self.server()?.pid(), "VmHWM")?);
-        self.row(
-            "large: memory meanwhile",
-            peaks.anonymous,
-            Unit::Megabytes,
-            86.0,
-            Target::Limit(64.0),
-            note,
-        );
+        self.table.add("large: apply to Serving", took, Unit::Seconds, 4.1, Target::AtMost(0.5), note);
+        let note = format!("largest RssAnon; with mapped files {:.0} MB", memory(self.pid()?, "VmHWM")?);
+        let (case, target) = ("large: memory meanwhile", Target::Limit(64.0));
+        self.table.add(case, peaks.anonymous, Unit::Megabytes, 86.0, target, note);
         let note = format!("when Serving; meanwhile up to {:.0} MB", peaks.disk);
         let disk = disk(&cache);
-        self.row("large: disk", disk, Unit::Megabytes, 339.0, Target::AtMost(0.5), note);
+        self.table.add("large: disk", disk, Unit::Megabytes, 339.0, Target::AtMost(0.5), note);
         Ok(())
     }
 
@@ -217,18 +181,11 @@ impl Bench<'_> {
             );
             return Ok(());
         };
-        let digest = self.setup.push("small", "v1", &read(&folder)?)?;
+        let digest = self.setup.push("small", "v1", &olm_image::read_folder(&folder)?)?;
         let took = self.setup.serve("small", "v1", &digest).await?;
         if self.wants(Case::ServeSmall) {
             let target = Target::AtMost(0.5);
-            self.row(
-                "small: apply to Serving",
-                took.as_secs_f64(),
-                Unit::Seconds,
-                1.2,
-                target,
-                SMALL.to_owned(),
-            );
+            self.table.add("small: apply to Serving", took.as_secs_f64(), Unit::Seconds, 1.2, target, SMALL);
         }
         if self.wants(Case::PackagesSmall) {
             self.rate("small: packages", "small/api/v1/metas?schema=olm.package", 1149.0, 1.3).await?;
@@ -238,9 +195,9 @@ impl Bench<'_> {
 
     /// Measures `path` under load.
     async fn rate(&mut self, name: &str, path: &str, reference: f64, times: f64) -> Result<()> {
-        let before = processor_time(self.server()?.pid())?;
+        let before = processor_time(self.pid()?)?;
         let rates = self.quiet(path).await?;
-        let used = processor_time(self.server()?.pid())? - before;
+        let used = processor_time(self.pid()?)? - before;
         // The CPU time includes the requests of the warm-up.
         let share = self.arguments.seconds / (self.arguments.seconds + WARM_UP.as_secs_f64());
         let note = format!(
@@ -248,7 +205,7 @@ impl Bench<'_> {
             rates.note(),
             used * share * 1e6 / rates.count() as f64
         );
-        self.row(name, rates.per_second(), Unit::PerSecond, reference, Target::AtLeast(times), note);
+        self.table.add(name, rates.per_second(), Unit::PerSecond, reference, Target::AtLeast(times), note);
         Ok(())
     }
 
@@ -257,15 +214,15 @@ impl Bench<'_> {
             tokio::time::sleep(WARM_UP + Duration::from_secs_f64(self.arguments.seconds)).await;
             Ok(())
         };
-        load(&self.client, &self.server()?.url(path), WARM_UP, end).await
+        load(self.server()?, path, WARM_UP, end).await
     }
 
     /// Requests all of `catalog` sequentially with one client. Drops the first responses.
     async fn singly(&self, catalog: &str, headers: &HeaderMap, count: usize) -> Result<Vec<Answer>> {
-        let url = self.server()?.url(&format!("{catalog}/api/v1/all"));
+        let path = format!("{catalog}/api/v1/all");
         let mut answers = Vec::new();
         for _ in 0..count + count / 3 {
-            answers.push(get(&self.client, &url, headers).await?);
+            answers.push(get(self.server()?, &path, headers).await?);
         }
         Ok(answers.split_off(count / 3))
     }
@@ -274,22 +231,23 @@ impl Bench<'_> {
         let headers = HeaderMap::from_iter([(ACCEPT_ENCODING, HeaderValue::from_static("gzip"))]);
         let is_compressed =
             |answer: &Answer| answer.headers.get(CONTENT_ENCODING).is_some_and(|encoding| encoding == "gzip");
-        let first = get(&self.client, &self.server()?.url("large/api/v1/all"), &headers).await?;
+        let first = get(self.server()?, "large/api/v1/all", &headers).await?;
         ensure!(is_compressed(&first), "the first response is not compressed");
         let (begun, whole) = (first.first_byte.as_secs_f64() * 1e3, first.took.as_secs_f64());
         let name = "large: first gzip, first byte";
-        self.row(name, begun, Unit::Milliseconds, None, Target::Limit(50.0), String::new());
+        self.table.add(name, begun, Unit::Milliseconds, None, Target::Limit(50.0), "");
         let (name, note) = ("large: first gzip, whole", format!("{:.1} MB", first.length as f64 / 1e6));
-        self.row(name, whole, Unit::Seconds, FIRST_GZIP, Target::AtMost(1.0), note);
+        self.table.add(name, whole, Unit::Seconds, FIRST_GZIP, Target::AtMost(1.0), note);
         let answers = self.singly("large", &headers, SINGLE).await?;
         ensure!(answers.iter().all(is_compressed), "a response is not compressed");
         let target = Target::AtMost(0.1);
-        self.row("large: all with gzip", median(&answers), Unit::Seconds, 0.45, target, String::new());
+        self.table.add("large: all with gzip", median(&answers), Unit::Seconds, 0.45, target, "");
         Ok(())
     }
 
     async fn unchanged(&mut self) -> Result<()> {
-        let known = self.client.head(self.server()?.url("large/api/v1/all")).send().await?.headers().clone();
+        let server = self.server()?;
+        let known = server.client.head(server.url("large/api/v1/all")).send().await?.headers().clone();
         let cases: [(&str, HeaderName, HeaderName); 2] = [
             ("large: 304 by ETag", IF_NONE_MATCH, ETAG),
             ("large: 304 by date", IF_MODIFIED_SINCE, LAST_MODIFIED),
@@ -300,7 +258,7 @@ impl Bench<'_> {
                 self.singly("large", &HeaderMap::from_iter([(condition, value)]), CONDITIONAL).await?;
             ensure!(answers.iter().all(|answer| answer.status == 304), "a response is not 304");
             let (took, target) = (median(&answers) * 1e3, Target::Limit(1.0));
-            self.row(name, took, Unit::Milliseconds, None, target, "median".to_owned());
+            self.table.add(name, took, Unit::Milliseconds, None, target, "median");
         }
         Ok(())
     }
@@ -321,14 +279,14 @@ impl Bench<'_> {
             tokio::time::sleep(WARM_UP).await;
             self.setup.serve(catalog, "v2", digest).await.map(drop)
         };
-        let busy = load(&self.client, &self.server()?.url(path), WARM_UP, replaced).await?;
+        let busy = load(self.server()?, path, WARM_UP, replaced).await?;
         let p99 = |rates: &Rates| rates.quantile(0.99).as_secs_f64() * 1e3;
         let note = format!(
             "p99 beside that of the same reads in peace; longest {:.1} ms, in peace {:.1} ms",
             busy.quantile(1.0).as_secs_f64() * 1e3,
             quiet.quantile(1.0).as_secs_f64() * 1e3
         );
-        self.row(case, p99(&busy), Unit::Milliseconds, p99(&quiet), Target::AtMost(2.0), note);
+        self.table.add(case, p99(&busy), Unit::Milliseconds, p99(&quiet), Target::AtMost(2.0), note);
         Ok(())
     }
 
@@ -344,10 +302,10 @@ impl Bench<'_> {
         let requests = self.setup.registry.take_requests().len() as f64;
         let note = format!("within {} s; none is to be polled", AT_REST.as_secs());
         let case = format!("{MANY} catalogs: registry requests");
-        self.row(&case, requests, Unit::Count, None, Target::Limit(0.0), note);
-        let taken = memory(self.server()?.pid(), "RssAnon")?;
+        self.table.add(&case, requests, Unit::Count, None, Target::Limit(0.0), note);
+        let taken = memory(self.pid()?, "RssAnon")?;
         let case = format!("{MANY} catalogs: memory");
-        self.row(&case, taken, Unit::Megabytes, None, Target::Limit(48.0), String::new());
+        self.table.add(&case, taken, Unit::Megabytes, None, Target::Limit(48.0), "");
         let next = self.setup.push(&name(1), "v2", &generate(content::SMALL, self.arguments.seed + 1000)?)?;
         let path = format!("{}/api/v1/metas?package={PACKAGE}", name(0));
         let case = format!("{MANY} catalogs: read while another is replaced");
@@ -356,13 +314,13 @@ impl Bench<'_> {
 
     async fn restart(&mut self) -> Result<()> {
         if let Some(running) = self.running.take() {
-            running.stop().await?;
+            running.server.stop().await?;
         }
         // Discards requests from before the start.
         drop(self.setup.registry.take_requests());
         let mut server = Catalogd::spawn(&self.setup, &self.arguments.binary, self.arguments.log)?;
-        let served = server.until(&self.client, "large/api/v1/all", 200).await?;
-        let took = served.duration_since(server.started);
+        let served = server.until("large/api/v1/all", 200).await?;
+        let took = served.duration_since(server.started).as_secs_f64();
         self.running = Some(server);
         tokio::time::sleep(AFTER_RESTART).await;
         let requests = self.setup.registry.take_requests();
@@ -372,14 +330,7 @@ impl Bench<'_> {
             AFTER_RESTART.as_secs(),
             requests.len()
         );
-        self.row(
-            "large: restart to serving",
-            took.as_secs_f64(),
-            Unit::Seconds,
-            None,
-            Target::Limit(0.3),
-            note,
-        );
+        self.table.add("large: restart to serving", took, Unit::Seconds, None, Target::Limit(0.3), note);
         Ok(())
     }
 }

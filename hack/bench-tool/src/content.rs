@@ -1,10 +1,9 @@
 //! Catalogs for measurements: generated ones that resemble the large public ones, and real ones.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::LazyLock;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::Serialize;
 use serde_json::ser::PrettyFormatter;
 use serde_json::{Serializer, Value, json};
@@ -183,24 +182,6 @@ fn bundle(package: &str, name: &str, minor: usize, size: usize, numbers: &mut Nu
 fn capitalised(word: &str) -> String {
     let mut letters = word.chars();
     letters.next().map(|first| first.to_ascii_uppercase()).into_iter().chain(letters).collect()
-}
-
-/// Reads the files of a catalog from disk.
-pub(crate) fn read(folder: &Path) -> Result<Files> {
-    let mut files = Files::new();
-    let mut folders = vec![folder.to_owned()];
-    while let Some(next) = folders.pop() {
-        for entry in std::fs::read_dir(&next).with_context(|| next.display().to_string())? {
-            let path = entry?.path();
-            if path.is_dir() {
-                folders.push(path);
-                continue;
-            }
-            let name = path.strip_prefix(folder)?.to_string_lossy().into_owned();
-            files.insert(name, std::fs::read(&path).with_context(|| path.display().to_string())?);
-        }
-    }
-    Ok(files)
 }
 
 #[cfg(test)]

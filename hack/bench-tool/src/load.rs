@@ -8,6 +8,8 @@ use reqwest::header::HeaderMap;
 use rustls::crypto::aws_lc_rs;
 use rustls::{CipherSuite, RootCertStore};
 
+use crate::setup::Catalogd;
+
 /// Number of concurrent connections.
 pub(crate) const CONNECTIONS: usize = 16;
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -37,8 +39,12 @@ pub(crate) struct Answer {
     pub(crate) took: Duration,
 }
 
-/// Reads a response to its end and discards the body.
-pub(crate) async fn get(client: &reqwest::Client, url: &str, headers: &HeaderMap) -> Result<Answer> {
+/// Reads the response of `server` for `path` to its end and discards the body.
+pub(crate) async fn get(server: &Catalogd, path: &str, headers: &HeaderMap) -> Result<Answer> {
+    get_url(&server.client, &server.url(path), headers).await
+}
+
+async fn get_url(client: &reqwest::Client, url: &str, headers: &HeaderMap) -> Result<Answer> {
     let started = Instant::now();
     let mut response =
         client.get(url).headers(headers.clone()).send().await.with_context(|| url.to_owned())?;
@@ -71,10 +77,6 @@ impl Rates {
         self.took.len() as f64 / self.over.as_secs_f64()
     }
 
-    pub(crate) fn mean(&self) -> Duration {
-        self.took.iter().sum::<Duration>() / u32::try_from(self.took.len().max(1)).unwrap_or(u32::MAX)
-    }
-
     /// Duration within which this share of the responses arrived.
     pub(crate) fn quantile(&self, share: f64) -> Duration {
         let last = self.took.len().saturating_sub(1);
@@ -84,21 +86,22 @@ impl Rates {
     /// Formats the rates as a note of the table.
     pub(crate) fn note(&self) -> String {
         let milliseconds = |time: Duration| time.as_secs_f64() * 1e3;
+        let all: Duration = self.took.iter().sum();
         format!(
             "{:.0} kB, mean {:.2} ms, p99 {:.2} ms, {:.2} GB/s",
             self.length as f64 / 1e3,
-            milliseconds(self.mean()),
+            milliseconds(all) / self.took.len().max(1) as f64,
             milliseconds(self.quantile(0.99)),
             self.length as f64 * self.per_second() / 1e9
         )
     }
 }
 
-/// Requests `url` repeatedly from [`CONNECTIONS`] clients until `end` completes. Ignores the responses of the first
+/// Requests `path` repeatedly from [`CONNECTIONS`] clients until `end` completes. Ignores the responses of the first
 /// `warm_up`.
 pub(crate) async fn load(
-    client: &reqwest::Client,
-    url: &str,
+    server: &Catalogd,
+    path: &str,
     warm_up: Duration,
     end: impl Future<Output = Result<()>>,
 ) -> Result<Rates> {
@@ -106,12 +109,12 @@ pub(crate) async fn load(
     let counted_from = Instant::now() + warm_up;
     let clients: Vec<_> = (0..CONNECTIONS)
         .map(|_| {
-            let (client, url, stopped) = (client.clone(), url.to_owned(), stopped.clone());
+            let (client, url, stopped) = (server.client.clone(), server.url(path), stopped.clone());
             tokio::spawn(async move {
                 let (mut took, mut length) = (Vec::new(), 0);
                 while !*stopped.borrow() {
                     let started = Instant::now();
-                    let answer = get(&client, &url, &HeaderMap::new()).await?;
+                    let answer = get_url(&client, &url, &HeaderMap::new()).await?;
                     ensure!(answer.status == 200, "{url}: status {}", answer.status);
                     if started >= counted_from {
                         took.push(answer.took);

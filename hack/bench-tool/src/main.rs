@@ -3,7 +3,6 @@
 
 mod catalogd;
 mod content;
-mod controller;
 mod extensions;
 mod load;
 mod process;
@@ -60,21 +59,28 @@ pub(crate) struct CatalogdArguments {
     log: bool,
 }
 
-/// Arguments of the cases of resolution.
+/// Servers of the cases of resolution and of operator-controller.
 #[derive(clap::Args)]
-pub(crate) struct ResolveArguments {
+pub(crate) struct Servers {
     /// Binary of catalogd that serves the catalogs
     #[arg(long, value_name = "FILE")]
     catalogd: PathBuf,
     /// Binary of operator-controller to measure
     #[arg(long, value_name = "FILE")]
     controller: PathBuf,
-    /// Seed of the generated catalogs
-    #[arg(long, default_value_t = 1, value_name = "NUMBER")]
-    seed: u64,
     /// Print the logs of the servers
     #[arg(long)]
     log: bool,
+}
+
+/// Arguments of the cases of resolution.
+#[derive(clap::Args)]
+pub(crate) struct ResolveArguments {
+    #[command(flatten)]
+    servers: Servers,
+    /// Seed of the generated catalogs
+    #[arg(long, default_value_t = 1, value_name = "NUMBER")]
+    seed: u64,
 }
 
 /// Arguments of the cases of rendering.
@@ -94,35 +100,24 @@ pub(crate) struct ControllerArguments {
     /// Run only these cases [default: all]
     #[arg(value_enum, value_name = "CASE")]
     cases: Vec<extensions::Case>,
-    /// Binary of catalogd that serves the catalogs
-    #[arg(long, value_name = "FILE")]
-    catalogd: PathBuf,
-    /// Binary of operator-controller to measure
-    #[arg(long, value_name = "FILE")]
-    controller: PathBuf,
+    #[command(flatten)]
+    servers: Servers,
     /// Kubeconfig of a cluster with a node, without any OLM objects, for the cases with pods
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// Image of the Deployments, present on the node
     #[arg(long, default_value = "olm.test/pause:1", value_name = "IMAGE")]
     operand: String,
-    /// Print the logs of the servers
-    #[arg(long)]
-    log: bool,
 }
 
-fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    let measured = tokio::runtime::Runtime::new().map_err(anyhow::Error::from).and_then(|runtime| {
-        runtime.block_on(async {
-            match &arguments.what {
-                What::Catalogd(arguments) => catalogd::measure(arguments).await,
-                What::Resolve(arguments) => resolve::measure(arguments).await,
-                What::Render(arguments) => render::measure(arguments),
-                What::Controller(arguments) => extensions::measure(arguments).await,
-            }
-        })
-    });
+#[tokio::main]
+async fn main() -> ExitCode {
+    let measured = match &Arguments::parse().what {
+        What::Catalogd(arguments) => catalogd::measure(arguments).await,
+        What::Resolve(arguments) => resolve::measure(arguments).await,
+        What::Render(arguments) => render::measure(arguments),
+        What::Controller(arguments) => extensions::measure(arguments).await,
+    };
     match measured {
         Ok(table) => {
             print!("{table}");

@@ -1,15 +1,79 @@
-//! Resource usage of a process and its directory.
+//! Process of a server, and its resource usage.
 
+use std::fs::File;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail, ensure};
 
-/// Poll interval.
+/// Poll interval of the resource usage, and of an exit.
 const LOOK: Duration = Duration::from_millis(5);
+const EXIT_POLL: Duration = Duration::from_millis(1);
+/// Time limit of every measurement.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Running server. Killed on drop.
+pub(crate) struct Server {
+    name: &'static str,
+    child: Child,
+}
+
+impl Server {
+    /// Starts the program. Its log goes to the file `log`, or to standard error if that is `None`.
+    pub(crate) fn spawn(
+        name: &'static str,
+        binary: &Path,
+        log: Option<&Path>,
+        arguments: &[String],
+    ) -> Result<Self> {
+        let stderr = match log {
+            Some(file) => File::create(file)?.into(),
+            None => Stdio::inherit(),
+        };
+        let child = Command::new(binary)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stderr(stderr)
+            .spawn()
+            .with_context(|| format!("start {}", binary.display()))?;
+        Ok(Self { name, child })
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Fails if the process has exited.
+    pub(crate) fn check(&mut self) -> Result<()> {
+        match self.child.try_wait()? {
+            None => Ok(()),
+            Some(ended) => bail!("{} exited with {ended}; --log shows why", self.name),
+        }
+    }
+
+    /// Sends SIGTERM and waits. Returns the seconds until the exit.
+    pub(crate) async fn stop(mut self) -> Result<f64> {
+        let started = Instant::now();
+        let sent = Command::new("kill").args(["-TERM", &self.pid().to_string()]).status()?;
+        ensure!(sent.success(), "{} has exited", self.name);
+        while self.child.try_wait()?.is_none() {
+            ensure!(started.elapsed() < PATIENCE, "{} does not exit", self.name);
+            tokio::time::sleep(EXIT_POLL).await;
+        }
+        Ok(started.elapsed().as_secs_f64())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Both fail only if the process has exited.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
 
 /// Field of `/proc/PID/status` in MB (10^6 bytes).
 pub(crate) fn memory(pid: u32, field: &str) -> Result<f64> {
@@ -52,7 +116,7 @@ pub(crate) fn disk(directory: &Path) -> f64 {
 
 /// Polls a process and keeps the maxima.
 pub(crate) struct Watch {
-    stop: Arc<AtomicBool>,
+    stop: Sender<()>,
     thread: JoinHandle<Peaks>,
 }
 
@@ -68,18 +132,17 @@ pub(crate) struct Peaks {
 impl Watch {
     /// Starts polling the process `pid` and `directory`.
     pub(crate) fn start(pid: u32, directory: &Path) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
-        let (stopped, directory) = (Arc::clone(&stop), directory.to_owned());
-        let looks = AtomicU64::new(0);
+        let (stop, stopped) = std::sync::mpsc::channel();
+        let directory = directory.to_owned();
         let thread = std::thread::spawn(move || {
-            let mut peaks = Peaks::default();
-            while !stopped.load(Ordering::Relaxed) {
+            let (mut peaks, mut looks) = (Peaks::default(), 0_u64);
+            while stopped.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
                 peaks.anonymous = peaks.anonymous.max(memory(pid, "RssAnon").unwrap_or_default());
                 // Walking a directory of many files is expensive.
-                if looks.fetch_add(1, Ordering::Relaxed).is_multiple_of(20) {
+                if looks.is_multiple_of(20) {
                     peaks.disk = peaks.disk.max(disk(&directory));
                 }
-                std::thread::sleep(LOOK);
+                looks += 1;
             }
             peaks
         });
@@ -88,7 +151,7 @@ impl Watch {
 
     /// Stops polling and returns the maxima.
     pub(crate) fn finish(self) -> Peaks {
-        self.stop.store(true, Ordering::Relaxed);
+        drop(self.stop);
         self.thread.join().unwrap_or_default()
     }
 }

@@ -1,6 +1,5 @@
 //! Cases of rendering: from the files of a bundle to its objects.
 
-use std::fmt::Write;
 use std::hint::black_box;
 use std::path::Path;
 use std::time::Instant;
@@ -10,9 +9,9 @@ use olm_bundle::{Bundle, Certificates, RenderOptions, render};
 use serde_json::{Map, Value, json};
 
 use crate::RenderArguments;
-use crate::content::{Files, Numbers, read};
+use crate::content::{Files, Numbers};
 use crate::process::memory;
-use crate::table::{Row, Table, Target, Unit};
+use crate::table::{Table, Target, Unit};
 
 /// Number of rounds. The fastest is compared, because other load only adds time. The median is printed.
 const ROUNDS: usize = 31;
@@ -24,7 +23,7 @@ const REFERENCE: (f64, f64) = (140.0, 43.0);
 /// Measures all cases.
 pub(crate) fn measure(arguments: &RenderArguments) -> Result<Table> {
     let mut table = Table::default();
-    let generated = generate(arguments.seed);
+    let generated = generate(arguments.seed)?;
     bench(&mut table, "generated", &generated, None)?;
     for name in REAL {
         match &arguments.field_data {
@@ -41,7 +40,7 @@ pub(crate) fn measure(arguments: &RenderArguments) -> Result<Table> {
 
 /// Files of a real bundle, and the configuration of its case.
 fn bundle_of(folder: &Path) -> Result<(Files, Option<Value>)> {
-    let mut files = read(folder)?;
+    let mut files = olm_image::read_folder(folder)?;
     let case: Value = serde_json::from_slice(files.get("case.json").context("no case.json")?)?;
     files.retain(|path, _| path.starts_with("manifests/") || path.starts_with("metadata/"));
     Ok((files, case.get("config").filter(|config| !config.is_null()).cloned()))
@@ -73,15 +72,13 @@ fn bench(table: &mut Table, name: &str, files: &Files, config: Option<&Value>) -
 
     let size = bytes as f64 / 1e6;
     let note = format!("{size:.1} MB in {} files, {objects} objects; median {usual:.1} ms", files.len());
-    let row = |case: &str, ours, unit, reference: Option<f64>, target, note: &str| {
-        Row::new(format!("{name}: {case}"), ours, unit, reference, target, note)
-    };
+    let case = |what: &str| format!("{name}: {what}");
     let (time, space) = REFERENCE;
-    table.rows.push(row("read and render", both, Unit::Milliseconds, Some(time), Target::Limit(20.0), &note));
-    table.rows.push(row("render, once read", once_read, Unit::Milliseconds, None, Target::Limit(5.0), ""));
+    table.add(case("read and render"), both, Unit::Milliseconds, time, Target::Limit(20.0), note);
+    table.add(case("render, once read"), once_read, Unit::Milliseconds, None, Target::Limit(5.0), "");
     let grown = (peak - before).max(0.0);
     let note = format!("growth of the process over {ROUNDS} rounds, beyond what earlier cases left free");
-    table.rows.push(row("memory", grown, Unit::Megabytes, Some(space), Target::AtMost(1.0), &note));
+    table.add(case("memory"), grown, Unit::Megabytes, space, Target::AtMost(1.0), note);
     Ok(())
 }
 
@@ -103,7 +100,7 @@ const CRD_SIZE: usize = 68_000;
 const DESCRIPTION_SIZE: usize = 120_000;
 
 /// Generates a bundle of 1.3 MB that resembles real operators: mostly schemas with descriptions.
-fn generate(seed: u64) -> Files {
+fn generate(seed: u64) -> Result<Files> {
     let mut numbers = Numbers::new(seed);
     let mut files = Files::new();
     let kinds: Vec<String> = (0..CRDS).map(|number| format!("Kind{number}")).collect();
@@ -121,14 +118,14 @@ fn generate(seed: u64) -> Files {
                 "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}],
             },
         });
-        files.insert(format!("manifests/{}.yaml", plural(kind)), yaml(&crd));
+        files.insert(format!("manifests/{}.yaml", plural(kind)), yaml(&crd)?);
     }
     let csv = service_version(&mut numbers, &kinds, &plural);
-    files.insert("manifests/operator.clusterserviceversion.yaml".to_owned(), yaml(&csv));
+    files.insert("manifests/operator.clusterserviceversion.yaml".to_owned(), yaml(&csv)?);
     let annotations =
         json!({"annotations": {"operators.operatorframework.io.bundle.package.v1": "bench-operator"}});
-    files.insert("metadata/annotations.yaml".to_owned(), yaml(&annotations));
-    files
+    files.insert("metadata/annotations.yaml".to_owned(), yaml(&annotations)?);
+    Ok(files)
 }
 
 /// Generates a schema of about this number of bytes of YAML.
@@ -138,7 +135,7 @@ fn schema(numbers: &mut Numbers, bytes: usize) -> Value {
     while written < bytes {
         let mut properties = Map::new();
         for number in 0..8 {
-            let description = numbers.text(14);
+            let description = lines(numbers, 14);
             written += description.len() + 90;
             let kind = ["string", "integer", "boolean"][number % 3];
             properties.insert(
@@ -178,11 +175,11 @@ fn service_version(numbers: &mut Numbers, kinds: &[String], plural: &dyn Fn(&str
         "kind": "ClusterServiceVersion",
         "metadata": {"name": "bench-operator.v1.0.0", "annotations": {"alm-examples": Value::from(examples).to_string()}},
         "spec": {
-            "displayName": "Bench", "version": "1.0.0", "description": numbers.text(DESCRIPTION_SIZE / 8),
+            "displayName": "Bench", "version": "1.0.0", "description": lines(numbers, DESCRIPTION_SIZE / 8),
             "icon": [{"mediatype": "image/png", "base64data": "QUJD".repeat(30_000 / 4)}],
             "installModes": [{"type": "AllNamespaces", "supported": true}],
             "customresourcedefinitions": {"owned": kinds.iter().map(|kind| json!({
-                "kind": kind, "name": format!("{}.bench.example", plural(kind)), "version": "v1", "description": numbers.text(30),
+                "kind": kind, "name": format!("{}.bench.example", plural(kind)), "version": "v1", "description": lines(numbers, 30),
                 "specDescriptors": (0..20).map(|_| json!({"path": numbers.word(), "description": numbers.text(8)})).collect::<Vec<_>>(),
             })).collect::<Vec<_>>()},
             "install": {"strategy": "deployment", "spec": {
@@ -200,67 +197,15 @@ fn service_version(numbers: &mut Numbers, kinds: &[String], plural: &dyn Fn(&str
     })
 }
 
-fn yaml(value: &Value) -> Vec<u8> {
-    let mut text = String::from("---\n");
-    block(value, 0, &mut text);
-    text.into_bytes()
+/// Text in lines of ten words. YAML has them as a literal block, like the descriptions of manifest generators.
+fn lines(numbers: &mut Numbers, words: usize) -> String {
+    let text = numbers.text(words);
+    let words: Vec<&str> = text.split(' ').collect();
+    words.chunks(10).map(|line| line.join(" ")).collect::<Vec<_>>().join("\n")
 }
 
-/// Writes block style with two spaces and long strings as literal blocks, like manifest generators.
-fn block(value: &Value, indent: usize, out: &mut String) {
-    let pad = " ".repeat(indent);
-    match value {
-        Value::Object(members) if !members.is_empty() => {
-            for (key, member) in members {
-                let _ = write!(out, "{pad}{key}:");
-                below(member, indent, out);
-            }
-        }
-        Value::Array(items) if !items.is_empty() => {
-            for item in items {
-                let _ = write!(out, "{pad}-");
-                match item {
-                    Value::Object(members) if !members.is_empty() => {
-                        let mut text = String::new();
-                        block(item, indent + 2, &mut text);
-                        let _ = write!(out, " {}", text.trim_start());
-                    }
-                    other => below(other, indent, out),
-                }
-            }
-        }
-        other => {
-            let _ = writeln!(out, "{pad}{other}");
-        }
-    }
-}
-
-fn below(value: &Value, indent: usize, out: &mut String) {
-    match value {
-        Value::Object(members) if !members.is_empty() => {
-            out.push('\n');
-            block(value, indent + 2, out);
-        }
-        Value::Array(items) if !items.is_empty() => {
-            out.push('\n');
-            block(value, indent, out);
-        }
-        Value::String(text) if text.len() > 100 && text.contains(' ') && !text.starts_with('[') => {
-            out.push_str(" |-\n");
-            let words: Vec<&str> = text.split(' ').collect();
-            for line in words.chunks(10) {
-                let _ = writeln!(out, "{}{}", " ".repeat(indent + 2), line.join(" "));
-            }
-        }
-        Value::String(text)
-            if text.bytes().all(|byte| byte.is_ascii_alphabetic() || byte == b' ') && !text.is_empty() =>
-        {
-            let _ = writeln!(out, " {text}");
-        }
-        other => {
-            let _ = writeln!(out, " {other}");
-        }
-    }
+fn yaml(value: &Value) -> Result<Vec<u8>> {
+    Ok(serde_saphyr::to_string(value)?.into_bytes())
 }
 
 #[cfg(test)]
@@ -269,8 +214,8 @@ mod tests {
 
     #[test]
     fn generated_bundle_has_the_target_size_and_renders() {
-        let files = generate(1);
-        assert_eq!(files, generate(1));
+        let files = generate(1).unwrap();
+        assert_eq!(files, generate(1).unwrap());
         let bytes: usize = files.values().map(Vec::len).sum();
         assert!((1_200_000..1_450_000).contains(&bytes), "{bytes}");
         let mut table = Table::default();
@@ -280,12 +225,8 @@ mod tests {
 
     #[test]
     fn yaml_output_is_parsed_to_the_same_value() {
-        let value = json!({"a": [{"b": 1, "c": ["x", {"d": {}}]}, "two words"], "text": "word ".repeat(40).trim_end(), "e": []});
-        let read = olm_yaml::from_slice(&yaml(&value)).unwrap();
-        let folded = value["text"].as_str().unwrap().split(' ').collect::<Vec<_>>();
-        let lines: Vec<String> = folded.chunks(10).map(|line| line.join(" ")).collect();
-        let mut expect = value.clone();
-        expect["text"] = lines.join("\n").into();
-        assert_eq!(read, expect);
+        let text = lines(&mut Numbers::new(1), 40);
+        let value = json!({"a": [{"b": 1, "c": ["x", {"d": {}}]}, "two words"], "text": text, "e": []});
+        assert_eq!(olm_yaml::from_slice(&yaml(&value).unwrap()).unwrap(), value);
     }
 }

@@ -18,11 +18,9 @@ use serde_json::{Deserializer, Value, json};
 
 use crate::ResolveArguments;
 use crate::content::{Files, LARGE, PACKAGE, Shape, generate};
-use crate::controller::Controller;
-use crate::load::client;
-use crate::process::{memory, processor_time};
+use crate::process::{PATIENCE, Server, memory, processor_time};
 use crate::setup::{Catalogd, Setup};
-use crate::table::{Row, Table, Target, Unit};
+use crate::table::{Table, Target, Unit};
 
 /// Size of the catalogs in addition to the large one.
 const SMALLER: Shape = Shape { packages: 30, bundles: 300 };
@@ -33,8 +31,6 @@ const EXTENSIONS: usize = 20;
 const ROUNDS: u32 = 2000;
 /// Version of the bundle that the update adds.
 const NEWER: &str = "9.0.0";
-/// Time limit of every measurement.
-const PATIENCE: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(10);
 
 /// Measures all cases.
@@ -43,9 +39,8 @@ pub(crate) async fn measure(arguments: &ResolveArguments) -> Result<Table> {
     let large = generate(LARGE, arguments.seed)?;
     warm(&mut table, &large)?;
 
-    let setup = Setup::start().await?;
-    let mut served = Catalogd::spawn(&setup, &arguments.catalogd, arguments.log)?;
-    served.until(&client(&setup.ca)?, "none/api/v1/all", 404).await?;
+    let setup = Setup::start(None).await?;
+    let _catalogd = Catalogd::start(&setup, &arguments.servers.catalogd, arguments.servers.log).await?;
     let mut catalogs = vec![("large".to_owned(), on_registry(large, &setup))];
     for number in 1..=SMALLER_CATALOGS {
         let mut files = generate(SMALLER, arguments.seed + number)?;
@@ -59,7 +54,7 @@ pub(crate) async fn measure(arguments: &ResolveArguments) -> Result<Table> {
     let packages = packages(&catalogs)?;
     let mut bench = Bench {
         extensions: Api::all(setup.client()),
-        controller: Controller::spawn(&setup, &arguments.controller, arguments.log)?,
+        controller: setup.spawn_controller(&arguments.servers)?,
         setup,
         table,
     };
@@ -99,13 +94,13 @@ fn warm(table: &mut Table, large: &Files) -> Result<()> {
     }
     let took = started.elapsed().as_secs_f64() * 1e3 / f64::from(ROUNDS);
     let note = format!("{bundles} bundles, one installed, a range");
-    row(table, "large: one package, warm", took, Unit::Milliseconds, 1.0, note);
+    table.add("large: one package, warm", took, Unit::Milliseconds, None, Target::Limit(1.0), note);
     Ok(())
 }
 
 struct Bench {
     extensions: Api<ClusterExtension>,
-    controller: Controller,
+    controller: Server,
     setup: Setup,
     table: Table,
 }
@@ -125,7 +120,8 @@ impl Bench {
         let grown = memory(self.controller.pid(), "RssAnon")? - before;
         let note =
             format!("growth of RssAnon from {before:.0} MB; the extension was resolved after {took:.3} s");
-        row(&mut self.table, "large: memory for one package", grown, Unit::Megabytes, 10.0, note);
+        let case = "large: memory for one package";
+        self.table.add(case, grown, Unit::Megabytes, None, Target::Limit(10.0), note);
         Ok(())
     }
 
@@ -165,11 +161,11 @@ impl Bench {
             all.len(),
             memory(self.controller.pid(), "RssAnon")?
         );
-        row(&mut self.table, "update: Serving to resolved", took, Unit::Seconds, 5.0, note);
+        self.table.add("update: Serving to resolved", took, Unit::Seconds, None, Target::Limit(5.0), note);
         let after = self.stored(changed);
-        let again = after.iter().filter(|file| !before.contains(*file)).count();
+        let again = after.difference(&before).count() as f64;
         let note = format!("of {} files of catalogs that did not change", before.len());
-        row(&mut self.table, "update: fetched without need", again as f64, Unit::Count, 0.0, note);
+        self.table.add("update: fetched without need", again, Unit::Count, None, Target::Limit(0.0), note);
         Ok(())
     }
 
@@ -217,11 +213,11 @@ impl Bench {
     /// Stored files of all catalogs except for `changed`, with size and time.
     fn stored(&self, changed: &str) -> BTreeSet<(std::path::PathBuf, u64, Option<SystemTime>)> {
         let mut files = BTreeSet::new();
-        let mut folders = vec![self.controller.catalogs()];
+        let mut folders = vec![self.setup.package_cache()];
         while let Some(folder) = folders.pop() {
             for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
                 let path = entry.path();
-                if path == self.controller.catalogs().join(changed) {
+                if path == self.setup.package_cache().join(changed) {
                     continue;
                 }
                 match entry.metadata() {
@@ -233,11 +229,6 @@ impl Bench {
         }
         files
     }
-}
-
-fn row(table: &mut Table, case: &str, ours: f64, unit: Unit, limit: f64, note: String) {
-    eprintln!("{case}: {ours:.4} {unit:?} {note}");
-    table.rows.push(Row::new(case, ours, unit, None, Target::Limit(limit), note));
 }
 
 /// Replaces the registry of the catalog's images by the setup's, which does not have them.

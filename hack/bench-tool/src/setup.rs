@@ -1,16 +1,15 @@
 //! Environment of the measured server: a control plane, a registry, and the server's process.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::wait::await_condition;
 use kube::{Api, Client, Config};
+use olm_api::conditions::{is_true, types};
 use olm_api::{ClusterCatalog, crds::crds};
 use olm_control_plane::ControlPlane;
 use olm_control_plane::ports::free_ports;
@@ -18,18 +17,19 @@ use olm_image::Image;
 use olm_image::registry::Registry;
 use serde_json::json;
 
+use crate::Servers;
 use crate::content::Files;
+use crate::load::client;
+use crate::process::{PATIENCE, Server};
 
-pub(crate) const NAMESPACE: &str = "olmv1-system";
-/// Time limit of every measurement.
-const PATIENCE: Duration = Duration::from_secs(120);
+const NAMESPACE: &str = "olmv1-system";
 const LOOK: Duration = Duration::from_millis(1);
 
 /// Control plane, registry and certificate. Drop stops and removes them.
 pub(crate) struct Setup {
     pub(crate) registry: Registry,
     /// CA certificate for clients of the server, PEM.
-    pub(crate) ca: String,
+    ca: String,
     client: Client,
     kubeconfig: PathBuf,
     _plane: Option<ControlPlane>,
@@ -37,21 +37,19 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
-    /// Starts a control plane.
-    pub(crate) async fn start() -> Result<Self> {
-        let plane = ControlPlane::start().await?;
-        let (client, kubeconfig) = (plane.client(), plane.kubeconfig().to_owned());
-        Self::beside(client, kubeconfig, Some(plane)).await
-    }
-
-    /// Uses an existing cluster without any OLM objects.
-    pub(crate) async fn on(kubeconfig: &Path) -> Result<Self> {
-        let config = Kubeconfig::read_from(kubeconfig)?;
-        let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?;
-        Self::beside(Client::try_from(config)?, kubeconfig.to_owned(), None).await
-    }
-
-    async fn beside(client: Client, kubeconfig: PathBuf, plane: Option<ControlPlane>) -> Result<Self> {
+    /// Uses an existing cluster without any OLM objects, or else starts a control plane.
+    pub(crate) async fn start(cluster: Option<&Path>) -> Result<Self> {
+        let (client, kubeconfig, plane) = match cluster {
+            Some(path) => {
+                let config = Kubeconfig::read_from(path)?;
+                let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?;
+                (Client::try_from(config)?, path.to_owned(), None)
+            }
+            None => {
+                let plane = ControlPlane::start().await?;
+                (plane.client(), plane.kubeconfig().to_owned(), Some(plane))
+            }
+        };
         let registry = Registry::start().await?;
         olm_control_plane::apply_crds(&client, &crds()).await?;
         let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": NAMESPACE}}))?;
@@ -96,35 +94,51 @@ impl Setup {
         self.client.clone()
     }
 
-    /// Kubeconfig of the servers.
-    pub(crate) fn kubeconfig(&self) -> &Path {
-        &self.kubeconfig
-    }
-
     /// Path of a file in the setup's directory.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    /// Cache directory of the server.
-    pub(crate) fn cache(&self) -> PathBuf {
-        self.file("cache")
+    /// Cache directory of operator-controller for catalog content, with one directory per catalog.
+    pub(crate) fn package_cache(&self) -> PathBuf {
+        self.file("operator-controller/catalogs")
+    }
+
+    /// Starts operator-controller.
+    pub(crate) fn spawn_controller(&self, servers: &Servers) -> Result<Server> {
+        let arguments = [
+            format!("--cache-path={}", self.file("operator-controller").display()),
+            format!("--catalogd-cas-dir={}", self.file("catalogd-ca").display()),
+        ];
+        self.spawn("operator-controller", &servers.controller, servers.log, &arguments)
+    }
+
+    /// Starts a server with these arguments besides those that both servers have.
+    fn spawn(&self, name: &'static str, binary: &Path, log: bool, arguments: &[String]) -> Result<Server> {
+        let [probe_port] = free_ports()?;
+        let common = [
+            format!("--kubeconfig={}", self.kubeconfig.display()),
+            format!("--system-namespace={NAMESPACE}"),
+            format!("--pull-cas-dir={}", self.file("registry").display()),
+            "--registry-deny-cidrs=".to_owned(),
+            format!("--health-probe-bind-address=127.0.0.1:{probe_port}"),
+        ];
+        let file = self.file(&format!("{name}.log"));
+        Server::spawn(name, binary, (!log).then_some(&*file), &[&common, arguments].concat())
     }
 }
 
 fn serves(catalog: &ClusterCatalog, digest: &str) -> bool {
-    let Some(status) = catalog.status.as_ref().and_then(|status| serde_json::to_value(status).ok()) else {
-        return false;
-    };
-    let resolved = status["resolvedSource"]["image"]["ref"].as_str().unwrap_or_default();
-    let serving =
-        |condition: &serde_json::Value| condition["type"] == "Serving" && condition["status"] == "True";
-    resolved.ends_with(digest) && status["conditions"].as_array().is_some_and(|all| all.iter().any(serving))
+    let Some(status) = &catalog.status else { return false };
+    let is_resolved =
+        status.resolved_source.as_ref().is_some_and(|source| source.image.ref_.ends_with(digest));
+    is_resolved && is_true(&status.conditions, types::SERVING)
 }
 
-/// Running catalogd. Killed on drop.
+/// Running catalogd.
 pub(crate) struct Catalogd {
-    child: Child,
+    pub(crate) server: Server,
+    pub(crate) client: reqwest::Client,
     port: u16,
     /// Start time of the process.
     pub(crate) started: Instant,
@@ -133,33 +147,28 @@ pub(crate) struct Catalogd {
 impl Catalogd {
     /// Starts the process with the content in the setup's directory.
     pub(crate) fn spawn(setup: &Setup, binary: &Path, log: bool) -> Result<Self> {
-        let [port, probe_port, webhook_port] = free_ports()?;
+        let [port, webhook_port] = free_ports()?;
         let file = |name: &str| setup.file(name).display().to_string();
-        let output = if log { Stdio::inherit() } else { File::create(file("catalogd.log"))?.into() };
+        let arguments = [
+            "--feature-gates=APIV1MetasHandler=true".to_owned(),
+            format!("--cache-dir={}", file("catalogd")),
+            format!("--tls-cert={}", file("tls.crt")),
+            format!("--tls-key={}", file("tls.key")),
+            format!("--catalogs-server-addr=127.0.0.1:{port}"),
+            format!("--external-address=localhost:{port}"),
+            format!("--webhook-server-port={webhook_port}"),
+            "--metrics-bind-address=0".to_owned(),
+        ];
+        let client = client(&setup.ca)?;
         let started = Instant::now();
-        let child = Command::new(binary)
-            .arg(format!("--kubeconfig={}", setup.kubeconfig().display()))
-            .arg(format!("--system-namespace={NAMESPACE}"))
-            .arg("--feature-gates=APIV1MetasHandler=true")
-            .arg(format!("--cache-dir={}", setup.cache().display()))
-            .arg(format!("--pull-cas-dir={}", file("registry")))
-            .arg("--registry-deny-cidrs=")
-            .arg(format!("--tls-cert={}", file("tls.crt")))
-            .arg(format!("--tls-key={}", file("tls.key")))
-            .arg(format!("--catalogs-server-addr=127.0.0.1:{port}"))
-            .arg(format!("--external-address=localhost:{port}"))
-            .arg(format!("--health-probe-bind-address=127.0.0.1:{probe_port}"))
-            .arg(format!("--webhook-server-port={webhook_port}"))
-            .arg("--metrics-bind-address=0")
-            .stdin(Stdio::null())
-            .stderr(output)
-            .spawn()
-            .with_context(|| format!("start {}", binary.display()))?;
-        Ok(Self { child, port, started })
+        Ok(Self { server: setup.spawn("catalogd", binary, log, &arguments)?, client, port, started })
     }
 
-    pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
+    /// Starts the process and waits until it responds.
+    pub(crate) async fn start(setup: &Setup, binary: &Path, log: bool) -> Result<Self> {
+        let mut started = Self::spawn(setup, binary, log)?;
+        started.until("none/api/v1/all", 404).await?;
+        Ok(started)
     }
 
     /// URL of an endpoint, `CATALOG/api/v1/...`.
@@ -168,47 +177,20 @@ impl Catalogd {
     }
 
     /// Waits until the response to a request for `path` has `status`. Returns the time.
-    pub(crate) async fn until(
-        &mut self,
-        client: &reqwest::Client,
-        path: &str,
-        status: u16,
-    ) -> Result<Instant> {
+    pub(crate) async fn until(&mut self, path: &str, status: u16) -> Result<Instant> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let answered =
-                client.head(self.url(path)).send().await.is_ok_and(|answer| answer.status() == status);
+                self.client.head(self.url(path)).send().await.is_ok_and(|answer| answer.status() == status);
             if answered {
                 return Ok(Instant::now());
             }
-            if let Some(ended) = self.child.try_wait()? {
-                bail!("catalogd exited with {ended}; --log shows why");
-            }
+            self.server.check()?;
             ensure!(
                 Instant::now() < deadline,
                 "catalogd does not respond to {path} with {status}; --log shows why"
             );
             tokio::time::sleep(LOOK).await;
         }
-    }
-
-    /// Sends SIGTERM and waits for the exit.
-    pub(crate) async fn stop(mut self) -> Result<()> {
-        let sent = Command::new("kill").args(["-TERM", &self.pid().to_string()]).status()?;
-        ensure!(sent.success(), "catalogd has exited");
-        let deadline = Instant::now() + PATIENCE;
-        while self.child.try_wait()?.is_none() {
-            ensure!(Instant::now() < deadline, "catalogd does not exit");
-            tokio::time::sleep(LOOK).await;
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Catalogd {
-    fn drop(&mut self) {
-        // Both fail only if the process has exited.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

@@ -38,17 +38,6 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    pub(crate) fn new(
-        case: impl Into<String>,
-        ours: f64,
-        unit: Unit,
-        reference: impl Into<Option<f64>>,
-        target: Target,
-        note: impl Into<String>,
-    ) -> Self {
-        Self { case: case.into(), ours, unit, reference: reference.into(), target, note: note.into() }
-    }
-
     fn ratio(&self) -> Option<f64> {
         self.reference.map(|reference| self.ours / reference)
     }
@@ -105,6 +94,21 @@ pub(crate) struct Table {
 }
 
 impl Table {
+    /// Adds a row, and reports the figure on standard error, because the next case may take minutes.
+    pub(crate) fn add(
+        &mut self,
+        case: impl Into<String>,
+        ours: f64,
+        unit: Unit,
+        reference: impl Into<Option<f64>>,
+        target: Target,
+        note: impl Into<String>,
+    ) {
+        let (case, reference, note) = (case.into(), reference.into(), note.into());
+        eprintln!("{case}: {ours:.4} {unit:?} {note}");
+        self.rows.push(Row { case, ours, unit, reference, target, note });
+    }
+
     /// Reports whether every target is met.
     pub(crate) fn all_met(&self) -> bool {
         self.rows.iter().all(Row::is_met)
@@ -137,7 +141,9 @@ mod tests {
     #[test]
     fn targets_are_compared_with_the_reference() {
         let row = |ours, reference: Option<f64>, target| {
-            Row::new("case", ours, Unit::PerSecond, reference, target, "")
+            let mut table = Table::default();
+            table.add("case", ours, Unit::PerSecond, reference, target, "");
+            table.rows.remove(0)
         };
         let rows = [
             (row(20.0, Some(10.0), Target::AtLeast(2.0)), true),

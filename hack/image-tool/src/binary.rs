@@ -1,4 +1,4 @@
-//! Files that a dynamically linked program needs in an otherwise empty image.
+//! Files of images: those of a folder, and those that a dynamically linked program needs.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -37,6 +37,32 @@ pub fn runtime_files(program: &Path) -> Result<BTreeMap<String, LayerEntry>> {
             path.trim_start_matches('/').to_owned(),
             LayerEntry::File { mode: 0o755, content: read(Path::new(path))? },
         );
+    }
+    Ok(files)
+}
+
+/// All regular files below `folder` by relative path, following symbolic links.
+///
+/// # Errors
+/// A file or folder cannot be read, or a name is not UTF-8. The error contains its path.
+pub fn read_folder(folder: &Path) -> Result<BTreeMap<String, Vec<u8>>> {
+    let mut files = BTreeMap::new();
+    let mut pending = vec![String::new()];
+    while let Some(parent) = pending.pop() {
+        let path = folder.join(&parent);
+        let listing = std::fs::read_dir(&path).with_context(|| format!("read {}", path.display()))?;
+        for entry in listing {
+            let path = entry?.path();
+            let name = path.file_name().and_then(|name| name.to_str());
+            let name = name.with_context(|| format!("{} is not UTF-8", path.display()))?;
+            let inside = if parent.is_empty() { name.to_owned() } else { format!("{parent}/{name}") };
+            if path.is_dir() {
+                pending.push(inside);
+            } else {
+                let content = read(&path)?;
+                files.insert(inside, content);
+            }
+        }
     }
     Ok(files)
 }

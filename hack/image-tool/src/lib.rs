@@ -12,7 +12,7 @@ mod push;
 pub mod registry;
 pub mod signing;
 
-pub use binary::runtime_files;
+pub use binary::{read_folder, runtime_files};
 pub use olm_pack::{
     BUNDLE_CHANNELS_LABEL, CATALOG_LABEL, Image, Layer, LayerEntry, Runtime, digest_of, write_archive,
 };

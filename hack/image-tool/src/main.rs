@@ -1,5 +1,4 @@
-//! `olm-image`: builds an OCI image of a server binary, a catalog folder or a bundle folder, without a container
-//! engine.
+//! `olm-image`: builds an OCI image of a server binary or of a catalog folder, without a container engine.
 //!
 //! Prints the image's name with its digest. `hack/image` runs it for the servers.
 
@@ -11,7 +10,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
-use olm_image::{Image, Layer, Push, Runtime, push, runtime_files, write_archive};
+use olm_image::{Image, Layer, Push, Runtime, push, read_folder, runtime_files, write_archive};
 use olm_oci::{Credentials, Platform};
 
 /// Numeric user and group of the servers.
@@ -38,13 +37,6 @@ enum Command {
     /// Build a catalog image of a folder of file-based catalog content
     Catalog {
         /// Folder with the content
-        folder: PathBuf,
-        #[command(flatten)]
-        destination: Destination,
-    },
-    /// Build a bundle image of a folder with manifests/ and metadata/
-    Bundle {
-        /// Folder with the bundle
         folder: PathBuf,
         #[command(flatten)]
         destination: Destination,
@@ -87,10 +79,6 @@ async fn run(command: Command) -> Result<()> {
     let (image, destination) = match command {
         Command::Binary { binary, destination } => (program_image(&binary)?, destination),
         Command::Catalog { folder, destination } => (Image::catalog(&read_folder(&folder)?)?, destination),
-        Command::Bundle { folder, destination } => {
-            let image = Image::bundle(&read_folder(&folder)?);
-            (image.with_context(|| folder.display().to_string())?, destination)
-        }
     };
     write_image(&image, &destination).await
 }
@@ -139,29 +127,6 @@ fn print_reference(name: &str, image: &Image) {
         _ => name,
     };
     println!("{repository}@{}", image.digest());
-}
-
-/// All regular files below `folder` by relative path, following symbolic links.
-fn read_folder(folder: &Path) -> Result<BTreeMap<String, Vec<u8>>> {
-    let mut files = BTreeMap::new();
-    let mut pending = vec![String::new()];
-    while let Some(parent) = pending.pop() {
-        let path = folder.join(&parent);
-        let listing = std::fs::read_dir(&path).with_context(|| format!("read {}", path.display()))?;
-        for entry in listing {
-            let path = entry?.path();
-            let name = path.file_name().and_then(|name| name.to_str());
-            let name = name.with_context(|| format!("{} is not UTF-8", path.display()))?;
-            let inside = if parent.is_empty() { name.to_owned() } else { format!("{parent}/{name}") };
-            if path.is_dir() {
-                pending.push(inside);
-            } else {
-                let content = std::fs::read(&path).with_context(|| format!("read {}", path.display()))?;
-                files.insert(inside, content);
-            }
-        }
-    }
-    Ok(files)
 }
 
 #[cfg(test)]

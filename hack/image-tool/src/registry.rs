@@ -16,7 +16,7 @@ use axum_server::tls_rustls::RustlsConfig;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
-use futures::{StreamExt, stream};
+use futures::{FutureExt, StreamExt, stream};
 use http::{HeaderMap, Method, StatusCode, header};
 use oci_distribution::manifest::OCI_IMAGE_MEDIA_TYPE;
 use serde_json::json;
@@ -117,15 +117,8 @@ impl Registry {
     pub async fn start_with(certificate: &str, key: &str) -> Result<Self> {
         // A second installation fails, and the first one suffices.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-        let (listener, address) = listen()?;
         let tls = RustlsConfig::from_pem(certificate.into(), key.into()).await?;
-        let (content, server) = (Arc::default(), axum_server::Handle::new());
-        let app = axum::Router::new().fallback(handle).with_state(Arc::clone(&content));
-        let running = axum_server::from_tcp_rustls(listener, tls)?
-            .handle(server.clone())
-            .serve(app.into_make_service());
-        tokio::spawn(running);
-        Ok(Self { address, ca_pem: certificate.to_owned(), content, server })
+        Self::serve(certificate, Some(tls))
     }
 
     /// Starts a registry with plain HTTP on a free port of 127.0.0.1.
@@ -133,12 +126,23 @@ impl Registry {
     /// # Errors
     /// No port is free.
     pub async fn start_plain() -> Result<Self> {
-        let (listener, address) = listen()?;
+        Self::serve("", None)
+    }
+
+    fn serve(ca_pem: &str, tls: Option<RustlsConfig>) -> Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
         let (content, server) = (Arc::default(), axum_server::Handle::new());
-        let app = axum::Router::new().fallback(handle).with_state(Arc::clone(&content));
-        let running = axum_server::from_tcp(listener)?.handle(server.clone()).serve(app.into_make_service());
+        let app = axum::Router::new().fallback(handle).with_state(Arc::clone(&content)).into_make_service();
+        let running = match tls {
+            Some(tls) => {
+                axum_server::from_tcp_rustls(listener, tls)?.handle(server.clone()).serve(app).boxed()
+            }
+            None => axum_server::from_tcp(listener)?.handle(server.clone()).serve(app).boxed(),
+        };
         tokio::spawn(running);
-        Ok(Self { address, ca_pem: String::new(), content, server })
+        Ok(Self { address, ca_pem: ca_pem.to_owned(), content, server })
     }
 
     /// `127.0.0.1:<port>`, the registry part of references.
@@ -214,13 +218,6 @@ impl Drop for Registry {
     }
 }
 
-fn listen() -> Result<(TcpListener, SocketAddr)> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    listener.set_nonblocking(true)?;
-    let address = listener.local_addr()?;
-    Ok((listener, address))
-}
-
 /// CA certificate, server certificate and server key, all PEM.
 pub(crate) fn certificates() -> Result<(String, String, String)> {
     use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
@@ -251,8 +248,7 @@ impl Content {
     }
 
     /// Error response for missing credentials. `None` if the request is authorized.
-    fn auth_error(&self, host: &str, path: &str, headers: &HeaderMap) -> Option<Response> {
-        let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    fn auth_error(&self, host: &str, path: &str, given: Option<&str>) -> Option<Response> {
         let (wanted, challenge) = match &self.access {
             Access::Open => return None,
             Access::Basic(user, password) => (basic(user, password), "Basic realm=\"registry\"".to_owned()),
@@ -265,7 +261,7 @@ impl Content {
                 format!("Bearer realm=\"https://{host}/token\",service=\"test\",scope=\"repository:x:pull\""),
             ),
         };
-        if given == Some(&wanted) {
+        if given == Some(wanted.as_str()) {
             return None;
         }
         let mut response = failure(StatusCode::UNAUTHORIZED, "UNAUTHORIZED", "authentication required");
@@ -297,15 +293,15 @@ async fn handle(State(content): State<Arc<Mutex<Content>>>, request: Request) ->
     };
     let query = parts.uri.query().unwrap_or_default().to_owned();
     let given = parts.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let seen = Seen { request: line.clone(), query: query.clone(), authorization: given.map(str::to_owned) };
+    let authorization = given.map(str::to_owned);
     let (fault, response) = {
         let mut content = content.lock().unwrap_or_else(PoisonError::into_inner);
-        content.seen.push(seen);
+        let auth_error = content.auth_error(&host, &path, authorization.as_deref());
+        content.seen.push(Seen { request: line.clone(), query: query.clone(), authorization });
         let fault = content.next_fault(&line);
         if matches!(fault, Some(Fault::Whole)) {
             parts.headers.remove(header::RANGE);
         }
-        let auth_error = content.auth_error(&host, &path, &parts.headers);
         let response =
             auth_error.unwrap_or_else(|| content.respond(&parts.method, &path, &query, &parts.headers, body));
         (fault, response)
@@ -319,7 +315,10 @@ async fn handle(State(content): State<Arc<Mutex<Content>>>, request: Request) ->
 async fn inject(response: Response, fault: Fault) -> Response {
     let (mut parts, body) = response.into_parts();
     let body = axum::body::to_bytes(body, MAX_BODY).await.unwrap_or_default();
-    match fault {
+    if let Fault::Cut(_) | Fault::Stall(_) = fault {
+        parts.headers.insert(header::CONTENT_LENGTH, body.len().into());
+    }
+    let body = match fault {
         Fault::Status(code, headers, text) => {
             let status = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
             let mut response = (status, text).into_response();
@@ -328,43 +327,41 @@ async fn inject(response: Response, fault: Fault) -> Response {
                     response.headers_mut().insert(name, value);
                 }
             }
-            response
+            return response;
         }
         Fault::Cut(after) => {
-            parts.headers.insert(header::CONTENT_LENGTH, body.len().into());
             let sent = body.slice(..after.min(body.len()));
             let broken = Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset));
-            Response::from_parts(parts, Body::from_stream(stream::iter([Ok(sent), broken])))
+            Body::from_stream(stream::iter([Ok(sent), broken]))
         }
         Fault::Stall(after) => {
-            parts.headers.insert(header::CONTENT_LENGTH, body.len().into());
             let sent = stream::iter([Ok::<_, std::io::Error>(body.slice(..after.min(body.len())))]);
-            Response::from_parts(parts, Body::from_stream(sent.chain(stream::pending())))
+            Body::from_stream(sent.chain(stream::pending()))
         }
         Fault::Corrupt => {
             let mut body = body.to_vec();
             if let Some(first) = body.first_mut() {
                 *first ^= 0xff;
             }
-            Response::from_parts(parts, Body::from(body))
+            Body::from(body)
         }
         Fault::Endless => {
             parts.headers.remove(header::CONTENT_LENGTH);
             let chunk = Bytes::from_static(&[b' '; 1 << 16]);
-            let endless = stream::repeat_with(move || Ok::<_, std::io::Error>(chunk.clone()));
-            Response::from_parts(parts, Body::from_stream(endless))
+            Body::from_stream(stream::repeat_with(move || Ok::<_, std::io::Error>(chunk.clone())))
         }
         Fault::Hang => std::future::pending().await,
         Fault::Held(mut until) => {
             while until.changed().await.is_ok() {}
-            Response::from_parts(parts, Body::from(body))
+            Body::from(body)
         }
-        Fault::Whole => Response::from_parts(parts, Body::from(body)),
+        Fault::Whole => Body::from(body),
         Fault::NoDigestHeader => {
             parts.headers.remove("docker-content-digest");
-            Response::from_parts(parts, Body::from(body))
+            Body::from(body)
         }
-    }
+    };
+    Response::from_parts(parts, body)
 }
 
 impl Content {

@@ -8,7 +8,6 @@ use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams
 use olm_api::{ClusterExtension, ClusterObjectSet};
 use olm_bundle::{Bundle, Certificates, RenderOptions};
 use olm_control_plane::ControlPlane;
-use olm_revision::content::ContentPhase;
 use olm_revision::engine::{Engine, Revision};
 use olm_revision::generate::{BundleIdentity, Draft, Extension};
 use olm_revision::kube_cluster::KubeCluster;
@@ -88,16 +87,18 @@ impl Fixture {
         }
         let sets: Api<ClusterObjectSet> = Api::all(client.clone());
         let set = sets.create(&PostParams::default(), &revision.set).await.unwrap();
-        let phases =
-            draft.phases().iter().map(|phase| ContentPhase::inline(&phase.name, phase.objects.clone()));
         let owner = Owner {
             name: "pipe-1".to_owned(),
             uid: set.metadata.uid.unwrap(),
             number: 1,
             extension: "pipe".to_owned(),
         };
-        let revision =
-            Revision { owner, siblings: Vec::new(), phases: phases.collect(), probes: Default::default() };
+        let revision = Revision {
+            owner,
+            siblings: Vec::new(),
+            phases: draft.phases().to_vec(),
+            probes: Default::default(),
+        };
         let result = Engine::new(KubeCluster::new(client)).reconcile(&revision).await;
         assert!(result.is_complete(), "{result:?}");
     }

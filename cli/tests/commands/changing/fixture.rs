@@ -20,7 +20,6 @@ use olm_bundle::{Bundle, Certificates, RenderOptions};
 use olm_control_plane::{ControlPlane, Options, eventually};
 use olm_image::Image;
 use olm_image::registry::Registry;
-use olm_revision::content::ContentPhase;
 use olm_revision::engine::{Engine, Revision};
 use olm_revision::generate::{BundleIdentity, Draft, Extension};
 use olm_revision::kube_cluster::KubeCluster;
@@ -298,16 +297,18 @@ impl Fixture {
             secrets.create(&PostParams::default(), secret).await.unwrap();
         }
         let set = self.sets().create(&PostParams::default(), &revision.set).await.unwrap();
-        let phases =
-            draft.phases().iter().map(|phase| ContentPhase::inline(&phase.name, phase.objects.clone()));
         let owner = Owner {
             name: "pipe-1".to_owned(),
             uid: set.uid().unwrap(),
             number: 1,
             extension: "pipe".to_owned(),
         };
-        let revision =
-            Revision { owner, siblings: Vec::new(), phases: phases.collect(), probes: Default::default() };
+        let revision = Revision {
+            owner,
+            siblings: Vec::new(),
+            phases: draft.phases().to_vec(),
+            probes: Default::default(),
+        };
         let result = Engine::new(KubeCluster::new(client)).reconcile(&revision).await;
         assert!(result.is_complete(), "{result:?}");
         self.settle(&extension, 1, "pipe.v1.0.0").await;

@@ -8,7 +8,6 @@ use kube::Api;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use olm_api::{ClusterExtension, ClusterObjectSet};
 use olm_control_plane::ControlPlane;
-use olm_revision::content::ContentPhase;
 use olm_revision::engine::{Engine, Revision};
 use olm_revision::generate::{BundleIdentity, Draft, Extension};
 use olm_revision::kube_cluster::KubeCluster;
@@ -200,15 +199,14 @@ impl Fixture {
         let before = sets.list(&Default::default()).await.unwrap().items;
         let siblings = before.into_iter().filter_map(|set| set.metadata.uid).collect();
         let set = sets.create(&PostParams::default(), &revision.set).await.unwrap();
-        let phases =
-            draft.phases().iter().map(|phase| ContentPhase::inline(&phase.name, phase.objects.clone()));
         let owner = Owner {
             name: set.metadata.name.clone().unwrap(),
             uid: set.metadata.uid.unwrap(),
             number,
             extension: name.to_owned(),
         };
-        let revision = Revision { owner, siblings, phases: phases.collect(), probes: Default::default() };
+        let revision =
+            Revision { owner, siblings, phases: draft.phases().to_vec(), probes: Default::default() };
         let _ = Engine::new(KubeCluster::new(client)).reconcile(&revision).await;
     }
 }

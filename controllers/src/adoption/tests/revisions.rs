@@ -5,7 +5,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use olm_api::conditions::{self, Status, types};
 use olm_api::{ClusterExtension, ClusterObjectSet, ClusterObjectSetStatus, finalizers, names};
-use olm_revision::content::{ContentPhase, digests};
+use olm_revision::content::digests;
 use olm_revision::generate::{BundleIdentity, Draft, Extension, secret_owner};
 use serde_json::{Value, json};
 
@@ -52,12 +52,7 @@ impl Fixture {
             secret.metadata.owner_references = secret_owner(&set).map(|owner| vec![owner]);
             secrets.create(&PostParams::default(), &secret).await.unwrap();
         }
-        let phases: Vec<ContentPhase> = draft
-            .phases()
-            .iter()
-            .map(|phase| ContentPhase::inline(&phase.name, phase.objects.clone()))
-            .collect();
-        for object in phases.iter().flat_map(|phase| &phase.objects) {
+        for object in draft.phases().iter().flat_map(|phase| &phase.objects) {
             let mut object = object.object.clone();
             object["metadata"]["labels"]["app.kubernetes.io/managed-by"] = ENGINE.into();
             object["metadata"]["annotations"]["olm.operatorframework.io/revision"] = "1".into();
@@ -65,7 +60,8 @@ impl Fixture {
             let params = PatchParams::apply(ENGINE).force();
             self.api(&object).await.patch(&name, &params, &Patch::Apply(&object)).await.unwrap();
         }
-        let mut status = ClusterObjectSetStatus { observed_phases: digests(&phases), ..Default::default() };
+        let mut status =
+            ClusterObjectSetStatus { observed_phases: digests(draft.phases()), ..Default::default() };
         for (type_, reason, message) in [
             (types::PROGRESSING, "Succeeded", "Revision 1.0.0 has rolled out."),
             (types::AVAILABLE, "ProbesSucceeded", "Objects are available and pass all probes."),

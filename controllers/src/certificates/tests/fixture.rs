@@ -21,7 +21,7 @@ use olm_runtime::Component;
 use olm_runtime::events::Events;
 use olm_runtime::metrics::Metrics;
 use olm_serving::certificate::PemPair;
-use olm_serving::https::{HttpServer, Tls};
+use olm_serving::https::{HttpServer, RustlsConfig};
 use olm_serving::serving_certificate::{CertificateSource, ServingCertificate};
 use olm_serving::tls_profile::{ProfileName, TlsProfile, Version};
 use serde_json::{Value, json};
@@ -296,7 +296,7 @@ impl Webhook {
             ([(CONNECTION, "close")], Json(review))
         };
         let address: SocketAddr = (Ipv4Addr::LOCALHOST, 0).into();
-        let tls = Tls::new(certificate.server_config().unwrap());
+        let tls = RustlsConfig::from_config(certificate.server_config(None).unwrap());
         let server = HttpServer::start(address, Some(tls), Router::new().route("/x", post(admit))).unwrap();
         Self { certificate, files, server }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use olm_bundle_check::{CheckOptions, check};
+use olm_bundle_check::{KubernetesMinor, check};
 
 pub(crate) const ANNOTATIONS: &str = "\
 annotations:
@@ -125,12 +125,12 @@ impl Files {
 
     /// Findings with their levels, one per line.
     pub(crate) fn findings(&self) -> Vec<String> {
-        self.findings_for(&CheckOptions::default())
+        self.findings_for(None)
     }
 
-    /// Findings with these options.
-    pub(crate) fn findings_for(&self, options: &CheckOptions) -> Vec<String> {
-        let findings = check(&self.0, options).findings;
+    /// Findings for this Kubernetes version.
+    pub(crate) fn findings_for(&self, kubernetes: Option<KubernetesMinor>) -> Vec<String> {
+        let findings = check(&self.0, kubernetes).findings;
         findings.iter().map(|finding| format!("{}: {finding}", finding.level.name())).collect()
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use olm_bundle_check::{CheckOptions, check};
+use olm_bundle_check::check;
 use proptest::prelude::*;
 use proptest::sample::select;
 
@@ -46,15 +46,15 @@ fn damaged() -> impl Strategy<Value = Files> {
 proptest! {
     #[test]
     fn checks_of_damaged_bundles_are_deterministic(files in damaged()) {
-        let options = CheckOptions { kubernetes: "1.31".parse().ok() };
-        prop_assert_eq!(check(&files.0, &options), check(&files.0, &options));
+        let kubernetes = "1.31".parse().ok();
+        prop_assert_eq!(check(&files.0, kubernetes), check(&files.0, kubernetes));
     }
 
     #[test]
     fn arbitrary_bytes_do_not_panic(metadata in any::<Vec<u8>>(), manifest in any::<Vec<u8>>(),
                                     path in "manifests/[a-z/.]{0,5}") {
         let files = BTreeMap::from([("metadata/annotations.yaml".to_owned(), metadata), (path, manifest)]);
-        check(&files, &CheckOptions::default());
+        check(&files, None);
     }
 }
 
@@ -63,11 +63,11 @@ proptest! {
 fn reports_are_bounded_for_hostile_bundles() {
     let many = |count: usize| (0..count).map(|n| format!("x{n}: 1\n")).collect::<String>();
     let files = Files::good().with("manifests/csv.yaml", &format!("{CSV}{}", many(5000)));
-    let report = check(&files.0, &CheckOptions::default());
+    let report = check(&files.0, None);
     assert_eq!((report.findings.len(), report.omitted), (100, 100));
     let pods: String =
         (0..3000).map(|n| format!("---\napiVersion: v1\nkind: Pod\nmetadata: {{name: p{n}}}\n")).collect();
-    let report = check(&Files::good().with("manifests/p.yaml", &pods).0, &CheckOptions::default());
+    let report = check(&Files::good().with("manifests/p.yaml", &pods).0, None);
     assert_eq!((report.findings.len(), report.omitted), (100, 2900));
     let deep =
         format!("kind: ConfigMap\nmetadata: {{name: c}}\ndata: {}{}", "[".repeat(20_000), "]".repeat(20_000));
@@ -78,7 +78,7 @@ fn reports_are_bounded_for_hostile_bundles() {
     let found = Files::good().with("manifests/l.yaml", laughs).findings();
     assert_eq!(found.len(), 1, "{found:?}");
     let files: BTreeMap<_, _> = (0..100_000).map(|n| (format!("manifests/{n}.yaml"), Vec::new())).collect();
-    let report = check(&files, &CheckOptions::default());
+    let report = check(&files, None);
     assert_eq!(report.findings.iter().map(|finding| finding.rule.id).collect::<Vec<_>>(), ["FILE-4"]);
 }
 
@@ -96,7 +96,6 @@ fn loading_errors_are_bounded_in_number_and_length() {
     // The loader stops at the first unreadable manifest. The size limit is still reported.
     let items = format!("kind: List\nitems: [{}1]\n", "1,".repeat(1 << 20));
     let files = Files::good().with("manifests/a.yaml", "[").with("manifests/b.yaml", &items);
-    let rules: Vec<&str> =
-        check(&files.0, &CheckOptions::default()).findings.iter().map(|finding| finding.rule.id).collect();
+    let rules: Vec<&str> = check(&files.0, None).findings.iter().map(|finding| finding.rule.id).collect();
     assert_eq!(rules, ["FILE-4", "FILE-2"]);
 }

@@ -1,7 +1,5 @@
 //! Rules on CRDs, other objects, fields, images, webhooks, Kubernetes versions and size.
 
-use olm_bundle_check::CheckOptions;
-
 use super::fixture::{CRD, Files, compare};
 
 // docs/design/additions.md#bundle-validation: owned CRDs
@@ -269,8 +267,8 @@ fn removed_api_versions_are_errors_for_target_kubernetes() {
         (Some("1.31"), vec![told]),
         (Some("1.23"), vec![never, needs]),
     ] {
-        let options = CheckOptions { kubernetes: version.map(|version| version.parse().unwrap()) };
-        assert_eq!(files.findings_for(&options), expected, "{version:?}");
+        let kubernetes = version.map(|version| version.parse().unwrap());
+        assert_eq!(files.findings_for(kubernetes), expected, "{version:?}");
     }
     for wrong in ["", "1", "x.y", "1.31.0.0"] {
         assert!(wrong.parse::<olm_bundle_check::KubernetesMinor>().is_err(), "{wrong}");

@@ -41,42 +41,34 @@ pub fn config_schema(bundle: &Bundle, deployment_config: bool, multi_watch_names
         schema["additionalProperties"] = json!(false);
         properties.insert(DEPLOYMENT_CONFIG.into(), schema);
     }
-    let mut schema = Map::from_iter([
-        ("$schema".to_string(), json!("http://json-schema.org/draft-07/schema#")),
-        ("$id".to_string(), json!(SCHEMA_ID)),
-        ("type".to_string(), json!("object")),
-        ("properties".to_string(), Value::Object(properties)),
-        ("additionalProperties".to_string(), json!(false)),
-    ]);
-    schema.extend(choices);
-    if !definitions.is_empty() {
-        schema.insert("definitions".into(), json!(definitions));
+    let mut schema = json!({
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "$id": SCHEMA_ID,
+        "type": "object",
+        "properties": properties,
+        "additionalProperties": false,
+    });
+    for (keyword, value) in choices {
+        schema[keyword] = value;
     }
-    Value::Object(schema)
+    if !definitions.is_empty() {
+        schema["definitions"] = json!(definitions);
+    }
+    schema
 }
 
 /// Schema rules that require a namespace selection unless it is optional, and forbid two.
 fn watch_rules(properties: &Map<String, Value>, is_optional: bool) -> Map<String, Value> {
-    let (one, list) = (properties.contains_key(WATCH_NAMESPACE), properties.contains_key(WATCH_NAMESPACES));
+    let fields = [WATCH_NAMESPACE, WATCH_NAMESPACES].into_iter();
+    let fields: Vec<&str> = fields.filter(|field| properties.contains_key(*field)).collect();
     let mut rules = Map::new();
-    if one && list {
-        rules.insert("not".into(), json!({"required": [WATCH_NAMESPACE, WATCH_NAMESPACES]}));
+    if fields.len() > 1 {
+        rules.insert("not".into(), json!({"required": fields}));
     }
-    if is_optional {
-        return rules;
-    }
-    match (one, list) {
-        (true, true) => {
-            let either = json!([{"required": [WATCH_NAMESPACE]}, {"required": [WATCH_NAMESPACES]}]);
-            rules.insert("anyOf".into(), either);
-        }
-        (true, false) => {
-            rules.insert("required".into(), json!([WATCH_NAMESPACE]));
-        }
-        (false, true) => {
-            rules.insert("required".into(), json!([WATCH_NAMESPACES]));
-        }
-        (false, false) => {}
+    if !is_optional && fields.len() > 1 {
+        rules.insert("anyOf".into(), fields.iter().map(|field| json!({"required": [field]})).collect());
+    } else if !is_optional && !fields.is_empty() {
+        rules.insert("required".into(), json!(fields));
     }
     rules
 }

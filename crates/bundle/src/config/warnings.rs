@@ -9,7 +9,8 @@ use serde_json::Value;
 use super::schema::DEPLOYMENT_CONFIG;
 use crate::bundle::Bundle;
 use crate::limits::sorted_texts;
-use crate::typed::{Type, types};
+use crate::pointer::list;
+use crate::typed::{Type, children, types};
 
 /// Fields below `deploymentConfig` with a fixed set of values, by type and name, as of Kubernetes 1.36. The empty
 /// string selects the default in each of them.
@@ -51,42 +52,24 @@ pub fn config_warnings(bundle: &Bundle, config: &Value) -> Vec<String> {
         }
     }
     for list in ["env", "volumes"] {
-        warnings.extend(repeated_names(deployments.get(list), list));
+        warnings.extend(repeated_names(config, list));
     }
-    warnings.extend(displaced_mounts(bundle, deployments.get("volumeMounts")));
+    warnings.extend(displaced_mounts(bundle, config));
     sorted_texts(warnings)
 }
 
 fn collect(value: &Value, kind: &Type, path: &str, warnings: &mut BTreeSet<String>) {
-    match (value, kind) {
-        (Value::Object(entries), Type::Struct(name)) => {
-            let fields = types().fields(name);
-            for (key, value) in entries {
-                let path = format!("{path}.{}", key.replace('~', "~0").replace('/', "~1"));
-                match fields.iter().find(|field| field.name == key) {
-                    Some(field) => {
-                        warnings.extend(unknown_choices(name, field.name, value, &path));
-                        collect(value, &field.kind, &path, warnings);
-                    }
-                    None => {
-                        let known: Vec<&str> = fields.iter().map(|field| field.name).collect();
-                        let (field, known) = (quote(&path), known.join(", "));
-                        warnings.insert(format!("unknown field {field} is ignored: known are {known}"));
-                    }
-                }
-            }
+    let owner = if let Type::Struct(name) = kind { *name } else { "" };
+    for (key, value, kind) in children(value, kind) {
+        if let Some(kind) = kind {
+            let path = format!("{path}.{key}");
+            warnings.extend(unknown_choices(owner, &key, value, &path));
+            collect(value, kind, &path, warnings);
+        } else {
+            let field = quote(&format!("{path}.{}", key.replace('~', "~0").replace('/', "~1")));
+            let known: Vec<&str> = types().fields(owner).iter().map(|field| field.name).collect();
+            warnings.insert(format!("unknown field {field} is ignored: known are {}", known.join(", ")));
         }
-        (Value::Object(entries), Type::Map(element)) => {
-            for (key, value) in entries {
-                collect(value, element, &format!("{path}.{key}"), warnings);
-            }
-        }
-        (Value::Array(items), Type::List(element)) => {
-            for (index, item) in items.iter().enumerate() {
-                collect(item, element, &format!("{path}.{index}"), warnings);
-            }
-        }
-        _ => {}
     }
 }
 
@@ -111,15 +94,16 @@ fn name_of(entry: &Value) -> Option<&str> {
     entry.get("name").and_then(Value::as_str)
 }
 
-fn items(list: Option<&Value>) -> &[Value] {
-    list.and_then(Value::as_array).map_or(&[], Vec::as_slice)
+/// Items of a list below `deploymentConfig`.
+fn configured<'a>(config: &'a Value, field: &str) -> &'a [Value] {
+    list(config, &format!("/{DEPLOYMENT_CONFIG}/{field}"))
 }
 
 /// Reports repeated names, because entries do not replace one another
 /// (docs/design/bundles.md#deployment-configuration).
-fn repeated_names(list: Option<&Value>, field: &str) -> Vec<String> {
+fn repeated_names(config: &Value, field: &str) -> Vec<String> {
     let mut seen = BTreeSet::new();
-    let names = items(list).iter().filter_map(name_of);
+    let names = configured(config, field).iter().filter_map(name_of);
     names
         .filter(|name| !seen.insert(*name))
         .map(|name| {
@@ -131,7 +115,7 @@ fn repeated_names(list: Option<&Value>, field: &str) -> Vec<String> {
 
 /// Reports mounts that displace another: a mount replaces a mount of the same volume, whatever its path
 /// (docs/design/bundles.md#deployment-configuration).
-fn displaced_mounts(bundle: &Bundle, mounts: Option<&Value>) -> Vec<String> {
+fn displaced_mounts(bundle: &Bundle, config: &Value) -> Vec<String> {
     let path_of = |mount: &Value| mount.get("mountPath").and_then(Value::as_str).map(str::to_string);
     let last = |mounts: &[Value]| -> BTreeMap<String, (usize, Option<String>)> {
         let named = mounts.iter().enumerate();
@@ -139,11 +123,11 @@ fn displaced_mounts(bundle: &Bundle, mounts: Option<&Value>) -> Vec<String> {
             .filter_map(|(index, mount)| Some((name_of(mount)?.to_string(), (index, path_of(mount)))))
             .collect()
     };
-    let replacing = last(items(mounts));
+    let replacing = last(configured(config, "volumeMounts"));
     let mut warnings = Vec::new();
     for deployment in bundle.csv.deployments() {
-        for container in items(deployment.spec.pointer("/template/spec/containers")) {
-            for (volume, (_, path)) in last(items(container.get("volumeMounts"))) {
+        for container in list(&deployment.spec, "/template/spec/containers") {
+            for (volume, (_, path)) in last(list(container, "/volumeMounts")) {
                 let Some((index, _)) = replacing.get(&volume).filter(|(_, replacing)| *replacing != path)
                 else {
                     continue;

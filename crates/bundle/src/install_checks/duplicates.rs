@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use olm_version::quote;
 use serde_json::Value;
 
-use super::{WebhookDeployments, group_of, text, title};
-use crate::bundle::{Bundle, name_of};
+use super::{WebhookDeployments, text, title};
+use crate::bundle::{Bundle, group_of, name_of};
 use crate::objects;
 
 /// Group, kind, namespace and name, which identify an object on the cluster regardless of the version.

@@ -5,8 +5,8 @@
 use olm_version::quote;
 use serde_json::Value;
 
-use super::{DEFINITION, RBAC_GROUP, group_of, text, title};
-use crate::bundle::name_of;
+use super::{DEFINITION, RBAC_GROUP, text, title};
+use crate::bundle::{group_of, name_of};
 
 /// Namespace of OLM in its install files.
 const SYSTEM_NAMESPACE: &str = "olmv1-system";

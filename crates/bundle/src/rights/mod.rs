@@ -13,6 +13,7 @@ use serde_json::Value;
 
 pub use rule::{Right, Rule};
 
+use crate::bundle::group_of;
 use crate::objects::is_cluster_scoped;
 use crate::pointer::{list, text};
 
@@ -40,10 +41,10 @@ impl Rights {
         let mut rights = Self { objects: kept(objects), ..Self::default() };
         let own: BTreeSet<_> = objects.iter().filter(|object| is_role(object)).map(identity).collect();
         for object in objects {
-            if is_role(object) {
-                rights.add_role(object);
-            } else if is_binding(object) {
-                rights.add_binding(object, &own);
+            match text(object, "/kind") {
+                "Role" | "ClusterRole" if is_rbac(object) => rights.add_role(object),
+                "RoleBinding" | "ClusterRoleBinding" if is_rbac(object) => rights.add_binding(object, &own),
+                _ => {}
             }
         }
         rights
@@ -95,8 +96,7 @@ fn kept(objects: &[Value]) -> Scoped {
     let mut named: BTreeMap<(Option<String>, String, String), BTreeSet<String>> = BTreeMap::new();
     for object in objects {
         let (kind, namespace, name) = identity(object);
-        let group = text(object, "/apiVersion").split_once('/').map_or("", |(group, _)| group);
-        let (scope, group, resource) = (scope(kind, namespace), group.to_owned(), plural(kind));
+        let (scope, group, resource) = (scope(kind, namespace), group_of(object).to_owned(), plural(kind));
         created.entry((scope.clone(), group.clone())).or_default().insert(resource.clone());
         named.entry((scope, group, resource)).or_default().insert(name.to_owned());
     }
@@ -164,12 +164,8 @@ fn is_role(object: &Value) -> bool {
     is_rbac(object) && matches!(text(object, "/kind"), "Role" | "ClusterRole")
 }
 
-fn is_binding(object: &Value) -> bool {
-    is_rbac(object) && matches!(text(object, "/kind"), "RoleBinding" | "ClusterRoleBinding")
-}
-
 fn is_rbac(object: &Value) -> bool {
-    text(object, "/apiVersion").split_once('/').is_some_and(|(group, _)| group == RBAC)
+    group_of(object) == RBAC
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use olm_version::Version;
 use serde_json::{Map, Number, Value};
 
 use super::decode;
-use super::types::{Field, Presence, Type, types};
+use super::types::{Field, Presence, Type, field_of, types};
 use crate::{go_json, go_time, quantity};
 
 /// Value of the wrong type. The message is that of the reference.
@@ -55,42 +55,33 @@ fn read(value: Value, kind: &Type, decoded: bool) -> Result<Value, ConvertError>
     if value.is_null() {
         return zero(kind);
     }
-    match kind {
-        Type::String => string(value),
-        Type::Bool => match value {
-            Value::Bool(_) => Ok(value),
-            other => Err(mismatch(&other, "bool")),
+    let refused = |message: String| Err(ConvertError::new(message));
+    match (kind, value) {
+        (Type::Json, value) => Ok(value),
+        (Type::String, value) => string(value),
+        (Type::Bool, value @ Value::Bool(_)) => Ok(value),
+        (Type::Bool, other) => Err(mismatch(&other, "bool")),
+        (Type::Int32, value) => integer(value, "int32"),
+        (Type::Int64, value) => integer(value, "int64"),
+        (Type::Number, Value::Number(number)) => Ok(Value::Number(shortest(number))),
+        (Type::Number, other) => Err(mismatch(&other, "float64")),
+        (Type::Quantity, value) => quantity_text(&value),
+        (Type::IntOrString, value) => int_or_string(value),
+        (Type::Time, Value::String(text)) => go_time::normal(&text).map(Value::from).or_else(refused),
+        (Type::Version, Value::String(text)) => match Version::parse_tolerant(&text) {
+            Ok(_) => Ok(Value::String(text)),
+            Err(error) => refused(error.to_string()),
         },
-        Type::Int32 => integer(value, "int32"),
-        Type::Int64 => integer(value, "int64"),
-        Type::Number => match value {
-            Value::Number(number) => Ok(Value::Number(shortest(number))),
-            other => Err(mismatch(&other, "float64")),
-        },
-        Type::Quantity => quantity_text(&value),
-        Type::IntOrString => int_or_string(value),
-        Type::Time => match value {
-            Value::String(text) => go_time::normal(&text).map(Value::from).map_err(ConvertError::new),
-            other => Err(ConvertError::new(format!(
-                "json: cannot unmarshal {} into Go value of type string",
-                go_json::kind(&other)
-            ))),
-        },
-        Type::Json => Ok(value),
-        Type::Version => version(value),
-        Type::SchemaOrBool | Type::SchemaOrList | Type::SchemaOrStrings => union(value, kind, decoded),
-        Type::List(element) => match value {
-            Value::Array(items) => list(items, element, decoded),
-            other => Err(ConvertError::new(format!("cannot restore slice from {}", go_kind(&other)))),
-        },
-        Type::Map(element) => match value {
-            Value::Object(entries) => map(entries, element, decoded),
-            other => Err(ConvertError::new(format!("cannot restore map from {}", go_kind(&other)))),
-        },
-        Type::Struct(name) => match value {
-            Value::Object(entries) => fields(entries, types().fields(name), decoded),
-            other => Err(ConvertError::new(format!("cannot restore struct from: {}", go_kind(&other)))),
-        },
+        (Type::Time | Type::Version, other) => refused(go_json::mismatch(&other, "value of type string")),
+        (Type::SchemaOrBool | Type::SchemaOrList | Type::SchemaOrStrings, value) => {
+            union(value, kind, decoded)
+        }
+        (Type::List(element), Value::Array(items)) => list(items, element, decoded),
+        (Type::List(_), other) => refused(format!("cannot restore slice from {}", go_kind(&other))),
+        (Type::Map(element), Value::Object(entries)) => map(entries, element, decoded),
+        (Type::Map(_), other) => refused(format!("cannot restore map from {}", go_kind(&other))),
+        (Type::Struct(name), Value::Object(entries)) => fields(entries, types().fields(name), decoded),
+        (Type::Struct(_), other) => refused(format!("cannot restore struct from: {}", go_kind(&other))),
     }
 }
 
@@ -150,9 +141,7 @@ fn map(mut entries: Map<String, Value>, element: &Type, decoded: bool) -> Result
 fn fields(mut entries: Map<String, Value>, known: &[Field], decoded: bool) -> Result<Value, ConvertError> {
     let mut fault: Option<(usize, ConvertError)> = None;
     entries.retain(|key, value| {
-        let field =
-            known.binary_search_by(|field| field.name.cmp(key.as_str())).ok().map(|index| &known[index]);
-        let Some(field) = field.filter(|_| !value.is_null()) else {
+        let Some(field) = field_of(known, key).filter(|_| !value.is_null()) else {
             return false;
         };
         match read(value.take(), &field.kind, decoded) {
@@ -225,16 +214,17 @@ fn integer(value: Value, kind: &str) -> Result<Value, ConvertError> {
 }
 
 fn int_or_string(value: Value) -> Result<Value, ConvertError> {
-    let refused = |shown: &str| {
-        ConvertError::new(format!("json: cannot unmarshal {shown} into Go value of type int32"))
-    };
     match &value {
         Value::String(_) => Ok(value),
         Value::Number(number) => match shortest(number.clone()).as_i64().map(i32::try_from) {
             Some(Ok(whole)) => Ok(Value::from(whole)),
-            _ => Err(refused(&format!("number {}", go_json::number(number)))),
+            _ => {
+                let number = go_json::number(number);
+                let message = format!("json: cannot unmarshal number {number} into Go value of type int32");
+                Err(ConvertError::new(message))
+            }
         },
-        other => Err(refused(go_json::kind(other))),
+        other => Err(ConvertError::new(go_json::mismatch(other, "value of type int32"))),
     }
 }
 
@@ -245,19 +235,6 @@ fn quantity_text(value: &Value) -> Result<Value, ConvertError> {
         other => other.to_string(),
     };
     quantity::canonical(&text).map(Value::from).map_err(|error| ConvertError::new(error.to_string()))
-}
-
-fn version(value: Value) -> Result<Value, ConvertError> {
-    let Value::String(text) = &value else {
-        return Err(ConvertError::new(format!(
-            "json: cannot unmarshal {} into Go value of type string",
-            go_json::kind(&value)
-        )));
-    };
-    match Version::parse_tolerant(text) {
-        Ok(_) => Ok(value),
-        Err(error) => Err(ConvertError::new(error.to_string())),
-    }
 }
 
 fn mismatch(value: &Value, kind: &str) -> ConvertError {

@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value};
 
-use super::types::{Type, types};
+use super::types::{Type, field_of, types};
 use crate::{go_json, go_time};
 
 /// First error of `entries` as a `kind`, in key order.
@@ -77,13 +77,10 @@ impl Walk {
                 let fault = self.fields(entries, "JSONSchemaProps");
                 self.adopt(fault)
             }
-            (Type::SchemaOrList, Value::Array(items)) => {
-                let schema = Type::Struct("JSONSchemaProps");
-                let fault = items.iter().find_map(|item| self.value(item, &schema, None));
-                self.adopt(fault)
-            }
-            (Type::SchemaOrStrings, Value::Array(items)) => {
-                let fault = items.iter().find_map(|item| self.value(item, &Type::String, None));
+            (Type::SchemaOrList | Type::SchemaOrStrings, Value::Array(items)) => {
+                let is_schema = *kind == Type::SchemaOrList;
+                let element = if is_schema { Type::Struct("JSONSchemaProps") } else { Type::String };
+                let fault = items.iter().find_map(|item| self.value(item, &element, None));
                 self.adopt(fault)
             }
             (Type::SchemaOrList | Type::SchemaOrStrings, _) => None,
@@ -96,8 +93,7 @@ impl Walk {
         let known = types().fields(name);
         let outside = self.owner.replace(name);
         let fault = entries.iter().find_map(|(key, value)| {
-            let index = known.binary_search_by(|field| field.name.cmp(key.as_str())).ok()?;
-            let field = &known[index];
+            let field = field_of(known, key)?;
             self.path.push(field.name);
             let fault = self.value(value, &field.kind, field.go_name);
             self.path.pop();

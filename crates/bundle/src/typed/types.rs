@@ -87,6 +87,12 @@ impl Types {
     }
 }
 
+/// Field of this name among the `fields` of a type.
+pub(super) fn field_of<'a>(fields: &'a [Field], name: &str) -> Option<&'a Field> {
+    let index = fields.binary_search_by(|field| field.name.cmp(name)).ok()?;
+    fields.get(index)
+}
+
 /// Table compiled into the crate.
 pub(crate) fn types() -> &'static Types {
     static TYPES: LazyLock<Types> = LazyLock::new(|| Types::parse(include_str!("types.txt")));

@@ -9,18 +9,15 @@ use serde_json::value::RawValue;
 use super::TemplateError;
 use crate::{
     Meta, SCHEMA_BUNDLE, json,
-    shape::{self, Field, Shape, Structure},
+    shape::{self, Shape, Structure, always, structure},
 };
 
 const SCHEMA: &str = "olm.template.basic";
 
-const TEMPLATE: Structure = Structure {
-    name: "basic.BasicTemplateData",
-    fields: &[
-        Field { name: "schema", shape: Shape::Text, always: true },
-        Field { name: "entries", shape: Shape::List(&Shape::Any), always: true },
-    ],
-};
+const TEMPLATE: Structure = structure(
+    "basic.BasicTemplateData",
+    &[always(&["schema"], Shape::Text), always(&["entries"], Shape::List(&Shape::Any))],
+);
 
 /// Parsed template.
 ///
@@ -58,15 +55,14 @@ impl BasicTemplate {
             serde_json::from_slice(&json).map_err(|problem| refused(problem.to_string()))?;
         TEMPLATE.check(value, false).map_err(not_read)?;
         let members = json::members(value).unwrap_or_default();
-        let schema = json::field(&members, "schema").and_then(json::text).unwrap_or_default();
+        let schema = json::text_field(&members, "schema");
         if schema != SCHEMA {
             let (schema, known) = (quote(&schema), quote(SCHEMA));
             return Err(TemplateError::Basic(format!(
                 "template has unknown schema ({schema}), should be {known}"
             )));
         }
-        let entries = json::field(&members, "entries").and_then(json::items).unwrap_or_default();
-        let entries = entries.into_iter().map(Entry::read).collect::<Result<_, _>>()?;
+        let entries = json::item_fields(&members, "entries").map(Entry::read).collect::<Result<_, _>>()?;
         Ok(Self { entries })
     }
 
@@ -116,8 +112,7 @@ impl Entry {
             let problem = "unexpected fields present in basic template bundle".to_owned();
             return Err(TemplateError::Basic(problem));
         }
-        let image = json::field(&members, "image").and_then(json::text).unwrap_or_default();
-        Ok(Self::Image(image))
+        Ok(Self::Image(json::text_field(&members, "image")))
     }
 }
 

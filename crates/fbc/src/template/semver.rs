@@ -3,41 +3,28 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use olm_version::{Version, quote};
+use olm_version::{Version, aggregate, quote};
 use serde_json::{json, value::RawValue};
 
 use super::TemplateError;
 use crate::{
-    Meta, SCHEMA_CHANNEL, SCHEMA_PACKAGE, json,
-    shape::{Field, Shape, Structure},
+    ChannelEntry, Meta, SCHEMA_CHANNEL, SCHEMA_PACKAGE, json,
+    shape::{Shape, Structure, if_any, structure},
 };
 
 const SCHEMA: &str = "olm.semver";
 
-const STREAM: Shape = Shape::Object(&Structure {
-    name: "semver.channelBundles",
-    fields: &[Field {
-        name: "bundles",
-        shape: Shape::Objects(&Structure {
-            name: "semver.bundleEntry",
-            fields: &[Field { name: "image", shape: Shape::Text, always: false }],
-        }),
-        always: false,
-    }],
-});
+const ENTRY: Structure = structure("semver.bundleEntry", &[if_any(&["image"], Shape::Text)]);
+const STREAM: Structure = structure("semver.channelBundles", &[if_any(&["bundles"], Shape::Objects(&ENTRY))]);
 
-const TEMPLATE: Structure = Structure {
-    name: "semver.SemverTemplateData",
-    fields: &[
-        Field { name: "schema", shape: Shape::Text, always: true },
-        Field { name: "generateMajorChannels", shape: Shape::Truth, always: false },
-        Field { name: "generateMinorChannels", shape: Shape::Truth, always: false },
-        Field { name: "defaultChannelTypePreference", shape: Shape::Text, always: false },
-        Field { name: "candidate", shape: STREAM, always: false },
-        Field { name: "fast", shape: STREAM, always: false },
-        Field { name: "stable", shape: STREAM, always: false },
+const TEMPLATE: Structure = structure(
+    "semver.SemverTemplateData",
+    &[
+        if_any(&["schema", "defaultChannelTypePreference"], Shape::Text),
+        if_any(&["generateMajorChannels", "generateMinorChannels"], Shape::Truth),
+        if_any(&["candidate", "fast", "stable"], Shape::Object(&STREAM)),
     ],
-};
+);
 
 /// Properties of the bundle in an image that the expansion needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -113,15 +100,7 @@ struct Draft {
     stream: Stream,
     kind: ChannelType,
     first: Version,
-    entries: Vec<DraftEntry>,
-}
-
-#[derive(Debug)]
-struct DraftEntry {
-    name: String,
-    /// Empty for none.
-    replaces: String,
-    skips: BTreeSet<String>,
+    entries: Vec<ChannelEntry>,
 }
 
 impl SemverTemplate {
@@ -139,7 +118,7 @@ impl SemverTemplate {
             serde_json::from_slice(&json).map_err(|problem| decoded(problem.to_string()))?;
         TEMPLATE.check(value, true).map_err(decoded)?;
         let members = json::members(value).unwrap_or_default();
-        let text = |name| json::field(&members, name).and_then(json::text).unwrap_or_default();
+        let text = |name| json::text_field(&members, name);
         let truth = |name| json::field(&members, name).is_some_and(|value| value.get() == "true");
         if text("schema") != SCHEMA {
             return Err(refused(format!(
@@ -152,12 +131,10 @@ impl SemverTemplate {
         let preferred = preferred(&text("defaultChannelTypePreference"), major, minor).map_err(refused)?;
         let kinds = [(ChannelType::Major, major), (ChannelType::Minor, minor)];
         let images = |stream: Stream| {
-            let bundles = json::field(&members, stream.name()).and_then(json::members).unwrap_or_default();
-            let bundles = json::field(&bundles, "bundles").and_then(json::items).unwrap_or_default();
-            let bundles = bundles.into_iter().map(|bundle| json::members(bundle).unwrap_or_default());
-            let image =
-                |bundle: Vec<_>| json::field(&bundle, "image").and_then(json::text).unwrap_or_default();
-            (stream, bundles.map(image).collect())
+            let stream_members =
+                json::field(&members, stream.name()).and_then(json::members).unwrap_or_default();
+            let image = |bundle| json::text_field(&json::members(bundle).unwrap_or_default(), "image");
+            (stream, json::item_fields(&stream_members, "bundles").map(image).collect())
         };
         Ok(Self {
             kinds: kinds.into_iter().filter(|(_, made)| *made).map(|(kind, _)| kind).collect(),
@@ -200,24 +177,10 @@ impl SemverTemplate {
         let default = default.map_or("", |(name, _)| name.as_str());
         let mut metas = vec![json!({"schema": SCHEMA_PACKAGE, "name": package, "defaultChannel": default})];
         metas.extend(channels.iter().map(|(name, draft)| {
-            let entries: Vec<_> = draft.entries.iter().map(DraftEntry::value).collect();
-            json!({"schema": SCHEMA_CHANNEL, "package": package, "name": name, "entries": entries})
+            json!({"schema": SCHEMA_CHANNEL, "package": package, "name": name, "entries": draft.entries})
         }));
         let metas = metas.iter().map(|meta| Meta::from_json(meta.to_string().as_bytes()));
         metas.collect::<Result<_, _>>().map_err(|problem| TemplateError::Bundles(problem.to_string()))
-    }
-}
-
-impl DraftEntry {
-    fn value(&self) -> serde_json::Value {
-        let mut entry = json!({"name": self.name});
-        if !self.replaces.is_empty() {
-            entry["replaces"] = json!(self.replaces);
-        }
-        if !self.skips.is_empty() {
-            entry["skips"] = json!(self.skips);
-        }
-        entry
     }
 }
 
@@ -288,11 +251,7 @@ fn unordered(versions: &[(&str, Version)]) -> Option<String> {
         (!seen.insert(plain)).then_some(problem)
     });
     let problems: Vec<String> = problems.collect();
-    let shown = match problems.as_slice() {
-        [] => return None,
-        [one] => one.clone(),
-        many => format!("[{}]", many.join(", ")),
-    };
+    let shown = aggregate(&problems)?;
     Some(format!(
         "encountered bundle versions which differ only by build metadata, which cannot be ordered: {shown}"
     ))
@@ -323,8 +282,7 @@ fn add_channels(
                 previous_minor.clear();
             }
         }
-        let mut entry =
-            DraftEntry { name: (*name).to_owned(), replaces: String::new(), skips: BTreeSet::new() };
+        let mut entry = ChannelEntry { name: (*name).to_owned(), ..ChannelEntry::default() };
         let minor = |version: &Version| (version.major(), version.minor());
         let is_highest = versions.get(index + 1).is_none_or(|(_, next)| minor(next) != minor(version));
         if is_highest {

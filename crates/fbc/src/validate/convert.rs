@@ -15,10 +15,7 @@ use crate::{
 };
 
 /// Packages of a catalog by name.
-#[derive(Debug, Default)]
-pub(super) struct Model {
-    pub(super) packages: BTreeMap<String, ModelPackage>,
-}
+pub(super) type Model = BTreeMap<String, ModelPackage>;
 
 #[derive(Debug)]
 pub(super) struct ModelPackage {
@@ -112,7 +109,7 @@ impl Conversion {
             return self.problem("config contains package with no name".to_owned(), &origin);
         }
         let name = quote(&package.name);
-        if self.model.packages.contains_key(&package.name) {
+        if self.model.contains_key(&package.name) {
             return self.problem(format!("duplicate package {name}"), &origin);
         }
         let problems = label_problems(&package.name);
@@ -121,14 +118,14 @@ impl Conversion {
         }
         let Package { name, default_channel, .. } = package;
         let package = ModelPackage { origin, default_channel, channels: BTreeMap::new(), deprecation: None };
-        self.model.packages.insert(name, package);
+        self.model.insert(name, package);
     }
 
     fn channel(&mut self, Located { object: channel, origin }: Located<Channel>) {
         let (package, name) = (quote(&channel.package), quote(&channel.name));
         let names = channel.entries.iter().map(|entry| (channel.package.clone(), entry.name.clone()));
         self.listed.extend(names);
-        let Some(known) = self.model.packages.get_mut(&channel.package) else {
+        let Some(known) = self.model.get_mut(&channel.package) else {
             return self.absence(format!("unknown package {package} for channel {name}"), &origin);
         };
         if channel.name.is_empty() {
@@ -167,7 +164,7 @@ impl Conversion {
         if bundle.package.is_empty() {
             return self.problem(format!("package name must be set for bundle {name}"), &origin);
         }
-        if !self.model.packages.contains_key(&bundle.package) {
+        if !self.model.contains_key(&bundle.package) {
             self.absence(format!("unknown package {package} for bundle {name}"), &origin);
             return bundle.faults.into_iter().for_each(|fault| self.problem(fault, &origin));
         }
@@ -183,7 +180,7 @@ impl Conversion {
         if let Some((entries, _)) = self.last_entries.get_mut(&bundle.package) {
             entries.remove(&bundle.name);
         }
-        let channels = self.model.packages.get_mut(&bundle.package).map(|package| &mut package.channels);
+        let channels = self.model.get_mut(&bundle.package).map(|package| &mut package.channels);
         for channel in channels.into_iter().flat_map(BTreeMap::values_mut) {
             if let Some(entry) = channel.entries.get_mut(&bundle.name) {
                 entry.origin = origin.clone();
@@ -204,7 +201,7 @@ impl Conversion {
                 names.join(" ")
             );
             self.problem(message, &origin);
-            let channels = self.model.packages.get_mut(&package).map(|package| &mut package.channels);
+            let channels = self.model.get_mut(&package).map(|package| &mut package.channels);
             for channel in channels.into_iter().flat_map(BTreeMap::values_mut) {
                 for (_, entry) in channel.entries.iter_mut().filter(|(name, _)| entries.contains(*name)) {
                     entry.bundle = BundleState::Reported;
@@ -215,7 +212,7 @@ impl Conversion {
 
     /// Adds missing default channels as empty ones.
     fn default_channels(&mut self) {
-        for package in self.model.packages.values_mut() {
+        for package in self.model.values_mut() {
             let name = package.default_channel.clone();
             if !name.is_empty() && !package.channels.contains_key(&name) {
                 let origin = package.origin.clone();
@@ -230,7 +227,7 @@ impl Conversion {
         if deprecation.package.is_empty() {
             return self.problem(format!("package name must be set for deprecation item {index}"), &origin);
         }
-        if !self.model.packages.contains_key(&deprecation.package) {
+        if !self.model.contains_key(&deprecation.package) {
             let message = format!("cannot apply deprecations to an unknown package {package}");
             return self.absence(message, &origin);
         }
@@ -259,7 +256,7 @@ impl Conversion {
     fn deprecate(&mut self, index: usize, package: &str, reference: &Reference, notice: Notice) {
         let (owner, name) = (quote(package), quote(&reference.name));
         let origin = notice.origin.clone();
-        let Some(known) = self.model.packages.get_mut(package) else { return };
+        let Some(known) = self.model.get_mut(package) else { return };
         match reference.schema.as_str() {
             SCHEMA_BUNDLE => {
                 if !self.bundles.contains(&(package.to_owned(), reference.name.clone())) {

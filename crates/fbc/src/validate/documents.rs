@@ -1,7 +1,9 @@
 //! Typed objects of a catalog and the faults of each single object (docs/design/catalogd.md#property-types,
 //! docs/design/catalogd.md#typed-model, docs/design/catalogd.md#validation).
 
-use olm_version::{Release, ReleaseError, Version, VersionError, quote};
+use std::fmt::Display;
+
+use olm_version::{Release, Version, quote};
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
@@ -9,7 +11,7 @@ use super::names::image_problem;
 use crate::{
     Channel, Deprecation, Meta, Origin, Package, SCHEMA_BUNDLE, SCHEMA_CHANNEL, SCHEMA_DEPRECATIONS,
     SCHEMA_PACKAGE,
-    json::{self, Member},
+    json::{self, Member, item_fields, text_field},
     shape::{self, Structure, decode_base64},
 };
 
@@ -61,10 +63,8 @@ impl Documents {
             what: &str,
             structure: &Structure,
         ) -> Result<Located<T>, String> {
-            let refused = |problem: String| format!("parse {what}: {problem}");
-            let text = raw(meta).map_err(|problem| refused(problem.to_string()))?;
-            structure.check(text, false).map_err(refused)?;
-            let object = serde_json::from_str(text.get()).map_err(|problem| refused(problem.to_string()))?;
+            let object = serde_json::from_str(checked(meta, what, structure)?.get())
+                .map_err(|problem| format!("parse {what}: {problem}"))?;
             Ok(Located { object, origin: meta.origin.clone() })
         }
         let added = match meta.schema.as_str() {
@@ -73,7 +73,10 @@ impl Documents {
             SCHEMA_DEPRECATIONS => {
                 located(meta, "deprecation", &shape::DEPRECATIONS).map(|d| self.deprecations.push(d))
             }
-            SCHEMA_BUNDLE => return self.add_bundle(meta),
+            SCHEMA_BUNDLE => match checked(meta, "bundle", &shape::BUNDLE) {
+                Ok(text) => return self.add_bundle(meta, text),
+                Err(problem) => Err(problem),
+            },
             "" => {
                 let text = olm_yaml::json::lossy(&meta.blob);
                 let cut = text.char_indices().nth(SHOWN).map(|(at, _)| at);
@@ -87,24 +90,13 @@ impl Documents {
         added
     }
 
-    fn add_bundle(&mut self, meta: &Meta) -> Result<(), String> {
-        let refused = |problem: String| format!("parse bundle: {problem}");
-        let read = raw(meta).map_err(|problem| problem.to_string()).and_then(|text| {
-            shape::BUNDLE.check(text, false)?;
-            Ok(json::members(text).unwrap_or_default())
-        });
-        let members = match read {
-            Ok(members) => members,
-            Err(problem) => {
-                self.incomplete = true;
-                return Err(refused(problem));
-            }
-        };
-        let properties: Vec<Property<'_>> = list(&members, "properties").map(Property::read).collect();
+    fn add_bundle(&mut self, meta: &Meta, text: &RawValue) -> Result<(), String> {
+        let members = json::members(text).unwrap_or_default();
+        let properties: Vec<Property<'_>> = item_fields(&members, "properties").map(Property::read).collect();
         let mut bundle = Bundle {
-            name: text(&members, "name"),
-            package: text(&members, "package"),
-            has_image: !text(&members, "image").is_empty(),
+            name: text_field(&members, "name"),
+            package: text_field(&members, "package"),
+            has_image: !text_field(&members, "image").is_empty(),
             ..Bundle::default()
         };
         bundle.check_package(&properties);
@@ -135,7 +127,7 @@ impl Bundle {
             ));
             return;
         };
-        let named = text(&property.members(), "packageName");
+        let named = text_field(&property.members(), "packageName");
         if named != self.package {
             self.faults.push(format!(
                 "package {} does not match \"olm.package\" property {}",
@@ -155,10 +147,10 @@ impl Bundle {
                 ));
             }
         };
-        check("image", &text(members, "image"));
-        for (index, related) in list(members, "relatedImages").enumerate() {
+        check("image", &text_field(members, "image"));
+        for (index, related) in item_fields(members, "relatedImages").enumerate() {
             let related = json::members(related).unwrap_or_default();
-            check(&format!("relatedImages[{index}].image"), &text(&related, "image"));
+            check(&format!("relatedImages[{index}].image"), &text_field(&related, "image"));
         }
     }
 
@@ -170,32 +162,24 @@ impl Bundle {
             return;
         }
         let members = property.members();
-        let (version, release) = (text(&members, "version"), text(&members, "release"));
+        let (version, release) = (text_field(&members, "version"), text_field(&members, "release"));
         let name = quote(&self.name);
         match Version::parse(&version) {
             Ok(version) => self.version = Some(version),
-            Err(problem) => self.version_fault(&name, "version", &version, VersionFault::Version(problem)),
+            Err(problem) => self.version_fault(&name, "version", &version, problem),
         }
         match Release::parse(&release) {
             Ok(release) => self.release = release,
             Err(problem) => {
                 self.version = None;
-                self.version_fault(&name, "release version", &release, VersionFault::Release(problem));
+                self.version_fault(&name, "release version", &release, problem);
             }
         }
     }
 
-    fn version_fault(&mut self, name: &str, what: &str, text: &str, problem: VersionFault) {
+    fn version_fault(&mut self, name: &str, what: &str, text: &str, problem: impl Display) {
         self.faults.push(format!("error parsing bundle {name} {what} {}: {problem}", quote(text)));
     }
-}
-
-#[derive(Debug, thiserror::Error)]
-enum VersionFault {
-    #[error(transparent)]
-    Version(VersionError),
-    #[error(transparent)]
-    Release(ReleaseError),
 }
 
 /// Property as written.
@@ -208,7 +192,7 @@ struct Property<'a> {
 impl<'a> Property<'a> {
     fn read(property: &'a RawValue) -> Self {
         let members = json::members(property).unwrap_or_default();
-        Self { kind: text(&members, "type"), value: json::present(&members, "value") }
+        Self { kind: text_field(&members, "type"), value: json::present(&members, "value") }
     }
 
     /// Checks the shape of the value.
@@ -257,17 +241,15 @@ fn check_objects(properties: &[Property<'_>]) -> Result<usize, String> {
     Ok(count)
 }
 
+/// Object of a meta with fields of the right types.
+fn checked<'a>(meta: &'a Meta, what: &str, structure: &Structure) -> Result<&'a RawValue, String> {
+    let refused = |problem: String| format!("parse {what}: {problem}");
+    let text = raw(meta).map_err(|problem| refused(problem.to_string()))?;
+    structure.check(text, false).map_err(refused)?;
+    Ok(text)
+}
+
 /// Line of a meta as JSON.
 pub(super) fn raw(meta: &Meta) -> Result<&RawValue, serde_json::Error> {
     serde_json::from_slice(&meta.blob)
-}
-
-/// String field. Empty if absent.
-pub(super) fn text(members: &[Member<'_>], name: &str) -> String {
-    json::field(members, name).and_then(json::text).unwrap_or_default()
-}
-
-/// Items of a list field.
-pub(super) fn list<'a>(members: &[Member<'a>], name: &str) -> impl Iterator<Item = &'a RawValue> {
-    json::field(members, name).and_then(json::items).unwrap_or_default().into_iter()
 }

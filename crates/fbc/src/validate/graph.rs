@@ -3,18 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Edges of an entry that this check uses. `skipRange` is not one of them.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Edges<'a> {
-    /// Empty for none.
-    pub(super) replaces: &'a str,
-    pub(super) skips: &'a [String],
-}
+use crate::ChannelEntry;
 
-/// Fault in the edges of a non-empty channel, if any.
-pub(super) fn problem(entries: &BTreeMap<&str, Edges<'_>>) -> Option<String> {
-    let skipped: BTreeSet<&str> = entries.values().flat_map(|e| e.skips).map(String::as_str).collect();
-    let replaced = || entries.values().map(|edges| edges.replaces).filter(|name| !name.is_empty());
+/// Fault in the edges of a non-empty channel, if any. `skipRange` is not an edge here.
+pub(super) fn problem(entries: &BTreeMap<&str, &ChannelEntry>) -> Option<String> {
+    let skipped: BTreeSet<&str> = entries.values().flat_map(|e| &e.skips).map(String::as_str).collect();
+    let replaced = || entries.values().map(|entry| entry.replaces.as_str()).filter(|name| !name.is_empty());
     let followed: BTreeSet<&str> = replaced().chain(skipped.iter().copied()).collect();
     let heads: Vec<&str> = entries.keys().copied().filter(|name| !followed.contains(name)).collect();
     let head = match heads.as_slice() {
@@ -25,16 +19,17 @@ pub(super) fn problem(entries: &BTreeMap<&str, Edges<'_>>) -> Option<String> {
     let mut chain = vec![head];
     let mut reached = BTreeSet::from([head]);
     // An entry that replaces nothing leads to an entry with an empty name: the empty name is a name here.
-    while let Some(edges) = chain.last().and_then(|name| entries.get(name)) {
-        if skipped.contains(edges.replaces) {
+    while let Some(entry) = chain.last().and_then(|name| entries.get(name)) {
+        let replaces = entry.replaces.as_str();
+        if skipped.contains(replaces) {
             break;
         }
-        if !reached.insert(edges.replaces) {
-            let from = chain.iter().position(|name| *name == edges.replaces).unwrap_or_default();
-            let cycle = [&chain[from..], &[edges.replaces]].concat().join(" -> ");
+        if !reached.insert(replaces) {
+            let from = chain.iter().position(|name| *name == replaces).unwrap_or_default();
+            let cycle = [&chain[from..], &[replaces]].concat().join(" -> ");
             return Some(format!("detected cycle in replaces chain of upgrade graph: {cycle}"));
         }
-        chain.push(edges.replaces);
+        chain.push(replaces);
     }
     let stranded = entries.keys().copied().filter(|name| !reached.contains(name) && !skipped.contains(name));
     let stranded: Vec<&str> = stranded.collect();
@@ -69,10 +64,14 @@ mod tests {
             (&[("a", "", &[""])], None),
         ];
         for (entries, expected) in cases {
-            let skips: Vec<Vec<String>> =
-                entries.iter().map(|e| e.2.iter().map(|s| (*s).to_owned()).collect()).collect();
-            let edges =
-                entries.iter().zip(&skips).map(|(e, skips)| (e.0, Edges { replaces: e.1, skips })).collect();
+            let entries = entries.iter().map(|(name, replaces, skips)| ChannelEntry {
+                name: (*name).to_owned(),
+                replaces: (*replaces).to_owned(),
+                skips: skips.iter().map(|skip| (*skip).to_owned()).collect(),
+                skip_range: String::new(),
+            });
+            let entries: Vec<_> = entries.collect();
+            let edges = entries.iter().map(|entry| (entry.name.as_str(), entry)).collect();
             assert_eq!(problem(&edges).as_deref(), *expected, "{entries:?}");
         }
     }

@@ -27,27 +27,20 @@ use documents::Documents;
 
 /// Incremental validation of a catalog. Only a few fields of each bundle are kept.
 #[derive(Debug, Default)]
-pub struct Validator {
+struct Validator {
     strict: bool,
     documents: Documents,
     errors: Vec<Finding>,
     warnings: Vec<Finding>,
-    /// First error of the load as upstream prints it.
+    /// First error as upstream prints it.
     reference_message: Option<String>,
 }
 
 impl Validator {
-    /// Starts a validation. `strict` adds warnings about faults that upstream does not check: property values that
-    /// are null, the contract of all objects (docs/design/catalogd.md#schemas), unknown schemas with the reserved
-    /// prefix, skipped text.
-    pub fn new(strict: bool) -> Self {
-        Self { strict, ..Self::default() }
-    }
-
     /// Adds the next object of the catalog.
-    pub fn add(&mut self, meta: &Meta) {
+    fn add(&mut self, meta: &Meta) {
         if let Err(message) = self.documents.add(meta) {
-            self.error(message.clone(), message, Some(meta.origin.clone()));
+            self.error(message, Some(meta.origin.clone()));
         }
         if self.strict {
             let skipped = meta.unread.map(|line| {
@@ -61,46 +54,39 @@ impl Validator {
     }
 
     /// Records that a file, or the rest of one, could not be loaded.
-    pub fn add_failure(&mut self, error: &LoadError) {
+    fn add_failure(&mut self, error: &LoadError) {
         self.documents.incomplete = true;
         match error {
             LoadError::Content { origin, at, message } => {
                 let origin = Origin { line: at.unwrap_or(origin.line), ..origin.clone() };
-                self.error(message.clone(), message.clone(), Some(origin));
+                self.error(message.clone(), Some(origin));
             }
-            other => self.error(other.to_string(), other.to_string(), None),
+            other => self.error(other.to_string(), None),
         }
     }
 
-    fn error(&mut self, reference_message: String, message: String, origin: Option<Origin>) {
-        self.reference_message.get_or_insert(reference_message);
+    fn error(&mut self, message: String, origin: Option<Origin>) {
+        self.reference_message.get_or_insert_with(|| message.clone());
         self.errors.push(Finding { severity: Severity::Error, scope: Vec::new(), message, origin });
     }
 
     /// Checks the objects against each other and returns all findings.
-    pub fn finish(self) -> Report {
-        let Self { documents, errors: mut findings, warnings, mut reference_message, .. } = self;
-        let complete = !documents.incomplete;
-        let (model, problems) = convert::convert(documents);
-        if reference_message.is_none() {
-            reference_message = problems.first().map(|(message, _)| message.clone());
+    fn finish(mut self) -> Report {
+        let complete = !self.documents.incomplete;
+        let (model, problems) = convert::convert(std::mem::take(&mut self.documents));
+        for (message, origin) in problems {
+            self.error(message, Some(origin));
         }
-        findings.extend(problems.into_iter().map(|(message, origin)| Finding {
-            severity: Severity::Error,
-            scope: Vec::new(),
-            message,
-            origin: Some(origin),
-        }));
         // If an object is missing, the graph of its package is inconclusive.
         if complete {
             let tree = model::check(&model);
-            if reference_message.is_none() && !tree.is_empty() {
-                reference_message = Some(tree.print());
+            if !tree.is_empty() {
+                self.reference_message.get_or_insert_with(|| tree.print());
             }
-            findings.extend(tree.findings());
+            self.errors.extend(tree.findings());
         }
-        findings.extend(warnings);
-        Report { findings, reference_message }
+        self.errors.extend(self.warnings);
+        Report { findings: self.errors, reference_message: self.reference_message }
     }
 }
 
@@ -108,25 +94,12 @@ fn warning(message: String, origin: Origin) -> Finding {
     Finding { severity: Severity::Warning, scope: Vec::new(), message, origin: Some(origin) }
 }
 
-/// Validates the objects of a catalog.
-///
-/// ```
-/// use olm_fbc::{Meta, validate};
-///
-/// let package = Meta::from_json(br#"{"schema":"olm.package","name":"demo","defaultChannel":"stable"}"#)?;
-/// let report = validate([&package], false);
-/// assert!(!report.is_valid(), "the default channel does not exist");
-/// # Ok::<(), olm_fbc::MetaError>(())
-/// ```
-pub fn validate<'a>(metas: impl IntoIterator<Item = &'a Meta>, strict: bool) -> Report {
-    let mut validator = Validator::new(strict);
-    metas.into_iter().for_each(|meta| validator.add(meta));
-    validator.finish()
-}
-
 /// Validates a catalog folder. An unreadable file does not prevent checks of the others.
+///
+/// `strict` adds warnings about faults that upstream does not check: property values that are null, the contract of
+/// all objects (docs/design/catalogd.md#schemas), unknown schemas with the reserved prefix, skipped text.
 pub fn validate_folder(folder: &impl Folder, limits: &Limits, strict: bool) -> Report {
-    let mut validator = Validator::new(strict);
+    let mut validator = Validator { strict, ..Validator::default() };
     match content_files(folder, limits) {
         Err(error) => validator.add_failure(&error),
         Ok(files) => {

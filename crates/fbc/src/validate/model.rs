@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use olm_version::{Range, RangeError, Release, Version, quote};
 
 use super::convert::{BundleState, Model, ModelChannel, ModelEntry, ModelPackage, Notice};
-use super::graph::{self, Edges};
+use super::graph;
 use super::tree::Node;
 
 /// Faults of all packages.
 pub(super) fn check(model: &Model) -> Node {
     let mut index = Node::scope("invalid index".to_owned());
-    for (name, package) in &model.packages {
+    for (name, package) in model {
         index.adopt(check_package(name, package));
     }
     index
@@ -40,10 +40,7 @@ fn check_channel(package: &str, name: &str, channel: &ModelChannel) -> Node {
     if channel.entries.is_empty() {
         found.message("channel must contain at least one bundle", &channel.origin);
     } else {
-        let edges = channel.entries.iter().map(|(name, entry)| {
-            let edges = Edges { replaces: &entry.edges.replaces, skips: &entry.edges.skips };
-            (name.as_str(), edges)
-        });
+        let edges = channel.entries.iter().map(|(name, entry)| (name.as_str(), &entry.edges));
         if let Some(problem) = graph::problem(&edges.collect()) {
             found.message(problem, &channel.origin);
         }

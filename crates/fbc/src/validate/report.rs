@@ -2,10 +2,13 @@
 
 use std::fmt;
 
+use serde::Serialize;
+
 use crate::Origin;
 
 /// Severity of a [`Finding`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// `opm validate` rejects the catalog.
     Error,
@@ -16,16 +19,18 @@ pub enum Severity {
 /// Fault of a catalog.
 ///
 /// Printed on one line: the origin if known, the scope, the message, joined by `: `.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// Severity.
     pub severity: Severity,
     /// Scope of the message, outermost first: `invalid package "foo"`, `invalid channel "a"`. Empty if the message
     /// names the object itself.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub scope: Vec<String>,
     /// Message. For errors in upstream's words.
     pub message: String,
     /// Origin of the object to fix.
+    #[serde(flatten)]
     pub origin: Option<Origin>,
 }
 

@@ -3,10 +3,10 @@
 use olm_version::{Range, RangeError, quote};
 use serde_json::value::RawValue;
 
-use super::documents::{list, raw, text};
+use super::documents::raw;
 use crate::{
     Meta, SCHEMA_BUNDLE, SCHEMA_CHANNEL, SCHEMA_DEPRECATIONS, SCHEMA_PACKAGE,
-    json::{self, Member},
+    json::{self, Member, item_fields, text_field},
 };
 
 /// Known schemas with the reserved prefix.
@@ -25,7 +25,7 @@ pub(super) fn warnings(meta: &Meta) -> Vec<String> {
         ));
     }
     for name in ["package", "name"] {
-        if json::field(&members, name).is_some() && text(&members, name).is_empty() {
+        if json::field(&members, name).is_some() && text_field(&members, name).is_empty() {
             found.push(format!("field {} must not be empty where it is present", quote(name)));
         }
     }
@@ -52,7 +52,7 @@ fn property_warnings(properties: &RawValue, found: &mut Vec<String>) {
             found.push(format!("properties[{index}] must be an object with type and value"));
             continue;
         };
-        let kind = text(&members, "type");
+        let kind = text_field(&members, "type");
         if kind.is_empty() {
             found.push(format!("properties[{index}].type must be a text that is not empty"));
         }
@@ -64,11 +64,11 @@ fn property_warnings(properties: &RawValue, found: &mut Vec<String>) {
 
 /// Warns about ranges that upstream's loader accepts but its resolver rejects.
 fn range_warnings(members: &[Member<'_>], found: &mut Vec<String>) {
-    for entry in list(members, "entries") {
+    for entry in item_fields(members, "entries") {
         let entry = json::members(entry).unwrap_or_default();
-        let range = text(&entry, "skipRange");
+        let range = text_field(&entry, "skipRange");
         if let Err(problem @ RangeError::EmptyGroup) = Range::parse(&range) {
-            let name = quote(&text(&entry, "name"));
+            let name = quote(&text_field(&entry, "name"));
             found.push(format!("entry {name}: invalid skipRange {}: {problem}", quote(&range)));
         }
     }

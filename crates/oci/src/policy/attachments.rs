@@ -20,15 +20,14 @@ pub(super) struct Attachments {
 
 #[derive(Deserialize)]
 struct File {
-    #[serde(default, rename = "default-docker")]
+    #[serde(rename = "default-docker")]
     default_docker: Option<Section>,
-    #[serde(default)]
     docker: Option<Unique<Option<Section>>>,
 }
 
 #[derive(Default, Deserialize)]
 struct Section {
-    #[serde(default, rename = "use-sigstore-attachments")]
+    #[serde(rename = "use-sigstore-attachments")]
     use_sigstore_attachments: Option<bool>,
 }
 

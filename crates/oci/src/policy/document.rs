@@ -64,18 +64,12 @@ impl Policy {
 
     /// All key files that the policy names.
     pub(super) fn key_files(&self) -> impl Iterator<Item = &PathBuf> {
-        let lists = self.docker.values().chain([&self.default]);
-        lists.flat_map(|list| &list.0).flat_map(Requirement::key_files)
-    }
-}
-
-impl Requirement {
-    fn key_files(&self) -> impl Iterator<Item = &PathBuf> {
-        let keys = match self {
-            Self::Signed { keys, .. } => keys.as_slice(),
-            _ => &[],
-        };
-        keys.iter().filter_map(|key| match key {
+        let requirements = self.docker.values().chain([&self.default]).flat_map(|list| &list.0);
+        let keys = requirements.filter_map(|requirement| match requirement {
+            Requirement::Signed { keys, .. } => Some(keys),
+            _ => None,
+        });
+        keys.flatten().filter_map(|key| match key {
             KeySource::Path(path) => Some(path),
             KeySource::Data(_) => None,
         })

@@ -87,14 +87,11 @@ impl Files {
                 hasher.update(part);
             }
         };
-        let registries = self.registries.as_ref();
-        let files = self.policy.iter().map(|(path, content)| (path, content));
-        let files = files.chain(&self.keys);
-        let files = files
-            .chain(registries.iter().flat_map(|files| files.iter()).map(|(path, content)| (path, content)));
-        files.for_each(|(path, content)| add(path, content));
-        if let Err(error) = registries {
-            add(Path::new(""), &Err(error.clone()));
+        self.policy.iter().for_each(|(path, content)| add(path, content));
+        self.keys.iter().for_each(|(path, content)| add(path, content));
+        match &self.registries {
+            Ok(files) => files.iter().for_each(|(path, content)| add(path, content)),
+            Err(error) => add(Path::new(""), &Err(error.clone())),
         }
         hex::encode(hasher.finish())
     }

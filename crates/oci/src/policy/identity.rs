@@ -45,10 +45,8 @@ impl Identity {
             Self::Remap { prefix, signed_prefix } => {
                 let rest =
                     name.strip_prefix(&prefix.0).filter(|rest| rest.is_empty() || rest.starts_with('/'));
-                match rest {
-                    Some(rest) => signed.covers(&format!("{}{rest}", signed_prefix.0), image.selector()),
-                    None => signed.covers(&name, image.selector()),
-                }
+                let mapped = rest.map(|rest| format!("{}{rest}", signed_prefix.0));
+                signed.covers(mapped.as_ref().unwrap_or(&name), image.selector())
             }
         }
     }

@@ -87,7 +87,7 @@ impl Verification {
 
 /// Rejection: policy and signatures were readable.
 fn refused(reason: impl Display) -> PullError {
-    unread(reason).rejected()
+    PullError { rejected: true, ..unread(reason) }
 }
 
 /// No verdict: the policy or the signatures cannot be read.
@@ -144,8 +144,29 @@ impl PolicySource {
     ) -> Result<Verification, PullError> {
         let mut digests = vec![own, image.digest().clone()];
         digests.dedup();
-        let files = Files::read(self);
-        self.check_signatures(&files, session, source, image.reference(), &digests).await?;
+        let (files, image_name) = (Files::read(self), image.reference());
+        let mut attached = None;
+        for (keys, identity) in self.signed(&files, image_name)? {
+            let keys =
+                keys.iter().map(|key| load(&files, key)).collect::<Result<Vec<_>, _>>().map_err(unread)?;
+            if !files.attachments().map_err(unread)?.enabled(source) {
+                return Err(unread(format!(
+                    "A signature was required, but no signature exists: \
+                     registries.d does not set use-sigstore-attachments for {}",
+                    source.name()
+                )));
+            }
+            let attached = match &attached {
+                Some(attached) => attached,
+                None => attached.insert(signature::fetch(session, &digests).await.map_err(unread)?),
+            };
+            let requirement =
+                SignatureRequirement { keys: &keys, identity, image: image_name, digests: &digests };
+            // A mirror may lack signatures that the registry itself has.
+            let is_unknown = attached.is_empty() && source.name() != image_name.name();
+            let accepted = requirement.check(attached);
+            accepted.map_err(|reason| if is_unknown { unread(reason) } else { refused(reason) })?;
+        }
         self.verification_by(&files, image)
     }
 
@@ -194,37 +215,6 @@ impl PolicySource {
             }
         }
         Ok(signed)
-    }
-
-    async fn check_signatures(
-        &self,
-        files: &Files,
-        session: &Session,
-        source: &Reference,
-        image: &Reference,
-        digests: &[Digest],
-    ) -> Result<(), PullError> {
-        let mut attached = None;
-        for (keys, identity) in self.signed(files, image)? {
-            let keys =
-                keys.iter().map(|key| load(files, key)).collect::<Result<Vec<_>, _>>().map_err(unread)?;
-            if !files.attachments().map_err(unread)?.enabled(source) {
-                return Err(unread(format!(
-                    "A signature was required, but no signature exists: \
-                     registries.d does not set use-sigstore-attachments for {}",
-                    source.name()
-                )));
-            }
-            let attached = match &attached {
-                Some(attached) => attached,
-                None => attached.insert(signature::fetch(session, digests).await.map_err(unread)?),
-            };
-            let accepted = SignatureRequirement { keys: &keys, identity, image, digests }.check(attached);
-            // A mirror may lack signatures that the registry itself has.
-            let is_unknown = attached.is_empty() && source.name() != image.name();
-            accepted.map_err(|reason| if is_unknown { unread(reason) } else { refused(reason) })?;
-        }
-        Ok(())
     }
 
     fn without_policy(&self) -> Result<(), String> {

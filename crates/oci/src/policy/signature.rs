@@ -64,8 +64,9 @@ pub(super) async fn fetch(session: &Session, digests: &[Digest]) -> Result<Attac
 }
 
 async fn fetch_artifact(session: &Session, tag: &str, attached: &mut Attached) -> Result<(), RequestError> {
-    let Some(manifest) = found(session.manifest(tag).await)? else {
-        return Ok(());
+    let manifest = match session.manifest(tag).await {
+        Err(error) if error.not_found => return Ok(()),
+        manifest => manifest?,
     };
     let manifest: OciImageManifest = serde_json::from_slice(&manifest)
         .map_err(|_| RequestError::fatal("the manifest is none of an image"))?;
@@ -94,15 +95,6 @@ async fn fetch_artifact(session: &Session, tag: &str, attached: &mut Attached) -
         attached.signatures.push(Signature { payload, encoded });
     }
     Ok(())
-}
-
-/// Maps a missing manifest to `None`.
-fn found<T>(answer: Result<T, RequestError>) -> Result<Option<T>, RequestError> {
-    match answer {
-        Ok(value) => Ok(Some(value)),
-        Err(error) if error.not_found => Ok(None),
-        Err(error) => Err(error),
-    }
 }
 
 /// Requirements of a signature.

@@ -4,6 +4,8 @@
 //! type is an error after all reading, and of several errors the first is reported. Nesting is kept on a heap list
 //! instead of the stack.
 
+use std::collections::BTreeMap;
+
 use olm_version::quote;
 use olm_yaml::json;
 
@@ -12,63 +14,43 @@ use super::{CONSTRAINT, GVK_REQUIRED, Gvk, PACKAGE_REQUIRED, RequirementFault};
 /// Deepest nesting that the reference's decoder accepts.
 const NESTING_LIMIT: usize = 10_000;
 
-/// Fields of a requirement. In a tree, each node refers to its children by index.
+/// Fields of a requirement, by their names. In a tree, each node refers to its children by index.
 #[derive(Debug, Default)]
 pub(super) struct Fields {
-    pub(super) failure_message: String,
-    pub(super) gvk: Option<Gvk>,
-    pub(super) package: Option<Package>,
-    pub(super) all: Option<Vec<usize>>,
-    pub(super) any: Option<Vec<usize>>,
-    pub(super) not: Option<Vec<usize>>,
-    pub(super) cel: Option<String>,
+    texts: BTreeMap<&'static str, String>,
+    /// Objects that are present. Those of `all`, `any` and `not` with their members.
+    objects: BTreeMap<&'static str, Vec<usize>>,
 }
 
-/// Package and version range as written.
-#[derive(Debug, Default)]
-pub(super) struct Package {
-    pub(super) name: String,
-    pub(super) range: String,
-}
-
-/// Position of a value: tree node and field.
+/// Position of a value: its tree node, its type, and the name of the field of that node which holds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Slot {
-    Constraint(usize),
-    Compound(usize, Combinator),
-    Members(usize, Combinator),
-    Gvk(usize),
-    Package(usize),
-    Cel(usize),
-    Text(usize, Text),
+struct Slot {
+    node: usize,
+    kind: Kind,
+    name: &'static str,
 }
 
+/// Type of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Combinator {
-    All,
-    Any,
-    Not,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Text {
-    FailureMessage,
-    Group,
-    Version,
-    Kind,
-    PackageName,
-    VersionRange,
-    Rule,
+enum Kind {
+    Constraint,
+    Compound,
+    Members,
+    Gvk,
+    Package,
+    Cel,
+    Text,
 }
 
 /// Decodes the JSON `value` of a property of one of the three types. The root is first, children follow their
 /// parents.
 pub(super) fn decode(property_type: &'static str, value: &str) -> Result<Vec<Fields>, RequirementFault> {
-    let root = match property_type {
-        GVK_REQUIRED => Slot::Gvk(0),
-        PACKAGE_REQUIRED => Slot::Package(0),
-        _ => Slot::Constraint(0),
+    let (kind, name) = match property_type {
+        GVK_REQUIRED => (Kind::Gvk, "gvk"),
+        PACKAGE_REQUIRED => (Kind::Package, "package"),
+        _ => (Kind::Constraint, ""),
     };
+    let root = Slot { node: 0, kind, name };
     let mut decoder = Decoder {
         text: value,
         at: 0,
@@ -82,11 +64,7 @@ pub(super) fn decode(property_type: &'static str, value: &str) -> Result<Vec<Fie
         return Err(decoder.fault("exceeded max depth".to_owned(), None));
     }
     // A requirement of its own type exists even if its value is null.
-    match root {
-        Slot::Gvk(_) => decoder.nodes[0].gvk = Some(Gvk::default()),
-        Slot::Package(_) => decoder.nodes[0].package = Some(Package::default()),
-        _ => {}
-    }
+    decoder.nodes[0].enter(root);
     decoder.run(root);
     match decoder.fault {
         Some(fault) => Err(fault),
@@ -119,21 +97,20 @@ impl Decoder<'_> {
                 }
                 b',' => {}
                 0 => return,
-                b'"' if !matches!(slot, Slot::Members(..)) => {
+                b'"' if slot.kind != Kind::Members => {
                     let key = self.string();
                     self.next();
                     self.field(slot, &key);
                 }
                 _ => {
                     self.at -= 1;
-                    if let Slot::Members(node, kind) = slot {
-                        let member = self.nodes.len();
-                        self.nodes.push(Fields::default());
-                        self.nodes[node].members(kind).get_or_insert_default().push(member);
-                        self.value(Slot::Constraint(member));
-                    } else {
+                    if slot.kind != Kind::Members {
                         return;
                     }
+                    let member = self.nodes.len();
+                    self.nodes.push(Fields::default());
+                    self.nodes[slot.node].objects.entry(slot.name).or_default().push(member);
+                    self.value(Slot { node: member, kind: Kind::Constraint, name: "" });
                 }
             }
         }
@@ -142,28 +119,31 @@ impl Decoder<'_> {
     /// Closes an object and the field that contains it.
     fn close(&mut self) {
         self.open.pop();
-        if !matches!(self.open.last(), Some(Slot::Members(..)) | None) {
+        if self.open.last().is_some_and(|outer| outer.kind != Kind::Members) {
             self.names.pop();
         }
     }
 
     /// Decodes the value of the field `key` of the object at `slot`.
     fn field(&mut self, slot: Slot, key: &str) {
-        let fields = slot.fields();
+        let fields = slot.kind.fields();
         let folded = fold(key);
         let found = fields.iter().find(|(name, _)| *name == key);
         match found.or_else(|| fields.iter().find(|(name, _)| fold(name) == folded)) {
-            Some((name, slot)) => {
-                self.names.push(name);
-                self.value(*slot);
-                if self.open.last() != Some(slot) {
+            Some((field, kind)) => {
+                // The members of a compound are those of the field that holds it.
+                let name = if *kind == Kind::Members { slot.name } else { field };
+                let inner = Slot { kind: *kind, name, ..slot };
+                self.names.push(field);
+                self.value(inner);
+                if self.open.last() != Some(&inner) {
                     self.names.pop();
                 }
             }
             None => {
                 // Only the strict type rejects unknown fields.
                 if self.property_type == CONSTRAINT {
-                    let hint = hint(slot, key, &fields);
+                    let hint = hint(slot.kind, key);
                     self.refuse(format!("json: unknown field {}", quote(key)), Some(hint));
                 }
                 self.skip();
@@ -175,19 +155,16 @@ impl Decoder<'_> {
     fn value(&mut self, slot: Slot) {
         let start = self.at;
         let expected = match self.next() {
-            b'{' => !matches!(slot, Slot::Members(..) | Slot::Text(..)),
-            b'[' => matches!(slot, Slot::Members(..)),
-            b'"' => {
-                if let Slot::Text(node, text) = slot {
-                    let value = self.string();
-                    self.nodes[node].set(text, value);
-                    return;
-                }
-                false
+            b'{' => !matches!(slot.kind, Kind::Members | Kind::Text),
+            b'[' => slot.kind == Kind::Members,
+            b'"' if slot.kind == Kind::Text => {
+                let value = self.string();
+                self.nodes[slot.node].texts.insert(slot.name, value);
+                return;
             }
             b'n' => {
                 if !self.open.is_empty() {
-                    self.nodes[slot.node()].unset(slot);
+                    self.nodes[slot.node].unset(slot);
                 }
                 self.at = start;
                 return self.skip();
@@ -195,7 +172,7 @@ impl Decoder<'_> {
             _ => false,
         };
         if expected {
-            self.nodes[slot.node()].enter(slot);
+            self.nodes[slot.node].enter(slot);
             self.open.push(slot);
             return;
         }
@@ -210,9 +187,9 @@ impl Decoder<'_> {
             return;
         }
         let found = json::Kind::of(self.text[self.at..].trim_start().as_bytes()).name();
-        let wanted = slot.type_name();
+        let wanted = slot.kind.type_name();
         let target = match self.open.last() {
-            Some(owner) => format!("struct field {}.{}", owner.structure(), self.names.join(".")),
+            Some(owner) => format!("struct field {}.{}", owner.kind.structure(), self.names.join(".")),
             None => "value".to_owned(),
         };
         self.refuse(format!("json: cannot unmarshal {found} into Go {target} of type {wanted}"), None);
@@ -273,52 +250,32 @@ impl Decoder<'_> {
     }
 }
 
-impl Slot {
-    fn node(self) -> usize {
+impl Kind {
+    /// Fields of an object of this type.
+    fn fields(self) -> &'static [(&'static str, Self)] {
         match self {
-            Self::Constraint(node)
-            | Self::Compound(node, _)
-            | Self::Members(node, _)
-            | Self::Gvk(node)
-            | Self::Package(node)
-            | Self::Cel(node)
-            | Self::Text(node, _) => node,
-        }
-    }
-
-    /// Fields of an object at this position.
-    fn fields(self) -> Vec<(&'static str, Self)> {
-        let node = self.node();
-        let text = |text| Self::Text(node, text);
-        match self {
-            Self::Constraint(_) => vec![
-                ("failureMessage", text(Text::FailureMessage)),
-                ("gvk", Self::Gvk(node)),
-                ("package", Self::Package(node)),
-                ("all", Self::Compound(node, Combinator::All)),
-                ("any", Self::Compound(node, Combinator::Any)),
-                ("not", Self::Compound(node, Combinator::Not)),
-                ("cel", Self::Cel(node)),
+            Self::Constraint => &[
+                ("failureMessage", Self::Text),
+                ("gvk", Self::Gvk),
+                ("package", Self::Package),
+                ("all", Self::Compound),
+                ("any", Self::Compound),
+                ("not", Self::Compound),
+                ("cel", Self::Cel),
             ],
-            Self::Compound(_, kind) => vec![("constraints", Self::Members(node, kind))],
-            Self::Gvk(_) => vec![
-                ("group", text(Text::Group)),
-                ("version", text(Text::Version)),
-                ("kind", text(Text::Kind)),
-            ],
-            Self::Package(_) => {
-                vec![("packageName", text(Text::PackageName)), ("versionRange", text(Text::VersionRange))]
-            }
-            Self::Cel(_) => vec![("rule", text(Text::Rule))],
-            Self::Members(..) | Self::Text(..) => Vec::new(),
+            Self::Compound => &[("constraints", Self::Members)],
+            Self::Gvk => &[("group", Self::Text), ("version", Self::Text), ("kind", Self::Text)],
+            Self::Package => &[("packageName", Self::Text), ("versionRange", Self::Text)],
+            Self::Cel => &[("rule", Self::Text)],
+            Self::Members | Self::Text => &[],
         }
     }
 
     /// Name of the Go type in the reference's messages.
     fn type_name(self) -> String {
         match self {
-            Self::Members(..) => "[]constraints.Constraint".to_owned(),
-            Self::Text(..) => "string".to_owned(),
+            Self::Members => "[]constraints.Constraint".to_owned(),
+            Self::Text => "string".to_owned(),
             _ => format!("constraints.{}", self.structure()),
         }
     }
@@ -326,68 +283,64 @@ impl Slot {
     /// Name of the Go struct that holds the fields.
     fn structure(self) -> &'static str {
         match self {
-            Self::Constraint(_) => "Constraint",
-            Self::Compound(..) | Self::Members(..) => "CompoundConstraint",
-            Self::Gvk(_) => "GVKConstraint",
-            Self::Package(_) => "PackageConstraint",
-            Self::Cel(_) => "Cel",
-            Self::Text(..) => "string",
+            Self::Constraint => "Constraint",
+            Self::Compound | Self::Members => "CompoundConstraint",
+            Self::Gvk => "GVKConstraint",
+            Self::Package => "PackageConstraint",
+            Self::Cel => "Cel",
+            Self::Text => "string",
         }
     }
 }
 
 impl Fields {
-    fn members(&mut self, kind: Combinator) -> &mut Option<Vec<usize>> {
-        match kind {
-            Combinator::All => &mut self.all,
-            Combinator::Any => &mut self.any,
-            Combinator::Not => &mut self.not,
-        }
+    /// Removes a text. Empty if absent.
+    pub(super) fn take_text(&mut self, name: &str) -> String {
+        self.texts.remove(name).unwrap_or_default()
+    }
+
+    /// Removes an object, and returns its members. `None` if absent.
+    pub(super) fn take_object(&mut self, name: &str) -> Option<Vec<usize>> {
+        self.objects.remove(name)
+    }
+
+    pub(super) fn take_gvk(&mut self) -> Option<Gvk> {
+        self.take_object("gvk")?;
+        Some(Gvk {
+            group: self.take_text("group"),
+            version: self.take_text("version"),
+            kind: self.take_text("kind"),
+        })
     }
 
     /// Creates an object or list. Fields set by an earlier occurrence are kept, except in a list.
     fn enter(&mut self, slot: Slot) {
-        match slot {
-            Slot::Compound(_, kind) => drop(self.members(kind).get_or_insert_default()),
-            Slot::Members(_, kind) => *self.members(kind) = Some(Vec::new()),
-            Slot::Gvk(_) => drop(self.gvk.get_or_insert_default()),
-            Slot::Package(_) => drop(self.package.get_or_insert_default()),
-            Slot::Cel(_) => drop(self.cel.get_or_insert_default()),
-            Slot::Constraint(_) | Slot::Text(..) => {}
+        match slot.kind {
+            Kind::Members => drop(self.objects.insert(slot.name, Vec::new())),
+            Kind::Constraint | Kind::Text => {}
+            _ => drop(self.objects.entry(slot.name).or_default()),
         }
     }
 
     /// Applies `null`.
     fn unset(&mut self, slot: Slot) {
-        match slot {
-            Slot::Compound(_, kind) => *self.members(kind) = None,
-            Slot::Members(_, kind) => *self.members(kind) = Some(Vec::new()),
-            Slot::Gvk(_) => self.gvk = None,
-            Slot::Package(_) => self.package = None,
-            Slot::Cel(_) => self.cel = None,
-            Slot::Constraint(_) | Slot::Text(..) => {}
-        }
-    }
-
-    fn set(&mut self, text: Text, value: String) {
-        match text {
-            Text::FailureMessage => self.failure_message = value,
-            Text::Group => self.gvk.get_or_insert_default().group = value,
-            Text::Version => self.gvk.get_or_insert_default().version = value,
-            Text::Kind => self.gvk.get_or_insert_default().kind = value,
-            Text::PackageName => self.package.get_or_insert_default().name = value,
-            Text::VersionRange => self.package.get_or_insert_default().range = value,
-            Text::Rule => self.cel = Some(value),
+        match slot.kind {
+            Kind::Members => drop(self.objects.insert(slot.name, Vec::new())),
+            Kind::Constraint | Kind::Text => {}
+            kind => {
+                self.objects.remove(slot.name);
+                kind.fields().iter().for_each(|(name, _)| drop(self.texts.remove(name)));
+            }
         }
     }
 }
 
 /// Hint with the allowed fields for an unknown one. The product's own samples write `name` for `packageName`.
-fn hint(slot: Slot, key: &str, fields: &[(&'static str, Slot)]) -> String {
-    if matches!(slot, Slot::Package(_)) && fold(key) == "name" {
+fn hint(kind: Kind, key: &str) -> String {
+    if kind == Kind::Package && fold(key) == "name" {
         return "use packageName in place of name".to_owned();
     }
-    let names: Vec<_> = fields.iter().map(|(name, _)| *name).collect();
+    let names: Vec<_> = kind.fields().iter().map(|(name, _)| *name).collect();
     format!("allowed here: {}", names.join(", "))
 }
 

@@ -26,7 +26,7 @@ use serde::Serialize;
 
 use predicate::Predicate;
 pub use provider::{AvailableProviders, Provider, Verdict};
-pub use rule::{RuleFailure, ValidationRule};
+pub use rule::ValidationRule;
 
 /// Property that requires a package within a range of versions.
 const PACKAGE_REQUIRED: &str = "olm.package.required";
@@ -164,10 +164,7 @@ impl Requirement {
 
     /// Errors of the requirement's rules for a bundle, each with the text of the rule. Such a rule evaluates to
     /// false.
-    pub fn rule_failures<'a>(
-        &'a self,
-        provider: &'a Provider,
-    ) -> impl Iterator<Item = (&'a str, RuleFailure)> {
+    pub fn rule_failures<'a>(&'a self, provider: &'a Provider) -> impl Iterator<Item = (&'a str, String)> {
         let predicate = self.0.predicate.as_ref().into_iter();
         predicate.flat_map(move |predicate| predicate.rule_failures(provider))
     }

@@ -4,9 +4,9 @@ use std::fmt;
 
 use olm_version::{Range, quote};
 
-use super::decode::{Fields, Package};
+use super::decode::Fields;
 use super::provider::Provider;
-use super::rule::{Meter, Rule, RuleFailure};
+use super::rule::{Meter, Rule};
 use super::{CONSTRAINT, Gvk, RequirementFault};
 
 /// Tree of one requirement. The root is first, children follow their parents.
@@ -24,10 +24,13 @@ struct Node {
 #[derive(Debug)]
 enum Condition {
     Gvk(Gvk),
-    Package { name: String, written: String, range: Range },
-    All(Vec<usize>),
-    Any(Vec<usize>),
-    Not(Vec<usize>),
+    Package {
+        name: String,
+        written: String,
+        range: Range,
+    },
+    /// `all`, `any` or `not` of its members.
+    Compound(&'static str, Vec<usize>),
     Rule(Rule),
 }
 
@@ -54,13 +57,15 @@ impl Predicate {
         let mut nodes: Vec<Node> = Vec::with_capacity(tree.len());
         let mut waiting = vec![(0, None)];
         while let Some((index, parent)) = waiting.pop() {
-            let Some(fields) = tree.get_mut(index).and_then(Option::take) else { continue };
-            let failure_message = fields.failure_message.clone();
+            let Some(mut fields) = tree.get_mut(index).and_then(Option::take) else { continue };
+            let failure_message = fields.take_text("failureMessage");
             let (condition, members) = Condition::new(fields).map_err(fault)?;
             let here = nodes.len();
             waiting.extend(members.into_iter().rev().map(|member| (member, Some(here))));
             nodes.push(Node { condition, failure_message });
-            if let Some(children) = parent.and_then(|parent: usize| nodes[parent].condition.children_mut()) {
+            if let Some(parent) = parent
+                && let Some(Node { condition: Condition::Compound(_, children), .. }) = nodes.get_mut(parent)
+            {
                 children.push(here);
             }
         }
@@ -100,12 +105,12 @@ impl Predicate {
     /// Value of the tree, from the values of its leaf conditions.
     pub(super) fn holds(&self, mut values: Vec<bool>) -> bool {
         for (index, node) in self.nodes.iter().enumerate().rev() {
-            let any = |members: &[usize]| members.iter().any(|member| values[*member]);
-            values[index] = match &node.condition {
-                Condition::All(members) => members.iter().all(|member| values[*member]),
-                Condition::Any(members) => any(members),
-                Condition::Not(members) => !any(members),
-                Condition::Gvk(_) | Condition::Package { .. } | Condition::Rule(_) => continue,
+            let Condition::Compound(kind, members) = &node.condition else { continue };
+            let mut members = members.iter().map(|member| values[*member]);
+            values[index] = match *kind {
+                "all" => members.all(|value| value),
+                "any" => members.any(|value| value),
+                _ => !members.any(|value| value),
             };
         }
         values.first().copied().unwrap_or_default()
@@ -115,7 +120,7 @@ impl Predicate {
     pub(super) fn rule_failures<'a>(
         &'a self,
         provider: &'a Provider,
-    ) -> impl Iterator<Item = (&'a str, RuleFailure)> {
+    ) -> impl Iterator<Item = (&'a str, String)> {
         let mut meter = Meter::default();
         self.nodes.iter().filter_map(move |node| match &node.condition {
             Condition::Rule(rule) => Some((rule.text(), rule.evaluate(provider.facts(), &mut meter).err()?)),
@@ -133,9 +138,9 @@ impl Predicate {
                 let (rule, message) = (quote(rule.text()), quote(&node.failure_message));
                 return write!(f, "with constraint: {rule} and message: {message}");
             }
-            Condition::All(members) => (members, "", " and ", "predicate is true"),
-            Condition::Any(members) => (members, "", " or ", "predicate is false"),
-            Condition::Not(members) => (members, "not ", " and not ", "predicate is true"),
+            Condition::Compound("all", members) => (members, "", " and ", "predicate is true"),
+            Condition::Compound("any", members) => (members, "", " or ", "predicate is false"),
+            Condition::Compound(_, members) => (members, "not ", " and not ", "predicate is true"),
         };
         for (position, member) in members.iter().enumerate().rev() {
             rest.push(Part::Node(*member));
@@ -167,40 +172,30 @@ type Fault = (String, Option<String>);
 
 impl Condition {
     /// Creates the applicable condition and returns the indexes of its members.
-    fn new(fields: Fields) -> Result<(Self, Vec<usize>), Fault> {
-        let Fields { failure_message: _, gvk, package, all, any, not, cel } = fields;
-        Ok(if let Some(gvk) = gvk {
+    fn new(mut fields: Fields) -> Result<(Self, Vec<usize>), Fault> {
+        let kinds = ["all", "any", "not"];
+        Ok(if let Some(gvk) = fields.take_gvk() {
             (Self::Gvk(gvk), Vec::new())
-        } else if let Some(package) = package {
-            (Self::package(package)?, Vec::new())
-        } else if let Some(members) = all {
-            (Self::All(Vec::new()), members)
-        } else if let Some(members) = any {
-            (Self::Any(Vec::new()), members)
-        } else if let Some(members) = not {
-            (Self::Not(Vec::new()), members)
-        } else if let Some(rule) = cel {
-            (Self::Rule(Rule::compile(rule).map_err(|text| (text, None))?), Vec::new())
+        } else if fields.take_object("package").is_some() {
+            (Self::package(fields.take_text("packageName"), fields.take_text("versionRange"))?, Vec::new())
+        } else if let Some(found) = kinds.into_iter().find_map(|kind| Some((kind, fields.take_object(kind)?)))
+        {
+            (Self::Compound(found.0, Vec::new()), found.1)
+        } else if fields.take_object("cel").is_some() {
+            (Self::Rule(Rule::compile(fields.take_text("rule")).map_err(|text| (text, None))?), Vec::new())
         } else {
             let hint = "one of gvk, package, all, any, not, cel is needed".to_owned();
             return Err(("constraint is empty".to_owned(), Some(hint)));
         })
     }
 
-    fn package(Package { name, range: written }: Package) -> Result<Self, Fault> {
+    fn package(name: String, written: String) -> Result<Self, Fault> {
         let range = Range::parse(&written).map_err(|fault| {
             let hint =
                 format!("versionRange of package {}: a range such as \">=1.0.0 <2.0.0\"", quote(&name));
             (fault.to_string(), Some(hint))
         })?;
         Ok(Self::Package { name, written, range })
-    }
-
-    fn children_mut(&mut self) -> Option<&mut Vec<usize>> {
-        match self {
-            Self::All(members) | Self::Any(members) | Self::Not(members) => Some(members),
-            Self::Gvk(_) | Self::Package { .. } | Self::Rule(_) => None,
-        }
     }
 
     /// Evaluates a leaf condition. Other conditions depend on their members.
@@ -214,7 +209,7 @@ impl Condition {
                     })
             }
             Self::Rule(rule) => rule.evaluate(provider.facts(), meter).unwrap_or_default(),
-            Self::All(_) | Self::Any(_) | Self::Not(_) => false,
+            Self::Compound(..) => false,
         }
     }
 }

@@ -126,7 +126,7 @@ fn package(property: &Property) -> Option<(String, Option<VersionRelease>)> {
 
 /// API in an `olm.gvk` property, which has the format of a required one.
 fn gvk(property: &Property) -> Option<Gvk> {
-    decode(GVK_REQUIRED, property.value.get()).ok()?.into_iter().next()?.gvk
+    decode(GVK_REQUIRED, property.value.get()).ok()?.first_mut()?.take_gvk()
 }
 
 /// Installed bundles and served APIs that can meet requirements.

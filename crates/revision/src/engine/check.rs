@@ -1,7 +1,5 @@
 //! Check of the objects of a phase before any write: live state, plan, and the API server's verdict by dry run.
 
-use std::ops::ControlFlow;
-
 use futures::{StreamExt, stream};
 use serde_json::Value;
 
@@ -26,22 +24,22 @@ pub(super) struct Observed {
     pub(super) plan: Plan,
 }
 
-/// Result of the check of an object.
+/// State of an object that was checked.
 pub(super) enum ObjectCheck {
     /// Unchanged since it was verified.
     Unchanged(ObjectResult),
     /// Read from the API server.
     Read(Observed),
-    /// Rejected by the API server.
-    Rejected(Observed, ClusterError),
 }
 
 /// Error of the check of an object.
-pub(super) enum CheckError {
+enum CheckError {
+    /// The API server rejects the object.
+    Rejected(ObjectKey, ClusterError),
+    /// Reading the object failed.
+    Read(ObjectError),
     /// The dry run returned no verdict.
     DryRun(ClusterError),
-    /// Reading the object failed.
-    Object(ObjectError),
 }
 
 /// Objects of a phase after the check, before any write.
@@ -54,33 +52,6 @@ pub(super) struct CheckedPhase {
     /// Those of the rejections that report a missing permission.
     pub(super) denials: Vec<String>,
     pub(super) failures: Vec<ObjectError>,
-}
-
-impl CheckedPhase {
-    /// Adds a result. Breaks with the error of [`Engine::check_phase`].
-    fn add(&mut self, check: Result<ObjectCheck, CheckError>) -> ControlFlow<EngineError> {
-        let check = match check {
-            Ok(ObjectCheck::Rejected(observed, verdict)) => {
-                self.findings.push(format!("{}: {}", ObjectKey::of(&observed.desired), verdict.message));
-                if verdict.reason == Reason::NotPermitted {
-                    self.denials.push(verdict.message);
-                }
-                None
-            }
-            Ok(check) => Some(check),
-            Err(CheckError::DryRun(error)) => return ControlFlow::Break(EngineError::Validating(error)),
-            Err(CheckError::Object(error)) => {
-                let ends = error.ends_phase();
-                self.failures.push(error);
-                if ends {
-                    return ControlFlow::Break(EngineError::Objects(std::mem::take(&mut self.failures)));
-                }
-                None
-            }
-        };
-        self.checks.push(check);
-        ControlFlow::Continue(())
-    }
 }
 
 impl<C: Cluster> Engine<C> {
@@ -105,9 +76,26 @@ impl<C: Cluster> Engine<C> {
         let mut checks = stream::iter(checks).buffered(CONCURRENT_CALLS);
         let mut checked = CheckedPhase::default();
         while let Some(check) = checks.next().await {
-            if let ControlFlow::Break(error) = checked.add(check) {
-                return Err(error);
-            }
+            let check = match check {
+                Ok(check) => Some(check),
+                Err(CheckError::Rejected(key, verdict)) => {
+                    checked.findings.push(format!("{key}: {}", verdict.message));
+                    if verdict.reason == Reason::NotPermitted {
+                        checked.denials.push(verdict.message);
+                    }
+                    None
+                }
+                Err(CheckError::Read(error)) => {
+                    let ends = error.ends_phase();
+                    checked.failures.push(error);
+                    if ends {
+                        return Err(EngineError::Objects(checked.failures));
+                    }
+                    None
+                }
+                Err(CheckError::DryRun(error)) => return Err(EngineError::Validating(error)),
+            };
+            checked.checks.push(check);
         }
         Ok(checked)
     }
@@ -125,7 +113,7 @@ impl<C: Cluster> Engine<C> {
         }
         let desired_hash = hash(&desired);
         let verified = verified.filter(|verified| {
-            verified.desired_hash == desired_hash && verified.key == ObjectKey::of(&desired)
+            verified.desired_hash == desired_hash && verified.result.key == ObjectKey::of(&desired)
         });
         if let Some(result) = verified.and_then(|verified| verified.unchanged(&self.observed_versions)) {
             return Ok(ObjectCheck::Unchanged(result));
@@ -134,7 +122,7 @@ impl<C: Cluster> Engine<C> {
         let mut observed = self
             .observed(revision, content, desired, desired_hash, live_hash)
             .await
-            .map_err(CheckError::Object)?;
+            .map_err(CheckError::Read)?;
         let body = match (&observed.plan, &observed.actual) {
             (Plan::Create, _) => observed.desired.clone(),
             (Plan::Adopt | Plan::Repair, Some(actual)) => {
@@ -156,7 +144,9 @@ impl<C: Cluster> Engine<C> {
                 }
                 Ok(ObjectCheck::Read(observed))
             }
-            Err(error) if error.reason.is_verdict() => Ok(ObjectCheck::Rejected(observed, error)),
+            Err(error) if error.reason.is_verdict() => {
+                Err(CheckError::Rejected(ObjectKey::of(&observed.desired), error))
+            }
             Err(error) if error.reason == Reason::NoDryRun => Ok(ObjectCheck::Read(observed)),
             Err(error) => Err(CheckError::DryRun(error)),
         }

@@ -5,7 +5,7 @@ use olm_api::cluster_object_set::CollisionProtection;
 use super::Engine;
 use super::execute::probed;
 use crate::cluster::Cluster;
-use crate::memory::{Memory, VerifiedObject, hash_of_ours};
+use crate::memory::{VerifiedObject, hash_of_ours};
 use crate::object::is_crd;
 use crate::plan::{Owner, Plan, plan};
 use crate::probes::Probes;
@@ -22,32 +22,26 @@ impl<C: Cluster> Engine<C> {
     ) -> Option<RevisionResult> {
         let mut memory = self.memories.lock().remove(&owner.uid)?;
         memory.compare_siblings(siblings);
-        let result = self.fast_path_over(&mut memory, owner, siblings, probes).await;
+        let mut result = RevisionResult::new(memory.phase_count);
+        let pass = async {
+            for phase in &mut memory.phases {
+                let mut objects = Vec::with_capacity(phase.objects.len());
+                for object in &mut phase.objects {
+                    objects.push(self.recheck(object.as_mut()?, owner, siblings, probes).await?);
+                }
+                result.watch(objects.iter().map(|object| object.key.gvk.clone()));
+                let phase = PhaseResult { name: phase.name.clone(), objects, ..PhaseResult::default() };
+                let complete = phase.is_complete();
+                result.phases.push(phase);
+                if !complete {
+                    return Some(result);
+                }
+            }
+            result.is_complete().then_some(result)
+        };
+        let result = pass.await;
         self.memories.lock().insert(owner.uid.clone(), memory);
         result
-    }
-
-    async fn fast_path_over(
-        &self,
-        memory: &mut Memory,
-        owner: &Owner,
-        siblings: &[String],
-        probes: &Probes,
-    ) -> Option<RevisionResult> {
-        let mut result = RevisionResult::new(memory.phase_count);
-        for phase in &mut memory.phases {
-            let mut objects = Vec::with_capacity(phase.objects.len());
-            for object in &mut phase.objects {
-                let verified = object.as_mut()?;
-                objects.push(self.recheck(verified, owner, siblings, probes).await?);
-            }
-            result.watch(objects.iter().map(|object| object.key.gvk.clone()));
-            result.phases.push(PhaseResult { name: phase.name.clone(), objects, ..PhaseResult::default() });
-            if !result.phases.last().is_some_and(PhaseResult::is_complete) {
-                return Some(result);
-            }
-        }
-        result.is_complete().then_some(result)
     }
 
     /// Reads the object again. Returns `None` unless it is still as verified.
@@ -61,16 +55,16 @@ impl<C: Cluster> Engine<C> {
         if let Some(result) = verified.unchanged(&self.observed_versions) {
             return Some(result);
         }
-        let actual = self.cluster.get(&verified.key).await.ok()??;
+        let actual = self.cluster.get(&verified.result.key).await.ok()??;
         // Collision protection does not matter for objects of this revision or a sibling.
         let protection = CollisionProtection::Prevent;
         let action = match plan(Some(&actual), owner, siblings, &protection) {
             Plan::Repair if verified.live_hash == hash_of_ours(&actual) => Action::Idle,
-            Plan::AwaitDeletion if !is_crd(&verified.key.gvk) => Action::Idle,
+            Plan::AwaitDeletion if !is_crd(&verified.result.key.gvk) => Action::Idle,
             Plan::Leave => Action::Progressed,
             _ => return None,
         };
-        let result = probed(verified.key.clone(), action, &actual, probes);
+        let result = probed(verified.result.key.clone(), action, &actual, probes);
         *verified = VerifiedObject::of(&self.observed_versions, &result, verified.desired_hash, &actual)?;
         Some(result)
     }

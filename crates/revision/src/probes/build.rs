@@ -3,32 +3,19 @@
 
 use std::collections::BTreeMap;
 
+use kube::core::ParseExpressionError;
 use olm_api::cluster_object_set::{
     Assertion as AssertionSpec, AssertionType, ConditionEqual, FieldValue, FieldsEqual, GroupKind,
     ObjectSelector, ProgressionProbe, SelectorType, WantedStatus,
 };
 use olm_api::{LabelSelector, LabelSelectorRequirement};
 
-use super::{Assertion, Operator, Probe, Probes, Requirement, Selector, json};
+use super::{Assertion, Probe, Probes, Selector, json};
 
-/// Error of the compilation of a probe.
+/// Error of the compilation of a probe: a type that is unknown to this version, or an invalid label selector.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum ProbeError {
-    /// The type of the selector is unknown to this version.
-    #[error("unknown progressionProbe selector type: {0}")]
-    SelectorType(String),
-    /// The type of the assertion is unknown to this version.
-    #[error("unknown progressionProbe assertion probe type: {0}")]
-    AssertionType(String),
-    /// The label selector is invalid.
-    #[error("invalid label selector in progressionProbe ({selector}): {problem}")]
-    LabelSelector {
-        /// Selector as `{map[] [{key operator [values]}]}`.
-        selector: String,
-        /// Validation error.
-        problem: String,
-    },
-}
+#[error("{0}")]
+pub struct ProbeError(String);
 
 impl Probes {
     /// Compiles `spec.progressionProbes`.
@@ -48,43 +35,35 @@ fn selector(spec: &ObjectSelector) -> Result<Selector, ProbeError> {
         (SelectorType::GroupKind, Some(GroupKind { group, kind }), _) => {
             Ok(Selector::GroupKind { group: group.clone(), kind: kind.clone() })
         }
-        (SelectorType::Label, _, Some(label)) => requirements(label).map(Selector::Labels),
+        (SelectorType::Label, _, Some(label)) => label_selector(label).map(Selector::Labels),
         (SelectorType::GroupKind, None, _) | (SelectorType::Label, _, None) => Ok(Selector::Nothing),
-        (SelectorType::Other(unknown), ..) => Err(ProbeError::SelectorType(unknown.clone())),
+        (SelectorType::Other(unknown), ..) => {
+            Err(ProbeError(format!("unknown progressionProbe selector type: {unknown}")))
+        }
     }
 }
 
-fn requirements(selector: &LabelSelector) -> Result<Vec<Requirement>, ProbeError> {
-    let labels = selector.match_labels.iter().flatten().map(|(key, value)| Requirement {
-        key: key.clone(),
-        operator: Operator::In,
-        values: vec![value.clone()],
-    });
-    let mut requirements: Vec<Requirement> = labels.collect();
-    for expression in selector.match_expressions.iter().flatten() {
-        let problem = |problem: String| ProbeError::LabelSelector { selector: go_text(selector), problem };
-        let values = expression.values.clone().unwrap_or_default();
-        let operator = match expression.operator.as_str() {
-            "In" => Operator::In,
-            "NotIn" => Operator::NotIn,
-            "Exists" => Operator::Exists,
-            "DoesNotExist" => Operator::DoesNotExist,
-            other => {
-                return Err(problem(format!("{other:?} is not a valid label selector operator")));
+fn label_selector(selector: &LabelSelector) -> Result<kube::core::Selector, ProbeError> {
+    let invalid = |problem: String| {
+        let selector = go_text(selector);
+        ProbeError(format!("invalid label selector in progressionProbe ({selector}): {problem}"))
+    };
+    for LabelSelectorRequirement { operator, values, .. } in selector.match_expressions.iter().flatten() {
+        let values = values.as_deref().unwrap_or_default();
+        match operator.as_str() {
+            "In" | "NotIn" if values.is_empty() => {
+                let rule = "for 'in', 'notin' operators, values set can't be empty";
+                return Err(invalid(format!("values: Invalid value: null: {rule}")));
             }
-        };
-        let wants_values = matches!(operator, Operator::In | Operator::NotIn);
-        if wants_values && values.is_empty() {
-            let rule = "for 'in', 'notin' operators, values set can't be empty";
-            return Err(problem(format!("values: Invalid value: null: {rule}")));
+            "Exists" | "DoesNotExist" if !values.is_empty() => {
+                let rule = "values set must be empty for exists and does not exist";
+                return Err(invalid(format!("values: Invalid value: {}: {rule}", json(&values.into()))));
+            }
+            "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
+            other => return Err(invalid(format!("{other:?} is not a valid label selector operator"))),
         }
-        if !wants_values && !values.is_empty() {
-            let rule = "values set must be empty for exists and does not exist";
-            return Err(problem(format!("values: Invalid value: {}: {rule}", json(&values.into()))));
-        }
-        requirements.push(Requirement { key: expression.key.clone(), operator, values });
     }
-    Ok(requirements)
+    selector.clone().try_into().map_err(|error: ParseExpressionError| invalid(error.to_string()))
 }
 
 /// Formats a selector in Go's plain notation, like the reference.
@@ -111,7 +90,7 @@ fn assertion(spec: &AssertionSpec) -> Result<Assertion, ProbeError> {
             Ok(Assertion::FieldValue { path: field_path.clone(), value: value.clone() })
         }
         // The API server rejects a member that does not fit its type.
-        (unknown, ..) => Err(ProbeError::AssertionType(unknown.to_string())),
+        (unknown, ..) => Err(ProbeError(format!("unknown progressionProbe assertion probe type: {unknown}"))),
     }
 }
 

@@ -7,13 +7,14 @@ use super::Op;
 use crate::pointer::{Pointer, Rewritten, span};
 use crate::version::is_identifier_char;
 
-/// Operators, longer spellings before their prefixes. No operator means equal.
-const OPS: [(&str, Op); 12] = [
+/// Operators, longer spellings before their prefixes. No operator means equal. The last spelling of an operator is its
+/// canonical one.
+pub(super) const OPS: [(&str, Op); 12] = [
     ("!=", Op::NotEqual),
-    (">=", Op::GreaterOrEqual),
     ("=>", Op::GreaterOrEqual),
-    ("<=", Op::LessOrEqual),
+    (">=", Op::GreaterOrEqual),
     ("=<", Op::LessOrEqual),
+    ("<=", Op::LessOrEqual),
     ("~>", Op::Tilde),
     ("=", Op::Equal),
     (">", Op::Greater),

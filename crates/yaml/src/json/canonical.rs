@@ -7,6 +7,8 @@ use std::{borrow::Cow, ops::Range};
 
 use serde_json::Value;
 
+use crate::DecodeError;
+
 use super::{
     lossy,
     scan::{Draft, scan},
@@ -103,24 +105,14 @@ impl Canonical {
     }
 }
 
-/// Syntax error of JSON text, in the words of Go's decoder.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
-pub struct SyntaxError {
-    /// The fault.
-    pub message: String,
-    /// Bytes read when the fault was found. `None` if the text is JSON, but a value is out of range.
-    pub offset: Option<usize>,
-}
-
 /// Validates one JSON value, with white space around it, and returns its canonical form.
 ///
 /// ```
 /// let canonical = olm_yaml::json::canonicalize(br#"{"b": 1.0, "a": "\u00e9"}"#)?;
 /// assert_eq!(canonical.text, r#"{"a":"é","b":1}"#.as_bytes());
-/// # Ok::<(), olm_yaml::json::SyntaxError>(())
+/// # Ok::<(), olm_yaml::DecodeError>(())
 /// ```
-pub fn canonicalize(json: &[u8]) -> Result<Canonical, SyntaxError> {
+pub fn canonicalize(json: &[u8]) -> Result<Canonical, DecodeError> {
     scan(json).map(Draft::finish)
 }
 

@@ -7,7 +7,7 @@ mod canonical;
 mod number;
 mod scan;
 
-pub use canonical::{Canonical, Kind, Member, SyntaxError, canonicalize};
+pub use canonical::{Canonical, Kind, Member, canonicalize};
 
 pub(crate) use number::Decimal;
 
@@ -16,7 +16,7 @@ use std::borrow::Cow;
 use serde::Deserialize as _;
 use serde_json::Value;
 
-use crate::Error;
+use crate::DecodeError;
 
 /// Writes a finite double: the shortest digits that parse to the same value, plain between 1e-6 and 1e21, otherwise
 /// with an exponent such as `1e+21` or `1e-7`. Minus zero is preserved.
@@ -81,17 +81,17 @@ pub const VALUE_DEPTH: usize = 500;
 ///
 /// # Errors
 /// Text that is not one JSON value, or is nested deeper than 500.
-pub fn to_value(json: &[u8]) -> Result<Value, Error> {
+pub fn to_value(json: &[u8]) -> Result<Value, DecodeError> {
     if nesting(json) > VALUE_DEPTH {
-        return Err(Error::Json { message: format!("exceeded max depth of {VALUE_DEPTH}"), offset: None });
+        return Err(DecodeError { message: format!("exceeded max depth of {VALUE_DEPTH}"), offset: None });
     }
     let text = lossy(json);
     let mut reader = serde_json::Deserializer::from_str(&text);
     reader.disable_recursion_limit();
     let read = Value::deserialize(&mut reader).and_then(|value| reader.end().map(|()| value));
     let mut value = read.map_err(|error| match canonicalize(json) {
-        Err(SyntaxError { message, offset }) => Error::Json { message, offset },
-        Ok(_) => Error::Json { message: error.to_string(), offset: None },
+        Err(fault) => fault,
+        Ok(_) => DecodeError { message: error.to_string(), offset: None },
     })?;
     widen(&mut value);
     Ok(value)

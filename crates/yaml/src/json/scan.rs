@@ -4,7 +4,8 @@ use std::{cmp::Ordering, ops::Range};
 
 use olm_version::excerpt;
 
-use super::{SyntaxError, canonical::unquote, lossy, write_escape, write_number};
+use super::{canonical::unquote, lossy, write_escape, write_number};
+use crate::DecodeError;
 
 /// Nesting accepted by Go's decoder.
 const MAX_DEPTH: usize = 10_000;
@@ -31,7 +32,7 @@ pub(super) struct Draft {
 }
 
 /// Parses one JSON value with white space around it.
-pub(super) fn scan(json: &[u8]) -> Result<Draft, SyntaxError> {
+pub(super) fn scan(json: &[u8]) -> Result<Draft, DecodeError> {
     let mut scan = Scan {
         json,
         at: 0,
@@ -75,19 +76,19 @@ impl Scan<'_> {
     }
 
     /// Consumes the next byte that is not white space.
-    fn token(&mut self) -> Result<u8, SyntaxError> {
+    fn token(&mut self) -> Result<u8, DecodeError> {
         self.white_space();
         let byte = *self.json.get(self.at).ok_or_else(|| self.end())?;
         self.at += 1;
         Ok(byte)
     }
 
-    fn end(&self) -> SyntaxError {
-        SyntaxError { message: "unexpected EOF".to_owned(), offset: Some(self.json.len()) }
+    fn end(&self) -> DecodeError {
+        DecodeError { message: "unexpected EOF".to_owned(), offset: Some(self.json.len()) }
     }
 
     /// Error about an unexpected `byte`. `at` is its position or the one after it.
-    fn unexpected(&self, byte: u8, place: &str) -> SyntaxError {
+    fn unexpected(&self, byte: u8, place: &str) -> DecodeError {
         let shown = match byte {
             b'\'' => r"'\''".to_owned(),
             b'"' => r#"'"'"#.to_owned(),
@@ -99,39 +100,31 @@ impl Scan<'_> {
             0xA1.. => format!("'{}'", char::from(byte)),
             _ => format!("'\\x{byte:02x}'"),
         };
-        SyntaxError { message: format!("invalid character {shown} {place}"), offset: Some(self.at) }
+        DecodeError { message: format!("invalid character {shown} {place}"), offset: Some(self.at) }
     }
 
-    fn value(&mut self) -> Result<(), SyntaxError> {
+    fn value(&mut self) -> Result<(), DecodeError> {
         loop {
             let byte = self.token()?;
-            let opened = match byte {
-                b'{' | b'[' => {
-                    self.open(byte)?;
-                    true
-                }
-                b'"' => {
-                    self.string()?;
-                    false
-                }
-                b'-' | b'0'..=b'9' => {
-                    self.number()?;
-                    false
-                }
+            match byte {
+                b'{' | b'[' => self.open(byte)?,
+                b'"' => self.string()?,
+                b'-' | b'0'..=b'9' => self.number()?,
                 b't' => self.word("true")?,
                 b'f' => self.word("false")?,
                 b'n' => self.word("null")?,
                 _ => return Err(self.unexpected(byte, "looking for beginning of value")),
-            };
+            }
+            let opened = matches!(byte, b'{' | b'[');
             if !self.next_value(opened)? {
                 return Ok(());
             }
         }
     }
 
-    fn open(&mut self, byte: u8) -> Result<(), SyntaxError> {
+    fn open(&mut self, byte: u8) -> Result<(), DecodeError> {
         if self.open.len() == MAX_DEPTH {
-            return Err(SyntaxError { message: "exceeded max depth".to_owned(), offset: Some(self.at) });
+            return Err(DecodeError { message: "exceeded max depth".to_owned(), offset: Some(self.at) });
         }
         self.open.push(match byte {
             b'[' => Open::Array,
@@ -143,7 +136,7 @@ impl Scan<'_> {
 
     /// Advances to the start of the next value, closing collections that end before it. `false` when none is open
     /// any more. `first` is `true` if a list or object has just been opened.
-    fn next_value(&mut self, mut first: bool) -> Result<bool, SyntaxError> {
+    fn next_value(&mut self, mut first: bool) -> Result<bool, DecodeError> {
         while let Some(open) = self.open.last() {
             let object = matches!(open, Open::Object(..));
             let byte = self.token()?;
@@ -178,7 +171,7 @@ impl Scan<'_> {
         Ok(false)
     }
 
-    fn key(&mut self, byte: u8) -> Result<bool, SyntaxError> {
+    fn key(&mut self, byte: u8) -> Result<bool, DecodeError> {
         if byte != b'"' {
             return Err(self.unexpected(byte, "looking for beginning of object key string"));
         }
@@ -232,7 +225,7 @@ impl Scan<'_> {
         }
     }
 
-    fn word(&mut self, word: &str) -> Result<bool, SyntaxError> {
+    fn word(&mut self, word: &str) -> Result<(), DecodeError> {
         for (count, expected) in word.bytes().enumerate().skip(1) {
             let byte = *self.json.get(self.at).ok_or_else(|| self.end())?;
             self.at += 1;
@@ -242,10 +235,10 @@ impl Scan<'_> {
             }
         }
         self.out.extend_from_slice(word.as_bytes());
-        Ok(false)
+        Ok(())
     }
 
-    fn number(&mut self) -> Result<(), SyntaxError> {
+    fn number(&mut self) -> Result<(), DecodeError> {
         let start = self.at - 1;
         let mut at = start + usize::from(self.json[start] == b'-');
         let digits = |at: usize| self.json[at..].iter().take_while(|b| b.is_ascii_digit()).count();
@@ -281,14 +274,14 @@ impl Scan<'_> {
             let text = lossy(text);
             let message =
                 format!("json: cannot unmarshal number {} into Go value of type float64", excerpt(&text));
-            return Err(SyntaxError { message, offset: None });
+            return Err(DecodeError { message, offset: None });
         }
         write_number(value, &mut self.out);
         Ok(())
     }
 
     /// Parses the rest of a string after its opening quote.
-    fn string(&mut self) -> Result<(), SyntaxError> {
+    fn string(&mut self) -> Result<(), DecodeError> {
         self.out.push(b'"');
         loop {
             let rest = &self.json[self.at..];
@@ -331,7 +324,7 @@ impl Scan<'_> {
         }
     }
 
-    fn escape(&mut self) -> Result<(), SyntaxError> {
+    fn escape(&mut self) -> Result<(), DecodeError> {
         let byte = *self.json.get(self.at + 1).ok_or_else(|| self.end())?;
         self.at += 2;
         let character = match byte {
@@ -349,7 +342,7 @@ impl Scan<'_> {
     }
 
     /// Parses the digits after `\u`. A surrogate pair is one character. A lone surrogate becomes U+FFFD.
-    fn unicode_escape(&mut self) -> Result<(), SyntaxError> {
+    fn unicode_escape(&mut self) -> Result<(), DecodeError> {
         let unit = self.hex()?;
         let mut character = char::from_u32(unit);
         if (0xD800..0xDC00).contains(&unit) && self.json[self.at..].starts_with(b"\\u") {
@@ -366,7 +359,7 @@ impl Scan<'_> {
         Ok(())
     }
 
-    fn hex(&mut self) -> Result<u32, SyntaxError> {
+    fn hex(&mut self) -> Result<u32, DecodeError> {
         let mut unit = 0;
         for _ in 0..4 {
             let byte = *self.json.get(self.at).ok_or_else(|| self.end())?;

@@ -116,20 +116,13 @@ pub(super) fn package(number: usize, images: &[String]) -> Vec<Value> {
 
 #[cfg(test)]
 mod tests {
-    use olm_bundle::{Bundle, Certificates, RenderOptions, render};
+    use olm_bundle::{Bundle, RenderOptions, render};
 
     use super::*;
 
     #[test]
     fn bundle_with_deployment_renders_seven_objects() {
-        let options = RenderOptions {
-            install_namespace: "bench",
-            config: None,
-            certificates: Certificates::None,
-            single_own_namespace: false,
-            deployment_config: false,
-            multi_watch_namespaces: false,
-        };
+        let options = RenderOptions { install_namespace: "bench", ..RenderOptions::default() };
         let count = |operand| {
             render(&Bundle::load(&bundle(7, VERSIONS[1], operand)).unwrap(), &options).unwrap().len()
         };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -10,7 +10,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, ResourceExt};
 use olm_api::ClusterExtension;
 use olm_api::conditions::{self, types};
 use olm_image::Image;
@@ -19,9 +19,7 @@ use serde_json::json;
 use super::content::{VERSIONS, bundle, name, package};
 use crate::ControllerArguments;
 use crate::content::Files;
-use crate::controller::Controller;
-use crate::load::client;
-use crate::process::{Watch, memory, processor_time};
+use crate::process::{Server, Watch, memory, processor_time};
 use crate::setup::{Catalogd, Setup};
 
 pub(super) const INSTALL_NAMESPACE: &str = "bench";
@@ -48,9 +46,9 @@ pub(super) struct Spent {
 /// Catalog, its extensions and the servers. Drop stops the processes.
 pub(super) struct Fleet {
     extensions: Api<ClusterExtension>,
-    controller: Option<Controller>,
+    controller: Option<Server>,
     _catalogd: Catalogd,
-    setup: Setup,
+    pub(super) setup: Setup,
 }
 
 impl Fleet {
@@ -63,15 +61,11 @@ impl Fleet {
         operand: Option<&str>,
         elsewhere: Option<(usize, String)>,
     ) -> Result<Self> {
-        let setup = match kubeconfig {
-            Some(kubeconfig) => Setup::on(kubeconfig).await?,
-            None => Setup::start().await?,
-        };
+        let setup = Setup::start(kubeconfig).await?;
         let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": INSTALL_NAMESPACE}}))?;
         Api::all(setup.client()).create(&PostParams::default(), &namespace).await?;
         let files = catalog(&setup, packages, operand, elsewhere)?;
-        let mut served = Catalogd::spawn(&setup, &arguments.catalogd, arguments.log)?;
-        served.until(&client(&setup.ca)?, "none/api/v1/all", 404).await?;
+        let served = Catalogd::start(&setup, &arguments.servers.catalogd, arguments.servers.log).await?;
         let digest = setup.push(CATALOG, "v1", &files)?;
         setup.serve(CATALOG, "v1", &digest).await?;
         Ok(Self { extensions: Api::all(setup.client()), controller: None, _catalogd: served, setup })
@@ -79,9 +73,9 @@ impl Fleet {
 
     /// Starts the controller. Returns its memory in MB after it has settled.
     pub(super) async fn start_controller(&mut self, arguments: &ControllerArguments) -> Result<f64> {
-        self.controller = Some(Controller::spawn(&self.setup, &arguments.controller, arguments.log)?);
+        self.controller = Some(self.setup.spawn_controller(&arguments.servers)?);
         self.settle().await?;
-        self.memory()
+        memory(self.controller()?, "RssAnon")
     }
 
     /// Starts the controller again. Returns the seconds until it has settled.
@@ -107,8 +101,8 @@ impl Fleet {
     }
 
     /// Stops the controller. Returns the seconds until its exit.
-    pub(super) fn stop_controller(&mut self) -> Result<f64> {
-        self.controller.take().context("the controller is not running")?.stop()
+    pub(super) async fn stop_controller(&mut self) -> Result<f64> {
+        self.controller.take().context("the controller is not running")?.stop().await
     }
 
     async fn bring(&self, which: Range<usize>, version: &str) -> Result<Spent> {
@@ -188,20 +182,7 @@ impl Fleet {
     }
 
     pub(super) fn controller(&self) -> Result<u32> {
-        self.controller.as_ref().map(Controller::pid).context("the controller is not running")
-    }
-
-    /// Anonymous memory (RssAnon) of the controller in MB.
-    pub(super) fn memory(&self) -> Result<f64> {
-        memory(self.controller()?, "RssAnon")
-    }
-
-    pub(super) fn client(&self) -> Client {
-        self.setup.client()
-    }
-
-    pub(super) fn file(&self, name: &str) -> PathBuf {
-        self.setup.file(name)
+        self.controller.as_ref().map(Server::pid).context("the controller is not running")
     }
 }
 

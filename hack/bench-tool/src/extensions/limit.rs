@@ -7,7 +7,7 @@ use std::process::Stdio;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use olm_bundle::{Bundle, Certificates, RenderOptions, render};
+use olm_bundle::{Bundle, RenderOptions, render};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
@@ -42,7 +42,7 @@ pub(super) async fn measure(
     let kept: HashSet<_> = new.iter().map(identity).collect();
     let stale: Vec<_> = old.iter().filter(|object| !kept.contains(&identity(object))).collect();
     let write = |name: &str, items: Value| -> Result<String> {
-        let file = fleet.file(name);
+        let file = fleet.setup.file(name);
         std::fs::write(&file, json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string())?;
         Ok(file.display().to_string())
     };
@@ -70,14 +70,7 @@ async fn timed(kubeconfig: &Path, commands: &[&[&str]]) -> Result<f64> {
 }
 
 fn objects(number: usize, version: &str, operand: &str) -> Result<Vec<Value>> {
-    let options = RenderOptions {
-        install_namespace: INSTALL_NAMESPACE,
-        config: None,
-        certificates: Certificates::None,
-        single_own_namespace: false,
-        deployment_config: false,
-        multi_watch_namespaces: false,
-    };
+    let options = RenderOptions { install_namespace: INSTALL_NAMESPACE, ..RenderOptions::default() };
     Ok(render(&Bundle::load(&bundle(number, version, Some(operand)))?, &options)?)
 }
 

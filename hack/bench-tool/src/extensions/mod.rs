@@ -14,14 +14,15 @@ use std::net::TcpListener;
 use std::time::Duration;
 
 use anyhow::Result;
+use clap::ValueEnum;
 
 use crate::ControllerArguments;
 use crate::process::{memory, processor_time};
-use crate::table::{Row, Table, Target, Unit};
+use crate::table::{Table, Target, Unit};
 use fleet::{Fleet, Spent};
 
 /// Cases of operator-controller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Case {
     /// With Deployments, on a cluster with a node
     Pods,
@@ -56,21 +57,12 @@ const MEMORY: f64 = 60.0;
 /// Measures the selected cases.
 pub(crate) async fn measure(arguments: &ControllerArguments) -> Result<Table> {
     let mut table = Table::default();
-    let cases: &[Case] = if arguments.cases.is_empty() {
-        &[Case::Pods, Case::Growth, Case::Hanging]
-    } else {
-        &arguments.cases
-    };
+    let cases = if arguments.cases.is_empty() { Case::value_variants() } else { &arguments.cases };
     for case in cases {
-        let measured = match case {
-            Case::Pods => pods(&mut table, arguments).await,
-            Case::Growth => growth(&mut table, arguments).await,
-            Case::Hanging => hanging(&mut table, arguments).await,
-        };
-        if let Err(error) = measured {
-            // Prints the results of earlier cases, which took minutes.
-            eprint!("{table}");
-            return Err(error);
+        match case {
+            Case::Pods => pods(&mut table, arguments).await?,
+            Case::Growth => growth(&mut table, arguments).await?,
+            Case::Hanging => hanging(&mut table, arguments).await?,
         }
     }
     Ok(table)
@@ -87,24 +79,17 @@ async fn pods(table: &mut Table, arguments: &ControllerArguments) -> Result<()> 
     let limit = limit::measure(&fleet, kubeconfig, 1..PODS, &arguments.operand).await?;
     let started = fleet.start_controller(arguments).await?;
     let case = "start, nothing installed: memory";
-    table.rows.push(row(case, started, Unit::Megabytes, None, Target::Limit(40.0), ""));
+    table.add(case, started, Unit::Megabytes, None, Target::Limit(40.0), "");
 
     eprintln!("one install");
     let one = fleet.install(0..1).await?;
-    table.rows.push(row(
-        "one install",
-        one.time,
-        Unit::Seconds,
-        Some(1.9),
-        Target::AtMost(0.6),
-        "until its pod runs",
-    ));
+    table.add("one install", one.time, Unit::Seconds, 1.9, Target::AtMost(0.6), "until its pod runs");
     eprintln!("{} installs at once", PODS - 1);
     let many = fleet.install(1..PODS).await?;
     let case = "49 installs at once";
     spent(table, case, &many, [46.0, 25.0, 134.0], (0.55, 48.0));
-    let (target, limited) = (Target::AtMost(1.25), Some(limit.install));
-    table.rows.push(row(case, many.time, Unit::Seconds, limited, target, "against kubectl apply"));
+    let target = Target::AtMost(1.25);
+    table.add(case, many.time, Unit::Seconds, limit.install, target, "against kubectl apply");
     idle(table, &fleet, 50, (0.06, 40.0), None).await?;
     eprintln!("{PODS} upgrades at once");
     let upgraded = fleet.upgrade(0..PODS).await?;
@@ -112,7 +97,7 @@ async fn pods(table: &mut Table, arguments: &ControllerArguments) -> Result<()> 
     spent(table, case, &upgraded, [80.0, 40.0, 143.0], (0.5, 48.0));
     let limit = limit.upgrade * PODS as f64 / (PODS - 1) as f64;
     let target = Target::AtMost(1.2);
-    table.rows.push(row(case, upgraded.time, Unit::Seconds, Some(limit), target, "against kubectl apply"));
+    table.add(case, upgraded.time, Unit::Seconds, limit, target, "against kubectl apply");
     Ok(())
 }
 
@@ -121,18 +106,9 @@ fn spent(table: &mut Table, case: &str, spent: &Spent, reference: [f64; 3], (tim
     let [slow, busy, large] = reference;
     let per = format!("{:.3} s each", spent.processor / spent.extensions as f64);
     let name = |what: &str| format!("{case}: {what}");
-    table.rows.push(row(&name("time"), spent.time, Unit::Seconds, Some(slow), Target::AtMost(time), ""));
-    let busy = Some(busy);
-    table.rows.push(row(&name("processor"), spent.processor, Unit::Seconds, busy, Target::AtMost(0.2), &per));
-    let large = Some(large);
-    table.rows.push(row(
-        &name("peak memory"),
-        spent.memory,
-        Unit::Megabytes,
-        large,
-        Target::Limit(memory),
-        "",
-    ));
+    table.add(name("time"), spent.time, Unit::Seconds, slow, Target::AtMost(time), "");
+    table.add(name("processor"), spent.processor, Unit::Seconds, busy, Target::AtMost(0.2), per);
+    table.add(name("peak memory"), spent.memory, Unit::Megabytes, large, Target::Limit(memory), "");
 }
 
 async fn growth(table: &mut Table, arguments: &ControllerArguments) -> Result<()> {
@@ -149,13 +125,13 @@ async fn growth(table: &mut Table, arguments: &ControllerArguments) -> Result<()
         let name = |what: &str| format!("growth, {first}-{last}: {what}");
         let [busy, slow, large] = reference.map_or([None; 3], |reference| reference.map(Some));
         let limit = Target::Limit(AT_200 * 0.1);
-        table.rows.push(row(&name("processor each"), each, Unit::Seconds, busy, limit, ""));
+        table.add(name("processor each"), each, Unit::Seconds, busy, limit, "");
         let (time, memory) = match reference {
             Some(_) => (Target::AtMost(0.3), Target::AtMost(1.0)),
             None => (Target::Shown, Target::Limit(MEMORY)),
         };
-        table.rows.push(row(&name("time"), spent.time, Unit::Seconds, slow, time, ""));
-        table.rows.push(row(&name("peak memory"), spent.memory, Unit::Megabytes, large, memory, ""));
+        table.add(name("time"), spent.time, Unit::Seconds, slow, time, "");
+        table.add(name("peak memory"), spent.memory, Unit::Megabytes, large, memory, "");
         if last > 49 {
             flat.push(each);
         }
@@ -166,20 +142,13 @@ async fn growth(table: &mut Table, arguments: &ControllerArguments) -> Result<()
     }
     let (low, high) =
         flat.iter().fold((f64::MAX, 0.0_f64), |(low, high), each| (low.min(*each), high.max(*each)));
-    let uneven = row(
-        "growth, from 50 on: dearest against cheapest",
-        high,
-        Unit::Seconds,
-        Some(low),
-        Target::AtMost(FLAT),
-        "",
-    );
-    table.rows.push(uneven);
+    let case = "growth, from 50 on: dearest against cheapest";
+    table.add(case, high, Unit::Seconds, low, Target::AtMost(FLAT), "");
     idle(table, &fleet, all, (0.12, MEMORY), Some("no write but leases")).await?;
-    fleet.stop_controller()?;
+    fleet.stop_controller().await?;
     let took = fleet.restart(arguments).await?;
     let case = format!("{all} extensions: restart to quiet");
-    table.rows.push(row(&case, took, Unit::Seconds, None, Target::Limit(20.0), ""));
+    table.add(case, took, Unit::Seconds, None, Target::Limit(20.0), "");
     Ok(())
 }
 
@@ -197,9 +166,9 @@ async fn hanging(table: &mut Table, arguments: &ControllerArguments) -> Result<(
     let beside = fleet.install(4..7).await?.time;
     let case = format!("beside {HANGING} hanging pulls: three installs");
     let target = Target::AtMost(1.2);
-    table.rows.push(row(&case, beside, Unit::Seconds, Some(quiet), target, "against quiet ones"));
+    table.add(case, beside, Unit::Seconds, quiet, target, "against quiet ones");
     let case = format!("beside {HANGING} hanging pulls: SIGTERM");
-    table.rows.push(row(&case, fleet.stop_controller()?, Unit::Seconds, None, Target::Limit(3.0), ""));
+    table.add(case, fleet.stop_controller().await?, Unit::Seconds, None, Target::Limit(3.0), "");
     Ok(())
 }
 
@@ -215,21 +184,17 @@ async fn idle(
     eprintln!("{extensions} extensions, idle");
     fleet.settle().await?;
     let pid = fleet.controller()?;
-    let (processor, written) = (processor_time(pid)?, writes::count(fleet.client()).await?);
+    let (processor, written) = (processor_time(pid)?, writes::count(fleet.setup.client()).await?);
     tokio::time::sleep(IDLE).await;
     let used = processor_time(pid)? - processor;
-    let written = writes::count(fleet.client()).await? - written;
+    let written = writes::count(fleet.setup.client()).await? - written;
     let name = |what: &str| format!("idle, {extensions} extensions: {what}");
     let target = Target::AtMost(1.0);
-    table.rows.push(row(&name("processor a minute"), used, Unit::Seconds, Some(reference), target, ""));
+    table.add(name("processor a minute"), used, Unit::Seconds, reference, target, "");
     let memory = memory(pid, "RssAnon")?;
-    table.rows.push(row(&name("memory"), memory, Unit::Megabytes, None, Target::Limit(limit), ""));
+    table.add(name("memory"), memory, Unit::Megabytes, None, Target::Limit(limit), "");
     if let Some(note) = quiet {
-        table.rows.push(row(&name("writes"), written, Unit::Count, None, Target::Limit(0.0), note));
+        table.add(name("writes"), written, Unit::Count, None, Target::Limit(0.0), note);
     }
     Ok(())
-}
-
-fn row(case: &str, ours: f64, unit: Unit, reference: Option<f64>, target: Target, note: &str) -> Row {
-    Row::new(case, ours, unit, reference, target, note)
 }

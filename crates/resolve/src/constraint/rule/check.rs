@@ -164,14 +164,18 @@ impl<'a> Checker<'a> {
         let name = call.func_name.strip_prefix('.').unwrap_or(&call.func_name);
         let mut known = false;
         let mut result: Option<Type> = None;
-        for overload in overloads(name) {
+        for (_, style, overloads, returned) in SIGNATURES.iter().filter(|(names, ..)| names.contains(&name)) {
             known = true;
-            let Some(fits) = overload.result(member, &arguments) else { continue };
-            // Overloads with different result types match: the type is known only at run time.
-            result = Some(match result {
-                Some(other) if other != fits => Type::Dyn,
-                _ => fits,
-            });
+            if *style == (if member { Style::Global } else { Style::Member }) {
+                continue;
+            }
+            for fits in overloads.iter().filter_map(|parameters| fit(parameters, *returned, &arguments)) {
+                // Overloads with different result types match: the type is known only at run time.
+                result = Some(match result {
+                    Some(other) if other != fits => Type::Dyn,
+                    _ => fits,
+                });
+            }
         }
         result.ok_or_else(|| if known { misfit(name, member, &arguments) } else { undeclared(name) })
     }
@@ -295,35 +299,16 @@ const SIGNATURES: &[Signature] = &[
     (&["semver_compare"], Style::Global, &[&[Any, Any]], Some(Int)),
 ];
 
-struct Overload {
-    style: Style,
-    parameters: &'static [Slot],
-    result: Slot,
-}
-
-fn overloads(name: &str) -> impl Iterator<Item = Overload> {
-    let named = SIGNATURES.iter().filter(move |(names, ..)| names.contains(&name));
-    named.flat_map(|(_, style, lists, result)| {
-        lists.iter().filter_map(|parameters| {
-            let result = result.or(parameters.first().copied())?;
-            Some(Overload { style: *style, parameters, result })
-        })
-    })
-}
-
-impl Overload {
-    /// Type of the result, if the arguments match.
-    fn result(&self, member: bool, arguments: &[Type]) -> Option<Type> {
-        let style = if member { Style::Member } else { Style::Global };
-        if (self.style != Style::Both && self.style != style) || self.parameters.len() != arguments.len() {
-            return None;
-        }
-        let (mut a, mut b) = (Type::Free, Type::Free);
-        for (slot, argument) in self.parameters.iter().zip(arguments) {
-            slot.accept(argument, &mut a, &mut b)?;
-        }
-        Some(self.result.fill(&a, &b))
+/// Type of the result of an overload, if the arguments match its parameters.
+fn fit(parameters: &[Slot], result: Option<Slot>, arguments: &[Type]) -> Option<Type> {
+    if parameters.len() != arguments.len() {
+        return None;
     }
+    let (mut a, mut b) = (Type::Free, Type::Free);
+    for (slot, argument) in parameters.iter().zip(arguments) {
+        slot.accept(argument, &mut a, &mut b)?;
+    }
+    Some(result.or_else(|| parameters.first().copied())?.fill(&a, &b))
 }
 
 impl Slot {

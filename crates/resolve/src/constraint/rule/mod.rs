@@ -32,11 +32,6 @@ pub(super) struct Rule {
     expression: Expression,
 }
 
-/// Error of a rule for a bundle. The rule evaluates to false.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct RuleFailure(String);
-
 impl Rule {
     /// Parses and checks a rule.
     ///
@@ -71,8 +66,11 @@ impl Rule {
 
     /// Evaluates the rule with this value of its variable: the properties of a bundle, a list of `{type, value}`, or
     /// the object to validate.
-    pub(super) fn evaluate(&self, variable: &Json, meter: &mut Meter) -> Result<bool, RuleFailure> {
-        evaluate::evaluate(&self.expression, variable, meter).map_err(RuleFailure)
+    ///
+    /// # Errors
+    /// Text of a run-time error.
+    pub(super) fn evaluate(&self, variable: &Json, meter: &mut Meter) -> Result<bool, String> {
+        evaluate::evaluate(&self.expression, variable, meter)
     }
 }
 

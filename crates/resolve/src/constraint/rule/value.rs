@@ -198,8 +198,7 @@ impl<'a> Value<'a> {
         })
     }
 
-    /// Number as a double.
-    #[allow(clippy::cast_precision_loss, reason = "the reference compares mixed numbers as doubles")]
+    /// Number as a double. The reference compares mixed numbers as doubles, too.
     pub(super) fn as_double(&self) -> Option<f64> {
         match self {
             Self::Int(number) => Some(*number as f64),
@@ -211,22 +210,11 @@ impl<'a> Value<'a> {
 }
 
 /// Integer part of a number, unless it is outside of the range of `int`.
-#[allow(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    reason = "within the range checked here"
-)]
 pub(super) fn to_int(number: f64) -> Option<i64> {
     (number > i64::MIN as f64 && number < i64::MAX as f64).then_some(number as i64)
 }
 
 /// Integer part of a number, unless it is outside of the range of `uint`.
-#[allow(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "within the range checked here"
-)]
 pub(super) fn to_uint(number: f64) -> Option<u64> {
     (number >= 0.0 && number < u64::MAX as f64).then_some(number as u64)
 }
