@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use futures::future::try_join;
 use futures::{StreamExt as _, pin_mut};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -31,12 +32,19 @@ pub(crate) async fn with_two_of_each(
     cluster: &Cluster,
     check: impl AsyncFnOnce() -> Result<()>,
 ) -> Result<()> {
-    let two = json!({"replicas": 2});
-    let catalogd = Before::change(cluster, Server::Catalogd, two.clone()).await?;
-    let operator_controller = Before::change(cluster, Server::OperatorController, two).await?;
-    let checked = operator_controller.during(cluster, check).await;
-    let put_back = catalogd.restore(cluster).await;
-    checked.and(put_back)
+    let scale = |server| Before::change(cluster, server, json!({"replicas": 2}));
+    let (catalogd, operator_controller) =
+        try_join(scale(Server::Catalogd), scale(Server::OperatorController)).await?;
+    let checked = check().await;
+    let put_back = try_join(catalogd.restore(cluster), operator_controller.restore(cluster)).await;
+    checked?;
+    put_back.map(drop)
+}
+
+/// Runs `check` for both servers in parallel.
+async fn for_both(check: impl AsyncFn(Server) -> Result<()>) -> Result<()> {
+    let [catalogd, operator_controller] = SERVERS;
+    try_join(check(catalogd), check(operator_controller)).await.map(drop)
 }
 
 /// Returns the leading and the following pod, both ready.
@@ -89,14 +97,15 @@ async fn follower_leads_after_the_leader_dies_or_hangs() -> Result<()> {
     let _alone = alone().await;
     let scenario = installed().await?;
     let checks = async || {
-        for server in SERVERS {
+        for_both(async |server| {
             if !leads_again_when_killed(&scenario.cluster, server).await? {
                 println!("skipped: processes of {} are not on this machine", server.name());
-                continue;
+                return Ok(());
             }
-            is_followed_when_it_hangs(&scenario, server).await?;
-            still_works(&scenario).await?;
-        }
+            is_followed_when_it_hangs(&scenario, server).await
+        })
+        .await?;
+        still_works(&scenario).await?;
         scenario.edit(json!({"version": "1.1.0"})).await?;
         scenario.wait_installed("1.1.0").await?;
         Ok(())
@@ -169,12 +178,9 @@ async fn sigterm_releases_the_lease_at_once() -> Result<()> {
     let _alone = alone().await;
     let scenario = installed().await?;
     let checks = async || {
-        for server in SERVERS {
-            hands_over(&scenario.cluster, server).await?;
-            still_works(&scenario).await?;
-            is_served(&scenario).await?;
-        }
-        Ok(())
+        for_both(async |server| hands_over(&scenario.cluster, server).await).await?;
+        still_works(&scenario).await?;
+        is_served(&scenario).await
     };
     with_two_of_each(&scenario.cluster, checks).await?;
     scenario.finish().await
@@ -226,11 +232,11 @@ fn exit_code(pod: Option<&Pod>) -> Option<i32> {
 async fn sigterm_stops_a_starting_server() -> Result<()> {
     let _alone = alone().await;
     let cluster = &Cluster::connect().await?;
-    for server in SERVERS {
+    for_both(async |server| {
         let before = Before::change(cluster, server, template(0)).await?;
-        before.during(cluster, async || stop_as_they_start(cluster, server).await).await?;
-    }
-    Ok(())
+        before.during(cluster, async || stop_as_they_start(cluster, server).await).await
+    })
+    .await
 }
 
 fn template(round: usize) -> Value {
@@ -281,17 +287,18 @@ async fn replicas_are_evicted_one_at_a_time() -> Result<()> {
         Err(error) => Err(error),
     };
     // The eviction of a single replica is permitted, because its node could not be drained otherwise.
-    for server in SERVERS {
+    for_both(async |server| {
         let only = ready_pods(cluster, server).await?.pop().context("no pod")?;
         eventually("the only replica is evicted", PATIENCE, async || {
             ensure!(evict(&only.name_any()).await?, "rejected");
             Ok(())
         })
         .await?;
-        wait_rolled_out(cluster, server).await?;
-    }
+        wait_rolled_out(cluster, server).await
+    })
+    .await?;
     let checks = async || {
-        for server in SERVERS {
+        for_both(async |server| {
             let (leads, follows) = pair(cluster, server).await?;
             eventually("the leader is evicted", PATIENCE, async || {
                 ensure!(evict(&leads.name_any()).await?, "rejected");
@@ -309,8 +316,9 @@ async fn replicas_are_evicted_one_at_a_time() -> Result<()> {
                 Ok(())
             })
             .await?;
-            wait_rolled_out(cluster, server).await?;
-        }
+            wait_rolled_out(cluster, server).await
+        })
+        .await?;
         still_works(&scenario).await
     };
     with_two_of_each(cluster, checks).await?;
