@@ -13,6 +13,7 @@ use crate::rbac::RbacCommand;
 use crate::render::{self, RenderArgs};
 use crate::resolve::{self, ResolveArgs};
 use crate::rollback::{self, RollbackArgs};
+use crate::shell::{self, CompletionArgs, ManArgs};
 use crate::status::{self, StatusArgs};
 use crate::uninstall::{self, UninstallArgs};
 use crate::upgrade::{self, UpgradeArgs};
@@ -22,7 +23,7 @@ use crate::validate::{self, ValidateArgs};
 #[derive(Debug, Parser)]
 #[command(
     name = "olm",
-    version,
+    version = olm_runtime::component::VERSION,
     arg_required_else_help = true,
     after_help = "Exit codes:
   0 success   1 operation failed   2 wrong usage   3 the check found errors
@@ -112,6 +113,12 @@ pub(crate) enum Command {
   {olm} catalog --help"
     )]
     Catalog(CatalogCommand),
+    /// Print the completion script of a shell
+    #[command(long_about = shell::ABOUT)]
+    Completion(CompletionArgs),
+    /// Write the manual pages of all commands to a folder
+    #[command(hide = true)]
+    Man(ManArgs),
 }
 
 /// Command line with usage and examples for the program name `program`.

@@ -26,6 +26,7 @@ mod rendering;
 mod resolve;
 mod rollback;
 mod session;
+mod shell;
 mod source;
 mod status;
 mod uninstall;
@@ -93,6 +94,8 @@ fn run(arguments: Vec<OsString>) -> Result<(), CliError> {
             Command::Rbac(command) => rbac::run(command, &mut session).await,
             Command::Bundle(command) => bundle::run(command, &mut session).await,
             Command::Catalog(command) => catalog::run(command, &mut session).await,
+            Command::Completion(args) => shell::completion(&args, &mut session),
+            Command::Man(args) => shell::man(&args),
         };
         // Flushes the output even if the command failed.
         session.output.finish().and(result)

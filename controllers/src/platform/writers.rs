@@ -157,7 +157,7 @@ impl OpenShiftWriter {
         let own = ClusterOperatorFields {
             system_namespace: &pass.settings.system_namespace,
             completed_version: completed.and_then(|object| completed_version(&object.data)),
-            version: env!("CARGO_PKG_VERSION"),
+            version: olm_runtime::component::VERSION,
         };
         let next = merged(&object.data, &wanted, own, pass.now);
         let is_as_wanted = object.data["status"] == next;

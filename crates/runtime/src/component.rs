@@ -58,12 +58,22 @@ impl Component {
     }
 }
 
+/// Version of the release, such as `v0.1.0`, or of the workspace if this binary is not from a release.
+pub const VERSION: &str = match option_env!("OLM_BUILD_VERSION") {
+    Some(version) => version,
+    None => env!("CARGO_PKG_VERSION"),
+};
+
+/// Git commit that this binary was built from, or `unknown`.
+pub const COMMIT: &str = match option_env!("OLM_BUILD_COMMIT") {
+    Some(commit) => commit,
+    None => "unknown",
+};
+
 /// Version, commit, date and state of the source that this binary was built from. Values that the build did not set
 /// are `unknown` (docs/design/operations.md#flag-syntax).
 pub fn version_text() -> String {
-    let commit = option_env!("OLM_BUILD_COMMIT").unwrap_or("unknown");
     let date = option_env!("OLM_BUILD_DATE").unwrap_or("unknown");
     let state = option_env!("OLM_BUILD_STATE").unwrap_or("unknown");
-    let version = env!("CARGO_PKG_VERSION");
-    format!("version: {version:?}, commit: {commit:?}, date: {date:?}, state: {state:?}")
+    format!("version: {VERSION:?}, commit: {COMMIT:?}, date: {date:?}, state: {state:?}")
 }

@@ -6,6 +6,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
 
+use crate::component::{COMMIT, VERSION};
 use crate::samples::gauges;
 
 /// Clock ticks per second in `/proc`, constant in the kernel's interface.
@@ -42,7 +43,8 @@ impl Collector for ProcessMetrics {
                 gauges(&mut encoder, name, help, [([], value)])?;
             }
         }
-        Ok(())
+        let labels = [("version", VERSION.to_owned()), ("commit", COMMIT.to_owned())];
+        gauges(&mut encoder, "olm_build_info", "1, with version and commit of the program", [(labels, 1.0)])
     }
 }
 
