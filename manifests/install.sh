@@ -1,29 +1,30 @@
 #!/usr/bin/env bash
-# Installs OLM on the cluster of the current kubectl context, upgrades it, or removes it.
+# Installs, upgrades or uninstalls OLM on the cluster of the current kubectl context.
 set -euo pipefail
 folder=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 usage() {
   cat <<'EOT'
-usage: install.sh [-n NAMESPACE] [--variant VARIANT] [--dry-run] [--uninstall [--purge]]
+usage: install.sh [-n NAMESPACE] [--variant VARIANT] [--no-cert-manager] [--dry-run] [--uninstall [--purge]]
 
-Installs the servers of OLM from the manifest beside this script, or upgrades them: it may be run again and again.
-  -n NAMESPACE        install into this namespace (olmv1-system); one that exists must have the label
+Installs catalogd and operator-controller from the manifest beside this script, or upgrades them. A second run changes
+nothing.
+  -n NAMESPACE        namespace of the servers (default: olmv1-system). An existing namespace must have the label
                       app.kubernetes.io/part-of=olm
-  --variant VARIANT   install (the default), hardened, install-cert-manager or experimental: the manifest of that name
-  --no-cert-manager   neither install cert-manager nor wait for it: it is there under names of its own
-  --dry-run           check, and print the objects that would be applied, or what --uninstall would delete
-  --uninstall         remove the servers and the catalogs; refused while an extension is there
-  --purge             with --uninstall: first all extensions with what they installed, last the CRDs
-  -h                  this text
+  --variant VARIANT   manifest to apply: install (default), hardened, install-cert-manager or experimental
+  --no-cert-manager   do not install cert-manager and do not wait for it, because its Deployments have other names
+  --dry-run           run the checks, then print the objects that would be applied, or list what --uninstall would delete
+  --uninstall         delete the servers and the ClusterCatalogs, keep the CRDs; refused while ClusterExtensions exist
+  --purge             with --uninstall: also delete all ClusterExtensions with their objects, and the CRDs
+  -h, --help          print this text
 
 Environment:
-  INSTALL_DEFAULT_CATALOGS  false: without the community's catalog (true)
-  CATALOG_WAIT_TIMEOUT      longest wait until the catalogs are served (60s)
-  SERVER_WAIT_TIMEOUT       longest wait for each server (5m)
-  MANIFEST                  file to apply instead of the variant's
-  DEFAULT_CATALOG           file with the catalogs to apply (default-catalogs.yaml)
-  CERT_MGR_MANIFEST         file or URL of cert-manager, for variants that need it on clusters that have none
+  INSTALL_DEFAULT_CATALOGS  false: do not apply the community catalog (default: true)
+  CATALOG_WAIT_TIMEOUT      timeout until the catalogs are served (default: 60s)
+  SERVER_WAIT_TIMEOUT       timeout for the rollout of each server (default: 5m)
+  MANIFEST                  file to apply instead of the manifest of the variant
+  DEFAULT_CATALOG           file with the ClusterCatalogs to apply (default: default-catalogs.yaml)
+  CERT_MGR_MANIFEST         file or URL of cert-manager, to install it where a variant needs it and it is missing
 EOT
 }
 
@@ -49,7 +50,7 @@ while [ $# -gt 0 ]; do
     exit 0
     ;;
   *)
-    echo "Unknown option $1; install.sh -h lists them" >&2
+    echo "Unknown option $1; see install.sh -h" >&2
     exit 1
     ;;
   esac
@@ -58,20 +59,20 @@ done
 case $variant in
 install | hardened) cert_manager=no ;;
 install-cert-manager | experimental) ;;
-*) fail "there is no variant $variant; one of install, hardened, install-cert-manager, experimental" ;;
+*) fail "unknown variant $variant; use install, hardened, install-cert-manager or experimental" ;;
 esac
 case $namespace in
-default | kube-*) fail "the namespace $namespace is not for OLM: its traffic would be cut off" ;;
-*[!a-z0-9-]* | -* | *-) fail "no name of a namespace: $namespace" ;;
+default | kube-*) fail "namespace $namespace is not allowed: the network policies of OLM would deny the traffic of its pods" ;;
+*[!a-z0-9-]* | -* | *-) fail "invalid namespace name: $namespace" ;;
 esac
-[ $purge = no ] || [ $uninstall = yes ] || fail "--purge goes with --uninstall"
+[ $purge = no ] || [ $uninstall = yes ] || fail "--purge requires --uninstall"
 manifest=${MANIFEST-$folder/$variant.yaml} default_catalogs=${DEFAULT_CATALOG-$folder/default-catalogs.yaml}
 [ -n "$manifest" ] || fail "Missing required MANIFEST variable"
 [ -r "$manifest" ] || fail "cannot read $manifest"
 
 readonly group=olm.operatorframework.io servers="catalogd operator-controller"
 
-# The objects of the installation, all in its namespace.
+# objects: prints the manifest with the chosen namespace.
 objects() {
   sed "s/olmv1-system/$namespace/g" "$manifest"
 }
@@ -80,24 +81,26 @@ apply() {
   kubectl apply --server-side --field-manager olmv1-install --force-conflicts -f "$@"
 }
 
-# existing KIND: its objects; nothing where the cluster does not know the kind.
+# existing KIND: prints the names of all objects of a kind, or nothing if its CRD does not exist.
 existing() {
-  local definition
-  definition=$(kubectl get crd "$1.$group" --ignore-not-found -o name) || return
-  [ -z "$definition" ] || kubectl get "$1.$group" -o name
+  local crd
+  crd=$(kubectl get crd "$1.$group" --ignore-not-found -o name) || return
+  [ -z "$crd" ] || kubectl get "$1.$group" -o name
 }
 
-# What must be so before anything is changed.
+# check: fails unless all preconditions are met. It changes nothing.
 check() {
   local minor foreign namespaces other others='' owners
   minor=$(kubectl get --raw /version | sed -n 's/.*"minor": *"\([0-9]*\).*/\1/p')
-  [ "${minor:-0}" -ge 30 ] || fail "Kubernetes 1.30 or newer is needed; this cluster has 1.$minor"
-  kubectl auth can-i '*' '*' --all-namespaces --quiet || fail "the rights of a cluster administrator are needed"
+  [ "${minor:-0}" -ge 30 ] || fail "Kubernetes 1.30 or newer is required; this cluster runs 1.$minor"
+  kubectl auth can-i '*' '*' --all-namespaces --quiet || fail "cluster-admin permissions are required"
   foreign=$(kubectl get namespaces --field-selector "metadata.name=$namespace" -l app.kubernetes.io/part-of!=olm -o name)
-  [ -z "$foreign" ] || fail "the namespace $namespace is not OLM's, which would cut it off from the network, and delete it \
-with --uninstall: name another one with -n, or give it to OLM: kubectl label namespace $namespace app.kubernetes.io/part-of=olm"
-  # Leases are per namespace: two installations would both lead, and fight over the same objects. Anybody may make a
-  # Deployment of such a name, but few may label a namespace.
+  [ -z "$foreign" ] ||
+    fail "namespace $namespace exists without the label app.kubernetes.io/part-of=olm. The network policies \
+of OLM would deny the traffic of its pods, and --uninstall would delete it. Choose another namespace with -n, or label this \
+one: kubectl label namespace $namespace app.kubernetes.io/part-of=olm"
+  # Leases are per namespace, so two installations would both lead and write the same objects. Only Deployments in labeled
+  # namespaces count, because many users may create a Deployment of such a name, but few may label a namespace.
   namespaces=$(kubectl get namespaces -l app.kubernetes.io/part-of=olm -o jsonpath='{.items[*].metadata.name}')
   for other in $namespaces; do
     [ "$other" = "$namespace" ] ||
@@ -107,20 +110,21 @@ with --uninstall: name another one with -n, or give it to OLM: kubectl label nam
   [ -z "$others" ] || fail "OLM is installed in another namespace:$others"
   owners=$(kubectl get crd "clusterextensions.$group" "clustercatalogs.$group" --ignore-not-found \
     -o jsonpath='{range .items[*]}{.metadata.ownerReferences[*].name}{.metadata.annotations.meta\.helm\.sh/release-name}{end}')
-  [ -z "$owners" ] || fail "the CRDs of OLM belong to $owners, which would change them back"
+  [ -z "$owners" ] || fail "the CRDs of OLM are managed by $owners, which would revert changes; upgrade OLM with $owners instead"
 }
 
-# within_a_minute COMMAND...: tries until it succeeds.
+# within_a_minute COMMAND...: runs COMMAND every 5 s until it succeeds, and fails after a minute.
 within_a_minute() {
   for _ in {1..12}; do
     "$@" && return
     sleep 5
   done
-  fail "given up after a minute: $*"
+  fail "timed out after a minute: $*"
 }
 
-# trusts_itself KIND: whether the API server can call cert-manager's webhook; before, every Certificate is refused.
-trusts_itself() {
+# webhook_has_ca KIND: succeeds if cert-manager's webhook configuration of this kind has a CA bundle. Without it, the API
+# server cannot call the webhook and rejects every Certificate.
+webhook_has_ca() {
   [ -n "$(kubectl get "$1" cert-manager-webhook -o jsonpath='{.webhooks[*].clientConfig.caBundle}')" ]
 }
 
@@ -130,29 +134,29 @@ prepare_cert_manager() {
     kubectl -n cert-manager get deployment cert-manager-webhook cert-manager-cainjector >/dev/null 2>&1; then
     echo "cert-manager is already installed, skipping installation"
   else
-    [ -n "${CERT_MGR_MANIFEST:-}" ] || fail "Missing CERT_MGR_MANIFEST variable: there is no cert-manager to make certificates"
+    [ -n "${CERT_MGR_MANIFEST:-}" ] || fail "Missing CERT_MGR_MANIFEST variable: cert-manager is not installed; set it to a file or URL"
     kubectl apply -f "$CERT_MGR_MANIFEST"
   fi
   for deployment in cert-manager-webhook cert-manager-cainjector cert-manager; do
     kubectl -n cert-manager wait "deployment/$deployment" --for condition=Available --timeout 60s
   done
-  within_a_minute trusts_itself mutatingwebhookconfiguration
-  within_a_minute trusts_itself validatingwebhookconfiguration
+  within_a_minute webhook_has_ca mutatingwebhookconfiguration
+  within_a_minute webhook_has_ca validatingwebhookconfiguration
 }
 
-# in_time COMMAND...: what the pods and Events say where it fails.
+# in_time COMMAND...: runs COMMAND. If it fails, prints the pods and the last Events of the servers, and fails.
 in_time() {
   "$@" && return
   {
     kubectl -n "$namespace" get pods -o wide
     kubectl -n "$namespace" get events --sort-by .lastTimestamp | tail -n 20
   } >&2 || true
-  fail "not ready in time; docs/troubleshooting.md knows what pods and Events say"
+  fail "not ready in time; docs/troubleshooting.md explains the states and Events above"
 }
 
 install() {
   local server
-  # Rights of older installations of the reference that no server needs any more.
+  # RBAC of older upstream installations that no server needs.
   kubectl delete clusterrolebinding operator-controller-manager-rolebinding \
     operator-controller-manager-admin-rolebinding --ignore-not-found
   kubectl delete clusterrole operator-controller-manager-role --ignore-not-found
@@ -161,30 +165,30 @@ install() {
     in_time kubectl -n "$namespace" rollout status "deployment/$server-controller-manager" --timeout "${SERVER_WAIT_TIMEOUT:-5m}"
   done
   if [ "${INSTALL_DEFAULT_CATALOGS:-true}" != false ]; then
-    # catalogd has to make its own webhook trusted, too.
+    # The API server rejects ClusterCatalogs until the webhook configuration of catalogd has its CA bundle.
     within_a_minute apply "$default_catalogs"
     in_time kubectl wait -f "$default_catalogs" --for condition=Serving --timeout "${CATALOG_WAIT_TIMEOUT:-60s}"
   fi
 }
 
-# delete ARGUMENT...: and waits until it is gone.
+# delete ARGUMENT...: deletes objects and waits until they are deleted. With --dry-run it only lists them.
 delete() {
-  local really=none
-  [ $dry_run = no ] || really=server
-  kubectl delete "$@" --ignore-not-found --dry-run="$really" --timeout 10m
+  local mode=none
+  [ $dry_run = no ] || mode=server
+  kubectl delete "$@" --ignore-not-found --dry-run="$mode" --timeout 10m
 }
 
 uninstall() {
   local kind found
   found=$(existing clusterextensions && existing clusterobjectsets)
   [ -z "$found" ] || [ $purge = yes ] ||
-    fail "delete these first, or all with what they installed by --purge: $(paste -sd ' ' - <<<"$found")"
-  # The servers clean up after each of these; the CRDs would take everything with them, in no order.
+    fail "uninstall these first, or delete them with all their objects by --purge: $(paste -sd ' ' - <<<"$found")"
+  # The running servers delete the objects of each in order. Deleting the CRDs would delete everything in no order.
   for kind in clusterextensions clusterobjectsets clustercatalogs; do
     found=$(existing $kind)
     [ -z "$found" ] || delete "$kind.$group" --all
   done
-  # Only the CRDs are without labels.
+  # CRDs have no label, all other objects have it.
   objects | delete -l app.kubernetes.io/part-of=olm -f -
   [ $purge = no ] || objects | delete -l '!app.kubernetes.io/part-of' -f -
 }

@@ -108,10 +108,10 @@ fn wrong_usage_fails_with_its_reason() {
         (&["--bogus"][..], &[][..], "Unknown option --bogus"),
         (&["olm"], &[], "Unknown option olm"),
         (&["-n"], &[], "Error: -n needs a value"),
-        (&["--variant", "openshift"], &[], "Error: there is no variant openshift; one of install, hardened,"),
-        (&["-n", "kube-system"], &[], "Error: the namespace kube-system is not for OLM:"),
-        (&["-n", "a/b"], &[], "Error: no name of a namespace: a/b"),
-        (&["--purge"], &[], "Error: --purge goes with --uninstall"),
+        (&["--variant", "openshift"], &[], "Error: unknown variant openshift; use install, hardened,"),
+        (&["-n", "kube-system"], &[], "Error: namespace kube-system is not allowed:"),
+        (&["-n", "a/b"], &[], "Error: invalid namespace name: a/b"),
+        (&["--purge"], &[], "Error: --purge requires --uninstall"),
         (&[], &[("MANIFEST", "")], "Error: Missing required MANIFEST variable"),
         (&[], &[("MANIFEST", "/nonexistent")], "Error: cannot read /nonexistent"),
     ] {
@@ -267,8 +267,8 @@ async fn preconditions_are_checked_before_any_change() {
     let server = Server::start().await;
     let old = r#"if [ "$*" = "get --raw /version" ]; then echo '{"major": "1", "minor": "29+"}'; else kubectl "$@"; fi"#;
     for (kubectl, said) in [
-        ("kubectl --as somebody \"$@\"", "the rights of a cluster administrator are needed"),
-        (old, "Kubernetes 1.30 or newer is needed; this cluster has 1.29"),
+        ("kubectl --as somebody \"$@\"", "cluster-admin permissions are required"),
+        (old, "Kubernetes 1.30 or newer is required; this cluster runs 1.29"),
     ] {
         let told = Script::with_kubectl(&server, kubectl).run(&[], &[]).failed();
         assert_eq!(told, format!("Error: {said}\n"));
@@ -277,7 +277,7 @@ async fn preconditions_are_checked_before_any_change() {
     let told = script.run(&["--variant", "experimental"], &[]).failed();
     assert_eq!(
         told,
-        "Error: Missing CERT_MGR_MANIFEST variable: there is no cert-manager to make certificates\n"
+        "Error: Missing CERT_MGR_MANIFEST variable: cert-manager is not installed; set it to a file or URL\n"
     );
     assert!(!exists(&server, "namespace", "olmv1-system"));
 
@@ -286,7 +286,10 @@ async fn preconditions_are_checked_before_any_change() {
         ["annotate", "crd", "clustercatalogs.olm.operatorframework.io", "meta.helm.sh/release-name=olmv1"];
     server.kubectl(&of_helm, "");
     let told = script.run(&[], &[]).failed();
-    assert_eq!(told, "Error: the CRDs of OLM belong to olmv1, which would change them back\n");
+    assert_eq!(
+        told,
+        "Error: the CRDs of OLM are managed by olmv1, which would revert changes; upgrade OLM with olmv1 instead\n"
+    );
 }
 
 // A Deployment in another namespace cannot block an installation, and the script uses no existing namespace without
@@ -303,9 +306,9 @@ async fn namespace_without_the_label_of_olm_is_rejected() {
         let said = script.run(&[&["-n", "tenant"], arguments].concat(), &[]).failed();
         assert_eq!(
             said,
-            "Error: the namespace tenant is not OLM's, which would cut it off from the network, and delete it with \
-             --uninstall: name another one with -n, or give it to OLM: kubectl label namespace tenant \
-             app.kubernetes.io/part-of=olm\n",
+            "Error: namespace tenant exists without the label app.kubernetes.io/part-of=olm. The network policies of OLM \
+             would deny the traffic of its pods, and --uninstall would delete it. Choose another namespace with -n, or \
+             label this one: kubectl label namespace tenant app.kubernetes.io/part-of=olm\n",
             "{arguments:?}"
         );
     }
@@ -406,7 +409,9 @@ async fn uninstall_deletes_what_the_script_installed() {
     let extension = "clusterextension.olm.operatorframework.io/pipe";
     assert_eq!(
         said,
-        format!("Error: delete these first, or all with what they installed by --purge: {extension}\n")
+        format!(
+            "Error: uninstall these first, or delete them with all their objects by --purge: {extension}\n"
+        )
     );
     let printed = script.run(&["--uninstall", "--purge", "--dry-run"], &[]).succeeded();
     for name in ["clusterextension.olm.operatorframework.io \"pipe\"", "namespace \"olmv1-system\""] {
