@@ -1,11 +1,11 @@
-# The images of our servers for those who have a container engine; hack/image makes them without one.
+# Images of catalogd and operator-controller, built with a container engine. hack/image builds them without one.
 #   docker build --target catalogd -t REPOSITORY/catalogd .
 #   docker build --target operator-controller -t REPOSITORY/operator-controller .
 FROM docker.io/library/rust:1.95-slim-bookworm AS build
 RUN apt-get update && apt-get install -y --no-install-recommends ca-certificates && rm -rf /var/lib/apt/lists/*
 WORKDIR /source
 COPY . .
-# What a server needs in an otherwise empty image: itself, the loader and libraries that ldd names, CA certificates, users.
+# Content of each image: the server, the loader and libraries that ldd lists, CA certificates, and /etc/passwd.
 RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,target=/target \
     CARGO_TARGET_DIR=/target cargo build --locked --release --package catalogd --package operator-controller \
     && for server in catalogd operator-controller; do \
@@ -18,9 +18,9 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,targe
     done
 
 FROM scratch AS base
-# By default glibc keeps freed memory apart for each of many threads: a third of what a server takes.
+# One malloc arena: with the default of glibc, freed memory in per-thread arenas is a third of the memory of a server.
 ENV MALLOC_ARENA_MAX=1
-# Numeric, so that runAsNonRoot can be decided from the image alone.
+# Numeric, because the kubelet checks runAsNonRoot against the image.
 USER 65532:65532
 
 FROM base AS catalogd

@@ -39,7 +39,7 @@ pub struct Flags {
     /// Directory of catalog content, kept over restarts
     #[arg(long, default_value = "/var/cache/catalogd", value_name = "DIR", help_heading = CATALOGS)]
     pub cache_dir: PathBuf,
-    /// Interval of deleting content without a catalog
+    /// Interval of garbage collection of content without a catalog
     #[arg(long, default_value = "12h0m0s", value_parser = go_value::duration, value_name = "DURATION",
           help_heading = CATALOGS)]
     pub gc_interval: Duration,

@@ -11,7 +11,7 @@ wait_until_ready() {
   wait_for 120 "$1" ready "ready_${1//-/_}"
 }
 
-# admin_kubectl ARGUMENT...: as the administrator, without files in $HOME.
+# admin_kubectl ARGUMENT...: runs kubectl as the administrator, without files in $HOME.
 admin_kubectl() {
   timeout 20 "$bin_dir/kubectl" --kubeconfig "$admin_kubeconfig" \
     --cache-dir "$kubectl_cache" --request-timeout 10s "$@"

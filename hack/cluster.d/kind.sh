@@ -288,7 +288,7 @@ kind_stop() {
   done
 }
 
-# kind_kill_api_server: without the graceful shutdown of 30 seconds.
+# kind_kill_api_server: sends SIGKILL, which skips the graceful shutdown of 30 seconds. Succeeds if no process is left.
 kind_kill_api_server() {
   ! docker exec "$kind_name-control-plane" pkill -KILL --exact kube-apiserver
 }

@@ -10,7 +10,7 @@ readonly sysctls=(net/ipv4/ip_forward net/bridge/bridge-nf-call-iptables
 # changes.
 readonly foreign_dirs=(/run/containerd /var/lib/cni /var/lib/kubelet /var/log/containers)
 
-# prepare_machine: idempotent.
+# prepare_machine: sets sysctls and creates the network. Idempotent.
 prepare_machine() {
   local module
   for module in br_netfilter overlay; do

@@ -6,7 +6,7 @@ start_registry() {
   start_process registry docker-registry serve "$config_dir/registry.yaml"
 }
 
-# Like a client, with the CA and the address in the certificate.
+# ready_registry: connects as a client does, and verifies the certificate and its address.
 ready_registry() {
   timeout 5 openssl s_client -connect "$registry_address" -CAfile "$pki_dir/ca.crt" \
     -verify_return_error -verify_ip "$bridge_address" </dev/null

@@ -20,9 +20,9 @@ use crate::session::Session;
 const MAX_FILE: u64 = 1 << 20;
 
 /// Help text of `olm catalog init`.
-pub(crate) const ABOUT: &str = "Print or write the olm.package object that a package begins with
+pub(crate) const ABOUT: &str = "Create the olm.package object of a package
 
-Prints the object, or creates the package in a catalog directory (--to). Bundles come with `catalog add`.";
+Prints the object, or creates the package in a catalog directory (--to). Add bundles with `catalog add`.";
 
 /// Arguments of `olm catalog init`.
 #[derive(Debug, clap::Args)]
@@ -32,7 +32,7 @@ Prints the object, or creates the package in a catalog directory (--to). Bundles
 pub(crate) struct InitArgs {
     /// Name of the package: lower-case letters, digits and `-`
     package: String,
-    /// Channel of installations that name none
+    /// Channel for installations that specify no channel
     #[arg(short = 'c', long, value_name = "CHANNEL", default_value = "", hide_default_value = true)]
     default_channel: String,
     /// File that describes the operator, such as its README.md

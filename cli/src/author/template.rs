@@ -53,7 +53,7 @@ their edges and the default channel follow from the versions:
     bundles:
     - image: registry.example.com/team/my-operator-bundle:v1.0.0
 
-olm.template.basic is a catalog whose bundles have nothing but their image.";
+olm.template.basic is a catalog whose bundles contain only their image.";
 
 /// Arguments of `olm catalog template render`.
 #[derive(Debug, clap::Args)]

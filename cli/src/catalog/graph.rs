@@ -387,7 +387,7 @@ mod tests {
     }
 
     // The graph and the controller must choose the same upgrade
-    // (docs/design/architecture.md#one-semantics-two-faces).
+    // (docs/design/architecture.md#same-functions-in-cli-and-controllers).
     #[test]
     fn next_bundle_of_v1_graph_equals_choice_of_resolver() {
         let mut compared = 0;

@@ -24,8 +24,8 @@ whether `rollback` accepts it.";
 /// Arguments of the command.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Results: Installed is what works now; Superseded worked until a newer revision took its place;
-Abandoned never rolled out before it was archived. The others are at work: `status` tells more.
+    after_help = "Results: Installed (active now), Superseded (installed until a newer revision replaced it),
+Abandoned (archived before it rolled out). `status` has details of the other results.
 
 Exit codes:
   0 success   1 operation failed   2 wrong usage   4 there is no such extension

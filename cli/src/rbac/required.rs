@@ -27,11 +27,11 @@ use crate::version_expression;
 /// First lines of the command's help.
 pub(crate) const ABOUT: &str = "Print the permissions that installing a bundle requires
 
-The output is a ClusterRole, and a Role for each namespace, ready to be applied. They allow to create, read, \
-change and delete exactly the objects of this bundle, and contain all permissions of its own roles, because the \
-API server lets no user grant permissions that they do not hold. Another version may need other permissions. \
---escalate prints the verbs escalate and bind instead, which remain sufficient for longer and allow far more. An \
-upgrade needs the permissions of both versions.
+The output is a ClusterRole, and a Role for each namespace, ready to be applied. They grant create, read, change \
+and delete on exactly the objects of this bundle, and all permissions of its own roles, because the API server lets \
+a user grant only permissions that the user holds. Another version may need other permissions. --escalate prints \
+the verbs escalate and bind instead, which usually suffice for later versions, but allow far more. An upgrade needs \
+the permissions of both versions.
 
 A ClusterExtension's service account needs these permissions if operator-controller impersonates it (gate \
 ServiceAccountImpersonation). With --service-account, that service account and bindings to it are printed, too.";

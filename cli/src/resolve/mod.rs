@@ -96,7 +96,7 @@ pub(crate) struct ResolveArgs {
     /// Resolve this ClusterExtension of the cluster, with its installed bundle
     #[arg(long, value_name = "NAME", conflicts_with_all = QUESTION, conflicts_with = "file")]
     extension: Option<String>,
-    /// Show every bundle of every catalog, and the reason for which it is chosen or not
+    /// Show every bundle of every catalog, and why it is chosen or not
     #[arg(long, conflicts_with = "solve")]
     explain: bool,
     /// Also plan all dependencies of the package

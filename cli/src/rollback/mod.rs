@@ -37,11 +37,11 @@ operator-controller creates a new revision with that version's bundle. The bundl
 rollback changes the bundle, not the configuration: spec.config remains unchanged. The changes on the cluster are \
 computed as in `diff`, and --dry-run shows all of them. The output ends with the command that removes the pin.
 
-A rollback that may lose data is refused with exit code 3: if it removes a CustomResourceDefinition with custom \
-resources, a stored version, or fields. So is a rollback that operator-controller itself would refuse. \
---accept-risk does it anyway, and disables the CRD upgrade check if necessary.
+The command refuses a rollback that may lose data with exit code 3: if it removes a CustomResourceDefinition with \
+custom resources, a stored version, or fields. It also refuses a rollback that operator-controller would refuse. \
+--accept-risk rolls back anyway, and disables the CRD upgrade check if necessary.
 
-An installation by the reference's Helm applier cannot be returned to it, whatever the revision.";
+An extension that was adopted from the Helm applier of the Go implementation cannot return to Helm.";
 
 /// Arguments of the command.
 #[derive(Debug, Args)]

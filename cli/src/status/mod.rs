@@ -40,7 +40,7 @@ Objects that you may not read are named, and the rest is shown. Nothing is chang
 #[derive(Debug, Args)]
 #[command(
     after_help = "Health: Healthy, Installing, Upgrading and Repairing need no action. Degraded (a probe fails),
-Retrying, Stalled, Misconfigured and Blocked come with a message that says why.
+Retrying, Stalled, Misconfigured and Blocked have a message with the reason.
 
 Exit codes:
   0 success, healthy or not   1 operation failed   2 wrong usage

@@ -18,14 +18,14 @@ pub(crate) struct PlatformFlags {
     /// Platform of the cluster
     #[arg(long, value_enum, default_value = "auto", help_heading = PLATFORM)]
     platform: PlatformChoice,
-    /// Platform version, instead of the detected one
+    /// Platform version. Default: the detected one
     #[arg(long, default_value = "", value_parser = platform_version, value_name = "MAJOR.MINOR",
           help_heading = PLATFORM)]
     platform_version: NamedVersion,
     /// Meaning of olm.maxOpenShiftVersion on other platforms than OpenShift: off, or k8s-offset (4.y is Kubernetes 1.(y+13))
     #[arg(long, default_value = "off", value_name = "MAP", help_heading = PLATFORM)]
     openshift_version_map: OpenShiftVersionMap,
-    /// Report to OpenShift of whether it can be upgraded
+    /// Object that reports to OpenShift whether the cluster can be upgraded
     #[arg(long, value_enum, default_value = "auto", help_heading = PLATFORM)]
     cluster_operator_mode: ModeChoice,
     /// ClusterOperator whose status reports whether OpenShift can be upgraded, in mode own
@@ -35,17 +35,24 @@ pub(crate) struct PlatformFlags {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum PlatformChoice {
+    /// Detected
     Auto,
+    /// OpenShift
     #[value(name = "openshift")]
     OpenShift,
+    /// Any other Kubernetes
     Kubernetes,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum ModeChoice {
+    /// The OLM object if OpenShift's operator manages one, else the ClusterOperator
     Auto,
+    /// The ClusterOperator
     Own,
+    /// The OLM object of OpenShift, whose operator publishes the condition
     Contribute,
+    /// None
     Off,
 }
 

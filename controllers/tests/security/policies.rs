@@ -291,7 +291,7 @@ async fn service_account_is_required_with_the_sample_policy() {
         (said != "created").then_some(said)
     };
     let said = eventually("the policy is active", refused).await;
-    let reason = "spec.serviceAccount.name: Required value: the account as which the extension is installed";
+    let reason = "spec.serviceAccount.name: Required value: the service account that installs the extension";
     assert!(said.ends_with(reason), "{said}");
     let named =
         extension("lamp", |extension| extension["spec"]["serviceAccount"] = json!({"name": "installer"}));
@@ -343,10 +343,10 @@ async fn authors_must_be_allowed_to_impersonate_the_service_account() {
             naming("other", "grafana", json!({"name": "somebody"})),
             "ann may not impersonate the service account grafana/somebody",
         ),
-        (naming("other", "grafana", Value::Null), "must be given: objects are applied as this account"),
+        (naming("other", "grafana", Value::Null), "Required value: no service account is named"),
         (
             naming("other", "olmv1-system", json!({"name": "operator-controller-controller-manager"})),
-            "must not be the one of OLM itself, whose accounts are for nobody else",
+            "must not be the namespace of OLM",
         ),
     ] {
         let said = verdict(&ann, &wanted).await;

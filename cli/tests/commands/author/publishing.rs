@@ -30,7 +30,7 @@ async fn begin(fixture: &Fixture) {
 async fn help_explains_each_command_with_examples() {
     let fixture = Fixture::open().await;
     for (command, taught) in [
-        ("init", "Bundles come with `catalog add`."),
+        ("init", "Add bundles with `catalog add`."),
         ("add", "Nothing is written unless everything can be added."),
         ("template render", "schema: olm.semver"),
         ("build", "  references:\n  - name: my-operator\n"),
