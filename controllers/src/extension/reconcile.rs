@@ -196,27 +196,11 @@ impl Context {
         if !is_verified {
             requeue = Some(REQUEUE_DELAY);
         }
-        match result {
-            Ok(()) => {
-                if !rules.paused {
-                    let applied = Some(extension.metadata.generation);
-                    self.memories.with(name, |memory| memory.applied_generation = applied);
-                }
-                Ok(requeue.map_or_else(Action::await_change, Action::requeue))
-            }
-            // Constant delay instead of backoff: the missing objects may appear at any time.
-            Err(failure) if requeue.is_some() => {
-                tracing::info!(extension = name, error = failure.message, delay = ?REQUEUE_DELAY, "requeued");
-                Ok(Action::requeue(REQUEUE_DELAY))
-            }
-            Err(InstallError { class: ErrorClass::Retry | ErrorClass::Rejected, message }) => {
-                Err(ReconcileError::retry(message))
-            }
-            Err(InstallError { class: ErrorClass::Pulling, .. }) => Err(ReconcileError::pending(RESYNC)),
-            Err(failure) => {
-                Err(ReconcileError::terminal(failure).no_later_than(Some(Instant::now() + BLOCKED_RETRY)))
-            }
+        if result.is_ok() && !rules.paused {
+            let applied = Some(extension.metadata.generation);
+            self.memories.with(name, |memory| memory.applied_generation = applied);
         }
+        next_action(name, result, requeue)
     }
 
     /// Verifies the content of the active revisions, unless it was verified before and no Secret was lost since.
@@ -314,6 +298,29 @@ impl Context {
             } else {
                 events.normal(about.clone(), reason, note);
             }
+        }
+    }
+}
+
+/// Action after an attempt with this result, which `requeue` repeats after a delay.
+fn next_action(
+    name: &str,
+    result: Result<(), InstallError>,
+    requeue: Option<Duration>,
+) -> Result<Action, ReconcileError> {
+    match result {
+        Ok(()) => Ok(requeue.map_or_else(Action::await_change, Action::requeue)),
+        // Constant delay instead of backoff: the missing objects may appear at any time.
+        Err(failure) if requeue.is_some() => {
+            tracing::info!(extension = name, error = failure.message, delay = ?REQUEUE_DELAY, "requeued");
+            Ok(Action::requeue(REQUEUE_DELAY))
+        }
+        Err(InstallError { class: ErrorClass::Retry | ErrorClass::Rejected, message }) => {
+            Err(ReconcileError::retry(message))
+        }
+        Err(InstallError { class: ErrorClass::Pulling, .. }) => Err(ReconcileError::pending(RESYNC)),
+        Err(failure) => {
+            Err(ReconcileError::terminal(failure).no_later_than(Some(Instant::now() + BLOCKED_RETRY)))
         }
     }
 }
