@@ -85,11 +85,7 @@ impl WebhookMetrics {
                 "Duration of admission requests in seconds",
                 latency,
             ),
-            panics: metrics.register(
-                name("panics"),
-                "Admission requests broken off by a defect",
-                Counter::default(),
-            ),
+            panics: metrics.register(name("panics"), "Admission requests that panicked", Counter::default()),
         };
         for code in [200, 500] {
             drop(new.total.get_or_create(&with_code(code)));

@@ -44,7 +44,7 @@ impl Collector for CatalogMetrics {
         let named = |name: String| -> Labels<1> { [("catalog", name)] };
         let serves = |catalog: &ClusterCatalog| f64::from(catalog.is_true(types::SERVING));
         let serving = catalogs.iter().map(|catalog| (named(catalog.name_any()), serves(catalog)));
-        let help = "1 where the content of the catalog is served";
+        let help = "1 while the content of the catalog is served";
         gauges(&mut encoder, "catalogd_catalog_serving", help, serving)?;
         let bytes = catalogs.iter().filter_map(|catalog| {
             let name = catalog.name_any();
@@ -60,7 +60,7 @@ impl Collector for CatalogMetrics {
         gauges(&mut encoder, "catalog_source_count", "Number of ClusterCatalogs", count)?;
         let classic_name = |name: String| [("namespace", String::new()), ("name", name)];
         let ready = catalogs.iter().map(|catalog| (classic_name(catalog.name_any()), serves(catalog)));
-        gauges(&mut encoder, "catalogsource_ready", "1 where the content of the catalog is served", ready)
+        gauges(&mut encoder, "catalogsource_ready", "1 while the content of the catalog is served", ready)
     }
 }
 

@@ -23,6 +23,26 @@ pub(crate) enum Completion {
     Failed(String),
 }
 
+/// The extension, or why no change of it can complete.
+fn existing<'e>(
+    target: &ExpectedState,
+    extension: Option<&'e ClusterExtension>,
+) -> Result<&'e ClusterExtension, String> {
+    let name = &target.name;
+    let extension = extension.ok_or_else(|| format!("{name} has been deleted"))?;
+    if target.uid.is_some() && extension.uid() != target.uid {
+        return Err(format!("{name} has been deleted; there is another one of that name now"));
+    }
+    if extension.metadata.deletion_timestamp.is_some() {
+        return Err(format!("{name} is being deleted"));
+    }
+    if is_paused(extension) {
+        let key = annotations::EXT_PAUSED;
+        return Err(format!("{name} is paused: nothing happens while it has the annotation {key}"));
+    }
+    Ok(extension)
+}
+
 /// Judges the extension, `None` if it does not exist, and its revisions in any order. `obstacle` is the object that
 /// blocks the newest revision, if known. Otherwise the conditions of the revision are used.
 pub(super) fn judge(
@@ -32,21 +52,10 @@ pub(super) fn judge(
     obstacle: Option<&str>,
 ) -> Completion {
     let name = &target.name;
-    let Some(extension) = extension else {
-        return Completion::Failed(format!("{name} has been deleted"));
+    let extension = match existing(target, extension) {
+        Ok(extension) => extension,
+        Err(cause) => return Completion::Failed(cause),
     };
-    if target.uid.is_some() && extension.uid() != target.uid {
-        return Completion::Failed(format!("{name} has been deleted; there is another one of that name now"));
-    }
-    if extension.metadata.deletion_timestamp.is_some() {
-        return Completion::Failed(format!("{name} is being deleted"));
-    }
-    if is_paused(extension) {
-        let key = annotations::EXT_PAUSED;
-        return Completion::Failed(format!(
-            "{name} is paused: nothing happens while it has the annotation {key}"
-        ));
-    }
     let conditions = extension.status.as_ref().map_or(&[][..], |status| &status.conditions);
     let fresh: Vec<&Condition> = conditions
         .iter()
@@ -54,7 +63,7 @@ pub(super) fn judge(
         .collect();
     let find = |type_: &str| fresh.iter().find(|condition| condition.type_ == type_).copied();
     if fresh.is_empty() {
-        return Completion::InProgress("operator-controller has not looked at it yet".to_owned());
+        return Completion::InProgress("operator-controller has not reconciled it yet".to_owned());
     }
     let mut active: Vec<&ClusterObjectSet> = revisions.iter().filter(|set| is_active(set)).collect();
     active.sort_by_key(|set| set.spec.as_ref().map_or(0, |spec| spec.revision));
@@ -206,7 +215,7 @@ mod tests {
         let stale =
             extension(Some("pipe.v1"), &[&INSTALLED.replace("@2", "@1"), &SUCCEEDED.replace("@2", "@1")]);
         let got = judge(&target, Some(&stale), &[old()], None);
-        assert_eq!(got, underway_as("operator-controller has not looked at it yet"));
+        assert_eq!(got, underway_as("operator-controller has not reconciled it yet"));
         // It has observed the change, but the revision does not exist yet.
         let seen = extension(Some("pipe.v1"), &[INSTALLED, SUCCEEDED]);
         let got = judge(&target, Some(&seen), &[old()], None);

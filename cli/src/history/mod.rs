@@ -100,7 +100,7 @@ fn text(history: &History, now: Timestamp, wide: bool) -> String {
     let mut text = table.text();
     if let Some(record) = history.revisions.iter().find(|record| record.adopted_from_helm) {
         text += &format!(
-            "\nRevision {} took the installation over from the reference's Helm applier; it cannot be given back to that one.\n",
+            "\nRevision {} adopted an installation of the upstream Helm applier. The Helm applier cannot manage it again.\n",
             record.revision
         );
     }
@@ -161,7 +161,7 @@ REVISION   BUNDLE        VERSION   IMAGE                 RESULT       MADE     A
 2          pipe.v1.1.0   1.1.0     sha256:abababababab   Abandoned    3d ago   2d ago     no
 1          pipe.v1.0.0   1.0.0     sha256:abababababab   Superseded   3d ago   2d ago     yes
 
-Revision 1 took the installation over from the reference's Helm applier; it cannot be given back to that one.
+Revision 1 adopted an installation of the upstream Helm applier. The Helm applier cannot manage it again.
 ";
         assert_eq!(text(&history, now, false), expected);
         let wide = text(&history, now, true);

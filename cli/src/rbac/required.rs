@@ -147,7 +147,7 @@ async fn bundle(
         (None, Some(extension)) => extension.clone(),
         (Some(package), Some(_)) => {
             return Err(CliError::usage(format!(
-                "{} is a package, and a ClusterExtension says itself which one it wants: leave one of both out, or name a \
+                "{} is a package, but the ClusterExtension names its package: leave one of both out, or name a \
                  bundle",
                 olm_version::quote(package)
             )));

@@ -69,12 +69,12 @@ impl<'a> Plan<'a> {
         let mut warnings = choice.warnings.clone();
         warnings.extend(self.target.warning.clone());
         if is_paused(self.live) {
-            warnings.push("the extension is paused: nothing happens before that is over".to_owned());
+            warnings.push("the extension is paused: the rollback starts when it is resumed".to_owned());
         }
         if let Some(revision) = &self.adopted {
             warnings.push(format!(
-                "revision {revision} took the installation over from the reference's Helm applier: its bundle can come back, \
-                 but the installation cannot be given back to the Helm applier"
+                "revision {revision} adopted an installation of the upstream Helm applier: a rollback restores its bundle, \
+                 but the Helm applier cannot manage the installation again"
             ));
         }
         for manager in self.managers() {
@@ -216,9 +216,9 @@ mod tests {
             [
                 "package is deprecated".to_owned(),
                 never,
-                "the extension is paused: nothing happens before that is over".to_owned(),
-                "revision pipe-1 took the installation over from the reference's Helm applier: its bundle can come back, \
-                 but the installation cannot be given back to the Helm applier"
+                "the extension is paused: the rollback starts when it is resumed".to_owned(),
+                "revision pipe-1 adopted an installation of the upstream Helm applier: a rollback restores its bundle, \
+                 but the Helm applier cannot manage the installation again"
                     .to_owned(),
                 format!("fleet {undone}"),
                 format!("{KUBECTL_APPLY} {undone}"),

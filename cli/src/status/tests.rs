@@ -270,7 +270,7 @@ Package:            pipe
 Namespace:          pipe-system
 Installed:          pipe.v1.0.0, version 1.0.0
 Wanted:             version 1.x of channel fast
-Adopted:            from the reference's Helm applier, by pipe-1; it cannot be given back to that one
+Adopted:            from the upstream Helm applier, by pipe-1; the Helm applier cannot manage it again
 Held by:            Paused: nothing is applied or upgraded; to go on: kubectl annotate clusterextension pipe \
 ext.olm.operatorframework.io/paused-
 Held by:            OutsideScope: bundle pipe.v2.0.0 is held back

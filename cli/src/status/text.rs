@@ -65,7 +65,7 @@ pub(crate) fn tree(state: &ExtensionState, now: Timestamp, wide: bool) -> String
     fields.add(0, "Wanted", &wanted(state));
     if let Some(revision) = &state.adopted_from_helm {
         let text =
-            format!("from the reference's Helm applier, by {revision}; it cannot be given back to that one");
+            format!("from the upstream Helm applier, by {revision}; the Helm applier cannot manage it again");
         fields.add(0, "Adopted", &text);
     }
     for hold in &state.holds {

@@ -150,7 +150,7 @@ fn warnings(args: &UpgradeArgs, wanted: &ClusterExtension, choice: &Choice) -> V
         );
     }
     if is_paused(wanted) {
-        warnings.push("the extension is paused: nothing happens before that is over".to_owned());
+        warnings.push("the extension is paused: the upgrade starts when it is resumed".to_owned());
     }
     let version = catalog.and_then(|catalog| catalog.version.as_ref());
     if let (true, Some(version), None) = (choice.stays, version, &args.version) {
@@ -228,7 +228,7 @@ mod tests {
             warnings(&line, &wanted, &choice),
             [
                 "upgradeConstraintPolicy is SelfCertified: any change of version is allowed, now and later",
-                "the extension is paused: nothing happens before that is over",
+                "the extension is paused: the upgrade starts when it is resumed",
                 "it asks for version \"1.x\": --version or --latest asks for another",
             ]
         );

@@ -46,7 +46,7 @@ pub(super) fn started(
     let same = newest.filter(|newest| newest.bundle == made.bundle && newest.image == made.image);
     if let Some(newest) = same.filter(|newest| !edited && newest.is_active) {
         let note = format!(
-            "{} from image {} is not what revision {} was made from, though nobody changed the extension",
+            "{} from image {} differs from the content of revision {}, although the extension is unchanged",
             describe(&made.bundle),
             made.image,
             newest.name
@@ -134,8 +134,8 @@ mod tests {
         assert_eq!(started(&again, Some(&first), Some(&first), true), std::slice::from_ref(&changes));
         let archived = revision(1, "Archived");
         assert_eq!(started(&again, Some(&first), Some(&archived), false), std::slice::from_ref(&changes));
-        let changed = "bundle demo.v1.0.0 version 1.0.0 from image r.example/demo:v1 is not what revision demo-1 was made \
-                       from, though nobody changed the extension";
+        let changed = "bundle demo.v1.0.0 version 1.0.0 from image r.example/demo:v1 differs from the content of \
+                       revision demo-1, although the extension is unchanged";
         let changed = ExtensionEvent::warning(BUNDLE_CONTENT_CHANGED, changed.to_owned());
         assert_eq!(started(&again, Some(&first), Some(&first), false), [changes, changed]);
     }

@@ -56,7 +56,7 @@ impl Collector for RevisionMetrics {
                 |gvk: &str| -> Labels<2> { [("extension", extension.clone()), ("gvk", gvk.to_owned())] };
             counts.corrections.iter().map(move |(gvk, count)| (labels(gvk), *count))
         });
-        let help = "Objects set right after somebody else changed or deleted them";
+        let help = "Objects restored after a change or deletion by another client";
         counters(&mut encoder, "operator_controller_extension_drift_corrections", help, corrections)?;
         let warnings = all
             .iter()

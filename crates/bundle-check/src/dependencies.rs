@@ -211,7 +211,7 @@ fn unsupported(csv: &Object, declared: &[(&'static str, Location)], findings: &m
     for kind in DEPENDENCY_PROPERTIES {
         let Some((_, location)) = declared.iter().find(|(declared, _)| *declared == kind) else { continue };
         let message = format!(
-            "with --dependency-mode=Reject, the default, nobody can install it: bundle {} has a dependency declared via \
+            "with --dependency-mode=Reject, the default, the bundle cannot be installed: bundle {} has a dependency declared via \
              property {} which is currently not supported",
             quote(csv.name()),
             quote(kind)

@@ -88,7 +88,7 @@ fn invalid_input_fails_with_advice() {
         (
             &["rbac", "required", "pipe", "-f", "extension.yaml"],
             2,
-            "\"pipe\" is a package, and a ClusterExtension says itself which one it wants",
+            "\"pipe\" is a package, but the ClusterExtension names its package",
         ),
         (
             &["rbac", "required", "pipe", "-n", "ns", "--version", "1.11 OR 1.13"],

@@ -94,7 +94,7 @@ async fn until_it_cannot_go_on(fixture: &Fixture) {
 async fn not_longer_than_allowed(fixture: &Fixture) {
     let ran = fixture.olm(&["upgrade", "lamp", "--latest", "--wait", "--timeout", "1s"]).await;
     assert_eq!(ran.code, 1);
-    let said = "error: gave up waiting for lamp after 1s: operator-controller has not looked at it yet\nthe change stays";
+    let said = "error: gave up waiting for lamp after 1s: operator-controller has not reconciled it yet\nthe change stays";
     assert!(ran.stderr.contains(said), "{}", ran.stderr);
 }
 

@@ -28,7 +28,7 @@ dependencies:
       kind: EtcdCluster
       version: v1beta2
 ";
-    let refused = "with --dependency-mode=Reject, the default, nobody can install it: bundle \"lamp.v1.2.0\" has a \
+    let refused = "with --dependency-mode=Reject, the default, the bundle cannot be installed: bundle \"lamp.v1.2.0\" has a \
                    dependency declared via property";
     assert_eq!(
         with(sample).findings(),
@@ -233,8 +233,8 @@ fn required_apis_of_csv_are_reported_as_dependencies() {
     let required = "customresourcedefinitions:\n    required:\n    - {name: wires.light.example.com, version: v1, kind: Wire}\n";
     let files = Files::good().csv("customresourcedefinitions:\n", required);
     let refused = "warning: manifests/csv.yaml:21: ClusterServiceVersion lamp.v1.2.0: \
-                   spec.customresourcedefinitions.required[0]: with --dependency-mode=Reject, the default, nobody can install \
-                   it: bundle \"lamp.v1.2.0\" has a dependency declared via property \"olm.gvk.required\" which is currently \
+                   spec.customresourcedefinitions.required[0]: with --dependency-mode=Reject, the default, the bundle cannot \
+                   be installed: bundle \"lamp.v1.2.0\" has a dependency declared via property \"olm.gvk.required\" which is currently \
                    not supported [V1-1]";
     assert_eq!(files.findings(), [refused]);
     let gvk = |kind: &str| {
