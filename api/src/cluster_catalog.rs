@@ -16,7 +16,7 @@ pub struct ClusterCatalog {
     pub metadata: ObjectMeta,
     /// Which content to serve, and how.
     pub spec: ClusterCatalogSpec,
-    /// What is being served.
+    /// Observed state: the served content and its URLs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<ClusterCatalogStatus>,
 }

@@ -50,7 +50,7 @@ pub struct ClusterObjectSetSpec {
     )]
     pub revision: i64,
     /// What happens to objects that exist already. Prevent: they stop the revision. IfNoController: those
-    /// without a controlling owner are taken over. None: they are taken over. It cannot be changed.
+    /// without a controlling owner are adopted. None: all are adopted. It cannot be changed.
     #[schemars(extend("x-kubernetes-validations" = cel(&[(IMMUTABLE, "collisionProtection is immutable")])))]
     pub collision_protection: CollisionProtection,
     /// Objects in the order of application. Once there are any, they cannot be changed.
@@ -80,7 +80,7 @@ open_enum! {
     pub enum LifecycleState {
         /// Objects are applied and kept as they are.
         Active,
-        /// Objects that no newer revision took over are removed.
+        /// Objects that no newer revision has adopted are deleted.
         Archived,
     }
 }
@@ -90,9 +90,9 @@ open_enum! {
     pub enum CollisionProtection {
         /// They stop the revision.
         Prevent,
-        /// Those without a controlling owner are taken over.
+        /// Those without a controlling owner are adopted.
         IfNoController,
-        /// They are taken over.
+        /// They are adopted.
         None,
     }
 }
@@ -155,7 +155,7 @@ pub struct ObjectRef {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ProgressionProbe {
-    /// Which objects are looked at.
+    /// Objects that are probed.
     pub selector: ObjectSelector,
     /// What must hold for each of them.
     #[schemars(length(min = 1, max = limits::MAX_ASSERTIONS), extend("x-kubernetes-list-type" = "atomic"))]

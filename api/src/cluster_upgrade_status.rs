@@ -66,7 +66,7 @@ pub struct Acknowledgement {
     /// Next version of the platform as status.platform.nextVersion shows it, such as 4.19.
     #[schemars(length(min = 1, max = 64))]
     pub platform_version: String,
-    /// Why.
+    /// Reason for the acknowledgement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub comment: Option<String>,
@@ -80,7 +80,7 @@ pub struct ClusterUpgradeStatusStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
-    /// The platform that was looked at.
+    /// The evaluated platform.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub platform: Option<PlatformStatus>,
     /// Number of extensions that block the next version.
@@ -163,7 +163,7 @@ pub struct ExtensionVerdict {
     /// Highest version that the extension could be upgraded to now and that would not block. Not set yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upgrade_to: Option<String>,
-    /// Why.
+    /// Explanation of the result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// What the operator itself says about being upgraded; for information only. Not set yet.

@@ -15,7 +15,9 @@ pub(crate) async fn confirm(question: &str, yes: bool, session: &Session) -> Res
         return Ok(());
     }
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
-        return Err(CliError::usage(format!("{question} Say --yes; there is no terminal to ask on")));
+        return Err(CliError::usage(format!(
+            "{question} There is no terminal to ask on. Confirm with --yes"
+        )));
     }
     let question = printable(&format!("{question} [y/N] "));
     let ask = move || {

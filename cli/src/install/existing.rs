@@ -57,7 +57,7 @@ pub(super) fn require_same(existing: &ClusterExtension, wanted: &ClusterExtensio
         return Ok(());
     }
     Err(CliError::findings(format!(
-        "ClusterExtension {} is there already and asks for something else, so it stays as it is:\n  {}\nchange it with \
+        "ClusterExtension {} exists with other settings and is not changed:\n  {}\nchange it with \
              `olm upgrade {name}` or kubectl",
         quote(&name),
         differences.join("\n  ")

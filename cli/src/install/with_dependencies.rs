@@ -67,7 +67,7 @@ pub(super) async fn run(
     }
     let mut written = Vec::new();
     if args.change.dry_run.is_none() {
-        change::confirm("Carry the plan out?", args.yes, session).await?;
+        change::confirm("Install them?", args.yes, session).await?;
     }
     if !has_namespace
         && let Some(created) =

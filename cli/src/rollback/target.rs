@@ -45,7 +45,9 @@ pub(super) fn target(name: &str, to: Option<&str>, records: &[Record]) -> Result
         })?;
         // A revision that never rolled out is allowed if named explicitly.
         if let Some(why) = record.rollback.why_not.filter(|_| record.succeeded || record.version.is_empty()) {
-            return Err(CliError::no_candidate(format!("revision {number} is no way back: {why}")));
+            return Err(CliError::no_candidate(format!(
+                "revision {number} cannot be a rollback target: {why}"
+            )));
         }
         return Ok(of_record(record));
     }
@@ -131,10 +133,10 @@ mod tests {
                 Some("3"),
                 Err((
                     4,
-                    "revision 3 is no way back: it has the bundle of the newest, and differs in configuration only",
+                    "revision 3 cannot be a rollback target: it has the bundle of the newest, and differs in configuration only",
                 )),
             ),
-            (Some("4"), Err((4, "revision 4 is no way back: it is the newest"))),
+            (Some("4"), Err((4, "revision 4 cannot be a rollback target: it is the newest"))),
             (
                 Some("7"),
                 Err((

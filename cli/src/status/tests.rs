@@ -152,7 +152,7 @@ pipe-2  pipe.v1.1.0  rolling out, made 5m ago
 │  └─ Deployment pipe-system/manager not ready: missing .status.conditions
 └─ publish  waits for the phase before it, 0 of 2 ready
    ├─ ServiceMonitor pipe-system/m kind not served: the cluster serves no ServiceMonitor of monitoring.coreos.com/v1
-   └─ ConfigMap pipe-system/settings not taken over yet: it belongs to revision pipe-1
+   └─ ConfigMap pipe-system/settings not adopted yet: it belongs to revision pipe-1
 
 pipe-1  pipe.v1.0.0  rolled out, made 5m ago
 └─ deploy  2 ready
@@ -265,7 +265,7 @@ fn tree_shows_holds_adoption_and_unreadable_revision() {
     let state = ExtensionState::new(&observed);
     let expected = "\
 Name:               pipe
-Health:             Healthy (the extension has changed since; not looked at yet)
+Health:             Healthy (the extension has changed since; not reconciled yet)
 Package:            pipe
 Namespace:          pipe-system
 Installed:          pipe.v1.0.0, version 1.0.0

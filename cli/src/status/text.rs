@@ -53,7 +53,7 @@ pub(crate) fn tree(state: &ExtensionState, now: Timestamp, wide: bool) -> String
     let mut fields = Fields::default();
     let health = match state.up_to_date {
         true => format!("{:?}", state.health),
-        false => format!("{:?} (the extension has changed since; not looked at yet)", state.health),
+        false => format!("{:?} (the extension has changed since; not reconciled yet)", state.health),
     };
     fields.add(0, "Name", &state.name);
     fields.add(0, "Health", &health);

@@ -412,7 +412,7 @@ impl std::fmt::Display for ObjectState {
             ObjectStatus::Ready => "ready",
             ObjectStatus::NotReady => "not ready",
             ObjectStatus::HandedOver => "handed over",
-            ObjectStatus::NotTaken => "not taken over yet",
+            ObjectStatus::NotTaken => "not adopted yet",
             ObjectStatus::Collision => "in the way",
             ObjectStatus::Deleting => "going",
             ObjectStatus::Missing => "missing",

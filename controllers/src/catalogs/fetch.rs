@@ -166,7 +166,7 @@ impl Source {
         }
         match answer {
             Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(error)) => Err(failed(&Proxies::of_process().why_unanswered(&requested, &error))),
+            Ok(Err(error)) => Err(failed(&Proxies::of_process().cause_of(&requested, &error))),
             Err(_) => Err(failed(&silence())),
         }
     }

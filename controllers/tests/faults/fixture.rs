@@ -1,4 +1,4 @@
-//! Fixture of both parts of the test: the world, its packages, and the process that is killed.
+//! Fixture of both parts of the test: the servers, their packages, and the process that is killed.
 
 use std::time::{Duration, Instant};
 
@@ -31,7 +31,7 @@ pub(crate) enum Change {
 
 /// ServerFixture with both servers.
 pub(crate) struct Fixture {
-    pub(crate) world: ServerFixture,
+    pub(crate) servers: ServerFixture,
     pub(crate) controller: Server,
     _workloads: Workloads,
     _catalogd: Server,
@@ -39,28 +39,28 @@ pub(crate) struct Fixture {
 
 impl Fixture {
     pub(crate) async fn start() -> Result<Self> {
-        let world = ServerFixture::start(Programs::beside(crate::PROGRAM)?).await?;
-        let workloads = Workloads::start(world.client());
-        let catalogd = world.start_catalogd().await?;
-        let controller = world.start_controller().await?;
-        Ok(Self { world, controller, _workloads: workloads, _catalogd: catalogd })
+        let servers = ServerFixture::start(Programs::beside(crate::PROGRAM)?).await?;
+        let workloads = Workloads::start(servers.client());
+        let catalogd = servers.start_catalogd().await?;
+        let controller = servers.start_controller().await?;
+        Ok(Self { servers, controller, _workloads: workloads, _catalogd: catalogd })
     }
 
     /// Serves one package for each of these names.
     pub(crate) async fn serve(&self, names: impl IntoIterator<Item = String>) -> Result<()> {
         let mut catalog = Catalog::default();
         for name in names {
-            let bundles = VERSIONS.map(|version| self.world.publish(&bundle(&name, version)));
+            let bundles = VERSIONS.map(|version| self.servers.publish(&bundle(&name, version)));
             let bundles: Vec<Published> = bundles.into_iter().collect::<Result<_>>()?;
             catalog = catalog.chain(&bundles);
         }
-        self.world.serve("packages", &catalog).await
+        self.servers.serve("packages", &catalog).await
     }
 
     /// Creates the namespace `name`, a foreign object that resembles one of the extension, and the preconditions of
     /// `change`.
     pub(crate) async fn prepare(&self, name: &str, change: Change) -> Result<()> {
-        self.world.create_namespace(name).await?;
+        self.servers.create_namespace(name).await?;
         self.create_foreign(name).await?;
         if change != Change::Install {
             self.begin(Change::Install, name).await?;
@@ -79,12 +79,12 @@ impl Fixture {
     }
 
     pub(crate) fn config_maps(&self, namespace: &str) -> Api<ConfigMap> {
-        Api::namespaced(self.world.client(), namespace)
+        Api::namespaced(self.servers.client(), namespace)
     }
 
     /// Starts this change for the extension `name` of the package `name` in the namespace `name`.
     pub(crate) async fn begin(&self, change: Change, name: &str) -> Result<()> {
-        let extensions = self.world.extensions();
+        let extensions = self.servers.extensions();
         match change {
             Change::Install => {
                 let object = serde_json::from_value(extension(name, name, name, Some(VERSIONS[0])))?;
@@ -92,7 +92,7 @@ impl Fixture {
             }
             Change::Upgrade => {
                 let patch = json!({"spec": {"source": {"catalog": {"version": VERSIONS[1]}}}});
-                self.world.edit(name, patch).await.map(drop)?;
+                self.servers.edit(name, patch).await.map(drop)?;
             }
             Change::Uninstall => extensions.delete(name, &DeleteParams::default()).await.map(drop)?,
         }
@@ -101,8 +101,8 @@ impl Fixture {
 
     pub(crate) async fn until_done(&self, change: Change, name: &str) -> Result<()> {
         match change {
-            Change::Install => self.world.until_installed(name, VERSIONS[0]).await.map(drop),
-            Change::Upgrade => self.world.until_installed(name, VERSIONS[1]).await.map(drop),
+            Change::Install => self.servers.until_installed(name, VERSIONS[0]).await.map(drop),
+            Change::Upgrade => self.servers.until_installed(name, VERSIONS[1]).await.map(drop),
             Change::Uninstall => self.until_removed(name).await,
         }
     }
@@ -110,7 +110,7 @@ impl Fixture {
     /// Waits until no call about the extension has arrived for [`SILENCE`].
     pub(crate) async fn until_silent(&self, name: &str) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
-        while self.world.proxy.last_about(name).is_some_and(|last| last.elapsed() < SILENCE) {
+        while self.servers.proxy.last_about(name).is_some_and(|last| last.elapsed() < SILENCE) {
             ensure!(Instant::now() < deadline, "calls about {name} continue");
             tokio::time::sleep(POLL_INTERVAL).await;
         }
@@ -120,8 +120,8 @@ impl Fixture {
     /// Messages of the condition Progressing of the extension and its revisions.
     pub(crate) async fn progress(&self, name: &str) -> Result<Vec<String>> {
         let selector = format!("{}={name}", olm_api::labels::OWNER_NAME);
-        let revisions = self.world.revisions().list(&ListParams::default().labels(&selector)).await?;
-        let extension = self.world.extensions().get_opt(name).await?;
+        let revisions = self.servers.revisions().list(&ListParams::default().labels(&selector)).await?;
+        let extension = self.servers.extensions().get_opt(name).await?;
         let extension = extension.and_then(|extension| extension.status).map(|status| status.conditions);
         let revisions = revisions.into_iter().filter_map(|revision| revision.status);
         let all = extension.into_iter().chain(revisions.map(|status| status.conditions));
@@ -145,7 +145,7 @@ impl Fixture {
 
     /// Makes the namespace accept every object: existing, not terminating, without quota.
     pub(crate) async fn give_room(&self, name: &str) -> Result<()> {
-        let namespaces: Api<Namespace> = Api::all(self.world.client());
+        let namespaces: Api<Namespace> = Api::all(self.servers.client());
         let namespace = namespaces.get_opt(name).await?;
         if namespace.as_ref().is_some_and(|namespace| namespace.metadata.deletion_timestamp.is_some()) {
             let release = Patch::Merge(json!({"metadata": {"finalizers": null}}));
@@ -157,11 +157,11 @@ impl Fixture {
                 tokio::time::sleep(POLL_INTERVAL).await;
             }
         } else if namespace.is_some() {
-            let quotas: Api<ResourceQuota> = Api::namespaced(self.world.client(), name);
+            let quotas: Api<ResourceQuota> = Api::namespaced(self.servers.client(), name);
             quotas.delete("full", &DeleteParams::default()).await?;
             return Ok(());
         }
-        self.world.create_namespace(name).await?;
+        self.servers.create_namespace(name).await?;
         self.create_foreign(name).await
     }
 
@@ -170,7 +170,7 @@ impl Fixture {
         let deadline = Instant::now() + PATIENCE;
         let foreign = "ConfigMap NAME/NAME-foreign";
         loop {
-            let left: Vec<String> = match take(&self.world.client(), name).await {
+            let left: Vec<String> = match take(&self.servers.client(), name).await {
                 Ok(found) => found.into_keys().filter(|key| key != foreign).collect(),
                 // Objects that are about to be garbage-collected have already lost their owner.
                 Err(error) => vec![error.to_string()],
@@ -189,7 +189,7 @@ impl Fixture {
     pub(crate) async fn until_like(&self, name: &str, expected: &Snapshot) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let found = take(&self.world.client(), name).await;
+            let found = take(&self.servers.client(), name).await;
             let lines = match &found {
                 Ok(found) => difference(expected, found),
                 // Objects that are about to be garbage-collected may have lost their owner for a moment.

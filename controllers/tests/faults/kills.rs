@@ -123,14 +123,14 @@ impl Kills {
     async fn watch(&mut self, change: Change) -> Result<Clean> {
         let name = self.prepare([change]).await?.pop().context("no name")?;
         self.fixture.until_silent(&name).await?;
-        let before = self.fixture.world.proxy.count();
+        let before = self.fixture.servers.proxy.count();
         self.fixture.begin(change, &name).await?;
         self.fixture.until_done(change, &name).await?;
         self.fixture.until_silent(&name).await?;
-        let calls = self.fixture.world.proxy.calls(before);
+        let calls = self.fixture.servers.proxy.calls(before);
         let calls = calls.iter().filter(|call| call.mentions(&name));
         let calls = calls.map(|call| (call.line().replace(&name, "NAME"), call.is_mutation())).collect();
-        let outcome = take(&self.fixture.world.client(), &name).await?;
+        let outcome = take(&self.fixture.servers.client(), &name).await?;
         self.rest(name, outcome.clone()).await?;
         Ok(Clean { change, calls, outcome })
     }
@@ -145,14 +145,14 @@ impl Kills {
             let is_it = call.mentions(&about);
             is_it && counted.fetch_add(1, Ordering::Relaxed) == point.call
         };
-        let rule = fixture.world.proxy.add(Rule::new(Fault::Kill, matches).when(point.when).times(1));
+        let rule = fixture.servers.proxy.add(Rule::new(Fault::Kill, matches).when(point.when).times(1));
         fixture.begin(point.change, &name).await?;
         let struck = self.until_struck_or_silent(&seen, point).await?;
         let fixture = &mut self.fixture;
-        fixture.world.proxy.remove(rule);
+        fixture.servers.proxy.remove(rule);
         if struck {
             fixture.controller.ended().await?;
-            fixture.controller = fixture.world.start_controller().await?;
+            fixture.controller = fixture.servers.start_controller().await?;
         }
         fixture.until_like(&name, &clean.outcome).await?;
         fixture.foreign_is_untouched(&name).await?;
@@ -200,13 +200,13 @@ impl Kills {
         let Some((name, outcome, since)) = self.resting.pop_front() else { return Ok(()) };
         // The last Event may arrive shortly after the last change.
         let is_late = |call: &&Call| call.at > since + SILENCE && call.is_mutation() && call.mentions(&name);
-        let calls = self.fixture.world.proxy.calls(0);
+        let calls = self.fixture.servers.proxy.calls(0);
         let writes: Vec<String> = calls.iter().filter(is_late).map(Call::line).collect();
         ensure!(writes.is_empty(), "{name} had settled, but there were writes:\n{}", writes.join("\n"));
-        let found = take(&self.fixture.world.client(), &name).await?;
+        let found = take(&self.fixture.servers.client(), &name).await?;
         let lines = difference(&outcome, &found);
         ensure!(lines.is_empty(), "{name} has changed after it settled:\n{}", lines.join("\n"));
-        if self.fixture.world.extensions().get_opt(&name).await?.is_some() {
+        if self.fixture.servers.extensions().get_opt(&name).await?.is_some() {
             self.fixture.begin(Change::Uninstall, &name).await?;
         }
         Ok(())
@@ -214,7 +214,7 @@ impl Kills {
 
     /// Fails if anything is written after the end.
     async fn finish(mut self) -> Result<()> {
-        let proxy = &self.fixture.world.proxy;
+        let proxy = &self.fixture.servers.proxy;
         let about = |call: &Call| self.resting.iter().any(|(name, ..)| call.mentions(name));
         let writes = proxy.mutations_within(QUIET).await;
         let lines: Vec<String> = writes.iter().filter(|call| about(call)).map(Call::line).collect();

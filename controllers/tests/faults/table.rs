@@ -290,7 +290,7 @@ pub(crate) async fn run() -> Result<()> {
         everything(&fixture, &clean, &names).await
     };
     tokio::try_join!(slow, others)?;
-    let writes = fixture.world.proxy.mutations_within(QUIET).await;
+    let writes = fixture.servers.proxy.mutations_within(QUIET).await;
     let lines: Vec<String> = writes.iter().map(Call::line).collect();
     ensure!(lines.is_empty(), "writes after the end:\n{}", lines.join("\n"));
     Ok(())
@@ -308,7 +308,7 @@ async fn undisturbed(fixture: &Fixture, names: &[String]) -> Result<Clean> {
         fixture.begin(change, name).await?;
         fixture.until_done(change, name).await?;
         fixture.until_silent(name).await?;
-        clean.insert(change, take(&fixture.world.client(), name).await?);
+        clean.insert(change, take(&fixture.servers.client(), name).await?);
     }
     Ok(clean)
 }
@@ -328,9 +328,9 @@ async fn try_one(fixture: &Fixture, clean: &Clean, row: &Row, name: &str) -> Res
         until_named(fixture, name, row.cause).await?;
     }
     let named = started.elapsed();
-    let before = fixture.world.proxy.count();
+    let before = fixture.servers.proxy.count();
     tokio::time::sleep(WINDOW).await;
-    let calls = fixture.world.proxy.calls(before).iter().filter(|call| call.mentions(name)).count();
+    let calls = fixture.servers.proxy.calls(before).iter().filter(|call| call.mentions(name)).count();
     ensure!(calls <= MAX_CALLS, "{calls} calls within {WINDOW:?} during the fault");
     disturbance.end(fixture, name).await?;
     let ended = Instant::now();
@@ -369,12 +369,12 @@ enum ActiveDisturbance {
 
 impl Disturbance {
     async fn begin(&self, fixture: &Fixture, name: &str) -> Result<ActiveDisturbance> {
-        let client = fixture.world.client();
+        let client = fixture.servers.client();
         match self {
             Self::Calls(rules) => {
                 let rules = rules(name.to_owned());
                 Ok(ActiveDisturbance::Rules(
-                    rules.into_iter().map(|rule| fixture.world.proxy.add(rule)).collect(),
+                    rules.into_iter().map(|rule| fixture.servers.proxy.add(rule)).collect(),
                 ))
             }
             Self::Webhook(verdict) => {
@@ -408,11 +408,11 @@ impl Disturbance {
 
 impl ActiveDisturbance {
     async fn end(self, fixture: &Fixture, name: &str) -> Result<()> {
-        let client = fixture.world.client();
+        let client = fixture.servers.client();
         match self {
             Self::Rules(rules) => {
                 for rule in rules {
-                    fixture.world.proxy.remove(rule);
+                    fixture.servers.proxy.remove(rule);
                 }
             }
             Self::Webhook(webhook) => {
@@ -433,7 +433,7 @@ const GLOBAL: usize = 4;
 
 /// Watches break and expire during installs and upgrades. Then the API server is killed.
 async fn everything(fixture: &Fixture, clean: &Clean, names: &[String]) -> Result<()> {
-    let proxy = &fixture.world.proxy;
+    let proxy = &fixture.servers.proxy;
     let all = [Change::Install, Change::Upgrade, Change::Install, Change::Upgrade];
     let both: Vec<(&String, Change)> = names.iter().zip(all).collect();
     for (name, change) in &both {
@@ -467,11 +467,11 @@ async fn everything(fixture: &Fixture, clean: &Clean, names: &[String]) -> Resul
         fixture.begin(*change, name).await?;
     }
     tokio::time::sleep(POLL_INTERVAL).await;
-    fixture.world.plane.kill_apiserver();
+    fixture.servers.plane.kill_apiserver();
     let before = proxy.count();
     tokio::time::sleep(WINDOW / 2).await;
     println!("{} calls without an API server for {:?}", proxy.calls(before).len(), WINDOW / 2);
-    fixture.world.plane.start_apiserver().await?;
+    fixture.servers.plane.start_apiserver().await?;
     for (name, change) in second {
         fixture.until_like(name, &clean[change]).await.context("after a restart of the API server")?;
     }

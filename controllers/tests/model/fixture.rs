@@ -1,4 +1,4 @@
-//! Fixture shared by all extensions of the model: the world, the process under test, and the images.
+//! Fixture shared by all extensions of the model: the servers, the process under test, and the images.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -29,9 +29,9 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Fixture shared by all extensions of the model.
 pub(crate) struct Fixture {
-    // Dropped before the world that it watches.
+    // Dropped before the servers that it watches.
     pub(crate) recorder: Recorder,
-    pub(crate) world: ServerFixture,
+    pub(crate) servers: ServerFixture,
     controller: tokio::sync::Mutex<Server>,
     clock: WallClock,
     /// Converts the Gadgets of all extensions.
@@ -54,13 +54,13 @@ impl Fixture {
     /// Starts the servers. `count` is the number of steps to apply.
     pub(crate) async fn start(count: usize) -> Self {
         let programs = Programs::beside(env!("CARGO_BIN_EXE_operator-controller")).unwrap();
-        let world = ServerFixture::start(programs).await.unwrap();
-        let catalogd = world.start_catalogd().await.unwrap();
-        let recorder = Recorder::start(&world.client());
+        let servers = ServerFixture::start(programs).await.unwrap();
+        let catalogd = servers.start_catalogd().await.unwrap();
+        let recorder = Recorder::start(&servers.client());
         let clock = WallClock::new();
-        let controller = launch(&world, &clock).await;
+        let controller = launch(&servers, &clock).await;
         Self {
-            world,
+            servers,
             recorder,
             clock,
             converter: Converter::start().await.unwrap(),
@@ -85,7 +85,7 @@ impl Fixture {
     }
 
     pub(crate) fn client(&self) -> Client {
-        self.world.client()
+        self.servers.client()
     }
 
     /// Kills the process with SIGKILL and starts a new one.
@@ -95,7 +95,7 @@ impl Fixture {
         self.restarts.fetch_add(1, Ordering::Relaxed);
         // Times of the API server only compare with the true wall clock in a new process.
         self.clock.set(0);
-        *controller = launch(&self.world, &self.clock).await;
+        *controller = launch(&self.servers, &self.clock).await;
     }
 
     /// Sets the offset of the process's wall clock in seconds.
@@ -129,7 +129,7 @@ impl Fixture {
 
     /// Pushes the bundle images of an extension.
     pub(crate) fn publish(&self, name: &str) {
-        let (registry, conversion) = (&self.world.registry, self.converter.conversion(name));
+        let (registry, conversion) = (&self.servers.registry, self.converter.conversion(name));
         for version in &VERSIONS {
             let image = Image::bundle(&bundle(name, version, &conversion)).unwrap();
             registry.add_image(&package(name), version.text, &image);
@@ -138,15 +138,15 @@ impl Fixture {
 
     /// Image reference of a version's bundle.
     fn image(&self, name: &str, version: &str) -> String {
-        format!("{}/{}:{version}", self.world.registry.host(), package(name))
+        format!("{}/{}:{version}", self.servers.registry.host(), package(name))
     }
 
     /// Creates or updates the catalog. It serves the content with a delay.
     pub(crate) async fn offer(&self, name: &str, letter: char, offered: &BTreeSet<usize>, priority: i32) {
         let files = catalog(name, offered, |version| self.image(name, version));
         let catalog = catalog_name(name, letter);
-        let digest = self.world.registry.add_image(&catalog, "latest", &Image::catalog(&files).unwrap());
-        let image = format!("{}/{catalog}@{digest}", self.world.registry.host());
+        let digest = self.servers.registry.add_image(&catalog, "latest", &Image::catalog(&files).unwrap());
+        let image = format!("{}/{catalog}@{digest}", self.servers.registry.host());
         let object = json!({
             "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog",
             "metadata": {"name": catalog, "labels": {"model": name, "olm.operatorframework.io/metadata.name": catalog}},
@@ -175,7 +175,7 @@ impl Fixture {
         let ours = |catalog: &str| ['a', 'b'].iter().any(|letter| catalog_name(name, *letter) == catalog);
         let images = self.images.lock().unwrap().clone();
         for (catalog, image) in images.iter().filter(|(catalog, _)| ours(catalog)) {
-            let served = self.world.until_served(catalog, image).await;
+            let served = self.servers.until_served(catalog, image).await;
             served.map_err(|error| error.to_string())?;
         }
         Ok(())
@@ -203,7 +203,7 @@ impl Fixture {
                 && call.mentions(&about)
                 && count.fetch_add(1, Ordering::Relaxed).is_multiple_of(ONE_IN)
         };
-        let rule = self.world.proxy.add(Rule::new(fault, strikes).when(when));
+        let rule = self.servers.proxy.add(Rule::new(fault, strikes).when(when));
         self.troubles.lock().unwrap().entry(name.to_owned()).or_default().push(rule);
     }
 
@@ -213,7 +213,7 @@ impl Fixture {
         }
         let (held, until) = watch::channel(());
         let fault = registry::Fault::Held(until);
-        self.world.registry.add_fault(&format!("/v2/{}/", package(name)), usize::MAX, fault);
+        self.servers.registry.add_fault(&format!("/v2/{}/", package(name)), usize::MAX, fault);
         self.held.lock().unwrap().insert(name.to_owned(), held);
     }
 
@@ -223,11 +223,11 @@ impl Fixture {
         if self.held.lock().unwrap().remove(name).is_some() {
             // The registry uses the first matching fault, so that one that has ended must be removed. This also
             // removes those of other extensions.
-            self.world.registry.clear_faults();
+            self.servers.registry.clear_faults();
         }
         let rules = self.troubles.lock().unwrap().remove(name).unwrap_or_default();
         for rule in rules {
-            self.world.proxy.remove(rule);
+            self.servers.proxy.remove(rule);
         }
     }
 }
@@ -257,7 +257,7 @@ impl WallClock {
     }
 }
 
-async fn launch(world: &ServerFixture, clock: &WallClock) -> Server {
+async fn launch(servers: &ServerFixture, clock: &WallClock) -> Server {
     let file = clock.file().display().to_string();
     let environment = [
         ("LD_PRELOAD", FAKETIME),
@@ -265,7 +265,7 @@ async fn launch(world: &ServerFixture, clock: &WallClock) -> Server {
         ("FAKETIME_CACHE_DURATION", "1"),
         ("FAKETIME_DONT_FAKE_MONOTONIC", "1"),
     ];
-    let mut controller = world.launch_controller_in(&environment, &FLAGS).unwrap();
+    let mut controller = servers.launch_controller_in(&environment, &FLAGS).unwrap();
     controller.ready().await.unwrap();
     controller
 }

@@ -9,7 +9,7 @@
 //!                                                └► history ──► on the way: did every change keep the invariants?
 //! ```
 //!
-//! Several extensions share one world, each with its own sequence. A failure prints its seed and its steps.
+//! Several extensions share the servers, each with its own sequence. A failure prints its seed and its steps.
 //!
 //! Environment, set by `hack/model`:
 //! - `OLM_MODEL_STEPS`: total number of steps (default 1,000).
@@ -105,7 +105,7 @@ async fn random_steps_converge_to_the_model() {
         started.elapsed(),
         fixture.restarts()
     );
-    let writes = fixture.world.proxy.mutations_within(SILENCE).await;
+    let writes = fixture.servers.proxy.mutations_within(SILENCE).await;
     let lines: Vec<String> = writes.iter().filter(|call| !call.is_event()).map(Call::line).collect();
     assert!(lines.is_empty(), "seed {seed}: writes after settling:\n{}", lines.join("\n"));
     println!("seed {seed}: no writes after settling in {SILENCE:?}");
@@ -146,7 +146,7 @@ async fn live(
         }
         if index == 0 {
             // The proxy records calls for failure reports. Old ones are useless.
-            fixture.world.proxy.forget();
+            fixture.servers.proxy.forget();
         }
         if steps.ends_with(&end) {
             return Ok(kinds);

@@ -65,7 +65,7 @@ impl Actor {
         let mut deadline = started + PATIENCE;
         // A rollout does not wait for catalogs, and a later edit would be judged by their previous content.
         self.fixture.until_served(&name).await?;
-        let proxy = &Arc::clone(&self.fixture).world.proxy;
+        let proxy = &Arc::clone(&self.fixture).servers.proxy;
         let mut silent = (proxy.count(), Instant::now());
         loop {
             let snapshot = self.snapshot();

@@ -17,32 +17,32 @@ const CONTENT: &str = "operator-controller-content-role";
 // Case operations-a53
 #[tokio::test(flavor = "multi_thread")]
 async fn hardened_controller_installs_only_with_sufficient_rights() {
-    let world = ServerFixture::start(Programs::beside(crate::PROGRAM).unwrap()).await.unwrap();
-    let _workloads = Workloads::start(world.client());
+    let fixture = ServerFixture::start(Programs::beside(crate::PROGRAM).unwrap()).await.unwrap();
+    let _workloads = Workloads::start(fixture.client());
     for object in documents("hardened.yaml") {
         let kind = object["kind"].as_str().unwrap();
         if kind.ends_with("Role") || kind.ends_with("RoleBinding") || kind == "ServiceAccount" {
-            apply(&world.client(), &object).await;
+            apply(&fixture.client(), &object).await;
         }
     }
-    aggregate(&world, &[]).await;
-    let account = kubeconfig_of(&world, "catalogd-controller-manager");
-    let mut catalogd = world.launch_catalogd(&[&account]).unwrap();
+    aggregate(&fixture, &[]).await;
+    let account = kubeconfig_of(&fixture, "catalogd-controller-manager");
+    let mut catalogd = fixture.launch_catalogd(&[&account]).unwrap();
     catalogd.ready().await.unwrap();
-    let account = kubeconfig_of(&world, "operator-controller-controller-manager");
-    let mut controller = world.launch_controller(&[&account]).unwrap();
+    let account = kubeconfig_of(&fixture, "operator-controller-controller-manager");
+    let mut controller = fixture.launch_controller(&[&account]).unwrap();
     controller.ready().await.unwrap();
-    world.create_namespace("apps").await.unwrap();
-    let published = world.publish(&bundle("1.0.0")).unwrap();
-    world.serve("packages", &Catalog::default().chain(&[published])).await.unwrap();
+    fixture.create_namespace("apps").await.unwrap();
+    let published = fixture.publish(&bundle("1.0.0")).unwrap();
+    fixture.serve("packages", &Catalog::default().chain(&[published])).await.unwrap();
     let wanted = serde_json::from_value(extension("lamp", "apps", "lamp", None)).unwrap();
-    world.extensions().create(&PostParams::default(), &wanted).await.unwrap();
+    fixture.extensions().create(&PostParams::default(), &wanted).await.unwrap();
 
-    let message = until_says(&world, "is attempting to grant RBAC permissions not currently held").await;
+    let message = until_says(&fixture, "is attempting to grant RBAC permissions not currently held").await;
     let user = "user \"system:serviceaccount:olmv1-system:operator-controller-controller-manager\"";
     assert!(message.contains(user), "{message}");
     // Case operations-e41
-    let told: Api<Event> = Api::namespaced(world.client(), "default");
+    let told: Api<Event> = Api::namespaced(fixture.client(), "default");
     let about = ListParams::default().fields("reason=PermissionMissing");
     let event =
         eventually("Event PermissionMissing", async || told.list(&about).await.unwrap().items.pop()).await;
@@ -52,25 +52,25 @@ async fn hardened_controller_installs_only_with_sufficient_rights() {
     // Rights that `olm rbac required` prints.
     let needed: Scoped = rights("1.0.0").exact();
     let needed: Vec<&Rule> = needed.values().flatten().collect();
-    aggregate(&world, &needed).await;
-    world.until_installed("lamp", "1.0.0").await.unwrap();
-    world.remove("lamp").await.unwrap();
+    aggregate(&fixture, &needed).await;
+    fixture.until_installed("lamp", "1.0.0").await.unwrap();
+    fixture.remove("lamp").await.unwrap();
 }
 
 /// Flag `--kubeconfig` with the credentials of a ServiceAccount of the system namespace.
-pub(crate) fn kubeconfig_of(world: &ServerFixture, account: &str) -> String {
-    let text = std::fs::read_to_string(world.plane.kubeconfig()).unwrap();
+pub(crate) fn kubeconfig_of(fixture: &ServerFixture, account: &str) -> String {
+    let text = std::fs::read_to_string(fixture.plane.kubeconfig()).unwrap();
     let mut config: Value = serde_json::from_str(&text).unwrap();
     config["users"][0]["user"]["as"] = json!(format!("system:serviceaccount:olmv1-system:{account}"));
-    let path = world.file(account);
+    let path = fixture.file(account);
     std::fs::write(&path, config.to_string()).unwrap();
     format!("--kubeconfig={}", path.display())
 }
 
 /// Writes the shipped rules and these into the aggregated ClusterRole. The aggregation controller of Kubernetes does
 /// not run here.
-async fn aggregate(world: &ServerFixture, more: &[&Rule]) {
-    let roles: Api<ClusterRole> = Api::all(world.client());
+async fn aggregate(fixture: &ServerFixture, more: &[&Rule]) {
+    let roles: Api<ClusterRole> = Api::all(fixture.client());
     let shipped = roles.get("operator-controller-content-common").await.unwrap().rules.unwrap_or_default();
     let mut rules: Vec<Value> = shipped.iter().map(|rule| json!(rule)).collect();
     rules.extend(more.iter().map(|rule| json!(rule)));

@@ -25,17 +25,20 @@ const MAX_MESSAGE: usize = 4 << 10;
 // docs/design/operations.md#hardening: malicious catalog content, malicious bundle image; case operations-a54
 #[tokio::test(flavor = "multi_thread")]
 async fn hostile_content_is_reported_briefly_and_affects_no_other_extension() {
-    let world = ServerFixture::start(Programs::beside(crate::PROGRAM).unwrap()).await.unwrap();
-    let _workloads = Workloads::start(world.client());
-    let mut catalogd = world.start_catalogd().await.unwrap();
-    let mut controller = world.start_controller().await.unwrap();
-    world.create_namespace("apps").await.unwrap();
-    let good = world.publish(&Bundle::sample("lamp", "1.0.0")).unwrap();
-    let evil = world.publish(&Bundle::new(&format!("evil{CLEAR}"), "1.0.0")).unwrap();
-    let long = world.publish(&Bundle::new("long", "1.0.0").config_map(&"x".repeat(1 << 20), &[])).unwrap();
+    let fixture = ServerFixture::start(Programs::beside(crate::PROGRAM).unwrap()).await.unwrap();
+    let _workloads = Workloads::start(fixture.client());
+    let mut catalogd = fixture.start_catalogd().await.unwrap();
+    let mut controller = fixture.start_controller().await.unwrap();
+    fixture.create_namespace("apps").await.unwrap();
+    let good = fixture.publish(&Bundle::sample("lamp", "1.0.0")).unwrap();
+    let evil = fixture.publish(&Bundle::new(&format!("evil{CLEAR}"), "1.0.0")).unwrap();
+    let long = fixture.publish(&Bundle::new("long", "1.0.0").config_map(&"x".repeat(1 << 20), &[])).unwrap();
 
-    hostile_catalogs(&world).await;
-    world.serve("packages", &Catalog::default().chain(&[good]).chain(&[evil]).chain(&[long])).await.unwrap();
+    hostile_catalogs(&fixture).await;
+    fixture
+        .serve("packages", &Catalog::default().chain(&[good]).chain(&[evil]).chain(&[long]))
+        .await
+        .unwrap();
     for package in ["lamp".to_owned(), format!("evil{CLEAR}"), "long".to_owned()] {
         let mut name = package.clone();
         name.retain(|c| c.is_ascii_lowercase());
@@ -44,24 +47,24 @@ async fn hostile_content_is_reported_briefly_and_affects_no_other_extension() {
         wanted["spec"]["source"]["catalog"]["selector"] =
             json!({"matchLabels": {"olm.operatorframework.io/metadata.name": "packages"}});
         let made = serde_json::from_value(wanted).unwrap();
-        if let Err(error) = world.extensions().create(&PostParams::default(), &made).await {
+        if let Err(error) = fixture.extensions().create(&PostParams::default(), &made).await {
             // The API server validates package names.
             assert!(package.contains(CLEAR), "{error}");
         }
     }
-    world.until_installed("lamp", "1.0.0").await.unwrap();
+    fixture.until_installed("lamp", "1.0.0").await.unwrap();
     let told = |extension: &olm_api::ClusterExtension| {
         let status = extension.status.as_ref();
         status.is_some_and(|status| find(&status.conditions, "Progressing").is_some())
     };
-    world.until("long", "has the condition Progressing", told).await.unwrap();
-    what_is_told_is_short_and_plain(&world, &[&catalogd, &controller]).await;
+    fixture.until("long", "has the condition Progressing", told).await.unwrap();
+    messages_are_short_and_escaped(&fixture, &[&catalogd, &controller]).await;
     catalogd.check().unwrap();
     controller.check().unwrap();
 }
 
 /// Creates malicious catalogs and waits until each has a condition.
-async fn hostile_catalogs(world: &ServerFixture) {
+async fn hostile_catalogs(fixture: &ServerFixture) {
     let long = "n".repeat(1 << 20);
     let package = |name: &str| json!({"schema": "olm.package", "name": name});
     let twice = |name: &str| format!("{}\n{}\n", package(name), package(name));
@@ -79,15 +82,15 @@ async fn hostile_catalogs(world: &ServerFixture) {
     ] {
         let files = BTreeMap::from([(format!("{ESCAPE}.yaml"), text.into_bytes())]);
         let image = Image::catalog(&files).unwrap();
-        let digest = world.registry.add_image(&format!("hostile/{name}"), "latest", &image);
-        let reference = format!("{}/hostile/{name}@{digest}", world.registry.host());
+        let digest = fixture.registry.add_image(&format!("hostile/{name}"), "latest", &image);
+        let reference = format!("{}/hostile/{name}@{digest}", fixture.registry.host());
         let catalog: ClusterCatalog = serde_json::from_value(json!({
             "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog",
             "metadata": {"name": name, "labels": {"olm.operatorframework.io/metadata.name": name}},
             "spec": {"source": {"type": "Image", "image": {"ref": reference}}},
         }))
         .unwrap();
-        let api: Api<ClusterCatalog> = Api::all(world.client());
+        let api: Api<ClusterCatalog> = Api::all(fixture.client());
         api.create(&PostParams::default(), &catalog).await.unwrap();
         let told = async || {
             let status = api.get(name).await.unwrap().status?;
@@ -97,13 +100,13 @@ async fn hostile_catalogs(world: &ServerFixture) {
     }
 }
 
-async fn what_is_told_is_short_and_plain(world: &ServerFixture, servers: &[&Server]) {
-    let catalogs: Api<ClusterCatalog> = Api::all(world.client());
+async fn messages_are_short_and_escaped(fixture: &ServerFixture, servers: &[&Server]) {
+    let catalogs: Api<ClusterCatalog> = Api::all(fixture.client());
     let mut statuses: Vec<(String, usize, Value)> = Vec::new();
     for catalog in catalogs.list(&ListParams::default()).await.unwrap() {
         statuses.push((catalog.metadata.name.unwrap(), MAX_MESSAGE, json!(catalog.status)));
     }
-    for extension in world.extensions().list(&ListParams::default()).await.unwrap() {
+    for extension in fixture.extensions().list(&ListParams::default()).await.unwrap() {
         let name = extension.metadata.name.unwrap();
         statuses.push((name, MAX_MESSAGE_BYTES, json!(extension.status)));
     }
@@ -115,7 +118,7 @@ async fn what_is_told_is_short_and_plain(world: &ServerFixture, servers: &[&Serv
             assert!(message.len() <= limit, "{name}: {} bytes: {start:?}", message.len());
         }
     }
-    let events: Api<Event> = Api::all(world.client());
+    let events: Api<Event> = Api::all(fixture.client());
     for event in events.list(&ListParams::default()).await.unwrap() {
         assert!(!event.note.as_deref().unwrap_or_default().contains(is_hidden), "{:?}", event.note);
     }

@@ -93,46 +93,46 @@ fn says(extension: &olm_api::ClusterExtension, reason: &str) -> Option<String> {
 }
 
 /// Waits until the extension `lamp` has the reason Retrying and a message that contains `part`. Returns the message.
-pub(crate) async fn until_says(world: &ServerFixture, part: &str) -> String {
+pub(crate) async fn until_says(fixture: &ServerFixture, part: &str) -> String {
     let holds = |extension: &olm_api::ClusterExtension| {
         says(extension, "Retrying").is_some_and(|message| message.contains(part))
     };
-    let extension = world.until("lamp", part, holds).await.unwrap();
+    let extension = fixture.until("lamp", part, holds).await.unwrap();
     says(&extension, "Retrying").unwrap()
 }
 
 // docs/design/additions.md#service-account-impersonation; case operations-a53
 #[tokio::test(flavor = "multi_thread")]
 async fn extension_is_applied_with_the_rights_of_its_service_account() {
-    let world = ServerFixture::start(Programs::beside(crate::PROGRAM).unwrap()).await.unwrap();
-    let _workloads = Workloads::start(world.client());
-    let _catalogd = world.start_catalogd().await.unwrap();
+    let fixture = ServerFixture::start(Programs::beside(crate::PROGRAM).unwrap()).await.unwrap();
+    let _workloads = Workloads::start(fixture.client());
+    let _catalogd = fixture.start_catalogd().await.unwrap();
     let mut controller =
-        world.launch_controller(&["--feature-gates=ServiceAccountImpersonation=true"]).unwrap();
+        fixture.launch_controller(&["--feature-gates=ServiceAccountImpersonation=true"]).unwrap();
     controller.ready().await.unwrap();
-    world.create_namespace(NAMESPACE).await.unwrap();
-    let versions = ["1.0.0", "1.1.0"].map(|version| world.publish(&bundle(version)).unwrap());
-    world.serve("packages", &Catalog::default().chain(&versions)).await.unwrap();
+    fixture.create_namespace(NAMESPACE).await.unwrap();
+    let versions = ["1.0.0", "1.1.0"].map(|version| fixture.publish(&bundle(version)).unwrap());
+    fixture.serve("packages", &Catalog::default().chain(&versions)).await.unwrap();
     let mut wanted = extension("lamp", NAMESPACE, "lamp", Some("1.0.0"));
     wanted["spec"]["serviceAccount"] = json!({"name": ACCOUNT});
-    world
+    fixture
         .extensions()
         .create(&PostParams::default(), &serde_json::from_value(wanted).unwrap())
         .await
         .unwrap();
 
-    nothing_is_made_before_all_rights_are_there(&world).await;
-    exactly_the_rights_that_are_needed_will_do(&world).await;
-    what_was_taken_away_is_refused_by_the_api_server(&world).await;
-    it_goes_as_it_came(&world).await;
+    nothing_is_made_before_all_rights_are_there(&fixture).await;
+    required_permissions_suffice(&fixture).await;
+    revoked_permissions_are_refused_by_the_api_server(&fixture).await;
+    removal_deletes_objects_and_content(&fixture).await;
 }
 
-async fn nothing_is_made_before_all_rights_are_there(world: &ServerFixture) {
-    let missing = until_says(world, "not found").await;
+async fn nothing_is_made_before_all_rights_are_there(fixture: &ServerFixture) {
+    let missing = until_says(fixture, "not found").await;
     let said = "with version \"1.0.0\": service account \"installer\" not found in namespace \"apps\"";
     assert!(missing.ends_with(said), "{missing}");
-    create(of::<ServiceAccount>(&world.client(), NAMESPACE), json!({"metadata": {"name": ACCOUNT}})).await;
-    let missing = until_says(world, "requires the following permissions").await;
+    create(of::<ServiceAccount>(&fixture.client(), NAMESPACE), json!({"metadata": {"name": ACCOUNT}})).await;
+    let missing = until_says(fixture, "requires the following permissions").await;
     for part in [
         "service account \"apps/installer\" requires the following permissions to manage the extension: ",
         "Namespace:\"apps\" APIGroups:[apps] Resources:[deployments] Verbs:[create]",
@@ -143,19 +143,19 @@ async fn nothing_is_made_before_all_rights_are_there(world: &ServerFixture) {
     ] {
         assert!(missing.contains(part), "{part}: {missing}");
     }
-    assert_eq!(world.revisions().list(&Default::default()).await.unwrap().items.len(), 0);
+    assert_eq!(fixture.revisions().list(&Default::default()).await.unwrap().items.len(), 0);
 }
 
-async fn exactly_the_rights_that_are_needed_will_do(world: &ServerFixture) {
-    grant(&world.client(), NAMESPACE, ACCOUNT, &rights("1.0.0").exact()).await;
-    world.until_installed("lamp", "1.0.0").await.unwrap();
-    let set = world.revisions().get("lamp-1").await.unwrap();
+async fn required_permissions_suffice(fixture: &ServerFixture) {
+    grant(&fixture.client(), NAMESPACE, ACCOUNT, &rights("1.0.0").exact()).await;
+    fixture.until_installed("lamp", "1.0.0").await.unwrap();
+    let set = fixture.revisions().get("lamp-1").await.unwrap();
     let account = &set.metadata.annotations.unwrap()["ext.olm.operatorframework.io/service-account"];
     assert_eq!(account, "apps/installer");
 }
 
-async fn what_was_taken_away_is_refused_by_the_api_server(world: &ServerFixture) {
-    let client = world.client();
+async fn revoked_permissions_are_refused_by_the_api_server(fixture: &ServerFixture) {
+    let client = fixture.client();
     let roles: Api<Role> = of(&client, NAMESPACE);
     let role = roles.get(ACCOUNT).await.unwrap();
     roles.delete(ACCOUNT, &DeleteParams::default()).await.unwrap();
@@ -164,7 +164,7 @@ async fn what_was_taken_away_is_refused_by_the_api_server(world: &ServerFixture)
     // The API server's authorizer observes role changes with a delay.
     let refused = async || {
         settings.patch("lamp-settings", &PatchParams::default(), &patch).await.unwrap();
-        let set = world.revisions().get("lamp-1").await.unwrap();
+        let set = fixture.revisions().get("lamp-1").await.unwrap();
         let status = set.status?;
         let message = find(&status.conditions, "Progressing")?.message.clone();
         message.contains("forbidden").then_some(message)
@@ -180,11 +180,11 @@ async fn what_was_taken_away_is_refused_by_the_api_server(world: &ServerFixture)
     eventually("the object is repaired", repaired).await;
 }
 
-async fn it_goes_as_it_came(world: &ServerFixture) {
-    world.remove("lamp").await.unwrap();
-    let roles: Api<ClusterRole> = Api::all(world.client());
+async fn removal_deletes_objects_and_content(fixture: &ServerFixture) {
+    fixture.remove("lamp").await.unwrap();
+    let roles: Api<ClusterRole> = Api::all(fixture.client());
     assert!(roles.get_opt("lamp-reader").await.unwrap().is_none());
-    let left: Api<Secret> = of(&world.client(), "olmv1-system");
+    let left: Api<Secret> = of(&fixture.client(), "olmv1-system");
     let owned = kube::api::ListParams::default().labels("olm.operatorframework.io/owner-name=lamp");
     let gone = async || left.list(&owned).await.unwrap().items.is_empty().then_some(());
     eventually("all content is deleted", gone).await;

@@ -28,47 +28,47 @@ const PULL_SECRET: &str = "--global-pull-secret=olmv1-system/pull";
 // docs/design/operations.md#hardening: credential leakage
 #[tokio::test(flavor = "multi_thread")]
 async fn secrets_appear_in_no_log_condition_revision_or_event() {
-    let world = ServerFixture::start(Programs::beside(crate::PROGRAM).unwrap()).await.unwrap();
-    let _workloads = Workloads::start(world.client());
-    let versions = ["1.0.0", "1.1.0"].map(|version| world.publish(&bundle(version)).unwrap());
-    world.registry.set_access(Access::Bearer(Some((USER.to_owned(), PASSWORD.to_owned()))));
-    write_pull_secret(&world, PASSWORD).await;
-    let mut catalogd = world.launch_catalogd(&[LOUD, PULL_SECRET]).unwrap();
+    let fixture = ServerFixture::start(Programs::beside(crate::PROGRAM).unwrap()).await.unwrap();
+    let _workloads = Workloads::start(fixture.client());
+    let versions = ["1.0.0", "1.1.0"].map(|version| fixture.publish(&bundle(version)).unwrap());
+    fixture.registry.set_access(Access::Bearer(Some((USER.to_owned(), PASSWORD.to_owned()))));
+    write_pull_secret(&fixture, PASSWORD).await;
+    let mut catalogd = fixture.launch_catalogd(&[LOUD, PULL_SECRET]).unwrap();
     catalogd.ready().await.unwrap();
-    let mut controller = world.launch_controller(&[LOUD, PULL_SECRET]).unwrap();
+    let mut controller = fixture.launch_controller(&[LOUD, PULL_SECRET]).unwrap();
     controller.ready().await.unwrap();
 
-    world.serve("packages", &Catalog::default().chain(&versions)).await.unwrap();
-    world.create_namespace("apps").await.unwrap();
+    fixture.serve("packages", &Catalog::default().chain(&versions)).await.unwrap();
+    fixture.create_namespace("apps").await.unwrap();
     let wanted = serde_json::from_value(extension("lamp", "apps", "lamp", Some("1.0.0"))).unwrap();
-    world.extensions().create(&PostParams::default(), &wanted).await.unwrap();
-    world.until_installed("lamp", "1.0.0").await.unwrap();
+    fixture.extensions().create(&PostParams::default(), &wanted).await.unwrap();
+    fixture.until_installed("lamp", "1.0.0").await.unwrap();
 
     // From here on, every pull fails.
-    world.registry.set_access(Access::Basic(USER.to_owned(), CHANGED.to_owned()));
+    fixture.registry.set_access(Access::Basic(USER.to_owned(), CHANGED.to_owned()));
     let version = json!({"spec": {"source": {"catalog": {"version": "1.1.0"}}}});
-    world.edit("lamp", version).await.unwrap();
+    fixture.edit("lamp", version).await.unwrap();
     let refused = |extension: &olm_api::ClusterExtension| {
         let status = extension.status.as_ref();
         let progressing = status.and_then(|status| find(&status.conditions, "Progressing"));
         progressing.is_some_and(|condition| condition.message.contains("unauthorized"))
     };
-    world.until("lamp", "is rejected by the registry", refused).await.unwrap();
-    refused_catalog(&world).await;
+    fixture.until("lamp", "is rejected by the registry", refused).await.unwrap();
+    refused_catalog(&fixture).await;
 
     // The next pull uses the new password. Resolution would wait for a catalog that cannot be served, so it is
     // deleted.
-    let catalogs: Api<ClusterCatalog> = Api::all(world.client());
+    let catalogs: Api<ClusterCatalog> = Api::all(fixture.client());
     catalogs.delete("other", &DeleteParams::default()).await.unwrap();
-    write_pull_secret(&world, CHANGED).await;
-    world.until_installed("lamp", "1.1.0").await.unwrap();
+    write_pull_secret(&fixture, CHANGED).await;
+    fixture.until_installed("lamp", "1.1.0").await.unwrap();
     for folder in ["catalogd", "operator-controller", "tmp"] {
         for secret in logins() {
-            assert_eq!(files_with(&world.file(folder), &secret), Vec::<PathBuf>::new(), "{secret:?}");
+            assert_eq!(files_with(&fixture.file(folder), &secret), Vec::<PathBuf>::new(), "{secret:?}");
         }
     }
-    for (what, text) in told(&world, &[&catalogd, &controller]).await {
-        for secret in secrets(&world) {
+    for (what, text) in told(&fixture, &[&catalogd, &controller]).await {
+        for secret in secrets(&fixture) {
             assert!(!text.contains(&secret), "{secret:?} is in {what}:\n{}", around(&text, &secret));
         }
     }
@@ -80,12 +80,12 @@ fn bundle(version: &str) -> Bundle {
     Bundle::sample("lamp", version).manifest("secret.yaml", secret)
 }
 
-async fn write_pull_secret(world: &ServerFixture, password: &str) {
+async fn write_pull_secret(fixture: &ServerFixture, password: &str) {
     let auth = BASE64_STANDARD.encode(format!("{USER}:{password}"));
-    let config = json!({"auths": {world.registry.host(): {"auth": auth}}}).to_string();
+    let config = json!({"auths": {fixture.registry.host(): {"auth": auth}}}).to_string();
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "pull"},
         "type": "kubernetes.io/dockerconfigjson", "data": {".dockerconfigjson": BASE64_STANDARD.encode(config)}});
-    let api: Api<Secret> = Api::namespaced(world.client(), NAMESPACE);
+    let api: Api<Secret> = Api::namespaced(fixture.client(), NAMESPACE);
     api.patch("pull", &PatchParams::apply("test").force(), &Patch::Apply(secret)).await.unwrap();
 }
 
@@ -104,15 +104,15 @@ fn files_with(folder: &Path, text: &str) -> Vec<PathBuf> {
 }
 
 /// Creates a catalog that cannot be pulled, and waits until its condition reports that.
-async fn refused_catalog(world: &ServerFixture) {
-    let reference = format!("{}/catalogs/other:latest", world.registry.host());
+async fn refused_catalog(fixture: &ServerFixture) {
+    let reference = format!("{}/catalogs/other:latest", fixture.registry.host());
     let catalog: ClusterCatalog = serde_json::from_value(json!({
         "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog",
         "metadata": {"name": "other", "labels": {"olm.operatorframework.io/metadata.name": "other"}},
         "spec": {"source": {"type": "Image", "image": {"ref": reference}}},
     }))
     .unwrap();
-    let api: Api<ClusterCatalog> = Api::all(world.client());
+    let api: Api<ClusterCatalog> = Api::all(fixture.client());
     api.create(&PostParams::default(), &catalog).await.unwrap();
     let refused = async || {
         let status = api.get("other").await.unwrap().status?;
@@ -122,11 +122,11 @@ async fn refused_catalog(world: &ServerFixture) {
 }
 
 /// Values that must not appear anywhere: plain, encoded, and as byte lists of either.
-fn secrets(world: &ServerFixture) -> Vec<String> {
-    let key = std::fs::read_to_string(world.file("tls.key")).unwrap();
+fn secrets(fixture: &ServerFixture) -> Vec<String> {
+    let key = std::fs::read_to_string(fixture.file("tls.key")).unwrap();
     let key = key.lines().nth(1).unwrap().to_owned();
     let access: Value =
-        serde_json::from_str(&std::fs::read_to_string(world.plane.kubeconfig()).unwrap()).unwrap();
+        serde_json::from_str(&std::fs::read_to_string(fixture.plane.kubeconfig()).unwrap()).unwrap();
     let token = access.pointer("/users/0/user/token").and_then(Value::as_str).unwrap().to_owned();
     let others = vec![
         token,
@@ -156,16 +156,16 @@ fn logins() -> Vec<String> {
 }
 
 /// All texts visible to users, by source.
-async fn told(world: &ServerFixture, servers: &[&Server]) -> Vec<(String, String)> {
-    let client = world.client();
+async fn told(fixture: &ServerFixture, servers: &[&Server]) -> Vec<(String, String)> {
+    let client = fixture.client();
     let mut told: Vec<(String, String)> =
         servers.iter().map(|server| (format!("a log of process {}", server.pid()), server.log())).collect();
     let all = ListParams::default();
     let mut add = |what: &str, objects: Value| told.push((what.to_owned(), objects.to_string()));
     let catalogs: Api<ClusterCatalog> = Api::all(client.clone());
     add("ClusterCatalogs", json!(catalogs.list(&all).await.unwrap().items));
-    add("ClusterExtensions", json!(world.extensions().list(&all).await.unwrap().items));
-    add("ClusterObjectSets", json!(world.revisions().list(&all).await.unwrap().items));
+    add("ClusterExtensions", json!(fixture.extensions().list(&all).await.unwrap().items));
+    add("ClusterObjectSets", json!(fixture.revisions().list(&all).await.unwrap().items));
     let events: Api<Event> = Api::all(client);
     add("Events", json!(events.list(&all).await.unwrap().items));
     for (what, text) in &told {

@@ -22,51 +22,51 @@ const BUILTIN: [&str; 4] =
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stolen_catalogd_token_writes_nothing_with_install_yaml() {
-    let (world, _servers) = start("install.yaml").await;
-    writes_are_refused(&world).await;
-    pull_secrets_are_readable_by_name(&world).await;
+    let (fixture, _servers) = start("install.yaml").await;
+    writes_are_refused(&fixture).await;
+    pull_secrets_are_readable_by_name(&fixture).await;
 
     // operator-controller trusts the certificate that it has issued.
-    let _workloads = Workloads::start(world.client());
-    let published = world.publish(&bundle("1.0.0")).unwrap();
-    world.serve("packages", &Catalog::default().chain(&[published])).await.unwrap();
-    world.create_namespace("apps").await.unwrap();
+    let _workloads = Workloads::start(fixture.client());
+    let published = fixture.publish(&bundle("1.0.0")).unwrap();
+    fixture.serve("packages", &Catalog::default().chain(&[published])).await.unwrap();
+    fixture.create_namespace("apps").await.unwrap();
     let wanted = serde_json::from_value(extension("lamp", "apps", "lamp", None)).unwrap();
-    world.extensions().create(&PostParams::default(), &wanted).await.unwrap();
-    world.until_installed("lamp", "1.0.0").await.unwrap();
+    fixture.extensions().create(&PostParams::default(), &wanted).await.unwrap();
+    fixture.until_installed("lamp", "1.0.0").await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stolen_catalogd_token_writes_nothing_with_hardened_yaml() {
-    let (world, _servers) = start("hardened.yaml").await;
-    writes_are_refused(&world).await;
-    pull_secrets_are_readable_by_name(&world).await;
+    let (fixture, _servers) = start("hardened.yaml").await;
+    writes_are_refused(&fixture).await;
+    pull_secrets_are_readable_by_name(&fixture).await;
 }
 
 /// Starts both servers with the rights of `file` and built-in certificates, catalogd first.
 async fn start(file: &str) -> (ServerFixture, [Server; 2]) {
-    let world = ServerFixture::start(Programs::beside(crate::PROGRAM).unwrap()).await.unwrap();
+    let fixture = ServerFixture::start(Programs::beside(crate::PROGRAM).unwrap()).await.unwrap();
     for object in documents(file) {
         let kind = object["kind"].as_str().unwrap();
         let kinds = ["Role", "RoleBinding", "ServiceAccount", "MutatingWebhookConfiguration"];
         if kinds.iter().any(|of| kind.trim_start_matches("Cluster") == *of) {
-            apply(&world.client(), &object).await;
+            apply(&fixture.client(), &object).await;
         }
     }
-    let account = kubeconfig_of(&world, ACCOUNT);
-    let mut catalogd = world.launch_catalogd(&[&[account.as_str()], &BUILTIN[..]].concat()).unwrap();
+    let account = kubeconfig_of(&fixture, ACCOUNT);
+    let mut catalogd = fixture.launch_catalogd(&[&[account.as_str()], &BUILTIN[..]].concat()).unwrap();
     let waits = async || catalogd.log().contains("holds no serving certificate yet").then_some(());
     eventually("catalogd waits for its certificate", waits).await;
-    let account = kubeconfig_of(&world, "operator-controller-controller-manager");
-    let mut controller = world.launch_controller(&[&[account.as_str()], &BUILTIN[..]].concat()).unwrap();
+    let account = kubeconfig_of(&fixture, "operator-controller-controller-manager");
+    let mut controller = fixture.launch_controller(&[&[account.as_str()], &BUILTIN[..]].concat()).unwrap();
     controller.ready().await.unwrap();
     catalogd.ready().await.unwrap();
-    (world, [catalogd, controller])
+    (fixture, [catalogd, controller])
 }
 
 /// Client with the rights of catalogd's ServiceAccount.
-async fn stolen(world: &ServerFixture) -> Client {
-    let flag = kubeconfig_of(world, ACCOUNT);
+async fn stolen(fixture: &ServerFixture) -> Client {
+    let flag = kubeconfig_of(fixture, ACCOUNT);
     let kubeconfig = Kubeconfig::read_from(flag.trim_start_matches("--kubeconfig=")).unwrap();
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
     Client::try_from(config).unwrap()
@@ -76,9 +76,9 @@ fn refused<T>(result: Result<T, kube::Error>) -> bool {
     matches!(result, Err(kube::Error::Api(status)) if status.code == 403)
 }
 
-async fn writes_are_refused(world: &ServerFixture) {
-    let all: Api<Secret> = Api::namespaced(world.client(), NAMESPACE);
-    let client = stolen(world).await;
+async fn writes_are_refused(fixture: &ServerFixture) {
+    let all: Api<Secret> = Api::namespaced(fixture.client(), NAMESPACE);
+    let client = stolen(fixture).await;
     let secrets: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
     let controller = "operator-controller-controller-manager";
     let token = json!({"type": "kubernetes.io/service-account-token", "metadata": {"name": "token",
@@ -94,7 +94,7 @@ async fn writes_are_refused(world: &ServerFixture) {
     let data = merge(json!({"data": {"tls.crt": ""}}));
     assert!(refused(secrets.patch("catalogd-service-cert", &patch, &data).await));
 
-    let configurations: Api<MutatingWebhookConfiguration> = Api::all(world.client());
+    let configurations: Api<MutatingWebhookConfiguration> = Api::all(fixture.client());
     let written = async || {
         let webhooks = configurations.get(CONFIGURATION).await.unwrap().webhooks.unwrap();
         webhooks[0].client_config.ca_bundle.clone()
@@ -129,14 +129,14 @@ async fn writes_are_refused(world: &ServerFixture) {
 }
 
 /// operator-controller maintains the Role that names the pull Secrets of the ServiceAccount.
-async fn pull_secrets_are_readable_by_name(world: &ServerFixture) {
-    let all: Api<Secret> = Api::namespaced(world.client(), NAMESPACE);
+async fn pull_secrets_are_readable_by_name(fixture: &ServerFixture) {
+    let all: Api<Secret> = Api::namespaced(fixture.client(), NAMESPACE);
     for name in ["pull", "other"] {
         let secret = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
         all.create(&PostParams::default(), &secret).await.unwrap();
     }
-    let accounts: Api<ServiceAccount> = Api::namespaced(world.client(), NAMESPACE);
-    let secrets: Api<Secret> = Api::namespaced(stolen(world).await, NAMESPACE);
+    let accounts: Api<ServiceAccount> = Api::namespaced(fixture.client(), NAMESPACE);
+    let secrets: Api<Secret> = Api::namespaced(stolen(fixture).await, NAMESPACE);
     assert!(refused(secrets.get("pull").await));
     let name = async |names: Value| {
         let patch = Patch::Merge(json!({"imagePullSecrets": names}));

@@ -90,7 +90,7 @@ impl Proxies {
     /// Cause of a request to `url` without response, in Go's format: `proxyconnect tcp: dial tcp 10.0.0.1:3128:
     /// connect: connection refused`.
     #[must_use]
-    pub fn why_unanswered(&self, url: &Url, error: &reqwest::Error) -> String {
+    pub fn cause_of(&self, url: &Url, error: &reqwest::Error) -> String {
         cause(error, url.as_str(), self.proxy_for(url).filter(|_| error.is_connect())).0
     }
 

@@ -154,7 +154,7 @@ async fn diff_against_a_cluster_shows_changes_drift_and_collisions() {
     fixture.install().await;
     the_installed_bundle_changes_nothing(&fixture).await;
     a_new_bundle(&fixture).await;
-    who_may_only_look(&fixture).await;
+    viewers_get_the_same_diff(&fixture).await;
     drift_and_collisions(&fixture).await;
 }
 
@@ -223,7 +223,7 @@ async fn a_new_bundle(fixture: &Fixture) {
     }
 }
 
-async fn who_may_only_look(fixture: &Fixture) {
+async fn viewers_get_the_same_diff(fixture: &Fixture) {
     let ran =
         fixture.diff(&fixture.viewer, &["new", "--extension", "pipe", "--exit-code", "-o", "json"]).await;
     assert_eq!((ran.code, ran.stderr.as_str()), (5, ""));

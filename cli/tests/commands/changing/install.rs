@@ -10,9 +10,9 @@ use super::fixture::{Fixture, compare};
 async fn install_creates_the_extension_once_and_never_overwrites_it() {
     let fixture = Fixture::start(&[]).await;
     nothing_is_written_by_a_dry_run(&fixture).await;
-    what_would_be_refused_is_refused_first(&fixture).await;
+    invalid_install_is_rejected_before_any_write(&fixture).await;
     the_choice_is_said_and_the_extension_made(&fixture).await;
-    what_is_there_stays(&fixture).await;
+    existing_extension_is_unchanged(&fixture).await;
     the_controllers_own_settings_count(&fixture).await;
 }
 
@@ -37,7 +37,7 @@ async fn nothing_is_written_by_a_dry_run(fixture: &Fixture) {
     assert!(namespaces.get_opt("lamp").await.unwrap().is_none());
 }
 
-async fn what_would_be_refused_is_refused_first(fixture: &Fixture) {
+async fn invalid_install_is_rejected_before_any_write(fixture: &Fixture) {
     let config = fixture.path("config.yaml");
     std::fs::write(&config, "deploymentConfig: {nodeSelector: {disk: ssd}}\n").unwrap();
     let config = config.to_str().unwrap();
@@ -116,14 +116,14 @@ async fn the_choice_is_said_and_the_extension_made(fixture: &Fixture) {
     assert!(ran.stderr.starts_with(warning), "{}", ran.stderr);
 }
 
-async fn what_is_there_stays(fixture: &Fixture) {
+async fn existing_extension_is_unchanged(fixture: &Fixture) {
     let ran = fixture.olm(&["install", "lamp", "-n", "lamp", "--version", "x"]).await;
     let unchanged = "clusterextension.olm.operatorframework.io/lamp unchanged\n";
     assert_eq!((ran.code, ran.stdout.as_str(), ran.stderr.as_str()), (0, unchanged, ""));
     for (args, said) in [
         (
             &["lamp", "-n", "lamp", "--version", "1.x"][..],
-            "error: ClusterExtension \"lamp\" is there already and asks for something else, so it stays as it is:\n  \
+            "error: ClusterExtension \"lamp\" exists with other settings and is not changed:\n  \
              spec.source.catalog.version: \"x\" there, \"1.x\" wanted\nchange it with `olm upgrade lamp` or kubectl\n",
         ),
         (

@@ -12,11 +12,11 @@ async fn uninstall_lists_objects_asks_and_deletes() {
     let fixture = Fixture::start(HOUSEKEEPING).await;
     fixture.install_pipe().await;
     make_pipes(&fixture).await;
-    it_is_counted_first(&fixture).await;
-    it_needs_a_yes(&fixture).await;
+    plan_counts_objects(&fixture).await;
+    uninstall_requires_confirmation(&fixture).await;
     the_extensions_policy_counts(&fixture).await;
     nothing_goes_before_the_controller_keeps_the_definitions(&fixture).await;
-    it_goes_with_everything(&fixture).await;
+    uninstall_waits_for_the_deletion(&fixture).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -50,7 +50,7 @@ async fn make_pipes(fixture: &Fixture) {
     }
 }
 
-async fn it_is_counted_first(fixture: &Fixture) {
+async fn plan_counts_objects(fixture: &Fixture) {
     let ran = fixture.olm(&["uninstall", "pipe", "--plan"]).await;
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
     compare("uninstall-plan.txt", &ran.stdout);
@@ -61,11 +61,11 @@ async fn it_is_counted_first(fixture: &Fixture) {
     assert!(fixture.extension("pipe").await.metadata.deletion_timestamp.is_none());
 }
 
-async fn it_needs_a_yes(fixture: &Fixture) {
+async fn uninstall_requires_confirmation(fixture: &Fixture) {
     let ran = fixture.olm(&["uninstall", "pipe"]).await;
     assert_eq!(ran.code, 2);
     assert!(ran.stderr.starts_with("error: Uninstall pipe and delete "), "{}", ran.stderr);
-    assert!(ran.stderr.ends_with("Say --yes; there is no terminal to ask on\n"), "{}", ran.stderr);
+    assert!(ran.stderr.ends_with("There is no terminal to ask on. Confirm with --yes\n"), "{}", ran.stderr);
     let ran = fixture.olm(&["uninstall", "nope", "--yes"]).await;
     assert_eq!(
         (ran.code, ran.stderr.as_str()),
@@ -116,7 +116,7 @@ async fn nothing_goes_before_the_controller_keeps_the_definitions(fixture: &Fixt
     );
 }
 
-async fn it_goes_with_everything(fixture: &Fixture) {
+async fn uninstall_waits_for_the_deletion(fixture: &Fixture) {
     // The controller's finalizer is still present.
     let finalizers = json!({"metadata": {"finalizers": ["olm.operatorframework.io/test"]}});
     fixture.extensions().patch("pipe", &PatchParams::default(), &Patch::Merge(&finalizers)).await.unwrap();

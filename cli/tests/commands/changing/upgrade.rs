@@ -10,10 +10,10 @@ async fn upgrade_prints_changes_and_rejects_breaking_ones() {
     let fixture = Fixture::start(&[]).await;
     fixture.install_pipe().await;
     nothing_is_asked_for(&fixture).await;
-    what_would_break_is_refused(&fixture).await;
-    what_changes_is_said(&fixture).await;
+    breaking_crd_upgrade_is_rejected(&fixture).await;
+    dry_run_prints_changes(&fixture).await;
     only_what_flags_say_is_changed(&fixture).await;
-    what_is_wrong_is_told(&fixture).await;
+    invalid_arguments_are_rejected(&fixture).await;
     the_object_that_it_hangs_on_is_named(&fixture).await;
 }
 
@@ -29,7 +29,7 @@ async fn nothing_is_asked_for(fixture: &Fixture) {
 }
 
 // Case apply-49
-async fn what_would_break_is_refused(fixture: &Fixture) {
+async fn breaking_crd_upgrade_is_rejected(fixture: &Fixture) {
     let before = catalog(fixture).await;
     let ran = fixture.olm(&["upgrade", "pipe", "--latest"]).await;
     assert_eq!((ran.code, ran.stdout.as_str()), (3, ""));
@@ -51,7 +51,7 @@ async fn what_would_break_is_refused(fixture: &Fixture) {
     fixture.extensions().patch("pipe", &PatchParams::default(), &Patch::Merge(&live)).await.unwrap();
 }
 
-async fn what_changes_is_said(fixture: &Fixture) {
+async fn dry_run_prints_changes(fixture: &Fixture) {
     let before = catalog(fixture).await;
     let ran = fixture.olm(&["upgrade", "pipe", "--version", "1.1.x", "--dry-run=server"]).await;
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
@@ -78,7 +78,7 @@ async fn only_what_flags_say_is_changed(fixture: &Fixture) {
     assert_eq!(catalog(fixture).await, expected);
 }
 
-async fn what_is_wrong_is_told(fixture: &Fixture) {
+async fn invalid_arguments_are_rejected(fixture: &Fixture) {
     for (args, code, said) in [
         (&["nope"][..], 4, "error: there is no ClusterExtension \"nope\"; there are pipe\n"),
         (

@@ -11,16 +11,16 @@ const LINE: [&str; 5] = ["install", "app", "-n", "pipe-system", "--with-dependen
 async fn dependencies_are_installed_first() {
     let fixture = Fixture::start(&[]).await;
     the_plan_is_shown_and_agreed_to(&fixture).await;
-    a_failure_ends_it_with_an_account(&fixture).await;
+    failure_prints_installed_started_and_remaining_packages(&fixture).await;
     the_same_command_goes_on(&fixture).await;
-    what_is_installed_stays(&fixture).await;
+    installed_packages_are_unchanged(&fixture).await;
 }
 
 async fn the_plan_is_shown_and_agreed_to(fixture: &Fixture) {
     let ran = fixture.olm(&LINE).await;
     assert_eq!(ran.code, 2);
     compare("together.txt", &ran.stdout);
-    assert_eq!(ran.stderr, "error: Carry the plan out? Say --yes; there is no terminal to ask on\n");
+    assert_eq!(ran.stderr, "error: Install them? There is no terminal to ask on. Confirm with --yes\n");
     let ran = fixture.olm(&[&LINE[..], &["--dry-run=server", "-o", "yaml"]].concat()).await;
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
     compare("together.yaml", &ran.stdout);
@@ -35,12 +35,12 @@ async fn the_plan_is_shown_and_agreed_to(fixture: &Fixture) {
     std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"no\n").unwrap();
     let ran = ended(child).await;
     assert_eq!(ran.code, 1, "{}", ran.stdout);
-    assert!(ran.stdout.contains("Carry the plan out? [y/N] "), "{}", ran.stdout);
+    assert!(ran.stdout.contains("Install them? [y/N] "), "{}", ran.stdout);
     assert!(ran.stdout.contains("the answer was not yes; nothing has been changed"), "{}", ran.stdout);
     assert_eq!(fixture.extensions().list(&Default::default()).await.unwrap().items.len(), 0);
 }
 
-async fn a_failure_ends_it_with_an_account(fixture: &Fixture) {
+async fn failure_prints_installed_started_and_remaining_packages(fixture: &Fixture) {
     let child = fixture.begin(&[&LINE[..], &["--yes"]].concat());
     let base = fixture.extension("base").await;
     assert!(fixture.extensions().get_opt("app").await.unwrap().is_none());
@@ -67,7 +67,7 @@ async fn the_same_command_goes_on(fixture: &Fixture) {
     assert!(ran.stdout.ends_with("app is installed: app.v2.0.0, version 2.0.0\n"), "{}", ran.stdout);
 }
 
-async fn what_is_installed_stays(fixture: &Fixture) {
+async fn installed_packages_are_unchanged(fixture: &Fixture) {
     let ran = fixture.olm(&[&LINE[..], &["--yes"]].concat()).await;
     assert_eq!((ran.code, ran.stdout.as_str()), (0, "app is at its best bundle already\n"));
     // The command never changes an existing extension of a dependency that has a different spec.
@@ -80,7 +80,7 @@ async fn what_is_installed_stays(fixture: &Fixture) {
     let ran = fixture.olm(&[&LINE[..], &["--yes"]].concat()).await;
     assert_eq!(ran.code, 3, "{}", ran.stderr);
     assert!(
-        ran.stderr.contains("ClusterExtension \"base\" is there already and asks for something else"),
+        ran.stderr.contains("ClusterExtension \"base\" exists with other settings and is not changed"),
         "{}",
         ran.stderr
     );

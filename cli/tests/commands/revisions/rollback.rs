@@ -43,7 +43,7 @@ async fn rollback_pins_the_previous_version_and_rejects_data_loss() {
     fixture.archive("pipe-2").await;
     fixture.set_installed("pipe", "1.2.0", &INSTALLED, &["pipe-3"]).await;
     losses_are_refused(&fixture).await;
-    what_does_not_exist(&fixture).await;
+    unknown_targets_are_rejected(&fixture).await;
     the_risk_is_accepted(&fixture).await;
 }
 
@@ -109,10 +109,10 @@ async fn losses_are_refused(fixture: &Fixture) {
     assert!(ran.stderr.contains(unknown), "{}", ran.stderr);
 }
 
-async fn what_does_not_exist(fixture: &Fixture) {
+async fn unknown_targets_are_rejected(fixture: &Fixture) {
     for (args, text) in [
         (&["--to", "9"][..], "pipe has no revision 9: there are 3 (pipe.v1.2.0, it is the newest), 2 ("),
-        (&["--to", "3"], "revision 3 is no way back: it is the newest"),
+        (&["--to", "3"], "revision 3 cannot be a rollback target: it is the newest"),
         (
             &["--to", "0.9.0"],
             "a rollback needs a catalog that still has version 0.9.0, in a channel that the extension may use",

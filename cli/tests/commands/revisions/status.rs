@@ -17,7 +17,7 @@ async fn status_shows_health_objects_and_collisions() {
     let fixture = Fixture::start().await;
     nothing_is_there(&fixture).await;
     a_rollout_that_hangs(&fixture).await;
-    who_may_not_read(&fixture).await;
+    unreadable_objects_are_marked(&fixture).await;
     programs(&fixture).await;
     watching(&fixture).await;
 }
@@ -76,7 +76,7 @@ async fn a_rollout_that_hangs(fixture: &Fixture) {
 }
 
 /// Objects that the caller may not read are marked in the output. The command succeeds.
-async fn who_may_not_read(fixture: &Fixture) {
+async fn unreadable_objects_are_marked(fixture: &Fixture) {
     let olm = ["olm.operatorframework.io/clusterextensions", "olm.operatorframework.io/clusterobjectsets"];
     fixture.allow("stranger", &olm).await;
     let ran = fixture.olm_as("stranger", &["status", "pipe"]).await;

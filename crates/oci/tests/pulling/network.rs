@@ -303,7 +303,7 @@ async fn other_clients_use_same_proxy_choice() {
     let why = async |url: &str| {
         let url = url.parse().unwrap();
         let error = client.get(reqwest::Url::clone(&url)).send().await.unwrap_err();
-        proxies.why_unanswered(&url, &error)
+        proxies.cause_of(&url, &error)
     };
     let refused = format!("proxyconnect tcp: dial tcp {free}: connect: connection refused");
     assert_eq!(why("https://catalogd.test/api/v1/all").await, refused);
