@@ -167,20 +167,21 @@ impl RefSecrets {
             keys.iter().any(|key| key.namespace == self.namespace && key.name == name)
         };
         let answer = if let Some(owner) = set.as_ref().filter(refers).and_then(secret_owner) {
-            tracing::info!(extension, revision, secret = name, "restoring owner reference");
             let metadata =
                 json!({"uid": observed.uid, "resourceVersion": observed.version, "ownerReferences": [owner]});
             let patch = Patch::Merge(json!({ "metadata": metadata }));
-            within_deadline(self.api.patch(name, &PatchParams::default(), &patch)).await.map(drop)
+            within_deadline(self.api.patch(name, &PatchParams::default(), &patch)).await.map(|_| {
+                tracing::info!(extension, revision, secret = name, "restored owner reference");
+            })
         } else {
-            tracing::info!(extension, secret = name, "deleting unreferenced Secret");
             let preconditions =
                 Preconditions { uid: observed.uid.clone(), resource_version: observed.version.clone() };
             let params = DeleteParams::default().preconditions(preconditions);
-            // Remove it from the cache: its deletion is no loss.
-            within_deadline(self.api.delete(name, &params))
-                .await
-                .map(|_| drop(self.known.lock().remove(name)))
+            within_deadline(self.api.delete(name, &params)).await.map(|_| {
+                // Remove it from the cache: its deletion is no loss.
+                self.known.lock().remove(name);
+                tracing::info!(extension, secret = name, "deleted unreferenced Secret");
+            })
         };
         match answer {
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(true),
