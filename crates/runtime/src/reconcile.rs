@@ -148,9 +148,10 @@ impl Reconciles {
 
     /// Resets the backoff of all failing objects, because an input that all depend on changed.
     pub fn forget_failures(&self) {
-        for state in self.failing.lock().values_mut() {
+        self.failing.lock().retain(|_, state| {
             *state = Failure { logged: state.logged.take(), ..Failure::default() };
-        }
+            state.logged.is_some()
+        });
     }
 
     /// Runs one attempt on the object `name`. A failure is logged and retried with backoff, a terminal one waits
