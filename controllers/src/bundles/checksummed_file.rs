@@ -7,6 +7,9 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
+/// End of the names of temporary files.
+const TEMPORARY: &str = ".tmp";
+
 /// Maximum size of a file that is read. Image limits keep stored files below it, rendered or encoded.
 const MAX_BYTES: u64 = 256 << 20;
 
@@ -26,13 +29,22 @@ pub(super) fn read(path: &Path, key: &str) -> Option<Vec<u8>> {
 pub(super) fn write(path: &Path, key: &str, content: &[u8]) -> io::Result<()> {
     let folder = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
     fs::create_dir_all(folder)?;
-    // If a process is killed, its file is removed with the folder, or when the digest in its name is not needed.
     let prefix = format!("{}.", path.file_stem().unwrap_or_default().display());
-    let mut file = tempfile::Builder::new().prefix(&prefix).tempfile_in(folder)?;
+    let mut file = tempfile::Builder::new().prefix(&prefix).suffix(TEMPORARY).tempfile_in(folder)?;
     file.write_all(format!("{}\n{key}\n", checksum_of(key, content)).as_bytes())?;
     file.write_all(content)?;
     file.persist(path)?;
     Ok(())
+}
+
+/// Removes the temporary files of killed processes. No other task may write to the folder. Failures are ignored: the
+/// files are removed with the folder, or when the digest in their name is not needed.
+pub(super) fn remove_temporary(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().ends_with(TEMPORARY) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
 }
 
 fn split(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
@@ -56,6 +68,10 @@ mod tests {
         write(&path, "a", b"one\ntwo").unwrap();
         assert_eq!(read(&path, "a").unwrap(), b"one\ntwo");
         assert_eq!(read(&path, "b"), None);
+        let left = directory.path().join("x/rendered.1.tmp");
+        fs::write(&left, "").unwrap();
+        remove_temporary(&directory.path().join("x"));
+        assert!(!left.exists());
         let whole = fs::read(&path).unwrap();
         for position in 0..whole.len() {
             let mut damaged = whole.clone();

@@ -102,6 +102,8 @@ impl Bundles {
         fs::create_dir_all(&images)?;
         let directory = directory.join(EXTENSIONS);
         fs::create_dir_all(&directory)?;
+        let extensions = fs::read_dir(&directory)?.flatten().map(|entry| entry.path());
+        extensions.chain([images.clone()]).for_each(|folder| checksummed_file::remove_temporary(&folder));
         let processors = available_parallelism().map_or(1, usize::from);
         let rendering = Semaphore::new(processors);
         let (puller, images) = (Arc::new(puller), Arc::new(Images::new(images)));
