@@ -6,8 +6,8 @@ use crate::bundle::Bundle;
 use crate::certificates::Certificates;
 use crate::csv::InstallMode;
 
-/// Inputs of rendering besides the bundle.
-/// The default has all feature gates off.
+/// Inputs of rendering besides the bundle. The default has all feature gates off. Stored renderings have the text of
+/// `Debug` in their key, so it must show every field.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RenderOptions<'a> {
     /// `spec.namespace` of the ClusterExtension.
