@@ -1,11 +1,12 @@
 // Command kubernetes-oldest is etcd, the control plane and kubectl of the
-// oldest Kubernetes that we support, for the tests that need no node. Its first
-// argument names the program.
+// oldest Kubernetes that we support, for the tests that need no node. It runs the
+// program that it is called as, or the one that its first argument names.
 package main
 
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 	"go.etcd.io/etcd/server/v3/etcdmain"
@@ -37,6 +38,10 @@ func component(command func() *cobra.Command) func() {
 }
 
 func main() {
+	if run, ok := programs[filepath.Base(os.Args[0])]; ok {
+		run()
+		return
+	}
 	if len(os.Args) > 1 {
 		if run, ok := programs[os.Args[1]]; ok {
 			os.Args = os.Args[1:]
