@@ -86,8 +86,11 @@ impl Images {
         }
         let needed: BTreeSet<PathBuf> = needs.values().flatten().map(|digest| self.path(digest)).collect();
         drop(needs);
-        // The temporary file of a needed one is needed as well.
-        let is_needed = |path: &Path| needed.contains(path) || needed.contains(&path.with_extension(""));
+        // Names of verifications and temporary files begin with the digest, which contains no dot.
+        let is_needed = |path: &Path| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            needed.contains(&path.with_file_name(name.split('.').next().unwrap_or_default()))
+        };
         found.iter().filter(|path| !is_needed(path)).try_for_each(fs::remove_file)
     }
 
@@ -114,8 +117,8 @@ mod tests {
         for digest in ["sha256:1", "sha256:2", "sha256:3"] {
             images.write(digest, &files).unwrap();
         }
-        fs::write(directory.path().join("sha256-1.7"), "half").unwrap();
-        fs::write(directory.path().join("sha256-3.7"), "half").unwrap();
+        fs::write(directory.path().join("sha256-1.7.tmp"), "half").unwrap();
+        fs::write(directory.path().join("sha256-3.7.tmp"), "half").unwrap();
         assert_eq!(images.read("sha256:2"), Some(files));
 
         images.need("a", set(&["sha256:1"]));
@@ -125,7 +128,7 @@ mod tests {
         assert_eq!(names(), all, "the needs of b are not known yet");
         images.need("b", set(&["sha256:2"]));
         images.sweep(["a", "b"].into_iter()).unwrap();
-        assert_eq!(names(), set(&["sha256-1", "sha256-1.7", "sha256-2"]));
+        assert_eq!(names(), set(&["sha256-1", "sha256-1.7.tmp", "sha256-2"]));
         images.need("a", set(&[]));
         images.sweep(["a", "b"].into_iter()).unwrap();
         assert_eq!(names(), set(&["sha256-2"]));
