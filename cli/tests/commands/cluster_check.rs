@@ -66,8 +66,8 @@ async fn on_kubernetes(plane: &ControlPlane) {
     assert!(well.stdout.contains("olm.maxOpenShiftVersion was not evaluated"), "{}", well.stdout);
     assert!(well.stdout.contains("\nkiwi        kiwi.v1.0.0    1.0.0     NotApplicable"), "{}", well.stdout);
 
-    // 4.18 is Kubernetes 1.31, which is older than the API server of this test.
-    let mapped = check(plane, &["--openshift-version-map=k8s-offset"]).await;
+    // 4.18 is Kubernetes 1.31.
+    let mapped = check(plane, &["--openshift-version-map=k8s-offset", "--target-kube=1.32"]).await;
     assert_eq!(mapped.code, 4);
     assert!(mapped.stdout.contains("\nkiwi        kiwi.v1.0.0    1.0.0     Blocking"), "{}", mapped.stdout);
 
