@@ -387,10 +387,12 @@ async fn cert_manager_is_awaited_or_installed_for_variants_that_need_it() {
     assert_eq!(run.failed(), waited);
 }
 
-const EXTENSION: &str =
-    "{apiVersion: olm.operatorframework.io/v1, kind: ClusterExtension, metadata: {name: pipe},
+// Without ---, kubectl 1.30 parses these as JSON.
+const EXTENSION: &str = "---
+{apiVersion: olm.operatorframework.io/v1, kind: ClusterExtension, metadata: {name: pipe},
     spec: {namespace: default, source: {sourceType: Catalog, catalog: {packageName: pipe}}}}";
-const CATALOG: &str = "{apiVersion: olm.operatorframework.io/v1, kind: ClusterCatalog, metadata: {name: hub},
+const CATALOG: &str = "---
+{apiVersion: olm.operatorframework.io/v1, kind: ClusterCatalog, metadata: {name: hub},
     spec: {source: {type: Image, image: {ref: r.example/hub:v1}}}}";
 
 // docs/design/operations.md#upgrade-and-removal
