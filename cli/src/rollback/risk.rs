@@ -86,7 +86,7 @@ fn loss(name: &str, instances: &Counted) -> Option<String> {
         Ok(Some(Instances { count, first, .. })) => {
             let objects = counted(usize::try_from(*count).unwrap_or(usize::MAX), "custom resource");
             let first = qualified(&first.namespace, &first.name);
-            Some(format!("{name} goes, with {objects} (first: {first})"))
+            Some(format!("{name} is deleted, with {objects} (first: {first})"))
         }
         Err(error) => {
             Some(format!("{name} goes, and whether it has custom resources cannot be told: {error}"))
@@ -199,11 +199,11 @@ mod tests {
             (Ok(None), None),
             (
                 Ok(Some(Instances { count: 3, first, finalizers: Default::default() })),
-                Some("bends goes, with 3 custom resources (first: ns/knee)"),
+                Some("bends is deleted, with 3 custom resources (first: ns/knee)"),
             ),
             (
                 Ok(Some(Instances { count: 1, first: global, finalizers: Default::default() })),
-                Some("bends goes, with 1 custom resource (first: knee)"),
+                Some("bends is deleted, with 1 custom resource (first: knee)"),
             ),
             (Err(error), Some("bends goes, and whether it has custom resources cannot be told: forbidden")),
         ] {

@@ -85,7 +85,7 @@ async fn losses_are_refused(fixture: &Fixture) {
         for line in [
             "error: the rollback of pipe is refused:\ndata may be lost:\n",
             "\n  pipes.example.com: existingFieldRemoval: removed field : v1.^.spec.colour\n",
-            "\n  bends.example.com goes, with 1 custom resource (first: pipe-system/knee)\n",
+            "\n  bends.example.com is deleted, with 1 custom resource (first: pipe-system/knee)\n",
             "\nnothing has been changed; save what you need, then --accept-risk does it\n",
         ] {
             assert!(ran.stderr.contains(line), "{line}{}", ran.stderr);
