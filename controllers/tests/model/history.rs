@@ -100,6 +100,10 @@ fn is_active(object: &Value) -> bool {
     text(object, "/spec/lifecycleState") == "Active" && !is_deleting(object)
 }
 
+fn is_archived(object: &Value) -> bool {
+    text(object, "/spec/lifecycleState") == "Archived"
+}
+
 /// Reports whether the revision is active, or was active when it was deleted after `gone`.
 fn was_active(object: &Value, gone: Option<Timestamp>) -> bool {
     let deleted = text(object, "/metadata/deletionTimestamp").parse::<Timestamp>().ok();
@@ -426,7 +430,8 @@ impl History {
             .filter(|extension| is_deleting(extension))
             .map_or_else(|| uninstall_policy(state), |extension| uninstall_policy(extension));
         match policy {
-            Some(UninstallPolicy::KeepCrds) if is_leaving => {
+            // An archived revision deletes unused CRDs until the product sees the deletion of the revision.
+            Some(UninstallPolicy::KeepCrds) if is_leaving && (is_in_use || !is_archived(state)) => {
                 Some("was to be kept and was deleted".to_owned())
             }
             Some(UninstallPolicy::BlockIfInUse) if is_in_use => Some("was deleted while in use".to_owned()),

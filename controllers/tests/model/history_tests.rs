@@ -259,14 +259,22 @@ fn deletion_of_a_crd_in_use_is_a_fault_by_policy() {
         merge(&mut object, change);
         object
     };
+    let archived_and_leaving = |change| {
+        let mut object = archived(json!({"metadata": {"deletionTimestamp": "now"}}));
+        merge(&mut object, change);
+        object
+    };
     let upgrade = Some("was deleted by an upgrade while in use");
+    let kept = Some("was to be kept and was deleted");
     let rows = [
         (archived(json!({})), false, upgrade),
         (archived(json!({})), true, None),
         (archived(policy("Delete")), false, None),
         (archived(policy("KeepCRDs")), false, upgrade),
         (leaving(json!({})), false, None),
-        (leaving(policy("KeepCRDs")), true, Some("was to be kept and was deleted")),
+        (leaving(policy("KeepCRDs")), true, kept),
+        (archived_and_leaving(policy("KeepCRDs")), true, None),
+        (archived_and_leaving(policy("KeepCRDs")), false, kept),
         (leaving(policy("BlockIfInUse")), false, Some("was deleted while in use")),
         (leaving(policy("BlockIfInUse")), true, None),
         (leaving(json!({"metadata": {"finalizers": ["foregroundDeletion"]}})), false, None),
