@@ -364,6 +364,11 @@ impl Judge<'_> {
                 self.faults.push(format!("{} carries {carries:?}, not {wants:?}", revision.name()));
             }
         }
+        for revision in &snapshot.revisions {
+            if controller(&revision.object) != extension.pointer("/metadata/uid").and_then(Value::as_str) {
+                self.faults.push(format!("{} does not belong to the extension", revision.name()));
+            }
+        }
         if wish.paused {
             return;
         }

@@ -120,7 +120,7 @@ fn settled_extension_has_no_fault() {
 #[test]
 fn changed_or_missing_object_is_a_fault() {
     type Change = fn(&mut Case);
-    let changes: [(Change, &str); 8] = [
+    let changes: [(Change, &str); 9] = [
         (|case| drop(case.snapshot.objects.remove(&Key::new("ConfigMap", NAME, "xm1-early"))), "is missing"),
         (|case| case.object("ConfigMap")["data"]["version"] = "x".into(), ".data.version is \"x\""),
         (|case| case.object("ConfigMap")["metadata"]["labels"][OWNER_NAME] = "x".into(), "instead of"),
@@ -129,6 +129,10 @@ fn changed_or_missing_object_is_a_fault() {
         (|case| case.intent.healthy = false, "is not what the test makes of it"),
         (|case| case.snapshot.extension = None, "the extension is gone"),
         (|case| case.intent.namespace = false, "the namespace is There"),
+        (
+            |case| case.revision()["metadata"]["ownerReferences"] = json!([]),
+            "does not belong to the extension",
+        ),
     ];
     for (change, expected) in changes {
         let mut case = Case::new();

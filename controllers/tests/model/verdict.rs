@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::intent::{Catalog, Config, Intent, Wish};
 use crate::resolving::{admits, resolve};
 use crate::settled::{Judge, Window};
-use crate::snapshot::{Condition, Revision, Snapshot, condition, controller, difference};
+use crate::snapshot::{Condition, Revision, Snapshot, condition, difference};
 use crate::universe::{DEFINED, Key, VERSIONS, fields, group, objects};
 
 /// Number of retained revisions: archived ones, and the newest.
@@ -105,9 +105,6 @@ impl Judge<'_> {
         let deadline = newest.object.pointer("/spec/progressDeadlineMinutes").and_then(Value::as_i64);
         if deadline != wish.deadline.map(i64::from) {
             faults.push(format!("{}: the deadline is {deadline:?}", newest.name()));
-        }
-        if controller(&newest.object) != extension.pointer("/metadata/uid").and_then(Value::as_str) {
-            faults.push(format!("{} does not belong to the extension", newest.name()));
         }
         if newest.content.is_none() {
             faults.push(format!("a Secret of {} is missing", newest.name()));
