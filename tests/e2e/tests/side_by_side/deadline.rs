@@ -1,13 +1,16 @@
-//! Rollouts that never complete. `hack/e2e` changes the schema to permit a deadline of one minute.
+//! Rollouts and removals that never complete. `hack/e2e` changes the schema to permit a deadline of one minute.
 
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, ensure};
-use kube::api::PostParams;
+use kube::api::{Patch, PatchParams, PostParams};
 use olm_api::conditions::{find, is_true};
 use olm_e2e::{Scenario, extension, replace_in};
+use sample_operator::CLEANUP;
 use sample_operator::content::CSV;
 use serde_json::json;
+
+use crate::uninstall::{greet, uninstall};
 
 type Files = BTreeMap<String, Vec<u8>>;
 
@@ -47,4 +50,23 @@ async fn operator_that_never_becomes_ready_exceeds_the_progress_deadline() -> Re
 async fn missing_operator_image_exceeds_the_progress_deadline() -> Result<()> {
     let missing = |files: &mut Files| replace_in(files, CSV, "image: ", "image: registry.invalid/");
     is_said_to_be_late("missing-image", missing).await
+}
+
+// The idle operator runs, but removes no finalizers before the deadline.
+#[tokio::test(flavor = "multi_thread")]
+async fn remaining_custom_resources_are_listed_and_block_a_reinstallation() -> Result<()> {
+    let scenario = Scenario::new("left", &["1.0.0"]).await?;
+    scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
+    scenario.install(json!({})).await?;
+    scenario.wait_installed("1.0.0").await?;
+    greet(&scenario, "v1", "held", json!({"name": "world"})).await?;
+    let (code, said) = uninstall(&scenario)?;
+    ensure!(code == Some(1) && said.contains(CLEANUP) && said.contains("kubectl patch "), "{code:?}: {said}");
+    scenario.install(json!({})).await?;
+    let waits = "True/Retrying: waiting for the deletion of CustomResourceDefinition ";
+    scenario.wait_condition("Progressing", waits).await?;
+    let none = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    scenario.greetings("v1", &scenario.name).patch("held", &PatchParams::default(), &none).await?;
+    scenario.wait_installed("1.0.0").await?;
+    scenario.finish().await
 }

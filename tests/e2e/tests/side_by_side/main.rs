@@ -1,14 +1,15 @@
-//! Behavior of OLM on a real cluster: tests that affect only their own objects, and run concurrently.
+//! Behavior of OLM on a real cluster: tests that affect only their own objects, and run concurrently. Tests start in the
+//! order of their names: those that wait for a deadline stand in modules that sort first.
 
 mod availability;
 mod bundles;
 mod catalog;
+mod cluster_object_sets;
 mod deadline;
 mod definitions;
 mod docs;
 mod install;
 mod metrics;
-mod object_sets;
 mod objects;
 mod platform;
 mod policies;

@@ -49,43 +49,45 @@ async fn metrics_require_an_authorized_token() -> Result<()> {
     let token = accounts.create_token_request("scraper", &PostParams::default(), &request).await?;
     let token = token.status.and_then(|status| status.token).context("no token")?;
     let user = format!("system:serviceaccount:{}:scraper", scenario.name);
-    for server in [Server::Catalogd, Server::OperatorController] {
-        let role = format!("{}-metrics-reader", server.name());
-        for pod in ready_pods(cluster, server).await? {
-            let pod = pod.name_any();
-            let nobody = scrape(cluster, server, &pod, None).await?;
-            ensure!(nobody.contains(" 401 ") && nobody.ends_with("Unauthorized\n"), "{nobody}");
-            let stranger = scrape(cluster, server, &pod, Some(&token)).await?;
-            let denied = format!("Authorization denied for user {user}\n");
-            ensure!(stranger.contains(" 403 ") && stranger.ends_with(&denied), "{stranger}");
-        }
-        let binding = json!({
-            "metadata": {"name": format!("{}-{}", scenario.name, server.name())},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
-            "subjects": [{"kind": "ServiceAccount", "name": "scraper", "namespace": scenario.name}],
-        });
-        let bindings: Api<ClusterRoleBinding> = cluster.all();
-        let binding = bindings.create(&PostParams::default(), &serde_json::from_value(binding)?).await?;
-        for pod in ready_pods(cluster, server).await? {
-            // The server caches a denied authorization for 30 s.
-            let what = format!("metrics of {}", pod.name_any());
-            let answer = eventually(&what, olm_e2e::PATIENCE, async || {
-                let answer = scrape(cluster, server, &pod.name_any(), Some(&token)).await?;
-                ensure!(answer.contains(" 200 "), "{answer}");
-                Ok(answer)
-            })
-            .await?;
-            for family in
-                ["leader_election_master_status", "process_start_time_seconds", "rest_client_requests_total"]
-            {
-                ensure!(
-                    answer.contains(&format!("\n{family}")),
-                    "no {family} of {}:\n{answer}",
-                    server.name()
-                );
-            }
-        }
-        cluster.delete(&bindings, &binding.name_any()).await?;
-    }
+    // Each server caches a denied authorization for 30 s.
+    let of = |server| metrics_of(&scenario, server, &token, &user);
+    tokio::try_join!(of(Server::Catalogd), of(Server::OperatorController))?;
     scenario.finish().await
+}
+
+/// Checks the responses to no token, to a token without rights, and to one with the rights of the metrics reader.
+async fn metrics_of(scenario: &Scenario, server: Server, token: &str, user: &str) -> Result<()> {
+    let cluster = &scenario.cluster;
+    let role = format!("{}-metrics-reader", server.name());
+    for pod in ready_pods(cluster, server).await? {
+        let pod = pod.name_any();
+        let nobody = scrape(cluster, server, &pod, None).await?;
+        ensure!(nobody.contains(" 401 ") && nobody.ends_with("Unauthorized\n"), "{nobody}");
+        let stranger = scrape(cluster, server, &pod, Some(token)).await?;
+        let denied = format!("Authorization denied for user {user}\n");
+        ensure!(stranger.contains(" 403 ") && stranger.ends_with(&denied), "{stranger}");
+    }
+    let binding = json!({
+        "metadata": {"name": format!("{}-{}", scenario.name, server.name())},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+        "subjects": [{"kind": "ServiceAccount", "name": "scraper", "namespace": scenario.name}],
+    });
+    let bindings: Api<ClusterRoleBinding> = cluster.all();
+    let binding = bindings.create(&PostParams::default(), &serde_json::from_value(binding)?).await?;
+    for pod in ready_pods(cluster, server).await? {
+        let what = format!("metrics of {}", pod.name_any());
+        let answer = eventually(&what, olm_e2e::PATIENCE, async || {
+            let answer = scrape(cluster, server, &pod.name_any(), Some(token)).await?;
+            ensure!(answer.contains(" 200 "), "{answer}");
+            Ok(answer)
+        })
+        .await?;
+        for family in
+            ["leader_election_master_status", "process_start_time_seconds", "rest_client_requests_total"]
+        {
+            ensure!(answer.contains(&format!("\n{family}")), "no {family} of {}:\n{answer}", server.name());
+        }
+    }
+    cluster.delete(&bindings, &binding.name_any()).await?;
+    Ok(())
 }
