@@ -85,15 +85,14 @@ impl Context {
             return Ok(Some(InstallError::retry(needed)));
         }
         let (name, rules) = (extension.name_any(), self.rules(extension));
-        let Some(policy) = rules.uninstall_policy else { return Ok(None) };
         // List from the API server: the deletion also covers revisions that the cache does not hold yet.
         let sets = self.revisions.list(&name).await?;
-        if policy == UninstallPolicy::BlockIfInUse
+        if rules.uninstall_policy == Some(UninstallPolicy::BlockIfInUse)
             && let Some(in_use) = in_use(&self.parts.client, &name, &sets).await?
         {
             return Ok(Some(InstallError::blocked(in_use)));
         }
-        // The revisions must carry the current policy before they are deleted.
+        // The revisions must carry the current policy before they are deleted, also if it was just removed.
         let account = self.account(extension);
         let mirrored = mirror(&self.sets, sets.iter(), &rules, account.as_deref()).await?;
         Ok((!mirrored).then(|| InstallError::retry("a revision changed while its annotations were written")))
