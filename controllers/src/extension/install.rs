@@ -212,10 +212,11 @@ impl Context {
     /// the extension was edited since, a missing Secret cannot be rebuilt.
     ///
     /// # Errors
-    /// A Secret is missing.
+    /// A Secret is missing. Those of the other revisions were recreated.
     pub(super) async fn verify_content(&self, observed: &Observed<'_>) -> Result<(), InstallError> {
         let is_active =
             |set: &&Arc<ClusterObjectSet>| !set.is_archived() && set.metadata.deletion_timestamp.is_none();
+        let mut verified = Ok(());
         for set in observed.sets.iter().filter(is_active) {
             let inputs = observed.inputs(&choice::of_revision(&Revision::of(set), &observed.rules));
             let draft = async || {
@@ -228,10 +229,12 @@ impl Context {
                 });
                 draft(&observed.name, &inputs, rendered?)
             };
-            let verified = self.revisions.verify_content(set, draft).boxed().await;
-            verified.map_err(|failure| failure.context(format!("content of revision {}", set.name_any())))?;
+            let one = self.revisions.verify_content(set, draft).boxed().await;
+            verified = verified.and(
+                one.map_err(|failure| failure.context(format!("content of revision {}", set.name_any()))),
+            );
         }
-        Ok(())
+        verified
     }
 
     /// Prepares a new revision: checks watched namespaces and CRDs, and creates the certificate Secrets that its

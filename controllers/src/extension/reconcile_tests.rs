@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use olm_api::ClusterObjectSet;
+use olm_api::annotations::BUNDLE_REFERENCE;
 use olm_api::conditions::{self, Status, types};
 use serde_json::{Value, json};
 
@@ -197,6 +198,32 @@ async fn installed_extension_survives_lost_catalog_and_secrets() {
     let after = fixture.sets.get("demo-1").await.unwrap();
     assert_eq!(after.resource_version(), before.resource_version());
     assert_eq!(fixture.revisions().await, ["demo-1"]);
+}
+
+// docs/design/apply.md#missing-bundle-content: content that cannot be restored delays no other revision
+#[tokio::test(flavor = "multi_thread")]
+async fn content_of_newest_revision_is_restored_without_that_of_the_installed_one() {
+    let mut fixture = Fixture::start().await;
+    installed(&fixture, &json!({})).await;
+    fixture.publish("main", &[version("1.0.0", "a"), version("1.1.0", "a")]).await;
+    fixture.revision("demo-2").await;
+    let rolling = "True/RollingOut Revision 1.1.0 is rolling out.";
+    fixture.until_condition("demo", types::PROGRESSING, rolling).await;
+    fixture.stop_controller().await;
+    let image = fixture.sets.get("demo-1").await.unwrap().annotations()[BUNDLE_REFERENCE].clone();
+    let digest = image.split_once('@').unwrap().1.replace(':', "-");
+    fs::remove_file(fixture.cache().join("unpack/images").join(digest)).unwrap();
+    let mut lost = Vec::new();
+    for revision in ["demo-1", "demo-2"] {
+        for secret in fixture.content(revision).await {
+            fixture.secrets.delete(&secret, &DeleteParams::default()).await.unwrap();
+            lost.push(secret);
+        }
+    }
+    fixture.start_controller();
+    let restored = async || fixture.secrets.get_opt(&lost[1]).await.unwrap();
+    fixture.eventually("the Secret of demo-2", restored).await;
+    assert!(fixture.secrets.get_opt(&lost[0]).await.unwrap().is_none());
 }
 
 // docs/design/apply.md#missing-bundle-content; case apply-20: an edit that cannot be applied is reported until it

@@ -85,9 +85,7 @@ async fn deletion_follows_uninstall_policy() {
     fixture.until("the failed finalizer", "demo", failed).await;
     assert_eq!(policy("demo-1").await.as_deref(), Some("KeepCRDs"), "the policy is copied before a deletion");
     fixture.annotate("demo", &[("uninstall-policy", None)]).await;
-    fixture
-        .eventually("no policy annotation", async || policy("demo-1").await.is_none().then_some(()))
-        .await;
+    fixture.eventually("no policy annotation", async || policy("demo-1").await.is_none().then_some(())).await;
     fs::remove_file(&place).unwrap();
     let released =
         |extension: &ClusterExtension| (extension.finalizers() == ["example.com/foreign"]).then_some(());
