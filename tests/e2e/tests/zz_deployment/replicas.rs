@@ -91,14 +91,16 @@ async fn installed() -> Result<Scenario> {
     Ok(scenario)
 }
 
-// docs/design/operations.md#replicas; cases operations-a16, operations-a17, operations-a20, operations-a21
+// docs/design/operations.md#replicas, docs/design/operations.md#shutdown; cases operations-a16, operations-a17,
+// operations-a18, operations-a20, operations-a21, operations-a57
 #[tokio::test(flavor = "multi_thread")]
-async fn follower_leads_after_the_leader_dies_or_hangs() -> Result<()> {
+async fn replicas_take_over_and_are_evicted_one_at_a_time() -> Result<()> {
     let _alone = alone().await;
     let scenario = installed().await?;
+    let cluster = &scenario.cluster;
     let checks = async || {
         for_both(async |server| {
-            if !leads_again_when_killed(&scenario.cluster, server).await? {
+            if !leads_again_when_killed(cluster, server).await? {
                 println!("skipped: processes of {} are not on this machine", server.name());
                 return Ok(());
             }
@@ -106,11 +108,16 @@ async fn follower_leads_after_the_leader_dies_or_hangs() -> Result<()> {
         })
         .await?;
         still_works(&scenario).await?;
+        for_both(async |server| hands_over(cluster, server).await).await?;
+        still_works(&scenario).await?;
+        is_served(&scenario).await?;
+        for_both(async |server| are_evicted_one_at_a_time(cluster, server).await).await?;
+        still_works(&scenario).await?;
         scenario.edit(json!({"version": "1.1.0"})).await?;
         scenario.wait_installed("1.1.0").await?;
         Ok(())
     };
-    with_two_of_each(&scenario.cluster, checks).await?;
+    with_two_of_each(cluster, checks).await?;
     scenario.finish().await
 }
 
@@ -170,20 +177,6 @@ pub(crate) async fn is_served_at_times(scenario: &Scenario) -> Result<()> {
         tokio::time::timeout(Duration::from_secs(3), is_served(scenario)).await?
     })
     .await
-}
-
-// docs/design/operations.md#shutdown; cases operations-a18, operations-a57
-#[tokio::test(flavor = "multi_thread")]
-async fn sigterm_releases_the_lease_at_once() -> Result<()> {
-    let _alone = alone().await;
-    let scenario = installed().await?;
-    let checks = async || {
-        for_both(async |server| hands_over(&scenario.cluster, server).await).await?;
-        still_works(&scenario).await?;
-        is_served(&scenario).await
-    };
-    with_two_of_each(&scenario.cluster, checks).await?;
-    scenario.finish().await
 }
 
 async fn hands_over(cluster: &Cluster, server: Server) -> Result<()> {
@@ -270,57 +263,47 @@ async fn stop_as_they_start(cluster: &Cluster, server: Server) -> Result<()> {
     Ok(())
 }
 
-// docs/design/operations.md#ports-and-network-policies: the PodDisruptionBudgets permit draining nodes, but not the
-// eviction of both replicas at once.
+// The eviction of a single replica is permitted, because its node could not be drained otherwise.
 #[tokio::test(flavor = "multi_thread")]
-async fn replicas_are_evicted_one_at_a_time() -> Result<()> {
+async fn only_replica_can_be_evicted() -> Result<()> {
     let _alone = alone().await;
-    let scenario = installed().await?;
-    let cluster = &scenario.cluster;
+    let cluster = &Cluster::connect().await?;
+    for_both(async |server| {
+        let only = ready_pods(cluster, server).await?.pop().context("no pod")?;
+        is_evicted(&only).await?;
+        wait_rolled_out(cluster, server).await
+    })
+    .await
+}
+
+/// Evicts both replicas in turn, while the PodDisruptionBudget rejects the eviction of both at once
+/// (docs/design/operations.md#ports-and-network-policies).
+async fn are_evicted_one_at_a_time(cluster: &Cluster, server: Server) -> Result<()> {
+    let (leads, follows) = pair(cluster, server).await?;
+    is_evicted(&leads).await?;
+    ensure!(!evict(&follows).await?, "{}: both replicas can be evicted at once", server.name());
+    wait_rolled_out(cluster, server).await?;
+    is_evicted(&follows).await?;
+    wait_rolled_out(cluster, server).await
+}
+
+async fn is_evicted(pod: &Pod) -> Result<()> {
+    eventually("the eviction is permitted", PATIENCE, async || {
+        ensure!(evict(pod).await?, "rejected");
+        Ok(())
+    })
+    .await
+}
+
+/// Requests an eviction. Returns `false` if it is rejected.
+async fn evict(pod: &Pod) -> Result<bool> {
     // The client would retry a rejected eviction until it is permitted.
     let mut config = Config::infer().await?;
     config.default_retry = false;
     let pods: Api<Pod> = Api::namespaced(Client::try_from(config)?, SYSTEM);
-    let evict = async |pod: &str| match pods.evict(pod, &EvictParams::default()).await {
+    match pods.evict(&pod.name_any(), &EvictParams::default()).await {
         Ok(_) => Ok(true),
         Err(kube::Error::Api(status)) if status.code == 429 => Ok(false),
-        Err(error) => Err(error),
-    };
-    // The eviction of a single replica is permitted, because its node could not be drained otherwise.
-    for_both(async |server| {
-        let only = ready_pods(cluster, server).await?.pop().context("no pod")?;
-        eventually("the only replica is evicted", PATIENCE, async || {
-            ensure!(evict(&only.name_any()).await?, "rejected");
-            Ok(())
-        })
-        .await?;
-        wait_rolled_out(cluster, server).await
-    })
-    .await?;
-    let checks = async || {
-        for_both(async |server| {
-            let (leads, follows) = pair(cluster, server).await?;
-            eventually("the leader is evicted", PATIENCE, async || {
-                ensure!(evict(&leads.name_any()).await?, "rejected");
-                Ok(())
-            })
-            .await?;
-            ensure!(
-                !evict(&follows.name_any()).await?,
-                "{}: both replicas can be evicted at once",
-                server.name()
-            );
-            wait_rolled_out(cluster, server).await?;
-            eventually("the former follower is evicted", PATIENCE, async || {
-                ensure!(evict(&follows.name_any()).await?, "rejected");
-                Ok(())
-            })
-            .await?;
-            wait_rolled_out(cluster, server).await
-        })
-        .await?;
-        still_works(&scenario).await
-    };
-    with_two_of_each(cluster, checks).await?;
-    scenario.finish().await
+        Err(error) => Err(error.into()),
+    }
 }
