@@ -20,6 +20,9 @@ pub const ADDITIONS: [&str; 5] = [
     "monitoring-cert-manager.yaml",
 ];
 
+/// Names of the servers.
+pub const SERVERS: [&str; 2] = ["catalogd", "operator-controller"];
+
 /// Path of a file of `manifests/`.
 pub fn path(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../manifests").join(file)
@@ -72,6 +75,14 @@ pub fn named<'a>(objects: &'a [Value], kind: &str, name: &str) -> &'a Value {
         .into_iter()
         .find(|object| text(object, "/metadata/name") == name)
         .unwrap_or_else(|| panic!("no {kind} {name}"))
+}
+
+/// Deployment of a server.
+///
+/// # Panics
+/// There is no such Deployment.
+pub fn deployment<'a>(objects: &'a [Value], server: &str) -> &'a Value {
+    named(objects, "Deployment", &format!("{server}-controller-manager"))
 }
 
 /// Only container of a Deployment.
