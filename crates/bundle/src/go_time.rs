@@ -1,85 +1,101 @@
 //! RFC 3339 times as parsed and formatted by Go.
 
+use std::ops::RangeInclusive;
+
 use jiff::SignedDuration;
 use jiff::civil::DateTime;
 use olm_version::names::is_number;
+
+/// Layout of RFC 3339 times, in error messages.
+const LAYOUT: &str = "2006-01-02T15:04:05Z07:00";
+/// Elements of a time before its fraction: name, layout, allowed values, separator behind it.
+const ELEMENTS: [(&str, &str, RangeInclusive<i16>, &str); 6] = [
+    ("year", "2006", 0..=9999, "-"),
+    ("month", "01", 1..=12, "-"),
+    ("day", "02", 0..=99, "T"),
+    ("hour", "15", 0..=23, ":"),
+    ("minute", "04", 0..=59, ":"),
+    ("second", "05", 0..=59, ""),
+];
 
 /// Formats a time as Go does, in UTC and whole seconds. `None` for the zero time, which Go omits.
 ///
 /// # Errors
 /// `text` is not a time. The message is that of Go.
 pub(crate) fn normal(text: &str) -> Result<Option<String>, String> {
-    let place = |rest: &str, element: &str| {
-        format!(
-            "parsing time {text:?} as \"2006-01-02T15:04:05Z07:00\": cannot parse {rest:?} as {element:?}"
-        )
+    let error = |problem: String| format!("parsing time {text:?}{problem}");
+    let (numbers, rest) = date_and_time(text).map_err(error)?;
+    let (offset, rest) = zone(without_fraction(rest)).map_err(error)?;
+    if !rest.is_empty() {
+        return Err(error(format!(": extra text: {rest:?}")));
+    }
+    let [year, others @ ..] = numbers;
+    let [month, day, hour, minute, second] = others.map(|number| i8::try_from(number).unwrap_or_default());
+    let Ok(local) = DateTime::new(year, month, day, hour, minute, second, 0) else {
+        return Err(error(out_of_range("day")));
     };
-    let out_of_range = |what: &str| format!("parsing time {text:?}: {what} out of range");
+    // At both ends of the calendar the offset is ignored.
+    let utc = local.checked_sub(SignedDuration::from_mins(offset)).unwrap_or(local);
+    let written = utc.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    Ok((written != "0001-01-01T00:00:00Z").then_some(written))
+}
+
+/// Values of [`ELEMENTS`], and the text behind them.
+fn date_and_time(text: &str) -> Result<([i16; 6], &str), String> {
     let mut rest = text;
-    let mut numbers = [0i16; 6];
-    let elements = [
-        ("year", "2006", 0..=9999, "-"),
-        ("month", "01", 1..=12, "-"),
-        ("day", "02", 0..=99, "T"),
-        ("hour", "15", 0..=23, ":"),
-        ("minute", "04", 0..=59, ":"),
-        ("second", "05", 0..=59, ""),
-    ];
-    for (number, (name, element, allowed, separator)) in numbers.iter_mut().zip(elements) {
+    let mut numbers = [0; 6];
+    for (number, (name, element, allowed, separator)) in numbers.iter_mut().zip(ELEMENTS) {
         let digits = rest.bytes().take(element.len()).take_while(u8::is_ascii_digit).count();
         // Go accepts an hour of one digit.
         if digits < element.len() && !(name == "hour" && digits == 1) {
-            return Err(place(rest, element));
+            return Err(unexpected(rest, element));
         }
         *number = rest[..digits].parse().unwrap_or_default();
         rest = &rest[digits..];
         if !allowed.contains(number) {
             return Err(out_of_range(name));
         }
-        let Some(behind) = rest.strip_prefix(separator) else {
-            return Err(place(rest, separator));
-        };
-        rest = behind;
+        rest = rest.strip_prefix(separator).ok_or_else(|| unexpected(rest, separator))?;
     }
-    if let Some(fraction) = rest.strip_prefix(['.', ',']) {
-        let digits = fraction.bytes().take_while(u8::is_ascii_digit).count();
-        if digits > 0 {
-            rest = &fraction[digits..];
-        }
+    Ok((numbers, rest))
+}
+
+/// `text` without a leading fraction of a second.
+fn without_fraction(text: &str) -> &str {
+    let fraction = text.strip_prefix(['.', ',']).unwrap_or_default();
+    let rest = fraction.trim_start_matches(|c: char| c.is_ascii_digit());
+    if rest.len() < fraction.len() { rest } else { text }
+}
+
+/// Offset of a time zone in minutes, and the text behind it.
+fn zone(text: &str) -> Result<(i64, &str), String> {
+    if let Some(rest) = text.strip_prefix('Z') {
+        return Ok((0, rest));
     }
-    let mut offset = 0;
-    if let Some(behind) = rest.strip_prefix('Z') {
-        rest = behind;
-    } else {
-        let number = |at: usize| {
-            let digits = rest.get(at..at + 2).filter(|text| is_number(text))?;
-            digits.parse::<i64>().ok()
-        };
-        let is_zone = rest.starts_with(['+', '-']) && rest.get(3..4) == Some(":");
-        let (Some(hours), Some(minutes), true) = (number(1), number(4), is_zone) else {
-            return Err(place(rest, "Z07:00"));
-        };
-        if minutes > 60 {
-            return Err(out_of_range("time zone offset minute"));
-        }
-        if hours > 24 {
-            return Err(out_of_range("time zone offset hour"));
-        }
-        offset = (hours * 60 + minutes) * if rest.starts_with('-') { -1 } else { 1 };
-        rest = &rest[6..];
-    }
-    if !rest.is_empty() {
-        return Err(format!("parsing time {text:?}: extra text: {rest:?}"));
-    }
-    let [year, rest @ ..] = numbers;
-    let [month, day, hour, minute, second] = rest.map(|number| i8::try_from(number).unwrap_or_default());
-    let Ok(local) = DateTime::new(year, month, day, hour, minute, second, 0) else {
-        return Err(out_of_range("day"));
+    let number = |at: usize| {
+        let digits = text.get(at..at + 2).filter(|digits| is_number(digits))?;
+        digits.parse::<i64>().ok()
     };
-    // At both ends of the calendar the offset is ignored.
-    let utc = local.checked_sub(SignedDuration::from_mins(offset)).unwrap_or(local);
-    let written = utc.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    Ok((written != "0001-01-01T00:00:00Z").then_some(written))
+    let is_zone = text.starts_with(['+', '-']) && text.get(3..4) == Some(":");
+    let (Some(hours), Some(minutes), true) = (number(1), number(4), is_zone) else {
+        return Err(unexpected(text, "Z07:00"));
+    };
+    if minutes > 60 {
+        return Err(out_of_range("time zone offset minute"));
+    }
+    if hours > 24 {
+        return Err(out_of_range("time zone offset hour"));
+    }
+    let sign = if text.starts_with('-') { -1 } else { 1 };
+    Ok(((hours * 60 + minutes) * sign, &text[6..]))
+}
+
+fn unexpected(rest: &str, element: &str) -> String {
+    format!(" as {LAYOUT:?}: cannot parse {rest:?} as {element:?}")
+}
+
+fn out_of_range(what: &str) -> String {
+    format!(": {what} out of range")
 }
 
 #[cfg(test)]
