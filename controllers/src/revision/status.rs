@@ -24,6 +24,8 @@ pub(crate) enum RevisionOutcome {
     Archived,
 }
 
+const REMOVING: &str = "removing revision resources that are not owned by another revision";
+
 /// Computes the next status. `version` is the bundle version, for messages. `exceeded` holds the minutes of a
 /// progress deadline that has passed. The observed phases are retained.
 pub(crate) fn next(
@@ -38,55 +40,65 @@ pub(crate) fn next(
     let mut set = |type_: &str, value: Status, reason: &str, message: &str| {
         conditions::set(&mut status.conditions, type_, value, reason, message, generation, now);
     };
-    let progressing =
-        |reason: &str, message: &str, set: &mut dyn FnMut(&str, Status, &str, &str)| match exceeded {
-            Some(minutes) => {
-                let text =
-                    format!("Revision has not rolled out for {minutes} minute(s). Last status: {message}");
-                set(types::PROGRESSING, Status::False, reasons::PROGRESS_DEADLINE_EXCEEDED, &text);
-            }
-            None => set(types::PROGRESSING, Status::True, reason, message),
-        };
+    let (value, reason, message) = progressing(version, outcome, exceeded);
+    set(types::PROGRESSING, value, reason, &message);
     let had_available = conditions::find(&old.conditions, types::AVAILABLE).is_some();
-    let rolling_out = format!("Revision {version} is rolling out.");
     match outcome {
-        RevisionOutcome::Blocked(message) => {
-            set(types::PROGRESSING, Status::False, reasons::BLOCKED, message)
+        RevisionOutcome::RollingOut(Some(lines)) => {
+            set(types::AVAILABLE, Status::False, reasons::PROBE_FAILURE, lines)
         }
-        RevisionOutcome::Retrying(message) => {
-            let message = sanitize(message);
-            progressing(reasons::RETRYING, &message, &mut set);
-            if had_available {
-                set(types::AVAILABLE, Status::Unknown, reasons::RECONCILING, &message);
-            }
-        }
-        RevisionOutcome::RollingOut(failing) => {
-            progressing(reasons::ROLLING_OUT, &rolling_out, &mut set);
-            match failing {
-                None => set(types::AVAILABLE, Status::False, reasons::ROLLING_OUT, &rolling_out),
-                Some(lines) => set(types::AVAILABLE, Status::False, reasons::PROBE_FAILURE, lines),
-            }
+        RevisionOutcome::RollingOut(None) => {
+            set(types::AVAILABLE, Status::False, reasons::ROLLING_OUT, &rolling_out(version))
         }
         RevisionOutcome::Complete => {
-            let done = format!("Revision {version} has rolled out.");
-            set(types::PROGRESSING, Status::True, reasons::SUCCEEDED, &done);
             let available = "Objects are available and pass all probes.";
             set(types::AVAILABLE, Status::True, reasons::PROBES_SUCCEEDED, available);
             set(types::SUCCEEDED, Status::True, reasons::SUCCEEDED, "Revision succeeded rolling out.");
         }
-        RevisionOutcome::Archiving => {
-            let message = "removing revision resources that are not owned by another revision";
-            set(types::PROGRESSING, Status::True, reasons::RETRYING, message);
-            if had_available {
-                set(types::AVAILABLE, Status::Unknown, reasons::RECONCILING, message);
-            }
+        RevisionOutcome::Retrying(message) if had_available => {
+            set(types::AVAILABLE, Status::Unknown, reasons::RECONCILING, &sanitize(message))
+        }
+        RevisionOutcome::Archiving if had_available => {
+            set(types::AVAILABLE, Status::Unknown, reasons::RECONCILING, REMOVING)
         }
         RevisionOutcome::Archived => {
-            set(types::PROGRESSING, Status::False, reasons::ARCHIVED, "revision is archived");
-            set(types::AVAILABLE, Status::Unknown, reasons::ARCHIVED, "revision is archived");
+            set(types::AVAILABLE, Status::Unknown, reasons::ARCHIVED, "revision is archived")
         }
+        RevisionOutcome::Blocked(_) | RevisionOutcome::Retrying(_) | RevisionOutcome::Archiving => {}
     }
     status
+}
+
+/// Status, reason and message of the condition `Progressing`.
+fn progressing(
+    version: &str,
+    outcome: &RevisionOutcome,
+    exceeded: Option<i32>,
+) -> (Status, &'static str, String) {
+    let (reason, message) = match outcome {
+        RevisionOutcome::Blocked(message) => return (Status::False, reasons::BLOCKED, message.clone()),
+        RevisionOutcome::Complete => {
+            return (Status::True, reasons::SUCCEEDED, format!("Revision {version} has rolled out."));
+        }
+        RevisionOutcome::Archiving => return (Status::True, reasons::RETRYING, REMOVING.to_owned()),
+        RevisionOutcome::Archived => {
+            return (Status::False, reasons::ARCHIVED, "revision is archived".to_owned());
+        }
+        RevisionOutcome::Retrying(message) => (reasons::RETRYING, sanitize(message)),
+        RevisionOutcome::RollingOut(_) => (reasons::ROLLING_OUT, rolling_out(version)),
+    };
+    match exceeded {
+        None => (Status::True, reason, message),
+        Some(minutes) => {
+            let message =
+                format!("Revision has not rolled out for {minutes} minute(s). Last status: {message}");
+            (Status::False, reasons::PROGRESS_DEADLINE_EXCEEDED, message)
+        }
+    }
+}
+
+fn rolling_out(version: &str) -> String {
+    format!("Revision {version} is rolling out.")
 }
 
 #[cfg(test)]
