@@ -75,8 +75,8 @@ pub(crate) fn catalog_bundle(
     };
     let objects = manifests(files)?;
     let authored = objects.iter().find(|object| kind(object) == "ClusterServiceVersion");
-    // Absent if it is an item of a List.
-    let authored = authored.ok_or_else(|| CliError::at(file, "invalid type: null, expected struct Csv"))?;
+    let in_list = "a ClusterServiceVersion in a List is not supported: move it to a document of its own";
+    let authored = authored.ok_or_else(|| CliError::at(file, in_list))?;
     let csv = csv::normal(authored.clone()).map_err(|error| CliError::at(file, error))?;
     let (package, name) = (bundle.package_name().to_owned(), bundle.name().to_owned());
     if package.is_empty() {
@@ -128,7 +128,7 @@ fn release(csv: &Value) -> String {
     }
 }
 
-/// All objects of the manifests. List objects are not expanded, because none of the objects used here occurs in one.
+/// All objects of the manifests. List objects are not expanded.
 fn manifests(files: &BTreeMap<String, Vec<u8>>) -> Result<Vec<Value>, CliError> {
     let mut objects = Vec::new();
     for (path, content) in files.iter().filter(|(path, _)| path.starts_with("manifests/")) {

@@ -121,7 +121,7 @@ fn invalid_bundle_is_rejected_with_file_and_field() {
         assert!(text.contains(from), "{text}");
         files.insert(file.to_owned(), text.replace(from, to).into());
     }
-    let cases: [Case; 9] = [
+    let cases: [Case; 10] = [
         (
             |files| drop(files.remove(ANNOTATIONS_FILE)),
             "open metadata/annotations.yaml: no such file or directory",
@@ -130,6 +130,14 @@ fn invalid_bundle_is_rejected_with_file_and_field() {
         (
             |files| drop(files.insert("manifests/second.yaml".to_owned(), files[CSV_FILE].clone())),
             "a bundle has one ClusterServiceVersion, found several: manifests/csv.yaml, manifests/second.yaml",
+        ),
+        (
+            |files| {
+                let csv = String::from_utf8(files[CSV_FILE].clone()).unwrap().replace('\n', "\n  ");
+                let list = format!("apiVersion: v1\nkind: List\nitems:\n- {}\n", csv.trim_end());
+                drop(files.insert(CSV_FILE.to_owned(), list.into()));
+            },
+            "manifests/csv.yaml: a ClusterServiceVersion in a List is not supported: move it to a document of its own",
         ),
         (
             |files| replace(files, ANNOTATIONS_FILE, "package.v1: foo", "package.v1: ''"),
