@@ -89,7 +89,7 @@ fn print_findings(origin: &str, report: &Report, validation: &Validation<'_>) {
 
 /// `2 errors, 1 warning`
 fn summary(validation: &Validation<'_>) -> String {
-    let omitted = (validation.omitted > 0).then(|| format!("{} more not told", validation.omitted));
+    let omitted = (validation.omitted > 0).then(|| format!("{} more not shown", validation.omitted));
     let parts = [count(validation.errors, "error"), count(validation.warnings, "warning"), omitted];
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
@@ -133,7 +133,7 @@ struct Rules {
 }
 
 fn rules_text(rules: &Rules) -> String {
-    let mut table = Table::new(&["RULE", "LEVEL", "WHAT MUST HOLD"]);
+    let mut table = Table::new(&["RULE", "LEVEL", "REQUIREMENT"]);
     for rule in rules.rules {
         table.row([rule.id, rule.level.name(), rule.demand]);
     }

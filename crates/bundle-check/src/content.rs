@@ -155,7 +155,7 @@ impl<'a> Content<'a> {
                 Ok(None) => return Ok(()),
                 Ok(Some(value)) => {
                     if let Some(line) = stream.unread() {
-                        let message = "what begins here is skipped: a document ends with its first value; part documents \
+                        let message = "the rest of the document is ignored: a document has one value; separate documents \
                                        with `---`";
                         findings.add(&rule::FILE_3, Location::line(file, Some(line)), message);
                     }
@@ -250,7 +250,7 @@ pub(crate) fn load(
 fn repair(error: LoadError, files: &mut Files, content: &Content<'_>, findings: &mut Findings) -> Option<()> {
     match error {
         LoadError::NoAnnotations => {
-            let message = "the file is missing; it names the package and its channels";
+            let message = "the file is missing; it declares the package and its channels";
             findings.add(&rule::FILE_1, Location::file(ANNOTATIONS_FILE), message);
             files.insert(ANNOTATIONS_FILE.to_string(), SUBSTITUTE.to_vec());
             return Some(());
@@ -300,7 +300,8 @@ fn remove_directories(files: &mut Files, findings: &mut Findings) -> bool {
     let directories: BTreeSet<String> = files.keys().filter_map(directory).collect();
     files.retain(|path, _| directory(path).is_none());
     for directory in &directories {
-        let message = "a directory inside of manifests/ is not allowed: move its files up or remove it";
+        let message =
+            "a directory inside of manifests/ is not allowed: move its files to manifests/ or remove it";
         findings.add(&rule::FILE_1, Location::file(directory), message);
     }
     !directories.is_empty()
@@ -316,7 +317,7 @@ fn unloadable_manifests(files: &Files, content: &Content<'_>, findings: &mut Fin
         refused.insert(&object.location.file);
         let value = object.value.pointer(&pointer(&field));
         if let Some(value @ (Value::Bool(_) | Value::Number(_))) = value {
-            detail = format!("{detail}: the value is {value}, text has to be put in quotes");
+            detail = format!("{detail}: the value is {value}; quote a string");
         }
         let location = if field.is_empty() { object.location() } else { object.at(&field) };
         findings.add(&rule::FILE_2, location, detail);

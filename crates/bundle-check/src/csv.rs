@@ -86,8 +86,7 @@ pub(crate) fn version(csv: &Object, findings: &mut Findings) {
 pub(crate) fn minimum_kubernetes(csv: &Object, findings: &mut Findings) {
     let minimum = csv.text("/spec/minKubeVersion").trim();
     if minimum.is_empty() {
-        let message =
-            "the oldest Kubernetes that the operator runs on is not named; expected a version such as 1.26.0";
+        let message = "the minimum Kubernetes version is missing; expected a version such as 1.26.0";
         findings.add(&rule::CSV_6, csv.at("spec.minKubeVersion"), message);
     } else if let Err(error) = Version::parse(csv.text("/spec/minKubeVersion")) {
         let message = format!("{}: expected a version such as 1.26.0: {error}", quote(minimum));
@@ -117,7 +116,7 @@ pub(crate) fn release(content: &Content<'_>, findings: &mut Findings) {
         findings.add(&rule::CSV_10, csv.at("metadata.name"), message);
     }
     if csv.annotation("olm.substitutesFor").is_some() {
-        let message = "not allowed beside spec.release: remove one of the two";
+        let message = "not allowed together with spec.release: remove one of the two";
         findings.add(&rule::CSV_10, csv.at_annotation("olm.substitutesFor"), message);
     }
 }
@@ -138,14 +137,14 @@ pub(crate) fn install_modes(csv: &Object, findings: &mut Findings) {
         }
         if !INSTALL_MODES.contains(&kind) {
             let message =
-                format!("unknown install mode {}: there are {}", quote(kind), INSTALL_MODES.join(", "));
+                format!("unknown install mode {}; allowed: {}", quote(kind), INSTALL_MODES.join(", "));
             findings.add(&rule::CSV_5, location, message);
         } else if mode.get("supported") == Some(&Value::Bool(true)) {
             any_supported = true;
         }
     }
     if !any_supported {
-        let message = "no install mode is supported: set supported: true on one at least";
+        let message = "no install mode is supported: set supported: true for at least one";
         findings.add(&rule::CSV_4, location, message);
     }
 }
@@ -153,12 +152,12 @@ pub(crate) fn install_modes(csv: &Object, findings: &mut Findings) {
 pub(crate) fn required_fields(csv: &Object, findings: &mut Findings) {
     for field in ["apiVersion", "spec.displayName", "spec.install.strategy"] {
         if csv.text_or_nothing(&pointer(field)) == Some("") {
-            findings.add(&rule::CSV_11, csv.at(field), "the field must be there and not empty");
+            findings.add(&rule::CSV_11, csv.at(field), "the field must be set and not empty");
         }
     }
     let deployments = csv.value.pointer("/spec/install/spec/deployments");
     if deployments.is_none_or(Value::is_null) {
-        let message = "the field must be there; an operator without deployments has []";
+        let message = "the field must be set; without deployments, use []";
         findings.add(&rule::CSV_11, csv.at("spec.install.spec.deployments"), message);
     }
 }
@@ -166,8 +165,7 @@ pub(crate) fn required_fields(csv: &Object, findings: &mut Findings) {
 pub(crate) fn strategy(csv: &Object, findings: &mut Findings) {
     let strategy = csv.text("/spec/install/strategy");
     if !["", "deployment"].contains(&strategy) {
-        let message =
-            format!("{} is not looked at: deployments are installed whatever it says", quote(strategy));
+        let message = format!("{} is ignored: deployments are installed with any strategy", quote(strategy));
         findings.add(&rule::CSV_12, csv.at("spec.install.strategy"), message);
     }
 }
@@ -182,14 +180,14 @@ pub(crate) fn annotation_keys(csv: &Object, findings: &mut Findings) {
             findings.add(&rule::CSV_13, csv.at_annotation(key), format!("must be spelled {known}"));
         }
         if !is_qualified_name(key) {
-            let message = "the key is not allowed in a pod: it has letters, digits, '-', '_' and '.', at most 63, perhaps after \
+            let message = "the key is not allowed in a pod: it has letters, digits, '-', '_' and '.', at most 63, optionally after \
                            a DNS-1123 subdomain and '/'";
             findings.add(&rule::CSV_16, csv.at_annotation(key), message);
         }
     }
     if bytes > ANNOTATION_BYTES {
         let message = format!(
-            "the annotations have {bytes} bytes, a pod may have {ANNOTATION_BYTES}: shorten the largest"
+            "the annotations have {bytes} bytes, the limit of a pod is {ANNOTATION_BYTES}: shorten the largest"
         );
         findings.add(&rule::CSV_16, csv.at("metadata.annotations"), message);
     }
@@ -225,7 +223,7 @@ pub(crate) fn examples(csv: &Object, findings: &mut Findings) {
     let known = ["alm-examples", "olm.examples"];
     let Some((key, examples)) = known.into_iter().find_map(|key| Some((key, csv.annotation(key)?))) else {
         if !provided.is_empty() {
-            let message = "the annotation alm-examples is missing: show one object of each provided API";
+            let message = "the annotation alm-examples is missing: add one object of each provided API";
             findings.add(&rule::CSV_8, csv.at("metadata.annotations"), message);
         }
         return;
@@ -269,7 +267,8 @@ fn supported_modes(csv: &Object) -> Vec<&str> {
 pub(crate) fn usable_mode(csv: &Object, findings: &mut Findings) {
     let supported = supported_modes(csv);
     if supported.contains(&"MultiNamespace") && !USABLE_MODES.iter().any(|mode| supported.contains(mode)) {
-        let message = "only MultiNamespace is supported: one of AllNamespaces, SingleNamespace and OwnNamespace has to be";
+        let message =
+            "only MultiNamespace is supported: support AllNamespaces, SingleNamespace or OwnNamespace, too";
         findings.add(&rule::V1_2, csv.at("spec.installModes"), message);
     }
 }
@@ -277,7 +276,7 @@ pub(crate) fn usable_mode(csv: &Object, findings: &mut Findings) {
 pub(crate) fn api_services(csv: &Object, findings: &mut Findings) {
     for (location, service) in csv.items("spec.apiservicedefinitions.owned") {
         let message = format!(
-            "the APIService of {} ({}) cannot be installed: serve the kind by a CustomResourceDefinition",
+            "the APIService of {} ({}) cannot be installed: serve the kind with a CustomResourceDefinition",
             quote(text(service, "/kind")),
             text(service, "/group")
         );
@@ -295,9 +294,9 @@ pub(crate) fn native_apis(csv: &Object, findings: &mut Findings) {
 
 /// Reports permissions on OperatorConditions once, and each container with the variable that names one.
 pub(crate) fn operator_conditions(csv: &Object, findings: &mut Findings) {
-    let advice = "no OperatorCondition is made for it: let the operator run without one";
+    let advice = "OLM v1 creates no OperatorCondition: let the operator run without one";
     if let Some(location) = operator_condition_rights(csv) {
-        let message = format!("the operator asks for rights on operatorconditions, but {advice}");
+        let message = format!("the operator requests permissions on operatorconditions, but {advice}");
         findings.add(&rule::V1_3, location, message);
     }
     for (location, deployment) in csv.items("spec.install.spec.deployments") {
@@ -344,7 +343,7 @@ pub(crate) fn webhook_types(csv: &Object, findings: &mut Findings) {
         if !TYPES.contains(&kind) {
             let known = TYPES.join(", ");
             let message =
-                format!("unknown type {}, of which no webhook is made: there are {known}", quote(kind));
+                format!("unknown type {}, for which no webhook is created; allowed: {known}", quote(kind));
             findings.add(&rule::WEBHOOK_3, location.at("type"), message);
         }
     }
@@ -371,8 +370,8 @@ pub(crate) fn blocking_webhooks(csv: &Object, findings: &mut Findings) {
             });
             let Some(resource) = vital else { continue };
             let message = format!(
-                "while the operator is away, every request for {} is refused, also those that would bring it back: narrow the \
-                 rule, give an objectSelector, or set failurePolicy: Ignore",
+                "while the operator is down, every request for {} is rejected, including those that would start it: narrow the \
+                 rule, set an objectSelector, or set failurePolicy: Ignore",
                 quote(resource)
             );
             findings.add(&rule::WEBHOOK_4, location.clone().at(&format!("rules.{index}")), message);

@@ -38,7 +38,7 @@ pub(crate) fn dependencies(content: &Content<'_>, findings: &mut Findings) {
     }
     let kinds: Vec<&str> = dependencies.iter().map(|dependency| dependency.kind.as_str()).collect();
     if kinds.contains(&"olm.package") && kinds.contains(&"olm.gvk") {
-        let message = "a package and an API are two dependencies, which two bundles may meet: where one bundle has to meet both, \
+        let message = "a package and an API are two dependencies, which two bundles may satisfy: if one bundle must satisfy both, \
                     write one olm.constraint with all";
         findings.add(&rule::DEP_3, Location::document(DEPENDENCIES_FILE).at("dependencies"), message);
     }
@@ -55,7 +55,11 @@ fn file_dependency(dependency: &Entry, findings: &mut Findings) -> Option<&'stat
         let mut is_missing = false;
         for field in fields.iter().filter(|field| value(field).is_empty()) {
             let location = dependency.at("value").at(field);
-            findings.add(&rule::DEP_6, location, format!("{} needs the text {field}", dependency.kind));
+            findings.add(
+                &rule::DEP_6,
+                location,
+                format!("{} needs the string field {field}", dependency.kind),
+            );
             is_missing = true;
         }
         is_missing
@@ -85,7 +89,7 @@ fn file_dependency(dependency: &Entry, findings: &mut Findings) -> Option<&'stat
         }
         other => {
             let allowed = "olm.package, olm.gvk, olm.label and olm.constraint";
-            let message = format!("unknown type {}: allowed are {allowed}", quote(other));
+            let message = format!("unknown type {}; allowed: {allowed}", quote(other));
             findings.add(&rule::DEP_5, dependency.at("type"), message);
             None
         }
@@ -125,12 +129,12 @@ fn conditions(entry: &Entry, value: &Value, findings: &mut Findings) {
             && !rest.is_empty()
         {
             let rest = rest.join(", ");
-            let message = format!("only {first} counts, {rest} is ignored: combine conditions with all");
+            let message =
+                format!("only {first} is evaluated, {rest} is ignored: combine conditions with all");
             findings.add(&rule::DEP_8, entry.at(&path), message);
         }
         if given.first() == Some(&"not") && !inside_all {
-            let message =
-                "`not` without `all` asks for any other bundle: put it into an all, beside what is wanted";
+            let message = "`not` without `all` requires any other bundle: put it into an all, together with the required condition";
             findings.add(&rule::DEP_4, entry.at(&format!("{path}.not")), message);
         }
         for name in ["all", "any", "not"] {
@@ -156,7 +160,7 @@ fn tight_range(dependency: &Entry, range: &str, findings: &mut Findings) {
     if !tried.any(reaches_next) {
         let next = highest.saturating_add(1);
         let message = format!(
-            "the range {} ends before {next}.0.0: later updates of the package are kept out",
+            "the range {} ends before {next}.0.0: it excludes later updates of the package",
             quote(range)
         );
         findings.add(&rule::DEP_2, dependency.at("value.version"), message);

@@ -32,10 +32,10 @@ pub(crate) fn images(csv: &Object, findings: &mut Findings) {
             // Reported at its first use.
         } else if !is_reference(image) {
             let expected = "expected registry/repository:tag or registry/repository@sha256:…";
-            let message = format!("{} is no image reference: {expected}", quote(image));
+            let message = format!("{} is not an image reference: {expected}", quote(image));
             findings.add(&rule::IMG_2, location, message);
         } else if !image.contains('@') {
-            let message = format!("{} is named by tag: name it by digest", quote(image));
+            let message = format!("{} has a tag: use a digest", quote(image));
             findings.add(&rule::IMG_1, location, message);
         }
     }

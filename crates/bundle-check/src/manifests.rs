@@ -31,7 +31,7 @@ pub(crate) fn unique_definitions(content: &Content<'_>, findings: &mut Findings)
         let (group, kind) = group_kind(definition);
         let other = *names.entry((group, kind)).or_insert_with(|| definition.name());
         if other != definition.name() {
-            let message = format!("{kind} of group {} is defined by {} already", quote(group), quote(other));
+            let message = format!("{kind} of group {} is already defined by {}", quote(group), quote(other));
             findings.add(&rule::CRD_3, definition.at("spec.names.kind"), message);
         }
     }
@@ -100,13 +100,13 @@ pub(crate) fn definition_shape(content: &Content<'_>, findings: &mut Findings) {
     for definition in content.definitions().filter(|crd| crd.api_version() == CRD_API_VERSION) {
         let scope = definition.text("/spec/scope");
         if !["Cluster", "Namespaced"].contains(&scope) {
-            let message = format!("{}: allowed are Cluster and Namespaced", quote(scope));
+            let message = format!("{}; allowed: Cluster and Namespaced", quote(scope));
             findings.add(&rule::CRD_5, definition.at("spec.scope"), message);
         }
         let versions = definition.list("/spec/versions").iter();
         let stored = versions.filter(|version| version.get("storage") == Some(&Value::Bool(true))).count();
         if stored != 1 {
-            let message = format!("{stored} versions have storage: true, exactly one must");
+            let message = format!("{stored} versions have storage: true, expected exactly one");
             findings.add(&rule::CRD_5, definition.at("spec.versions"), message);
         }
         for (location, version) in definition.items("spec.versions") {
@@ -125,7 +125,7 @@ pub(crate) fn service_accounts(content: &Content<'_>, findings: &mut Findings) {
     let accounts: BTreeSet<&str> = accounts.filter(|account| !account.is_empty()).collect();
     for account in content.of_kind("ServiceAccount").filter(|account| accounts.contains(account.name())) {
         let message = format!(
-            "a deployment of the ClusterServiceVersion uses the account {}, which is made from its permissions: remove this \
+            "a deployment of the ClusterServiceVersion uses service account {}, which is generated from its permissions: remove this \
              manifest or rename one of the two",
             quote(account.name())
         );
@@ -137,8 +137,7 @@ pub(crate) fn service_accounts(content: &Content<'_>, findings: &mut Findings) {
 pub(crate) fn namespaces(content: &Content<'_>, findings: &mut Findings) {
     let autoscalers = content.of_kind("VerticalPodAutoscaler");
     for object in autoscalers.filter(|object| object.text("/metadata/namespace").is_empty()) {
-        let message =
-            "the namespace is not filled in for this kind: write the one that the operator is installed in";
+        let message = "the namespace is not set for this kind: set the namespace of the operator";
         findings.add(&rule::OBJ_3, object.at("metadata"), message);
     }
 }
@@ -162,7 +161,7 @@ pub(crate) fn fields(content: &Content<'_>, findings: &mut Findings) {
                 Loss::Wrapped(path) => (
                     &rule::FIELD_2,
                     path,
-                    "the number is too large for this field: -2147483648 to 2147483647 are allowed",
+                    "the number is too large for this field: allowed: -2147483648 to 2147483647",
                 ),
             };
             let location = path.iter().fold(object.location(), |location, key| location.key(key));
@@ -243,7 +242,7 @@ pub(crate) fn target_kubernetes(content: &Content<'_>, findings: &mut Findings) 
     let (Some(csv), Some(target)) = (content.csv(), content.kubernetes) else { return };
     let Ok(needed) = csv.text("/spec/minKubeVersion").parse::<KubernetesMinor>() else { return };
     if needed > target {
-        let message = format!("the operator needs Kubernetes {needed}, the bundle is to run on {target}");
+        let message = format!("the operator needs Kubernetes {needed}, the bundle targets {target}");
         findings.add(&rule::KUBE_2, csv.at("spec.minKubeVersion"), message);
     }
 }
@@ -267,7 +266,7 @@ pub(crate) fn size(content: &Content<'_>, findings: &mut Findings) {
     let largest = sizes.iter().take(3).map(|(size, path)| format!("{path} ({size})"));
     let largest = largest.collect::<Vec<_>>().join(", ");
     let message =
-        format!("the files have {total} bytes compressed, {SIZE_LIMIT} are allowed; the largest: {largest}");
+        format!("the files have {total} bytes compressed, the limit is {SIZE_LIMIT}; the largest: {largest}");
     findings.add(rule, Location::bundle(), message);
 }
 

@@ -36,11 +36,11 @@ pub(crate) fn annotations(content: &Content<'_>, findings: &mut Findings) {
         (Value::Null, _) | (Value::Object(_), None | Some(Value::Null)) => &empty,
         (_, Some(Value::Object(annotations))) => annotations,
         (_, Some(_)) => {
-            let message = "expected a mapping of keys to texts";
+            let message = "expected a map of strings";
             return findings.add(&rule::FILE_2, location.at("annotations"), message);
         }
         (_, None) => {
-            return findings.add(&rule::FILE_2, location, "expected a mapping with the field annotations");
+            return findings.add(&rule::FILE_2, location, "expected an object with the field annotations");
         }
     };
     required_annotations(annotations, findings);
@@ -63,7 +63,7 @@ fn required_annotations(annotations: &Map<String, Value>, findings: &mut Finding
                 findings.add(&rule::ANN_1, location, format!("the annotation {key} is missing"));
             }
             Some(_) => {
-                let message = "must be text: put it in quotes (1.10 without them is the number 1.1)";
+                let message = "must be a string: quote it (unquoted 1.10 is the number 1.1)";
                 findings.add(&rule::ANN_1, at(key), message);
             }
         }
@@ -78,8 +78,7 @@ fn annotation_values(annotations: &Map<String, Value>, findings: &mut Findings) 
     }
     for (key, directory) in [(MANIFESTS, "manifests"), (METADATA, "metadata")] {
         if let Some(text) = text(key).filter(|text| text.trim_end_matches('/') != directory) {
-            let message =
-                format!("{} is not followed, {directory}/ is read: write {directory}/", quote(text));
+            let message = format!("{} is ignored, {directory}/ is read: set {directory}/", quote(text));
             findings.add(&rule::ANN_5, at(key), message);
         }
     }
@@ -87,7 +86,7 @@ fn annotation_values(annotations: &Map<String, Value>, findings: &mut Findings) 
         text(PACKAGE).filter(|text| !text.trim().is_empty() && !subdomain_faults(text).is_empty())
     {
         let allowed = "lower case letters, digits, '-' and '.', at most 253, each part beginning and ending with a letter or digit";
-        let message = format!("{} is no DNS-1123 subdomain: {allowed}", quote(package));
+        let message = format!("{} is not a DNS-1123 subdomain: {allowed}", quote(package));
         findings.add(&rule::ANN_6, at(PACKAGE), message);
     }
 }
@@ -96,15 +95,15 @@ fn default_channel(annotations: &Map<String, Value>, findings: &mut Findings) {
     let default = match annotations.get(DEFAULT_CHANNEL) {
         None | Some(Value::Null) => return,
         Some(Value::String(default)) => default.trim(),
-        Some(_) => return findings.add(&rule::ANN_3, at(DEFAULT_CHANNEL), "must be text: put it in quotes"),
+        Some(_) => return findings.add(&rule::ANN_3, at(DEFAULT_CHANNEL), "must be a string: quote it"),
     };
     if default.is_empty() {
-        return findings.add(&rule::ANN_3, at(DEFAULT_CHANNEL), "must not be empty; leave it out instead");
+        return findings.add(&rule::ANN_3, at(DEFAULT_CHANNEL), "must not be empty; omit it instead");
     }
     let channels = annotations.get(CHANNELS).and_then(Value::as_str).unwrap_or_default();
     let names: Vec<&str> = channels.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
     if !names.is_empty() && !names.contains(&default) {
-        let message = format!("{} is none of the channels {}", quote(default), names.join(", "));
+        let message = format!("{} is not one of the channels {}", quote(default), names.join(", "));
         findings.add(&rule::ANN_4, at(DEFAULT_CHANNEL), message);
     }
 }
@@ -179,7 +178,7 @@ pub(crate) fn listed(
         Ok(Value::Null) => Ok(Vec::new()),
         Ok(Value::Object(mut entries)) => match entries.remove(key) {
             None => {
-                let message = format!("nothing in this file is read, since the field {key} is missing");
+                let message = format!("the file is ignored, because the field {key} is missing");
                 findings.add(&rule::FILE_5, Location::document(file), message);
                 Ok(Vec::new())
             }
@@ -237,7 +236,7 @@ fn entry(
         let inner = entries.get(unknown).and_then(Value::as_object);
         let is_nested = inner.is_some_and(|inner| inner.contains_key("type"));
         let advice =
-            if is_nested { ": write its type and value directly" } else { ": allowed are type and value" };
+            if is_nested { ": write its type and value directly" } else { "; allowed: type and value" };
         let location = if has_lines { location.clone().key(unknown) } else { location.clone() };
         findings.add(rule, location, format!("unknown field {}{advice}", quote(unknown)));
         if is_nested {
@@ -249,7 +248,7 @@ fn entry(
             Some(Entry { kind, value: entries.remove("value").unwrap_or_default(), location, has_lines })
         }
         _ => {
-            findings.add(rule, location, "type must be there, as text that is not empty");
+            findings.add(rule, location, "type must be a non-empty string");
             None
         }
     }
@@ -258,7 +257,7 @@ fn entry(
 fn required_texts(property: &Entry, names: &[&str], findings: &mut Findings) {
     for name in names {
         if text(&property.value, &format!("/{name}")).is_empty() {
-            let message = format!("{} needs the text {name}", property.kind);
+            let message = format!("{} needs the string field {name}", property.kind);
             findings.add(&rule::PROP_4, property.at("value").at(name), message);
         }
     }
@@ -268,7 +267,7 @@ fn max_openshift_version(property: &Entry, number: usize, findings: &mut Finding
     let location = property.at("value");
     if number > 1 {
         let message =
-            "olm.maxOpenShiftVersion is there already, here or in the other place of properties: keep one";
+            "olm.maxOpenShiftVersion is set twice, in this or the other list of properties: keep one";
         findings.add(&rule::PROP_5, location.clone(), message);
     }
     let is_minor =
@@ -276,7 +275,7 @@ fn max_openshift_version(property: &Entry, number: usize, findings: &mut Finding
     match &property.value {
         Value::String(text) if is_minor(text) => {}
         Value::Number(_) => {
-            let message = "put the version in quotes: 4.20 without them is the number 4.2";
+            let message = "quote the version: unquoted 4.20 is the number 4.2";
             findings.add(&rule::PROP_5, location, message);
         }
         other => {

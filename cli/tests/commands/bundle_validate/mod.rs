@@ -59,8 +59,7 @@ fn warning_fails_validation_only_with_strict() {
         std::fs::write(file, text).unwrap();
     }
     let told = format!(
-        "warning: manifests/lamp.clusterserviceversion.yaml:7: ClusterServiceVersion lamp.v1.2.0: spec.minKubeVersion: the \
-         oldest Kubernetes that the operator runs on is not named; expected a version such as 1.26.0 [CSV-6]\n{path}: 1 \
+        "warning: manifests/lamp.clusterserviceversion.yaml:7: ClusterServiceVersion lamp.v1.2.0: spec.minKubeVersion: the minimum Kubernetes version is missing; expected a version such as 1.26.0 [CSV-6]\n{path}: 1 \
          warning\n"
     );
     for (args, code) in [(&[path][..], 0), (&[path, "--strict"], 3)] {

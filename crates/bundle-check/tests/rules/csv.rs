@@ -66,7 +66,7 @@ fn csv_must_be_unique_and_of_known_api_version() {
     );
     assert_eq!(
         findings(&Files::good().csv("apiVersion: operators.coreos.com/v1alpha1\n", "")),
-        ["error: 1: apiVersion: the field must be there and not empty [CSV-11]"]
+        ["error: 1: apiVersion: the field must be set and not empty [CSV-11]"]
     );
 }
 
@@ -76,8 +76,9 @@ fn csv_version_rules_report_invalid_versions() {
     rows(&[
         (
             good().csv("version: 1.2.0\n", "version: 1.2\n"),
-            &["error: 9: spec.version: json: cannot unmarshal number into Go value of type string: the \
-                 value is 1.2, text has to be put in quotes [FILE-2]"],
+            &[
+                "error: 9: spec.version: json: cannot unmarshal number into Go value of type string: the value is 1.2; quote a string [FILE-2]",
+            ],
         ),
         (
             good().csv("version: 1.2.0\n", "version: v1.2.0\n"),
@@ -93,7 +94,7 @@ fn csv_version_rules_report_invalid_versions() {
         (
             good().csv("  minKubeVersion: 1.30.0\n", ""),
             &[
-                "warning: 7: spec.minKubeVersion: the oldest Kubernetes that the operator runs on is not named; expected a version \
+                "warning: 7: spec.minKubeVersion: the minimum Kubernetes version is missing; expected a version \
                such as 1.26.0 [CSV-6]",
             ],
         ),
@@ -116,8 +117,7 @@ fn csv_version_rules_report_invalid_versions() {
                 .csv("name: lamp.v1.2.0", "name: lamp-v1.2.0-3")
                 .csv("annotations:\n", "annotations:\n    olm.substitutesFor: lamp.v1.1.0\n"),
             &[
-                "error: 6: ClusterServiceVersion lamp-v1.2.0-3: metadata.annotations[\"olm.substitutesFor\"]: not allowed beside \
-               spec.release: remove one of the two [CSV-10]",
+                "error: 6: ClusterServiceVersion lamp-v1.2.0-3: metadata.annotations[\"olm.substitutesFor\"]: not allowed together with spec.release: remove one of the two [CSV-10]",
             ],
         ),
     ]);
@@ -134,7 +134,7 @@ fn install_mode_rules_report_duplicates_and_unsupported() {
         (
             good().csv("MultiNamespace", "SomeNamespaces"),
             &[
-                "warning: 14: spec.installModes[2]: unknown install mode \"SomeNamespaces\": there are OwnNamespace, \
+                "warning: 14: spec.installModes[2]: unknown install mode \"SomeNamespaces\"; allowed: OwnNamespace, \
                SingleNamespace, MultiNamespace, AllNamespaces [CSV-5]",
             ],
         ),
@@ -144,7 +144,7 @@ fn install_mode_rules_report_duplicates_and_unsupported() {
                 .csv("SingleNamespace, supported: true", "SingleNamespace, supported: false")
                 .csv("AllNamespaces, supported: true", "AllNamespaces, supported: false"),
             &[
-                "error: 11: spec.installModes: no install mode is supported: set supported: true on one at least [CSV-4]",
+                "error: 11: spec.installModes: no install mode is supported: set supported: true for at least one [CSV-4]",
             ],
         ),
         // docs/design/additions.md#lint-rules V1-2, case bundles-17
@@ -155,8 +155,7 @@ fn install_mode_rules_report_duplicates_and_unsupported() {
                 .csv("AllNamespaces, supported: true", "AllNamespaces, supported: false")
                 .csv("MultiNamespace, supported: false", "MultiNamespace, supported: true"),
             &[
-                "error: 11: spec.installModes: only MultiNamespace is supported: one of AllNamespaces, SingleNamespace and \
-               OwnNamespace has to be [V1-2]",
+                "error: 11: spec.installModes: only MultiNamespace is supported: support AllNamespaces, SingleNamespace or OwnNamespace, too [V1-2]",
             ],
         ),
     ]);
@@ -178,12 +177,12 @@ fn missing_fields_and_invalid_annotations_are_reported() {
     rows(&[
         (
             good().csv("  displayName: Lamp\n", ""),
-            &["error: 7: spec.displayName: the field must be there and not empty [CSV-11]"],
+            &["error: 7: spec.displayName: the field must be set and not empty [CSV-11]"],
         ),
         (
             good().csv("strategy: deployment", "strategy: Deployment"),
             &[
-                "warning: 25: spec.install.strategy: \"Deployment\" is not looked at: deployments are installed whatever it says \
+                "warning: 25: spec.install.strategy: \"Deployment\" is ignored: deployments are installed with any strategy \
                [CSV-12]",
             ],
         ),
@@ -191,13 +190,13 @@ fn missing_fields_and_invalid_annotations_are_reported() {
             good().csv("annotations:\n", "annotations:\n    a/b/c: x\n    Some.Example/Key_1: z\n"),
             &[
                 "error: 6: metadata.annotations[\"a/b/c\"]: the key is not allowed in a pod: it has letters, digits, '-', '_' and \
-               '.', at most 63, perhaps after a DNS-1123 subdomain and '/' [CSV-16]",
+               '.', at most 63, optionally after a DNS-1123 subdomain and '/' [CSV-16]",
             ],
         ),
         (
             good().csv("annotations:\n", &format!("annotations:\n    a: {}\n", "x".repeat(262_144))),
             &[
-                "error: 5: metadata.annotations: the annotations have 262240 bytes, a pod may have 262144: shorten the largest \
+                "error: 5: metadata.annotations: the annotations have 262240 bytes, the limit of a pod is 262144: shorten the largest \
                [CSV-16]",
             ],
         ),
@@ -227,7 +226,7 @@ fn alm_examples_must_show_each_provided_api() {
         (
             "",
             &[
-                "warning: 5: metadata.annotations: the annotation alm-examples is missing: show one object of each provided API \
+                "warning: 5: metadata.annotations: the annotation alm-examples is missing: add one object of each provided API \
                [CSV-8]",
             ],
         ),
@@ -269,13 +268,12 @@ fn unsupported_olm_v0_features_are_reported() {
                 "- {apiGroups: [operators.coreos.com], resources: [operatorconditions/status], verbs: [get]}\n        - \
                  {apiGroups: [light.example.com]",
             ),
-            &["warning: 30: spec.install.spec.clusterPermissions[0].rules[0]: the operator asks for rights on \
-               operatorconditions, but no OperatorCondition is made for it: let the operator run without one [V1-3]"],
+            &["warning: 30: spec.install.spec.clusterPermissions[0].rules[0]: the operator requests permissions on operatorconditions, but OLM v1 creates no OperatorCondition: let the operator run without one [V1-3]"],
         ),
         (
             good().csv("- name: manager\n", "- name: manager\n                env: [{name: OPERATOR_CONDITION_NAME}]\n"),
             &["warning: 41: spec.install.spec.deployments[0].spec.template.spec.containers[0].env: the operator reads \
-               OPERATOR_CONDITION_NAME, but no OperatorCondition is made for it: let the operator run without one [V1-3]"],
+               OPERATOR_CONDITION_NAME, but OLM v1 creates no OperatorCondition: let the operator run without one [V1-3]"],
         ),
         (
             good().csv(
@@ -286,7 +284,7 @@ fn unsupported_olm_v0_features_are_reported() {
             &[
                 "warning: 6: metadata.annotations.alm-examples: no example of the provided A of g.example.com/v1 [CSV-8]",
                 "error: 20: spec.apiservicedefinitions.owned[0]: the APIService of \"A\" (g.example.com) cannot be installed: \
-                 serve the kind by a CustomResourceDefinition [V1-4]",
+                 serve the kind with a CustomResourceDefinition [V1-4]",
                 "warning: 21: spec.nativeAPIs: without the feature gate ClusterConstraints, the operator is installed even if \
                  the cluster does not serve these APIs [V1-6]",
             ],

@@ -33,8 +33,7 @@ dependencies:
     assert_eq!(
         with(sample).findings(),
         [
-            "warning: metadata/dependencies.yaml:1: dependencies: a package and an API are two dependencies, which two bundles \
-             may meet: where one bundle has to meet both, write one olm.constraint with all [DEP-3]"
+            "warning: metadata/dependencies.yaml:1: dependencies: a package and an API are two dependencies, which two bundles may satisfy: if one bundle must satisfy both, write one olm.constraint with all [DEP-3]"
                 .to_string(),
             format!(
                 "warning: metadata/dependencies.yaml:2: dependencies[0]: {refused} \"olm.package.required\" which is currently \
@@ -56,14 +55,14 @@ fn incomplete_dependencies_are_errors() {
         (
             "dependencies:\n- type: olm.label\n  value: {}\n",
             &[
-                "error: metadata/dependencies.yaml:3: dependencies[0].value.label: olm.label needs the text label [DEP-6]",
+                "error: metadata/dependencies.yaml:3: dependencies[0].value.label: olm.label needs the string field label [DEP-6]",
             ],
         ),
         (
             "dependencies:\n- type: olm.gvk\n  value:\n    kind: K\n    version: ''\n",
             &[
-                "error: metadata/dependencies.yaml:3: dependencies[0].value.group: olm.gvk needs the text group [DEP-6]",
-                "error: metadata/dependencies.yaml:5: dependencies[0].value.version: olm.gvk needs the text version [DEP-6]",
+                "error: metadata/dependencies.yaml:3: dependencies[0].value.group: olm.gvk needs the string field group [DEP-6]",
+                "error: metadata/dependencies.yaml:5: dependencies[0].value.version: olm.gvk needs the string field version [DEP-6]",
             ],
         ),
         (
@@ -73,14 +72,14 @@ fn incomplete_dependencies_are_errors() {
         (
             "dependencies:\n- type: olm.crd\n  value: {}\n",
             &[
-                "error: metadata/dependencies.yaml:2: dependencies[0].type: unknown type \"olm.crd\": allowed are olm.package, \
+                "error: metadata/dependencies.yaml:2: dependencies[0].type: unknown type \"olm.crd\"; allowed: olm.package, \
                olm.gvk, olm.label and olm.constraint [DEP-5]",
             ],
         ),
         (
             "deps: []\n",
             &[
-                "warning: metadata/dependencies.yaml:1: nothing in this file is read, since the field dependencies is missing \
+                "warning: metadata/dependencies.yaml:1: the file is ignored, because the field dependencies is missing \
                [FILE-5]",
             ],
         ),
@@ -129,7 +128,7 @@ fn invalid_constraints_are_reported_with_the_fix() {
     assert_eq!(
         findings(&with(text)),
         [
-            "error: metadata/dependencies.yaml:4: dependencies[0].not: unknown field \"not\": allowed are type and value [DEP-5]"
+            "error: metadata/dependencies.yaml:4: dependencies[0].not: unknown field \"not\"; allowed: type and value [DEP-5]"
         ]
     );
     let rows: [(&str, &[&str]); 6] = [
@@ -150,22 +149,21 @@ fn invalid_constraints_are_reported_with_the_fix() {
         (
             "{gvk: {group: g, version: v, kind: K}, package: {packageName: a, versionRange: '>1.0.0'}}",
             &[
-                "error: metadata/dependencies.yaml:3: dependencies[0].value: only gvk counts, package is ignored: combine \
+                "error: metadata/dependencies.yaml:3: dependencies[0].value: only gvk is evaluated, package is ignored: combine \
                conditions with all [DEP-8]",
             ],
         ),
         (
             "{not: {constraints: [{gvk: {group: g, version: v, kind: K}}]}}",
             &[
-                "warning: metadata/dependencies.yaml:3: dependencies[0].value.not: `not` without `all` asks for any other bundle: \
-               put it into an all, beside what is wanted [DEP-4]",
+                "warning: metadata/dependencies.yaml:3: dependencies[0].value.not: `not` without `all` requires any other bundle: \
+               put it into an all, together with the required condition [DEP-4]",
             ],
         ),
         (
             "{any: {constraints: [{not: {constraints: [{gvk: {group: g, version: v, kind: K}}]}}]}}",
             &[
-                "warning: metadata/dependencies.yaml:3: dependencies[0].value.any.constraints[0].not: `not` without `all` asks \
-               for any other bundle: put it into an all, beside what is wanted [DEP-4]",
+                "warning: metadata/dependencies.yaml:3: dependencies[0].value.any.constraints[0].not: `not` without `all` requires any other bundle: put it into an all, together with the required condition [DEP-4]",
             ],
         ),
         (

@@ -9,16 +9,16 @@ fn layout_errors_are_reported() {
         (
             good().without("metadata/annotations.yaml"),
             &[
-                "error: metadata/annotations.yaml: the file is missing; it names the package and its channels [FILE-1]",
+                "error: metadata/annotations.yaml: the file is missing; it declares the package and its channels [FILE-1]",
             ],
         ),
         // Case bundles-1
         (
             good().with("manifests/sub/a.yaml", "").with("manifests/.git/", ""),
             &[
-                "error: manifests/.git: a directory inside of manifests/ is not allowed: move its files up or remove it \
+                "error: manifests/.git: a directory inside of manifests/ is not allowed: move its files to manifests/ or remove it \
                  [FILE-1]",
-                "error: manifests/sub: a directory inside of manifests/ is not allowed: move its files up or remove it [FILE-1]",
+                "error: manifests/sub: a directory inside of manifests/ is not allowed: move its files to manifests/ or remove it [FILE-1]",
             ],
         ),
         (
@@ -31,7 +31,7 @@ fn layout_errors_are_reported() {
                 "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n...\nkind: Secret\n",
             ),
             &[
-                "warning: manifests/c.yaml:5: what begins here is skipped: a document ends with its first value; part documents \
+                "warning: manifests/c.yaml:5: the rest of the document is ignored: a document has one value; separate documents \
                with `---` [FILE-3]",
             ],
         ),
@@ -68,7 +68,7 @@ fn all_unreadable_files_are_reported_at_once() {
              struct field ObjectMeta.metadata.name of type string [FILE-2]",
             "error: manifests/csv.yaml:43: ClusterServiceVersion lamp.v1.2.0: \
              spec.install.spec.deployments[0].spec.template.spec.containers[0].env[0].value: cannot convert int64 to string: the \
-             value is 1, text has to be put in quotes [FILE-2]",
+             value is 1; quote a string [FILE-2]",
             "error: manifests/lamps.crd.yaml:11: CustomResourceDefinition lamps.light.example.com: spec.versions[0].served: \
              unrecognized type: bool [FILE-2]",
             "error: metadata/annotations.yaml:1: error converting YAML to JSON: yaml: line 1: did not find expected node \
@@ -88,8 +88,7 @@ fn lists_are_expanded_one_level() {
     assert_eq!(
         list("- {metadata: {name: a}}\n- {metadata: {name: lamp}}\n"),
         [
-            "error: manifests/list.yaml:5: ServiceAccount lamp: metadata.name: a deployment of the ClusterServiceVersion uses \
-             the account \"lamp\", which is made from its permissions: remove this manifest or rename one of the two [OBJ-2]",
+            "error: manifests/list.yaml:5: ServiceAccount lamp: metadata.name: a deployment of the ClusterServiceVersion uses service account \"lamp\", which is generated from its permissions: remove this manifest or rename one of the two [OBJ-2]",
         ]
     );
     assert_eq!(

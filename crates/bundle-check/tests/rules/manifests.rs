@@ -43,7 +43,7 @@ fn crd_rules_report_owned_and_shipped_crds() {
             good().with("manifests/more.yaml", &second),
             &[
                 "error: manifests/more.yaml:7: CustomResourceDefinition lamps2.light.example.com: spec.names.kind: Lamp of group \
-               \"light.example.com\" is defined by \"lamps.light.example.com\" already [CRD-3]",
+               \"light.example.com\" is already defined by \"lamps.light.example.com\" [CRD-3]",
             ],
         ),
         (
@@ -58,10 +58,9 @@ fn crd_rules_report_owned_and_shipped_crds() {
                 .crd("storage: true", "storage: false")
                 .crd("    schema:\n      openAPIV3Schema: {type: object}\n", ""),
             &[
-                "error: manifests/lamps.crd.yaml:8: CustomResourceDefinition lamps.light.example.com: spec.scope: \"Global\": \
-                 allowed are Cluster and Namespaced [CRD-5]",
+                "error: manifests/lamps.crd.yaml:8: CustomResourceDefinition lamps.light.example.com: spec.scope: \"Global\"; allowed: Cluster and Namespaced [CRD-5]",
                 "error: manifests/lamps.crd.yaml:9: CustomResourceDefinition lamps.light.example.com: spec.versions: 0 versions \
-                 have storage: true, exactly one must [CRD-5]",
+                 have storage: true, expected exactly one [CRD-5]",
                 "error: manifests/lamps.crd.yaml:10: CustomResourceDefinition lamps.light.example.com: spec.versions[0]: every \
                  version needs schema.openAPIV3Schema [CRD-5]",
             ],
@@ -83,8 +82,7 @@ fn object_rules_report_kinds_accounts_and_namespaces() {
             good()
                 .with("manifests/s.yaml", "apiVersion: v1\nkind: ServiceAccount\nmetadata:\n  name: lamp\n"),
             &[
-                "error: manifests/s.yaml:4: ServiceAccount lamp: metadata.name: a deployment of the ClusterServiceVersion uses the \
-               account \"lamp\", which is made from its permissions: remove this manifest or rename one of the two [OBJ-2]",
+                "error: manifests/s.yaml:4: ServiceAccount lamp: metadata.name: a deployment of the ClusterServiceVersion uses service account \"lamp\", which is generated from its permissions: remove this manifest or rename one of the two [OBJ-2]",
             ],
         ),
         (
@@ -93,8 +91,7 @@ fn object_rules_report_kinds_accounts_and_namespaces() {
                 "apiVersion: autoscaling.k8s.io/v1\nkind: VerticalPodAutoscaler\nmetadata: {name: v}\n",
             ),
             &[
-                "warning: manifests/v.yaml:3: VerticalPodAutoscaler v: metadata: the namespace is not filled in for this kind: \
-               write the one that the operator is installed in [OBJ-3]",
+                "warning: manifests/v.yaml:3: VerticalPodAutoscaler v: metadata: the namespace is not set for this kind: set the namespace of the operator [OBJ-3]",
             ],
         ),
     ]);
@@ -130,8 +127,7 @@ fn unknown_and_overflowing_fields_are_reported() {
         (
             good().csv("selector: {", "minReadySeconds: 99999999999\n          selector: {"),
             &["error: manifests/csv.yaml:34: ClusterServiceVersion lamp.v1.2.0: \
-               spec.install.spec.deployments[0].spec.minReadySeconds: the number is too large for this field: -2147483648 to \
-               2147483647 are allowed [FIELD-2]"],
+               spec.install.spec.deployments[0].spec.minReadySeconds: the number is too large for this field: allowed: -2147483648 to 2147483647 [FIELD-2]"],
         ),
         (good().csv("spec:\n", "status: {phase: x}\nspec:\n"), &[]),
     ]);
@@ -149,7 +145,7 @@ fn image_rules_report_tags_and_invalid_references() {
             ),
             &[
                 "warning: manifests/csv.yaml:18: ClusterServiceVersion lamp.v1.2.0: spec.relatedImages[0].image: \
-               \"quay.io/light/lamp:v1\" is named by tag: name it by digest [IMG-1]",
+               \"quay.io/light/lamp:v1\" has a tag: use a digest [IMG-1]",
             ],
         ),
         (
@@ -159,7 +155,7 @@ fn image_rules_report_tags_and_invalid_references() {
             ),
             &[
                 "error: manifests/csv.yaml:18: ClusterServiceVersion lamp.v1.2.0: spec.relatedImages[0].image: \
-                 \"https://quay.io/lamp\" is no image reference: expected registry/repository:tag or \
+                 \"https://quay.io/lamp\" is not an image reference: expected registry/repository:tag or \
                  registry/repository@sha256:… [IMG-2]",
                 "error: manifests/csv.yaml:19: ClusterServiceVersion lamp.v1.2.0: spec.relatedImages[1].image: the image is \
                  missing [IMG-2]",
@@ -206,8 +202,8 @@ fn webhook_rules_report_invalid_and_vital_rules() {
             webhook(&format!("{start}, {rest}, {}", rule("''", "pods"))),
             &[
                 "warning: manifests/csv.yaml:25: ClusterServiceVersion lamp.v1.2.0: spec.webhookdefinitions[0].rules[0]: while \
-               the operator is away, every request for \"pods\" is refused, also those that would bring it back: narrow the \
-               rule, give an objectSelector, or set failurePolicy: Ignore [WEBHOOK-4]",
+               the operator is down, every request for \"pods\" is rejected, including those that would start it: narrow the \
+               rule, set an objectSelector, or set failurePolicy: Ignore [WEBHOOK-4]",
             ],
         ),
         (webhook(&format!("{start}, {rest}, failurePolicy: Ignore, {}", rule("''", "pods"))), &[]),
@@ -226,7 +222,7 @@ fn webhook_rules_report_invalid_and_vital_rules() {
                 "error: manifests/csv.yaml:25: ClusterServiceVersion lamp.v1.2.0: spec.webhookdefinitions[0]: webhook of type \
                  'Strange' with name 'v.lamp.example.com' references non-existent deployment 'nowhere' [WEBHOOK-2]",
                 "warning: manifests/csv.yaml:25: ClusterServiceVersion lamp.v1.2.0: spec.webhookdefinitions[0].type: unknown \
-                 type \"Strange\", of which no webhook is made: there are ValidatingAdmissionWebhook, MutatingAdmissionWebhook, \
+                 type \"Strange\", for which no webhook is created; allowed: ValidatingAdmissionWebhook, MutatingAdmissionWebhook, \
                  ConversionWebhook [WEBHOOK-3]",
             ],
         ),
@@ -256,7 +252,7 @@ fn removed_api_versions_are_errors_for_target_kubernetes() {
     let told = "error: manifests/b.yaml:1: PodDisruptionBudget b: apiVersion: Kubernetes 1.25 and later do not serve \
                 policy/v1beta1: use policy/v1 [KUBE-1]";
     let needs = "error: manifests/csv.yaml:10: ClusterServiceVersion lamp.v1.2.0: spec.minKubeVersion: the operator needs \
-                 Kubernetes 1.24, the bundle is to run on 1.23 [KUBE-2]";
+                 Kubernetes 1.24, the bundle targets 1.23 [KUBE-2]";
     // The install checks require the version that every supported cluster serves.
     let never = "error: manifests/b.yaml:1: PodDisruptionBudget \"b\": apiVersion is \"policy/v1beta1\", it has to be policy/v1 \
                  [RENDER-2]";

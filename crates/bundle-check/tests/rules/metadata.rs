@@ -45,8 +45,7 @@ fn annotation_rules_report_missing_and_invalid_values() {
                 .annotations("beta,stable", "1.10")
                 .annotations("default.v1: stable", "default.v1: \"1.10\""),
             &[
-                "error: metadata/annotations.yaml:6: annotations[\"operators.operatorframework.io.bundle.channels.v1\"]: must be \
-               text: put it in quotes (1.10 without them is the number 1.1) [ANN-1]",
+                "error: metadata/annotations.yaml:6: annotations[\"operators.operatorframework.io.bundle.channels.v1\"]: must be a string: quote it (unquoted 1.10 is the number 1.1) [ANN-1]",
             ],
         ),
         (
@@ -59,27 +58,26 @@ fn annotation_rules_report_missing_and_invalid_values() {
         (
             good().annotations("default.v1: stable", "default.v1: ''"),
             &["error: metadata/annotations.yaml:7: \
-               annotations[\"operators.operatorframework.io.bundle.channel.default.v1\"]: must not be empty; leave it out \
-               instead [ANN-3]"],
+               annotations[\"operators.operatorframework.io.bundle.channel.default.v1\"]: must not be empty; omit it instead [ANN-3]"],
         ),
         (good().annotations("  operators.operatorframework.io.bundle.channel.default.v1: stable\n", ""), &[]),
         (
             good().annotations("default.v1: stable", "default.v1: fast"),
             &["warning: metadata/annotations.yaml:7: \
-               annotations[\"operators.operatorframework.io.bundle.channel.default.v1\"]: \"fast\" is none of the channels \
+               annotations[\"operators.operatorframework.io.bundle.channel.default.v1\"]: \"fast\" is not one of the channels \
                beta, stable [ANN-4]"],
         ),
         (
             good().annotations(": manifests/", ": deploy/"),
             &["warning: metadata/annotations.yaml:3: \
-               annotations[\"operators.operatorframework.io.bundle.manifests.v1\"]: \"deploy/\" is not followed, manifests/ is \
-               read: write manifests/ [ANN-5]"],
+               annotations[\"operators.operatorframework.io.bundle.manifests.v1\"]: \"deploy/\" is ignored, manifests/ is \
+               read: set manifests/ [ANN-5]"],
         ),
         (
             good().annotations(": lamp", ": Lamp_1"),
             &[
                 "error: metadata/annotations.yaml:5: annotations[\"operators.operatorframework.io.bundle.package.v1\"]: \
-               \"Lamp_1\" is no DNS-1123 subdomain: lower case letters, digits, '-' and '.', at most 253, each part beginning \
+               \"Lamp_1\" is not a DNS-1123 subdomain: lower case letters, digits, '-' and '.', at most 253, each part beginning \
                and ending with a letter or digit [ANN-6]",
             ],
         ),
@@ -109,14 +107,14 @@ fn property_rules_report_malformed_properties() {
             with("properties:\n- type: a\n  value: null\n- value: 1\n- x\n"),
             &[
                 "warning: metadata/properties.yaml:3: properties[0].value: the property of type \"a\" has no value [PROP-2]",
-                "error: metadata/properties.yaml:4: properties[1]: type must be there, as text that is not empty [PROP-1]",
+                "error: metadata/properties.yaml:4: properties[1]: type must be a non-empty string [PROP-1]",
                 "error: metadata/properties.yaml:5: properties[2]: expected an object with type and value [PROP-1]",
             ],
         ),
         (
             with("properties:\n- type: olm.gvk\n  value: {group: g, kind: K}\n"),
             &[
-                "error: metadata/properties.yaml:3: properties[0].value.version: olm.gvk needs the text version [PROP-4]",
+                "error: metadata/properties.yaml:3: properties[0].value.version: olm.gvk needs the string field version [PROP-4]",
             ],
         ),
         (with("properties:\n- type: olm.maxOpenShiftVersion\n  value: \"4.18\"\n"), &[]),
@@ -125,12 +123,10 @@ fn property_rules_report_malformed_properties() {
                 "properties:\n- type: olm.maxOpenShiftVersion\n  value: 4.20\n- type: olm.maxOpenShiftVersion\n  value: \"4\"\n",
             ),
             &[
-                "warning: metadata/properties.yaml:3: properties[0].value: put the version in quotes: 4.20 without them is the \
-                 number 4.2 [PROP-5]",
+                "warning: metadata/properties.yaml:3: properties[0].value: quote the version: unquoted 4.20 is the number 4.2 [PROP-5]",
                 "warning: metadata/properties.yaml:5: properties[1].value: expected a minor version such as \"4.18\", got \"4\" \
                  [PROP-5]",
-                "warning: metadata/properties.yaml:5: properties[1].value: olm.maxOpenShiftVersion is there already, here or in \
-                 the other place of properties: keep one [PROP-5]",
+                "warning: metadata/properties.yaml:5: properties[1].value: olm.maxOpenShiftVersion is set twice, in this or the other list of properties: keep one [PROP-5]",
             ],
         ),
         (
