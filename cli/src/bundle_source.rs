@@ -45,7 +45,7 @@ pub(crate) async fn read(
     }
     let image: Reference = reference.parse().map_err(|error: olm_oci::ReferenceError| {
         CliError::usage(format!(
-            "{} is no existing directory and no image reference such as registry.example.com/team/operator-bundle:v1: \
+            "{} is neither an existing directory nor an image reference such as registry.example.com/team/operator-bundle:v1: \
              {error}",
             quote(reference)
         ))
@@ -122,7 +122,7 @@ fn check_link(path: &Path, inside: &Path) -> Result<(), CliError> {
         return Ok(());
     }
     Err(CliError::operational(format!(
-        "{} is a link that leads out of the bundle's directory",
+        "{} is a link that points outside of the bundle directory",
         path.display()
     )))
 }
@@ -154,16 +154,16 @@ pub(crate) async fn pull(
         return Ok((files, image.digest().to_string()));
     }
     let mut is_catalog = false;
-    let look = |labels: &ImageLabels| {
+    let inspect = |labels: &ImageLabels| {
         is_catalog = labels.contains_key(CATALOG_LABEL);
         Err("not a bundle".to_owned())
     };
     // Pulls no files: the callback only inspects the labels.
-    let _ = session.unless_interrupted(puller.pull_folder(&image, look, Path::new(""))).await;
+    let _ = session.unless_interrupted(puller.pull_folder(&image, inspect, Path::new(""))).await;
     let found = if is_catalog {
-        "the image is a catalog, not a bundle; `catalog render` and `catalog ls` read it"
+        "the image is a catalog, not a bundle; use `catalog render` or `catalog ls`"
     } else {
-        "the image is no bundle: it has neither a manifests nor a metadata directory"
+        "the image is not a bundle: it has neither a manifests nor a metadata directory"
     };
     Err(of_image(reference, CliError::operational(found)))
 }
@@ -213,7 +213,7 @@ mod tests {
         assert_eq!(inside.unwrap(), files);
         for target in ["../../secret", "/etc/passwd", "/etc", "../.."] {
             let error = read_after(|root| symlink(target, manifests(root).join("l.yaml")).unwrap());
-            let expected = "./manifests/l.yaml is a link that leads out of the bundle's directory";
+            let expected = "./manifests/l.yaml is a link that points outside of the bundle directory";
             assert_eq!(error.unwrap_err(), expected, "{target}");
         }
         let error = read_after(|root| symlink("l.yaml", manifests(root).join("l.yaml")).unwrap());
@@ -222,7 +222,7 @@ mod tests {
             fs::rename(manifests(root), root.with_file_name("elsewhere")).unwrap();
             symlink("../elsewhere", manifests(root)).unwrap();
         });
-        assert_eq!(error.unwrap_err(), "./manifests is a link that leads out of the bundle's directory");
+        assert_eq!(error.unwrap_err(), "./manifests is a link that points outside of the bundle directory");
     }
 
     #[test]

@@ -45,18 +45,18 @@ fn hint_for(object: &Value) -> Option<String> {
              pollIntervalMinutes in place of updateStrategy.registryPoll, and spec.priority",
             value(field("/spec/image"))
         ),
-        "OperatorGroup" => "v1 has no OperatorGroup: the operator watches all namespaces, or the one in \
+        "OperatorGroup" => "v1 has no OperatorGroup: the operator watches all namespaces, or the namespace in \
                             spec.config.inline.watchNamespace of its ClusterExtension, as far as the install modes \
                             of its bundle allow; bundles without AllNamespaces need the feature gate \
                             SingleOwnNamespaceInstallSupport"
             .to_owned(),
         "OLMConfig" => {
-            "v1 has no OLMConfig: there are no copied CSVs to switch off; the servers are configured by \
+            "v1 has no OLMConfig: it copies no CSVs, and the servers are configured by \
                         their flags and feature gates"
                 .to_owned()
         }
         "InstallPlan" => {
-            "v1 has no InstallPlan: what is installed is in the ClusterObjectSets of a ClusterExtension"
+            "v1 has no InstallPlan: the installed objects are in the ClusterObjectSets of a ClusterExtension"
                 .to_owned()
         }
         "ClusterServiceVersion" => {
@@ -92,7 +92,7 @@ mod tests {
         for (version, kind, expected) in [
             ("v1alpha1", "CatalogSource", Some("ClusterCatalog")),
             ("v1", "OperatorGroup", Some("watchNamespace")),
-            ("v1", "OLMConfig", Some("no copied CSVs")),
+            ("v1", "OLMConfig", Some("copies no CSVs")),
             ("v1alpha1", "InstallPlan", Some("ClusterObjectSets")),
             ("v1alpha1", "ClusterServiceVersion", Some("bundle")),
             ("v1", "Other", None),

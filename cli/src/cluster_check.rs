@@ -30,11 +30,11 @@ The verdict is the one that operator-controller writes to ClusterUpgradeStatus \
 #[derive(Debug, Args)]
 #[command(after_help = "Exit codes:
   0 the cluster may be upgraded   1 operation failed   2 wrong usage
-  4 it may not, or the verdict is unknown
+  4 the cluster may not be upgraded, or the verdict is unknown
 
 Examples:
   {olm} cluster-check
-  {olm} cluster-check --target-kube 1.37          # further than the next version
+  {olm} cluster-check --target-kube 1.37          # a version after the next one
   {olm} cluster-check --target-platform 4.21      # the same on OpenShift
   {olm} cluster-check --platform openshift --platform-version 4.18
   {olm} cluster-check -o json | jq '.extensions[] | select(.result == \"Blocking\") | .name'")]
@@ -46,7 +46,7 @@ pub(crate) struct ClusterCheckArgs {
     #[arg(long, value_name = "MAJOR.MINOR")]
     platform_version: Option<MinorVersion>,
     /// Interpretation of olm.maxOpenShiftVersion if the platform is not OpenShift: off, or k8s-offset (4.y as
-    /// Kubernetes 1.(y+13)); as the controller's flag
+    /// Kubernetes 1.(y+13)); as the flag of operator-controller
     #[arg(long, value_name = "MAP", default_value = "off")]
     openshift_version_map: OpenShiftVersionMap,
     /// OpenShift version to upgrade the cluster to; default: the one after its current version
@@ -94,7 +94,7 @@ struct ClusterCheck {
 pub(crate) async fn run(args: ClusterCheckArgs, session: &mut Session) -> Result<(), CliError> {
     let cluster = args.cluster.connect().await?;
     let facts = cluster.platform(session).await?;
-    let platform = asked_about(&args, facts)?;
+    let platform = checked_platform(&args, facts)?;
     let revisions = cluster.revisions(session).await?;
     let verdict = evaluate(&platform, &revisions);
     let check = ClusterCheck::new(&platform, &verdict, &revisions);
@@ -105,18 +105,18 @@ pub(crate) async fn run(args: ClusterCheckArgs, session: &mut Session) -> Result
     }
 }
 
-fn asked_about(args: &ClusterCheckArgs, facts: Facts) -> Result<Platform, CliError> {
-    let named = match args.platform {
+fn checked_platform(args: &ClusterCheckArgs, facts: Facts) -> Result<Platform, CliError> {
+    let requested = match args.platform {
         PlatformChoice::Auto => None,
         PlatformChoice::OpenShift => Some(PlatformType::OpenShift),
         PlatformChoice::Kubernetes => Some(PlatformType::Kubernetes),
     };
     let (flag, openshift_map) = (args.platform_version, args.openshift_version_map);
-    let platform = Platform::of(&Facts { named, flag, openshift_map, ..facts });
+    let platform = Platform::of(&Facts { named: requested, flag, openshift_map, ..facts });
     if args.target_platform.is_some() && platform.type_ != PlatformType::OpenShift {
         return Err(CliError::usage(
-            "--target-platform is a version of OpenShift, and the cluster is none: say --target-kube, or --platform \
-             openshift to ask as if it were",
+            "--target-platform is an OpenShift version, but the cluster is not OpenShift: use --target-kube, or --platform \
+             openshift to check as on OpenShift",
         ));
     }
     Ok(platform.towards(args.target_platform, args.target_kube))
@@ -125,10 +125,11 @@ fn asked_about(args: &ClusterCheckArgs, facts: Facts) -> Result<Platform, CliErr
 impl ClusterCheck {
     fn new(platform: &Platform, verdict: &Verdict, revisions: &[Revision]) -> Self {
         let mut extensions = verdict.extensions.clone();
-        let spoken: BTreeSet<(&str, &str)> =
+        let constrained: BTreeSet<(&str, &str)> =
             verdict.extensions.iter().map(|row| (row.name.as_str(), row.bundle.as_str())).collect();
-        let silent = revisions.iter().filter(|one| !spoken.contains(&(&one.extension, &one.bundle)));
-        extensions.extend(silent.map(without_constraint));
+        let unconstrained =
+            revisions.iter().filter(|one| !constrained.contains(&(&one.extension, &one.bundle)));
+        extensions.extend(unconstrained.map(without_constraint));
         let key = |row: &ExtensionVerdict| (row.name.clone(), row.bundle.clone(), row.constraint.clone());
         extensions.sort_by_key(key);
         extensions.dedup();

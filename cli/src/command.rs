@@ -37,8 +37,8 @@ Examples:
   {olm} catalog graph ./catalog my-operator        # upgrade edges as the cluster sees them
   {olm} resolve my-operator --explain              # what would be installed, and why
   {olm} cluster-check                              # may the cluster be upgraded?
-  {olm} crd-check old.yaml new.yaml                # would the new CRDs break what exists?
-  {olm} render ./bundle --namespace my-operator    # the objects that a bundle is installed as
+  {olm} crd-check old.yaml new.yaml                # would the new CRDs break existing ones?
+  {olm} render ./bundle --namespace my-operator    # the objects of a bundle as they are applied
   {olm} diff --extension my-operator               # what the next upgrade would change
   {olm} validate ./catalog"
 )]

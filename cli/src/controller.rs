@@ -43,7 +43,9 @@ impl Controller {
             Err(failure @ CliError::Message(Code::Interrupted, _)) => return Err(failure),
             Err(failure) => failure.to_string(),
         };
-        say(&format!("warning: how operator-controller is configured is not known: {why}"));
+        say(&format!(
+            "warning: cannot read the flags of operator-controller: {why}; assuming its most permissive feature gates"
+        ));
         Ok(Self::default())
     }
 

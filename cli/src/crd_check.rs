@@ -30,7 +30,7 @@ Objects of other kinds are ignored. CustomResourceDefinitions that are in one fi
 /// Arguments of the command.
 #[derive(Debug, Args)]
 #[command(after_help = "Exit codes:
-  0 nothing breaks   1 operation failed   2 wrong usage   3 there are findings
+  0 all changes are safe   1 operation failed   2 wrong usage   3 there are findings
 
 Examples:
   {olm} crd-check old.yaml new.yaml
@@ -146,10 +146,10 @@ async fn crds(path: &str, session: &Session) -> Result<BTreeMap<String, Value>, 
     let mut crds = BTreeMap::new();
     for object in objects.filter(|object| object["kind"] == "CustomResourceDefinition") {
         let Some(name) = object["metadata"]["name"].as_str().map(str::to_owned) else {
-            return Err(CliError::at(path, "a CustomResourceDefinition without metadata.name"));
+            return Err(CliError::at(path, "a CustomResourceDefinition has no metadata.name"));
         };
         if crds.contains_key(&name) {
-            let problem = format!("CustomResourceDefinition {} is there twice", quote(&name));
+            let problem = format!("CustomResourceDefinition {} occurs twice", quote(&name));
             return Err(CliError::at(path, problem));
         }
         crds.insert(name, object);
@@ -200,9 +200,9 @@ fn text(check: &CrdCheck) -> String {
         text.push('\n');
     }
     for (verdict, words) in [
-        (Verdict::Safe, "nothing breaks"),
+        (Verdict::Safe, "safe"),
         (Verdict::Unsafe, "not safe"),
-        (Verdict::OnlyInNew, "only in NEW, not judged"),
+        (Verdict::OnlyInNew, "only in NEW, not checked"),
     ] {
         for crd in check.crds.iter().filter(|crd| crd.result == verdict) {
             text += &format!("{}: {words}\n", crd.name);
@@ -211,7 +211,7 @@ fn text(check: &CrdCheck) -> String {
     // Only counted: an OLD file of a whole cluster contains many.
     let rest = check.crds.iter().filter(|crd| crd.result == Verdict::OnlyInOld).count();
     if rest > 0 {
-        text += &format!("only in OLD, not judged: {rest}\n");
+        text += &format!("only in OLD, not checked: {rest}\n");
     }
     text
 }

@@ -81,7 +81,7 @@ pub(crate) async fn run(args: RenderArgs, session: &mut Session) -> Result<(), C
             choose(&extension, &args.catalogs, settings.gates(), &args.access, session).await?
         }
         (None, None) => {
-            return Err(CliError::usage("name a bundle, or a file with a ClusterExtension with -f"));
+            return Err(CliError::usage("specify a bundle, or a file with a ClusterExtension with -f"));
         }
     };
     let files = bundle_source::read(&bundle, &args.access.images, session).await?;

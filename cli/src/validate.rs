@@ -12,8 +12,8 @@ use crate::session::Session;
 use crate::source::{DirectoryFolder, ImageArgs, Source};
 
 /// First lines of the command's help.
-pub(crate) const ABOUT: &str = "Check a catalog: that every file loads, that packages, channels and bundles fit \
-together, and that each channel is an upgrade graph with one head
+pub(crate) const ABOUT: &str = "Check a catalog: that every file loads, that packages, channels and bundles are \
+consistent, and that each channel is an upgrade graph with one head
 
 All findings are printed to standard error, with file and line. A catalog without findings prints nothing and the \
 exit code is 0, else 3.";
@@ -22,13 +22,13 @@ exit code is 0, else 3.";
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   {olm} validate ./catalog
-  {olm} validate ./catalog --strict             # also what is allowed but not advisable
+  {olm} validate ./catalog --strict             # warnings fail the check, too
   {olm} validate registry.example.com/team/catalog:v1 -o json")]
 pub(crate) struct ValidateArgs {
     /// A directory or an image reference
     #[arg(value_name = "DIR|IMAGE")]
     catalog: String,
-    /// Also report what is allowed but not advisable; such findings fail the check, too
+    /// Also report warnings about content that is allowed but not recommended; warnings fail the check, too
     #[arg(long)]
     strict: bool,
     /// Output format: table (the default), json or yaml
@@ -58,7 +58,7 @@ pub(crate) async fn run(args: ValidateArgs, session: &mut Session) -> Result<(),
         }
         Source::Cluster(_) => {
             return Err(CliError::usage(
-                "validate checks a directory or an image, not what a cluster serves",
+                "validate checks a directory or an image, not the catalogs of a cluster",
             ));
         }
     };

@@ -57,7 +57,7 @@ pub(crate) fn check(text: &str) -> Result<Constraint, VersionError> {
     let admission = Admission::new().map_err(|fault| refuse(format!("the pattern of {FIELD}: {fault}")))?;
     let parsed = Constraint::parse(text);
     if text.trim().is_empty() {
-        let rewrite = Some("leave the version out to admit any".to_owned());
+        let rewrite = Some("omit the version to allow any".to_owned());
         return Err(VersionError { rewrite, ..refuse(invalid_value(text)) });
     }
     let rewrite = || rewrite(&admission, text, parsed.as_ref().ok());
@@ -73,8 +73,8 @@ pub(crate) fn check(text: &str) -> Result<Constraint, VersionError> {
     }
     parsed.clone().map_err(|fault| {
         let message = format!(
-            "desired version range {} is invalid: {fault}\nthe API server would take it, and the controller would then \
-             refuse it again and again",
+            "desired version range {} is invalid: {fault}\nthe API server accepts it, but operator-controller \
+             rejects it at each retry",
             quote(text)
         );
         VersionError { pointer: Constraint::fault_in(text), rewrite: rewrite(), ..refuse(message) }
@@ -101,19 +101,19 @@ impl Admission {
 
     /// Position of the first character that no admitted text has after the same prefix.
     fn fault_in(&self, text: &str) -> Pointer {
-        const WILDCARD: &str = "x for a wildcard here: * is not admitted everywhere";
+        const WILDCARD: &str = "x as wildcard: the API server rejects * here";
         /// Any prefix of an admitted text becomes admitted with one of these suffixes.
         const ENDS: [&str; 5] = ["", "0", "a", "|0", "=0"];
-        let can_go_on =
+        let is_prefix =
             |end: &usize| ENDS.iter().any(|rest| self.admits(&format!("{}{rest}", &text[..*end])));
         let characters = text.char_indices().map(|(start, c)| (start, start + c.len_utf8()));
-        let found = characters.into_iter().find(|(_, end)| !can_go_on(end));
+        let found = characters.into_iter().find(|(_, end)| !is_prefix(end));
         let (start, end) = found.unwrap_or((text.len(), text.len()));
         let digits = text[..start].trim_end_matches('0').len();
         let (at, expected) = match &text[start..end] {
             "." if text[end..].starts_with('*') => (start..end + 1, WILDCARD),
             "*" => (start..end, WILDCARD),
-            "-" => (start..end, "two comparators, >=A, <=B, in place of a hyphen range"),
+            "-" => (start..end, "two comparators such as >=A, <=B instead of a hyphen range"),
             digit if digit.starts_with(|c: char| c.is_ascii_digit()) && digits < start => {
                 (digits..start, "a number without leading zeros")
             }
@@ -318,8 +318,7 @@ pub(crate) mod tests {
             assert_eq!(
                 check(text).unwrap_err().to_string(),
                 format!(
-                    "spec.source.catalog.version: Invalid value: {text:?}: invalid version expression\nleave the version \
-                     out to admit any"
+                    "spec.source.catalog.version: Invalid value: {text:?}: invalid version expression\nomit the version to allow any"
                 )
             );
         }
@@ -375,8 +374,7 @@ pub(crate) mod tests {
             assert_eq!(
                 error.message,
                 format!(
-                    "desired version range {text:?} is invalid: {fault}\nthe API server would take it, and the \
-                     controller would then refuse it again and again"
+                    "desired version range {text:?} is invalid: {fault}\nthe API server accepts it, but operator-controller rejects it at each retry"
                 )
             );
             assert!(error.pointer.is_some(), "{text}");

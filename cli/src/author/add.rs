@@ -34,7 +34,7 @@ Nothing is written unless everything can be added.";
   {olm} catalog add ./catalog ./bundle --image registry.example.com/team/my-operator-bundle:v1.0.0 --channel stable
   {olm} catalog add ./catalog bundles/* --image 'registry.example.com/team/{{.Package}}-bundle:v{{.Version}}'
 
-The package must be there already: {olm} catalog init
+The package must be in the catalog: {olm} catalog init
 Channels by version instead of by bundle: {olm} catalog template render --help")]
 pub(crate) struct AddArgs {
     /// Catalog directory
@@ -116,7 +116,7 @@ async fn read_bundle(bundle: &str, args: &AddArgs, session: &Session) -> Result<
         let image = bundle.object["image"].as_str().unwrap_or_default();
         if let Err(error) = image.parse::<Reference>() {
             let known = if image.contains("{{") {
-                format!("; {PLACEHOLDERS} stand for names")
+                format!("; the placeholders are {PLACEHOLDERS}")
             } else {
                 String::new()
             };
@@ -138,13 +138,13 @@ async fn read_bundle(bundle: &str, args: &AddArgs, session: &Session) -> Result<
 fn check_image(image: Option<&str>, directories: usize) -> Result<(), CliError> {
     match image {
         None if directories > 0 => Err(CliError::usage(
-            "a bundle is a directory: say with --image REF under which reference its image is or will be published",
+            "a bundle is a directory: specify the reference of its image with --image REF",
         )),
         Some(_) if directories == 0 => Err(CliError::usage(
             "--image is for bundles that are directories; images have their own reference",
         )),
         Some(image) if directories > 1 && !image.contains("{{") => {
-            let why = format!("{directories} bundles cannot have the same image; {PLACEHOLDERS} differ");
+            let why = format!("{directories} bundles cannot have the same image; use {PLACEHOLDERS}");
             Err(CliError::usage(format!("--image {image}: {why}")))
         }
         Some(_) | None => Ok(()),
@@ -174,12 +174,12 @@ impl Edits<'_> {
         let CatalogBundle { package, name, .. } = &bundle;
         if channels.is_empty() {
             return Err(CliError::operational(format!(
-                "bundle {name}: its annotations name no channel; say one with --channel"
+                "bundle {name}: its annotations have no channel; specify one with --channel"
             )));
         }
         let Some(file) = self.catalog.file(SCHEMA_PACKAGE, package, package).map(Path::to_owned) else {
             return Err(CliError::operational(format!(
-                "bundle {name}: package {package} is not in the catalog; begin it with `catalog init {package} --to DIR`"
+                "bundle {name}: package {package} is not in the catalog; create it with `catalog init {package} --to DIR`"
             )));
         };
         if let Some(known) = self.catalog.file(SCHEMA_BUNDLE, package, name) {
@@ -187,7 +187,7 @@ impl Edits<'_> {
             return Err(CliError::operational(format!("bundle {name} is already in {}", known.display())));
         }
         if !self.bundles.insert((package.clone(), name.clone())) {
-            return Err(CliError::operational(format!("bundle {name} is named twice")));
+            return Err(CliError::operational(format!("bundle {name} is given twice")));
         }
         let entry = serde_json::to_value(&bundle.entry)?;
         for channel in &channels {
@@ -262,7 +262,7 @@ mod tests {
         assert_eq!(error(Some("r.example/a:v{{.Version}}"), 2), Ok(()));
         assert_eq!(
             error(Some("r.example/a:v1"), 2),
-            Err((2, "--image r.example/a:v1: 2 bundles cannot have the same image; {{.Package}}, {{.Name}} and {{.Version}} differ".to_owned()))
+            Err((2, "--image r.example/a:v1: 2 bundles cannot have the same image; use {{.Package}}, {{.Name}} and {{.Version}}".to_owned()))
         );
         assert_eq!(error(None, 1).unwrap_err().0, 2);
         assert_eq!(error(Some("r.example/a:v1"), 0).unwrap_err().0, 2);

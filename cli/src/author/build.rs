@@ -96,7 +96,7 @@ pub(crate) async fn run(args: BuildArgs, session: &mut Session) -> Result<(), Cl
             image_of(root, session)?
         }
         (None, Some(catalog)) => image_of(catalog, session)?,
-        (None, None) => return Err(CliError::usage("a catalog directory or --file is needed")),
+        (None, None) => return Err(CliError::usage("specify a catalog directory or --file")),
     };
     if let Some(layout) = &args.to {
         write_layout(&built.image, tag.as_deref(), layout)?;
@@ -121,12 +121,12 @@ pub(super) fn image_of(root: &Path, session: &Session) -> Result<Built, CliError
     if !report.is_valid() {
         drop(step);
         report.findings.iter().for_each(|finding| say(&finding_line(finding)));
-        say(&format!("{}: {}, no image was made", root.display(), summary(&report)));
+        say(&format!("{}: {}, no image was built", root.display(), summary(&report)));
         return Err(CliError::Findings);
     }
     check_unpackable(root, &files)?;
     if files.keys().all(|path| path.rsplit('/').next() == Some(".indexignore")) {
-        return Err(CliError::at(root.display(), "there is no catalog content in it"));
+        return Err(CliError::at(root.display(), "the directory has no catalog content"));
     }
     step.update(format!("packing {}", root.display()));
     let image = Image::catalog(&files)?;
@@ -142,9 +142,7 @@ fn check_unpackable(root: &Path, files: &BTreeMap<String, Vec<u8>>) -> Result<()
             [("path segments", depth, limits.path_depth), ("bytes of path", length, limits.path_bytes)]
         {
             if value > limit {
-                let why = format!(
-                    "{path} has {value} {what}, which is more than the {limit} that a cluster unpacks"
-                );
+                let why = format!("{path} has {value} {what}, more than the limit of {limit} on a cluster");
                 return Err(CliError::at(root.display(), why));
             }
         }
@@ -169,7 +167,7 @@ impl Folder for RecordingFolder {
         self.folder.open(file)?.take(limit + 1).read_to_end(&mut content)?;
         // A cluster would not unpack such a file.
         if content.len() as u64 > limit {
-            return Err(io::Error::other(format!("larger than {limit} bytes, which no cluster unpacks")));
+            return Err(io::Error::other(format!("larger than {limit} bytes, the limit on a cluster")));
         }
         let path = file.to_str().ok_or_else(|| io::Error::other("the name is not UTF-8"))?;
         self.files.borrow_mut().insert(path.to_owned(), content.clone());

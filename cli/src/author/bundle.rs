@@ -81,10 +81,10 @@ pub(crate) fn catalog_bundle(
     let (package, name) = (bundle.package_name().to_owned(), bundle.name().to_owned());
     if package.is_empty() {
         let key = "operators.operatorframework.io.bundle.package.v1";
-        return Err(CliError::at(ANNOTATIONS_FILE, format!("annotation {key} must name the package")));
+        return Err(CliError::at(ANNOTATIONS_FILE, format!("annotation {key} must be the package name")));
     }
     if name.is_empty() {
-        return Err(CliError::at(file, "metadata.name must name the bundle"));
+        return Err(CliError::at(file, "metadata.name must be the bundle name"));
     }
     let version = text(&csv, "/spec/version").to_owned();
     let release = release(authored);
@@ -282,7 +282,7 @@ fn string(place: &str, property: &Property, field: &str) -> Result<String, CliEr
         .get(field)
         .and_then(Value::as_str)
         .map(str::to_owned)
-        .ok_or_else(|| CliError::at(place, format!("{} needs the text field value.{field}", property.kind)))
+        .ok_or_else(|| CliError::at(place, format!("{} needs the string field value.{field}", property.kind)))
 }
 
 /// Channels in the annotations of the bundle's metadata.
@@ -293,7 +293,7 @@ fn channels(files: &BTreeMap<String, Vec<u8>>) -> Result<Vec<String>, CliError> 
         let value = document.get("annotations").and_then(|annotations| annotations.get(key));
         // Without quotes, `4.10` would become channel 4.1.
         if value.is_some_and(|value| !value.is_string()) {
-            let why = format!("annotation {key} must be text, in quotes where it looks like a number");
+            let why = format!("annotation {key} must be a string: quote a value that looks like a number");
             return Err(CliError::at(ANNOTATIONS_FILE, why));
         }
     }

@@ -141,11 +141,11 @@ fn invalid_bundle_is_rejected_with_file_and_field() {
         ),
         (
             |files| replace(files, ANNOTATIONS_FILE, "package.v1: foo", "package.v1: ''"),
-            "metadata/annotations.yaml: annotation operators.operatorframework.io.bundle.package.v1 must name the package",
+            "metadata/annotations.yaml: annotation operators.operatorframework.io.bundle.package.v1 must be the package name",
         ),
         (
             |files| replace(files, ANNOTATIONS_FILE, "'alpha, beta'", "4.10"),
-            "metadata/annotations.yaml: annotation operators.operatorframework.io.bundle.channels.v1 must be text, in quotes where it looks like a number",
+            "metadata/annotations.yaml: annotation operators.operatorframework.io.bundle.channels.v1 must be a string: quote a value that looks like a number",
         ),
         (
             |files| replace(files, CSV_FILE, "version: 1.2.3", "version: v1.2.3"),
@@ -169,7 +169,7 @@ fn invalid_bundle_is_rejected_with_file_and_field() {
                     "dependencies: [{type: olm.package, value: {packageName: a}}]".into(),
                 ))
             },
-            "metadata/dependencies.yaml: olm.package needs the text field value.version",
+            "metadata/dependencies.yaml: olm.package needs the string field value.version",
         ),
         (
             |files| drop(files.insert(DEPENDENCIES_FILE.to_owned(), "dependencies: {a: b}".into())),

@@ -109,7 +109,7 @@ impl CatalogText {
         if meaning(&self.text(), file)? == self.values() {
             return Ok(());
         }
-        Err(CliError::at(file, "the edited text would not mean what it should; nothing was written"))
+        Err(CliError::at(file, "the edited file would not contain the expected objects; nothing was written"))
     }
 
     fn values(&self) -> Vec<Value> {

@@ -77,7 +77,7 @@ impl Composition {
                 ));
             }
             if !names.insert(name.clone()) {
-                return Err(format!("references[{index}].name: {name} is there twice"));
+                return Err(format!("references[{index}].name: {name} occurs twice"));
             }
             let image = image.parse().map_err(|error| format!("references[{index}].image: {error}"))?;
             parts.push((name, image));
@@ -153,7 +153,7 @@ mod tests {
         for (text, expected) in [
             (format!("{HEAD}references: []"), "references must not be empty"),
             (format!("{HEAD}reference: []"), "unknown field `reference`"),
-            (format!("{HEAD}references:\n{two}"), "references[1].name: a is there twice"),
+            (format!("{HEAD}references:\n{two}"), "references[1].name: a occurs twice"),
             (
                 format!("{HEAD}references: [{{name: ../a, image: x}}]"),
                 "references[0].name: expected the name of a directory, got \"../a\"",

@@ -167,7 +167,7 @@ async fn pull(
 /// Writes the objects of a package into the catalog directory `root`, replacing those of an earlier run.
 fn write(mut metas: Vec<Meta>, template: &Path, root: &Path, session: &Session) -> Result<PathBuf, CliError> {
     let Some(package) = single_package(&metas) else {
-        let why = "--to is for templates of one package; print this one";
+        let why = "--to supports only templates of one package; omit it to print the objects";
         return Err(CliError::at(template.display(), why));
     };
     let file = Path::new(&package).join(FILE);
@@ -210,7 +210,7 @@ fn check_replaceable(path: &Path) -> Result<(), CliError> {
     match fs::read(path) {
         Ok(text) if text.starts_with(MARK.as_bytes()) => Ok(()),
         Ok(_) => {
-            let why = "the file was not made from a template; it was not changed";
+            let why = "the file was not generated from a template; it was not changed";
             Err(CliError::at(path.display(), why))
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),

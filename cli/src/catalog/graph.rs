@@ -240,7 +240,7 @@ impl<'a> Selection<'a> {
             let Some(origin) = origin(from) else {
                 let why = from.version().err().unwrap_or_default();
                 notes.push(format!(
-                    "bundle {} has no readable version, so nothing follows it: {why}",
+                    "bundle {} has no valid version, so it has no upgrades: {why}",
                     from.name()
                 ));
                 continue;

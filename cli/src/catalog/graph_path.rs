@@ -53,13 +53,14 @@ impl Path {
             // Classic OLM would install the dependencies.
             if let Some(property) = next.refused.as_ref().filter(|_| graph.semantics == Semantics::V1) {
                 path.stopped = Some(format!(
-                    "{} would be next, but is refused in dependency mode Reject for property {property}",
+                    "{} is next, but dependency mode Reject refuses it for property {property}",
                     next.bundle
                 ));
                 break;
             }
             if !visited.insert(&next.bundle) {
-                path.stopped = Some(format!("{} was installed before: the edges form a circle", next.bundle));
+                path.stopped =
+                    Some(format!("{} is on the path already: the edges form a cycle", next.bundle));
                 break;
             }
             let edge = graph.edges.iter().find(|edge| edge.from == current.bundle && edge.to == next.bundle);
@@ -102,8 +103,8 @@ fn find<'a>(graph: &'a Graph, installed: &str) -> Result<&'a Node, CliError> {
         let (what, names) = similar(installed, names, "its bundles");
         let channel = graph.channel.as_ref().map(|channel| format!(" in channel {}", quote(channel)));
         CliError::no_candidate(format!(
-            "package {} has no bundle {}{}; {what}: {}\n`resolve --installed NAME@VERSION` tells what follows a bundle that \
-             is in no catalog any more",
+            "package {} has no bundle {}{}; {what}: {}\n`resolve --installed NAME@VERSION` resolves the upgrade of a bundle that \
+             is no longer in a catalog",
             quote(&graph.package),
             quote(installed),
             channel.unwrap_or_default(),

@@ -15,8 +15,8 @@ pub(super) fn text(graph: &Graph) -> String {
     };
     let channel = graph.channel.as_ref().map(|name| format!(", channel {name}")).unwrap_or_default();
     let mut text = format!(
-        "Package {} in {}{channel}: {}, {} as {semantics} sees them.\n\
-         => is the upgrade that is chosen, -> another one that is allowed.\n",
+        "Package {} in {}{channel}: {}, {} under the rules of {semantics}.\n\
+         => is the chosen upgrade, -> another allowed upgrade.\n",
         graph.package,
         graph.catalog,
         counted(graph.nodes.len(), "bundle"),
@@ -61,13 +61,13 @@ fn path_text(path: &Path, nodes: &BTreeMap<&str, &Node>) -> String {
     };
     let successors = listed(&titles(&mut path.successors.iter()));
     let from = titles(&mut std::iter::once(&path.from)).concat();
-    let mut text = format!("\nInstalled is {from}.\n  May follow directly: {successors}\n");
+    let mut text = format!("\nInstalled: {from}\n  Direct successors: {successors}\n");
     text += &match titles(&mut path.steps.iter().map(|step| &step.bundle)).join(" => ") {
-        steps if steps.is_empty() => "  It stays installed.\n".to_owned(),
-        steps => format!("  One upgrade after the other: {from} => {steps}\n"),
+        steps if steps.is_empty() => "  No upgrade.\n".to_owned(),
+        steps => format!("  Upgrade path: {from} => {steps}\n"),
     };
     if let Some(stopped) = &path.stopped {
-        text += &format!("  There it ends: {stopped}\n");
+        text += &format!("  Path ends: {stopped}\n");
     }
     text
 }
@@ -94,7 +94,7 @@ fn node_line(node: &Node, mark: Option<&str>) -> String {
         line += &format!(" [refused for {property}]");
     }
     if !node.follows_absent.is_empty() {
-        line += &format!("\n  also follows, not in this catalog: {}", node.follows_absent.join(", "));
+        line += &format!("\n  also upgrades from, not in this catalog: {}", node.follows_absent.join(", "));
     }
     line
 }

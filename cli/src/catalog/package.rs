@@ -168,7 +168,7 @@ pub(crate) async fn read_single_package(
             let mut catalogs: Vec<_> = found.iter().chain(&last).map(|one| one.catalog.as_str()).collect();
             catalogs.sort_unstable();
             Err(CliError::usage(format!(
-                "package {} is in several catalogs, which have edges of their own: {}; choose one, such as cluster/{}",
+                "package {} is in several catalogs, each with its own edges: {}; choose one, such as cluster/{}",
                 quote(name),
                 catalogs.join(", "),
                 catalogs.first().copied().unwrap_or_default()

@@ -31,14 +31,16 @@ fn existing<'e>(
     let name = &target.name;
     let extension = extension.ok_or_else(|| format!("{name} has been deleted"))?;
     if target.uid.is_some() && extension.uid() != target.uid {
-        return Err(format!("{name} has been deleted; there is another one of that name now"));
+        return Err(format!("{name} has been deleted, and another ClusterExtension has its name now"));
     }
     if extension.metadata.deletion_timestamp.is_some() {
         return Err(format!("{name} is being deleted"));
     }
     if is_paused(extension) {
         let key = annotations::EXT_PAUSED;
-        return Err(format!("{name} is paused: nothing happens while it has the annotation {key}"));
+        return Err(format!(
+            "{name} is paused: operator-controller applies nothing while annotation {key} is set"
+        ));
     }
     Ok(extension)
 }
@@ -76,21 +78,21 @@ pub(super) fn judge(
         && newest.is_none_or(|set| bundle(set) == Some(&install.bundle.name))
     {
         let (bundle, version) = (&install.bundle.name, &install.bundle.version);
-        let said = format!("{name} is installed: {bundle}, version {version}");
+        let message = format!("{name} is installed: {bundle}, version {version}");
         return match &target.bundle {
-            Some(expected) if expected == bundle => Completion::Complete(said),
+            Some(expected) if expected == bundle => Completion::Complete(message),
             Some(expected) if target.before.as_ref() == Some(bundle) => {
-                Completion::InProgress(format!("{bundle} is still installed, {expected} is expected"))
+                Completion::InProgress(format!("{bundle} is still installed, waiting for {expected}"))
             }
             Some(expected) => {
-                Completion::Complete(format!("{said}; when it was chosen, that was {expected}"))
+                Completion::Complete(format!("{message}; the bundle chosen before the change was {expected}"))
             }
-            None => Completion::Complete(said),
+            None => Completion::Complete(message),
         };
     }
     match progressing {
         Some(progressing)
-            if progressing.status == "False" && !is_of_another(target, progressing, revisions) =>
+            if progressing.status == "False" && !is_from_other_bundle(target, progressing, revisions) =>
         {
             Completion::Failed(format!("{name}: {}: {}", progressing.reason, progressing.message))
         }
@@ -104,7 +106,11 @@ fn bundle(set: &ClusterObjectSet) -> Option<&String> {
 }
 
 /// Reports whether the condition is mirrored from a revision with another bundle than the expected one.
-fn is_of_another(target: &ExpectedState, progressing: &Condition, revisions: &[ClusterObjectSet]) -> bool {
+fn is_from_other_bundle(
+    target: &ExpectedState,
+    progressing: &Condition,
+    revisions: &[ClusterObjectSet],
+) -> bool {
     let mirrored = |set: &&ClusterObjectSet| {
         set.condition(types::PROGRESSING).is_some_and(|own| {
             (&own.status, &own.reason, &own.message)
@@ -134,15 +140,16 @@ fn in_progress(
             _ => "waiting for the new revision".to_owned(),
         };
     };
-    let said = set.condition(types::PROGRESSING);
-    let mut text = match said {
-        Some(said) if said.reason == reasons::RETRYING => format!("retrying: {}", said.message),
-        Some(said) => said.message.clone(),
-        None => "not begun yet".to_owned(),
+    let mut text = match set.condition(types::PROGRESSING) {
+        Some(progressing) if progressing.reason == reasons::RETRYING => {
+            format!("retrying: {}", progressing.message)
+        }
+        Some(progressing) => progressing.message.clone(),
+        None => "not started yet".to_owned(),
     };
     let failing = set.condition(types::AVAILABLE).filter(|one| one.reason == reasons::PROBE_FAILURE);
-    if let Some(hangs_on) = obstacle.or_else(|| Some(failing?.message.as_str())) {
-        text += &format!(" {hangs_on}");
+    if let Some(blocker) = obstacle.or_else(|| Some(failing?.message.as_str())) {
+        text += &format!(" {blocker}");
     }
     format!("revision {}: {text}", set.name_any())
 }
@@ -219,11 +226,11 @@ mod tests {
         // It has observed the change, but the revision does not exist yet.
         let seen = extension(Some("pipe.v1"), &[INSTALLED, SUCCEEDED]);
         let got = judge(&target, Some(&seen), &[old()], None);
-        assert_eq!(got, underway_as("pipe.v1 is still installed, pipe.v2 is expected"));
+        assert_eq!(got, underway_as("pipe.v1 is still installed, waiting for pipe.v2"));
         // The revision exists, but the extension still mirrors the old one.
         let new = revision(2, "pipe.v2", "Active", &[]);
         let got = judge(&target, Some(&seen), &[new, old()], None);
-        assert_eq!(got, underway_as("revision pipe-2: not begun yet"));
+        assert_eq!(got, underway_as("revision pipe-2: not started yet"));
         let rolling = [
             "Progressing=True/RollingOut: Revision 2.0.0 is rolling out. @1",
             "Available=False/ProbeFailure: Object Deployment.apps/v1 a/b: no replicas @1",
@@ -246,8 +253,9 @@ mod tests {
     fn change_completes_if_controller_chose_another_bundle() {
         let newer = extension(Some("pipe.v3"), &[INSTALLED, SUCCEEDED]);
         let got = judge(&target(None), Some(&newer), &[revision(1, "pipe.v3", "Active", &[])], None);
-        let said = "pipe is installed: pipe.v3, version 1.0.0; when it was chosen, that was pipe.v2";
-        assert_eq!(got, Completion::Complete(said.to_owned()));
+        let expected =
+            "pipe is installed: pipe.v3, version 1.0.0; the bundle chosen before the change was pipe.v2";
+        assert_eq!(got, Completion::Complete(expected.to_owned()));
     }
 
     #[test]
@@ -259,12 +267,12 @@ mod tests {
         assert!(matches!(got, Completion::InProgress(_)), "{got:?}");
         let new = revision(2, "pipe.v2", "Active", &[late]);
         let got = judge(&target(None), Some(&extension(None, &[late])), &[stuck, new], None);
-        let said = "pipe: ProgressDeadlineExceeded: Revision has not rolled out for 10 minute(s).";
-        assert_eq!(got, Completion::Failed(said.to_owned()));
+        let expected = "pipe: ProgressDeadlineExceeded: Revision has not rolled out for 10 minute(s).";
+        assert_eq!(got, Completion::Failed(expected.to_owned()));
         let invalid = "Progressing=False/InvalidConfiguration: invalid ClusterExtension configuration: x @2";
         let got = judge(&target(None), Some(&extension(None, &[invalid])), &[], None);
-        let said = "pipe: InvalidConfiguration: invalid ClusterExtension configuration: x";
-        assert_eq!(got, Completion::Failed(said.to_owned()));
+        let expected = "pipe: InvalidConfiguration: invalid ClusterExtension configuration: x";
+        assert_eq!(got, Completion::Failed(expected.to_owned()));
     }
 
     #[test]
@@ -286,12 +294,15 @@ mod tests {
         assert_eq!(failed(None), "pipe has been deleted");
         let mut other = extension(None, &[]);
         other.metadata.uid = Some("v".to_owned());
-        assert_eq!(failed(Some(&other)), "pipe has been deleted; there is another one of that name now");
+        assert_eq!(
+            failed(Some(&other)),
+            "pipe has been deleted, and another ClusterExtension has its name now"
+        );
         let mut paused = extension(None, &[]);
         paused.metadata.annotations = Some([(annotations::EXT_PAUSED.to_owned(), "true".to_owned())].into());
         assert_eq!(
             failed(Some(&paused)),
-            "pipe is paused: nothing happens while it has the annotation ext.olm.operatorframework.io/paused"
+            "pipe is paused: operator-controller applies nothing while annotation ext.olm.operatorframework.io/paused is set"
         );
     }
 }

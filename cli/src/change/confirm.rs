@@ -16,7 +16,7 @@ pub(crate) async fn confirm(question: &str, yes: bool, session: &Session) -> Res
     }
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         return Err(CliError::usage(format!(
-            "{question} There is no terminal to ask on. Confirm with --yes"
+            "{question} Standard input or standard error is not a terminal; confirm with --yes"
         )));
     }
     let question = printable(&format!("{question} [y/N] "));
@@ -27,12 +27,12 @@ pub(crate) async fn confirm(question: &str, yes: bool, session: &Session) -> Res
             .and_then(|()| io::stdin().read_line(&mut answer));
         asked.map(|_| answer)
     };
-    let answer = session.detached(ask, "no answer was read").await?;
+    let answer = session.detached(ask, "cannot read the answer").await?;
     let answer = answer.map_err(|error| CliError::operational(format!("cannot read the answer: {error}")))?;
     if is_yes(&answer) {
         Ok(())
     } else {
-        Err(CliError::operational("the answer was not yes; nothing has been changed"))
+        Err(CliError::operational("not confirmed; nothing has been changed"))
     }
 }
 

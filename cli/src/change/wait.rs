@@ -16,7 +16,7 @@ use crate::status::{observe, tree};
 /// Polling interval of the extension.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Polling interval of all its objects.
-const CLOSER: Duration = Duration::from_secs(5);
+const OBJECTS_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Expected state of a changed extension.
 #[derive(Debug, Clone)]
@@ -58,43 +58,44 @@ pub(crate) async fn wait_for(
 ) -> Result<String, CliError> {
     let name = &target.name;
     let mut obstacle = None;
-    let mut closer = Instant::now() + CLOSER;
-    let look = async || {
+    let mut next_objects = Instant::now() + OBJECTS_INTERVAL;
+    let poll = async || {
         let extension = cluster.find_extension(name, session).await?;
         let revisions = observe::revisions(cluster, name, session).await?;
-        if Instant::now() >= closer && extension.is_some() {
+        if Instant::now() >= next_objects && extension.is_some() {
             obstacle = tree::obstacle(&observe::observe(cluster, name, session).await?);
-            closer = Instant::now() + CLOSER;
+            next_objects = Instant::now() + OBJECTS_INTERVAL;
         }
         Ok(judge(target, extension.as_ref(), &revisions, obstacle.as_deref()))
     };
-    let stays =
-        format!("the change stays, and operator-controller goes on with it; `olm status {name}` tells more");
-    until(name, &stays, limit, look, session).await
+    let remaining = format!(
+        "the change is written, and operator-controller continues to apply it; run `olm status {name}` for details"
+    );
+    until(name, &remaining, limit, poll, session).await
 }
 
-/// Polls `look` until it returns [`Completion::Complete`], and returns that message. `what` names the awaited object, and
-/// `stays` is appended to the error if the wait ends early.
+/// Calls `poll` until it returns [`Completion::Complete`], and returns that message. `what` is the awaited state, and
+/// `remaining` is appended to the error if the wait ends early.
 ///
 /// # Errors
-/// `look` returns [`Completion::Failed`], fails on its first call, or does not complete within `limit`, or a signal
+/// `poll` returns [`Completion::Failed`], fails on its first call, or does not complete within `limit`, or a signal
 /// arrived.
 pub(crate) async fn until(
     what: &str,
-    stays: &str,
+    remaining: &str,
     limit: Duration,
-    mut look: impl AsyncFnMut() -> Result<Completion, CliError>,
+    mut poll: impl AsyncFnMut() -> Result<Completion, CliError>,
     session: &Session,
 ) -> Result<String, CliError> {
     let begin = Instant::now();
     let mut reporter = ProgressReporter { what, step: session.progress.step(what), last: None };
     loop {
         let next = Instant::now() + INTERVAL;
-        match look().await {
+        match poll().await {
             Ok(Completion::Complete(words)) => return Ok(words),
-            Ok(Completion::Failed(why)) => return Err(CliError::operational(format!("{why}\n{stays}"))),
+            Ok(Completion::Failed(why)) => return Err(CliError::operational(format!("{why}\n{remaining}"))),
             Ok(Completion::InProgress(words)) => reporter.report(words),
-            Err(CliError::Message(Code::Interrupted, _)) => return Err(interrupted(stays)),
+            Err(CliError::Message(Code::Interrupted, _)) => return Err(interrupted(remaining)),
             // An API server that answered before may be restarting. One that never answered ends the wait.
             Err(failure) if reporter.last.is_none() => return Err(failure),
             Err(failure) => reporter.report(failure.to_string()),
@@ -103,16 +104,16 @@ pub(crate) async fn until(
             let last = reporter.last.unwrap_or_default();
             let limit = shown(limit);
             return Err(CliError::operational(format!(
-                "gave up waiting for {what} after {limit}: {last}\n{stays}"
+                "timed out after {limit} waiting for {what}: {last}\n{remaining}"
             )));
         }
         let pause = sleep_until(next.min(begin + limit));
-        session.interruptible(pause).await.map_err(|_| interrupted(stays))?;
+        session.interruptible(pause).await.map_err(|_| interrupted(remaining))?;
     }
 }
 
-fn interrupted(stays: &str) -> CliError {
-    CliError::Message(Code::Interrupted, format!("interrupted while waiting; {stays}"))
+fn interrupted(remaining: &str) -> CliError {
+    CliError::Message(Code::Interrupted, format!("interrupted while waiting; {remaining}"))
 }
 
 /// `90s`, `10m`, `1h30m`
@@ -162,19 +163,19 @@ mod tests {
         let session = Session::start();
         let limit = Duration::from_millis(10);
         let in_progress = async || Ok(Completion::InProgress("rolling\nout".to_owned()));
-        let late = until("pipe", "it goes on", limit, in_progress, &session).await.unwrap_err();
-        assert_eq!(late.to_string(), "gave up waiting for pipe after 10ms: rolling out\nit goes on");
+        let late = until("pipe", "it continues", limit, in_progress, &session).await.unwrap_err();
+        assert_eq!(late.to_string(), "timed out after 10ms waiting for pipe: rolling out\nit continues");
         let failed = async || Ok(Completion::Failed("Blocked".to_owned()));
-        let failed = until("pipe", "it goes on", limit, failed, &session).await.unwrap_err();
-        assert_eq!((failed.exit_code(), failed.to_string().as_str()), (1, "Blocked\nit goes on"));
+        let failed = until("pipe", "it continues", limit, failed, &session).await.unwrap_err();
+        assert_eq!((failed.exit_code(), failed.to_string().as_str()), (1, "Blocked\nit continues"));
         let unread = async || Err(CliError::operational("no API server"));
-        let unread = until("pipe", "it goes on", limit, unread, &session).await.unwrap_err();
+        let unread = until("pipe", "it continues", limit, unread, &session).await.unwrap_err();
         assert_eq!(unread.to_string(), "no API server");
-        let gone = async || Err(CliError::interrupted());
-        let gone = until("pipe", "it goes on", limit, gone, &session).await.unwrap_err();
+        let signal = async || Err(CliError::interrupted());
+        let interrupted = until("pipe", "it continues", limit, signal, &session).await.unwrap_err();
         assert_eq!(
-            (gone.exit_code(), gone.to_string().as_str()),
-            (130, "interrupted while waiting; it goes on")
+            (interrupted.exit_code(), interrupted.to_string().as_str()),
+            (130, "interrupted while waiting; it continues")
         );
     }
 }

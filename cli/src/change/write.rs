@@ -224,9 +224,9 @@ fn refused(what: &str, error: &kube::Error) -> CliError {
         _ => 0,
     };
     match code {
-        400 | 422 => CliError::findings(format!("cannot {what}: the API server refuses it: {cause}")),
+        400 | 422 => CliError::findings(format!("cannot {what}: rejected by the API server: {cause}")),
         409 => CliError::operational(format!(
-            "cannot {what}: {cause}\nthe object has changed in the meantime; check it and try again"
+            "cannot {what}: {cause}\nthe object was modified after it was read; check it and try again"
         )),
         _ => CliError::operational(format!("cannot {what}: {cause}")),
     }

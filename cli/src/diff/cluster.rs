@@ -108,7 +108,7 @@ impl ComparedExtension<'_> {
         let mut found = BTreeMap::new();
         for key in secrets(spec, cluster.namespace()) {
             let api: Api<Secret> = Api::namespaced(cluster.client().clone(), &key.namespace);
-            let what = format!("Secret {key}, which holds objects of revision {name}");
+            let what = format!("Secret {key} with objects of revision {name}");
             if let Some(secret) = cluster.call(&what, api.get_opt(&key.name), self.session).await? {
                 found.insert(key, secret);
             }
@@ -256,17 +256,18 @@ impl Comparison<'_> {
             }),
             (Plan::Collide, Some(_)) => {
                 let note =
-                    "it exists and does not belong to the extension, which would not touch it".to_owned();
+                    "it exists without being owned by the extension, which would not change it".to_owned();
                 Some(with_note(objects::whole(ChangeKind::Changed, name.clone()), note))
             }
             (Plan::AwaitDeletion, Some(_)) => {
-                Some(with_note(created(), "it is being deleted, and made again then".to_owned()))
+                Some(with_note(created(), "it is being deleted, and will be created again".to_owned()))
             }
             (_, Some(live)) => match self.cluster.apply(&check_body(&desired, live, &owner), true).await {
                 Ok(outcome) => objects::changed(name, live, &outcome),
                 Err(error) => {
                     let old = old.unwrap_or(&Value::Null);
-                    let note = format!("only what the bundle sets is compared: {}", refused(&error));
+                    let note =
+                        format!("only the fields that the bundle sets are compared: {}", refused(&error));
                     let change = objects::changed(name, live, &applied(live, old, &desired))?;
                     Some(with_note(change, note))
                 }
@@ -284,5 +285,5 @@ fn content_of(object: &Value) -> ContentObject {
 }
 
 fn refused(error: &ClusterError) -> String {
-    format!("the API server's answer to a dry run: {error}")
+    format!("dry run on the API server: {error}")
 }

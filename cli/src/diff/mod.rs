@@ -42,8 +42,8 @@ pub(crate) const ABOUT: &str = "Show the changes that a bundle makes
 
 With OLD and NEW, two bundles are compared as installed with the same namespace and configuration. With NEW and a \
 ClusterExtension of the cluster, NEW is compared with the live objects: dry runs of what operator-controller would \
-apply show what each object would become. If you may not make dry runs, the fields that the bundle sets are \
-compared. Without a bundle, NEW is the one that operator-controller would choose. Nothing is changed.
+apply show each object after the change. If you may not make dry runs, the fields that the bundle sets are \
+compared. Without a bundle, NEW is the one that operator-controller would choose. The command changes nothing.
 
 The output shows objects that are created, changed or deleted, permissions that service accounts gain or lose, \
 CustomResourceDefinitions that would break existing ones, and the configuration. Secret data is never shown.";
@@ -127,12 +127,12 @@ async fn of_bundles(old: &str, new: &str, args: &DiffArgs, session: &Session) ->
 async fn against_cluster(new: Option<&str>, args: &DiffArgs, session: &Session) -> Result<Diff, CliError> {
     if args.file.is_none() && args.extension.is_none() {
         return Err(CliError::usage(
-            "name OLD and NEW, or a ClusterExtension with --extension or -f to compare with the cluster",
+            "specify OLD and NEW, or a ClusterExtension with --extension or -f to compare with the cluster",
         ));
     }
     if args.old_config.is_some() {
         return Err(CliError::usage(
-            "--old-config is for two bundles; the cluster knows its own configuration",
+            "--old-config is for two bundles; the configuration on the cluster is read from the ClusterExtension",
         ));
     }
     let cluster = args.access.cluster.connect().await?;
@@ -238,7 +238,7 @@ fn crds(
                 results.push(result);
             }
             Ok(_) => {}
-            Err(failure) => warnings.push(format!("{name} is not judged: {failure}")),
+            Err(failure) => warnings.push(format!("{name} is not checked: {failure}")),
         }
     }
     results

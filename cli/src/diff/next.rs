@@ -57,7 +57,7 @@ impl ComparedExtension<'_> {
     ) -> Result<Diff, CliError> {
         let installed = self.installed().await?;
         let new = ComparedBundle {
-            origin: format!("as revision {origin} has kept it"),
+            origin: format!("stored objects of revision {origin}"),
             bundle: identity.name.clone(),
             version: identity.version.clone(),
             digest: None,

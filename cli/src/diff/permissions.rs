@@ -71,7 +71,7 @@ pub(crate) struct Permission {
 
 /// Error for more permissions than any real role grants. Nothing is compared then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("permissions are not compared: the rules of all roles are more than {MAX_GRANTS} single permissions")]
+#[error("permissions are not compared: the roles have more than {MAX_GRANTS} single permissions")]
 pub(crate) struct TooMany;
 
 /// Single permission.

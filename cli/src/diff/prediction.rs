@@ -56,7 +56,7 @@ impl ComparedExtension<'_> {
         };
         match prediction.await {
             Err(CliError::Message(Code::Operational | Code::Usage, why)) => {
-                say(&format!("warning: what the bundle brings is not known: {why}"));
+                say(&format!("warning: cannot predict the changes of the bundle: {why}"));
                 Ok(Prediction::default())
             }
             prediction => prediction,
@@ -75,8 +75,8 @@ pub(crate) fn unsafe_upgrade(extension: &ClusterExtension, prediction: &Predicti
     }
     let (key, name) = (annotations::EXT_CRD_CHECK, extension.metadata.name.as_deref().unwrap_or_default());
     Some(CliError::findings(format!(
-        "the controller would refuse the upgrade:\n  {}\nthe existing objects decide with `kubectl annotate \
-             clusterextension {name} {key}=Live`; spec.install.preflight.crdUpgradeSafety.enforcement: None turns the check off",
+        "the controller would refuse the upgrade:\n  {}\nto check the existing custom resources instead: `kubectl annotate \
+             clusterextension {name} {key}=Live`; to disable the check: spec.install.preflight.crdUpgradeSafety.enforcement: None",
         definitions.join("\n  ")
     )))
 }
@@ -100,7 +100,7 @@ impl Prediction {
         }
         let dropped = diff.crds.iter().filter(|crd| crd.result == Verdict::OnlyInOld);
         changes.extend(
-            dropped.map(|crd| format!("CustomResourceDefinition {} is no part of it any more", crd.name)),
+            dropped.map(|crd| format!("CustomResourceDefinition {} is not in the new bundle", crd.name)),
         );
         let noted =
             |change: &ObjectChange| change.notes.first().map(|note| format!("{}: {note}", change.object));

@@ -76,12 +76,12 @@ impl Diff {
             _ => format!("{created} created, {changed} changed, {deleted} deleted"),
         };
         let (roles, others): (Vec<_>, Vec<_>) =
-            self.objects.iter().partition(|change| is_told_by_permissions(change));
+            self.objects.iter().partition(|change| is_in_permissions(change));
         section(&mut text, "Objects", &counts, &others, |change| object(change));
         text += &role_counts(&roles);
         let subjects = match self.permissions.len() {
             0 => String::new(),
-            count => format!("of {}", counted(count, "subject")),
+            count => format!("{} changed", counted(count, "subject")),
         };
         section(&mut text, "Permissions", &subjects, &self.permissions, subject);
         let breaking = self.crds.iter().filter(|crd| crd.result == Verdict::Unsafe).count();
@@ -122,11 +122,7 @@ fn object(change: &ObjectChange) -> String {
         text += &field_line(field, 6);
     }
     if change.fields.len() > SHOWN_FIELDS {
-        let _ = writeln!(
-            text,
-            "      and {} more fields; -o yaml shows them",
-            change.fields.len() - SHOWN_FIELDS
-        );
+        let _ = writeln!(text, "      and {} more fields, see -o yaml", change.fields.len() - SHOWN_FIELDS);
     }
     text
 }
@@ -157,7 +153,7 @@ fn value(value: &Value) -> String {
 fn subject(change: &SubjectChange) -> String {
     let subject = &change.subject;
     let name = qualified(&subject.namespace, &subject.name);
-    let every = if subject.kind == "ClusterRole" { "every subject with " } else { "" };
+    let every = if subject.kind == "ClusterRole" { "all subjects of " } else { "" };
     let mut text = format!("  {every}{} {name}\n", subject.kind);
     for (sign, permissions) in [('+', &change.gained), ('-', &change.lost)] {
         for one in permissions {
@@ -169,7 +165,7 @@ fn subject(change: &SubjectChange) -> String {
 
 /// Created and deleted roles and bindings are summarized: their names differ in every version, and the permissions
 /// section shows their content.
-fn is_told_by_permissions(change: &ObjectChange) -> bool {
+fn is_in_permissions(change: &ObjectChange) -> bool {
     let kinds = ["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"];
     change.change != ChangeKind::Changed
         && change.notes.is_empty()
@@ -197,10 +193,10 @@ fn role_counts(roles: &[&ObjectChange]) -> String {
 fn permission(one: &Permission) -> String {
     let place = match &one.namespace {
         Some(namespace) => format!("in namespace {namespace}"),
-        None => "in the whole cluster".to_owned(),
+        None => "cluster-wide".to_owned(),
     };
     if let Some(role) = &one.role {
-        return format!("{place}: everything that {role} allows");
+        return format!("all permissions of {role} {place}");
     }
     let verbs = one.verbs.join(", ");
     if !one.urls.is_empty() {
@@ -233,9 +229,9 @@ fn full_name(resource: &str, group: &str) -> String {
 fn crd(result: &CrdResult) -> String {
     let name = &result.name;
     let mut text = match result.result {
-        Verdict::Safe => format!("  ~ {name}: nothing breaks\n"),
+        Verdict::Safe => format!("  ~ {name}: safe\n"),
         Verdict::OnlyInNew => format!("  + {name}\n"),
-        Verdict::OnlyInOld => format!("  - {name}: all objects of this kind are deleted with it\n"),
+        Verdict::OnlyInOld => format!("  - {name}: its custom resources are deleted, too\n"),
         Verdict::Unsafe => {
             format!("  ~ {name}: not safe, an upgrade is refused unless enforcement is None\n")
         }
@@ -269,15 +265,15 @@ mod tests {
                     resource_names: texts(&["a"]),
                     ..rule
                 },
-                "get, list on deployments/scale, * named a in the whole cluster",
+                "get, list on deployments/scale, * named a cluster-wide",
             ),
             (
                 Permission { urls: texts(&["/metrics"]), verbs: texts(&["get"]), ..Permission::default() },
-                "get on URLs /metrics in the whole cluster",
+                "get on URLs /metrics cluster-wide",
             ),
             (
                 Permission { role: Some("ClusterRole view".to_owned()), ..Permission::default() },
-                "in the whole cluster: everything that ClusterRole view allows",
+                "all permissions of ClusterRole view cluster-wide",
             ),
         ] {
             assert_eq!(permission(&one), expected);

@@ -71,10 +71,10 @@ pub(crate) async fn run(args: HistoryArgs, session: &mut Session) -> Result<(), 
 
 fn text(history: &History, now: Timestamp, wide: bool) -> String {
     if history.revisions.is_empty() {
-        return format!("{} has no revision yet; `olm status {0}` tells why.\n", history.name);
+        return format!("{} has no revision yet; run `olm status {0}` for the reason.\n", history.name);
     }
     let mut table =
-        Table::new(&["REVISION", "BUNDLE", "VERSION", "IMAGE", "RESULT", "MADE", "ARCHIVED", "ROLLBACK"]);
+        Table::new(&["REVISION", "BUNDLE", "VERSION", "IMAGE", "RESULT", "CREATED", "ARCHIVED", "ROLLBACK"]);
     let ago = |at: Option<&str>| match age::age(now, at) {
         age if age.is_empty() => age,
         age => format!("{age} ago"),
@@ -155,20 +155,23 @@ mod tests {
         let history = History { name: "pipe".to_owned(), revisions: records(&sets) };
         let now = "2026-01-04T00:00:00Z".parse().unwrap();
         let expected = "\
-REVISION   BUNDLE        VERSION   IMAGE                 RESULT       MADE     ARCHIVED   ROLLBACK
-4          pipe.v1.3.0   1.3.0     sha256:abababababab   RollingOut   3d ago   -          no
-3          pipe.v1.2.0   1.2.0     sha256:abababababab   Installed    3d ago   -          yes
-2          pipe.v1.1.0   1.1.0     sha256:abababababab   Abandoned    3d ago   2d ago     no
-1          pipe.v1.0.0   1.0.0     sha256:abababababab   Superseded   3d ago   2d ago     yes
+REVISION   BUNDLE        VERSION   IMAGE                 RESULT       CREATED   ARCHIVED   ROLLBACK
+4          pipe.v1.3.0   1.3.0     sha256:abababababab   RollingOut   3d ago    -          no
+3          pipe.v1.2.0   1.2.0     sha256:abababababab   Installed    3d ago    -          yes
+2          pipe.v1.1.0   1.1.0     sha256:abababababab   Abandoned    3d ago    2d ago     no
+1          pipe.v1.0.0   1.0.0     sha256:abababababab   Superseded   3d ago    2d ago     yes
 
 Revision 1 adopted an installation of the upstream Helm applier. The Helm applier cannot manage it again.
 ";
         assert_eq!(text(&history, now, false), expected);
         let wide = text(&history, now, true);
-        assert!(wide.contains("no: it is the newest\n"), "{wide}");
-        assert!(wide.contains("no: it never rolled out\n"), "{wide}");
+        assert!(wide.contains("no: newest revision\n"), "{wide}");
+        assert!(wide.contains("no: never rolled out\n"), "{wide}");
         assert!(wide.contains(&format!("r.example/pipe@sha256:{}", "ab".repeat(32))), "{wide}");
         let none = History { name: "pipe".to_owned(), revisions: Vec::new() };
-        assert_eq!(text(&none, now, false), "pipe has no revision yet; `olm status pipe` tells why.\n");
+        assert_eq!(
+            text(&none, now, false),
+            "pipe has no revision yet; run `olm status pipe` for the reason.\n"
+        );
     }
 }

@@ -71,10 +71,10 @@ pub(crate) fn records(sets: &[ClusterObjectSet]) -> Vec<Record> {
             .as_ref()
             .is_some_and(|(bundle, version)| (bundle, version) == (&state.bundle, &state.version));
         let why_not = match () {
-            () if newest == Some(index) => Some("it is the newest"),
-            () if state.version.is_empty() => Some("it names no version"),
-            () if !state.succeeded => Some("it never rolled out"),
-            () if same => Some("it has the bundle of the newest, and differs in configuration only"),
+            () if newest == Some(index) => Some("newest revision"),
+            () if state.version.is_empty() => Some("no version recorded"),
+            () if !state.succeeded => Some("never rolled out"),
+            () if same => Some("same bundle as the newest revision, only the configuration differs"),
             () => None,
         };
         Record {
@@ -98,12 +98,12 @@ pub(crate) fn records(sets: &[ClusterObjectSet]) -> Vec<Record> {
 }
 
 fn outcome(state: &RevisionState, is_installed: bool) -> String {
-    let is_at_work =
+    let is_in_progress =
         matches!(state.stage, Stage::Deleting | Stage::Archiving | Stage::Blocked | Stage::Retrying);
     match state.stage {
         Stage::Archived if !state.succeeded => "Abandoned".to_owned(),
         Stage::Archived => "Superseded".to_owned(),
-        _ if is_installed && !is_at_work => "Installed".to_owned(),
+        _ if is_installed && !is_in_progress => "Installed".to_owned(),
         Stage::Succeeded => "Superseded".to_owned(),
         stage => format!("{stage:?}"),
     }

@@ -28,20 +28,20 @@ pub(super) fn find_existing<'a>(
             let other = quote(other);
             let wanted = quote(wanted);
             return Err(CliError::findings(format!(
-                "there is a ClusterExtension {shown} already, of package {other}, which stays as it is: --name gives the \
-                 one of package {wanted} another name"
+                "ClusterExtension {shown} exists with package {other} and is not changed: use --name to install package \
+                 {wanted} under another name"
             )));
         }
         if existing.metadata.deletion_timestamp.is_some() {
             return Err(CliError::findings(format!(
-                "ClusterExtension {shown} is being deleted: wait until it is gone"
+                "ClusterExtension {shown} is being deleted: wait until it is deleted"
             )));
         }
         return Ok(Some(existing));
     }
     let Some(twin) = extensions.iter().find(|one| package(one) == wanted) else { return Ok(None) };
     Err(CliError::findings(format!(
-        "package {} has a ClusterExtension already: {}; a second one would not get the objects that the first one has",
+        "package {} is already installed by ClusterExtension {}; a second ClusterExtension cannot own the same objects",
         quote(wanted),
         quote(&twin.name_any())
     )))
@@ -77,10 +77,10 @@ pub(super) async fn check_namespace(
     let what = format!("namespace {}", quote(&args.namespace));
     match cluster.call(&what, api.get_metadata_opt(&args.namespace), session).await? {
         Some(found) if found.metadata.deletion_timestamp.is_some() => {
-            Err(CliError::findings(format!("{what} is being deleted: wait until it is gone")))
+            Err(CliError::findings(format!("{what} is being deleted: wait until it is deleted")))
         }
         None if !args.create_namespace => {
-            Err(CliError::findings(format!("{what} does not exist: --create-namespace creates it")))
+            Err(CliError::findings(format!("{what} does not exist: create it, or use --create-namespace")))
         }
         found => Ok(found.is_some()),
     }
@@ -117,14 +117,15 @@ mod tests {
         assert_eq!(of("pipe", "pipe"), "existing pipe");
         assert_eq!(
             of("pipe", "etcd"),
-            "there is a ClusterExtension \"pipe\" already, of package \"pipe\", which stays as it is: --name gives the one of \
-             package \"etcd\" another name"
+            "ClusterExtension \"pipe\" exists with package \"pipe\" and is not changed: use --name to install package \"etcd\" under another name"
         );
         assert_eq!(
             of("pipe2", "pipe"),
-            "package \"pipe\" has a ClusterExtension already: \"pipe\"; a second one would not get the objects that the first \
-             one has"
+            "package \"pipe\" is already installed by ClusterExtension \"pipe\"; a second ClusterExtension cannot own the same objects"
         );
-        assert_eq!(of("gone", "gone"), "ClusterExtension \"gone\" is being deleted: wait until it is gone");
+        assert_eq!(
+            of("gone", "gone"),
+            "ClusterExtension \"gone\" is being deleted: wait until it is deleted"
+        );
     }
 }

@@ -35,15 +35,14 @@ fn config(file: Option<Value>, mut namespaces: Vec<String>) -> Result<Option<Map
         Some(Value::Object(config)) => config,
         Some(_) => {
             return Err(CliError::usage(
-                "--config: expected fields, such as watchNamespace and deploymentConfig",
+                "--config: expected an object with fields such as watchNamespace and deploymentConfig",
             ));
         }
     };
-    let said = ["watchNamespace", "watchNamespaces"].into_iter().find(|field| config.contains_key(*field));
-    if let Some(field) = said.filter(|_| !namespaces.is_empty()) {
-        return Err(CliError::usage(format!(
-            "the file of --config has {field}: leave out --watch-namespace"
-        )));
+    let conflicting =
+        ["watchNamespace", "watchNamespaces"].into_iter().find(|field| config.contains_key(*field));
+    if let Some(field) = conflicting.filter(|_| !namespaces.is_empty()) {
+        return Err(CliError::usage(format!("the file of --config sets {field}: omit --watch-namespace")));
     }
     match namespaces.len() {
         0 => {}
@@ -70,17 +69,18 @@ pub(super) fn differences(existing: &ClusterExtension, wanted: &ClusterExtension
     for (path, default) in fields {
         let pointer = format!("/{}", path.replace('.', "/"));
         let value = |side| Value::pointer(side, &pointer).unwrap_or(&default);
-        let shown = |value: &Value| if value.is_null() { "nothing".to_owned() } else { value.to_string() };
+        let shown = |value: &Value| if value.is_null() { "unset".to_owned() } else { value.to_string() };
         let (old, new) = (value(&old), value(&new));
         if old != new {
-            differences.push(format!("{path}: {} there, {} wanted", shown(old), shown(new)));
+            differences.push(format!("{path}: {} on the cluster, {} requested", shown(old), shown(new)));
         }
     }
     for (key, value) in wanted.metadata.annotations.iter().flatten() {
         let found = existing.metadata.annotations.as_ref().and_then(|there| there.get(key));
         if found != Some(value) {
-            let found = found.map_or_else(|| "nothing".to_owned(), |found| format!("{found:?}"));
-            differences.push(format!("metadata.annotations[{key}]: {found} there, {value:?} wanted"));
+            let found = found.map_or_else(|| "unset".to_owned(), |found| format!("{found:?}"));
+            differences
+                .push(format!("metadata.annotations[{key}]: {found} on the cluster, {value:?} requested"));
         }
     }
     differences
@@ -136,9 +136,12 @@ mod tests {
         let text =
             |flags: &[&str], config: Value| extension(&args(flags), Some(config)).unwrap_err().to_string();
         let list = text(&[], json!([]));
-        assert_eq!(list, "--config: expected fields, such as watchNamespace and deploymentConfig");
+        assert_eq!(
+            list,
+            "--config: expected an object with fields such as watchNamespace and deploymentConfig"
+        );
         let twice = text(&["--watch-namespace", "apps"], json!({"watchNamespace": "a"}));
-        assert_eq!(twice, "the file of --config has watchNamespace: leave out --watch-namespace");
+        assert_eq!(twice, "the file of --config sets watchNamespace: omit --watch-namespace");
         let odd = InstallArgs { namespace: "N_S".to_owned(), ..args(&["--name", "Pipe"]) };
         let odd = serde_json::to_value(extension(&odd, None).unwrap()).unwrap();
         assert_eq!(
@@ -166,9 +169,9 @@ mod tests {
         assert_eq!(
             differences(&read(&existing), &new),
             [
-                "spec.source.catalog.channels: [\"fast\"] there, [] wanted",
-                "spec.source.catalog.version: \"2.x\" there, \"1.x\" wanted",
-                "metadata.annotations[a]: \"b\" there, \"c\" wanted",
+                "spec.source.catalog.channels: [\"fast\"] on the cluster, [] requested",
+                "spec.source.catalog.version: \"2.x\" on the cluster, \"1.x\" requested",
+                "metadata.annotations[a]: \"b\" on the cluster, \"c\" requested",
             ]
         );
         let bare: ClusterExtension = serde_json::from_value(json!({"metadata": {"name": "pipe"}})).unwrap();

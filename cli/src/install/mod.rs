@@ -29,13 +29,12 @@ use crate::{manifest, version_expression};
 pub(crate) const ABOUT: &str = "Install a package as a new ClusterExtension
 
 Before anything is written, the bundle is chosen as operator-controller chooses it. The command warns if the \
-choice is not in the package's default channel, is skipped by a later bundle, or is deprecated. It refuses what \
-the API server, the bundle's install modes or its configuration would refuse. An existing extension with the same \
+choice is not in the package's default channel, is skipped by a later bundle, or is deprecated. It fails if \
+the API server, the bundle's install modes or its configuration schema would reject the extension. An existing extension with the same \
 settings is left unchanged. An existing one with different settings is an error.
 
-With --with-dependencies, all dependencies of the package are planned and, after confirmation, installed one after \
-the other, each as soon as its own dependencies are installed. After a failure, the same command continues where \
-it ended.";
+With --with-dependencies, all dependencies of the package are planned and, after confirmation, installed in \
+order, each after its own dependencies. After a failure, run the same command again to continue.";
 
 /// Arguments of the command.
 #[derive(Debug, Args)]
@@ -174,7 +173,7 @@ async fn install_one(
     written.push(change::apply(cluster, None, &wanted, args.change.dry_run, session).await?);
     let mut fields = Fields { text: choice.text.clone() };
     fields.list(0, "Changes", &prediction.changes);
-    fields.list(0, "In the way", &prediction.problems);
+    fields.list(0, "Problems", &prediction.problems);
     print_warnings(args.change.output, choice.warnings.iter().chain(&prediction.problems));
     let bundles = (Some(choice.bundle), None);
     change::print_and_wait(cluster, &args.change, &fields.text, &written, bundles, session).await

@@ -54,10 +54,14 @@ pub(super) async fn run(
     let has_namespace = check_namespace(context, session).await?;
     let obstacles = check(context, &steps, has_namespace, session).await?;
     let mut fields = Fields { text: format!("{text}\n") };
-    let created = if has_namespace { "" } else { ", which is created" };
-    fields.add(0, "Namespace", &format!("{} for what is new{created}", args.namespace));
-    fields.add(0, "Versions", "as planned; `olm upgrade NAME --latest` lets one follow its catalog");
-    fields.list(0, "In the way", &obstacles);
+    let created = if has_namespace { "" } else { ", which will be created" };
+    fields.add(0, "Namespace", &format!("{}, for new extensions{created}", args.namespace));
+    fields.add(
+        0,
+        "Versions",
+        "pinned as planned; `olm upgrade NAME --latest` removes the pin of an extension",
+    );
+    fields.list(0, "Problems", &obstacles);
     print_warnings(args.change.output, obstacles.iter());
     if args.change.output == ChangeFormat::Table {
         session.output.text(&fields.text)?;
@@ -105,7 +109,7 @@ fn plan_items<'a>(
         if planned.before.is_some() {
             if name == wanted.name_any() {
                 return Err(CliError::findings(format!(
-                    "ClusterExtension {} is installed already, and the plan is to {}\nchange it with `olm upgrade {name}`",
+                    "ClusterExtension {} is already installed, and the plan is to {}\nchange it with `olm upgrade {name}`",
                     quote(&name),
                     planned.summary
                 )));
@@ -222,10 +226,10 @@ impl PlanProgress {
     /// Adds the progress to the message of `failure`.
     fn with(&self, failure: CliError) -> CliError {
         let CliError::Message(code, mut text) = failure else { return failure };
-        let (written, left) = self.extensions.split_at(self.written);
+        let (written, remaining) = self.extensions.split_at(self.written);
         let (installed, started) = written.split_at(self.complete);
-        for (what, names) in [("installed", installed), ("started", started), ("not started", left)] {
-            let names = if names.is_empty() { "nothing".to_owned() } else { names.join(", ") };
+        for (what, names) in [("installed", installed), ("started", started), ("not started", remaining)] {
+            let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
             text += &format!("\n{what}: {names}");
         }
         CliError::Message(code, text + "\nrun the same command again to continue")

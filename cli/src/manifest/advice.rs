@@ -56,7 +56,7 @@ fn unknown(schema: &Value, path: &[String]) -> Option<String> {
     let mut places = Vec::new();
     places_of(&schema["properties"]["spec"], field, &mut vec!["spec".to_owned()], &mut places);
     if let Some(place) = places.first() {
-        return Some(format!("{field} belongs into {place}"));
+        return Some(format!("{field} belongs in {place}"));
     }
     let (_, other) = OTHER_NAMES.iter().find(|(name, _)| name.eq_ignore_ascii_case(field))?;
     Some(format!("write, in spec.source.catalog, {other}"))
@@ -115,7 +115,9 @@ fn too_deep(lines: &[&str], number: usize, line: &str) -> Option<String> {
     let before = lines.get(..number.checked_sub(1)?)?.iter().rev().find(meaningful)?;
     let (above, _) = name_and_value(before).filter(|(above, _)| !above.is_empty())?;
     (indent(line) > indent(before)).then(|| {
-        format!("{name} stands deeper than {above}, which has a value already: begin both in the same column")
+        format!(
+            "{name} is indented deeper than {above}, which already has a value: start both in the same column"
+        )
     })
 }
 
@@ -137,7 +139,7 @@ mod tests {
                 2,
                 Some((
                     2,
-                    "kind stands deeper than apiVersion, which has a value already: begin both in the same column",
+                    "kind is indented deeper than apiVersion, which already has a value: start both in the same column",
                 )),
             ),
             ("a:\n  b: c\n", 2, None),

@@ -76,7 +76,7 @@ pub(crate) async fn only_extension(file: &str, session: &Session) -> Result<Clus
     match (extensions.pop(), extensions.len()) {
         (Some(extension), 0) => Ok(ClusterExtension { status: None, ..extension }),
         (_, others) => Err(CliError::usage(format!(
-            "{} has {} ClusterExtensions; give a file with one",
+            "{} has {} ClusterExtensions; expected one",
             quote(file),
             others + 1
         ))),
@@ -108,7 +108,7 @@ fn read_text(path: &str, limit: u64) -> Result<String, CliError> {
     } else {
         // Checked before opening, for a clear error.
         if Path::new(path).is_dir() {
-            return Err(CliError::usage(format!("{} is a directory; name a file", quote(path))));
+            return Err(CliError::usage(format!("{} is a directory; specify a file", quote(path))));
         }
         File::open(path).map_err(failed)?.take(limit + 1).read_to_end(&mut bytes).map_err(failed)?;
     }
@@ -324,7 +324,7 @@ mod tests {
         for (catalog, expected) in [
             (
                 "      version: 1.10\n",
-                "x.yaml:11: spec.source.catalog.version: expected text, found the number 1.1\n  quote it: version: \"1.10\"",
+                "x.yaml:11: spec.source.catalog.version: expected a string, found the number 1.1\n  quote it: version: \"1.10\"",
             ),
             (
                 "      channels: latest\n",
@@ -340,7 +340,7 @@ mod tests {
             (
                 "  upgradeConstraintPolicy: SelfCertified\n",
                 "x.yaml:11: spec.upgradeConstraintPolicy: there is no field \"upgradeConstraintPolicy\"; fields here: config, \
-                 install, namespace, progressDeadlineMinutes, serviceAccount, source\n  upgradeConstraintPolicy belongs into \
+                 install, namespace, progressDeadlineMinutes, serviceAccount, source\n  upgradeConstraintPolicy belongs in \
                  spec.source.catalog",
             ),
             (
@@ -385,8 +385,7 @@ mod tests {
         assert_eq!(
             checked(&text),
             [
-                "x.yaml:2: error converting YAML to JSON: yaml: line 2: mapping values are not allowed in this context\n  kind \
-              stands deeper than apiVersion, which has a value already: begin both in the same column"
+                "x.yaml:2: error converting YAML to JSON: yaml: line 2: mapping values are not allowed in this context\n  kind is indented deeper than apiVersion, which already has a value: start both in the same column"
             ]
         );
     }
@@ -418,7 +417,7 @@ mod tests {
         assert_eq!(checked(&text), ["x.yaml:10: spec.source.catalog.packageName: the field is required"]);
         let text = extension("      channels: [~]\n");
         assert!(
-            checked(&text)[0].contains("channels[0]: expected text, found nothing"),
+            checked(&text)[0].contains("channels[0]: expected a string, found null"),
             "{:?}",
             checked(&text)
         );

@@ -123,10 +123,10 @@ fn schema_fault(error: &ValidationError<'_>) -> Fault {
 /// Readable name of a JSON type.
 fn noun(kind: &str) -> &str {
     match kind {
-        "string" => "text",
+        "string" => "a string",
         "array" => "a list",
-        "object" => "fields",
-        "integer" => "a whole number",
+        "object" => "an object",
+        "integer" => "an integer",
         other => other,
     }
 }
@@ -134,12 +134,12 @@ fn noun(kind: &str) -> &str {
 /// Short description of a value for a message.
 fn shown(value: &Value) -> String {
     match value {
-        Value::Null => "nothing".to_owned(),
+        Value::Null => "null".to_owned(),
         Value::Bool(flag) => flag.to_string(),
         Value::Number(number) => format!("the number {number}"),
         Value::String(text) => quote(&text.chars().take(80).collect::<String>()),
         Value::Array(_) => "a list".to_owned(),
-        Value::Object(_) => "fields".to_owned(),
+        Value::Object(_) => "an object".to_owned(),
     }
 }
 
@@ -234,7 +234,7 @@ mod tests {
         for (catalog, expected) in [
             (
                 json!({ "packageName": "p", "version": 1.14 }),
-                "spec.source.catalog.version: expected text, found the number 1.14",
+                "spec.source.catalog.version: expected a string, found the number 1.14",
             ),
             (
                 json!({ "packageName": "p", "channels": "latest" }),

@@ -46,7 +46,7 @@ Examples:
   {olm} rbac required my-operator -n my-operator         # the bundle that would be chosen now
   {olm} rbac required ./bundle -n my-operator -o table
   {olm} rbac required ./bundle -n my-operator --service-account installer | kubectl apply -f -
-  {olm} rbac required --extension my-operator            # the bundle that it would have next
+  {olm} rbac required --extension my-operator            # the bundle of its next upgrade
   {olm} rbac required -f extension.yaml --escalate")]
 pub(crate) struct RequiredArgs {
     /// A package, or a bundle: a directory with the directories manifests and metadata, or an image reference
@@ -147,12 +147,12 @@ async fn bundle(
         (None, Some(extension)) => extension.clone(),
         (Some(package), Some(_)) => {
             return Err(CliError::usage(format!(
-                "{} is a package, but the ClusterExtension names its package: leave one of both out, or name a \
+                "{} is a package, but the ClusterExtension has a package, too: omit one of them, or specify a \
                  bundle",
                 olm_version::quote(package)
             )));
         }
-        (None, None) => return Err(CliError::usage("name a package, a bundle or a ClusterExtension")),
+        (None, None) => return Err(CliError::usage("specify a package, a bundle or a ClusterExtension")),
     };
     choose(&asked, &args.catalogs, settings.gates(), &args.access, session).await
 }

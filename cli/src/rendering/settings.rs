@@ -113,17 +113,13 @@ impl RenderSettingsArgs {
     ) -> Result<RenderSettings, CliError> {
         let gates = FeatureGates::parse(&KNOWN, &self.feature_gates).map_err(|error| {
             let names = KNOWN.map(|gate| gate.name).join(", ");
-            CliError::usage(format!(
-                "{error}\nevery gate is given as NAME=true or NAME=false; there are {names}"
-            ))
+            CliError::usage(format!("{error}\nexpected NAME=true or NAME=false; feature gates: {names}"))
         })?;
         let spec = extension.and_then(|extension| extension.spec.as_ref());
         let namespace = self.namespace.clone().or_else(|| spec.map(|spec| spec.namespace.clone()));
-        let namespace = namespace.filter(|namespace| !namespace.is_empty()).ok_or_else(|| {
-            CliError::usage(
-                "no namespace is known: say with --namespace which one the operator is installed into",
-            )
-        })?;
+        let namespace = namespace
+            .filter(|namespace| !namespace.is_empty())
+            .ok_or_else(|| CliError::usage("specify the namespace of the operator with --namespace"))?;
         let config = match &self.config {
             Some(file) => config(file, session).await?,
             None => extension.and_then(inline_config),
@@ -169,7 +165,7 @@ impl RenderSettings {
             config.map(|config| olm_bundle::config_warnings(bundle, config)).unwrap_or_default();
         if !is_label(&self.namespace) {
             warnings.push(format!(
-                "namespace {} cannot exist: expected at most 63 lower-case letters, digits and `-`, with a letter or digit \
+                "namespace {} is invalid: expected at most 63 lower-case letters, digits and `-`, with a letter or digit \
                  at both ends",
                 quote(&self.namespace)
             ));
@@ -203,7 +199,7 @@ pub(crate) async fn config(file: &str, session: &Session) -> Result<Option<Value
     }
     if config.get("kind").is_some_and(|kind| kind == "ClusterExtension") {
         return Err(failed(
-            "expected what stands in spec.config.inline of a ClusterExtension; -f takes the whole object",
+            "expected the content of spec.config.inline of a ClusterExtension; use -f for the whole object",
         ));
     }
     Ok(Some(config).filter(|config| !config.is_null()))

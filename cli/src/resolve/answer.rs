@@ -140,7 +140,7 @@ impl Answer {
             Ok(resolved) => answer.with_choice(query, inputs, &request, &resolved),
             Err(error) if request.keeps_installed(inputs.catalogs.exists(&query.selector)) => {
                 let kept =
-                    "no catalog is selected any more; the controller keeps the installed bundle".to_owned();
+                    "no catalog is selected; operator-controller keeps the installed bundle".to_owned();
                 Self {
                     outcome: ResolutionOutcome::Kept,
                     error: Some(error.to_string()),
@@ -251,7 +251,7 @@ fn warnings(
     let mut warnings: Vec<String> = resolved.remarks.clone();
     if chosen.outside_default_channel && query.filter.channels.is_empty() {
         warnings.push(format!(
-            "{} is not in the default channel {}; without channels all of them count: --channel default stays in it",
+            "{} is not in the default channel {}: without --channel, all channels are searched; use --channel default to search only the default channel",
             chosen.bundle, chosen.default_channel
         ));
     }
@@ -269,8 +269,8 @@ fn warnings(
         }
         deprecated(format!("bundle {}", chosen.bundle), package.bundle_deprecation(&chosen.bundle));
     }
-    for left_out in &resolved.left_out {
-        warnings.push(format!("catalog {} is left out: {}", left_out.catalog, left_out.fault));
+    for skipped in &resolved.left_out {
+        warnings.push(format!("catalog {} is skipped: {}", skipped.catalog, skipped.fault));
     }
     warnings
 }

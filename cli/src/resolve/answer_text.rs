@@ -23,7 +23,7 @@ pub(super) fn answer_text(answer: &Answer) -> String {
         (None, ResolutionOutcome::Kept) => {
             fields.add(0, "Package", &answer.package);
             fields.add(0, "Installed", &installed(answer));
-            fields.add(0, "Decision", "stays as it is");
+            fields.add(0, "Decision", "no change");
         }
         (None, _) if answer.explanation.is_some() => fields.add(0, "Package", &answer.package),
         (None, _) => return String::new(),
@@ -31,7 +31,7 @@ pub(super) fn answer_text(answer: &Answer) -> String {
     fields.list(0, "Warning", &answer.warnings);
     for held in &answer.held {
         fields.add(0, "Held back", &format!("{}: {}", held.bundle, held.reason));
-        fields.add(2, "Let it go", &held.release);
+        fields.add(2, "To release", &held.release);
     }
     if let Some(explanation) = &answer.explanation {
         fields.text += "\n";
@@ -54,7 +54,7 @@ fn chosen_text(fields: &mut Fields, answer: &Answer, chosen: &ChosenBundle) {
         ResolutionOutcome::Install => "install",
         ResolutionOutcome::Upgrade => "upgrade to",
         ResolutionOutcome::Downgrade => "downgrade to",
-        ResolutionOutcome::Stay | ResolutionOutcome::Kept | ResolutionOutcome::Nothing => "stay at",
+        ResolutionOutcome::Stay | ResolutionOutcome::Kept | ResolutionOutcome::Nothing => "keep",
     };
     fields.add(0, "Decision", &format!("{decision} {}", chosen.bundle));
     let release = chosen.release.as_ref().map(|release| format!(", release {release:?}")).unwrap_or_default();
@@ -68,8 +68,11 @@ fn chosen_text(fields: &mut Fields, answer: &Answer, chosen: &ChosenBundle) {
     let channels: Vec<_> = chosen.channels.iter().map(mark).collect();
     fields.add(2, "Channels", &listed(&channels));
     if answer.installed.is_some() && answer.outcome != ResolutionOutcome::Stay {
-        let by =
-            if chosen.edges.is_empty() { "no edge; the policy allows any" } else { &chosen.edges.join(", ") };
+        let by = if chosen.edges.is_empty() {
+            "no edge; the policy allows any version"
+        } else {
+            &chosen.edges.join(", ")
+        };
         fields.add(2, "Allowed by", by);
     }
     fields.list(2, "Requires", &chosen.requirements);
@@ -77,7 +80,7 @@ fn chosen_text(fields: &mut Fields, answer: &Answer, chosen: &ChosenBundle) {
 
 /// One row per bundle of each catalog.
 fn explanation_table(explanation: &Explanation) -> String {
-    let mut table = Table::new(&["CATALOG", "PRIORITY", "BUNDLE", "VERSION", "VERDICT", "RULE", "WHY"]);
+    let mut table = Table::new(&["CATALOG", "PRIORITY", "BUNDLE", "VERSION", "VERDICT", "RULE", "REASON"]);
     for catalog in &explanation.catalogs {
         let priority = catalog.priority.to_string();
         let mut row = |bundle: &str, version: &str, kept: bool, rule: &str, why: &str| {

@@ -26,7 +26,7 @@ pub(crate) struct Choice {
     /// Image reference.
     pub(crate) image: String,
     /// `true` if it is the installed bundle.
-    pub(crate) stays: bool,
+    pub(crate) unchanged: bool,
     /// Text output of the whole result, with warnings.
     pub(crate) text: String,
     pub(crate) warnings: Vec<String>,
@@ -95,7 +95,7 @@ async fn choice(
             bundle: chosen.bundle,
             catalog: chosen.catalog,
             image: chosen.image,
-            stays: answer.outcome == ResolutionOutcome::Stay,
+            unchanged: answer.outcome == ResolutionOutcome::Stay,
             text,
             warnings: answer.warnings,
             channels: query.filter.channels,

@@ -88,7 +88,7 @@ impl DependencyInputs {
             let (has, faults) = Installed::read(set);
             for fault in faults {
                 say(&format!(
-                    "warning: {}: {fault}; dependencies are judged without these properties",
+                    "warning: {}: {fault}; dependencies are checked without these properties",
                     set.name_any()
                 ));
             }

@@ -33,8 +33,8 @@ pub(super) fn hints(
         ResolveError::Ambiguous { catalogs, .. } => ambiguous(catalogs),
         ResolveError::Dependency { .. } => {
             let mut hints = vec![
-                "--with-dependencies plans what is needed besides; --dependency-mode Report or Check judges dependencies instead of \
-                 refusing them, as does the annotation "
+                "--with-dependencies also plans the dependencies; --dependency-mode Report or Check evaluates dependencies instead of \
+                 rejecting them, as does annotation "
                     .to_owned()
                     + annotations::EXT_DEPENDENCY_MODE,
             ];
@@ -42,7 +42,7 @@ pub(super) fn hints(
             hints
         }
         ResolveError::DependenciesNotSatisfied { held, .. } => {
-            let mut hints = vec!["--with-dependencies plans what is needed besides".to_owned()];
+            let mut hints = vec!["--with-dependencies also plans the dependencies".to_owned()];
             hints.extend(held.first().map(|held| release(query, held)));
             hints
         }
@@ -50,8 +50,8 @@ pub(super) fn hints(
             held.first().map(|held| release(query, held)).into_iter().collect()
         }
         ResolveError::Catalog { catalog, .. } => vec![format!(
-            "leave it out with a selector, such as --selector {}!={catalog}, switch it off with spec.availabilityMode: \
-             Unavailable, or turn on the gate BestEffortResolution",
+            "exclude it with a selector, such as --selector {}!={catalog}, disable it with spec.availabilityMode: \
+             Unavailable, or enable feature gate BestEffortResolution",
             labels::METADATA_NAME
         )],
         _ => Vec::new(),
@@ -78,7 +78,7 @@ pub(super) fn release(query: &Query, held: &Held) -> String {
         HeldReason::Dependencies(_) => annotate(
             annotations::EXT_DEPENDENCY_MODE,
             Some("Report"),
-            "install what is missing, or --dependency-mode Report",
+            "install the missing dependencies, or use --dependency-mode Report",
         ),
         HeldReason::Dependent(_) => {
             annotate(annotations::EXT_IGNORE_DEPENDENTS, Some("true"), "upgrade the other extension first")
@@ -104,8 +104,8 @@ fn ambiguous(catalogs: &[(String, i32)]) -> Vec<String> {
     let priorities: Vec<_> = catalogs.iter().map(|(name, priority)| format!("{name} {priority}")).collect();
     let first = catalogs.first().map(|(name, _)| name.as_str()).unwrap_or_default();
     vec![format!(
-        "priorities: {}; prefer one: --priority {first}=1, for the controller spec.priority of its ClusterCatalog; or select \
-         one in the extension: {} in spec.source.catalog.selector.matchLabels",
+        "priorities: {}; prefer a catalog with --priority {first}=1 (operator-controller: spec.priority of its \
+         ClusterCatalog), or select a catalog in the extension: {} in spec.source.catalog.selector.matchLabels",
         priorities.join(", "),
         labels::METADATA_NAME
     )]
@@ -127,7 +127,7 @@ fn without_dependencies(request: &Request<'_>, answers: &[Catalog]) -> Option<St
     found.sort_by(|a, b| a.version.cmp(&b.version));
     let best = found.pop()?;
     let version = best.version.shown(false).0;
-    Some(format!("{} depends on nothing: --version {version}", best.bundle))
+    Some(format!("{} has no dependencies: --version {version}", best.bundle))
 }
 
 fn no_bundle(query: &Query, catalogs: &Catalogs, request: &Request<'_>, answers: &[Catalog]) -> Vec<String> {
@@ -148,7 +148,7 @@ fn no_bundle(query: &Query, catalogs: &Catalogs, request: &Request<'_>, answers:
     {
         let ways = packages.iter().filter_map(|package| way(package, &origin, &wanted, request.channels));
         hints.extend(ways.min_by_key(Vec::len).map(|way| {
-            format!("one upgrade cannot get there, but one after the other can: {}", way.join(", then "))
+            format!("no upgrade edge leads there directly; upgrade in steps: {}", way.join(", then "))
         }));
     }
     let loosened = [

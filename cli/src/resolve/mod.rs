@@ -96,7 +96,7 @@ pub(crate) struct ResolveArgs {
     /// Resolve this ClusterExtension of the cluster, with its installed bundle
     #[arg(long, value_name = "NAME", conflicts_with_all = QUESTION, conflicts_with = "file")]
     extension: Option<String>,
-    /// Show every bundle of every catalog, and why it is chosen or not
+    /// Show every bundle of every catalog, and the rule that keeps or drops it
     #[arg(long, conflicts_with = "solve")]
     explain: bool,
     /// Also plan all dependencies of the package
@@ -137,7 +137,7 @@ fn policy() -> impl TypedValueParser<Value = UpgradeConstraintPolicy> {
 
 fn priority(text: &str) -> Result<(String, i32), String> {
     let (name, number) = text.rsplit_once('=').ok_or("expected CATALOG=N, such as ./catalog=10")?;
-    Ok((name.to_owned(), number.parse().map_err(|_| format!("{} is no whole number", quote(number)))?))
+    Ok((name.to_owned(), number.parse().map_err(|_| format!("{} is not an integer", quote(number)))?))
 }
 
 /// Runs the command.
@@ -147,11 +147,13 @@ fn priority(text: &str) -> Result<(String, i32), String> {
 pub(crate) async fn run(args: ResolveArgs, session: &mut Session) -> Result<(), CliError> {
     let settings = args.rules.settings()?;
     if args.manifests && args.format.output == Format::Json {
-        return Err(CliError::usage("--manifests prints YAML for kubectl apply; leave out -o json"));
+        return Err(CliError::usage("--manifests prints YAML for kubectl apply; omit -o json"));
     }
     let mut queries = queries(&args, session).await?;
     if args.installed.is_some() && queries.len() > 1 {
-        return Err(CliError::usage("--installed says what one extension has; the file has several"));
+        return Err(CliError::usage(
+            "--installed is the bundle of one extension; the file has several extensions",
+        ));
     }
     let catalogs = read_catalogs(&args, &queries, session).await?;
     for query in &mut queries {
@@ -255,7 +257,7 @@ async fn dependency_inputs(
     if described || !from_cluster || !matters {
         if cluster_constraints {
             return Err(CliError::usage(
-                "the gate ClusterConstraints compares with a cluster: name one of its catalogs, as --catalog cluster",
+                "feature gate ClusterConstraints needs a cluster: use a catalog of the cluster, such as --catalog cluster",
             ));
         }
         return DependencyInputs::described(&args.with, &args.served, &args.rules, catalogs);

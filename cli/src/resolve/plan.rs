@@ -82,7 +82,7 @@ fn solved(
 ) -> Result<Plan, SolveError> {
     let (sources, faults) = catalogs.for_solving();
     for fault in faults {
-        say(&format!("warning: left out: {fault}"));
+        say(&format!("warning: skipped: {fault}"));
     }
     let _step = session.progress.step("solving");
     solve(&dependencies.input(queries, catalogs, &sources, Instant::now() + TIME_BUDGET))

@@ -65,7 +65,7 @@ impl Query {
         let name = extension.metadata.name.clone().unwrap_or_default();
         let spec = extension.spec.as_ref();
         let filter = spec.and_then(|spec| spec.source.catalog.as_ref()).ok_or_else(|| {
-            let what = "has no spec.source.catalog, so there is nothing to choose";
+            let what = "has no spec.source.catalog, which names the package to resolve";
             CliError::findings(format!("ClusterExtension {} {what}", quote(&name)))
         })?;
         let installed = extension.status.as_ref().and_then(|status| status.install.as_ref());
@@ -102,7 +102,7 @@ impl Query {
         defaults.dedup();
         let [default] = defaults[..] else {
             return Err(CliError::usage(format!(
-                "--channel default: the catalogs name different default channels of package {}: {}; name one of them, or \
+                "--channel default: the catalogs have different default channels of package {}: {}; specify one of them, or \
                  select a catalog",
                 quote(self.package()),
                 listed(&defaults)
@@ -110,7 +110,7 @@ impl Query {
         };
         if default.is_empty() {
             let package = quote(self.package());
-            return Err(CliError::no_candidate(format!("package {package} names no default channel")));
+            return Err(CliError::no_candidate(format!("package {package} has no default channel")));
         }
         for channel in self.filter.channels.iter_mut().filter(|channel| *channel == DEFAULT) {
             default.clone_into(channel);
@@ -153,7 +153,7 @@ fn find(package: &str, offers: &[&Offer], text: &str) -> Result<BundleMetadata, 
     let (what, mut names) = similar(text, known.iter().map(String::as_str), "the catalogs have");
     names.dedup();
     Err(CliError::no_candidate(format!(
-        "no catalog has a bundle {} of package {}; {what}: {}\na bundle that is in no catalog any more is given as \
+        "no catalog has a bundle {} of package {}; {what}: {}\nspecify a bundle that is no longer in a catalog as \
          NAME@VERSION",
         quote(text),
         quote(package),

@@ -13,8 +13,8 @@ use crate::error::CliError;
 /// Flags that describe a controller with non-default configuration.
 #[derive(Debug, Clone, Default, Args)]
 pub(super) struct RuleArgs {
-    /// Treatment of bundles with dependencies: Reject, Report or Check, as the controller's flag and the annotation
-    /// of an extension; default: Reject
+    /// Treatment of bundles with dependencies: Reject, Report or Check, as the flag of operator-controller and the
+    /// annotation of an extension; default: Reject
     #[arg(long, value_name = "MODE", value_parser = DependencyMode::from_str, help_heading = "Rules")]
     dependency_mode: Option<DependencyMode>,
     /// Largest version step of one upgrade: patch, minor or major; as the annotation of an extension
@@ -23,7 +23,7 @@ pub(super) struct RuleArgs {
     /// Never install a version that its channel skips; as the annotation of an extension
     #[arg(long, help_heading = "Rules")]
     exclude_skipped: bool,
-    /// Gates of the controller: BestEffortResolution, BundleReleaseSupport, ClusterConstraints, each with =true or
+    /// Feature gates of operator-controller: BestEffortResolution, BundleReleaseSupport, ClusterConstraints, each with =true or
     /// =false
     #[arg(long, value_name = "GATE=BOOL", value_delimiter = ',', help_heading = "Rules")]
     feature_gates: Vec<String>,
@@ -70,7 +70,7 @@ impl RuleArgs {
                 "BestEffortResolution" => settings.best_effort = value,
                 "BundleReleaseSupport" => settings.releases = value,
                 "ClusterConstraints" => settings.cluster_constraints = value,
-                _ => return Err(wrong("no gate of this name matters here")),
+                _ => return Err(wrong("no such gate affects the choice of a bundle")),
             }
         }
         Ok(settings)
@@ -155,7 +155,9 @@ mod tests {
             Ok(Settings { best_effort: true, releases: true, ..Settings::default() })
         );
         assert!(
-            gates(&["Other=true"]).unwrap_err().contains("Other=true: no gate of this name matters here")
+            gates(&["Other=true"])
+                .unwrap_err()
+                .contains("Other=true: no such gate affects the choice of a bundle")
         );
         assert!(gates(&["BestEffortResolution=on"]).unwrap_err().contains("neither true nor false"));
     }

@@ -48,7 +48,7 @@ An extension that was adopted from the Helm applier of the Go implementation can
 #[command(after_help = "Exit codes:
   0 success   1 operation failed or timed out   2 wrong usage
   3 refused: data may be lost, or operator-controller would refuse it
-  4 there is no rollback target, or no catalog contains it any more
+  4 there is no rollback target, or no catalog contains it
 
 Examples:
   {olm} history my-operator                        # possible rollback targets
@@ -97,10 +97,12 @@ pub(crate) async fn run(args: RollbackArgs, session: &mut Session) -> Result<(),
     let seen = inputs.difference(&plan.wanted, &choice, session).await?;
     let risks = match &seen {
         Ok(diff) => Risks::new(diff, &risk::count(diff, &cluster).await, &plan.wanted),
-        Err(why) => Risks { losses: vec![format!("what changes is not known: {why}")], ..Risks::default() },
+        Err(why) => {
+            Risks { losses: vec![format!("the changes cannot be determined: {why}")], ..Risks::default() }
+        }
     };
     if args.accept_risk && !risks.refusals.is_empty() {
-        plan.turn_the_check_off();
+        plan.disable_crd_check();
     }
     let warnings = plan.warnings(&choice);
     print_warnings(args.change.output, warnings.iter());
@@ -122,7 +124,7 @@ pub(crate) async fn run(args: RollbackArgs, session: &mut Session) -> Result<(),
 
 fn refusal(name: &str, risks: &Risks) -> CliError {
     CliError::findings(format!(
-        "the rollback of {name} is refused:{}\nnothing has been changed; save what you need, then --accept-risk does it",
+        "the rollback of {name} is refused:{}\nnothing has been changed; back up your data, then run the command with --accept-risk",
         risks.text()
     ))
 }
@@ -144,7 +146,7 @@ impl Inputs<'_> {
             choose_as(self.controller, wanted, &self.args.catalogs, &self.args.access, session).await;
         let choice = chosen.map_err(|failure| match failure {
             CliError::Message(Code::NoCandidate, text) => CliError::no_candidate(format!(
-                "{text}\na rollback needs a catalog that still has version {version}, in a channel that the extension may use"
+                "{text}\na rollback needs a catalog that contains version {version} in a channel that the extension allows"
             )),
             other => other,
         })?;
@@ -179,7 +181,7 @@ impl Inputs<'_> {
             Ok(phases) => phases,
             Err(second) => return Ok(Err(format!("{why}; {second}"))),
         };
-        say(&format!("warning: compared is what revision {} has kept: {why}", observe::number(set)));
+        say(&format!("warning: comparing the stored objects of revision {}: {why}", observe::number(set)));
         let RevisionState { name, bundle, version, .. } = RevisionState::alone(set);
         let package = wanted.spec.as_ref().and_then(|spec| spec.source.catalog.as_ref());
         let package = package.map(|catalog| catalog.package_name.clone()).unwrap_or_default();

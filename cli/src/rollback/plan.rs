@@ -56,7 +56,7 @@ impl<'a> Plan<'a> {
     }
 
     /// Disables the CRD upgrade check, so that operator-controller accepts unsafe CRDs.
-    pub(super) fn turn_the_check_off(&mut self) {
+    pub(super) fn disable_crd_check(&mut self) {
         let enforcement = CrdUpgradeSafetyEnforcement::None;
         if let Some(spec) = &mut self.wanted.spec {
             let preflight = PreflightConfig { crd_upgrade_safety: CrdUpgradeSafety { enforcement } };
@@ -79,7 +79,7 @@ impl<'a> Plan<'a> {
         }
         for manager in self.managers() {
             warnings.push(format!(
-                "{manager} has set spec.source.catalog.version: change it there too, or its next apply undoes the rollback"
+                "{manager} manages spec.source.catalog.version: change the version there, too, or the next apply reverts the rollback"
             ));
         }
         warnings
@@ -106,7 +106,7 @@ impl<'a> Plan<'a> {
             |bundle| format!("{}, version {}", bundle.name, bundle.version),
         );
         let bundle = self.target.bundle.as_ref().map(|bundle| format!("{bundle}, ")).unwrap_or_default();
-        let revision = self.target.revision.map(|number| format!(", as revision {number} had it"));
+        let revision = self.target.revision.map(|number| format!(" (revision {number})"));
         let after = format!("{bundle}version {}{}", self.target.version, revision.unwrap_or_default());
         let mut fields = Fields::default();
         fields.add(0, "Extension", name);
@@ -126,16 +126,16 @@ impl<'a> Plan<'a> {
         let mut fields = Fields::default();
         fields.list(0, "Data at risk", &risks.losses);
         let mut afterwards = Vec::new();
-        if risks.takes_objects {
+        if risks.deletes_objects {
             afterwards.push(format!(
-                "a definition that goes stays while there are custom resources of it, and blocks the archiving of its revision, \
+                "a CustomResourceDefinition with custom resources is not deleted, and blocks the archiving of its revision, \
                  unless annotation {} is Delete",
                 annotations::EXT_UNINSTALL_POLICY
             ));
         }
         afterwards.extend([
-            "the extension stays at this version until the pin is lifted; to lift it:".to_owned(),
-            format!("kubectl patch clusterextension {name} --type=merge -p '{}'", self.lift()),
+            "the extension is pinned to this version; to remove the pin:".to_owned(),
+            format!("kubectl patch clusterextension {name} --type=merge -p '{}'", self.unpin()),
         ]);
         fields.list(0, "Afterwards", &afterwards);
         fields.text
@@ -154,7 +154,7 @@ impl<'a> Plan<'a> {
     }
 
     /// Patch that reverts the rollback.
-    fn lift(&self) -> Value {
+    fn unpin(&self) -> Value {
         let was = catalog(self.live);
         let version = was.and_then(|was| was.version.as_ref());
         let policy = was.and_then(|was| was.upgrade_constraint_policy.as_ref());
@@ -192,7 +192,7 @@ mod tests {
         let migrated: ClusterObjectSet = serde_json::from_value(json!({"metadata": {"name": "pipe-1",
             "labels": {"olm.operatorframework.io/migrated-from-helm": "true"}}}))
         .unwrap();
-        let never = "revision 2 never rolled out while it was in force".to_owned();
+        let never = "revision 2 never rolled out while it was active".to_owned();
         let target = RollbackTarget {
             revision: Some(2),
             bundle: Some("pipe.v1".to_owned()),
@@ -203,14 +203,13 @@ mod tests {
             bundle: "pipe.v1".to_owned(),
             catalog: "hub".to_owned(),
             image: "r.example/pipe:v1".to_owned(),
-            stays: false,
+            unchanged: false,
             text: String::new(),
             warnings: vec!["package is deprecated".to_owned()],
             channels: Vec::new(),
         };
         let mut plan = Plan::new(&live, &target, &[migrated]);
-        let undone =
-            "has set spec.source.catalog.version: change it there too, or its next apply undoes the rollback";
+        let undone = "manages spec.source.catalog.version: change the version there, too, or the next apply reverts the rollback";
         assert_eq!(
             plan.warnings(&choice),
             [
@@ -224,11 +223,11 @@ mod tests {
                 format!("{KUBECTL_APPLY} {undone}"),
             ]
         );
-        let lift =
+        let unpin =
             json!({"spec": {"source": {"catalog": {"version": null, "upgradeConstraintPolicy": null}}}});
-        assert_eq!(plan.lift(), lift);
-        plan.turn_the_check_off();
-        assert_eq!(plan.lift()["spec"]["install"], Value::Null);
+        assert_eq!(plan.unpin(), unpin);
+        plan.disable_crd_check();
+        assert_eq!(plan.unpin()["spec"]["install"], Value::Null);
         assert_eq!(
             plan.sets(),
             [

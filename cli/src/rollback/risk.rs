@@ -27,7 +27,7 @@ pub(super) struct Risks {
     /// Reasons for which operator-controller would refuse the rollback, one line each.
     pub(super) refusals: Vec<String>,
     /// `true` if a deleted CRD has custom resources.
-    pub(super) takes_objects: bool,
+    pub(super) deletes_objects: bool,
 }
 
 /// Custom resources of a deleted CRD.
@@ -55,8 +55,8 @@ impl Risks {
             None if is_unchecked(wanted) => Vec::new(),
             None => lines(Some(&NEVER_ACCEPTED)),
         };
-        let takes_objects = gone.iter().any(|(_, counted)| !matches!(counted, Ok(None)));
-        Self { losses, refusals, takes_objects }
+        let deletes_objects = gone.iter().any(|(_, counted)| !matches!(counted, Ok(None)));
+        Self { losses, refusals, deletes_objects }
     }
 
     /// Reports whether there are no risks.
@@ -75,7 +75,7 @@ impl Risks {
         say("data may be lost:", &self.losses);
         let rest: Vec<String> =
             self.refusals.iter().filter(|line| !self.losses.contains(line)).cloned().collect();
-        say("operator-controller would refuse it:", &rest);
+        say("operator-controller would refuse the rollback:", &rest);
         text
     }
 }
@@ -88,9 +88,7 @@ fn loss(name: &str, instances: &Counted) -> Option<String> {
             let first = qualified(&first.namespace, &first.name);
             Some(format!("{name} is deleted, with {objects} (first: {first})"))
         }
-        Err(error) => {
-            Some(format!("{name} goes, and whether it has custom resources cannot be told: {error}"))
-        }
+        Err(error) => Some(format!("{name} is deleted, and its custom resources cannot be counted: {error}")),
     }
 }
 
@@ -167,16 +165,16 @@ mod tests {
         let field = diff(&definition(&two, "v1", "v1"), &definition(&text("string"), "v1", "v1"));
         let stored = diff(&definition(&two, "v1", "v1"), &definition(&two, "v1", "v2"));
         for (what, diff, mode, enforcement, losses, refusals) in [
-            ("nothing breaks", &safe, "Strict", "Strict", false, false),
+            ("safe", &safe, "Strict", "Strict", false, false),
             ("another type", &stricter, "Strict", "Strict", false, true),
             ("another type, objects decide", &stricter, "Live", "Strict", false, false),
             ("another type, no check", &stricter, "Strict", "None", false, false),
-            ("a field goes", &field, "Strict", "Strict", true, true),
-            ("a field goes, objects decide", &field, "Live", "Strict", true, false),
-            ("a field goes, no check", &field, "Strict", "None", true, false),
-            ("a stored version goes", &stored, "Strict", "Strict", true, true),
-            ("a stored version goes, objects decide", &stored, "Live", "Strict", true, true),
-            ("a stored version goes, no check", &stored, "Strict", "None", true, false),
+            ("a field is removed", &field, "Strict", "Strict", true, true),
+            ("a field is removed, objects decide", &field, "Live", "Strict", true, false),
+            ("a field is removed, no check", &field, "Strict", "None", true, false),
+            ("a stored version is removed", &stored, "Strict", "Strict", true, true),
+            ("a stored version is removed, objects decide", &stored, "Live", "Strict", true, true),
+            ("a stored version is removed, no check", &stored, "Strict", "None", true, false),
         ] {
             let risks = Risks::new(diff, &[], &extension(mode, enforcement));
             let found = (!risks.losses.is_empty(), !risks.refusals.is_empty());
@@ -186,7 +184,7 @@ mod tests {
         assert_eq!(
             risks.text(),
             "\ndata may be lost:\n  pipes.example.com: existingFieldRemoval: removed field : v1.^.b\n\
-             operator-controller would refuse it:\n  pipes.example.com: v1: ^.b: type: type changed : \"string\" -> \"\""
+             operator-controller would refuse the rollback:\n  pipes.example.com: v1: ^.b: type: type changed : \"string\" -> \"\""
         );
     }
 
@@ -205,7 +203,7 @@ mod tests {
                 Ok(Some(Instances { count: 1, first: global, finalizers: Default::default() })),
                 Some("bends is deleted, with 1 custom resource (first: knee)"),
             ),
-            (Err(error), Some("bends goes, and whether it has custom resources cannot be told: forbidden")),
+            (Err(error), Some("bends is deleted, and its custom resources cannot be counted: forbidden")),
         ] {
             assert_eq!(loss("bends", &counted).as_deref(), expected);
         }

@@ -32,7 +32,7 @@ pub(super) fn target(name: &str, to: Option<&str>, records: &[Record]) -> Result
         let found = records.iter().find(|record| record.rollback.possible);
         return found.map(of_record).ok_or_else(|| {
             CliError::no_candidate(format!(
-                "{name} has no revision to go back to: {}\n--to VERSION goes to a version that a catalog has",
+                "{name} has no revision to roll back to; {}\nuse --to VERSION for another version in a catalog",
                 revision_list(records)
             ))
         });
@@ -41,7 +41,7 @@ pub(super) fn target(name: &str, to: Option<&str>, records: &[Record]) -> Result
     if let Some(number) = number {
         let found = records.iter().find(|record| record.revision == number);
         let record = found.ok_or_else(|| {
-            CliError::no_candidate(format!("{name} has no revision {number}: {}", revision_list(records)))
+            CliError::no_candidate(format!("{name} has no revision {number}; {}", revision_list(records)))
         })?;
         // A revision that never rolled out is allowed if named explicitly.
         if let Some(why) = record.rollback.why_not.filter(|_| record.succeeded || record.version.is_empty()) {
@@ -54,7 +54,7 @@ pub(super) fn target(name: &str, to: Option<&str>, records: &[Record]) -> Result
     let version = to.strip_prefix('v').unwrap_or(to);
     if Version::parse(version).is_err() {
         return Err(CliError::usage(format!(
-            "--to {}: expected the number of a revision, as `history` shows it, or a whole version such as 1.2.3",
+            "--to {}: expected the number of a revision, as `history` shows it, or a full version such as 1.2.3",
             quote(to)
         )));
     }
@@ -67,7 +67,7 @@ pub(super) fn target(name: &str, to: Option<&str>, records: &[Record]) -> Result
 }
 
 fn of_record(record: &Record) -> RollbackTarget {
-    let never = format!("revision {} never rolled out while it was in force", record.revision);
+    let never = format!("revision {} never rolled out while it was active", record.revision);
     RollbackTarget {
         revision: Some(record.revision),
         bundle: Some(record.bundle.clone()).filter(|bundle| !bundle.is_empty()),
@@ -76,7 +76,7 @@ fn of_record(record: &Record) -> RollbackTarget {
     }
 }
 
-/// Revisions as text: `3 (pipe.v1.2.0, it is the newest), …`
+/// Revisions as text: `3 (pipe.v1.2.0, newest revision), …`
 fn revision_list(records: &[Record]) -> String {
     let one = |record: &Record| {
         let why = record.rollback.why_not.map(|why| format!(", {why}")).unwrap_or_default();
@@ -84,7 +84,7 @@ fn revision_list(records: &[Record]) -> String {
     };
     match records.iter().take(NAMED).map(one).collect::<Vec<_>>() {
         none if none.is_empty() => "it has no revisions".to_owned(),
-        some => format!("there are {}", some.join(", ")),
+        some => format!("revisions: {}", some.join(", ")),
     }
 }
 
@@ -133,23 +133,22 @@ mod tests {
                 Some("3"),
                 Err((
                     4,
-                    "revision 3 cannot be a rollback target: it has the bundle of the newest, and differs in configuration only",
+                    "revision 3 cannot be a rollback target: same bundle as the newest revision, only the configuration differs",
                 )),
             ),
-            (Some("4"), Err((4, "revision 4 cannot be a rollback target: it is the newest"))),
+            (Some("4"), Err((4, "revision 4 cannot be a rollback target: newest revision"))),
             (
                 Some("7"),
                 Err((
                     4,
-                    "pipe has no revision 7: there are 4 (pipe.v1.2.0, it is the newest), 3 (pipe.v1.2.0, it has the bundle \
-                     of the newest, and differs in configuration only), 2 (pipe.v1.1.0, it never rolled out), 1 (pipe.v1.0.0)",
+                    "pipe has no revision 7; revisions: 4 (pipe.v1.2.0, newest revision), 3 (pipe.v1.2.0, same bundle as the newest revision, only the configuration differs), 2 (pipe.v1.1.0, never rolled out), 1 (pipe.v1.0.0)",
                 )),
             ),
             (
                 Some("1.x"),
                 Err((
                     2,
-                    "--to \"1.x\": expected the number of a revision, as `history` shows it, or a whole version such as 1.2.3",
+                    "--to \"1.x\": expected the number of a revision, as `history` shows it, or a full version such as 1.2.3",
                 )),
             ),
         ] {
@@ -159,7 +158,7 @@ mod tests {
             assert_eq!(found, expected.map_err(|(code, text)| (code, text.to_owned())), "{to:?}");
         }
         let never = target("pipe", Some("2"), &records).unwrap();
-        assert_eq!(never.warning.as_deref(), Some("revision 2 never rolled out while it was in force"));
+        assert_eq!(never.warning.as_deref(), Some("revision 2 never rolled out while it was active"));
     }
 
     #[test]
@@ -172,8 +171,7 @@ mod tests {
             (none.exit_code(), none.to_string().as_str()),
             (
                 4,
-                "pipe has no revision to go back to: there are 1 (pipe.v1.0.0, it is the newest)\n--to VERSION goes to a \
-                 version that a catalog has"
+                "pipe has no revision to roll back to; revisions: 1 (pipe.v1.0.0, newest revision)\nuse --to VERSION for another version in a catalog"
             )
         );
     }

@@ -60,7 +60,7 @@ impl ClusterArgs {
         let options = KubeConfigOptions { context: self.context.clone(), ..Default::default() };
         let failed = |error: &dyn std::error::Error| {
             CliError::operational(format!(
-                "no access to a cluster: {}\ngive a kubeconfig file with --kubeconfig or $KUBECONFIG",
+                "no access to a cluster: {}\nspecify a kubeconfig file with --kubeconfig or $KUBECONFIG",
                 olm_api::text::with_causes(error)
             ))
         };
@@ -203,12 +203,12 @@ fn select(catalogs: &[ClusterCatalog], wanted: Option<&str>) -> Result<Vec<Strin
         )));
     };
     let conditions = catalog.status.iter().flat_map(|status| &status.conditions);
-    let said: Vec<_> = conditions
+    let messages: Vec<_> = conditions
         .filter(|condition| !condition.message.is_empty())
         .map(|condition| format!("{}={}: {}", condition.type_, condition.status, condition.message))
         .collect();
-    let said = if said.is_empty() { "it has no status yet".to_owned() } else { said.join("; ") };
-    Err(CliError::operational(format!("ClusterCatalog {wanted:?} is not served: {said}")))
+    let cause = if messages.is_empty() { "it has no status yet".to_owned() } else { messages.join("; ") };
+    Err(CliError::operational(format!("ClusterCatalog {wanted:?} is not served: {cause}")))
 }
 
 fn status_code(error: &kube::Error) -> Option<u16> {
@@ -222,12 +222,12 @@ fn list_failure<K: kube::Resource<DynamicType = ()>>(server: &str, error: &kube:
     let (kinds, plural) = (format!("{}s", K::kind(&())), K::plural(&()));
     let cause = olm_runtime::cluster::describe(error);
     let advice = match status_code(error) {
-        Some(403) => format!("\nyou need the right to list {plural}.olm.operatorframework.io"),
+        Some(403) => format!("\nyou need the permission to list {plural}.olm.operatorframework.io"),
         Some(404) => format!("\nOLM v1 is not installed in this cluster: it has no {kinds}"),
         Some(401) => "\nyour credentials for the cluster are missing or have expired".to_owned(),
         Some(_) => String::new(),
         None => format!(
-            "\nthe API server of the kubeconfig's context is at {server}; --context names another one"
+            "\nthe API server of the kubeconfig's context is at {server}; use --context for another one"
         ),
     };
     CliError::operational(format!("cannot list {kinds}: {cause}{advice}"))
@@ -237,16 +237,16 @@ fn content_failure(catalog: &str, namespace: &str, error: &kube::Error) -> CliEr
     let cause = olm_runtime::cluster::describe(error);
     let advice = match (status_code(error), cause.contains("services \"")) {
         (Some(403), _) => format!(
-            "\nyou need the right to get services/proxy of {SERVICE} in namespace {namespace}:\n  \
+            "\nyou need the permission to get services/proxy of {SERVICE} in namespace {namespace}:\n  \
              kubectl -n {namespace} create role catalog-reader --verb=get --resource=services/proxy \
              --resource-name={SERVICE}"
         ),
         (Some(404), true) => format!(
-            "\ncatalogd's service is not in namespace {namespace}; --catalogd-namespace names another one"
+            "\ncatalogd's service is not in namespace {namespace}; use --catalogd-namespace for another one"
         ),
-        (Some(404), false) => "\ncatalogd has no content of this catalog (yet)".to_owned(),
+        (Some(404), false) => "\ncatalogd has no content of this catalog yet".to_owned(),
         (Some(502..=504), _) => {
-            format!("\ncatalogd does not answer; see kubectl -n {namespace} get pods,endpointslices")
+            format!("\ncatalogd does not respond; run kubectl -n {namespace} get pods,endpointslices")
         }
         _ => String::new(),
     };

@@ -48,7 +48,7 @@ impl Folder for DirectoryFolder {
     fn open(&self, file: &Path) -> io::Result<Box<dyn Read + '_>> {
         let path = self.root.join(file).canonicalize()?;
         if !path.starts_with(&self.root) {
-            return Err(io::Error::other("the link leads out of the catalog's directory"));
+            return Err(io::Error::other("the link points outside of the catalog directory"));
         }
         let metadata = fs::metadata(&path)?;
         // Checked before opening, because opening a pipe would block. A directory fails when it is read.
@@ -80,7 +80,7 @@ mod tests {
         for (path, expected) in [
             ("a.yaml", Ok("a")),
             ("deep/inside", Ok("a")),
-            ("deep/outside", Err("the link leads out of the catalog's directory")),
+            ("deep/outside", Err("the link points outside of the catalog directory")),
             ("dangling", Err("No such file or directory (os error 2)")),
             ("socket", Err("not a regular file")),
         ] {

@@ -89,7 +89,7 @@ impl ImageArgs {
 /// The disk refuses.
 pub(crate) fn temporary_directory() -> Result<TempDir, CliError> {
     let directory = tempfile::Builder::new().prefix("olm-").tempdir();
-    directory.map_err(|error| CliError::operational(format!("cannot make a temporary directory: {error}")))
+    directory.map_err(|error| CliError::operational(format!("cannot create a temporary directory: {error}")))
 }
 
 /// Parses a reference to push to.

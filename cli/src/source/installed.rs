@@ -62,7 +62,7 @@ impl Cluster {
     /// # Errors
     /// The API server does not return them.
     pub(crate) async fn object_sets(&self, session: &Session) -> Result<Vec<ClusterObjectSet>, CliError> {
-        let _step = session.progress.step("listing what is installed");
+        let _step = session.progress.step("listing revisions");
         self.list(session).await
     }
 
@@ -71,7 +71,7 @@ impl Cluster {
     /// # Errors
     /// The API server does not answer.
     pub(crate) async fn kinds(&self, session: &Session) -> Result<ServedApis, CliError> {
-        let _step = session.progress.step("asking which kinds the cluster serves");
+        let _step = session.progress.step("discovering the kinds that the cluster serves");
         let what = "the kinds that the cluster serves";
         let client = self.client();
         let core = self.call(what, client.list_core_api_versions_aggregated(), session).await?;

@@ -36,8 +36,7 @@ impl Source {
     /// # Errors
     /// It is none of these. For an object of classic OLM the message names its v1 equivalent.
     pub(crate) fn parse(text: &str) -> Result<Self, CliError> {
-        let instead =
-            "the catalog directory that it was built from, or the image where `catalog push` has put it";
+        let instead = "the catalog directory that it was built from, or the image that `catalog push` pushed";
         if let Some(path) = local_directory(text, instead)? {
             return Ok(Self::Directory(path));
         }
@@ -49,8 +48,8 @@ impl Source {
         }
         text.parse().map(Self::Image).map_err(|error: olm_oci::ReferenceError| {
             CliError::usage(format!(
-                "SOURCE {} is no existing directory, no image reference such as \
-                 registry.example.com/team/catalog:v1 and not cluster or cluster/NAME: {error}",
+                "SOURCE {} is not an existing directory, an image reference such as \
+                 registry.example.com/team/catalog:v1, cluster, or cluster/NAME: {error}",
                 quote(text)
             ))
         })
@@ -65,7 +64,7 @@ impl Source {
 pub(crate) fn local_directory(text: &str, instead: &str) -> Result<Option<PathBuf>, CliError> {
     let path = PathBuf::from(text);
     if olm_pack::is_layout(&path) {
-        return Err(CliError::usage(format!("{} is an OCI image layout: name {instead}", quote(text))));
+        return Err(CliError::usage(format!("{} is an OCI image layout: use {instead}", quote(text))));
     }
     if path.exists() && !path.is_dir() {
         let hint = classic_kinds::hint_for_file(&path).map(|hint| format!("\n{hint}")).unwrap_or_default();
@@ -146,10 +145,7 @@ fn read_folder(
     });
     read.map_err(|failure| match is_refused {
         true => failure,
-        false => CliError::at(
-            catalog,
-            format!("{failure}\n`validate` shows everything that is wrong with a catalog"),
-        ),
+        false => CliError::at(catalog, format!("{failure}\nrun `validate` for all errors of the catalog")),
     })
 }
 
@@ -181,9 +177,10 @@ mod tests {
             ("Cargo.toml", Err("\"Cargo.toml\" is not a directory")),
             (
                 "./nowhere",
-                Err("SOURCE \"./nowhere\" is no existing directory, no image reference such as \
-                     registry.example.com/team/catalog:v1 and not cluster or cluster/NAME: error parsing image \
-                     reference \"./nowhere\": invalid reference format"),
+                Err(
+                    "SOURCE \"./nowhere\" is not an existing directory, an image reference such as registry.example.com/team/catalog:v1, cluster, or cluster/NAME: error parsing image \
+                     reference \"./nowhere\": invalid reference format",
+                ),
             ),
         ] {
             let parsed = Source::parse(text).map_err(|failure| {

@@ -19,7 +19,7 @@ impl Cluster {
     /// # Errors
     /// The API server does not answer.
     pub(crate) async fn platform(&self, session: &Session) -> Result<Facts, CliError> {
-        let _step = session.progress.step("looking at the platform");
+        let _step = session.progress.step("reading the platform version");
         let kinds = async {
             match self.client().list_api_group_resources(CONFIG).await {
                 Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),

@@ -83,7 +83,7 @@ impl Hold {
         let paused = is_paused(extension).then(|| Self {
             by: "Paused".to_owned(),
             message: format!(
-                "nothing is applied or upgraded; to go on: kubectl annotate clusterextension {name} {}-",
+                "nothing is applied or upgraded; to resume: kubectl annotate clusterextension {name} {}-",
                 annotations::EXT_PAUSED
             ),
         });

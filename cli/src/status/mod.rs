@@ -34,7 +34,7 @@ a tree: its conditions, its revisions, their phases, and in these each object wi
 Readiness and ownership of objects are computed with operator-controller's functions, so the result does not \
 depend on the last status that the controller wrote.
 
-Objects that you may not read are named, and the rest is shown. Nothing is changed.";
+Objects that you may not read are listed without state. The command changes nothing.";
 
 /// Arguments of the command.
 #[derive(Debug, Args)]
@@ -50,7 +50,7 @@ Examples:
   {olm} status                                     # all extensions
   {olm} status my-operator                         # which object blocks the rollout?
   {olm} status my-operator --watch                 # follow a rollout
-  {olm} status my-operator -o wide                 # every object, its API version and who controls it
+  {olm} status my-operator -o wide                 # every object, its API version and owner
   {olm} status -o json | jq -r '.extensions[] | select(.health != \"Healthy\") | .name'
   {olm} status my-operator -o json | jq '.revisions[].phases[]?.objects[] | select(.state != \"Ready\")'"
 )]
@@ -117,7 +117,7 @@ pub(crate) async fn run(args: StatusArgs, session: &mut Session) -> Result<(), C
     let cluster = args.cluster.connect().await?;
     let name = args.name.as_deref();
     let (format, wide) = args.output.format();
-    let first = look(&cluster, name, session).await?;
+    let first = read_state(&cluster, name, session).await?;
     if args.watch {
         return watch(first, &cluster, &args, session).await;
     }
@@ -125,7 +125,7 @@ pub(crate) async fn run(args: StatusArgs, session: &mut Session) -> Result<(), C
     session.output.text(&text)
 }
 
-async fn look(cluster: &Cluster, name: Option<&str>, session: &Session) -> Result<Printed, CliError> {
+async fn read_state(cluster: &Cluster, name: Option<&str>, session: &Session) -> Result<Printed, CliError> {
     match name {
         Some(name) => {
             let observed = observe::observe(cluster, name, session).await?;
@@ -164,15 +164,16 @@ async fn watch(
         }
         shown = loop {
             session.interruptible(tokio::time::sleep(PAUSE)).await?;
-            match look(cluster, args.name.as_deref(), session).await {
+            match read_state(cluster, args.name.as_deref(), session).await {
                 Ok(shown) => break shown,
                 Err(CliError::Message(Code::NoCandidate, _)) => {
-                    say(&format!("ClusterExtension {} is gone", args.name.as_deref().unwrap_or_default()));
+                    say(&format!(
+                        "ClusterExtension {} has been deleted",
+                        args.name.as_deref().unwrap_or_default()
+                    ));
                     return Ok(());
                 }
-                Err(CliError::Message(Code::Operational, message)) => {
-                    say(&format!("{message}; trying again"))
-                }
+                Err(CliError::Message(Code::Operational, message)) => say(&format!("{message}; retrying")),
                 Err(failure) => return Err(failure),
             }
         };

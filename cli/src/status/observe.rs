@@ -83,7 +83,7 @@ pub(crate) enum Live {
 pub(crate) async fn observe(cluster: &Cluster, name: &str, session: &Session) -> Result<Observed, CliError> {
     let extension = extension(cluster, name, session).await?;
     let sets = revisions(cluster, name, session).await?;
-    let _step = session.progress.step(format!("looking at the objects of {name}"));
+    let _step = session.progress.step(format!("reading the objects of {name}"));
     session.interruptible(below(cluster, extension, sets)).await
 }
 
@@ -104,9 +104,9 @@ pub(crate) async fn extension(
     let more = names.len().saturating_sub(NAMED);
     names.truncate(NAMED);
     let names = match (names.is_empty(), more) {
-        (true, _) => "the cluster has none".to_owned(),
-        (false, 0) => format!("there are {}", names.join(", ")),
-        (false, more) => format!("there are {} and {more} more", names.join(", ")),
+        (true, _) => "the cluster has no ClusterExtensions".to_owned(),
+        (false, 0) => format!("existing: {}", names.join(", ")),
+        (false, more) => format!("existing: {} and {more} more", names.join(", ")),
     };
     Err(CliError::no_candidate(format!("there is no ClusterExtension {}; {names}", quote(name))))
 }
@@ -162,7 +162,7 @@ pub(crate) async fn stored(cluster: &Cluster, set: &ClusterObjectSet) -> Result<
             Ok(secret) => Ok(secret.map(|secret| (key, secret))),
             Err(error) => {
                 let why = olm_runtime::cluster::describe(&error);
-                Err(format!("Secret {key}, which holds objects of it, cannot be read: {why}"))
+                Err(format!("Secret {key}: {why}"))
             }
         }
     };
@@ -207,7 +207,7 @@ async fn live(cluster: &Cluster, keys: impl Iterator<Item = ObjectKey>) -> HashM
                 Ok(Err(error)) if error.reason == Reason::UnknownKind => Live::NotServed,
                 Ok(Err(error)) => Live::Unreadable(error.message),
                 Err(_) => Live::Unreadable(format!(
-                    "not read: all objects together took longer than {} s",
+                    "not read within {} s, the deadline for all objects together",
                     TIME_FOR_OBJECTS.as_secs()
                 )),
             };

@@ -136,7 +136,7 @@ Health:             Upgrading
 Package:            pipe
 Namespace:          pipe-system
 Installed:          pipe.v1.0.0, version 1.0.0
-Wanted:             version 1.x of channel fast
+Requested:          version 1.x of channel fast
 
 Conditions
   Installed True (Succeeded) for 5m
@@ -144,19 +144,19 @@ Conditions
   Progressing True (RollingOut) for 5m
     Revision 1.1.0 is rolling out.
 
-pipe-2  pipe.v1.1.0  rolling out, made 5m ago
+pipe-2  pipe.v1.1.0  rolling out, created 5m ago
 │ ! Object Deployment.apps/v1 pipe-system/manager: missing .status.conditions
 ├─ identity  1 ready
 │  └─ ServiceAccount pipe-system/pipe ready
 ├─ deploy  0 of 1 ready
 │  └─ Deployment pipe-system/manager not ready: missing .status.conditions
-└─ publish  waits for the phase before it, 0 of 2 ready
-   ├─ ServiceMonitor pipe-system/m kind not served: the cluster serves no ServiceMonitor of monitoring.coreos.com/v1
-   └─ ConfigMap pipe-system/settings not adopted yet: it belongs to revision pipe-1
+└─ publish  waiting for the previous phase, 0 of 2 ready
+   ├─ ServiceMonitor pipe-system/m kind not served: the cluster does not serve ServiceMonitor of monitoring.coreos.com/v1
+   └─ ConfigMap pipe-system/settings not adopted yet: owner is revision pipe-1
 
-pipe-1  pipe.v1.0.0  rolled out, made 5m ago
+pipe-1  pipe.v1.0.0  rolled out, created 5m ago
 └─ deploy  2 ready
-   ├─ Deployment pipe-system/manager handed over: it belongs to revision pipe-2
+   ├─ Deployment pipe-system/manager handed over: owner is revision pipe-2
    └─ ConfigMap pipe-system/settings ready
 ";
     assert_eq!(text::tree(&state, now(), false), expected);
@@ -196,14 +196,14 @@ fn object_state_follows_from_owner_and_probes() {
         (
             with(ours(), |live| live["metadata"]["deletionTimestamp"] = json!(THEN)),
             ObjectStatus::Deleting,
-            "ConfigMap pipe-system/settings going",
+            "ConfigMap pipe-system/settings being deleted",
         ),
         (
             foreign(
                 json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "d", "uid": "d", "controller": true}),
             ),
             ObjectStatus::Collision,
-            "ConfigMap pipe-system/settings in the way: it belongs to Deployment d",
+            "ConfigMap pipe-system/settings collision: owner is Deployment d",
         ),
         (
             foreign(
@@ -211,12 +211,12 @@ fn object_state_follows_from_owner_and_probes() {
                 "uid": "v", "controller": true}),
             ),
             ObjectStatus::Collision,
-            "ConfigMap pipe-system/settings in the way: it belongs to revision valve-1 of another extension",
+            "ConfigMap pipe-system/settings collision: owner is revision valve-1 of another extension",
         ),
         (
             Live::Found(map.clone()),
             ObjectStatus::Collision,
-            "ConfigMap pipe-system/settings in the way: it has no owner",
+            "ConfigMap pipe-system/settings collision: no owner",
         ),
         (
             with(ours(), |live| {
@@ -265,13 +265,13 @@ fn tree_shows_holds_adoption_and_unreadable_revision() {
     let state = ExtensionState::new(&observed);
     let expected = "\
 Name:               pipe
-Health:             Healthy (the extension has changed since; not reconciled yet)
+Health:             Healthy (not reconciled since the last change of the extension)
 Package:            pipe
 Namespace:          pipe-system
 Installed:          pipe.v1.0.0, version 1.0.0
-Wanted:             version 1.x of channel fast
+Requested:          version 1.x of channel fast
 Adopted:            from the upstream Helm applier, by pipe-1; the Helm applier cannot manage it again
-Held by:            Paused: nothing is applied or upgraded; to go on: kubectl annotate clusterextension pipe \
+Held by:            Paused: nothing is applied or upgraded; to resume: kubectl annotate clusterextension pipe \
 ext.olm.operatorframework.io/paused-
 Held by:            OutsideScope: bundle pipe.v2.0.0 is held back
 
@@ -287,12 +287,12 @@ Conditions
   UpgradeAvailable True (OutsideScope) for 5m
     bundle pipe.v2.0.0 is held back
 
-pipe-2  pipe.v1.0.0  retrying, made 5m ago
+pipe-2  pipe.v1.0.0  retrying, created 5m ago
 │ ! first
 │ ! second
-│ ! its objects cannot be shown: Secret olmv1-system/pipe-2-x cannot be read: forbidden
+│ ! cannot read its objects: Secret olmv1-system/pipe-2-x cannot be read: forbidden
 
-pipe-1  pipe.v0.9.0  archived, made 5m ago, adopted from Helm
+pipe-1  pipe.v0.9.0  archived, created 5m ago, adopted from Helm
 ";
     assert_eq!(text::tree(&state, now(), false), expected);
     assert!(text::tree(&state, now(), true).contains("  Deprecated False (NotDeprecated) for 5m\n"));
@@ -321,8 +321,7 @@ fn ready_objects_of_large_phase_are_counted_and_others_listed() {
     };
     let state = ExtensionState::new(&observed);
     let table = text::tree(&state, now(), false);
-    let end =
-        "   ├─ ConfigMap pipe-system/m30 missing\n   └─ and 19 more that are ready; -o wide shows them\n";
+    let end = "   ├─ ConfigMap pipe-system/m30 missing\n   └─ and 19 more that are ready, see -o wide\n";
     assert!(table.ends_with(end), "{table}");
     assert!(table.contains("└─ configuration  29 of 30 ready\n"), "{table}");
     assert_eq!(text::tree(&state, now(), true).matches("ConfigMap").count(), 30);

@@ -23,7 +23,7 @@ pub(crate) fn list(extensions: &[ExtensionState], now: Timestamp, wide: bool) ->
     }
     let mut columns = vec!["NAME", "PACKAGE", "INSTALLED", "VERSION", "HELD-BY", "HEALTH", "AGE"];
     if wide {
-        columns.extend(["NAMESPACE", "WANTED", "MESSAGE"]);
+        columns.extend(["NAMESPACE", "REQUESTED", "MESSAGE"]);
     }
     let mut table = Table::new(&columns);
     for extension in extensions {
@@ -41,7 +41,7 @@ pub(crate) fn list(extensions: &[ExtensionState], now: Timestamp, wide: bool) ->
         if wide {
             let progressing = extension.conditions.iter().find(|one| one.type_ == types::PROGRESSING);
             let message = progressing.map(|condition| condition.message.clone()).unwrap_or_default();
-            cells.extend([extension.namespace.clone(), wanted(extension), message]);
+            cells.extend([extension.namespace.clone(), requested(extension), message]);
         }
         table.row(cells);
     }
@@ -53,7 +53,7 @@ pub(crate) fn tree(state: &ExtensionState, now: Timestamp, wide: bool) -> String
     let mut fields = Fields::default();
     let health = match state.up_to_date {
         true => format!("{:?}", state.health),
-        false => format!("{:?} (the extension has changed since; not reconciled yet)", state.health),
+        false => format!("{:?} (not reconciled since the last change of the extension)", state.health),
     };
     fields.add(0, "Name", &state.name);
     fields.add(0, "Health", &health);
@@ -62,7 +62,7 @@ pub(crate) fn tree(state: &ExtensionState, now: Timestamp, wide: bool) -> String
     let installed = state.installed.as_ref();
     let installed = installed.map(|bundle| format!("{}, version {}", bundle.name, bundle.version));
     fields.add(0, "Installed", installed.as_deref().unwrap_or("nothing"));
-    fields.add(0, "Wanted", &wanted(state));
+    fields.add(0, "Requested", &requested(state));
     if let Some(revision) = &state.adopted_from_helm {
         let text =
             format!("from the upstream Helm applier, by {revision}; the Helm applier cannot manage it again");
@@ -84,7 +84,7 @@ pub(crate) fn tree(state: &ExtensionState, now: Timestamp, wide: bool) -> String
 }
 
 /// Version and channels that `spec` requests.
-fn wanted(state: &ExtensionState) -> String {
+fn requested(state: &ExtensionState) -> String {
     let version = match state.wanted_version.as_str() {
         "" => "any version".to_owned(),
         version => format!("version {version}"),
@@ -131,19 +131,19 @@ fn revision(revision: &RevisionState, now: Timestamp, wide: bool) -> String {
         Stage::RollingOut => "rolling out",
         Stage::Retrying => "retrying",
         Stage::Blocked => "blocked",
-        Stage::DeadlineExceeded => "past its deadline",
+        Stage::DeadlineExceeded => "deadline exceeded",
         Stage::Succeeded => "rolled out",
         Stage::Archiving => "being archived",
         Stage::Archived => "archived",
         Stage::Deleting => "being deleted",
     };
-    let bundle = if revision.bundle.is_empty() { "no bundle named" } else { &revision.bundle };
+    let bundle = if revision.bundle.is_empty() { "no bundle recorded" } else { &revision.bundle };
     let adopted = if revision.adopted_from_helm { ", adopted from Helm" } else { "" };
-    let made = match age(now, revision.created.as_deref()) {
-        made if made.is_empty() => made,
-        made => format!(", made {made} ago"),
+    let created = match age(now, revision.created.as_deref()) {
+        age if age.is_empty() => age,
+        age => format!(", created {age} ago"),
     };
-    let mut text = format!("{}  {bundle}  {stage}{made}{adopted}\n", revision.name);
+    let mut text = format!("{}  {bundle}  {stage}{created}{adopted}\n", revision.name);
     if wide && !revision.image.is_empty() {
         text += &format!("│ image: {}\n", revision.image);
     }
@@ -151,7 +151,7 @@ fn revision(revision: &RevisionState, now: Timestamp, wide: bool) -> String {
         text += &indented(error, "│ ! ");
     }
     if let Some(why) = &revision.unreadable {
-        text += &indented(&format!("its objects cannot be shown: {why}"), "│ ! ");
+        text += &indented(&format!("cannot read its objects: {why}"), "│ ! ");
     }
     let last = revision.phases.len().saturating_sub(1);
     for (number, one) in revision.phases.iter().enumerate() {
@@ -166,7 +166,7 @@ fn phase(phase: &PhaseState, is_last: bool, wide: bool) -> String {
     let progress = match phase.progress {
         Progress::Complete => format!("{total} ready"),
         Progress::Current => format!("{} of {total} ready", phase.ready),
-        Progress::Waiting => format!("waits for the phase before it, {} of {total} ready", phase.ready),
+        Progress::Waiting => format!("waiting for the previous phase, {} of {total} ready", phase.ready),
     };
     let mut text = format!("{branch} {}  {progress}\n", phase.name);
     let room = if wide { usize::MAX } else { SHOWN };
@@ -187,7 +187,7 @@ fn phase(phase: &PhaseState, is_last: bool, wide: bool) -> String {
         text += &format!("{below} {branch} {line}{details}\n");
     }
     if left_out > 0 {
-        text += &format!("{below} └─ and {left_out} more that are ready; -o wide shows them\n");
+        text += &format!("{below} └─ and {left_out} more that are ready, see -o wide\n");
     }
     text
 }

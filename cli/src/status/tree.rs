@@ -345,7 +345,8 @@ impl<'a> ObjectJudge<'a> {
         let (state, messages, controller) = match &observed.live {
             Live::Missing => (ObjectStatus::Missing, vec!["it does not exist".to_owned()], None),
             Live::NotServed => {
-                let kind = format!("the cluster serves no {} of {}", key.gvk.kind, key.gvk.api_version());
+                let kind =
+                    format!("the cluster does not serve {} of {}", key.gvk.kind, key.gvk.api_version());
                 (ObjectStatus::NotServed, vec![kind], None)
             }
             Live::Unreadable(why) => (ObjectStatus::Unknown, vec![why.clone()], None),
@@ -367,15 +368,15 @@ impl<'a> ObjectJudge<'a> {
 
     fn found(&self, live: &Value, observed: &ObservedObject) -> (ObjectStatus, Vec<String>) {
         let protection = &observed.content.collision_protection;
-        let holder = || match controller(live) {
-            Some(reference) => format!("it belongs to {}", self.named(reference)),
-            None => "it has no owner".to_owned(),
+        let owner = || match controller(live) {
+            Some(reference) => format!("owner is {}", self.named(reference)),
+            None => "no owner".to_owned(),
         };
         match plan(Some(live), &self.owner, &self.siblings, protection) {
-            Plan::Leave => (ObjectStatus::HandedOver, vec![holder()]),
+            Plan::Leave => (ObjectStatus::HandedOver, vec![owner()]),
             Plan::AwaitDeletion => (ObjectStatus::Deleting, vec!["it is being deleted".to_owned()]),
-            Plan::Collide => (ObjectStatus::Collision, vec![holder()]),
-            Plan::Adopt => (ObjectStatus::NotTaken, vec![holder()]),
+            Plan::Collide => (ObjectStatus::Collision, vec![owner()]),
+            Plan::Adopt => (ObjectStatus::NotTaken, vec![owner()]),
             Plan::Create => (ObjectStatus::Missing, Vec::new()),
             Plan::Repair | Plan::Keep => {
                 let result = self.probes.probe(live);
@@ -413,8 +414,8 @@ impl std::fmt::Display for ObjectState {
             ObjectStatus::NotReady => "not ready",
             ObjectStatus::HandedOver => "handed over",
             ObjectStatus::NotTaken => "not adopted yet",
-            ObjectStatus::Collision => "in the way",
-            ObjectStatus::Deleting => "going",
+            ObjectStatus::Collision => "collision",
+            ObjectStatus::Deleting => "being deleted",
             ObjectStatus::Missing => "missing",
             ObjectStatus::NotServed => "kind not served",
             ObjectStatus::Unknown => "cannot be read",

@@ -32,15 +32,15 @@ use crate::status::observe;
 /// First lines of the command's help.
 pub(crate) const ABOUT: &str = "Uninstall a ClusterExtension
 
-Deletes all objects that the extension owns, including its CustomResourceDefinitions and with them all their \
-custom resources. The command counts and shows them first, then asks.
+Deletes all objects that the extension owns, including its CustomResourceDefinitions and all their custom \
+resources. The command first prints the plan with the number of custom resources, then asks.
 
 With --keep-crds, the CustomResourceDefinitions and the custom resources are kept: the extension gets the \
 annotation ext.olm.operatorframework.io/uninstall-policy: KeepCRDs, and is deleted once operator-controller has \
 applied the policy.";
 
 /// Deadline for the controller to apply the policy to the revisions.
-const TAKE_OVER: Duration = Duration::from_secs(30);
+const POLICY_LIMIT: Duration = Duration::from_secs(30);
 
 /// Arguments of the command.
 #[derive(Debug, Args)]
@@ -102,7 +102,7 @@ pub(crate) async fn run(args: UninstallArgs, session: &mut Session) -> Result<()
         keep_definitions(&cluster, &extension, &args, session).await?;
     }
     if plan.keeps_definitions() && dry_run.is_none() {
-        taken_over(&cluster, &extension, TAKE_OVER.min(args.change.timeout), session).await?;
+        policy_applied(&cluster, &extension, POLICY_LIMIT.min(args.change.timeout), session).await?;
     }
     let written = delete(&cluster, &extension, dry_run, session).await?;
     if matches!(args.change.output, ChangeFormat::Table | ChangeFormat::Name) {
@@ -112,9 +112,9 @@ pub(crate) async fn run(args: UninstallArgs, session: &mut Session) -> Result<()
         return Ok(());
     }
     session.output.finish()?;
-    let going: Vec<&OwnedCrd> = plan.definitions.iter().filter(|definition| !definition.stays).collect();
-    let words = gone(&cluster, &extension, &sets, &going, args.change.timeout, session).await?;
-    change::print_end(args.change.output, &words, session)
+    let deleted: Vec<&OwnedCrd> = plan.definitions.iter().filter(|definition| !definition.kept).collect();
+    let message = deletion(&cluster, &extension, &sets, &deleted, args.change.timeout, session).await?;
+    change::print_end(args.change.output, &message, session)
 }
 
 fn print_plan(plan: &UninstallPlan, notation: ChangeFormat, session: &mut Session) -> Result<(), CliError> {
@@ -164,31 +164,31 @@ async fn keep_definitions(
 
 /// Waits until every active revision has the policy to keep CRDs. A controller that does not know the policy would
 /// delete them and their custom resources.
-async fn taken_over(
+async fn policy_applied(
     cluster: &Cluster,
     extension: &ClusterExtension,
     limit: Duration,
     session: &Session,
 ) -> Result<(), CliError> {
     let name = extension.name_any();
-    let look = async || {
+    let poll = async || {
         let sets = observe::revisions(cluster, &name, session).await?;
-        let ignorant = sets.iter().filter(|set| observe::is_active(set)).find(|set| !keeps(set));
-        Ok(match ignorant {
+        let without = sets.iter().filter(|set| observe::is_active(set)).find(|set| !keeps(set));
+        Ok(match without {
             Some(set) => Completion::InProgress(format!(
-                "revision {} does not keep its definitions yet",
+                "revision {} does not have the policy KeepCRDs yet",
                 set.name_any()
             )),
             None => Completion::Complete(String::new()),
         })
     };
-    let stays = format!(
-        "nothing has been deleted; ClusterExtension {} keeps the annotation {}",
+    let remaining = format!(
+        "nothing has been deleted; ClusterExtension {} still has annotation {}",
         quote(&name),
         annotations::EXT_UNINSTALL_POLICY
     );
-    let what = format!("the controller's consent to keep the definitions of {name}");
-    change::until(&what, &stays, limit, look, session).await.map(drop)
+    let what = format!("operator-controller to apply policy KeepCRDs to the revisions of {name}");
+    change::until(&what, &remaining, limit, poll, session).await.map(drop)
 }
 
 fn keeps(set: &ClusterObjectSet) -> bool {
@@ -224,7 +224,7 @@ async fn delete(
 ///
 /// # Errors
 /// Custom resources remain whose finalizers nothing removes.
-async fn gone(
+async fn deletion(
     cluster: &Cluster,
     extension: &ClusterExtension,
     sets: &[ClusterObjectSet],
@@ -235,32 +235,34 @@ async fn gone(
     let name = extension.name_any();
     let uids: BTreeSet<String> = sets.iter().filter_map(ResourceExt::uid).collect();
     let mut stuck = Vec::new();
-    let look = async || {
+    let poll = async || {
         let found = cluster.find_extension(&name, session).await?;
-        let left = observe::revisions(cluster, &name, session).await?;
-        let left: Vec<_> =
-            left.iter().filter(|set| set.uid().is_some_and(|uid| uids.contains(&uid))).collect();
+        let remaining = observe::revisions(cluster, &name, session).await?;
+        let remaining: Vec<_> =
+            remaining.iter().filter(|set| set.uid().is_some_and(|uid| uids.contains(&uid))).collect();
         let found = found.filter(|found| found.uid() == extension.uid());
-        let completion = still_there(&name, found.as_ref(), &left);
+        let completion = deletion_progress(&name, found.as_ref(), &remaining);
         if !matches!(completion, Completion::Complete(_)) {
             return Ok(completion);
         }
-        let left = self::left(cluster, definitions, &uids, session).await?;
-        let now: Vec<String> = left.iter().filter_map(|(_, stuck)| stuck.clone()).collect();
+        let remaining = remaining_crds(cluster, definitions, &uids, session).await?;
+        let now: Vec<String> = remaining.iter().filter_map(|(_, stuck)| stuck.clone()).collect();
         // Stuck only if unchanged since the last poll: the API server may still be deleting.
         let is_stuck = !now.is_empty() && now == stuck;
         stuck = now;
-        Ok(match left.first() {
-            Some((first, _)) if !is_stuck => Completion::InProgress(format!("{first} to be deleted")),
+        Ok(match remaining.first() {
+            Some((first, _)) if !is_stuck => {
+                Completion::InProgress(format!("waiting for deletion of {first}"))
+            }
             _ => completion,
         })
     };
-    let stays = format!("the deletion goes on; `olm status {name}` tells more");
-    let words = change::until(&name, &stays, limit, look, session).await?;
+    let remaining = format!("the deletion continues; run `olm status {name}` for details");
+    let message = change::until(&name, &remaining, limit, poll, session).await?;
     match stuck.is_empty() {
-        true => Ok(words),
+        true => Ok(message),
         false => Err(CliError::operational(format!(
-            "{words}, but custom resources are left, and nothing removes their finalizers any more:\n{}",
+            "{message}, but custom resources with finalizers remain, and the operator that removes them is deleted:\n{}",
             stuck.join("\n")
         ))),
     }
@@ -268,7 +270,7 @@ async fn gone(
 
 /// Names of the CRDs that are being deleted, or will be with the last of these owners, each with the custom resources
 /// whose finalizers block its deletion.
-async fn left(
+async fn remaining_crds(
     cluster: &Cluster,
     definitions: &[&OwnedCrd],
     owners: &BTreeSet<String>,
@@ -276,7 +278,7 @@ async fn left(
 ) -> Result<Vec<(String, Option<String>)>, CliError> {
     let api: Api<CustomResourceDefinition> = Api::all(cluster.client().clone());
     let engine = KubeCluster::new(cluster.client().clone());
-    let mut left = Vec::new();
+    let mut remaining = Vec::new();
     for OwnedCrd { name, gvk, .. } in definitions {
         let what = format!("CustomResourceDefinition {name}");
         let Some(found) = cluster.call(&what, api.get_metadata_opt(name), session).await? else { continue };
@@ -288,15 +290,17 @@ async fn left(
         if let Some(gvk) = gvk.as_ref().filter(|_| is_deleting) {
             // If the custom resources cannot be listed, waits without details.
             let found = session.interruptible(engine.instances(gvk)).await?.unwrap_or_default();
-            stuck = found.filter(|found| !found.finalizers.is_empty()).map(|found| held(name, &found));
+            stuck = found
+                .filter(|found| !found.finalizers.is_empty())
+                .map(|found| finalizer_message(name, &found));
         }
-        left.push((name.clone(), stuck));
+        remaining.push((name.clone(), stuck));
     }
-    Ok(left)
+    Ok(remaining)
 }
 
 /// Message about custom resources with finalizers, and the command that removes those of the first one.
-fn held(definition: &str, found: &Instances) -> String {
+fn finalizer_message(definition: &str, found: &Instances) -> String {
     let place = if found.first.namespace.is_empty() { "" } else { &format!(" -n {}", found.first.namespace) };
     format!(
         "{}; to remove them: kubectl patch {definition} {}{place} --type merge -p '{{\"metadata\":{{\"finalizers\":null}}}}'",
@@ -306,23 +310,27 @@ fn held(definition: &str, found: &Instances) -> String {
 }
 
 /// Progress of a deletion.
-fn still_there(name: &str, extension: Option<&ClusterExtension>, sets: &[&ClusterObjectSet]) -> Completion {
+fn deletion_progress(
+    name: &str,
+    extension: Option<&ClusterExtension>,
+    sets: &[&ClusterObjectSet],
+) -> Completion {
     // Message of the condition, if it does not report success.
-    let said = |progressing: Option<&olm_api::Condition>| {
+    let cause = |progressing: Option<&olm_api::Condition>| {
         let progressing = progressing.filter(|one| one.reason != "Succeeded");
         progressing.map(|one| format!(": {}", one.message)).unwrap_or_default()
     };
     if let Some(extension) = extension {
-        let said = said(extension.condition(types::PROGRESSING));
-        return Completion::InProgress(format!("being deleted{said}"));
+        let cause = cause(extension.condition(types::PROGRESSING));
+        return Completion::InProgress(format!("being deleted{cause}"));
     }
     match sets {
         [] => Completion::Complete(format!("{name} is uninstalled")),
         [first, ..] => {
-            let said = said(first.condition(types::PROGRESSING));
+            let cause = cause(first.condition(types::PROGRESSING));
             let (count, set) = (sets.len(), first.name_any());
             let revisions = counted(count, "revision");
-            Completion::InProgress(format!("{revisions} to be deleted, such as {set}{said}"))
+            Completion::InProgress(format!("waiting for deletion of {revisions}, such as {set}{cause}"))
         }
     }
 }
@@ -340,10 +348,13 @@ mod tests {
         let extension: ClusterExtension = serde_json::from_value(object).unwrap();
         let set: ClusterObjectSet = serde_json::from_value(json!({"metadata": {"name": "pipe-1"}})).unwrap();
         let underway = |text: &str| Completion::InProgress(text.to_owned());
-        let got = still_there("pipe", Some(&extension), &[&set]);
+        let got = deletion_progress("pipe", Some(&extension), &[&set]);
         assert_eq!(got, underway("being deleted: cannot uninstall: 3 custom resources exist"));
-        let got = still_there("pipe", None, &[&set]);
-        assert_eq!(got, underway("1 revision to be deleted, such as pipe-1"));
-        assert_eq!(still_there("pipe", None, &[]), Completion::Complete("pipe is uninstalled".to_owned()));
+        let got = deletion_progress("pipe", None, &[&set]);
+        assert_eq!(got, underway("waiting for deletion of 1 revision, such as pipe-1"));
+        assert_eq!(
+            deletion_progress("pipe", None, &[]),
+            Completion::Complete("pipe is uninstalled".to_owned())
+        );
     }
 }

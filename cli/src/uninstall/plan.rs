@@ -53,7 +53,8 @@ pub(super) struct OwnedCrd {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) first: Option<String>,
     /// `true` if the CRD and its custom resources are kept.
-    pub(super) stays: bool,
+    #[serde(rename = "stays")]
+    pub(super) kept: bool,
     /// `true` if a webhook of the extension converts between its versions.
     #[serde(skip)]
     converted: bool,
@@ -113,12 +114,12 @@ impl UninstallPlan {
 
     /// Adds up the custom resources, after the CRDs have been counted.
     pub(super) fn counted(mut self) -> Self {
-        let going = || self.definitions.iter().filter(|one| !one.stays);
-        self.custom_resources = going().filter_map(|one| one.custom_resources).sum();
-        let converted = self.definitions.iter().filter(|one| one.stays && one.converted);
+        let deleted = || self.definitions.iter().filter(|one| !one.kept);
+        self.custom_resources = deleted().filter_map(|one| one.custom_resources).sum();
+        let converted = self.definitions.iter().filter(|one| one.kept && one.converted);
         self.warnings.extend(
             converted
-                .map(|one| format!("{} is converted by a webhook of the extension, which goes", one.name)),
+                .map(|one| format!("the conversion webhook of {} is deleted with the extension", one.name)),
         );
         self
     }
@@ -136,7 +137,7 @@ impl UninstallPlan {
             let first = first.map(|first| format!(" (first: {first})")).unwrap_or_default();
             CliError::findings(format!(
                     "cannot uninstall: {count} custom resources exist{first}, and the uninstall policy of {} is BlockIfInUse\n\
-                     delete them first, or keep them and their definitions with --keep-crds",
+                     delete them first, or keep them and their CustomResourceDefinitions with --keep-crds",
                     quote(&self.extension)
                 ))
         })
@@ -144,17 +145,17 @@ impl UninstallPlan {
 
     /// Confirmation question.
     pub(super) fn question(&self) -> String {
-        let going = self.definitions.iter().filter(|one| !one.stays).count();
-        let definitions = match going {
+        let deleted = self.definitions.iter().filter(|one| !one.kept).count();
+        let definitions = match deleted {
             0 => String::new(),
             _ => format!(
-                ", among them {} with {},",
-                counted(going, "CustomResourceDefinition"),
+                ", including {} with {}",
+                counted(deleted, "CustomResourceDefinition"),
                 counted(self.custom_resources, "custom resource")
             ),
         };
         let objects = counted(self.objects, "object");
-        format!("Uninstall {} and delete {objects}{definitions} for good?", self.extension)
+        format!("Uninstall {} and permanently delete {objects}{definitions}?", self.extension)
     }
 
     /// Text output.
@@ -168,9 +169,9 @@ impl UninstallPlan {
         if !kinds.is_empty() {
             fields.add(2, "Kinds", &kinds.join(", "));
         }
-        for (stays, key) in [(false, "With them"), (true, "Stays")] {
+        for (kept, key) in [(false, "Deletes CRDs"), (true, "Keeps CRDs")] {
             let lines: Vec<String> =
-                self.definitions.iter().filter(|one| one.stays == stays).map(OwnedCrd::line).collect();
+                self.definitions.iter().filter(|one| one.kept == kept).map(OwnedCrd::line).collect();
             fields.list(0, key, &lines);
         }
         fields.list(0, "Warning", &self.warnings);
@@ -209,7 +210,7 @@ fn is_definition(object: &Value) -> bool {
         && object["apiVersion"].as_str().is_some_and(|version| version.starts_with("apiextensions.k8s.io/"))
 }
 
-fn definition(object: &Value, stays: bool) -> Option<OwnedCrd> {
+fn definition(object: &Value, kept: bool) -> Option<OwnedCrd> {
     if !is_definition(object) {
         return None;
     }
@@ -218,7 +219,7 @@ fn definition(object: &Value, stays: bool) -> Option<OwnedCrd> {
         gvk: served_kind(object),
         custom_resources: None,
         first: None,
-        stays,
+        kept,
         converted: object["spec"]["conversion"]["strategy"] == "Webhook",
     })
 }
@@ -310,11 +311,11 @@ Installed:          nothing
 Policy:             Delete
 Deletes:            2 objects
   Kinds:            1 ConfigMap, 1 CustomResourceDefinition
-With them:          pipes.example.com: 3 custom resources, first example.com/v1, Kind=Pipe apps/one
+Deletes CRDs:       pipes.example.com: 3 custom resources, first example.com/v1, Kind=Pipe apps/one
 Warning:            ConfigMap ns/secret is not counted: forbidden
 "
         );
-        let question = "Uninstall pipe and delete 2 objects, among them 1 CustomResourceDefinition with 3 custom resources, for good?";
+        let question = "Uninstall pipe and permanently delete 2 objects, including 1 CustomResourceDefinition with 3 custom resources?";
         assert_eq!(goes.question(), question);
         assert!(goes.blocked().is_none() && !goes.keeps_definitions());
     }
@@ -324,18 +325,18 @@ Warning:            ConfigMap ns/secret is not counted: forbidden
     fn policy_keeps_crds_or_blocks_uninstall() {
         let kept = plan(Some("BlockIfInUse"), true, 3);
         assert!(kept.keeps_definitions() && kept.blocked().is_none());
-        assert_eq!(kept.question(), "Uninstall pipe and delete 1 object for good?");
+        assert_eq!(kept.question(), "Uninstall pipe and permanently delete 1 object?");
         let text = kept.text();
-        assert!(text.contains("Stays:              pipes.example.com: 3 custom resources"), "{text}");
+        assert!(text.contains("Keeps CRDs:         pipes.example.com: 3 custom resources"), "{text}");
         assert!(
-            text.contains("pipes.example.com is converted by a webhook of the extension, which goes"),
+            text.contains("the conversion webhook of pipes.example.com is deleted with the extension"),
             "{text}"
         );
         let blocked = plan(Some("BlockIfInUse"), false, 3).blocked().unwrap();
         assert_eq!(blocked.exit_code(), 3);
-        let said = "cannot uninstall: 3 custom resources exist (first: example.com/v1, Kind=Pipe apps/one), and the uninstall \
+        let expected = "cannot uninstall: 3 custom resources exist (first: example.com/v1, Kind=Pipe apps/one), and the uninstall \
                     policy of \"pipe\" is BlockIfInUse\n";
-        assert!(blocked.to_string().starts_with(said), "{blocked}");
+        assert!(blocked.to_string().starts_with(expected), "{blocked}");
         assert!(plan(Some("BlockIfInUse"), false, 0).blocked().is_none());
         // An unknown value has no effect.
         assert_eq!(policy(&observed(Some("keepcrds")).extension, false), UninstallPolicy::Delete);

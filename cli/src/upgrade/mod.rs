@@ -26,11 +26,11 @@ use crate::version_expression;
 pub(crate) const ABOUT: &str = "Change the version range, channel or upgrade policy of a ClusterExtension
 
 The flags change the catalog filter of the extension. First the command shows which bundle operator-controller \
-will choose, and what that changes on the cluster. Without a flag nothing is written: the command shows the \
-upgrade that operator-controller makes by itself.
+will choose, and what that changes on the cluster. Without a flag the command changes nothing: it shows \
+the upgrade that operator-controller makes by itself.
 
 Each upgrade follows one edge of the catalog. --force allows any version, downgrades included, at your own risk. \
-An upgrade that would break custom resources is refused, as operator-controller would refuse it.";
+An upgrade that would break custom resources is refused, as by operator-controller.";
 
 /// Arguments of the command.
 #[derive(Debug, Args)]
@@ -43,7 +43,7 @@ Examples:
   {olm} upgrade my-operator --latest               # follow the catalog from now on
   {olm} upgrade my-operator --channel stable --latest
   {olm} upgrade my-operator --version 1.1.0 --force
-  {olm} upgrade my-operator --latest --catalog-provided   # after a rollback: as before it
+  {olm} upgrade my-operator --latest --catalog-provided   # remove the pin of a rollback
   {olm} upgrade my-operator --latest --dry-run=server")]
 pub(crate) struct UpgradeArgs {
     /// Name of a ClusterExtension
@@ -94,7 +94,7 @@ pub(crate) async fn run(args: UpgradeArgs, session: &mut Session) -> Result<(), 
         catalog.channels.clone_from(&choice.channels);
     }
     let compared = ComparedExtension { cluster: &cluster, extension: &wanted, session };
-    let prediction = match choice.stays {
+    let prediction = match choice.unchanged {
         true => Prediction::default(),
         false => compared.predict_or_warn(&choice.image, &controller, true, &args.access).await?,
     };
@@ -107,7 +107,7 @@ pub(crate) async fn run(args: UpgradeArgs, session: &mut Session) -> Result<(), 
     fields.list(0, "Warning", &warnings);
     fields.list(0, "Changes", &prediction.changes);
     let obstacles = [prediction.problems, prediction.unsafe_crds].concat();
-    fields.list(0, "In the way", &obstacles);
+    fields.list(0, "Problems", &obstacles);
     print_warnings(args.change.output, choice.warnings.iter().chain(&warnings).chain(&obstacles));
     let bundles = (Some(choice.bundle), installed(&live).map(|bundle| bundle.name));
     change::print_and_wait(&cluster, &args.change, &fields.text, &[written], bundles, session).await
@@ -153,9 +153,11 @@ fn warnings(args: &UpgradeArgs, wanted: &ClusterExtension, choice: &Choice) -> V
         warnings.push("the extension is paused: the upgrade starts when it is resumed".to_owned());
     }
     let version = catalog.and_then(|catalog| catalog.version.as_ref());
-    if let (true, Some(version), None) = (choice.stays, version, &args.version) {
-        warnings
-            .push(format!("it asks for version {}: --version or --latest asks for another", quote(version)));
+    if let (true, Some(version), None) = (choice.unchanged, version, &args.version) {
+        warnings.push(format!(
+            "spec.source.catalog.version is {}: use --version or --latest to change it",
+            quote(version)
+        ));
     }
     warnings
 }
@@ -215,7 +217,7 @@ mod tests {
             bundle: "pipe.v1".to_owned(),
             catalog: "hub".to_owned(),
             image: "r.example/pipe:v1".to_owned(),
-            stays: true,
+            unchanged: true,
             text: String::new(),
             warnings: Vec::new(),
             channels: Vec::new(),
@@ -229,7 +231,7 @@ mod tests {
             [
                 "upgradeConstraintPolicy is SelfCertified: any change of version is allowed, now and later",
                 "the extension is paused: the upgrade starts when it is resumed",
-                "it asks for version \"1.x\": --version or --latest asks for another",
+                "spec.source.catalog.version is \"1.x\": use --version or --latest to change it",
             ]
         );
         let line = args(&["--version", "1.x"]);

@@ -87,7 +87,7 @@ kiwi        kiwi.v1.0.0    1.0.0     Blocking     olm.maxOpenShiftVersion   4.18
 
     let refused = check(plane, &["--target-platform=4.18"]).await;
     assert_eq!(refused.code, 2);
-    assert!(refused.stderr.contains("--target-platform is a version of OpenShift"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("--target-platform is an OpenShift version"), "{}", refused.stderr);
     let refused = check(plane, &["--target-kube=next"]).await;
     assert_eq!(refused.code, 2);
     assert!(refused.stderr.contains("expected <major>.<minor>, such as 4.18"), "{}", refused.stderr);

@@ -34,7 +34,7 @@ pub enum SolveError {
     Twice {
         /// Name of the package.
         package: String,
-        /// `wanted` or `installed`.
+        /// `requested` or `installed`.
         state: &'static str,
         /// Names of the extensions, sorted.
         extensions: Vec<String>,
@@ -49,7 +49,7 @@ fn names(extensions: &[String]) -> String {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Conflict {
-    /// Goals that cannot be reached together: wanted before installed, then by package. Without any one of them a
+    /// Goals that cannot be reached together: requested before installed, then by package. Without any one of them a
     /// plan would exist.
     pub goals: Vec<Goal>,
     /// The goal that is explained, with each candidate and the reason for its rejection.
@@ -159,7 +159,7 @@ impl fmt::Display for Conflict {
             [] | [_] => f.write_str("no plan exists")?,
             goals => {
                 let goals: Vec<_> = goals.iter().map(ToString::to_string).collect();
-                write!(f, "no plan exists; these cannot be had together: {}", goals.join("; "))?;
+                write!(f, "no plan exists; these goals conflict: {}", goals.join("; "))?;
             }
         }
         self.unmet.write(f, 1)
@@ -186,7 +186,7 @@ impl fmt::Display for Goal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Wanted { package, version, channels } => {
-                write!(f, "package {package} is wanted")?;
+                write!(f, "package {package} is requested")?;
                 if let Some(version) = version {
                     write!(f, " in version {version}")?;
                 }
@@ -223,14 +223,14 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotAdmitted { rule } => f.write_str(rule),
-            Self::SamePackage { bundle } => write!(f, "{bundle} of the same package is needed"),
+            Self::SamePackage { bundle } => write!(f, "{bundle} of the same package is required"),
             Self::SameKind { provides, bundle } => {
-                write!(f, "{bundle}, which is needed, provides the same kind ({provides})")
+                write!(f, "{bundle}, which is required, provides the same kind ({provides})")
             }
-            Self::Leaves { .. } => f.write_str("then this cannot be reached:"),
+            Self::Leaves { .. } => f.write_str("excludes this goal:"),
             Self::Unsuitable => f.write_str("does not meet the requirement"),
             Self::Invalid { fault } => write!(f, "has an invalid dependency: {fault}"),
-            Self::Cut => f.write_str("leads nowhere either; the explanation ends here"),
+            Self::Cut => f.write_str("rejected, too; its reasons are omitted"),
         }
     }
 }

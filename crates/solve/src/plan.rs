@@ -119,7 +119,7 @@ impl fmt::Display for Plan {
                 }
             }
         }
-        lines.extend(self.kept.iter().map(|package| format!("{package} is at its best bundle already")));
+        lines.extend(self.kept.iter().map(|package| format!("{package} already has its best bundle")));
         if lines.is_empty() {
             lines.push("nothing to do".to_owned());
         }
@@ -152,9 +152,9 @@ impl fmt::Display for Change {
 impl fmt::Display for ChangeReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Wanted => f.write_str("wanted"),
+            Self::Wanted => f.write_str("requested"),
             Self::Required { by, requires } => write!(f, "{by} requires an operator {requires}"),
-            Self::WouldBreak { what } => write!(f, "cannot stay: {what}"),
+            Self::WouldBreak { what } => write!(f, "the installed bundle cannot be kept: {what}"),
         }
     }
 }

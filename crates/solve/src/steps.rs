@@ -165,7 +165,7 @@ impl<'a, 'q> Transition<'a, 'q> {
         }
         let clash = self.chosen.iter().find_map(|other| Some((other, universe.clash(old, *other)?)));
         clash.map_or_else(
-            || format!("{} stands in the way", bundle.name),
+            || format!("{} conflicts with the plan", bundle.name),
             |(other, gvk)| format!("{} and {} provide {gvk}", bundle.name, universe.bundles[*other].name),
         )
     }

@@ -171,7 +171,7 @@ fn demands<'q>(input: &'q SolverInput<'q>) -> Result<Demands<'q>, SolveError> {
     for constraints in &input.wanted {
         if wanted.insert(&constraints.package, constraints).is_some() {
             let package = constraints.package.clone();
-            return Err(SolveError::Twice { package, state: "wanted", extensions: Vec::new() });
+            return Err(SolveError::Twice { package, state: "requested", extensions: Vec::new() });
         }
     }
     let mut installed: BTreeMap<&str, &InstalledExtension> = BTreeMap::new();

@@ -55,14 +55,14 @@ async fn add_rejects_invalid_input() {
         &fixture,
         "add catalog a",
         2,
-        "error: a bundle is a directory: say with --image REF under which reference its image is or will be published\n",
+        "error: a bundle is a directory: specify the reference of its image with --image REF\n",
     )
     .await;
     refused(
         &fixture,
         &format!("add empty a {image}"),
         1,
-        "error: bundle lamp.v1.0.0: package lamp is not in the catalog; begin it with `catalog init lamp --to DIR`\n",
+        "error: bundle lamp.v1.0.0: package lamp is not in the catalog; create it with `catalog init lamp --to DIR`\n",
     )
     .await;
     // The second bundle fails, so the first is not added either.
@@ -70,7 +70,7 @@ async fn add_rejects_invalid_input() {
         &fixture,
         &format!("add catalog a copy {image}"),
         1,
-        "error: bundle lamp.v1.0.0 is named twice\n",
+        "error: bundle lamp.v1.0.0 is given twice\n",
     )
     .await;
     refused(
@@ -96,7 +96,7 @@ async fn add_rejects_invalid_input() {
         &fixture,
         &format!("add catalog b {image}"),
         1,
-        "error: bundle lamp.v1.1.0: its annotations name no channel; say one with --channel\n",
+        "error: bundle lamp.v1.1.0: its annotations have no channel; specify one with --channel\n",
     )
     .await;
     let ran = fixture.olm(&format!("add catalog {} --ca-dir cas", fixture.reference("team/none:v1"))).await;
@@ -107,8 +107,8 @@ async fn add_rejects_invalid_input() {
         "add catalog b --channel c --image r.example/{{.Nam}}:v1",
         2,
         "error: --image: error parsing image reference \"r.example/{{.Nam}}:v1\": invalid reference format: repository name \
-         must be lowercase; {{.Package}}, \
-         {{.Name}} and {{.Version}} stand for names\n",
+         must be lowercase; the placeholders are {{.Package}}, \
+         {{.Name}} and {{.Version}}\n",
     )
     .await;
     let ran = fixture.olm("add catalog ./nowhere").await;
@@ -145,7 +145,7 @@ async fn build_rejects_invalid_input() {
         "build catalog --to catalog.oci",
         3,
         "error: lamp/index.yaml:2: document 1: invalid package \"lamp\": invalid channel \"stable\": channel must contain at least one bundle\n\
-         catalog: 1 error, no image was made\n",
+         catalog: 1 error, no image was built\n",
     )
     .await;
     refused(
@@ -155,11 +155,10 @@ async fn build_rejects_invalid_input() {
         "error: taken: the folder is neither empty nor an OCI image layout; nothing was written\n",
     )
     .await;
-    refused(&fixture, "build nothing", 1, "error: nothing: there is no catalog content in it\n").await;
+    refused(&fixture, "build nothing", 1, "error: nothing: the directory has no catalog content\n").await;
     refused(&fixture, "build good/x.yaml", 1, "error: good/x.yaml: not a directory\n").await;
     fixture.works("build good --to good.oci").await;
-    let layout = "error: \"good.oci\" is an OCI image layout: name the catalog directory that it was built from, or the \
-                  image where `catalog push` has put it\n";
+    let layout = "error: \"good.oci\" is an OCI image layout: use the catalog directory that it was built from, or the image that `catalog push` pushed\n";
     refused(&fixture, "validate good.oci", 2, layout).await;
     refused(&fixture, "ls good.oci", 2, layout).await;
     refused(
@@ -234,12 +233,12 @@ async fn build_rejects_content_that_catalogd_would_not_load() {
     symlink("../secret.yaml", fixture.path("catalog/link.yaml")).unwrap();
     let ran = fixture.olm("build catalog --to catalog.oci").await;
     assert_eq!(ran.code, 3);
-    assert!(ran.stderr.contains("the link leads out of the catalog's directory"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("the link points outside of the catalog directory"), "{}", ran.stderr);
     std::fs::remove_file(fixture.path("catalog/link.yaml")).unwrap();
     fixture.write(&format!("catalog/{}x.yaml", "deep/".repeat(64)), "schema: vendor.x\n");
     let ran = fixture.olm("build catalog --to catalog.oci").await;
     assert_eq!(ran.code, 1);
-    assert!(ran.stderr.contains("which is more than the 64 that a cluster unpacks"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("more than the limit of 64 on a cluster"), "{}", ran.stderr);
 }
 
 #[tokio::test]
@@ -300,7 +299,7 @@ async fn template_render_rejects_invalid_input() {
         &fixture,
         "template render semver.yaml --ca-dir cas --to catalog",
         1,
-        "error: catalog/lamp/rendered.yaml: the file was not made from a template; it was not changed\n",
+        "error: catalog/lamp/rendered.yaml: the file was not generated from a template; it was not changed\n",
     )
     .await;
 }

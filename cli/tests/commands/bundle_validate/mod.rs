@@ -91,7 +91,7 @@ fn wrong_usage_fails_with_exit_code_and_message() {
         (&[][..], 2, "required arguments were not provided"),
         (&["--rules", "good"], 2, "cannot be used with"),
         (&["good", "--k8s-version", "new"], 2, "\"new\": expected a Kubernetes version such as 1.31"),
-        (&["nowhere"], 2, "\"nowhere\" is no existing directory and no image reference"),
+        (&["nowhere"], 2, "\"nowhere\" is neither an existing directory nor an image reference"),
         (&["good/manifests"], 1, "which has the directories manifests and metadata"),
         (&["good/manifests/lamps.crd.yaml"], 2, "is not a directory"),
     ] {

@@ -165,7 +165,7 @@ async fn nothing_is_installed(fixture: &Fixture) {
         "{told}"
     );
     assert!(told.contains("\nObjects: 9 created, 0 changed, 0 deleted\n"), "{told}");
-    assert!(told.contains("+ get, update on configmaps in the whole cluster\n"), "{told}");
+    assert!(told.contains("+ get, update on configmaps cluster-wide\n"), "{told}");
     let missing = fixture.diff(fixture.plane.kubeconfig(), &["new", "--extension", "pipe"]).await;
     assert_eq!(missing.code, 4);
     assert!(missing.stderr.contains("there is no ClusterExtension \"pipe\""), "{}", missing.stderr);
@@ -236,7 +236,7 @@ async fn viewers_get_the_same_diff(fixture: &Fixture) {
     };
     assert_eq!(deployment(&looked)["fields"], deployment(&asked)["fields"]);
     let note = deployment(&looked)["notes"][0].as_str().unwrap().to_owned();
-    assert!(note.starts_with("only what the bundle sets is compared: "), "{note}");
+    assert!(note.starts_with("only the fields that the bundle sets are compared: "), "{note}");
     assert!(note.contains("User \"viewer\" cannot patch resource \"deployments\""), "{note}");
     for (part, value) in asked.as_object_mut().unwrap() {
         if part != "objects" {
@@ -265,7 +265,7 @@ async fn drift_and_collisions(fixture: &Fixture) {
     );
     let told = fixture.told(&["new", "--extension", "pipe"]).await;
     let collision =
-        "  ~ Service pipe-system/pipe-metrics\n      ! it exists and does not belong to the extension";
+        "  ~ Service pipe-system/pipe-metrics\n      ! it exists without being owned by the extension";
     assert!(told.contains(collision), "{told}");
     assert_eq!(deployments.get("pipe-manager").await.unwrap().metadata.resource_version, before);
 }

@@ -58,9 +58,9 @@ fn exit_code_reports_changes_with_exit_code_flag() {
 #[test]
 fn invalid_input_fails_with_advice() {
     for (args, code, expected) in [
-        (&["diff"][..], 2, "name OLD and NEW, or a ClusterExtension with --extension or -f"),
-        (&["diff", "new"], 2, "name OLD and NEW, or a ClusterExtension with --extension or -f"),
-        (&["diff", "old", "new"], 2, "say with --namespace"),
+        (&["diff"][..], 2, "specify OLD and NEW, or a ClusterExtension with --extension or -f"),
+        (&["diff", "new"], 2, "specify OLD and NEW, or a ClusterExtension with --extension or -f"),
+        (&["diff", "old", "new"], 2, "specify the namespace of the operator with --namespace"),
         (
             &["diff", "old", "new", "-f", "-", "--config", "-"],
             2,
@@ -74,7 +74,7 @@ fn invalid_input_fails_with_advice() {
             2,
             "--old-config is for two bundles",
         ),
-        (&["diff", "new", "-f", "extension.yaml"], 1, "give a kubeconfig file with --kubeconfig"),
+        (&["diff", "new", "-f", "extension.yaml"], 1, "specify a kubeconfig file with --kubeconfig"),
         (
             &["diff", "old", "new", "-n", "ns", "--config", "single.yaml"],
             3,

@@ -84,11 +84,11 @@ fn package_name_is_resolved_from_catalogs() {
 fn invalid_input_fails_with_advice() {
     for (args, code, expected) in [
         (&["rbac", "required"][..], 2, "  <NAME|BUNDLE>\n"),
-        (&["rbac", "required", "old"], 2, "no namespace is known"),
+        (&["rbac", "required", "old"], 2, "specify the namespace of the operator with --namespace"),
         (
             &["rbac", "required", "pipe", "-f", "extension.yaml"],
             2,
-            "\"pipe\" is a package, but the ClusterExtension names its package",
+            "\"pipe\" is a package, but the ClusterExtension has a package, too",
         ),
         (
             &["rbac", "required", "pipe", "-n", "ns", "--version", "1.11 OR 1.13"],

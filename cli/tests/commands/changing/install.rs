@@ -60,7 +60,7 @@ async fn invalid_install_is_rejected_before_any_write(fixture: &Fixture) {
         (
             &["lamp", "-n", "lamp"],
             3,
-            "error: namespace \"lamp\" does not exist: --create-namespace creates it\n",
+            "error: namespace \"lamp\" does not exist: create it, or use --create-namespace\n",
         ),
         (
             &["lamp", "-n", "Pipe"],
@@ -77,7 +77,7 @@ async fn invalid_install_is_rejected_before_any_write(fixture: &Fixture) {
             &["app", "-n", "pipe-system"],
             4,
             "error: validating bundle \"app.v2.0.0\": bundle \"app.v2.0.0\" has a dependency declared via property \
-             \"olm.package.required\" which is currently not supported\nhint: --with-dependencies plans what is needed besides",
+             \"olm.package.required\" which is currently not supported\nhint: --with-dependencies also plans the dependencies",
         ),
         // The feature gate is disabled.
         (
@@ -112,7 +112,7 @@ async fn the_choice_is_said_and_the_extension_made(fixture: &Fixture) {
     // The cluster may be able to pull a bundle that the CLI cannot pull.
     let ran = fixture.olm(&["install", "far", "-n", "pipe-system"]).await;
     assert_eq!(ran.code, 0);
-    let warning = "warning: what the bundle brings is not known: image REGISTRY/far:1.0.0: ";
+    let warning = "warning: cannot predict the changes of the bundle: image REGISTRY/far:1.0.0: ";
     assert!(ran.stderr.starts_with(warning), "{}", ran.stderr);
 }
 
@@ -124,17 +124,16 @@ async fn existing_extension_is_unchanged(fixture: &Fixture) {
         (
             &["lamp", "-n", "lamp", "--version", "1.x"][..],
             "error: ClusterExtension \"lamp\" exists with other settings and is not changed:\n  \
-             spec.source.catalog.version: \"x\" there, \"1.x\" wanted\nchange it with `olm upgrade lamp` or kubectl\n",
+             spec.source.catalog.version: \"x\" on the cluster, \"1.x\" requested\nchange it with `olm upgrade lamp` or kubectl\n",
         ),
         (
             &["shade", "-n", "lamp", "--name", "lamp"],
-            "error: there is a ClusterExtension \"lamp\" already, of package \"lamp\", which stays as it is: --name gives the \
-             one of package \"shade\" another name\n",
+            "error: ClusterExtension \"lamp\" exists with package \"lamp\" and is not changed: use --name to install \
+             package \"shade\" under another name\n",
         ),
         (
             &["lamp", "-n", "lamp", "--name", "second"],
-            "error: package \"lamp\" has a ClusterExtension already: \"lamp\"; a second one would not get the objects that \
-             the first one has\n",
+            "error: package \"lamp\" is already installed by ClusterExtension \"lamp\"; a second ClusterExtension cannot own the same objects\n",
         ),
     ] {
         let before = fixture.extension("lamp").await;

@@ -15,7 +15,7 @@ async fn uninstall_lists_objects_asks_and_deletes() {
     plan_counts_objects(&fixture).await;
     uninstall_requires_confirmation(&fixture).await;
     the_extensions_policy_counts(&fixture).await;
-    nothing_goes_before_the_controller_keeps_the_definitions(&fixture).await;
+    uninstall_waits_until_revisions_keep_crds(&fixture).await;
     uninstall_waits_for_the_deletion(&fixture).await;
 }
 
@@ -28,7 +28,7 @@ async fn uninstall_fails_when_custom_resources_keep_finalizers() {
     pipes(&fixture).patch("b", &PatchParams::default(), &Patch::Merge(&held)).await.unwrap();
     let ran = fixture.olm(&["uninstall", "pipe", "--yes", "--wait"]).await;
     assert_eq!(ran.code, 1, "{}", ran.stderr);
-    let said = "error: pipe is uninstalled, but custom resources are left, and nothing removes their finalizers any more:\n\
+    let said = "error: pipe is uninstalled, but custom resources with finalizers remain, and the operator that removes them is deleted:\n\
                 1 pipes.example.com (first: pipe-system/b): finalizer example.com/cleanup; to remove them: \
                 kubectl patch pipes.example.com b -n pipe-system --type merge -p '{\"metadata\":{\"finalizers\":null}}'\n";
     assert!(ran.stderr.ends_with(said), "{}", ran.stderr);
@@ -64,12 +64,16 @@ async fn plan_counts_objects(fixture: &Fixture) {
 async fn uninstall_requires_confirmation(fixture: &Fixture) {
     let ran = fixture.olm(&["uninstall", "pipe"]).await;
     assert_eq!(ran.code, 2);
-    assert!(ran.stderr.starts_with("error: Uninstall pipe and delete "), "{}", ran.stderr);
-    assert!(ran.stderr.ends_with("There is no terminal to ask on. Confirm with --yes\n"), "{}", ran.stderr);
+    assert!(ran.stderr.starts_with("error: Uninstall pipe and permanently delete "), "{}", ran.stderr);
+    assert!(
+        ran.stderr.ends_with("Standard input or standard error is not a terminal; confirm with --yes\n"),
+        "{}",
+        ran.stderr
+    );
     let ran = fixture.olm(&["uninstall", "nope", "--yes"]).await;
     assert_eq!(
         (ran.code, ran.stderr.as_str()),
-        (4, "error: there is no ClusterExtension \"nope\"; there are pipe\n")
+        (4, "error: there is no ClusterExtension \"nope\"; existing: pipe\n")
     );
     assert!(fixture.extension("pipe").await.metadata.deletion_timestamp.is_none());
 }
@@ -92,11 +96,10 @@ async fn the_extensions_policy_counts(fixture: &Fixture) {
 }
 
 // Case additions-a50
-async fn nothing_goes_before_the_controller_keeps_the_definitions(fixture: &Fixture) {
+async fn uninstall_waits_until_revisions_keep_crds(fixture: &Fixture) {
     let ran = fixture.olm(&["uninstall", "pipe", "--keep-crds", "--yes", "--timeout", "1s"]).await;
     assert_eq!(ran.code, 1, "{}", ran.stderr);
-    let said = "revision pipe-1 does not keep its definitions yet\nnothing has been deleted; ClusterExtension \"pipe\" keeps the \
-                annotation ext.olm.operatorframework.io/uninstall-policy\n";
+    let said = "revision pipe-1 does not have the policy KeepCRDs yet\nnothing has been deleted; ClusterExtension \"pipe\" still has annotation ext.olm.operatorframework.io/uninstall-policy\n";
     assert!(ran.stderr.ends_with(said), "{}", ran.stderr);
     let extension = serde_json::to_value(fixture.extension("pipe").await).unwrap();
     assert_eq!(

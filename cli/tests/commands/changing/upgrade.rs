@@ -80,7 +80,7 @@ async fn only_what_flags_say_is_changed(fixture: &Fixture) {
 
 async fn invalid_arguments_are_rejected(fixture: &Fixture) {
     for (args, code, said) in [
-        (&["nope"][..], 4, "error: there is no ClusterExtension \"nope\"; there are pipe\n"),
+        (&["nope"][..], 4, "error: there is no ClusterExtension \"nope\"; existing: pipe\n"),
         (
             &["pipe", "--version", "9.9.9"],
             4,
@@ -102,7 +102,7 @@ async fn the_object_that_it_hangs_on_is_named(fixture: &Fixture) {
     fixture.say(&extension, None, &[["Installed", "False", "Absent", "No bundle installed"], rolling]).await;
     let ran = fixture.olm(&["upgrade", "pipe", "--wait", "--timeout", "8s"]).await;
     assert_eq!(ran.code, 1);
-    let said = "error: gave up waiting for pipe after 8s: revision pipe-1: Revision 1.0.0 is rolling out. phase deploy: Deployment \
+    let said = "error: timed out after 8s waiting for pipe: revision pipe-1: Revision 1.0.0 is rolling out. phase deploy: Deployment \
                 pipe-system/pipe-manager";
     assert!(ran.stderr.contains(said), "{}", ran.stderr);
 }

@@ -22,8 +22,7 @@ async fn until_a_signal_comes(fixture: &Fixture) {
     interrupt(&child);
     let ran = ended(child).await;
     assert_eq!(ran.code, 130, "{}", ran.stderr);
-    let said = "error: interrupted while waiting; the change stays, and operator-controller goes on with it; \
-                `olm status lamp` tells more\n";
+    let said = "error: interrupted while waiting; the change is written, and operator-controller continues to apply it; run `olm status lamp` for details\n";
     assert!(ran.stderr.ends_with(said) || ran.stderr.ends_with("error: interrupted\n"), "{}", ran.stderr);
     assert_eq!(fixture.extension("lamp").await.metadata.uid, made.metadata.uid);
 }
@@ -81,7 +80,7 @@ async fn until_it_cannot_go_on(fixture: &Fixture) {
         .await;
     let ran = ended(child).await;
     assert_eq!(ran.code, 1);
-    let said = "error: lamp: InvalidConfiguration: invalid ClusterExtension configuration: unknown field\nthe change stays";
+    let said = "error: lamp: InvalidConfiguration: invalid ClusterExtension configuration: unknown field\nthe change is written";
     assert!(ran.stderr.contains(said), "{}", ran.stderr);
     // The wait continues while the controller retries. The other bundle is installed.
     let child = fixture.begin(&["upgrade", "lamp", "--version", "1.1.0", "--wait", "-o", "name"]);
@@ -94,7 +93,7 @@ async fn until_it_cannot_go_on(fixture: &Fixture) {
 async fn not_longer_than_allowed(fixture: &Fixture) {
     let ran = fixture.olm(&["upgrade", "lamp", "--latest", "--wait", "--timeout", "1s"]).await;
     assert_eq!(ran.code, 1);
-    let said = "error: gave up waiting for lamp after 1s: operator-controller has not reconciled it yet\nthe change stays";
+    let said = "error: timed out after 1s waiting for lamp: operator-controller has not reconciled it yet\nthe change is written";
     assert!(ran.stderr.contains(said), "{}", ran.stderr);
 }
 
@@ -106,6 +105,6 @@ async fn not_where_nothing_can_happen(fixture: &Fixture) {
     let ran = fixture.olm(&["upgrade", "lamp", "--wait"]).await;
     assert_eq!(ran.code, 1);
     assert!(ran.stdout.contains("Warning:            the extension is paused"), "{}", ran.stdout);
-    let said = "error: lamp is paused: nothing happens while it has the annotation ext.olm.operatorframework.io/paused\n";
+    let said = "error: lamp is paused: operator-controller applies nothing while annotation ext.olm.operatorframework.io/paused is set\n";
     assert!(ran.stderr.contains(said), "{}", ran.stderr);
 }

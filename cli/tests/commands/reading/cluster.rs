@@ -195,7 +195,7 @@ async fn several_catalogs_add_a_catalog_column_or_require_a_choice() {
     assert_eq!(ran.code, 2);
     assert_eq!(
         ran.stderr,
-        "error: package \"pipe\" is in several catalogs, which have edges of their own: one, two; choose one, such as \
+        "error: package \"pipe\" is in several catalogs, each with its own edges: one, two; choose one, such as \
          cluster/one\n"
     );
     let ran = cluster.olm(&["catalog", "ls", "cluster/off"]).await;
@@ -221,19 +221,19 @@ async fn failure_names_the_missing_right_or_service() {
                 )
             },
             "error: cannot read catalog \"one\" from catalogd: services \"https:catalogd-service:443\" is forbidden: User \
-             \"ann\" cannot get\nyou need the right to get services/proxy of https:catalogd-service:443 in namespace \
+             \"ann\" cannot get\nyou need the permission to get services/proxy of https:catalogd-service:443 in namespace \
              olmv1-system:\n  kubectl -n olmv1-system create role catalog-reader --verb=get --resource=services/proxy \
              --resource-name=https:catalogd-service:443\n",
         ),
         (
             |_| status(StatusCode::NOT_FOUND, "services \"https:catalogd-service:443\" not found"),
             "error: cannot read catalog \"one\" from catalogd: services \"https:catalogd-service:443\" not found\n\
-             catalogd's service is not in namespace olmv1-system; --catalogd-namespace names another one\n",
+             catalogd's service is not in namespace olmv1-system; use --catalogd-namespace for another one\n",
         ),
         (
             |_| (StatusCode::NOT_FOUND, "404 Not Found\n").into_response(),
             "error: cannot read catalog \"one\" from catalogd: 404 Not Found\n\
-             catalogd has no content of this catalog (yet)\n",
+             catalogd has no content of this catalog yet\n",
         ),
         (
             |_| "{\"schema\":\"olm.package\",\"name\":\"a\"}\n{\"schema\":".into_response(),
@@ -259,6 +259,6 @@ async fn unreachable_api_server_is_named() {
     let ran = cluster.olm(&["catalog", "ls"]).await;
     assert_eq!(ran.code, 1);
     let advice =
-        "\nthe API server of the kubeconfig's context is at 127.0.0.1; --context names another one\n";
+        "\nthe API server of the kubeconfig's context is at 127.0.0.1; use --context for another one\n";
     assert!(ran.stderr.ends_with(advice), "{}", ran.stderr);
 }

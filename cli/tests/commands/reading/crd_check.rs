@@ -20,7 +20,7 @@ widgets.example.com   v1        ^.spec.colour   type                   type chan
 widgets.example.com   v1        ^.spec.size     maximum                maximum decreased : 9 -> 5
 
 widgets.example.com: not safe
-only in OLD, not judged: 1
+only in OLD, not checked: 1
 "
     );
     for format in ["json", "yaml"] {
@@ -79,10 +79,10 @@ fn invalid_input_fails_with_its_reason() {
             "no CustomResourceDefinition is in both files: crds/old.yaml has gadgets.example.com, widgets.example.com, \
              classic/subscription.yaml has none",
         ),
-        ("crds", 2, "\"crds\" is a directory; name a file"),
+        ("crds", 2, "\"crds\" is a directory; specify a file"),
         ("nowhere.yaml", 1, "cannot read \"nowhere.yaml\": No such file or directory (os error 2)"),
-        (&twice, 1, &format!("{twice}: CustomResourceDefinition \"widgets.example.com\" is there twice")),
-        (&nameless, 1, &format!("{nameless}: a CustomResourceDefinition without metadata.name")),
+        (&twice, 1, &format!("{twice}: CustomResourceDefinition \"widgets.example.com\" occurs twice")),
+        (&nameless, 1, &format!("{nameless}: a CustomResourceDefinition has no metadata.name")),
         (
             &ancient,
             1,

@@ -46,14 +46,13 @@ fn failure_has_its_exit_code_and_advice() {
         (
             &["validate", "nowhere"],
             2,
-            "error: SOURCE \"nowhere\" is no existing directory, no image reference such as \
-             registry.example.com/team/catalog:v1 and not cluster or cluster/NAME: error parsing image reference \
+            "error: SOURCE \"nowhere\" is not an existing directory, an image reference such as registry.example.com/team/catalog:v1, cluster, or cluster/NAME: error parsing image reference \
              \"nowhere\": repository name must be canonical\n",
         ),
         (
             &["validate", "cluster"],
             2,
-            "error: validate checks a directory or an image, not what a cluster serves\n",
+            "error: validate checks a directory or an image, not the catalogs of a cluster\n",
         ),
         (
             &["validate", "catalog", "-o", "xml"],
@@ -65,7 +64,7 @@ fn failure_has_its_exit_code_and_advice() {
             &["catalog", "ls", "unreadable"],
             1,
             "error: unreadable: catalog.yaml:9: document 2: error converting YAML to JSON: yaml: line 6: did not find \
-             expected comment or line break\n`validate` shows everything that is wrong with a catalog\n",
+             expected comment or line break\nrun `validate` for all errors of the catalog\n",
         ),
         (
             &["catalog", "ls", "r.example/a:v1", "--ca-dir", "none"],
@@ -111,19 +110,19 @@ fn failure_has_its_exit_code_and_advice() {
             &["catalog", "graph", "catalog", "pipe", "--from", "pipe.v1"],
             4,
             "error: package \"pipe\" has no bundle \"pipe.v1\"; similar names: pipe.v1.0.0, pipe.v1.1.0, pipe.v1.2.0, \
-             pipe.v1.3.0\n`resolve --installed NAME@VERSION` tells what follows a bundle that is in no catalog any more\n",
+             pipe.v1.3.0\n`resolve --installed NAME@VERSION` resolves the upgrade of a bundle that is no longer in a catalog\n",
         ),
         (
             &["catalog", "render", "unreadable"],
             1,
             "error: unreadable: catalog.yaml:9: document 2: error converting YAML to JSON: yaml: line 6: did not find \
-             expected comment or line break\n`validate` shows everything that is wrong with a catalog\n",
+             expected comment or line break\nrun `validate` for all errors of the catalog\n",
         ),
         (
             &["catalog", "ls", "--kubeconfig", "/nonexistent/config"],
             1,
             "error: no access to a cluster: failed to read kubeconfig from '\"/nonexistent/config\"': No such file or \
-             directory (os error 2)\ngive a kubeconfig file with --kubeconfig or $KUBECONFIG\n",
+             directory (os error 2)\nspecify a kubeconfig file with --kubeconfig or $KUBECONFIG\n",
         ),
     ];
     for (args, code, stderr) in cases {

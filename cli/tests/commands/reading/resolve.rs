@@ -39,7 +39,7 @@ fn failed_resolution_prints_the_controllers_message_and_hints() {
             4,
             "error: error upgrading from currently installed version \"1.0.0\": no bundles found for package \"example\" \
              matching version \"3.0.0\"\n\
-             hint: one upgrade cannot get there, but one after the other can: example.v2.0.0, then example.v3.0.0\n\
+             hint: no upgrade edge leads there directly; upgrade in steps: example.v2.0.0, then example.v3.0.0\n\
              hint: without the version example.v2.0.0 (2.0.0) would be chosen\n\
              hint: with --policy SelfCertified (upgradeConstraintPolicy), at your own risk, example.v3.0.0 (3.0.0) would be \
              chosen\n\
@@ -50,9 +50,7 @@ fn failed_resolution_prints_the_controllers_message_and_hints() {
             &["demo", "--catalog", "twins/alpha", "--catalog", "twins/beta"],
             4,
             "error: found bundles for package \"demo\" in multiple catalogs with the same priority [twins/alpha twins/beta]\n\
-             hint: priorities: twins/alpha 0, twins/beta 0; prefer one: --priority twins/alpha=1, for the controller \
-             spec.priority of its ClusterCatalog; or select one in the extension: olm.operatorframework.io/metadata.name in \
-             spec.source.catalog.selector.matchLabels\n",
+             hint: priorities: twins/alpha 0, twins/beta 0; prefer a catalog with --priority twins/alpha=1 (operator-controller: spec.priority of its ClusterCatalog), or select a catalog in the extension: olm.operatorframework.io/metadata.name in spec.source.catalog.selector.matchLabels\n",
         ),
         (
             &["pip", "--catalog", "catalog"],
@@ -65,9 +63,9 @@ fn failed_resolution_prints_the_controllers_message_and_hints() {
             4,
             "error: validating bundle \"app.v2.0.0\": bundle \"app.v2.0.0\" has a dependency declared via property \
              \"olm.package.required\" which is currently not supported\n\
-             hint: --with-dependencies plans what is needed besides; --dependency-mode Report or Check judges dependencies instead of \
-             refusing them, as does the annotation ext.olm.operatorframework.io/dependency-mode\n\
-             hint: app.v1.0.0 depends on nothing: --version 1.0.0\n",
+             hint: --with-dependencies also plans the dependencies; --dependency-mode Report or Check evaluates dependencies instead of \
+             rejecting them, as does annotation ext.olm.operatorframework.io/dependency-mode\n\
+             hint: app.v1.0.0 has no dependencies: --version 1.0.0\n",
         ),
         // docs/design/additions.md#version-expressions; case seeds-s2-6
         (
@@ -80,7 +78,7 @@ fn failed_resolution_prints_the_controllers_message_and_hints() {
             &["pipe", "--catalog", "catalog", "--installed", "pipe.v1.4"],
             4,
             "error: no catalog has a bundle \"pipe.v1.4\" of package \"pipe\"; the catalogs have: pipe.v2.0.0, pipe.v1.2.0, \
-             pipe.v1.1.0, pipe.v1.0.0, pipe.v1.3.0\na bundle that is in no catalog any more is given as NAME@VERSION\n",
+             pipe.v1.1.0, pipe.v1.0.0, pipe.v1.3.0\nspecify a bundle that is no longer in a catalog as NAME@VERSION\n",
         ),
         (
             &["pipe", "--catalog", "catalog", "--priority", "other=1"],
@@ -130,15 +128,15 @@ fn extension_that_the_api_server_would_reject_fails_with_a_fix() {
              put a value in place of <installed_namespace>\n\
              error: extensions/wrong.yaml:7: spec.upgradeConstraintPolicy: there is no field \"upgradeConstraintPolicy\"; \
              fields here: config, install, namespace, progressDeadlineMinutes, serviceAccount, source\n  \
-             upgradeConstraintPolicy belongs into spec.source.catalog\n\
+             upgradeConstraintPolicy belongs in spec.source.catalog\n\
              error: extensions/wrong.yaml:9: spec.source.sourceType: \"catalog\" is not allowed; allowed: Catalog\n  \
              write sourceType: Catalog\n\
              error: extensions/wrong.yaml:12: spec.source.catalog.channels: expected a list, found \"latest\"\n  \
              write a list: channels: [latest]\n\
-             error: extensions/wrong.yaml:13: spec.source.catalog.version: expected text, found the number 1.14\n  \
+             error: extensions/wrong.yaml:13: spec.source.catalog.version: expected a string, found the number 1.14\n  \
              quote it: version: \"1.14\"\n\
              error: extensions/wrong.yaml:25: spec.source.catalog.version: Invalid value: \"1.11.x || *\": invalid version \
-             expression\n    1.11.x || *\n              ^ expected x for a wildcard here: * is not admitted everywhere\n  \
+             expression\n    1.11.x || *\n              ^ expected x as wildcard: the API server rejects * here\n  \
              write \"1.11.x || x\", which means the same\n\
              error: extensions/wrong.yaml:26: spec.source.catalog.selfCertified: there is no field \"selfCertified\"; fields \
              here: channels, packageName, selector, upgradeConstraintPolicy, version\n  write, in spec.source.catalog, \
@@ -177,15 +175,15 @@ fn plan_respects_upgrade_policy_and_scope() {
     let solve = |flags: &[&str]| olm(&[&["resolve", "app", "--catalog", "deps", "--solve"], flags].concat());
     // docs/design/additions.md#upgrade-scope
     let ran = solve(&["--installed", "1.0.0", "--upgrade-scope", "minor"]);
-    assert_eq!((ran.code, ran.stdout.as_str()), (0, "app is at its best bundle already\n"), "{}", ran.stderr);
+    assert_eq!((ran.code, ran.stdout.as_str()), (0, "app already has its best bundle\n"), "{}", ran.stderr);
     let ran = solve(&["--policy", "SelfCertified", "--manifests"]);
     let policies = ran.stdout.matches("upgradeConstraintPolicy: SelfCertified").count();
     assert_eq!((ran.code, policies), (0, 1), "{}", ran.stdout);
     let ran = solve(&["--manifests", "-o", "json"]);
-    let told = "error: --manifests prints YAML for kubectl apply; leave out -o json\n";
+    let told = "error: --manifests prints YAML for kubectl apply; omit -o json\n";
     assert_eq!((ran.code, ran.stderr.as_str()), (2, told));
     let ran = olm(&["resolve", "ap", "--catalog", "deps", "--solve"]);
-    let told = "error: no plan exists\n  package ap is wanted: no catalog offers a candidate\n\
+    let told = "error: no plan exists\n  package ap is requested: no catalog offers a candidate\n\
                 hint: deps has no package \"ap\"; similar names: app\n";
     assert_eq!((ran.code, ran.stderr.as_str()), (4, told));
 }
@@ -327,7 +325,7 @@ async fn extension_of_the_cluster_is_resolved_with_installed_dependencies() {
     let cluster = Cluster::with_extensions(catalogs(), vec![app()], vec![app_set()], vec![], lines).await;
     let ran = cluster.olm(&["resolve", "--extension", "app"]).await;
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
-    assert!(ran.stdout.contains("Decision:           stay at app.v1.0.0"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("Decision:           keep app.v1.0.0"), "{}", ran.stdout);
     let release = "kubectl annotate clusterextension app --overwrite \
                    ext.olm.operatorframework.io/dependency-mode=Report";
     assert!(ran.stdout.contains(release), "{}", ran.stdout);
@@ -337,7 +335,7 @@ async fn extension_of_the_cluster_is_resolved_with_installed_dependencies() {
     // `store` are ignored.
     let store_set = || revision("store", "store.v1.0.0", "1.0.0");
     for (store_set, definitions, decision) in [
-        (store_set(), vec![], "stay at app.v1.0.0"),
+        (store_set(), vec![], "keep app.v1.0.0"),
         (certified(store_set()), vec![definition("store")], "upgrade to app.v2.0.0"),
     ] {
         let extensions = vec![app(), base.clone(), store.clone()];
@@ -357,8 +355,8 @@ async fn kinds_belong_to_the_extension_that_owns_their_crds() {
     let mode = json!({ "ext.olm.operatorframework.io/dependency-mode": "Check" });
     let app = || extension("app", &mode, "app.v1.0.0", "1.0.0");
     for (definitions, decision) in [
-        (vec![], "stay at app.v1.0.0"),
-        (vec![definition("base")], "stay at app.v1.0.0"),
+        (vec![], "keep app.v1.0.0"),
+        (vec![definition("base")], "keep app.v1.0.0"),
         (vec![definition("store")], "upgrade to app.v2.0.0"),
     ] {
         let extensions = vec![
@@ -379,7 +377,7 @@ async fn kinds_belong_to_the_extension_that_owns_their_crds() {
         let told = "warning: store-1: annotation ext.olm.operatorframework.io/catalog-properties: not a JSON list of";
         assert!(ran.stderr.starts_with(told), "{}", ran.stderr);
         assert!(
-            ran.stderr.ends_with("; dependencies are judged without these properties\n"),
+            ran.stderr.ends_with("; dependencies are checked without these properties\n"),
             "{}",
             ran.stderr
         );
@@ -395,11 +393,10 @@ async fn unserved_catalog_fails_resolution_unless_best_effort_is_enabled() {
     assert_eq!(
         ran.stderr,
         "error: error walking catalogs: error getting package \"base\" from catalog \"off\": catalog \"off\" is not being \
-         served\nhint: leave it out with a selector, such as --selector olm.operatorframework.io/metadata.name!=off, switch it \
-         off with spec.availabilityMode: Unavailable, or turn on the gate BestEffortResolution\n"
+         served\nhint: exclude it with a selector, such as --selector olm.operatorframework.io/metadata.name!=off, disable it with spec.availabilityMode: Unavailable, or enable feature gate BestEffortResolution\n"
     );
     // Case additions-a34
     let ran = cluster.olm(&["resolve", "base", "--feature-gates", "BestEffortResolution=true"]).await;
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
-    assert!(ran.stdout.contains("catalog off is left out"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("catalog off is skipped"), "{}", ran.stdout);
 }

@@ -12,12 +12,12 @@ async fn history_shows_the_outcome_of_each_revision() {
     let ran = fixture.olm(&["history", "pipe"]).await;
     assert_eq!(
         (ran.code, ran.stdout.as_str()),
-        (0, "pipe has no revision yet; `olm status pipe` tells why.\n")
+        (0, "pipe has no revision yet; run `olm status pipe` for the reason.\n")
     );
     let nothing = fixture.olm(&["rollback", "pipe"]).await;
     assert_eq!(nothing.code, 4);
     assert!(
-        nothing.stderr.contains("pipe has no revision to go back to: it has no revisions"),
+        nothing.stderr.contains("pipe has no revision to roll back to; it has no revisions"),
         "{}",
         nothing.stderr
     );
@@ -53,6 +53,6 @@ async fn history_shows_the_outcome_of_each_revision() {
     let ran = fixture.olm(&["history", "pump"]).await;
     assert_eq!(
         (ran.code, ran.stderr.as_str()),
-        (4, "error: there is no ClusterExtension \"pump\"; there are pipe\n")
+        (4, "error: there is no ClusterExtension \"pump\"; existing: pipe\n")
     );
 }

@@ -162,7 +162,7 @@ fn lower_version_is_chosen_if_the_highest_is_unsatisfiable() {
         "1. install store 1.3.0 (store.v1.3.0, catalog main, channel s): base.v2.0.0 requires an operator with package: store \
          and with version in range: 1.x\n2. install base 2.0.0 (base.v2.0.0, catalog main, channel s): app.v2.0.0 requires an \
          operator with package: base and with version in range: >=2.0.0\n3. install app 2.0.0 (app.v2.0.0, catalog main, \
-         channel s): wanted"
+         channel s): requested"
     );
 }
 
@@ -205,7 +205,10 @@ fn deprecated_bundle_is_downgraded_along_an_edge() {
     };
     assert_eq!(catalog("").plan(), "");
     let plan = catalog("deprecated").solve().unwrap().to_string();
-    assert_eq!(plan, "1. downgrade base from 2.0.0 to 1.9.9 (base.v1.9.9, catalog main, channel s): wanted");
+    assert_eq!(
+        plan,
+        "1. downgrade base from 2.0.0 to 1.9.9 (base.v1.9.9, catalog main, channel s): requested"
+    );
 }
 
 #[test]
@@ -355,7 +358,7 @@ fn invalid_questions_return_errors() {
         error(&fixture.clone().wants("app foobar")),
         "package app: desired version range \"foobar\" is invalid: improper constraint: \"foobar\""
     );
-    assert_eq!(error(&fixture.clone().wants("app").wants("app")), "package app is wanted more than once");
+    assert_eq!(error(&fixture.clone().wants("app").wants("app")), "package app is requested more than once");
     let mut twice = fixture.clone().installed("app 1.0.0").installed("app 1.0.0");
     twice.installed[0].extension = "other".to_owned();
     assert_eq!(error(&twice), "package app is installed more than once, by app and other");
