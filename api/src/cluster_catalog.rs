@@ -110,6 +110,9 @@ pub struct ClusterCatalogStatus {
     /// When the served content was unpacked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_unpacked: Option<Time>,
+    /// Generation of the spec that this status describes. Only set with feature gate StatusSummary.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
 }
 
 /// Source of served content, resolved as far as possible. The member named by `type` is set, and no other.

@@ -256,6 +256,9 @@ pub struct ClusterExtensionStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub active_revisions: Vec<RevisionStatus>,
+    /// Generation of the spec that this status describes. Only set with feature gate StatusSummary.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
 }
 
 /// What is installed.

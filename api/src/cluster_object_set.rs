@@ -326,6 +326,9 @@ pub struct ClusterObjectSetStatus {
         )
     )]
     pub observed_phases: Vec<ObservedPhase>,
+    /// Generation of the spec that this status describes. Only set with feature gate StatusSummary.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
 }
 
 /// Content of a phase as first seen.

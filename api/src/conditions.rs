@@ -40,6 +40,13 @@ pub mod types {
     /// Extension: the signature policy accepts the image of the bundle. Only present if the policy has a
     /// requirement for it.
     pub const SIGNATURE_VERIFIED: &str = "SignatureVerified";
+    /// All kinds: the current generation is installed, served or rolled out, and works
+    /// (docs/design/additions.md#status-summary). This and the next two exist only with gate `StatusSummary`.
+    pub const READY: &str = "Ready";
+    /// All kinds: the controller works on the current generation. Absent otherwise.
+    pub const RECONCILING: &str = "Reconciling";
+    /// All kinds: the current generation makes no progress without a change. Absent otherwise.
+    pub const STALLED: &str = "Stalled";
     /// Cluster upgrade status: the platform may be upgraded (docs/design/operations.md#clusterupgradestatus).
     pub const UPGRADEABLE: &str = "Upgradeable";
 }

@@ -19,20 +19,20 @@ pub fn crds() -> Vec<Value> {
     ]);
     upgrade_status["spec"]["names"]["shortNames"] = json!(["cus"]);
     vec![
-        crd::<ClusterCatalog>(&[
+        with_ready(crd::<ClusterCatalog>(&[
             Column("LastUnpacked", ".status.lastUnpacked", "date"),
             Column("Serving", r#".status.conditions[?(@.type=="Serving")].status"#, "string"),
-        ]),
-        crd::<ClusterExtension>(&[
+        ])),
+        with_ready(crd::<ClusterExtension>(&[
             Column("Installed Bundle", ".status.install.bundle.name", "string"),
             Column("Version", ".status.install.bundle.version", "string"),
             Column("Installed", ".status.conditions[?(@.type=='Installed')].status", "string"),
             Column("Progressing", ".status.conditions[?(@.type=='Progressing')].status", "string"),
-        ]),
-        crd::<ClusterObjectSet>(&[
+        ])),
+        with_ready(crd::<ClusterObjectSet>(&[
             Column("Available", ".status.conditions[?(@.type=='Available')].status", "string"),
             Column("Progressing", ".status.conditions[?(@.type=='Progressing')].status", "string"),
-        ]),
+        ])),
         upgrade_status,
     ]
 }
@@ -41,6 +41,15 @@ pub fn crds() -> Vec<Value> {
 struct Column(&'static str, &'static str, &'static str);
 
 const AGE: Column = Column("Age", ".metadata.creationTimestamp", "date");
+
+/// Adds a last column that only `kubectl get -o wide` prints, so that an upstream kind looks as before.
+fn with_ready(mut crd: Value) -> Value {
+    if let Some(Value::Array(columns)) = crd.pointer_mut("/spec/versions/0/additionalPrinterColumns") {
+        let path = ".status.conditions[?(@.type=='Ready')].status";
+        columns.push(json!({"name": "Ready", "jsonPath": path, "type": "string", "priority": 1}));
+    }
+    crd
+}
 
 /// CRD of a kind with these printer columns and the age.
 fn crd<K: Resource<DynamicType = ()> + JsonSchema>(columns: &[Column]) -> Value {

@@ -20,6 +20,7 @@ pub mod finalizers;
 pub mod labels;
 pub mod limits;
 pub mod names;
+pub mod summary;
 pub mod text;
 
 pub use cluster_catalog::{ClusterCatalog, ClusterCatalogSpec, ClusterCatalogStatus};

@@ -168,9 +168,12 @@ async fn stored_objects_survive_a_round_trip(server: &Server) {
 // Case api-2
 async fn columns_are_printed(server: &Server) {
     let tables: [(&str, &[&str]); 4] = [
-        ("ClusterCatalog", &["Name", "LastUnpacked", "Serving", "Age"]),
-        ("ClusterExtension", &["Name", "Installed Bundle", "Version", "Installed", "Progressing", "Age"]),
-        ("ClusterObjectSet", &["Name", "Available", "Progressing", "Age"]),
+        ("ClusterCatalog", &["Name", "LastUnpacked", "Serving", "Age", "Ready"]),
+        (
+            "ClusterExtension",
+            &["Name", "Installed Bundle", "Version", "Installed", "Progressing", "Age", "Ready"],
+        ),
+        ("ClusterObjectSet", &["Name", "Available", "Progressing", "Age", "Ready"]),
         ("ClusterUpgradeStatus", &["Name", "Upgradeable", "Reason", "Current", "Next", "Blocking", "Age"]),
     ];
     for (kind, expected) in tables {
@@ -184,6 +187,8 @@ async fn columns_are_printed(server: &Server) {
             .filter_map(|column| column["name"].as_str())
             .collect();
         assert_eq!(columns, expected, "{kind}");
+        let is_hidden = |column: &&Value| column["name"] == "Ready" && column["priority"] != 1;
+        assert!(!table["columnDefinitions"].as_array().unwrap().iter().any(|column| is_hidden(&column)));
     }
 }
 

@@ -17,10 +17,14 @@ pub const METAS_GATE: &str = "APIV1MetasHandler";
 /// Feature gate of the `/graphql` endpoint.
 pub const GRAPHQL_GATE: &str = "GraphQLCatalogQueries";
 
+/// Feature gate of the conditions `Ready`, `Reconciling` and `Stalled` (docs/design/additions.md#status-summary).
+pub const STATUS_SUMMARY: &str = "StatusSummary";
+
 /// The feature gates of catalogd (docs/design/operations.md#feature-gates).
-pub const GATES: [Gate; 2] = [
+pub const GATES: [Gate; 3] = [
     Gate { name: METAS_GATE, default: false, stage: Stage::Alpha },
     Gate { name: GRAPHQL_GATE, default: false, stage: Stage::Alpha },
+    Gate { name: STATUS_SUMMARY, default: false, stage: Stage::Alpha },
 ];
 
 const CATALOGS: &str = "Catalogs";

@@ -307,3 +307,47 @@ async fn deleted_catalog_is_removed(fixture: &Fixture, catalogd: &Catalogd) {
     fixture.catalogs().patch("cat", &PatchParams::default(), &patch).await.unwrap();
     fixture.until_gone("cat", Duration::from_secs(60)).await;
 }
+
+// docs/design/additions.md#status-summary, docs/design/additions.md#opt-in
+#[tokio::test(flavor = "multi_thread")]
+async fn summary_follows_gate_and_repeated_apply_changes_nothing() {
+    let fixture = Fixture::start().await;
+    let catalogd = Catalogd::start_alone(&fixture, "pod", &["--feature-gates=StatusSummary=true"]).await;
+    fixture.registry.add_image("a/cat", "v1", &image(FIRST));
+    let mut object = serde_json::to_value(fixture.catalog("cat", "a/cat:v1", json!({}))).unwrap();
+    object["metadata"]["labels"] = json!({"team": "a"});
+    let apply = PatchParams::apply("argocd");
+    fixture.catalogs().patch("cat", &apply, &Patch::Apply(&object)).await.unwrap();
+    let observed = |catalog: &ClusterCatalog| catalog.status.as_ref().and_then(|one| one.observed_generation);
+    let is_ready = |catalog: &ClusterCatalog| {
+        observed(catalog) == catalog.metadata.generation
+            && condition(catalog, "Ready").is_some_and(|ready| ready["status"] == "True")
+    };
+    let served = fixture.until("cat", is_ready).await;
+    let expected =
+        json!({"status": "True", "reason": "Available", "message": SERVING, "observedGeneration": 1});
+    assert_eq!(condition(&served, "Ready"), Some(expected));
+    assert_eq!((reason(&served, "Reconciling"), reason(&served, "Stalled")), (String::new(), String::new()));
+
+    // A server-side diff compares the live object with the answer of a dry run.
+    let dry = PatchParams { dry_run: true, ..apply.clone() };
+    let predicted = fixture.catalogs().patch("cat", &dry, &Patch::Apply(&object)).await.unwrap();
+    assert_eq!(predicted, served);
+    let again = fixture.catalogs().patch("cat", &apply, &Patch::Apply(&object)).await.unwrap();
+    assert_eq!(again.metadata.resource_version, served.metadata.resource_version);
+
+    let missing = format!("{}/a/cat:missing", fixture.registry.host());
+    fixture.patch("cat", json!({"spec": {"source": {"image": {"ref": missing}}}})).await;
+    let failing = fixture.until("cat", |catalog| reason(catalog, "Reconciling") == "Retrying").await;
+    assert_eq!(condition(&failing, "Ready").unwrap()["status"], "False");
+    assert_eq!((observed(&failing), reason(&failing, "Serving")), (Some(2), "Available".to_owned()));
+    fixture.patch("cat", json!({"spec": {"availabilityMode": "Unavailable"}})).await;
+    let off = fixture.until("cat", |catalog| reason(catalog, "Serving") == "UserSpecifiedUnavailable").await;
+    assert_eq!((observed(&off), condition(&off, "Ready")), (Some(3), None));
+
+    catalogd.stop().await;
+    let catalogd = Catalogd::start_alone(&fixture, "pod", &[]).await;
+    let without = fixture.until("cat", |catalog| observed(catalog).is_none()).await;
+    assert_eq!(without.status.unwrap().conditions, off.status.unwrap().conditions);
+    catalogd.stop().await;
+}

@@ -32,7 +32,7 @@ impl RunningController {
         Self::start(|metrics, stop| async move {
             let following = cache.follow(client.clone(), stop.clone());
             let pace = Pace::default();
-            let running = revision::run(pace, client, cache.clone(), namespace, metrics, stop);
+            let running = revision::run(pace, false, client, cache.clone(), namespace, metrics, stop);
             tokio::join!(following, running);
         })
     }

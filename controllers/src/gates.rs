@@ -23,12 +23,14 @@ const REVISIONS: &str = "BoxcutterRuntime";
 const BEST_EFFORT: &str = "BestEffortResolution";
 /// Bundles that violate constraints on the cluster are skipped.
 const CLUSTER_CONSTRAINTS: &str = "ClusterConstraints";
+/// Conditions `Ready`, `Reconciling` and `Stalled` (docs/design/additions.md#status-summary).
+const STATUS_SUMMARY: &str = "StatusSummary";
 /// Reports whether the installed extensions allow the platform's next version
 /// (docs/design/operations.md#feature-gates).
 pub(crate) const UPGRADE_STATUS: &str = "ClusterUpgradeStatus";
 
 /// All gates that `--feature-gates` accepts.
-pub const KNOWN: [Gate; 12] = [
+pub const KNOWN: [Gate; 13] = [
     Gate { name: BEST_EFFORT, default: false, stage: Stage::Alpha },
     Gate { name: RELEASES, default: false, stage: Stage::Alpha },
     Gate { name: REVISIONS, default: true, stage: Stage::Alpha },
@@ -38,6 +40,7 @@ pub const KNOWN: [Gate; 12] = [
     Gate { name: MULTI_WATCH, default: false, stage: Stage::Alpha },
     Gate { name: IMPERSONATION, default: false, stage: Stage::Alpha },
     Gate { name: OWN_NAMESPACE, default: false, stage: Stage::Alpha },
+    Gate { name: STATUS_SUMMARY, default: false, stage: Stage::Alpha },
     Gate { name: BUILTIN, default: false, stage: Stage::Alpha },
     Gate { name: CERT_MANAGER, default: true, stage: Stage::Ga },
     Gate { name: OPENSHIFT, default: true, stage: Stage::Ga },
@@ -54,6 +57,8 @@ pub(crate) struct Features {
     pub multi_watch_namespaces: bool,
     /// `true` if objects are applied as the service account that their extension names.
     pub impersonation: bool,
+    /// `true` if extensions and revisions get a status summary.
+    pub status_summary: bool,
     /// Provider of webhook certificates.
     pub certificates: Certificates,
     /// Settings of resolution.
@@ -81,6 +86,7 @@ impl Features {
             deployment_config: gates.enabled(DEPLOYMENT_CONFIG),
             multi_watch_namespaces: gates.enabled(MULTI_WATCH),
             impersonation: gates.enabled(IMPERSONATION),
+            status_summary: gates.enabled(STATUS_SUMMARY),
             certificates,
             settings: Settings {
                 dependencies,
@@ -118,6 +124,7 @@ mod tests {
         assert!(!features(&[]).multi_watch_namespaces);
         assert!(features(&["MultiWatchNamespaces=true"]).multi_watch_namespaces);
         assert!(features(&["DeploymentConfig=true"]).deployment_config);
+        assert!(!features(&[]).status_summary && features(&["StatusSummary=true"]).status_summary);
         assert!(
             !features(&[]).impersonation && features(&["ServiceAccountImpersonation=true"]).impersonation
         );

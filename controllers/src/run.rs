@@ -117,6 +117,7 @@ fn start_controllers(
     });
     tasks.spawn(revision::run(
         revision::Pace::default(),
+        features.status_summary,
         client.clone(),
         cache.clone(),
         namespace.clone(),

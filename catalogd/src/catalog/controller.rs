@@ -22,6 +22,7 @@ use tokio::time::Instant;
 use super::decide::{UnpackRecord, served_reference};
 use super::unpack_error::{ContentError, UnpackError};
 use crate::content::Store;
+use crate::flags::STATUS_SUMMARY;
 
 /// Controller name in metrics and logs.
 const NAME: &str = "catalogd-clustercatalog-controller";
@@ -45,6 +46,7 @@ pub struct Controller {
     /// Running unpacks by catalog name.
     pub(super) unpacks: Background<String, Result<(), UnpackError>>,
     external_url: String,
+    pub(super) status_summary: bool,
     leading: AtomicBool,
     pub(super) reconciles: Reconciles,
     /// By catalog name: the digest reference of the image and the record of its last success.
@@ -102,6 +104,7 @@ impl Controller {
             tried: Mutex::default(),
             unpacks: Background::new(&service.shutdown),
             external_url,
+            status_summary: service.gates.enabled(STATUS_SUMMARY),
             leading: AtomicBool::new(false),
             reconciles: Reconciles::new(NAME, "ClusterCatalog", CONCURRENCY, Arc::clone(&service.metrics)),
             records: Mutex::default(),

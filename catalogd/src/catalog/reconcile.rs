@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use kube::{Resource, ResourceExt};
-use olm_api::{ClusterCatalog, ClusterCatalogStatus, finalizers, labels};
+use olm_api::{ClusterCatalog, ClusterCatalogStatus, finalizers, labels, summary};
 use olm_runtime::backoff::with_jitter;
 use olm_runtime::cluster::within_deadline;
 use olm_runtime::reconcile::ReconcileError;
@@ -184,7 +184,9 @@ impl Controller {
 
     /// Writes the status of `outcome` if it differs. Returns the written object.
     async fn write(&self, catalog: &ClusterCatalog, outcome: &Outcome<'_>) -> Result<ClusterCatalog> {
-        let status = next(catalog, outcome, Timestamp::now());
+        let now = Timestamp::now();
+        let mut status = next(catalog, outcome, now);
+        summary::update(&mut status, self.status_summary, catalog.metadata.generation, now);
         let written = write_status(&self.api, catalog, &status).await;
         let written = written.map_err(|error| ReconcileError::write("error updating status", &error))?;
         self.publish_event(catalog, &status);

@@ -23,6 +23,7 @@ fn features() -> Features {
         deployment_config: true,
         multi_watch_namespaces: false,
         impersonation: false,
+        status_summary: false,
         certificates: Certificates::None,
         settings: olm_request::Settings::default(),
     }

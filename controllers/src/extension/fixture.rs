@@ -69,6 +69,7 @@ pub(super) fn parts(client: Client, cache: &Path, catalog_store: Store<ClusterCa
             deployment_config: true,
             multi_watch_namespaces: true,
             impersonation: false,
+            status_summary: false,
             certificates: Certificates::CertManager,
             settings: olm_request::Settings::default(),
         },
@@ -109,6 +110,8 @@ pub(super) struct Fixture {
     catalogd: Catalogd,
     cache: TempDir,
     running: Option<RunningController>,
+    /// Gate of the next [`Self::start_controller`].
+    pub status_summary: bool,
     published: Mutex<u32>,
 }
 
@@ -128,6 +131,7 @@ impl Fixture {
             catalogd: Catalogd::start(),
             cache: tempfile::tempdir().unwrap(),
             running: None,
+            status_summary: false,
             published: Mutex::default(),
         };
         fixture.start_controller();
@@ -144,6 +148,7 @@ impl Fixture {
         let (catalog_store, following) =
             crate::catalogs::run(events, catalogs, Arc::clone(&metrics), listed.clone(), stop.clone());
         parts.catalog_store = catalog_store;
+        parts.features.status_summary = self.status_summary;
         let (store, writer) = reflector::store();
         let mut context = Context::new(parts, store);
         context.ref_secrets = RefSecrets::new(&client, SYSTEM, std::time::Duration::ZERO);

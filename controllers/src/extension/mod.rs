@@ -38,6 +38,8 @@ mod rollout_events;
 #[cfg(test)]
 mod signature_tests;
 mod status;
+#[cfg(test)]
+mod summary_tests;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use kube::runtime::controller::Action;
 use kube::{Resource, ResourceExt};
 use olm_api::conditions::types;
-use olm_api::{ClusterExtension, ClusterExtensionStatus};
+use olm_api::{ClusterExtension, ClusterExtensionStatus, summary};
 use olm_request::{ExtensionRules, InvalidAnnotation};
 use olm_revision::generate::newest;
 use olm_runtime::reconcile::{RESYNC, ReconcileError};
@@ -266,7 +266,9 @@ impl Context {
         outcome: &StatusUpdate,
     ) -> Result<ClusterExtensionStatus, ReconcileError> {
         let old = extension.status.clone().unwrap_or_default();
-        let next = status::next(&old, generation, states, outcome, Timestamp::now());
+        let now = Timestamp::now();
+        let mut next = status::next(&old, generation, states, outcome, now);
+        summary::update(&mut next, self.parts.features.status_summary, extension.metadata.generation, now);
         let written = write_status(&self.extensions, extension, &next).await;
         let written = written.map_err(|error| ReconcileError::write("error updating status", &error))?;
         written.iter().for_each(|written| self.writes.note(written));

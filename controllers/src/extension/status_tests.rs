@@ -276,3 +276,18 @@ fn rollout_keeps_known_deprecation() {
     let deprecated = conditions::find(&fresh.conditions, types::DEPRECATED).unwrap();
     assert_eq!(deprecated.reason, "DeprecationStatusUnknown");
 }
+
+// docs/design/additions.md#status-summary
+#[test]
+fn active_revisions_do_not_copy_the_summary() {
+    let rolling: &[_] = &[
+        (types::PROGRESSING, Status::True, "RollingOut", "Revision 1.0.0 is rolling out."),
+        (types::READY, Status::False, "RollingOut", "Revision 1.0.0 is rolling out."),
+        (types::RECONCILING, Status::True, "RollingOut", "Revision 1.0.0 is rolling out."),
+    ];
+    let states = states(&[with(1, false, rolling)]);
+    let next = next(&ClusterExtensionStatus::default(), Some(1), &states, &applied(), NOW);
+    let copied = next.active_revisions[0].conditions.iter().map(|copied| copied.type_.as_str());
+    assert_eq!(copied.collect::<Vec<_>>(), [types::PROGRESSING]);
+    assert!(conditions::find(&next.conditions, types::READY).is_none());
+}

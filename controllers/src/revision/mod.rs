@@ -29,7 +29,7 @@ use kube::{Api, Client, ResourceExt};
 use olm_api::cluster_object_set::ObservedPhase;
 use olm_api::conditions::{reasons, types};
 use olm_api::limits::{ARCHIVAL_RETRY, COLLISION_RETRY};
-use olm_api::{ClusterObjectSet, Condition, annotations, finalizers, labels};
+use olm_api::{ClusterObjectSet, Condition, annotations, finalizers, labels, summary};
 use olm_revision::engine::Engine;
 use olm_revision::generate::number_of;
 use olm_revision::kube_cluster::KubeCluster;
@@ -108,6 +108,7 @@ struct Context {
     timers: RevisionTimers,
     system_namespace: String,
     pace: Pace,
+    status_summary: bool,
 }
 
 /// Result of a pass.
@@ -137,9 +138,10 @@ fn is_paused(set: &ClusterObjectSet) -> bool {
     set.annotations().get(annotations::EXT_PAUSED).is_some_and(|value| value == "true")
 }
 
-/// Runs the controller until `stop`.
+/// Runs the controller until `stop`. With `status_summary`, revisions get one (docs/design/additions.md#status-summary).
 pub async fn run(
     pace: Pace,
+    status_summary: bool,
     client: Client,
     cache: RevisionCache,
     system_namespace: String,
@@ -167,6 +169,7 @@ pub async fn run(
         timers: RevisionTimers::default(),
         system_namespace,
         pace,
+        status_summary,
     });
     let controller = Controller::for_shared_stream(changed_sets(&context), cache.store())
         .reconcile_on(UnboundedReceiverStream::new(changed));
@@ -293,7 +296,9 @@ impl Context {
         if let Some(observed) = observed {
             old.observed_phases = observed;
         }
-        let next = status::next(&old, set.metadata.generation, version, outcome, exceeded, Timestamp::now());
+        let (generation, now) = (set.metadata.generation, Timestamp::now());
+        let mut next = status::next(&old, generation, version, outcome, exceeded, now);
+        summary::update(&mut next, self.status_summary, generation, now);
         let written = write_status(&self.sets, set, &next).await;
         let written = written.map_err(|error| ReconcileError::write("error updating status", &error))?;
         written.iter().for_each(|written| self.writes.note(written));

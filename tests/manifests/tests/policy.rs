@@ -146,8 +146,11 @@ fn args_have_the_order_of_the_reference_with_one_arg_per_gate() {
         vec!["BoxcutterRuntime=true".to_owned(), "WebhookProviderBuiltin=true".to_owned()],
         off(&usual),
         off(&["WebhookProviderCertManager", "WebhookProviderOpenshiftServiceCA"]),
+        vec!["StatusSummary=true".to_owned()],
     ]
     .concat();
+    let of_catalogd =
+        [format!("{metas}=true"), "GraphQLCatalogQueries=false".to_owned(), "StatusSummary=true".to_owned()];
     let certificates = |on: &str, other: &str| {
         [vec!["BoxcutterRuntime=true".to_owned(), format!("{on}=true")], off(&usual), off(&[other])].concat()
     };
@@ -159,12 +162,8 @@ fn args_have_the_order_of_the_reference_with_one_arg_per_gate() {
         .collect::<Vec<_>>();
     let (cert_manager, openshift) = ("WebhookProviderCertManager", "WebhookProviderOpenshiftServiceCA");
     let rows: [(&str, Vec<String>, Vec<String>); 5] = [
-        (
-            "install.yaml",
-            vec![format!("{metas}=true"), "GraphQLCatalogQueries=false".to_owned()],
-            builtin.clone(),
-        ),
-        ("hardened.yaml", vec![format!("{metas}=true"), "GraphQLCatalogQueries=false".to_owned()], builtin),
+        ("install.yaml", of_catalogd.to_vec(), builtin.clone()),
+        ("hardened.yaml", of_catalogd.to_vec(), builtin),
         ("install-cert-manager.yaml", off(&[metas]), certificates(cert_manager, openshift)),
         (
             "experimental.yaml",

@@ -27,6 +27,7 @@ follow! {
     cluster_upgrade "tasks/cluster-upgrade.md"
     configure "tasks/configure.md"
     delegate "tasks/delegate.md"
+    gitops "tasks/gitops.md"
     pin "tasks/pin.md"
     private_registry "tasks/private-registry.md"
     resolve "tasks/resolve.md"
