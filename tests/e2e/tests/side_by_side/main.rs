@@ -8,6 +8,7 @@ mod cluster_object_sets;
 mod deadline;
 mod definitions;
 mod docs;
+mod gitops;
 mod install;
 mod metrics;
 mod objects;
