@@ -242,10 +242,11 @@ fn tree_shows_holds_adoption_and_unreadable_revision() {
     let held = "UpgradeAvailable=True/OutsideScope bundle pipe.v2.0.0 is held back";
     let healthy =
         ["Installed=True/Succeeded ok", "Progressing=True/Succeeded ok", "Available=True/ProbesSucceeded ok"];
-    let deprecation = ["Deprecated=False/NotDeprecated no", "PackageDeprecated=True/Deprecated old"];
+    let hidden = ["Deprecated=False/NotDeprecated no", "Ready=True/ProbesSucceeded ok"];
+    let deprecation = ["PackageDeprecated=True/Deprecated old"];
     let mut extension = extension(
         json!({"ext.olm.operatorframework.io/paused": "true"}),
-        installed(&[&healthy[..], &[held], &deprecation].concat(), 1),
+        installed(&[&healthy[..], &[held], &hidden, &deprecation].concat(), 1),
     );
     extension.metadata.generation = Some(3);
     let mut migrated = set(1, "0.9.0", "Archived", &["Progressing=False/Archived revision is archived"]);
@@ -295,7 +296,10 @@ pipe-2  pipe.v1.0.0  retrying, created 5m ago
 pipe-1  pipe.v0.9.0  archived, created 5m ago, adopted from Helm
 ";
     assert_eq!(text::tree(&state, now(), false), expected);
-    assert!(text::tree(&state, now(), true).contains("  Deprecated False (NotDeprecated) for 5m\n"));
+    let wide = text::tree(&state, now(), true);
+    for shown in ["  Deprecated False (NotDeprecated) for 5m\n", "  Ready True (ProbesSucceeded) for 5m\n"] {
+        assert!(wide.contains(shown), "{wide}");
+    }
     let table = "\
 NAME   PACKAGE   INSTALLED     VERSION   HELD-BY               HEALTH    AGE
 pipe   pipe      pipe.v1.0.0   1.0.0     Paused,OutsideScope   Healthy   5m

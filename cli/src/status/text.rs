@@ -16,6 +16,9 @@ const SHOWN: usize = 10;
 const DEPRECATIONS: [&str; 4] =
     [types::DEPRECATED, types::PACKAGE_DEPRECATED, types::CHANNEL_DEPRECATED, types::BUNDLE_DEPRECATED];
 
+/// Conditions that repeat others, which are printed only with `wide`.
+const SUMMARY: [&str; 3] = [types::READY, types::RECONCILING, types::STALLED];
+
 /// Table with one row per extension.
 pub(crate) fn list(extensions: &[ExtensionState], now: Timestamp, wide: bool) -> String {
     if extensions.is_empty() {
@@ -105,6 +108,7 @@ fn conditions(conditions: &[Condition], now: Timestamp, wide: bool) -> String {
     let mut shown: Vec<&Condition> = conditions.iter().collect();
     let is_true = |condition: &Condition| condition.status == Status::True.as_str();
     shown.retain(|one| wide || !DEPRECATIONS.contains(&one.type_.as_str()) || is_true(one));
+    shown.retain(|one| wide || !SUMMARY.contains(&one.type_.as_str()));
     shown.sort_by_key(|condition| (rank(&condition.type_), condition.type_.clone()));
     if shown.is_empty() {
         return "\nConditions: none yet\n".to_owned();

@@ -48,7 +48,7 @@ pub(super) fn start(kubeconfig: &Path, user: Option<&str>, pace: Pace) -> Runnin
         let client = cluster::client(&config, &metrics).unwrap();
         let cache = RevisionCache::new();
         let following = cache.follow(client.clone(), stop.clone());
-        let running = run(pace, false, client, cache.clone(), SYSTEM.to_owned(), metrics, stop);
+        let running = run(pace, true, client, cache.clone(), SYSTEM.to_owned(), metrics, stop);
         tokio::join!(following, running);
     })
 }

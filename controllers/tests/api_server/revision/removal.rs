@@ -20,6 +20,9 @@ pub(super) async fn archived_revision_deletes_objects_that_successor_does_not_li
     let condition = async |type_: &str| fixture.condition(&first, type_).await.unwrap();
     assert_eq!(condition("Available").await, "Unknown/Archived revision is archived");
     assert_eq!(condition("Succeeded").await, "True/Succeeded Revision succeeded rolling out.");
+    let works = "True/ProbesSucceeded Objects are available and pass all probes.";
+    assert_eq!(fixture.condition(&second, "Ready").await.unwrap(), works);
+    assert_eq!(fixture.condition(&first, "Ready").await, None);
     fixture.until_object_deleted(&dropped).await;
     let live = fixture.get(&both).await.unwrap();
     assert_eq!(live["metadata"]["ownerReferences"].as_array().unwrap().len(), 1);

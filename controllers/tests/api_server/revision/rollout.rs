@@ -35,6 +35,7 @@ pub(super) async fn progress_deadline_is_reported_in_time_despite_backoff(fixtur
             "False/ProgressDeadlineExceeded Revision has not rolled out for 1 minute(s). Last status: {message}"
         )
     );
+    assert_eq!(fixture.condition(&name, "Stalled").await.unwrap(), late.replacen("False", "True", 1));
     let (changed, created) = times(fixture, &name, "Progressing").await;
     assert!((10..=12).contains(&(changed - created)), "{changed} {created}");
     // Case apply-34: once archived, it controls nothing.
