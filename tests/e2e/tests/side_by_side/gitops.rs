@@ -8,7 +8,7 @@ use olm_e2e::Scenario;
 use serde_json::json;
 
 /// Waits for a condition with kubectl, which ignores conditions of an older generation.
-fn wait(condition: &str, objects: &[String], limit: &str) -> Result<()> {
+fn wait(condition: &str, objects: &[&str], limit: &str) -> Result<()> {
     let (condition, limit) = (format!("--for=condition={condition}"), format!("--timeout={limit}"));
     let output = Command::new("kubectl").args(["wait", &condition, &limit]).args(objects).output()?;
     let text = String::from_utf8_lossy(&output.stderr);
@@ -26,7 +26,7 @@ async fn kubectl_waits_for_ready_and_stalled() -> Result<()> {
     scenario.install(json!({})).await?;
     let [catalog, extension, revision] = ["clustercatalog/", "clusterextension/", "clusterobjectset/"]
         .map(|kind| format!("{kind}{}", scenario.name));
-    wait("Ready", &[catalog, extension.clone(), format!("{revision}-1")], "5m")?;
+    wait("Ready", &[&catalog, &extension, &format!("{revision}-1")], "5m")?;
     let found = scenario.extensions().get(&scenario.name).await?;
     let (generation, status) = (found.metadata.generation, found.status.unwrap_or_default());
     ensure!(status.observed_generation == generation, "{status:?}");
@@ -38,13 +38,13 @@ async fn kubectl_waits_for_ready_and_stalled() -> Result<()> {
     ensure!(copied.into_iter().all(|condition| condition.type_ != "Ready"));
 
     scenario.configure(json!({"unknown": true})).await?;
-    wait("Stalled", &[extension.clone()], "1m")?;
+    wait("Stalled", &[&extension], "1m")?;
     scenario.wait_condition("Ready", "False/InvalidConfiguration: ").await?;
     scenario.annotate(json!({"paused": "true"})).await?;
     scenario.cluster.merge(&scenario.extensions(), &scenario.name, json!({"spec": {"config": null}})).await?;
     scenario.wait_condition("Stalled", "True/Paused: ").await?;
     scenario.annotate(json!({"paused": null})).await?;
-    wait("Ready", &[extension], "2m")?;
+    wait("Ready", &[&extension], "2m")?;
     ensure!(scenario.condition_now("Stalled").await? == "-");
     scenario.finish().await
 }
