@@ -229,10 +229,9 @@ impl Context {
                 });
                 draft(&observed.name, &inputs, rendered?)
             };
-            let one = self.revisions.verify_content(set, draft).boxed().await;
-            verified = verified.and(
-                one.map_err(|failure| failure.context(format!("content of revision {}", set.name_any()))),
-            );
+            if let Err(failure) = self.revisions.verify_content(set, draft).boxed().await {
+                verified = Err(failure.context(format!("content of revision {}", set.name_any())));
+            }
         }
         verified
     }
