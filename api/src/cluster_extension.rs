@@ -259,6 +259,9 @@ pub struct ClusterExtensionStatus {
     /// Generation of the spec that this status describes. Only set with feature gate StatusSummary.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+    /// Newer version that condition UpgradeAvailable names; only with feature gate UpdateNotifications.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub available_version: Option<String>,
 }
 
 /// What is installed.

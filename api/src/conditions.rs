@@ -28,8 +28,8 @@ pub mod types {
     pub const CHANNEL_DEPRECATED: &str = "ChannelDeprecated";
     /// Extension: the installed bundle is deprecated.
     pub const BUNDLE_DEPRECATED: &str = "BundleDeprecated";
-    /// Extension: a newer version exists (docs/design/additions.md#annotations). Only present if a rule of this
-    /// implementation can hold it back.
+    /// Extension: a newer version exists (docs/design/additions.md#held-upgrades). Only present if a rule of this
+    /// implementation can hold it back, or with gate `UpdateNotifications`.
     pub const UPGRADE_AVAILABLE: &str = "UpgradeAvailable";
     /// Extension: the dependencies of the bundle are satisfied (docs/design/additions.md#dependency-modes). Only
     /// present if dependencies are checked.
@@ -94,6 +94,8 @@ pub mod reasons {
     pub const PAUSED: &str = "Paused";
     /// No newer version is held back.
     pub const UP_TO_DATE: &str = "UpToDate";
+    /// The newer version is outside of the version range.
+    pub const OUTSIDE_VERSION_RANGE: &str = "OutsideVersionRange";
     /// The newer version exceeds the upgrade scope.
     pub const OUTSIDE_SCOPE: &str = "OutsideScope";
     /// The newer version has an unsatisfied dependency, or another extension depends on the installed version.

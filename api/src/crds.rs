@@ -10,29 +10,39 @@ use serde_json::{Value, json};
 
 /// All CRDs of this project with the experimental schema, ready to apply, in a fixed order.
 pub fn crds() -> Vec<Value> {
-    let mut upgrade_status = crd::<ClusterUpgradeStatus>(&[
+    let columns = [
         Column("Upgradeable", ".status.conditions[?(@.type=='Upgradeable')].status", "string"),
         Column("Reason", ".status.conditions[?(@.type=='Upgradeable')].reason", "string"),
         Column("Current", ".status.platform.currentVersion", "string"),
         Column("Next", ".status.platform.nextVersion", "string"),
         Column("Blocking", ".status.blockingExtensions", "integer"),
-    ]);
+    ];
+    let mut upgrade_status = crd::<ClusterUpgradeStatus>(&columns, &[]);
     upgrade_status["spec"]["names"]["shortNames"] = json!(["cus"]);
     vec![
-        with_ready(crd::<ClusterCatalog>(&[
-            Column("LastUnpacked", ".status.lastUnpacked", "date"),
-            Column("Serving", r#".status.conditions[?(@.type=="Serving")].status"#, "string"),
-        ])),
-        with_ready(crd::<ClusterExtension>(&[
-            Column("Installed Bundle", ".status.install.bundle.name", "string"),
-            Column("Version", ".status.install.bundle.version", "string"),
-            Column("Installed", ".status.conditions[?(@.type=='Installed')].status", "string"),
-            Column("Progressing", ".status.conditions[?(@.type=='Progressing')].status", "string"),
-        ])),
-        with_ready(crd::<ClusterObjectSet>(&[
-            Column("Available", ".status.conditions[?(@.type=='Available')].status", "string"),
-            Column("Progressing", ".status.conditions[?(@.type=='Progressing')].status", "string"),
-        ])),
+        crd::<ClusterCatalog>(
+            &[
+                Column("LastUnpacked", ".status.lastUnpacked", "date"),
+                Column("Serving", r#".status.conditions[?(@.type=="Serving")].status"#, "string"),
+            ],
+            &[READY],
+        ),
+        crd::<ClusterExtension>(
+            &[
+                Column("Installed Bundle", ".status.install.bundle.name", "string"),
+                Column("Version", ".status.install.bundle.version", "string"),
+                Column("Installed", ".status.conditions[?(@.type=='Installed')].status", "string"),
+                Column("Progressing", ".status.conditions[?(@.type=='Progressing')].status", "string"),
+            ],
+            &[Column("Available Version", ".status.availableVersion", "string"), READY],
+        ),
+        crd::<ClusterObjectSet>(
+            &[
+                Column("Available", ".status.conditions[?(@.type=='Available')].status", "string"),
+                Column("Progressing", ".status.conditions[?(@.type=='Progressing')].status", "string"),
+            ],
+            &[READY],
+        ),
         upgrade_status,
     ]
 }
@@ -41,24 +51,18 @@ pub fn crds() -> Vec<Value> {
 struct Column(&'static str, &'static str, &'static str);
 
 const AGE: Column = Column("Age", ".metadata.creationTimestamp", "date");
+const READY: Column = Column("Ready", ".status.conditions[?(@.type=='Ready')].status", "string");
 
-/// Adds a last column that only `kubectl get -o wide` prints, so that an upstream kind looks as before.
-fn with_ready(mut crd: Value) -> Value {
-    if let Some(Value::Array(columns)) = crd.pointer_mut("/spec/versions/0/additionalPrinterColumns") {
-        let path = ".status.conditions[?(@.type=='Ready')].status";
-        columns.push(json!({"name": "Ready", "jsonPath": path, "type": "string", "priority": 1}));
-    }
-    crd
-}
-
-/// CRD of a kind with these printer columns and the age.
-fn crd<K: Resource<DynamicType = ()> + JsonSchema>(columns: &[Column]) -> Value {
+/// CRD of a kind with these printer columns and the age. `wide` columns follow, and are printed only on request.
+fn crd<K: Resource<DynamicType = ()> + JsonSchema>(columns: &[Column], wide: &[Column]) -> Value {
     let (group, kind, plural) = (K::group(&()), K::kind(&()), K::plural(&()));
-    let columns: Vec<Value> = columns
-        .iter()
-        .chain(&[AGE])
-        .map(|Column(name, path, type_)| json!({"name": name, "jsonPath": path, "type": type_}))
-        .collect();
+    let column = |Column(name, path, type_): &Column| json!({"name": name, "jsonPath": path, "type": type_});
+    let mut all: Vec<Value> = columns.iter().chain(&[AGE]).map(column).collect();
+    all.extend(wide.iter().map(|wide| {
+        let mut column = column(wide);
+        column["priority"] = json!(1);
+        column
+    }));
     json!({
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -80,7 +84,7 @@ fn crd<K: Resource<DynamicType = ()> + JsonSchema>(columns: &[Column]) -> Value 
                 "served": true,
                 "storage": true,
                 "subresources": {"status": {}},
-                "additionalPrinterColumns": columns,
+                "additionalPrinterColumns": all,
                 "schema": {"openAPIV3Schema": structural_schema::<K>()},
             }],
         },

@@ -171,7 +171,16 @@ async fn columns_are_printed(server: &Server) {
         ("ClusterCatalog", &["Name", "LastUnpacked", "Serving", "Age", "Ready"]),
         (
             "ClusterExtension",
-            &["Name", "Installed Bundle", "Version", "Installed", "Progressing", "Age", "Ready"],
+            &[
+                "Name",
+                "Installed Bundle",
+                "Version",
+                "Installed",
+                "Progressing",
+                "Age",
+                "Available Version",
+                "Ready",
+            ],
         ),
         ("ClusterObjectSet", &["Name", "Available", "Progressing", "Age", "Ready"]),
         ("ClusterUpgradeStatus", &["Name", "Upgradeable", "Reason", "Current", "Next", "Blocking", "Age"]),

@@ -41,7 +41,6 @@ pub async fn serve(service: Service, flags: Flags) -> Result<(), Fatal> {
     let puller = Puller::new(pulling);
     service.metrics.register_images(puller.limits_exceeded(), policy);
     let (reader, writer) = reflector::store::<ClusterCatalog>();
-    measures::register(&service.metrics, reader.clone(), Arc::clone(&store));
     serve_content(&service, &flags, Arc::clone(&store), reader.clone()).await?;
     // Pulls that need credentials fail and are retried once the credentials are known.
     if let Err(error) = secrets.sync().await {
@@ -50,6 +49,7 @@ pub async fn serve(service: Service, flags: Flags) -> Result<(), Fatal> {
     let url = flags.external_url();
     let controller = Controller::new(&service, reader.clone(), Arc::clone(&store), puller, events, url);
     let controller = Arc::new(controller);
+    measures::register(&service.metrics, reader.clone(), Arc::clone(&store), controller.polls());
     let woken = Arc::clone(&controller);
     tokio::spawn(secrets.follow(move || woken.retry_all(), service.shutdown.clone()));
     let woken = Arc::clone(&controller);

@@ -25,12 +25,15 @@ const BEST_EFFORT: &str = "BestEffortResolution";
 const CLUSTER_CONSTRAINTS: &str = "ClusterConstraints";
 /// Conditions `Ready`, `Reconciling` and `Stalled` (docs/design/additions.md#status-summary).
 const STATUS_SUMMARY: &str = "StatusSummary";
+/// Condition `UpgradeAvailable` names newer versions outside of the version range, too
+/// (docs/design/additions.md#update-notifications).
+const UPDATE_NOTIFICATIONS: &str = "UpdateNotifications";
 /// Reports whether the installed extensions allow the platform's next version
 /// (docs/design/operations.md#feature-gates).
 pub(crate) const UPGRADE_STATUS: &str = "ClusterUpgradeStatus";
 
 /// All gates that `--feature-gates` accepts.
-pub const KNOWN: [Gate; 13] = [
+pub const KNOWN: [Gate; 14] = [
     Gate { name: BEST_EFFORT, default: false, stage: Stage::Alpha },
     Gate { name: RELEASES, default: false, stage: Stage::Alpha },
     Gate { name: REVISIONS, default: true, stage: Stage::Alpha },
@@ -41,6 +44,7 @@ pub const KNOWN: [Gate; 13] = [
     Gate { name: IMPERSONATION, default: false, stage: Stage::Alpha },
     Gate { name: OWN_NAMESPACE, default: false, stage: Stage::Alpha },
     Gate { name: STATUS_SUMMARY, default: false, stage: Stage::Alpha },
+    Gate { name: UPDATE_NOTIFICATIONS, default: false, stage: Stage::Alpha },
     Gate { name: BUILTIN, default: false, stage: Stage::Alpha },
     Gate { name: CERT_MANAGER, default: true, stage: Stage::Ga },
     Gate { name: OPENSHIFT, default: true, stage: Stage::Ga },
@@ -93,6 +97,7 @@ impl Features {
                 best_effort: gates.enabled(BEST_EFFORT),
                 cluster_constraints: gates.enabled(CLUSTER_CONSTRAINTS),
                 releases: gates.enabled(RELEASES),
+                update_notifications: gates.enabled(UPDATE_NOTIFICATIONS),
             },
         }
     }
@@ -131,6 +136,7 @@ mod tests {
         // Case additions-a01
         assert_eq!(features(&[]).settings, Settings::default());
         let ours = features(&["BestEffortResolution=true,ClusterConstraints=true"]).settings;
-        assert!(ours.best_effort && ours.cluster_constraints);
+        assert!(ours.best_effort && ours.cluster_constraints && !ours.update_notifications);
+        assert!(features(&["UpdateNotifications=true"]).settings.update_notifications);
     }
 }

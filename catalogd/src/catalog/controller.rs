@@ -20,6 +20,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
 use super::decide::{UnpackRecord, served_reference};
+use super::measures::Polls;
 use super::unpack_error::{ContentError, UnpackError};
 use crate::content::Store;
 use crate::flags::STATUS_SUMMARY;
@@ -51,6 +52,7 @@ pub struct Controller {
     pub(super) reconciles: Reconciles,
     /// By catalog name: the digest reference of the image and the record of its last success.
     pub(super) records: Mutex<HashMap<String, (String, UnpackRecord)>>,
+    pub(super) polls: Polls,
     failures: Mutex<HashMap<String, FailedContent>>,
     pub(super) settled: Mutex<HashMap<String, Settled>>,
     /// Incremented when something changes that all catalogs depend on.
@@ -108,6 +110,7 @@ impl Controller {
             leading: AtomicBool::new(false),
             reconciles: Reconciles::new(NAME, "ClusterCatalog", CONCURRENCY, Arc::clone(&service.metrics)),
             records: Mutex::default(),
+            polls: Polls::default(),
             failures: Mutex::default(),
             settled: Mutex::default(),
             epoch: watch::Sender::default(),
@@ -125,6 +128,11 @@ impl Controller {
     pub fn retry_all(&self) {
         self.reconciles.forget_failures();
         self.epoch.send_modify(|epoch| *epoch += 1);
+    }
+
+    /// Times of the last polls, for `/metrics`.
+    pub fn polls(&self) -> Polls {
+        self.polls.clone()
     }
 
     pub(super) fn is_leading(&self) -> bool {
@@ -179,6 +187,7 @@ impl Controller {
 
     pub(super) fn forget(&self, name: &str) {
         self.records.lock().remove(name);
+        self.polls.forget(name);
         self.failures.lock().remove(name);
         self.settled.lock().remove(name);
         self.tried.lock().remove(name);

@@ -1,9 +1,11 @@
 //! Metrics of catalogs (docs/design/additions.md#metrics), exported by every replica. Serving comes from the status
-//! and is the same everywhere. Bytes are those that this replica holds.
+//! and is the same everywhere. Bytes are those that this replica holds. Only the leader polls.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use kube::ResourceExt;
 use kube::runtime::reflector;
 use olm_api::ClusterCatalog;
@@ -11,21 +13,42 @@ use olm_api::cluster_catalog::AvailabilityMode;
 use olm_api::conditions::types;
 use olm_runtime::metrics::Metrics;
 use olm_runtime::samples::{Labels, gauges};
+use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 
 use crate::content::Store;
 
-/// Registers the metrics of the catalogs in `catalogs` and of their content in `store`.
-pub fn register(metrics: &Metrics, catalogs: reflector::Store<ClusterCatalog>, store: Arc<Store>) {
+/// Registers the metrics of the catalogs in `catalogs`, of their content in `store`, and of their `polls`.
+pub fn register(
+    metrics: &Metrics,
+    catalogs: reflector::Store<ClusterCatalog>,
+    store: Arc<Store>,
+    polls: Polls,
+) {
     let classic = metrics.classic_names;
-    metrics.register_collector(CatalogMetrics { catalogs, store, classic });
+    metrics.register_collector(CatalogMetrics { catalogs, store, polls, classic });
+}
+
+/// Times of the last polls that succeeded, by catalog name.
+#[derive(Clone, Debug, Default)]
+pub struct Polls(Arc<Mutex<BTreeMap<String, Timestamp>>>);
+
+impl Polls {
+    pub(super) fn succeeded(&self, catalog: String, at: Timestamp) {
+        self.0.lock().insert(catalog, at);
+    }
+
+    pub(super) fn forget(&self, catalog: &str) {
+        self.0.lock().remove(catalog);
+    }
 }
 
 #[derive(Debug)]
 struct CatalogMetrics {
     catalogs: reflector::Store<ClusterCatalog>,
     store: Arc<Store>,
+    polls: Polls,
     classic: bool,
 }
 
@@ -53,6 +76,10 @@ impl Collector for CatalogMetrics {
         });
         let help = "Bytes of the catalog's content that this replica holds";
         gauges(&mut encoder, "catalogd_catalog_bytes", help, bytes)?;
+        let polls = self.polls.0.lock().clone();
+        let polls = polls.into_iter().map(|(name, at)| (named(name), at.as_second() as f64));
+        let help = "Unix time of the last successful poll of the catalog's image by this replica";
+        gauges(&mut encoder, "catalogd_catalog_last_poll_timestamp_seconds", help, polls)?;
         if !self.classic {
             return Ok(());
         }
@@ -98,7 +125,12 @@ mod tests {
             writer.apply_watcher_event(&Event::Apply(one));
         }
         let plain = Metrics::new();
-        register(&plain, catalogs.clone(), Arc::clone(&store));
+        let polls = Polls::default();
+        for name in ["a", "gone"] {
+            polls.succeeded(name.to_owned(), Timestamp::from_second(1_800_000_000).unwrap());
+        }
+        polls.forget("gone");
+        register(&plain, catalogs.clone(), Arc::clone(&store), polls.clone());
         let text = plain.prometheus_text();
         for line in [
             "catalogd_catalogs{availability_mode=\"Available\"} 1".to_owned(),
@@ -106,13 +138,15 @@ mod tests {
             "catalogd_catalog_serving{catalog=\"a\"} 1".to_owned(),
             "catalogd_catalog_serving{catalog=\"b\"} 0".to_owned(),
             format!("catalogd_catalog_bytes{{catalog=\"a\"}} {size}"),
+            "catalogd_catalog_last_poll_timestamp_seconds{catalog=\"a\"} 1800000000".to_owned(),
         ] {
             assert!(text.lines().any(|got| got == line), "no {line} in\n{text}");
         }
         assert!(!text.contains("catalog_source_count") && !text.contains("catalog_bytes{catalog=\"b\"}"));
         let mut classic = Metrics::new();
         classic.classic_names = true;
-        register(&classic, catalogs, store);
+        assert!(!text.contains("catalog=\"gone\""));
+        register(&classic, catalogs, store, polls);
         let text = classic.prometheus_text();
         for line in ["catalog_source_count 2", "catalogsource_ready{namespace=\"\",name=\"b\"} 0"] {
             assert!(text.lines().any(|got| got == line), "no {line} in\n{text}");

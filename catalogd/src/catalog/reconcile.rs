@@ -124,6 +124,7 @@ impl Controller {
     async fn unpacked(&self, catalog: &ClusterCatalog) -> Result<Reconciled> {
         let interval = image(catalog).ok().and_then(poll_interval);
         self.remember(catalog, Some(Instant::now()));
+        self.polls.succeeded(catalog.name_any(), Timestamp::now());
         self.publish(catalog, interval).await
     }
 

@@ -75,7 +75,7 @@ pub(super) fn release(query: &Query, held: &Held) -> String {
         HeldReason::Skipped { .. } => {
             annotate(annotations::EXT_EXCLUDE_SKIPPED, None, "without --exclude-skipped")
         }
-        HeldReason::Dependencies(_) => annotate(
+        HeldReason::Dependencies(_) | HeldReason::Refused { .. } => annotate(
             annotations::EXT_DEPENDENCY_MODE,
             Some("Report"),
             "install the missing dependencies, or use --dependency-mode Report",

@@ -249,6 +249,7 @@ fn tree_shows_holds_adoption_and_unreadable_revision() {
         installed(&[&healthy[..], &[held], &hidden, &deprecation].concat(), 1),
     );
     extension.metadata.generation = Some(3);
+    extension.status.as_mut().unwrap().available_version = Some("2.0.0".to_owned());
     let mut migrated = set(1, "0.9.0", "Archived", &["Progressing=False/Archived revision is archived"]);
     let labels = migrated.metadata.labels.as_mut().unwrap();
     labels.insert("olm.operatorframework.io/migrated-from-helm".to_owned(), "true".to_owned());
@@ -271,6 +272,7 @@ Package:            pipe
 Namespace:          pipe-system
 Installed:          pipe.v1.0.0, version 1.0.0
 Requested:          version 1.x of channel fast
+Available:          version 2.0.0
 Adopted:            from the upstream Helm applier, by pipe-1; the Helm applier cannot manage it again
 Held by:            Paused: nothing is applied or upgraded; to resume: kubectl annotate clusterextension pipe \
 ext.olm.operatorframework.io/paused-
@@ -301,8 +303,8 @@ pipe-1  pipe.v0.9.0  archived, created 5m ago, adopted from Helm
         assert!(wide.contains(shown), "{wide}");
     }
     let table = "\
-NAME   PACKAGE   INSTALLED     VERSION   HELD-BY               HEALTH    AGE
-pipe   pipe      pipe.v1.0.0   1.0.0     Paused,OutsideScope   Healthy   5m
+NAME   PACKAGE   INSTALLED     VERSION   AVAILABLE   HELD-BY               HEALTH    AGE
+pipe   pipe      pipe.v1.0.0   1.0.0     2.0.0       Paused,OutsideScope   Healthy   5m
 ";
     assert_eq!(text::list(&[state], now(), false), table);
     assert_eq!(text::list(&[], now(), false), "The cluster has no ClusterExtensions.\n");

@@ -24,7 +24,8 @@ pub(crate) fn list(extensions: &[ExtensionState], now: Timestamp, wide: bool) ->
     if extensions.is_empty() {
         return "The cluster has no ClusterExtensions.\n".to_owned();
     }
-    let mut columns = vec!["NAME", "PACKAGE", "INSTALLED", "VERSION", "HELD-BY", "HEALTH", "AGE"];
+    let mut columns =
+        vec!["NAME", "PACKAGE", "INSTALLED", "VERSION", "AVAILABLE", "HELD-BY", "HEALTH", "AGE"];
     if wide {
         columns.extend(["NAMESPACE", "REQUESTED", "MESSAGE"]);
     }
@@ -37,6 +38,7 @@ pub(crate) fn list(extensions: &[ExtensionState], now: Timestamp, wide: bool) ->
             extension.package.clone(),
             installed.map(|bundle| bundle.name.clone()).unwrap_or_default(),
             installed.map(|bundle| bundle.version.clone()).unwrap_or_default(),
+            extension.available_version.clone().unwrap_or_default(),
             held.join(","),
             format!("{:?}", extension.health),
             age(now, extension.created.as_deref()),
@@ -66,6 +68,9 @@ pub(crate) fn tree(state: &ExtensionState, now: Timestamp, wide: bool) -> String
     let installed = installed.map(|bundle| format!("{}, version {}", bundle.name, bundle.version));
     fields.add(0, "Installed", installed.as_deref().unwrap_or("nothing"));
     fields.add(0, "Requested", &requested(state));
+    if let Some(version) = &state.available_version {
+        fields.add(0, "Available", &format!("version {version}"));
+    }
     if let Some(revision) = &state.adopted_from_helm {
         let text =
             format!("from the upstream Helm applier, by {revision}; the Helm applier cannot manage it again");

@@ -34,6 +34,9 @@ pub(crate) struct ExtensionState {
     pub(crate) upgrade_constraint_policy: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) installed: Option<BundleState>,
+    /// Newer version that the extension does not move to, by `status.availableVersion`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) available_version: Option<String>,
     pub(crate) paused: bool,
     /// Revision that adopted the installation from the reference's Helm applier, as long as it exists.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -192,6 +195,7 @@ impl ExtensionState {
             channels: catalog.map(|catalog| catalog.channels.clone()).unwrap_or_default(),
             upgrade_constraint_policy: policy.map_or("CatalogProvided", |policy| policy.as_str()).to_owned(),
             installed: installed(extension),
+            available_version: status.and_then(|status| status.available_version.clone()),
             paused: is_paused(extension),
             adopted_from_helm: migrated.and_then(|set| set.metadata.name.clone()),
             holds: Hold::all(extension),

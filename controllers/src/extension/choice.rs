@@ -10,8 +10,8 @@ use olm_api::{ClusterCatalog, annotations};
 use olm_fbc::Property;
 use olm_request::{ClusterState, ExtensionRules, request, selector};
 use olm_resolve::{
-    AssessedRequirement, Catalog, CatalogError, DEPENDENCY_PROPERTIES, Held, HeldReason, Request,
-    ResolveError, Resolved, Rules, SelectorError, explain, resolve,
+    AssessedRequirement, Catalog, CatalogError, DEPENDENCY_PROPERTIES, HeldReason, Request, ResolveError,
+    Resolved, Rules, SelectorError, Waiting, explain, resolve, waiting,
 };
 use olm_revision::generate::BundleIdentity;
 use olm_version::{Constraint, VersionRelease};
@@ -180,6 +180,60 @@ impl<'a> ChoiceRequest<'a> {
         resolution: Result<Resolved, ResolveError>,
         hints: Hints,
     ) -> Result<Choice, Box<ResolutionFailure>> {
+        let (upgrade, waiting) = self.upgrade(inputs, &resolution);
+        let mut decided = self.bundle(inputs, resolution, hints);
+        let (findings, requeue) = match &mut decided {
+            Ok(choice) => (&mut choice.findings, &mut choice.requeue),
+            Err(refusal) => (&mut refusal.findings, &mut refusal.requeue),
+        };
+        findings.upgrade = upgrade;
+        let is_notified = self.rules.settings.update_notifications;
+        findings.available_version =
+            waiting.as_ref().filter(|_| is_notified).map(|waiting| waiting.version.clone());
+        *requeue |= waiting.and_then(|waiting| waiting.rule).is_some_and(|rule| is_by_others(&rule));
+        decided
+    }
+
+    /// Condition `UpgradeAvailable` with the version that it names (docs/design/additions.md#held-upgrades,
+    /// docs/design/additions.md#update-notifications).
+    fn upgrade(
+        self,
+        inputs: &ResolutionInputs,
+        resolution: &Result<Resolved, ResolveError>,
+    ) -> (Finding, Option<Waiting>) {
+        let Self { states, rules, .. } = self;
+        let is_installed = states.installed.is_some();
+        if rules.settings.update_notifications
+            && is_installed
+            && let Ok(catalogs) = &inputs.catalogs
+        {
+            return match waiting(&self.request(inputs), catalogs, resolution) {
+                Ok(waiting) => (Finding::State(findings::upgrade(waiting.as_ref())), waiting),
+                Err(error) if matches!(error.cause(), ResolveError::Catalog { .. }) => {
+                    (Finding::Unchanged, None)
+                }
+                Err(error) => (Finding::State(findings::unknown_upgrade(&error)), None),
+            };
+        }
+        let (held, is_evaluated) = match resolution {
+            Ok(resolved) => (resolved.held.first(), rules.can_block_upgrades()),
+            Err(error) => (error.held().first(), is_installed && !error.held().is_empty()),
+        };
+        let waiting = held.filter(|_| is_evaluated).map(Waiting::from);
+        let finding = match resolution {
+            _ if is_evaluated => Finding::State(findings::upgrade(waiting.as_ref())),
+            Ok(_) => Finding::Inactive,
+            Err(_) => Findings::unchanged(rules).upgrade,
+        };
+        (finding, waiting)
+    }
+
+    fn bundle(
+        self,
+        inputs: &ResolutionInputs,
+        resolution: Result<Resolved, ResolveError>,
+        hints: Hints,
+    ) -> Result<Choice, Box<ResolutionFailure>> {
         let Self { filter, states, rules } = self;
         let error = match resolution {
             Ok(resolved) => return Ok(self.chosen(inputs, &resolved, &hints)),
@@ -190,7 +244,7 @@ impl<'a> ChoiceRequest<'a> {
             other => (other, Vec::new()),
         };
         let findings = Findings { left_out, ..self.refused(&error, &hints) };
-        let requeue = error.held().iter().any(is_held_by_others);
+        let requeue = error.held().iter().any(|held| is_by_others(&held.reason));
         // Without a new choice, keep the revision that is rolling out, or else the installed one.
         let is_held = !error.held().is_empty();
         let kept = states.newest();
@@ -209,9 +263,6 @@ impl<'a> ChoiceRequest<'a> {
     fn chosen(self, inputs: &ResolutionInputs, resolved: &Resolved, hints: &Hints) -> Choice {
         let Self { filter, states, rules } = self;
         let mut findings = Findings { left_out: resolved.left_out.clone(), ..Findings::default() };
-        if rules.can_block_upgrades() {
-            findings.upgrade = Finding::State(findings::upgrade(&resolved.held));
-        }
         if rules.judges_dependencies() {
             let (bundle, requirements) = (&resolved.bundle, &resolved.requirements);
             let mode = rules.settings.dependencies;
@@ -232,7 +283,7 @@ impl<'a> ChoiceRequest<'a> {
         Choice {
             events: if is_new { self.events(inputs, resolved) } else { Vec::new() },
             deprecation: DeprecationData::Catalog(resolved.deprecations().clone(), filter.channels.clone()),
-            requeue: resolved.held.iter().any(is_held_by_others)
+            requeue: resolved.held.iter().any(|held| is_by_others(&held.reason))
                 || resolved.requirements.iter().any(|one| !one.is_met()),
             findings,
             target,
@@ -242,9 +293,6 @@ impl<'a> ChoiceRequest<'a> {
     fn refused(self, error: &ResolveError, hints: &Hints) -> Findings {
         let Self { states, rules, .. } = self;
         let mut findings = Findings::unchanged(rules);
-        if states.installed.is_some() && !error.held().is_empty() {
-            findings.upgrade = Finding::State(findings::upgrade(error.held()));
-        }
         if let ResolveError::DependenciesNotSatisfied { bundle, unmet, .. } = error
             && states.installed.is_none()
         {
@@ -282,9 +330,9 @@ impl<'a> ChoiceRequest<'a> {
     }
 }
 
-/// Reports whether a change of other objects in the cluster may release the candidate.
-fn is_held_by_others(held: &Held) -> bool {
-    matches!(held.reason, HeldReason::Dependencies(_) | HeldReason::Dependent(_) | HeldReason::Cluster(_))
+/// Reports whether a change of other objects in the cluster may release a candidate with this reason.
+fn is_by_others(reason: &HeldReason) -> bool {
+    matches!(reason, HeldReason::Dependencies(_) | HeldReason::Dependent(_) | HeldReason::Cluster(_))
 }
 
 /// Error text with the hints appended.

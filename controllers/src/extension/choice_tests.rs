@@ -15,6 +15,9 @@ use super::*;
 #[cfg(test)]
 #[path = "choice_dependency_tests.rs"]
 mod dependencies;
+#[cfg(test)]
+#[path = "choice_notification_tests.rs"]
+mod notifications;
 
 fn filter(more: &serde_json::Value) -> CatalogFilter {
     let mut filter = json!({"packageName": "demo"});

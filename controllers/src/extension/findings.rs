@@ -1,14 +1,15 @@
 //! Conditions of our rules: `UpgradeAvailable`, `DependenciesSatisfied`, `Paused` and `SignatureVerified`, and the
 //! suffix of the `Progressing` message (docs/design/additions.md#annotations,
-//! docs/design/additions.md#held-upgrades, docs/design/additions.md#dependency-modes,
+//! docs/design/additions.md#held-upgrades, docs/design/additions.md#update-notifications,
+//! docs/design/additions.md#dependency-modes,
 //! docs/design/additions.md#best-effort-resolution, docs/design/additions.md#pause). Pure.
 
 use olm_api::annotations;
 use olm_api::conditions::reasons;
 use olm_request::{CrdCheck, ExtensionRules};
 use olm_resolve::{
-    AssessedRequirement, ConditionState, DependencyMode, Held, HeldReason, LeftOut, Satisfier, Verdict,
-    left_out_text,
+    AssessedRequirement, ConditionState, DependencyMode, HeldReason, LeftOut, ResolveError, Satisfier,
+    Verdict, Waiting, left_out_text,
 };
 use olm_revision::generate::BundleIdentity;
 
@@ -35,6 +36,8 @@ pub(crate) enum Finding {
 pub(crate) struct Findings {
     /// Condition `UpgradeAvailable`.
     pub upgrade: Finding,
+    /// `status.availableVersion`. Only with gate `UpdateNotifications`, and valid if `upgrade` is evaluated.
+    pub available_version: Option<String>,
     /// Condition `DependenciesSatisfied`.
     pub dependencies: Finding,
     /// Condition `Paused`.
@@ -61,7 +64,7 @@ impl Findings {
     pub(super) fn unchanged(rules: &ExtensionRules) -> Self {
         let finding = |in_force| if in_force { Finding::Unchanged } else { Finding::Inactive };
         Self {
-            upgrade: finding(rules.can_block_upgrades()),
+            upgrade: finding(rules.reports_upgrades()),
             dependencies: finding(rules.judges_dependencies()),
             paused: finding(rules.paused),
             ..Self::default()
@@ -84,7 +87,9 @@ impl Findings {
             CrdVerdict::Held(why) => {
                 let installed = states.installed.as_ref();
                 let is_upgrade = installed.is_some_and(|installed| is_other(&installed.bundle, wanted));
-                if is_upgrade && rules.can_block_upgrades() {
+                if is_upgrade && rules.reports_upgrades() {
+                    self.available_version =
+                        rules.settings.update_notifications.then(|| wanted.version.clone());
                     self.upgrade = Finding::State(held_by_definitions(wanted, why));
                 }
             }
@@ -98,13 +103,42 @@ impl Findings {
     }
 }
 
-/// State of `UpgradeAvailable`. `held` are the versions that rules hold back, best first.
-pub(super) fn upgrade(held: &[Held]) -> ConditionState {
-    let Some(best) = held.first() else {
+/// State of `UpgradeAvailable`. `waiting` is the newer version that the extension does not move to.
+pub(super) fn upgrade(waiting: Option<&Waiting>) -> ConditionState {
+    let Some(Waiting { bundle, version, catalog, deprecated, range, rule, last }) = waiting else {
         let message = "no newer version is held back".to_owned();
         return ConditionState { status: Some(false), reason: reasons::UP_TO_DATE, message };
     };
-    let (reason, release) = match &best.reason {
+    let outside = range.as_ref().map(|range| {
+        let release = format!("change spec.source.catalog.version so that it admits {version}");
+        (reasons::OUTSIDE_VERSION_RANGE, format!("outside of version range {range:?}"), release)
+    });
+    let held = rule.as_ref().map(|rule| {
+        let (reason, release) = release(rule);
+        (reason, rule.to_string(), release)
+    });
+    // The reason of a rule takes precedence: without the range it would remain.
+    let reason = held.as_ref().or(outside.as_ref()).map_or(reasons::UP_TO_DATE, |(reason, ..)| *reason);
+    let causes = || outside.iter().chain(&held);
+    let why = joined(&causes().map(|(_, why, _)| why).collect::<Vec<_>>(), ", and ");
+    let release = joined(&causes().map(|(.., release)| release).collect::<Vec<_>>(), ", and ");
+    let deprecated = if *deprecated { " (deprecated)" } else { "" };
+    let last = last.as_ref().map_or_else(String::new, |last| format!("; further upgrades lead to {last}"));
+    let message = format!(
+        "bundle {bundle} version {version}{deprecated} from catalog {catalog} is available and held back: {why}; \
+         to release it, {release}{last}"
+    );
+    ConditionState { status: Some(true), reason, message }
+}
+
+/// State of `UpgradeAvailable` if the newer version cannot be determined.
+pub(super) fn unknown_upgrade(error: &ResolveError) -> ConditionState {
+    ConditionState { status: None, reason: reasons::FAILED, message: error.to_string() }
+}
+
+/// Condition reason of a rule, and the change that releases a bundle held by it.
+fn release(rule: &HeldReason) -> (&'static str, String) {
+    match rule {
         HeldReason::OutsideScope { .. } => {
             (reasons::OUTSIDE_SCOPE, format!("widen or remove annotation {}", annotations::EXT_UPGRADE_SCOPE))
         }
@@ -118,6 +152,10 @@ pub(super) fn upgrade(held: &[Held]) -> ConditionState {
                 annotations::EXT_IGNORE_DEPENDENCIES
             ),
         ),
+        HeldReason::Refused { .. } => (
+            reasons::DEPENDENCY_CONFLICT,
+            format!("set annotation {} to Report or Check", annotations::EXT_DEPENDENCY_MODE),
+        ),
         HeldReason::Dependent(_) => (
             reasons::DEPENDENCY_CONFLICT,
             format!("set annotation {} to \"true\"", annotations::EXT_IGNORE_DEPENDENTS),
@@ -126,13 +164,7 @@ pub(super) fn upgrade(held: &[Held]) -> ConditionState {
             reasons::CLUSTER_CONSTRAINT,
             "change the cluster, or switch off feature gate ClusterConstraints".to_owned(),
         ),
-    };
-    let Held { bundle, version, catalog, reason: why } = best;
-    let message = format!(
-        "bundle {bundle} version {version} from catalog {catalog} is available and held back: {why}; \
-         to release it, {release}"
-    );
-    ConditionState { status: Some(true), reason, message }
+    }
 }
 
 /// State of `UpgradeAvailable` for a version that the CRD check holds back. `why` is the text of the check.

@@ -107,6 +107,8 @@ pub(super) struct Fixture {
     pub extensions: Api<ClusterExtension>,
     pub sets: Api<ClusterObjectSet>,
     pub secrets: Api<Secret>,
+    /// Gates of the next controller.
+    pub settings: olm_request::Settings,
     catalogd: Catalogd,
     cache: TempDir,
     running: Option<RunningController>,
@@ -128,6 +130,7 @@ impl Fixture {
             sets: Api::all(client.clone()),
             secrets: Api::namespaced(client, SYSTEM),
             plane,
+            settings: olm_request::Settings::default(),
             catalogd: Catalogd::start(),
             cache: tempfile::tempdir().unwrap(),
             running: None,
@@ -142,6 +145,7 @@ impl Fixture {
     pub(super) fn start_controller(&mut self) {
         let (client, stop) = (self.plane.client(), CancellationToken::new());
         let mut parts = parts(client.clone(), self.cache.path(), reflector::store().0);
+        parts.features.settings = self.settings;
         let (listed, metrics) = (CancellationToken::new(), Arc::new(Metrics::new()));
         let catalogs = Arc::clone(&parts.catalogs);
         let events = watcher(Api::all(client.clone()), watcher::Config::default()).default_backoff();

@@ -26,6 +26,8 @@ mod inputs;
 mod install;
 mod memory;
 mod mirroring;
+#[cfg(test)]
+mod notification_tests;
 mod orphans;
 mod outcome;
 #[cfg(test)]

@@ -65,6 +65,9 @@ pub(crate) fn next(
             next.installed(states, matches!(applied, Err(failure) if failure.class == ErrorClass::Pulling));
             next.deprecation(deprecation);
             next.finding(types::UPGRADE_AVAILABLE, &findings.upgrade);
+            if findings.upgrade != Finding::Unchanged {
+                next.status.available_version.clone_from(&findings.available_version);
+            }
             next.finding(types::DEPENDENCIES_SATISFIED, &findings.dependencies);
             next.finding(types::PAUSED, &findings.paused);
             next.finding(types::SIGNATURE_VERIFIED, &findings.signature);

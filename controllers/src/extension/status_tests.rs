@@ -189,6 +189,27 @@ fn rule_conditions_exist_only_while_a_rule_is_active() {
     assert_eq!(step(&with_rules, Findings::default()), without, "removed with the last rule");
 }
 
+// docs/design/additions.md#update-notifications
+#[test]
+fn available_version_follows_its_condition() {
+    let states = states(&[with(1, true, &[])]);
+    let step = |old: &ClusterExtensionStatus, upgrade: Finding, version: Option<&str>| {
+        let available_version = version.map(str::to_owned);
+        let findings = Findings { upgrade, available_version, ..Findings::default() };
+        next(old, Some(1), &states, &ruled(Ok(()), findings), NOW)
+    };
+    let none = step(&ClusterExtensionStatus::default(), Finding::Inactive, None);
+    assert_eq!(none.available_version, None);
+    let waits = || state(Some(true), "OutsideVersionRange");
+    let waiting = step(&none, waits(), Some("2.0.0"));
+    assert_eq!(waiting.available_version.as_deref(), Some("2.0.0"));
+    assert_eq!(step(&waiting, waits(), Some("2.0.0")), waiting);
+    assert_eq!(step(&waiting, Finding::Unchanged, None), waiting);
+    assert!(waiting.active_revisions.iter().all(|revision| revision.conditions.is_empty()));
+    assert_eq!(step(&waiting, state(Some(false), "UpToDate"), None).available_version, None);
+    assert_eq!(step(&waiting, Finding::Inactive, None), none, "removed with the gate");
+}
+
 // docs/design/additions.md#best-effort-resolution; case additions-a34
 #[test]
 fn skipped_catalogs_are_appended_to_progressing_message() {

@@ -218,10 +218,11 @@ fn statuses(encoder: &mut DescriptorEncoder<'_>, all: &Extensions) -> fmt::Resul
     let help = "1 for each condition as it is now";
     gauges(encoder, "operator_controller_extension_condition", help, conditions)?;
     let available = all.iter().filter_map(|(name, extension)| {
-        let upgrade = extension.condition(types::UPGRADE_AVAILABLE)?;
+        let upgrade = extension.condition(types::UPGRADE_AVAILABLE);
+        let upgrade = upgrade.filter(|upgrade| upgrade.status != Status::Unknown.as_str())?;
         Some(([("extension", name.clone())], f64::from(upgrade.status == Status::True.as_str())))
     });
-    let help = "1 where a newer version is held back, 0 where a rule holds none";
+    let help = "1 while a newer version is held back, 0 while none is";
     gauges(encoder, "operator_controller_extension_upgrade_available", help, available)?;
     let held = all.iter().filter_map(|(name, extension)| {
         Some(([("extension", name.clone()), ("reason", held(extension)?.to_owned())], 1.0))
@@ -327,6 +328,13 @@ mod tests {
             revisions.inject(Event::Apply(set));
         }
         let waits = ("UpgradeAvailable", "True", "OutsideScope");
+        let series = "operator_controller_extension_upgrade_available{extension=\"e\"}";
+        for (state, expected) in [("False", Some("0")), ("Unknown", None)] {
+            let condition = with(&[("UpgradeAvailable", state, "R")]);
+            show(&mut store, Event::Apply(extension(&condition, Some("1.0.0"))));
+            let text = metrics.prometheus_text();
+            assert_eq!(text.lines().find_map(|line| line.strip_prefix(series)).map(str::trim), expected);
+        }
         show(&mut store, Event::Apply(extension(&HEALTHY, Some("1.0.0"))));
         show(&mut store, Event::Apply(extension(&with(&[waits]), Some("1.1.0"))));
         counted.resolved(true, Duration::from_millis(3));

@@ -21,6 +21,8 @@ pub struct Settings {
     pub cluster_constraints: bool,
     /// Feature gate `BundleReleaseSupport` of the reference.
     pub releases: bool,
+    /// Feature gate `UpdateNotifications`.
+    pub update_notifications: bool,
 }
 
 /// Handling of upgrades with CRD changes that may break existing custom resources
@@ -168,6 +170,11 @@ impl ExtensionRules {
             || self.settings.cluster_constraints
     }
 
+    /// `true` if condition `UpgradeAvailable` can exist (docs/design/additions.md#update-notifications).
+    pub fn reports_upgrades(&self) -> bool {
+        self.settings.update_notifications || self.can_block_upgrades()
+    }
+
     /// `true` if the choice depends on the state of the cluster.
     pub fn needs_cluster_state(&self) -> bool {
         self.judges_dependencies() || self.settings.cluster_constraints
@@ -294,6 +301,9 @@ mod tests {
         let gated = rules(&[], Settings { cluster_constraints: true, ..Settings::default() });
         assert!(gated.can_block_upgrades() && gated.needs_cluster_state() && gated.indexing().properties);
         assert!(!rules(&[], Settings { best_effort: true, ..Settings::default() }).can_block_upgrades());
+        let notified = rules(&[], Settings { update_notifications: true, ..Settings::default() });
+        assert!(notified.reports_upgrades() && !notified.can_block_upgrades());
+        assert!(brake.reports_upgrades() && !rules(&[], report).reports_upgrades());
     }
 
     // docs/design/additions.md#annotations: an invalid value never blocks and never takes effect.

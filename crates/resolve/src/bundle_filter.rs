@@ -1,11 +1,13 @@
 //! Decision about a single bundle: acceptable, or rejected by a rule (docs/design/resolution.md#algorithm).
 
+use std::collections::BTreeSet;
+
 use olm_version::{Constraint, VersionRelease};
 
 use crate::dependency::{AssessedRequirement, assess, broken_dependent, clauses};
 use crate::error::ResolveError;
 use crate::held::HeldReason;
-use crate::package::{Offer, considered};
+use crate::package::{Offer, PackageIndex, considered};
 use crate::request::{Origin, Request, UpgradePolicy};
 use crate::rules::DependencyMode;
 
@@ -68,8 +70,8 @@ impl<'a> BundleFilter<'a> {
         self.origin().is_some_and(|origin| offer.version().ok() == Some(&origin.version))
     }
 
-    /// Accepts or rejects the bundle.
-    pub(crate) fn check(&self, offer: &Offer) -> Result<(), Rejection> {
+    /// Accepts or rejects a bundle of the package.
+    pub(crate) fn check(&self, package: &PackageIndex, offer: &Offer) -> Result<(), Rejection> {
         let request = self.request;
         if !request.channels.is_empty()
             && !offer.channels().any(|channel| considered(channel, request.channels))
@@ -91,11 +93,11 @@ impl<'a> BundleFilter<'a> {
         {
             return Err(Rejection::NoEdge);
         }
-        self.holding_rule(offer).map_or(Ok(()), |reason| Err(Rejection::Held(reason)))
+        self.holding_rule(package, offer).map_or(Ok(()), |reason| Err(Rejection::Held(reason)))
     }
 
     /// Rule beyond the reference that holds back a bundle other than the installed one.
-    fn holding_rule(&self, offer: &Offer) -> Option<HeldReason> {
+    fn holding_rule(&self, package: &PackageIndex, offer: &Offer) -> Option<HeldReason> {
         let rules = &self.request.rules;
         if let (Some(scope), Some(origin), Ok(version)) =
             (rules.upgrade_scope, self.origin(), offer.version())
@@ -104,7 +106,7 @@ impl<'a> BundleFilter<'a> {
             return Some(HeldReason::OutsideScope { scope, installed: shown(&origin.version) });
         }
         if rules.exclude_skipped {
-            let channels = self.skipped_in(offer);
+            let channels = self.excluded_in(package, offer);
             if !channels.is_empty() {
                 return Some(HeldReason::Skipped { channels });
             }
@@ -121,6 +123,15 @@ impl<'a> BundleFilter<'a> {
             return Some(HeldReason::Dependencies(clauses(&unmet)));
         }
         broken_dependent(offer, rules).map(HeldReason::Dependent)
+    }
+
+    /// Considered channels that skip the bundle or pass over its version, sorted.
+    fn excluded_in(&self, package: &PackageIndex, offer: &Offer) -> Vec<String> {
+        let passed_over = package.passed_over_in(offer);
+        let passed_over = passed_over.filter(|channel| considered(channel, self.request.channels));
+        let all: BTreeSet<String> =
+            self.skipped_in(offer).into_iter().chain(passed_over.map(str::to_owned)).collect();
+        all.into_iter().collect()
     }
 
     /// Considered channels that skip the bundle.

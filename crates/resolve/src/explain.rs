@@ -205,9 +205,10 @@ fn choice(filter: &BundleFilter<'_>, resolved: &Resolved) -> Choice {
 fn explain_catalog(filter: Option<&BundleFilter<'_>>, catalog: &Catalog) -> CatalogExplanation {
     let package = catalog.package.as_ref().ok().and_then(Option::as_ref);
     let mut best: Option<&Offer> = None;
-    let bundles = package.into_iter().flat_map(|package| package.offers()).map(|offer| {
+    let offers = package.into_iter().flat_map(|package| package.offers().map(move |offer| (package, offer)));
+    let bundles = offers.map(|(package, offer)| {
         let verdict = filter.map_or(Ok(()), |filter| {
-            filter.check(offer).map_err(|rejection| rejection_text(filter, offer, rejection))
+            filter.check(package, offer).map_err(|rejection| rejection_text(filter, offer, rejection))
         });
         let (fate, why) = match (verdict, best) {
             (Err(rejection), _) => rejection,
@@ -272,6 +273,7 @@ fn rejection_text(filter: &BundleFilter<'_>, offer: &Offer, rejection: Rejection
                 HeldReason::Cluster(_) => Fate::Cluster,
                 HeldReason::Dependencies(_) => Fate::Dependencies,
                 HeldReason::Dependent(_) => Fate::Dependent,
+                HeldReason::Refused { .. } => Fate::DependencyProperty,
             };
             (fate, reason.to_string())
         }
@@ -287,9 +289,7 @@ fn compare(
     let (fate, why) = match result.as_ref().map_err(ResolveError::cause) {
         Ok(_) => (Fate::Chosen, chosen.map(Choice::because).unwrap_or_default()),
         Err(ResolveError::Dependency { property, .. }) => {
-            let why =
-                format!("declares a dependency via property {}, which mode Reject refuses", quote(property));
-            (Fate::DependencyProperty, why)
+            (Fate::DependencyProperty, HeldReason::Refused { property: property.clone() }.to_string())
         }
         Err(ResolveError::BundleVersion { fault, .. }) => (Fate::Unreadable, fault.clone()),
         Err(ResolveError::Ambiguous { .. }) => (Fate::Tie, String::new()),

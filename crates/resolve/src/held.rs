@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use olm_version::quote;
+
 use crate::rules::UpgradeScope;
 
 /// Candidate that a rule beyond the reference held back. Displayed as one sentence without its final period.
@@ -44,6 +46,11 @@ pub enum HeldReason {
     Dependent(String),
     /// Unmet demand of the bundle on the cluster.
     Cluster(String),
+    /// The bundle declares a dependency, which mode Reject refuses.
+    Refused {
+        /// Type of the first property that declares a dependency.
+        property: String,
+    },
 }
 
 impl fmt::Display for HeldReason {
@@ -53,6 +60,9 @@ impl fmt::Display for HeldReason {
                 write!(f, "outside of the upgrade scope \"{scope}\" of installed {installed}")
             }
             Self::Skipped { channels } => write!(f, "skipped in channels [{}]", channels.join(" ")),
+            Self::Refused { property } => {
+                write!(f, "declares a dependency via property {}, which mode Reject refuses", quote(property))
+            }
             Self::Dependencies(text) | Self::Dependent(text) | Self::Cluster(text) => f.write_str(text),
         }
     }

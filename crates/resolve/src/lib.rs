@@ -57,6 +57,7 @@ mod request;
 mod resolver;
 mod rules;
 mod selector;
+mod waiting;
 
 pub use best_effort::{LeftOut, left_out_text};
 pub use catalog::{Catalog, CatalogError};
@@ -75,3 +76,4 @@ pub use request::{Installed, Origin, Request, UpgradePolicy};
 pub use resolver::{Resolved, resolve};
 pub use rules::{DependencyMode, Dependent, Rules, UnknownValue, UpgradeScope, named};
 pub use selector::{CatalogSelector, Expression, SelectorError};
+pub use waiting::{Waiting, waiting};

@@ -152,6 +152,16 @@ impl PackageIndex {
         self.offers().find(|offer| *offer.name == *name)
     }
 
+    /// Channels of the bundle in which the `skipRange` of a newer bundle contains its version
+    /// (docs/design/additions.md#skipped-versions).
+    pub(crate) fn passed_over_in<'a>(&'a self, offer: &'a Offer) -> impl Iterator<Item = &'a str> {
+        let version = offer.version().ok();
+        let is_passed_over = move |channel: &&str| {
+            version.is_some_and(|version| self.offers().any(|newer| newer.passes_over(version, channel)))
+        };
+        offer.channels().filter(is_passed_over)
+    }
+
     /// Default channel. Empty if the package has none.
     pub fn default_channel(&self) -> &str {
         &self.default_channel
@@ -220,6 +230,15 @@ impl Offer {
     /// Channels in which the entry of another bundle skips this one, sorted.
     pub fn skipped_in(&self) -> impl Iterator<Item = &str> {
         self.skipped_in.iter().map(|channel| &**channel)
+    }
+
+    /// `true` if the bundle is newer, and the `skipRange` of its entry in this channel contains the version.
+    fn passes_over(&self, version: &VersionRelease, channel: &str) -> bool {
+        let covers = |entry: &Entry| {
+            let range = entry.skip_range.as_ref().filter(|_| *entry.channel == *channel);
+            range.is_some_and(|range| range.contains(version.version()))
+        };
+        self.version().is_ok_and(|own| own > version) && self.entries.iter().any(covers)
     }
 
     /// Best first: not deprecated, higher version and release, unreadable versions last. Ties are sorted by name and

@@ -239,19 +239,23 @@ fn no_bundle(filter: &BundleFilter<'_>, contenders: &[Contender<'_>]) -> Resolve
 }
 
 /// Version that would be chosen without the version constraint.
-fn without_constraint(request: &Request<'_>, contenders: &[Contender<'_>]) -> Option<String> {
+fn without_constraint<'a>(request: &Request<'_>, contenders: &[Contender<'a>]) -> Option<String> {
     request.range()?;
     let request = Request { version: None, ..*request };
     let filter = BundleFilter::new(&request).ok()?;
-    let mut offers = contenders.iter().flat_map(|contender| contender.package.offers());
-    let offer = offers.find(|offer| filter.check(offer).is_ok())?;
+    let offers_of = |contender: &Contender<'a>| {
+        let package = contender.package;
+        package.offers().map(move |offer| (package, offer))
+    };
+    let mut offers = contenders.iter().flat_map(offers_of);
+    let (_, offer) = offers.find(|(package, offer)| filter.check(package, offer).is_ok())?;
     offer.version().ok().map(shown)
 }
 
 impl<'a> Contender<'a> {
     fn new(filter: &BundleFilter<'_>, catalog: &'a Catalog, package: &'a Arc<PackageIndex>) -> Self {
         let mut held = Vec::new();
-        let best = package.shared_offers().find(|offer| match filter.check(offer) {
+        let best = package.shared_offers().find(|offer| match filter.check(package, offer) {
             Ok(()) => true,
             Err(Rejection::Held(reason)) => {
                 held.push(Held {

@@ -27,7 +27,8 @@ pub struct Rules<'a> {
     pub dependents: &'a [Dependent],
     /// Largest version step of an upgrade.
     pub upgrade_scope: Option<UpgradeScope>,
-    /// `true` if bundles that an entry of a considered channel skips are not newly installed.
+    /// `true` if bundles that an entry of a considered channel skips, by name or by `skipRange`, are not newly
+    /// installed.
     pub exclude_skipped: bool,
     /// Facts for cluster demands of bundles. `None` if these are ignored (feature gate `ClusterConstraints`).
     pub cluster: Option<&'a ClusterFacts>,

@@ -155,6 +155,38 @@ fn bundles_are_skipped_only_by_other_entries_of_considered_channels() {
     assert_eq!(request().installed("1.0.0").rules(exclude_skipped()).from(&itself), "2.0.0");
 }
 
+// docs/design/additions.md#skipped-versions
+#[test]
+fn versions_in_skip_range_of_newer_entry_are_excluded() {
+    let range = |version: &str, replaces: &str, range: &str| json!({"name": format!("demo.v{version}"), "replaces": format!("demo.v{replaces}"), "skipRange": range});
+    let entries = [entry("1.0.0"), replacing("1.1.0", "1.0.0"), range("1.2.0", "1.1.0", ">=1.1.0 <1.2.0")];
+    let stable = Content::default().channel("stable", &entries);
+    let from = |content: &Content, rules| request().installed("1.0.0").rules(rules).from(content);
+    assert_eq!(from(&stable, Rules::default()), "1.1.0");
+    assert_eq!(from(&stable, exclude_skipped()), "1.0.0");
+    let excluding = request().installed("1.0.0").rules(exclude_skipped());
+    assert_eq!(held(&excluding, &stable), ["passed over demo.v1.1.0: skipped in channels [stable]"]);
+    // Without the rule, a version in a range is no reason for a remark.
+    let resolved = request().installed("1.0.0").resolve(&[stable.at("main", 0)]).unwrap();
+    assert_eq!(resolved.remarks, Vec::<String>::new());
+    // The installed version is kept and can be upgraded.
+    assert_eq!(request().installed("1.1.0").rules(exclude_skipped()).from(&stable), "1.2.0");
+    let pinned = request().installed("1.1.0").version("1.1.0").rules(exclude_skipped());
+    assert_eq!(pinned.from(&stable), "1.1.0");
+    // Only entries of newer bundles, in a channel that contains the version, and is considered.
+    let older = [range("1.1.0", "1.0.0", ">=1.0.0 <9.0.0"), replacing("1.2.0", "1.0.0")];
+    assert_eq!(from(&Content::default().channel("stable", &older), exclude_skipped()), "1.2.0");
+    let elsewhere = [replacing("1.1.0", "1.0.0")];
+    let apart = Content::default()
+        .channel("stable", &elsewhere)
+        .channel("fast", &[skipping("1.2.0", ">=1.1.0 <1.2.0")]);
+    assert_eq!(from(&apart, exclude_skipped()), "1.1.0");
+    let stable_only = request().installed("1.0.0").channels(&["fast"]).rules(exclude_skipped());
+    let both = [entry("1.0.0"), replacing("1.1.0", "1.0.0")];
+    let both = Content::default().channel("fast", &both).channel("stable", &entries);
+    assert_eq!(stable_only.from(&both), "1.1.0");
+}
+
 fn demanding(version: &str, metadata: Value) -> Content {
     Content::default().bundle("1.0.0", &[]).bundle_with(version, [("olm.csv.metadata", metadata)])
 }

@@ -143,7 +143,9 @@ fn args_have_the_order_of_the_reference_with_one_arg_per_gate() {
     let off = |names: &[&str]| names.iter().map(|name| format!("{name}=false")).collect::<Vec<_>>();
     let usual = ["BundleReleaseSupport", "DeploymentConfig", "SingleOwnNamespaceInstallSupport"];
     let builtin = [
-        vec!["BoxcutterRuntime=true".to_owned(), "WebhookProviderBuiltin=true".to_owned()],
+        ["BoxcutterRuntime", "WebhookProviderBuiltin", "UpdateNotifications"]
+            .map(|name| format!("{name}=true"))
+            .to_vec(),
         off(&usual),
         off(&["WebhookProviderCertManager", "WebhookProviderOpenshiftServiceCA"]),
         vec!["StatusSummary=true".to_owned()],
