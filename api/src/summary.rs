@@ -93,9 +93,12 @@ fn summarize(all: &[Condition], health: &str, required: &[&str], generation: Opt
     if let Some(healthy) = health.filter(|found| is(found, Status::True) && required.iter().all(is_met)) {
         return because(types::READY, healthy);
     }
-    // The generation of this condition is the one that was applied last.
-    if let Some(paused) = conditions::find(all, types::PAUSED).filter(|found| is(found, Status::True)) {
-        return because(types::STALLED, paused);
+    // A held edit: the other conditions, `Paused` included, have the generation that was applied last.
+    let paused = conditions::find(all, types::PAUSED);
+    let is_held = progressing.is_none() && conditions::find(all, types::PROGRESSING).is_some();
+    let held = current(types::UPGRADE_AVAILABLE).filter(|_| is_held);
+    if let Some(waits) = [paused, held].into_iter().flatten().find(|found| is(found, Status::True)) {
+        return because(types::STALLED, waits);
     }
     let unfinished = progressing.filter(|found| found.reason != reasons::SUCCEEDED);
     let unhealthy = health.filter(|found| !is(found, Status::True));

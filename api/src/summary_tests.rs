@@ -215,6 +215,30 @@ const CASES: &[Case] = &[
         ["Failed", "Suspended"],
     ),
     (
+        "edit waits for an approval",
+        "ClusterExtension",
+        &[
+            "Available=True/ProbesSucceeded@1 ok",
+            "Progressing=True/Succeeded@1 done",
+            "Installed=True/Succeeded@1 in",
+            "UpgradeAvailable=True/Held bundle x waits",
+        ],
+        &["Ready=False/Held bundle x waits", "Stalled=True/Held bundle x waits"],
+        ["Failed", "Degraded"],
+    ),
+    (
+        "upgrade waits for an approval",
+        "ClusterExtension",
+        &[
+            "Available=True/ProbesSucceeded ok",
+            "Progressing=True/Succeeded done",
+            "Installed=True/Succeeded in",
+            "UpgradeAvailable=True/Held bundle x waits",
+        ],
+        &["Ready=True/ProbesSucceeded ok"],
+        ["Current", "Healthy"],
+    ),
+    (
         "first installation of a paused extension waits",
         "ClusterExtension",
         &["Installed=False/Failed none", "Paused=True/Paused bundle x waits"],
