@@ -45,6 +45,15 @@ pub const EXT_UPGRADE_SCOPE: &str = "ext.olm.operatorframework.io/upgrade-scope"
 /// Exclusion of versions that their channel skips, on ClusterExtensions: `true` or `false`
 /// (docs/design/additions.md#skipped-versions).
 pub const EXT_EXCLUDE_SKIPPED: &str = "ext.olm.operatorframework.io/exclude-skipped";
+/// Changes that wait for an approval, on ClusterExtensions: `Automatic`, `ManualUpgrades` or `Manual`
+/// (docs/design/additions.md#approval).
+pub const EXT_APPROVAL: &str = "ext.olm.operatorframework.io/approval";
+/// Digest of the approved plan, on ClusterExtensions: `sha256:` and 64 hexadecimal digits.
+pub const EXT_APPROVED: &str = "ext.olm.operatorframework.io/approved";
+/// Approval of new revisions that grant more permissions, on ClusterExtensions: `true` or `false`.
+pub const EXT_APPROVE_PERMISSION_INCREASE: &str = "ext.olm.operatorframework.io/approve-permission-increase";
+/// Windows of time for upgrades, on ClusterExtensions (docs/design/additions.md#upgrade-windows).
+pub const EXT_UPGRADE_WINDOW: &str = "ext.olm.operatorframework.io/upgrade-window";
 /// Handling of upgrades that may break custom resources, on ClusterExtensions: `Strict`, `Live` or `Warn`
 /// (docs/design/additions.md#crd-checks).
 pub const EXT_CRD_CHECK: &str = "ext.olm.operatorframework.io/crd-check";

@@ -106,6 +106,10 @@ pub mod reasons {
     pub const CLUSTER_CONSTRAINT: &str = "ClusterConstraint";
     /// The newer version may break existing custom resources.
     pub const CRD_CHECK_FAILED: &str = "CRDCheckFailed";
+    /// The newer version, or the changed configuration, requires an approval.
+    pub const APPROVAL_REQUIRED: &str = "ApprovalRequired";
+    /// No upgrade window is open.
+    pub const OUTSIDE_WINDOW: &str = "OutsideWindow";
     /// All dependencies of the bundle are satisfied.
     pub const ALL_SATISFIED: &str = "AllSatisfied";
     /// A dependency of the bundle is missing or cannot be evaluated.
@@ -134,6 +138,8 @@ pub mod reasons {
 
 /// Prefix of the message of `Progressing` while the bundle image of an extension is pulled.
 pub const PULLING: &str = "pulling ";
+/// Prefix of the message of `Progressing` while the first installation waits (docs/design/additions.md#approval).
+pub const INSTALLATION: &str = "installation of ";
 /// Maximum length of a condition message in bytes. The API server counts characters, of which there are never more.
 pub const MAX_MESSAGE_BYTES: usize = 32768;
 /// Suffix of a truncated message.

@@ -9,6 +9,8 @@ use crate::crd_check::{self, CrdCheckArgs};
 use crate::diff::{self, DiffArgs};
 use crate::history::{self, HistoryArgs};
 use crate::install::{self, InstallArgs};
+use crate::plan::approve::{self, ApproveArgs};
+use crate::plan::{self, PlanArgs};
 use crate::rbac::RbacCommand;
 use crate::render::{self, RenderArgs};
 use crate::resolve::{self, ResolveArgs};
@@ -28,6 +30,7 @@ use crate::validate::{self, ValidateArgs};
     after_help = "Exit codes:
   0 success   1 operation failed   2 wrong usage   3 the check found errors
   4 the requested object does not exist   5 there are changes, with diff --exit-code
+  6 the plan requires an approval, with plan
 
 Examples:
   {olm} install my-operator -n my-operator --create-namespace --wait
@@ -40,6 +43,7 @@ Examples:
   {olm} crd-check old.yaml new.yaml                # would the new CRDs break existing ones?
   {olm} render ./bundle --namespace my-operator    # the objects of a bundle as they are applied
   {olm} diff --extension my-operator               # what the next upgrade would change
+  {olm} plan my-operator                           # what waits for an approval
   {olm} validate ./catalog"
 )]
 pub(crate) struct Cli {
@@ -55,6 +59,12 @@ pub(crate) enum Command {
     /// Change the version range, channel or upgrade policy of an extension; prints the resulting upgrade first
     #[command(long_about = upgrade::ABOUT)]
     Upgrade(Box<UpgradeArgs>),
+    /// Show what the next revision of an extension changes, and whether it waits for an approval
+    #[command(long_about = plan::ABOUT)]
+    Plan(Box<PlanArgs>),
+    /// Approve the plan of an extension
+    #[command(long_about = approve::ABOUT)]
+    Approve(Box<ApproveArgs>),
     /// Uninstall an extension. Lists the objects, CRDs and custom resources that will be deleted, then asks
     #[command(long_about = uninstall::ABOUT)]
     Uninstall(UninstallArgs),

@@ -3,8 +3,7 @@
 use std::fmt;
 use std::io;
 
-/// Exit codes other than 0 (docs/design/additions.md#exit-codes-and-output). 6 is reserved for a command that does
-/// not exist yet.
+/// Exit codes other than 0 (docs/design/additions.md#exit-codes-and-output).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Code {
     /// Operation failed: network, disk, access rights, unreadable content.
@@ -17,6 +16,8 @@ pub(crate) enum Code {
     NoCandidate = 4,
     /// Something would change, and `--exit-code` was given.
     Changes = 5,
+    /// The plan requires an approval.
+    ApprovalRequired = 6,
     /// Ended by Ctrl-C or a termination signal.
     Interrupted = 130,
 }

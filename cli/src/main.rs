@@ -19,6 +19,7 @@ mod history;
 mod install;
 mod manifest;
 mod output;
+mod plan;
 mod progress;
 mod rbac;
 mod render;
@@ -81,6 +82,8 @@ fn run(arguments: Vec<OsString>) -> Result<(), CliError> {
         let result = match cli.command {
             Command::Install(args) => install::run(*args, &mut session).await,
             Command::Upgrade(args) => upgrade::run(*args, &mut session).await,
+            Command::Plan(args) => plan::run(*args, &mut session).await,
+            Command::Approve(args) => plan::approve::run(*args, &mut session).await,
             Command::Uninstall(args) => uninstall::run(args, &mut session).await,
             Command::Resolve(args) => resolve::run(*args, &mut session).await,
             Command::ClusterCheck(args) => cluster_check::run(args, &mut session).await,

@@ -18,6 +18,15 @@ pub(crate) enum ErrorClass {
     Rejected,
     /// Not an error: an image is being pulled.
     Pulling,
+    /// Not an error: the first installation waits for an approval or for a window.
+    Held,
+}
+
+impl ErrorClass {
+    /// Reports whether the attempt has not failed, but waits.
+    pub(crate) fn is_no_error(self) -> bool {
+        matches!(self, Self::Pulling | Self::Held)
+    }
 }
 
 /// A failed attempt: its class and the text for the condition.

@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client, ResourceExt};
 use olm_api::{ClusterExtension, ClusterObjectSet, ClusterObjectSetSpec, labels, names};
-use olm_revision::content::{SecretKey, resolve, secrets};
+use olm_revision::content::{ContentPhase, SecretKey, resolve, secrets};
 use olm_revision::generate::{
     Decision, Draft, GenerateError, NumberedRevision, decide, newest, outdated, secret_owner,
 };
@@ -41,9 +41,21 @@ pub(crate) struct AppliedRevision {
 pub(crate) struct RevisionPlan {
     decision: Decision,
     existing: Vec<ClusterObjectSet>,
+    /// Content of the newest revision, if it was read.
+    content: Option<Vec<ContentPhase>>,
 }
 
 impl RevisionPlan {
+    /// Revisions that exist. Only the newest one if the plan keeps it.
+    pub(crate) fn existing(&self) -> &[ClusterObjectSet] {
+        &self.existing
+    }
+
+    /// Content of the newest revision, if the plan changes it and it can be read.
+    pub(crate) fn content(&self) -> Option<&[ContentPhase]> {
+        self.content.as_deref()
+    }
+
     /// Reports whether the plan creates a revision.
     pub(crate) fn makes_revision(&self) -> bool {
         matches!(self.decision, Decision::New { .. })
@@ -87,19 +99,19 @@ impl RevisionWriter {
             let decision =
                 tokio::task::block_in_place(|| decide(draft, &existing, None, &self.system_namespace));
             if let decision @ Decision::Keep = decision.map_err(invalid)? {
-                return Ok(RevisionPlan { decision, existing });
+                return Ok(RevisionPlan { decision, existing, content: None });
             }
         }
         let existing = self.list(extension).await?;
         let spec = newest(&existing).and_then(|set| set.spec.as_ref());
         let found = content_secrets(&self.client, spec, &self.system_namespace).await?;
-        let decision = tokio::task::block_in_place(|| {
+        let (decision, content) = tokio::task::block_in_place(|| {
             // Incomplete content cannot be compared with the draft.
             let content = spec.and_then(|spec| resolve(spec, &self.system_namespace, &found).ok());
-            decide(draft, &existing, content.as_deref(), &self.system_namespace)
+            (decide(draft, &existing, content.as_deref(), &self.system_namespace), content)
         });
         let decision = decision.map_err(invalid)?;
-        Ok(RevisionPlan { decision, existing })
+        Ok(RevisionPlan { decision, existing, content })
     }
 
     /// Carries out the plan: keeps, patches or creates the newest revision.
@@ -109,7 +121,7 @@ impl RevisionWriter {
         draft: &Draft,
         plan: RevisionPlan,
     ) -> Result<AppliedRevision, InstallError> {
-        let RevisionPlan { decision, existing } = plan;
+        let RevisionPlan { decision, existing, .. } = plan;
         match (decision, newest(&existing)) {
             (Decision::Keep, Some(current)) => Ok(AppliedRevision { created: false, set: current.clone() }),
             (Decision::Patch(set), Some(current)) => {

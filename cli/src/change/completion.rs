@@ -42,7 +42,22 @@ fn existing<'e>(
             "{name} is paused: operator-controller applies nothing while annotation {key} is set"
         ));
     }
-    Ok(extension)
+    match held(target, extension) {
+        Some(cause) => Err(format!("{name} is held: {cause}")),
+        None => Ok(extension),
+    }
+}
+
+/// Message of the condition that holds the expected bundle (docs/design/additions.md#approval). `None` if the plan has
+/// been approved since.
+fn held<'e>(target: &ExpectedState, extension: &'e ClusterExtension) -> Option<&'e str> {
+    let condition = extension.condition(types::UPGRADE_AVAILABLE)?;
+    let is_held = [reasons::APPROVAL_REQUIRED, reasons::OUTSIDE_WINDOW].contains(&condition.reason.as_str());
+    let is_expected = |bundle: &String| condition.message.contains(&format!("bundle {bundle} "));
+    let approved = extension.annotations().get(annotations::EXT_APPROVED);
+    let is_approved = condition.reason == reasons::APPROVAL_REQUIRED
+        && approved.is_some_and(|digest| condition.message.contains(digest));
+    (is_held && target.bundle.as_ref().is_some_and(is_expected) && !is_approved).then_some(&condition.message)
 }
 
 /// Judges the extension, `None` if it does not exist, and its revisions in any order. `obstacle` is the object that
@@ -283,6 +298,19 @@ mod tests {
         let none = "Installed=False/Failed: No bundle installed @2";
         let got = judge(&target(None), Some(&extension(None, &[none])), &[], None);
         assert_eq!(got, underway_as("waiting for the new revision"));
+    }
+
+    #[test]
+    fn held_plan_fails_the_wait_unless_approved_since() {
+        let held = "UpgradeAvailable=True/ApprovalRequired: bundle pipe.v2 version 2 is available; plan sha256:a: x @1";
+        let mut extension = extension(Some("pipe.v1"), &[held]);
+        let got = judge(&target(None), Some(&extension), &[], None);
+        let said = "pipe is held: bundle pipe.v2 version 2 is available; plan sha256:a: x";
+        assert_eq!(got, Completion::Failed(said.to_owned()));
+        let approved = (annotations::EXT_APPROVED.to_owned(), "sha256:a".to_owned());
+        extension.metadata.annotations = Some([approved].into());
+        let got = judge(&target(None), Some(&extension), &[], None);
+        assert!(matches!(got, Completion::InProgress(_)), "{got:?}");
     }
 
     #[test]

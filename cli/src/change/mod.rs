@@ -18,7 +18,9 @@ use serde_json::{Value, json};
 pub(crate) use self::completion::Completion;
 pub(crate) use self::confirm::confirm;
 pub(crate) use self::wait::{ExpectedState, until, wait_for};
-pub(crate) use self::write::{WriteResult, WrittenObject, apply, call, create_namespace, dry_create};
+pub(crate) use self::write::{
+    WriteResult, WrittenObject, annotate, apply, call, create_namespace, dry_create,
+};
 use crate::error::CliError;
 use crate::output::{Output, json, printable, yaml};
 use crate::progress::say;

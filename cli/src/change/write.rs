@@ -106,23 +106,56 @@ pub(crate) async fn apply(
     let api: Api<ClusterExtension> = Api::all(cluster.client().clone());
     let name = after.name_any();
     let what = format!("ClusterExtension {}", quote(&name));
-    let wanted = value(after)?;
     let Some(before) = before else {
         if dry_run == Some(DryRun::Client) {
-            return Ok(WrittenObject::new(wanted, WriteResult::Created, dry_run));
+            return Ok(WrittenObject::new(value(after)?, WriteResult::Created, dry_run));
         }
         let parameters = post(dry_run);
         let created = call(&format!("create {what}"), api.create(&parameters, after), session).await?;
         return Ok(WrittenObject::new(value(&created)?, WriteResult::Created, dry_run));
     };
+    patched(cluster, before, after, None, dry_run, session).await
+}
+
+/// Sets an annotation of the extension, unless the extension was modified since it was read.
+///
+/// # Errors
+/// Errors of [`apply`].
+pub(crate) async fn annotate(
+    cluster: &Cluster,
+    extension: &ClusterExtension,
+    (key, text): (&str, &str),
+    dry_run: Option<DryRun>,
+    session: &Session,
+) -> Result<WrittenObject, CliError> {
+    let mut after = extension.clone();
+    after.metadata.annotations.get_or_insert_default().insert(key.to_owned(), text.to_owned());
+    let version = extension.resource_version();
+    patched(cluster, extension, &after, version.as_deref(), dry_run, session).await
+}
+
+/// Patches the difference between two states of an extension, with `version` as resourceVersion precondition.
+async fn patched(
+    cluster: &Cluster,
+    before: &ClusterExtension,
+    after: &ClusterExtension,
+    version: Option<&str>,
+    dry_run: Option<DryRun>,
+    session: &Session,
+) -> Result<WrittenObject, CliError> {
+    let api: Api<ClusterExtension> = Api::all(cluster.client().clone());
+    let name = after.name_any();
     let Some(mut patch) = merge::patch(&changeable(before)?, &changeable(after)?) else {
         return Ok(WrittenObject::new(value(before)?, WriteResult::Unchanged, dry_run));
     };
     if dry_run == Some(DryRun::Client) {
-        return Ok(WrittenObject::new(wanted, WriteResult::Changed, dry_run));
+        return Ok(WrittenObject::new(value(after)?, WriteResult::Changed, dry_run));
     }
     // UID precondition: another extension of the same name must not be changed.
     patch["metadata"]["uid"] = json!(before.uid());
+    if let Some(version) = version {
+        patch["metadata"]["resourceVersion"] = json!(version);
+    }
     let parameters = PatchParams {
         dry_run: dry_run.is_some(),
         field_manager: Some(FIELD_MANAGER.to_owned()),
@@ -130,7 +163,7 @@ pub(crate) async fn apply(
     };
     let patch = Patch::Merge(&patch);
     let changed = api.patch(&name, &parameters, &patch);
-    let changed = call(&format!("change {what}"), changed, session).await?;
+    let changed = call(&format!("change ClusterExtension {}", quote(&name)), changed, session).await?;
     Ok(WrittenObject::new(value(&changed)?, WriteResult::Changed, dry_run))
 }
 

@@ -9,6 +9,8 @@ use kube::{Api, ResourceExt};
 use olm_api::cluster_object_set::CollisionProtection;
 use olm_api::{ClusterExtension, ClusterObjectSet};
 use olm_bundle::{BUILTIN_CA_ANNOTATION, Bundle, Certificates, distinct};
+use olm_plan::fields::applied;
+use olm_plan::objects::{self, ChangeKind, ObjectChange, ObjectName};
 use olm_revision::canonical::Numbers;
 use olm_revision::cluster::{Cluster as _, ClusterError, Reason};
 use olm_revision::content::{ContentObject, resolve_as_is, secrets};
@@ -18,8 +20,6 @@ use olm_revision::object::ObjectKey;
 use olm_revision::plan::{Owner, Plan, check_body, desired, plan};
 use serde_json::Value;
 
-use super::fields::applied;
-use super::objects::{self, ChangeKind, ObjectChange, ObjectName};
 use super::report::ComparedBundle;
 use crate::error::CliError;
 use crate::session::Session;

@@ -1,15 +1,11 @@
 //! `olm diff`: shows the changes when a bundle replaces another, or the installed state of a cluster
 //! (docs/design/additions.md#dry-runs).
 //!
-//! The compared objects come from the functions that operator-controller calls. The comparison is pure ([`objects`],
-//! [`permissions`], [`report`]). [`cluster`] only reads and makes dry runs.
+//! The compared objects come from the functions that operator-controller calls. The comparison is pure ([`olm_plan`],
+//! [`report`]). [`cluster`] only reads and makes dry runs.
 
-mod aggregation;
 mod cluster;
-mod fields;
 mod next;
-mod objects;
-mod permissions;
 mod prediction;
 mod report;
 
@@ -19,11 +15,12 @@ use clap::Args;
 use kube::ResourceExt;
 use olm_api::ClusterExtension;
 use olm_bundle::{Bundle, config_schema};
+use olm_plan::fields::{self, FieldChange};
+use olm_plan::objects::{self, ObjectChange};
+use olm_plan::permissions;
 use serde_json::{Map, Value, json};
 
 pub(crate) use self::cluster::ComparedExtension;
-use self::fields::FieldChange;
-use self::objects::ObjectChange;
 pub(crate) use self::prediction::{Prediction, is_unchecked, unsafe_upgrade};
 use self::report::ComparedBundle;
 pub(crate) use self::report::Diff;
@@ -223,10 +220,7 @@ fn crds(
     warnings: &mut Vec<String>,
 ) -> Vec<CrdResult> {
     let (old, new) = (objects::by_name(old), objects::by_name(new));
-    let names = old
-        .keys()
-        .chain(new.keys())
-        .filter(|name| name.kind == "CustomResourceDefinition" && name.group == "apiextensions.k8s.io");
+    let names = old.keys().chain(new.keys()).filter(|name| name.is_definition());
     let mut results = Vec::new();
     for name in names.collect::<BTreeSet<_>>() {
         let judged = crd_check::compare(&name.name, old.get(name).copied(), new.get(name).copied());

@@ -11,6 +11,15 @@ use crate::error::CliError;
 use crate::rendering::{self, RenderSettings, Rendered};
 use crate::source::Access;
 
+/// Bundle that would become the next revision.
+pub(crate) struct PlannedBundle {
+    pub(crate) diff: Diff,
+    /// Digest of the plan.
+    pub(crate) digest: String,
+    /// Rendered objects.
+    pub(crate) objects: Vec<Value>,
+}
+
 impl ComparedExtension<'_> {
     /// Difference that installing the bundle in `image` with the settings of the extension makes.
     ///
@@ -23,11 +32,30 @@ impl ComparedExtension<'_> {
         controller: &Controller,
         access: &Access,
     ) -> Result<Diff, CliError> {
+        self.planned(image, controller, access).await.map(|planned| planned.diff)
+    }
+
+    /// Plan of installing the bundle in `image` with the settings of the extension.
+    ///
+    /// # Errors
+    /// Errors of [`Self::with_image`].
+    pub(crate) async fn planned(
+        &self,
+        image: &str,
+        controller: &Controller,
+        access: &Access,
+    ) -> Result<PlannedBundle, CliError> {
         let mut settings = RenderSettings::as_configured(self.extension, &controller.gates)?;
         let files = bundle_source::read(image, &access.images, self.session).await?;
         let installed = self.installed().await?;
         settings.certificates = cluster::certificates(&installed.objects);
-        self.with_bundle(installed, &files, &settings).await
+        let Rendered { bundle, objects } = rendering::objects(&files, &settings)?;
+        let image_digest = files.digest.as_deref().unwrap_or_default();
+        let digest = olm_plan::digest(&bundle, &settings.options(), &objects, image_digest)
+            .map_err(|error| CliError::findings(format!("{}: {error}", files.origin)))?;
+        let new = super::compared_bundle(&files, &bundle);
+        let diff = self.next(installed, &cluster::identity(&bundle), new, objects.clone()).await?;
+        Ok(PlannedBundle { diff, digest, objects })
     }
 
     /// Difference that the bundle of `files` makes.

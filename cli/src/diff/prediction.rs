@@ -2,10 +2,10 @@
 
 use olm_api::cluster_extension::CrdUpgradeSafetyEnforcement;
 use olm_api::{ClusterExtension, annotations};
+use olm_plan::objects::ObjectChange;
 use olm_request::{CrdCheck, ExtensionRules, Settings};
 
 use super::cluster::ComparedExtension;
-use super::objects::ObjectChange;
 use super::report::Diff;
 use crate::bundle_source;
 use crate::controller::Controller;
@@ -130,9 +130,9 @@ fn shortened(mut items: Vec<String>) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use olm_plan::objects;
     use serde_json::{Value, json};
 
-    use super::super::objects;
     use super::*;
 
     fn service_account(name: &str) -> Value {

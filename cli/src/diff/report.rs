@@ -5,12 +5,12 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use olm_plan::fields::FieldChange;
+use olm_plan::objects::{ChangeKind, ObjectChange};
+use olm_plan::permissions::{Permission, SubjectChange};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::fields::FieldChange;
-use super::objects::{ChangeKind, ObjectChange};
-use super::permissions::{Permission, SubjectChange};
 use crate::crd_check::{CrdResult, Verdict};
 use crate::output::{counted, qualified};
 

@@ -2,7 +2,7 @@
 //!
 //! Pure. Derived from its conditions and annotations only (docs/design/apply.md#extension-conditions).
 
-use olm_api::conditions::{PULLING, Status, reasons, types};
+use olm_api::conditions::{INSTALLATION, PULLING, Status, reasons, types};
 use olm_api::{ClusterExtension, Condition, annotations};
 use olm_request::{ExtensionRules, Settings};
 use serde::Serialize;
@@ -87,10 +87,46 @@ impl Hold {
                 annotations::EXT_PAUSED
             ),
         });
+        // A first installation that waits has no upgrade (docs/design/additions.md#approval).
+        let first = extension.condition(types::PROGRESSING);
+        let is_held = |condition: &&Condition| {
+            condition.reason == reasons::BLOCKED && condition.message.starts_with(INSTALLATION)
+        };
+        let first = first.filter(is_held).map(|condition| Self {
+            by: match condition.message.contains(" requires approval; ") {
+                true => reasons::APPROVAL_REQUIRED.to_owned(),
+                false => reasons::OUTSIDE_WINDOW.to_owned(),
+            },
+            message: condition.message.clone(),
+        });
         let held = extension.condition(types::UPGRADE_AVAILABLE);
         let of_condition =
             |condition: &Condition| Self { by: condition.reason.clone(), message: condition.message.clone() };
         let held = held.filter(|condition| condition.status == Status::True.as_str()).map(of_condition);
-        paused.into_iter().chain(held).collect()
+        paused.into_iter().chain(first).chain(held).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    // docs/design/additions.md#approval
+    #[test]
+    fn first_installation_that_waits_is_held() {
+        let holds = |reason: &str, message: &str| {
+            let condition = json!({"type": "Progressing", "status": "False", "reason": reason, "message": message,
+                "lastTransitionTime": "2026-01-01T00:00:00Z"});
+            let extension = json!({"metadata": {"name": "a"}, "status": {"conditions": [condition]}});
+            let all = Hold::all(&serde_json::from_value(extension).unwrap());
+            all.into_iter().map(|hold| hold.by).collect::<Vec<_>>()
+        };
+        let waits = "installation of bundle a.v1 version 1 requires approval; plan sha256:a: x";
+        assert_eq!(holds("Blocked", waits), ["ApprovalRequired"]);
+        let waits = "installation of bundle a.v1 version 1 waits for its upgrade window; plan sha256:a: x";
+        assert_eq!(holds("Blocked", waits), ["OutsideWindow"]);
+        assert_eq!(holds("Blocked", "metadata.name is too long"), [""; 0]);
     }
 }

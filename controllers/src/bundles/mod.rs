@@ -212,7 +212,7 @@ impl Bundles {
             if let Some(rendered) = stored.and_then(|stored| serde_json::from_slice(&stored).ok()) {
                 return Some(Ok(rendered));
             }
-            let made = rendering::render(&files.or_else(|| images.read(&digest))?, &request);
+            let made = rendering::render(&files.or_else(|| images.read(&digest))?, &digest, &request);
             if let Ok(rendered) = &made {
                 let written = serde_json::to_vec(rendered).map_err(io::Error::from);
                 is_written(written.and_then(|bytes| checksummed_file::write(&path, &stored_under, &bytes)));

@@ -1,6 +1,6 @@
 //! Renders the files of a bundle to objects. Pure, and the only code in this server that parses bundles.
 
-use olm_bundle::{Bundle, RenderOptions};
+use olm_bundle::{Bundle, RenderError, RenderOptions};
 use olm_oci::CanonicalRef;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -34,6 +34,8 @@ pub(crate) struct Rendered {
     pub obstacles: Vec<String>,
     /// Parts of the configuration that have no effect.
     pub warnings: Vec<String>,
+    /// Digest of the plan (docs/design/additions.md#approval).
+    pub plan: String,
     /// Requested image.
     #[serde(skip)]
     pub image: Option<CanonicalRef>,
@@ -57,20 +59,22 @@ impl RenderRequest {
     }
 }
 
-/// Parses and renders a bundle. CPU-bound.
-pub(super) fn render(files: &Files, request: &RenderRequest) -> Result<Rendered, InstallError> {
-    let bundle = Bundle::load(files).map_err(InstallError::retry)?;
-    let objects = olm_bundle::render(&bundle, &request.options()).map_err(|error| {
+/// Parses and renders a bundle whose image has this digest. CPU-bound.
+pub(super) fn render(files: &Files, digest: &str, request: &RenderRequest) -> Result<Rendered, InstallError> {
+    let failed = |error: RenderError| {
         let is_invalid = error.is_invalid_configuration();
         let class = if is_invalid { ErrorClass::InvalidConfiguration } else { ErrorClass::Retry };
         InstallError::new(class, error)
-    })?;
+    };
+    let (bundle, options) = (Bundle::load(files).map_err(InstallError::retry)?, request.options());
+    let objects = olm_bundle::render(&bundle, &options).map_err(failed)?;
     let config = request.config.as_ref();
     Ok(Rendered {
         obstacles: olm_bundle::install_checks(&bundle, &objects, &request.namespace),
         warnings: config.map(|config| olm_bundle::config_warnings(&bundle, config)).unwrap_or_default(),
         properties: bundle.properties().map(str::to_owned),
         max_openshift_version: bundle.max_openshift_version().map(str::to_owned),
+        plan: olm_plan::digest(&bundle, &options, &objects, digest).map_err(failed)?,
         objects,
         image: None,
     })

@@ -47,6 +47,8 @@ pub(crate) struct Choice {
     /// Bundle to install, without the properties in its image. Its catalog properties are recorded only if dependencies
     /// are checked.
     pub target: BundleIdentity,
+    /// Name of the catalog that it was chosen from, if one was asked.
+    pub catalog: Option<String>,
     /// Deprecation data.
     pub deprecation: DeprecationData,
     /// Conditions of our rules.
@@ -118,6 +120,7 @@ pub(crate) fn underway(question: ChoiceRequest<'_>, changed: bool) -> Option<Cho
     let rolling = states.rolling_out.last().filter(|rolling| !changed && admits(filter, &rolling.bundle))?;
     Some(Choice {
         target: of_revision(rolling, rules),
+        catalog: None,
         deprecation: DeprecationData::Unchanged,
         findings: Findings::unchanged(rules),
         events: Vec::new(),
@@ -252,7 +255,7 @@ impl<'a> ChoiceRequest<'a> {
         let deprecation = if is_held { DeprecationData::Unchanged } else { DeprecationData::None };
         if let Some(kept) = kept.filter(|kept| admits(filter, &kept.bundle)) {
             let target = of_revision(kept, rules);
-            return Ok(Choice { target, deprecation, findings, events: Vec::new(), requeue });
+            return Ok(Choice { target, catalog: None, deprecation, findings, events: Vec::new(), requeue });
         }
         let awaits_content = matches!(error, ResolveError::Catalog { fault: CatalogError::NotCached(_), .. });
         let failure = InstallError::retry(with_hints(error, hints));
@@ -287,6 +290,7 @@ impl<'a> ChoiceRequest<'a> {
                 || resolved.requirements.iter().any(|one| !one.is_met()),
             findings,
             target,
+            catalog: Some(resolved.catalog.clone()),
         }
     }
 

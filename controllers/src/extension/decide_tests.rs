@@ -19,10 +19,10 @@ pub(in crate::extension) fn observed<'a>(
     Observed { extension, name: "demo".to_owned(), rules, account: None, sets, states, edited: false }
 }
 
-fn choice(number: i64) -> Choice {
+pub(in crate::extension) fn choice(number: i64) -> Choice {
     let target = of_revision(&Revision::of(&set(number, "Active", true)), &ExtensionRules::default());
     let (deprecation, findings) = (DeprecationData::None, Findings::default());
-    Choice { target, deprecation, findings, events: Vec::new(), requeue: false }
+    Choice { target, catalog: None, deprecation, findings, events: Vec::new(), requeue: false }
 }
 
 pub(in crate::extension) fn extension() -> ClusterExtension {

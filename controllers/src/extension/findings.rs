@@ -88,8 +88,7 @@ impl Findings {
                 let installed = states.installed.as_ref();
                 let is_upgrade = installed.is_some_and(|installed| is_other(&installed.bundle, wanted));
                 if is_upgrade && rules.reports_upgrades() {
-                    self.available_version =
-                        rules.settings.update_notifications.then(|| wanted.version.clone());
+                    self.available_version = available_version(wanted, rules, states);
                     self.upgrade = Finding::State(held_by_definitions(wanted, why));
                 }
             }
@@ -101,6 +100,17 @@ impl Findings {
         let accepted = self.accepted.iter().map(|text| format!("; accepted: {text}"));
         left_out_text(&self.left_out) + &accepted.collect::<String>()
     }
+}
+
+/// Version of a target that waits, for `status.availableVersion`. `None` if it is the installed one.
+pub(super) fn available_version(
+    target: &BundleIdentity,
+    rules: &ExtensionRules,
+    states: &RevisionStates,
+) -> Option<String> {
+    let installed = states.installed.as_ref();
+    let is_upgrade = installed.is_some_and(|installed| is_other(&installed.bundle, target));
+    (is_upgrade && rules.settings.update_notifications).then(|| target.version.clone())
 }
 
 /// State of `UpgradeAvailable`. `waiting` is the newer version that the extension does not move to.

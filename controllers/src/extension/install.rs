@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
+use jiff::Timestamp;
 use kube::ResourceExt;
 use olm_api::conditions::PULLING;
 use olm_api::{ClusterExtension, ClusterObjectSet, annotations};
 use olm_bundle::rights::Rights;
+use olm_oci::CanonicalRef;
 use olm_request::CrdCheck;
 use olm_revision::generate::{BundleIdentity, Draft, Extension, newest};
 use olm_runtime::background::Pending;
@@ -19,12 +21,13 @@ use super::Context;
 
 use super::choice;
 use super::decide::{Observed, RevisionInputs};
+use super::held::{HeldPlan, Plan};
 use super::memory::{self, RevisionFingerprint};
 use super::revisions::Revision;
 use crate::bundles::{RenderRequest, Rendered, SignatureVerdict, UnusableBundle};
-use crate::install_error::{ErrorClass, InstallError};
+use crate::install_error::{ErrorClass, InstallError, api_request};
 use crate::preflight::{CrdVerdict, crd_check, reject_failed_checks};
-use crate::revision_writer::{AppliedRevision, invalid};
+use crate::revision_writer::{AppliedRevision, RevisionPlan, invalid};
 
 /// Time after which the status reports a pull.
 const PULL_REPORT_DELAY: Duration = Duration::from_secs(5);
@@ -47,6 +50,8 @@ pub(super) struct Installation {
     /// `true` if writing the Secrets of the newest revision failed midway. The next attempt reuses those that
     /// exist.
     pub unfinished: bool,
+    /// Plan that waits instead of a new revision.
+    pub held: Option<HeldPlan>,
 }
 
 /// Newly created revision.
@@ -65,7 +70,11 @@ impl Installation {
 
     pub(super) fn unchanged(definitions: CrdVerdict) -> Self {
         let (warnings, verdict, requeue, unfinished) = (Vec::new(), None, false, false);
-        Self { applied: Ok(()), made: None, definitions, verdict, warnings, requeue, unfinished }
+        Self { applied: Ok(()), made: None, definitions, verdict, warnings, requeue, unfinished, held: None }
+    }
+
+    fn held(plan: HeldPlan) -> Self {
+        Self { held: Some(plan), ..Self::unchanged(CrdVerdict::Safe) }
     }
 }
 
@@ -82,8 +91,7 @@ impl Context {
         let name = &observed.name;
         Ok(match self.rendered_and_judged(name, &inputs).await {
             Ok((rendered, verdict)) => {
-                let check = crd_check(observed.extension, observed.rules.crd_check);
-                let made = self.make_newest(observed.extension, inputs, rendered, &verdict, check);
+                let made = self.make_newest(observed, inputs, rendered, &verdict);
                 let installation = made.boxed().await.unwrap_or_else(Installation::failed);
                 Installation { verdict: Some(verdict), ..installation }
             }
@@ -138,40 +146,37 @@ impl Context {
     }
 
     /// Makes the rendered bundle the newest revision, unless it already is. The signature policy must accept a new
-    /// revision.
+    /// revision, and no rule of the extension may hold it.
     async fn make_newest(
         &self,
-        extension: &ClusterExtension,
+        observed: &Observed<'_>,
         inputs: RevisionInputs,
         rendered: Rendered,
         verdict: &SignatureVerdict,
-        check: Option<CrdCheck>,
     ) -> Result<Installation, InstallError> {
-        let name = extension.name_any();
+        let name = observed.name.clone();
         let (obstacles, image) = (rendered.obstacles.clone(), rendered.image.clone());
-        let mut warnings = rendered.warnings.clone();
+        let (mut warnings, digest) = (rendered.warnings.clone(), rendered.plan.clone());
         let draft = draft(&name, &inputs, rendered)?;
         let sets = self.revisions_of(&name);
         let plan = self.revisions.plan(&name, &draft, newest(&sets)).boxed().await?;
         let before = plan.newest().map(Revision::of);
-        if plan.makes_revision() {
-            verdict.as_ref().map_err(InstallError::clone)?;
-            reject_failed_checks(&obstacles)?;
-        }
-        let is_handed_on = plan.newest().is_some_and(|newest| {
-            newest.annotations().get(annotations::EXT_SERVICE_ACCOUNT) != inputs.account.as_ref()
-        });
-        if (plan.makes_revision() || is_handed_on)
-            && let Some(missing) = self.missing_rights(&inputs, &draft).boxed().await?
+        let governed = (plan.makes_revision() && observed.rules.approval.can_hold())
+            .then(|| planned(&plan, &inputs.bundle, image.as_ref(), &draft, &digest));
+        if let Some(held) =
+            governed.as_ref().and_then(|plan| plan.held(&observed.rules.approval, Timestamp::now()))
         {
-            return Ok(Installation { requeue: true, ..Installation::failed(missing) });
+            return Ok(Installation::held(held));
         }
-        let mut installation = Installation::unchanged(self.known_verdict(&name, &inputs));
-        if plan.makes_revision() {
-            installation = self.before_revision(extension, &inputs, &draft, check).await?;
-            if installation.applied.is_err() {
-                return Ok(installation);
-            }
+        let mut installation =
+            self.checked(observed, &inputs, &draft, &plan, (verdict, &obstacles)).boxed().await?;
+        if installation.applied.is_err() {
+            return Ok(installation);
+        }
+        if let Some(governed) = &governed
+            && let Some(held) = self.held_now(observed, governed).boxed().await?
+        {
+            return Ok(Installation::held(held));
         }
         let applied = match self.revisions.carry_out(&name, &draft, plan).boxed().await {
             Ok(applied) => applied,
@@ -192,6 +197,42 @@ impl Context {
         let made = memory::RevisionRecord { inputs, newest, crds: definitions, image };
         self.memories.with(&name, |memory| memory.newest = Some(made));
         Ok(installation)
+    }
+
+    /// Runs the install checks of the plan, if it changes anything.
+    async fn checked(
+        &self,
+        observed: &Observed<'_>,
+        inputs: &RevisionInputs,
+        draft: &Draft,
+        plan: &RevisionPlan,
+        (verdict, obstacles): (&SignatureVerdict, &[String]),
+    ) -> Result<Installation, InstallError> {
+        if plan.makes_revision() {
+            verdict.as_ref().map_err(InstallError::clone)?;
+            reject_failed_checks(obstacles)?;
+        }
+        let is_handed_on = plan.newest().is_some_and(|newest| {
+            newest.annotations().get(annotations::EXT_SERVICE_ACCOUNT) != inputs.account.as_ref()
+        });
+        if (plan.makes_revision() || is_handed_on)
+            && let Some(missing) = self.missing_rights(inputs, draft).boxed().await?
+        {
+            return Ok(Installation { requeue: true, ..Installation::failed(missing) });
+        }
+        if plan.makes_revision() {
+            return self.before_revision(observed, inputs, draft).boxed().await;
+        }
+        Ok(Installation::unchanged(self.known_verdict(&observed.name, inputs)))
+    }
+
+    /// The plan as held by the current annotations of the extension: an approval may have been revoked since the
+    /// extension was observed.
+    async fn held_now(&self, observed: &Observed<'_>, plan: &Plan) -> Result<Option<HeldPlan>, InstallError> {
+        let live = api_request(self.extensions.get_opt(&observed.name), "reading the approval").await?;
+        let same = |live: &ClusterExtension| live.metadata.uid == observed.extension.metadata.uid;
+        let live = live.filter(same).ok_or_else(|| InstallError::retry("the extension has been deleted"))?;
+        Ok(plan.held(&self.rules(&live).approval, Timestamp::now()))
     }
 
     /// Rights that the service account lacks to apply the objects of the draft, as a failure.
@@ -240,11 +281,12 @@ impl Context {
     /// pods mount.
     async fn before_revision(
         &self,
-        extension: &ClusterExtension,
+        observed: &Observed<'_>,
         inputs: &RevisionInputs,
         draft: &Draft,
-        check: Option<CrdCheck>,
     ) -> Result<Installation, InstallError> {
+        let (extension, name) = (observed.extension, &observed.name);
+        let check = crd_check(extension, observed.rules.crd_check);
         let missing = self.preflight.missing_namespaces(&inputs.watched()).await?;
         if !missing.is_empty() {
             let text = format!("namespaces to watch do not exist: {}", missing.join(", "));
@@ -253,7 +295,7 @@ impl Context {
         let objects = draft.phases().iter().flat_map(|phase| &phase.objects);
         let objects: Vec<&Value> = objects.map(|content| &content.object).collect();
         let definitions = match check {
-            Some(check) => self.preflight.definitions(&extension.name_any(), &objects, check).boxed().await?,
+            Some(check) => self.preflight.definitions(name, &objects, check).boxed().await?,
             None => CrdVerdict::Safe,
         };
         if let CrdVerdict::Held(text) = &definitions {
@@ -301,10 +343,25 @@ fn pulling(
     Pending(since): Pending,
 ) -> Result<InstallError, ReconcileError> {
     match PULL_REPORT_DELAY.saturating_sub(since.elapsed()) {
-        _ if observed.is_newest(target) || observed.is_retrying() => Err(ReconcileError::pending(RESYNC)),
+        // A plan that may wait is no progress.
+        _ if observed.is_newest(target) || observed.is_retrying() || observed.rules.approval.can_hold() => {
+            Err(ReconcileError::pending(RESYNC))
+        }
         Duration::ZERO => Ok(InstallError::new(ErrorClass::Pulling, format!("{PULLING}{}", target.image))),
         left => Err(ReconcileError::pending(left)),
     }
+}
+
+/// Plan of the revision that is to be created. `image` is the image of the rendered bundle.
+fn planned(
+    plan: &RevisionPlan,
+    target: &BundleIdentity,
+    image: Option<&CanonicalRef>,
+    draft: &Draft,
+    digest: &str,
+) -> Plan {
+    let image = image.map(|image| image.digest().to_string()).unwrap_or_default();
+    block_in_place(|| Plan::of(plan.existing(), plan.content(), target, (&image, digest), draft.phases()))
 }
 
 /// Draft of a revision.

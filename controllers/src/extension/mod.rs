@@ -7,13 +7,16 @@
 //! ```
 //!
 //! [`reconcile`] runs these steps. [`inputs`] reads catalogs and cluster, and [`choice`] selects a bundle from them
-//! by the rules of the extension ([`olm_request`]). [`install`] renders the bundle and runs the install checks.
+//! by the rules of the extension ([`olm_request`]). [`install`] renders the bundle and runs the install checks, unless
+//! its plan is [`held`].
 //! [`crate::revision_writer`] writes the revision. [`memory`] is the state kept between reconciles. [`removal`]
 //! finalizes a deleted extension, and [`orphans`] adopts revisions without an owner. [`ref_secrets`] and
 //! [`garbage_collection`] run beside the reconciles.
 
 #[cfg(test)]
 mod adoption_tests;
+#[cfg(test)]
+mod approval_tests;
 mod choice;
 mod decide;
 mod events;
@@ -21,6 +24,7 @@ mod findings;
 #[cfg(test)]
 mod fixture;
 mod garbage_collection;
+mod held;
 mod in_use;
 mod inputs;
 mod install;

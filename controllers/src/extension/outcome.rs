@@ -9,13 +9,13 @@ use olm_revision::generate::BundleIdentity;
 use super::choice::{Choice, ResolutionFailure};
 use super::decide::Observed;
 use super::events::{self, ExtensionEvent};
-use super::findings::{self, Finding, Findings};
+use super::findings::{self, Finding, Findings, available_version};
 use super::install::{CreatedRevision, Installation};
 use super::revisions::Revision;
 use super::rollout_events;
 use super::status::{AttemptResult, DeprecationData};
 use super::{REQUEUE_DELAY, VERIFY_DELAY};
-use crate::install_error::{ErrorClass, InstallError};
+use crate::install_error::InstallError;
 use crate::preflight::CrdVerdict;
 
 pub(super) struct ReconcileOutcome {
@@ -30,6 +30,8 @@ pub(super) struct ReconcileOutcome {
     pub requeue: Option<Duration>,
     /// `true` if writing the Secrets of the newest revision failed midway.
     pub unfinished: bool,
+    /// `true` if a plan waits, so that the spec is not applied yet.
+    pub is_held: bool,
 }
 
 impl ReconcileOutcome {
@@ -37,7 +39,8 @@ impl ReconcileOutcome {
     pub(super) fn chosen(choice: Choice, installation: Installation, observed: &Observed<'_>) -> Self {
         let Observed { rules, states, edited, .. } = observed;
         let (old, unfinished) = (observed.status(), installation.unfinished);
-        let Choice { target, deprecation, mut findings, mut events, requeue } = choice;
+        let held = installation.held.as_ref().map(|held| held.report(observed, &choice));
+        let Choice { target, catalog: _, deprecation, mut findings, mut events, requeue } = choice;
         findings.signature = findings::signature(&target.image, installation.verdict.as_ref());
         findings.add_definitions(&installation.definitions, &target, rules, states);
         let mut over = vec![events::RESOLUTION_FAILED];
@@ -49,32 +52,43 @@ impl ReconcileOutcome {
         over.extend((have_answered && findings.left_out.is_empty()).then_some(events::CATALOG_UNAVAILABLE));
         events.extend(events::of_left_out(old, &findings));
         events.extend(events::of_installation(&installation));
-        let applied = installation.applied.map_err(|failure| {
-            if failure.class == ErrorClass::Pulling {
+        let applied = match held {
+            Some(Err(waiting)) => Err(waiting),
+            Some(Ok(state)) => {
+                findings.upgrade = Finding::State(state);
+                findings.available_version = available_version(&target, rules, states);
+                Ok(())
+            }
+            None => installation.applied.clone(),
+        };
+        let applied = applied.map_err(|failure| {
+            if failure.class.is_no_error() {
                 return failure;
             }
             let BundleIdentity { name, version, .. } = &target;
             failure.context(format!("error for resolved bundle {name:?} with version {version:?}"))
         });
-        // No watch event reports that an image was signed or that its signature store answers.
-        let is_unaccepted = matches!(&installation.verdict, Some(Err(_)));
-        let requeue = if installation.requeue || requeue && applied.is_ok() {
-            Some(REQUEUE_DELAY)
-        } else {
-            (is_unaccepted && applied.is_ok()).then_some(VERIFY_DELAY)
-        };
+        let requeue = requeue_delay(&installation, requeue, applied.is_ok());
+        // Before the first installation, there is no older spec that the status describes.
+        let is_held = installation.held.is_some() && applied.is_ok();
         let made = installation.made.map(|CreatedRevision { set, before }| {
             let (made, installed) = (Revision::of(&set), states.installed.as_ref());
             events.extend(rollout_events::started(&made, installed, before.as_ref(), *edited));
             set
         });
         Self {
-            attempt: AttemptResult { applied, deprecation, findings },
+            attempt: AttemptResult {
+                applied,
+                deprecation,
+                findings,
+                upgrade_generation: observed.extension.metadata.generation.filter(|_| is_held),
+            },
             events,
             over,
             made,
             requeue,
             unfinished,
+            is_held,
         }
     }
 
@@ -82,9 +96,10 @@ impl ReconcileOutcome {
     pub(super) fn stopped(failure: InstallError, rules: &ExtensionRules) -> Self {
         let findings = Findings { signature: Finding::Unchanged, ..Findings::unchanged(rules) };
         let deprecation = DeprecationData::Unchanged;
-        let attempt = AttemptResult { applied: Err(failure), deprecation, findings };
+        let attempt =
+            AttemptResult { applied: Err(failure), deprecation, findings, upgrade_generation: None };
         let (events, over) = (Vec::new(), Vec::new());
-        Self { attempt, events, over, made: None, requeue: None, unfinished: false }
+        Self { attempt, events, over, made: None, requeue: None, unfinished: false, is_held: false }
     }
 
     /// Outcome without a bundle.
@@ -94,11 +109,25 @@ impl ReconcileOutcome {
         let told =
             [events::of_refusal(old, &failure.message, &findings), events::of_left_out(old, &findings)];
         let events = told.into_iter().flatten().collect();
-        let attempt = AttemptResult { applied: Err(failure), deprecation, findings };
+        let attempt =
+            AttemptResult { applied: Err(failure), deprecation, findings, upgrade_generation: None };
         let over = vec![events::RESOLVED, events::OVERRIDE_USED];
         let requeue = requeue.then_some(REQUEUE_DELAY);
-        Self { attempt, events, over, made: None, requeue, unfinished: false }
+        Self { attempt, events, over, made: None, requeue, unfinished: false, is_held: false }
     }
+}
+
+/// Delay after which the result may differ without an event. `requeue` is `true` if the choice must be repeated soon.
+fn requeue_delay(installation: &Installation, requeue: bool, is_applied: bool) -> Option<Duration> {
+    // No watch event reports that an image was signed or that its signature store answers.
+    let is_unaccepted = matches!(&installation.verdict, Some(Err(_)));
+    let delay = if installation.requeue || requeue && is_applied {
+        Some(REQUEUE_DELAY)
+    } else {
+        (is_unaccepted && is_applied).then_some(VERIFY_DELAY)
+    };
+    let opening = installation.held.as_ref().and_then(|held| held.wait);
+    delay.into_iter().chain(opening).min()
 }
 
 #[cfg(test)]
@@ -115,6 +144,7 @@ mod tests {
         let (package, image) = ("demo".to_owned(), "r.example/demo:v2".to_owned());
         Choice {
             target: BundleIdentity { name, version, package, image, ..BundleIdentity::default() },
+            catalog: None,
             deprecation,
             findings: Findings { left_out, ..Findings::default() },
             events,

@@ -152,7 +152,8 @@ impl Context {
         mut observed: Observed<'_>,
         outcome: ReconcileOutcome,
     ) -> Result<Action, ReconcileError> {
-        let ReconcileOutcome { attempt, mut events, mut over, made, mut requeue, unfinished } = outcome;
+        let ReconcileOutcome { attempt, mut events, mut over, made, mut requeue, unfinished, is_held } =
+            outcome;
         observed.states.rolling_out.extend(made.as_ref().map(Revision::of));
         let Observed { extension, name, rules, states, .. } = &observed;
         let result = attempt.applied.clone();
@@ -161,8 +162,9 @@ impl Context {
         };
         events.extend(rules.invalid.iter().map(invalid));
         over.extend(rules.invalid.is_empty().then_some(events::INVALID_ANNOTATION));
+        let is_held = is_held || rules.paused;
         let generation =
-            if rules.paused { self.applied_generation(extension) } else { extension.metadata.generation };
+            if is_held { self.applied_generation(extension) } else { extension.metadata.generation };
         let update = StatusUpdate::Attempted(Box::new(attempt));
         let next = match self.write(extension, generation, states, &update).await {
             Ok(next) => next,
@@ -196,7 +198,7 @@ impl Context {
         if !is_verified {
             requeue = Some(REQUEUE_DELAY);
         }
-        if result.is_ok() && !rules.paused {
+        if result.is_ok() && !is_held {
             let applied = Some(extension.metadata.generation);
             self.memories.with(name, |memory| memory.applied_generation = applied);
         }
@@ -311,7 +313,9 @@ fn next_action(
     requeue: Option<Duration>,
 ) -> Result<Action, ReconcileError> {
     match result {
-        Ok(()) => Ok(requeue.map_or_else(Action::await_change, Action::requeue)),
+        Ok(()) | Err(InstallError { class: ErrorClass::Held, .. }) => {
+            Ok(requeue.map_or_else(Action::await_change, Action::requeue))
+        }
         // Constant delay instead of backoff: the missing objects may appear at any time.
         Err(failure) if requeue.is_some() => {
             tracing::info!(extension = name, error = failure.message, delay = ?REQUEUE_DELAY, "requeued");

@@ -41,6 +41,8 @@ pub(crate) struct AttemptResult {
     pub deprecation: DeprecationData,
     /// Conditions of our rules.
     pub findings: Findings,
+    /// Generation that `UpgradeAvailable` describes, if it differs from that of the other conditions.
+    pub upgrade_generation: Option<i64>,
 }
 
 /// Computes the next status. `states` include a revision created in this reconcile. Conditions without an outcome
@@ -56,18 +58,20 @@ pub(crate) fn next(
     match outcome {
         StatusUpdate::OnlyProgressing(failure) => next.progressing(failure, ""),
         StatusUpdate::Attempted(attempt) => {
-            let AttemptResult { applied, deprecation, findings } = &**attempt;
+            let AttemptResult { applied, deprecation, findings, upgrade_generation } = &**attempt;
             let suffix = findings.suffix();
             match applied {
                 Err(failure) => next.progressing(failure, &suffix),
                 Ok(()) => next.mirror(states, &suffix),
             }
-            next.installed(states, matches!(applied, Err(failure) if failure.class == ErrorClass::Pulling));
+            next.installed(states, matches!(applied, Err(failure) if failure.class.is_no_error()));
             next.deprecation(deprecation);
+            next.generation = upgrade_generation.or(generation);
             next.finding(types::UPGRADE_AVAILABLE, &findings.upgrade);
             if findings.upgrade != Finding::Unchanged {
                 next.status.available_version.clone_from(&findings.available_version);
             }
+            next.generation = generation;
             next.finding(types::DEPENDENCIES_SATISFIED, &findings.dependencies);
             next.finding(types::PAUSED, &findings.paused);
             next.finding(types::SIGNATURE_VERIFIED, &findings.signature);
@@ -91,14 +95,14 @@ impl StatusDraft {
     fn progressing(&mut self, failure: &InstallError, suffix: &str) {
         let (status, reason) = match failure.class {
             ErrorClass::Retry | ErrorClass::Rejected => (Status::True, reasons::RETRYING),
-            ErrorClass::Blocked => (Status::False, reasons::BLOCKED),
+            ErrorClass::Blocked | ErrorClass::Held => (Status::False, reasons::BLOCKED),
             ErrorClass::InvalidConfiguration => (Status::False, reasons::INVALID_CONFIGURATION),
             ErrorClass::Pulling => (Status::True, reasons::ROLLING_OUT),
         };
         self.set(types::PROGRESSING, status, reason, &format!("{}{suffix}", failure.message));
     }
 
-    fn installed(&mut self, states: &RevisionStates, is_pulling: bool) {
+    fn installed(&mut self, states: &RevisionStates, is_waiting: bool) {
         const NONE: &str = "No bundle installed";
         let Some(installed) = &states.installed else {
             self.status.install = None;
@@ -106,7 +110,7 @@ impl StatusDraft {
             let is_rolling = rolling.is_some_and(|rolling| {
                 rolling.condition(types::PROGRESSING).is_none_or(|c| c.reason != reasons::RETRYING)
             });
-            let reason = if is_rolling || is_pulling { reasons::ABSENT } else { reasons::FAILED };
+            let reason = if is_rolling || is_waiting { reasons::ABSENT } else { reasons::FAILED };
             self.set(types::INSTALLED, Status::False, reason, NONE);
             // A bundle that is no longer installed is not available (docs/design/apply.md#extension-conditions).
             if conditions::find(&self.status.conditions, types::AVAILABLE).is_some() {

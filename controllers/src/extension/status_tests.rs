@@ -22,7 +22,12 @@ fn lines(status: &ClusterExtensionStatus) -> Vec<String> {
 }
 
 fn tried(applied: Result<(), InstallError>, deprecation: DeprecationData) -> StatusUpdate {
-    StatusUpdate::Attempted(Box::new(AttemptResult { applied, deprecation, findings: Findings::default() }))
+    StatusUpdate::Attempted(Box::new(AttemptResult {
+        applied,
+        deprecation,
+        findings: Findings::default(),
+        upgrade_generation: None,
+    }))
 }
 
 fn applied() -> StatusUpdate {
@@ -74,6 +79,13 @@ fn install_and_upgrade_mirror_revision_conditions() {
             applied(),
             vec!["Progressing True/Retrying collision", "Installed False/Failed No bundle installed"],
             vec!["demo-1"],
+        ),
+        // docs/design/additions.md#approval: a first installation that waits has not failed.
+        (
+            vec![],
+            tried(Err(InstallError::new(ErrorClass::Held, "installation of x")), DeprecationData::None),
+            vec!["Progressing False/Blocked installation of x", "Installed False/Absent No bundle installed"],
+            vec![],
         ),
         (
             vec![with(1, true, done)],
@@ -146,7 +158,13 @@ fn unchanged_reconcile_keeps_status() {
 }
 
 fn ruled(applied: Result<(), InstallError>, findings: Findings) -> StatusUpdate {
-    StatusUpdate::Attempted(Box::new(AttemptResult { applied, deprecation: DeprecationData::None, findings }))
+    let deprecation = DeprecationData::None;
+    StatusUpdate::Attempted(Box::new(AttemptResult {
+        applied,
+        deprecation,
+        findings,
+        upgrade_generation: None,
+    }))
 }
 
 fn state(status: Option<bool>, reason: &'static str) -> Finding {
@@ -311,4 +329,25 @@ fn active_revisions_do_not_copy_the_summary() {
     let copied = next.active_revisions[0].conditions.iter().map(|copied| copied.type_.as_str());
     assert_eq!(copied.collect::<Vec<_>>(), [types::PROGRESSING]);
     assert!(conditions::find(&next.conditions, types::READY).is_none());
+}
+
+// docs/design/additions.md#approval: the conditions of the installed revision describe the spec that is applied
+#[test]
+fn held_upgrade_describes_the_newest_generation() {
+    let state =
+        ConditionState { status: Some(true), reason: reasons::APPROVAL_REQUIRED, message: "m".to_owned() };
+    let attempt = AttemptResult {
+        applied: Ok(()),
+        deprecation: DeprecationData::None,
+        findings: Findings { upgrade: Finding::State(state), ..Findings::default() },
+        upgrade_generation: Some(4),
+    };
+    let done: &[_] = &[(types::PROGRESSING, Status::True, "Succeeded", "Revision 1.0.0 has rolled out.")];
+    let (old, states) = (ClusterExtensionStatus::default(), states(&[with(1, true, done)]));
+    let next = next(&old, Some(3), &states, &StatusUpdate::Attempted(Box::new(attempt)), NOW);
+    let generation = |type_| conditions::find(&next.conditions, type_).unwrap().observed_generation;
+    assert_eq!(
+        [types::UPGRADE_AVAILABLE, types::PROGRESSING, types::INSTALLED].map(generation),
+        [Some(4), Some(3), Some(3)]
+    );
 }

@@ -298,6 +298,75 @@ async fn service_account_is_required_with_the_sample_policy() {
     assert_eq!(verdict(&client, &named).await, "created");
 }
 
+// docs/design/additions.md#approvers
+#[tokio::test(flavor = "multi_thread")]
+async fn only_approvers_change_approvals_and_delete_governed_extensions() {
+    let cluster = Cluster::start().await;
+    let group = "rbac.authorization.k8s.io";
+    for object in documents("policies/approvers.yaml").into_iter().chain([
+        json!({"apiVersion": format!("{group}/v1"), "kind": "ClusterRole", "metadata": {"name": "editors"},
+            "rules": [{"apiGroups": ["olm.operatorframework.io"], "resources": ["clusterextensions"],
+                "verbs": ["create", "delete", "deletecollection", "get", "list", "patch", "update"]}]}),
+        json!({"apiVersion": format!("{group}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": "editors"},
+            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "editors"},
+            "subjects": [{"apiGroup": group, "kind": "Group", "name": "editors"}]}),
+    ]) {
+        cluster.apply(&object).await;
+    }
+    let admin: Api<ClusterExtension> = Api::all(cluster.plane.client());
+    let groups = |group| [group, "system:authenticated"];
+    let ed_client = cluster.client_of("ed", &groups("editors")).await;
+    let ed: Api<ClusterExtension> = Api::all(ed_client.clone());
+    let ann: Api<ClusterExtension> = Api::all(cluster.client_of("ann", &groups("extension-approvers")).await);
+    let key = |key: &str| format!("ext.olm.operatorframework.io/{key}");
+    let annotated = |name: &str, annotation: &str, value: &str| {
+        let annotations = json!({key(annotation): value});
+        extension(name, |extension| extension["metadata"]["annotations"] = annotations)
+    };
+    // Policy and RBAC rights become active with a delay.
+    eventually("the policy is active", async || {
+        let said = verdict(&ed_client, &annotated("lamp", "approved", "x")).await;
+        said.contains("only an approver may set").then_some(())
+    })
+    .await;
+    assert_eq!(verdict(&ed_client, &extension("plain", |_| {})).await, "created");
+    assert_eq!(verdict(&cluster.plane.client(), &annotated("lamp", "approval", "Manual")).await, "created");
+    let patched = async |api: &Api<ClusterExtension>, patch: &Value| {
+        api.patch("lamp", &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
+    };
+    let of = |annotation: &str, value: Value| json!({"metadata": {"annotations": {key(annotation): value}}});
+    for (annotation, value) in [
+        ("approval", json!("Automatic")),
+        ("approval", Value::Null),
+        ("approved", json!("x")),
+        ("approve-permission-increase", json!("true")),
+        ("upgrade-window", json!("0 0 * * * 1h")),
+        ("on-failure", json!("Rollback")),
+    ] {
+        let patch = of(annotation, value);
+        let error = patched(&ed, &patch).await.unwrap_err().to_string();
+        assert!(error.contains("only an approver may set, change or remove"), "{patch}: {error}");
+    }
+    for patch in [
+        json!({"spec": {"source": {"catalog": {"version": "1.x"}}}}),
+        of("paused", json!("true")),
+        json!({"metadata": {"annotations": {"example.com/note": "mine"}}}),
+    ] {
+        patched(&ed, &patch).await.unwrap();
+    }
+    let error = ed.delete("lamp", &DeleteParams::default()).await.unwrap_err().to_string();
+    assert!(error.contains("only an approver may delete"), "{error}");
+    let error = ed.delete_collection(&DeleteParams::default(), &Default::default()).await;
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("only an approver may delete"), "{error}");
+    assert!(admin.get_opt("lamp").await.unwrap().is_some());
+    // Extensions without these annotations are not governed.
+    assert_eq!(verdict(&ed_client, &extension("plain-again", |_| {})).await, "created");
+    ed.delete("plain-again", &DeleteParams::default()).await.unwrap();
+    patched(&ann, &of("approved", json!("x"))).await.unwrap();
+    patched(&ann, &of("approval", Value::Null)).await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn authors_must_be_allowed_to_impersonate_the_service_account() {
     let cluster = Cluster::start().await;

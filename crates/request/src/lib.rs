@@ -39,12 +39,16 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+mod approval;
 mod installed;
 mod providers;
 mod request;
 mod rules;
+mod windows;
 
+pub use approval::{ApprovalMode, ApprovalRules, HoldCause, PlannedChange};
 pub use installed::{Installed, UnreadableAnnotation, installs, newest, owner};
 pub use providers::{DefinitionSpec, ServedApis, owned, providers};
 pub use request::{ClusterState, is_available, policy, priority, request, selector, served_image};
 pub use rules::{CrdCheck, ExtensionRules, InvalidAnnotation, Settings, UninstallPolicy};
+pub use windows::{UpgradeWindows, WindowState};

@@ -10,6 +10,8 @@ use std::str::FromStr;
 use olm_api::{ClusterExtension, annotations};
 use olm_resolve::{DEPENDENCY_PROPERTIES, DependencyMode, Indexing, UnknownValue, UpgradeScope, named};
 
+use crate::approval::{self, ApprovalRules};
+
 /// Flags and feature gates of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
@@ -97,6 +99,8 @@ pub struct ExtensionRules {
     pub paused: bool,
     /// Uninstall policy of the extension, if annotated.
     pub uninstall_policy: Option<UninstallPolicy>,
+    /// Approvals and upgrade windows.
+    pub approval: ApprovalRules,
     /// Annotations without effect, in the order of their keys.
     pub invalid: Vec<InvalidAnnotation>,
 }
@@ -116,6 +120,9 @@ impl ExtensionRules {
         let none = BTreeMap::new();
         let mut read = Reader { annotations: annotations.unwrap_or(&none), invalid: Vec::new() };
         // In the order of the keys, which is the order of `invalid`.
+        let mode = read.choice(annotations::EXT_APPROVAL).unwrap_or_default();
+        let permission_increase = read.switch(annotations::EXT_APPROVE_PERMISSION_INCREASE);
+        let approved = read.read(annotations::EXT_APPROVED, approval::digest);
         let crd_check = read.choice(annotations::EXT_CRD_CHECK);
         let dependencies = read.choice(annotations::EXT_DEPENDENCY_MODE);
         let exclude_skipped = read.switch(annotations::EXT_EXCLUDE_SKIPPED);
@@ -124,6 +131,7 @@ impl ExtensionRules {
         let paused = read.switch(annotations::EXT_PAUSED);
         let uninstall_policy = read.choice(annotations::EXT_UNINSTALL_POLICY);
         let upgrade_scope = read.choice(annotations::EXT_UPGRADE_SCOPE);
+        let windows = read.choice(annotations::EXT_UPGRADE_WINDOW).unwrap_or_default();
         Self {
             settings: Settings { dependencies: dependencies.unwrap_or(settings.dependencies), ..settings },
             ignored_requirements,
@@ -133,6 +141,7 @@ impl ExtensionRules {
             crd_check,
             paused,
             uninstall_policy,
+            approval: ApprovalRules { mode, approved, permission_increase, windows },
             invalid: read.invalid,
         }
     }
@@ -166,6 +175,7 @@ impl ExtensionRules {
         self.upgrade_scope.is_some()
             || self.exclude_skipped
             || self.crd_check.is_some()
+            || self.approval.can_hold()
             || self.settings.dependencies == DependencyMode::Check
             || self.settings.cluster_constraints
     }
@@ -246,7 +256,7 @@ mod tests {
         assert_eq!(none, ExtensionRules::default());
         assert!(!none.can_block_upgrades() && !none.needs_cluster_state());
         assert_eq!(none.indexing(), Indexing::default());
-        assert_eq!(rules(&[("approval", "Manual")], Settings::default()), none);
+        assert_eq!(rules(&[("unknown", "Manual")], Settings::default()), none);
     }
 
     #[test]
@@ -312,6 +322,9 @@ mod tests {
         let report = Settings { dependencies: DependencyMode::Report, ..Settings::default() };
         let wrong = rules(
             &[
+                ("approval", "manual"),
+                ("approve-permission-increase", "yes"),
+                ("approved", "demo.v2.0.0"),
                 ("crd-check", "None"),
                 ("dependency-mode", "check"),
                 ("exclude-skipped", "yes"),
@@ -320,11 +333,16 @@ mod tests {
                 ("paused", "True"),
                 ("uninstall-policy", "KeepCrds"),
                 ("upgrade-scope", "Minor"),
+                ("upgrade-window", "0 22 * * 6"),
             ],
             report,
         );
         let told: Vec<String> = wrong.invalid.iter().map(ToString::to_string).collect();
+        let window = "windows such as `0 22 * * 6 4h Europe/Berlin`, separated by semicolons";
         let expect = [
+            ("approval", r#""manual""#, "Automatic, ManualUpgrades, Manual"),
+            ("approve-permission-increase", r#""yes""#, "true, false"),
+            ("approved", r#""demo.v2.0.0""#, "the digest of a plan, sha256: and 64 hexadecimal digits"),
             ("crd-check", r#""None""#, "Strict, Live, Warn"),
             ("dependency-mode", r#""check""#, "Reject, Report, Check"),
             ("exclude-skipped", r#""yes""#, "true, false"),
@@ -337,6 +355,7 @@ mod tests {
             ("paused", r#""True""#, "true, false"),
             ("uninstall-policy", r#""KeepCrds""#, "Delete, KeepCRDs, BlockIfInUse"),
             ("upgrade-scope", r#""Minor""#, "patch, minor, major"),
+            ("upgrade-window", r#""0 22 * * 6""#, window),
         ];
         let expect = expect.map(|(key, value, allowed)| {
             format!(

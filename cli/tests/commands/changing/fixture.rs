@@ -155,7 +155,7 @@ impl Fixture {
         let mut command = olm_in(&data(""), args);
         command.env("KUBECONFIG", self.path("kubeconfig")).env("HOME", self.path("home"));
         command.env("TMPDIR", self.path("tmp"));
-        if args.first() != Some(&"uninstall") {
+        if !args.first().is_some_and(|name| ["uninstall", "status"].contains(name)) {
             command.arg("--ca-dir").arg(self.path("cas"));
         }
         command
@@ -377,6 +377,6 @@ fn small_bundle(name: &str, version: &str, mode: &str) -> BTreeMap<String, Vec<u
 }
 
 /// Bundles of the tests of `olm diff`, which contain a CRD.
-fn pipe_bundle(which: &str) -> BTreeMap<String, Vec<u8>> {
+pub(crate) fn pipe_bundle(which: &str) -> BTreeMap<String, Vec<u8>> {
     bundle_files(&tests("commands/bundles/data").join(which))
 }

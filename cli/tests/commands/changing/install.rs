@@ -164,7 +164,7 @@ async fn the_controllers_own_settings_count(fixture: &Fixture) {
 
 #[test]
 fn help_matches_golden_files() {
-    for command in ["install", "upgrade", "uninstall"] {
+    for command in ["install", "upgrade", "plan", "approve", "uninstall"] {
         let ran = crate::fixture::olm_in(std::path::Path::new("."), &[command, "--help"]).output().unwrap();
         compare(&format!("{command}-help.txt"), &String::from_utf8(ran.stdout).unwrap());
     }

@@ -1,5 +1,6 @@
 //! `olm install`, `olm upgrade` and `olm uninstall` with the real binary, an API server, and bundles in a registry.
 
+mod approve;
 mod fixture;
 mod install;
 mod uninstall;

@@ -24,6 +24,7 @@ follow! {
     flags "reference/flags.md"
     metrics "reference/metrics.md"
     switching "switching.md"
+    approve "tasks/approve.md"
     cluster_upgrade "tasks/cluster-upgrade.md"
     configure "tasks/configure.md"
     delegate "tasks/delegate.md"

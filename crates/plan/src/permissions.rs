@@ -8,7 +8,7 @@ use olm_bundle::pointer::{list, text};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::aggregation::aggregated;
+use crate::aggregation::aggregated;
 
 /// Largest number of single permissions in one list of objects. Real bundles have some thousands.
 const MAX_GRANTS: usize = 200_000;
@@ -22,57 +22,66 @@ const AGGREGATION: &str = "rbac.authorization.k8s.io/aggregate-to-";
 
 /// Holder of permissions.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub(crate) struct Subject {
+pub struct Subject {
     /// `ServiceAccount`, `User` or `Group`. `ClusterRole` stands for all its subjects.
-    pub(crate) kind: String,
+    pub kind: String,
+    /// Namespace of a service account, else empty.
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub(crate) namespace: String,
-    pub(crate) name: String,
+    pub namespace: String,
+    /// Name.
+    pub name: String,
 }
 
 /// Gained and lost permissions of a subject.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct SubjectChange {
-    pub(crate) subject: Subject,
+pub struct SubjectChange {
+    /// Holder.
+    pub subject: Subject,
+    /// Permissions that it gains.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) gained: Vec<Permission>,
+    pub gained: Vec<Permission>,
+    /// Permissions that it loses.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) lost: Vec<Permission>,
+    pub lost: Vec<Permission>,
 }
 
 /// Related permissions, in the form of a rule.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Permission {
+pub struct Permission {
     /// Namespace of the permissions. `None` for the whole cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) namespace: Option<String>,
+    pub namespace: Option<String>,
     /// All permissions of a role that is not in the list, as `<Kind> <name>`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) role: Option<String>,
+    pub role: Option<String>,
+    /// API group of the resources.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) api_group: Option<String>,
+    pub api_group: Option<String>,
+    /// Resources, `*` for all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) resources: Vec<String>,
+    pub resources: Vec<String>,
     /// Names of the only objects that the permission covers.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) resource_names: Vec<String>,
+    pub resource_names: Vec<String>,
+    /// URLs that are no resources.
     #[serde(rename = "nonResourceURLs", skip_serializing_if = "Vec::is_empty")]
-    pub(crate) urls: Vec<String>,
+    pub urls: Vec<String>,
+    /// Allowed verbs, `*` for all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) verbs: Vec<String>,
+    pub verbs: Vec<String>,
     /// Verbs that the subject keeps after losing `*`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) kept: Vec<String>,
+    pub kept: Vec<String>,
     /// Namespaces in which the subject keeps a permission that it loses in the whole cluster.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) kept_in: Vec<String>,
+    pub kept_in: Vec<String>,
 }
 
 /// Error for more permissions than any real role grants. Nothing is compared then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("permissions are not compared: the roles have more than {MAX_GRANTS} single permissions")]
-pub(crate) struct TooMany;
+pub struct TooMany;
 
 /// Single permission.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -96,7 +105,7 @@ type Grants = BTreeMap<Subject, BTreeSet<Grant>>;
 ///
 /// # Errors
 /// See [`TooMany`].
-pub(crate) fn changes(old: &[Value], new: &[Value]) -> Result<Vec<SubjectChange>, TooMany> {
+pub fn changes(old: &[Value], new: &[Value]) -> Result<Vec<SubjectChange>, TooMany> {
     let (old, new) = (grants(old)?, grants(new)?);
     let none = BTreeSet::new();
     let mut changes = Vec::new();
@@ -259,7 +268,7 @@ fn add(
 ///
 /// # Errors
 /// See [`TooMany`].
-pub(super) fn counted(count: &mut usize, more: usize) -> Result<(), TooMany> {
+pub(crate) fn counted(count: &mut usize, more: usize) -> Result<(), TooMany> {
     *count = count.saturating_add(more);
     if *count > MAX_GRANTS { Err(TooMany) } else { Ok(()) }
 }

@@ -11,24 +11,26 @@ use olm_api::{annotations, labels};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::fields::{self, FieldChange};
-use crate::output::qualified;
+use crate::fields::{self, FieldChange};
 
 /// Identity of an object, independent of the API version.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub(crate) struct ObjectName {
+pub struct ObjectName {
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub(crate) group: String,
-    pub(crate) kind: String,
+    /// API group. Empty for the core group.
+    pub group: String,
+    /// Kind.
+    pub kind: String,
     /// Empty for a cluster-scoped object.
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub(crate) namespace: String,
-    pub(crate) name: String,
+    pub namespace: String,
+    /// Name.
+    pub name: String,
 }
 
 impl ObjectName {
     /// Identity of `object`. Missing fields are empty.
-    pub(crate) fn of(object: &Value) -> Self {
+    pub fn of(object: &Value) -> Self {
         let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         Self {
             group: text("/apiVersion").split_once('/').map_or("", |(group, _)| group).to_owned(),
@@ -38,6 +40,11 @@ impl ObjectName {
         }
     }
 
+    /// Reports whether it is a CustomResourceDefinition.
+    pub fn is_definition(&self) -> bool {
+        self.group == "apiextensions.k8s.io" && self.kind == "CustomResourceDefinition"
+    }
+
     fn is_secret(&self) -> bool {
         self.group.is_empty() && self.kind == "Secret"
     }
@@ -45,39 +52,47 @@ impl ObjectName {
 
 impl fmt::Display for ObjectName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.kind, qualified(&self.namespace, &self.name))
+        match self.namespace.as_str() {
+            "" => write!(f, "{} {}", self.kind, self.name),
+            namespace => write!(f, "{} {namespace}/{}", self.kind, self.name),
+        }
     }
 }
 
 /// Kind of change to an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub(crate) enum ChangeKind {
+pub enum ChangeKind {
+    /// It does not exist before.
     Created,
+    /// It has other fields.
     Changed,
+    /// It does not exist afterwards.
     Deleted,
 }
 
 /// Changed object.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct ObjectChange {
-    pub(crate) change: ChangeKind,
+pub struct ObjectChange {
+    /// Kind of change.
+    pub change: ChangeKind,
+    /// Its identity.
     #[serde(flatten)]
-    pub(crate) object: ObjectName,
+    pub object: ObjectName,
     /// Fields of a changed object.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) fields: Vec<FieldChange>,
+    pub fields: Vec<FieldChange>,
     /// Remarks, such as the reason for which the change would fail.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) notes: Vec<String>,
+    pub notes: Vec<String>,
 }
 
 /// Objects by identity. Of duplicates the last wins, as on a cluster.
-pub(crate) fn by_name(objects: &[Value]) -> BTreeMap<ObjectName, &Value> {
+pub fn by_name(objects: &[Value]) -> BTreeMap<ObjectName, &Value> {
     objects.iter().map(|object| (ObjectName::of(object), object)).collect()
 }
 
 /// Changes when `new` replaces `old`, sorted.
-pub(crate) fn changes(old: &[Value], new: &[Value]) -> Vec<ObjectChange> {
+pub fn changes(old: &[Value], new: &[Value]) -> Vec<ObjectChange> {
     let (old, new) = (by_name(old), by_name(new));
     let deleted = old.keys().filter(|name| !new.contains_key(name));
     let mut changes: Vec<_> = deleted.map(|name| whole(ChangeKind::Deleted, name.clone())).collect();
@@ -92,17 +107,17 @@ pub(crate) fn changes(old: &[Value], new: &[Value]) -> Vec<ObjectChange> {
 }
 
 /// Sorts by kind of change (created first), then by name.
-pub(crate) fn sort(changes: &mut [ObjectChange]) {
+pub fn sort(changes: &mut [ObjectChange]) {
     changes.sort_by(|a, b| (a.change, &a.object).cmp(&(b.change, &b.object)));
 }
 
 /// Created or deleted object.
-pub(crate) fn whole(change: ChangeKind, object: ObjectName) -> ObjectChange {
+pub fn whole(change: ChangeKind, object: ObjectName) -> ObjectChange {
     ObjectChange { change, object, fields: Vec::new(), notes: Vec::new() }
 }
 
 /// Difference of the object. `None` if there is none.
-pub(crate) fn changed(name: &ObjectName, old: &Value, new: &Value) -> Option<ObjectChange> {
+pub fn changed(name: &ObjectName, old: &Value, new: &Value) -> Option<ObjectChange> {
     let mut fields = fields::changes(&comparable(old), &comparable(new));
     if name.is_secret() {
         fields.iter_mut().for_each(hide);
@@ -119,7 +134,7 @@ fn hide(change: &mut FieldChange) {
 }
 
 /// Object as an API server stores it: `stringData` of a Secret becomes `data`.
-pub(crate) fn stored(object: &Value) -> Value {
+fn stored(object: &Value) -> Value {
     let mut object = object.clone();
     if !ObjectName::of(&object).is_secret() {
         return object;

@@ -4,22 +4,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use kube::core::{Selector, SelectorExt};
+use olm_api::LabelSelector;
+use olm_request::selector;
+use olm_resolve::CatalogSelector;
 use serde_json::Value;
 
-use super::permissions::{TooMany, counted};
+use crate::permissions::{TooMany, counted};
 
 /// ClusterRoles with an aggregation rule among `roles`, each with the names of the plain roles whose rules it
 /// aggregates, directly or through other aggregated roles. Each role matched against selectors adds to `count`.
 ///
 /// # Errors
 /// See [`TooMany`].
-pub(super) fn aggregated<'a>(
+pub(crate) fn aggregated<'a>(
     roles: &BTreeMap<&'a str, &'a Value>,
     count: &mut usize,
 ) -> Result<BTreeMap<&'a str, BTreeSet<&'a str>>, TooMany> {
-    let rules: BTreeMap<&str, Vec<Selector>> =
+    let rules: BTreeMap<&str, Vec<CatalogSelector>> =
         roles.iter().filter_map(|(name, role)| Some((*name, selectors(role)?))).collect();
     if rules.is_empty() {
         return Ok(BTreeMap::new());
@@ -45,12 +46,12 @@ pub(super) fn aggregated<'a>(
 
 /// Selectors of a role's aggregation rule. `None` without a rule. A selector that the API server rejects matches
 /// nothing.
-fn selectors(role: &Value) -> Option<Vec<Selector>> {
+fn selectors(role: &Value) -> Option<Vec<CatalogSelector>> {
     let rule = role.get("aggregationRule").filter(|rule| !rule.is_null())?;
     let selectors = rule.get("clusterRoleSelectors").and_then(Value::as_array).into_iter().flatten();
     let parse = |selector: &Value| {
-        let selector: LabelSelector = serde_json::from_value(selector.clone()).ok()?;
-        Selector::try_from(selector).ok()
+        let parsed: LabelSelector = serde_json::from_value(selector.clone()).ok()?;
+        self::selector(Some(&parsed)).ok()
     };
     Some(selectors.filter_map(parse).collect())
 }

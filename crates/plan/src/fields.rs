@@ -9,25 +9,25 @@ use serde_json::{Map, Value};
 
 /// Field with a different value.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct FieldChange {
+pub struct FieldChange {
     /// Path such as `spec.template.spec.containers[manager].image`.
-    pub(crate) path: String,
+    pub path: String,
     /// `None` if the field is new.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) old: Option<Value>,
+    pub old: Option<Value>,
     /// `None` if the field is removed.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) new: Option<Value>,
+    pub new: Option<Value>,
     /// `true` if the values are secret and omitted.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) secret: bool,
+    pub secret: bool,
 }
 
 /// Fields that identify list elements, the most specific first.
 const NAMES: [&str; 6] = ["name", "mountPath", "containerPort", "port", "key", "ip"];
 
 /// Fields in which `old` and `new` differ, sorted by name. A subtree that exists on one side only is one field.
-pub(crate) fn changes(old: &Value, new: &Value) -> Vec<FieldChange> {
+pub fn changes(old: &Value, new: &Value) -> Vec<FieldChange> {
     let mut changes = Vec::new();
     compare(String::new(), Some(old), Some(new), &mut changes);
     changes
@@ -125,7 +125,7 @@ fn field(path: &str, key: &str) -> String {
 
 /// `live` after setting the fields of `new` and removing those that only `old` sets. Equals the result of a
 /// server-side apply without defaults.
-pub(crate) fn applied(live: &Value, old: &Value, new: &Value) -> Value {
+pub fn applied(live: &Value, old: &Value, new: &Value) -> Value {
     match (live, new) {
         (Value::Object(live), Value::Object(new)) => {
             let none = Map::new();

@@ -1,0 +1,129 @@
+//! Change that a plan makes to an extension, as far as approvals depend on it.
+
+use olm_api::{ClusterObjectSet, annotations};
+use olm_request::PlannedChange;
+use olm_version::VersionRelease;
+use serde_json::Value;
+
+use crate::permissions;
+
+/// Bundle that would become the next revision.
+#[derive(Clone, Copy, Debug)]
+pub struct Target<'a> {
+    /// Version.
+    pub version: &'a str,
+    /// Release, if explicitly known.
+    pub release: Option<&'a str>,
+    /// Digest of its image.
+    pub image: &'a str,
+    /// Its objects.
+    pub objects: &'a [Value],
+    /// Digest of the plan.
+    pub plan: &'a str,
+}
+
+/// Newest revision, unless it is archived.
+pub fn newest_active(revisions: &[ClusterObjectSet]) -> Option<&ClusterObjectSet> {
+    revisions.iter().max_by_key(|set| number(set)).filter(|set| !set.is_archived())
+}
+
+/// Change from the newest active one of all `revisions` to `target`. `content` are the objects of the former, if they
+/// can be read: else they count as objects without permissions. An image without digest counts as changed.
+pub fn change(
+    revisions: &[ClusterObjectSet],
+    content: Option<&[Value]>,
+    target: &Target<'_>,
+) -> PlannedChange {
+    let digest = target.plan.to_owned();
+    let Some(newest) = newest_active(revisions) else {
+        return PlannedChange { digest, is_first: true, changes_bundle: true, ..PlannedChange::default() };
+    };
+    let has_image = |set: &ClusterObjectSet| {
+        let image = annotation(set, annotations::BUNDLE_REFERENCE).unwrap_or_default();
+        image.rsplit_once('@').is_some_and(|(_, digest)| digest == target.image)
+    };
+    let had_image = revisions.iter().any(|set| number(set) < number(newest) && has_image(set));
+    let gained = permissions::changes(content.unwrap_or_default(), target.objects);
+    PlannedChange {
+        digest,
+        is_first: false,
+        changes_bundle: !has_image(newest),
+        is_rollback: had_image && is_lower(target, newest),
+        // Too many permissions to compare count as gained.
+        gains_permissions: gained.map_or(true, |all| all.iter().any(|change| !change.gained.is_empty())),
+    }
+}
+
+/// Reports whether the target has a lower version than the revision.
+fn is_lower(target: &Target<'_>, revision: &ClusterObjectSet) -> bool {
+    let version = annotation(revision, annotations::BUNDLE_VERSION).unwrap_or_default();
+    let old = VersionRelease::parse(version, annotation(revision, annotations::BUNDLE_RELEASE));
+    let new = VersionRelease::parse(target.version, target.release);
+    matches!((new, old), (Ok(new), Ok(old)) if new < old)
+}
+
+fn annotation<'a>(set: &'a ClusterObjectSet, key: &str) -> Option<&'a str> {
+    set.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+}
+
+fn number(set: &ClusterObjectSet) -> i64 {
+    set.spec.as_ref().map_or(0, |spec| spec.revision)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn binding(user: &str) -> Value {
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+            "metadata": {"name": "b"}, "subjects": [{"kind": "User", "name": user}],
+            "roleRef": {"kind": "ClusterRole", "name": "view"}})
+    }
+
+    fn revision(number: i64, state: &str, version: &str, image: &str) -> ClusterObjectSet {
+        serde_json::from_value(json!({"metadata": {"name": format!("demo-{number}"), "annotations": {
+                annotations::BUNDLE_VERSION: version, annotations::BUNDLE_REFERENCE: image}},
+            "spec": {"lifecycleState": state, "revision": number, "collisionProtection": "Prevent"}}))
+        .unwrap()
+    }
+
+    #[test]
+    fn change_compares_digest_version_and_permissions() {
+        let objects = [binding("a")];
+        let (one, two) = ("r.io/demo@sha256:1", "r.io/demo@sha256:2");
+        let only = [revision(2, "Active", "2.0.0", two)];
+        let with_earlier = [revision(2, "Active", "2.0.0", two), revision(1, "Archived", "1.0.0", one)];
+        let moved = [revision(2, "Active", "2.0.0", "other.io/demo@sha256:2")];
+        let tagged = [revision(2, "Active", "2.0.0", "r.io/demo:v2")];
+        let archived = [revision(1, "Archived", "1.0.0", one)];
+        let of =
+            |revisions: &[ClusterObjectSet], version, image, objects: &[Value], content: Option<&[Value]>| {
+                let target = Target { version, release: None, image, objects, plan: "p" };
+                let change = change(revisions, content, &target);
+                assert_eq!(change.digest, "p");
+                [change.is_first, change.changes_bundle, change.is_rollback, change.gains_permissions]
+            };
+        let known = Some(&objects[..]);
+        for (revisions, version, image, expected) in [
+            (&only[..], "2.0.0", "sha256:2", [false, false, false, false]),
+            (&only, "3.0.0", "sha256:3", [false, true, false, false]),
+            // The same digest in another repository is the same bundle.
+            (&moved, "2.0.0", "sha256:2", [false, false, false, false]),
+            (&tagged, "2.0.0", "sha256:2", [false, true, false, false]),
+            (&only, "1.0.0", "sha256:1", [false, true, false, false]),
+            (&with_earlier, "1.0.0", "sha256:1", [false, true, true, false]),
+            (&with_earlier, "3.0.0", "sha256:1", [false, true, false, false]),
+            // Nothing is installed if all revisions are archived.
+            (&archived, "1.0.0", "sha256:1", [true, true, false, false]),
+            (&[], "1.0.0", "sha256:1", [true, true, false, false]),
+        ] {
+            assert_eq!(of(revisions, version, image, &objects, known), expected, "{version} {image}");
+        }
+        let more = [binding("a"), binding("b")];
+        assert!(of(&only, "2.0.0", "sha256:2", &more[1..], known)[3]);
+        assert!(!of(&only, "2.0.0", "sha256:2", &[], known)[3]);
+        assert!(of(&only, "2.0.0", "sha256:2", &objects, None)[3]);
+    }
+}

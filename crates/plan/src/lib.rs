@@ -1,0 +1,27 @@
+//! Plan of a new revision: its digest, the objects, permissions, CRDs and images that it changes, and whether it
+//! waits for an approval (docs/design/additions.md#approval).
+//!
+//! operator-controller and the command line both use this crate, so that the approved digest is the one that both
+//! compute. Pure.
+//!
+//! ```text
+//! Bundle, RenderOptions, image digest ─ digest ► sha256:…
+//! objects before and after ─┬ objects ► created, changed and deleted objects, with fields
+//!                           ├ permissions ► gained and lost permissions
+//!                           └ summary ► one line of text
+//! newest revision, target ─── change ► olm_request::PlannedChange
+//! ```
+
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+mod aggregation;
+mod change;
+mod digest;
+pub mod fields;
+pub mod objects;
+pub mod permissions;
+mod summary;
+
+pub use change::{Target, change, newest_active};
+pub use digest::digest;
+pub use summary::summary;

@@ -1,0 +1,62 @@
+//! Approvals and upgrade windows.
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::ConfigMap;
+use olm_e2e::{Scenario, Tool};
+use serde_json::json;
+
+/// Scenario with version 1.0.0 installed and these annotations, whose catalog then gets 1.1.0.
+async fn with_newer_version(test: &str, annotations: serde_json::Value) -> Result<Scenario> {
+    let scenario = Scenario::new(test, &["1.0.0", "1.1.0"]).await?;
+    scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
+    scenario.install(json!({})).await?;
+    scenario.wait_installed("1.0.0").await?;
+    scenario.annotate(annotations).await?;
+    scenario.wait_condition("UpgradeAvailable", "False/UpToDate").await?;
+    scenario.serve(&[("stable", scenario.chain(&["1.0.0", "1.1.0"]))]).await?;
+    Ok(scenario)
+}
+
+// docs/design/additions.md#approval
+#[tokio::test(flavor = "multi_thread")]
+async fn approved_upgrade_is_installed_and_drift_is_repaired_while_it_waits() -> Result<()> {
+    let scenario = with_newer_version("approve", json!({"approval": "ManualUpgrades"})).await?;
+    let available =
+        format!("True/ApprovalRequired: bundle {} version 1.1.0", scenario.sample.bundle_name("1.1.0"));
+    scenario.wait_condition("UpgradeAvailable", &available).await?;
+
+    let settings = scenario.cluster.within::<ConfigMap>(&scenario.name);
+    let name = format!("{}-settings", scenario.name);
+    scenario.cluster.merge(&settings, &name, json!({"data": {"version": "drift"}})).await?;
+    let repaired = |found: Option<&ConfigMap>| {
+        found.and_then(|found| found.data.as_ref()).is_some_and(|data| data["version"] == "1.0.0")
+    };
+    scenario.cluster.wait(&settings, &name, "repaired", repaired).await?;
+    scenario.wait_installed("1.0.0").await?;
+
+    let tool = Tool::new(&scenario)?;
+    let ca = tool.path("ca");
+    let ca = ca.to_str().context("the path is not UTF-8")?;
+    let plan = tool.run(&["plan", &scenario.name, "--ca-dir", ca]);
+    let Err(error) = plan else { anyhow::bail!("the plan requires no approval") };
+    ensure!(error.to_string().contains("exit status: 6"), "{error}");
+    let status = tool.run(&["status"])?;
+    ensure!(status.contains("ApprovalRequired"), "{status}");
+    let refused = tool.run(&["approve", &scenario.name, "--version", "1.2.0", "--ca-dir", ca]);
+    ensure!(refused.is_err_and(|error| error.to_string().contains("installs version 1.1.0")));
+    tool.run(&["approve", &scenario.name, "--version", "1.1.0", "--ca-dir", ca, "--wait"])?;
+    scenario.wait_installed("1.1.0").await?;
+    scenario.wait_condition("UpgradeAvailable", "False/UpToDate").await?;
+    scenario.finish().await
+}
+
+// docs/design/additions.md#upgrade-windows
+#[tokio::test(flavor = "multi_thread")]
+async fn closed_window_holds_an_upgrade_until_a_window_opens() -> Result<()> {
+    let scenario = with_newer_version("window", json!({"upgrade-window": "0 0 29 2 * 1m"})).await?;
+    scenario.wait_condition("UpgradeAvailable", "True/OutsideWindow: bundle ").await?;
+    scenario.wait_installed("1.0.0").await?;
+    scenario.annotate(json!({"upgrade-window": "0 0 29 2 * 1m; * * * * * 5m Europe/Berlin"})).await?;
+    scenario.wait_installed("1.1.0").await?;
+    scenario.finish().await
+}
