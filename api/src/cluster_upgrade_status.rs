@@ -41,19 +41,25 @@ cluster_resource!(
     names::EXT_VERSION
 );
 
+impl ClusterUpgradeStatus {
+    /// Acknowledgements of the administrator.
+    pub fn acknowledgements(&self) -> &[Acknowledgement] {
+        self.spec.as_ref().map(|spec| spec.acknowledgements.as_slice()).unwrap_or_default()
+    }
+}
+
 /// Decisions of the administrator.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterUpgradeStatusSpec {
-    /// Bundles that shall not block an update to a certain version. Not acted upon yet: operator-controller does not
-    /// read this list.
+    /// Bundles that shall not block the update to a certain version. They act on every output of the verdict.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 100), extend("x-kubernetes-list-type" = "atomic"))]
     pub acknowledgements: Vec<Acknowledgement>,
 }
 
-/// One bundle of one extension that shall not block the update to exactly one version. It has no effect any
-/// more once the bundle or the next version changes.
+/// One bundle of one extension that does not block the update to exactly one version. It has no effect any more once
+/// the bundle or the next version changes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Acknowledgement {
@@ -157,10 +163,10 @@ pub struct ExtensionVerdict {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub value: String,
     /// Compatible: allows the next version. Blocking: does not. Invalid: cannot be read. NotApplicable: says nothing
-    /// about this platform. Unknown: the platform's version is not known. Acknowledged: does not allow it, but the
-    /// administrator decided otherwise; not used yet.
+    /// about this platform. Unknown: the platform's version is not known. Acknowledged: blocking or invalid, but an
+    /// acknowledgement names the bundle and the next version.
     pub result: VerdictResult,
-    /// Highest version that the extension could be upgraded to now and that would not block. Not set yet.
+    /// Highest version that upgrades within the version range of the extension lead to and that would not block.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upgrade_to: Option<String>,
     /// Explanation of the result.
@@ -178,7 +184,7 @@ open_enum! {
         Compatible,
         /// Does not allow it.
         Blocking,
-        /// Does not allow it, but the administrator decided otherwise. Not used yet.
+        /// Does not allow it or cannot be read, but the administrator decided otherwise.
         Acknowledged,
         /// Cannot be read.
         Invalid,

@@ -94,6 +94,7 @@ fn start_controllers(
         catalogs::run(watched, Arc::clone(&catalogs), metrics(), listed.clone(), stop.clone());
     let certificates =
         WebhookCertificates::new(client.clone(), cache.clone(), namespace, events.clone(), Times::DEFAULT);
+    let targets = Arc::new(platform::UpgradeTargets::default());
     let parts = extension::Parts {
         client: client.clone(),
         system_namespace: namespace.clone(),
@@ -104,6 +105,7 @@ fn start_controllers(
         catalog_store,
         bundles,
         certificates: certificates.clone(),
+        upgrade_targets: Arc::clone(&targets),
         readiness: service.readiness.clone(),
     };
     let (of_extensions, stopped) = (metrics(), stop.clone());
@@ -129,7 +131,8 @@ fn start_controllers(
     tasks.spawn(async move { certificates.run(is_selected, of_certificates, stopped).await });
     if service.gates.enabled(UPGRADE_STATUS) {
         let settings = flags.platform.settings(namespace);
-        tasks.spawn(platform::run(client.clone(), cache.clone(), settings, events, metrics(), stop.clone()));
+        let (client, cache) = (client.clone(), cache.clone());
+        tasks.spawn(platform::run(client, cache, settings, targets, events, metrics(), stop.clone()));
     }
     // All other tasks start when it has listed.
     let (client, stopped) = (client.clone(), stop.clone());

@@ -12,6 +12,7 @@ mod dependency_inputs;
 mod hints;
 mod plan;
 mod query;
+mod routes;
 mod rules;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,6 +31,7 @@ use self::dependency_inputs::{DependencyInputs, split_with};
 use self::plan::Printing;
 pub(crate) use self::plan::{InstallPlan, PlannedExtension, plan_as};
 use self::query::Query;
+pub(crate) use self::routes::{PlatformUpgrade, UpgradeStep, platform_upgrades};
 use self::rules::RuleArgs;
 use crate::error::{CliError, Code};
 use crate::manifest::read_extensions;

@@ -10,7 +10,7 @@ use crate::error::{CliError, Code};
 use crate::session::Session;
 
 /// Flags for access to registries.
-#[derive(Debug, Clone, clap::Args)]
+#[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct ImageArgs {
     /// Directory with additional CA certificates (PEM) of registries
     #[arg(long, value_name = "DIR", help_heading = "Registries")]

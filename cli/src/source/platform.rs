@@ -1,9 +1,9 @@
-//! Platform of a cluster, and its active revisions, as far as a verdict on the next version needs them.
+//! Platform of a cluster, as far as a verdict on its next version needs it.
 
 use kube::api::{Api, DynamicObject};
 use kube::core::{ApiResource, GroupVersionKind};
-use olm_api::ClusterObjectSet;
-use olm_platform::{Facts, Revision, cluster_version};
+use olm_api::{ClusterUpgradeStatus, names};
+use olm_platform::{Facts, cluster_version};
 
 use super::Cluster;
 use crate::error::CliError;
@@ -51,13 +51,20 @@ impl Cluster {
         self.call("ClusterVersion \"version\"", api.get_opt("version"), session).await
     }
 
-    /// Active revisions.
+    /// ClusterUpgradeStatus `cluster`. `None` if it does not exist or the kind is not served.
     ///
     /// # Errors
-    /// The API server does not return them.
-    pub(crate) async fn revisions(&self, session: &Session) -> Result<Vec<Revision>, CliError> {
-        let _step = session.progress.step("listing revisions");
-        let sets: Vec<ClusterObjectSet> = self.list(session).await?;
-        Ok(sets.iter().filter_map(Revision::of).collect())
+    /// The API server does not return it.
+    pub(crate) async fn upgrade_status(
+        &self,
+        session: &Session,
+    ) -> Result<Option<ClusterUpgradeStatus>, CliError> {
+        let api: Api<ClusterUpgradeStatus> = Api::all(self.client().clone());
+        self.call(
+            "ClusterUpgradeStatus \"cluster\"",
+            api.get_opt(names::CLUSTER_UPGRADE_STATUS_NAME),
+            session,
+        )
+        .await
     }
 }

@@ -3,12 +3,16 @@
 //!
 //! The choice comes from the resolver, as in `olm resolve`, and the changes from the comparison of `olm diff`.
 
+mod for_platform;
+
 use clap::Args;
 use olm_api::ClusterExtension;
 use olm_api::cluster_extension::UpgradeConstraintPolicy;
+use olm_platform::MinorVersion;
 use olm_version::quote;
 
 use crate::change::{self, ChangeArgs};
+use crate::cluster_check::PlatformArgs;
 use crate::controller::Controller;
 use crate::diff::{ComparedExtension, Prediction, unsafe_upgrade};
 use crate::error::CliError;
@@ -30,7 +34,11 @@ will choose, and what that changes on the cluster. Without a flag the command ch
 the upgrade that operator-controller makes by itself.
 
 Each upgrade follows one edge of the catalog. --force allows any version, downgrades included, at your own risk. \
-An upgrade that would break custom resources is refused, as by operator-controller.";
+An upgrade that would break custom resources is refused, as by operator-controller.
+
+--for-platform upgrades every extension that blocks a version of the platform to the highest version that supports \
+it. It prints the plan, asks, and takes one step after the other. It pins an extension to the version of each step, \
+unless operator-controller makes the upgrade by itself.";
 
 /// Arguments of the command.
 #[derive(Debug, Args)]
@@ -44,11 +52,12 @@ Examples:
   {olm} upgrade my-operator --channel stable --latest
   {olm} upgrade my-operator --version 1.1.0 --force
   {olm} upgrade my-operator --latest --catalog-provided   # remove the pin of a rollback
-  {olm} upgrade my-operator --latest --dry-run=server")]
+  {olm} upgrade my-operator --latest --dry-run=server
+  {olm} upgrade --for-platform 4.21 --wait         # all extensions that block it")]
 pub(crate) struct UpgradeArgs {
     /// Name of a ClusterExtension
-    #[arg(value_name = "NAME")]
-    name: String,
+    #[arg(value_name = "NAME", required_unless_present = "for_platform")]
+    name: Option<String>,
     /// Only these versions, such as 1.2.3, 1.2.x or '>=1.2, <2'; upgrades stay within them
     #[arg(long, value_name = "RANGE", conflicts_with = "latest")]
     version: Option<String>,
@@ -66,24 +75,39 @@ pub(crate) struct UpgradeArgs {
     /// or a rollback
     #[arg(long, conflicts_with = "force")]
     catalog_provided: bool,
+    /// Upgrade the extensions that block this version of OpenShift, or of Kubernetes on other platforms
+    #[arg(long, value_name = "MAJOR.MINOR", help_heading = "Platform", conflicts_with_all = ONE_EXTENSION)]
+    for_platform: Option<MinorVersion>,
+    #[command(flatten)]
+    platform: PlatformArgs,
+    /// Carry out the plan of --for-platform without asking
+    #[arg(short, long, conflicts_with = "name")]
+    yes: bool,
     #[command(flatten)]
     change: ChangeArgs,
     #[command(flatten)]
     access: Access,
 }
 
+/// Flags about one extension. They conflict with `--for-platform`.
+const ONE_EXTENSION: [&str; 6] = ["name", "version", "channels", "latest", "force", "catalog_provided"];
+
 /// Runs the command.
 ///
 /// # Errors
 /// The extension does not exist, no bundle can be chosen, the change would be refused, or it does not complete.
 pub(crate) async fn run(args: UpgradeArgs, session: &mut Session) -> Result<(), CliError> {
+    if let Some(version) = args.for_platform {
+        return for_platform::run(version, &args, session).await;
+    }
     if let Some(text) = &args.version {
         version_expression::check(text)?;
     }
     let cluster = args.access.cluster.connect().await?;
-    let live = observe::extension(&cluster, &args.name, session).await?;
+    let name = args.name.as_deref().unwrap_or_default();
+    let live = observe::extension(&cluster, name, session).await?;
     if live.metadata.deletion_timestamp.is_some() {
-        let name = quote(&args.name);
+        let name = quote(name);
         return Err(CliError::findings(format!("ClusterExtension {name} is being deleted")));
     }
     let mut wanted = args.wanted(&live);
@@ -209,6 +233,10 @@ mod tests {
         assert!(Line::try_parse_from(["upgrade", "pipe", "--latest", "--version", "1"]).is_err());
         assert!(Line::try_parse_from(["upgrade", "pipe", "--force", "--catalog-provided"]).is_err());
         assert!(Line::try_parse_from(["upgrade", "pipe", "--wait", "--dry-run=client"]).is_err());
+        assert!(Line::try_parse_from(["upgrade"]).is_err());
+        assert!(Line::try_parse_from(["upgrade", "--for-platform", "4.21", "--yes"]).is_ok());
+        assert!(Line::try_parse_from(["upgrade", "pipe", "--for-platform", "4.21"]).is_err());
+        assert!(Line::try_parse_from(["upgrade", "pipe", "--yes"]).is_err());
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
-use olm_api::ClusterObjectSet;
+use olm_api::{ClusterObjectSet, ClusterUpgradeStatus};
 use olm_control_plane::ControlPlane;
 use serde_json::{Value, json};
 
@@ -53,6 +53,8 @@ async fn verdicts_on_kubernetes_and_openshift() {
     install(&plane, "apple", "[]").await;
     install(&plane, "kiwi", r#"[{"type":"olm.maxOpenShiftVersion","value":"4.18"}]"#).await;
     on_kubernetes(&plane).await;
+    acknowledgement_is_written_and_honored(&plane).await;
+    removed_apis_are_listed(&plane).await;
     let crds = olm_yaml::all_from_slice(OPENSHIFT_CRDS.as_bytes()).unwrap();
     plane.apply_crds(&crds).await.unwrap();
     on_openshift(&plane).await;
@@ -106,6 +108,69 @@ kiwi        kiwi.v1.0.0    1.0.0     Blocking     olm.maxOpenShiftVersion   4.18
         "{}",
         further.stdout
     );
+}
+
+// docs/design/operations.md#acknowledgements
+async fn acknowledgement_is_written_and_honored(plane: &ControlPlane) {
+    let openshift = ["--platform=openshift", "--platform-version=4.18"];
+    let acknowledge = async |more: &[&str]| check(plane, &[&openshift, more].concat()).await;
+    let missing = acknowledge(&["--acknowledge=kiwi"]).await;
+    assert_eq!(missing.code, 1);
+    assert!(missing.stderr.contains("there is no ClusterUpgradeStatus \"cluster\""), "{}", missing.stderr);
+    let statuses: Api<ClusterUpgradeStatus> = Api::all(plane.client());
+    let new = serde_json::from_value(json!({"metadata": {"name": "cluster"}})).unwrap();
+    statuses.create(&PostParams::default(), &new).await.unwrap();
+    let silent = acknowledge(&["--acknowledge=apple"]).await;
+    assert_eq!(silent.code, 4);
+    assert!(
+        silent.stderr.contains("no bundle of ClusterExtension \"apple\" blocks 4.19"),
+        "{}",
+        silent.stderr
+    );
+
+    for (dry_run, note) in [("client", "dry run"), ("server", "server dry run")] {
+        let dry = acknowledge(&["--acknowledge=kiwi", "--dry-run", dry_run]).await;
+        assert_eq!(dry.code, 0, "{}", dry.stderr);
+        let said = format!("clusterupgradestatus.ext.olm.operatorframework.io/cluster changed ({note})\n");
+        assert_eq!(dry.stderr, said);
+        assert!(dry.stdout.contains("\nkiwi        kiwi.v1.0.0    1.0.0     Acknowledged"), "{}", dry.stdout);
+        assert!(statuses.get("cluster").await.unwrap().spec.is_none());
+    }
+    assert_eq!(acknowledge(&[]).await.code, 4);
+    assert_eq!(acknowledge(&["--acknowledge=kiwi", "--comment=tested"]).await.code, 0);
+    let spec = serde_json::to_value(statuses.get("cluster").await.unwrap().spec).unwrap();
+    let expected = json!([{"extension": "kiwi", "bundle": "kiwi.v1.0.0", "platformVersion": "4.19", "comment": "tested"}]);
+    assert_eq!(spec["acknowledgements"], expected);
+    assert_eq!(acknowledge(&[]).await.code, 0);
+    // It is for one version.
+    assert_eq!(acknowledge(&["--target-platform=4.20"]).await.code, 4);
+    statuses.delete("cluster", &Default::default()).await.unwrap();
+}
+
+// docs/design/operations.md#removed-apis
+async fn removed_apis_are_listed(plane: &ControlPlane) {
+    let object = json!({"apiVersion": "resource.k8s.io/v1beta1", "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "claim", "namespace": "fig"}});
+    let set: ClusterObjectSet = serde_json::from_value(json!({
+        "metadata": {"name": "fig-1", "labels": {
+            "olm.operatorframework.io/owner-kind": "ClusterExtension",
+            "olm.operatorframework.io/owner-name": "fig",
+        }},
+        "spec": {"lifecycleState": "Active", "revision": 1, "collisionProtection": "Prevent",
+            "phases": [{"name": "deploy", "objects": [{"object": object}]}]},
+    }))
+    .unwrap();
+    let sets: Api<ClusterObjectSet> = Api::all(plane.client());
+    sets.create(&PostParams::default(), &set).await.unwrap();
+    assert_eq!(check(plane, &["--kube=1.37"]).await.code, 0);
+    let found = check(plane, &["--kube=1.38"]).await;
+    assert_eq!(found.code, 4);
+    let table = "\
+EXTENSION   REVISION   REMOVED API               KIND                    OBJECT      REMOVED IN
+fig         fig-1      resource.k8s.io/v1beta1   ResourceClaimTemplate   fig/claim   1.38
+";
+    assert!(found.stdout.ends_with(table), "{}", found.stdout);
+    sets.delete("fig-1", &Default::default()).await.unwrap();
 }
 
 // Cases operations-a34, operations-a35, operations-a47

@@ -10,8 +10,8 @@ use olm_api::{ClusterCatalog, annotations};
 use olm_fbc::Property;
 use olm_request::{ClusterState, ExtensionRules, request, selector};
 use olm_resolve::{
-    AssessedRequirement, Catalog, CatalogError, DEPENDENCY_PROPERTIES, HeldReason, Request, ResolveError,
-    Resolved, Rules, SelectorError, Waiting, explain, resolve, waiting,
+    AssessedRequirement, Catalog, CatalogError, DEPENDENCY_PROPERTIES, HeldReason, Reach, Request,
+    ResolveError, Resolved, Rules, SelectorError, Waiting, explain, resolve, waiting,
 };
 use olm_revision::generate::BundleIdentity;
 use olm_version::{Constraint, VersionRelease};
@@ -167,6 +167,14 @@ impl<'a> ChoiceRequest<'a> {
             Ok(catalogs) => resolve(&self.request(inputs), catalogs),
             Err(fault) => Err(ResolveError::Selector(fault.clone())),
         }
+    }
+
+    /// Bundles that upgrades within the version range can reach. `None` if a catalog does not answer or the request is
+    /// invalid.
+    pub(crate) fn reach(self, inputs: &ResolutionInputs) -> Option<Reach> {
+        let catalogs = inputs.catalogs.as_ref().ok()?;
+        let all_answered = catalogs.iter().all(|catalog| catalog.package.is_ok());
+        all_answered.then(|| Reach::new(&self.request(inputs), catalogs).ok())?
     }
 
     /// Decides on the bundle from the result of the resolver.

@@ -127,6 +127,27 @@ fn base() -> Provider {
     Provider::new(Some("base".to_owned()), "base.v1.4.0".to_owned(), vec![property(&identity)])
 }
 
+// docs/design/operations.md#upgrade-targets
+#[test]
+fn upgrades_are_unknown_while_a_catalog_does_not_answer() {
+    let reached = |more: &serde_json::Value, inputs: &ResolutionInputs| {
+        let (filter, states, rules) =
+            (filter(more), states(&[set(1, "Active", true)]), ExtensionRules::default());
+        let reach = ChoiceRequest { filter: &filter, states: &states, rules: &rules }.reach(inputs)?;
+        Some(reach.best_first().iter().map(|hop| hop.version.clone()).collect::<Vec<_>>())
+    };
+    let main = plain(&["main"]);
+    assert_eq!(reached(&json!({}), &main).unwrap(), ["3.0.0", "2.0.0"]);
+    assert_eq!(reached(&json!({"version": "<3"}), &main).unwrap(), ["2.0.0"]);
+    assert_eq!(reached(&json!({"version": "~~"}), &main), None);
+    let fault = || Catalog {
+        name: "other".to_owned(),
+        priority: 0,
+        package: Err(CatalogError::NotCached("other".to_owned())),
+    };
+    assert_eq!(reached(&json!({}), &inputs(vec![answer("main", 0, index(&[], &[])), fault()])), None);
+}
+
 #[test]
 fn resolver_result_becomes_choice_or_error() {
     let main = plain(&["main"]);

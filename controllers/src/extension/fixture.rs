@@ -78,6 +78,7 @@ pub(super) fn parts(client: Client, cache: &Path, catalog_store: Store<ClusterCa
         catalog_store,
         bundles: fixture::open(&cache.join("unpack")),
         certificates: WebhookCertificates::new(client, cache_of_revisions, SYSTEM, events, Times::DEFAULT),
+        upgrade_targets: Arc::default(),
         readiness: Readiness::default(),
     }
 }

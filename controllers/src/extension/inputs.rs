@@ -8,7 +8,8 @@ use futures::future::join_all;
 use kube::ResourceExt;
 use olm_api::cluster_extension::CatalogFilter;
 use olm_api::conditions::types;
-use olm_api::{ClusterCatalog, ClusterExtension};
+use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet};
+use olm_platform::Revision;
 use olm_request::{ClusterState, ExtensionRules, is_available, priority};
 use olm_resolve::{AssessedRequirement, Catalog, Indexing, missing_packages, satisfiers};
 use tokio::time::Instant;
@@ -52,12 +53,24 @@ impl Context {
         let may_await_content = self.may_await_content(extension, inputs.awaits_content());
         let patient = rules.patient(may_await_content);
         let question = ChoiceRequest { rules: &patient, ..question };
+        self.record_targets(extension, question, &inputs);
         let resolution = question.resolve(&inputs);
         let hints = self.hints(extension, choice::judged(&resolution)).await;
         question.decide(&inputs, resolution, hints).map_err(|refusal| {
             let awaits_content = may_await_content && (refusal.awaits_content || rules.settings.best_effort);
             Box::new(ResolutionFailure { awaits_content, ..*refusal })
         })
+    }
+
+    /// Records the possible upgrades of an extension with a bundle that limits the platform
+    /// (docs/design/operations.md#upgrade-targets).
+    fn record_targets(&self, extension: &str, question: ChoiceRequest<'_>, inputs: &ResolutionInputs) {
+        let limits = |set: &Arc<ClusterObjectSet>| Revision::of(set).is_some_and(|one| one.has_limits());
+        if self.revisions_of(extension).iter().any(limits)
+            && let Some(reach) = question.reach(inputs)
+        {
+            self.parts.upgrade_targets.record(extension, &reach);
+        }
     }
 
     async fn inputs(

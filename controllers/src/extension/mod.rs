@@ -74,6 +74,7 @@ use crate::certificates::WebhookCertificates;
 use crate::dependencies::Dependencies;
 use crate::gates::Features;
 use crate::metrics::extensions::ExtensionMetrics;
+use crate::platform::UpgradeTargets;
 use crate::preflight::Preflight;
 use crate::revision_cache::RevisionCache;
 use crate::revision_writer::{RevisionWriter, belongs_to};
@@ -108,6 +109,8 @@ pub(crate) struct Parts {
     pub bundles: Bundles,
     /// Webhook certificates that the built-in issuer maintains.
     pub certificates: WebhookCertificates,
+    /// Possible upgrades, for the verdict on the platform.
+    pub upgrade_targets: Arc<UpgradeTargets>,
     /// Readiness to report [`INFORMERS`] to.
     pub readiness: Readiness,
 }
@@ -196,6 +199,7 @@ async fn follow(
             noticing.parts.bundles.pulls.release(&name);
             noticing.parts.bundles.verifications.release(&name);
             noticing.memories.forget(&name);
+            noticing.parts.upgrade_targets.forget(&name);
         }
     });
     let stream = announce_listed(events, context.extensions_listed.clone())

@@ -9,6 +9,7 @@
 mod flags;
 mod observe;
 mod reports;
+mod targets;
 mod triggers;
 mod writers;
 
@@ -19,7 +20,8 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use kube::Client;
 use kube::runtime::controller::Action;
-use olm_platform::{Platform, Revision, Verdict, evaluate};
+use olm_api::ClusterUpgradeStatus;
+use olm_platform::{Platform, Verdict, evaluate};
 use olm_runtime::backoff::Backoff;
 use olm_runtime::cluster::describe;
 use olm_runtime::events::Events;
@@ -32,8 +34,9 @@ pub(crate) use flags::PlatformFlags;
 pub use flags::Settings;
 use observe::{observe, upgrade_statuses};
 use reports::{Transitions, VerdictMetrics};
+pub use targets::UpgradeTargets;
 use triggers::{ActiveRevisions, ObjectWatches, Trigger};
-use writers::{OpenShiftWriter, WriteInputs, upgrade_status, write_upgrade_status};
+use writers::{OpenShiftWriter, WriteInputs, find_upgrade_status, write_upgrade_status};
 
 /// Name of the controller in logs and metrics.
 pub const NAME: &str = "controller-operator-cluster-upgrade-status";
@@ -53,6 +56,7 @@ pub async fn run(
     client: Client,
     cache: RevisionCache,
     settings: Settings,
+    targets: Arc<UpgradeTargets>,
     events: Events,
     metrics: Arc<Metrics>,
     stop: CancellationToken,
@@ -66,6 +70,7 @@ pub async fn run(
         is_inactive_logged: false,
         last: None,
         revisions: Arc::clone(&revisions),
+        targets: Arc::clone(&targets),
         client,
         settings,
         events,
@@ -73,6 +78,7 @@ pub async fn run(
     tokio::select! {
         () = stop.cancelled() => {}
         () = revisions.follow(&cache, &trigger) => {}
+        () = trigger.follow(&targets) => {}
         () = controller.run(&trigger, Reconciles::new(NAME, "ClusterUpgradeStatus", 1, metrics)) => {}
     }
 }
@@ -82,6 +88,7 @@ struct Controller {
     settings: Settings,
     events: Events,
     revisions: Arc<ActiveRevisions>,
+    targets: Arc<UpgradeTargets>,
     watches: ObjectWatches,
     verdict_metrics: VerdictMetrics,
     transitions: Transitions,
@@ -135,18 +142,33 @@ impl Controller {
     async fn pass(&mut self) -> Result<(), kube::Error> {
         let observed = observe(&self.client, &self.settings).await?;
         self.watches.watch(&observed.served.targets(&self.settings.cluster_operator));
+        let is_served = observed.served.has(&upgrade_statuses());
+        let stored = self.stored(is_served).await?;
         let revisions = self.revisions.all();
         let started = Instant::now();
+        let rows = stored.as_ref().and_then(|stored| stored.status.as_ref());
+        let rows = rows.map(|status| status.extensions.as_slice()).unwrap_or_default();
         let verdict = match &revisions {
-            Some(revisions) => evaluate(&Platform::of(&observed.facts), revisions.iter().map(Arc::as_ref)),
+            Some(revisions) => {
+                let acknowledgements =
+                    stored.as_ref().map_or(&[][..], ClusterUpgradeStatus::acknowledgements);
+                let revisions = revisions.iter().map(Arc::as_ref);
+                let targets = self.targets.all();
+                evaluate(&Platform::of(&observed.facts), acknowledgements, revisions)
+                    .with_upgrades(|extension| targets.get(extension).map(Arc::as_ref), rows)
+            }
             None => Verdict::initializing(),
         };
         self.verdict_metrics.record(&verdict, started.elapsed());
         self.log(&verdict);
         let now = Timestamp::now();
-        let status_written = self
-            .write_status(observed.served.has(&upgrade_statuses()), &verdict, revisions.as_deref(), now)
-            .await;
+        if let Some(revisions) = &revisions {
+            self.transitions.publish(&self.events, &verdict, rows, revisions);
+        }
+        let status_written = match is_served {
+            true => write_upgrade_status(&self.client, stored, &verdict, now).await,
+            false => Ok(()),
+        };
         let pass = WriteInputs {
             client: &self.client,
             settings: &self.settings,
@@ -161,32 +183,16 @@ impl Controller {
         status_written.and(openshift)
     }
 
-    /// Writes ClusterUpgradeStatus, if it is served, and publishes Events on extensions.
-    async fn write_status(
-        &mut self,
-        is_served: bool,
-        verdict: &Verdict,
-        revisions: Option<&[Arc<Revision>]>,
-        now: Timestamp,
-    ) -> Result<(), kube::Error> {
-        let stored = if is_served {
+    /// ClusterUpgradeStatus `cluster`. `None` if it does not exist or the kind is not served.
+    async fn stored(&mut self, is_served: bool) -> Result<Option<ClusterUpgradeStatus>, kube::Error> {
+        if is_served {
             self.is_inactive_logged = false;
-            Some(upgrade_status(&self.client).await?)
-        } else {
-            if !std::mem::replace(&mut self.is_inactive_logged, true) {
-                tracing::info!("ClusterUpgradeStatus is not served, reporting the verdict in metrics only");
-            }
-            None
-        };
-        if let Some(revisions) = revisions {
-            let status = stored.as_ref().and_then(|stored| stored.status.as_ref());
-            let rows = status.map(|status| status.extensions.as_slice()).unwrap_or_default();
-            self.transitions.publish(&self.events, verdict, rows, revisions);
+            return find_upgrade_status(&self.client).await;
         }
-        match &stored {
-            Some(stored) => write_upgrade_status(&self.client, stored, verdict, now).await,
-            None => Ok(()),
+        if !std::mem::replace(&mut self.is_inactive_logged, true) {
+            tracing::info!("ClusterUpgradeStatus is not served, reporting the verdict in metrics only");
         }
+        Ok(None)
     }
 
     fn log(&mut self, verdict: &Verdict) {

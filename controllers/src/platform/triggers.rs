@@ -20,6 +20,7 @@ use tokio::sync::Notify;
 use tokio::task::unconstrained;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::targets::UpgradeTargets;
 use crate::revision_cache::RevisionCache;
 
 /// Notification of the controller. Notifications before a pass are merged.
@@ -44,6 +45,14 @@ impl Trigger {
     /// Waits for a request.
     pub(crate) async fn triggered(&self) {
         self.notify.notified().await;
+    }
+
+    /// Requests a pass after each change of the possible upgrades. Never returns.
+    pub(crate) async fn follow(&self, targets: &UpgradeTargets) {
+        loop {
+            targets.changed().await;
+            self.trigger();
+        }
     }
 
     /// Returns `true` if kinds changed since the last call.

@@ -26,33 +26,40 @@ use super::reports::VerdictMetrics;
 const CONTENDED: &str = "ClusterOperatorContended";
 const NOT_WRITTEN: &str = "ClusterOperatorNotWritten";
 
-/// Returns ClusterUpgradeStatus `cluster`, and creates it if it is missing.
+/// Returns ClusterUpgradeStatus `cluster`, if it exists.
 ///
 /// # Errors
 /// The API server rejects the request or does not answer.
-pub(crate) async fn upgrade_status(client: &Client) -> Result<ClusterUpgradeStatus, kube::Error> {
+pub(crate) async fn find_upgrade_status(
+    client: &Client,
+) -> Result<Option<ClusterUpgradeStatus>, kube::Error> {
     let api: Api<ClusterUpgradeStatus> = Api::all(client.clone());
-    let name = names::CLUSTER_UPGRADE_STATUS_NAME;
-    if let Some(found) = within_deadline(api.get_opt(name)).await? {
-        return Ok(found);
-    }
-    let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
-    let new = ClusterUpgradeStatus { metadata, spec: None, status: None };
-    within_deadline(api.create(&PostParams::default(), &new)).await
+    within_deadline(api.get_opt(names::CLUSTER_UPGRADE_STATUS_NAME)).await
 }
 
-/// Writes the verdict to its ClusterUpgradeStatus if that changes it.
+/// Writes the verdict to ClusterUpgradeStatus `cluster` if that changes it. Creates the object if there is no `stored`
+/// one.
 ///
 /// # Errors
 /// The API server rejects the request or does not answer.
 pub(crate) async fn write_upgrade_status(
     client: &Client,
-    stored: &ClusterUpgradeStatus,
+    stored: Option<ClusterUpgradeStatus>,
     verdict: &Verdict,
     now: Timestamp,
 ) -> Result<(), kube::Error> {
+    let api: Api<ClusterUpgradeStatus> = Api::all(client.clone());
+    let stored = match stored {
+        Some(stored) => stored,
+        None => {
+            let name = Some(names::CLUSTER_UPGRADE_STATUS_NAME.to_owned());
+            let metadata = ObjectMeta { name, ..ObjectMeta::default() };
+            let new = ClusterUpgradeStatus { metadata, spec: None, status: None };
+            within_deadline(api.create(&PostParams::default(), &new)).await?
+        }
+    };
     let next = olm_platform::status(verdict, stored.metadata.generation, stored.status.as_ref(), now);
-    write_status(&Api::all(client.clone()), stored, &next).await.map(drop)
+    write_status(&api, &stored, &next).await.map(drop)
 }
 
 /// Writer of OpenShift's objects.

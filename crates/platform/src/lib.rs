@@ -30,7 +30,7 @@
 //!     },
 //!     "spec": {"lifecycleState": "Active", "revision": 1, "collisionProtection": "Prevent"},
 //! }))?;
-//! let verdict = evaluate(&platform, &Revision::of(&set));
+//! let verdict = evaluate(&platform, &[], &Revision::of(&set));
 //! assert_eq!((verdict.reason, verdict.blocking), ("IncompatibleOperatorsInstalled", 1));
 //! # Ok::<(), serde_json::Error>(())
 //! ```
@@ -41,8 +41,10 @@ mod message;
 mod openshift;
 mod platform;
 mod property;
+mod removed_apis;
 mod revision;
 mod status;
+mod target;
 mod verdict;
 mod version;
 
@@ -56,7 +58,9 @@ pub use openshift::{
 };
 pub use platform::{Facts, OpenShiftVersionMap, Platform};
 pub use property::{Constraint, Declaration, ValueError};
+pub use removed_apis::removed_in;
 pub use revision::Revision;
 pub use status::{MAX_EXTENSIONS, status};
+pub use target::UpgradeTarget;
 pub use verdict::{Verdict, evaluate};
 pub use version::{MinorVersion, NotAVersion};

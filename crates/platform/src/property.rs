@@ -117,7 +117,16 @@ fn short(text: &str) -> Result<MinorVersion, ValueError> {
 /// # Errors
 /// The text is not a list of properties. The error describes the first defect.
 pub(crate) fn declarations(text: &str, source_text: Option<&str>) -> Result<Vec<Declaration>, String> {
-    let properties = properties(text)?;
+    Ok(declared(&properties(text)?, source_text))
+}
+
+/// Reads the constraints among properties of a catalog entry, given as type and raw value.
+pub(crate) fn of_entry<'a>(properties: impl IntoIterator<Item = (&'a str, &'a str)>) -> Vec<Declaration> {
+    let owned = |(kind, raw): (&str, &str)| (kind.to_owned(), Some(raw.to_owned()));
+    declared(&properties.into_iter().map(owned).collect::<Vec<_>>(), None)
+}
+
+fn declared(properties: &[(String, Option<String>)], source_text: Option<&str>) -> Vec<Declaration> {
     let declared = Constraint::ALL.into_iter().filter_map(|constraint| {
         let mut values = properties.iter().filter(|(kind, _)| kind == constraint.property());
         let first = values.next()?.1.as_deref();
@@ -138,7 +147,7 @@ pub(crate) fn declarations(text: &str, source_text: Option<&str>) -> Result<Vec<
         let value = read.ok().filter(|_| errors.is_empty()).ok_or(errors);
         Some(Declaration { constraint, written, value })
     });
-    Ok(declared.collect())
+    declared.collect()
 }
 
 /// Returns the type and raw value of each property.

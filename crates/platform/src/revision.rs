@@ -22,6 +22,11 @@ pub struct Revision {
 }
 
 impl Revision {
+    /// Returns `true` if the bundle declares a constraint, or if its properties are unreadable.
+    pub fn has_limits(&self) -> bool {
+        self.declared.as_ref().map_or(true, |declared| !declared.is_empty())
+    }
+
     /// Reads a ClusterObjectSet. `None` if it is not active or belongs to no extension.
     pub fn of(set: &ClusterObjectSet) -> Option<Self> {
         let label = |key| set.metadata.labels.as_ref()?.get(key).filter(|value| !value.is_empty());

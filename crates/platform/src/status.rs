@@ -2,10 +2,10 @@
 
 use jiff::Timestamp;
 use olm_api::ClusterUpgradeStatusStatus;
-use olm_api::cluster_upgrade_status::{ExtensionVerdict, PlatformStatus, VerdictResult};
+use olm_api::cluster_upgrade_status::{ExtensionVerdict, PlatformStatus};
 use olm_api::conditions::{self, reasons, types};
 
-use crate::verdict::Verdict;
+use crate::verdict::{Verdict, is_obstacle};
 
 /// Maximum number of extensions in the status.
 pub const MAX_EXTENSIONS: usize = 500;
@@ -38,14 +38,12 @@ pub fn status(
     }
 }
 
-/// Returns at most `MAX_EXTENSIONS` rows in their order. Blocking and invalid rows take precedence.
+/// Returns at most `MAX_EXTENSIONS` rows in their order. Blocking, invalid and acknowledged rows take precedence.
 fn most_important(rows: &[ExtensionVerdict]) -> Vec<ExtensionVerdict> {
-    let matters =
-        |row: &ExtensionVerdict| matches!(row.result, VerdictResult::Blocking | VerdictResult::Invalid);
-    let room = MAX_EXTENSIONS.saturating_sub(rows.iter().filter(|row| matters(row)).count());
+    let room = MAX_EXTENSIONS.saturating_sub(rows.iter().filter(|row| is_obstacle(row)).count());
     let mut others = 0;
     let kept = rows.iter().filter(|row| {
-        let is_other = !matters(row);
+        let is_other = !is_obstacle(row);
         others += usize::from(is_other);
         !is_other || others <= room
     });
@@ -80,7 +78,7 @@ mod tests {
             .collect();
         let cluster_version = cluster.parse().ok();
         let platform = Platform::of(&Facts { openshift_apis: true, cluster_version, ..Facts::default() });
-        evaluate(&platform, &revisions)
+        evaluate(&platform, &[], &revisions)
     }
 
     #[test]

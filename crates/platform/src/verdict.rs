@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use olm_api::cluster_upgrade_status::{ExtensionVerdict, PlatformType, VerdictResult};
+use olm_api::cluster_upgrade_status::{Acknowledgement, ExtensionVerdict, PlatformType, VerdictResult};
 use olm_api::conditions::{Status, reasons};
 use olm_version::quote;
 
@@ -48,11 +48,24 @@ impl Verdict {
 }
 
 /// Evaluates the revisions, in any order. Every active revision counts: during a rollout, the old bundle of an
-/// extension still runs.
-pub fn evaluate<'a>(platform: &Platform, revisions: impl IntoIterator<Item = &'a Revision>) -> Verdict {
+/// extension still runs. An acknowledged bundle does not block (docs/design/operations.md#acknowledgements).
+pub fn evaluate<'a>(
+    platform: &Platform,
+    acknowledgements: &[Acknowledgement],
+    revisions: impl IntoIterator<Item = &'a Revision>,
+) -> Verdict {
+    let next = platform.next.map(|next| next.to_string());
+    let is_acknowledged = |revision: &Revision| {
+        acknowledgements.iter().any(|one| {
+            (&one.extension, &one.bundle) == (&revision.extension, &revision.bundle)
+                && Some(&one.platform_version) == next.as_ref()
+        })
+    };
     let mut findings = Findings::default();
     for revision in revisions {
-        findings.add(platform, revision);
+        let mut found = Findings::default();
+        found.add(platform, revision);
+        findings.merge(if is_acknowledged(revision) { found.acknowledged() } else { found });
     }
     let (status, reason, message) = findings.conclusion(platform);
     let mut extensions = findings.rows;
@@ -89,6 +102,25 @@ struct Findings {
 }
 
 impl Findings {
+    /// Keeps only the rows and the ignored constraints. Nothing else matters of an acknowledged bundle.
+    fn acknowledged(mut self) -> Self {
+        for row in &mut self.rows {
+            if !matches!(row.result, VerdictResult::Compatible | VerdictResult::NotApplicable) {
+                row.result = VerdictResult::Acknowledged;
+            }
+        }
+        Self { rows: self.rows, ignored: self.ignored, ..Self::default() }
+    }
+
+    fn merge(&mut self, other: Self) {
+        self.blocking.extend(other.blocking);
+        self.entries.extend(other.entries);
+        self.errors.extend(other.errors);
+        self.undecided.extend(other.undecided);
+        self.ignored.extend(other.ignored);
+        self.rows.extend(other.rows);
+    }
+
     fn add(&mut self, platform: &Platform, revision: &Revision) {
         let declared = match &revision.declared {
             Ok(declared) => declared,
@@ -195,6 +227,11 @@ impl Findings {
         };
         (Status::True, reasons::AS_EXPECTED, message)
     }
+}
+
+/// Returns `true` if the bundle blocks the next version, or would without an acknowledgement.
+pub(crate) fn is_obstacle(row: &ExtensionVerdict) -> bool {
+    matches!(row.result, VerdictResult::Blocking | VerdictResult::Invalid | VerdictResult::Acknowledged)
 }
 
 fn row(

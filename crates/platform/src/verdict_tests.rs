@@ -42,7 +42,7 @@ fn kubernetes_limited(extension: &str, value: &str) -> Revision {
 }
 
 fn conclusion(platform: &Platform, revisions: &[Revision]) -> String {
-    let verdict = evaluate(platform, revisions);
+    let verdict = evaluate(platform, &[], revisions);
     format!("{}/{}: {}", verdict.status.as_str(), verdict.reason, verdict.message)
 }
 
@@ -145,7 +145,7 @@ fn errors_are_sorted_by_extension() {
         error(s) with cluster extension z: error in bundle z.v1: error converting to semver for version \
         \"<cluster_version>\": invalid version format";
     assert_eq!(conclusion(&openshift("4.17"), &revisions), expected);
-    let results: Vec<_> = evaluate(&openshift("4.17"), &revisions).extensions;
+    let results: Vec<_> = evaluate(&openshift("4.17"), &[], &revisions).extensions;
     assert!(results.iter().all(|row| row.result == VerdictResult::Invalid));
     assert_eq!(
         results.iter().map(|row| row.value.as_str()).collect::<Vec<_>>(),
@@ -164,7 +164,7 @@ fn unknown_version_gives_unknown_verdict() {
     assert_eq!(conclusion(&unknown, &[limited("a", "4.18"), limited("a", "4.18")]), one);
     let two = format!("{text}2 installed extensions declare a maximum version: a, b");
     assert_eq!(conclusion(&unknown, &[limited("b", "4.18"), limited("a", "4.18")]), two);
-    let rows = evaluate(&unknown, &[limited("a", "4.18")]).extensions;
+    let rows = evaluate(&unknown, &[], &[limited("a", "4.18")]).extensions;
     assert_eq!(rows[0].result, VerdictResult::Unknown);
     // An error is reported even if the version is not known.
     let failed = conclusion(&unknown, &[limited("a", "4.18"), limited("b", "4")]);
@@ -181,7 +181,7 @@ fn verdict_on_kubernetes_ignores_openshift_constraints() {
     let expected = "True/AsExpected: All is well; olm.maxOpenShiftVersion was not evaluated because the platform is \
                     not OpenShift: bundle \"a.v1\" for ClusterExtension \"a\",bundle \"b.v1\" for ClusterExtension \"b\"";
     assert_eq!(conclusion(&kubernetes(), &ignored), expected);
-    let rows = evaluate(&kubernetes(), &ignored).extensions;
+    let rows = evaluate(&kubernetes(), &[], &ignored).extensions;
     assert_eq!(rows.len(), 2);
     assert!(rows.iter().all(|row| row.result == VerdictResult::NotApplicable));
 
@@ -211,17 +211,17 @@ fn openshift_constraint_on_kubernetes_uses_version_map() {
         ("1.36", "5.1", true),
     ];
     for (kubernetes, max, is_supported) in rows {
-        let verdict = evaluate(&mapped(kubernetes), &[limited("a", max)]);
+        let verdict = evaluate(&mapped(kubernetes), &[], &[limited("a", max)]);
         assert_eq!(verdict.status == Status::True, is_supported, "{max} on {kubernetes}");
     }
-    let blocked = evaluate(&mapped("1.31"), &[limited("a", "4.18")]);
+    let blocked = evaluate(&mapped("1.31"), &[], &[limited("a", "4.18")]);
     assert_eq!(blocked.extensions[0].result, VerdictResult::Blocking);
     let why = "supports at most 4.18 with Kubernetes 1.31, the next version is 1.32";
     assert_eq!(blocked.extensions[0].message.as_deref(), Some(why));
     assert!(blocked.message.ends_with(" to version 1.32: bundle \"a.v1\" for ClusterExtension \"a\"."));
     // A malformed version is an error here, too. A version without a known Kubernetes version is ignored.
     let results =
-        |value: &str| evaluate(&mapped("1.31"), &[limited("a", value)]).extensions[0].result.clone();
+        |value: &str| evaluate(&mapped("1.31"), &[], &[limited("a", value)]).extensions[0].result.clone();
     assert_eq!(results("null"), VerdictResult::Invalid);
     assert_eq!(results("6.0"), VerdictResult::NotApplicable);
     assert_eq!(results("\"3.11\""), VerdictResult::NotApplicable);
@@ -235,11 +235,69 @@ fn openshift_constraint_on_kubernetes_uses_version_map() {
     assert_eq!(conclusion(&Platform::of(&openshift), &[limited("a", "4.18")]), WELL);
 }
 
+/// Extension, bundle and platform version.
+type Entry = (&'static str, &'static str, &'static str);
+
+fn acknowledgement(extension: &str, bundle: &str, platform_version: &str) -> Acknowledgement {
+    let owned = str::to_owned;
+    Acknowledgement {
+        extension: owned(extension),
+        bundle: owned(bundle),
+        platform_version: owned(platform_version),
+        comment: None,
+    }
+}
+
+// docs/design/operations.md#acknowledgements; cases operations-a46, operations-e38
+#[test]
+fn acknowledgement_unblocks_exactly_one_bundle_and_version() {
+    let revisions = [limited("a", "4.18"), limited("b", "\"4.18.0\"")];
+    let results = |version: &str, acknowledged: &[Entry]| {
+        let all: Vec<_> = acknowledged.iter().map(|(a, b, c)| acknowledgement(a, b, c)).collect();
+        let verdict = evaluate(&openshift(version), &all, &revisions);
+        let results: Vec<&str> = verdict.extensions.iter().map(|row| row.result.as_str()).collect();
+        format!("{} {} {}", results.join(" "), verdict.reason, verdict.blocking)
+    };
+    let b = ("b", "b.v1", "4.19");
+    let rows: [(&str, &[Entry], &str); 8] = [
+        ("4.18", &[("a", "a.v1", "4.19")], "Acknowledged Invalid FailureGettingExtensionMetadata 0"),
+        ("4.18", &[b], "Blocking Acknowledged IncompatibleOperatorsInstalled 1"),
+        ("4.18", &[b, ("a", "a.v1", "4.19")], "Acknowledged Acknowledged AsExpected 0"),
+        // It is for another bundle, extension or version.
+        ("4.18", &[b, ("a", "a.v2", "4.19")], "Blocking Acknowledged IncompatibleOperatorsInstalled 1"),
+        ("4.18", &[b, ("c", "a.v1", "4.19")], "Blocking Acknowledged IncompatibleOperatorsInstalled 1"),
+        ("4.18", &[b, ("a", "a.v1", "4.20")], "Blocking Acknowledged IncompatibleOperatorsInstalled 1"),
+        ("4.19", &[b, ("a", "a.v1", "4.19")], "Blocking Invalid IncompatibleOperatorsInstalled 1"),
+        // A compatible bundle needs none.
+        ("4.17", &[("a", "a.v1", "4.18")], "Compatible Invalid FailureGettingExtensionMetadata 0"),
+    ];
+    for (version, acknowledged, expected) in rows {
+        assert_eq!(results(version, acknowledged), expected, "{acknowledged:?}");
+    }
+}
+
+// docs/design/operations.md#acknowledgements
+#[test]
+fn acknowledgement_names_the_platform_version_for_every_constraint() {
+    // The Kubernetes constraint is compared with 1.32, the acknowledgement with 4.19.
+    let revisions = [kubernetes_limited("a", "1.31")];
+    let of =
+        |version: &str| evaluate(&openshift("4.18"), &[acknowledgement("a", "a.v1", version)], &revisions);
+    assert_eq!((of("4.19").status, of("1.32").status), (Status::True, Status::False));
+    // During a rollout, the old bundle blocks as long as it runs.
+    let revisions = [limited("a", "4.18"), Revision { bundle: "a.v2".to_owned(), ..limited("a", "4.18") }];
+    let verdict = evaluate(&openshift("4.18"), &[acknowledgement("a", "a.v2", "4.19")], &revisions);
+    assert!(verdict.message.ends_with(" to version 4.19: bundle \"a.v1\" for ClusterExtension \"a\"."));
+    // Without a next version there is nothing to acknowledge.
+    let unknown = evaluate(&openshift(""), &[acknowledgement("a", "a.v1", "4.19")], &revisions);
+    assert_eq!(unknown.status, Status::Unknown);
+}
+
 #[test]
 fn rows_state_the_compared_versions() {
     let platform = openshift("4.18");
     let verdict =
-        evaluate(&platform, &[limited("b", "4.18"), limited("a", "\"4.19\""), limited("b", "4.18")]);
+        evaluate(&platform, &[], &[limited("b", "4.18"), limited("a", "\"4.19\""), limited("b", "4.18")]);
     let row = |name: &str, value: &str, result, message: Option<&str>| ExtensionVerdict {
         name: name.to_owned(),
         bundle: format!("{name}.v1"),
@@ -270,7 +328,7 @@ fn quotes_in_names_are_escaped_and_long_messages_cut() {
 
     let many: Vec<Revision> =
         (0..3000).map(|number| limited(&format!("extension-{number:04}"), "4.18")).collect();
-    let verdict = evaluate(&openshift("4.18"), &many);
+    let verdict = evaluate(&openshift("4.18"), &[], &many);
     assert_eq!(verdict.blocking, 3000);
     assert!(verdict.message.len() <= olm_api::conditions::MAX_MESSAGE_BYTES);
     let (kept, rest) = verdict.message.rsplit_once(",... and ").unwrap();
@@ -287,10 +345,10 @@ proptest! {
         let raw = ["4.17", "4.18", "4.19", "\"x\"", "null", "\"4.18.0\""];
         let mut revisions: Vec<Revision> =
             values.iter().map(|(name, value)| limited(&format!("e{name}"), raw[*value])).collect();
-        let before = evaluate(&openshift("4.18"), &revisions);
+        let before = evaluate(&openshift("4.18"), &[], &revisions);
         let turns = usize::try_from(seed % 13).unwrap_or(0) % revisions.len().max(1);
         revisions.rotate_left(turns);
         revisions.reverse();
-        prop_assert_eq!(evaluate(&openshift("4.18"), &revisions), before);
+        prop_assert_eq!(evaluate(&openshift("4.18"), &[], &revisions), before);
     }
 }

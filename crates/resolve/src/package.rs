@@ -17,6 +17,10 @@ use crate::deprecation::Deprecations;
 use crate::identity;
 use crate::request::Origin;
 
+/// Properties that limit the platform version. They are kept without [`Indexing::properties`], too.
+const PLATFORM_PROPERTIES: [&str; 2] =
+    ["olm.maxOpenShiftVersion", "ext.olm.operatorframework.io/maxKubernetesVersion"];
+
 /// Options for building a package index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Indexing {
@@ -45,6 +49,7 @@ pub struct Offer {
     dependencies: Vec<&'static str>,
     entries: Vec<Entry>,
     skipped_in: Vec<Arc<str>>,
+    platform_limits: Box<[Property]>,
     /// `None` unless properties are kept.
     details: Option<Box<Details>>,
 }
@@ -127,6 +132,7 @@ impl PackageIndex {
                     dependencies: dependencies(&bundle.properties),
                     entries: graph.entries.remove(&name).unwrap_or_default(),
                     skipped_in: graph.skipped.remove(&name).into_iter().flatten().collect(),
+                    platform_limits: platform_limits(&bundle.properties),
                     details: indexing.properties.then(|| Box::new(Details::of(bundle))),
                     name,
                 })
@@ -218,6 +224,11 @@ impl Offer {
         self.details.as_deref().map_or(&[], |details| &details.requirements)
     }
 
+    /// Type and raw value of the properties that limit the version of the platform.
+    pub fn platform_limits(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.platform_limits.iter().map(|limit| (limit.kind.as_str(), limit.value.get()))
+    }
+
     pub(crate) fn demands(&self) -> Option<&ClusterDemands> {
         self.details.as_deref().map(|details| &details.demands)
     }
@@ -243,7 +254,7 @@ impl Offer {
 
     /// Best first: not deprecated, higher version and release, unreadable versions last. Ties are sorted by name and
     /// image, so that the order does not depend on the order in the catalog.
-    fn preference(&self, other: &Self) -> Ordering {
+    pub(crate) fn preference(&self, other: &Self) -> Ordering {
         self.deprecated
             .cmp(&other.deprecated)
             .then_with(|| other.version.as_ref().ok().cmp(&self.version.as_ref().ok()))
@@ -345,6 +356,11 @@ fn deprecations(blob: &Deprecation) -> Deprecations {
         }
     }
     sorted
+}
+
+fn platform_limits(properties: &[Property]) -> Box<[Property]> {
+    let is_limit = |property: &&Property| PLATFORM_PROPERTIES.contains(&property.kind.as_str());
+    properties.iter().filter(is_limit).cloned().collect()
 }
 
 fn dependencies(properties: &[Property]) -> Vec<&'static str> {

@@ -2,6 +2,7 @@
 
 mod approve;
 mod fixture;
+mod for_platform;
 mod install;
 mod uninstall;
 mod upgrade;

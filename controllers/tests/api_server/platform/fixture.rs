@@ -67,7 +67,9 @@ impl Fixture {
         let events = Events::new(client.clone(), Component::OperatorController);
         RunningController::start(|metrics, stop| async move {
             let following = cache.follow(client.clone(), stop.clone());
-            let running = run(client.clone(), cache.clone(), settings, events, metrics, stop.clone());
+            let targets = Default::default();
+            let running =
+                run(client.clone(), cache.clone(), settings, targets, events, metrics, stop.clone());
             tokio::join!(following, running);
         })
     }

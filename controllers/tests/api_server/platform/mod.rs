@@ -343,7 +343,7 @@ async fn kubernetes_ignores_openshift_constraints_unless_configured() {
     controller.stop().await;
     fixture.uninstall("plum-1").await;
 
-    // A46, without its acknowledgement
+    // A46
     let platform = Some(PlatformType::OpenShift);
     let version = "4.18".parse().ok();
     let controller = fixture.controller(Settings { platform, version, ..settings() });
@@ -352,5 +352,29 @@ async fn kubernetes_ignores_openshift_constraints_unless_configured() {
         fixture.until_status(&format!("False/IncompatibleOperatorsInstalled: {BLOCKED}{blocked}")).await;
     let platform = status.status.unwrap().platform.unwrap();
     assert_eq!(platform.source.unwrap().as_str(), "Flag");
+    acknowledged_bundle_does_not_block_until_it_changes(&fixture).await;
     controller.stop().await;
+}
+
+// docs/design/operations.md#acknowledgements; cases operations-a46, operations-e38
+async fn acknowledged_bundle_does_not_block_until_it_changes(fixture: &Fixture) {
+    let acknowledge = async |version: &str| {
+        let one = json!({"extension": "kiwi", "bundle": "kiwi.v1", "platformVersion": version, "comment": "tested"});
+        let patch = Patch::Merge(json!({"spec": {"acknowledgements": [one]}}));
+        fixture.statuses().patch("cluster", &PatchParams::default(), &patch).await.unwrap();
+    };
+    acknowledge("4.19").await;
+    let status = fixture.until_status("True/AsExpected: All is well").await.status.unwrap();
+    assert_eq!((status.extensions[0].result.as_str(), status.blocking_extensions), ("Acknowledged", Some(0)));
+    let message = "supports at most 4.18, the next version is 4.19";
+    assert_eq!(status.extensions[0].message.as_deref(), Some(message));
+    // The new bundle needs its own acknowledgement.
+    fixture.install("kiwi", 2, &openshift_limit("\"4.18\"")).await;
+    let blocked = "bundle \"kiwi.v2\" for ClusterExtension \"kiwi\".";
+    fixture.until_status(&format!("False/IncompatibleOperatorsInstalled: {BLOCKED}{blocked}")).await;
+    fixture.uninstall("kiwi-2").await;
+    fixture.until_status("True/AsExpected: All is well").await;
+    acknowledge("4.20").await;
+    let blocked = "bundle \"kiwi.v1\" for ClusterExtension \"kiwi\".";
+    fixture.until_status(&format!("False/IncompatibleOperatorsInstalled: {BLOCKED}{blocked}")).await;
 }

@@ -10,7 +10,7 @@ use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::runtime::conditions::is_crd_established;
 use olm_api::{ClusterUpgradeStatus, conditions};
-use olm_e2e::{Cluster, Scenario};
+use olm_e2e::{Cluster, Scenario, Tool};
 use serde_json::{Value, json};
 
 /// CRDs of `config.openshift.io` with the fields that OLM reads and writes.
@@ -71,17 +71,41 @@ async fn wait_operator(cluster: &Cluster, expect: &str) -> Result<DynamicObject>
     cluster.wait(&operators, "olm", expect, says).await
 }
 
+/// Acknowledges the installed bundle 1.0.0 with the command line tool, then upgrades to 1.0.1, which blocks as well.
+// docs/design/operations.md#acknowledgements; cases operations-a46, operations-e38
+async fn acknowledged_bundle_unblocks_until_it_changes(scenario: &mut Scenario, blocks: &str) -> Result<()> {
+    let name = scenario.name.clone();
+    let tool = Tool::new(scenario)?;
+    let shown = tool.json(&["cluster-check", "--acknowledge", &name, "--comment", "e2e"])?;
+    ensure!(shown["upgradeable"] == "True" && shown["blockingExtensions"] == 0, "{shown}");
+    wait_operator(&scenario.cluster, "True/AsExpected: All is well").await?;
+    let status = wait_verdict(&scenario.cluster, "OpenShift True/AsExpected").await?;
+    let rows = status.status.map(|status| status.extensions).unwrap_or_default();
+    let row = rows.iter().find(|row| row.name == name).context("the extension has no row")?;
+    ensure!(row.result.as_str() == "Acknowledged", "{row:?}");
+
+    scenario.push_bundle("1.0.1", |files| limit(files, "4.17")).await?;
+    scenario.serve(&[("stable", scenario.chain(&["1.0.0", "1.0.1"]))]).await?;
+    scenario.wait_installed("1.0.1").await?;
+    let (before, after) = (scenario.sample.bundle_name("1.0.0"), scenario.sample.bundle_name("1.0.1"));
+    wait_operator(&scenario.cluster, &blocks.replace(&before, &after)).await?;
+    wait_verdict(&scenario.cluster, "OpenShift False/IncompatibleOperatorsInstalled").await?;
+    Ok(())
+}
+
+/// Declares the highest supported OpenShift version in the files of a bundle.
+fn limit(files: &mut BTreeMap<String, Vec<u8>>, version: &str) {
+    let text = format!("properties:\n  - type: olm.maxOpenShiftVersion\n    value: \"{version}\"\n");
+    files.insert("metadata/properties.yaml".to_owned(), text.into_bytes());
+}
+
 // docs/design/additions.md#ignored-constraints; cases operations-a34, operations-a35, operations-a41, operations-a42,
 // operations-a43, operations-a45, seeds-s2-7
 #[tokio::test(flavor = "multi_thread")]
 async fn openshift_minor_update_is_blocked_until_the_extension_is_upgraded() -> Result<()> {
     let mut scenario = Scenario::new("blocker", &[]).await?;
     no_openshift(&scenario.cluster).await?;
-    let declares = |files: &mut BTreeMap<String, Vec<u8>>, version: &str| {
-        let text = format!("properties:\n  - type: olm.maxOpenShiftVersion\n    value: \"{version}\"\n");
-        files.insert("metadata/properties.yaml".to_owned(), text.into_bytes());
-    };
-    scenario.push_bundle("1.0.0", |files| declares(files, "4.17")).await?;
+    scenario.push_bundle("1.0.0", |files| limit(files, "4.17")).await?;
     scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
     scenario.install(json!({})).await?;
     scenario.wait_installed("1.0.0").await?;
@@ -120,8 +144,9 @@ async fn openshift_minor_update_is_blocked_until_the_extension_is_upgraded() -> 
     let blocking = status.status.and_then(|status| status.blocking_extensions);
     ensure!(blocking == Some(1), "blocking extensions: {blocking:?}");
 
-    scenario.push_bundle("1.1.0", |files| declares(files, "4.18")).await?;
-    scenario.serve(&[("stable", scenario.chain(&["1.0.0", "1.1.0"]))]).await?;
+    acknowledged_bundle_unblocks_until_it_changes(&mut scenario, &blocks).await?;
+    scenario.push_bundle("1.1.0", |files| limit(files, "4.18")).await?;
+    scenario.serve(&[("stable", scenario.chain(&["1.0.0", "1.0.1", "1.1.0"]))]).await?;
     scenario.wait_installed("1.1.0").await?;
     wait_operator(&scenario.cluster, "True/AsExpected: All is well").await?;
     wait_verdict(&scenario.cluster, "OpenShift True/AsExpected").await?;

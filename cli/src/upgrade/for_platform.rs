@@ -1,0 +1,154 @@
+//! `--for-platform`: upgrades all extensions that block a version of the platform
+//! (docs/design/operations.md#upgrade-targets).
+
+use std::collections::BTreeSet;
+
+use kube::ResourceExt;
+use olm_api::cluster_upgrade_status::PlatformType;
+use olm_api::{ClusterExtension, ClusterUpgradeStatus};
+use olm_platform::{MinorVersion, Revision, evaluate};
+
+use super::UpgradeArgs;
+use crate::change::{self, ChangeFormat, ExpectedState, WrittenObject, wait_for};
+use crate::cluster_check::{blocking, upgrade_status, upgrades};
+use crate::controller::Controller;
+use crate::diff::{ComparedExtension, unsafe_upgrade};
+use crate::error::CliError;
+use crate::output::Fields;
+use crate::progress::say;
+use crate::resolve::{PlatformUpgrade, UpgradeStep, platform_upgrades};
+use crate::session::Session;
+use crate::source::Cluster;
+use crate::status::observe;
+use crate::status::tree::installed;
+
+/// Inputs of every step.
+struct Context<'a> {
+    cluster: &'a Cluster,
+    controller: Controller,
+    args: &'a UpgradeArgs,
+}
+
+/// Runs `olm upgrade --for-platform VERSION`.
+///
+/// # Errors
+/// The cluster cannot be read, the answer is no, a step fails, or an extension has no upgrade that supports the
+/// version.
+pub(super) async fn run(
+    version: MinorVersion,
+    args: &UpgradeArgs,
+    session: &mut Session,
+) -> Result<(), CliError> {
+    let cluster = args.access.cluster.connect().await?;
+    let platform = args.platform.platform(cluster.platform(session).await?);
+    let platform = match platform.type_ {
+        PlatformType::OpenShift => platform.towards(Some(version), None),
+        _ => platform.towards(None, Some(version)),
+    };
+    let revisions: Vec<Revision> =
+        cluster.object_sets(session).await?.iter().filter_map(Revision::of).collect();
+    let status = upgrade_status(&cluster, session).await?;
+    let acknowledged = status.as_ref().map_or(&[][..], ClusterUpgradeStatus::acknowledgements);
+    let verdict = evaluate(&platform, acknowledged, &revisions);
+    let names: BTreeSet<&str> = blocking(&verdict);
+    if names.is_empty() {
+        say(&format!("no extension blocks {} {version}", platform.type_));
+        return change::print(args.change.output, "", &[], &mut session.output);
+    }
+    let mut extensions = cluster.extensions(session).await?;
+    extensions.retain(|extension| names.contains(extension.name_any().as_str()));
+    let context = Context { cluster: &cluster, controller: Controller::read(&cluster, session).await?, args };
+    let plan = platform_upgrades(&context.controller, &extensions, &platform, &args.access, session).await?;
+    context.show(&upgrades(&plan), session)?;
+    let stuck: Vec<&str> =
+        plan.iter().filter(|one| one.steps.is_empty()).map(|one| one.extension.as_str()).collect();
+    if stuck.len() < plan.len() && args.change.dry_run.is_none() {
+        change::confirm("Upgrade them?", args.yes, session).await?;
+    }
+    let mut written = Vec::new();
+    let ended = context.carry_out(&plan, &mut written, session).await;
+    if args.change.output != ChangeFormat::Table {
+        change::print(args.change.output, "", &written, &mut session.output)?;
+    }
+    ended?;
+    match stuck.is_empty() {
+        true => Ok(()),
+        false => Err(CliError::no_candidate(format!(
+            "no upgrade of {} leads to a bundle that supports {} {version}: uninstall it, or acknowledge it with `olm \
+             cluster-check --acknowledge NAME`",
+            stuck.join(", "),
+            platform.type_
+        ))),
+    }
+}
+
+impl Context<'_> {
+    /// Prints text of the table format. In other formats it goes to standard error.
+    fn show(&self, text: &str, session: &mut Session) -> Result<(), CliError> {
+        if self.args.change.output != ChangeFormat::Table {
+            say(text.trim_end());
+            return Ok(());
+        }
+        session.output.text(text)?;
+        session.output.finish()
+    }
+
+    async fn carry_out(
+        &self,
+        plan: &[PlatformUpgrade],
+        written: &mut Vec<WrittenObject>,
+        session: &mut Session,
+    ) -> Result<(), CliError> {
+        let is_dry = self.args.change.dry_run.is_some();
+        for upgrade in plan {
+            for (index, step) in upgrade.steps.iter().enumerate() {
+                let live = observe::extension(self.cluster, &upgrade.extension, session).await?;
+                let wanted = if upgrade.automatic { live.clone() } else { pinned(&live, step) };
+                let one = self.step(&live, &wanted, step, session).await?;
+                written.push(one.clone());
+                let is_last = index + 1 == upgrade.steps.len();
+                if is_dry || (is_last && !self.args.change.wait) {
+                    // A later step starts from this one.
+                    break;
+                }
+                let before = installed(&live).map(|bundle| bundle.name);
+                let target = ExpectedState::new(&one, Some(step.bundle.clone()), before);
+                let words = wait_for(self.cluster, &target, self.args.change.timeout, session).await?;
+                self.show(&format!("{words}\n"), session)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Shows the changes of one step and writes the extension.
+    async fn step(
+        &self,
+        live: &ClusterExtension,
+        wanted: &ClusterExtension,
+        step: &UpgradeStep,
+        session: &mut Session,
+    ) -> Result<WrittenObject, CliError> {
+        let (args, access) = (&self.args.change, &self.args.access);
+        let compared = ComparedExtension { cluster: self.cluster, extension: wanted, session };
+        let prediction = compared.predict_or_warn(&step.image, &self.controller, true, access).await?;
+        if let Some(refusal) = unsafe_upgrade(wanted, &prediction) {
+            return Err(refusal);
+        }
+        let written = change::apply(self.cluster, Some(live), wanted, args.dry_run, session).await?;
+        let mut fields = Fields::default();
+        fields.add(0, "Bundle", &format!("{} of catalog {}", step.bundle, step.catalog));
+        fields.list(0, "Changes", &prediction.changes);
+        fields.list(0, "In the way", &[prediction.problems, prediction.unsafe_crds].concat());
+        self.show(&format!("{}{written}\n", fields.text), session)?;
+        Ok(written)
+    }
+}
+
+/// The extension with the version of the step as its version range.
+fn pinned(live: &ClusterExtension, step: &UpgradeStep) -> ClusterExtension {
+    let mut wanted = live.clone();
+    if let Some(catalog) = wanted.spec.as_mut().and_then(|spec| spec.source.catalog.as_mut()) {
+        catalog.version = Some(step.version.clone());
+    }
+    wanted
+}
