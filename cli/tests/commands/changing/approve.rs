@@ -35,7 +35,7 @@ async fn plan_requires_an_approval_until_its_digest_is_approved() {
     for line in [
         "requires approval; `olm approve pipe` approves it",
         "5 objects created, 3 changed, 5 deleted",
-        "\nPermissions: of ",
+        "\nPermissions: 1 subject changed",
         &digest,
     ] {
         assert!(ran.stdout.contains(line), "{line}: {}", ran.stdout);

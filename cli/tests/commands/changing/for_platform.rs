@@ -55,7 +55,8 @@ shade       none         -                          -
     assert_eq!(range(&fixture.extension("lamp").await).as_deref(), Some("1.0.0"));
     let asks = fixture.olm(&["upgrade", "--for-platform", "1.41"]).await;
     assert_eq!(asks.code, 2);
-    assert!(asks.stderr.contains("Upgrade them? There is no terminal to ask on."), "{}", asks.stderr);
+    let unanswered = "Upgrade them? Standard input or standard error is not a terminal; confirm with --yes";
+    assert!(asks.stderr.contains(unanswered), "{}", asks.stderr);
 
     let running = fixture.begin(&["upgrade", "--for-platform", "1.41", "--yes", "-o", "name"]);
     let first = fixture.generation("lamp", 2).await;
