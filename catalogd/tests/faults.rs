@@ -243,9 +243,11 @@ impl Disk {
         mounted.success().then(|| Self(path.to_owned()))
     }
 
-    fn resize(&self, size: &str) {
+    /// Waits for the removal of files that exceed the new size.
+    async fn resize(&self, size: &str) {
         let option = format!("remount,size={size}");
-        assert!(Command::new("mount").args(["-o", &option]).arg(&self.0).status().unwrap().success());
+        let resize = || Command::new("mount").args(["-o", &option]).arg(&self.0).status().unwrap().success();
+        eventually("the disk has the new size", async || resize().then_some(())).await;
     }
 }
 
@@ -309,13 +311,13 @@ async fn full_disk_is_reported_and_old_content_stays_served() {
         eventually("leftovers are removed", async || (files_below(&cache) == IDLE_CACHE).then_some(())).await;
         println!("{tag}: {says}");
 
-        disk.resize("64m");
+        disk.resize("64m").await;
         fixture.until_served("cat", &digest).await;
         assert!(catalogd.get(&fixture, "cat/api/v1/all").await.1.contains(tag));
         let reference = format!("{}/a/cat:v1", fixture.registry.host());
         fixture.patch("cat", json!({"spec": {"source": {"image": {"ref": reference}}}})).await;
         before = fixture.until_served("cat", &first).await;
-        disk.resize("4m");
+        disk.resize("4m").await;
     }
     catalogd.stop().await;
 }
