@@ -10,7 +10,7 @@ use kube::{Api, Client, ResourceExt};
 use olm_api::{ClusterExtension, ClusterObjectSet, ClusterObjectSetSpec, labels, names};
 use olm_revision::content::{ContentPhase, SecretKey, resolve, secrets};
 use olm_revision::generate::{
-    Decision, Draft, GenerateError, NumberedRevision, decide, newest, outdated, secret_owner,
+    Decision, Draft, GenerateError, MAX_LABEL_VALUE, NumberedRevision, decide, newest, outdated, secret_owner,
 };
 use olm_runtime::cluster::within_deadline;
 use serde_json::json;
@@ -78,8 +78,12 @@ impl RevisionWriter {
         }
     }
 
-    /// All revisions of the extension, read from the API server.
+    /// All revisions of the extension, read from the API server. An extension whose name cannot be a label value has
+    /// none.
     pub(crate) async fn list(&self, extension: &str) -> Result<Vec<ClusterObjectSet>, InstallError> {
+        if extension.len() > MAX_LABEL_VALUE {
+            return Ok(Vec::new());
+        }
         let selector = ListParams::default().labels(&format!("{}={extension}", labels::OWNER_NAME));
         let mut all = api_request(self.sets.list(&selector), "listing revisions").await?.items;
         all.retain(|set| belongs_to(set, extension));

@@ -23,7 +23,7 @@ use crate::probes::default_probes;
 use crate::record::{MAX_ANNOTATION_BYTES, size_with};
 
 /// Maximum length of a label value.
-const MAX_LABEL_VALUE: usize = 63;
+pub const MAX_LABEL_VALUE: usize = 63;
 /// Maximum size of inline content in bytes. The API server stores no object above 1.5 MiB, including field ownership
 /// and additions of other writers.
 const MAX_INLINE_BYTES: usize = 512 * 1024;
