@@ -7,12 +7,12 @@ use serde_json::json;
 
 /// Scenario with version 1.0.0 installed and these annotations, whose catalog then gets 1.1.0.
 async fn with_newer_version(test: &str, annotations: serde_json::Value) -> Result<Scenario> {
-    let scenario = Scenario::new(test, &["1.0.0", "1.1.0"]).await?;
+    let mut scenario = Scenario::new(test, &["1.0.0"]).await?;
     scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
     scenario.install(json!({})).await?;
     scenario.wait_installed("1.0.0").await?;
     scenario.annotate(annotations).await?;
-    scenario.wait_condition("UpgradeAvailable", "False/UpToDate").await?;
+    scenario.push_bundle("1.1.0", |_| {}).await?;
     scenario.serve(&[("stable", scenario.chain(&["1.0.0", "1.1.0"]))]).await?;
     Ok(scenario)
 }

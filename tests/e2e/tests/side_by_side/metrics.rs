@@ -41,43 +41,44 @@ async fn scrape(cluster: &Cluster, server: Server, pod: &str, token: Option<&str
 #[tokio::test(flavor = "multi_thread")]
 async fn metrics_require_an_authorized_token() -> Result<()> {
     let scenario = Scenario::new("metrics", &[]).await?;
-    let cluster = &scenario.cluster;
-    let accounts: Api<ServiceAccount> = cluster.within(&scenario.name);
-    let account = serde_json::from_value(json!({"metadata": {"name": "scraper"}}))?;
-    accounts.create(&PostParams::default(), &account).await?;
-    let request: TokenRequest = serde_json::from_value(json!({"spec": {"audiences": []}}))?;
-    let token = accounts.create_token_request("scraper", &PostParams::default(), &request).await?;
-    let token = token.status.and_then(|status| status.token).context("no token")?;
-    let user = format!("system:serviceaccount:{}:scraper", scenario.name);
     // Each server caches a denied authorization for 30 s.
-    let of = |server| metrics_of(&scenario, server, &token, &user);
+    let of = |server| metrics_of(&scenario, server);
     tokio::try_join!(of(Server::Catalogd), of(Server::OperatorController))?;
     scenario.finish().await
 }
 
-/// Checks the responses to no token, to a token without rights, and to one with the rights of the metrics reader.
-async fn metrics_of(scenario: &Scenario, server: Server, token: &str, user: &str) -> Result<()> {
+/// Checks the responses to no token, to a token without rights, and to one with the rights of the metrics reader. Each
+/// server gets an account of its own, because the reader of one server may read the metrics of the other.
+async fn metrics_of(scenario: &Scenario, server: Server) -> Result<()> {
     let cluster = &scenario.cluster;
-    let role = format!("{}-metrics-reader", server.name());
+    let accounts: Api<ServiceAccount> = cluster.within(&scenario.name);
+    let name = server.name();
+    let account = serde_json::from_value(json!({"metadata": {"name": name}}))?;
+    accounts.create(&PostParams::default(), &account).await?;
+    let request: TokenRequest = serde_json::from_value(json!({"spec": {"audiences": []}}))?;
+    let token = accounts.create_token_request(name, &PostParams::default(), &request).await?;
+    let token = token.status.and_then(|status| status.token).context("no token")?;
     for pod in ready_pods(cluster, server).await? {
         let pod = pod.name_any();
         let nobody = scrape(cluster, server, &pod, None).await?;
         ensure!(nobody.contains(" 401 ") && nobody.ends_with("Unauthorized\n"), "{nobody}");
-        let stranger = scrape(cluster, server, &pod, Some(token)).await?;
-        let denied = format!("Authorization denied for user {user}\n");
+        let stranger = scrape(cluster, server, &pod, Some(&token)).await?;
+        let denied =
+            format!("Authorization denied for user system:serviceaccount:{}:{name}\n", scenario.name);
         ensure!(stranger.contains(" 403 ") && stranger.ends_with(&denied), "{stranger}");
     }
     let binding = json!({
-        "metadata": {"name": format!("{}-{}", scenario.name, server.name())},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
-        "subjects": [{"kind": "ServiceAccount", "name": "scraper", "namespace": scenario.name}],
+        "metadata": {"name": format!("{}-{name}", scenario.name)},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
+            "name": format!("{name}-metrics-reader")},
+        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": scenario.name}],
     });
     let bindings: Api<ClusterRoleBinding> = cluster.all();
     let binding = bindings.create(&PostParams::default(), &serde_json::from_value(binding)?).await?;
     for pod in ready_pods(cluster, server).await? {
         let what = format!("metrics of {}", pod.name_any());
         let answer = eventually(&what, olm_e2e::PATIENCE, async || {
-            let answer = scrape(cluster, server, &pod.name_any(), Some(token)).await?;
+            let answer = scrape(cluster, server, &pod.name_any(), Some(&token)).await?;
             ensure!(answer.contains(" 200 "), "{answer}");
             Ok(answer)
         })
@@ -85,7 +86,7 @@ async fn metrics_of(scenario: &Scenario, server: Server, token: &str, user: &str
         for family in
             ["leader_election_master_status", "process_start_time_seconds", "rest_client_requests_total"]
         {
-            ensure!(answer.contains(&format!("\n{family}")), "no {family} of {}:\n{answer}", server.name());
+            ensure!(answer.contains(&format!("\n{family}")), "no {family} of {name}:\n{answer}");
         }
     }
     cluster.delete(&bindings, &binding.name_any()).await?;
