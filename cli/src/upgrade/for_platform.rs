@@ -83,7 +83,7 @@ pub(super) async fn run(
 }
 
 impl Context<'_> {
-    /// Prints text of the table format. In other formats it goes to standard error.
+    /// Prints the text to standard output in the table format, and to standard error in other formats.
     fn show(&self, text: &str, session: &mut Session) -> Result<(), CliError> {
         if self.args.change.output != ChangeFormat::Table {
             say(text.trim_end());

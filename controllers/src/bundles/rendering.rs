@@ -59,7 +59,7 @@ impl RenderRequest {
     }
 }
 
-/// Parses and renders a bundle whose image has this digest. CPU-bound.
+/// Parses and renders a bundle. `digest` is that of its image. CPU-bound.
 pub(super) fn render(files: &Files, digest: &str, request: &RenderRequest) -> Result<Rendered, InstallError> {
     let failed = |error: RenderError| {
         let is_invalid = error.is_invalid_configuration();

@@ -1,5 +1,5 @@
 //! Possible upgrades of extensions whose bundle limits the platform (docs/design/operations.md#upgrade-targets). The
-//! extension controller, which has the catalogs, records them. This controller reads them.
+//! extension controller, which has the catalogs, records them. The platform controller reads them.
 
 use std::collections::HashMap;
 use std::sync::Arc;

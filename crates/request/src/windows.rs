@@ -30,7 +30,7 @@ struct Window {
 /// State of all windows together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WindowState {
-    /// A window is open, or there is none.
+    /// A window is open, or the extension has no windows.
     Open,
     /// All windows are closed.
     Closed {

@@ -100,7 +100,7 @@ impl Reach {
         hops
     }
 
-    /// Upgrades that lead to the best bundle of those that are `wanted`, in their order. Empty if there is none.
+    /// Upgrades that lead to the best bundle that `wanted` accepts, in their order. Empty if it accepts no bundle.
     pub fn route(&self, wanted: impl Fn(&Hop) -> bool) -> Vec<&Hop> {
         let mut next = self.best_first().into_iter().find(|hop| wanted(hop));
         let mut route = Vec::new();
