@@ -56,7 +56,7 @@ Examples:
   {olm} upgrade --for-platform 4.21 --wait         # all extensions that block it")]
 pub(crate) struct UpgradeArgs {
     /// Name of a ClusterExtension
-    #[arg(value_name = "NAME", required_unless_present = "for_platform")]
+    #[arg(value_name = "NAME", required_unless_present = "for_platform", conflicts_with_all = PLATFORM)]
     name: Option<String>,
     /// Only these versions, such as 1.2.3, 1.2.x or '>=1.2, <2'; upgrades stay within them
     #[arg(long, value_name = "RANGE", conflicts_with = "latest")]
@@ -91,6 +91,9 @@ pub(crate) struct UpgradeArgs {
 
 /// Flags about one extension. They conflict with `--for-platform`.
 const ONE_EXTENSION: [&str; 6] = ["name", "version", "channels", "latest", "force", "catalog_provided"];
+
+/// Flags about the platform. They have no effect on the upgrade of one extension.
+const PLATFORM: [&str; 3] = ["platform", "platform_version", "openshift_version_map"];
 
 /// Runs the command.
 ///
@@ -237,6 +240,8 @@ mod tests {
         assert!(Line::try_parse_from(["upgrade", "--for-platform", "4.21", "--yes"]).is_ok());
         assert!(Line::try_parse_from(["upgrade", "pipe", "--for-platform", "4.21"]).is_err());
         assert!(Line::try_parse_from(["upgrade", "pipe", "--yes"]).is_err());
+        assert!(Line::try_parse_from(["upgrade", "pipe", "--platform", "openshift"]).is_err());
+        assert!(Line::try_parse_from(["upgrade", "pipe", "--platform-version", "4.20"]).is_err());
     }
 
     #[test]
