@@ -240,11 +240,12 @@ impl Context {
     }
 
     /// Reports whether the spec changed since a revision was last created or kept for it. For generations before
-    /// the start of this process, the `Progressing` condition is the only source. It is used if a revision has the
-    /// same condition.
+    /// the start of this process, the `Progressing` condition is the only source. It is used if it is
+    /// copied from a revision.
     fn is_edited(&self, extension: &ClusterExtension, states: &RevisionStates) -> bool {
+        let reported = extension.status.as_ref().map_or(&[][..], |status| &status.active_revisions);
         let seen = match extension.condition(types::PROGRESSING) {
-            Some(seen) if states.is_copied_from_revision(seen) => seen.observed_generation,
+            Some(seen) if states.is_copied_from_revision(seen, reported) => seen.observed_generation,
             Some(_) => None,
             None => extension.metadata.generation,
         };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use olm_api::cluster_extension::BundleMetadata;
+use olm_api::cluster_extension::{BundleMetadata, RevisionStatus};
 use olm_api::conditions::{self, PULLING, reasons, types};
 use olm_api::{ClusterObjectSet, Condition, annotations};
 use olm_revision::generate::number_of;
@@ -65,15 +65,21 @@ impl RevisionStates {
     }
 
     /// Reports whether this `Progressing` condition of an extension is copied from a revision. If not, it describes
-    /// an attempt that made no revision.
-    pub(crate) fn is_copied_from_revision(&self, progressing: &Condition) -> bool {
+    /// an attempt that made no revision. `reported` is `status.activeRevisions` of the extension: the conditions of
+    /// the revisions may have changed since.
+    pub(crate) fn is_copied_from_revision(
+        &self,
+        progressing: &Condition,
+        reported: &[RevisionStatus],
+    ) -> bool {
         let Condition { status, reason, message, .. } = progressing;
         // Only revisions have these reasons.
         let of_revisions = [reasons::SUCCEEDED, reasons::ROLLING_OUT, reasons::PROGRESS_DEADLINE_EXCEEDED];
-        let all = self.installed.iter().chain(&self.rolling_out);
-        let mut said = all.filter_map(|revision| revision.condition(types::PROGRESSING));
+        let now = self.installed.iter().chain(&self.rolling_out).map(|revision| &revision.conditions);
+        let all = now.chain(reported.iter().map(|revision| &revision.conditions));
+        let mut copied = all.filter_map(|conditions| conditions::find(conditions, types::PROGRESSING));
         of_revisions.contains(&reason.as_str()) && !message.starts_with(PULLING)
-            || said.any(|one| {
+            || copied.any(|one| {
                 (&one.status, &one.reason) == (status, reason) && message.starts_with(&one.message)
             })
     }
@@ -170,6 +176,10 @@ pub(super) mod tests {
         let collides = condition(Status::True, "Retrying", "collision");
         Arc::make_mut(&mut rolling).status.as_mut().unwrap().conditions.push(collides);
         let states = states(&[set(1, "Active", true), rolling]);
+        let reported = [RevisionStatus {
+            name: "demo-2".to_owned(),
+            conditions: vec![condition(Status::True, "Retrying", "earlier collision")],
+        }];
         let rows = [
             (Status::True, "Succeeded", "Revision 1.0.0 has rolled out.", true),
             (Status::True, "RollingOut", "x", true),
@@ -177,13 +187,14 @@ pub(super) mod tests {
             (Status::True, "RollingOut", "pulling r.example/demo:v2", false),
             (Status::True, "Retrying", "collision", true),
             (Status::True, "Retrying", "collision; skipped unavailable catalogs: [x]", true),
+            (Status::True, "Retrying", "earlier collision", true),
             (Status::True, "Retrying", "error for resolved bundle", false),
             (Status::False, "Blocked", "collision", false),
             (Status::False, "InvalidConfiguration", "x", false),
         ];
         for (status, reason, message, expected) in rows {
             assert_eq!(
-                states.is_copied_from_revision(&condition(status, reason, message)),
+                states.is_copied_from_revision(&condition(status, reason, message), &reported),
                 expected,
                 "{reason} {message}"
             );
