@@ -184,8 +184,11 @@ impl Actor {
 
     async fn delete_extension(&mut self, cascade: Cascade) {
         let Some(wish) = self.intent.wish.take() else { return };
+        // Garbage collection may remove the last owner of a CRD that loses its second owner at the same time.
+        let lost_policy =
+            wish.uninstall.is_none() && self.window.wishes.iter().any(|one| one.uninstall.is_some());
         self.draft = wish;
-        self.intent.orphaned |= cascade == Cascade::Orphan;
+        self.intent.orphaned |= cascade == Cascade::Orphan || cascade == Cascade::Foreground && lost_policy;
         let deleted = self.api(&self.extension_key()).delete(&self.intent.name, &deletion(cascade)).await;
         deleted.unwrap();
     }
