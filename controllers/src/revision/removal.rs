@@ -124,6 +124,8 @@ impl Context {
                     engine.teardown(&listed, &options).await
                 }
                 Err(UnusableContent::Unreachable(error)) => return Err(error),
+                // It never applied anything: the finalizer is added before.
+                Err(_) if !has_finalizer(set, finalizers::TEARDOWN) => Ok(TeardownResult::default()),
                 // Successors must not collide with objects that cannot be removed.
                 Err(lost) => engine.hand_over(&owner(set), &new_owners).await.map(|mut handed| {
                     let lost = lost.of(&set.name_any()).why();

@@ -45,6 +45,7 @@ async fn revisions_on_control_plane() {
         removal::archived_revision_deletes_objects_that_successor_does_not_list(&fixture),
         removal::archived_revision_without_content_releases_objects(&fixture),
         removal::archived_revision_without_content_or_record_hands_over_and_blocks(&fixture),
+        removal::archived_revision_that_never_applied_needs_no_content(&fixture),
         removal::archived_revision_hands_over_to_sibling_without_secret(&fixture),
         removal::archived_revision_retains_crd_in_use(&fixture),
         removal::uninstall_policy_keep_crds_retains_crds(&fixture),

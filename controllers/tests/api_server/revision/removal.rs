@@ -168,6 +168,17 @@ pub(super) async fn archived_revision_without_content_releases_objects(fixture: 
     fixture.until_succeeded(&second).await;
 }
 
+pub(super) async fn archived_revision_that_never_applied_needs_no_content(fixture: &Fixture) {
+    let ns = "unapplied";
+    fixture.namespace(ns).await;
+    let phases = stored(fixture, ns, &[&config_map(ns, "never", json!({}))]).await;
+    fixture.delete(&secret(ns)).await;
+    let name = fixture.revision(ns, 1, phases, unmodified).await;
+    fixture.until_condition(&name, "Progressing", "True/Retrying ").await;
+    fixture.patch(&name, json!({"spec": {"lifecycleState": "Archived"}})).await;
+    fixture.until_condition(&name, "Progressing", "False/Archived revision is archived").await;
+}
+
 /// Removes the record from a revision whose content cannot be read, so that it is not recorded again.
 async fn forget_record(fixture: &Fixture, name: &str) {
     fixture.until_condition(name, "Progressing", "True/Retrying ").await;
