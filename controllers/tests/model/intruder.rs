@@ -207,6 +207,12 @@ impl Actor {
         self.intent.orphaned |= cascade == Cascade::Orphan;
         // The revision may be deleted already.
         let _ = self.api(&key).delete(&key.name, &deletion(cascade)).await;
+        // `clear` must see the deletion, and the snapshot may be late under load.
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let exists = |one: &Revision| one.uid() == revision.uid() && !one.is_deleting();
+        while self.snapshot().revisions.iter().any(exists) && Instant::now() < deadline {
+            tokio::time::sleep(POLL_INTERVAL).await;
+        }
     }
 
     pub(crate) async fn instance(&mut self) {
