@@ -1,8 +1,6 @@
 //! Fixture shared by all extensions of the model: the servers, the process under test, and the images.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -12,9 +10,10 @@ use kube::{Api, Client};
 use olm_api::ClusterCatalog;
 use olm_image::Image;
 use olm_image::registry;
-use olm_servers::{Answer, Call, Converter, Fault, Programs, Rule, RuleId, Server, ServerFixture, When};
+use olm_servers::{
+    Answer, Call, Converter, Fault, Programs, Rule, RuleId, Server, ServerFixture, WallClock, When,
+};
 use serde_json::json;
-use tempfile::TempDir;
 use tokio::sync::watch;
 
 use crate::recorder::Recorder;
@@ -57,7 +56,7 @@ impl Fixture {
         let servers = ServerFixture::start(programs).await.unwrap();
         let catalogd = servers.start_catalogd().await.unwrap();
         let recorder = Recorder::start(&servers.client());
-        let clock = WallClock::new();
+        let clock = WallClock::new().unwrap();
         let controller = launch(&servers, &clock).await;
         Self {
             servers,
@@ -94,13 +93,13 @@ impl Fixture {
         controller.kill();
         self.restarts.fetch_add(1, Ordering::Relaxed);
         // Times of the API server only compare with the true wall clock in a new process.
-        self.clock.set(0);
+        self.clock.set(0).unwrap();
         *controller = launch(&self.servers, &self.clock).await;
     }
 
     /// Sets the offset of the process's wall clock in seconds.
     pub(crate) fn step_clock(&self, seconds: i64) {
-        self.clock.set(seconds);
+        self.clock.set(seconds).unwrap();
     }
 
     /// Number of restarts.
@@ -232,40 +231,8 @@ impl Fixture {
     }
 }
 
-/// Path of libfaketime. Without the library the loader only warns, and clock steps have no effect.
-const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1";
-
-/// Wall clock of a process, which libfaketime reads from a file.
-struct WallClock(TempDir);
-
-impl WallClock {
-    fn new() -> Self {
-        assert!(Path::new(FAKETIME).exists(), "{FAKETIME} is missing: install Debian's package faketime");
-        let clock = Self(TempDir::new().unwrap());
-        clock.set(0);
-        clock
-    }
-
-    fn file(&self) -> PathBuf {
-        self.0.path().join("offset")
-    }
-
-    fn set(&self, seconds: i64) {
-        let new = self.0.path().join("new");
-        fs::write(&new, format!("{seconds:+}")).unwrap();
-        fs::rename(new, self.file()).unwrap();
-    }
-}
-
 async fn launch(servers: &ServerFixture, clock: &WallClock) -> Server {
-    let file = clock.file().display().to_string();
-    let environment = [
-        ("LD_PRELOAD", FAKETIME),
-        ("FAKETIME_TIMESTAMP_FILE", &file),
-        ("FAKETIME_CACHE_DURATION", "1"),
-        ("FAKETIME_DONT_FAKE_MONOTONIC", "1"),
-    ];
-    let mut controller = servers.launch_controller_in(&environment, &FLAGS).unwrap();
+    let mut controller = servers.launch_controller_in(&clock.environment(), &FLAGS).unwrap();
     controller.ready().await.unwrap();
     controller
 }

@@ -108,7 +108,7 @@ impl ServerFixture {
         arguments.extend(flags.iter().map(|flag| (*flag).to_owned()));
         let (program, log) = (&self.programs.catalogd, self.file("catalogd.log"));
         let temporary = file("tmp");
-        Server::spawn("catalogd", program, &arguments, &[("TMPDIR", &temporary)], log, probe_port)
+        Server::spawn("catalogd", program, &arguments, &[("TMPDIR", temporary)], log, probe_port)
     }
 
     /// Starts operator-controller behind the proxy and waits until it is ready. Its cache folder is that of earlier
@@ -134,7 +134,7 @@ impl ServerFixture {
     ///
     /// # Errors
     /// The program cannot be started.
-    pub fn launch_controller_in(&self, environment: &[(&str, &str)], flags: &[&str]) -> Result<Server> {
+    pub fn launch_controller_in(&self, environment: &[(&str, String)], flags: &[&str]) -> Result<Server> {
         let file = |name: &str| self.file(name).display().to_string();
         let [.., probe_port] = self.ports;
         let mut arguments = vec![
@@ -148,10 +148,9 @@ impl ServerFixture {
         ];
         arguments.extend(flags.iter().map(|flag| (*flag).to_owned()));
         let (program, log) = (&self.programs.operator_controller, self.file("operator-controller.log"));
-        let temporary = file("tmp");
-        let environment = &[&[("TMPDIR", temporary.as_str())], environment].concat();
+        let environment = [&[("TMPDIR", file("tmp"))], environment].concat();
         let started =
-            Server::spawn("operator-controller", program, &arguments, environment, log, probe_port)?;
+            Server::spawn("operator-controller", program, &arguments, &environment, log, probe_port)?;
         self.proxy.set_process(started.pid());
         Ok(started)
     }

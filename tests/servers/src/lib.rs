@@ -14,6 +14,7 @@
 
 mod bundle;
 mod catalog;
+mod clock;
 mod fixture;
 mod process;
 mod proxy;
@@ -22,6 +23,7 @@ mod workloads;
 
 pub use bundle::Bundle;
 pub use catalog::{Catalog, Published};
+pub use clock::WallClock;
 pub use fixture::{NAMESPACE, ServerFixture, extension};
 pub use olm_control_plane::{PATIENCE, eventually};
 pub use process::{Programs, Server};

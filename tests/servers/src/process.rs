@@ -58,7 +58,7 @@ impl Server {
         name: &'static str,
         program: &Path,
         arguments: &[String],
-        environment: &[(&str, &str)],
+        environment: &[(&str, String)],
         log: PathBuf,
         probe_port: u16,
     ) -> Result<Self> {
@@ -66,7 +66,7 @@ impl Server {
         let child = Command::new(program)
             .args(arguments)
             .arg(format!("--health-probe-bind-address=127.0.0.1:{probe_port}"))
-            .envs(environment.iter().copied())
+            .envs(environment.iter().cloned())
             .stdin(Stdio::null())
             .stdout(output.try_clone()?)
             .stderr(output)

@@ -1,0 +1,51 @@
+//! Simulated wall clock of a process.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, ensure};
+use tempfile::TempDir;
+
+/// Path of libfaketime. Without the library the loader only warns, and steps of the clock have no effect.
+const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1";
+
+/// Wall clock of a process, which libfaketime reads from a file. Monotonic time is real.
+pub struct WallClock(TempDir);
+
+impl WallClock {
+    /// Creates a clock with the real time.
+    ///
+    /// # Errors
+    /// libfaketime is missing, or a file cannot be written.
+    pub fn new() -> Result<Self> {
+        ensure!(Path::new(FAKETIME).exists(), "{FAKETIME} is missing: install Debian's package faketime");
+        let clock = Self(TempDir::new()?);
+        clock.set(0)?;
+        Ok(clock)
+    }
+
+    /// Sets the offset from the real time in seconds.
+    ///
+    /// # Errors
+    /// A file cannot be written.
+    pub fn set(&self, seconds: i64) -> Result<()> {
+        let new = self.0.path().join("new");
+        fs::write(&new, format!("{seconds:+}"))?;
+        Ok(fs::rename(new, self.file())?)
+    }
+
+    /// Environment variables that make a process use this clock.
+    #[must_use]
+    pub fn environment(&self) -> [(&'static str, String); 4] {
+        [
+            ("LD_PRELOAD", FAKETIME.to_owned()),
+            ("FAKETIME_TIMESTAMP_FILE", self.file().display().to_string()),
+            ("FAKETIME_NO_CACHE", "1".to_owned()),
+            ("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned()),
+        ]
+    }
+
+    fn file(&self) -> PathBuf {
+        self.0.path().join("offset")
+    }
+}
