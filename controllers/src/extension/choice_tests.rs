@@ -407,6 +407,16 @@ fn revision_records_catalog_properties_if_dependencies_are_checked() {
 }
 
 #[test]
+fn rollout_ends_when_the_newest_revision_is_archived() {
+    let (rules, filter) = (ExtensionRules::default(), filter(&json!({})));
+    for (newest, expected) in [("Active", Some("3.0.0")), ("Archived", None)] {
+        let states = states(&[set(1, "Active", true), set(2, "Active", false), set(3, newest, false)]);
+        let choice = underway(ChoiceRequest { filter: &filter, states: &states, rules: &rules }, false);
+        assert_eq!(choice.map(|choice| choice.target.version).as_deref(), expected, "{newest}");
+    }
+}
+
+#[test]
 fn rollout_leaves_conditions_unchanged() {
     let rolling = states(&[set(1, "Active", false)]);
     let rules = check();

@@ -56,6 +56,8 @@ pub(crate) struct RevisionStates {
     pub installed: Option<Revision>,
     /// Higher revisions that have not rolled out, ascending.
     pub rolling_out: Vec<Revision>,
+    /// `true` if a user archived the newest revision.
+    pub is_newest_archived: bool,
 }
 
 impl RevisionStates {
@@ -85,11 +87,13 @@ impl RevisionStates {
     }
 }
 
-/// Derives the states from all revisions of one extension, in any order. Archived revisions are ignored.
+/// Derives the states from all revisions of one extension, in any order.
 pub(crate) fn states(sets: &[Arc<ClusterObjectSet>]) -> RevisionStates {
     let mut active: Vec<&Arc<ClusterObjectSet>> = sets.iter().filter(|set| !set.is_archived()).collect();
     active.sort_by_key(|set| number_of(set));
-    let mut states = RevisionStates::default();
+    let newest = sets.iter().max_by_key(|set| number_of(set));
+    let is_newest_archived = newest.is_some_and(|newest| newest.is_archived());
+    let mut states = RevisionStates { is_newest_archived, ..RevisionStates::default() };
     for set in active {
         let revision = Revision::of(set);
         if conditions::is_true(&revision.conditions, types::SUCCEEDED) {
@@ -151,6 +155,7 @@ pub(super) mod tests {
                 vec![2, 3],
             ),
             (vec![set(1, "Archived", true), set(2, "Active", false)], None, vec![2]),
+            (vec![set(1, "Active", true), set(2, "Archived", false)], Some(1), vec![]),
             // A stuck revision is no target after its successor has rolled out.
             (vec![set(1, "Active", true), set(2, "Active", false), set(3, "Active", true)], Some(3), vec![]),
         ];
