@@ -117,7 +117,7 @@ pub(crate) struct ChoiceRequest<'a> {
 /// `changed` since the last reconcile (docs/design/apply.md#choice-of-the-bundle).
 pub(crate) fn underway(question: ChoiceRequest<'_>, changed: bool) -> Option<Choice> {
     let ChoiceRequest { filter, states, rules } = question;
-    let changed = changed || states.is_newest_archived;
+    let changed = changed || states.is_newest_removed;
     let rolling = states.rolling_out.last().filter(|rolling| !changed && admits(filter, &rolling.bundle))?;
     Some(Choice {
         target: of_revision(rolling, rules),

@@ -1,3 +1,4 @@
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use olm_api::ClusterObjectSet;
 use olm_api::conditions::reasons;
 use olm_fbc::PackageContent;
@@ -407,12 +408,16 @@ fn revision_records_catalog_properties_if_dependencies_are_checked() {
 }
 
 #[test]
-fn rollout_ends_when_the_newest_revision_is_archived() {
+fn rollout_ends_when_the_newest_revision_is_removed() {
     let (rules, filter) = (ExtensionRules::default(), filter(&json!({})));
-    for (newest, expected) in [("Active", Some("3.0.0")), ("Archived", None)] {
-        let states = states(&[set(1, "Active", true), set(2, "Active", false), set(3, newest, false)]);
+    let archived = set(3, "Archived", false);
+    let mut deleted = set(3, "Active", false);
+    Arc::make_mut(&mut deleted).metadata.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH));
+    let rows = [(set(3, "Active", false), Some("3.0.0")), (archived, None), (deleted, None)];
+    for (newest, expected) in rows {
+        let states = states(&[set(1, "Active", true), set(2, "Active", false), newest]);
         let choice = underway(ChoiceRequest { filter: &filter, states: &states, rules: &rules }, false);
-        assert_eq!(choice.map(|choice| choice.target.version).as_deref(), expected, "{newest}");
+        assert_eq!(choice.map(|choice| choice.target.version).as_deref(), expected);
     }
 }
 

@@ -56,8 +56,8 @@ pub(crate) struct RevisionStates {
     pub installed: Option<Revision>,
     /// Higher revisions that have not rolled out, ascending.
     pub rolling_out: Vec<Revision>,
-    /// `true` if a user archived the newest revision.
-    pub is_newest_archived: bool,
+    /// `true` if a user archived or deleted the newest revision.
+    pub is_newest_removed: bool,
 }
 
 impl RevisionStates {
@@ -92,8 +92,9 @@ pub(crate) fn states(sets: &[Arc<ClusterObjectSet>]) -> RevisionStates {
     let mut active: Vec<&Arc<ClusterObjectSet>> = sets.iter().filter(|set| !set.is_archived()).collect();
     active.sort_by_key(|set| number_of(set));
     let newest = sets.iter().max_by_key(|set| number_of(set));
-    let is_newest_archived = newest.is_some_and(|newest| newest.is_archived());
-    let mut states = RevisionStates { is_newest_archived, ..RevisionStates::default() };
+    let is_removed = |set: &ClusterObjectSet| set.is_archived() || set.metadata.deletion_timestamp.is_some();
+    let is_newest_removed = newest.is_some_and(|newest| is_removed(newest));
+    let mut states = RevisionStates { is_newest_removed, ..RevisionStates::default() };
     for set in active {
         let revision = Revision::of(set);
         if conditions::is_true(&revision.conditions, types::SUCCEEDED) {
