@@ -5,6 +5,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use crate::bundle::BundleCommand;
 use crate::catalog::CatalogCommand;
 use crate::cluster_check::{self, ClusterCheckArgs};
+use crate::config::ConfigCommand;
 use crate::crd_check::{self, CrdCheckArgs};
 use crate::diff::{self, DiffArgs};
 use crate::history::{self, HistoryArgs};
@@ -95,6 +96,16 @@ pub(crate) enum Command {
     /// Check a catalog; the same as `catalog validate`
     #[command(long_about = validate::ABOUT)]
     Validate(ValidateArgs),
+    /// Show the configuration that a bundle accepts
+    #[command(
+        subcommand,
+        arg_required_else_help = true,
+        after_help = "Examples:
+  {olm} config explain my-operator
+  {olm} config example my-operator > config.yaml
+  {olm} config schema ./bundle"
+    )]
+    Config(ConfigCommand),
     /// Print required permissions
     #[command(
         subcommand,

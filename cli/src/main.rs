@@ -11,6 +11,7 @@ mod change;
 mod classic_kinds;
 mod cluster_check;
 mod command;
+mod config;
 mod controller;
 mod crd_check;
 mod diff;
@@ -94,6 +95,7 @@ fn run(arguments: Vec<OsString>) -> Result<(), CliError> {
             Command::Rollback(args) => rollback::run(*args, &mut session).await,
             Command::Status(args) => status::run(args, &mut session).await,
             Command::Validate(args) => validate::run(args, &mut session).await,
+            Command::Config(command) => config::run(command, &mut session).await,
             Command::Rbac(command) => rbac::run(command, &mut session).await,
             Command::Bundle(command) => bundle::run(command, &mut session).await,
             Command::Catalog(command) => catalog::run(command, &mut session).await,

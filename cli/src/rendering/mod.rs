@@ -7,7 +7,9 @@ use olm_api::ClusterExtension;
 use olm_bundle::{Bundle, install_checks};
 use serde_json::Value;
 
-pub(crate) use self::settings::{RenderSettings, RenderSettingsArgs, config, inline_config};
+pub(crate) use self::settings::{
+    DEPLOYMENT_CONFIG, MULTI_WATCH, OWN_NAMESPACE, RenderSettings, RenderSettingsArgs, config, inline_config,
+};
 use crate::bundle_source::BundleFiles;
 use crate::error::CliError;
 use crate::manifest::only_extension;

@@ -15,9 +15,9 @@ use crate::session::Session;
 /// Largest configuration file. The API server accepts no larger object.
 const MAX_CONFIG: u64 = 3 << 20;
 
-const OWN_NAMESPACE: &str = "SingleOwnNamespaceInstallSupport";
-const DEPLOYMENT_CONFIG: &str = "DeploymentConfig";
-const MULTI_WATCH: &str = "MultiWatchNamespaces";
+pub(crate) const OWN_NAMESPACE: &str = "SingleOwnNamespaceInstallSupport";
+pub(crate) const DEPLOYMENT_CONFIG: &str = "DeploymentConfig";
+pub(crate) const MULTI_WATCH: &str = "MultiWatchNamespaces";
 
 /// Feature gates of operator-controller, so that its arguments can be reused here. Gates of the reference that allow
 /// more bundles to render are on.

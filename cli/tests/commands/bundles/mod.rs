@@ -2,6 +2,7 @@
 //! server.
 
 mod cluster;
+mod config;
 mod diff;
 mod fixture;
 mod rbac;

@@ -1,0 +1,141 @@
+//! `olm config explain`: one field of the configuration, in the manner of `kubectl explain`. Pure.
+
+use serde_json::{Map, Value};
+
+use super::{gate_note, unknown_field};
+use crate::error::CliError;
+
+/// First lines of the command's help.
+pub(crate) const ABOUT: &str = "Explain the fields of the configuration
+
+Lists the fields that a bundle accepts in spec.config.inline of a ClusterExtension, with their types, limits and \
+effects. For a ClusterExtension, fields that a disabled feature gate of operator-controller refuses are marked.";
+
+/// Descriptions of the fields of the configuration. Fields below them are those of the Kubernetes API.
+const DESCRIPTIONS: [(&str, &str); 12] = [
+    ("", "Configuration of the operator, spec.config.inline of its ClusterExtension."),
+    ("watchNamespace", "The single namespace that the operator watches. It must exist."),
+    ("watchNamespaces", "Namespaces that the operator watches. They must exist."),
+    (
+        "deploymentConfig",
+        "Changes of all Deployments of the bundle and of all their containers, except for init containers.",
+    ),
+    (
+        "deploymentConfig.annotations",
+        "Annotations that are added to the Deployments and their pods. Those of the bundle are kept.",
+    ),
+    (
+        "deploymentConfig.affinity",
+        "Replaces each given part of the pods' affinity. An empty part is removed.",
+    ),
+    ("deploymentConfig.env", "Environment variables. One of the same name is replaced."),
+    ("deploymentConfig.envFrom", "Sources of environment variables. Existing ones are kept."),
+    ("deploymentConfig.nodeSelector", "Replaces the node selector of the pods. {} removes it."),
+    ("deploymentConfig.resources", "Replaces the resources of the containers. {} removes them."),
+    ("deploymentConfig.tolerations", "Tolerations of the pods. Existing ones are kept."),
+    ("deploymentConfig.volumes", "Volumes of the pods. One of the same name is replaced."),
+];
+
+/// Text about the field at `path`. `off` are the fields that a disabled gate refuses.
+///
+/// # Errors
+/// The field does not exist. Names its siblings.
+pub(super) fn explain(
+    bundle: &str,
+    schema: &Value,
+    path: &str,
+    off: &[(&'static str, &'static str)],
+) -> Result<String, CliError> {
+    let parts: Vec<&str> = path.split('.').filter(|part| !part.is_empty()).collect();
+    let mut value = schema;
+    for (index, part) in parts.iter().enumerate() {
+        let fields = fields(schema, value);
+        let names: Vec<&str> = fields.iter().flat_map(|fields| fields.keys()).map(String::as_str).collect();
+        let known = fields.and_then(|fields| fields.get(*part));
+        value = known.ok_or_else(|| unknown_field(&parts[..=index].join("."), &names))?;
+    }
+    let mut text = format!("BUNDLE:  {bundle}\n");
+    if !path.is_empty() {
+        text.push_str(&format!("FIELD:   {path} <{}>{}\n", kind(value), limits(value)));
+    }
+    let description = DESCRIPTIONS.iter().find(|(name, _)| *name == path).map_or(
+        "A field of the Kubernetes API; see `kubectl explain pod.spec --recursive`.",
+        |(_, description)| description,
+    );
+    text.push_str(&format!("\n{description}\n"));
+    text.extend(gate_note(off, parts.first().unwrap_or(&"")).map(|note| format!("{note}\n")));
+    if let Some(fields) = fields(schema, value).filter(|fields| !fields.is_empty()) {
+        text.push_str("\nFIELDS:\n");
+        let required = required(schema, value);
+        for (name, field) in fields {
+            let is_required = if required.contains(&name.as_str()) { " required" } else { "" };
+            let note = gate_note(off, name).filter(|_| parts.is_empty());
+            let note = note.map(|note| format!(" ({note})")).unwrap_or_default();
+            text.push_str(&format!("  {name} <{}>{}{is_required}{note}\n", kind(field), limits(field)));
+        }
+    } else if path.is_empty() {
+        text.push_str("\nThe bundle accepts no configuration.\n");
+    }
+    Ok(text)
+}
+
+/// The schema itself, or what it refers to.
+fn target<'a>(schema: &'a Value, value: &'a Value) -> &'a Value {
+    let reference = value.get("$ref").and_then(Value::as_str).and_then(|text| text.strip_prefix('#'));
+    reference.and_then(|pointer| schema.pointer(pointer)).unwrap_or(value)
+}
+
+/// Fields of an object, of the items of a list, or of the values of a map.
+fn fields<'a>(schema: &'a Value, value: &'a Value) -> Option<&'a Map<String, Value>> {
+    let value = target(schema, value);
+    let inner =
+        value.get("items").or_else(|| value.get("additionalProperties").filter(|one| one.is_object()));
+    let holder = match value.get("properties") {
+        Some(_) => value,
+        None => target(schema, inner?),
+    };
+    holder.get("properties")?.as_object()
+}
+
+fn required<'a>(schema: &'a Value, value: &'a Value) -> Vec<&'a str> {
+    let value = target(schema, value);
+    let list = value.get("required").or_else(|| target(schema, value.get("items")?).get("required"));
+    list.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+/// Type of a field in the notation of `kubectl explain`.
+fn kind(value: &Value) -> String {
+    if let Some(name) = value.get("$ref").and_then(Value::as_str) {
+        return name.rsplit('/').next().unwrap_or(name).to_owned();
+    }
+    let choices = ["anyOf", "oneOf"].iter().find_map(|keyword| value.get(*keyword)?.as_array());
+    if let Some(choices) = choices {
+        let kinds = choices.iter().filter(|one| one["type"] != "null").map(kind);
+        return kinds.collect::<Vec<_>>().join(" or ");
+    }
+    match (value["type"].as_str().unwrap_or("object"), value.get("items"), value.get("additionalProperties"))
+    {
+        ("array", Some(items), _) => format!("[]{}", kind(items)),
+        ("object", _, Some(values)) if values.is_object() => format!("map[string]{}", kind(values)),
+        (name, ..) => name.to_owned(),
+    }
+}
+
+/// Limits of the value, in parentheses.
+fn limits(value: &Value) -> String {
+    let choice = value.get("anyOf").and_then(Value::as_array).and_then(|all| all.last());
+    let value = choice.unwrap_or(value);
+    let mut limits = Vec::new();
+    if let (Some(least), Some(most)) = (value.get("minItems"), value.get("maxItems")) {
+        limits.push(format!("{least} to {most}"));
+    }
+    let format = value.get("format").or_else(|| value.get("items")?.get("format")).and_then(Value::as_str);
+    match format {
+        Some("ownNamespaceInstallMode") => limits.push("must be the install namespace".to_owned()),
+        Some("singleNamespaceInstallMode" | "multiNamespaceInstallMode") => {
+            limits.push("not the install namespace".to_owned());
+        }
+        _ => {}
+    }
+    if limits.is_empty() { String::new() } else { format!(" ({})", limits.join(", ")) }
+}

@@ -1,0 +1,196 @@
+//! `olm config`: the configuration that a bundle accepts in `spec.config.inline` of a ClusterExtension
+//! (docs/design/bundles.md#configuration-schema).
+//!
+//! The schema is the one that operator-controller validates against.
+
+mod example;
+mod fields;
+
+use clap::{Args, Subcommand, ValueEnum};
+use kube::ResourceExt;
+use olm_api::annotations;
+use olm_bundle::{Bundle, config_schema};
+use olm_version::quote;
+use serde_json::Value;
+
+use crate::bundle_source::{self, BundleFiles};
+use crate::controller::Controller;
+use crate::error::CliError;
+use crate::output;
+use crate::rendering::{DEPLOYMENT_CONFIG, MULTI_WATCH, OWN_NAMESPACE, RenderSettings};
+use crate::resolve::choose_as;
+use crate::session::Session;
+use crate::source::{Access, Cluster};
+use crate::status::observe;
+
+/// Subcommands of `olm config`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Explain the fields of the configuration
+    #[command(long_about = fields::ABOUT)]
+    Explain(Box<ExplainArgs>),
+    /// Print a configuration to start from
+    #[command(long_about = example::ABOUT)]
+    Example(Box<ExampleArgs>),
+    /// Print the JSON Schema of the configuration
+    Schema(Box<SchemaArgs>),
+}
+
+/// Arguments of `olm config explain`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  {olm} config explain my-operator
+  {olm} config explain my-operator deploymentConfig.resources
+  {olm} config explain ./bundle watchNamespace")]
+pub(crate) struct ExplainArgs {
+    #[command(flatten)]
+    subject: Subject,
+    /// Field to explain, with dots between its parts; default: all fields of the configuration
+    #[arg(value_name = "FIELD", default_value = "", hide_default_value = true)]
+    field: String,
+}
+
+/// Arguments of `olm config example`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  {olm} config example my-operator > config.yaml
+  {olm} config example ./bundle | {olm} render ./bundle -n my-operator --config -")]
+pub(crate) struct ExampleArgs {
+    #[command(flatten)]
+    subject: Subject,
+}
+
+/// Arguments of `olm config schema`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  {olm} config schema my-operator
+  {olm} config schema quay.io/example/operator-bundle:v1.2.0 -o yaml")]
+pub(crate) struct SchemaArgs {
+    #[command(flatten)]
+    subject: Subject,
+    /// Output format
+    #[arg(short, long, value_enum, default_value = "json", value_name = "FORMAT")]
+    output: SchemaFormat,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum SchemaFormat {
+    Json,
+    Yaml,
+}
+
+/// Bundle whose configuration is shown.
+#[derive(Debug, Args)]
+struct Subject {
+    /// Name of a ClusterExtension, or a bundle: a directory, or an image reference
+    #[arg(value_name = "NAME")]
+    name: String,
+    #[command(flatten)]
+    access: Access,
+}
+
+/// Configuration of one bundle.
+struct Configurable {
+    bundle: Bundle,
+    /// Schema with all feature gates.
+    schema: Value,
+    /// Disabled gate of a field, for the operator-controller of the extension.
+    off: Vec<(&'static str, &'static str)>,
+}
+
+/// Runs a subcommand.
+///
+/// # Errors
+/// The extension does not exist, or its bundle cannot be read.
+pub(crate) async fn run(command: ConfigCommand, session: &mut Session) -> Result<(), CliError> {
+    match command {
+        ConfigCommand::Explain(args) => {
+            let found = args.subject.read(session).await?;
+            let text = fields::explain(found.bundle.name(), &found.schema, &args.field, &found.off)?;
+            session.output.text(&text)
+        }
+        ConfigCommand::Example(args) => {
+            let found = args.subject.read(session).await?;
+            session.output.text(&example::example(found.bundle.name(), &found.schema, &found.off))
+        }
+        ConfigCommand::Schema(args) => {
+            let found = args.subject.read(session).await?;
+            let text = match args.output {
+                SchemaFormat::Json => output::json(&found.schema)?,
+                SchemaFormat::Yaml => output::yaml(&found.schema)?,
+            };
+            session.output.text(&text)
+        }
+    }
+}
+
+impl Subject {
+    /// Reads the bundle, and for a ClusterExtension the gates of its operator-controller.
+    async fn read(&self, session: &Session) -> Result<Configurable, CliError> {
+        if is_bundle(&self.name) {
+            let files = bundle_source::read(&self.name, &self.access.images, session).await?;
+            return Configurable::new(&files, None);
+        }
+        let cluster = self.access.cluster.connect().await?;
+        let extension = observe::extension(&cluster, &self.name, session).await?;
+        let controller = Controller::read(&cluster, session).await?;
+        let image = match installed_image(&cluster, &extension.name_any(), session).await? {
+            Some(image) => image,
+            None => {
+                let catalogs = ["cluster".to_owned()];
+                choose_as(&controller, &extension, &catalogs, &self.access, session).await?.image
+            }
+        };
+        let files = bundle_source::read(&image, &self.access.images, session).await?;
+        Configurable::new(&files, Some(&RenderSettings::as_configured(&extension, &controller.gates)?))
+    }
+}
+
+/// Reports whether the name is a bundle: an image reference or a path has a slash, a name of an extension has none.
+fn is_bundle(name: &str) -> bool {
+    name.contains('/') || name.starts_with('.')
+}
+
+/// Image of the newest active revision.
+async fn installed_image(
+    cluster: &Cluster,
+    name: &str,
+    session: &Session,
+) -> Result<Option<String>, CliError> {
+    let sets = observe::revisions(cluster, name, session).await?;
+    let newest = olm_plan::newest_active(&sets);
+    Ok(newest.and_then(|set| set.annotations().get(annotations::BUNDLE_REFERENCE).cloned()))
+}
+
+impl Configurable {
+    fn new(files: &BundleFiles, settings: Option<&RenderSettings>) -> Result<Self, CliError> {
+        let bundle = Bundle::load(&files.files)
+            .map_err(|error| CliError::findings(format!("{}: {error}", files.origin)))?;
+        let schema = config_schema(&bundle, true, true);
+        let gates = [
+            ("watchNamespace", OWN_NAMESPACE),
+            ("watchNamespaces", MULTI_WATCH),
+            ("deploymentConfig", DEPLOYMENT_CONFIG),
+        ];
+        let is_off = |gate: &str| {
+            settings.is_some_and(|settings| settings.gates().any(|(name, is_on)| name == gate && !is_on))
+        };
+        let off = gates.into_iter().filter(|(_, gate)| is_off(gate)).collect();
+        Ok(Self { bundle, schema, off })
+    }
+}
+
+/// Note about a field that a disabled feature gate refuses.
+fn gate_note(off: &[(&str, &str)], field: &str) -> Option<String> {
+    let (_, gate) = off.iter().find(|(name, _)| *name == field)?;
+    Some(format!("refused: feature gate {gate} of operator-controller is off"))
+}
+
+/// Error about a field that does not exist, with the nearest existing ones.
+fn unknown_field(path: &str, known: &[&str]) -> CliError {
+    CliError::no_candidate(format!(
+        "there is no field {}; its siblings are {}",
+        quote(path),
+        known.join(", ")
+    ))
+}

@@ -1,0 +1,38 @@
+//! `olm config`.
+
+use super::fixture::{Ran, compare, olm, olm_with};
+
+#[test]
+fn config_output_matches_golden_files() {
+    for (name, args) in [
+        ("config-help.txt", &["config", "explain", "--help"][..]),
+        ("config-explain.txt", &["config", "explain", "./new"]),
+        ("config-explain-field.txt", &["config", "explain", "./new", "deploymentConfig.resources"]),
+        ("config-explain-list.txt", &["config", "explain", "./new", "deploymentConfig.env.valueFrom"]),
+        ("config-example.yaml", &["config", "example", "./new"]),
+    ] {
+        let Ran { code, stdout, stderr } = olm(args);
+        assert_eq!((code, stderr.as_str()), (0, ""), "{args:?}");
+        compare(name, &stdout);
+    }
+}
+
+#[test]
+fn example_is_accepted_by_render() {
+    let example = olm(&["config", "example", "./new"]).stdout;
+    let uncommented: String =
+        example.lines().skip(1).map(|line| format!("{}\n", line.trim_start_matches("# "))).collect();
+    for config in [example, uncommented] {
+        let gates = "--feature-gates=MultiWatchNamespaces=true";
+        let ran = olm_with(&["render", "./new", "-n", "pipe-system", "--config", "-", gates], &config);
+        assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{config}");
+    }
+}
+
+#[test]
+fn unknown_field_names_its_siblings() {
+    let Ran { code, stderr, .. } = olm(&["config", "explain", "./new", "deploymentConfig.resource"]);
+    assert_eq!(code, 4, "{stderr}");
+    assert!(stderr.contains("there is no field \"deploymentConfig.resource\"; its siblings are "), "{stderr}");
+    assert!(stderr.contains("resources"), "{stderr}");
+}
