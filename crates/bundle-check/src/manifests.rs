@@ -12,6 +12,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use olm_bundle::pointer::text;
 use olm_bundle::{Loss, losses};
+use olm_platform::removed_in;
 use olm_version::{Version, quote};
 use serde_json::Value;
 
@@ -175,20 +176,8 @@ fn is_release(object: &Object, path: &[String]) -> bool {
     object.kind() == "ClusterServiceVersion" && path.iter().eq(["spec", "release"])
 }
 
-/// Group and version, kinds that a bundle may ship, the Kubernetes minor that removed them, and the replacement,
-/// from the deprecated API migration guide of the Kubernetes documentation. CRDs of v1beta1 are reported by the
-/// install checks of rendering.
-const REMOVED: [(&str, &[&str], u64, &str); 4] = [
-    ("extensions/v1beta1", &["NetworkPolicy"], 16, "networking.k8s.io/v1"),
-    (
-        "rbac.authorization.k8s.io/v1beta1",
-        &["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"],
-        22,
-        "rbac.authorization.k8s.io/v1",
-    ),
-    ("scheduling.k8s.io/v1beta1", &["PriorityClass"], 22, "scheduling.k8s.io/v1"),
-    ("policy/v1beta1", &["PodDisruptionBudget"], 25, "policy/v1"),
-];
+/// Oldest Kubernetes version of a supported cluster.
+const OLDEST: KubernetesMinor = KubernetesMinor { major: 1, minor: 31 };
 
 /// Kubernetes minor version, such as 1.31.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -215,22 +204,26 @@ impl fmt::Display for KubernetesMinor {
     }
 }
 
-/// Group and version of an object's API, the Kubernetes minor that removed it, and its replacement. `None` if it is
-/// still served.
-pub(crate) fn removal(object: &Object) -> Option<(&'static str, KubernetesMinor, &'static str)> {
-    let (version, _, minor, successor) = REMOVED
-        .iter()
-        .find(|(version, kinds, ..)| *version == object.api_version() && kinds.contains(&object.kind()))?;
-    Some((version, KubernetesMinor { major: 1, minor: *minor }, successor))
+/// Kubernetes minor that removed an object's API, and the API that replaces it. `None` if it is still served, and for
+/// CRDs, which the install checks of rendering report.
+pub(crate) fn removal(object: &Object) -> Option<(KubernetesMinor, String)> {
+    let removed = removed_in(object.api_version(), object.kind())?;
+    let successor = match object.api_version().split_once('/') {
+        Some(("apiextensions.k8s.io", _)) | None => return None,
+        Some(("extensions", _)) => "networking.k8s.io/v1".to_owned(),
+        Some((group, _)) => format!("{group}/v1"),
+    };
+    Some((KubernetesMinor { major: removed.major, minor: removed.minor }, successor))
 }
 
 /// Reports API versions that Kubernetes has removed.
 pub(crate) fn removed_apis(content: &Content<'_>, findings: &mut Findings) {
-    let target = content.kubernetes;
+    let target = content.kubernetes.unwrap_or(OLDEST);
     for object in &content.objects {
-        if let Some((version, removed, successor)) = removal(object)
-            && target.is_none_or(|target| target >= removed)
+        if let Some((removed, successor)) = removal(object)
+            && target >= removed
         {
+            let version = object.api_version();
             let message = format!("Kubernetes {removed} and later do not serve {version}: use {successor}");
             findings.add(&rule::KUBE_1, object.at("apiVersion"), message);
         }
