@@ -1,5 +1,6 @@
 //! Bundles that a sequence of upgrades leads to (docs/design/resolution.md#upgrade-routes).
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::bundle_filter::{BundleFilter, shown};
@@ -16,6 +17,8 @@ use crate::rules::DependencyMode;
 pub struct Reach {
     /// In the order in which they were found: fewer upgrades first.
     hops: Vec<Hop>,
+    /// Versions of the hops.
+    versions: HashSet<String>,
 }
 
 /// Upgrade to one bundle.
@@ -31,8 +34,14 @@ pub struct Hop {
     before: Option<usize>,
 }
 
-/// Bundle that is not reached yet: catalog, package and offer.
-type Candidate<'a> = (&'a str, &'a PackageIndex, &'a Arc<Offer>);
+/// Bundle that is not reached yet.
+struct Candidate<'a> {
+    catalog: &'a str,
+    package: &'a PackageIndex,
+    offer: &'a Arc<Offer>,
+    /// Version with its release.
+    version: String,
+}
 
 impl Reach {
     /// Searches breadth-first. Without an installed bundle of a readable version, nothing is reached. Catalogs with an
@@ -54,7 +63,10 @@ impl Reach {
         for catalog in by_preference(catalogs) {
             let Ok(Some(package)) = &catalog.package else { continue };
             let offers = package.shared_offers().filter(|offer| is_candidate(offer));
-            candidates.extend(offers.map(|offer| (catalog.name.as_str(), &**package, offer)));
+            candidates.extend(offers.filter_map(|offer| {
+                let version = shown(offer.version().ok()?);
+                Some(Candidate { catalog: &catalog.name, package, offer, version })
+            }));
         }
         let mut before = None;
         loop {
@@ -79,14 +91,14 @@ impl Reach {
         before: Option<usize>,
         candidates: &mut Vec<Candidate<'_>>,
     ) {
-        candidates.retain(|(catalog, package, offer)| {
-            let Some(version) = offer.version().ok().map(shown) else { return false };
-            if self.hops.iter().any(|hop| hop.version == version) {
+        candidates.retain(|Candidate { catalog, package, offer, version }| {
+            if self.versions.contains(version) {
                 return false;
             }
             let is_successor = filter.check(package, offer).is_ok();
             if is_successor {
-                let catalog = (*catalog).to_owned();
+                let (catalog, version) = ((*catalog).to_owned(), version.clone());
+                self.versions.insert(version.clone());
                 self.hops.push(Hop { catalog, version, offer: Arc::clone(offer), before });
             }
             !is_successor
@@ -190,6 +202,16 @@ mod tests {
         assert_eq!(steps(&|_| true), "fast 1.2.0, hub 1.3.0");
         assert_eq!(steps(&|hop| hop.version == "1.1.0"), "hub 1.1.0");
         assert_eq!(steps(&|_| false), "");
+    }
+
+    // Quadratic in the number of bundles: a package may have some thousands.
+    #[test]
+    fn chain_of_thousand_bundles_is_searched_to_its_end() {
+        let versions: Vec<String> = (0..1000).map(|minor| format!("1.{minor}.0")).collect();
+        let before = std::iter::once("").chain(versions.iter().map(String::as_str));
+        let entries: Vec<(&str, &str)> = versions.iter().map(String::as_str).zip(before).collect();
+        let reach = Reach::new(&request(None), &[catalog("hub", 0, &entries)]).unwrap();
+        assert_eq!(reach.route(|_| true).len(), 999);
     }
 
     #[test]
