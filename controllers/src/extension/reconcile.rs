@@ -12,7 +12,7 @@ use olm_api::{ClusterExtension, ClusterExtensionStatus, summary};
 use olm_request::{ExtensionRules, InvalidAnnotation};
 use olm_revision::generate::newest;
 use olm_runtime::reconcile::{RESYNC, ReconcileError};
-use olm_runtime::status::{STALE_RETRY, write_status};
+use olm_runtime::status::STALE_RETRY;
 use tokio::time::Instant;
 
 use super::choice::ResolutionFailure;
@@ -272,9 +272,8 @@ impl Context {
         let now = Timestamp::now();
         let mut next = status::next(&old, generation, states, outcome, now);
         summary::update(&mut next, self.parts.features.status_summary, extension.metadata.generation, now);
-        let written = write_status(&self.extensions, extension, &next).await;
-        let written = written.map_err(|error| ReconcileError::write("error updating status", &error))?;
-        written.iter().for_each(|written| self.writes.note(written));
+        let written = self.writes.write_status(&self.extensions, extension, &next).await;
+        written.map_err(|error| ReconcileError::write("error updating status", &error))?;
         Ok(next)
     }
 

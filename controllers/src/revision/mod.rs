@@ -41,7 +41,7 @@ use olm_runtime::cluster::{describe, within_deadline};
 use olm_runtime::events::Events;
 use olm_runtime::metrics::Metrics;
 use olm_runtime::reconcile::{ReconcileError, Reconciles};
-use olm_runtime::status::{STALE_RETRY, Writes, write_status};
+use olm_runtime::status::{STALE_RETRY, Writes};
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::sync::OnceCell;
@@ -299,9 +299,8 @@ impl Context {
         let (generation, now) = (set.metadata.generation, Timestamp::now());
         let mut next = status::next(&old, generation, version, outcome, exceeded, now);
         summary::update(&mut next, self.status_summary, generation, now);
-        let written = write_status(&self.sets, set, &next).await;
+        let written = self.writes.write_status(&self.sets, set, &next).await;
         let written = written.map_err(|error| ReconcileError::write("error updating status", &error))?;
-        written.iter().for_each(|written| self.writes.note(written));
         Ok(written.unwrap_or_else(|| set.clone()))
     }
 
