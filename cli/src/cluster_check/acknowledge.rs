@@ -5,7 +5,7 @@ use kube::ResourceExt;
 use kube::api::{Api, Patch, PatchParams};
 use olm_api::cluster_upgrade_status::{Acknowledgement, VerdictResult};
 use olm_api::{ClusterUpgradeStatus, names};
-use olm_platform::Verdict;
+use olm_platform::{MinorVersion, Verdict};
 use olm_version::quote;
 use serde_json::json;
 
@@ -45,12 +45,22 @@ pub(super) fn acknowledgements(
     Ok(all)
 }
 
-/// Returns the list with `new` added. Earlier entries for the same bundle and version are replaced.
-pub(super) fn with(old: &[Acknowledgement], new: &[Acknowledgement]) -> Vec<Acknowledgement> {
+/// Returns the list with `new` added. Earlier entries for the same bundle and version are replaced. Entries for versions
+/// below `next`, the stored next version, are removed: the platform has passed them, and the list has a limit.
+pub(super) fn with(
+    old: &[Acknowledgement],
+    new: &[Acknowledgement],
+    next: Option<&str>,
+) -> Vec<Acknowledgement> {
+    let minor = |version: &str| version.parse::<MinorVersion>().ok();
+    let next = next.and_then(minor);
+    let is_passed = |one: &Acknowledgement| {
+        minor(&one.platform_version).zip(next).is_some_and(|(version, next)| version < next)
+    };
     let key =
         |one: &Acknowledgement| (one.extension.clone(), one.bundle.clone(), one.platform_version.clone());
     let is_replaced = |one: &Acknowledgement| new.iter().any(|new| key(new) == key(one));
-    let kept = old.iter().filter(|one| !is_replaced(one));
+    let kept = old.iter().filter(|one| !is_replaced(one) && !is_passed(one));
     kept.chain(new).cloned().collect()
 }
 
@@ -107,7 +117,16 @@ mod tests {
         let old = [one("kiwi.v1", "4.18", None), one("kiwi.v1", "4.19", None), one("kiwi.v2", "4.19", None)];
         let new = [one("kiwi.v1", "4.19", Some("tested"))];
         let expected = [old[0].clone(), old[2].clone(), new[0].clone()];
-        assert_eq!(with(&old, &new), expected);
-        assert_eq!(with(&[], &new), new);
+        assert_eq!(with(&old, &new, None), expected);
+        assert_eq!(with(&[], &new, Some("4.19")), new);
+    }
+
+    // docs/design/operations.md#acknowledgements
+    #[test]
+    fn entries_for_passed_versions_are_removed() {
+        let old = [one("kiwi.v1", "4.9", None), one("kiwi.v1", "4.20", None), one("kiwi.v1", "other", None)];
+        let new = [one("kiwi.v2", "4.19", None)];
+        let expected = [old[1].clone(), old[2].clone(), new[0].clone()];
+        assert_eq!(with(&old, &new, Some("4.19")), expected);
     }
 }

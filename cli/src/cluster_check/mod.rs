@@ -119,7 +119,7 @@ pub(crate) async fn run(args: ClusterCheckArgs, session: &mut Session) -> Result
     let mut verdict = evaluate(&platform, acknowledged, &revisions);
     if let Some(extension) = &args.acknowledge {
         let new = acknowledge::acknowledgements(&verdict, extension, args.comment.as_deref())?;
-        let list: Vec<Acknowledgement> = acknowledge::with(acknowledged, &new);
+        let list: Vec<Acknowledgement> = acknowledge::with(acknowledged, &new, stored_next(status.as_ref()));
         let stored = status.as_ref().ok_or_else(|| {
             CliError::operational(
                 "there is no ClusterUpgradeStatus \"cluster\": operator-controller creates it with gate \
@@ -138,6 +138,11 @@ pub(crate) async fn run(args: ClusterCheckArgs, session: &mut Session) -> Result
         Status::True if check.removed_apis.is_empty() => Ok(()),
         _ => Err(CliError::ExitCode(Code::NoCandidate as u8)),
     }
+}
+
+/// Next version in the status that operator-controller wrote.
+fn stored_next(status: Option<&ClusterUpgradeStatus>) -> Option<&str> {
+    status?.status.as_ref()?.platform.as_ref()?.next_version.as_deref()
 }
 
 impl ClusterCheckArgs {
