@@ -128,8 +128,8 @@ pub(crate) async fn report(
     let rules = ExtensionRules::of(extension.metadata.annotations.as_ref(), Settings::default());
     rules.invalid.iter().for_each(|fault| say(&format!("warning: {fault}")));
     let target = Target {
-        version: &planned.diff.new.version,
-        release: None,
+        version: &choice.version,
+        release: choice.release.as_deref(),
         image: planned.diff.new.digest.as_deref().unwrap_or_default(),
         objects: &planned.objects,
         plan: &planned.digest,

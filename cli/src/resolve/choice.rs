@@ -21,6 +21,9 @@ use crate::source::Access;
 #[derive(Debug)]
 pub(crate) struct Choice {
     pub(crate) bundle: String,
+    /// Version, without the release if the controller shows it apart.
+    pub(crate) version: String,
+    pub(crate) release: Option<String>,
     /// Name of the catalog that contains it.
     pub(crate) catalog: String,
     /// Image reference.
@@ -93,6 +96,8 @@ async fn choice(
     match answer.chosen {
         Some(chosen) => Ok(Choice {
             bundle: chosen.bundle,
+            version: chosen.version,
+            release: chosen.release,
             catalog: chosen.catalog,
             image: chosen.image,
             unchanged: answer.outcome == ResolutionOutcome::Stay,

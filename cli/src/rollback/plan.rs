@@ -201,6 +201,8 @@ mod tests {
         };
         let choice = Choice {
             bundle: "pipe.v1".to_owned(),
+            version: "1.0.0".to_owned(),
+            release: None,
             catalog: "hub".to_owned(),
             image: "r.example/pipe:v1".to_owned(),
             unchanged: false,

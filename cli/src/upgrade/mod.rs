@@ -248,6 +248,8 @@ mod tests {
     fn warnings_name_policy_pause_and_unchanged_version() {
         let choice = Choice {
             bundle: "pipe.v1".to_owned(),
+            version: "1.0.0".to_owned(),
+            release: None,
             catalog: "hub".to_owned(),
             image: "r.example/pipe:v1".to_owned(),
             unchanged: true,
