@@ -154,8 +154,7 @@ impl Transitions {
         let names: BTreeSet<&str> = before.iter().map(|row| row.extension.as_str()).collect();
         for name in names.into_iter().filter(|name| !blocks(&next, name)) {
             if let Some(uid) = uids.get(name) {
-                let note =
-                    "The extension does not stand in the way of the next cluster version any more".to_owned();
+                let note = "The extension no longer blocks the next cluster version".to_owned();
                 let about = extension(name, uid);
                 events.over(&about, BLOCKS);
                 events.normal(about, UNBLOCKED, note);
