@@ -202,7 +202,7 @@ impl PlanReport {
             (PlanState::OutsideWindow, Some(opens)) => {
                 format!("waits; the next upgrade window opens at {opens}")
             }
-            (PlanState::OutsideWindow, None) => "waits; no upgrade window opens within four years".to_owned(),
+            (PlanState::OutsideWindow, None) => "waits; no upgrade window opens".to_owned(),
         }
     }
 }

@@ -131,14 +131,19 @@ async fn closed_window_holds_an_upgrade_and_an_open_one_does_not() {
     let told = held(&fixture, types::UPGRADE_AVAILABLE, "True/OutsideWindow", begins).await;
     assert!(told.ends_with("-02-29T00:00:00Z"), "{told}");
     assert_eq!(fixture.revisions().await, ["demo-1"]);
-    // An invalid window has no effect.
+    // An invalid window never opens.
     fixture.annotate("demo", &[("upgrade-window", Some("sometimes"))]).await;
-    fixture.revision("demo-2").await;
-    let events = "InvalidAnnotation annotation ext.olm.operatorframework.io/upgrade-window has no effect: unknown value \
+    let events = "InvalidAnnotation annotation ext.olm.operatorframework.io/upgrade-window holds upgrades: unknown value \
                   \"sometimes\", allowed are windows such as `0 22 * * 6 4h Europe/Berlin`, separated by semicolons";
     fixture.until_event("demo", events).await;
-    until_done(&fixture, "demo-2", "1.1.0").await;
+    let closed = |extension: &ClusterExtension| {
+        message(extension, types::UPGRADE_AVAILABLE, "True/OutsideWindow")
+            .filter(|message| message.ends_with("; no upgrade window opens"))
+    };
+    fixture.until("no window", "demo", closed).await;
     fixture.annotate("demo", &[("upgrade-window", Some("* * * * * 2m"))]).await;
+    fixture.revision("demo-2").await;
+    until_done(&fixture, "demo-2", "1.1.0").await;
     let all = [version("1.0.0", "a"), version("1.1.0", "b"), version("1.2.0", "c")];
     fixture.publish("main", &all).await;
     fixture.revision("demo-3").await;

@@ -105,9 +105,7 @@ impl HeldPlan {
             HoldCause::OutsideWindow { opens: Some(opens) } => {
                 format!("the next upgrade window opens at {opens}")
             }
-            HoldCause::OutsideWindow { opens: None } => {
-                "no upgrade window opens within four years".to_owned()
-            }
+            HoldCause::OutsideWindow { opens: None } => "no upgrade window opens".to_owned(),
         };
         let message = format!("{what}; plan {}: {summary}; {next}", change.digest);
         if change.is_first {

@@ -10,7 +10,8 @@ use std::str::FromStr;
 use olm_api::{ClusterExtension, annotations};
 use olm_resolve::{DEPENDENCY_PROPERTIES, DependencyMode, Indexing, UnknownValue, UpgradeScope, named};
 
-use crate::approval::{self, ApprovalRules};
+use crate::approval::{self, ApprovalMode, ApprovalRules};
+use crate::windows::UpgradeWindows;
 
 /// Flags and feature gates of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -107,9 +108,10 @@ pub struct ExtensionRules {
 
 /// Annotation with an invalid value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("annotation {key} has no effect: unknown value {value:?}, allowed are {allowed}")]
+#[error("annotation {key} {effect}: unknown value {value:?}, allowed are {allowed}")]
 pub struct InvalidAnnotation {
     key: &'static str,
+    effect: &'static str,
     value: String,
     allowed: String,
 }
@@ -120,8 +122,8 @@ impl ExtensionRules {
         let none = BTreeMap::new();
         let mut read = Reader { annotations: annotations.unwrap_or(&none), invalid: Vec::new() };
         // In the order of the keys, which is the order of `invalid`.
-        let mode = read.choice(annotations::EXT_APPROVAL).unwrap_or_default();
-        let permission_increase = read.switch(annotations::EXT_APPROVE_PERMISSION_INCREASE);
+        let mode = read.holding(annotations::EXT_APPROVAL, str::parse, ApprovalMode::ManualUpgrades);
+        let permission_increase = read.holding(annotations::EXT_APPROVE_PERMISSION_INCREASE, switch, true);
         let approved = read.read(annotations::EXT_APPROVED, approval::digest);
         let crd_check = read.choice(annotations::EXT_CRD_CHECK);
         let dependencies = read.choice(annotations::EXT_DEPENDENCY_MODE);
@@ -131,7 +133,7 @@ impl ExtensionRules {
         let paused = read.switch(annotations::EXT_PAUSED);
         let uninstall_policy = read.choice(annotations::EXT_UNINSTALL_POLICY);
         let upgrade_scope = read.choice(annotations::EXT_UPGRADE_SCOPE);
-        let windows = read.choice(annotations::EXT_UPGRADE_WINDOW).unwrap_or_default();
+        let windows = read.holding(annotations::EXT_UPGRADE_WINDOW, str::parse, UpgradeWindows::closed());
         Self {
             settings: Settings { dependencies: dependencies.unwrap_or(settings.dependencies), ..settings },
             ignored_requirements,
@@ -196,6 +198,10 @@ impl ExtensionRules {
     }
 }
 
+fn switch(text: &str) -> Result<bool, UnknownValue> {
+    named(text, &[("true", true), ("false", false)])
+}
+
 /// Reader of annotations that collects invalid ones.
 struct Reader<'a> {
     annotations: &'a BTreeMap<String, String>,
@@ -208,7 +214,26 @@ impl Reader<'_> {
     }
 
     fn switch(&mut self, key: &'static str) -> bool {
-        self.read(key, |text| named(text, &[("true", true), ("false", false)])).unwrap_or_default()
+        self.read(key, switch).unwrap_or_default()
+    }
+
+    /// Value of an annotation that holds upgrades. `strict` if it is invalid: a typing error must not let an upgrade
+    /// pass (docs/design/additions.md#annotations).
+    fn holding<T: Default>(
+        &mut self,
+        key: &'static str,
+        parse: impl FnOnce(&str) -> Result<T, UnknownValue>,
+        strict: T,
+    ) -> T {
+        let before = self.invalid.len();
+        let read = self.read(key, parse);
+        match self.invalid.get_mut(before) {
+            Some(invalid) => {
+                invalid.effect = "holds upgrades";
+                strict
+            }
+            None => read.unwrap_or_default(),
+        }
     }
 
     fn read<T>(
@@ -233,7 +258,7 @@ impl Reader<'_> {
 
     fn refuse(&mut self, key: &'static str, value: &str, allowed: &str) {
         let (value, allowed) = (value.to_owned(), allowed.to_owned());
-        self.invalid.push(InvalidAnnotation { key, value, allowed });
+        self.invalid.push(InvalidAnnotation { key, effect: "has no effect", value, allowed });
     }
 }
 
@@ -242,6 +267,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::windows::WindowState;
 
     fn rules(annotations: &[(&str, &str)], settings: Settings) -> ExtensionRules {
         let prefixed =
@@ -316,9 +342,9 @@ mod tests {
         assert!(brake.reports_upgrades() && !rules(&[], report).reports_upgrades());
     }
 
-    // docs/design/additions.md#annotations: an invalid value never blocks and never takes effect.
+    // docs/design/additions.md#annotations
     #[test]
-    fn invalid_values_have_no_effect_and_are_reported() {
+    fn invalid_values_have_no_effect_or_hold_upgrades_and_are_reported() {
         let report = Settings { dependencies: DependencyMode::Report, ..Settings::default() };
         let wrong = rules(
             &[
@@ -358,13 +384,24 @@ mod tests {
             ("upgrade-window", r#""0 22 * * 6""#, window),
         ];
         let expect = expect.map(|(key, value, allowed)| {
+            let holds = ["approval", "approve-permission-increase", "upgrade-window"].contains(&key);
+            let effect = if holds { "holds upgrades" } else { "has no effect" };
             format!(
-                "annotation ext.olm.operatorframework.io/{key} has no effect: unknown value {value}, \
+                "annotation ext.olm.operatorframework.io/{key} {effect}: unknown value {value}, \
                  allowed are {allowed}"
             )
         });
         assert_eq!(told, expect);
-        assert_eq!(ExtensionRules { invalid: Vec::new(), ..wrong }, rules(&[], report));
+        let strict = ApprovalRules {
+            mode: ApprovalMode::ManualUpgrades,
+            permission_increase: true,
+            windows: UpgradeWindows::closed(),
+            ..ApprovalRules::default()
+        };
+        let expected = ExtensionRules { approval: strict, ..rules(&[], report) };
+        assert_eq!(ExtensionRules { invalid: Vec::new(), ..wrong }, expected);
+        let now = jiff::Timestamp::UNIX_EPOCH;
+        assert_eq!(expected.approval.windows.state(now), WindowState::Closed { opens: None });
     }
 
     // docs/design/additions.md#dependency-modes; case additions-e20

@@ -40,9 +40,14 @@ pub enum WindowState {
 }
 
 impl UpgradeWindows {
-    /// Reports whether there is no window.
+    /// Windows that never open, in place of an invalid list.
+    pub(crate) fn closed() -> Self {
+        Self { text: "invalid".to_owned(), windows: Vec::new() }
+    }
+
+    /// Reports whether the extension has no windows.
     pub fn is_empty(&self) -> bool {
-        self.windows.is_empty()
+        self.text.is_empty()
     }
 
     /// State at the time `now`.

@@ -33,6 +33,9 @@ fn example_is_accepted_by_render() {
 fn unknown_field_names_its_siblings() {
     let Ran { code, stderr, .. } = olm(&["config", "explain", "./new", "deploymentConfig.resource"]);
     assert_eq!(code, 4, "{stderr}");
-    assert!(stderr.contains("there is no field \"deploymentConfig.resource\"; its siblings are "), "{stderr}");
+    assert!(
+        stderr.contains("there is no field \"deploymentConfig.resource\"; its siblings are "),
+        "{stderr}"
+    );
     assert!(stderr.contains("resources"), "{stderr}");
 }
