@@ -7,7 +7,7 @@ use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client, ResourceExt};
 use olm_api::names;
 use olm_platform::{Facts, MinorVersion, cluster_version};
-use olm_runtime::cluster::within_deadline;
+use olm_runtime::cluster::{present, within_deadline};
 
 use super::flags::Settings;
 use super::triggers::WatchedObject;
@@ -94,14 +94,6 @@ pub(crate) fn upgrade_statuses() -> ApiResource {
     ApiResource::erase::<olm_api::ClusterUpgradeStatus>(&())
 }
 
-/// Maps 404 to `None`. A 403 remains an error: the object may exist.
-fn present<T>(answer: Result<T, kube::Error>) -> Result<Option<T>, kube::Error> {
-    match answer {
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
-        answer => answer.map(Some),
-    }
-}
-
 /// Reads an object that may not exist.
 async fn get(
     client: &Client,
@@ -185,25 +177,5 @@ pub(crate) fn reference(resource: &ApiResource, object: &DynamicObject) -> Objec
         name: Some(object.name_any()),
         uid: object.uid(),
         ..ObjectReference::default()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use kube::core::Status;
-
-    use super::*;
-
-    /// A forbidden object may exist: an OpenShift without rights for us is not plain Kubernetes.
-    #[test]
-    fn only_not_found_counts_as_absent() {
-        let refused = |reason: &str, code| -> Result<(), kube::Error> {
-            Err(kube::Error::Api(Box::new(Status::failure("m", reason).with_code(code))))
-        };
-        assert!(present(Ok(())).unwrap().is_some());
-        assert!(present(refused("NotFound", 404)).unwrap().is_none());
-        for (reason, code) in [("Forbidden", 403), ("Unauthorized", 401), ("ServiceUnavailable", 503)] {
-            assert!(present(refused(reason, code)).is_err(), "{reason}");
-        }
     }
 }

@@ -172,6 +172,17 @@ pub async fn within_deadline<T>(
     within(CALL_DEADLINE, call).await
 }
 
+/// Maps 404 to `None`, also that of a kind that is not served. A 403 remains an error: the object may exist.
+///
+/// # Errors
+/// The error of `answer`, unless it is a 404.
+pub fn present<T>(answer: Result<T, kube::Error>) -> Result<Option<T>, kube::Error> {
+    match answer {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+        answer => answer.map(Some),
+    }
+}
+
 /// All items of a paginated list.
 ///
 /// # Errors
@@ -216,6 +227,21 @@ mod tests {
     use kube::Api;
 
     use super::*;
+
+    /// A forbidden object may exist: an OpenShift without rights for us is not plain Kubernetes.
+    #[test]
+    fn only_not_found_counts_as_absent() {
+        let refused = |reason: &str, code| -> Result<(), kube::Error> {
+            let status = kube::core::Status::failure("m", reason).with_code(code);
+            Err(kube::Error::Api(Box::new(status)))
+        };
+        assert!(present(Ok(())).unwrap().is_some());
+        assert!(present(refused("NotFound", 404)).unwrap().is_none());
+        assert!(present(refused("Failed to parse error data", 404)).unwrap().is_none(), "kind not served");
+        for (reason, code) in [("Forbidden", 403), ("Unauthorized", 401), ("ServiceUnavailable", 503)] {
+            assert!(present(refused(reason, code)).is_err(), "{reason}");
+        }
+    }
 
     #[tokio::test]
     async fn overload_answer_of_api_server_is_returned_after_retries() {
