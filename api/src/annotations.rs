@@ -39,6 +39,9 @@ pub const EXT_DEPENDENCY_MODE: &str = "ext.olm.operatorframework.io/dependency-m
 pub const EXT_IGNORE_DEPENDENCIES: &str = "ext.olm.operatorframework.io/ignore-dependencies";
 /// Permission to upgrade or uninstall despite dependents, on ClusterExtensions: `true` or `false`.
 pub const EXT_IGNORE_DEPENDENTS: &str = "ext.olm.operatorframework.io/ignore-dependents";
+/// Extension: `true` replaces the operator although its OperatorCondition prevents it
+/// (docs/design/additions.md#operator-conditions).
+pub const EXT_IGNORE_OPERATOR_CONDITION: &str = "ext.olm.operatorframework.io/ignore-operator-condition";
 /// Largest allowed upgrade step, on ClusterExtensions: `patch`, `minor` or `major`
 /// (docs/design/additions.md#upgrade-scope).
 pub const EXT_UPGRADE_SCOPE: &str = "ext.olm.operatorframework.io/upgrade-scope";

@@ -172,7 +172,8 @@ pub struct ExtensionVerdict {
     /// Explanation of the result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// What the operator itself says about being upgraded; for information only. Not set yet.
+    /// What the operator itself says about being upgraded; for information only. Only with feature gate
+    /// OperatorConditionCompat.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operator_condition: Option<OperatorConditionMirror>,
 }
@@ -195,7 +196,7 @@ open_enum! {
     }
 }
 
-/// The Upgradeable condition of an extension's OperatorCondition.
+/// The Upgradeable condition of an extension's OperatorCondition, or the override of the administrator.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OperatorConditionMirror {

@@ -47,7 +47,8 @@ pub mod types {
     pub const RECONCILING: &str = "Reconciling";
     /// All kinds: the current generation makes no progress without a change. Absent otherwise.
     pub const STALLED: &str = "Stalled";
-    /// Cluster upgrade status: the platform may be upgraded (docs/design/operations.md#clusterupgradestatus).
+    /// Cluster upgrade status: the platform may be upgraded (docs/design/operations.md#clusterupgradestatus). In an
+    /// OperatorCondition: the operator may be replaced.
     pub const UPGRADEABLE: &str = "Upgradeable";
 }
 
@@ -110,6 +111,8 @@ pub mod reasons {
     pub const APPROVAL_REQUIRED: &str = "ApprovalRequired";
     /// No upgrade window is open.
     pub const OUTSIDE_WINDOW: &str = "OutsideWindow";
+    /// The OperatorCondition of the operator prevents an upgrade.
+    pub const OPERATOR_NOT_UPGRADEABLE: &str = "OperatorNotUpgradeable";
     /// All dependencies of the bundle are satisfied.
     pub const ALL_SATISFIED: &str = "AllSatisfied";
     /// A dependency of the bundle is missing or cannot be evaluated.

@@ -1,7 +1,9 @@
 //! CustomResourceDefinitions, generated from the Rust types (docs/design/api.md#crd-envelope,
 //! docs/design/operations.md#clusterupgradestatus).
 
-use crate::{ClusterCatalog, ClusterExtension, ClusterObjectSet, ClusterUpgradeStatus, annotations};
+use crate::{
+    ClusterCatalog, ClusterExtension, ClusterObjectSet, ClusterUpgradeStatus, OperatorCondition, annotations,
+};
 use kube::Resource;
 use schemars::generate::SchemaSettings;
 use schemars::transform::transform_subschemas;
@@ -45,6 +47,21 @@ pub fn crds() -> Vec<Value> {
         ),
         upgrade_status,
     ]
+}
+
+/// CRD of OperatorConditions. Not part of an installation: classic OLM may own it
+/// (docs/design/additions.md#operator-conditions).
+pub fn operator_condition() -> Value {
+    let columns = [
+        Column("Upgradeable", ".status.conditions[?(@.type=='Upgradeable')].status", "string"),
+        Column("Reason", ".status.conditions[?(@.type=='Upgradeable')].reason", "string"),
+    ];
+    let mut crd = crd::<OperatorCondition>(&columns, &[]);
+    crd["spec"]["scope"] = json!("Namespaced");
+    // As in classic OLM.
+    crd["spec"]["names"]["shortNames"] = json!(["condition"]);
+    crd["spec"]["names"]["categories"] = json!(["olm"]);
+    crd
 }
 
 /// Printer column: header, JSONPath and type.

@@ -20,6 +20,7 @@ pub mod finalizers;
 pub mod labels;
 pub mod limits;
 pub mod names;
+pub mod operator_condition;
 pub mod summary;
 pub mod text;
 
@@ -29,6 +30,7 @@ pub use cluster_object_set::{ClusterObjectSet, ClusterObjectSetSpec, ClusterObje
 pub use cluster_upgrade_status::{
     ClusterUpgradeStatus, ClusterUpgradeStatusSpec, ClusterUpgradeStatusStatus,
 };
+pub use operator_condition::{OperatorCondition, OperatorConditionSpec, OperatorConditionStatus};
 
 pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
     Condition, LabelSelector, LabelSelectorRequirement, ObjectMeta, Time,

@@ -9,6 +9,10 @@ pub const VERSION: &str = "v1";
 pub const EXT_GROUP: &str = "ext.olm.operatorframework.io";
 /// Version of [`EXT_GROUP`].
 pub const EXT_VERSION: &str = "v1alpha1";
+/// API group of classic OLM (docs/design/additions.md#operator-conditions).
+pub const CLASSIC_GROUP: &str = "operators.coreos.com";
+/// Version of OperatorConditions.
+pub const OPERATOR_CONDITION_VERSION: &str = "v2";
 
 /// Second owner of retained CRDs that outlive their extension: a Namespace that no installation contains and that
 /// cannot be deleted. As an owner it must be cluster-scoped.

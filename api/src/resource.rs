@@ -16,20 +16,35 @@ pub(crate) struct Wire<'a, S, T> {
     pub(crate) status: Option<&'a T>,
 }
 
-/// Implements `kube::Resource`, `Serialize`, `new` and condition lookup for a cluster-scoped root struct with the
-/// fields `metadata`, `spec` (plain or optional) and `status` (optional). The plural is that of URLs. Without a group,
-/// the resource belongs to [`crate::names::GROUP`].
-///
-/// The derive macro of `kube` requires a `spec`, but the API server admits extensions and object sets without one
-/// (docs/design/api.md#optional-spec).
+/// Implements [`resource`] for a cluster-scoped root struct. Without a group, the resource belongs to
+/// [`crate::names::GROUP`].
 macro_rules! cluster_resource {
     ($kind:ident, $spec:ty, $status:ty, $plural:expr) => {
         cluster_resource!($kind, $spec, $status, $plural, $crate::names::GROUP, $crate::names::VERSION);
     };
     ($kind:ident, $spec:ty, $status:ty, $plural:expr, $group:expr, $version:expr) => {
+        $crate::resource::resource!(
+            kube::core::ClusterResourceScope,
+            $kind,
+            $spec,
+            $status,
+            $plural,
+            $group,
+            $version
+        );
+    };
+}
+
+/// Implements `kube::Resource`, `Serialize`, `new` and condition lookup for a root struct with the fields `metadata`,
+/// `spec` (plain or optional) and `status` (optional). The plural is that of URLs.
+///
+/// The derive macro of `kube` requires a `spec`, but the API server admits extensions and object sets without one
+/// (docs/design/api.md#optional-spec).
+macro_rules! resource {
+    ($scope:ty, $kind:ident, $spec:ty, $status:ty, $plural:expr, $group:expr, $version:expr) => {
         impl kube::Resource for $kind {
             type DynamicType = ();
-            type Scope = kube::core::ClusterResourceScope;
+            type Scope = $scope;
 
             fn kind((): &()) -> std::borrow::Cow<'_, str> {
                 stringify!($kind).into()
@@ -106,4 +121,4 @@ macro_rules! cluster_resource {
     };
 }
 
-pub(crate) use cluster_resource;
+pub(crate) use {cluster_resource, resource};

@@ -1,4 +1,4 @@
-//! Compares `manifests/crds` with the output of the generator.
+//! Compares `manifests/crds` and `manifests/operator-conditions.yaml` with the output of the generator.
 
 // Tests and their helpers fail by panicking.
 #![allow(clippy::unwrap_used, clippy::panic)]
@@ -22,8 +22,12 @@ fn checked_in_crds_match_the_generator() {
     let status = Command::new(env!("CARGO_BIN_EXE_generate-crds")).arg(generated.path()).status().unwrap();
     assert!(status.success());
 
-    let checked_in = files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests/crds"));
-    let generated = files(generated.path());
+    let manifests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests");
+    let single = |directory: &Path| fs::read_to_string(directory.join("operator-conditions.yaml")).unwrap();
+    let is_current = single(&manifests) == single(generated.path());
+    assert!(is_current, "manifests/operator-conditions.yaml is stale; run hack/generate");
+    let checked_in = files(&manifests.join("crds"));
+    let generated = files(&generated.path().join("crds"));
     assert_eq!(checked_in.keys().collect::<Vec<_>>(), generated.keys().collect::<Vec<_>>());
     for (name, content) in generated {
         assert!(checked_in[&name] == content, "manifests/crds/{name} is stale; run hack/generate");

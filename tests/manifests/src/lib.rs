@@ -12,12 +12,13 @@ pub const INSTALLATIONS: [&str; 5] =
     ["install.yaml", "hardened.yaml", "install-cert-manager.yaml", "experimental.yaml", "openshift.yaml"];
 
 /// Files applied in addition to an installation.
-pub const ADDITIONS: [&str; 5] = [
+pub const ADDITIONS: [&str; 6] = [
     "default-catalogs.yaml",
     "hardened-escalate.yaml",
     "hardened-impersonation.yaml",
     "monitoring.yaml",
     "monitoring-cert-manager.yaml",
+    "operator-conditions.yaml",
 ];
 
 /// Names of the servers.

@@ -29,6 +29,7 @@ follow! {
     configure "tasks/configure.md"
     delegate "tasks/delegate.md"
     gitops "tasks/gitops.md"
+    operator_conditions "tasks/operator-conditions.md"
     pin "tasks/pin.md"
     private_registry "tasks/private-registry.md"
     resolve "tasks/resolve.md"

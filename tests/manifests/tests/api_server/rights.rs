@@ -273,6 +273,7 @@ fn namespace_of(object: &&Value) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn accounts_have_the_listed_rights_and_no_others() {
     let server = Server::start_with(Options { controllers: &["clusterrole-aggregation-controller"] }).await;
+    server.apply(&path("operator-conditions.yaml"), SERVER_SIDE);
     let found = report(&server).await;
     let file = data("rights.txt");
     if std::env::var_os("WRITE_RIGHTS").is_some() {
