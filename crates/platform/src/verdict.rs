@@ -3,7 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use olm_api::cluster_upgrade_status::{Acknowledgement, ExtensionVerdict, PlatformType, VerdictResult};
+use olm_api::cluster_upgrade_status::{
+    Acknowledgement, ExtensionVerdict, OperatorConditionMirror, PlatformType, VerdictResult,
+};
 use olm_api::conditions::{Status, reasons};
 use olm_version::quote;
 
@@ -45,6 +47,34 @@ impl Verdict {
             extensions: Vec::new(),
         }
     }
+
+    /// Adds what the operators of these revisions report about being upgraded, by extension and bundle. It does not
+    /// change the verdict. An extension without a constraint gets a row.
+    #[must_use]
+    pub fn with_operator_conditions<'a>(
+        mut self,
+        revisions: impl IntoIterator<Item = &'a Revision>,
+        report: impl Fn(&str, &str) -> Option<OperatorConditionMirror>,
+    ) -> Self {
+        for revision in revisions {
+            let found = report(&revision.extension, &revision.bundle);
+            let Some(found) = found.filter(|_| self.platform.is_some()) else { continue };
+            let new = row(revision, None, VerdictResult::NotApplicable, None);
+            let is_same = |row: &ExtensionVerdict| (&row.name, &row.bundle) == (&new.name, &new.bundle);
+            if !self.extensions.iter().any(is_same) {
+                self.extensions.push(new.clone());
+            }
+            for row in self.extensions.iter_mut().filter(|row| is_same(row)) {
+                row.operator_condition = Some(found.clone());
+            }
+        }
+        self.extensions.sort_by_key(sort_key);
+        self
+    }
+}
+
+fn sort_key(row: &ExtensionVerdict) -> impl Ord + use<> {
+    (row.name.clone(), row.bundle.clone(), row.constraint.clone(), row.value.clone(), row.version.clone())
 }
 
 /// Evaluates the revisions, in any order. Every active revision counts: during a rollout, the old bundle of an
@@ -69,10 +99,7 @@ pub fn evaluate<'a>(
     }
     let (status, reason, message) = findings.conclusion(platform);
     let mut extensions = findings.rows;
-    let key = |row: &ExtensionVerdict| {
-        (row.name.clone(), row.bundle.clone(), row.constraint.clone(), row.value.clone(), row.version.clone())
-    };
-    extensions.sort_by_key(key);
+    extensions.sort_by_key(sort_key);
     // Several revisions may have the same bundle.
     extensions.dedup();
     Verdict {

@@ -319,6 +319,38 @@ fn rows_state_the_compared_versions() {
     assert_eq!(platform.current, Some(("4.18".parse().unwrap(), VersionSource::ClusterVersion)));
 }
 
+// docs/design/additions.md#operator-conditions
+#[test]
+fn operator_conditions_are_shown_without_changing_the_verdict() {
+    let report = |status: &str| OperatorConditionMirror {
+        status: status.to_owned(),
+        reason: "Migrating".to_owned(),
+        message: String::new(),
+    };
+    let revisions = [revision("c", "c.v1", "[]"), revision("b", "b.v1", "[]"), limited("a", "4.18")];
+    let plain = evaluate(&openshift("4.18"), &[], &revisions);
+    let reports = |extension: &str, bundle: &str| match (extension, bundle) {
+        ("a", "a.v1") => Some(report("True")),
+        ("b", "b.v1") => Some(report("False")),
+        _ => None,
+    };
+    let verdict = plain.clone().with_operator_conditions(&revisions, reports);
+    let shown: Vec<_> = verdict
+        .extensions
+        .iter()
+        .map(|row| (row.name.as_str(), row.result.clone(), row.operator_condition.clone()))
+        .collect();
+    let expected = [
+        ("a", VerdictResult::Blocking, Some(report("True"))),
+        ("b", VerdictResult::NotApplicable, Some(report("False"))),
+    ];
+    assert_eq!(shown, expected);
+    let unchanged = Verdict { extensions: plain.extensions.clone(), ..verdict };
+    assert_eq!(unchanged, plain);
+    let initial = Verdict::initializing();
+    assert_eq!(initial.clone().with_operator_conditions(&revisions, reports), initial);
+}
+
 // Cases operations-e36, operations-e37
 #[test]
 fn quotes_in_names_are_escaped_and_long_messages_cut() {
