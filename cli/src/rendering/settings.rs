@@ -155,6 +155,7 @@ impl RenderSettings {
             single_own_namespace: self.gates.enabled(OWN_NAMESPACE),
             deployment_config: self.gates.enabled(DEPLOYMENT_CONFIG),
             multi_watch_namespaces: self.gates.enabled(MULTI_WATCH),
+            operator_condition: false,
         }
     }
 

@@ -55,6 +55,7 @@ impl RenderRequest {
             single_own_namespace: self.features.single_own_namespace,
             deployment_config: self.features.deployment_config,
             multi_watch_namespaces: self.features.multi_watch_namespaces,
+            operator_condition: false,
         }
     }
 }

@@ -7,7 +7,7 @@ use std::fmt;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Service account of a permission without a name.
+/// Service account of a permission or pod without a name.
 pub(crate) const DEFAULT_ACCOUNT: &str = "default";
 
 /// ClusterServiceVersion of group `operators.coreos.com`.
@@ -71,6 +71,12 @@ pub(crate) struct Deployment {
 }
 
 impl Deployment {
+    /// Service account of its pods.
+    pub(crate) fn account(&self) -> &str {
+        let name = self.spec.pointer("/template/spec/serviceAccountName").and_then(Value::as_str);
+        name.filter(|name| !name.is_empty()).unwrap_or(DEFAULT_ACCOUNT)
+    }
+
     /// Number of its containers.
     pub(crate) fn containers(&self) -> usize {
         self.spec.pointer("/template/spec/containers").and_then(Value::as_array).map_or(0, Vec::len)

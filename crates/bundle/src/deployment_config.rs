@@ -107,7 +107,7 @@ fn list_mut<'a>(owner: &'a mut Value, field: &str, entries: &[Value]) -> Option<
 
 /// Replaces the last original entry of the same name, or appends. Entries of the configuration do not replace one
 /// another.
-fn replace_by_name(owner: &mut Value, field: &str, entries: &[Value]) {
+pub(crate) fn replace_by_name(owner: &mut Value, field: &str, entries: &[Value]) {
     let Some(list) = list_mut(owner, field, entries) else {
         return;
     };

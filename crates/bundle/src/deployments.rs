@@ -7,6 +7,7 @@ use crate::certificates::{self, Certificates};
 use crate::csv::Deployment;
 use crate::deployment_config;
 use crate::install_modes::RenderContext;
+use crate::operator_condition;
 
 const TARGETS_ANNOTATION: &str = "olm.targetNamespaces";
 const OPERATOR_ANNOTATION: &str = "olm.operatorNamespace";
@@ -38,6 +39,9 @@ fn rendered(bundle: &Bundle, deployment: &Deployment, context: RenderContext<'_>
     });
     if let Some(config) = context.deployment_config {
         deployment_config::apply(config, &mut object);
+    }
+    if context.operator_condition {
+        operator_condition::add_variable(&bundle.csv, &mut object);
     }
     object
 }

@@ -70,6 +70,7 @@ pub(crate) struct RenderContext<'a> {
     pub(crate) targets: &'a Targets,
     pub(crate) certificates: Certificates,
     pub(crate) deployment_config: Option<&'a DeploymentConfig>,
+    pub(crate) operator_condition: bool,
 }
 
 /// Checks the watched namespaces against the install modes (docs/design/bundles.md#target-check).

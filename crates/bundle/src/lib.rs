@@ -46,6 +46,7 @@ mod limits;
 mod load;
 mod names;
 mod objects;
+mod operator_condition;
 mod options;
 pub mod pointer;
 mod properties;

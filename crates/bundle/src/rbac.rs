@@ -9,7 +9,7 @@ use crate::csv::{Csv, DEFAULT_ACCOUNT, Permission};
 use crate::install_modes::Targets;
 use crate::names;
 
-const GROUP: &str = "rbac.authorization.k8s.io";
+pub(crate) const GROUP: &str = "rbac.authorization.k8s.io";
 
 /// One ServiceAccount per name in the permissions, except `default`, which exists in every namespace.
 pub(crate) fn service_accounts(csv: &Csv, install_namespace: &str) -> Vec<Value> {

@@ -12,7 +12,7 @@ use crate::csv::{Deployment, Webhook};
 use crate::error::RenderError;
 use crate::install_modes::{RenderContext, Targets, check_supported, check_targets};
 use crate::options::RenderOptions;
-use crate::{deployments, limits, objects, rbac, validate, webhooks};
+use crate::{deployments, limits, objects, operator_condition, rbac, validate, webhooks};
 
 /// Maximum size of repeated content in the rendered objects.
 const REPEATED_BYTES: usize = 64 << 20;
@@ -34,16 +34,20 @@ pub fn render(bundle: &Bundle, options: &RenderOptions<'_>) -> Result<Vec<Value>
     }
     check_targets(&targets, &modes, options)?;
     check_size(bundle, options, &targets)?;
-    let RenderOptions { install_namespace, certificates, .. } = *options;
+    let RenderOptions { install_namespace, certificates, operator_condition, .. } = *options;
     let context = RenderContext {
         install_namespace,
         targets: &targets,
         certificates,
         deployment_config: config.as_ref(),
+        operator_condition,
     };
     let mut rendered = rbac::service_accounts(&bundle.csv, install_namespace);
     rendered.extend(rbac::roles(&bundle.csv, &targets, install_namespace));
     rendered.extend(rbac::cluster_roles(&bundle.csv, &targets, install_namespace));
+    if operator_condition {
+        rendered.extend(operator_condition::objects(&bundle.csv, install_namespace));
+    }
     rendered.extend(webhooks::definitions(bundle, context)?);
     rendered.extend(bundle.others.iter().map(|object| objects::placed(object, install_namespace)));
     rendered.extend(deployments::deployments(bundle, context));

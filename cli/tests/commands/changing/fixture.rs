@@ -278,6 +278,7 @@ impl Fixture {
             single_own_namespace: false,
             deployment_config: false,
             multi_watch_namespaces: false,
+            operator_condition: false,
         };
         let owner = Extension {
             name: "pipe".to_owned(),

@@ -87,6 +87,7 @@ impl Fixture {
             single_own_namespace: self.single_own_namespace,
             deployment_config: self.deployment_config,
             multi_watch_namespaces: self.multi_watch_namespaces,
+            operator_condition: false,
         };
         render(&self.load().unwrap(), &options)
     }
