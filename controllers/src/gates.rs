@@ -23,6 +23,8 @@ const REVISIONS: &str = "BoxcutterRuntime";
 const BEST_EFFORT: &str = "BestEffortResolution";
 /// Bundles that violate constraints on the cluster are skipped.
 const CLUSTER_CONSTRAINTS: &str = "ClusterConstraints";
+/// Operators report in OperatorConditions whether they may be replaced (docs/design/additions.md#operator-conditions).
+const OPERATOR_CONDITIONS: &str = "OperatorConditionCompat";
 /// Conditions `Ready`, `Reconciling` and `Stalled` (docs/design/additions.md#status-summary).
 const STATUS_SUMMARY: &str = "StatusSummary";
 /// Condition `UpgradeAvailable` names newer versions outside of the version range, too
@@ -33,7 +35,7 @@ const UPDATE_NOTIFICATIONS: &str = "UpdateNotifications";
 pub(crate) const UPGRADE_STATUS: &str = "ClusterUpgradeStatus";
 
 /// All gates that `--feature-gates` accepts.
-pub const KNOWN: [Gate; 14] = [
+pub const KNOWN: [Gate; 15] = [
     Gate { name: BEST_EFFORT, default: false, stage: Stage::Alpha },
     Gate { name: RELEASES, default: false, stage: Stage::Alpha },
     Gate { name: REVISIONS, default: true, stage: Stage::Alpha },
@@ -41,6 +43,7 @@ pub const KNOWN: [Gate; 14] = [
     Gate { name: UPGRADE_STATUS, default: true, stage: Stage::Alpha },
     Gate { name: DEPLOYMENT_CONFIG, default: false, stage: Stage::Alpha },
     Gate { name: MULTI_WATCH, default: false, stage: Stage::Alpha },
+    Gate { name: OPERATOR_CONDITIONS, default: false, stage: Stage::Alpha },
     Gate { name: IMPERSONATION, default: false, stage: Stage::Alpha },
     Gate { name: OWN_NAMESPACE, default: false, stage: Stage::Alpha },
     Gate { name: STATUS_SUMMARY, default: false, stage: Stage::Alpha },
@@ -98,6 +101,7 @@ impl Features {
                 cluster_constraints: gates.enabled(CLUSTER_CONSTRAINTS),
                 releases: gates.enabled(RELEASES),
                 update_notifications: gates.enabled(UPDATE_NOTIFICATIONS),
+                operator_conditions: gates.enabled(OPERATOR_CONDITIONS),
             },
         }
     }
@@ -138,5 +142,6 @@ mod tests {
         let ours = features(&["BestEffortResolution=true,ClusterConstraints=true"]).settings;
         assert!(ours.best_effort && ours.cluster_constraints && !ours.update_notifications);
         assert!(features(&["UpdateNotifications=true"]).settings.update_notifications);
+        assert!(features(&["OperatorConditionCompat=true"]).settings.operator_conditions);
     }
 }

@@ -20,6 +20,7 @@ mod flags;
 mod gates;
 mod install_error;
 mod metrics;
+mod operator_conditions;
 pub mod platform;
 mod preflight;
 pub mod revision;

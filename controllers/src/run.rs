@@ -20,6 +20,7 @@ use crate::certificates::{Times, WebhookCertificates};
 use crate::extension;
 use crate::flags::Flags;
 use crate::gates::{Features, UPGRADE_STATUS};
+use crate::operator_conditions::OperatorConditions;
 use crate::platform;
 use crate::revision;
 use crate::revision_cache::RevisionCache;
@@ -106,6 +107,7 @@ fn start_controllers(
         bundles,
         certificates: certificates.clone(),
         upgrade_targets: Arc::clone(&targets),
+        operator_conditions: OperatorConditions::of_gate(features, client, &targets),
         readiness: service.readiness.clone(),
     };
     let (of_extensions, stopped) = (metrics(), stop.clone());

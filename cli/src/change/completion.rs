@@ -52,7 +52,8 @@ fn existing<'e>(
 /// been approved since.
 fn held<'e>(target: &ExpectedState, extension: &'e ClusterExtension) -> Option<&'e str> {
     let condition = extension.condition(types::UPGRADE_AVAILABLE)?;
-    let is_held = [reasons::APPROVAL_REQUIRED, reasons::OUTSIDE_WINDOW].contains(&condition.reason.as_str());
+    let held = [reasons::APPROVAL_REQUIRED, reasons::OUTSIDE_WINDOW, reasons::OPERATOR_NOT_UPGRADEABLE];
+    let is_held = held.contains(&condition.reason.as_str());
     let is_expected = |bundle: &String| condition.message.contains(&format!("bundle {bundle} "));
     let approved = extension.annotations().get(annotations::EXT_APPROVED);
     let is_approved = condition.reason == reasons::APPROVAL_REQUIRED

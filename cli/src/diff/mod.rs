@@ -134,7 +134,8 @@ async fn against_cluster(new: Option<&str>, args: &DiffArgs, session: &Session) 
     }
     let cluster = args.access.cluster.connect().await?;
     let (extension, live) = extensions(args, &cluster, session).await?;
-    let mut settings = args.settings.read(Some(&extension), session).await?;
+    let settings = args.settings.read(Some(&extension), session).await?;
+    let mut settings = settings.on(&cluster, session).await?;
     let compared = ComparedExtension { cluster: &cluster, extension: &extension, session };
     let installed = compared.installed().await?;
     settings.certificates = settings.certificates.or_else(|| cluster::certificates(&installed.objects));

@@ -18,6 +18,8 @@ pub(crate) struct PlannedBundle {
     pub(crate) digest: String,
     /// Rendered objects.
     pub(crate) objects: Vec<Value>,
+    /// `true` if operator-controller lets operators report whether they may be replaced.
+    pub(crate) operator_conditions: bool,
 }
 
 impl ComparedExtension<'_> {
@@ -45,7 +47,9 @@ impl ComparedExtension<'_> {
         controller: &Controller,
         access: &Access,
     ) -> Result<PlannedBundle, CliError> {
-        let mut settings = RenderSettings::as_configured(self.extension, &controller.gates)?;
+        let settings = RenderSettings::as_configured(self.extension, &controller.gates)?;
+        let operator_conditions = settings.operator_condition;
+        let mut settings = settings.on(self.cluster, self.session).await?;
         let files = bundle_source::read(image, &access.images, self.session).await?;
         let installed = self.installed().await?;
         settings.certificates = cluster::certificates(&installed.objects);
@@ -55,7 +59,7 @@ impl ComparedExtension<'_> {
             .map_err(|error| CliError::findings(format!("{}: {error}", files.origin)))?;
         let new = super::compared_bundle(&files, &bundle);
         let diff = self.next(installed, &cluster::identity(&bundle), new, objects.clone()).await?;
-        Ok(PlannedBundle { diff, digest, objects })
+        Ok(PlannedBundle { diff, digest, objects, operator_conditions })
     }
 
     /// Difference that the bundle of `files` makes.

@@ -50,6 +50,7 @@ impl ComparedExtension<'_> {
             }
             let files = bundle_source::read(image, &access.images, self.session).await?;
             let settings = RenderSettings::as_configured(self.extension, &controller.gates)?;
+            let settings = settings.on(self.cluster, self.session).await?;
             let count = rendering::objects(&files, &settings)?.objects.len();
             let changes = vec![format!("{} created", counted(count, "object"))];
             Ok(Prediction { changes, ..Prediction::default() })

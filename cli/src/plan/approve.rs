@@ -135,6 +135,7 @@ mod tests {
             digest: "sha256:a".to_owned(),
             state,
             opens: None,
+            blocker: None,
             summary: String::new(),
             changes: Diff::default(),
         }

@@ -8,10 +8,11 @@ pub(crate) mod approve;
 
 use clap::Args;
 use k8s_openapi::jiff::Timestamp;
-use kube::ResourceExt;
-use olm_api::ClusterExtension;
+use kube::{Api, ResourceExt};
+use olm_api::{ClusterExtension, OperatorCondition};
 use olm_plan::Target;
-use olm_request::{ExtensionRules, HoldCause, PlannedChange, Settings};
+use olm_request::{ExtensionRules, HoldCause, PlannedChange, Settings, operator_condition, upgrade_blocker};
+use olm_runtime::cluster::present;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -31,8 +32,8 @@ pub(crate) const ABOUT: &str = "Show the plan of an extension: what its next rev
 The plan is that of the bundle that operator-controller would choose now. It lists objects, permissions, CRDs and \
 images that change, and ends with the digest that an approval names. Nothing is changed.
 
-If annotation approval, approve-permission-increase or upgrade-window holds the plan, the output says so. `olm \
-approve` approves it.";
+If annotation approval, approve-permission-increase or upgrade-window, or the OperatorCondition of the operator, holds \
+the plan, the output says so. `olm approve` approves it.";
 
 /// Arguments of the command.
 #[derive(Debug, Args)]
@@ -64,6 +65,8 @@ pub(crate) enum PlanState {
     Approved,
     ApprovalRequired,
     OutsideWindow,
+    /// The OperatorCondition of the operator prevents it.
+    OperatorNotUpgradeable,
 }
 
 /// Plan of an extension.
@@ -80,6 +83,9 @@ pub(crate) struct PlanReport {
     /// Next opening of an upgrade window, if the plan waits for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) opens: Option<String>,
+    /// Report of the operator that prevents the plan.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) blocker: Option<String>,
     /// Changes on one line.
     pub(crate) summary: String,
     pub(crate) changes: Diff,
@@ -134,7 +140,10 @@ pub(crate) async fn report(
         objects: &planned.objects,
         plan: &planned.digest,
     };
-    let change = olm_plan::change(&sets, content.as_deref(), &target);
+    let mut change = olm_plan::change(&sets, content.as_deref(), &target);
+    if planned.operator_conditions && change.is_upgrade() {
+        change.blocker = blocker(cluster, content.as_deref().unwrap_or_default(), session).await?;
+    }
     let is_applied = !change.is_first
         && !change.changes_bundle
         && content.as_ref().is_some_and(|old| olm_plan::objects::changes(old, &planned.objects).is_empty());
@@ -149,10 +158,24 @@ pub(crate) async fn report(
         digest: planned.digest,
         state,
         opens,
+        blocker: change.blocker.filter(|_| state == PlanState::OperatorNotUpgradeable),
         summary,
         changes: planned.diff,
     };
     Ok((report, choice))
+}
+
+/// Report of the operator with these objects that prevents its replacement.
+async fn blocker(
+    cluster: &Cluster,
+    objects: &[Value],
+    session: &Session,
+) -> Result<Option<String>, CliError> {
+    let Some((namespace, name)) = operator_condition(objects) else { return Ok(None) };
+    let api: Api<OperatorCondition> = Api::namespaced(cluster.client().clone(), &namespace);
+    let what = format!("OperatorCondition {namespace}/{name}");
+    let found = cluster.call(&what, async { present(api.get(&name).await) }, session).await?;
+    Ok(found.as_ref().and_then(upgrade_blocker).map(|why| format!("{what}: {why}")))
 }
 
 /// State of the plan at the time `now`, and the next opening of a window that it waits for.
@@ -170,6 +193,7 @@ fn state(
         Some(HoldCause::OutsideWindow { opens }) => {
             (PlanState::OutsideWindow, opens.map(|opens| opens.to_string()))
         }
+        Some(HoldCause::OperatorNotUpgradeable) => (PlanState::OperatorNotUpgradeable, None),
         None if rules.approval.approved.as_ref() == Some(&change.digest) => (PlanState::Approved, None),
         None => (PlanState::Automatic, None),
     }
@@ -203,6 +227,9 @@ impl PlanReport {
                 format!("waits; the next upgrade window opens at {opens}")
             }
             (PlanState::OutsideWindow, None) => "waits; no upgrade window opens".to_owned(),
+            (PlanState::OperatorNotUpgradeable, _) => {
+                format!("waits; {}", self.blocker.as_deref().unwrap_or_default())
+            }
         }
     }
 }
@@ -237,5 +264,9 @@ mod tests {
         assert_eq!(of(&[manual, ("approved", &digest)], false), (PlanState::Approved, None));
         let opens = Some("2026-11-21T22:00:00Z".to_owned());
         assert_eq!(of(&[manual, ("approved", &digest), closed], false), (PlanState::OutsideWindow, opens));
+
+        let change = PlannedChange { blocker: Some("migrating".to_owned()), ..change };
+        let blocked = state(&ExtensionRules::default(), &change, false, now);
+        assert_eq!(blocked, (PlanState::OperatorNotUpgradeable, None));
     }
 }

@@ -11,6 +11,7 @@ use crate::author::is_label;
 use crate::error::CliError;
 use crate::manifest;
 use crate::session::Session;
+use crate::source::Cluster;
 
 /// Largest configuration file. The API server accepts no larger object.
 const MAX_CONFIG: u64 = 3 << 20;
@@ -18,10 +19,11 @@ const MAX_CONFIG: u64 = 3 << 20;
 pub(crate) const OWN_NAMESPACE: &str = "SingleOwnNamespaceInstallSupport";
 pub(crate) const DEPLOYMENT_CONFIG: &str = "DeploymentConfig";
 pub(crate) const MULTI_WATCH: &str = "MultiWatchNamespaces";
+const OPERATOR_CONDITIONS: &str = "OperatorConditionCompat";
 
 /// Feature gates of operator-controller, so that its arguments can be reused here. Gates of the reference that allow
 /// more bundles to render are on.
-const KNOWN: [Gate; 12] = [
+const KNOWN: [Gate; 13] = [
     gate("BestEffortResolution", false),
     gate("BoxcutterRuntime", true),
     gate("BundleReleaseSupport", false),
@@ -29,6 +31,7 @@ const KNOWN: [Gate; 12] = [
     gate("ClusterUpgradeStatus", true),
     gate(DEPLOYMENT_CONFIG, true),
     gate(MULTI_WATCH, false),
+    gate(OPERATOR_CONDITIONS, false),
     gate("ServiceAccountImpersonation", false),
     gate(OWN_NAMESPACE, true),
     gate("WebhookProviderBuiltin", true),
@@ -93,6 +96,8 @@ pub(crate) struct RenderSettings {
     pub(crate) config: Option<Value>,
     /// Certificate provider. `None` without the flag.
     pub(crate) certificates: Option<Certificates>,
+    /// `true` to add an OperatorCondition.
+    pub(crate) operator_condition: bool,
     gates: FeatureGates,
 }
 
@@ -124,7 +129,8 @@ impl RenderSettingsArgs {
             Some(file) => config(file, session).await?,
             None => extension.and_then(inline_config),
         };
-        Ok(RenderSettings { namespace, config, certificates: self.cert_provider.map(Into::into), gates })
+        let certificates = self.cert_provider.map(Into::into);
+        Ok(RenderSettings { certificates, ..RenderSettings::of(namespace, config, gates) })
     }
 }
 
@@ -143,7 +149,24 @@ impl RenderSettings {
         let gates = FeatureGates::parse(&KNOWN, &known)
             .map_err(|error| CliError::operational(format!("operator-controller: {error}")))?;
         let namespace = extension.spec.as_ref().map(|spec| spec.namespace.clone()).unwrap_or_default();
-        Ok(Self { namespace, config: inline_config(extension), certificates: None, gates })
+        Ok(Self::of(namespace, inline_config(extension), gates))
+    }
+
+    fn of(namespace: String, config: Option<Value>, gates: FeatureGates) -> Self {
+        let operator_condition = gates.enabled(OPERATOR_CONDITIONS);
+        Self { namespace, config, certificates: None, operator_condition, gates }
+    }
+
+    /// The same options, but without an OperatorCondition if the cluster does not serve them, as operator-controller
+    /// renders.
+    ///
+    /// # Errors
+    /// The API server does not answer.
+    pub(crate) async fn on(mut self, cluster: &Cluster, session: &Session) -> Result<Self, CliError> {
+        if self.operator_condition {
+            self.operator_condition = cluster.serves_operator_conditions(session).await?;
+        }
+        Ok(self)
     }
 
     /// Options for the renderer.
@@ -155,7 +178,7 @@ impl RenderSettings {
             single_own_namespace: self.gates.enabled(OWN_NAMESPACE),
             deployment_config: self.gates.enabled(DEPLOYMENT_CONFIG),
             multi_watch_namespaces: self.gates.enabled(MULTI_WATCH),
-            operator_condition: false,
+            operator_condition: self.operator_condition,
         }
     }
 

@@ -1,9 +1,11 @@
-//! Platform of a cluster, as far as a verdict on its next version needs it.
+//! Platform of a cluster, as far as a verdict on its next version needs it, and optional kinds that it serves.
 
+use kube::Resource;
 use kube::api::{Api, DynamicObject};
 use kube::core::{ApiResource, GroupVersionKind};
-use olm_api::{ClusterUpgradeStatus, names};
+use olm_api::{ClusterUpgradeStatus, OperatorCondition, names, operator_condition};
 use olm_platform::{Facts, cluster_version};
+use olm_runtime::cluster::present;
 
 use super::Cluster;
 use crate::error::CliError;
@@ -20,17 +22,8 @@ impl Cluster {
     /// The API server does not answer.
     pub(crate) async fn platform(&self, session: &Session) -> Result<Facts, CliError> {
         let _step = session.progress.step("reading the platform version");
-        let kinds = async {
-            match self.client().list_api_group_resources(CONFIG).await {
-                Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
-                answer => answer.map(Some),
-            }
-        };
-        let kinds = self.call(CONFIG, kinds, session).await?;
-        let is_served = |plural: &str| {
-            kinds.iter().flat_map(|list| &list.resources).any(|resource| resource.name == plural)
-        };
-        let openshift_apis = OPENSHIFT_KINDS.into_iter().all(is_served);
+        let served = self.served_plurals(CONFIG, session).await?;
+        let openshift_apis = OPENSHIFT_KINDS.iter().all(|plural| served.iter().any(|one| one == plural));
         let object = match openshift_apis {
             true => self.cluster_version(session).await?,
             false => None,
@@ -42,6 +35,23 @@ impl Cluster {
             kubernetes: server.git_version.parse().ok(),
             ..Facts::default()
         })
+    }
+
+    /// Reports whether the API server serves OperatorConditions.
+    ///
+    /// # Errors
+    /// The API server does not answer.
+    pub(crate) async fn serves_operator_conditions(&self, session: &Session) -> Result<bool, CliError> {
+        let version = OperatorCondition::api_version(&());
+        let served = self.served_plurals(&version, session).await?;
+        Ok(served.iter().any(|plural| plural == operator_condition::PLURAL))
+    }
+
+    /// Plurals of the kinds that the API server serves in this version of an API group.
+    async fn served_plurals(&self, version: &str, session: &Session) -> Result<Vec<String>, CliError> {
+        let list = async { present(self.client().list_api_group_resources(version).await) };
+        let list = self.call(version, list, session).await?;
+        Ok(list.into_iter().flat_map(|list| list.resources).map(|resource| resource.name).collect())
     }
 
     async fn cluster_version(&self, session: &Session) -> Result<Option<DynamicObject>, CliError> {

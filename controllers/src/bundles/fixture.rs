@@ -32,6 +32,20 @@ pub(crate) fn files(version: &str, manifests: &[Value]) -> BTreeMap<String, Vec<
     files
 }
 
+/// Returns the same files, with a deployment in the ClusterServiceVersion.
+pub(crate) fn with_operator(mut files: BTreeMap<String, Vec<u8>>) -> BTreeMap<String, Vec<u8>> {
+    let csv = files.get_mut("manifests/csv.yaml").unwrap();
+    let mut object: Value = serde_json::from_slice(csv).unwrap();
+    let labels = json!({"app": "operator"});
+    let container = json!({"name": "manager", "image": "r.example/operator"});
+    let spec = json!({"selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}}});
+    object["spec"]["install"] = json!({"strategy": "deployment",
+        "spec": {"deployments": [{"name": "operator", "spec": spec}]}});
+    *csv = object.to_string().into_bytes();
+    files
+}
+
 /// Returns the digest of an image with these files.
 pub(crate) fn digest(files: &Files) -> String {
     use sha2::{Digest, Sha256};

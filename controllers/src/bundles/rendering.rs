@@ -19,6 +19,8 @@ pub(crate) struct RenderRequest {
     pub config: Option<Value>,
     /// Feature gates.
     pub features: Features,
+    /// `true` to add an OperatorCondition.
+    pub operator_condition: bool,
 }
 
 /// Rendered bundle with everything that is needed after rendering.
@@ -55,7 +57,7 @@ impl RenderRequest {
             single_own_namespace: self.features.single_own_namespace,
             deployment_config: self.features.deployment_config,
             multi_watch_namespaces: self.features.multi_watch_namespaces,
-            operator_condition: false,
+            operator_condition: self.operator_condition,
         }
     }
 }

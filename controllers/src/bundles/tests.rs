@@ -30,7 +30,7 @@ fn features() -> Features {
 }
 
 fn request(config: Option<Value>) -> RenderRequest {
-    RenderRequest { namespace: "ns".to_owned(), config, features: features() }
+    RenderRequest { namespace: "ns".to_owned(), config, features: features(), operator_condition: false }
 }
 
 /// Returns the folder with the rendering of the extension `demo`.
@@ -316,6 +316,7 @@ fn keys_differ_with_every_input_of_rendering() {
         key(with(|features| features.multi_watch_namespaces = true)),
         key(with(|features| features.certificates = Certificates::CertManager)),
         key(with(|features| features.certificates = Certificates::Builtin)),
+        key(RenderRequest { operator_condition: true, ..request(None) }),
     ];
     let different: std::collections::BTreeSet<&String> = all.iter().collect();
     assert_eq!(different.len(), all.len());

@@ -26,6 +26,8 @@ pub(super) struct Observed<'a> {
     pub states: RevisionStates,
     /// `true` if the spec changed since a revision was last created or kept for it.
     pub edited: bool,
+    /// `true` if bundles are rendered with an OperatorCondition.
+    pub operator_condition: bool,
 }
 
 /// Inputs of a revision.
@@ -37,6 +39,8 @@ pub(super) struct RevisionInputs {
     pub namespace: String,
     pub config: Option<Value>,
     pub deadline: Option<i32>,
+    /// `true` if the bundle is rendered with an OperatorCondition.
+    pub operator_condition: bool,
     pub bundle: BundleIdentity,
 }
 
@@ -81,6 +85,7 @@ impl<'a> Observed<'a> {
             namespace: spec.map(|spec| spec.namespace.clone()).unwrap_or_default(),
             config: config.map(Value::Object),
             deadline: spec.and_then(|spec| spec.progress_deadline_minutes),
+            operator_condition: self.operator_condition,
             bundle: target.clone(),
         }
     }

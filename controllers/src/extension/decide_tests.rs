@@ -16,7 +16,8 @@ pub(in crate::extension) fn observed<'a>(
 ) -> Observed<'a> {
     let states = states(sets);
     let sets = sets.to_vec();
-    Observed { extension, name: "demo".to_owned(), rules, account: None, sets, states, edited: false }
+    let (name, account, edited, operator_condition) = ("demo".to_owned(), None, false, false);
+    Observed { extension, name, rules, account, sets, states, edited, operator_condition }
 }
 
 pub(in crate::extension) fn choice(number: i64) -> Choice {

@@ -98,7 +98,11 @@ pub(super) fn of_installation(installation: &Installation) -> Vec<ExtensionEvent
     let warnings = &installation.warnings;
     let warnings =
         (!warnings.is_empty()).then(|| ExtensionEvent::warning(APPLIED_WITH_WARNINGS, warnings.join("; ")));
-    definitions.into_iter().chain(warnings).collect()
+    let overridden = installation.overridden.as_ref().map(|blocker| {
+        let key = olm_api::annotations::EXT_IGNORE_OPERATOR_CONDITION;
+        ExtensionEvent::warning(OVERRIDE_USED, format!("{blocker}; replaced because of annotation {key}"))
+    });
+    definitions.into_iter().chain(warnings).chain(overridden).collect()
 }
 
 /// Event of a refusal, unless the old status has the same message.

@@ -79,6 +79,7 @@ pub(super) fn parts(client: Client, cache: &Path, catalog_store: Store<ClusterCa
         bundles: fixture::open(&cache.join("unpack")),
         certificates: WebhookCertificates::new(client, cache_of_revisions, SYSTEM, events, Times::DEFAULT),
         upgrade_targets: Arc::default(),
+        operator_conditions: None,
         readiness: Readiness::default(),
     }
 }
@@ -88,13 +89,15 @@ pub(super) struct Release {
     pub manifests: Vec<Value>,
     /// Image reference. `None` means the image of `manifests`.
     pub image: Option<String>,
+    /// `true` for a bundle with a deployment.
+    pub operator: bool,
 }
 
 /// Returns a version whose only manifest is the ConfigMap `settings` with `data.says`.
 pub(super) fn version(version: &'static str, says: &str) -> Release {
     let manifests = vec![json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"},
         "data": {"says": says}})];
-    Release { version, manifests, image: None }
+    Release { version, manifests, image: None, operator: false }
 }
 
 struct RunningController {
@@ -147,6 +150,8 @@ impl Fixture {
         let (client, stop) = (self.plane.client(), CancellationToken::new());
         let mut parts = parts(client.clone(), self.cache.path(), reflector::store().0);
         parts.features.settings = self.settings;
+        parts.operator_conditions =
+            OperatorConditions::of_gate(parts.features, &client, &parts.upgrade_targets);
         let (listed, metrics) = (CancellationToken::new(), Arc::new(Metrics::new()));
         let catalogs = Arc::clone(&parts.catalogs);
         let events = watcher(Api::all(client.clone()), watcher::Config::default()).default_backoff();
@@ -196,8 +201,9 @@ impl Fixture {
     pub(super) async fn publish_with(&self, catalog: &str, versions: &[Release], more: &[Value]) {
         let mut lines = vec![json!({"schema": "olm.package", "name": "demo", "defaultChannel": "stable"})];
         let mut entries: Vec<Value> = Vec::new();
-        for Release { version, manifests, image } in versions {
+        for Release { version, manifests, image, operator } in versions {
             let files = fixture::files(version, manifests);
+            let files = if *operator { fixture::with_operator(files) } else { files };
             let image = image.clone().unwrap_or_else(|| {
                 self.context().parts.bundles.store_pulled(&files);
                 fixture::image(&files)

@@ -74,6 +74,6 @@ impl Context {
 }
 
 /// A closed channel means that the controller has stopped.
-fn requeue_extension(requeue: &RequeueSender, extension: &str) {
+pub(super) fn requeue_extension(requeue: &RequeueSender, extension: &str) {
     let _ = requeue.send(ObjectRef::new(extension));
 }

@@ -1,13 +1,15 @@
-//! Plans that wait for an approval or for an upgrade window (docs/design/additions.md#approval,
-//! docs/design/additions.md#upgrade-windows). Pure: the time is a parameter.
+//! Plans that wait for an approval, for an upgrade window, or for the operator (docs/design/additions.md#approval,
+//! docs/design/additions.md#upgrade-windows, docs/design/additions.md#operator-conditions). Pure: the time is a
+//! parameter.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
+use kube::ResourceExt;
 use olm_api::conditions::{INSTALLATION, reasons};
 use olm_api::{ClusterObjectSet, annotations};
 use olm_plan::Target;
-use olm_request::{ApprovalRules, HoldCause, PlannedChange};
+use olm_request::{ApprovalRules, HoldCause, PlannedChange, operator_condition};
 use olm_resolve::ConditionState;
 use olm_revision::content::ContentPhase;
 use olm_revision::generate::BundleIdentity;
@@ -26,6 +28,8 @@ pub(super) struct Plan {
     pub change: PlannedChange,
     /// Summary of the changes.
     pub summary: String,
+    /// Namespace and name of the OperatorCondition of the operator that the revision replaces.
+    pub operator_condition: Option<(String, String)>,
 }
 
 /// Plan that waits.
@@ -57,7 +61,25 @@ impl Plan {
         };
         let change = olm_plan::change(existing, before.as_deref(), &target);
         let before = before.filter(|_| !change.is_first).unwrap_or_default();
-        Self { change, summary: olm_plan::summary(&before, &after) }
+        Self { change, summary: olm_plan::summary(&before, &after), operator_condition: None }
+    }
+
+    /// The plan as replacing the operator of the newest revision, which runs in `namespace`. Without its content, the
+    /// OperatorCondition is named after its bundle.
+    pub(super) fn replacing_operator(
+        self,
+        newest: Option<&ClusterObjectSet>,
+        content: Option<&[ContentPhase]>,
+        namespace: &str,
+    ) -> Self {
+        let operator_condition = match content {
+            Some(content) => operator_condition(contents(content)),
+            None => newest.and_then(|newest| {
+                let bundle = newest.annotations().get(annotations::BUNDLE_NAME)?;
+                Some((namespace.to_owned(), bundle.clone()))
+            }),
+        };
+        Self { operator_condition, ..self }
     }
 
     /// The plan as held, if these rules hold it at the time `now`.
@@ -68,14 +90,20 @@ impl Plan {
                 let wait = Duration::try_from(opens.duration_since(now)).unwrap_or_default();
                 Some(wait.clamp(Duration::from_secs(1), LONGEST_WAIT))
             }
-            HoldCause::OutsideWindow { opens: None } | HoldCause::ApprovalRequired => None,
+            HoldCause::OutsideWindow { opens: None }
+            | HoldCause::ApprovalRequired
+            | HoldCause::OperatorNotUpgradeable => None,
         };
         Some(HeldPlan { plan: self.clone(), cause, wait })
     }
 }
 
 fn objects(phases: &[ContentPhase]) -> Vec<Value> {
-    phases.iter().flat_map(|phase| &phase.objects).map(|content| content.object.clone()).collect()
+    contents(phases).cloned().collect()
+}
+
+fn contents(phases: &[ContentPhase]) -> impl Iterator<Item = &Value> {
+    phases.iter().flat_map(|phase| &phase.objects).map(|content| &content.object)
 }
 
 impl HeldPlan {
@@ -85,7 +113,7 @@ impl HeldPlan {
         observed: &Observed<'_>,
         choice: &Choice,
     ) -> Result<ConditionState, InstallError> {
-        let Plan { change, summary } = &self.plan;
+        let Plan { change, summary, .. } = &self.plan;
         let BundleIdentity { name, version, .. } = &choice.target;
         let catalog =
             choice.catalog.as_ref().map(|catalog| format!(" from catalog {catalog}")).unwrap_or_default();
@@ -94,7 +122,9 @@ impl HeldPlan {
             _ if change.changes_bundle && !change.is_first => format!("{bundle} is available"),
             _ if !change.is_first => format!("a changed revision of {bundle} is available"),
             HoldCause::ApprovalRequired => format!("{INSTALLATION}{bundle} requires approval"),
-            HoldCause::OutsideWindow { .. } => format!("{INSTALLATION}{bundle} waits for its upgrade window"),
+            HoldCause::OutsideWindow { .. } | HoldCause::OperatorNotUpgradeable => {
+                format!("{INSTALLATION}{bundle} waits for its upgrade window")
+            }
         };
         let next = match self.cause {
             HoldCause::ApprovalRequired => format!(
@@ -106,6 +136,11 @@ impl HeldPlan {
                 format!("the next upgrade window opens at {opens}")
             }
             HoldCause::OutsideWindow { opens: None } => "no upgrade window opens".to_owned(),
+            HoldCause::OperatorNotUpgradeable => format!(
+                "{}; to upgrade anyway, set an override there or annotation {} to \"true\"",
+                change.blocker.as_deref().unwrap_or_default(),
+                annotations::EXT_IGNORE_OPERATOR_CONDITION
+            ),
         };
         let message = format!("{what}; plan {}: {summary}; {next}", change.digest);
         if change.is_first {
@@ -114,6 +149,7 @@ impl HeldPlan {
         let reason = match self.cause {
             HoldCause::ApprovalRequired => reasons::APPROVAL_REQUIRED,
             HoldCause::OutsideWindow { .. } => reasons::OUTSIDE_WINDOW,
+            HoldCause::OperatorNotUpgradeable => reasons::OPERATOR_NOT_UPGRADEABLE,
         };
         Ok(ConditionState { status: Some(true), reason, message })
     }

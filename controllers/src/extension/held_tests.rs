@@ -1,13 +1,19 @@
 use super::super::decide::tests::{choice, extension, observed};
 use super::super::revisions::tests::set;
 use super::*;
+use olm_api::cluster_object_set::CollisionProtection;
 use olm_request::{ApprovalMode, ExtensionRules};
+use olm_revision::canonical::Numbers;
+use olm_revision::content::ContentObject;
+use serde_json::json;
 
 fn held(is_first: bool, changes_bundle: bool, cause: HoldCause) -> HeldPlan {
     let digest = "sha256:a".to_owned();
-    let change = PlannedChange { digest, is_first, changes_bundle, ..PlannedChange::default() };
+    let blocker =
+        Some("OperatorCondition ns/demo.v1.0.0: the operator is not upgradeable: moving".to_owned());
+    let change = PlannedChange { digest, is_first, changes_bundle, blocker, ..PlannedChange::default() };
     let summary = "1 object created, 0 changed, 0 deleted".to_owned();
-    HeldPlan { plan: Plan { change, summary }, cause, wait: None }
+    HeldPlan { plan: Plan { change, summary, operator_condition: None }, cause, wait: None }
 }
 
 // docs/design/additions.md#approval, docs/design/additions.md#upgrade-windows
@@ -21,6 +27,8 @@ fn held_plan_names_bundle_plan_changes_and_release() {
                    the digest of the plan";
     let bundle = "bundle demo.v2.0.0 version 2.0.0 from catalog hub";
     let plan = "plan sha256:a: 1 object created, 0 changed, 0 deleted";
+    let operator = "OperatorCondition ns/demo.v1.0.0: the operator is not upgradeable: moving; to upgrade anyway, set an \
+                    override there or annotation ext.olm.operatorframework.io/ignore-operator-condition to \"true\"";
     let window = "the next upgrade window opens at 1970-01-01T00:00:00Z";
     for (first, bundle_changes, cause, reason, expected) in [
         (
@@ -31,6 +39,13 @@ fn held_plan_names_bundle_plan_changes_and_release() {
             format!("{bundle} is available; {plan}; {approve}"),
         ),
         (false, true, opens, Some("OutsideWindow"), format!("{bundle} is available; {plan}; {window}")),
+        (
+            false,
+            true,
+            HoldCause::OperatorNotUpgradeable,
+            Some("OperatorNotUpgradeable"),
+            format!("{bundle} is available; {plan}; {operator}"),
+        ),
         (
             false,
             false,
@@ -65,9 +80,32 @@ fn held_plan_names_bundle_plan_changes_and_release() {
     }
 }
 
+// docs/design/additions.md#operator-conditions
+#[test]
+fn replaced_operator_is_found_in_content_or_by_bundle() {
+    let plan = held(false, true, HoldCause::OperatorNotUpgradeable).plan;
+    let newest = set(1, "Active", true);
+    let object = |kind: &str| {
+        let object = json!({"apiVersion": "operators.coreos.com/v2", "kind": kind,
+            "metadata": {"name": "csv.v1", "namespace": "other"}});
+        let collision_protection = CollisionProtection::Prevent;
+        ContentObject { object, numbers: Numbers::Exact, collision_protection }
+    };
+    let content = |kind: &str| vec![ContentPhase { name: "deploy".to_owned(), objects: vec![object(kind)] }];
+    let found = |content: Option<Vec<ContentPhase>>| {
+        plan.clone().replacing_operator(Some(&newest), content.as_deref(), "ns").operator_condition
+    };
+    let named = |namespace: &str, name: &str| Some((namespace.to_owned(), name.to_owned()));
+    assert_eq!(found(Some(content("OperatorCondition"))), named("other", "csv.v1"));
+    assert_eq!(found(Some(content("Other"))), None);
+    assert_eq!(found(None), named("ns", "demo.v1.0.0"));
+    assert_eq!(plan.clone().replacing_operator(None, None, "ns").operator_condition, None);
+}
+
 #[test]
 fn only_a_closed_window_requeues_at_its_opening() {
-    let plan = held(false, true, HoldCause::ApprovalRequired).plan;
+    let mut plan = held(false, true, HoldCause::ApprovalRequired).plan;
+    plan.change.blocker = None;
     let wait = |annotations: ApprovalRules, now: &str| {
         let held = plan.held(&annotations, now.parse().unwrap());
         held.map(|held| held.wait.map(|wait| wait.as_secs()))

@@ -10,7 +10,7 @@ use olm_api::conditions::PULLING;
 use olm_api::{ClusterExtension, ClusterObjectSet, annotations};
 use olm_bundle::rights::Rights;
 use olm_oci::CanonicalRef;
-use olm_request::CrdCheck;
+use olm_request::{ApprovalRules, CrdCheck};
 use olm_revision::generate::{BundleIdentity, Draft, Extension, newest};
 use olm_runtime::background::Pending;
 use olm_runtime::reconcile::{RESYNC, ReconcileError};
@@ -52,6 +52,8 @@ pub(super) struct Installation {
     pub unfinished: bool,
     /// Plan that waits instead of a new revision.
     pub held: Option<HeldPlan>,
+    /// Blocker that an annotation overrode for the new revision.
+    pub overridden: Option<String>,
 }
 
 /// Newly created revision.
@@ -69,8 +71,9 @@ impl Installation {
     }
 
     pub(super) fn unchanged(definitions: CrdVerdict) -> Self {
-        let (warnings, verdict, requeue, unfinished) = (Vec::new(), None, false, false);
-        Self { applied: Ok(()), made: None, definitions, verdict, warnings, requeue, unfinished, held: None }
+        let (made, verdict, warnings, held, overridden) = (None, None, Vec::new(), None, None);
+        let (requeue, unfinished) = (false, false);
+        Self { applied: Ok(()), made, definitions, verdict, warnings, requeue, unfinished, held, overridden }
     }
 
     fn held(plan: HeldPlan) -> Self {
@@ -118,6 +121,7 @@ impl Context {
             namespace: inputs.namespace.clone(),
             config: inputs.config.clone(),
             features: self.parts.features,
+            operator_condition: inputs.operator_condition,
         };
         self.parts.bundles.rendered(name, &inputs.bundle.image, request).boxed().await
     }
@@ -161,10 +165,10 @@ impl Context {
         let sets = self.revisions_of(&name);
         let plan = self.revisions.plan(&name, &draft, newest(&sets)).boxed().await?;
         let before = plan.newest().map(Revision::of);
-        let governed = (plan.makes_revision() && observed.rules.approval.can_hold())
-            .then(|| planned(&plan, &inputs.bundle, image.as_ref(), &draft, &digest));
-        if let Some(held) =
-            governed.as_ref().and_then(|plan| plan.held(&observed.rules.approval, Timestamp::now()))
+        let mut governed = (plan.makes_revision() && observed.rules.can_hold())
+            .then(|| planned(&plan, &inputs, image.as_ref(), &draft, &digest));
+        if let Some(governed) = &mut governed
+            && let Some(held) = self.held_now(governed, &observed.rules.approval).boxed().await?
         {
             return Ok(Installation::held(held));
         }
@@ -173,10 +177,11 @@ impl Context {
         if installation.applied.is_err() {
             return Ok(installation);
         }
-        if let Some(governed) = &governed
-            && let Some(held) = self.held_now(observed, governed).boxed().await?
-        {
-            return Ok(Installation::held(held));
+        if let Some(governed) = &mut governed {
+            let rules = self.live_rules(observed).boxed().await?;
+            if let Some(held) = self.held_now(governed, &rules).boxed().await? {
+                return Ok(Installation::held(held));
+            }
         }
         let applied = match self.revisions.carry_out(&name, &draft, plan).boxed().await {
             Ok(applied) => applied,
@@ -192,6 +197,8 @@ impl Context {
             warnings.extend(draft.warning);
             warnings.iter().for_each(|warning| tracing::warn!(extension = name, "{warning}"));
             installation.warnings = warnings;
+            // Without an override, the blocker would have held the plan.
+            installation.overridden = governed.and_then(|plan| plan.change.blocker);
             installation.made = Some(CreatedRevision { set, before });
         }
         let made = memory::RevisionRecord { inputs, newest, crds: definitions, image };
@@ -226,13 +233,28 @@ impl Context {
         Ok(Installation::unchanged(self.known_verdict(&observed.name, inputs)))
     }
 
-    /// The plan as held by the current annotations of the extension: an approval may have been revoked since the
-    /// extension was observed.
-    async fn held_now(&self, observed: &Observed<'_>, plan: &Plan) -> Result<Option<HeldPlan>, InstallError> {
+    /// Rules in the current annotations of the extension: an approval may have been revoked since the extension was
+    /// observed.
+    async fn live_rules(&self, observed: &Observed<'_>) -> Result<ApprovalRules, InstallError> {
         let live = api_request(self.extensions.get_opt(&observed.name), "reading the approval").await?;
         let same = |live: &ClusterExtension| live.metadata.uid == observed.extension.metadata.uid;
         let live = live.filter(same).ok_or_else(|| InstallError::retry("the extension has been deleted"))?;
-        Ok(plan.held(&self.rules(&live).approval, Timestamp::now()))
+        Ok(self.rules(&live).approval)
+    }
+
+    /// The plan as held by these rules and by the current OperatorCondition of the operator that it replaces.
+    async fn held_now(
+        &self,
+        plan: &mut Plan,
+        rules: &ApprovalRules,
+    ) -> Result<Option<HeldPlan>, InstallError> {
+        plan.change.blocker = match (&self.parts.operator_conditions, &plan.operator_condition) {
+            (Some(conditions), Some((namespace, name))) if plan.change.is_upgrade() => {
+                conditions.blocker(namespace, name).await?
+            }
+            _ => None,
+        };
+        Ok(plan.held(rules, Timestamp::now()))
     }
 
     /// Rights that the service account lacks to apply the objects of the draft, as a failure.
@@ -344,7 +366,7 @@ fn pulling(
 ) -> Result<InstallError, ReconcileError> {
     match PULL_REPORT_DELAY.saturating_sub(since.elapsed()) {
         // A plan that may wait is no progress.
-        _ if observed.is_newest(target) || observed.is_retrying() || observed.rules.approval.can_hold() => {
+        _ if observed.is_newest(target) || observed.is_retrying() || observed.rules.can_hold() => {
             Err(ReconcileError::pending(RESYNC))
         }
         Duration::ZERO => Ok(InstallError::new(ErrorClass::Pulling, format!("{PULLING}{}", target.image))),
@@ -355,13 +377,17 @@ fn pulling(
 /// Plan of the revision that is to be created. `image` is the image of the rendered bundle.
 fn planned(
     plan: &RevisionPlan,
-    target: &BundleIdentity,
+    inputs: &RevisionInputs,
     image: Option<&CanonicalRef>,
     draft: &Draft,
     digest: &str,
 ) -> Plan {
     let image = image.map(|image| image.digest().to_string()).unwrap_or_default();
-    block_in_place(|| Plan::of(plan.existing(), plan.content(), target, (&image, digest), draft.phases()))
+    let (target, namespace) = (&inputs.bundle, &inputs.namespace);
+    block_in_place(|| {
+        Plan::of(plan.existing(), plan.content(), target, (&image, digest), draft.phases())
+            .replacing_operator(plan.newest(), plan.content(), namespace)
+    })
 }
 
 /// Draft of a revision.

@@ -32,6 +32,8 @@ mod memory;
 mod mirroring;
 #[cfg(test)]
 mod notification_tests;
+#[cfg(test)]
+mod operator_condition_tests;
 mod orphans;
 mod outcome;
 #[cfg(test)]
@@ -74,11 +76,12 @@ use crate::certificates::WebhookCertificates;
 use crate::dependencies::Dependencies;
 use crate::gates::Features;
 use crate::metrics::extensions::ExtensionMetrics;
+use crate::operator_conditions::OperatorConditions;
 use crate::platform::UpgradeTargets;
 use crate::preflight::Preflight;
 use crate::revision_cache::RevisionCache;
 use crate::revision_writer::{RevisionWriter, belongs_to};
-use garbage_collection::RequeueSender;
+use garbage_collection::{RequeueSender, requeue_extension};
 use memory::Memories;
 use ref_secrets::{ABANDONED, RefSecrets};
 
@@ -111,6 +114,8 @@ pub(crate) struct Parts {
     pub certificates: WebhookCertificates,
     /// Possible upgrades, for the verdict on the platform.
     pub upgrade_targets: Arc<UpgradeTargets>,
+    /// OperatorConditions, with gate `OperatorConditionCompat`.
+    pub operator_conditions: Option<Arc<OperatorConditions>>,
     /// Readiness to report [`INFORMERS`] to.
     pub readiness: Readiness,
 }
@@ -181,7 +186,7 @@ async fn follow(
         synced.parts.cache.listed().cancelled().await;
         synced.parts.readiness.ready(INFORMERS);
     }));
-    start_background_tasks(&context, &requeue, &stop);
+    start_background_tasks(&context, &requeue, &metrics, &stop);
     // Our own status writes trigger no reconcile.
     let relevant = predicates::generation.combine(predicates::finalizers).combine(predicates::annotations);
     let events = watcher(context.extensions.clone(), watcher::Config::default())
@@ -226,8 +231,21 @@ async fn follow(
 }
 
 /// Starts the background tasks, until `stop`. They send the extensions to requeue to `requeue`.
-fn start_background_tasks(context: &Arc<Context>, requeue: &RequeueSender, stop: &CancellationToken) {
+fn start_background_tasks(
+    context: &Arc<Context>,
+    requeue: &RequeueSender,
+    metrics: &Arc<Metrics>,
+    stop: &CancellationToken,
+) {
     let (context, requeue, ended) = (Arc::clone(context), requeue.clone(), stop.clone());
+    if let Some(conditions) = context.parts.operator_conditions.clone() {
+        let (catalogs, requeue) = (Arc::clone(&context.parts.catalogs), requeue.clone());
+        let (metrics, ended) = (Arc::clone(metrics), stop.clone());
+        let requeue = move |extension: &str| requeue_extension(&requeue, extension);
+        tokio::spawn(ended.run_until_cancelled_owned(async move {
+            conditions.follow(metrics, || catalogs.requeue_extensions(), requeue).await;
+        }));
+    }
     tokio::spawn(async move {
         let requeue_extensions = || context.parts.catalogs.requeue_extensions();
         let all = join4(

@@ -58,7 +58,10 @@ impl Context {
         }
         // Without its revisions an installed extension would look like a new one.
         self.parts.cache.listed().cancelled().await;
-        let observed = self.observe(extension);
+        let observed = match self.observe(extension).await {
+            Ok(observed) => observed,
+            Err(failure) => return self.fail(extension, failure).await,
+        };
         match self.adoption.migrate(extension, &observed.sets).boxed().await {
             Ok(AdoptionState::Complete) => {}
             Ok(AdoptionState::Pending(note)) => {
@@ -98,13 +101,17 @@ impl Context {
         self.conclude(observed, outcome).await
     }
 
-    fn observe<'a>(&self, extension: &'a ClusterExtension) -> Observed<'a> {
+    async fn observe<'a>(&self, extension: &'a ClusterExtension) -> Result<Observed<'a>, InstallError> {
         let name = extension.name_any();
+        let operator_condition = match &self.parts.operator_conditions {
+            Some(conditions) => conditions.is_served().await?,
+            None => false,
+        };
         let sets = self.revisions_of(&name);
         let states = revisions::states(&sets);
         let edited = self.is_edited(extension, &states);
         let (rules, account) = (self.rules(extension), self.account(extension));
-        Observed { extension, name, rules, account, sets, states, edited }
+        Ok(Observed { extension, name, rules, account, sets, states, edited, operator_condition })
     }
 
     /// Adopts orphaned revisions of the extension, and annotates its revisions. Returns `false` if the reconcile must

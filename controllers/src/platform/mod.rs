@@ -153,9 +153,13 @@ impl Controller {
                 let acknowledgements =
                     stored.as_ref().map_or(&[][..], ClusterUpgradeStatus::acknowledgements);
                 let revisions = revisions.iter().map(Arc::as_ref);
-                let targets = self.targets.all();
-                evaluate(&Platform::of(&observed.facts), acknowledgements, revisions)
+                let (targets, conditions) = (self.targets.all(), self.targets.conditions());
+                let report = |extension: &str, bundle: &str| {
+                    conditions.get(&(extension.to_owned(), bundle.to_owned())).cloned()
+                };
+                evaluate(&Platform::of(&observed.facts), acknowledgements, revisions.clone())
                     .with_upgrades(|extension| targets.get(extension).map(Arc::as_ref), rows)
+                    .with_operator_conditions(revisions, report)
             }
             None => Verdict::initializing(),
         };

@@ -1,18 +1,24 @@
-//! Possible upgrades of extensions whose bundle limits the platform (docs/design/operations.md#upgrade-targets). The
-//! extension controller, which has the catalogs, records them. The platform controller reads them.
+//! Possible upgrades of extensions whose bundle limits the platform (docs/design/operations.md#upgrade-targets), and the
+//! reports of operators about upgrades (docs/design/additions.md#operator-conditions). Other controllers record them.
+//! The platform controller reads them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use olm_api::cluster_upgrade_status::OperatorConditionMirror;
 use olm_platform::UpgradeTarget;
 use olm_resolve::Reach;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// Possible upgrades by extension, best first.
+/// Reports of operators by extension and bundle.
+pub(super) type ConditionReports = BTreeMap<(String, String), OperatorConditionMirror>;
+
+/// Possible upgrades by extension, best first, and reports of operators.
 #[derive(Debug, Default)]
 pub struct UpgradeTargets {
     known: Mutex<HashMap<String, Arc<[UpgradeTarget]>>>,
+    conditions: Mutex<ConditionReports>,
     changed: Notify,
 }
 
@@ -28,9 +34,40 @@ impl UpgradeTargets {
         }
     }
 
+    /// Records what the operator of a bundle reports about being upgraded. `None` if it reports nothing.
+    pub(crate) fn record_condition(
+        &self,
+        extension: &str,
+        bundle: &str,
+        report: Option<OperatorConditionMirror>,
+    ) {
+        let key = (extension.to_owned(), bundle.to_owned());
+        let mut conditions = self.conditions.lock();
+        let before = match &report {
+            Some(report) => conditions.insert(key, report.clone()),
+            None => conditions.remove(&key),
+        };
+        if before != report {
+            self.changed.notify_one();
+        }
+    }
+
     /// Forgets a deleted extension.
     pub(crate) fn forget(&self, extension: &str) {
         self.known.lock().remove(extension);
+        self.conditions.lock().retain(|(of, _), _| of != extension);
+    }
+
+    /// Forgets the reports of all operators.
+    pub(crate) fn forget_conditions(&self) {
+        if !std::mem::take(&mut *self.conditions.lock()).is_empty() {
+            self.changed.notify_one();
+        }
+    }
+
+    /// Returns the reports of all operators.
+    pub(super) fn conditions(&self) -> ConditionReports {
+        self.conditions.lock().clone()
     }
 
     /// Returns the upgrades of all extensions that have been recorded.
@@ -59,7 +96,29 @@ mod tests {
         targets.record("a", &Reach::default());
         assert!(!is_notified());
         assert_eq!(targets.all().len(), 1);
+        let report = |status: &str| {
+            let (status, reason, message) = (status.to_owned(), String::new(), String::new());
+            Some(OperatorConditionMirror { status, reason, message })
+        };
+        targets.record_condition("a", "a.v1", None);
+        assert!(!is_notified());
+        for status in ["False", "True"] {
+            targets.record_condition("a", "a.v1", report(status));
+            assert!(is_notified());
+        }
+        targets.record_condition("a", "a.v1", report("True"));
+        assert!(!is_notified());
+        targets.record_condition("a", "a.v1", None);
+        assert!(is_notified());
+        targets.record_condition("a", "a.v1", report("True"));
+        assert!(is_notified());
+        targets.record_condition("b", "b.v1", report("True"));
+        assert!(is_notified());
         targets.forget("a");
-        assert!(targets.all().is_empty() && !is_notified());
+        assert_eq!(targets.conditions().len(), 1);
+        targets.forget_conditions();
+        assert!(is_notified());
+        targets.forget_conditions();
+        assert!(targets.all().is_empty() && targets.conditions().is_empty() && !is_notified());
     }
 }

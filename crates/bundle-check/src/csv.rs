@@ -294,7 +294,7 @@ pub(crate) fn native_apis(csv: &Object, findings: &mut Findings) {
 
 /// Reports permissions on OperatorConditions once, and each container with the variable that names one.
 pub(crate) fn operator_conditions(csv: &Object, findings: &mut Findings) {
-    let advice = "OLM v1 creates no OperatorCondition: let the operator run without one";
+    let advice = "OLM v1 creates an OperatorCondition only with gate OperatorConditionCompat: let the operator run without one";
     if let Some(location) = operator_condition_rights(csv) {
         let message = format!("the operator requests permissions on operatorconditions, but {advice}");
         findings.add(&rule::V1_3, location, message);

@@ -197,7 +197,7 @@ rules! {
     V1_2 "V1-2" Error "one of AllNamespaces, SingleNamespace and OwnNamespace is supported"
         "Several watched namespaces need the feature gate MultiWatchNamespaces."
     V1_3 "V1-3" Warning "the operator does not need an OperatorCondition"
-        "OLM v1 creates no OperatorCondition and sets no OPERATOR_CONDITION_NAME: an operator that requires them fails at its start."
+        "Without gate OperatorConditionCompat, OLM v1 creates no OperatorCondition and sets no OPERATOR_CONDITION_NAME: an operator that requires them fails at its start."
     V1_4 "V1-4" Error "no owned APIService"
         "Aggregated APIs of bundles are not supported."
     V1_5 "V1-5" Error "rules of admission webhooks do not match OLM or other webhooks"

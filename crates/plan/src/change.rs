@@ -1,11 +1,12 @@
 //! Change that a plan makes to an extension, as far as approvals depend on it.
 
-use olm_api::{ClusterObjectSet, annotations};
-use olm_request::PlannedChange;
+use olm_api::operator_condition::PLURAL;
+use olm_api::{ClusterObjectSet, annotations, names};
+use olm_request::{PlannedChange, operator_condition};
 use olm_version::VersionRelease;
 use serde_json::Value;
 
-use crate::permissions;
+use crate::permissions::{self, Permission};
 
 /// Bundle that would become the next revision.
 #[derive(Clone, Copy, Debug)]
@@ -44,14 +45,28 @@ pub fn change(
     };
     let had_image = revisions.iter().any(|set| number(set) < number(newest) && has_image(set));
     let gained = permissions::changes(content.unwrap_or_default(), target.objects);
+    let own = operator_condition(target.objects);
+    let is_gain = |gained: &Permission| !own.as_ref().is_some_and(|own| is_about(gained, own));
     PlannedChange {
         digest,
         is_first: false,
         changes_bundle: !has_image(newest),
         is_rollback: had_image && is_lower(target, newest),
         // Too many permissions to compare count as gained.
-        gains_permissions: gained.map_or(true, |all| all.iter().any(|change| !change.gained.is_empty())),
+        gains_permissions: gained
+            .map_or(true, |all| all.iter().flat_map(|change| &change.gained).any(is_gain)),
+        blocker: None,
     }
+}
+
+/// Reports whether the permission only concerns the operator's own OperatorCondition, which has another name in every
+/// version.
+fn is_about(permission: &Permission, (namespace, name): &(String, String)) -> bool {
+    let Permission { api_group, resources, resource_names, .. } = permission;
+    permission.namespace.as_ref() == Some(namespace)
+        && api_group.as_deref() == Some(names::CLASSIC_GROUP)
+        && resources.iter().all(|resource| resource == PLURAL)
+        && resource_names == std::slice::from_ref(name)
 }
 
 /// Reports whether the target has a lower version than the revision.
@@ -125,5 +140,38 @@ mod tests {
         assert!(of(&only, "2.0.0", "sha256:2", &more[1..], known)[3]);
         assert!(!of(&only, "2.0.0", "sha256:2", &[], known)[3]);
         assert!(of(&only, "2.0.0", "sha256:2", &objects, None)[3]);
+    }
+
+    // docs/design/additions.md#operator-conditions
+    #[test]
+    fn permission_on_own_operator_condition_is_no_gain() {
+        let object = |api_version: &str, kind: &str, name: &str, mut rest: Value| {
+            rest["apiVersion"] = json!(api_version);
+            rest["kind"] = json!(kind);
+            rest["metadata"] = json!({"name": name, "namespace": "ns"});
+            rest
+        };
+        let rbac = "rbac.authorization.k8s.io/v1";
+        let of = |condition: &str, permitted: &str, resource: &str| {
+            let rule = json!({"apiGroups": ["operators.coreos.com"], "resources": [resource],
+                "resourceNames": [permitted], "verbs": ["get", "patch", "update"]});
+            let binding = json!({"subjects": [{"kind": "ServiceAccount", "name": "a", "namespace": "ns"}],
+                "roleRef": {"kind": "Role", "name": "r"}});
+            [
+                object("operators.coreos.com/v2", "OperatorCondition", condition, json!({})),
+                object(rbac, "Role", "r", json!({"rules": [rule]})),
+                object(rbac, "RoleBinding", "r", binding),
+            ]
+        };
+        let before = of("demo.v1", "demo.v1", "operatorconditions");
+        let gains = |after: &[Value]| {
+            let target =
+                Target { version: "2.0.0", release: None, image: "sha256:2", objects: after, plan: "p" };
+            let set = revision(1, "Active", "1.0.0", "r.io/demo@sha256:1");
+            change(&[set], Some(&before), &target).gains_permissions
+        };
+        assert!(!gains(&of("demo.v2", "demo.v2", "operatorconditions")));
+        assert!(gains(&of("demo.v2", "other.v2", "operatorconditions")));
+        assert!(gains(&of("demo.v2", "demo.v2", "subscriptions")));
     }
 }

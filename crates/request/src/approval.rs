@@ -44,6 +44,8 @@ pub struct ApprovalRules {
     pub permission_increase: bool,
     /// Windows outside of which changes wait.
     pub windows: UpgradeWindows,
+    /// `true` if the OperatorCondition of the operator prevents nothing.
+    pub ignore_operator_condition: bool,
 }
 
 /// Change that a new revision makes.
@@ -59,6 +61,15 @@ pub struct PlannedChange {
     pub is_rollback: bool,
     /// `true` if the objects grant permissions that those of the newest revision do not grant.
     pub gains_permissions: bool,
+    /// Reason for which the operator of the newest revision must not be replaced.
+    pub blocker: Option<String>,
+}
+
+impl PlannedChange {
+    /// Reports whether another bundle replaces the newest one.
+    pub fn is_upgrade(&self) -> bool {
+        self.changes_bundle && !self.is_first
+    }
 }
 
 /// Cause of a hold.
@@ -71,17 +82,19 @@ pub enum HoldCause {
         /// Next opening, if any.
         opens: Option<Timestamp>,
     },
+    /// The change has a blocker (docs/design/additions.md#operator-conditions).
+    OperatorNotUpgradeable,
 }
 
 impl ApprovalRules {
-    /// Reports whether any change can be held.
+    /// Reports whether an annotation can hold a change.
     pub fn can_hold(&self) -> bool {
         self.mode != ApprovalMode::Automatic || self.permission_increase || !self.windows.is_empty()
     }
 
     /// Cause for which the change is held at the time `now`. `None` if its revision may be created.
     pub fn hold(&self, change: &PlannedChange, now: Timestamp) -> Option<HoldCause> {
-        let upgrades = change.changes_bundle && !change.is_first;
+        let upgrades = change.is_upgrade();
         let requires_approval = match self.mode {
             ApprovalMode::Automatic => false,
             ApprovalMode::ManualUpgrades => upgrades,
@@ -95,6 +108,9 @@ impl ApprovalRules {
         let waits_for_window = (upgrades || self.mode == ApprovalMode::Manual) && !change.is_rollback;
         match self.windows.state(now) {
             WindowState::Closed { opens } if waits_for_window => Some(HoldCause::OutsideWindow { opens }),
+            _ if upgrades && change.blocker.is_some() && !self.ignore_operator_condition => {
+                Some(HoldCause::OperatorNotUpgradeable)
+            }
             _ => None,
         }
     }
@@ -128,6 +144,7 @@ mod tests {
             changes_bundle: ["first", "upgrade", "rollback"].contains(&kind),
             is_rollback: kind == "rollback",
             gains_permissions: false,
+            blocker: None,
         }
     }
 
@@ -191,6 +208,31 @@ mod tests {
                 assert_eq!(unapproved.hold(&change(kind), opens), expected);
             }
         }
+    }
+
+    // docs/design/additions.md#operator-conditions
+    #[test]
+    fn blocker_holds_other_bundles_after_approval_and_window() {
+        let closed: Timestamp = "2026-11-21T12:00:00Z".parse().unwrap();
+        let opens: Timestamp = "2026-11-21T22:00:00Z".parse().unwrap();
+        let blocked = |kind| PlannedChange { blocker: Some("migrating".to_owned()), ..change(kind) };
+        let rules = ApprovalRules::default();
+        for (kind, held) in
+            [("first", false), ("upgrade", true), ("rollback", true), ("configuration", false)]
+        {
+            let expected = held.then_some(HoldCause::OperatorNotUpgradeable);
+            assert_eq!(rules.hold(&blocked(kind), closed), expected, "{kind}");
+            let ignored = ApprovalRules { ignore_operator_condition: true, ..rules.clone() };
+            assert_eq!(ignored.hold(&blocked(kind), closed), None, "{kind}");
+        }
+        let windows: UpgradeWindows = "0 22 * * * 1h".parse().unwrap();
+        let mode = ApprovalMode::ManualUpgrades;
+        let manual = ApprovalRules { mode, windows, ..ApprovalRules::default() };
+        assert_eq!(manual.hold(&blocked("upgrade"), opens), Some(HoldCause::ApprovalRequired));
+        let approved = ApprovalRules { approved: Some("sha256:a".to_owned()), ..manual };
+        let outside = HoldCause::OutsideWindow { opens: Some(opens) };
+        assert_eq!(approved.hold(&blocked("upgrade"), closed), Some(outside));
+        assert_eq!(approved.hold(&blocked("upgrade"), opens), Some(HoldCause::OperatorNotUpgradeable));
     }
 
     #[test]

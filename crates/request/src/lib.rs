@@ -8,6 +8,7 @@
 //! spec.source.catalog ─ request ► ClusterCatalogs to query, package filter ───┼ request ► olm_resolve::Request
 //! revisions ─ installed ► Installed ─┐                                        │
 //! CRDs, discovery ► ServedApis ──────┴ providers ► providers, dependents ─────┘ (ClusterState)
+//! OperatorCondition ─ operator_condition ► blocker of upgrades
 //! ```
 //!
 //! ```
@@ -41,6 +42,7 @@
 
 mod approval;
 mod installed;
+mod operator_condition;
 mod providers;
 mod request;
 mod rules;
@@ -48,6 +50,7 @@ mod windows;
 
 pub use approval::{ApprovalMode, ApprovalRules, HoldCause, PlannedChange};
 pub use installed::{Installed, UnreadableAnnotation, installs, newest, owner};
+pub use operator_condition::{mirrored, operator_condition, upgrade_blocker, upgrade_report};
 pub use providers::{DefinitionSpec, ServedApis, owned, providers};
 pub use request::{ClusterState, is_available, policy, priority, request, selector, served_image};
 pub use rules::{CrdCheck, ExtensionRules, InvalidAnnotation, Settings, UninstallPolicy};

@@ -26,6 +26,8 @@ pub struct Settings {
     pub releases: bool,
     /// Feature gate `UpdateNotifications`.
     pub update_notifications: bool,
+    /// Feature gate `OperatorConditionCompat`.
+    pub operator_conditions: bool,
 }
 
 /// Handling of upgrades with CRD changes that may break existing custom resources
@@ -130,6 +132,7 @@ impl ExtensionRules {
         let exclude_skipped = read.switch(annotations::EXT_EXCLUDE_SKIPPED);
         let ignored_requirements = read.types(annotations::EXT_IGNORE_DEPENDENCIES);
         let ignore_dependents = read.switch(annotations::EXT_IGNORE_DEPENDENTS);
+        let ignore_operator_condition = read.switch(annotations::EXT_IGNORE_OPERATOR_CONDITION);
         let paused = read.switch(annotations::EXT_PAUSED);
         let uninstall_policy = read.choice(annotations::EXT_UNINSTALL_POLICY);
         let upgrade_scope = read.choice(annotations::EXT_UPGRADE_SCOPE);
@@ -143,7 +146,13 @@ impl ExtensionRules {
             crd_check,
             paused,
             uninstall_policy,
-            approval: ApprovalRules { mode, approved, permission_increase, windows },
+            approval: ApprovalRules {
+                mode,
+                approved,
+                permission_increase,
+                windows,
+                ignore_operator_condition,
+            },
             invalid: read.invalid,
         }
     }
@@ -172,12 +181,17 @@ impl ExtensionRules {
         Self { settings: Settings { best_effort, ..self.settings }, ..self.clone() }
     }
 
+    /// `true` if the plan of a new revision can wait.
+    pub fn can_hold(&self) -> bool {
+        self.approval.can_hold() || self.settings.operator_conditions
+    }
+
     /// `true` if an active rule can block a newer version.
     pub fn can_block_upgrades(&self) -> bool {
         self.upgrade_scope.is_some()
             || self.exclude_skipped
             || self.crd_check.is_some()
-            || self.approval.can_hold()
+            || self.can_hold()
             || self.settings.dependencies == DependencyMode::Check
             || self.settings.cluster_constraints
     }
@@ -339,6 +353,8 @@ mod tests {
         assert!(!rules(&[], Settings { best_effort: true, ..Settings::default() }).can_block_upgrades());
         let notified = rules(&[], Settings { update_notifications: true, ..Settings::default() });
         assert!(notified.reports_upgrades() && !notified.can_block_upgrades());
+        let compatible = rules(&[], Settings { operator_conditions: true, ..Settings::default() });
+        assert!(compatible.can_hold() && compatible.can_block_upgrades() && !compatible.approval.can_hold());
         assert!(brake.reports_upgrades() && !rules(&[], report).reports_upgrades());
     }
 
@@ -356,6 +372,7 @@ mod tests {
                 ("exclude-skipped", "yes"),
                 ("ignore-dependencies", "olm.gvk"),
                 ("ignore-dependents", ""),
+                ("ignore-operator-condition", "yes"),
                 ("paused", "True"),
                 ("uninstall-policy", "KeepCrds"),
                 ("upgrade-scope", "Minor"),
@@ -378,6 +395,7 @@ mod tests {
                 "lists, separated by commas, of olm.package.required, olm.gvk.required, olm.constraint",
             ),
             ("ignore-dependents", r#""""#, "true, false"),
+            ("ignore-operator-condition", r#""yes""#, "true, false"),
             ("paused", r#""True""#, "true, false"),
             ("uninstall-policy", r#""KeepCrds""#, "Delete, KeepCRDs, BlockIfInUse"),
             ("upgrade-scope", r#""Minor""#, "patch, minor, major"),

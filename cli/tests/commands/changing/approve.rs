@@ -1,7 +1,11 @@
 //! `olm plan` and `olm approve` of an extension whose objects exist.
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Api;
 use kube::api::{Patch, PatchParams};
+use olm_api::OperatorCondition;
 use olm_bundle::{Bundle, Certificates, RenderOptions};
+use olm_control_plane::eventually;
 use serde_json::{Value, json};
 
 use super::fixture::{Fixture, pipe_bundle};
@@ -24,7 +28,7 @@ async fn plan_requires_an_approval_until_its_digest_is_approved() {
     let (code, answer) = plan().await;
     assert_eq!((code, answer["state"].as_str()), (0, Some("Automatic")));
     let digest = answer["digest"].as_str().unwrap().to_owned();
-    assert_eq!(digest, expected_digest(answer["changes"]["new"]["digest"].as_str().unwrap()));
+    assert_eq!(digest, expected_digest(&answer, false));
 
     let extension = merge(
         json!({"metadata": {"annotations": {"ext.olm.operatorframework.io/approval": "ManualUpgrades"}}}),
@@ -85,12 +89,70 @@ async fn plan_requires_an_approval_until_its_digest_is_approved() {
     assert_eq!((code, answer["state"].as_str()), (6, Some("ApprovalRequired")));
 }
 
-/// Digest that operator-controller computes, here with another issuer of certificates.
-fn expected_digest(image: &str) -> String {
+// docs/design/additions.md#operator-conditions
+#[tokio::test(flavor = "multi_thread")]
+async fn plan_waits_for_the_operator_only_with_gate_and_crd() {
+    let fixture = Fixture::start(&[]).await;
+    let gate = ["--feature-gates=OperatorConditionCompat=true"];
+    fixture.set_controller(&gate).await;
+    let plan = async || {
+        let ran = fixture.olm(&["plan", "pipe", "-o", "json"]).await;
+        let answer: Value = serde_json::from_str(&ran.stdout).unwrap_or_else(|_| panic!("{}", ran.stderr));
+        (ran.code, answer["state"].as_str().unwrap().to_owned(), answer)
+    };
+    let has_digest = |answer: &Value, operator_condition: bool| {
+        assert_eq!(answer["digest"].as_str().unwrap(), expected_digest(answer, operator_condition));
+    };
+    let definition = [olm_api::crds::operator_condition()];
+    let source = json!({"spec": {"source": {"catalog": {"version": "1.1.0"}}}});
+    olm_control_plane::apply_crds(&fixture.client(), &definition).await.unwrap();
+    fixture.install_pipe_with(true).await;
+    fixture.extensions().patch("pipe", &PatchParams::default(), &Patch::Merge(&source)).await.unwrap();
+    let (code, state, answer) = plan().await;
+    assert_eq!((code, state.as_str()), (0, "Automatic"));
+    has_digest(&answer, true);
+
+    let api: Api<OperatorCondition> = Api::namespaced(fixture.client(), "pipe-system");
+    let report = json!({"type": "Upgradeable", "status": "False", "reason": "Migrating", "message": "moving data",
+        "lastTransitionTime": "2026-11-24T10:00:00Z"});
+    let report = Patch::Merge(json!({"spec": {"conditions": [report]}}));
+    let reported = api.patch("pipe.v1.0.0", &PatchParams::default(), &report).await.unwrap();
+    let outdated = r#"OperatorCondition pipe-system/pipe.v1.0.0: the operatorcondition status "Upgradeable"="False" is outdated"#;
+    let (code, state, answer) = plan().await;
+    assert_eq!((code, state.as_str(), &answer["blocker"]), (0, "OperatorNotUpgradeable", &json!(outdated)));
+    has_digest(&answer, true);
+    let status = Patch::Merge(json!({"status": olm_request::mirrored(&reported)}));
+    api.patch_status("pipe.v1.0.0", &PatchParams::default(), &status).await.unwrap();
+    let ran = fixture.olm(&["plan", "pipe"]).await;
+    let why =
+        "waits; OperatorCondition pipe-system/pipe.v1.0.0: the operator is not upgradeable: moving data\n";
+    assert!(ran.code == 0 && ran.stdout.contains(why), "{}{}", ran.stdout, ran.stderr);
+
+    fixture.set_controller(&[]).await;
+    let (_, state, answer) = plan().await;
+    assert_eq!(state, "Automatic");
+    has_digest(&answer, false);
+    fixture.set_controller(&gate).await;
+    let definitions: Api<CustomResourceDefinition> = Api::all(fixture.client());
+    let name = olm_api::operator_condition::CRD_NAME;
+    definitions.delete(name, &Default::default()).await.unwrap();
+    eventually("the CRD is deleted", async || {
+        definitions.get_opt(name).await.unwrap().is_none().then_some(())
+    })
+    .await;
+    let (_, state, answer) = plan().await;
+    assert_eq!(state, "Automatic");
+    has_digest(&answer, false);
+}
+
+/// Digest that operator-controller computes for the new bundle of `answer`, here with another issuer of certificates.
+fn expected_digest(answer: &Value, operator_condition: bool) -> String {
+    let image = answer["changes"]["new"]["digest"].as_str().unwrap();
     let bundle = Bundle::load(&pipe_bundle("new")).unwrap();
     let options = RenderOptions {
         install_namespace: "pipe-system",
         certificates: Certificates::CertManager,
+        operator_condition,
         ..RenderOptions::default()
     };
     let objects = olm_bundle::render(&bundle, &options).unwrap();

@@ -263,6 +263,11 @@ impl Fixture {
 
     /// Installs pipe.v1.0.0 with all its objects, as operator-controller does.
     pub(crate) async fn install_pipe(&self) -> ClusterExtension {
+        self.install_pipe_with(false).await
+    }
+
+    /// Installs pipe.v1.0.0 with or without an OperatorCondition.
+    pub(crate) async fn install_pipe_with(&self, operator_condition: bool) -> ClusterExtension {
         let client = self.client();
         let source = json!({"sourceType": "Catalog", "catalog": {"packageName": "pipe", "version": "1.0.0"}});
         let extension: ClusterExtension = serde_json::from_value(
@@ -278,7 +283,7 @@ impl Fixture {
             single_own_namespace: false,
             deployment_config: false,
             multi_watch_namespaces: false,
-            operator_condition: false,
+            operator_condition,
         };
         let owner = Extension {
             name: "pipe".to_owned(),

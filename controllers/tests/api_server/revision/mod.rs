@@ -5,6 +5,7 @@
 
 mod faults;
 mod fixture;
+mod operator_condition;
 mod removal;
 mod requests;
 mod rollout;
@@ -40,6 +41,7 @@ async fn revisions_on_control_plane() {
         rollout::unserved_kind_is_retried_until_its_crd_exists(&fixture),
         rollout::paused_revision_reports_and_corrects_nothing(&fixture),
         rollout::corrected_drift_publishes_event(&fixture),
+        operator_condition::reports_of_the_operator_are_neither_owned_nor_reverted(&fixture),
         rollout::content_is_resolved_from_secrets(&fixture),
         rollout::mutable_or_changed_secret_blocks_revision(&fixture),
         removal::archived_revision_deletes_objects_that_successor_does_not_list(&fixture),

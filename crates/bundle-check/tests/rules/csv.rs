@@ -268,12 +268,12 @@ fn unsupported_olm_v0_features_are_reported() {
                 "- {apiGroups: [operators.coreos.com], resources: [operatorconditions/status], verbs: [get]}\n        - \
                  {apiGroups: [light.example.com]",
             ),
-            &["warning: 30: spec.install.spec.clusterPermissions[0].rules[0]: the operator requests permissions on operatorconditions, but OLM v1 creates no OperatorCondition: let the operator run without one [V1-3]"],
+            &["warning: 30: spec.install.spec.clusterPermissions[0].rules[0]: the operator requests permissions on operatorconditions, but OLM v1 creates an OperatorCondition only with gate OperatorConditionCompat: let the operator run without one [V1-3]"],
         ),
         (
             good().csv("- name: manager\n", "- name: manager\n                env: [{name: OPERATOR_CONDITION_NAME}]\n"),
             &["warning: 41: spec.install.spec.deployments[0].spec.template.spec.containers[0].env: the operator reads \
-               OPERATOR_CONDITION_NAME, but OLM v1 creates no OperatorCondition: let the operator run without one [V1-3]"],
+               OPERATOR_CONDITION_NAME, but OLM v1 creates an OperatorCondition only with gate OperatorConditionCompat: let the operator run without one [V1-3]"],
         ),
         (
             good().csv(
