@@ -4,6 +4,7 @@
 
 mod install_script;
 mod nodes;
+mod operator_conditions;
 mod proxy;
 mod replicas;
 mod rights;
