@@ -86,17 +86,23 @@ pub(crate) struct FindingDetails {
     version: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     property: Option<String>,
-    pub(crate) check: &'static str,
+    check: &'static str,
     text: String,
     /// The whole finding, with the text of the ClusterExtension condition.
     pub(crate) line: String,
+    #[serde(skip)]
+    pub(crate) loses_data: bool,
+    /// `true` if operator-controller accepts the change in no mode of annotation crd-check.
+    #[serde(skip)]
+    pub(crate) is_absolute: bool,
 }
 
 impl From<Finding> for FindingDetails {
     fn from(finding: Finding) -> Self {
-        let line = finding.to_string();
+        let (line, loses_data, is_absolute) =
+            (finding.to_string(), finding.loses_data(), finding.is_absolute());
         let Finding { section, version, property, check, text } = finding;
-        Self { section: section.as_str(), version, property, check, text, line }
+        Self { section: section.as_str(), version, property, check, text, line, loses_data, is_absolute }
     }
 }
 

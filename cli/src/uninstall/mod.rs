@@ -19,7 +19,6 @@ use olm_revision::cluster::{Cluster as _, Instances};
 use olm_revision::kube_cluster::KubeCluster;
 use olm_version::quote;
 
-pub(crate) use self::plan::served_kind;
 use self::plan::{OwnedCrd, UninstallPlan};
 use crate::change::{self, ChangeArgs, ChangeFormat, Completion, DryRun, WriteResult, WrittenObject};
 use crate::error::CliError;

@@ -7,7 +7,7 @@ use kube::ResourceExt;
 use kube::core::GroupVersionKind;
 use olm_api::ClusterExtension;
 use olm_request::{ExtensionRules, Settings, UninstallPolicy};
-use olm_revision::object::ObjectKey;
+use olm_revision::object::{ObjectKey, served_kind};
 use olm_version::quote;
 use serde::Serialize;
 use serde_json::Value;
@@ -222,18 +222,6 @@ fn definition(object: &Value, kept: bool) -> Option<OwnedCrd> {
         kept,
         converted: object["spec"]["conversion"]["strategy"] == "Webhook",
     })
-}
-
-/// Kind that a CRD defines, in a served version. Any served version lists all objects, and the storage version needs no
-/// conversion.
-pub(crate) fn served_kind(definition: &Value) -> Option<GroupVersionKind> {
-    let spec = &definition["spec"];
-    let mut versions: Vec<&Value> = spec["versions"].as_array()?.iter().collect();
-    versions.retain(|version| version["served"] == true);
-    let version = versions.iter().find(|version| version["storage"] == true).or_else(|| versions.first())?;
-    let text = |value: &'_ Value| value.as_str().map(str::to_owned);
-    let (group, kind) = (text(&spec["group"])?, text(&spec["names"]["kind"])?);
-    Some(GroupVersionKind { group, version: text(&version["name"])?, kind })
 }
 
 #[cfg(test)]

@@ -120,6 +120,11 @@ impl Finding {
     pub fn is_absolute(&self) -> bool {
         matches!(self.check, "scope" | "storedVersionRemoval")
     }
+
+    /// Reports whether stored objects become unreadable, or lose fields at their next write.
+    pub fn loses_data(&self) -> bool {
+        self.is_absolute() || self.check == "existingFieldRemoval"
+    }
 }
 
 /// Schemas of `version` for validation. `None` if the schema has not changed.

@@ -5,7 +5,7 @@
 //! check objects, [`result`] and the collision report contain the texts of the outcome. [`observed_versions`] holds
 //! the versions that watches observed, to avoid reads. With I/O: [`engine`] applies and [`teardown`] removes objects
 //! through the trait of [`cluster`]. Its implementation for an API server is [`kube_cluster`]. A removal needs only
-//! the [`mod@record`] of a revision's objects.
+//! the [`mod@record`] of a revision's objects. [`losses`] counts the custom resources that it would delete.
 //!
 //! The crate sets no conditions, runs no watches and decides about no retries. The controllers do.
 
@@ -17,6 +17,7 @@ pub mod engine;
 pub mod error;
 pub mod generate;
 pub mod kube_cluster;
+pub mod losses;
 pub mod managed_fields;
 mod memory;
 pub mod object;
