@@ -57,6 +57,15 @@ pub const EXT_APPROVED: &str = "ext.olm.operatorframework.io/approved";
 pub const EXT_APPROVE_PERMISSION_INCREASE: &str = "ext.olm.operatorframework.io/approve-permission-increase";
 /// Windows of time for upgrades, on ClusterExtensions (docs/design/additions.md#upgrade-windows).
 pub const EXT_UPGRADE_WINDOW: &str = "ext.olm.operatorframework.io/upgrade-window";
+/// Handling of a rollout that exceeds its progress deadline, on ClusterExtensions: `Rollback`
+/// (docs/design/additions.md#automatic-rollback).
+pub const EXT_ON_FAILURE: &str = "ext.olm.operatorframework.io/on-failure";
+/// Time of a request to apply content again that was rolled back, on ClusterExtensions. A changed value permits one
+/// more attempt.
+pub const EXT_RETRY_REQUESTED_AT: &str = "ext.olm.operatorframework.io/retry-requested-at";
+/// Content that was rolled back, on the revision that restores its predecessor: JSON with digest, revision, bundle and
+/// version.
+pub const EXT_REFUSED: &str = "ext.olm.operatorframework.io/refused";
 /// Handling of upgrades that may break custom resources, on ClusterExtensions: `Strict`, `Live` or `Warn`
 /// (docs/design/additions.md#crd-checks).
 pub const EXT_CRD_CHECK: &str = "ext.olm.operatorframework.io/crd-check";

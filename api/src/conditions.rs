@@ -113,6 +113,8 @@ pub mod reasons {
     pub const OUTSIDE_WINDOW: &str = "OutsideWindow";
     /// The OperatorCondition of the operator prevents an upgrade.
     pub const OPERATOR_NOT_UPGRADEABLE: &str = "OperatorNotUpgradeable";
+    /// The newer version, or the changed configuration, was rolled back.
+    pub const ROLLED_BACK: &str = "RolledBack";
     /// All dependencies of the bundle are satisfied.
     pub const ALL_SATISFIED: &str = "AllSatisfied";
     /// A dependency of the bundle is missing or cannot be evaluated.

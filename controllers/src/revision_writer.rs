@@ -10,7 +10,8 @@ use kube::{Api, Client, ResourceExt};
 use olm_api::{ClusterExtension, ClusterObjectSet, ClusterObjectSetSpec, labels, names};
 use olm_revision::content::{ContentPhase, SecretKey, resolve, secrets};
 use olm_revision::generate::{
-    Decision, Draft, GenerateError, MAX_LABEL_VALUE, NumberedRevision, decide, newest, outdated, secret_owner,
+    Decision, Draft, GenerateError, MAX_LABEL_VALUE, NumberedRevision, decide, newest, number_of, outdated,
+    secret_owner,
 };
 use olm_runtime::cluster::within_deadline;
 use serde_json::json;
@@ -88,6 +89,27 @@ impl RevisionWriter {
         let mut all = api_request(self.sets.list(&selector), "listing revisions").await?.items;
         all.retain(|set| belongs_to(set, extension));
         Ok(all)
+    }
+
+    /// Content of the revision.
+    ///
+    /// # Errors
+    /// A Secret is missing or mutable, or cannot be read.
+    pub(crate) async fn content(&self, set: &ClusterObjectSet) -> Result<Vec<ContentPhase>, InstallError> {
+        let Some(spec) = &set.spec else { return Err(InstallError::retry("it has no spec")) };
+        let found = content_secrets(&self.client, Some(spec), &self.system_namespace).await?;
+        tokio::task::block_in_place(|| resolve(spec, &self.system_namespace, &found))
+            .map_err(|error| InstallError::retry(error).context(format!("content of {}", set.name_any())))
+    }
+
+    /// Creates the draft as successor of all `existing` revisions of the extension.
+    pub(crate) async fn create_next(
+        &self,
+        extension: &str,
+        draft: &Draft,
+        existing: &[ClusterObjectSet],
+    ) -> Result<ClusterObjectSet, InstallError> {
+        self.create(extension, draft, newest(existing).map_or(0, number_of) + 1, existing).await
     }
 
     /// Plans how the draft becomes the newest revision. `known` is the newest one in the cache. If it has the same

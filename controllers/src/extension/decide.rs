@@ -11,7 +11,8 @@ use serde_json::Value;
 
 use super::choice::{Choice, ResolutionFailure, is_other};
 use super::memory::{ExtensionMemory, RevisionFingerprint};
-use super::revisions::RevisionStates;
+use super::revisions::{Revision, RevisionStates};
+use super::rollback::{self, RollbackStep};
 use crate::install_error::InstallError;
 use crate::preflight::CrdVerdict;
 
@@ -50,10 +51,12 @@ pub(super) enum Decision {
     AwaitCatalog,
     /// No bundle was chosen.
     Refuse(Box<ResolutionFailure>),
-    /// The extension is paused. `waits` names the pending change.
+    /// The extension is paused, or its newest revision is a restored one. `waits` names the pending change.
     Hold { choice: Choice, waits: Option<String> },
     /// The newest revision has the same inputs and no error.
     Keep { choice: Choice, crds: CrdVerdict },
+    /// Restores this revision, because the newest one has failed.
+    Restore { choice: Choice, to: Option<Box<Revision>> },
     /// Makes the target the newest revision, unless it already is.
     Install { choice: Choice, inputs: Box<RevisionInputs> },
 }
@@ -139,6 +142,11 @@ pub(super) fn decide(
     if observed.rules.paused {
         let waits = observed.pending(&choice.target, memory);
         return Decision::Hold { choice, waits };
+    }
+    match rollback::step(observed, &choice, memory) {
+        RollbackStep::None => {}
+        RollbackStep::Restore(to) => return Decision::Restore { choice, to },
+        RollbackStep::Keep => return Decision::Hold { choice, waits: None },
     }
     let inputs = observed.inputs(&choice.target);
     let made = memory.newest.as_ref().filter(|made| made.inputs == inputs);

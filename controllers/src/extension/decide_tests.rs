@@ -48,6 +48,7 @@ fn name(decision: &Decision) -> &'static str {
         Decision::AwaitCatalog => "await",
         Decision::Refuse(_) => "refuse",
         Decision::Hold { .. } => "hold",
+        Decision::Restore { .. } => "restore",
         Decision::Keep { .. } => "keep",
         Decision::Install { .. } => "install",
     }

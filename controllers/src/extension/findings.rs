@@ -48,6 +48,10 @@ pub(crate) struct Findings {
     pub left_out: Vec<LeftOut>,
     /// CRD findings that the extension accepts.
     pub accepted: Option<String>,
+    /// Message of `Progressing` after a rollback, in place of that of the revision.
+    pub restored: Option<String>,
+    /// Reason why a failed revision is not rolled back.
+    pub not_restored: Option<String>,
 }
 
 /// Hints for unsatisfied requirements.
@@ -98,7 +102,8 @@ impl Findings {
     /// Suffix of the `Progressing` message.
     pub(super) fn suffix(&self) -> String {
         let accepted = self.accepted.iter().map(|text| format!("; accepted: {text}"));
-        left_out_text(&self.left_out) + &accepted.collect::<String>()
+        let not_restored = self.not_restored.iter().map(|why| format!("; {why}"));
+        left_out_text(&self.left_out) + &accepted.chain(not_restored).collect::<String>()
     }
 }
 

@@ -18,6 +18,7 @@ use super::Context;
 use super::choice::{self, Choice, ChoiceRequest, ResolutionFailure, ResolutionInputs};
 use super::decide::Observed;
 use super::findings::Hints;
+use super::rollback;
 use crate::install_error::InstallError;
 
 /// Maximum number of packages searched for bundles that satisfy a requirement.
@@ -31,7 +32,7 @@ impl Context {
     ) -> Result<Choice, Box<ResolutionFailure>> {
         let Observed { name: extension, rules, states, edited, .. } = observed;
         let question = ChoiceRequest { filter, states, rules };
-        if let Some(choice) = choice::underway(question, *edited) {
+        if let Some(choice) = choice::underway(question, *edited || rollback::is_ended(observed)) {
             return Ok(choice);
         }
         let started = Instant::now();

@@ -11,6 +11,7 @@ use olm_api::{ClusterExtension, ClusterObjectSet, annotations};
 use olm_bundle::rights::Rights;
 use olm_oci::CanonicalRef;
 use olm_request::{ApprovalRules, CrdCheck};
+use olm_revision::content::content_digest;
 use olm_revision::generate::{BundleIdentity, Draft, Extension, newest};
 use olm_runtime::background::Pending;
 use olm_runtime::reconcile::{RESYNC, ReconcileError};
@@ -24,6 +25,7 @@ use super::decide::{Observed, RevisionInputs};
 use super::held::{HeldPlan, Plan};
 use super::memory::{self, RevisionFingerprint};
 use super::revisions::Revision;
+use super::rollback::{self, RollbackOutcome};
 use crate::bundles::{RenderRequest, Rendered, SignatureVerdict, UnusableBundle};
 use crate::install_error::{ErrorClass, InstallError, api_request};
 use crate::preflight::{CrdVerdict, crd_check, reject_failed_checks};
@@ -54,6 +56,8 @@ pub(super) struct Installation {
     pub held: Option<HeldPlan>,
     /// Blocker that an annotation overrode for the new revision.
     pub overridden: Option<String>,
+    /// Why a rollback prevents a new revision, or is prevented.
+    pub rollback: Option<RollbackOutcome>,
 }
 
 /// Newly created revision.
@@ -71,13 +75,31 @@ impl Installation {
     }
 
     pub(super) fn unchanged(definitions: CrdVerdict) -> Self {
-        let (made, verdict, warnings, held, overridden) = (None, None, Vec::new(), None, None);
-        let (requeue, unfinished) = (false, false);
-        Self { applied: Ok(()), made, definitions, verdict, warnings, requeue, unfinished, held, overridden }
+        Self {
+            applied: Ok(()),
+            made: None,
+            definitions,
+            verdict: None,
+            warnings: Vec::new(),
+            requeue: false,
+            unfinished: false,
+            held: None,
+            overridden: None,
+            rollback: None,
+        }
     }
 
     fn held(plan: HeldPlan) -> Self {
         Self { held: Some(plan), ..Self::unchanged(CrdVerdict::Safe) }
+    }
+
+    fn refused() -> Self {
+        Self { rollback: Some(RollbackOutcome::Refused), ..Self::unchanged(CrdVerdict::Safe) }
+    }
+
+    pub(super) fn not_restored(why: String, requeue: bool) -> Self {
+        let rollback = Some(RollbackOutcome::NotRestored(why));
+        Self { rollback, requeue, ..Self::unchanged(CrdVerdict::Safe) }
     }
 }
 
@@ -165,6 +187,11 @@ impl Context {
         let sets = self.revisions_of(&name);
         let plan = self.revisions.plan(&name, &draft, newest(&sets)).boxed().await?;
         let before = plan.newest().map(Revision::of);
+        if plan.makes_revision()
+            && rollback::refuses(before.as_ref(), &observed.rules, &content_digest(draft.phases()))
+        {
+            return Ok(Installation::refused());
+        }
         let mut governed = (plan.makes_revision() && observed.rules.can_hold())
             .then(|| planned(&plan, &inputs, image.as_ref(), &draft, &digest));
         if let Some(governed) = &mut governed
@@ -200,6 +227,9 @@ impl Context {
             // Without an override, the blocker would have held the plan.
             installation.overridden = governed.and_then(|plan| plan.change.blocker);
             installation.made = Some(CreatedRevision { set, before });
+        } else if observed.rules.rollback && rollback::has_failed(&Revision::of(&set)) {
+            // No event follows an edit that changes nothing of the failed revision.
+            installation.requeue = true;
         }
         let made = memory::RevisionRecord { inputs, newest, crds: definitions, image };
         self.memories.with(&name, |memory| memory.newest = Some(made));
@@ -364,9 +394,12 @@ fn pulling(
     observed: &Observed<'_>,
     Pending(since): Pending,
 ) -> Result<InstallError, ReconcileError> {
+    let Observed { rules, states, .. } = observed;
+    let is_restored = || states.newest().is_some_and(|newest| rollback::refusal(newest, rules).is_some());
+    let may_wait = rules.can_hold() || is_restored();
     match PULL_REPORT_DELAY.saturating_sub(since.elapsed()) {
-        // A plan that may wait is no progress.
-        _ if observed.is_newest(target) || observed.is_retrying() || observed.rules.can_hold() => {
+        // A plan that may wait, or be refused, is no progress.
+        _ if observed.is_newest(target) || observed.is_retrying() || may_wait => {
             Err(ReconcileError::pending(RESYNC))
         }
         Duration::ZERO => Ok(InstallError::new(ErrorClass::Pulling, format!("{PULLING}{}", target.image))),

@@ -8,7 +8,7 @@
 //!
 //! [`reconcile`] runs these steps. [`inputs`] reads catalogs and cluster, and [`choice`] selects a bundle from them
 //! by the rules of the extension ([`olm_request`]). [`install`] renders the bundle and runs the install checks, unless
-//! its plan is [`held`].
+//! its plan is [`held`]. After a failed rollout, [`rollback`] may decide on a [`restoration`] instead.
 //! [`crate::revision_writer`] writes the revision. [`memory`] is the state kept between reconciles. [`removal`]
 //! finalizes a deleted extension, and [`orphans`] adopts revisions without an owner. [`ref_secrets`] and
 //! [`garbage_collection`] run beside the reconciles.
@@ -41,7 +41,11 @@ mod pulling_tests;
 mod reconcile;
 mod ref_secrets;
 mod removal;
+mod restoration;
 mod revisions;
+mod rollback;
+#[cfg(test)]
+mod rollback_api_tests;
 mod rollout_events;
 #[cfg(test)]
 mod signature_tests;

@@ -12,6 +12,7 @@ use super::events::{self, ExtensionEvent};
 use super::findings::{self, Finding, Findings, available_version};
 use super::install::{CreatedRevision, Installation};
 use super::revisions::Revision;
+use super::rollback::{self, RollbackOutcome};
 use super::rollout_events;
 use super::status::{AttemptResult, DeprecationData};
 use super::{REQUEUE_DELAY, VERIFY_DELAY};
@@ -40,7 +41,7 @@ impl ReconcileOutcome {
         let Observed { rules, states, edited, .. } = observed;
         let (old, unfinished) = (observed.status(), installation.unfinished);
         let held = installation.held.as_ref().map(|held| held.report(observed, &choice));
-        let Choice { target, catalog: _, deprecation, mut findings, mut events, requeue } = choice;
+        let Choice { target, catalog, deprecation, mut findings, mut events, requeue } = choice;
         findings.signature = findings::signature(&target.image, installation.verdict.as_ref());
         findings.add_definitions(&installation.definitions, &target, rules, states);
         let mut over = vec![events::RESOLUTION_FAILED];
@@ -68,6 +69,7 @@ impl ReconcileOutcome {
             let BundleIdentity { name, version, .. } = &target;
             failure.context(format!("error for resolved bundle {name:?} with version {version:?}"))
         });
+        add_rollback(&mut findings, &installation, observed, (&target, catalog.is_some()));
         let requeue = requeue_delay(&installation, requeue, applied.is_ok());
         // Before the first installation, there is no older spec that the status describes.
         let is_held = installation.held.is_some() && applied.is_ok();
@@ -115,6 +117,29 @@ impl ReconcileOutcome {
         let requeue = requeue.then_some(REQUEUE_DELAY);
         Self { attempt, events, over, made: None, requeue, unfinished: false, is_held: false }
     }
+}
+
+/// Adds what a rollback means for the target, which may be chosen from a catalog.
+fn add_rollback(
+    findings: &mut Findings,
+    installation: &Installation,
+    observed: &Observed<'_>,
+    (target, is_from_catalog): (&BundleIdentity, bool),
+) {
+    let Observed { rules, states, .. } = observed;
+    match &installation.rollback {
+        Some(RollbackOutcome::Refused) => {
+            findings.upgrade = Finding::State(rollback::refused(target));
+            findings.available_version = available_version(target, rules, states);
+        }
+        Some(RollbackOutcome::NotRestored(why)) => findings.not_restored = Some(why.clone()),
+        None => {}
+    }
+    let made = installation.made.as_ref().map(|made| Revision::of(&made.set));
+    // A bundle that was chosen from a catalog, and is active, is what the spec asks for.
+    let is_desired = is_from_catalog && observed.is_newest(target);
+    let newest = made.as_ref().or_else(|| states.newest().filter(|_| !is_desired));
+    findings.restored = newest.and_then(|newest| rollback::restored(newest, rules));
 }
 
 /// Delay after which the result may differ without an event. `requeue` is `true` if the choice must be repeated soon.

@@ -142,6 +142,10 @@ impl Context {
                 let verdict = self.judge_newest(&observed.name).await;
                 ReconcileOutcome::chosen(choice, Installation { verdict, ..unchanged(crds) }, observed)
             }
+            Decision::Restore { choice, to } => {
+                let installation = self.restore(observed, to.as_deref()).await?;
+                ReconcileOutcome::chosen(choice, installation, observed)
+            }
             Decision::Install { choice, inputs } => {
                 let installation = self.install(observed, *inputs).await?;
                 ReconcileOutcome::chosen(choice, installation, observed)

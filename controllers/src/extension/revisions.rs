@@ -5,6 +5,7 @@ use std::sync::Arc;
 use olm_api::cluster_extension::{BundleMetadata, RevisionStatus};
 use olm_api::conditions::{self, PULLING, reasons, types};
 use olm_api::{ClusterObjectSet, Condition, annotations};
+use olm_request::Refusal;
 use olm_revision::generate::number_of;
 
 /// Values of a ClusterObjectSet that the extension controller needs.
@@ -21,6 +22,8 @@ pub(crate) struct Revision {
     pub catalog_properties: Option<String>,
     /// `true` unless archived.
     pub is_active: bool,
+    /// Content that was rolled back, if the revision restores its predecessor.
+    pub refusal: Option<Refusal>,
     pub conditions: Vec<Condition>,
 }
 
@@ -39,6 +42,7 @@ impl Revision {
             image: annotation(annotations::BUNDLE_REFERENCE).unwrap_or_default(),
             catalog_properties: annotation(annotations::EXT_CATALOG_PROPERTIES),
             is_active: !set.is_archived(),
+            refusal: Refusal::of(set),
             conditions: set.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default(),
         }
     }

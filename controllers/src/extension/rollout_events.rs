@@ -11,6 +11,8 @@ use super::revisions::Revision;
 
 /// A revision was created, and nothing is installed yet.
 pub(super) const INSTALL_STARTED: &str = "InstallStarted";
+/// A revision was created that restores the installed one.
+pub(super) const ROLLED_BACK: &str = "RolledBack";
 /// A revision was created that succeeds the installed one.
 pub(super) const UPGRADE_STARTED: &str = "UpgradeStarted";
 pub(super) const ROLLOUT_SUCCEEDED: &str = "RolloutSucceeded";
@@ -32,6 +34,14 @@ pub(super) fn started(
     edited: bool,
 ) -> Vec<ExtensionEvent> {
     let name = &made.name;
+    if let (Some(refusal), Some(newest)) = (&made.refusal, newest) {
+        let (restored, failed) = (describe(&made.bundle), describe(&newest.bundle));
+        let note = format!(
+            "revision {name} restores {restored} in place of {failed}, because revision {} exceeded its progress deadline",
+            refusal.revision
+        );
+        return vec![ExtensionEvent::warning(ROLLED_BACK, note)];
+    }
     let (reason, note) = match installed {
         None => (INSTALL_STARTED, format!("revision {name} installs {}", describe(&made.bundle))),
         Some(installed) if installed.bundle == made.bundle => {
@@ -111,6 +121,7 @@ mod tests {
     use jiff::Timestamp;
     use olm_api::cluster_extension::{InstallStatus, RevisionStatus};
     use olm_api::conditions::reasons;
+    use olm_request::Refusal;
 
     use super::super::revisions::tests::set;
     use super::*;
@@ -169,6 +180,18 @@ mod tests {
 
     fn describe(old: Option<&ClusterExtensionStatus>, next: &ClusterExtensionStatus) -> Vec<String> {
         reached(old, next).into_iter().map(|notice| format!("{} {}", notice.reason, notice.note)).collect()
+    }
+
+    // docs/design/additions.md#automatic-rollback
+    #[test]
+    fn restored_revision_is_published_as_rollback() {
+        let (first, failed) = (revision(1, "Active"), revision(2, "Active"));
+        let refusal = Some(Refusal { revision: "demo-2".to_owned(), ..Refusal::default() });
+        let restored = Revision { name: "demo-3".to_owned(), refusal, ..first.clone() };
+        let note = "revision demo-3 restores bundle demo.v1.0.0 version 1.0.0 in place of bundle demo.v2.0.0 version 2.0.0, \
+                    because revision demo-2 exceeded its progress deadline";
+        let expected = ExtensionEvent::warning(ROLLED_BACK, note.to_owned());
+        assert_eq!(started(&restored, Some(&first), Some(&failed), false), [expected]);
     }
 
     // docs/design/additions.md#events: only on transitions, not again after a restart

@@ -62,7 +62,7 @@ pub(crate) fn next(
             let suffix = findings.suffix();
             match applied {
                 Err(failure) => next.progressing(failure, &suffix),
-                Ok(()) => next.mirror(states, &suffix),
+                Ok(()) => next.mirror(states, findings.restored.as_deref(), &suffix),
             }
             next.installed(states, matches!(applied, Err(failure) if failure.class.is_no_error()));
             next.deprecation(deprecation);
@@ -123,8 +123,9 @@ impl StatusDraft {
         self.set(types::INSTALLED, Status::True, reasons::SUCCEEDED, &message);
     }
 
-    /// Copies the conditions of the revisions. `suffix` is appended to the message of `Progressing`.
-    fn mirror(&mut self, states: &RevisionStates, suffix: &str) {
+    /// Copies the conditions of the revisions. `restored` is the message of `Progressing` after a rollback. `suffix` is
+    /// appended to the message.
+    fn mirror(&mut self, states: &RevisionStates, restored: Option<&str>, suffix: &str) {
         let installed = states.installed.as_ref();
         let entry =
             |name: &str, conditions: Vec<Condition>| RevisionStatus { name: name.to_owned(), conditions };
@@ -146,7 +147,10 @@ impl StatusDraft {
         if let Some(condition) = available {
             self.copy(condition.clone());
         }
-        if let Some(mut condition) = progressing {
+        if let Some(restored) = restored {
+            let message = format!("{restored}{suffix}");
+            self.set(types::PROGRESSING, Status::False, reasons::PROGRESS_DEADLINE_EXCEEDED, &message);
+        } else if let Some(mut condition) = progressing {
             if !suffix.is_empty() {
                 condition.message = conditions::truncate(&format!("{}{suffix}", condition.message));
             }

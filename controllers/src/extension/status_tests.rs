@@ -351,3 +351,34 @@ fn held_upgrade_describes_the_newest_generation() {
         [Some(4), Some(3), Some(3)]
     );
 }
+
+// docs/design/additions.md#automatic-rollback
+#[test]
+fn rollback_replaces_progressing_and_mirrors_the_rest() {
+    let done: &[_] = &[
+        (types::PROGRESSING, Status::True, "Succeeded", "Revision 1.0.0 has rolled out."),
+        (types::AVAILABLE, Status::True, "ProbesSucceeded", "Objects are available and pass all probes."),
+    ];
+    let rolling: &[_] = &[(types::PROGRESSING, Status::True, "RollingOut", "Revision 3.0.0 is rolling out.")];
+    let findings = Findings { restored: Some("rolled back".to_owned()), ..Findings::default() };
+    let update = StatusUpdate::Attempted(Box::new(AttemptResult {
+        applied: Ok(()),
+        deprecation: DeprecationData::None,
+        findings,
+        upgrade_generation: None,
+    }));
+    let restoring = states(&[with(1, true, done), with(2, false, &[]), with(3, false, rolling)]);
+    let status = next(&ClusterExtensionStatus::default(), Some(2), &restoring, &update, NOW);
+    assert_eq!(
+        lines(&status),
+        [
+            "Available True/ProbesSucceeded Objects are available and pass all probes.",
+            "Progressing False/ProgressDeadlineExceeded rolled back",
+            "Installed True/Succeeded Installed bundle r.example/demo:v1 successfully",
+        ]
+    );
+    assert_eq!(status.active_revisions.len(), 3);
+    // The transition time does not change with each reconcile.
+    let later = Timestamp::from_second(60).unwrap();
+    assert_eq!(next(&status, Some(2), &restoring, &update, later), status);
+}

@@ -148,6 +148,21 @@ impl Preflight {
         Ok(crd_verdict::verdict(&examined, mode))
     }
 
+    /// Returns the findings after which stored custom resources would lose data, one line each, if `objects` were
+    /// applied.
+    ///
+    /// # Errors
+    /// The API server did not answer, or a CRD cannot be compared.
+    pub(crate) async fn losses(&self, objects: &[&Value]) -> Result<Vec<String>, InstallError> {
+        let changes = self.changes(objects).await?;
+        let examined = block_in_place(|| examine(&changes))?;
+        let lines = examined.iter().flat_map(|ExaminedCrd { name, findings, .. }| {
+            let losses = findings.iter().filter(|finding| finding.loses_data());
+            losses.map(move |finding| format!("{name}: {finding}"))
+        });
+        Ok(lines.collect())
+    }
+
     /// Returns the live CRDs among `objects`, in their order.
     async fn changes<'a>(&self, objects: &[&'a Value]) -> Result<Vec<Change<'a>>, InstallError> {
         let resource = ApiResource::erase::<CustomResourceDefinition>(&());

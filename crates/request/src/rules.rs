@@ -104,6 +104,10 @@ pub struct ExtensionRules {
     pub uninstall_policy: Option<UninstallPolicy>,
     /// Approvals and upgrade windows.
     pub approval: ApprovalRules,
+    /// `true` if a rollout that exceeds its progress deadline is rolled back.
+    pub rollback: bool,
+    /// Value of the annotation that requests another attempt of refused content.
+    pub retry_requested_at: Option<String>,
     /// Annotations without effect, in the order of their keys.
     pub invalid: Vec<InvalidAnnotation>,
 }
@@ -133,7 +137,9 @@ impl ExtensionRules {
         let ignored_requirements = read.types(annotations::EXT_IGNORE_DEPENDENCIES);
         let ignore_dependents = read.switch(annotations::EXT_IGNORE_DEPENDENTS);
         let ignore_operator_condition = read.switch(annotations::EXT_IGNORE_OPERATOR_CONDITION);
+        let rollback = read.read(annotations::EXT_ON_FAILURE, |text| named(text, &[("Rollback", true)]));
         let paused = read.switch(annotations::EXT_PAUSED);
+        let retry_requested_at = read.annotations.get(annotations::EXT_RETRY_REQUESTED_AT).cloned();
         let uninstall_policy = read.choice(annotations::EXT_UNINSTALL_POLICY);
         let upgrade_scope = read.choice(annotations::EXT_UPGRADE_SCOPE);
         let windows = read.holding(annotations::EXT_UPGRADE_WINDOW, str::parse, UpgradeWindows::closed());
@@ -153,6 +159,8 @@ impl ExtensionRules {
                 windows,
                 ignore_operator_condition,
             },
+            rollback: rollback.unwrap_or_default(),
+            retry_requested_at,
             invalid: read.invalid,
         }
     }
@@ -192,6 +200,7 @@ impl ExtensionRules {
             || self.exclude_skipped
             || self.crd_check.is_some()
             || self.can_hold()
+            || self.rollback
             || self.settings.dependencies == DependencyMode::Check
             || self.settings.cluster_constraints
     }
@@ -346,6 +355,8 @@ mod tests {
             assert_eq!((leaving.uninstall_policy, policy.as_str()), (Some(policy), value));
             assert!(!leaving.can_block_upgrades() && !leaving.paused);
         }
+        let restored = rules(&[("on-failure", "Rollback")], Settings::default());
+        assert!(restored.rollback && restored.can_block_upgrades() && !restored.approval.can_hold());
         assert!(rules(&[("paused", "true")], Settings::default()).paused);
         assert_eq!(rules(&[("paused", "false")], Settings::default()), ExtensionRules::default());
         let gated = rules(&[], Settings { cluster_constraints: true, ..Settings::default() });
@@ -373,6 +384,7 @@ mod tests {
                 ("ignore-dependencies", "olm.gvk"),
                 ("ignore-dependents", ""),
                 ("ignore-operator-condition", "yes"),
+                ("on-failure", "rollback"),
                 ("paused", "True"),
                 ("uninstall-policy", "KeepCrds"),
                 ("upgrade-scope", "Minor"),
@@ -396,6 +408,7 @@ mod tests {
             ),
             ("ignore-dependents", r#""""#, "true, false"),
             ("ignore-operator-condition", r#""yes""#, "true, false"),
+            ("on-failure", r#""rollback""#, "Rollback"),
             ("paused", r#""True""#, "true, false"),
             ("uninstall-policy", r#""KeepCrds""#, "Delete, KeepCRDs, BlockIfInUse"),
             ("upgrade-scope", r#""Minor""#, "patch, minor, major"),

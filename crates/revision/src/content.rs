@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::Secret;
 use olm_api::ClusterObjectSetSpec;
 use olm_api::cluster_object_set::{CollisionProtection, ObservedPhase, PhaseObject};
-use serde_json::Value;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
 use crate::canonical::{Numbers, canonical_json};
 use crate::digest::phase_digest;
@@ -167,6 +168,17 @@ pub fn same_content(a: &[ContentPhase], b: &[ContentPhase]) -> bool {
         })
 }
 
+/// Digest of a content, `sha256:…`. Equal for equivalent contents ([`same_content`]), also before and after they are
+/// stored in Secrets.
+pub fn content_digest(phases: &[ContentPhase]) -> String {
+    let phase = |phase: &ContentPhase| {
+        let objects: Vec<Value> = phase.objects.iter().map(|content| pruned(&content.object)).collect();
+        json!({"name": phase.name, "objects": objects})
+    };
+    let content = canonical_json(&phases.iter().map(phase).collect(), Numbers::Float);
+    format!("sha256:{}", hex::encode(Sha256::digest(content)))
+}
+
 fn meaning(object: &Value) -> String {
     canonical_json(&pruned(object), Numbers::Exact)
 }
@@ -186,7 +198,6 @@ fn pruned(value: &Value) -> Value {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::ByteString;
-    use serde_json::json;
 
     use super::*;
 
@@ -238,6 +249,19 @@ mod tests {
         ] {
             assert_eq!(resolve(&spec(phases), "system", found).unwrap_err().to_string(), message);
         }
+    }
+
+    #[test]
+    fn content_digest_is_equal_for_equivalent_contents() {
+        let digest =
+            |phase: &str, object: Value| content_digest(&[ContentPhase::inline(phase, vec![object])]);
+        let one = digest("deploy", json!({"kind": "K", "spec": {"a": 1, "b": null, "c": {}}}));
+        // A fixed value: refusals must outlive an upgrade of the server.
+        assert_eq!(one, "sha256:80e23df3f3a68a47cd4ff4a749334e33416f4c26d7edd0fb07409ff5a8fd3001");
+        assert_eq!(digest("deploy", json!({"spec": {"a": 1.0}, "kind": "K"})), one);
+        assert_ne!(digest("rbac", json!({"kind": "K", "spec": {"a": 1}})), one);
+        assert_ne!(digest("deploy", json!({"kind": "K", "spec": {"a": 2}})), one);
+        assert_ne!(content_digest(&[]), one);
     }
 
     // Case apply-29

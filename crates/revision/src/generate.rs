@@ -124,6 +124,19 @@ impl Draft {
         self
     }
 
+    /// Creates the desired revision of an `extension` that returns to the existing revision `set` with this content.
+    /// `refused` is the value of [`annotations::EXT_REFUSED`].
+    pub fn restored(
+        extension: Extension,
+        set: &ClusterObjectSet,
+        content: Vec<ContentPhase>,
+        refused: String,
+    ) -> Self {
+        let mut annotations = generated(&set.metadata.annotations);
+        annotations.insert(annotations::EXT_REFUSED.to_owned(), refused);
+        Self { extension, annotations, phases: content, warning: None }
+    }
+
     /// Phases with all objects inline, for checks before any write.
     pub fn phases(&self) -> &[ContentPhase] {
         &self.phases
@@ -176,16 +189,14 @@ impl Draft {
         );
         let wanted_spec = wanted.spec.as_mut()?;
         wanted_spec.collision_protection = spec.collision_protection.clone();
-        let ours = |map: &Option<BTreeMap<String, String>>| -> BTreeMap<String, String> {
-            let entries =
-                map.iter().flatten().filter(|(key, _)| REVISION_ANNOTATIONS.contains(&key.as_str()));
-            entries.map(|(key, value)| (key.clone(), value.clone())).collect()
-        };
+        let refused = current.metadata.annotations.iter().flatten();
+        let refused = refused.filter(|(key, _)| *key == annotations::EXT_REFUSED);
+        wanted.metadata.annotations.get_or_insert_default().extend(refused.map(cloned));
         let owner = extension_owner(&self.extension.name, &self.extension.uid);
         let has_labels = owner_labels(&self.extension.name)
             .iter()
             .all(|(key, value)| current.metadata.labels.as_ref().and_then(|map| map.get(key)) == Some(value));
-        let is_same = ours(&current.metadata.annotations) == self.annotations
+        let is_same = generated(&current.metadata.annotations) == self.annotations
             && has_labels
             && current.metadata.owner_references.iter().flatten().any(|reference| *reference == owner)
             && spec == wanted_spec;
@@ -205,6 +216,15 @@ const REVISION_ANNOTATIONS: [&str; 9] = [
     annotations::EXT_CATALOG_PROPERTIES,
     annotations::EXT_SERVICE_ACCOUNT,
 ];
+
+/// Annotations that a draft sets, as a revision has them.
+fn generated(all: &Option<BTreeMap<String, String>>) -> BTreeMap<String, String> {
+    all.iter().flatten().filter(|(key, _)| REVISION_ANNOTATIONS.contains(&key.as_str())).map(cloned).collect()
+}
+
+fn cloned((key, value): (&String, &String)) -> (String, String) {
+    (key.clone(), value.clone())
+}
 
 fn revision_annotations(bundle: &BundleIdentity) -> (BTreeMap<String, String>, Option<String>) {
     let mut map: BTreeMap<String, String> = [

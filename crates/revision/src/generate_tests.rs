@@ -290,3 +290,26 @@ fn large_migrated_revision_keeps_its_content_in_secrets() {
     assert_eq!(object.ref_.as_ref().map(|at| &at.name), secrets[0].metadata.name.as_ref());
     assert!(object.object.is_none());
 }
+
+// docs/design/additions.md#automatic-rollback
+#[test]
+fn restored_revision_has_content_of_its_predecessor_and_keeps_refusal() {
+    let (mut first, content) = installed(&draft());
+    first.metadata.annotations.as_mut().unwrap().insert("other".to_owned(), "x".to_owned());
+    let restored = Draft::restored(extension("demo"), &first, content.clone(), "{}".to_owned());
+    let revision = restored.number(3, SYSTEM).unwrap();
+    assert_eq!(revision.set.metadata.name.as_deref(), Some("demo-3"));
+    let mut expected = first.metadata.annotations.clone().unwrap();
+    expected.remove("other");
+    expected.insert(annotations::EXT_REFUSED.to_owned(), "{}".to_owned());
+    assert_eq!(revision.set.metadata.annotations, Some(expected.clone()));
+    // The same bundle yields the restored revision. A change in place keeps the refusal.
+    let decided =
+        |draft: &Draft| decide(draft, std::slice::from_ref(&revision.set), Some(&content), SYSTEM).unwrap();
+    assert_eq!(decided(&draft()), Decision::Keep);
+    let later = Extension { progress_deadline_minutes: Some(10), ..extension("demo") };
+    let later = Draft::new(later, &bundle(), objects()).unwrap();
+    let Decision::Patch(patched) = decided(&later) else { panic!("not patched") };
+    assert_eq!(patched.metadata.annotations, Some(expected));
+    assert_eq!(decide(&later, &[*patched], Some(&content), SYSTEM), Ok(Decision::Keep));
+}

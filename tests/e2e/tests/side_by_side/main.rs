@@ -7,6 +7,7 @@ mod bundles;
 mod catalog;
 mod cluster_object_sets;
 mod deadline;
+mod deadline_rollback;
 mod definitions;
 mod docs;
 mod gitops;

@@ -1,0 +1,122 @@
+//! Restores the last revision that succeeded, as a new revision with its content
+//! (docs/design/additions.md#automatic-rollback). Neither catalog nor registry is needed. [`super::rollback`] decides.
+
+use std::collections::BTreeSet;
+
+use futures::FutureExt;
+use kube::ResourceExt;
+use olm_crd_safety::is_crd;
+use olm_request::Refusal;
+use olm_revision::content::{ContentPhase, content_digest};
+use olm_revision::generate::{Draft, Extension, newest};
+use olm_revision::kube_cluster::KubeCluster;
+use olm_revision::losses::{custom_resources, loss};
+use olm_runtime::reconcile::{RESYNC, ReconcileError};
+use serde_json::Value;
+use tokio::task::block_in_place;
+
+use super::Context;
+use super::decide::Observed;
+use super::install::{CreatedRevision, Installation};
+use super::revisions::Revision;
+use super::rollback;
+use crate::install_error::InstallError;
+use crate::preflight::{CrdVerdict, crd_check};
+
+impl Context {
+    /// Creates a revision with the content of `to`, unless data may be lost. Approvals and windows do not matter.
+    ///
+    /// # Errors
+    /// The revisions have changed since they were observed. An event follows.
+    pub(super) async fn restore(
+        &self,
+        observed: &Observed<'_>,
+        to: Option<&Revision>,
+    ) -> Result<Installation, ReconcileError> {
+        let Some(to) = to else { return Ok(Installation::not_restored(rollback::no_predecessor(), false)) };
+        match self.restored(observed, to).boxed().await {
+            Ok(Some(installation)) => Ok(installation),
+            Ok(None) => Err(ReconcileError::pending(RESYNC)),
+            Err(failure) => {
+                self.memories.content_lost(&observed.name);
+                let why = format!("not rolled back to revision {}: {failure}", to.name);
+                Ok(Installation { unfinished: true, ..Installation::not_restored(why, true) })
+            }
+        }
+    }
+
+    /// `None` if the revisions have changed.
+    async fn restored(
+        &self,
+        observed: &Observed<'_>,
+        to: &Revision,
+    ) -> Result<Option<Installation>, InstallError> {
+        let name = &observed.name;
+        let existing = self.revisions.list(name).await?;
+        let failed = newest(&existing).filter(|set| {
+            Some(set.name_any()) == observed.states.newest().map(|newest| newest.name.clone())
+                && !set.is_archived()
+                && rollback::has_failed(&Revision::of(set))
+        });
+        let kept = existing.iter().find(|set| set.name_any() == to.name && !set.is_archived());
+        let (Some(failed), Some(kept)) = (failed, kept) else { return Ok(None) };
+        let (content, refused) = (self.revisions.content(kept).await?, self.revisions.content(failed).await?);
+        let risks = self.risks(observed, &content, &refused).await?;
+        if let Some(why) = rollback::forbidden(name, to, &risks) {
+            return Ok(Some(Installation::not_restored(why, true)));
+        }
+        let before = Revision::of(failed);
+        let refusal = Refusal {
+            digest: block_in_place(|| content_digest(&refused)),
+            revision: before.name.clone(),
+            bundle: before.bundle.name.clone(),
+            version: before.bundle.version.clone(),
+            retry_requested_at: observed.rules.retry_requested_at.clone(),
+        };
+        let refusal = serde_json::to_string(&refusal).map_err(InstallError::retry)?;
+        let spec = observed.extension.spec.as_ref();
+        let owner = Extension {
+            name: name.clone(),
+            uid: observed.extension.uid().unwrap_or_default(),
+            progress_deadline_minutes: spec.and_then(|spec| spec.progress_deadline_minutes),
+        };
+        let draft = Draft::restored(owner, kept, content, refusal);
+        let set = self.revisions.create_next(name, &draft, &existing).boxed().await?;
+        let made = Some(CreatedRevision { set, before: Some(before) });
+        Ok(Some(Installation { made, ..Installation::unchanged(CrdVerdict::Safe) }))
+    }
+
+    /// Data that would be lost if the content `to` replaced the content `from`, or else the findings of the CRD check
+    /// that hold it.
+    async fn risks(
+        &self,
+        observed: &Observed<'_>,
+        to: &[ContentPhase],
+        from: &[ContentPhase],
+    ) -> Result<Vec<String>, InstallError> {
+        let (objects, crds) = (objects(to), crds(to));
+        let mut risks = self.preflight.losses(&objects).boxed().await?;
+        let cluster = KubeCluster::new(self.parts.client.clone());
+        for name in self::crds(from).difference(&crds) {
+            risks.extend(loss(name, &custom_resources(&cluster, name).await));
+        }
+        if risks.is_empty()
+            && let Some(check) = crd_check(observed.extension, observed.rules.crd_check)
+            && let CrdVerdict::Held(text) =
+                self.preflight.definitions(&observed.name, &objects, check).boxed().await?
+        {
+            risks.push(text);
+        }
+        Ok(risks)
+    }
+}
+
+fn objects(phases: &[ContentPhase]) -> Vec<&Value> {
+    phases.iter().flat_map(|phase| &phase.objects).map(|content| &content.object).collect()
+}
+
+/// Names of the CRDs.
+fn crds(phases: &[ContentPhase]) -> BTreeSet<&str> {
+    let crds = objects(phases).into_iter().filter(|object| is_crd(object));
+    crds.filter_map(|object| object["metadata"]["name"].as_str()).collect()
+}
