@@ -1,6 +1,8 @@
 //! Complete difference that the next revision of an extension makes on a cluster, for commands that judge it.
 
+use olm_revision::content::content_digest;
 use olm_revision::generate::BundleIdentity;
+use olm_revision::phases::{Marks, phases};
 use serde_json::Value;
 
 use super::cluster::{self, ComparedExtension, Installed};
@@ -16,6 +18,8 @@ pub(crate) struct PlannedBundle {
     pub(crate) diff: Diff,
     /// Digest of the plan.
     pub(crate) digest: String,
+    /// Digest of the content of the revision.
+    pub(crate) content: String,
     /// Rendered objects.
     pub(crate) objects: Vec<Value>,
     /// `true` if operator-controller lets operators report whether they may be replaced.
@@ -58,8 +62,13 @@ impl ComparedExtension<'_> {
         let digest = olm_plan::digest(&bundle, &settings.options(), &objects, image_digest)
             .map_err(|error| CliError::findings(format!("{}: {error}", files.origin)))?;
         let new = super::compared_bundle(&files, &bundle);
-        let diff = self.next(installed, &cluster::identity(&bundle), new, objects.clone()).await?;
-        Ok(PlannedBundle { diff, digest, objects, operator_conditions })
+        let identity = cluster::identity(&bundle);
+        let extension = self.extension.metadata.name.as_deref().unwrap_or_default();
+        let (package, version) = (identity.package.as_str(), identity.version.as_str());
+        let marks = Marks { extension, package, version, release: None };
+        let content = content_digest(&phases(olm_bundle::distinct(objects.clone()), marks));
+        let diff = self.next(installed, &identity, new, objects.clone()).await?;
+        Ok(PlannedBundle { diff, digest, content, objects, operator_conditions })
     }
 
     /// Difference that the bundle of `files` makes.

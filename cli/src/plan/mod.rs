@@ -9,9 +9,12 @@ pub(crate) mod approve;
 use clap::Args;
 use k8s_openapi::jiff::Timestamp;
 use kube::{Api, ResourceExt};
+use olm_api::annotations::EXT_RETRY_REQUESTED_AT as RETRY;
 use olm_api::{ClusterExtension, OperatorCondition};
 use olm_plan::Target;
-use olm_request::{ExtensionRules, HoldCause, PlannedChange, Settings, operator_condition, upgrade_blocker};
+use olm_request::{
+    ExtensionRules, HoldCause, PlannedChange, Refusal, Settings, operator_condition, upgrade_blocker,
+};
 use olm_runtime::cluster::present;
 use serde::Serialize;
 use serde_json::Value;
@@ -33,7 +36,7 @@ The plan is that of the bundle that operator-controller would choose now. It lis
 images that change, and ends with the digest that an approval names. Nothing is changed.
 
 If annotation approval, approve-permission-increase or upgrade-window, or the OperatorCondition of the operator, holds \
-the plan, the output says so. `olm approve` approves it.";
+the plan, or it was rolled back, the output says so. `olm approve` approves it.";
 
 /// Arguments of the command.
 #[derive(Debug, Args)]
@@ -67,6 +70,8 @@ pub(crate) enum PlanState {
     OutsideWindow,
     /// The OperatorCondition of the operator prevents it.
     OperatorNotUpgradeable,
+    /// It was rolled back, and is applied again only on request.
+    RolledBack,
 }
 
 /// Plan of an extension.
@@ -147,7 +152,14 @@ pub(crate) async fn report(
     let is_applied = !change.is_first
         && !change.changes_bundle
         && content.as_ref().is_some_and(|old| olm_plan::objects::changes(old, &planned.objects).is_empty());
-    let (state, opens) = state(&rules, &change, is_applied, Timestamp::now());
+    let refusal = olm_plan::newest_active(&sets).and_then(Refusal::of);
+    let is_refused =
+        refusal.is_some_and(|refusal| refusal.holds(&rules) && refusal.digest == planned.content);
+    let (state, opens) = match state(&rules, &change, is_applied, Timestamp::now()) {
+        (PlanState::Applied, _) => (PlanState::Applied, None),
+        _ if is_refused => (PlanState::RolledBack, None),
+        state => state,
+    };
     let summary = olm_plan::summary(content.as_deref().unwrap_or_default(), &planned.objects);
     let report = PlanReport {
         extension: name,
@@ -229,6 +241,9 @@ impl PlanReport {
             (PlanState::OutsideWindow, None) => "waits; no upgrade window opens".to_owned(),
             (PlanState::OperatorNotUpgradeable, _) => {
                 format!("waits; {}", self.blocker.as_deref().unwrap_or_default())
+            }
+            (PlanState::RolledBack, _) => {
+                format!("was rolled back; a new value of annotation {RETRY} applies it again")
             }
         }
     }

@@ -145,7 +145,7 @@ async fn rollback_that_would_lose_data_is_forbidden() {
     let fixture = Fixture::start().await;
     let text = || json!({"type": "string"});
     let (old, new) = (json!({"a": text()}), json!({"a": text(), "b": text()}));
-    let release = |version, manifests| Release { version, manifests, image: None };
+    let release = |version, manifests| Release { version, manifests, image: None, operator: false };
     let before = || release("1.0.0", vec![crd("lamps", "Lamp", &old)]);
     let after = vec![crd("lamps", "Lamp", &new), crd("shades", "Shade", &old)];
     fixture.publish("main", &[before()]).await;
