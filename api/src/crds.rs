@@ -1,8 +1,9 @@
 //! CustomResourceDefinitions, generated from the Rust types (docs/design/api.md#crd-envelope,
-//! docs/design/operations.md#clusterupgradestatus).
+//! docs/design/operations.md#clusterupgradestatus, docs/design/additions.md#plan-objects).
 
 use crate::{
-    ClusterCatalog, ClusterExtension, ClusterObjectSet, ClusterUpgradeStatus, OperatorCondition, annotations,
+    ClusterCatalog, ClusterExtension, ClusterObjectSet, ClusterUpgradeStatus, ExtensionPlan,
+    OperatorCondition, annotations,
 };
 use kube::Resource;
 use schemars::generate::SchemaSettings;
@@ -46,6 +47,14 @@ pub fn crds() -> Vec<Value> {
             &[READY],
         ),
         upgrade_status,
+        crd::<ExtensionPlan>(
+            &[
+                Column("Extension", ".spec.plan.extension", "string"),
+                Column("Version", ".spec.plan.bundle.version", "string"),
+                Column("Phase", ".status.phase", "string"),
+            ],
+            &[Column("Digest", ".spec.plan.digest", "string")],
+        ),
     ]
 }
 

@@ -16,6 +16,7 @@ pub mod cluster_object_set;
 pub mod cluster_upgrade_status;
 pub mod conditions;
 pub mod crds;
+pub mod extension_plan;
 pub mod finalizers;
 pub mod labels;
 pub mod limits;
@@ -30,6 +31,7 @@ pub use cluster_object_set::{ClusterObjectSet, ClusterObjectSetSpec, ClusterObje
 pub use cluster_upgrade_status::{
     ClusterUpgradeStatus, ClusterUpgradeStatusSpec, ClusterUpgradeStatusStatus,
 };
+pub use extension_plan::{ExtensionPlan, ExtensionPlanSpec, ExtensionPlanStatus};
 pub use operator_condition::{OperatorCondition, OperatorConditionSpec, OperatorConditionStatus};
 
 pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::{

@@ -39,10 +39,23 @@ pub fn revision_name(extension: &str, number: i64) -> String {
     format!("{extension}-{number}")
 }
 
+/// Name of the ExtensionPlan with this digest for the revision `number` of an extension:
+/// `<extension>-<number>-<digits of the digest>` (docs/design/additions.md#plan-objects).
+pub fn plan_name(extension: &str, number: i64, digest: &str) -> String {
+    const DIGITS: usize = 12;
+    let digits: String = digest.trim_start_matches("sha256:").chars().take(DIGITS).collect();
+    format!("{}-{digits}", revision_name(extension, number))
+}
+
 #[cfg(test)]
 mod tests {
     #[test]
     fn revision_name_joins_extension_and_number() {
         assert_eq!(super::revision_name("lantern", 12), "lantern-12");
+    }
+
+    #[test]
+    fn plan_name_joins_revision_name_and_digest() {
+        assert_eq!(super::plan_name("lantern", 2, "sha256:0123456789abcdef"), "lantern-2-0123456789ab");
     }
 }

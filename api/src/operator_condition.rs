@@ -1,7 +1,7 @@
 //! OperatorCondition of classic OLM: an operator reports whether it may be replaced
 //! (docs/design/additions.md#operator-conditions).
 
-use crate::resource::resource;
+use crate::resource::{conditions, resource};
 use crate::{Condition, ObjectMeta, names, schema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -37,6 +37,7 @@ resource!(
     names::CLASSIC_GROUP,
     names::OPERATOR_CONDITION_VERSION
 );
+conditions!(OperatorCondition);
 
 /// Reports of the operator, and decisions of the administrator.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

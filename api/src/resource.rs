@@ -16,7 +16,7 @@ pub(crate) struct Wire<'a, S, T> {
     pub(crate) status: Option<&'a T>,
 }
 
-/// Implements [`resource`] for a cluster-scoped root struct. Without a group, the resource belongs to
+/// Implements [`resource`] and [`conditions`] for a cluster-scoped root struct. Without a group, the resource belongs to
 /// [`crate::names::GROUP`].
 macro_rules! cluster_resource {
     ($kind:ident, $spec:ty, $status:ty, $plural:expr) => {
@@ -32,11 +32,31 @@ macro_rules! cluster_resource {
             $group,
             $version
         );
+        $crate::resource::conditions!($kind);
     };
 }
 
-/// Implements `kube::Resource`, `Serialize`, `new` and condition lookup for a root struct with the fields `metadata`,
-/// `spec` (plain or optional) and `status` (optional). The plural is that of URLs.
+/// Implements condition lookup for a root struct whose status has conditions.
+macro_rules! conditions {
+    ($kind:ident) => {
+        impl $kind {
+            /// Finds the condition of this type.
+            pub fn condition(&self, type_: &str) -> Option<&$crate::Condition> {
+                $crate::conditions::find(&self.status.as_ref()?.conditions, type_)
+            }
+
+            /// Reports whether the condition of this type exists with status `True`.
+            pub fn is_true(&self, type_: &str) -> bool {
+                self.status
+                    .as_ref()
+                    .is_some_and(|status| $crate::conditions::is_true(&status.conditions, type_))
+            }
+        }
+    };
+}
+
+/// Implements `kube::Resource`, `Serialize` and `new` for a root struct with the fields `metadata`, `spec` (plain or
+/// optional) and `status` (optional). The plural is that of URLs.
 ///
 /// The derive macro of `kube` requires a `spec`, but the API server admits extensions and object sets without one
 /// (docs/design/api.md#optional-spec).
@@ -84,18 +104,6 @@ macro_rules! resource {
         }
 
         impl $kind {
-            /// Finds the condition of this type.
-            pub fn condition(&self, type_: &str) -> Option<&$crate::Condition> {
-                $crate::conditions::find(&self.status.as_ref()?.conditions, type_)
-            }
-
-            /// Reports whether the condition of this type exists with status `True`.
-            pub fn is_true(&self, type_: &str) -> bool {
-                self.status
-                    .as_ref()
-                    .is_some_and(|status| $crate::conditions::is_true(&status.conditions, type_))
-            }
-
             /// Creates an object with only a name and a spec.
             pub fn new(name: &str, spec: $spec) -> Self {
                 Self {
@@ -121,4 +129,4 @@ macro_rules! resource {
     };
 }
 
-pub(crate) use {cluster_resource, resource};
+pub(crate) use {cluster_resource, conditions, resource};

@@ -30,6 +30,7 @@ async fn crds_validate_and_default_on_a_real_api_server() {
     limits_are_exact(&server).await;
     a_spec_is_optional(&server).await;
     upgrade_status_is_a_singleton(&server).await;
+    plan_is_immutable_except_for_its_approval(&server).await;
     crds_have_the_documented_envelope(&server).await;
 }
 
@@ -79,6 +80,7 @@ fn collection(kind: &str) -> &'static str {
         "ClusterExtension" => "/apis/olm.operatorframework.io/v1/clusterextensions",
         "ClusterObjectSet" => "/apis/olm.operatorframework.io/v1/clusterobjectsets",
         "ClusterUpgradeStatus" => "/apis/ext.olm.operatorframework.io/v1alpha1/clusterupgradestatuses",
+        "ExtensionPlan" => "/apis/ext.olm.operatorframework.io/v1alpha1/extensionplans",
         "CustomResourceDefinition" => "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
         "Secret" => "/api/v1/namespaces/default/secrets",
         other => panic!("unexpected kind {other}"),
@@ -167,7 +169,7 @@ async fn stored_objects_survive_a_round_trip(server: &Server) {
 
 // Case api-2
 async fn columns_are_printed(server: &Server) {
-    let tables: [(&str, &[&str]); 4] = [
+    let tables: [(&str, &[&str]); 5] = [
         ("ClusterCatalog", &["Name", "LastUnpacked", "Serving", "Age", "Ready"]),
         (
             "ClusterExtension",
@@ -184,6 +186,7 @@ async fn columns_are_printed(server: &Server) {
         ),
         ("ClusterObjectSet", &["Name", "Available", "Progressing", "Age", "Ready"]),
         ("ClusterUpgradeStatus", &["Name", "Upgradeable", "Reason", "Current", "Next", "Blocking", "Age"]),
+        ("ExtensionPlan", &["Name", "Extension", "Version", "Phase", "Age", "Digest"]),
     ];
     for (kind, expected) in tables {
         let request =
@@ -367,6 +370,38 @@ async fn upgrade_status_is_a_singleton(server: &Server) {
     other["metadata"]["name"] = json!("other");
     let fragment = "ClusterUpgradeStatus is a singleton, metadata.name must be 'cluster'";
     assert_rejected(server.create(&other).await, fragment, &other);
+}
+
+// docs/design/additions.md#plan-objects
+async fn plan_is_immutable_except_for_its_approval(server: &Server) {
+    let object: Value = examples::document("extension-plan.yaml");
+    let (kind, name) = ("ExtensionPlan", object["metadata"]["name"].as_str().unwrap());
+    server.create(&object).await.unwrap();
+    for (patch, fragment) in [
+        (json!({"spec": {"plan": {"digest": format!("sha256:{}", "f".repeat(64))}}}), "plan is immutable"),
+        (json!({"spec": {"plan": {"truncated": null}}}), "plan is immutable"),
+        (json!({"spec": {"plan": {"objects": []}}}), "plan is immutable"),
+        (json!({"spec": {"plan": null}}), "spec.plan: Required value"),
+        (json!({"spec": null}), "spec: Required value"),
+    ] {
+        assert_rejected(server.patch(kind, name, "", &patch).await, fragment, &patch);
+    }
+    let stored = server.patch(kind, name, "", &json!({"spec": {"approved": false}})).await.unwrap();
+    assert_eq!(
+        (&stored["spec"]["approved"], &stored["spec"]["plan"]),
+        (&json!(false), &object["spec"]["plan"])
+    );
+    // A main write does not change the status, and a status write not the approval.
+    assert_eq!(stored["status"], Value::Null);
+    let patch = json!({"spec": {"approved": true}, "status": {"phase": "Pending"}});
+    let stored = server.patch(kind, name, "/status", &patch).await.unwrap();
+    assert_eq!((&stored["spec"]["approved"], &stored["status"]["phase"]), (&json!(false), &json!("Pending")));
+    let patch = json!({"status": {"phase": "Lost"}});
+    assert_rejected(server.patch(kind, name, "/status", &patch).await, "Unsupported value: \"Lost\"", &patch);
+    let mut wrong = object.clone();
+    wrong["metadata"]["name"] = json!("wrong");
+    wrong["spec"]["plan"]["digest"] = json!("sha256:0");
+    assert_rejected(server.create(&wrong).await, "spec.plan.digest", &wrong);
 }
 
 // Case api-1. The e2e suite patches the minimum of progressDeadlineMinutes at a fixed path

@@ -5,7 +5,7 @@
 
 mod examples;
 
-use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet, ClusterUpgradeStatus};
+use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet, ClusterUpgradeStatus, ExtensionPlan};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -21,6 +21,7 @@ fn round_trip_by_kind(object: &Value) -> Option<Value> {
         "ClusterExtension" => Some(round_trip::<ClusterExtension>(object)),
         "ClusterObjectSet" => Some(round_trip::<ClusterObjectSet>(object)),
         "ClusterUpgradeStatus" => Some(round_trip::<ClusterUpgradeStatus>(object)),
+        "ExtensionPlan" => Some(round_trip::<ExtensionPlan>(object)),
         _ => None,
     }
 }
@@ -30,6 +31,7 @@ fn round_trip_by_kind(object: &Value) -> Option<Value> {
 fn examples_round_trip_unchanged() {
     let mut objects = examples::documents("valid.yaml");
     objects.extend(examples::documents("upgrade-status.yaml"));
+    objects.extend(examples::documents("extension-plan.yaml"));
     let mut count = 0;
     for object in &objects {
         if let Some(written) = round_trip_by_kind(object) {
@@ -37,7 +39,7 @@ fn examples_round_trip_unchanged() {
             count += 1;
         }
     }
-    assert_eq!(count, 13);
+    assert_eq!(count, 14);
 }
 
 fn extension(spec: Value, status: Value) -> Value {

@@ -17,6 +17,8 @@ const MULTI_WATCH: &str = "MultiWatchNamespaces";
 /// Objects of an extension are applied as its service account
 /// (docs/design/additions.md#service-account-impersonation).
 const IMPERSONATION: &str = "ServiceAccountImpersonation";
+/// Waiting plans are objects that can be approved (docs/design/additions.md#plan-objects).
+const EXTENSION_PLANS: &str = "ExtensionPlans";
 const RELEASES: &str = "BundleReleaseSupport";
 const REVISIONS: &str = "BoxcutterRuntime";
 /// Unavailable catalogs may be skipped (docs/design/additions.md#best-effort-resolution).
@@ -35,13 +37,14 @@ const UPDATE_NOTIFICATIONS: &str = "UpdateNotifications";
 pub(crate) const UPGRADE_STATUS: &str = "ClusterUpgradeStatus";
 
 /// All gates that `--feature-gates` accepts.
-pub const KNOWN: [Gate; 15] = [
+pub const KNOWN: [Gate; 16] = [
     Gate { name: BEST_EFFORT, default: false, stage: Stage::Alpha },
     Gate { name: RELEASES, default: false, stage: Stage::Alpha },
     Gate { name: REVISIONS, default: true, stage: Stage::Alpha },
     Gate { name: CLUSTER_CONSTRAINTS, default: false, stage: Stage::Alpha },
     Gate { name: UPGRADE_STATUS, default: true, stage: Stage::Alpha },
     Gate { name: DEPLOYMENT_CONFIG, default: false, stage: Stage::Alpha },
+    Gate { name: EXTENSION_PLANS, default: false, stage: Stage::Alpha },
     Gate { name: MULTI_WATCH, default: false, stage: Stage::Alpha },
     Gate { name: OPERATOR_CONDITIONS, default: false, stage: Stage::Alpha },
     Gate { name: IMPERSONATION, default: false, stage: Stage::Alpha },
@@ -66,6 +69,8 @@ pub(crate) struct Features {
     pub impersonation: bool,
     /// `true` if extensions and revisions get a status summary.
     pub status_summary: bool,
+    /// `true` if plans that wait are written as ExtensionPlans.
+    pub extension_plans: bool,
     /// Provider of webhook certificates.
     pub certificates: Certificates,
     /// Settings of resolution.
@@ -94,6 +99,7 @@ impl Features {
             multi_watch_namespaces: gates.enabled(MULTI_WATCH),
             impersonation: gates.enabled(IMPERSONATION),
             status_summary: gates.enabled(STATUS_SUMMARY),
+            extension_plans: gates.enabled(EXTENSION_PLANS),
             certificates,
             settings: Settings {
                 dependencies,
@@ -133,6 +139,7 @@ mod tests {
         assert!(!features(&[]).multi_watch_namespaces);
         assert!(features(&["MultiWatchNamespaces=true"]).multi_watch_namespaces);
         assert!(features(&["DeploymentConfig=true"]).deployment_config);
+        assert!(!features(&[]).extension_plans && features(&["ExtensionPlans=true"]).extension_plans);
         assert!(!features(&[]).status_summary && features(&["StatusSummary=true"]).status_summary);
         assert!(
             !features(&[]).impersonation && features(&["ServiceAccountImpersonation=true"]).impersonation

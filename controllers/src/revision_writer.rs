@@ -62,6 +62,14 @@ impl RevisionPlan {
         matches!(self.decision, Decision::New { .. })
     }
 
+    /// Number of the newest revision after the plan is carried out.
+    pub(crate) fn number(&self) -> i64 {
+        match &self.decision {
+            Decision::New { number } => *number,
+            _ => self.newest().and_then(|set| set.spec.as_ref()).map_or(0, |spec| spec.revision),
+        }
+    }
+
     /// Newest revision before the plan is carried out.
     pub(crate) fn newest(&self) -> Option<&ClusterObjectSet> {
         newest(&self.existing)

@@ -19,7 +19,7 @@ pub(crate) use self::completion::Completion;
 pub(crate) use self::confirm::confirm;
 pub(crate) use self::wait::{ExpectedState, until, wait_for};
 pub(crate) use self::write::{
-    WriteResult, WrittenObject, annotate, apply, call, create_namespace, dry_create,
+    WriteResult, WrittenObject, annotate, apply, call, create_namespace, dry_create, unchanged,
 };
 use crate::error::CliError;
 use crate::output::{Output, json, printable, yaml};
@@ -108,7 +108,7 @@ pub(crate) fn print(
 }
 
 /// Prints the written objects like [`print()`]. With `--wait`, also waits for the last one, an extension, and prints the
-/// result. `bundle` is the name of its chosen bundle, and `before` that of the installed one.
+/// result. `bundles` are the names of its chosen bundle and of the installed one.
 ///
 /// # Errors
 /// Errors of [`print()`] and [`wait_for`].
@@ -117,11 +117,31 @@ pub(crate) async fn print_and_wait(
     args: &ChangeArgs,
     summary: &str,
     written: &[WrittenObject],
-    (bundle, before): (Option<String>, Option<String>),
+    bundles: (Option<String>, Option<String>),
     session: &mut Session,
 ) -> Result<(), CliError> {
     print(args.output, summary, written, &mut session.output)?;
-    let Some(extension) = written.last().filter(|_| args.wait) else { return Ok(()) };
+    match written.last() {
+        Some(extension) => wait(cluster, args, extension, bundles, session).await,
+        None => Ok(()),
+    }
+}
+
+/// With `--wait`, waits for the extension and prints the result. `bundle` is the name of its chosen bundle, and
+/// `before` that of the installed one.
+///
+/// # Errors
+/// Errors of [`wait_for`].
+pub(crate) async fn wait(
+    cluster: &Cluster,
+    args: &ChangeArgs,
+    extension: &WrittenObject,
+    (bundle, before): (Option<String>, Option<String>),
+    session: &mut Session,
+) -> Result<(), CliError> {
+    if !args.wait {
+        return Ok(());
+    }
     // Show the result of the write before waiting.
     session.output.finish()?;
     let target = ExpectedState::new(extension, bundle, before);

@@ -134,6 +134,14 @@ pub(crate) async fn annotate(
     patched(cluster, extension, &after, version.as_deref(), dry_run, session).await
 }
 
+/// The extension as read.
+///
+/// # Errors
+/// It is no valid JSON.
+pub(crate) fn unchanged(extension: &ClusterExtension) -> Result<WrittenObject, CliError> {
+    Ok(WrittenObject::new(value(extension)?, WriteResult::Unchanged, None))
+}
+
 /// Patches the difference between two states of an extension, with `version` as resourceVersion precondition.
 async fn patched(
     cluster: &Cluster,

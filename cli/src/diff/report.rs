@@ -7,12 +7,12 @@ use std::fmt::Write;
 
 use olm_plan::fields::FieldChange;
 use olm_plan::objects::{ChangeKind, ObjectChange};
-use olm_plan::permissions::{Permission, SubjectChange};
+use olm_plan::permissions::SubjectChange;
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::crd_check::{CrdResult, Verdict};
-use crate::output::{counted, qualified};
+use crate::output::counted;
 
 /// Largest number of fields per object in the text output. JSON and YAML contain all.
 const SHOWN_FIELDS: usize = 25;
@@ -151,13 +151,10 @@ fn value(value: &Value) -> String {
 }
 
 fn subject(change: &SubjectChange) -> String {
-    let subject = &change.subject;
-    let name = qualified(&subject.namespace, &subject.name);
-    let every = if subject.kind == "ClusterRole" { "all subjects of " } else { "" };
-    let mut text = format!("  {every}{} {name}\n", subject.kind);
+    let mut text = format!("  {}\n", change.subject);
     for (sign, permissions) in [('+', &change.gained), ('-', &change.lost)] {
         for one in permissions {
-            let _ = writeln!(text, "    {sign} {}", permission(one));
+            let _ = writeln!(text, "    {sign} {one}");
         }
     }
     text
@@ -189,43 +186,6 @@ fn role_counts(roles: &[&ObjectChange]) -> String {
     text
 }
 
-/// `get, list on deployments.apps in namespace apps`
-fn permission(one: &Permission) -> String {
-    let place = match &one.namespace {
-        Some(namespace) => format!("in namespace {namespace}"),
-        None => "cluster-wide".to_owned(),
-    };
-    if let Some(role) = &one.role {
-        return format!("all permissions of {role} {place}");
-    }
-    let verbs = one.verbs.join(", ");
-    if !one.urls.is_empty() {
-        return format!("{verbs} on URLs {} {place}", one.urls.join(", "));
-    }
-    let group = one.api_group.as_deref().unwrap_or_default();
-    let resources: Vec<String> = one.resources.iter().map(|resource| full_name(resource, group)).collect();
-    let names = if one.resource_names.is_empty() {
-        String::new()
-    } else {
-        format!(" named {}", one.resource_names.join(", "))
-    };
-    let kept = match (one.kept.is_empty(), one.kept_in.is_empty()) {
-        (true, true) => String::new(),
-        (false, _) => format!(", but keeps {}", one.kept.join(", ")),
-        (true, false) => format!(", but keeps them in {}", one.kept_in.join(", ")),
-    };
-    format!("{verbs} on {}{names} {place}{kept}", resources.join(", "))
-}
-
-/// Resource as kubectl writes it: `deployments.apps/scale`.
-fn full_name(resource: &str, group: &str) -> String {
-    let (name, part) = match resource.split_once('/') {
-        Some((name, part)) => (name, format!("/{part}")),
-        None => (resource, String::new()),
-    };
-    if group.is_empty() { format!("{name}{part}") } else { format!("{name}.{group}{part}") }
-}
-
 fn crd(result: &CrdResult) -> String {
     let name = &result.name;
     let mut text = match result.result {
@@ -245,40 +205,6 @@ fn crd(result: &CrdResult) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn permission_is_printed_as_sentence() {
-        let texts = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect::<Vec<_>>();
-        let rule = Permission {
-            namespace: Some("apps".to_owned()),
-            api_group: Some("apps".to_owned()),
-            resources: texts(&["deployments/scale", "*"]),
-            verbs: texts(&["get", "list"]),
-            ..Permission::default()
-        };
-        for (one, expected) in [
-            (rule.clone(), "get, list on deployments.apps/scale, *.apps in namespace apps"),
-            (
-                Permission {
-                    namespace: None,
-                    api_group: Some(String::new()),
-                    resource_names: texts(&["a"]),
-                    ..rule
-                },
-                "get, list on deployments/scale, * named a cluster-wide",
-            ),
-            (
-                Permission { urls: texts(&["/metrics"]), verbs: texts(&["get"]), ..Permission::default() },
-                "get on URLs /metrics cluster-wide",
-            ),
-            (
-                Permission { role: Some("ClusterRole view".to_owned()), ..Permission::default() },
-                "all permissions of ClusterRole view cluster-wide",
-            ),
-        ] {
-            assert_eq!(permission(&one), expected);
-        }
-    }
 
     #[test]
     fn long_value_is_truncated_and_secret_value_hidden() {

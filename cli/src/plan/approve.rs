@@ -5,7 +5,7 @@ use olm_api::conditions::types;
 use olm_api::{ClusterExtension, annotations};
 use olm_version::quote;
 
-use super::{PlanReport, PlanState, report};
+use super::{PlanReport, PlanState, recorded, report};
 use crate::change::{self, ChangeArgs};
 use crate::error::CliError;
 use crate::output::Fields;
@@ -17,8 +17,8 @@ use crate::status::tree::installed;
 /// First lines of the command's help.
 pub(crate) const ABOUT: &str = "Approve the plan of an extension
 
-The command shows the plan of the next revision in short, as `olm plan` computes it, and writes its digest to the \
-annotation approved. operator-controller then creates exactly this revision: a bundle, a configuration or an object \
+The command shows the plan of the next revision in short, as `olm plan` does, and writes its digest to the \
+annotation approved, or sets spec.approved of its ExtensionPlan if there is one. operator-controller then creates exactly this revision: a bundle, a configuration or an object \
 that has changed since is another plan and waits again.
 
 --version and --digest make sure that the plan is the one that was reviewed.";
@@ -61,15 +61,24 @@ pub(crate) async fn run(args: ApproveArgs, session: &mut Session) -> Result<(), 
         let name = quote(&args.name);
         return Err(CliError::findings(format!("ClusterExtension {name} is being deleted")));
     }
-    let (plan, choice) = report(&cluster, &live, &args.access, session).await?;
+    let object = recorded::find(&cluster, &live, session).await?;
+    let plan = match &object {
+        Some(object) => recorded::report(object, &live),
+        None => report(&cluster, &live, &args.access, session).await?.0,
+    };
     check(&args, &plan, reported(&live))?;
     let mut fields = Fields::default();
     fields.add(0, "Bundle", &format!("{}, version {}", plan.bundle, plan.version));
     fields.add(0, "Plan", &plan.digest);
     fields.add(0, "Changes", &plan.summary);
+    let bundles = (Some(plan.bundle), installed(&live).map(|bundle| bundle.name));
+    if let Some(object) = &object {
+        let written = recorded::approve(&cluster, object, args.change.dry_run, session).await?;
+        change::print(args.change.output, &fields.text, &[written], &mut session.output)?;
+        return change::wait(&cluster, &args.change, &change::unchanged(&live)?, bundles, session).await;
+    }
     let approval = (annotations::EXT_APPROVED, plan.digest.as_str());
     let written = change::annotate(&cluster, &live, approval, args.change.dry_run, session).await?;
-    let bundles = (Some(choice.bundle), installed(&live).map(|bundle| bundle.name));
     change::print_and_wait(&cluster, &args.change, &fields.text, &[written], bundles, session).await
 }
 
@@ -117,7 +126,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::diff::Diff;
+    use crate::plan::Changes;
 
     #[derive(Parser)]
     struct Line {
@@ -133,11 +142,12 @@ mod tests {
             catalog: "hub".to_owned(),
             image: "r.example/pipe:v2".to_owned(),
             digest: "sha256:a".to_owned(),
+            object: None,
             state,
             opens: None,
             blocker: None,
             summary: String::new(),
-            changes: Diff::default(),
+            changes: Changes::Computed(Box::default()),
         }
     }
 

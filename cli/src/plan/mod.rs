@@ -2,9 +2,10 @@
 //! (docs/design/additions.md#approval).
 //!
 //! The choice comes from the resolver, the changes from the comparison of `olm diff`, the digest and the verdict from
-//! the functions that operator-controller calls.
+//! the functions that operator-controller calls. If operator-controller wrote an ExtensionPlan, nothing is computed.
 
 pub(crate) mod approve;
+mod recorded;
 
 use clap::Args;
 use k8s_openapi::jiff::Timestamp;
@@ -19,6 +20,7 @@ use olm_runtime::cluster::present;
 use serde::Serialize;
 use serde_json::Value;
 
+use self::recorded::RecordedChanges;
 use crate::controller::Controller;
 use crate::diff::{ComparedExtension, Diff};
 use crate::error::{CliError, Code};
@@ -34,6 +36,9 @@ pub(crate) const ABOUT: &str = "Show the plan of an extension: what its next rev
 
 The plan is that of the bundle that operator-controller would choose now. It lists objects, permissions, CRDs and \
 images that change, and ends with the digest that an approval names. Nothing is changed.
+
+If operator-controller wrote the plan as an ExtensionPlan (feature gate ExtensionPlans), this object is shown, and \
+neither catalogs nor bundles are read. `olm diff --extension NAME` shows the changed fields.
 
 If annotation approval, approve-permission-increase or upgrade-window, or the OperatorCondition of the operator, holds \
 the plan, or it was rolled back, the output says so. `olm approve` approves it.";
@@ -84,6 +89,9 @@ pub(crate) struct PlanReport {
     pub(crate) catalog: String,
     pub(crate) image: String,
     pub(crate) digest: String,
+    /// Name of the ExtensionPlan, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) object: Option<String>,
     pub(crate) state: PlanState,
     /// Next opening of an upgrade window, if the plan waits for it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -93,7 +101,17 @@ pub(crate) struct PlanReport {
     pub(crate) blocker: Option<String>,
     /// Changes on one line.
     pub(crate) summary: String,
-    pub(crate) changes: Diff,
+    pub(crate) changes: Changes,
+}
+
+/// Changes of a plan.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub(crate) enum Changes {
+    /// Compared with the cluster.
+    Computed(Box<Diff>),
+    /// Listed by an ExtensionPlan.
+    Recorded(RecordedChanges),
 }
 
 /// Runs the command.
@@ -104,7 +122,10 @@ pub(crate) struct PlanReport {
 pub(crate) async fn run(args: PlanArgs, session: &mut Session) -> Result<(), CliError> {
     let cluster = args.access.cluster.connect().await?;
     let live = observe::extension(&cluster, &args.name, session).await?;
-    let (report, _) = report(&cluster, &live, &args.access, session).await?;
+    let report = match recorded::find(&cluster, &live, session).await? {
+        Some(object) => recorded::report(&object, &live),
+        None => report(&cluster, &live, &args.access, session).await?.0,
+    };
     session.output.result(args.format.output, "Plan", &report, PlanReport::text)?;
     match report.state {
         PlanState::ApprovalRequired => Err(CliError::ExitCode(Code::ApprovalRequired as u8)),
@@ -168,11 +189,12 @@ pub(crate) async fn report(
         catalog: choice.catalog.clone(),
         image: choice.image.clone(),
         digest: planned.digest,
+        object: None,
         state,
         opens,
         blocker: change.blocker.filter(|_| state == PlanState::OperatorNotUpgradeable),
         summary,
-        changes: planned.diff,
+        changes: Changes::Computed(Box::new(planned.diff)),
     };
     Ok((report, choice))
 }
@@ -215,15 +237,22 @@ impl PlanReport {
     fn text(&self) -> String {
         let mut fields = Fields::default();
         fields.add(0, "Extension", &self.extension);
-        let bundle = format!("{}, version {}, from catalog {}", self.bundle, self.version, self.catalog);
-        fields.add(0, "Bundle", &bundle);
+        let bundle = format!("{}, version {}", self.bundle, self.version);
+        let catalog = if self.catalog.is_empty() { "" } else { ", from catalog " };
+        fields.add(0, "Bundle", &format!("{bundle}{catalog}{}", self.catalog));
         fields.add(0, "Image", &self.image);
         fields.add(0, "Plan", &self.digest);
+        if let Some(object) = &self.object {
+            fields.add(0, "Object", &format!("ExtensionPlan {object}"));
+        }
         fields.add(0, "State", &self.state_text());
         if self.state != PlanState::Applied {
             fields.add(0, "Changes", &self.summary);
         }
-        format!("{}\n{}", fields.text, self.changes.text())
+        match &self.changes {
+            Changes::Computed(diff) => format!("{}\n{}", fields.text, diff.text()),
+            Changes::Recorded(recorded) => format!("{}{}", fields.text, recorded.text()),
+        }
     }
 
     /// State as a sentence.

@@ -23,13 +23,14 @@ const OPERATOR_CONDITIONS: &str = "OperatorConditionCompat";
 
 /// Feature gates of operator-controller, so that its arguments can be reused here. Gates of the reference that allow
 /// more bundles to render are on.
-const KNOWN: [Gate; 13] = [
+const KNOWN: [Gate; 14] = [
     gate("BestEffortResolution", false),
     gate("BoxcutterRuntime", true),
     gate("BundleReleaseSupport", false),
     gate("ClusterConstraints", false),
     gate("ClusterUpgradeStatus", true),
     gate(DEPLOYMENT_CONFIG, true),
+    gate("ExtensionPlans", false),
     gate(MULTI_WATCH, false),
     gate(OPERATOR_CONDITIONS, false),
     gate("ServiceAccountImpersonation", false),

@@ -24,6 +24,7 @@ fn features() -> Features {
         multi_watch_namespaces: false,
         impersonation: false,
         status_summary: false,
+        extension_plans: false,
         certificates: Certificates::None,
         settings: olm_request::Settings::default(),
     }

@@ -39,6 +39,7 @@ fn memory(inputs: RevisionInputs, set: &ClusterObjectSet) -> ExtensionMemory {
         newest: RevisionFingerprint::of(set),
         crds: CrdVerdict::Accepted("x".to_owned()),
         image: None,
+        plan: crate::extension::plans::PlanId::default(),
     };
     ExtensionMemory { newest: Some(made), ..ExtensionMemory::default() }
 }

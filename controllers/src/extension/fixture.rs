@@ -70,6 +70,7 @@ pub(super) fn parts(client: Client, cache: &Path, catalog_store: Store<ClusterCa
             multi_watch_namespaces: true,
             impersonation: false,
             status_summary: false,
+            extension_plans: false,
             certificates: Certificates::CertManager,
             settings: olm_request::Settings::default(),
         },
@@ -118,6 +119,8 @@ pub(super) struct Fixture {
     running: Option<RunningController>,
     /// Gate of the next [`Self::start_controller`].
     pub status_summary: bool,
+    /// Gate of the next [`Self::start_controller`].
+    pub extension_plans: bool,
     published: Mutex<u32>,
 }
 
@@ -139,6 +142,7 @@ impl Fixture {
             cache: tempfile::tempdir().unwrap(),
             running: None,
             status_summary: false,
+            extension_plans: false,
             published: Mutex::default(),
         };
         fixture.start_controller();
@@ -159,6 +163,7 @@ impl Fixture {
             crate::catalogs::run(events, catalogs, Arc::clone(&metrics), listed.clone(), stop.clone());
         parts.catalog_store = catalog_store;
         parts.features.status_summary = self.status_summary;
+        parts.features.extension_plans = self.extension_plans;
         let (store, writer) = reflector::store();
         let mut context = Context::new(parts, store);
         context.ref_secrets = RefSecrets::new(&client, SYSTEM, std::time::Duration::ZERO);

@@ -7,6 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::ResourceExt;
 use olm_api::conditions::{INSTALLATION, reasons};
+use olm_api::extension_plan::Plan as Content;
 use olm_api::{ClusterObjectSet, annotations};
 use olm_plan::Target;
 use olm_request::{ApprovalRules, HoldCause, PlannedChange, operator_condition};
@@ -17,6 +18,7 @@ use serde_json::Value;
 
 use super::choice::Choice;
 use super::decide::Observed;
+use super::plans::{self, PlanId, Source};
 use crate::install_error::{ErrorClass, InstallError};
 
 /// Limit of the requeue delay. A timer cannot run for years.
@@ -30,6 +32,10 @@ pub(super) struct Plan {
     pub summary: String,
     /// Namespace and name of the OperatorCondition of the operator that the revision replaces.
     pub operator_condition: Option<(String, String)>,
+    /// Number of the revision.
+    pub revision: i64,
+    /// Content of its ExtensionPlan, if that has to be created.
+    pub content: Option<Box<Content>>,
 }
 
 /// Plan that waits.
@@ -37,31 +43,52 @@ pub(super) struct Plan {
 pub(super) struct HeldPlan {
     pub plan: Plan,
     pub cause: HoldCause,
-    /// Delay until the next opening of a window. An approval triggers a reconcile by itself.
+    /// Delay until the next opening of a window or the next attempt. An approval triggers a reconcile by itself.
     pub wait: Option<Duration>,
 }
 
+/// Revision that is to be created.
+#[derive(Clone, Copy)]
+pub(super) struct NewRevision<'a> {
+    pub extension: &'a str,
+    pub number: i64,
+    /// All revisions of the extension.
+    pub existing: &'a [ClusterObjectSet],
+    /// Phases of the newest one, if they can be read.
+    pub content: Option<&'a [ContentPhase]>,
+    pub target: &'a BundleIdentity,
+    pub catalog: Option<&'a str>,
+    /// Digest of the bundle's image.
+    pub image: &'a str,
+    /// Digest of the plan.
+    pub digest: &'a str,
+    pub phases: &'a [ContentPhase],
+}
+
 impl Plan {
-    /// Plan of a revision with these phases, as the successor of all `existing` revisions. `content` are the phases of
-    /// the newest one, if they can be read. `image` is the digest of the bundle's image, and `digest` that of the plan.
-    pub(super) fn of(
-        existing: &[ClusterObjectSet],
-        content: Option<&[ContentPhase]>,
-        target: &BundleIdentity,
-        (image, digest): (&str, &str),
-        phases: &[ContentPhase],
-    ) -> Self {
+    /// Plan of a new revision. `lacks_object` reports whether the ExtensionPlan with this identity has to be created.
+    pub(super) fn of(new: &NewRevision<'_>, lacks_object: impl FnOnce(&PlanId) -> bool) -> Self {
+        let NewRevision { existing, content, target, catalog, image, digest, phases, .. } = *new;
         let (before, after) = (content.map(objects), objects(phases));
-        let target = Target {
+        let planned = Target {
             version: &target.version,
             release: target.release.as_deref(),
             image,
             objects: &after,
             plan: digest,
         };
-        let change = olm_plan::change(existing, before.as_deref(), &target);
+        let change = olm_plan::change(existing, before.as_deref(), &planned);
         let before = before.filter(|_| !change.is_first).unwrap_or_default();
-        Self { change, summary: olm_plan::summary(&before, &after), operator_condition: None }
+        let summary = olm_plan::summary(&before, &after);
+        let mut plan =
+            Self { change, summary, operator_condition: None, revision: new.number, content: None };
+        if lacks_object(&plan.id()) {
+            let (id, summary) = (&plan.id(), &plan.summary);
+            let (extension, image_digest, before, after) = (new.extension, image, &before, &after);
+            let source = Source { extension, id, target, catalog, image_digest, summary, before, after };
+            plan.content = Some(Box::new(plans::content(&source)));
+        }
+        plan
     }
 
     /// The plan as replacing the operator of the newest revision, which runs in `namespace`. Without its content, the
@@ -80,6 +107,11 @@ impl Plan {
             }),
         };
         Self { operator_condition, ..self }
+    }
+
+    /// Identity of its ExtensionPlan.
+    pub(super) fn id(&self) -> PlanId {
+        PlanId { revision: self.revision, digest: self.change.digest.clone() }
     }
 
     /// The plan as held, if these rules hold it at the time `now`.
@@ -107,6 +139,11 @@ fn contents(phases: &[ContentPhase]) -> impl Iterator<Item = &Value> {
 }
 
 impl HeldPlan {
+    /// The same plan, reconciled again after `delay` at the latest.
+    pub(super) fn retried_after(self, delay: Duration) -> Self {
+        Self { wait: Some(self.wait.map_or(delay, |wait| wait.min(delay))), ..self }
+    }
+
     /// State of `UpgradeAvailable` while something is installed, or the reason why nothing is.
     pub(super) fn report(
         &self,

@@ -13,7 +13,8 @@ fn held(is_first: bool, changes_bundle: bool, cause: HoldCause) -> HeldPlan {
         Some("OperatorCondition ns/demo.v1.0.0: the operator is not upgradeable: moving".to_owned());
     let change = PlannedChange { digest, is_first, changes_bundle, blocker, ..PlannedChange::default() };
     let summary = "1 object created, 0 changed, 0 deleted".to_owned();
-    HeldPlan { plan: Plan { change, summary, operator_condition: None }, cause, wait: None }
+    let plan = Plan { change, summary, operator_condition: None, revision: 2, content: None };
+    HeldPlan { plan, cause, wait: None }
 }
 
 // docs/design/additions.md#approval, docs/design/additions.md#upgrade-windows
@@ -118,4 +119,14 @@ fn only_a_closed_window_requeues_at_its_opening() {
     assert_eq!(wait(windows("0 0 1 1 * 1h"), "2026-02-01T00:00:00Z"), Some(Some(LONGEST_WAIT.as_secs())));
     let manual = ApprovalRules { mode: ApprovalMode::ManualUpgrades, ..nightly() };
     assert_eq!(wait(manual, "2026-11-21T21:58:30Z"), Some(None));
+}
+
+#[test]
+fn failed_write_of_a_plan_is_retried_before_its_window_opens() {
+    let delay = Duration::from_secs(20);
+    let wait =
+        |wait| HeldPlan { wait, ..held(false, true, HoldCause::ApprovalRequired) }.retried_after(delay).wait;
+    assert_eq!(wait(None), Some(delay));
+    assert_eq!(wait(Some(LONGEST_WAIT)), Some(delay));
+    assert_eq!(wait(Some(Duration::from_secs(1))), Some(Duration::from_secs(1)));
 }

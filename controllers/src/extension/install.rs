@@ -4,13 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use jiff::Timestamp;
 use kube::ResourceExt;
 use olm_api::conditions::PULLING;
 use olm_api::{ClusterExtension, ClusterObjectSet, annotations};
 use olm_bundle::rights::Rights;
 use olm_oci::CanonicalRef;
-use olm_request::{ApprovalRules, CrdCheck};
+use olm_request::CrdCheck;
 use olm_revision::content::content_digest;
 use olm_revision::generate::{BundleIdentity, Draft, Extension, newest};
 use olm_runtime::background::Pending;
@@ -22,8 +21,9 @@ use super::Context;
 
 use super::choice;
 use super::decide::{Observed, RevisionInputs};
-use super::held::{HeldPlan, Plan};
+use super::held::{HeldPlan, NewRevision, Plan};
 use super::memory::{self, RevisionFingerprint};
+use super::plans::PlanId;
 use super::revisions::Revision;
 use super::rollback::{self, RollbackOutcome};
 use crate::bundles::{RenderRequest, Rendered, SignatureVerdict, UnusableBundle};
@@ -104,7 +104,7 @@ impl Installation {
 }
 
 impl Context {
-    /// Makes the target the newest revision, unless it already is.
+    /// Makes the target, a bundle of this catalog, the newest revision, unless it already is.
     ///
     /// # Errors
     /// The bundle is being pulled, and the status remains unchanged.
@@ -112,11 +112,12 @@ impl Context {
         &self,
         observed: &Observed<'_>,
         inputs: RevisionInputs,
+        catalog: Option<&str>,
     ) -> Result<Installation, ReconcileError> {
         let name = &observed.name;
         Ok(match self.rendered_and_judged(name, &inputs).await {
             Ok((rendered, verdict)) => {
-                let made = self.make_newest(observed, inputs, rendered, &verdict);
+                let made = self.make_newest(observed, inputs, rendered, (&verdict, catalog));
                 let installation = made.boxed().await.unwrap_or_else(Installation::failed);
                 Installation { verdict: Some(verdict), ..installation }
             }
@@ -178,7 +179,7 @@ impl Context {
         observed: &Observed<'_>,
         inputs: RevisionInputs,
         rendered: Rendered,
-        verdict: &SignatureVerdict,
+        (verdict, catalog): (&SignatureVerdict, Option<&str>),
     ) -> Result<Installation, InstallError> {
         let name = observed.name.clone();
         let (obstacles, image) = (rendered.obstacles.clone(), rendered.image.clone());
@@ -192,10 +193,11 @@ impl Context {
         {
             return Ok(Installation::refused());
         }
+        let id = PlanId { revision: plan.number(), digest: digest.clone() };
         let mut governed = (plan.makes_revision() && observed.rules.can_hold())
-            .then(|| planned(&plan, &inputs, image.as_ref(), &draft, &digest));
+            .then(|| self.planned(observed, &plan, (&inputs, catalog), (image.as_ref(), &draft, &digest)));
         if let Some(governed) = &mut governed
-            && let Some(held) = self.held_now(governed, &observed.rules.approval).boxed().await?
+            && let Some(held) = self.hold(observed, governed).boxed().await?
         {
             return Ok(Installation::held(held));
         }
@@ -205,8 +207,7 @@ impl Context {
             return Ok(installation);
         }
         if let Some(governed) = &mut governed {
-            let rules = self.live_rules(observed).boxed().await?;
-            if let Some(held) = self.held_now(governed, &rules).boxed().await? {
+            if let Some(held) = self.held_now(observed, governed).boxed().await? {
                 return Ok(Installation::held(held));
             }
         }
@@ -231,7 +232,7 @@ impl Context {
             // No event follows an edit that changes nothing of the failed revision.
             installation.requeue = true;
         }
-        let made = memory::RevisionRecord { inputs, newest, crds: definitions, image };
+        let made = memory::RevisionRecord { inputs, newest, crds: definitions, image, plan: id };
         self.memories.with(&name, |memory| memory.newest = Some(made));
         Ok(installation)
     }
@@ -263,28 +264,58 @@ impl Context {
         Ok(Installation::unchanged(self.known_verdict(&observed.name, inputs)))
     }
 
-    /// Rules in the current annotations of the extension: an approval may have been revoked since the extension was
-    /// observed.
-    async fn live_rules(&self, observed: &Observed<'_>) -> Result<ApprovalRules, InstallError> {
+    /// The plan as held by the current annotations of the extension, its ExtensionPlan and the OperatorCondition of
+    /// the operator that it replaces: an approval may have been revoked since they were observed.
+    async fn held_now(
+        &self,
+        observed: &Observed<'_>,
+        plan: &mut Plan,
+    ) -> Result<Option<HeldPlan>, InstallError> {
         let live = api_request(self.extensions.get_opt(&observed.name), "reading the approval").await?;
         let same = |live: &ClusterExtension| live.metadata.uid == observed.extension.metadata.uid;
         let live = live.filter(same).ok_or_else(|| InstallError::retry("the extension has been deleted"))?;
-        Ok(self.rules(&live).approval)
+        self.hold_live(&live, plan).await
     }
 
-    /// The plan as held by these rules and by the current OperatorCondition of the operator that it replaces.
-    async fn held_now(
-        &self,
-        plan: &mut Plan,
-        rules: &ApprovalRules,
-    ) -> Result<Option<HeldPlan>, InstallError> {
+    /// Reads what the operator that the plan replaces reports about its replacement.
+    pub(super) async fn read_blocker(&self, plan: &mut Plan) -> Result<(), InstallError> {
         plan.change.blocker = match (&self.parts.operator_conditions, &plan.operator_condition) {
             (Some(conditions), Some((namespace, name))) if plan.change.is_upgrade() => {
                 conditions.blocker(namespace, name).await?
             }
             _ => None,
         };
-        Ok(plan.held(rules, Timestamp::now()))
+        Ok(())
+    }
+
+    /// Plan of the revision that is to be created: its inputs and catalog, and the image, draft and digest of the
+    /// rendered bundle.
+    fn planned(
+        &self,
+        observed: &Observed<'_>,
+        plan: &RevisionPlan,
+        (inputs, catalog): (&RevisionInputs, Option<&str>),
+        (image, draft, digest): (Option<&CanonicalRef>, &Draft, &str),
+    ) -> Plan {
+        let image = image.map(|image| image.digest().to_string()).unwrap_or_default();
+        let new = NewRevision {
+            extension: &observed.name,
+            number: plan.number(),
+            existing: plan.existing(),
+            content: plan.content(),
+            target: &inputs.bundle,
+            catalog,
+            image: &image,
+            digest,
+            phases: draft.phases(),
+        };
+        block_in_place(|| {
+            Plan::of(&new, |id| self.lacks_plan(observed.extension, id)).replacing_operator(
+                plan.newest(),
+                plan.content(),
+                &inputs.namespace,
+            )
+        })
     }
 
     /// Rights that the service account lacks to apply the objects of the draft, as a failure.
@@ -405,22 +436,6 @@ fn pulling(
         Duration::ZERO => Ok(InstallError::new(ErrorClass::Pulling, format!("{PULLING}{}", target.image))),
         left => Err(ReconcileError::pending(left)),
     }
-}
-
-/// Plan of the revision that is to be created. `image` is the image of the rendered bundle.
-fn planned(
-    plan: &RevisionPlan,
-    inputs: &RevisionInputs,
-    image: Option<&CanonicalRef>,
-    draft: &Draft,
-    digest: &str,
-) -> Plan {
-    let image = image.map(|image| image.digest().to_string()).unwrap_or_default();
-    let (target, namespace) = (&inputs.bundle, &inputs.namespace);
-    block_in_place(|| {
-        Plan::of(plan.existing(), plan.content(), target, (&image, digest), draft.phases())
-            .replacing_operator(plan.newest(), plan.content(), namespace)
-    })
 }
 
 /// Draft of a revision.

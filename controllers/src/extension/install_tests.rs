@@ -75,7 +75,7 @@ impl Fixture {
         let extension = self.extension(more).await;
         let rules = ExtensionRules { crd_check: annotated, ..ExtensionRules::default() };
         let observed = observed(&extension, rules, &[]);
-        self.context.install(&observed, observed.inputs(&target)).await.unwrap()
+        self.context.install(&observed, observed.inputs(&target), None).await.unwrap()
     }
 
     /// Names of all revisions and of their Secrets.

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::decide::RevisionInputs;
 use super::mirroring::MIRRORED;
+use super::plans::PlanId;
 use crate::preflight::CrdVerdict;
 
 #[derive(Debug, Default)]
@@ -32,6 +33,7 @@ pub(super) struct RevisionRecord {
     pub newest: RevisionFingerprint,
     pub crds: CrdVerdict,
     pub image: Option<CanonicalRef>,
+    pub plan: PlanId,
 }
 
 /// Identity of the newest revision: every part that the extension controller decides about.

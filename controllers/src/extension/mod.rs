@@ -8,7 +8,8 @@
 //!
 //! [`reconcile`] runs these steps. [`inputs`] reads catalogs and cluster, and [`choice`] selects a bundle from them
 //! by the rules of the extension ([`olm_request`]). [`install`] renders the bundle and runs the install checks, unless
-//! its plan is [`held`]. After a failed rollout, [`rollback`] may decide on a [`restoration`] instead.
+//! its plan is [`held`]. [`plans`] writes the plans that wait as objects. After a failed rollout, [`rollback`] may decide
+//! on a [`restoration`] instead.
 //! [`crate::revision_writer`] writes the revision. [`memory`] is the state kept between reconciles. [`removal`]
 //! finalizes a deleted extension, and [`orphans`] adopts revisions without an owner. [`ref_secrets`] and
 //! [`garbage_collection`] run beside the reconciles.
@@ -37,6 +38,9 @@ mod operator_condition_tests;
 mod orphans;
 mod outcome;
 #[cfg(test)]
+mod plan_object_tests;
+mod plans;
+#[cfg(test)]
 mod pulling_tests;
 mod reconcile;
 mod ref_secrets;
@@ -56,7 +60,7 @@ mod summary_tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::join4;
+use futures::future::join5;
 use futures::{FutureExt, StreamExt};
 use kube::runtime::reflector::Store;
 use kube::runtime::reflector::store::Writer;
@@ -87,6 +91,7 @@ use crate::revision_cache::RevisionCache;
 use crate::revision_writer::{RevisionWriter, belongs_to};
 use garbage_collection::{RequeueSender, requeue_extension};
 use memory::Memories;
+use plans::Plans;
 use ref_secrets::{ABANDONED, RefSecrets};
 
 const NAME: &str = "controller-operator-cluster-extension-controller";
@@ -137,6 +142,8 @@ struct Context {
     adoption: Adoption,
     preflight: Preflight,
     measures: Arc<ExtensionMetrics>,
+    /// ExtensionPlans, with gate `ExtensionPlans`.
+    plans: Option<Plans>,
     memories: Memories,
     writes: Writes,
 }
@@ -154,6 +161,7 @@ impl Context {
             revisions: RevisionWriter::new(client.clone(), namespace),
             ref_secrets: RefSecrets::new(&client, namespace, ABANDONED),
             adoption: Adoption::new(client.clone(), namespace),
+            plans: parts.features.extension_plans.then(|| Plans::new(client.clone())),
             preflight: Preflight::new(client),
             memories: Memories::default(),
             writes: Writes::default(),
@@ -252,11 +260,12 @@ fn start_background_tasks(
     }
     tokio::spawn(async move {
         let requeue_extensions = || context.parts.catalogs.requeue_extensions();
-        let all = join4(
+        let all = join5(
             context.dependencies.follow_installed(requeue_extensions),
             context.dependencies.follow_definitions(requeue_extensions),
             context.follow_secrets(&requeue),
             context.collect_garbage(&requeue),
+            context.follow_plans(|extension| requeue_extension(&requeue, extension), requeue_extensions),
         );
         ended.run_until_cancelled(all).await
     });

@@ -130,7 +130,7 @@ impl Context {
     ) -> Result<ReconcileOutcome, ReconcileError> {
         let old = observed.status();
         let unchanged = Installation::unchanged;
-        let mut waiting = None;
+        let (mut waiting, mut is_newest) = (None, false);
         let mut outcome = match decision {
             Decision::AwaitCatalog => return Err(ReconcileError::pending(CONTENT_WAIT)),
             Decision::Refuse(refusal) => ReconcileOutcome::refused(*refusal, old),
@@ -139,6 +139,7 @@ impl Context {
                 ReconcileOutcome::chosen(choice, unchanged(CrdVerdict::Safe), observed)
             }
             Decision::Keep { choice, crds } => {
+                is_newest = true;
                 let verdict = self.judge_newest(&observed.name).await;
                 ReconcileOutcome::chosen(choice, Installation { verdict, ..unchanged(crds) }, observed)
             }
@@ -147,10 +148,14 @@ impl Context {
                 ReconcileOutcome::chosen(choice, installation, observed)
             }
             Decision::Install { choice, inputs } => {
-                let installation = self.install(observed, *inputs).await?;
+                let installation = self.install(observed, *inputs, choice.catalog.as_deref()).await?;
+                is_newest = installation.applied.is_ok() && installation.held.is_none();
                 ReconcileOutcome::chosen(choice, installation, observed)
             }
         };
+        if is_newest && !self.settle_plans(observed).await {
+            outcome.requeue = Some(outcome.requeue.map_or(REQUEUE_DELAY, |delay| delay.min(REQUEUE_DELAY)));
+        }
         if observed.rules.paused {
             outcome.attempt.findings.paused = Finding::State(findings::paused(waiting));
         }

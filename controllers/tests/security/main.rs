@@ -11,6 +11,7 @@ mod fixture;
 mod hardened;
 mod hostile;
 mod impersonation;
+mod plan_policies;
 mod policies;
 mod secrets;
 mod stolen;

@@ -13,12 +13,12 @@ use serde_json::{Value, json};
 
 use crate::fixture::{apply, documents};
 
-struct Cluster {
-    plane: ControlPlane,
+pub(crate) struct Cluster {
+    pub(crate) plane: ControlPlane,
 }
 
 impl Cluster {
-    async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let plane = ControlPlane::start().await.unwrap();
         plane.apply_crds(&olm_api::crds::crds()).await.unwrap();
         let cluster = Self { plane };
@@ -28,12 +28,12 @@ impl Cluster {
         cluster
     }
 
-    async fn apply(&self, object: &Value) {
+    pub(crate) async fn apply(&self, object: &Value) {
         apply(&self.plane.client(), object).await;
     }
 
     /// Client of a user with these groups and no other rights.
-    async fn client_of(&self, user: &str, groups: &[&str]) -> Client {
+    pub(crate) async fn client_of(&self, user: &str, groups: &[&str]) -> Client {
         let file = Kubeconfig::read_from(self.plane.kubeconfig()).unwrap();
         let mut config = Config::from_custom_kubeconfig(file, &Default::default()).await.unwrap();
         config.auth_info.impersonate = Some(user.to_owned());

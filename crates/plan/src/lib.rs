@@ -20,6 +20,7 @@ mod digest;
 pub mod fields;
 pub mod objects;
 pub mod permissions;
+mod sentence;
 mod summary;
 
 pub use change::{Target, change, newest_active};

@@ -92,6 +92,11 @@ impl ApprovalRules {
         self.mode != ApprovalMode::Automatic || self.permission_increase || !self.windows.is_empty()
     }
 
+    /// The same rules with this plan as the approved one.
+    pub fn approving(&self, digest: &str) -> Self {
+        Self { approved: Some(digest.to_owned()), ..self.clone() }
+    }
+
     /// Cause for which the change is held at the time `now`. `None` if its revision may be created.
     pub fn hold(&self, change: &PlannedChange, now: Timestamp) -> Option<HoldCause> {
         let upgrades = change.is_upgrade();
@@ -160,7 +165,7 @@ mod tests {
                 let rules = ApprovalRules { mode, ..ApprovalRules::default() };
                 let expected = held.contains(&kind).then_some(HoldCause::ApprovalRequired);
                 assert_eq!(rules.hold(&change(kind), Timestamp::UNIX_EPOCH), expected, "{mode:?} {kind}");
-                let approved = ApprovalRules { approved: Some("sha256:a".to_owned()), ..rules.clone() };
+                let approved = rules.approving("sha256:a");
                 assert_eq!(approved.hold(&change(kind), Timestamp::UNIX_EPOCH), None, "{mode:?} {kind}");
                 let another = ApprovalRules { approved: Some("sha256:b".to_owned()), ..rules };
                 assert_eq!(another.hold(&change(kind), Timestamp::UNIX_EPOCH), expected, "{mode:?} {kind}");

@@ -27,6 +27,7 @@ const INVENTORY: &[&str] = &[
     "CustomResourceDefinition clusterextensions.olm.operatorframework.io",
     "CustomResourceDefinition clusterobjectsets.olm.operatorframework.io",
     "CustomResourceDefinition clusterupgradestatuses.ext.olm.operatorframework.io",
+    "CustomResourceDefinition extensionplans.ext.olm.operatorframework.io",
     "ClusterRole catalogd-manager-role",
     "ClusterRole catalogd-metrics-reader",
     "ClusterRole catalogd-proxy-role",

@@ -2,8 +2,8 @@
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
-use kube::api::{Patch, PatchParams};
-use olm_api::OperatorCondition;
+use kube::api::{Patch, PatchParams, PostParams};
+use olm_api::{ExtensionPlan, OperatorCondition, labels, names};
 use olm_bundle::{Bundle, Certificates, RenderOptions};
 use olm_control_plane::eventually;
 use serde_json::{Value, json};
@@ -157,4 +157,74 @@ fn expected_digest(answer: &Value, operator_condition: bool) -> String {
     };
     let objects = olm_bundle::render(&bundle, &options).unwrap();
     olm_plan::digest(&bundle, &options, &objects, image).unwrap()
+}
+
+// docs/design/additions.md#plan-objects
+#[tokio::test(flavor = "multi_thread")]
+async fn waiting_plan_object_is_shown_and_approved() {
+    let fixture = Fixture::start(&[]).await;
+    fixture.install_pipe().await;
+    let annotations = json!({"ext.olm.operatorframework.io/approval": "ManualUpgrades"});
+    let patch = json!({"metadata": {"annotations": annotations}, "spec": {"source": {"catalog": {"version": "1.1.0"}}}});
+    let extension =
+        fixture.extensions().patch("pipe", &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+    let digest = format!("sha256:{}", "a".repeat(64));
+    let name = names::plan_name("pipe", 2, &digest);
+    let owner = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension", "name": "pipe",
+        "uid": extension.metadata.uid, "controller": true});
+    let object: ExtensionPlan = serde_json::from_value(json!({
+        "metadata": {"name": name, "ownerReferences": [owner], "labels": {labels::OWNER_NAME: "pipe"}},
+        "spec": {"plan": {"extension": "pipe", "revision": 2, "digest": digest, "summary": "1 object created",
+            "bundle": {"name": "pipe.v1.1.0", "version": "1.1.0", "image": "r.example/pipe", "imageDigest": "sha256:0"},
+            "objects": [{"change": "Created", "kind": "ConfigMap", "namespace": "ns", "name": "new"}],
+            "permissionsGained": ["ServiceAccount ns/pipe: get on secrets cluster-wide"]}}}))
+    .unwrap();
+    let plans: Api<ExtensionPlan> = Api::all(fixture.client());
+    plans.create(&PostParams::default(), &object).await.unwrap();
+
+    let ran = fixture.olm(&["plan", "pipe"]).await;
+    assert_eq!(ran.code, 6, "{}", ran.stderr);
+    for line in [
+        &format!("ExtensionPlan {name}"),
+        &digest,
+        "1 object created",
+        "\n  Created ConfigMap ns/new\n",
+        "\n  ServiceAccount ns/pipe: get on secrets cluster-wide\n",
+    ] {
+        assert!(ran.stdout.contains(line), "{line}: {}", ran.stdout);
+    }
+    let ran = fixture.olm(&["approve", "pipe", "--version", "1.2.0"]).await;
+    assert!(ran.code == 3 && ran.stderr.contains("installs version 1.1.0"), "{}", ran.stderr);
+    let other =
+        format!("bundle pipe.v1.1.0 version 1.1.0 is available; plan sha256:{}: x; y", "0".repeat(64));
+    fixture.say(&extension, None, &[["UpgradeAvailable", "True", "ApprovalRequired", &other]]).await;
+    let ran = fixture.olm(&["approve", "pipe"]).await;
+    assert!(ran.code == 3 && ran.stderr.contains("operator-controller reports plan "), "{}", ran.stderr);
+    let same = format!("bundle pipe.v1.1.0 version 1.1.0 is available; plan {digest}: x; y");
+    fixture.say(&extension, None, &[["UpgradeAvailable", "True", "ApprovalRequired", &same]]).await;
+    let approved = async || plans.get(&name).await.unwrap().spec.approved;
+    for (dry_run, note) in
+        [(&["--dry-run=client"][..], " (dry run)"), (&["--dry-run=server"], " (server dry run)"), (&[], "")]
+    {
+        assert!(!approved().await);
+        let ran = fixture.olm(&[&["approve", "pipe", "--digest", &digest], dry_run].concat()).await;
+        let said = format!("\nextensionplan.ext.olm.operatorframework.io/{name} changed{note}\n");
+        assert!(ran.code == 0 && ran.stdout.ends_with(&said), "{}{}", ran.stdout, ran.stderr);
+    }
+    assert!(approved().await);
+    let annotations = fixture.extensions().get("pipe").await.unwrap().metadata.annotations.unwrap();
+    assert_eq!(annotations.get(APPROVED), None);
+    let ran = fixture.olm(&["plan", "pipe", "-o", "json"]).await;
+    let answer: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!((ran.code, &answer["state"], &answer["object"]), (0, &json!("Approved"), &json!(name)));
+
+    // A plan that does not wait any more is not shown.
+    let superseded = Patch::Merge(json!({"status": {"phase": "Superseded"}}));
+    plans.patch_status(&name, &PatchParams::default(), &superseded).await.unwrap();
+    let ran = fixture.olm(&["plan", "pipe", "-o", "json"]).await;
+    let answer: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(
+        (ran.code, &answer["state"], &answer["object"]),
+        (6, &json!("ApprovalRequired"), &Value::Null)
+    );
 }

@@ -11,11 +11,12 @@ use crate::bundle::{group_of, name_of};
 /// Namespace of OLM in its install files.
 const SYSTEM_NAMESPACE: &str = "olmv1-system";
 /// CRDs of OLM.
-const SYSTEM_DEFINITIONS: [&str; 4] = [
+const SYSTEM_DEFINITIONS: [&str; 5] = [
     "clustercatalogs.olm.operatorframework.io",
     "clusterextensions.olm.operatorframework.io",
     "clusterobjectsets.olm.operatorframework.io",
     "clusterupgradestatuses.ext.olm.operatorframework.io",
+    "extensionplans.ext.olm.operatorframework.io",
 ];
 /// Annotation with the approval of a CRD in a group of Kubernetes.
 const APPROVAL: &str = "api-approved.kubernetes.io";

@@ -14,6 +14,7 @@ mod gitops;
 mod install;
 mod metrics;
 mod objects;
+mod plan_objects;
 mod platform;
 mod policies;
 mod resolution;

@@ -447,6 +447,7 @@ async fn uninstall_deletes_what_the_script_installed() {
         "clusterextensions.olm",
         "clusterobjectsets.olm",
         "clusterupgradestatuses.ext.olm",
+        "extensionplans.ext.olm",
     ]
     .map(|name| format!("customresourcedefinition.apiextensions.k8s.io/{name}.operatorframework.io"))
     .into();

@@ -1,0 +1,85 @@
+//! Rights on ExtensionPlans with the sample policy for approvers (docs/design/additions.md#approvers).
+
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use olm_api::{ExtensionPlan, names};
+use olm_control_plane::eventually;
+use serde_json::{Value, json};
+
+use crate::fixture::documents;
+use crate::policies::Cluster;
+
+fn plan(extension: &str, approved: bool) -> ExtensionPlan {
+    let digest = format!("sha256:{}", "a".repeat(64));
+    let plan = json!({"extension": extension, "revision": 2, "digest": digest, "summary": "",
+        "bundle": {"name": "b", "version": "1.0.0", "image": "r.example/b", "imageDigest": ""}});
+    serde_json::from_value(json!({"metadata": {"name": names::plan_name(extension, 2, &digest)},
+        "spec": {"approved": approved, "plan": plan}}))
+    .unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_approvers_approve_plans() {
+    let cluster = Cluster::start().await;
+    let group = "rbac.authorization.k8s.io";
+    let role = |name: &str, rules: Value| {
+        [
+            json!({"apiVersion": format!("{group}/v1"), "kind": "ClusterRole", "metadata": {"name": name},
+                "rules": rules}),
+            json!({"apiVersion": format!("{group}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": name},
+                "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": name},
+                "subjects": [{"apiGroup": group, "kind": "Group", "name": name}]}),
+        ]
+    };
+    let plans = |verbs: &[&str]| json!({"apiGroups": [names::EXT_GROUP], "resources": ["extensionplans"], "verbs": verbs});
+    let approve = json!({"apiGroups": [names::GROUP], "resources": ["clusterextensions"],
+        "resourceNames": ["lamp"], "verbs": ["approve"]});
+    let roles = [
+        // As operator-controller of hardened.yaml, and more.
+        role("editors", json!([plans(&["create", "delete", "get", "patch", "update"])])),
+        role("lamp-approvers", json!([plans(&["patch"]), approve])),
+    ];
+    for object in documents("policies/approvers.yaml").into_iter().chain(roles.into_iter().flatten()) {
+        cluster.apply(&object).await;
+    }
+    let api = async |user: &str, group: &str| {
+        Api::<ExtensionPlan>::all(cluster.client_of(user, &[group, "system:authenticated"]).await)
+    };
+    let (ed, ann) = (api("ed", "editors").await, api("ann", "extension-approvers").await);
+    let lou = api("lou", "lamp-approvers").await;
+    let create = async |plan: ExtensionPlan| match ed.create(&PostParams::default(), &plan).await {
+        Ok(_) => "created".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    let refused = "spec.approved: only an approver may approve a plan or revoke its approval";
+    // Policy and RBAC rights become active with a delay.
+    eventually("the policy is active", async || {
+        create(plan("lamp", true)).await.contains(refused).then_some(())
+    })
+    .await;
+    let (lamp, other) = (plan("lamp", false), plan("other", false));
+    for plan in [&lamp, &other] {
+        assert_eq!(create(plan.clone()).await, "created");
+    }
+    let [lamp, other] = [lamp, other].map(|plan| plan.metadata.name.unwrap());
+    let set = async |api: &Api<ExtensionPlan>, name: &str, approved: bool| {
+        let patch = Patch::Merge(json!({"spec": {"approved": approved}}));
+        api.patch(name, &PatchParams::default(), &patch).await.map(drop)
+    };
+    let said = set(&ed, &lamp, true).await.unwrap_err().to_string();
+    assert!(said.contains(refused), "{said}");
+    // Other fields of the object, and an explicit false, are no approval.
+    let labels = Patch::Merge(json!({"metadata": {"labels": {"a": "b"}}, "spec": {"approved": false}}));
+    ed.patch(&lamp, &PatchParams::default(), &labels).await.unwrap();
+    // An approver of one extension approves only its plans.
+    set(&lou, &lamp, true).await.unwrap();
+    let said = set(&lou, &other, true).await.unwrap_err().to_string();
+    assert!(said.contains(refused), "{said}");
+    let said = set(&ed, &lamp, false).await.unwrap_err().to_string();
+    assert!(said.contains(refused), "{said}");
+    set(&ann, &other, true).await.unwrap();
+    set(&ann, &other, false).await.unwrap();
+    let said = ann.delete(&other, &DeleteParams::default()).await.unwrap_err().to_string();
+    assert!(said.contains("forbidden"), "{said}");
+    ed.delete(&lamp, &DeleteParams::default()).await.unwrap();
+}
