@@ -6,6 +6,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use olm_api::{ExtensionPlan, OperatorCondition, labels, names};
 use olm_bundle::{Bundle, Certificates, RenderOptions};
 use olm_control_plane::eventually;
+use olm_revision::generate::{BundleIdentity, Draft, Extension};
 use serde_json::{Value, json};
 
 use super::fixture::{Fixture, pipe_bundle};
@@ -81,6 +82,19 @@ async fn plan_requires_an_approval_until_its_digest_is_approved() {
     assert_eq!(approved().await.get(APPROVED), Some(&digest));
     let (code, answer) = plan().await;
     assert_eq!((code, answer["state"].as_str()), (0, Some("Approved")));
+
+    // The newest revision restores the predecessor of the same content.
+    let annotation = |key: &str, value: &str| json!({"metadata": {"annotations": {(format!("ext.olm.operatorframework.io/{key}")): value}}});
+    let refused = json!({"digest": content_digest(), "revision": "pipe-0", "bundle": "pipe.v1.1.0", "version": "1.1.0"});
+    let refused = Patch::Merge(annotation("refused", &refused.to_string()));
+    fixture.sets().patch("pipe-1", &PatchParams::default(), &refused).await.unwrap();
+    let mut states = Vec::new();
+    for (key, value) in [("on-failure", "Rollback"), ("retry-requested-at", "now")] {
+        merge(annotation(key, value)).await;
+        states.push(plan().await.1["state"].clone());
+    }
+    assert_eq!(states, ["RolledBack", "Approved"]);
+
     // A changed configuration is another plan.
     fixture.set_controller(&["--feature-gates=DeploymentConfig=true"]).await;
     let inline = json!({"deploymentConfig": {"nodeSelector": {"disk": "ssd"}}});
@@ -143,6 +157,20 @@ async fn plan_waits_for_the_operator_only_with_gate_and_crd() {
     let (_, state, answer) = plan().await;
     assert_eq!(state, "Automatic");
     has_digest(&answer, false);
+}
+
+/// Digest of the content of the revision that operator-controller creates of version 1.1.0.
+fn content_digest() -> String {
+    let bundle = Bundle::load(&pipe_bundle("new")).unwrap();
+    let options = RenderOptions { install_namespace: "pipe-system", ..RenderOptions::default() };
+    let objects = olm_bundle::distinct(olm_bundle::render(&bundle, &options).unwrap());
+    let owner = Extension { name: "pipe".to_owned(), uid: String::new(), progress_deadline_minutes: None };
+    let identity = BundleIdentity {
+        package: bundle.package_name().to_owned(),
+        version: bundle.version().unwrap().to_owned(),
+        ..BundleIdentity::default()
+    };
+    olm_revision::content::content_digest(Draft::new(owner, &identity, objects).unwrap().phases())
 }
 
 /// Digest that operator-controller computes for the new bundle of `answer`, here with another issuer of certificates.
