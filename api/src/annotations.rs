@@ -45,6 +45,9 @@ pub const EXT_IGNORE_OPERATOR_CONDITION: &str = "ext.olm.operatorframework.io/ig
 /// Largest allowed upgrade step, on ClusterExtensions: `patch`, `minor` or `major`
 /// (docs/design/additions.md#upgrade-scope).
 pub const EXT_UPGRADE_SCOPE: &str = "ext.olm.operatorframework.io/upgrade-scope";
+/// Upgrade group, on ClusterExtensions in dependency mode `Check`: a name with the syntax of a label value
+/// (docs/design/additions.md#upgrade-groups).
+pub const EXT_UPGRADE_GROUP: &str = "ext.olm.operatorframework.io/upgrade-group";
 /// Exclusion of versions that their channel skips, on ClusterExtensions: `true` or `false`
 /// (docs/design/additions.md#skipped-versions).
 pub const EXT_EXCLUDE_SKIPPED: &str = "ext.olm.operatorframework.io/exclude-skipped";

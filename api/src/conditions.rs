@@ -109,6 +109,8 @@ pub mod reasons {
     pub const CRD_CHECK_FAILED: &str = "CRDCheckFailed";
     /// The newer version, or the changed configuration, requires an approval.
     pub const APPROVAL_REQUIRED: &str = "ApprovalRequired";
+    /// Another member of the upgrade group is not ready.
+    pub const UPGRADE_GROUP: &str = "UpgradeGroup";
     /// No upgrade window is open.
     pub const OUTSIDE_WINDOW: &str = "OutsideWindow";
     /// The OperatorCondition of the operator prevents an upgrade.

@@ -48,6 +48,11 @@ fn existing<'e>(
     }
 }
 
+/// Reason for which operator-controller does not take the expected bundle at present.
+pub(crate) fn cannot_complete(target: &ExpectedState, extension: &ClusterExtension) -> Option<String> {
+    existing(target, Some(extension)).err()
+}
+
 /// Message of the condition that holds the expected bundle (docs/design/additions.md#approval). `None` if the plan has
 /// been approved since.
 fn held<'e>(target: &ExpectedState, extension: &'e ClusterExtension) -> Option<&'e str> {

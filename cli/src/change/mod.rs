@@ -6,6 +6,7 @@
 mod completion;
 mod confirm;
 mod merge;
+mod plan_progress;
 mod wait;
 mod write;
 
@@ -15,8 +16,9 @@ use clap::{Args, ValueEnum};
 use olm_runtime::go_value;
 use serde_json::{Value, json};
 
-pub(crate) use self::completion::Completion;
+pub(crate) use self::completion::{Completion, cannot_complete};
 pub(crate) use self::confirm::confirm;
+pub(crate) use self::plan_progress::PlanProgress;
 pub(crate) use self::wait::{ExpectedState, until, wait_for};
 pub(crate) use self::write::{
     WriteResult, WrittenObject, annotate, apply, call, create_namespace, dry_create, unchanged,

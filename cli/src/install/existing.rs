@@ -6,10 +6,10 @@ use kube::api::Api;
 use olm_api::ClusterExtension;
 use olm_version::quote;
 
-use super::InstallContext;
 use super::extension::{differences, package};
 use crate::error::CliError;
 use crate::session::Session;
+use crate::source::Cluster;
 
 /// Finds the extension of this name and package. `None` if neither the name nor the package is in use.
 ///
@@ -69,17 +69,18 @@ pub(super) fn require_same(existing: &ClusterExtension, wanted: &ClusterExtensio
 /// # Errors
 /// The API server does not answer, the namespace is being deleted, or it does not exist and may not be created.
 pub(super) async fn check_namespace(
-    context: &InstallContext<'_>,
+    cluster: &Cluster,
+    namespace: &str,
+    may_create: bool,
     session: &Session,
 ) -> Result<bool, CliError> {
-    let InstallContext { args, cluster, .. } = context;
     let api: Api<Namespace> = Api::all(cluster.client().clone());
-    let what = format!("namespace {}", quote(&args.namespace));
-    match cluster.call(&what, api.get_metadata_opt(&args.namespace), session).await? {
+    let what = format!("namespace {}", quote(namespace));
+    match cluster.call(&what, api.get_metadata_opt(namespace), session).await? {
         Some(found) if found.metadata.deletion_timestamp.is_some() => {
             Err(CliError::findings(format!("{what} is being deleted: wait until it is deleted")))
         }
-        None if !args.create_namespace => {
+        None if !may_create => {
             Err(CliError::findings(format!("{what} does not exist: create it, or use --create-namespace")))
         }
         found => Ok(found.is_some()),

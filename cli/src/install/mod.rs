@@ -6,13 +6,14 @@
 
 mod existing;
 mod extension;
-mod with_dependencies;
+pub(crate) mod with_dependencies;
 
 use clap::Args;
 use olm_api::ClusterExtension;
 
 use self::existing::{check_namespace, find_existing, require_same};
 use self::extension::differences;
+use self::with_dependencies::PlanContext;
 use crate::change::{self, ChangeArgs, ChangeFormat};
 use crate::controller::Controller;
 use crate::diff::ComparedExtension;
@@ -94,8 +95,6 @@ struct InstallContext<'a> {
     args: &'a InstallArgs,
     cluster: &'a Cluster,
     controller: Controller,
-    /// All extensions of the cluster.
-    extensions: &'a [ClusterExtension],
 }
 
 /// Runs the command.
@@ -119,9 +118,20 @@ pub(crate) async fn run(args: InstallArgs, session: &mut Session) -> Result<(), 
         cluster.served(Some(name), session).await?;
     }
     let controller = Controller::read(&cluster, session).await?;
-    let context = InstallContext { args: &args, cluster: &cluster, controller, extensions: &extensions };
+    let context = InstallContext { args: &args, cluster: &cluster, controller };
     if args.with_dependencies {
-        return with_dependencies::run(&context, wanted, session).await;
+        let plan = PlanContext {
+            cluster: &cluster,
+            controller: &context.controller,
+            extensions: &extensions,
+            access: &args.access,
+            change: &args.change,
+            namespace: &args.namespace,
+            create_namespace: args.create_namespace,
+            yes: args.yes,
+            upgrades: false,
+        };
+        return with_dependencies::run(&plan, wanted, session).await;
     }
     install_one(&context, wanted, found, session).await
 }
@@ -144,7 +154,7 @@ async fn install_one(
     existing: Option<&ClusterExtension>,
     session: &mut Session,
 ) -> Result<(), CliError> {
-    let InstallContext { args, cluster, controller, .. } = context;
+    let InstallContext { args, cluster, controller } = context;
     // An existing extension without differences needs no catalog.
     if let Some(existing) = existing.filter(|existing| differences(existing, &wanted).is_empty()) {
         return unchanged(context, existing, session).await;
@@ -159,7 +169,7 @@ async fn install_one(
         require_same(existing, &wanted)?;
         return unchanged(context, existing, session).await;
     }
-    let has_namespace = check_namespace(context, session).await?;
+    let has_namespace = check_namespace(cluster, &args.namespace, args.create_namespace, session).await?;
     let compared = ComparedExtension { cluster, extension: &wanted, session };
     let prediction = compared.predict_or_warn(&choice.image, controller, has_namespace, &args.access).await?;
     if args.change.dry_run.is_none() {

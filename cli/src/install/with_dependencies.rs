@@ -1,5 +1,5 @@
-//! Installation of a package with its dependencies: shows the solver's plan, asks, and carries it out step by step
-//! (docs/design/additions.md#dependency-modes).
+//! Installation or upgrade of a package with its dependencies: shows the solver's plan, asks, and carries it out step
+//! by step (docs/design/additions.md#dependency-modes).
 //!
 //! The cluster is the only state: the same command, run again, plans the remaining steps.
 
@@ -8,14 +8,34 @@ use olm_api::ClusterExtension;
 use olm_version::quote;
 
 use super::existing::{check_namespace, find_existing, require_same};
-use super::{InstallContext, check_schema, print_warnings};
-use crate::change::{self, ChangeFormat, ExpectedState, WrittenObject};
+use super::{check_schema, print_warnings};
+use crate::change::{self, ChangeArgs, ChangeFormat, ExpectedState, PlanProgress, WrittenObject};
+use crate::controller::Controller;
 use crate::diff::{ComparedExtension, unsafe_upgrade};
 use crate::error::{CliError, Code};
 use crate::output::Fields;
 use crate::progress::say;
 use crate::resolve::{InstallPlan, PlannedExtension, plan_as};
 use crate::session::Session;
+use crate::source::{Access, Cluster};
+
+/// Inputs of a plan.
+pub(crate) struct PlanContext<'a> {
+    pub(crate) cluster: &'a Cluster,
+    pub(crate) controller: &'a Controller,
+    /// All extensions of the cluster.
+    pub(crate) extensions: &'a [ClusterExtension],
+    pub(crate) access: &'a Access,
+    pub(crate) change: &'a ChangeArgs,
+    /// Namespace of new extensions.
+    pub(crate) namespace: &'a str,
+    /// Create the namespace if it does not exist.
+    pub(crate) create_namespace: bool,
+    /// Carry out the plan without asking.
+    pub(crate) yes: bool,
+    /// The extension exists, and the plan may change it.
+    pub(crate) upgrades: bool,
+}
 
 /// Planned extension, with the live one if it exists.
 struct PlanItem<'a> {
@@ -23,74 +43,66 @@ struct PlanItem<'a> {
     live: Option<&'a ClusterExtension>,
 }
 
-/// Progress of a plan, which is carried out in the order of `extensions`.
-#[derive(Debug)]
-struct PlanProgress {
-    extensions: Vec<String>,
-    written: usize,
-    complete: usize,
-}
-
-/// Plans, asks and installs.
+/// Plans, asks, and installs or upgrades.
 ///
 /// # Errors
 /// There is no plan, the cluster would refuse a part of it, the answer is no, or a part does not complete.
-pub(super) async fn run(
-    context: &InstallContext<'_>,
+pub(crate) async fn run(
+    context: &PlanContext<'_>,
     mut wanted: ClusterExtension,
     session: &mut Session,
 ) -> Result<(), CliError> {
-    let InstallContext { args, cluster, controller, extensions } = context;
+    let PlanContext { cluster, controller, extensions, access, change: args, namespace, .. } = context;
     let existing = extensions.iter().find(|one| one.name_any() == wanted.name_any());
     wanted.status = existing.and_then(|existing| existing.status.clone());
     let sources = ["cluster".to_owned()];
-    let planned = plan_as(controller, &wanted, &sources, &args.access, session).await?;
+    let planned = plan_as(controller, &wanted, &sources, access, session).await?;
     let InstallPlan { text, steps } = planned;
     let steps: Vec<Vec<PlanItem<'_>>> =
-        steps.into_iter().map(|step| plan_items(step, extensions, &wanted)).collect::<Result<_, _>>()?;
+        steps.into_iter().map(|step| plan_items(step, context, &wanted)).collect::<Result<_, _>>()?;
     if steps.is_empty() {
-        return change::print(args.change.output, &format!("{text}\n"), &[], &mut session.output);
+        return change::print(args.output, &format!("{text}\n"), &[], &mut session.output);
     }
-    let has_namespace = check_namespace(context, session).await?;
+    let has_namespace = check_namespace(cluster, namespace, context.create_namespace, session).await?;
     let obstacles = check(context, &steps, has_namespace, session).await?;
     let mut fields = Fields { text: format!("{text}\n") };
     let created = if has_namespace { "" } else { ", which will be created" };
-    fields.add(0, "Namespace", &format!("{}, for new extensions{created}", args.namespace));
+    fields.add(0, "Namespace", &format!("{namespace}, for new extensions{created}"));
     fields.add(
         0,
         "Versions",
         "pinned as planned; `olm upgrade NAME --latest` removes the pin of an extension",
     );
     fields.list(0, "Problems", &obstacles);
-    print_warnings(args.change.output, obstacles.iter());
-    if args.change.output == ChangeFormat::Table {
+    print_warnings(args.output, obstacles.iter());
+    if args.output == ChangeFormat::Table {
         session.output.text(&fields.text)?;
         session.output.finish()?;
-    } else if args.change.dry_run.is_none() {
+    } else if args.dry_run.is_none() {
         say(&text);
     }
     let mut written = Vec::new();
-    if args.change.dry_run.is_none() {
-        change::confirm("Install them?", args.yes, session).await?;
+    if args.dry_run.is_none() {
+        let question = if context.upgrades { "Upgrade them?" } else { "Install them?" };
+        change::confirm(question, context.yes, session).await?;
     }
     if !has_namespace
-        && let Some(created) =
-            change::create_namespace(cluster, &args.namespace, args.change.dry_run, session).await?
+        && let Some(created) = change::create_namespace(cluster, namespace, args.dry_run, session).await?
     {
         context.print_written(&created, session)?;
         written.push(created);
     }
     let ended = apply_plan(context, &steps, &mut written, session).await;
-    if args.change.output != ChangeFormat::Table || args.change.dry_run.is_some() {
-        change::print(args.change.output, "", &written, &mut session.output)?;
+    if args.output != ChangeFormat::Table || args.dry_run.is_some() {
+        change::print(args.output, "", &written, &mut session.output)?;
     }
     ended
 }
 
-impl InstallContext<'_> {
+impl PlanContext<'_> {
     /// In table format, prints each written object at once. The other formats print all at the end.
     fn print_written(&self, written: &WrittenObject, session: &mut Session) -> Result<(), CliError> {
-        if self.args.change.output != ChangeFormat::Table || self.args.change.dry_run.is_some() {
+        if self.change.output != ChangeFormat::Table || self.change.dry_run.is_some() {
             return Ok(());
         }
         session.output.text(&format!("{written}\n"))?;
@@ -101,13 +113,14 @@ impl InstallContext<'_> {
 /// Members of a step, each with its live extension.
 fn plan_items<'a>(
     step: Vec<PlannedExtension>,
-    extensions: &'a [ClusterExtension],
+    context: &PlanContext<'a>,
     wanted: &ClusterExtension,
 ) -> Result<Vec<PlanItem<'a>>, CliError> {
+    let extensions = context.extensions;
     let item = |planned: PlannedExtension| {
         let name = planned.extension.name_any();
         if planned.before.is_some() {
-            if name == wanted.name_any() {
+            if name == wanted.name_any() && !context.upgrades {
                 return Err(CliError::findings(format!(
                     "ClusterExtension {} is already installed, and the plan is to {}\nchange it with `olm upgrade {name}`",
                     quote(&name),
@@ -152,12 +165,12 @@ impl PlanItem<'_> {
 
 /// Fails if any part of the plan would be refused. Returns the problems of the other parts.
 async fn check(
-    context: &InstallContext<'_>,
+    context: &PlanContext<'_>,
     steps: &[Vec<PlanItem<'_>>],
     has_namespace: bool,
     session: &Session,
 ) -> Result<Vec<String>, CliError> {
-    let InstallContext { args, cluster, controller, .. } = context;
+    let PlanContext { change: args, cluster, controller, access, .. } = context;
     let mut obstacles = Vec::new();
     for item in steps.iter().flatten() {
         let (extension, image) = (item.extension(), &item.planned.image);
@@ -173,13 +186,13 @@ async fn check(
         // Dependencies that are not installed yet provide no kinds, so a dry run would fail.
         let compare = has_namespace && !new;
         let compared = ComparedExtension { cluster, extension: &extension, session };
-        let prediction = compared.predict_or_warn(image, controller, compare, &args.access).await;
+        let prediction = compared.predict_or_warn(image, controller, compare, access).await;
         let prediction = prediction.map_err(named)?;
         if let Some(failure) = unsafe_upgrade(&extension, &prediction) {
             return Err(named(failure));
         }
         obstacles.extend(prediction.problems.into_iter().map(of_it));
-        if new && args.change.dry_run.is_none() {
+        if new && args.dry_run.is_none() {
             change::dry_create(cluster, &extension, session).await.map_err(named)?;
         }
     }
@@ -188,19 +201,19 @@ async fn check(
 
 /// Writes each step and waits for it before the next one.
 async fn apply_plan(
-    context: &InstallContext<'_>,
+    context: &PlanContext<'_>,
     steps: &[Vec<PlanItem<'_>>],
     written: &mut Vec<WrittenObject>,
     session: &mut Session,
 ) -> Result<(), CliError> {
-    let InstallContext { args, cluster, .. } = context;
+    let PlanContext { change: args, cluster, .. } = context;
     let extensions = steps.iter().flatten().map(PlanItem::label).collect();
-    let mut progress = PlanProgress { extensions, written: 0, complete: 0 };
+    let mut progress = PlanProgress::new(extensions);
     for (number, step) in steps.iter().enumerate() {
         let mut targets = Vec::new();
         for item in step {
             let extension = item.extension();
-            let one = change::apply(cluster, item.live, &extension, args.change.dry_run, session).await;
+            let one = change::apply(cluster, item.live, &extension, args.dry_run, session).await;
             let one = one.map_err(|failure| progress.with(failure))?;
             progress.written += 1;
             context.print_written(&one, session)?;
@@ -209,44 +222,15 @@ async fn apply_plan(
             written.push(one);
         }
         let is_last = number + 1 == steps.len();
-        if args.change.dry_run.is_some() || (is_last && !args.change.wait) {
+        if args.dry_run.is_some() || (is_last && !args.wait) {
             continue;
         }
         for target in targets {
-            let waited = change::wait_for(cluster, &target, args.change.timeout, session).await;
+            let waited = change::wait_for(cluster, &target, args.timeout, session).await;
             let words = waited.map_err(|failure| progress.with(failure))?;
             progress.complete += 1;
-            change::print_end(args.change.output, &words, session)?;
+            change::print_end(args.output, &words, session)?;
         }
     }
     Ok(())
-}
-
-impl PlanProgress {
-    /// Adds the progress to the message of `failure`.
-    fn with(&self, failure: CliError) -> CliError {
-        let CliError::Message(code, mut text) = failure else { return failure };
-        let (written, remaining) = self.extensions.split_at(self.written);
-        let (installed, started) = written.split_at(self.complete);
-        for (what, names) in [("installed", installed), ("started", started), ("not started", remaining)] {
-            let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-            text += &format!("\n{what}: {names}");
-        }
-        CliError::Message(code, text + "\nrun the same command again to continue")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn failure_lists_installed_begun_and_remaining_extensions() {
-        let extensions = ["a", "b", "c"].map(str::to_owned).to_vec();
-        let progress = PlanProgress { extensions, written: 2, complete: 1 };
-        let failure = progress.with(CliError::operational("b: Blocked"));
-        let expected =
-            "b: Blocked\ninstalled: a\nstarted: b\nnot started: c\nrun the same command again to continue";
-        assert_eq!((failure.exit_code(), failure.to_string().as_str()), (1, expected));
-    }
 }

@@ -117,7 +117,7 @@ pub(super) struct AnswerInputs<'a> {
 impl Answer {
     /// Resolves as the controller does.
     pub(super) fn new(query: &Query, inputs: &AnswerInputs<'_>) -> Self {
-        let around = inputs.dependencies.around(query);
+        let around = inputs.dependencies.around(query, inputs.catalogs);
         let request = request(&query.filter, query.installed.as_ref(), &query.rules, &around);
         let catalogs = inputs.catalogs.responses(query.package(), &query.selector);
         let answer = Self {

@@ -7,8 +7,10 @@ use std::time::Instant;
 use kube::ResourceExt;
 use olm_api::ClusterExtension;
 use olm_fbc::Property;
-use olm_request::{ClusterState, Installed, ServedApis, newest, owner, policy, providers};
-use olm_resolve::{CatalogSelector, DependencyMode, Gvk};
+use olm_request::{
+    ClusterState, GroupMember, Installed, ServedApis, newest, owner, policy, providers, rolling_out, step,
+};
+use olm_resolve::{CatalogSelector, DependencyMode, GroupStep, Gvk, Provider};
 use olm_solve::{InstalledExtension, PackageConstraints, SolverInput, SourceCatalog};
 use olm_version::quote;
 
@@ -36,6 +38,8 @@ struct Extension {
     query: Query,
     /// Installed bundle.
     has: Installed,
+    /// Bundle of the revision that rolls out, if any.
+    moved: Option<Provider>,
     /// `true` if other changes must not break its dependencies.
     protected: bool,
 }
@@ -92,13 +96,15 @@ impl DependencyInputs {
                     set.name_any()
                 ));
             }
-            extensions.push(Extension::of_cluster(has, objects.get(name), rules)?);
+            let moved =
+                rolling_out(&sets, set).map(|set| Installed::read(set).0.provider(&ServedApis::default()));
+            extensions.push(Extension { moved, ..Extension::of_cluster(has, objects.get(name), rules)? });
         }
         Ok(Self { extensions, owners, served })
     }
 
     /// Part of the environment that the rules of the request use.
-    pub(super) fn around(&self, query: &Query) -> ClusterState {
+    pub(super) fn around(&self, query: &Query, catalogs: &Catalogs) -> ClusterState {
         let mut around = ClusterState::default();
         if query.rules.judges_dependencies() {
             let installed = self.extensions.iter().map(|one| &one.has);
@@ -111,7 +117,28 @@ impl DependencyInputs {
         if query.rules.settings.cluster_constraints {
             around.cluster = Some(self.served.facts());
         }
+        around.group = self.group_step(query, catalogs, &around);
         around
+    }
+
+    /// Step of the upgrade group of the request, if it has one (docs/design/additions.md#upgrade-groups).
+    fn group_step(&self, query: &Query, catalogs: &Catalogs, around: &ClusterState) -> Option<GroupStep> {
+        let group = query.rules.upgrade_group.as_ref()?;
+        let of_group =
+            |one: &&Extension| one.protected && one.query.rules.upgrade_group.as_ref() == Some(group);
+        let member = |one: &Extension| {
+            let asked = if one.has.extension == query.name() { query } else { &one.query };
+            GroupMember {
+                extension: one.has.extension.clone(),
+                filter: asked.filter.clone(),
+                installed: one.has.bundle.clone(),
+                rules: asked.rules.clone(),
+                catalogs: catalogs.responses(asked.package(), &asked.selector),
+                moved: one.moved.clone(),
+            }
+        };
+        let members: Vec<GroupMember> = self.extensions.iter().filter(of_group).map(member).collect();
+        step(query.name(), &members, around)
     }
 
     /// Reports whether changes must not break dependencies of this type that the extension has.
@@ -169,7 +196,7 @@ impl Extension {
         let properties = offered(query.package(), &bundle.name, catalogs);
         let has = Installed::new(query.name().to_owned(), query.package().to_owned(), bundle, properties);
         let protected = query.rules.settings.dependencies == DependencyMode::Check;
-        Some(Self { query, has, protected })
+        Some(Self { query, has, moved: None, protected })
     }
 
     /// Extension of the cluster. If its object is deleted but a revision remains, it has no constraints.
@@ -184,7 +211,7 @@ impl Extension {
         query.extension = Some(has.extension.clone());
         query.installed = Some(has.bundle.clone());
         let protected = object.is_some_and(|object| query.rules.protect(object));
-        Ok(Self { query, has, protected })
+        Ok(Self { query, has, moved: None, protected })
     }
 
     fn for_solving(&self, served: &ServedApis, catalogs: &Catalogs) -> InstalledExtension {

@@ -6,6 +6,7 @@
 
 mod answer;
 mod answer_text;
+mod available;
 mod catalogs;
 mod choice;
 mod dependency_inputs;
@@ -25,6 +26,7 @@ use olm_version::quote;
 
 use self::answer::{Answer, AnswerInputs};
 use self::answer_text::text;
+pub(crate) use self::available::{AvailableUpgrade, AvailableUpgrades, available_upgrades};
 use self::catalogs::{Catalogs, Reading};
 pub(crate) use self::choice::{Choice, choose, choose_as};
 use self::dependency_inputs::{DependencyInputs, split_with};

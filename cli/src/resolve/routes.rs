@@ -8,7 +8,7 @@ use olm_request::request;
 use olm_resolve::{Hop, Reach, Request};
 use serde::Serialize;
 
-use super::catalogs::Reading;
+use super::catalogs::{Catalogs, Reading};
 use super::choice::rules_of;
 use super::dependency_inputs::DependencyInputs;
 use super::query::Query;
@@ -52,6 +52,47 @@ impl PlatformUpgrade {
     }
 }
 
+/// Requests of extensions of the cluster, with their catalogs and surroundings.
+pub(super) struct Environment {
+    pub(super) queries: Vec<Query>,
+    pub(super) catalogs: Catalogs,
+    pub(super) dependencies: DependencyInputs,
+}
+
+impl Environment {
+    /// Reads the environment of these extensions. `None` if there are none.
+    ///
+    /// # Errors
+    /// A catalog cannot be read, or a request is invalid.
+    pub(super) async fn read(
+        controller: &Controller,
+        extensions: &[ClusterExtension],
+        access: &Access,
+        session: &Session,
+    ) -> Result<Option<Self>, CliError> {
+        let Some(first) = extensions.first() else { return Ok(None) };
+        let rules = rules_of(controller, first)?;
+        let queries = extensions.iter().map(|extension| Query::of_extension(extension, &rules));
+        let queries: Vec<Query> = queries.collect::<Result<_, _>>()?;
+        let judges = queries.iter().any(|query| query.rules.judges_dependencies());
+        let reading = Reading {
+            access,
+            sources: &["cluster".to_owned()],
+            priorities: Default::default(),
+            packages: queries.iter().map(|query| query.package().to_owned()).collect::<BTreeSet<_>>(),
+            others: judges,
+            selectors: queries.iter().map(|query| &query.selector).collect(),
+            indexing: rules.indexing()?,
+        };
+        let catalogs = reading.read(session).await?;
+        let dependencies = match judges || rules.settings()?.cluster_constraints {
+            true => DependencyInputs::of_cluster(&access.cluster.connect().await?, &rules, session).await?,
+            false => DependencyInputs::default(),
+        };
+        Ok(Some(Self { queries, catalogs, dependencies }))
+    }
+}
+
 /// Upgrades for each of the extensions, from the catalogs of the cluster.
 ///
 /// # Errors
@@ -63,27 +104,12 @@ pub(crate) async fn platform_upgrades(
     access: &Access,
     session: &Session,
 ) -> Result<Vec<PlatformUpgrade>, CliError> {
-    let Some(first) = extensions.first() else { return Ok(Vec::new()) };
-    let rules = rules_of(controller, first)?;
-    let queries = extensions.iter().map(|extension| Query::of_extension(extension, &rules));
-    let queries: Vec<Query> = queries.collect::<Result<_, _>>()?;
-    let judges = queries.iter().any(|query| query.rules.judges_dependencies());
-    let reading = Reading {
-        access,
-        sources: &["cluster".to_owned()],
-        priorities: Default::default(),
-        packages: queries.iter().map(|query| query.package().to_owned()).collect::<BTreeSet<_>>(),
-        others: judges,
-        selectors: queries.iter().map(|query| &query.selector).collect(),
-        indexing: rules.indexing()?,
+    let Some(environment) = Environment::read(controller, extensions, access, session).await? else {
+        return Ok(Vec::new());
     };
-    let catalogs = reading.read(session).await?;
-    let dependencies = match judges || rules.settings()?.cluster_constraints {
-        true => DependencyInputs::of_cluster(&access.cluster.connect().await?, &rules, session).await?,
-        false => DependencyInputs::default(),
-    };
+    let Environment { queries, catalogs, dependencies } = environment;
     let upgrade = |query: &Query| {
-        let around = dependencies.around(query);
+        let around = dependencies.around(query, &catalogs);
         let request = request(&query.filter, query.installed.as_ref(), &query.rules, &around);
         let responses = catalogs.responses(query.package(), &query.selector);
         let reach = |request: &Request<'_>| Reach::new(request, &responses).map_err(CliError::no_candidate);

@@ -9,25 +9,16 @@ use olm_api::{ClusterExtension, ClusterUpgradeStatus};
 use olm_platform::{MinorVersion, Revision, evaluate};
 
 use super::UpgradeArgs;
+use super::steps::StepContext;
 use crate::change::{self, ChangeFormat, ExpectedState, WrittenObject, wait_for};
 use crate::cluster_check::{blocking, upgrade_status, upgrades};
 use crate::controller::Controller;
-use crate::diff::{ComparedExtension, unsafe_upgrade};
 use crate::error::CliError;
-use crate::output::Fields;
 use crate::progress::say;
 use crate::resolve::{PlatformUpgrade, UpgradeStep, platform_upgrades};
 use crate::session::Session;
-use crate::source::Cluster;
 use crate::status::observe;
 use crate::status::tree::installed;
-
-/// Inputs of every step.
-struct Context<'a> {
-    cluster: &'a Cluster,
-    controller: Controller,
-    args: &'a UpgradeArgs,
-}
 
 /// Runs `olm upgrade --for-platform VERSION`.
 ///
@@ -57,7 +48,8 @@ pub(super) async fn run(
     }
     let mut extensions = cluster.extensions(session).await?;
     extensions.retain(|extension| names.contains(extension.name_any().as_str()));
-    let context = Context { cluster: &cluster, controller: Controller::read(&cluster, session).await?, args };
+    let context =
+        StepContext { cluster: &cluster, controller: Controller::read(&cluster, session).await?, args };
     let plan = platform_upgrades(&context.controller, &extensions, &platform, &args.access, session).await?;
     context.show(&upgrades(&plan), session)?;
     let stuck: Vec<&str> =
@@ -82,17 +74,7 @@ pub(super) async fn run(
     }
 }
 
-impl Context<'_> {
-    /// Prints the text to standard output in the table format, and to standard error in other formats.
-    fn show(&self, text: &str, session: &mut Session) -> Result<(), CliError> {
-        if self.args.change.output != ChangeFormat::Table {
-            say(text.trim_end());
-            return Ok(());
-        }
-        session.output.text(text)?;
-        session.output.finish()
-    }
-
+impl StepContext<'_> {
     async fn carry_out(
         &self,
         plan: &[PlatformUpgrade],
@@ -118,29 +100,6 @@ impl Context<'_> {
             }
         }
         Ok(())
-    }
-
-    /// Shows the changes of one step and writes the extension.
-    async fn step(
-        &self,
-        live: &ClusterExtension,
-        wanted: &ClusterExtension,
-        step: &UpgradeStep,
-        session: &mut Session,
-    ) -> Result<WrittenObject, CliError> {
-        let (args, access) = (&self.args.change, &self.args.access);
-        let compared = ComparedExtension { cluster: self.cluster, extension: wanted, session };
-        let prediction = compared.predict_or_warn(&step.image, &self.controller, true, access).await?;
-        if let Some(refusal) = unsafe_upgrade(wanted, &prediction) {
-            return Err(refusal);
-        }
-        let written = change::apply(self.cluster, Some(live), wanted, args.dry_run, session).await?;
-        let mut fields = Fields::default();
-        fields.add(0, "Bundle", &format!("{} of catalog {}", step.bundle, step.catalog));
-        fields.list(0, "Changes", &prediction.changes);
-        fields.list(0, "In the way", &[prediction.problems, prediction.unsafe_crds].concat());
-        self.show(&format!("{}{written}\n", fields.text), session)?;
-        Ok(written)
     }
 }
 

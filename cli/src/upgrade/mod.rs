@@ -3,9 +3,11 @@
 //!
 //! The choice comes from the resolver, as in `olm resolve`, and the changes from the comparison of `olm diff`.
 
+mod all;
 mod for_platform;
+mod steps;
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use olm_api::ClusterExtension;
 use olm_api::cluster_extension::UpgradeConstraintPolicy;
 use olm_platform::MinorVersion;
@@ -16,11 +18,12 @@ use crate::cluster_check::PlatformArgs;
 use crate::controller::Controller;
 use crate::diff::{ComparedExtension, Prediction, unsafe_upgrade};
 use crate::error::CliError;
-use crate::install::print_warnings;
+use crate::install::with_dependencies::PlanContext;
+use crate::install::{self, print_warnings};
 use crate::output::Fields;
 use crate::resolve::{Choice, choose_as};
 use crate::session::Session;
-use crate::source::Access;
+use crate::source::{Access, Cluster};
 use crate::status::health::is_paused;
 use crate::status::observe;
 use crate::status::tree::installed;
@@ -38,10 +41,18 @@ An upgrade that would break custom resources is refused, as by operator-controll
 
 --for-platform upgrades every extension that blocks a version of the platform to the highest version that supports \
 it. It prints the plan, asks, and takes one step after the other. It pins an extension to the version of each step, \
-unless operator-controller makes the upgrade by itself.";
+unless operator-controller makes the upgrade by itself.
+
+--all follows the next upgrade of every extension, within its version range and rules, providers of dependencies first. \
+It prints the plan, asks, and stops at the first failure. Upgrades that wait for an approval, a window or a resume are \
+listed and not taken. With --latest it removes the version ranges first.
+
+--with-dependencies plans the upgrade of one extension with all its dependencies, asks, and carries it out in order. \
+The extensions of the plan are pinned to its versions.";
 
 /// Arguments of the command.
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("plan").args(["for_platform", "all", "with_dependencies"]))]
 #[command(after_help = "Exit codes:
   0 success   1 operation failed or timed out   2 wrong usage
   3 the change would be refused   4 no bundle can be chosen
@@ -53,10 +64,12 @@ Examples:
   {olm} upgrade my-operator --version 1.1.0 --force
   {olm} upgrade my-operator --latest --catalog-provided   # remove the pin of a rollback
   {olm} upgrade my-operator --latest --dry-run=server
+  {olm} upgrade my-app --with-dependencies --wait
+  {olm} upgrade --all --wait
   {olm} upgrade --for-platform 4.21 --wait         # all extensions that block it")]
 pub(crate) struct UpgradeArgs {
     /// Name of a ClusterExtension
-    #[arg(value_name = "NAME", required_unless_present = "for_platform", conflicts_with_all = PLATFORM)]
+    #[arg(value_name = "NAME", required_unless_present_any = ["for_platform", "all"], conflicts_with_all = PLATFORM)]
     name: Option<String>,
     /// Only these versions, such as 1.2.3, 1.2.x or '>=1.2, <2'; upgrades stay within them
     #[arg(long, value_name = "RANGE", conflicts_with = "latest")]
@@ -78,10 +91,16 @@ pub(crate) struct UpgradeArgs {
     /// Upgrade the extensions that block this version of OpenShift, or of Kubernetes on other platforms
     #[arg(long, value_name = "MAJOR.MINOR", help_heading = "Platform", conflicts_with_all = ONE_EXTENSION)]
     for_platform: Option<MinorVersion>,
+    /// Upgrade all extensions that have an upgrade available
+    #[arg(long, conflicts_with_all = NOT_ALL)]
+    all: bool,
+    /// Also upgrade or install the dependencies of the extension
+    #[arg(long, requires = "name", conflicts_with = "force")]
+    with_dependencies: bool,
     #[command(flatten)]
     platform: PlatformArgs,
-    /// Carry out the plan of --for-platform without asking
-    #[arg(short, long, conflicts_with = "name")]
+    /// Carry out the plan of --all, --for-platform or --with-dependencies without asking
+    #[arg(short, long, requires = "plan")]
     yes: bool,
     #[command(flatten)]
     change: ChangeArgs,
@@ -91,6 +110,19 @@ pub(crate) struct UpgradeArgs {
 
 /// Flags about one extension. They conflict with `--for-platform`.
 const ONE_EXTENSION: [&str; 6] = ["name", "version", "channels", "latest", "force", "catalog_provided"];
+
+/// Flags that do not apply to all extensions.
+const NOT_ALL: [&str; 9] = [
+    "name",
+    "version",
+    "channels",
+    "force",
+    "with_dependencies",
+    "for_platform",
+    PLATFORM[0],
+    PLATFORM[1],
+    PLATFORM[2],
+];
 
 /// Flags about the platform. They have no effect on the upgrade of one extension.
 const PLATFORM: [&str; 3] = ["platform", "platform_version", "openshift_version_map"];
@@ -102,6 +134,9 @@ const PLATFORM: [&str; 3] = ["platform", "platform_version", "openshift_version_
 pub(crate) async fn run(args: UpgradeArgs, session: &mut Session) -> Result<(), CliError> {
     if let Some(version) = args.for_platform {
         return for_platform::run(version, &args, session).await;
+    }
+    if args.all {
+        return all::run(&args, session).await;
     }
     if let Some(text) = &args.version {
         version_expression::check(text)?;
@@ -115,6 +150,9 @@ pub(crate) async fn run(args: UpgradeArgs, session: &mut Session) -> Result<(), 
     }
     let mut wanted = args.wanted(&live);
     let controller = Controller::read(&cluster, session).await?;
+    if args.with_dependencies {
+        return with_dependencies(&args, &cluster, &controller, wanted, session).await;
+    }
     let sources = ["cluster".to_owned()];
     let choice = choose_as(&controller, &wanted, &sources, &args.access, session).await?;
     if let Some(catalog) = wanted.spec.as_mut().and_then(|spec| spec.source.catalog.as_mut()) {
@@ -138,6 +176,30 @@ pub(crate) async fn run(args: UpgradeArgs, session: &mut Session) -> Result<(), 
     print_warnings(args.change.output, choice.warnings.iter().chain(&warnings).chain(&obstacles));
     let bundles = (Some(choice.bundle), installed(&live).map(|bundle| bundle.name));
     change::print_and_wait(&cluster, &args.change, &fields.text, &[written], bundles, session).await
+}
+
+/// Plans the upgrade with its dependencies and carries it out.
+async fn with_dependencies(
+    args: &UpgradeArgs,
+    cluster: &Cluster,
+    controller: &Controller,
+    wanted: ClusterExtension,
+    session: &mut Session,
+) -> Result<(), CliError> {
+    let extensions = cluster.extensions(session).await?;
+    let namespace = wanted.spec.as_ref().map(|spec| spec.namespace.clone()).unwrap_or_default();
+    let context = PlanContext {
+        cluster,
+        controller,
+        extensions: &extensions,
+        access: &args.access,
+        change: &args.change,
+        namespace: &namespace,
+        create_namespace: false,
+        yes: args.yes,
+        upgrades: true,
+    };
+    install::with_dependencies::run(&context, wanted, session).await
 }
 
 impl UpgradeArgs {
@@ -240,6 +302,16 @@ mod tests {
         assert!(Line::try_parse_from(["upgrade", "--for-platform", "4.21", "--yes"]).is_ok());
         assert!(Line::try_parse_from(["upgrade", "pipe", "--for-platform", "4.21"]).is_err());
         assert!(Line::try_parse_from(["upgrade", "pipe", "--yes"]).is_err());
+        assert!(Line::try_parse_from(["upgrade", "--all", "--latest", "--yes"]).is_ok());
+        assert!(Line::try_parse_from(["upgrade", "pipe", "--with-dependencies", "--yes"]).is_ok());
+        for line in [
+            &["pipe", "--all"][..],
+            &["--all", "--version", "1"],
+            &["--all", "--for-platform", "4.21"],
+            &["--with-dependencies"],
+        ] {
+            assert!(Line::try_parse_from([&["upgrade"], line].concat()).is_err(), "{line:?}");
+        }
         assert!(Line::try_parse_from(["upgrade", "pipe", "--platform", "openshift"]).is_err());
         assert!(Line::try_parse_from(["upgrade", "pipe", "--platform-version", "4.20"]).is_err());
     }

@@ -10,7 +10,7 @@ use olm_api::{ClusterCatalog, annotations};
 use olm_fbc::Property;
 use olm_request::{ClusterState, ExtensionRules, request, selector};
 use olm_resolve::{
-    AssessedRequirement, Catalog, CatalogError, DEPENDENCY_PROPERTIES, HeldReason, Reach, Request,
+    AssessedRequirement, Catalog, CatalogError, DEPENDENCY_PROPERTIES, GroupStep, HeldReason, Reach, Request,
     ResolveError, Resolved, Rules, SelectorError, Waiting, explain, resolve, waiting,
 };
 use olm_revision::generate::BundleIdentity;
@@ -18,6 +18,7 @@ use olm_version::{Constraint, VersionRelease};
 
 use super::events::{self, ExtensionEvent};
 use super::findings::{self, Finding, Findings, Hints};
+use super::group::Together;
 use super::revisions::{Revision, RevisionStates};
 use super::status::DeprecationData;
 use crate::install_error::InstallError;
@@ -55,6 +56,8 @@ pub(crate) struct Choice {
     pub findings: Findings,
     /// Events to publish.
     pub events: Vec<ExtensionEvent>,
+    /// Members of the upgrade group without which the target does not fit.
+    pub together: Together,
     /// `true` if the choice depends on other objects of the cluster and must be repeated soon.
     pub requeue: bool,
 }
@@ -95,13 +98,16 @@ pub(crate) struct ResolutionInputs {
     pub catalog_exists: bool,
     /// Other objects of the cluster.
     pub around: ClusterState,
+    /// `true` if content for another member of the upgrade group is not cached yet.
+    pub group_awaits_content: bool,
 }
 
 impl ResolutionInputs {
     /// Reports whether the content of a catalog is not cached yet.
     pub(crate) fn awaits_content(&self) -> bool {
         let mut answers = self.catalogs.iter().flatten();
-        answers.any(|catalog| matches!(catalog.package, Err(CatalogError::NotCached(_))))
+        self.group_awaits_content
+            || answers.any(|catalog| matches!(catalog.package, Err(CatalogError::NotCached(_))))
     }
 }
 
@@ -125,6 +131,7 @@ pub(crate) fn underway(question: ChoiceRequest<'_>, changed: bool) -> Option<Cho
         deprecation: DeprecationData::Unchanged,
         findings: Findings::unchanged(rules),
         events: Vec::new(),
+        together: Together::new(),
         requeue: false,
     })
 }
@@ -264,7 +271,15 @@ impl<'a> ChoiceRequest<'a> {
         let deprecation = if is_held { DeprecationData::Unchanged } else { DeprecationData::None };
         if let Some(kept) = kept.filter(|kept| admits(filter, &kept.bundle)) {
             let target = of_revision(kept, rules);
-            return Ok(Choice { target, catalog: None, deprecation, findings, events: Vec::new(), requeue });
+            return Ok(Choice {
+                target,
+                catalog: None,
+                deprecation,
+                findings,
+                events: Vec::new(),
+                together: Together::new(),
+                requeue,
+            });
         }
         let awaits_content = matches!(error, ResolveError::Catalog { fault: CatalogError::NotCached(_), .. });
         let failure = InstallError::retry(with_hints(error, hints));
@@ -294,6 +309,7 @@ impl<'a> ChoiceRequest<'a> {
         let is_new = states.installed.as_ref().is_none_or(|installed| is_other(&installed.bundle, &target));
         Choice {
             events: if is_new { self.events(inputs, resolved) } else { Vec::new() },
+            together: if is_new { self.together(inputs, resolved) } else { Together::new() },
             deprecation: DeprecationData::Catalog(resolved.deprecations().clone(), filter.channels.clone()),
             requeue: resolved.held.iter().any(|held| is_by_others(&held.reason))
                 || resolved.requirements.iter().any(|one| !one.is_met()),
@@ -301,6 +317,20 @@ impl<'a> ChoiceRequest<'a> {
             target,
             catalog: Some(resolved.catalog.clone()),
         }
+    }
+
+    /// Members of the upgrade group without which the resolver would not choose the bundle.
+    fn together(self, inputs: &ResolutionInputs, resolved: &Resolved) -> Together {
+        let (Some(GroupStep::Together { bundle, others, .. }), Ok(catalogs)) =
+            (&inputs.around.group, &inputs.catalogs)
+        else {
+            return Together::new();
+        };
+        let request = self.request(inputs);
+        let rules = Rules { group: None, ..request.rules };
+        let alone = resolve(&Request { rules, ..request }, catalogs);
+        let fits_alone = alone.is_ok_and(|alone| alone.bundle == resolved.bundle);
+        if fits_alone || *bundle != resolved.bundle { Together::new() } else { others.clone() }
     }
 
     fn refused(self, error: &ResolveError, hints: &Hints) -> Findings {

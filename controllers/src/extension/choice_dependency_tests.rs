@@ -149,6 +149,41 @@ fn check_mode_keeps_version_that_dependents_need() {
     assert!(choice.events.contains(&used), "{:?}", choice.events);
 }
 
+// docs/design/additions.md#upgrade-groups; cases additions-a71, additions-a72
+#[test]
+fn check_mode_takes_step_of_upgrade_group() {
+    let package = index(&[(2, requires_base()), (3, requires_base())], &[]);
+    let with = |group: Option<GroupStep>, providers: Vec<Provider>| ResolutionInputs {
+        around: ClusterState {
+            group,
+            ..surrounded(AvailableProviders { providers, ..AvailableProviders::default() })
+        },
+        ..inputs(vec![answer("main", 0, Arc::clone(&package))])
+    };
+    let others: Together = [("base".to_owned(), "base.v2".to_owned())].into();
+    let step = GroupStep::Together {
+        bundle: "demo.v2.0.0".to_owned(),
+        others: others.clone(),
+        providers: AvailableProviders { providers: vec![base()], ..AvailableProviders::default() },
+        dependents: Vec::new(),
+    };
+    let installed = [set(1, "Active", true)];
+    let choice = decided(&json!({}), &installed, &check(), &with(Some(step.clone()), vec![])).unwrap();
+    assert_eq!((choice.target.version.as_str(), &choice.together), ("2.0.0", &others));
+    assert_eq!(is(&choice.findings.dependencies).reason, reasons::ALL_SATISFIED);
+    // A bundle that fits by itself waits for no member.
+    let choice = decided(&json!({}), &installed, &check(), &with(Some(step), vec![base()])).unwrap();
+    assert_eq!((choice.target.version.as_str(), choice.together.len()), ("2.0.0", 0));
+
+    let held = GroupStep::Held { member: "base".to_owned(), cause: "it is pinned".to_owned() };
+    let choice = decided(&json!({}), &installed, &check(), &with(Some(held), vec![])).unwrap();
+    assert_eq!(choice.target.version, "1.0.0");
+    let state = is(&choice.findings.upgrade);
+    assert_eq!((state.status, state.reason), (Some(true), reasons::DEPENDENCY_CONFLICT));
+    let cause = "; the upgrade group is held by its member base: it is pinned; to release it, ";
+    assert!(state.message.contains(cause), "{}", state.message);
+}
+
 #[test]
 fn override_is_published_only_if_effective() {
     let ignoring = |mode: DependencyMode| ExtensionRules {

@@ -57,6 +57,7 @@ fn inputs(catalogs: Vec<Catalog>) -> ResolutionInputs {
         catalog_exists: !catalogs.is_empty(),
         catalogs: Ok(catalogs),
         around: ClusterState::default(),
+        group_awaits_content: false,
     }
 }
 

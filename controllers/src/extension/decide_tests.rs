@@ -23,7 +23,15 @@ pub(in crate::extension) fn observed<'a>(
 pub(in crate::extension) fn choice(number: i64) -> Choice {
     let target = of_revision(&Revision::of(&set(number, "Active", true)), &ExtensionRules::default());
     let (deprecation, findings) = (DeprecationData::None, Findings::default());
-    Choice { target, catalog: None, deprecation, findings, events: Vec::new(), requeue: false }
+    Choice {
+        target,
+        catalog: None,
+        deprecation,
+        findings,
+        events: Vec::new(),
+        together: Default::default(),
+        requeue: false,
+    }
 }
 
 pub(in crate::extension) fn extension() -> ClusterExtension {

@@ -13,7 +13,7 @@ use olm_resolve::{
 };
 use olm_revision::generate::BundleIdentity;
 
-use super::choice::is_other;
+use super::choice::{Choice, is_other};
 use super::revisions::RevisionStates;
 use crate::bundles::SignatureVerdict;
 use crate::install_error::ErrorClass;
@@ -191,6 +191,17 @@ pub(super) fn held_by_definitions(bundle: &BundleIdentity, why: &str) -> Conditi
         annotations::EXT_CRD_CHECK
     );
     ConditionState { status: Some(true), reason: reasons::CRD_CHECK_FAILED, message }
+}
+
+/// State of `UpgradeAvailable` for a choice that waits for another member of the upgrade group.
+pub(super) fn held_by_group(choice: &Choice, cause: &str) -> ConditionState {
+    let BundleIdentity { name, version, .. } = &choice.target;
+    let catalog =
+        choice.catalog.as_ref().map(|catalog| format!(" from catalog {catalog}")).unwrap_or_default();
+    let message = format!(
+        "bundle {name} version {version}{catalog} is available and waits for its upgrade group: {cause}"
+    );
+    ConditionState { status: Some(true), reason: reasons::UPGRADE_GROUP, message }
 }
 
 /// State of `Paused`. `waits` names the pending change.

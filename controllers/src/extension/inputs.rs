@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use futures::FutureExt;
 use futures::future::join_all;
 use kube::ResourceExt;
 use olm_api::cluster_extension::CatalogFilter;
@@ -52,6 +53,11 @@ impl Context {
         let inputs = self.inputs(extension, filter, rules).await;
         let inputs = inputs.map_err(|failure| ResolutionFailure::other(failure, rules))?;
         let may_await_content = self.may_await_content(extension, inputs.awaits_content());
+        if may_await_content && inputs.group_awaits_content {
+            let failure = InstallError::retry("content of catalogs of the upgrade group is being fetched");
+            let refusal = ResolutionFailure::other(failure, rules);
+            return Err(Box::new(ResolutionFailure { awaits_content: true, ..*refusal }));
+        }
         let patient = rules.patient(may_await_content);
         let question = ChoiceRequest { rules: &patient, ..question };
         self.record_targets(extension, question, &inputs);
@@ -96,11 +102,17 @@ impl Context {
         if rules.settings.cluster_constraints {
             around.cluster = Some(self.dependencies.cluster_facts().await?);
         }
-        Ok(ResolutionInputs { catalogs, catalog_exists, around })
+        let group_awaits_content = self.add_group(extension, rules, &mut around).boxed().await;
+        Ok(ResolutionInputs { catalogs, catalog_exists, around, group_awaits_content })
     }
 
     /// Answers of these catalogs for one package. Catalogs with availability mode `Unavailable` are skipped.
-    async fn ask(&self, catalogs: &[&ClusterCatalog], package: &str, indexing: Indexing) -> Vec<Catalog> {
+    pub(super) async fn ask(
+        &self,
+        catalogs: &[&ClusterCatalog],
+        package: &str,
+        indexing: Indexing,
+    ) -> Vec<Catalog> {
         let asked = catalogs.iter().filter(|catalog| is_available(catalog));
         join_all(asked.map(|catalog| async {
             Catalog {

@@ -21,6 +21,7 @@ use super::Context;
 
 use super::choice;
 use super::decide::{Observed, RevisionInputs};
+use super::group::Together;
 use super::held::{HeldPlan, NewRevision, Plan};
 use super::memory::{self, RevisionFingerprint};
 use super::plans::PlanId;
@@ -58,6 +59,8 @@ pub(super) struct Installation {
     pub overridden: Option<String>,
     /// Why a rollback prevents a new revision, or is prevented.
     pub rollback: Option<RollbackOutcome>,
+    /// Reason for which the new revision waits for another member of the upgrade group.
+    pub awaited: Option<String>,
 }
 
 /// Newly created revision.
@@ -86,6 +89,7 @@ impl Installation {
             held: None,
             overridden: None,
             rollback: None,
+            awaited: None,
         }
     }
 
@@ -113,11 +117,12 @@ impl Context {
         observed: &Observed<'_>,
         inputs: RevisionInputs,
         catalog: Option<&str>,
+        together: &Together,
     ) -> Result<Installation, ReconcileError> {
         let name = &observed.name;
         Ok(match self.rendered_and_judged(name, &inputs).await {
             Ok((rendered, verdict)) => {
-                let made = self.make_newest(observed, inputs, rendered, (&verdict, catalog));
+                let made = self.make_newest(observed, (inputs, together), rendered, (&verdict, catalog));
                 let installation = made.boxed().await.unwrap_or_else(Installation::failed);
                 Installation { verdict: Some(verdict), ..installation }
             }
@@ -177,7 +182,7 @@ impl Context {
     async fn make_newest(
         &self,
         observed: &Observed<'_>,
-        inputs: RevisionInputs,
+        (inputs, together): (RevisionInputs, &Together),
         rendered: Rendered,
         (verdict, catalog): (&SignatureVerdict, Option<&str>),
     ) -> Result<Installation, InstallError> {
@@ -206,10 +211,15 @@ impl Context {
         if installation.applied.is_err() {
             return Ok(installation);
         }
-        if let Some(governed) = &mut governed {
-            if let Some(held) = self.held_now(observed, governed).boxed().await? {
-                return Ok(Installation::held(held));
-            }
+        if let Some(governed) = &mut governed
+            && let Some(held) = self.held_now(observed, governed).boxed().await?
+        {
+            return Ok(Installation::held(held));
+        }
+        if plan.makes_revision()
+            && let Some(awaited) = self.awaited_member(&name, &inputs.bundle, together)
+        {
+            return Ok(Installation { awaited: Some(awaited), requeue: true, ..installation });
         }
         let applied = match self.revisions.carry_out(&name, &draft, plan).boxed().await {
             Ok(applied) => applied,

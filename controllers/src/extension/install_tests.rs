@@ -24,6 +24,8 @@ struct Fixture {
     plane: ControlPlane,
     context: Context,
     cache: TempDir,
+    /// Other members of the upgrade group's step.
+    together: Together,
 }
 
 impl Fixture {
@@ -32,7 +34,7 @@ impl Fixture {
         let cache = tempfile::tempdir().unwrap();
         let parts = parts(plane.client(), cache.path(), reflector::store().0);
         let context = Context::new(parts, reflector::store().0);
-        Self { plane, context, cache }
+        Self { plane, context, cache, together: Together::new() }
     }
 
     /// Creates the extension `demo` if needed, and returns it with additional fields in `spec`.
@@ -75,7 +77,8 @@ impl Fixture {
         let extension = self.extension(more).await;
         let rules = ExtensionRules { crd_check: annotated, ..ExtensionRules::default() };
         let observed = observed(&extension, rules, &[]);
-        self.context.install(&observed, observed.inputs(&target), None).await.unwrap()
+        let (inputs, together) = (observed.inputs(&target), &self.together);
+        self.context.install(&observed, inputs, None, together).await.unwrap()
     }
 
     /// Names of all revisions and of their Secrets.
@@ -280,4 +283,24 @@ async fn interrupted_attempt_is_completed_by_the_next() {
     );
     assert_eq!(install(&fixture).await.applied, Err(InstallError::retry(text)));
     assert_eq!(fixture.written().await.0, [""; 0]);
+}
+
+// docs/design/additions.md#upgrade-groups; case additions-a72
+#[tokio::test(flavor = "multi_thread")]
+async fn revision_waits_until_members_of_upgrade_group_are_ready() {
+    let mut fixture = Fixture::start().await;
+    fixture.together = [("peer".to_owned(), "peer.v1".to_owned())].into();
+    let settings = [json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}})];
+    let install = async || fixture.install("1.0.0", &settings, &json!({}), None).await;
+    let ready = |of: &str| fixture.context.memories.with(of, |memory| memory.ready.clone());
+    for other in [None, Some("peer.v0")] {
+        fixture.context.memories.with("peer", |memory| memory.ready = other.map(str::to_owned));
+        let waiting = install().await;
+        assert_eq!(waiting.awaited.as_deref(), Some("member peer is not ready for bundle peer.v1"));
+        assert!(waiting.made.is_none() && waiting.requeue && waiting.applied.is_ok());
+        assert_eq!(ready("demo").as_deref(), Some("demo.v1.0.0"));
+    }
+    fixture.context.memories.with("peer", |memory| memory.ready = Some("peer.v1".to_owned()));
+    let made = install().await;
+    assert!(made.made.is_some() && made.awaited.is_none(), "{made:?}");
 }

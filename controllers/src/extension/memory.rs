@@ -22,6 +22,8 @@ pub(super) struct ExtensionMemory {
     pub applied_generation: Option<Option<i64>>,
     /// Start of the wait for catalog content.
     pub waiting_since: Option<Instant>,
+    /// Name of the bundle that the last reconcile would have installed if the upgrade group were ready.
+    pub ready: Option<String>,
     /// `true` if a reconcile found every Secret of every active revision, and none was lost since.
     pub content_verified: bool,
 }

@@ -8,8 +8,8 @@
 //!
 //! [`reconcile`] runs these steps. [`inputs`] reads catalogs and cluster, and [`choice`] selects a bundle from them
 //! by the rules of the extension ([`olm_request`]). [`install`] renders the bundle and runs the install checks, unless
-//! its plan is [`held`]. [`plans`] writes the plans that wait as objects. After a failed rollout, [`rollback`] may decide
-//! on a [`restoration`] instead.
+//! its plan is [`held`] or a member of its upgrade [`group`] is not ready. [`plans`] writes the plans that wait as
+//! objects. After a failed rollout, [`rollback`] may decide on a [`restoration`] instead.
 //! [`crate::revision_writer`] writes the revision. [`memory`] is the state kept between reconciles. [`removal`]
 //! finalizes a deleted extension, and [`orphans`] adopts revisions without an owner. [`ref_secrets`] and
 //! [`garbage_collection`] run beside the reconciles.
@@ -25,6 +25,7 @@ mod findings;
 #[cfg(test)]
 mod fixture;
 mod garbage_collection;
+mod group;
 mod held;
 mod in_use;
 mod inputs;

@@ -41,7 +41,11 @@ impl ReconcileOutcome {
         let Observed { rules, states, edited, .. } = observed;
         let (old, unfinished) = (observed.status(), installation.unfinished);
         let held = installation.held.as_ref().map(|held| held.report(observed, &choice));
-        let Choice { target, catalog, deprecation, mut findings, mut events, requeue } = choice;
+        let awaited = installation.awaited.as_ref().map(|cause| Ok(findings::held_by_group(&choice, cause)));
+        let held = held.or(awaited);
+        // Before the first installation, there is no older spec that the status describes.
+        let is_held = matches!(held, Some(Ok(_)));
+        let Choice { target, catalog, deprecation, mut findings, mut events, together: _, requeue } = choice;
         findings.signature = findings::signature(&target.image, installation.verdict.as_ref());
         findings.add_definitions(&installation.definitions, &target, rules, states);
         let mut over = vec![events::RESOLUTION_FAILED];
@@ -71,8 +75,6 @@ impl ReconcileOutcome {
         });
         add_rollback(&mut findings, &installation, observed, (&target, catalog.is_some()));
         let requeue = requeue_delay(&installation, requeue, applied.is_ok());
-        // Before the first installation, there is no older spec that the status describes.
-        let is_held = installation.held.is_some() && applied.is_ok();
         let made = installation.made.map(|CreatedRevision { set, before }| {
             let (made, installed) = (Revision::of(&set), states.installed.as_ref());
             events.extend(rollout_events::started(&made, installed, before.as_ref(), *edited));
@@ -173,6 +175,7 @@ mod tests {
             deprecation,
             findings: Findings { left_out, ..Findings::default() },
             events,
+            together: Default::default(),
             requeue: true,
         }
     }

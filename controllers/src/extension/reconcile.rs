@@ -130,7 +130,7 @@ impl Context {
     ) -> Result<ReconcileOutcome, ReconcileError> {
         let old = observed.status();
         let unchanged = Installation::unchanged;
-        let (mut waiting, mut is_newest) = (None, false);
+        let (mut waiting, mut is_newest, mut is_ready) = (None, false, false);
         let mut outcome = match decision {
             Decision::AwaitCatalog => return Err(ReconcileError::pending(CONTENT_WAIT)),
             Decision::Refuse(refusal) => ReconcileOutcome::refused(*refusal, old),
@@ -148,11 +148,17 @@ impl Context {
                 ReconcileOutcome::chosen(choice, installation, observed)
             }
             Decision::Install { choice, inputs } => {
-                let installation = self.install(observed, *inputs, choice.catalog.as_deref()).await?;
-                is_newest = installation.applied.is_ok() && installation.held.is_none();
+                let (catalog, together) = (choice.catalog.as_deref(), &choice.together);
+                let installation = self.install(observed, *inputs, catalog, together).boxed().await?;
+                let waits = installation.held.is_some() || installation.awaited.is_some();
+                is_newest = installation.applied.is_ok() && !waits;
+                is_ready = installation.awaited.is_some() || installation.made.is_some();
                 ReconcileOutcome::chosen(choice, installation, observed)
             }
         };
+        if !is_ready {
+            self.memories.with(&observed.name, |memory| memory.ready = None);
+        }
         if is_newest && !self.settle_plans(observed).await {
             outcome.requeue = Some(outcome.requeue.map_or(REQUEUE_DELAY, |delay| delay.min(REQUEUE_DELAY)));
         }

@@ -70,6 +70,21 @@ pub fn newest<'a>(
     newest
 }
 
+/// Newest active revision of an extension that has not succeeded yet and is newer than `installed`.
+pub fn rolling_out<'a>(
+    sets: impl IntoIterator<Item = &'a ClusterObjectSet>,
+    installed: &ClusterObjectSet,
+) -> Option<&'a ClusterObjectSet> {
+    let number = |set: &ClusterObjectSet| set.spec.as_ref().map_or(0, |spec| spec.revision);
+    let is_newer = |set: &&ClusterObjectSet| {
+        owner(set) == owner(installed)
+            && number(set) > number(installed)
+            && !set.is_archived()
+            && set.metadata.deletion_timestamp.is_none()
+    };
+    sets.into_iter().filter(is_newer).max_by_key(|set| number(set))
+}
+
 impl Installed {
     /// Reads the labels and annotations of a revision. UnreadableAnnotation annotations are skipped and returned.
     pub fn read(set: &ClusterObjectSet) -> (Self, Vec<UnreadableAnnotation>) {

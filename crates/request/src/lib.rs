@@ -41,6 +41,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod approval;
+mod group;
 mod installed;
 mod operator_condition;
 mod providers;
@@ -50,7 +51,8 @@ mod rules;
 mod windows;
 
 pub use approval::{ApprovalMode, ApprovalRules, HoldCause, PlannedChange};
-pub use installed::{Installed, UnreadableAnnotation, installs, newest, owner};
+pub use group::{GroupMember, step};
+pub use installed::{Installed, UnreadableAnnotation, installs, newest, owner, rolling_out};
 pub use operator_condition::{mirrored, operator_condition, upgrade_blocker, upgrade_report};
 pub use providers::{DefinitionSpec, ServedApis, owned, providers};
 pub use refusal::Refusal;

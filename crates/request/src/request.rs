@@ -6,8 +6,8 @@ use olm_api::cluster_extension::{BundleMetadata, CatalogFilter, UpgradeConstrain
 use olm_api::conditions::types;
 use olm_api::{ClusterCatalog, LabelSelector};
 use olm_resolve::{
-    AvailableProviders, CatalogError, CatalogSelector, ClusterFacts, Dependent, Expression, Installed,
-    Request, Rules, SelectorError, UpgradePolicy,
+    AvailableProviders, CatalogError, CatalogSelector, ClusterFacts, Dependent, Expression, GroupStep,
+    Installed, Request, Rules, SelectorError, UpgradePolicy,
 };
 
 use super::rules::ExtensionRules;
@@ -19,6 +19,8 @@ pub struct ClusterState {
     pub surroundings: Option<AvailableProviders>,
     /// Other extensions with requirements on this one.
     pub dependents: Vec<Dependent>,
+    /// Step of the upgrade group, if the extension has one.
+    pub group: Option<GroupStep>,
     /// Facts for cluster constraints of bundles. `None` unless these are evaluated.
     pub cluster: Option<ClusterFacts>,
 }
@@ -46,6 +48,7 @@ pub fn request<'a>(
             ignored_requirements: &rules.ignored_requirements,
             providers: state.surroundings.as_ref(),
             dependents: if rules.ignore_dependents { &[] } else { &state.dependents },
+            group: state.group.as_ref(),
             upgrade_scope: rules.upgrade_scope,
             exclude_skipped: rules.exclude_skipped,
             cluster: state.cluster.as_ref(),

@@ -92,6 +92,8 @@ pub struct ExtensionRules {
     pub ignored_requirements: Vec<String>,
     /// `true` if the extension may be upgraded or deleted although others require it.
     pub ignore_dependents: bool,
+    /// Name of the upgrade group. It has an effect in mode [`DependencyMode::Check`] only.
+    pub upgrade_group: Option<String>,
     /// Largest version step of one upgrade.
     pub upgrade_scope: Option<UpgradeScope>,
     /// `true` if versions that their channel skips are excluded.
@@ -141,12 +143,14 @@ impl ExtensionRules {
         let paused = read.switch(annotations::EXT_PAUSED);
         let retry_requested_at = read.annotations.get(annotations::EXT_RETRY_REQUESTED_AT).cloned();
         let uninstall_policy = read.choice(annotations::EXT_UNINSTALL_POLICY);
+        let upgrade_group = read.read(annotations::EXT_UPGRADE_GROUP, group_name);
         let upgrade_scope = read.choice(annotations::EXT_UPGRADE_SCOPE);
         let windows = read.holding(annotations::EXT_UPGRADE_WINDOW, str::parse, UpgradeWindows::closed());
         Self {
             settings: Settings { dependencies: dependencies.unwrap_or(settings.dependencies), ..settings },
             ignored_requirements,
             ignore_dependents,
+            upgrade_group,
             upgrade_scope,
             exclude_skipped,
             crd_check,
@@ -223,6 +227,20 @@ impl ExtensionRules {
 
 fn switch(text: &str) -> Result<bool, UnknownValue> {
     named(text, &[("true", true), ("false", false)])
+}
+
+/// Name of an upgrade group, which has the syntax of a non-empty label value.
+///
+/// # Errors
+/// The text is no such name.
+fn group_name(text: &str) -> Result<String, UnknownValue> {
+    let is_end = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let chars = || text.chars();
+    if text.len() <= 63 && is_end(chars().next()) && is_end(chars().last()) && chars().all(is_allowed) {
+        return Ok(text.to_owned());
+    }
+    Err(UnknownValue { value: text.to_owned(), allowed: vec!["names with the syntax of a label value"] })
 }
 
 /// Reader of annotations that collects invalid ones.
@@ -315,6 +333,7 @@ mod tests {
                 ("dependency-mode", "Check"),
                 ("ignore-dependencies", "olm.gvk.required, olm.constraint"),
                 ("ignore-dependents", "true"),
+                ("upgrade-group", "pair"),
                 ("upgrade-scope", "minor"),
                 ("exclude-skipped", "true"),
             ],
@@ -329,6 +348,7 @@ mod tests {
                 && all.needs_cluster_state()
         );
         assert_eq!(all.upgrade_scope, Some(UpgradeScope::Minor));
+        assert_eq!(all.upgrade_group.as_deref(), Some("pair"));
         assert_eq!(all.invalid, []);
 
         let report = Settings { dependencies: DependencyMode::Report, ..Settings::default() };
@@ -387,6 +407,7 @@ mod tests {
                 ("on-failure", "rollback"),
                 ("paused", "True"),
                 ("uninstall-policy", "KeepCrds"),
+                ("upgrade-group", "a b"),
                 ("upgrade-scope", "Minor"),
                 ("upgrade-window", "0 22 * * 6"),
             ],
@@ -411,6 +432,7 @@ mod tests {
             ("on-failure", r#""rollback""#, "Rollback"),
             ("paused", r#""True""#, "true, false"),
             ("uninstall-policy", r#""KeepCrds""#, "Delete, KeepCRDs, BlockIfInUse"),
+            ("upgrade-group", r#""a b""#, "names with the syntax of a label value"),
             ("upgrade-scope", r#""Minor""#, "patch, minor, major"),
             ("upgrade-window", r#""0 22 * * 6""#, window),
         ];

@@ -6,6 +6,7 @@ use olm_version::{Constraint, VersionRelease};
 
 use crate::dependency::{AssessedRequirement, assess, broken_dependent, clauses};
 use crate::error::ResolveError;
+use crate::group::GroupStep;
 use crate::held::HeldReason;
 use crate::package::{Offer, PackageIndex, considered};
 use crate::request::{Origin, Request, UpgradePolicy};
@@ -120,9 +121,19 @@ impl<'a> BundleFilter<'a> {
         }
         let unmet = self.unmet(offer);
         if !unmet.is_empty() {
-            return Some(HeldReason::Dependencies(clauses(&unmet)));
+            return Some(HeldReason::Dependencies(clauses(&unmet) + &self.held_group()));
         }
-        broken_dependent(offer, rules).map(HeldReason::Dependent)
+        broken_dependent(offer, rules).map(|text| HeldReason::Dependent(text + &self.held_group()))
+    }
+
+    /// Suffix that names the member which holds the upgrade group.
+    fn held_group(&self) -> String {
+        match self.request.rules.group {
+            Some(GroupStep::Held { member, cause }) => {
+                format!("; the upgrade group is held by its member {member}: {cause}")
+            }
+            _ => String::new(),
+        }
     }
 
     /// Considered channels that skip the bundle or pass over its version, sorted.

@@ -97,7 +97,7 @@ pub(crate) fn assess(offer: &Offer, rules: &Rules<'_>) -> Vec<AssessedRequiremen
         return Vec::new();
     }
     let none = AvailableProviders::default();
-    let providers = rules.providers.unwrap_or(&none);
+    let providers = rules.providers_for(offer).unwrap_or(&none);
     let itself = as_provider(offer);
     let assessed = |requirement: &Requirement| {
         let verdict = match requirement.verdict(providers) {
@@ -118,7 +118,7 @@ pub(crate) fn assess(offer: &Offer, rules: &Rules<'_>) -> Vec<AssessedRequiremen
 }
 
 /// Provider that the bundle would be if installed.
-fn as_provider(offer: &Offer) -> Provider {
+pub(crate) fn as_provider(offer: &Offer) -> Provider {
     Provider::new(None, offer.name().to_owned(), offer.properties().to_vec())
 }
 
@@ -139,20 +139,26 @@ pub(crate) fn rule_failures(requirements: &[AssessedRequirement], rules: &Rules<
 
 /// Text about the first installed extension whose requirement the bundle would break.
 pub(crate) fn broken_dependent(offer: &Offer, rules: &Rules<'_>) -> Option<String> {
-    if rules.dependents.is_empty() {
+    let dependents = rules.dependents_for(offer);
+    if dependents.is_empty() {
         return None;
     }
     let none = AvailableProviders::default();
-    let providers = rules.providers.unwrap_or(&none);
+    let providers = rules.providers_for(offer).unwrap_or(&none);
     let provider = as_provider(offer);
-    let broken = |requirement: &&Requirement| {
-        !requirement.is_met_by(&provider) && !matches!(requirement.verdict(providers), Verdict::Met { .. })
-    };
-    let mut dependents: Vec<&Dependent> = rules.dependents.iter().collect();
+    broken(dependents, |requirement| {
+        requirement.is_met_by(&provider) || matches!(requirement.verdict(providers), Verdict::Met { .. })
+    })
+}
+
+/// Text about the first dependent with a requirement that is not met.
+pub(crate) fn broken(dependents: &[Dependent], is_met: impl Fn(&Requirement) -> bool) -> Option<String> {
+    let mut dependents: Vec<&Dependent> = dependents.iter().collect();
     dependents.sort_by(|a, b| a.extension.cmp(&b.extension));
-    let (dependent, requirement) = dependents
-        .into_iter()
-        .find_map(|dependent| Some((dependent, dependent.requirements.iter().find(broken)?)))?;
+    let unmet = |dependent: &'_ Dependent| dependent.requirements.iter().position(|one| !is_met(one));
+    let (dependent, position) =
+        dependents.into_iter().find_map(|dependent| Some((dependent, unmet(dependent)?)))?;
+    let requirement = &dependent.requirements[position];
     Some(format!(
         "installed extension {} (bundle {}) requires an operator {requirement}",
         dependent.extension, dependent.bundle

@@ -50,6 +50,7 @@ mod dependency;
 mod deprecation;
 mod error;
 mod explain;
+mod group;
 mod held;
 mod identity;
 mod package;
@@ -71,6 +72,7 @@ pub use dependency::{AssessedRequirement, Satisfier, missing_packages, satisfier
 pub use deprecation::{ConditionState, DeprecationConditions, Deprecations};
 pub use error::ResolveError;
 pub use explain::{CatalogExplanation, Choice, Explanation, Fate, FollowedEdge, OfferExplanation, explain};
+pub use group::{GroupStep, Member, group_step};
 pub use held::{Held, HeldReason};
 pub use package::{Edge, EdgeRule, Indexing, Offer, PackageIndex};
 pub use reach::{Hop, Reach};

@@ -10,6 +10,8 @@ use olm_version::{Version, quote};
 
 use crate::cluster::ClusterFacts;
 use crate::constraint::{AvailableProviders, Requirement};
+use crate::group::GroupStep;
+use crate::package::Offer;
 
 /// Rules beyond the reference. The default is the reference's behavior.
 ///
@@ -25,6 +27,8 @@ pub struct Rules<'a> {
     pub providers: Option<&'a AvailableProviders>,
     /// Extensions that upgrades must not break, under [`DependencyMode::Check`].
     pub dependents: &'a [Dependent],
+    /// Step of the upgrade group, under [`DependencyMode::Check`].
+    pub group: Option<&'a GroupStep>,
     /// Largest version step of an upgrade.
     pub upgrade_scope: Option<UpgradeScope>,
     /// `true` if bundles that an entry of a considered channel skips, by name or by `skipRange`, are not newly
@@ -100,7 +104,23 @@ pub fn named<T: Copy>(text: &str, values: &[(&'static str, T)]) -> Result<T, Unk
     found.ok_or_else(|| UnknownValue { value: text.to_owned(), allowed: allowed() })
 }
 
-impl Rules<'_> {
+impl<'a> Rules<'a> {
+    /// Providers that can meet requirements of this bundle: those after the step of the group if it is part of it.
+    pub(crate) fn providers_for(&self, offer: &Offer) -> Option<&'a AvailableProviders> {
+        match self.group {
+            Some(GroupStep::Together { bundle, providers, .. }) if bundle == offer.name() => Some(providers),
+            _ => self.providers,
+        }
+    }
+
+    /// Dependents that this bundle must not break: those outside of the group's step if it is part of it.
+    pub(crate) fn dependents_for(&self, offer: &Offer) -> &'a [Dependent] {
+        match self.group {
+            Some(GroupStep::Together { bundle, dependents, .. }) if bundle == offer.name() => dependents,
+            _ => self.dependents,
+        }
+    }
+
     /// `true` unless requirements of this property type are ignored.
     pub(crate) fn counts(&self, property_type: &str) -> bool {
         !self.ignored_requirements.iter().any(|ignored| ignored == property_type)

@@ -203,6 +203,7 @@ fn answer(catalogs: &[Catalog], ask: &Ask<'_>, settings: &Settings) -> Result<Re
             ignored_requirements: &[],
             providers: Some(&available),
             dependents: &dependents,
+            group: None,
             upgrade_scope: settings.scope,
             exclude_skipped: settings.exclude_skipped,
             cluster: settings.cluster.then_some(&facts),

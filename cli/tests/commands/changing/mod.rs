@@ -6,5 +6,6 @@ mod for_platform;
 mod install;
 mod uninstall;
 mod upgrade;
+mod upgrade_all;
 mod waiting;
 mod with_dependencies;

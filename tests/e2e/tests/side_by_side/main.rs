@@ -11,6 +11,7 @@ mod deadline_rollback;
 mod definitions;
 mod docs;
 mod gitops;
+mod groups;
 mod install;
 mod metrics;
 mod objects;

@@ -14,7 +14,7 @@ use sample_operator::content::Sample;
 use serde_json::{Value, json};
 
 /// Adds properties to the named bundles of a catalog.
-fn with_properties(text: &str, more: &BTreeMap<String, Vec<Value>>) -> Result<String> {
+pub(crate) fn with_properties(text: &str, more: &BTreeMap<String, Vec<Value>>) -> Result<String> {
     let mut out = String::new();
     for line in text.lines() {
         let mut meta: Value = serde_json::from_str(line)?;

@@ -1,0 +1,56 @@
+//! One step of a plan with upgrades of several extensions.
+
+use olm_api::ClusterExtension;
+
+use super::UpgradeArgs;
+use crate::change::{self, ChangeFormat, WrittenObject};
+use crate::controller::Controller;
+use crate::diff::{ComparedExtension, unsafe_upgrade};
+use crate::error::CliError;
+use crate::output::Fields;
+use crate::progress::say;
+use crate::resolve::UpgradeStep;
+use crate::session::Session;
+use crate::source::Cluster;
+
+/// Inputs of every step.
+pub(super) struct StepContext<'a> {
+    pub(super) cluster: &'a Cluster,
+    pub(super) controller: Controller,
+    pub(super) args: &'a UpgradeArgs,
+}
+
+impl StepContext<'_> {
+    /// Prints the text to standard output in the table format, and to standard error in other formats.
+    pub(super) fn show(&self, text: &str, session: &mut Session) -> Result<(), CliError> {
+        if self.args.change.output != ChangeFormat::Table {
+            say(text.trim_end());
+            return Ok(());
+        }
+        session.output.text(text)?;
+        session.output.finish()
+    }
+
+    /// Shows the changes of one step and writes the extension.
+    pub(super) async fn step(
+        &self,
+        live: &ClusterExtension,
+        wanted: &ClusterExtension,
+        step: &UpgradeStep,
+        session: &mut Session,
+    ) -> Result<WrittenObject, CliError> {
+        let (args, access) = (&self.args.change, &self.args.access);
+        let compared = ComparedExtension { cluster: self.cluster, extension: wanted, session };
+        let prediction = compared.predict_or_warn(&step.image, &self.controller, true, access).await?;
+        if let Some(refusal) = unsafe_upgrade(wanted, &prediction) {
+            return Err(refusal);
+        }
+        let written = change::apply(self.cluster, Some(live), wanted, args.dry_run, session).await?;
+        let mut fields = Fields::default();
+        fields.add(0, "Bundle", &format!("{} of catalog {}", step.bundle, step.catalog));
+        fields.list(0, "Changes", &prediction.changes);
+        fields.list(0, "In the way", &[prediction.problems, prediction.unsafe_crds].concat());
+        self.show(&format!("{}{written}\n", fields.text), session)?;
+        Ok(written)
+    }
+}
