@@ -40,7 +40,7 @@ pub const EXT_IGNORE_DEPENDENCIES: &str = "ext.olm.operatorframework.io/ignore-d
 /// Permission to upgrade or uninstall despite dependents, on ClusterExtensions: `true` or `false`.
 pub const EXT_IGNORE_DEPENDENTS: &str = "ext.olm.operatorframework.io/ignore-dependents";
 /// Extension: `true` replaces the operator although its OperatorCondition prevents it
-/// (docs/design/additions.md#operator-conditions).
+/// (docs/design/approvals.md#operator-conditions).
 pub const EXT_IGNORE_OPERATOR_CONDITION: &str = "ext.olm.operatorframework.io/ignore-operator-condition";
 /// Largest allowed upgrade step, on ClusterExtensions: `patch`, `minor` or `major`
 /// (docs/design/additions.md#upgrade-scope).
@@ -52,16 +52,16 @@ pub const EXT_UPGRADE_GROUP: &str = "ext.olm.operatorframework.io/upgrade-group"
 /// (docs/design/additions.md#skipped-versions).
 pub const EXT_EXCLUDE_SKIPPED: &str = "ext.olm.operatorframework.io/exclude-skipped";
 /// Changes that wait for an approval, on ClusterExtensions: `Automatic`, `ManualUpgrades` or `Manual`
-/// (docs/design/additions.md#approval).
+/// (docs/design/approvals.md#approval).
 pub const EXT_APPROVAL: &str = "ext.olm.operatorframework.io/approval";
 /// Digest of the approved plan, on ClusterExtensions: `sha256:` and 64 hexadecimal digits.
 pub const EXT_APPROVED: &str = "ext.olm.operatorframework.io/approved";
 /// Approval of new revisions that grant more permissions, on ClusterExtensions: `true` or `false`.
 pub const EXT_APPROVE_PERMISSION_INCREASE: &str = "ext.olm.operatorframework.io/approve-permission-increase";
-/// Windows of time for upgrades, on ClusterExtensions (docs/design/additions.md#upgrade-windows).
+/// Windows of time for upgrades, on ClusterExtensions (docs/design/approvals.md#upgrade-windows).
 pub const EXT_UPGRADE_WINDOW: &str = "ext.olm.operatorframework.io/upgrade-window";
 /// Handling of a rollout that exceeds its progress deadline, on ClusterExtensions: `Rollback`
-/// (docs/design/additions.md#automatic-rollback).
+/// (docs/design/approvals.md#automatic-rollback).
 pub const EXT_ON_FAILURE: &str = "ext.olm.operatorframework.io/on-failure";
 /// Time of a request to apply content again that was rolled back, on ClusterExtensions. A changed value permits one
 /// more attempt.

@@ -1,5 +1,5 @@
 //! CustomResourceDefinitions, generated from the Rust types (docs/design/api.md#crd-envelope,
-//! docs/design/operations.md#clusterupgradestatus, docs/design/additions.md#plan-objects).
+//! docs/design/operations.md#clusterupgradestatus, docs/design/approvals.md#plan-objects).
 
 use crate::{
     ClusterCatalog, ClusterExtension, ClusterObjectSet, ClusterUpgradeStatus, ExtensionPlan,
@@ -59,7 +59,7 @@ pub fn crds() -> Vec<Value> {
 }
 
 /// CRD of OperatorConditions. Not part of an installation: classic OLM may own it
-/// (docs/design/additions.md#operator-conditions).
+/// (docs/design/approvals.md#operator-conditions).
 pub fn operator_condition() -> Value {
     let columns = [
         Column("Upgradeable", ".status.conditions[?(@.type=='Upgradeable')].status", "string"),

@@ -1,5 +1,5 @@
 //! ExtensionPlan: what the next revision of a ClusterExtension changes, for approval
-//! (docs/design/additions.md#plan-objects).
+//! (docs/design/approvals.md#plan-objects).
 
 use crate::open_enum::open_enum;
 use crate::resource::resource;

@@ -9,7 +9,7 @@ pub const VERSION: &str = "v1";
 pub const EXT_GROUP: &str = "ext.olm.operatorframework.io";
 /// Version of [`EXT_GROUP`].
 pub const EXT_VERSION: &str = "v1alpha1";
-/// API group of classic OLM (docs/design/additions.md#operator-conditions).
+/// API group of classic OLM (docs/design/approvals.md#operator-conditions).
 pub const CLASSIC_GROUP: &str = "operators.coreos.com";
 /// Version of OperatorConditions.
 pub const OPERATOR_CONDITION_VERSION: &str = "v2";
@@ -40,7 +40,7 @@ pub fn revision_name(extension: &str, number: i64) -> String {
 }
 
 /// Name of the ExtensionPlan with this digest for the revision `number` of an extension:
-/// `<extension>-<number>-<digits of the digest>` (docs/design/additions.md#plan-objects).
+/// `<extension>-<number>-<digits of the digest>` (docs/design/approvals.md#plan-objects).
 pub fn plan_name(extension: &str, number: i64, digest: &str) -> String {
     const DIGITS: usize = 12;
     let digits: String = digest.trim_start_matches("sha256:").chars().take(DIGITS).collect();

@@ -1,5 +1,5 @@
 //! OperatorCondition of classic OLM: an operator reports whether it may be replaced
-//! (docs/design/additions.md#operator-conditions).
+//! (docs/design/approvals.md#operator-conditions).
 
 use crate::resource::{conditions, resource};
 use crate::{Condition, ObjectMeta, names, schema};

@@ -372,7 +372,7 @@ async fn upgrade_status_is_a_singleton(server: &Server) {
     assert_rejected(server.create(&other).await, fragment, &other);
 }
 
-// docs/design/additions.md#plan-objects
+// docs/design/approvals.md#plan-objects
 async fn plan_is_immutable_except_for_its_approval(server: &Server) {
     let object: Value = examples::document("extension-plan.yaml");
     let (kind, name) = ("ExtensionPlan", object["metadata"]["name"].as_str().unwrap());

@@ -17,7 +17,7 @@ const MULTI_WATCH: &str = "MultiWatchNamespaces";
 /// Objects of an extension are applied as its service account
 /// (docs/design/additions.md#service-account-impersonation).
 const IMPERSONATION: &str = "ServiceAccountImpersonation";
-/// Waiting plans are objects that can be approved (docs/design/additions.md#plan-objects).
+/// Waiting plans are objects that can be approved (docs/design/approvals.md#plan-objects).
 const EXTENSION_PLANS: &str = "ExtensionPlans";
 const RELEASES: &str = "BundleReleaseSupport";
 const REVISIONS: &str = "BoxcutterRuntime";
@@ -25,7 +25,7 @@ const REVISIONS: &str = "BoxcutterRuntime";
 const BEST_EFFORT: &str = "BestEffortResolution";
 /// Bundles that violate constraints on the cluster are skipped.
 const CLUSTER_CONSTRAINTS: &str = "ClusterConstraints";
-/// Operators report in OperatorConditions whether they may be replaced (docs/design/additions.md#operator-conditions).
+/// Operators report in OperatorConditions whether they may be replaced (docs/design/approvals.md#operator-conditions).
 const OPERATOR_CONDITIONS: &str = "OperatorConditionCompat";
 /// Conditions `Ready`, `Reconciling` and `Stalled` (docs/design/additions.md#status-summary).
 const STATUS_SUMMARY: &str = "StatusSummary";

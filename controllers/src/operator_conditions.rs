@@ -1,4 +1,4 @@
-//! OperatorConditions of the extensions (docs/design/additions.md#operator-conditions): mirrors the reports of operators
+//! OperatorConditions of the extensions (docs/design/approvals.md#operator-conditions): mirrors the reports of operators
 //! to their status, and requeues the extensions. Exists only with gate `OperatorConditionCompat`. While the CRD is not
 //! served, only the CRD is watched.
 //!

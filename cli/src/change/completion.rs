@@ -53,7 +53,7 @@ pub(crate) fn cannot_complete(target: &ExpectedState, extension: &ClusterExtensi
     existing(target, Some(extension)).err()
 }
 
-/// Message of the condition that holds the expected bundle (docs/design/additions.md#approval). `None` if the plan has
+/// Message of the condition that holds the expected bundle (docs/design/approvals.md#approval). `None` if the plan has
 /// been approved since.
 fn held<'e>(target: &ExpectedState, extension: &'e ClusterExtension) -> Option<&'e str> {
     let condition = extension.condition(types::UPGRADE_AVAILABLE)?;

@@ -1,4 +1,4 @@
-//! `olm approve`: approves the plan of an extension by its digest (docs/design/additions.md#approval).
+//! `olm approve`: approves the plan of an extension by its digest (docs/design/approvals.md#approval).
 
 use clap::Args;
 use olm_api::conditions::types;

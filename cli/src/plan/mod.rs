@@ -1,5 +1,5 @@
 //! `olm plan`: shows what the next revision of an extension changes, and whether it waits for an approval
-//! (docs/design/additions.md#approval).
+//! (docs/design/approvals.md#approval).
 //!
 //! The choice comes from the resolver, the changes from the comparison of `olm diff`, the digest and the verdict from
 //! the functions that operator-controller calls. If operator-controller wrote an ExtensionPlan, nothing is computed.

@@ -1,4 +1,4 @@
-//! Plans that operator-controller wrote as ExtensionPlans (docs/design/additions.md#plan-objects).
+//! Plans that operator-controller wrote as ExtensionPlans (docs/design/approvals.md#plan-objects).
 
 use std::fmt::Write;
 

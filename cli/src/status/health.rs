@@ -87,7 +87,7 @@ impl Hold {
                 annotations::EXT_PAUSED
             ),
         });
-        // A first installation that waits has no upgrade (docs/design/additions.md#approval).
+        // A first installation that waits has no upgrade (docs/design/approvals.md#approval).
         let first = extension.condition(types::PROGRESSING);
         let is_held = |condition: &&Condition| {
             condition.reason == reasons::BLOCKED && condition.message.starts_with(INSTALLATION)
@@ -113,7 +113,7 @@ mod tests {
 
     use super::*;
 
-    // docs/design/additions.md#approval
+    // docs/design/approvals.md#approval
     #[test]
     fn first_installation_that_waits_is_held() {
         let holds = |reason: &str, message: &str| {

@@ -36,7 +36,7 @@ pub(crate) struct Rendered {
     pub obstacles: Vec<String>,
     /// Parts of the configuration that have no effect.
     pub warnings: Vec<String>,
-    /// Digest of the plan (docs/design/additions.md#approval).
+    /// Digest of the plan (docs/design/approvals.md#approval).
     pub plan: String,
     /// Requested image.
     #[serde(skip)]

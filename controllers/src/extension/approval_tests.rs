@@ -33,7 +33,7 @@ async fn until_done(fixture: &Fixture, revision: &str, version: &str) {
     fixture.until_condition("demo", types::PROGRESSING, &done).await;
 }
 
-// docs/design/additions.md#approval
+// docs/design/approvals.md#approval
 #[tokio::test(flavor = "multi_thread")]
 async fn upgrade_waits_until_its_plan_is_approved() {
     let mut fixture = Fixture::start().await;
@@ -92,7 +92,7 @@ async fn upgrade_waits_until_its_plan_is_approved() {
     assert_eq!(fixture.condition("demo", types::UPGRADE_AVAILABLE).await, None);
 }
 
-// docs/design/additions.md#approval
+// docs/design/approvals.md#approval
 #[tokio::test(flavor = "multi_thread")]
 async fn manual_mode_holds_first_install_and_changed_content() {
     let fixture = Fixture::start().await;
@@ -120,7 +120,7 @@ async fn manual_mode_holds_first_install_and_changed_content() {
     fixture.until_condition("demo", types::UPGRADE_AVAILABLE, up_to_date).await;
 }
 
-// docs/design/additions.md#upgrade-windows
+// docs/design/approvals.md#upgrade-windows
 #[tokio::test(flavor = "multi_thread")]
 async fn closed_window_holds_an_upgrade_and_an_open_one_does_not() {
     let fixture = Fixture::start().await;

@@ -1,5 +1,5 @@
-//! Plans that wait for an approval, for an upgrade window, or for the operator (docs/design/additions.md#approval,
-//! docs/design/additions.md#upgrade-windows, docs/design/additions.md#operator-conditions). Pure: the time is a
+//! Plans that wait for an approval, for an upgrade window, or for the operator (docs/design/approvals.md#approval,
+//! docs/design/approvals.md#upgrade-windows, docs/design/approvals.md#operator-conditions). Pure: the time is a
 //! parameter.
 
 use std::time::Duration;

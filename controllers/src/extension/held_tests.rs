@@ -17,7 +17,7 @@ fn held(is_first: bool, changes_bundle: bool, cause: HoldCause) -> HeldPlan {
     HeldPlan { plan, cause, wait: None }
 }
 
-// docs/design/additions.md#approval, docs/design/additions.md#upgrade-windows
+// docs/design/approvals.md#approval, docs/design/approvals.md#upgrade-windows
 #[test]
 fn held_plan_names_bundle_plan_changes_and_release() {
     let extension = extension();
@@ -81,7 +81,7 @@ fn held_plan_names_bundle_plan_changes_and_release() {
     }
 }
 
-// docs/design/additions.md#operator-conditions
+// docs/design/approvals.md#operator-conditions
 #[test]
 fn replaced_operator_is_found_in_content_or_by_bundle() {
     let plan = held(false, true, HoldCause::OperatorNotUpgradeable).plan;

@@ -206,15 +206,10 @@ impl Context {
         {
             return Ok(Installation::held(held));
         }
-        let mut installation =
-            self.checked(observed, &inputs, &draft, &plan, (verdict, &obstacles)).boxed().await?;
-        if installation.applied.is_err() {
+        let checked = self.checked(observed, &inputs, &draft, &plan, (verdict, &obstacles)).boxed().await?;
+        let mut installation = self.cleared(observed, checked, governed.as_mut()).boxed().await?;
+        if installation.applied.is_err() || installation.held.is_some() {
             return Ok(installation);
-        }
-        if let Some(governed) = &mut governed
-            && let Some(held) = self.held_now(observed, governed).boxed().await?
-        {
-            return Ok(Installation::held(held));
         }
         if plan.makes_revision()
             && let Some(awaited) = self.awaited_member(&name, &inputs.bundle, together)
@@ -245,6 +240,18 @@ impl Context {
         let made = memory::RevisionRecord { inputs, newest, crds: definitions, image, plan: id };
         self.memories.with(&name, |memory| memory.newest = Some(made));
         Ok(installation)
+    }
+
+    /// The checked plan, or the plan as held by what is true right before its revision is created.
+    async fn cleared(
+        &self,
+        observed: &Observed<'_>,
+        checked: Installation,
+        governed: Option<&mut Plan>,
+    ) -> Result<Installation, InstallError> {
+        let Some(governed) = governed.filter(|_| checked.applied.is_ok()) else { return Ok(checked) };
+        let held = self.held_now(observed, governed).await?;
+        Ok(held.map_or(checked, Installation::held))
     }
 
     /// Runs the install checks of the plan, if it changes anything.

@@ -1,4 +1,4 @@
-//! Gate `OperatorConditionCompat` on a real API server (docs/design/additions.md#operator-conditions).
+//! Gate `OperatorConditionCompat` on a real API server (docs/design/approvals.md#operator-conditions).
 
 use std::sync::Arc;
 

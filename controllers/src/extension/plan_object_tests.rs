@@ -1,4 +1,4 @@
-//! ExtensionPlans on a real API server (docs/design/additions.md#plan-objects).
+//! ExtensionPlans on a real API server (docs/design/approvals.md#plan-objects).
 
 use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};

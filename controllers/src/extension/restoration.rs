@@ -1,5 +1,5 @@
 //! Restores the last revision that succeeded, as a new revision with its content
-//! (docs/design/additions.md#automatic-rollback). Neither catalog nor registry is needed. [`super::rollback`] decides.
+//! (docs/design/approvals.md#automatic-rollback). Neither catalog nor registry is needed. [`super::rollback`] decides.
 
 use std::collections::BTreeSet;
 

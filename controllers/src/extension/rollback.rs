@@ -1,4 +1,4 @@
-//! Automatic rollback (docs/design/additions.md#automatic-rollback). Pure.
+//! Automatic rollback (docs/design/approvals.md#automatic-rollback). Pure.
 
 use olm_api::annotations;
 use olm_api::conditions::{self, reasons, types};

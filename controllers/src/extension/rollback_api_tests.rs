@@ -39,7 +39,7 @@ async fn upgrading(annotations: &[(&str, Option<&str>)]) -> Fixture {
     fixture
 }
 
-// docs/design/additions.md#automatic-rollback
+// docs/design/approvals.md#automatic-rollback
 #[tokio::test(flavor = "multi_thread")]
 async fn failed_upgrade_is_rolled_back_and_tried_again_only_on_request() {
     let mut fixture =
@@ -112,7 +112,7 @@ async fn failed_upgrade_is_rolled_back_and_tried_again_only_on_request() {
     fixture.until_condition("demo", types::PROGRESSING, done).await;
 }
 
-// docs/design/additions.md#automatic-rollback
+// docs/design/approvals.md#automatic-rollback
 #[tokio::test(flavor = "multi_thread")]
 async fn other_bundle_is_tried_after_a_rollback_without_registry_or_catalog() {
     let fixture = upgrading(&[]).await;
@@ -139,7 +139,7 @@ fn crd(plural: &str, kind: &str, fields: &Value) -> Value {
             "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}]}})
 }
 
-// docs/design/additions.md#automatic-rollback
+// docs/design/approvals.md#automatic-rollback
 #[tokio::test(flavor = "multi_thread")]
 async fn rollback_that_would_lose_data_is_forbidden() {
     let fixture = Fixture::start().await;
@@ -178,7 +178,7 @@ async fn rollback_that_would_lose_data_is_forbidden() {
     fixture.until_condition("demo", types::PROGRESSING, &message("demo-2", "1.1.0", "demo-3", "")).await;
 }
 
-// docs/design/additions.md#automatic-rollback
+// docs/design/approvals.md#automatic-rollback
 #[tokio::test(flavor = "multi_thread")]
 async fn first_installation_is_not_rolled_back() {
     let fixture = Fixture::start().await;

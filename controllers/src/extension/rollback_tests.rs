@@ -60,7 +60,7 @@ fn decided(
     }
 }
 
-// docs/design/additions.md#automatic-rollback
+// docs/design/approvals.md#automatic-rollback
 #[test]
 fn failed_rollout_restores_the_installed_revision_once() {
     let (rules, none) = (rollback(), ExtensionRules::default());

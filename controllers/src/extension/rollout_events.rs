@@ -182,7 +182,7 @@ mod tests {
         reached(old, next).into_iter().map(|notice| format!("{} {}", notice.reason, notice.note)).collect()
     }
 
-    // docs/design/additions.md#automatic-rollback
+    // docs/design/approvals.md#automatic-rollback
     #[test]
     fn restored_revision_is_published_as_rollback() {
         let (first, failed) = (revision(1, "Active"), revision(2, "Active"));

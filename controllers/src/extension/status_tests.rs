@@ -80,7 +80,7 @@ fn install_and_upgrade_mirror_revision_conditions() {
             vec!["Progressing True/Retrying collision", "Installed False/Failed No bundle installed"],
             vec!["demo-1"],
         ),
-        // docs/design/additions.md#approval: a first installation that waits has not failed.
+        // docs/design/approvals.md#approval: a first installation that waits has not failed.
         (
             vec![],
             tried(Err(InstallError::new(ErrorClass::Held, "installation of x")), DeprecationData::None),
@@ -331,7 +331,7 @@ fn active_revisions_do_not_copy_the_summary() {
     assert!(conditions::find(&next.conditions, types::READY).is_none());
 }
 
-// docs/design/additions.md#approval: the conditions of the installed revision describe the spec that is applied
+// docs/design/approvals.md#approval: the conditions of the installed revision describe the spec that is applied
 #[test]
 fn held_upgrade_describes_the_newest_generation() {
     let state =
@@ -352,7 +352,7 @@ fn held_upgrade_describes_the_newest_generation() {
     );
 }
 
-// docs/design/additions.md#automatic-rollback
+// docs/design/approvals.md#automatic-rollback
 #[test]
 fn rollback_replaces_progressing_and_mirrors_the_rest() {
     let done: &[_] = &[

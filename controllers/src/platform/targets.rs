@@ -1,5 +1,5 @@
 //! Possible upgrades of extensions whose bundle limits the platform (docs/design/operations.md#upgrade-targets), and the
-//! reports of operators about upgrades (docs/design/additions.md#operator-conditions). Other controllers record them.
+//! reports of operators about upgrades (docs/design/approvals.md#operator-conditions). Other controllers record them.
 //! The platform controller reads them.
 
 use std::collections::{BTreeMap, HashMap};

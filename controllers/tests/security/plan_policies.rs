@@ -1,4 +1,4 @@
-//! Rights on ExtensionPlans with the sample policy for approvers (docs/design/additions.md#approvers).
+//! Rights on ExtensionPlans with the sample policy for approvers (docs/design/approvals.md#approvers).
 
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};

@@ -298,7 +298,7 @@ async fn service_account_is_required_with_the_sample_policy() {
     assert_eq!(verdict(&client, &named).await, "created");
 }
 
-// docs/design/additions.md#approvers
+// docs/design/approvals.md#approvers
 #[tokio::test(flavor = "multi_thread")]
 async fn only_approvers_change_approvals_and_delete_governed_extensions() {
     let cluster = Cluster::start().await;

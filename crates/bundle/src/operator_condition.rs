@@ -1,4 +1,4 @@
-//! OperatorCondition of an operator, and its permissions on it (docs/design/additions.md#operator-conditions).
+//! OperatorCondition of an operator, and its permissions on it (docs/design/approvals.md#operator-conditions).
 
 use std::collections::BTreeSet;
 
@@ -98,7 +98,7 @@ mod tests {
         render(&bundle(deployments), &options).unwrap()
     }
 
-    // docs/design/additions.md#operator-conditions
+    // docs/design/approvals.md#operator-conditions
     #[test]
     fn operator_may_change_its_own_condition_only() {
         let container = json!({"name": "m", "image": "i"});

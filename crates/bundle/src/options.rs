@@ -24,7 +24,7 @@ pub struct RenderOptions<'a> {
     /// supports MultiNamespace (docs/design/additions.md#several-namespaces).
     pub multi_watch_namespaces: bool,
     /// Feature gate `OperatorConditionCompat`, and the cluster serves OperatorConditions: adds an OperatorCondition
-    /// (docs/design/additions.md#operator-conditions).
+    /// (docs/design/approvals.md#operator-conditions).
     pub operator_condition: bool,
 }
 

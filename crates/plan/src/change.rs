@@ -142,7 +142,7 @@ mod tests {
         assert!(of(&only, "2.0.0", "sha256:2", &objects, None)[3]);
     }
 
-    // docs/design/additions.md#operator-conditions
+    // docs/design/approvals.md#operator-conditions
     #[test]
     fn permission_on_own_operator_condition_is_no_gain() {
         let object = |api_version: &str, kind: &str, name: &str, mut rest: Value| {

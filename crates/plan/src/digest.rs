@@ -1,4 +1,4 @@
-//! Digest of a plan (docs/design/additions.md#approval).
+//! Digest of a plan (docs/design/approvals.md#approval).
 
 use olm_bundle::{Bundle, Certificates, RenderError, RenderOptions, render};
 use serde_json::{Value, json};

@@ -1,5 +1,5 @@
 //! Plan of a new revision: its digest, the objects, permissions, CRDs and images that it changes, and whether it
-//! waits for an approval (docs/design/additions.md#approval).
+//! waits for an approval (docs/design/approvals.md#approval).
 //!
 //! operator-controller and the command line both use this crate, so that the approved digest is the one that both
 //! compute. Pure.

@@ -319,7 +319,7 @@ fn rows_state_the_compared_versions() {
     assert_eq!(platform.current, Some(("4.18".parse().unwrap(), VersionSource::ClusterVersion)));
 }
 
-// docs/design/additions.md#operator-conditions
+// docs/design/approvals.md#operator-conditions
 #[test]
 fn operator_conditions_are_shown_without_changing_the_verdict() {
     let report = |status: &str| OperatorConditionMirror {

@@ -1,4 +1,4 @@
-//! Approvals (docs/design/additions.md#approval): changes that wait until the digest of their plan is approved, or
+//! Approvals (docs/design/approvals.md#approval): changes that wait until the digest of their plan is approved, or
 //! until a window opens. Pure: the time is a parameter.
 
 use std::str::FromStr;
@@ -82,7 +82,7 @@ pub enum HoldCause {
         /// Next opening, if any.
         opens: Option<Timestamp>,
     },
-    /// The change has a blocker (docs/design/additions.md#operator-conditions).
+    /// The change has a blocker (docs/design/approvals.md#operator-conditions).
     OperatorNotUpgradeable,
 }
 
@@ -215,7 +215,7 @@ mod tests {
         }
     }
 
-    // docs/design/additions.md#operator-conditions
+    // docs/design/approvals.md#operator-conditions
     #[test]
     fn blocker_holds_other_bundles_after_approval_and_window() {
         let closed: Timestamp = "2026-11-21T12:00:00Z".parse().unwrap();

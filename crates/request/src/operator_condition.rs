@@ -1,5 +1,5 @@
 //! Reports of an operator about its replacement, in its OperatorCondition
-//! (docs/design/additions.md#operator-conditions). Pure.
+//! (docs/design/approvals.md#operator-conditions). Pure.
 
 use olm_api::cluster_upgrade_status::OperatorConditionMirror;
 use olm_api::conditions::types::UPGRADEABLE;
@@ -98,7 +98,7 @@ mod tests {
         condition
     }
 
-    // docs/design/additions.md#operator-conditions
+    // docs/design/approvals.md#operator-conditions
     #[test]
     fn only_false_outdated_and_overridden_reports_block() {
         let refused = Some("the operator is not upgradeable: moving data");

@@ -1,4 +1,4 @@
-//! Refusal of content that was rolled back (docs/design/additions.md#automatic-rollback). Pure.
+//! Refusal of content that was rolled back (docs/design/approvals.md#automatic-rollback). Pure.
 
 use olm_api::{ClusterObjectSet, annotations};
 use serde::{Deserialize, Serialize};

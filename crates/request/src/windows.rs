@@ -1,4 +1,4 @@
-//! Upgrade windows (docs/design/additions.md#upgrade-windows): `<five-field cron> <duration> [<time zone>]`, several
+//! Upgrade windows (docs/design/approvals.md#upgrade-windows): `<five-field cron> <duration> [<time zone>]`, several
 //! separated by semicolons. Pure: the time is a parameter.
 
 use std::str::FromStr;

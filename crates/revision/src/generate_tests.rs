@@ -291,7 +291,7 @@ fn large_migrated_revision_keeps_its_content_in_secrets() {
     assert!(object.object.is_none());
 }
 
-// docs/design/additions.md#automatic-rollback
+// docs/design/approvals.md#automatic-rollback
 #[test]
 fn restored_revision_has_content_of_its_predecessor_and_keeps_refusal() {
     let (mut first, content) = installed(&draft());

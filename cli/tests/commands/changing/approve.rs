@@ -103,7 +103,7 @@ async fn plan_requires_an_approval_until_its_digest_is_approved() {
     assert_eq!((code, answer["state"].as_str()), (6, Some("ApprovalRequired")));
 }
 
-// docs/design/additions.md#operator-conditions
+// docs/design/approvals.md#operator-conditions
 #[tokio::test(flavor = "multi_thread")]
 async fn plan_waits_for_the_operator_only_with_gate_and_crd() {
     let fixture = Fixture::start(&[]).await;
@@ -187,7 +187,7 @@ fn expected_digest(answer: &Value, operator_condition: bool) -> String {
     olm_plan::digest(&bundle, &options, &objects, image).unwrap()
 }
 
-// docs/design/additions.md#plan-objects
+// docs/design/approvals.md#plan-objects
 #[tokio::test(flavor = "multi_thread")]
 async fn waiting_plan_object_is_shown_and_approved() {
     let fixture = Fixture::start(&[]).await;

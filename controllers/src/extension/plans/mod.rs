@@ -1,4 +1,4 @@
-//! ExtensionPlans: plans that wait, as objects that can be approved (docs/design/additions.md#plan-objects).
+//! ExtensionPlans: plans that wait, as objects that can be approved (docs/design/approvals.md#plan-objects).
 //!
 //! [`content()`] describes a plan, [`upkeep`] decides which objects to write. The cache holds no lists of changes.
 

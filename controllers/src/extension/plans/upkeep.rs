@@ -134,7 +134,7 @@ mod tests {
         steps(&extension(), &all, &current).into_iter().map(text).collect()
     }
 
-    // docs/design/additions.md#plan-objects
+    // docs/design/approvals.md#plan-objects
     #[test]
     fn waiting_plan_is_written_once_and_supersedes_others() {
         use PlanPhase::{Applied, Approved, Pending, Superseded};

@@ -1,4 +1,4 @@
-//! OperatorConditions as objects of revisions (docs/design/additions.md#operator-conditions).
+//! OperatorConditions as objects of revisions (docs/design/approvals.md#operator-conditions).
 
 use kube::Api;
 use kube::api::PostParams;

@@ -17,7 +17,7 @@ async fn with_newer_version(test: &str, annotations: serde_json::Value) -> Resul
     Ok(scenario)
 }
 
-// docs/design/additions.md#approval
+// docs/design/approvals.md#approval
 #[tokio::test(flavor = "multi_thread")]
 async fn approved_upgrade_is_installed_and_drift_is_repaired_while_it_waits() -> Result<()> {
     let scenario = with_newer_version("approve", json!({"approval": "ManualUpgrades"})).await?;
@@ -50,7 +50,7 @@ async fn approved_upgrade_is_installed_and_drift_is_repaired_while_it_waits() ->
     scenario.finish().await
 }
 
-// docs/design/additions.md#upgrade-windows
+// docs/design/approvals.md#upgrade-windows
 #[tokio::test(flavor = "multi_thread")]
 async fn closed_window_holds_an_upgrade_until_a_window_opens() -> Result<()> {
     let scenario = with_newer_version("window", json!({"upgrade-window": "0 0 29 2 * 1m"})).await?;

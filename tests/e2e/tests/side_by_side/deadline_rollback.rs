@@ -27,7 +27,7 @@ async fn ready_pod(scenario: &Scenario) -> Result<String> {
     .await
 }
 
-// docs/design/additions.md#automatic-rollback
+// docs/design/approvals.md#automatic-rollback
 #[tokio::test(flavor = "multi_thread")]
 async fn upgrade_that_never_becomes_ready_is_rolled_back_until_a_retry_is_requested() -> Result<()> {
     let mut scenario = Scenario::new("rolled-back", &["1.0.0"]).await?;

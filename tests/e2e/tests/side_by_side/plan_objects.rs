@@ -21,7 +21,7 @@ async fn plan(scenario: &Scenario, version: &str, phase: PlanPhase) -> Result<Ex
     .await
 }
 
-// docs/design/additions.md#plan-objects
+// docs/design/approvals.md#plan-objects
 #[tokio::test(flavor = "multi_thread")]
 async fn approved_plan_object_is_installed_and_deleted_with_its_extension() -> Result<()> {
     let mut scenario = Scenario::new("plans", &["1.0.0"]).await?;

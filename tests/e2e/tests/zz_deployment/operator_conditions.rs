@@ -86,7 +86,7 @@ async fn hold_and_release(scenario: &mut Scenario) -> Result<()> {
     scenario.cluster.wait_gone(&conditions, &next).await
 }
 
-// docs/design/additions.md#operator-conditions
+// docs/design/approvals.md#operator-conditions
 #[tokio::test(flavor = "multi_thread")]
 async fn operator_that_is_not_upgradeable_holds_its_upgrade() -> Result<()> {
     let _alone = alone().await;
