@@ -1,13 +1,16 @@
-//! A week of governed upgrades, its time simulated: approvals, upgrade windows and catalogs change at random, against
-//! real servers. Nothing is installed without its approval or outside of its window, and everything else is.
+//! A week of governed upgrades, its time simulated: approvals, upgrade windows, reports of operators and catalogs change
+//! at random, against real servers. Nothing is installed without its approval or outside of its window, everything else
+//! is, and what never becomes ready is rolled back.
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-use kube::api::{ListParams, PostParams};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Api;
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use olm_api::conditions::{self, types};
-use olm_api::{ClusterExtension, annotations, labels};
-use olm_servers::{Bundle, Catalog, Published, Server, ServerFixture, WallClock, extension};
+use olm_api::{ClusterExtension, OperatorCondition, annotations, labels};
+use olm_servers::{Bundle, Catalog, Published, Server, ServerFixture, WallClock, Workloads, extension};
 use serde_json::{Value, json};
 
 use crate::random::Random;
@@ -15,8 +18,11 @@ use crate::{launch, start};
 
 /// Number of extensions.
 const EXTENSIONS: usize = 5;
+/// Number of extensions with a Deployment, which may hold their own upgrades. The others are rolled back on failure.
+const OPERATORS: usize = 2;
 /// Number of versions of each package.
-const VERSIONS: usize = 24;
+const VERSIONS: usize = 30;
+const FLAGS: [&str; 1] = ["--feature-gates=OperatorConditionCompat=true"];
 const POLL_INTERVAL: Duration = Duration::from_millis(40);
 const HOUR: i64 = 3600;
 const WEEK: i64 = 7 * 24 * HOUR;
@@ -39,52 +45,69 @@ struct Window {
     hours: i64,
 }
 
-/// Cause for which a version waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wait {
-    Approval,
-    Window,
-}
-
 /// Expected state of one extension. Versions are indexes.
 #[derive(Clone, Debug)]
 struct Governed {
     name: String,
+    is_operator: bool,
     mode: Mode,
     window: Option<Window>,
     /// Version whose plan is approved.
     approved: Option<usize>,
-    /// Number of versions in its catalog.
+    /// Number of versions in its catalog. The last one upgrades all others.
     published: usize,
-    installed: Option<usize>,
+    installed: usize,
+    /// Report of the installed operator.
+    is_upgradeable: bool,
+    /// Version that was rolled back.
+    refused: Option<usize>,
 }
 
 impl Governed {
-    fn new(name: String) -> Self {
-        Self { name, mode: Mode::Automatic, window: None, approved: None, published: 1, installed: None }
-    }
-
-    /// Version that the resolver chooses, unless it is installed. Each version replaces only the previous one.
-    fn next(&self) -> Option<usize> {
-        let next = self.installed.map_or(self.published - 1, |installed| installed + 1);
-        (next < self.published).then_some(next)
-    }
-
-    /// Cause for which `version` waits at `hour` of the day.
-    fn wait(&self, version: usize, hour: i64) -> Option<Wait> {
-        let is_upgrade = self.installed.is_some();
-        let (upgrades, all) = (self.mode != Mode::Automatic && is_upgrade, self.mode == Mode::Manual);
-        if (upgrades || all) && self.approved != Some(version) {
-            return Some(Wait::Approval);
+    fn new(name: String, is_operator: bool) -> Self {
+        Self {
+            name,
+            is_operator,
+            mode: Mode::Automatic,
+            window: None,
+            approved: None,
+            published: 1,
+            installed: 0,
+            is_upgradeable: true,
+            refused: None,
         }
-        let is_open = self.window.is_none_or(|window| (hour - window.opens).rem_euclid(24) < window.hours);
-        (!is_open && (is_upgrade || all)).then_some(Wait::Window)
     }
 
-    /// Installs everything that does not wait.
+    /// Reports whether this version never becomes ready.
+    fn is_broken(&self, version: usize) -> bool {
+        !self.is_operator && version % 5 == 4
+    }
+
+    /// Version that the resolver chooses, unless it is installed.
+    fn next(&self) -> Option<usize> {
+        let next = self.published - 1;
+        (next != self.installed).then_some(next)
+    }
+
+    /// Reason for which `version` waits at `hour` of the day.
+    fn wait(&self, version: usize, hour: i64) -> Option<&'static str> {
+        let is_open = self.window.is_none_or(|window| (hour - window.opens).rem_euclid(24) < window.hours);
+        if self.mode != Mode::Automatic && self.approved != Some(version) {
+            Some("ApprovalRequired")
+        } else if !is_open {
+            Some("OutsideWindow")
+        } else {
+            (!self.is_upgradeable).then_some("OperatorNotUpgradeable")
+        }
+    }
+
+    /// Installs what does not wait.
     fn advance(&mut self, hour: i64) {
-        while let Some(next) = self.next().filter(|next| self.wait(*next, hour).is_none()) {
-            self.installed = Some(next);
+        let next = self.next().filter(|next| self.refused != Some(*next) && self.wait(*next, hour).is_none());
+        match next {
+            Some(next) if self.is_broken(next) => self.refused = Some(next),
+            Some(next) => (self.installed, self.refused, self.is_upgradeable) = (next, None, true),
+            None => {}
         }
     }
 
@@ -102,37 +125,30 @@ impl Governed {
         let mut faults = String::new();
         let status = extension.status.clone().unwrap_or_default();
         let installed = status.install.as_ref().map(|install| install.bundle.version.clone());
-        if installed != self.installed.map(text) {
-            let _ = writeln!(faults, "{installed:?} is installed, not {:?}", self.installed.map(text));
+        if installed != Some(text(self.installed)) {
+            let _ = writeln!(faults, "{installed:?} is installed, not {}", text(self.installed));
         }
         let shown = |type_| {
             conditions::find(&status.conditions, type_)
                 .map(|one| (one.status.as_str(), one.reason.as_str(), one.message.as_str()))
         };
-        let waits = self.next().and_then(|next| Some((text(next), self.wait(next, hour)?)));
-        let condition =
-            shown(if self.installed.is_some() { types::UPGRADE_AVAILABLE } else { types::PROGRESSING });
-        let fits = match (&waits, condition) {
-            (Some((version, wait)), Some((status, reason, message))) => {
-                let expected = match (self.installed, wait) {
-                    (None, _) => ("False", "Blocked"),
-                    (Some(_), Wait::Approval) => ("True", "ApprovalRequired"),
-                    (Some(_), Wait::Window) => ("True", "OutsideWindow"),
-                };
-                (status, reason) == expected && message.contains(&format!("version {version} "))
+        let available = shown(types::UPGRADE_AVAILABLE);
+        let expected = self.next().map(|next| (next, self.wait(next, hour)));
+        let fits = match (expected, available) {
+            (Some((next, wait)), Some(("True", reason, message))) => {
+                let is_refused = self.refused == Some(next) && reason == "RolledBack";
+                (is_refused || wait == Some(reason)) && message.contains(&text(next))
             }
-            (Some(_), None) => false,
-            (None, condition) => {
-                condition.is_none_or(|(status, ..)| self.installed.is_none() || status == "False")
-            }
+            (Some(_), _) => false,
+            (None, available) => available.is_none_or(|(status, ..)| status == "False"),
         };
         if !fits {
-            let _ = writeln!(faults, "{waits:?} should wait: {condition:?}");
+            let _ = writeln!(faults, "{expected:?} should be available: {available:?}");
         }
-        if self.installed.is_some()
-            && shown(types::PROGRESSING).is_none_or(|(_, reason, _)| reason != "Succeeded")
-        {
-            let _ = writeln!(faults, "Progressing is {:?}", shown(types::PROGRESSING));
+        let progressing = shown(types::PROGRESSING).map(|(_, reason, _)| reason);
+        let reason = if self.refused.is_some() { "ProgressDeadlineExceeded" } else { "Succeeded" };
+        if progressing != Some(reason) {
+            let _ = writeln!(faults, "Progressing is {progressing:?}, not {reason}");
         }
         faults
     }
@@ -152,16 +168,22 @@ struct Week {
     all: Vec<Governed>,
     published: Vec<Vec<Published>>,
     _catalogd: Server,
+    _workloads: Workloads,
 }
 
 impl Week {
     async fn start() -> Self {
         let servers = start().await;
         let catalogd = servers.start_catalogd().await.unwrap();
+        let workloads = Workloads::start(servers.client());
+        let manifest = include_bytes!("../../../manifests/operator-conditions.yaml");
+        let definition: CustomResourceDefinition =
+            serde_json::from_value(olm_yaml::from_slice(manifest).unwrap()).unwrap();
+        Api::all(servers.client()).create(&PostParams::default(), &definition).await.unwrap();
         let clock = WallClock::new().unwrap();
         // Half past, so that no step of whole hours comes close to the limit of a window.
         let now = (jiff::Timestamp::now().as_second() / HOUR + 1) * HOUR + HOUR / 2;
-        let controller = launch(&servers, &clock.environment(), &[]).await;
+        let controller = launch(&servers, &clock.environment(), &FLAGS).await;
         let week = Self {
             servers,
             controller,
@@ -170,6 +192,7 @@ impl Week {
             all: Vec::new(),
             published: Vec::new(),
             _catalogd: catalogd,
+            _workloads: workloads,
         };
         week.set_clock();
         week
@@ -177,23 +200,42 @@ impl Week {
 
     /// Publishes the package of an extension, and creates the extension.
     async fn add(&mut self, index: usize) {
-        let name = format!("week-{index}");
+        let one = Governed::new(format!("week-{index}"), index < OPERATORS);
+        let name = one.name.clone();
         let publish = |version: usize| {
             let data = text(version);
             let bundle = Bundle::new(&name, &data).config_map(&name, &[("version", &data)]);
+            let bundle = match one.is_broken(version) {
+                true => bundle.deployment(&name, "registry.example/broken"),
+                false if one.is_operator => bundle.deployment(&name, "registry.example/operator"),
+                false => bundle,
+            };
             self.servers.publish(&bundle).unwrap()
         };
         self.published.push((0..VERSIONS).map(publish).collect());
         self.servers.create_namespace(&name).await.unwrap();
-        let object: ClusterExtension = serde_json::from_value(extension(&name, &name, &name, None)).unwrap();
+        let mut object = extension(&name, &name, &name, None);
+        if !one.is_operator {
+            object["spec"]["progressDeadlineMinutes"] = json!(10);
+            object["metadata"]["annotations"] = json!({annotations::EXT_ON_FAILURE: "Rollback"});
+        }
+        let object: ClusterExtension = serde_json::from_value(object).unwrap();
         self.servers.extensions().create(&PostParams::default(), &object).await.unwrap();
-        self.all.push(Governed::new(name));
+        self.all.push(one);
         self.serve(index).await;
     }
 
     async fn serve(&self, index: usize) {
         let one = &self.all[index];
-        let catalog = Catalog::default().chain(&self.published[index][..one.published]);
+        let published = &self.published[index][..one.published];
+        let entry =
+            |bundle: &Published| json!({"name": bundle.name, "skipRange": format!("<{}", bundle.version)});
+        let catalog = Catalog::default().package(&one.name).channel(
+            &one.name,
+            "stable",
+            published.iter().map(entry).collect(),
+        );
+        let catalog = published.iter().fold(catalog, Catalog::bundle);
         self.servers.serve(&one.name, &catalog).await.unwrap();
     }
 
@@ -221,29 +263,53 @@ impl Week {
 
     async fn restart(&mut self) {
         self.controller.kill();
-        self.controller = launch(&self.servers, &self.clock.environment(), &[]).await;
+        self.controller = launch(&self.servers, &self.clock.environment(), &FLAGS).await;
     }
 
     /// Applies one random change to an extension.
     async fn change(&mut self, index: usize, random: &mut Random) {
         let one = &mut self.all[index];
-        match random.below(10) {
-            0..=2 => one.published = (one.published + 1 + random.below(2)).min(VERSIONS),
+        match random.below(12) {
+            0..=2 => {
+                one.published = (one.published + 1 + random.below(2)).min(VERSIONS);
+                return self.serve(index).await;
+            }
             3..=6 => return self.approve(index).await,
             7 => one.mode = *random.one(&[Mode::Automatic, Mode::ManualUpgrades, Mode::Manual]),
             8 => {
-                let window = Window { opens: 6 * random.below(4) as i64, hours: *random.one(&[3, 6, 12]) };
+                let opens = *random.one(&[0, 6, 12, 18]);
+                let window = Window { opens, hours: *random.one(&[3, 6, 12]) };
                 one.window = random.chance(70).then_some(window);
             }
-            _ => {
+            9 => {
                 one.approved = None;
                 let name = one.name.clone();
                 return self.annotate(&name, json!({annotations::EXT_APPROVED: null})).await;
             }
+            _ if one.is_operator => {
+                one.is_upgradeable = random.chance(50);
+                return self.report(index).await;
+            }
+            _ => {
+                one.refused = None;
+                let retry = json!({annotations::EXT_RETRY_REQUESTED_AT: self.now.to_string()});
+                return self.annotate(&self.all[index].name, retry).await;
+            }
         }
         let one = &self.all[index];
         self.annotate(&one.name, one.annotations()).await;
-        self.serve(index).await;
+    }
+
+    /// Reports Upgradeable as the installed operator does.
+    async fn report(&self, index: usize) {
+        let one = &self.all[index];
+        let status = if one.is_upgradeable { "True" } else { "False" };
+        let condition = json!({"type": "Upgradeable", "status": status, "reason": "Week", "message": "reported",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        let patch = Patch::Merge(json!({"spec": {"conditions": [condition]}}));
+        let api: Api<OperatorCondition> = Api::namespaced(self.servers.client(), &one.name);
+        let name = &self.published[index][one.installed].name;
+        api.patch(name, &PatchParams::default(), &patch).await.unwrap();
     }
 
     /// Approves the plan in the conditions of an extension, if it has one.
@@ -290,13 +356,13 @@ impl Week {
             let newest = ours.max_by_key(|set| set.spec.as_ref().map(|spec| spec.revision));
             let version = newest
                 .and_then(|set| set.metadata.annotations.as_ref()?.get(annotations::BUNDLE_VERSION).cloned());
-            assert_eq!(version, one.installed.map(text), "newest revision of {one:?}");
+            assert_eq!(version, Some(text(one.installed)), "newest revision of {one:?}");
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn week_of_upgrades_follows_approvals_and_windows() {
+async fn week_of_upgrades_follows_approvals_windows_and_reports() {
     let seed = std::env::var("OLM_SEED").map_or(1, |seed| seed.parse().unwrap());
     let mut random = Random::new(seed, u64::MAX);
     let mut week = Week::start().await;
@@ -317,6 +383,6 @@ async fn week_of_upgrades_follows_approvals_and_windows() {
         week.settle().await;
         moments += 1;
     }
-    let installed: Vec<_> = week.all.iter().map(|one| one.installed.map(text)).collect();
+    let installed: Vec<_> = week.all.iter().map(|one| text(one.installed)).collect();
     println!("seed {seed}: {moments} moments, finally installed {installed:?}");
 }
