@@ -2,14 +2,15 @@
 //! at random, against real servers. Nothing is installed without its approval or outside of its window, everything else
 //! is, and what never becomes ready is rolled back.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt};
 use olm_api::conditions::{self, types};
-use olm_api::{ClusterExtension, OperatorCondition, annotations, labels};
+use olm_api::{ClusterExtension, ClusterObjectSet, OperatorCondition, annotations, labels};
 use olm_servers::{Bundle, Catalog, Published, Server, ServerFixture, WallClock, Workloads, extension};
 use serde_json::{Value, json};
 
@@ -167,6 +168,8 @@ struct Week {
     now: i64,
     all: Vec<Governed>,
     published: Vec<Vec<Published>>,
+    /// UIDs of the revisions that were checked.
+    seen: HashSet<String>,
     _catalogd: Server,
     _workloads: Workloads,
 }
@@ -191,6 +194,7 @@ impl Week {
             now,
             all: Vec::new(),
             published: Vec::new(),
+            seen: HashSet::new(),
             _catalogd: catalogd,
             _workloads: workloads,
         };
@@ -290,11 +294,7 @@ impl Week {
                 one.is_upgradeable = random.chance(50);
                 return self.report(index).await;
             }
-            _ => {
-                one.refused = None;
-                let retry = json!({annotations::EXT_RETRY_REQUESTED_AT: self.now.to_string()});
-                return self.annotate(&self.all[index].name, retry).await;
-            }
+            _ => return self.retry(index).await,
         }
         let one = &self.all[index];
         self.annotate(&one.name, one.annotations()).await;
@@ -310,6 +310,24 @@ impl Week {
         let api: Api<OperatorCondition> = Api::namespaced(self.servers.client(), &one.name);
         let name = &self.published[index][one.installed].name;
         api.patch(name, &PatchParams::default(), &patch).await.unwrap();
+    }
+
+    /// Requests one more attempt of a version that was rolled back, and waits until that is rolled back, too.
+    async fn retry(&self, index: usize) {
+        let one = &self.all[index];
+        if one.refused.is_none_or(|refused| one.wait(refused, self.hour()).is_some()) {
+            return;
+        }
+        let now = self.now.to_string();
+        self.annotate(&one.name, json!({annotations::EXT_RETRY_REQUESTED_AT: now})).await;
+        let is_retried = |set: &ClusterObjectSet| {
+            set.annotations().get(annotations::EXT_REFUSED).is_some_and(|refused| refused.contains(&now))
+        };
+        let deadline = Instant::now() + PATIENCE;
+        while !self.revisions(index).await.iter().any(is_retried) {
+            assert!(Instant::now() < deadline, "{one:?} was not retried");
+            tokio::time::sleep(POLL_INTERVAL).await;
+        }
     }
 
     /// Approves the plan in the conditions of an extension, if it has one.
@@ -343,21 +361,38 @@ impl Week {
                 tokio::time::sleep(POLL_INTERVAL).await;
             }
         }
-        self.check_revisions().await;
+        for index in 0..self.all.len() {
+            while self.check_revisions(index).await != Some(text(self.all[index].installed)) {
+                assert!(Instant::now() < deadline, "newest revision of {:?}", self.all[index]);
+                tokio::time::sleep(POLL_INTERVAL).await;
+            }
+        }
     }
 
-    /// Checks that no extension has a revision of a version above the installed one.
-    async fn check_revisions(&self) {
-        let revisions = self.servers.revisions().list(&ListParams::default()).await.unwrap().items;
-        for one in &self.all {
-            let ours = revisions.iter().filter(|set| {
-                set.metadata.labels.as_ref().and_then(|all| all.get(labels::OWNER_NAME)) == Some(&one.name)
-            });
-            let newest = ours.max_by_key(|set| set.spec.as_ref().map(|spec| spec.revision));
-            let version = newest
-                .and_then(|set| set.metadata.annotations.as_ref()?.get(annotations::BUNDLE_VERSION).cloned());
-            assert_eq!(version, Some(text(one.installed)), "newest revision of {one:?}");
+    /// Checks that each new revision has the installed version, or the one that was rolled back. Returns the version
+    /// of the newest.
+    async fn check_revisions(&mut self, index: usize) -> Option<String> {
+        let mut ours = self.revisions(index).await;
+        ours.sort_by_key(|set| set.spec.as_ref().map(|spec| spec.revision));
+        let version = |set: &ClusterObjectSet| set.annotations().get(annotations::BUNDLE_VERSION).cloned();
+        let one = &self.all[index];
+        let allowed = [Some(one.installed), one.refused].map(|version| version.map(text));
+        for set in &ours {
+            if self.seen.insert(set.uid().unwrap()) {
+                assert!(
+                    allowed.contains(&version(set)),
+                    "{} has {:?}: {one:?}",
+                    set.name_any(),
+                    version(set)
+                );
+            }
         }
+        ours.last().and_then(version)
+    }
+
+    async fn revisions(&self, index: usize) -> Vec<ClusterObjectSet> {
+        let owned = format!("{}={}", labels::OWNER_NAME, self.all[index].name);
+        self.servers.revisions().list(&ListParams::default().labels(&owned)).await.unwrap().items
     }
 }
 
