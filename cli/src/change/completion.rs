@@ -60,9 +60,10 @@ fn held<'e>(target: &ExpectedState, extension: &'e ClusterExtension) -> Option<&
     let held = [reasons::APPROVAL_REQUIRED, reasons::OUTSIDE_WINDOW, reasons::OPERATOR_NOT_UPGRADEABLE];
     let is_held = held.contains(&condition.reason.as_str());
     let is_expected = |bundle: &String| condition.message.contains(&format!("bundle {bundle} "));
-    let approved = extension.annotations().get(annotations::EXT_APPROVED);
+    let mut approved =
+        extension.annotations().get(annotations::EXT_APPROVED).into_iter().chain(&target.approved);
     let is_approved = condition.reason == reasons::APPROVAL_REQUIRED
-        && approved.is_some_and(|digest| condition.message.contains(digest));
+        && approved.any(|digest| condition.message.contains(digest));
     (is_held && target.bundle.as_ref().is_some_and(is_expected) && !is_approved).then_some(&condition.message)
 }
 
@@ -218,6 +219,7 @@ mod tests {
             generation: 2,
             bundle: Some("pipe.v2".to_owned()),
             before: before.map(str::to_owned),
+            approved: None,
         }
     }
 
@@ -313,6 +315,9 @@ mod tests {
         let got = judge(&target(None), Some(&extension), &[], None);
         let said = "pipe is held: bundle pipe.v2 version 2 is available; plan sha256:a: x";
         assert_eq!(got, Completion::Failed(said.to_owned()));
+        let by_object = ExpectedState { approved: Some("sha256:a".to_owned()), ..target(None) };
+        let got = judge(&by_object, Some(&extension), &[], None);
+        assert!(matches!(got, Completion::InProgress(_)), "{got:?}");
         let approved = (annotations::EXT_APPROVED.to_owned(), "sha256:a".to_owned());
         extension.metadata.annotations = Some([approved].into());
         let got = judge(&target(None), Some(&extension), &[], None);

@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal};
 use std::time::Duration;
 
+use olm_api::annotations;
 use tokio::time::{Instant, sleep_until};
 
 use super::completion::{Completion, judge};
@@ -30,12 +31,16 @@ pub(crate) struct ExpectedState {
     pub(crate) bundle: Option<String>,
     /// Name of the bundle that was installed before.
     pub(crate) before: Option<String>,
+    /// Digest of the plan that is approved.
+    pub(crate) approved: Option<String>,
 }
 
 impl ExpectedState {
     /// State that the extension `written` reaches with the chosen bundle.
     pub(crate) fn new(written: &WrittenObject, bundle: Option<String>, before: Option<String>) -> Self {
+        let approved = &written.object["metadata"]["annotations"][annotations::EXT_APPROVED];
         Self {
+            approved: approved.as_str().map(str::to_owned),
             name: written.object["metadata"]["name"].as_str().unwrap_or_default().to_owned(),
             uid: written.uid.clone(),
             generation: written.generation.unwrap_or_default(),

@@ -1,6 +1,7 @@
 //! `olm approve`: approves the plan of an extension by its digest (docs/design/approvals.md#approval).
 
 use clap::Args;
+use kube::ResourceExt;
 use olm_api::conditions::types;
 use olm_api::{ClusterExtension, annotations};
 use olm_version::quote;
@@ -18,8 +19,8 @@ use crate::status::tree::installed;
 pub(crate) const ABOUT: &str = "Approve the plan of an extension
 
 The command shows the plan of the next revision in short, as `olm plan` does, and writes its digest to the \
-annotation approved, or sets spec.approved of its ExtensionPlan if there is one. operator-controller then creates exactly this revision: a bundle, a configuration or an object \
-that has changed since is another plan and waits again.
+annotation approved, or sets spec.approved of its ExtensionPlan if there is one. operator-controller then creates \
+exactly this revision: a bundle, a configuration or an object that has changed since is another plan and waits again.
 
 --version and --digest make sure that the plan is the one that was reviewed.";
 
@@ -75,7 +76,10 @@ pub(crate) async fn run(args: ApproveArgs, session: &mut Session) -> Result<(), 
     if let Some(object) = &object {
         let written = recorded::approve(&cluster, object, args.change.dry_run, session).await?;
         change::print(args.change.output, &fields.text, &[written], &mut session.output)?;
-        return change::wait(&cluster, &args.change, &change::unchanged(&live)?, bundles, session).await;
+        // The conditions of the extension may be older than the approval, which changes only the plan.
+        let mut approved = live.clone();
+        approved.annotations_mut().insert(annotations::EXT_APPROVED.to_owned(), plan.digest);
+        return change::wait(&cluster, &args.change, &change::unchanged(&approved)?, bundles, session).await;
     }
     let approval = (annotations::EXT_APPROVED, plan.digest.as_str());
     let written = change::annotate(&cluster, &live, approval, args.change.dry_run, session).await?;

@@ -57,6 +57,7 @@ fn keep_ready(plan: &mut AvailableUpgrades, extensions: &[ClusterExtension]) {
             generation: 0,
             bundle: Some(upgrade.to.bundle.clone()),
             before: None,
+            approved: None,
         };
         cannot_complete(&target, extension)
     };
