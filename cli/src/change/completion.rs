@@ -8,6 +8,9 @@ use kube::ResourceExt;
 use olm_api::conditions::{reasons, types};
 use olm_api::{ClusterExtension, ClusterObjectSet, Condition, annotations};
 
+use olm_request::Refusal;
+use olm_revision::generate::number_of;
+
 use super::ExpectedState;
 use crate::status::health::is_paused;
 use crate::status::observe::is_active;
@@ -57,7 +60,12 @@ pub(crate) fn cannot_complete(target: &ExpectedState, extension: &ClusterExtensi
 /// been approved since.
 fn held<'e>(target: &ExpectedState, extension: &'e ClusterExtension) -> Option<&'e str> {
     let condition = extension.condition(types::UPGRADE_AVAILABLE)?;
-    let held = [reasons::APPROVAL_REQUIRED, reasons::OUTSIDE_WINDOW, reasons::OPERATOR_NOT_UPGRADEABLE];
+    let held = [
+        reasons::APPROVAL_REQUIRED,
+        reasons::OUTSIDE_WINDOW,
+        reasons::OPERATOR_NOT_UPGRADEABLE,
+        reasons::ROLLED_BACK,
+    ];
     let is_held = held.contains(&condition.reason.as_str());
     let is_expected = |bundle: &String| condition.message.contains(&format!("bundle {bundle} "));
     let mut approved =
@@ -140,9 +148,12 @@ fn is_from_other_bundle(
         })
     };
     let mut sources = revisions.iter().filter(mirrored).peekable();
-    target.bundle.is_some()
-        && sources.peek().is_some()
-        && sources.all(|set| bundle(set) != target.bundle.as_ref())
+    let is_mirrored = sources.peek().is_some() && sources.all(|set| bundle(set) != target.bundle.as_ref());
+    // The message names the rollback of another bundle, until something else is applied.
+    let newest = revisions.iter().filter(|set| is_active(set)).max_by_key(|set| number_of(set));
+    let is_rollback =
+        newest.and_then(Refusal::of).is_some_and(|refusal| Some(&refusal.bundle) != target.bundle.as_ref());
+    target.bundle.is_some() && (is_mirrored || is_rollback)
 }
 
 /// Current step: of the newest revision if it is rolling out, else of the extension.
@@ -322,6 +333,21 @@ mod tests {
         extension.metadata.annotations = Some([approved].into());
         let got = judge(&target(None), Some(&extension), &[], None);
         assert!(matches!(got, Completion::InProgress(_)), "{got:?}");
+    }
+
+    #[test]
+    fn rollback_of_another_bundle_does_not_fail_the_wait() {
+        let late = "Progressing=False/ProgressDeadlineExceeded: Revision pipe-2 was rolled back @2";
+        let extension = extension(Some("pipe.v1"), &[late]);
+        let mut restored = revision(3, "pipe.v1", "Active", &["Progressing=True/Succeeded: done @1"]);
+        let refused = |bundle: &str| json!({"digest": "sha256:a", "revision": "pipe-2", "bundle": bundle, "version": "1"});
+        for (bundle, fails) in [("pipe.v2", true), ("pipe.v1.5", false)] {
+            let annotation = (annotations::EXT_REFUSED.to_owned(), refused(bundle).to_string());
+            restored.metadata.annotations.get_or_insert_default().extend([annotation]);
+            let got =
+                judge(&target(Some("pipe.v1")), Some(&extension), std::slice::from_ref(&restored), None);
+            assert_eq!(matches!(got, Completion::Failed(_)), fails, "{bundle}: {got:?}");
+        }
     }
 
     #[test]

@@ -89,7 +89,7 @@ pub(crate) async fn run(args: ApproveArgs, session: &mut Session) -> Result<(), 
 /// Refuses a plan that is not the expected one. `reported` is the digest that operator-controller reports.
 fn check(args: &ApproveArgs, plan: &PlanReport, reported: Option<&str>) -> Result<(), CliError> {
     let PlanReport { extension, version, digest, .. } = plan;
-    if plan.state == PlanState::Applied {
+    if matches!(plan.state, PlanState::Applied | PlanState::RolledBack) {
         return Err(CliError::findings(format!("{extension} has nothing to approve: {}", plan.state_text())));
     }
     if let Some(expected) = args.version.as_ref().filter(|expected| *expected != version) {

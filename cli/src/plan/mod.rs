@@ -11,7 +11,7 @@ use clap::Args;
 use k8s_openapi::jiff::Timestamp;
 use kube::{Api, ResourceExt};
 use olm_api::annotations::EXT_RETRY_REQUESTED_AT as RETRY;
-use olm_api::{ClusterExtension, OperatorCondition};
+use olm_api::{ClusterExtension, ClusterObjectSet, OperatorCondition, annotations};
 use olm_plan::Target;
 use olm_request::{
     ExtensionRules, HoldCause, PlannedChange, Refusal, Settings, operator_condition, upgrade_blocker,
@@ -41,7 +41,7 @@ If operator-controller wrote the plan as an ExtensionPlan (feature gate Extensio
 neither catalogs nor bundles are read. `olm diff --extension NAME` shows the changed fields.
 
 If annotation approval, approve-permission-increase or upgrade-window, or the OperatorCondition of the operator, holds \
-the plan, or it was rolled back, the output says so. `olm approve` approves it.";
+the plan, or it was rolled back, the output names the cause.";
 
 /// Arguments of the command.
 #[derive(Debug, Args)]
@@ -168,7 +168,7 @@ pub(crate) async fn report(
     };
     let mut change = olm_plan::change(&sets, content.as_deref(), &target);
     if planned.operator_conditions && change.is_upgrade() {
-        change.blocker = blocker(cluster, content.as_deref().unwrap_or_default(), session).await?;
+        change.blocker = blocker(cluster, extension, &sets, content.as_deref(), session).await?;
     }
     let is_applied = !change.is_first
         && !change.changes_bundle
@@ -199,13 +199,21 @@ pub(crate) async fn report(
     Ok((report, choice))
 }
 
-/// Report of the operator with these objects that prevents its replacement.
+/// Report of the operator that prevents its replacement. `content` are the objects of the newest revision. Without
+/// them, the OperatorCondition is named after its bundle, as in operator-controller.
 async fn blocker(
     cluster: &Cluster,
-    objects: &[Value],
+    extension: &ClusterExtension,
+    sets: &[ClusterObjectSet],
+    content: Option<&[Value]>,
     session: &Session,
 ) -> Result<Option<String>, CliError> {
-    let Some((namespace, name)) = operator_condition(objects) else { return Ok(None) };
+    let by_name = || {
+        let newest = olm_plan::newest_active(sets)?;
+        let bundle = newest.annotations().get(annotations::BUNDLE_NAME)?;
+        Some((extension.spec.as_ref()?.namespace.clone(), bundle.clone()))
+    };
+    let Some((namespace, name)) = content.map_or_else(by_name, operator_condition) else { return Ok(None) };
     let api: Api<OperatorCondition> = Api::namespaced(cluster.client().clone(), &namespace);
     let what = format!("OperatorCondition {namespace}/{name}");
     let found = cluster.call(&what, async { present(api.get(&name).await) }, session).await?;

@@ -7,7 +7,7 @@ use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::{Resource, ResourceExt};
 use olm_api::conditions::{reasons, types};
 use olm_api::extension_plan::{Plan, PlannedObject};
-use olm_api::{ClusterExtension, ExtensionPlan, labels};
+use olm_api::{ClusterExtension, ExtensionPlan, labels, names};
 use olm_request::{ExtensionRules, PlannedChange, Settings};
 use olm_version::quote;
 use serde::Serialize;
@@ -57,7 +57,15 @@ pub(super) async fn find(
             return Ok(None);
         }
     };
-    all.retain(|plan| plan.is_waiting() && plan.belongs_to(extension.metadata.uid.as_deref()));
+    // Other objects are not those of operator-controller, and approve nothing.
+    let is_named = |plan: &ExtensionPlan| {
+        let content = &plan.spec.plan;
+        content.extension == extension.name_any()
+            && plan.name_any() == names::plan_name(&content.extension, content.revision, &content.digest)
+    };
+    all.retain(|plan| {
+        plan.is_waiting() && plan.belongs_to(extension.metadata.uid.as_deref()) && is_named(plan)
+    });
     Ok(all.into_iter().max_by_key(|plan| plan.spec.plan.revision))
 }
 

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures::future::join_all;
+use jiff::Timestamp;
 use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
 use olm_api::ClusterExtension;
 use olm_api::conditions::{reasons, types};
-use olm_request::{ClusterState, ExtensionRules, GroupMember, Installed};
+use olm_request::{ClusterState, ExtensionRules, GroupMember, Installed, WindowState};
 use olm_resolve::CatalogError;
 use olm_revision::generate::BundleIdentity;
 
@@ -80,8 +81,18 @@ impl Context {
             // The other members may wait for this one only.
             self.parts.catalogs.requeue_extensions();
         }
-        let (member, bundle) = together.iter().find(|(member, bundle)| !ready(member, bundle))?;
-        let found = self.extensions_in_store.get(&ObjectRef::new(member));
+        let found = |member: &str| self.extensions_in_store.get(&ObjectRef::new(member));
+        // A window may have closed since the member was ready.
+        let is_stopped = |member: &str| {
+            found(member).is_some_and(|found| {
+                let rules = self.rules(&found);
+                let window = rules.approval.windows.state(Timestamp::now());
+                rules.paused || matches!(window, WindowState::Closed { .. })
+            })
+        };
+        let waits = |(member, bundle): &(&String, &String)| !ready(member, bundle) || is_stopped(member);
+        let (member, bundle) = together.iter().find(waits)?;
+        let found = found(member);
         let cause = found.and_then(|found| obstacle(&found)).map(|cause| format!(": {cause}"));
         Some(format!("member {member} is not ready for bundle {bundle}{}", cause.unwrap_or_default()))
     }

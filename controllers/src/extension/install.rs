@@ -444,7 +444,8 @@ fn pulling(
 ) -> Result<InstallError, ReconcileError> {
     let Observed { rules, states, .. } = observed;
     let is_restored = || states.newest().is_some_and(|newest| rollback::refusal(newest, rules).is_some());
-    let may_wait = rules.can_hold() || is_restored();
+    let is_upgrade = states.newest().is_some();
+    let may_wait = rules.approval.can_hold() || rules.can_hold() && is_upgrade || is_restored();
     match PULL_REPORT_DELAY.saturating_sub(since.elapsed()) {
         // A plan that may wait, or be refused, is no progress.
         _ if observed.is_newest(target) || observed.is_retrying() || may_wait => {

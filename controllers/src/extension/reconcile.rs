@@ -153,6 +153,7 @@ impl Context {
                 let waits = installation.held.is_some() || installation.awaited.is_some();
                 is_newest = installation.applied.is_ok() && !waits;
                 is_ready = installation.awaited.is_some() || installation.made.is_some();
+                let installation = self.or_restored(observed, installation).boxed().await?;
                 ReconcileOutcome::chosen(choice, installation, observed)
             }
         };

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use futures::FutureExt;
 use kube::ResourceExt;
 use olm_crd_safety::is_crd;
-use olm_request::Refusal;
+use olm_request::{Refusal, operator_condition};
 use olm_revision::content::{ContentPhase, content_digest};
 use olm_revision::generate::{Draft, Extension, newest};
 use olm_revision::kube_cluster::KubeCluster;
@@ -45,6 +45,46 @@ impl Context {
         }
     }
 
+    /// Rolls back a failed newest revision although a change of it waits or fails: neither may delay a rollback.
+    ///
+    /// # Errors
+    /// As [`Context::restore`].
+    pub(super) async fn or_restored(
+        &self,
+        observed: &Observed<'_>,
+        installation: Installation,
+    ) -> Result<Installation, ReconcileError> {
+        let has_failed =
+            observed.rules.rollback && observed.states.newest().is_some_and(rollback::has_failed);
+        let is_stopped =
+            installation.applied.is_err() || installation.held.is_some() || installation.awaited.is_some();
+        if !has_failed || !is_stopped {
+            return Ok(installation);
+        }
+        let restored = self.restore(observed, observed.states.installed.as_ref()).await?;
+        Ok(match restored.made {
+            Some(_) => restored,
+            None => Installation { rollback: restored.rollback, requeue: restored.requeue, ..installation },
+        })
+    }
+
+    /// What the operator of the failed revision reports against its replacement by another bundle.
+    async fn rollback_blocker(
+        &self,
+        observed: &Observed<'_>,
+        (failed, kept): (&Revision, &Revision),
+        content: &[ContentPhase],
+    ) -> Result<Option<String>, InstallError> {
+        let Some(conditions) = &self.parts.operator_conditions else { return Ok(None) };
+        let is_ignored = observed.rules.approval.ignore_operator_condition;
+        match operator_condition(objects(content)) {
+            Some((namespace, name)) if failed.image != kept.image && !is_ignored => {
+                conditions.blocker(&namespace, &name).await
+            }
+            _ => Ok(None),
+        }
+    }
+
     /// `None` if the revisions have changed.
     async fn restored(
         &self,
@@ -66,6 +106,10 @@ impl Context {
             return Ok(Some(Installation::not_restored(why, true)));
         }
         let before = Revision::of(failed);
+        if let Some(blocker) = self.rollback_blocker(observed, (&before, to), &refused).await? {
+            let why = format!("not rolled back to revision {}: {blocker}", to.name);
+            return Ok(Some(Installation::not_restored(why, true)));
+        }
         let refusal = Refusal {
             digest: block_in_place(|| content_digest(&refused)),
             revision: before.name.clone(),
@@ -82,6 +126,8 @@ impl Context {
         };
         let draft = Draft::restored(owner, kept, content, refusal);
         let set = self.revisions.create_next(name, &draft, &existing).boxed().await?;
+        self.preflight.forget(name);
+        self.memories.with(name, |memory| memory.newest = None);
         let made = Some(CreatedRevision { set, before: Some(before) });
         Ok(Some(Installation { made, ..Installation::unchanged(CrdVerdict::Safe) }))
     }

@@ -131,6 +131,29 @@ async fn other_bundle_is_tried_after_a_rollback_without_registry_or_catalog() {
         .await;
 }
 
+// docs/design/approvals.md#automatic-rollback
+#[tokio::test(flavor = "multi_thread")]
+async fn waiting_edit_does_not_delay_a_rollback() {
+    let fixture = upgrading(&[("approval", Some("Manual"))]).await;
+    let all = [version("1.0.0", "a"), version("1.1.0", "b"), version("1.2.0", "c")];
+    fixture.publish("main", &all).await;
+    let catalog = json!({"version": "1.2.0", "upgradeConstraintPolicy": "SelfCertified"});
+    fixture.edit("demo", &json!({"spec": {"source": {"catalog": catalog}}})).await;
+    let waits = |extension: &olm_api::ClusterExtension| {
+        let found = extension.condition(types::UPGRADE_AVAILABLE)?;
+        let begins = "True/ApprovalRequired bundle demo.v1.2.0 ";
+        super::fixture::line(found).starts_with(begins).then_some(())
+    };
+    fixture.until("the approval", "demo", waits).await;
+    fail(&fixture, "demo-2").await;
+    let restored = fixture.revision("demo-3").await;
+    assert_eq!(restored.annotations()[annotations::BUNDLE_VERSION], "1.0.0");
+    assert_eq!(Refusal::of(&restored).unwrap().revision, "demo-2");
+    fixture.succeed("demo-3").await;
+    fixture.until("the approval", "demo", waits).await;
+    assert_eq!(fixture.revisions().await, ["demo-1", "demo-2", "demo-3"]);
+}
+
 fn crd(plural: &str, kind: &str, fields: &Value) -> Value {
     let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": fields}}});
     json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",

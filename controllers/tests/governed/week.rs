@@ -27,6 +27,8 @@ const FLAGS: [&str; 1] = ["--feature-gates=OperatorConditionCompat=true"];
 const POLL_INTERVAL: Duration = Duration::from_millis(40);
 const HOUR: i64 = 3600;
 const WEEK: i64 = 7 * 24 * HOUR;
+/// Duration without writes after which the controller has responded.
+const QUIET: Duration = Duration::from_millis(200);
 /// Time limit for the response to the changes of one simulated moment.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -137,8 +139,9 @@ impl Governed {
         let expected = self.next().map(|next| (next, self.wait(next, hour)));
         let fits = match (expected, available) {
             (Some((next, wait)), Some(("True", reason, message))) => {
-                let is_refused = self.refused == Some(next) && reason == "RolledBack";
-                (is_refused || wait == Some(reason)) && message.contains(&text(next))
+                let is_refused = self.refused == Some(next);
+                let expected = if is_refused { Some("RolledBack") } else { wait };
+                expected == Some(reason) && message.contains(&format!("version {} ", text(next)))
             }
             (Some(_), _) => false,
             (None, available) => available.is_none_or(|(status, ..)| status == "False"),
@@ -361,6 +364,8 @@ impl Week {
                 tokio::time::sleep(POLL_INTERVAL).await;
             }
         }
+        // What must not happen would happen now.
+        self.servers.proxy.wait_until_quiet(QUIET, PATIENCE).await.unwrap();
         for index in 0..self.all.len() {
             while self.check_revisions(index).await != Some(text(self.all[index].installed)) {
                 assert!(Instant::now() < deadline, "newest revision of {:?}", self.all[index]);
