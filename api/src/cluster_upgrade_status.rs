@@ -172,7 +172,7 @@ pub struct ExtensionVerdict {
     /// Explanation of the result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// What the operator itself says about being upgraded; for information only. Only with feature gate
+    /// Report of the operator about its upgrade, for information only. Only with feature gate
     /// OperatorConditionCompat.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operator_condition: Option<OperatorConditionMirror>,

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 /// Plural of the kind, as in URLs.
 pub const PLURAL: &str = "extensionplans";
 
-/// What the next revision of a ClusterExtension changes. operator-controller creates one for each plan that waits for an
-/// approval or for an upgrade window, with feature gate ExtensionPlans. Its owner is the extension.
+/// Changes that the next revision of a ClusterExtension makes. operator-controller creates one for each plan that waits,
+/// with feature gate ExtensionPlans. Its owner is the extension.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 pub struct ExtensionPlan {
     /// Standard metadata. The name is that of the revision, with the first digits of the digest.
@@ -20,7 +20,7 @@ pub struct ExtensionPlan {
     pub metadata: ObjectMeta,
     /// The plan, and its approval.
     pub spec: ExtensionPlanSpec,
-    /// What became of the plan.
+    /// State of the plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<ExtensionPlanStatus>,
 }
@@ -44,12 +44,12 @@ pub struct ExtensionPlanSpec {
     /// extension with the digest of this plan, and none while the plan is superseded.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub approved: bool,
-    /// What is approved. Immutable.
+    /// The plan that is approved. Immutable.
     #[schemars(extend("x-kubernetes-validations" = cel(&[(schema::IMMUTABLE, "plan is immutable")])))]
     pub plan: Plan,
 }
 
-/// What a new revision changes. Lists and texts have limits: see truncated.
+/// Changes that a new revision makes. Lists and texts have limits: see truncated.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Plan {
@@ -88,7 +88,7 @@ pub struct Plan {
         extend("x-kubernetes-list-type" = "atomic")
     )]
     pub crd_findings: Vec<String>,
-    /// Whether a list or a text was cut because it is too long. The digest covers everything. olm diff prints all
+    /// True if a list or a text was cut because it is too long. The digest covers everything. olm diff prints all
     /// changes.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub truncated: bool,
@@ -150,7 +150,7 @@ open_enum! {
     }
 }
 
-/// What became of a plan.
+/// State of a plan.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ExtensionPlanStatus {
@@ -164,7 +164,7 @@ pub struct ExtensionPlanStatus {
 open_enum! {
     /// State of a plan.
     pub enum PlanPhase {
-        /// Waits for an approval or for an upgrade window.
+        /// Waits for an approval, an upgrade window or the operator.
         Pending,
         /// Approved and not applied yet.
         Approved,

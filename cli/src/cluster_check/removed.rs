@@ -3,7 +3,7 @@
 use kube::ResourceExt;
 use olm_api::ClusterObjectSet;
 use olm_platform::{MinorVersion, removed_in};
-use olm_revision::content::{ContentPhase, resolve_as_is, secrets};
+use olm_revision::content::{self, ContentPhase, resolve_as_is, secrets};
 use olm_revision::record;
 use serde::Serialize;
 use serde_json::Value;
@@ -75,7 +75,7 @@ fn removed(set: &ClusterObjectSet, phases: &[ContentPhase], kubernetes: MinorVer
             kind,
         })
     };
-    phases.iter().flat_map(|phase| &phase.objects).filter_map(|content| object(&content.object)).collect()
+    content::objects(phases).filter_map(object).collect()
 }
 
 #[cfg(test)]

@@ -79,7 +79,7 @@ enum SchemaFormat {
     Yaml,
 }
 
-/// Bundle whose configuration is shown.
+/// Bundle with the configuration to show.
 #[derive(Debug, Args)]
 struct Subject {
     /// Name of a ClusterExtension, or a bundle: a directory, or an image reference

@@ -11,10 +11,10 @@ use clap::Args;
 use k8s_openapi::jiff::Timestamp;
 use kube::{Api, ResourceExt};
 use olm_api::annotations::EXT_RETRY_REQUESTED_AT as RETRY;
-use olm_api::{ClusterExtension, ClusterObjectSet, OperatorCondition, annotations};
+use olm_api::{ClusterExtension, ClusterObjectSet, OperatorCondition};
 use olm_plan::Target;
 use olm_request::{
-    ExtensionRules, HoldCause, PlannedChange, Refusal, Settings, operator_condition, upgrade_blocker,
+    ExtensionRules, HoldCause, PlannedChange, Refusal, Settings, replaced_operator, upgrade_blocker,
 };
 use olm_runtime::cluster::present;
 use serde::Serialize;
@@ -199,8 +199,7 @@ pub(crate) async fn report(
     Ok((report, choice))
 }
 
-/// Report of the operator that prevents its replacement. `content` are the objects of the newest revision. Without
-/// them, the OperatorCondition is named after its bundle, as in operator-controller.
+/// Report of the operator that prevents its replacement. `content` are the objects of the newest revision.
 async fn blocker(
     cluster: &Cluster,
     extension: &ClusterExtension,
@@ -208,12 +207,9 @@ async fn blocker(
     content: Option<&[Value]>,
     session: &Session,
 ) -> Result<Option<String>, CliError> {
-    let by_name = || {
-        let newest = olm_plan::newest_active(sets)?;
-        let bundle = newest.annotations().get(annotations::BUNDLE_NAME)?;
-        Some((extension.spec.as_ref()?.namespace.clone(), bundle.clone()))
-    };
-    let Some((namespace, name)) = content.map_or_else(by_name, operator_condition) else { return Ok(None) };
+    let namespace = extension.spec.as_ref().map_or("", |spec| spec.namespace.as_str());
+    let newest = olm_plan::newest_active(sets);
+    let Some((namespace, name)) = replaced_operator(newest, content, namespace) else { return Ok(None) };
     let api: Api<OperatorCondition> = Api::namespaced(cluster.client().clone(), &namespace);
     let what = format!("OperatorCondition {namespace}/{name}");
     let found = cluster.call(&what, async { present(api.get(&name).await) }, session).await?;

@@ -9,6 +9,7 @@ use olm_api::conditions::{reasons, types};
 use olm_api::extension_plan::{Plan, PlannedObject};
 use olm_api::{ClusterExtension, ExtensionPlan, labels, names};
 use olm_request::{ExtensionRules, PlannedChange, Settings};
+use olm_runtime::cluster::present;
 use olm_version::quote;
 use serde::Serialize;
 use serde_json::json;
@@ -42,13 +43,8 @@ pub(super) async fn find(
 ) -> Result<Option<ExtensionPlan>, CliError> {
     let api: Api<ExtensionPlan> = Api::all(cluster.client().clone());
     let owned = ListParams::default().labels(&format!("{}={}", labels::OWNER_NAME, extension.name_any()));
-    let all = async {
-        match api.list(&owned).await {
-            // The cluster does not serve the kind.
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
-            answer => answer.map(|list| list.items),
-        }
-    };
+    // 404: the cluster does not serve the kind.
+    let all = async { Ok(present(api.list(&owned).await)?.map_or_else(Vec::new, |list| list.items)) };
     let mut all = match cluster.call("ExtensionPlans", all, session).await {
         Ok(all) => all,
         Err(failure @ CliError::Message(Code::Interrupted, _)) => return Err(failure),
@@ -107,7 +103,7 @@ pub(super) fn report(object: &ExtensionPlan, extension: &ClusterExtension) -> Pl
     }
 }
 
-/// What the operator reports against the plan, according to the condition of the extension.
+/// Report of the operator against the plan, according to the condition of the extension.
 fn blocker(extension: &ClusterExtension, plan: &Plan) -> Option<String> {
     let condition = extension.condition(types::UPGRADE_AVAILABLE)?;
     let (_, blocker) =

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use olm_api::ClusterExtension;
-use olm_request::{ClusterState, request};
-use olm_resolve::{Catalog, GroupStep, Request, Resolved, Rules, Verdict, resolve};
+use olm_request::request;
+use olm_resolve::{Catalog, Request, Resolved, Verdict, required_members, resolve};
 
 use super::query::Query;
 use super::routes::{Environment, UpgradeStep};
@@ -32,7 +32,7 @@ pub(crate) struct AvailableUpgrade {
     /// Name of the installed bundle.
     pub(crate) from: String,
     pub(crate) to: UpgradeStep,
-    /// Extensions whose bundles meet its requirements.
+    /// Extensions that meet its requirements.
     after: BTreeSet<String>,
     /// Members of the upgrade group without which it does not fit.
     together: BTreeSet<String>,
@@ -70,7 +70,7 @@ pub(crate) async fn available_upgrades(
         if let Some(held) = resolved.held.first() {
             found.held.insert(query.name().to_owned(), held.to_string());
         }
-        upgrades.extend(upgrade(query, &request, &catalogs, &around, &resolved));
+        upgrades.extend(upgrade(query, &request, &catalogs, &resolved));
     }
     found.steps = ordered(upgrades);
     Ok(found)
@@ -81,7 +81,6 @@ fn upgrade(
     query: &Query,
     request: &Request<'_>,
     catalogs: &[Catalog],
-    around: &ClusterState,
     resolved: &Resolved,
 ) -> Option<AvailableUpgrade> {
     let installed = query.installed.as_ref()?;
@@ -93,14 +92,6 @@ fn upgrade(
         Verdict::Met { by, external: false } => Some(by.clone()),
         _ => None,
     });
-    let alone = Request { rules: Rules { group: None, ..request.rules }, ..*request };
-    let fits_alone = || resolve(&alone, catalogs).is_ok_and(|alone| alone.bundle == resolved.bundle);
-    let together = match &around.group {
-        Some(GroupStep::Together { bundle, others, .. }) if *bundle == resolved.bundle && !fits_alone() => {
-            others.keys().cloned().collect()
-        }
-        _ => BTreeSet::new(),
-    };
     Some(AvailableUpgrade {
         extension: query.name().to_owned(),
         from: installed.name.clone(),
@@ -111,7 +102,7 @@ fn upgrade(
             image: resolved.image.clone(),
         },
         after: met.collect(),
-        together,
+        together: required_members(request, catalogs, resolved).into_keys().collect(),
     })
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use olm_bundle::{Injection, InjectionKind, Serving, injections, issued_by_others};
-use olm_revision::content::ContentPhase;
+use olm_revision::content::{self, ContentPhase};
 use serde_json::Value;
 
 /// Kind and name of a webhook configuration or CRD.
@@ -23,8 +23,7 @@ pub(super) struct Needs {
 impl Needs {
     /// Derives the needs from the content of a revision.
     pub(super) fn of(phases: &[ContentPhase]) -> Self {
-        let objects: Vec<&Value> =
-            phases.iter().flat_map(|phase| &phase.objects).map(|content| &content.object).collect();
+        let objects: Vec<&Value> = content::objects(phases).collect();
         let injections = injections(&objects);
         let marked: BTreeSet<Object> = injections.iter().map(object).collect();
         let unmarked = objects.iter().filter_map(|object| {

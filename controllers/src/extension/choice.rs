@@ -10,8 +10,8 @@ use olm_api::{ClusterCatalog, annotations};
 use olm_fbc::Property;
 use olm_request::{ClusterState, ExtensionRules, request, selector};
 use olm_resolve::{
-    AssessedRequirement, Catalog, CatalogError, DEPENDENCY_PROPERTIES, GroupStep, HeldReason, Reach, Request,
-    ResolveError, Resolved, Rules, SelectorError, Waiting, explain, resolve, waiting,
+    AssessedRequirement, Catalog, CatalogError, DEPENDENCY_PROPERTIES, HeldReason, Reach, Request,
+    ResolveError, Resolved, Rules, SelectorError, Waiting, explain, required_members, resolve, waiting,
 };
 use olm_revision::generate::BundleIdentity;
 use olm_version::{Constraint, VersionRelease};
@@ -60,6 +60,15 @@ pub(crate) struct Choice {
     pub together: Together,
     /// `true` if the choice depends on other objects of the cluster and must be repeated soon.
     pub requeue: bool,
+}
+
+impl Choice {
+    /// `bundle … version … from catalog …`
+    pub(super) fn described(&self) -> String {
+        let BundleIdentity { name, version, .. } = &self.target;
+        let catalog = self.catalog.as_ref().map(|catalog| format!(" from catalog {catalog}"));
+        format!("bundle {name} version {version}{}", catalog.unwrap_or_default())
+    }
 }
 
 /// Reason that no bundle was chosen.
@@ -309,7 +318,10 @@ impl<'a> ChoiceRequest<'a> {
         let is_new = states.installed.as_ref().is_none_or(|installed| is_other(&installed.bundle, &target));
         Choice {
             events: if is_new { self.events(inputs, resolved) } else { Vec::new() },
-            together: if is_new { self.together(inputs, resolved) } else { Together::new() },
+            together: match &inputs.catalogs {
+                Ok(catalogs) if is_new => required_members(&self.request(inputs), catalogs, resolved),
+                _ => Together::new(),
+            },
             deprecation: DeprecationData::Catalog(resolved.deprecations().clone(), filter.channels.clone()),
             requeue: resolved.held.iter().any(|held| is_by_others(&held.reason))
                 || resolved.requirements.iter().any(|one| !one.is_met()),
@@ -317,20 +329,6 @@ impl<'a> ChoiceRequest<'a> {
             target,
             catalog: Some(resolved.catalog.clone()),
         }
-    }
-
-    /// Members of the upgrade group without which the resolver would not choose the bundle.
-    fn together(self, inputs: &ResolutionInputs, resolved: &Resolved) -> Together {
-        let (Some(GroupStep::Together { bundle, others, .. }), Ok(catalogs)) =
-            (&inputs.around.group, &inputs.catalogs)
-        else {
-            return Together::new();
-        };
-        let request = self.request(inputs);
-        let rules = Rules { group: None, ..request.rules };
-        let alone = resolve(&Request { rules, ..request }, catalogs);
-        let fits_alone = alone.is_ok_and(|alone| alone.bundle == resolved.bundle);
-        if fits_alone || *bundle != resolved.bundle { Together::new() } else { others.clone() }
     }
 
     fn refused(self, error: &ResolveError, hints: &Hints) -> Findings {

@@ -1,5 +1,7 @@
 //! Choices whose requirements or dependents are assessed.
 
+use olm_resolve::GroupStep;
+
 use super::*;
 
 // Cases additions-a22, additions-a24, additions-e16, additions-e18, seeds-s0-6

@@ -195,12 +195,7 @@ pub(super) fn held_by_definitions(bundle: &BundleIdentity, why: &str) -> Conditi
 
 /// State of `UpgradeAvailable` for a choice that waits for another member of the upgrade group.
 pub(super) fn held_by_group(choice: &Choice, cause: &str) -> ConditionState {
-    let BundleIdentity { name, version, .. } = &choice.target;
-    let catalog =
-        choice.catalog.as_ref().map(|catalog| format!(" from catalog {catalog}")).unwrap_or_default();
-    let message = format!(
-        "bundle {name} version {version}{catalog} is available and waits for its upgrade group: {cause}"
-    );
+    let message = format!("{} is available and waits for its upgrade group: {cause}", choice.described());
     ConditionState { status: Some(true), reason: reasons::UPGRADE_GROUP, message }
 }
 

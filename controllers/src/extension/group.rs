@@ -42,7 +42,8 @@ impl Context {
         awaits_content
     }
 
-    /// The extension as a member of this group. `None` if it is none, or has no installed bundle.
+    /// The extension as a member of this group. `None` if it is not a
+    /// member, or has no installed bundle.
     async fn member(&self, extension: &Arc<ClusterExtension>, group: &str) -> Option<GroupMember> {
         let rules = self.rules(extension);
         rules.group_of(extension).filter(|own| *own == group)?;
@@ -98,7 +99,7 @@ impl Context {
     }
 }
 
-/// Reason of the condition that tells why a member waits, if any.
+/// Reason of the condition about a member that waits or fails, if any.
 fn obstacle(member: &ClusterExtension) -> Option<String> {
     let waits = member.condition(types::UPGRADE_AVAILABLE).filter(|condition| condition.status == "True");
     let waits = waits.filter(|condition| condition.reason != reasons::UPGRADE_GROUP);

@@ -5,14 +5,13 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kube::ResourceExt;
 use olm_api::conditions::{INSTALLATION, reasons};
 use olm_api::extension_plan::Plan as Content;
 use olm_api::{ClusterObjectSet, annotations};
 use olm_plan::Target;
-use olm_request::{ApprovalRules, HoldCause, PlannedChange, operator_condition};
+use olm_request::{ApprovalRules, HoldCause, PlannedChange, replaced_operator};
 use olm_resolve::ConditionState;
-use olm_revision::content::ContentPhase;
+use olm_revision::content::{ContentPhase, objects};
 use olm_revision::generate::BundleIdentity;
 use serde_json::Value;
 
@@ -63,13 +62,17 @@ pub(super) struct NewRevision<'a> {
     /// Digest of the plan.
     pub digest: &'a str,
     pub phases: &'a [ContentPhase],
+    /// Namespace of the operator.
+    pub namespace: &'a str,
 }
 
 impl Plan {
     /// Plan of a new revision. `lacks_object` reports whether the ExtensionPlan with this identity has to be created.
     pub(super) fn of(new: &NewRevision<'_>, lacks_object: impl FnOnce(&PlanId) -> bool) -> Self {
         let NewRevision { existing, content, target, catalog, image, digest, phases, .. } = *new;
-        let (before, after) = (content.map(objects), objects(phases));
+        let operator_condition =
+            replaced_operator(olm_plan::newest_active(existing), content.map(objects), new.namespace);
+        let (before, after) = (content.map(copied), copied(phases));
         let planned = Target {
             version: &target.version,
             release: target.release.as_deref(),
@@ -80,8 +83,7 @@ impl Plan {
         let change = olm_plan::change(existing, before.as_deref(), &planned);
         let before = before.filter(|_| !change.is_first).unwrap_or_default();
         let summary = olm_plan::summary(&before, &after);
-        let mut plan =
-            Self { change, summary, operator_condition: None, revision: new.number, content: None };
+        let mut plan = Self { change, summary, operator_condition, revision: new.number, content: None };
         if lacks_object(&plan.id()) {
             let (id, summary) = (&plan.id(), &plan.summary);
             let (extension, image_digest, before, after) = (new.extension, image, &before, &after);
@@ -89,24 +91,6 @@ impl Plan {
             plan.content = Some(Box::new(plans::content(&source)));
         }
         plan
-    }
-
-    /// The plan as replacing the operator of the newest revision, which runs in `namespace`. Without its content, the
-    /// OperatorCondition is named after its bundle.
-    pub(super) fn replacing_operator(
-        self,
-        newest: Option<&ClusterObjectSet>,
-        content: Option<&[ContentPhase]>,
-        namespace: &str,
-    ) -> Self {
-        let operator_condition = match content {
-            Some(content) => operator_condition(contents(content)),
-            None => newest.and_then(|newest| {
-                let bundle = newest.annotations().get(annotations::BUNDLE_NAME)?;
-                Some((namespace.to_owned(), bundle.clone()))
-            }),
-        };
-        Self { operator_condition, ..self }
     }
 
     /// Identity of its ExtensionPlan.
@@ -130,12 +114,8 @@ impl Plan {
     }
 }
 
-fn objects(phases: &[ContentPhase]) -> Vec<Value> {
-    contents(phases).cloned().collect()
-}
-
-fn contents(phases: &[ContentPhase]) -> impl Iterator<Item = &Value> {
-    phases.iter().flat_map(|phase| &phase.objects).map(|content| &content.object)
+fn copied(phases: &[ContentPhase]) -> Vec<Value> {
+    objects(phases).cloned().collect()
 }
 
 impl HeldPlan {
@@ -151,10 +131,7 @@ impl HeldPlan {
         choice: &Choice,
     ) -> Result<ConditionState, InstallError> {
         let Plan { change, summary, .. } = &self.plan;
-        let BundleIdentity { name, version, .. } = &choice.target;
-        let catalog =
-            choice.catalog.as_ref().map(|catalog| format!(" from catalog {catalog}")).unwrap_or_default();
-        let bundle = format!("bundle {name} version {version}{catalog}");
+        let bundle = choice.described();
         let what = match self.cause {
             _ if change.changes_bundle && !change.is_first => format!("{bundle} is available"),
             _ if !change.is_first => format!("a changed revision of {bundle} is available"),

@@ -1,11 +1,7 @@
 use super::super::decide::tests::{choice, extension, observed};
 use super::super::revisions::tests::set;
 use super::*;
-use olm_api::cluster_object_set::CollisionProtection;
 use olm_request::{ApprovalMode, ExtensionRules};
-use olm_revision::canonical::Numbers;
-use olm_revision::content::ContentObject;
-use serde_json::json;
 
 fn held(is_first: bool, changes_bundle: bool, cause: HoldCause) -> HeldPlan {
     let digest = "sha256:a".to_owned();
@@ -79,28 +75,6 @@ fn held_plan_names_bundle_plan_changes_and_release() {
         };
         assert_eq!(told, (reason, expected));
     }
-}
-
-// docs/design/approvals.md#operator-conditions
-#[test]
-fn replaced_operator_is_found_in_content_or_by_bundle() {
-    let plan = held(false, true, HoldCause::OperatorNotUpgradeable).plan;
-    let newest = set(1, "Active", true);
-    let object = |kind: &str| {
-        let object = json!({"apiVersion": "operators.coreos.com/v2", "kind": kind,
-            "metadata": {"name": "csv.v1", "namespace": "other"}});
-        let collision_protection = CollisionProtection::Prevent;
-        ContentObject { object, numbers: Numbers::Exact, collision_protection }
-    };
-    let content = |kind: &str| vec![ContentPhase { name: "deploy".to_owned(), objects: vec![object(kind)] }];
-    let found = |content: Option<Vec<ContentPhase>>| {
-        plan.clone().replacing_operator(Some(&newest), content.as_deref(), "ns").operator_condition
-    };
-    let named = |namespace: &str, name: &str| Some((namespace.to_owned(), name.to_owned()));
-    assert_eq!(found(Some(content("OperatorCondition"))), named("other", "csv.v1"));
-    assert_eq!(found(Some(content("Other"))), None);
-    assert_eq!(found(None), named("ns", "demo.v1.0.0"));
-    assert_eq!(plan.clone().replacing_operator(None, None, "ns").operator_condition, None);
 }
 
 #[test]

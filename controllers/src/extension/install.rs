@@ -10,7 +10,7 @@ use olm_api::{ClusterExtension, ClusterObjectSet, annotations};
 use olm_bundle::rights::Rights;
 use olm_oci::CanonicalRef;
 use olm_request::CrdCheck;
-use olm_revision::content::content_digest;
+use olm_revision::content::{self, content_digest};
 use olm_revision::generate::{BundleIdentity, Draft, Extension, newest};
 use olm_runtime::background::Pending;
 use olm_runtime::reconcile::{RESYNC, ReconcileError};
@@ -57,7 +57,7 @@ pub(super) struct Installation {
     pub held: Option<HeldPlan>,
     /// Blocker that an annotation overrode for the new revision.
     pub overridden: Option<String>,
-    /// Why a rollback prevents a new revision, or is prevented.
+    /// Reason for which a rollback prevents a new revision, or is prevented.
     pub rollback: Option<RollbackOutcome>,
     /// Reason for which the new revision waits for another member of the upgrade group.
     pub awaited: Option<String>,
@@ -294,7 +294,7 @@ impl Context {
         self.hold_live(&live, plan).await
     }
 
-    /// Reads what the operator that the plan replaces reports about its replacement.
+    /// Reads the report of the operator that the plan replaces.
     pub(super) async fn read_blocker(&self, plan: &mut Plan) -> Result<(), InstallError> {
         plan.change.blocker = match (&self.parts.operator_conditions, &plan.operator_condition) {
             (Some(conditions), Some((namespace, name))) if plan.change.is_upgrade() => {
@@ -325,14 +325,9 @@ impl Context {
             image: &image,
             digest,
             phases: draft.phases(),
+            namespace: &inputs.namespace,
         };
-        block_in_place(|| {
-            Plan::of(&new, |id| self.lacks_plan(observed.extension, id)).replacing_operator(
-                plan.newest(),
-                plan.content(),
-                &inputs.namespace,
-            )
-        })
+        block_in_place(|| Plan::of(&new, |id| self.lacks_plan(observed.extension, id)))
     }
 
     /// Rights that the service account lacks to apply the objects of the draft, as a failure.
@@ -342,9 +337,8 @@ impl Context {
         draft: &Draft,
     ) -> Result<Option<InstallError>, InstallError> {
         let Some(account) = &inputs.account else { return Ok(None) };
-        let objects =
-            draft.phases().iter().flat_map(|phase| &phase.objects).map(|content| content.object.clone());
-        let rights = block_in_place(|| Rights::of(&objects.collect::<Vec<_>>()));
+        let objects: Vec<Value> = content::objects(draft.phases()).cloned().collect();
+        let rights = block_in_place(|| Rights::of(&objects));
         let missing = self.preflight.missing_rights(account, &rights).await?;
         Ok(missing.map(InstallError::retry))
     }
@@ -392,8 +386,7 @@ impl Context {
             let text = format!("namespaces to watch do not exist: {}", missing.join(", "));
             return Ok(Installation { requeue: true, ..Installation::failed(InstallError::retry(text)) });
         }
-        let objects = draft.phases().iter().flat_map(|phase| &phase.objects);
-        let objects: Vec<&Value> = objects.map(|content| &content.object).collect();
+        let objects: Vec<&Value> = content::objects(draft.phases()).collect();
         let definitions = match check {
             Some(check) => self.preflight.definitions(name, &objects, check).boxed().await?,
             None => CrdVerdict::Safe,

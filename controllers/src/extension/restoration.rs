@@ -7,12 +7,11 @@ use futures::FutureExt;
 use kube::ResourceExt;
 use olm_crd_safety::is_crd;
 use olm_request::{Refusal, operator_condition};
-use olm_revision::content::{ContentPhase, content_digest};
+use olm_revision::content::{ContentPhase, content_digest, objects};
 use olm_revision::generate::{Draft, Extension, newest};
 use olm_revision::kube_cluster::KubeCluster;
 use olm_revision::losses::{custom_resources, loss};
 use olm_runtime::reconcile::{RESYNC, ReconcileError};
-use serde_json::Value;
 use tokio::task::block_in_place;
 
 use super::Context;
@@ -54,11 +53,7 @@ impl Context {
         observed: &Observed<'_>,
         installation: Installation,
     ) -> Result<Installation, ReconcileError> {
-        let has_failed =
-            observed.rules.rollback && observed.states.newest().is_some_and(rollback::has_failed);
-        let is_stopped =
-            installation.applied.is_err() || installation.held.is_some() || installation.awaited.is_some();
-        if !has_failed || !is_stopped {
+        if !rollback::precedes(&installation, observed) {
             return Ok(installation);
         }
         let restored = self.restore(observed, observed.states.installed.as_ref()).await?;
@@ -68,7 +63,7 @@ impl Context {
         })
     }
 
-    /// What the operator of the failed revision reports against its replacement by another bundle.
+    /// Report of the failed operator against its replacement by another bundle.
     async fn rollback_blocker(
         &self,
         observed: &Observed<'_>,
@@ -140,7 +135,7 @@ impl Context {
         to: &[ContentPhase],
         from: &[ContentPhase],
     ) -> Result<Vec<String>, InstallError> {
-        let (objects, crds) = (objects(to), crds(to));
+        let (objects, crds) = (objects(to).collect::<Vec<_>>(), crds(to));
         let mut risks = self.preflight.losses(&objects).boxed().await?;
         let cluster = KubeCluster::new(self.parts.client.clone());
         for name in self::crds(from).difference(&crds) {
@@ -157,12 +152,8 @@ impl Context {
     }
 }
 
-fn objects(phases: &[ContentPhase]) -> Vec<&Value> {
-    phases.iter().flat_map(|phase| &phase.objects).map(|content| &content.object).collect()
-}
-
 /// Names of the CRDs.
 fn crds(phases: &[ContentPhase]) -> BTreeSet<&str> {
-    let crds = objects(phases).into_iter().filter(|object| is_crd(object));
+    let crds = objects(phases).filter(|object| is_crd(object));
     crds.filter_map(|object| object["metadata"]["name"].as_str()).collect()
 }

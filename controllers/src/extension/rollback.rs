@@ -8,6 +8,7 @@ use olm_revision::generate::BundleIdentity;
 
 use super::choice::Choice;
 use super::decide::Observed;
+use super::install::Installation;
 use super::memory::ExtensionMemory;
 use super::revisions::Revision;
 
@@ -22,7 +23,7 @@ pub(super) enum RollbackStep {
     Keep,
 }
 
-/// Why an attempt made no revision.
+/// Reason for which an attempt made no revision.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum RollbackOutcome {
     /// The target has the content that was rolled back.
@@ -44,6 +45,12 @@ pub(super) fn step(observed: &Observed<'_>, choice: &Choice, memory: &ExtensionM
         return RollbackStep::None;
     }
     RollbackStep::Restore(states.installed.clone().map(Box::new))
+}
+
+/// Reports whether a failed newest revision is rolled back before this attempt to change it, which made no revision.
+pub(super) fn precedes(attempt: &Installation, observed: &Observed<'_>) -> bool {
+    let is_stopped = attempt.applied.is_err() || attempt.held.is_some() || attempt.awaited.is_some();
+    is_stopped && observed.rules.rollback && observed.states.newest().is_some_and(has_failed)
 }
 
 /// Reports whether a rollout of the revision is to be rolled back. A restored revision never is.

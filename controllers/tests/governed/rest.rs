@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::{launch, start};
 
 const EXTENSIONS: usize = 200;
-/// Number of extensions whose upgrade waits for an approval.
+/// Number of extensions with an upgrade that waits for an approval.
 const WAITING: usize = 50;
 const FLAGS: [&str; 1] = ["--feature-gates=UpdateNotifications=true,StatusSummary=true"];
 /// Duration without writes. Longer than the poll intervals.

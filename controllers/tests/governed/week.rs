@@ -55,7 +55,7 @@ struct Governed {
     is_operator: bool,
     mode: Mode,
     window: Option<Window>,
-    /// Version whose plan is approved.
+    /// Version with an approved plan.
     approved: Option<usize>,
     /// Number of versions in its catalog. The last one upgrades all others.
     published: usize,
@@ -364,7 +364,7 @@ impl Week {
                 tokio::time::sleep(POLL_INTERVAL).await;
             }
         }
-        // What must not happen would happen now.
+        // The controller would create a forbidden revision now.
         self.servers.proxy.wait_until_quiet(QUIET, PATIENCE).await.unwrap();
         for index in 0..self.all.len() {
             while self.check_revisions(index).await != Some(text(self.all[index].installed)) {

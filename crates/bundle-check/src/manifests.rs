@@ -177,7 +177,7 @@ fn is_release(object: &Object, path: &[String]) -> bool {
 }
 
 /// Oldest Kubernetes version of a supported cluster.
-const OLDEST: KubernetesMinor = KubernetesMinor { major: 1, minor: 31 };
+const OLDEST: KubernetesMinor = KubernetesMinor { major: 1, minor: 30 };
 
 /// Kubernetes minor version, such as 1.31.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -204,10 +204,14 @@ impl fmt::Display for KubernetesMinor {
     }
 }
 
-/// Kubernetes minor that removed an object's API, and the API that replaces it. `None` if it is still served, and for
-/// CRDs, which the install checks of rendering report.
+/// Kubernetes minor that removed an object's API, and the API that replaces it: version `v1` of the group for all kinds
+/// that a bundle may contain. `None` if it is still served, for other kinds, and for CRDs, which the install checks of
+/// rendering report.
 pub(crate) fn removal(object: &Object) -> Option<(KubernetesMinor, String)> {
     let removed = removed_in(object.api_version(), object.kind())?;
+    if !olm_bundle::is_supported_kind(object.kind()) {
+        return None;
+    }
     let successor = match object.api_version().split_once('/') {
         Some(("apiextensions.k8s.io", _)) | None => return None,
         Some(("extensions", _)) => "networking.k8s.io/v1".to_owned(),

@@ -67,7 +67,7 @@ pub use csv::InstallMode;
 pub use error::{LoadError, RenderError};
 pub use install_checks::install_checks;
 pub use limits::{ManifestError, ManifestUsage};
-pub use objects::distinct;
+pub use objects::{distinct, is_supported_kind};
 pub use options::RenderOptions;
 pub use properties::PROPERTIES_ANNOTATION;
 pub use render::render;

@@ -35,7 +35,7 @@ const AS_AUTHORED: [&str; 9] = [
 ];
 
 /// Reports whether a bundle may ship objects of this kind. Group and version are ignored.
-pub(crate) fn is_supported_kind(kind: &str) -> bool {
+pub fn is_supported_kind(kind: &str) -> bool {
     NAMESPACED.contains(&kind) || AS_AUTHORED.contains(&kind)
 }
 

@@ -53,7 +53,9 @@ mod windows;
 pub use approval::{ApprovalMode, ApprovalRules, HoldCause, PlannedChange};
 pub use group::{GroupMember, step};
 pub use installed::{Installed, UnreadableAnnotation, installs, newest, owner, rolling_out};
-pub use operator_condition::{mirrored, operator_condition, upgrade_blocker, upgrade_report};
+pub use operator_condition::{
+    mirrored, operator_condition, replaced_operator, upgrade_blocker, upgrade_report,
+};
 pub use providers::{DefinitionSpec, ServedApis, owned, providers};
 pub use refusal::Refusal;
 pub use request::{ClusterState, is_available, policy, priority, request, selector, served_image};

@@ -4,7 +4,7 @@
 use olm_api::cluster_upgrade_status::OperatorConditionMirror;
 use olm_api::conditions::types::UPGRADEABLE;
 use olm_api::conditions::{Status, find};
-use olm_api::{Condition, OperatorCondition, OperatorConditionStatus, names};
+use olm_api::{ClusterObjectSet, Condition, OperatorCondition, OperatorConditionStatus, annotations, names};
 use serde_json::Value;
 
 /// Maximum length of a quoted message, in bytes. A condition also has to name the bundle and what releases it.
@@ -18,6 +18,22 @@ pub fn operator_condition<'a>(objects: impl IntoIterator<Item = &'a Value>) -> O
     };
     let metadata = &objects.into_iter().find(is_one)?["metadata"];
     Some((metadata["namespace"].as_str()?.to_owned(), metadata["name"].as_str()?.to_owned()))
+}
+
+/// Namespace and name of the OperatorCondition of the operator of the `newest` revision, which runs in `namespace`.
+/// Without the objects of the revision, the OperatorCondition is named after the bundle.
+pub fn replaced_operator<'a>(
+    newest: Option<&ClusterObjectSet>,
+    objects: Option<impl IntoIterator<Item = &'a Value>>,
+    namespace: &str,
+) -> Option<(String, String)> {
+    match objects {
+        Some(objects) => operator_condition(objects),
+        None => {
+            let bundle = newest?.metadata.annotations.as_ref()?.get(annotations::BUNDLE_NAME)?;
+            Some((namespace.to_owned(), bundle.clone()))
+        }
+    }
 }
 
 /// Reason for which the operator must not be replaced, in the words of classic OLM. `None` allows it. A report that
@@ -164,5 +180,12 @@ mod tests {
         let found = Some(("ns".to_owned(), "demo.v1".to_owned()));
         assert_eq!(operator_condition([&named("v1", "Service"), &v2]), found);
         assert_eq!(operator_condition([&v1, &named("operators.coreos.com/v2", "Other")]), None);
+        let newest = json!({"metadata": {"annotations": {annotations::BUNDLE_NAME: "demo.v0"}}});
+        let newest: ClusterObjectSet = serde_json::from_value(newest).unwrap();
+        let replaced = |objects: Option<[&Value; 1]>| replaced_operator(Some(&newest), objects, "install");
+        assert_eq!(replaced(Some([&v2])), found);
+        assert_eq!(replaced(Some([&v1])), None, "the operator has no OperatorCondition");
+        assert_eq!(replaced(None), Some(("install".to_owned(), "demo.v0".to_owned())));
+        assert_eq!(replaced_operator(None, None::<[&Value; 1]>, "install"), None);
     }
 }

@@ -98,7 +98,7 @@ pub fn group_step(
     if let Some(held) =
         held.or_else(|| unmet(&moving, &after)).or_else(|| breaks(&moving, &after, &dependents))
     {
-        // What holds this member itself is what the rules of its own bundles report.
+        // The rules of its own bundles report the cause that holds this member itself.
         return Some(held)
             .filter(|held| !matches!(held, GroupStep::Held { member, .. } if member == extension));
     }
@@ -109,6 +109,24 @@ pub fn group_step(
         .collect();
     after.providers.retain(|provider| provider.extension() != Some(extension));
     Some(GroupStep::Together { bundle, others, providers: after, dependents })
+}
+
+/// Next bundles of the other members without which the resolver would not choose `resolved`, by extension. `request` is
+/// the one that it answers.
+pub fn required_members(
+    request: &Request<'_>,
+    catalogs: &[Catalog],
+    resolved: &Resolved,
+) -> BTreeMap<String, String> {
+    let Some(GroupStep::Together { bundle, others, .. }) = request.rules.group else {
+        return BTreeMap::new();
+    };
+    let rules = Rules { group: None, ..request.rules };
+    let fits_alone = || {
+        let alone = resolve(&Request { rules, ..*request }, catalogs);
+        alone.is_ok_and(|alone| alone.bundle == resolved.bundle)
+    };
+    if *bundle == resolved.bundle && !fits_alone() { others.clone() } else { BTreeMap::new() }
 }
 
 /// Next bundle of a member, or the reason for which it cannot take one. `Ok(None)` if it has none.

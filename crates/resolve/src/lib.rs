@@ -72,7 +72,7 @@ pub use dependency::{AssessedRequirement, Satisfier, missing_packages, satisfier
 pub use deprecation::{ConditionState, DeprecationConditions, Deprecations};
 pub use error::ResolveError;
 pub use explain::{CatalogExplanation, Choice, Explanation, Fate, FollowedEdge, OfferExplanation, explain};
-pub use group::{GroupStep, Member, group_step};
+pub use group::{GroupStep, Member, group_step, required_members};
 pub use held::{Held, HeldReason};
 pub use package::{Edge, EdgeRule, Indexing, Offer, PackageIndex};
 pub use reach::{Hop, Reach};

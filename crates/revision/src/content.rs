@@ -168,6 +168,11 @@ pub fn same_content(a: &[ContentPhase], b: &[ContentPhase]) -> bool {
         })
 }
 
+/// Objects of all phases, in order.
+pub fn objects(phases: &[ContentPhase]) -> impl Iterator<Item = &Value> {
+    phases.iter().flat_map(|phase| &phase.objects).map(|content| &content.object)
+}
+
 /// Digest of a content, `sha256:…`. Equal for equivalent contents ([`same_content`]), also before and after they are
 /// stored in Secrets.
 pub fn content_digest(phases: &[ContentPhase]) -> String {

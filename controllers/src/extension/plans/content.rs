@@ -19,7 +19,7 @@ const MAX_IMAGE: usize = 1024;
 const MAX_IMAGE_DIGEST: usize = 256;
 const MAX_SUMMARY: usize = 4096;
 
-/// A plan and what it is about.
+/// Inputs of the content of an ExtensionPlan.
 pub(in super::super) struct Source<'a> {
     pub extension: &'a str,
     pub id: &'a PlanId,

@@ -52,8 +52,8 @@ impl Plans {
         }
     }
 
-    /// Follows the ExtensionPlans until dropped. Calls `changed` with the name of the extension whose plan was approved,
-    /// edited or deleted, and `listed` after each list.
+    /// Follows the ExtensionPlans until dropped. Calls `changed` with the owner of a plan that was approved, edited or
+    /// deleted, and `listed` after each list.
     async fn follow(&self, changed: impl Fn(&str), listed: impl Fn()) {
         let Some(mut writer) = self.writer.lock().take() else { return };
         let mut events = pin!(watch(self.api.clone(), watcher::Config::default()).default_backoff());
@@ -171,7 +171,7 @@ impl Context {
     /// when the status reports the plan.
     ///
     /// # Errors
-    /// What the operator that the plan replaces reports cannot be read.
+    /// The OperatorCondition of the operator that the plan replaces cannot be read.
     pub(super) async fn hold(
         &self,
         observed: &Observed<'_>,
@@ -229,7 +229,7 @@ impl Context {
     }
 }
 
-/// Removes what no decision needs.
+/// Removes the fields that no decision needs.
 fn shorten(plan: &mut ExtensionPlan) {
     plan.metadata.managed_fields = None;
     let Content { objects, permissions_gained, crd_findings, summary, .. } = &mut plan.spec.plan;
