@@ -342,6 +342,7 @@ async fn only_approvers_change_approvals_and_delete_governed_extensions() {
         ("approve-permission-increase", json!("true")),
         ("upgrade-window", json!("0 0 * * * 1h")),
         ("on-failure", json!("Rollback")),
+        ("ignore-operator-condition", json!("true")),
     ] {
         let patch = of(annotation, value);
         let error = patched(&ed, &patch).await.unwrap_err().to_string();
