@@ -7,14 +7,14 @@ use crate::{Condition, ObjectMeta, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A catalog of packages for the whole cluster. Its content is pulled from a registry, checked, and served to
-/// ClusterExtensions and to people.
+/// Catalog of packages for the whole cluster. catalogd pulls its image from a registry, checks the content, and
+/// serves it to ClusterExtensions and other clients.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 pub struct ClusterCatalog {
     /// Standard metadata. The name may have up to 63 characters because it is also the value of a label.
     #[schemars(schema_with = "schema::metadata", transform = schema::without("description"))]
     pub metadata: ObjectMeta,
-    /// Which content to serve, and how.
+    /// Source, priority and availability of the catalog.
     pub spec: ClusterCatalogSpec,
     /// Observed state: the served content and its URLs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -27,25 +27,25 @@ cluster_resource!(ClusterCatalog, ClusterCatalogSpec, ClusterCatalogStatus, "clu
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterCatalogSpec {
-    /// Where the content comes from.
+    /// Source of the content.
     pub source: CatalogSource,
     /// Rank among catalogs that offer the same package: the highest number wins. Defaults to 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = i32::MIN, max = i32::MAX), extend("default" = 0))]
     pub priority: Option<i32>,
-    /// Whether the content is served. Unavailable keeps the object but drops the content, as if the catalog
-    /// did not exist. Defaults to Available.
+    /// Available: the content is served. Unavailable: the content is removed, as if the catalog did not exist.
+    /// Defaults to Available.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = "Available"))]
     pub availability_mode: Option<AvailabilityMode>,
 }
 
 open_enum! {
-    /// Whether a catalog is served.
+    /// Availability of a catalog.
     pub enum AvailabilityMode {
-        /// Not served; content is dropped.
+        /// The content is removed.
         Unavailable,
-        /// Served.
+        /// The content is served.
         Available,
     }
 }
@@ -86,8 +86,8 @@ pub struct ImageSource {
         ]))
     )]
     pub ref_: String,
-    /// Minutes between looks at the registry for new content behind a tag. Absent: the registry is asked
-    /// once. Not allowed with a digest, whose content cannot change.
+    /// Interval in minutes at which the registry is polled for new content of a tag. Absent: the registry is not
+    /// polled. Not allowed with a digest, whose content cannot change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1), transform = schema::without("format"))]
     pub poll_interval_minutes: Option<i64>,
@@ -97,17 +97,17 @@ pub struct ImageSource {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterCatalogStatus {
-    /// Progressing tells what the controller is doing, Serving whether content is available.
+    /// Progressing reports the current step or an error, Serving whether the content is available.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
-    /// The exact content that is served.
+    /// Source of the served content, with a digest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resolved_source: Option<ResolvedCatalogSource>,
-    /// Where the content is served.
+    /// Address of the served content.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub urls: Option<CatalogUrls>,
-    /// When the served content was unpacked.
+    /// Time at which the served content was unpacked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_unpacked: Option<Time>,
     /// Generation of the spec that this status describes. Only set with feature gate StatusSummary.
@@ -115,7 +115,7 @@ pub struct ClusterCatalogStatus {
     pub observed_generation: Option<i64>,
 }
 
-/// Source of served content, resolved as far as possible. The member named by `type` is set, and no other.
+/// Source of served content, with a digest. The member named by `type` is set, and no other.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = cel(&[IMAGE_UNION])))]
@@ -146,7 +146,7 @@ pub struct ResolvedImageSource {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CatalogUrls {
-    /// Address under which all endpoints of this catalog lie, reachable from inside the cluster.
+    /// Base address of all endpoints of this catalog, reachable from inside the cluster.
     #[schemars(length(max = 525), extend("x-kubernetes-validations" = cel(&[URL, URL_SCHEME])))]
     pub base: String,
 }

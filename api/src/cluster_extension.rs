@@ -8,16 +8,16 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// A package of a catalog that is installed in the cluster, and how it may be upgraded.
+/// Package of a catalog that is installed in the cluster, with the rules for its upgrades.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 pub struct ClusterExtension {
     /// Standard metadata.
     #[schemars(skip)]
     pub metadata: ObjectMeta,
-    /// What to install. The API admits an extension without it; nothing can be done for such an extension.
+    /// Package to install. The API server admits an extension without it, which is then reported as Blocked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spec: Option<ClusterExtensionSpec>,
-    /// What is installed.
+    /// Installed bundle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<ClusterExtensionStatus>,
 }
@@ -28,8 +28,8 @@ cluster_resource!(ClusterExtension, ClusterExtensionSpec, ClusterExtensionStatus
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterExtensionSpec {
-    /// Namespace that the package is installed into. It must exist beforehand, and cannot be changed.
-    /// Objects of the package that are not namespaced, or that name another namespace, go elsewhere.
+    /// Namespace that the package is installed into. It must exist, and cannot be changed. Cluster-scoped objects,
+    /// and the Roles for watched namespaces, are created outside of it.
     #[serde(default)]
     #[schemars(
         length(max = 63),
@@ -40,21 +40,21 @@ pub struct ClusterExtensionSpec {
         ]))
     )]
     pub namespace: String,
-    /// Deprecated and ignored: everything is done with the service account of operator-controller. Only with its
-    /// feature gate ServiceAccountImpersonation are the objects applied as this service account.
-    /// Once set, it may be removed as a whole but not changed.
+    /// Deprecated and ignored: operator-controller applies the objects with its own permissions. Only with its
+    /// feature gate ServiceAccountImpersonation does it apply them as this service account. Once set, it can be
+    /// removed as a whole but not changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_account: Option<ServiceAccountReference>,
-    /// Where the package comes from.
+    /// Source of the package.
     pub source: ExtensionSource,
-    /// How the installation is checked.
+    /// Checks of the installation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub install: Option<InstallConfig>,
-    /// Settings that the package itself understands.
+    /// Configuration of the operator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<ExtensionConfig>,
-    /// Minutes after which a revision that has not rolled out is reported as failed, counted from its
-    /// creation. Absent: it may take for ever.
+    /// Minutes, counted from its creation, after which a revision that has not rolled out is reported as failed.
+    /// Absent: no deadline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 10, max = 720))]
     pub progress_deadline_minutes: Option<i32>,
@@ -103,7 +103,7 @@ pub struct ServiceAccountReference {
 pub struct ExtensionSource {
     /// Kind of source. Catalog: a bundle is chosen from the ClusterCatalogs.
     pub source_type: SourceType,
-    /// Which bundles of the catalogs are wanted, for sourceType Catalog.
+    /// Filter for the bundles of the catalogs, for sourceType Catalog.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub catalog: Option<CatalogFilter>,
 }
@@ -116,7 +116,7 @@ open_enum! {
     }
 }
 
-/// Which bundles of the catalogs are wanted.
+/// Filter for the bundles of the catalogs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CatalogFilter {
@@ -126,8 +126,8 @@ pub struct CatalogFilter {
         extend("x-kubernetes-validations" = cel(&[(IMMUTABLE, "packageName is immutable"), PACKAGE_NAME]))
     )]
     pub package_name: String,
-    /// Version or range of versions, such as 1.2.3, 1.2.x, or ">=1.2.0, <2.0.0". Absent: any version.
-    /// A range lets the package be upgraded within it without further ado.
+    /// Version or range of versions, such as 1.2.3, 1.2.x, or ">=1.2.0, <2.0.0". Absent: any version. Upgrades
+    /// within the range are automatic.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(max = 64),
@@ -142,8 +142,8 @@ pub struct CatalogFilter {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::label_selector")]
     pub selector: Option<LabelSelector>,
-    /// Which upgrades are allowed. CatalogProvided: those that the catalog's channels lead to. SelfCertified:
-    /// any change of version, downgrades included, at the user's own risk. Defaults to CatalogProvided.
+    /// Permitted upgrades. CatalogProvided: along the upgrade edges of the catalog's channels. SelfCertified: any
+    /// change of version, downgrades included, at the user's own risk. Defaults to CatalogProvided.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = "CatalogProvided"))]
     pub upgrade_constraint_policy: Option<UpgradeConstraintPolicy>,
@@ -162,16 +162,16 @@ fn channels(_: &mut SchemaGenerator) -> Schema {
 }
 
 open_enum! {
-    /// Which upgrades are allowed.
+    /// Permitted upgrades.
     pub enum UpgradeConstraintPolicy {
-        /// Those that the catalog's channels lead to.
+        /// Upgrades along the upgrade edges of the catalog's channels.
         CatalogProvided,
         /// Any change of version.
         SelfCertified,
     }
 }
 
-/// How an installation is checked.
+/// Checks of an installation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = cel(&[(
@@ -192,7 +192,7 @@ pub struct InstallConfig {
     "at least one of [crdUpgradeSafety] are required when preflight is specified",
 )])))]
 pub struct PreflightConfig {
-    /// Whether a changed CRD may endanger stored custom resources.
+    /// Check for changes of CRDs that may break custom resources.
     pub crd_upgrade_safety: CrdUpgradeSafety,
 }
 
@@ -200,12 +200,12 @@ pub struct PreflightConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CrdUpgradeSafety {
-    /// Strict: an unsafe change stops the upgrade, as is the case when nothing is said. None: no check.
+    /// Strict: an unsafe change stops the upgrade, as it does if install is absent. None: no check.
     pub enforcement: CrdUpgradeSafetyEnforcement,
 }
 
 open_enum! {
-    /// Whether the check of changed CRDs is enforced.
+    /// Enforcement of the check of changed CRDs.
     pub enum CrdUpgradeSafetyEnforcement {
         /// No check.
         None,
@@ -214,7 +214,7 @@ open_enum! {
     }
 }
 
-/// Settings of an extension. The member named by `configType` is set, and no other.
+/// Configuration of an extension. The member named by `configType` is set, and no other.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = cel(&[(
@@ -222,17 +222,17 @@ open_enum! {
     "inline is required when configType is Inline, and forbidden otherwise",
 )])))]
 pub struct ExtensionConfig {
-    /// Where the settings are. Inline: right here.
+    /// Location of the configuration. Inline: field inline.
     pub config_type: ConfigType,
-    /// The settings, for configType Inline. Which ones exist depends on the bundle, for example
-    /// watchNamespace and deploymentConfig.
+    /// Configuration, for configType Inline. The bundle and feature gates decide which fields are allowed, for
+    /// example watchNamespace and deploymentConfig.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::free_form_object", extend("minProperties" = 1))]
     pub inline: Option<Map<String, Value>>,
 }
 
 open_enum! {
-    /// Where settings are.
+    /// Location of a configuration.
     pub enum ConfigType {
         /// In the extension itself.
         Inline,
@@ -243,16 +243,16 @@ open_enum! {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterExtensionStatus {
-    /// Installed tells whether a bundle is installed, Progressing what the controller is doing, Available
-    /// whether the installed objects work, and Deprecated, PackageDeprecated, ChannelDeprecated and
-    /// BundleDeprecated what the catalog advises against.
+    /// Installed reports whether a bundle is installed, Progressing the current step or an error, Available whether
+    /// the installed objects pass their probes, and Deprecated, PackageDeprecated, ChannelDeprecated and
+    /// BundleDeprecated what the catalog deprecates.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
-    /// What is installed; absent if nothing is.
+    /// Installed bundle; absent if none is installed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub install: Option<InstallStatus>,
-    /// Revisions that are in force: the installed one and those rolling out.
+    /// Active revisions: the installed one and those that are rolling out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub active_revisions: Vec<RevisionStatus>,
@@ -264,7 +264,7 @@ pub struct ClusterExtensionStatus {
     pub available_version: Option<String>,
 }
 
-/// What is installed.
+/// Installed bundle.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct InstallStatus {
@@ -284,7 +284,7 @@ pub struct BundleMetadata {
         ("self.matches('^[0-9]')", "version must be well-formed semver"),
     ])))]
     pub version: String,
-    /// Release of the bundle. Present but empty: the bundle says that it has none. Absent: nothing is known.
+    /// Release of the bundle. Empty: the bundle has no release. Absent: the release is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 20), extend("x-kubernetes-validations" = cel(&[(
         "self == '' || self.matches('^(0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*)([.](0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*))*$')",
@@ -293,13 +293,13 @@ pub struct BundleMetadata {
     pub release: Option<String>,
 }
 
-/// A revision that is in force.
+/// Active revision.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RevisionStatus {
     /// Name of the ClusterObjectSet.
     pub name: String,
-    /// Its Progressing and Available conditions while it is rolling out.
+    /// Conditions Progressing and Available of a revision that is rolling out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,

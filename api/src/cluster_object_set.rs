@@ -8,17 +8,17 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// A revision: a set of objects that are applied phase by phase, each phase once the one before it works. Its
-/// content cannot be changed; a changed extension gets a new revision.
+/// Revision of an extension: objects that are applied in phases. A phase begins when all objects of the previous
+/// one pass their probes. The content is immutable: a changed extension gets a new revision.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 pub struct ClusterObjectSet {
     /// Standard metadata. Annotations say which bundle the revision installs.
     #[schemars(skip)]
     pub metadata: ObjectMeta,
-    /// Objects, and how they are applied.
+    /// Objects, and the rules for applying them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spec: Option<ClusterObjectSetSpec>,
-    /// How far the revision got.
+    /// State of the rollout.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<ClusterObjectSetStatus>,
 }
@@ -36,8 +36,8 @@ impl ClusterObjectSet {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterObjectSetSpec {
-    /// Active: the objects are applied and kept as they are. Archived: objects that no newer revision took
-    /// over are removed. An archived revision stays archived.
+    /// Active: the objects are applied and repaired. Archived: objects that no newer revision has adopted are
+    /// deleted. An archived revision cannot become active again.
     #[schemars(extend("x-kubernetes-validations" = cel(&[(
         "oldSelf == 'Active' || self == 'Archived'",
         "cannot un-archive",
@@ -49,11 +49,11 @@ pub struct ClusterObjectSetSpec {
         extend("x-kubernetes-validations" = cel(&[(IMMUTABLE, "revision is immutable")]))
     )]
     pub revision: i64,
-    /// What happens to objects that exist already. Prevent: they stop the revision. IfNoController: those
-    /// without a controlling owner are adopted. None: all are adopted. It cannot be changed.
+    /// Treatment of existing objects. Prevent: they are a collision, which stops the rollout. IfNoController:
+    /// objects without a controller owner are adopted. None: all objects are adopted. It cannot be changed.
     #[schemars(extend("x-kubernetes-validations" = cel(&[(IMMUTABLE, "collisionProtection is immutable")])))]
     pub collision_protection: CollisionProtection,
-    /// Objects in the order of application. Once there are any, they cannot be changed.
+    /// Objects in the order in which they are applied. Immutable once it is not empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = limits::MAX_PHASES),
@@ -64,21 +64,22 @@ pub struct ClusterObjectSetSpec {
         )
     )]
     pub phases: Vec<Phase>,
-    /// Minutes after which a revision that has not rolled out is reported as failed, counted from its
-    /// creation. Absent: it may take for ever.
+    /// Minutes, counted from its creation, after which a revision that has not rolled out is reported as failed.
+    /// Absent: no deadline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 10, max = 720))]
     pub progress_deadline_minutes: Option<i32>,
-    /// When an applied object counts as working. An object that no probe selects works once it is applied.
+    /// Probes that decide when an applied object is ready. An object that no probe selects is ready once it is
+    /// applied.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1, max = limits::MAX_PROGRESSION_PROBES), extend("x-kubernetes-list-type" = "atomic"))]
     pub progression_probes: Vec<ProgressionProbe>,
 }
 
 open_enum! {
-    /// Whether a revision is in force.
+    /// Lifecycle state of a revision.
     pub enum LifecycleState {
-        /// Objects are applied and kept as they are.
+        /// Objects are applied and repaired.
         Active,
         /// Objects that no newer revision has adopted are deleted.
         Archived,
@@ -86,13 +87,13 @@ open_enum! {
 }
 
 open_enum! {
-    /// What happens to objects that exist already.
+    /// Treatment of existing objects.
     pub enum CollisionProtection {
-        /// They stop the revision.
+        /// Existing objects are a collision, which stops the rollout.
         Prevent,
-        /// Those without a controlling owner are adopted.
+        /// Existing objects without a controller owner are adopted.
         IfNoController,
-        /// They are adopted.
+        /// All existing objects are adopted.
         None,
     }
 }
@@ -110,12 +111,12 @@ pub struct Phase {
     /// The objects.
     #[schemars(length(max = limits::MAX_OBJECTS_PER_PHASE))]
     pub objects: Vec<PhaseObject>,
-    /// What happens to objects that exist already, where it differs from the revision.
+    /// Treatment of existing objects, if it differs from that of the revision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub collision_protection: Option<CollisionProtection>,
 }
 
-/// An object of a phase: itself, or where it is stored.
+/// Object of a phase, inline or as a reference to a Secret.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = cel(&[(
@@ -127,15 +128,15 @@ pub struct PhaseObject {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::embedded_object")]
     pub object: Option<Map<String, Value>>,
-    /// The Secret that holds the object.
+    /// Secret that contains the object.
     #[serde(rename = "ref", default, skip_serializing_if = "Option::is_none")]
     pub ref_: Option<ObjectRef>,
-    /// What happens if the object exists already, where it differs from the phase.
+    /// Treatment of an existing object, if it differs from that of the phase.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub collision_protection: Option<CollisionProtection>,
 }
 
-/// Where an object is stored: as JSON, plain or compressed with gzip, under a key of an immutable Secret.
+/// Reference to an object: JSON, plain or compressed with gzip, under a key of an immutable Secret.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectRef {
@@ -151,13 +152,13 @@ pub struct ObjectRef {
     pub key: String,
 }
 
-/// When the selected objects count as working.
+/// Assertions that selected objects must satisfy to be ready.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ProgressionProbe {
     /// Objects that are probed.
     pub selector: ObjectSelector,
-    /// What must hold for each of them.
+    /// Assertions that each of these objects must satisfy.
     #[schemars(length(min = 1, max = limits::MAX_ASSERTIONS), extend("x-kubernetes-list-type" = "atomic"))]
     pub assertions: Vec<Assertion>,
 }
@@ -196,7 +197,7 @@ fn probe_label_selector(generator: &mut SchemaGenerator) -> Schema {
 }
 
 open_enum! {
-    /// How objects are selected.
+    /// Kind of selection.
     pub enum SelectorType {
         /// By kind.
         GroupKind,
@@ -215,7 +216,7 @@ pub struct GroupKind {
     pub kind: String,
 }
 
-/// Something that must hold for an object. The member named by `type` is set, and no other.
+/// Assertion on an object. The member named by `type` is set, and no other.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = cel(&[
@@ -268,12 +269,12 @@ pub struct ConditionEqual {
     #[serde(rename = "type")]
     #[schemars(length(min = 1, max = 200))]
     pub type_: String,
-    /// Wanted status.
+    /// Expected status.
     pub status: WantedStatus,
 }
 
 open_enum! {
-    /// Wanted status of a condition.
+    /// Expected status of a condition.
     pub enum WantedStatus {
         /// The condition holds.
         True,
@@ -301,7 +302,7 @@ pub struct FieldValue {
     /// Path of the field, such as status.phase.
     #[schemars(length(min = 1, max = 200), extend("x-kubernetes-validations" = cel(&[FIELD_PATH])))]
     pub field_path: String,
-    /// Wanted value, compared as a string.
+    /// Expected value, compared as a string.
     #[schemars(length(min = 1, max = 200))]
     pub value: String,
 }
@@ -310,12 +311,12 @@ pub struct FieldValue {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterObjectSetStatus {
-    /// Progressing tells how the roll-out goes, Available whether the objects work now, Succeeded whether
-    /// they all worked at least once.
+    /// Progressing reports the rollout, Available whether the objects pass their probes, Succeeded whether the
+    /// revision has rolled out once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
-    /// Digest of each phase as first seen. Content that changes behind a reference is noticed by it.
+    /// Digest of each phase as first observed, which reveals changed content of Secrets.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = limits::MAX_PHASES),
@@ -331,7 +332,7 @@ pub struct ClusterObjectSetStatus {
     pub observed_generation: Option<i64>,
 }
 
-/// Content of a phase as first seen.
+/// Digest of a phase as first observed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ObservedPhase {

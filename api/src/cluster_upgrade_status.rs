@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 /// Plural of the kind, as in URLs.
 pub const PLURAL: &str = "clusterupgradestatuses";
 
-/// Whether the installed extensions allow the platform to move to its next version, and which of them do not.
-/// Made by operator-controller; wait for its Upgradeable condition before upgrading a cluster.
+/// Verdict on the upgrade of the platform to its next version, with the extensions that block it.
+/// operator-controller writes it. Wait for its condition Upgradeable before you upgrade a cluster.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[schemars(extend("x-kubernetes-validations" = cel(&[(
     "self.metadata.name == 'cluster'",
@@ -52,14 +52,14 @@ impl ClusterUpgradeStatus {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterUpgradeStatusSpec {
-    /// Bundles that shall not block the update to a certain version. They act on every output of the verdict.
+    /// Bundles that do not block the update to one version, in any output of the verdict.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 100), extend("x-kubernetes-list-type" = "atomic"))]
     pub acknowledgements: Vec<Acknowledgement>,
 }
 
-/// One bundle of one extension that does not block the update to exactly one version. It has no effect any more once
-/// the bundle or the next version changes.
+/// Bundle of an extension that does not block the update to exactly one version. It has no effect after the bundle
+/// or the next version changes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Acknowledgement {
@@ -82,7 +82,7 @@ pub struct Acknowledgement {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterUpgradeStatusStatus {
-    /// Upgradeable tells whether the platform may move to its next version.
+    /// Upgradeable reports whether the platform can be upgraded to its next version.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
@@ -97,7 +97,7 @@ pub struct ClusterUpgradeStatusStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 500), extend("x-kubernetes-list-type" = "atomic"))]
     pub extensions: Vec<ExtensionVerdict>,
-    /// Whether the list of extensions was cut because it is too long.
+    /// True if the list of extensions was cut because it is too long.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub truncated: bool,
 }
@@ -109,13 +109,13 @@ pub struct PlatformStatus {
     /// Kind of platform.
     #[serde(rename = "type")]
     pub type_: PlatformType,
-    /// Version that the platform runs, or is moving to; absent if not known.
+    /// Version that the platform runs, or is being upgraded to; absent if not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current_version: Option<String>,
-    /// Version that comes next; absent if not known.
+    /// Next version; absent if not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_version: Option<String>,
-    /// Where the current version was read; absent if it is not known.
+    /// Source of the current version; absent if it is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<VersionSource>,
 }
@@ -131,7 +131,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// Where the platform's version was read.
+    /// Source of the platform's version.
     pub enum VersionSource {
         /// A flag of operator-controller.
         Flag,
@@ -144,7 +144,7 @@ open_enum! {
     }
 }
 
-/// What one extension says about the next version.
+/// Verdict of one extension on the next version.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ExtensionVerdict {
@@ -162,9 +162,10 @@ pub struct ExtensionVerdict {
     /// Value of the constraint.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub value: String,
-    /// Compatible: allows the next version. Blocking: does not. Invalid: cannot be read. NotApplicable: says nothing
-    /// about this platform. Unknown: the platform's version is not known. Acknowledged: blocking or invalid, but an
-    /// acknowledgement names the bundle and the next version.
+    /// Compatible: the constraint allows the next version. Blocking: it does not. Invalid: it cannot be read.
+    /// NotApplicable: no constraint applies to this platform. Unknown: the platform's version is not known.
+    /// Acknowledged: it does not allow the next version, cannot be read or compared, but an acknowledgement names
+    /// the bundle and the next version.
     pub result: VerdictResult,
     /// Highest version that upgrades within the version range of the extension lead to and that would not block.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -179,7 +180,7 @@ pub struct ExtensionVerdict {
 }
 
 open_enum! {
-    /// What a constraint says about the next version.
+    /// Verdict of a constraint on the next version.
     pub enum VerdictResult {
         /// Allows it.
         Compatible,
@@ -189,7 +190,7 @@ open_enum! {
         Acknowledged,
         /// Cannot be read.
         Invalid,
-        /// Says nothing about this platform.
+        /// Does not apply to this platform.
         NotApplicable,
         /// Cannot be compared, because the platform's version is not known.
         Unknown,
@@ -202,10 +203,10 @@ open_enum! {
 pub struct OperatorConditionMirror {
     /// True, False or Unknown.
     pub status: String,
-    /// Why, as one word.
+    /// Reason as one word.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// Why, as a text.
+    /// Explanation as text.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
 }

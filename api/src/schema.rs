@@ -94,30 +94,30 @@ pub(crate) fn conditions(_: &mut SchemaGenerator) -> Schema {
             "required": ["lastTransitionTime", "message", "reason", "status", "type"],
             "properties": {
                 "type": {
-                    "description": "What the condition is about.",
+                    "description": "Type of the condition.",
                     "type": "string",
                     "maxLength": 316,
                     "pattern": type_pattern,
                 },
                 "status": {
-                    "description": "Whether it holds: True, False or Unknown.",
+                    "description": "Status of the condition: True, False or Unknown.",
                     "type": "string",
                     "enum": ["True", "False", "Unknown"],
                 },
                 "reason": {
-                    "description": "Why, as one word for programs.",
+                    "description": "Reason for the status, as one word for programs.",
                     "type": "string",
                     "minLength": 1,
                     "maxLength": 1024,
                     "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
                 },
                 "message": {
-                    "description": "Why, as a text for people.",
+                    "description": "Explanation of the status, as text for people.",
                     "type": "string",
                     "maxLength": conditions::MAX_MESSAGE_BYTES,
                 },
                 "lastTransitionTime": {
-                    "description": "When status last changed.",
+                    "description": "Time of the last change of status.",
                     "type": "string",
                     "format": "date-time",
                 },
