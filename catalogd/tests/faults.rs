@@ -95,7 +95,7 @@ fn publish(fixture: &Fixture) -> BTreeMap<&'static str, String> {
     registry_faults().iter().map(|row| add(row.name)).chain([add("healthy")]).collect()
 }
 
-// Case catalogd-36 and H1: each cause is reported, all are retried, and other catalogs are unaffected
+// Case catalogd-36: each cause is reported, all are retried, and other catalogs are unaffected
 #[tokio::test(flavor = "multi_thread")]
 async fn registry_faults_are_reported_and_retried() {
     let fixture = Fixture::start().await;

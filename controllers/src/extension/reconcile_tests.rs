@@ -1,5 +1,4 @@
-//! Complete reconciles against a real API server: the acceptance cases of this controller in docs/design/cases.md
-//! (case api).
+//! Complete reconciles against a real API server: cases of docs/design/cases.md that concern extensions.
 
 use std::fs;
 
@@ -269,7 +268,7 @@ async fn edit_without_bundle_content_stays_pending() {
     assert_eq!(fixture.sets.get("demo-1").await.unwrap().spec.unwrap().progress_deadline_minutes, Some(20));
 }
 
-// Cases apply-55, apply-56, apply-57, api-29, api-53, api-57, E9c, E13
+// Cases apply-55, apply-56, apply-57, api-29, api-53, api-57
 #[tokio::test(flavor = "multi_thread")]
 async fn failed_installs_are_reported_and_recover() {
     let fixture = Fixture::start().await;

@@ -50,7 +50,8 @@ const WELL: &str = "True/AsExpected: All is well";
 const BLOCKED: &str = "False/IncompatibleOperatorsInstalled: Found ClusterExtensions that require upgrades prior to \
                        upgrading cluster to version ";
 
-// docs/design/operations.md#verdict verdict; A34-A40, E27-E31; cases seeds-s2-7, seeds-s2-8
+// docs/design/operations.md#verdict; cases operations-a34 to operations-a40, operations-e27 to operations-e31,
+// seeds-s2-7, seeds-s2-8
 #[test]
 fn verdict_on_openshift_compares_with_next_version() {
     let bad = "error(s) with cluster extension bad: error in bundle bad.v1: error converting to semver for version \
@@ -58,13 +59,13 @@ fn verdict_on_openshift_compares_with_next_version() {
     let rows: [(&str, &[Revision], String); 16] = [
         ("4.17", &[], WELL.into()),
         ("4.17", &[revision("a", "a.v1", "[]"), revision("b", "b.v1", "null")], WELL.into()),
-        // A34
+        // Case operations-a34
         (
             "4.17.3",
             &[limited("a", "\"4.17\"")],
             format!("{BLOCKED}4.18: bundle \"a.v1\" for ClusterExtension \"a\"."),
         ),
-        // A35, S2-7
+        // Cases operations-a35, seeds-s2-7
         ("4.17.9", &[limited("a", "\"4.18\"")], WELL.into()),
         (
             "4.18.0",
@@ -76,7 +77,7 @@ fn verdict_on_openshift_compares_with_next_version() {
             &[limited("a", "4.18")],
             format!("{BLOCKED}4.19: bundle \"a.v1\" for ClusterExtension \"a\"."),
         ),
-        // A36
+        // Case operations-a36
         (
             "4.18",
             &[limited("b", "4.18"), limited("a", "4.18")],
@@ -84,7 +85,7 @@ fn verdict_on_openshift_compares_with_next_version() {
                 "{BLOCKED}4.19: bundle \"a.v1\" for ClusterExtension \"a\",bundle \"b.v1\" for ClusterExtension \"b\"."
             ),
         ),
-        // A37: 4.20 is not 4.2
+        // Case operations-a37: 4.20 is not 4.2
         ("4.19", &[limited("a", "4.20")], WELL.into()),
         (
             "4.19",
@@ -99,9 +100,9 @@ fn verdict_on_openshift_compares_with_next_version() {
         ),
         ("4.23", &[limited("a", "5.1")], WELL.into()),
         ("5.1", &[limited("a", "5.1")], format!("{BLOCKED}5.2: bundle \"a.v1\" for ClusterExtension \"a\".")),
-        // A39
+        // Case operations-a39
         ("4.17", &[limited("bad", "\"4.18.0\"")], format!("False/FailureGettingExtensionMetadata: {bad}")),
-        // A40
+        // Case operations-a40
         (
             "4.18",
             &[limited("bad", "\"4.18.0\""), limited("a", "4.18")],
@@ -110,7 +111,7 @@ fn verdict_on_openshift_compares_with_next_version() {
                  encountered while getting extension metadata: {bad}"
             ),
         ),
-        // E29: an older revision that is still active counts.
+        // Case operations-e29: an older revision that is still active counts.
         (
             "4.18",
             &[revision("a", "a.v2", "[]"), limited("a", "4.18")],
@@ -153,7 +154,7 @@ fn errors_are_sorted_by_extension() {
     );
 }
 
-// docs/design/operations.md#verdict PlatformVersionUnknown, A47
+// docs/design/operations.md#verdict; case operations-a47
 #[test]
 fn unknown_version_gives_unknown_verdict() {
     let unknown = openshift("");

@@ -41,10 +41,10 @@ async fn own_cluster_operator_follows_verdict() {
     let fixture = Fixture::openshift().await;
     fixture.make_cluster_version("4.18.3").await;
     let controller = fixture.controller(settings());
-    // A35
+    // Case operations-a35
     fixture.until_upgradeable(WELL).await;
     fixture.install("plum", 1, &openshift_limit("\"4.19\"")).await;
-    // A34, A36
+    // Cases operations-a34, operations-a36
     fixture.install("kiwi", 1, &openshift_limit("\"4.18\"")).await;
     let kiwi = "bundle \"kiwi.v1\" for ClusterExtension \"kiwi\"";
     let object = fixture.until_upgradeable(&own(&format!("{BLOCKED}{kiwi}."))).await;
@@ -68,20 +68,20 @@ async fn own_cluster_operator_follows_verdict() {
     fixture.install("apple", 1, &openshift_limit("4.18")).await;
     let both = format!("{BLOCKED}bundle \"apple.v1\" for ClusterExtension \"apple\",{kiwi}.");
     fixture.until_upgradeable(&own(&both)).await;
-    // A40
+    // Case operations-a40
     fixture.install("bad", 1, &openshift_limit("\"4.18.0\"")).await;
     let error = "error(s) with cluster extension bad: error in bundle bad.v1: error converting to semver for version \
                  \"4.18.0\": invalid version format";
     let additionally =
         " Additionally the following errors were encountered while getting extension metadata: ";
     fixture.until_upgradeable(&own(&format!("{both}\n{additionally}{error}"))).await;
-    // A42
+    // Case operations-a42
     fixture.uninstall("apple-1").await;
     fixture.until_upgradeable(&own(&format!("{BLOCKED}{kiwi}.\n{additionally}{error}"))).await;
     unchanged_verdict_is_not_written(&fixture, &controller).await;
     let controller = restart_writes_nothing(&fixture, controller).await;
 
-    // A43, E34
+    // Cases operations-a43, operations-e34
     let before = fixture.cluster_operators().get("olm").await.unwrap();
     fixture.cluster_operators().delete("olm", &DeleteParams::default()).await.unwrap();
     let after = fixture.until_upgradeable(&own(&format!("{BLOCKED}{kiwi}.\n{additionally}{error}"))).await;
@@ -90,13 +90,13 @@ async fn own_cluster_operator_follows_verdict() {
     let text = format!("False/IncompatibleOperatorsInstalled: {BLOCKED}{kiwi}.\n{additionally}{error}");
     fixture.until_status(&text).await;
 
-    // A41: the old bundle blocks until its revision is archived
+    // Case operations-a41: the old bundle blocks until its revision is archived
     let since = transition(&fixture).await;
     fixture.install("kiwi", 2, &openshift_limit("\"4.20\"")).await;
     controller.until_passes(controller.passes() + 1).await;
     assert_eq!(transition(&fixture).await, since);
     fixture.archive("kiwi-1").await;
-    // A39
+    // Case operations-a39
     let failed = format!("InstalledOLMOperatorsUpgradeable: {error}");
     fixture
         .until_upgradeable(&format!("False/InstalledOLMOperators_FailureGettingExtensionMetadata: {failed}"))
@@ -151,7 +151,7 @@ async fn versions(fixture: &Fixture) -> [Option<String>; 2] {
     [operator, fixture.statuses().get("cluster").await.unwrap().resource_version()]
 }
 
-// A50
+// Case operations-a50
 async fn unchanged_verdict_is_not_written(fixture: &Fixture, controller: &RunningController) {
     controller.until_passes(controller.passes() + 1).await;
     let before = versions(fixture).await;
@@ -164,7 +164,7 @@ async fn unchanged_verdict_is_not_written(fixture: &Fixture, controller: &Runnin
     assert_eq!(versions(fixture).await, before);
 }
 
-// A49: a restart sends no write.
+// Case operations-a49: a restart sends no write.
 async fn restart_writes_nothing(fixture: &Fixture, controller: RunningController) -> RunningController {
     controller.stop().await;
     let before = versions(fixture).await;
@@ -198,7 +198,7 @@ async fn openshift_without_version_reports_unknown_until_it_is_known() {
     controller.stop().await;
 }
 
-// E35
+// Case operations-e35
 async fn contended_cluster_operator_is_yielded(
     fixture: &Fixture,
     controller: &RunningController,
@@ -313,13 +313,13 @@ async fn kubernetes_ignores_openshift_constraints_unless_configured() {
     fixture.plane.apply_crds(&standard).await.unwrap();
     fixture.install("kiwi", 1, &openshift_limit("\"4.18\"")).await;
     let controller = fixture.controller(settings());
-    // E39: only metrics are written.
+    // Case operations-e39: only metrics are written.
     controller.until_passes(1).await;
     let upgradeable = "operator_controller_cluster_upgradeable{status=\"True\"} 1";
     assert!(controller.metrics.prometheus_text().contains(upgradeable));
     assert!(!controller.metrics.prometheus_text().contains("result=\"error\"} 1"));
 
-    // A45
+    // Case operations-a45
     fixture.plane.apply_crds(&ext).await.unwrap();
     let ignored = "True/AsExpected: All is well; olm.maxOpenShiftVersion was not evaluated because the platform is not \
                    OpenShift: bundle \"kiwi.v1\" for ClusterExtension \"kiwi\"";
@@ -328,7 +328,7 @@ async fn kubernetes_ignores_openshift_constraints_unless_configured() {
     assert_eq!(status.blocking_extensions, Some(0));
     let current = status.platform.unwrap().current_version.unwrap();
 
-    // A48
+    // Case operations-a48
     fixture.install("plum", 1, &kubernetes_limit(&current)).await;
     let minor: u32 = current.strip_prefix("1.").unwrap().parse().unwrap();
     let next = minor + 1;
@@ -343,7 +343,7 @@ async fn kubernetes_ignores_openshift_constraints_unless_configured() {
     controller.stop().await;
     fixture.uninstall("plum-1").await;
 
-    // A46
+    // Case operations-a46
     let platform = Some(PlatformType::OpenShift);
     let version = "4.18".parse().ok();
     let controller = fixture.controller(Settings { platform, version, ..settings() });

@@ -221,7 +221,7 @@ fn upgrade_names_a_channel_with_an_edge() {
     assert_eq!(plan.steps[0].changes[0].to.channel.as_deref(), Some("fast"));
 }
 
-// Case additions-a32, the deadlock of S1: neither can be upgraded first.
+// Case additions-a32: neither can be upgraded first.
 #[test]
 fn mutual_upgrades_form_one_group() {
     let fixture = Fixture::default()
