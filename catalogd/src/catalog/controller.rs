@@ -50,7 +50,7 @@ pub struct Controller {
     pub(super) status_summary: bool,
     leading: AtomicBool,
     pub(super) reconciles: Reconciles,
-    /// By catalog name: the digest reference of the image and the record of its last success.
+    /// Digest reference of the image and the record of its last success, by catalog name.
     pub(super) records: Mutex<HashMap<String, (String, UnpackRecord)>>,
     pub(super) polls: Polls,
     failures: Mutex<HashMap<String, FailedContent>>,

@@ -12,9 +12,9 @@ pub const UNAVAILABLE: &str = "CatalogUnavailable";
 /// An Event with its note.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// With reason [`UPDATED`].
+    /// Event with reason [`UPDATED`].
     Updated(String),
-    /// With reason [`UNAVAILABLE`].
+    /// Event with reason [`UNAVAILABLE`].
     Unavailable(String),
 }
 

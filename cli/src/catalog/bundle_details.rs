@@ -13,7 +13,7 @@ use super::package::CatalogPackage;
 #[serde(rename_all = "camelCase")]
 pub(crate) struct BundleDetails {
     pub(crate) name: String,
-    /// As parsed by the resolver. Absent if invalid.
+    /// Version as parsed by the resolver. Absent if invalid.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) version: Option<String>,
     pub(crate) image: String,

@@ -110,9 +110,9 @@ pub(super) struct Graph {
     /// Selected channel, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) channel: Option<String>,
-    /// By version, lowest first. Nodes without a valid version come before all others.
+    /// Nodes by version, lowest first. Nodes without a valid version come before all others.
     pub(super) nodes: Vec<Node>,
-    /// In the order of their start nodes, highest target first.
+    /// Edges in the order of their start nodes, highest target first.
     pub(super) edges: Vec<Edge>,
     /// Errors in the catalog that remove edges.
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -37,7 +37,7 @@ pub(crate) struct WrittenObject {
 pub(crate) enum WriteResult {
     Created,
     Changed,
-    /// The object already had the wanted state.
+    /// The object already had the desired state.
     Unchanged,
     Deleted,
 }

@@ -122,7 +122,7 @@ fn read_text(path: &str, limit: u64) -> Result<String, CliError> {
 #[derive(Debug, Default)]
 struct CheckedFile {
     extensions: Vec<ClusterExtension>,
-    /// By line, from 1.
+    /// Line, from 1, and text of each finding.
     findings: Vec<(usize, String)>,
     /// Messages with file and line.
     warnings: Vec<String>,

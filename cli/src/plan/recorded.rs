@@ -73,7 +73,7 @@ pub(super) fn report(object: &ExtensionPlan, extension: &ClusterExtension) -> Pl
     if object.spec.approved {
         rules.approval = rules.approval.approving(&plan.digest);
     }
-    // It exists because it was held, which decides what is not known here.
+    // The object exists because its plan was held. So values that it does not record are those of a held plan.
     let change = PlannedChange {
         digest: plan.digest.clone(),
         changes_bundle: true,

@@ -38,7 +38,7 @@ pub(crate) async fn extension(
 #[derive(Debug)]
 pub(crate) struct Rendered {
     pub(crate) bundle: Bundle,
-    /// In the order of the renderer.
+    /// Objects in the order of the renderer.
     pub(crate) objects: Vec<Value>,
 }
 

@@ -75,7 +75,7 @@ pub(super) enum ResolutionOutcome {
 #[serde(rename_all = "camelCase")]
 pub(super) struct ChosenBundle {
     pub(super) bundle: String,
-    /// As shown in the status of an extension.
+    /// Version as shown in the status of an extension.
     pub(super) version: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) release: Option<String>,

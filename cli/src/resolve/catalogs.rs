@@ -45,7 +45,7 @@ pub(super) struct Catalogs {
 /// Parameters for reading catalogs.
 pub(super) struct Reading<'a> {
     pub(super) access: &'a Access,
-    /// As given on the command line.
+    /// Catalog sources as given on the command line.
     pub(super) sources: &'a [String],
     /// Priorities by source or catalog name. They override those of ClusterCatalogs.
     pub(super) priorities: BTreeMap<String, i32>,

@@ -278,7 +278,7 @@ async fn unneeded_pull_is_cancelled() {
         // The extension requests another image.
         pull(&second, &second.image("a")).await;
         first.until_connections(0).await;
-        // The extension needs no registry anymore.
+        // The extension no longer needs the registry.
         let files = files("1.0.0", &[]);
         bundles.store_pulled(&files);
         bundles.pulls.release_unasked("demo");

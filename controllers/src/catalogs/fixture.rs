@@ -32,20 +32,20 @@ use super::{Catalogs, controller};
 /// Behavior of catalogd for a catalog.
 #[derive(Clone, Debug, Default)]
 pub(super) enum Behavior {
-    /// Like our catalogd with the feature gate `APIV1MetasHandler`.
+    /// Behavior of our catalogd with the feature gate `APIV1MetasHandler`.
     #[default]
     Normal,
-    /// Without that feature gate.
+    /// Behavior without that feature gate.
     NoMetas,
-    /// Like the reference: without the digest header.
+    /// Behavior of the reference: no digest header.
     NoDigest,
     /// Only this status code.
     Status(u16),
-    /// With another digest in the header.
+    /// Another digest in the header.
     OtherDigest,
-    /// With this body instead of content.
+    /// This body instead of content.
     Body(&'static str),
-    /// With the first half of the body.
+    /// Only the first half of the body.
     Half,
     /// Not before this is `true`.
     Late(watch::Receiver<bool>),

@@ -10,7 +10,7 @@
 //! [`needs`], [`plan`], [`secrets`] and [`injection`] decide. This module reads, writes and waits. The extension owns
 //! the Secrets, so garbage collection deletes them with it. Deleting the Secret of a CA creates a new CA, and the old
 //! one stays trusted for the overlap. If its key is compromised, delete both Secrets. If another provider is selected
-//! and no extension needs this one anymore, nothing is watched.
+//! and no extension still needs this one, nothing is watched.
 
 mod injection;
 mod needs;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! no CA, or it is due ► new CA, the old one stays trusted ► every object carries the bundle ► `settle` has passed
-//!   ► serving certificate from the new CA ► no pod serves the old one anymore ► the old CA is dropped
+//!   ► serving certificate from the new CA ► no pod serves the old one ► the old CA is dropped
 //! ```
 //!
 //! A serving certificate that clients do not accept is replaced at once: no working call can break.
@@ -14,10 +14,10 @@ use jiff::{SignedDuration, Timestamp};
 /// Durations of the stages of a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Times {
-    /// From the time every object carries a CA until it signs: by then every API server has seen it.
+    /// Delay after every object carries a CA until the CA signs: by then every API server has seen it.
     pub settle: Duration,
-    /// From the time the new certificate is in its Secret until the previous CA is dropped: by then every pod has
-    /// seen it, although kubelets refresh volumes late.
+    /// Delay after the new certificate is in its Secret until the previous CA is dropped: by then every pod has seen
+    /// it, although kubelets refresh volumes late.
     pub overlap: SignedDuration,
 }
 

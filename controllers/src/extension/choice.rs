@@ -196,7 +196,7 @@ impl<'a> ChoiceRequest<'a> {
 
     /// Decides on the bundle from the result of the resolver.
     ///
-    /// If no catalog matches any more, the installed bundle remains the target while the version range admits it
+    /// If no catalog matches, the installed bundle remains the target while the version range admits it
     /// (docs/design/apply.md#pinning). The same applies if rules hold back every successor
     /// (docs/design/additions.md#held-upgrades).
     ///

@@ -46,7 +46,7 @@ impl Context {
                 Ok(_) => {
                     tracing::info!(extension = name, revision = set.name_any(), "adopted orphaned revision")
                 }
-                // It is gone or has changed. A watch event follows.
+                // The revision was deleted or has changed. A watch event follows.
                 Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {}
                 Err(error) => {
                     let context = format!("taking up revision {:?}", set.name_any());

@@ -130,7 +130,7 @@ impl RefSecrets {
         abandoned.collect()
     }
 
-    /// Settles abandoned Secrets: deletes those that no existing revision refers to, and restores the owner of the
+    /// Repairs abandoned Secrets: deletes those that no existing revision refers to, and restores the owner of the
     /// others. Must not run while a revision of the extension is being created, nor after an attempt that failed
     /// midway.
     ///

@@ -47,7 +47,7 @@ impl Context {
     /// Rolls back a failed newest revision although a change of it waits or fails: neither may delay a rollback.
     ///
     /// # Errors
-    /// As [`Context::restore`].
+    /// Those of [`Context::restore`].
     pub(super) async fn or_restored(
         &self,
         observed: &Observed<'_>,

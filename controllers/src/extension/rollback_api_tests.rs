@@ -193,7 +193,7 @@ async fn rollback_that_would_lose_data_is_forbidden() {
     fixture.until_condition("demo", types::PROGRESSING, &forbidden).await;
     assert_eq!(fixture.revisions().await, ["demo-1", "demo-2"]);
 
-    // Nothing is lost any more.
+    // The rollback no longer loses data.
     shades.delete("dark", &DeleteParams::default()).await.unwrap();
     fixture.plane.apply_crds(&[crd("lamps", "Lamp", &old)]).await.unwrap();
     fixture.annotate("demo", &[("retry-requested-at", Some("1"))]).await;

@@ -95,7 +95,7 @@ pub(crate) fn crd_check(extension: &ClusterExtension, annotated: Option<CrdCheck
 /// Rejects a bundle that failed install checks.
 ///
 /// # Errors
-/// Lists every obstacle.
+/// Lists every failed check.
 pub(crate) fn reject_failed_checks(obstacles: &[String]) -> Result<(), InstallError> {
     if obstacles.is_empty() {
         return Ok(());

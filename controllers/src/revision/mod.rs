@@ -214,7 +214,7 @@ fn changed_sets(context: &Arc<Context>) -> impl Stream<Item = Arc<ClusterObjectS
 }
 
 impl Context {
-    /// Releases all state of a revision that holds no objects anymore.
+    /// Releases all state of a revision that no longer holds objects.
     fn forget(&self, set: &ClusterObjectSet) {
         let uid = set.uid().unwrap_or_default();
         self.watches.release(&set.name_any());

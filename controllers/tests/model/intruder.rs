@@ -282,7 +282,7 @@ fn annotation_of_ours(object: &Value) -> bool {
     annotation(object, "olm.operatorframework.io/revision").is_some()
 }
 
-/// Reports whether the object is a CRD or PriorityClass that no revision lists any more.
+/// Reports whether the object is a CRD or PriorityClass that no revision lists.
 fn is_kept(name: &str, key: &Key, object: &Value) -> bool {
     key.namespace.is_empty()
         && key.kind != "Namespace"

@@ -86,7 +86,7 @@ impl Deployment {
 /// Rules for one service account. `rules` are PolicyRules in normal form.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Permission {
-    /// As authored: an empty name and `default` yield different hashes.
+    /// Name as authored: an empty name and `default` yield different hashes.
     #[serde(rename = "serviceAccountName")]
     pub(crate) service_account_name: String,
     pub(crate) rules: Option<Vec<Value>>,

@@ -32,7 +32,7 @@ pub(crate) struct Authorization {
 
 struct Grant {
     header: HeaderValue,
-    /// For a token: the challenge to repeat and the time of the renewal.
+    /// Challenge to repeat and time of the renewal, if the header is a token.
     renewal: Option<(Challenge, Instant)>,
 }
 

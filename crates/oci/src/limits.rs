@@ -37,7 +37,7 @@ impl Limits {
     /// Unpacked bytes up to which any ratio is allowed, since small text compresses well.
     pub const RATIO_FROM: u64 = 64 << 20;
 
-    /// For catalogs, which are unpacked to disk.
+    /// Limits of catalogs, which are unpacked to disk.
     pub const CATALOG: Self = Self {
         layers: 128,
         blob_bytes: 2 << 30,
@@ -52,7 +52,7 @@ impl Limits {
         ratio: 200,
     };
 
-    /// For bundles, which are unpacked to memory. Other limits are those of catalogs.
+    /// Limits of bundles, which are unpacked to memory. Other limits are those of catalogs.
     pub const BUNDLE: Self = Self {
         unpacked_bytes: 512 << 20,
         kept_bytes: 64 << 20,

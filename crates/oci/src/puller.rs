@@ -43,7 +43,7 @@ pub struct Puller {
     config: Arc<Config>,
     sources: Sources,
     transfers: Semaphore,
-    /// By registry: permits for manifest lookups and for transfers.
+    /// Permits for manifest lookups and for transfers, by registry.
     by_registry: Mutex<HashMap<String, Arc<[Semaphore; 2]>>>,
     exceeded: LimitCounts,
 }

@@ -17,9 +17,9 @@ use crate::{Reference, Selector};
 /// Merged configuration of all files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Registries {
-    /// By prefix.
+    /// Registries by prefix.
     registries: BTreeMap<String, Registry>,
-    /// In the order in which they were read.
+    /// Files in the order in which they were read.
     files: Vec<PathBuf>,
 }
 

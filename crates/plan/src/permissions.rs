@@ -35,7 +35,7 @@ pub struct Subject {
 /// Gained and lost permissions of a subject.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SubjectChange {
-    /// Holder.
+    /// Subject that holds the permissions.
     pub subject: Subject,
     /// Permissions that it gains.
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -38,7 +38,7 @@ impl GroupMember {
     }
 }
 
-/// Step of the group for its member `extension`, in the surroundings `around` of this member.
+/// Step of the group for its member `extension`. `around` is the cluster state that this member observes.
 pub fn step(extension: &str, members: &[GroupMember], around: &ClusterState) -> Option<GroupStep> {
     let none = ClusterState::default();
     let providers = around.surroundings.as_ref()?;

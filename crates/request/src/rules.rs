@@ -175,7 +175,7 @@ impl ExtensionRules {
     }
 
     /// `true` if the providers of `extension`, which has these rules, must be kept. An extension that is being
-    /// deleted has no requirements any more, so that two that require each other can both be deleted.
+    /// deleted requires nothing, so that two that require each other can both be deleted.
     pub fn protect(&self, extension: &ClusterExtension) -> bool {
         let stays = extension.metadata.deletion_timestamp.is_none();
         stays && self.settings.dependencies == DependencyMode::Check

@@ -15,7 +15,7 @@ use crate::rules::DependencyMode;
 /// [`crate::resolve`] could choose for the same request.
 #[derive(Debug, Default)]
 pub struct Reach {
-    /// In the order in which they were found: fewer upgrades first.
+    /// Hops in the order in which they were found: fewer upgrades first.
     hops: Vec<Hop>,
     /// Versions of the hops.
     versions: HashSet<String>,

@@ -73,8 +73,8 @@ impl<'a> Request<'a> {
         text
     }
 
-    /// `true` if the installed bundle is kept although the resolution failed: no ClusterCatalog matches the selector
-    /// any more, and the request names either no version or exactly the installed one, compared as text
+    /// `true` if the installed bundle is kept although the resolution failed: no ClusterCatalog matches the
+    /// selector, and the request names either no version or exactly the installed one, compared as text
     /// (docs/design/resolution.md#fallback). `catalog_exists` is `true` if any ClusterCatalog matches, whatever its
     /// state.
     ///

@@ -177,7 +177,7 @@ fn choose<'a>(
     let Some((tied, offer)) = ranked(CatalogRank::Tie).next() else {
         return (None, Err(no_bundle(filter, contenders)));
     };
-    // Deprecated ones are not candidates any more. All others are named whatever their priority.
+    // Deprecated ones are no longer candidates. All others are named whatever their priority.
     let mut names: Vec<_> = [CatalogRank::Tie, CatalogRank::LowerPriority]
         .into_iter()
         .flat_map(ranked)

@@ -18,7 +18,7 @@ pub enum Action {
     Created,
     /// The object was adopted, or missing or different values were set.
     Updated,
-    /// Fields that another manager had taken over were restored.
+    /// Fields that another field manager had changed were restored.
     Recovered,
     /// The object now belongs to a newer revision.
     Progressed,
@@ -62,7 +62,7 @@ pub struct PhaseResult {
     pub name: String,
     /// Rejections by the API server. With any, nothing of the phase was written.
     pub validation_error: Option<String>,
-    /// Those of the rejections that report a missing permission.
+    /// Rejections that report a missing permission.
     pub denials: Vec<String>,
     /// Objects in order.
     pub objects: Vec<ObjectResult>,

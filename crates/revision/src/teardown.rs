@@ -29,7 +29,7 @@ pub struct NewOwner {
 }
 
 impl NewOwner {
-    /// Creates the heir `owner` with these phases.
+    /// Creates the new owner `owner` with these phases.
     pub fn new(owner: Owner, phases: &[ContentPhase]) -> Self {
         let objects = phases.iter().flat_map(keys).map(|key| (key.unversioned(), key));
         Self { owner, objects: objects.collect() }
@@ -160,7 +160,7 @@ impl<C: Cluster> Engine<C> {
         Ok(removal.result)
     }
 
-    /// Hands over the objects of `owner` that heirs list, and removes nothing.
+    /// Hands over the objects of `owner` that new owners list, and removes nothing.
     pub async fn hand_over(
         &self,
         owner: &Owner,
@@ -288,7 +288,7 @@ impl<'a, C: Cluster> Removal<'a, C> {
         }
         match self.engine.instances_of(&actual).await {
             Ok(found) => self.result.terminating.extend(found.map(|found| found.summary(&key.name))),
-            // The kind is not served any more.
+            // The kind is no longer served.
             Err(error) if error.reason == Reason::NotFound => {}
             Err(error) => {
                 self.result.terminating.push(format!("{}, which cannot be listed: {error}", key.name));
@@ -380,7 +380,7 @@ fn release_patch(actual: &Value, owner: &Owner) -> Value {
     )
 }
 
-/// Makes `new_owner` the controller. The heir applies its desired fields itself.
+/// Makes `new_owner` the controller. The new owner applies its desired fields itself.
 fn hand_over_patch(actual: &Value, owner: &Owner, new_owner: &Owner) -> Value {
     let mut references = without(actual, owner);
     references.retain(|reference| !new_owner.is(reference));

@@ -1,4 +1,4 @@
-//! What the controllers of both servers run on: the connection to the API server, reconciles with backoff, background
+//! Runtime of the controllers of both servers: the connection to the API server, reconciles with backoff, background
 //! work, the Lease, Events, status writes, metrics and feature gates.
 //!
 //! `olm-serving` builds the server processes on it. This crate knows no catalog and no extension.

@@ -54,7 +54,7 @@ impl ConnectionAcceptor {
         Self { permits: Arc::new(Semaphore::new(connections)), clients, initial_read: ReadState::Idle }
     }
 
-    /// For connections that begin with a TLS handshake, which ends with [`TimedService::expect_head`].
+    /// Prepares for connections that begin with a TLS handshake, which ends with [`TimedService::expect_head`].
     pub(crate) fn before_handshake(self) -> Self {
         Self { initial_read: ReadState::Unlimited, ..self }
     }

@@ -136,9 +136,9 @@ pub enum Reason {
         /// Name of the other bundle.
         bundle: String,
     },
-    /// With this candidate, another goal cannot be reached.
+    /// This candidate prevents another goal.
     Leaves {
-        /// That goal.
+        /// Goal that cannot be reached.
         unmet: Box<Unmet>,
     },
     /// The bundle belongs to the required package, but does not meet the requirement.

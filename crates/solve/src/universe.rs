@@ -163,7 +163,7 @@ impl<'q> Bundle<'q> {
     }
 }
 
-/// Wishes with their installed extensions: wanted first, then installed, each by package.
+/// Constraints with their installed extensions: wanted packages first, then installed ones, each by package.
 type Demands<'q> = Vec<(&'q PackageConstraints, Option<&'q InstalledExtension>, bool)>;
 
 fn demands<'q>(input: &'q SolverInput<'q>) -> Result<Demands<'q>, SolveError> {
@@ -292,7 +292,7 @@ impl<'q> Builder<'q> {
     }
 
     /// Inserts the installed bundle. An extension that is not wanted keeps its bundle if possible. A wanted extension
-    /// that no catalog offers any more keeps its bundle if no other is possible and its constraints admit the bundle.
+    /// that no catalog offers keeps its bundle if no other is possible and its constraints admit the bundle.
     fn place_installed(
         &self,
         stay: Option<Id>,

@@ -136,7 +136,7 @@ fn number(text: &str) -> Option<Scalar<'static>> {
     integer(&plain).or_else(|| finite_float(&plain).map(Scalar::Float))
 }
 
-/// Number that starts with the point. Underscores are allowed between digits.
+/// Number that starts with the decimal point. Underscores are allowed between digits.
 fn fraction(text: &str) -> Option<f64> {
     let digit_at = |at: usize| text.as_bytes().get(at).is_some_and(u8::is_ascii_digit);
     if text.match_indices('_').all(|(at, _)| digit_at(at - 1) && digit_at(at + 1)) {

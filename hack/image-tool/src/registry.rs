@@ -30,7 +30,7 @@ const MAX_BODY: usize = 1 << 30;
 /// Required authentication.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Access {
-    /// None.
+    /// No authentication.
     #[default]
     Open,
     /// Basic authentication with user and password.

@@ -1,4 +1,4 @@
-//! Tests named in the table of threats exist.
+//! Checks that the tests named in the table of threats exist.
 
 use std::fs;
 

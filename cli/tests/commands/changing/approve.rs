@@ -246,7 +246,7 @@ async fn waiting_plan_object_is_shown_and_approved() {
     let answer: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!((ran.code, &answer["state"], &answer["object"]), (0, &json!("Approved"), &json!(name)));
 
-    // A plan that does not wait any more is not shown.
+    // A plan that no longer waits is not shown.
     let superseded = Patch::Merge(json!({"status": {"phase": "Superseded"}}));
     plans.patch_status(&name, &PatchParams::default(), &superseded).await.unwrap();
     let ran = fixture.olm(&["plan", "pipe", "-o", "json"]).await;

@@ -146,7 +146,7 @@ mod tests {
         assert_eq!(told(rest(), &second, Approved, false), ["2-b Approved"]);
         assert_eq!(told(rest(), &second, Applied, false), ["2-b Applied"]);
         assert_eq!(told(rest(), &other, Pending, true), ["2-b Superseded", "create 2"]);
-        // Nothing waits any more, and the newest revision has no ExtensionPlan.
+        // No plan waits, and the newest revision has no ExtensionPlan.
         assert_eq!(told(rest(), &id(1, "a"), Applied, false), ["2-b Superseded"]);
         let over = vec![stored(&second, Some(Superseded))];
         assert_eq!(told(over, &second, Pending, false), ["2-b Pending"]);

@@ -286,7 +286,7 @@ async fn verdict_is_contributed_to_olm_object_until_its_operator_takes_over() {
     }
     let object = olms.get("cluster").await.unwrap();
     assert_eq!(object.resource_version(), before);
-    // The OLM operator has evaluated, so our condition must not block anymore.
+    // The OLM operator has evaluated, so our condition must no longer block.
     let mut conditions = object.data["status"]["conditions"].clone();
     conditions[0]["status"] = json!("False");
     fixture.set_status(&olms, "cluster", json!({ "conditions": conditions })).await;

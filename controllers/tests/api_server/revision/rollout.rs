@@ -76,7 +76,7 @@ pub(super) async fn success_after_deadline_clears_it(fixture: &Fixture) {
         fixture.condition(&name, "Succeeded").await.unwrap(),
         "True/Succeeded Revision succeeded rolling out."
     );
-    // A revision that has succeeded has no deadline anymore.
+    // A revision that has succeeded has no deadline.
     fixture.edit(&map, json!({"data": {"ready": null}})).await;
     fixture.until_condition(&name, "Available", "False/ProbeFailure ").await;
     assert_eq!(fixture.condition(&name, "Progressing").await.unwrap(), format!("True/RollingOut {rolling}"));

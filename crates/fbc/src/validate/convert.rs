@@ -85,7 +85,7 @@ struct Conversion {
     complete: bool,
     /// Package and name of every entry of every channel, including rejected channels.
     listed: BTreeSet<(String, String)>,
-    /// By package: entries of its last channel.
+    /// Entries of the last channel of each package.
     last_entries: BTreeMap<String, (BTreeSet<String>, Origin)>,
     /// Package and name of every bundle.
     bundles: BTreeSet<(String, String)>,

@@ -20,9 +20,9 @@ use crate::Reference;
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "RequirementForm")]
 pub(super) enum Requirement {
-    /// Met by every image.
+    /// Requirement that every image meets.
     AcceptAnything,
-    /// Met by no image.
+    /// Requirement that no image meets.
     Reject,
     /// A signature by one of the keys.
     Signed { keys: Vec<KeySource>, identity: Identity },
@@ -41,7 +41,7 @@ pub(super) enum KeySource {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Policy {
     default: Requirements,
-    /// By scope, for the transport `docker` (registries).
+    /// Requirements by scope, for the transport `docker` (registries).
     docker: BTreeMap<String, Requirements>,
 }
 

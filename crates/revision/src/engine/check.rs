@@ -49,7 +49,7 @@ pub(super) struct CheckedPhase {
     pub(super) checks: Vec<Option<ObjectCheck>>,
     /// Rejections by the API server.
     pub(super) findings: Vec<String>,
-    /// Those of the rejections that report a missing permission.
+    /// Rejections that report a missing permission.
     pub(super) denials: Vec<String>,
     pub(super) failures: Vec<ObjectError>,
 }

@@ -1,4 +1,4 @@
-//! Compact notation of small worlds.
+//! Compact notation of small solver inputs.
 //!
 //! A bundle is a line such as `app 2.0.0 @stable>1.0.0 +Bucket pkg:base:>=1.4.0_<2.0.0`: package and version, then
 //! `@channel` with `>version` for `replaces` or `~range` for `skipRange`, `skips:version` for `skips` in the channels

@@ -134,8 +134,8 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// Advances to the start of the next value, closing collections that end before it. `false` when none is open
-    /// any more. `first` is `true` if a list or object has just been opened.
+    /// Advances to the start of the next value, closing collections that end before it. `false` when none is open.
+    /// `first` is `true` if a list or object has just been opened.
     fn next_value(&mut self, mut first: bool) -> Result<bool, DecodeError> {
         while let Some(open) = self.open.last() {
             let object = matches!(open, Open::Object(..));

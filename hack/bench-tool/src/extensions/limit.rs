@@ -16,10 +16,11 @@ use super::fleet::{Fleet, INSTALL_NAMESPACE};
 
 /// Seconds of kubectl and the cluster for these extensions.
 pub(super) struct Limit {
-    /// From `kubectl apply --server-side` of the objects of the first version until all Deployments are Available.
+    /// Time from `kubectl apply --server-side` of the objects of the first version until all Deployments are
+    /// Available.
     pub(super) install: f64,
-    /// From the same with the objects of the second version until all Deployments are rolled out, including the
-    /// deletion of the objects that only the first version has.
+    /// Time from the same with the objects of the second version until all Deployments are rolled out, including
+    /// the deletion of the objects that only the first version has.
     pub(super) upgrade: f64,
 }
 
