@@ -1,7 +1,7 @@
 //! Version expressions of `spec.source.catalog.version` (docs/design/additions.md#version-expressions). A text that
 //! the API server would reject is rejected with the API server's message, the position of the fault, and a rewrite
-//! that works. So is a text that the API server would admit by mistake and the controller would reject at each
-//! reconcile.
+//! that works. A text that the API server would admit by mistake, and the controller would reject at each reconcile, is
+//! rejected in the same way.
 //!
 //! Pure: takes a text, returns a constraint or a [`VersionError`].
 

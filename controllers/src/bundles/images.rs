@@ -103,7 +103,6 @@ impl Images {
 mod tests {
     use super::*;
 
-    // issue 7: images are stored by digest, and removed when no extension needs them
     #[test]
     fn sweep_removes_images_that_no_extension_needs() {
         let directory = tempfile::tempdir().unwrap();

@@ -132,7 +132,7 @@ async fn faulty_bundle_is_rendered_once() {
     assert!(rendered(None).await.is_ok());
 }
 
-// issue 7: stored by digest, for all extensions, while one needs them
+// Images are stored by digest for all extensions, as long as one of them needs the image.
 #[tokio::test(flavor = "multi_thread")]
 async fn images_are_stored_while_an_extension_needs_them() {
     let directory = tempfile::tempdir().unwrap();
