@@ -69,7 +69,7 @@ mod tests {
 
     // docs/design/additions.md#events
     #[test]
-    fn event_only_on_status_transition() {
+    fn event_is_published_only_on_status_transition() {
         let first = status("Succeeded", "", Some("r/c@sha256:1"));
         let second = status("Succeeded", "", Some("r/c@sha256:2"));
         let stuck = status("Retrying", "no route", Some("r/c@sha256:1"));

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn foresight_counts_created_changed_and_deleted_objects() {
+    fn prediction_counts_created_changed_and_deleted_objects() {
         let (old, new) = (vec![service_account("a")], vec![service_account("b"), service_account("c")]);
         let mut changes = objects::changes(&old, &new);
         for change in &mut changes {

@@ -312,7 +312,7 @@ fn crd_check_mode_follows_spec_and_annotation() {
 
 // Case additions-a45
 #[test]
-fn obstacles_block_and_are_all_listed() {
+fn failed_install_checks_block_and_are_all_listed() {
     assert_eq!(reject_failed_checks(&[]), Ok(()));
     let failure = reject_failed_checks(&["a is wrong".to_owned(), "b is wrong".to_owned()]).unwrap_err();
     assert_eq!(failure, InstallError::blocked("bundle cannot be applied: a is wrong; b is wrong"));

@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn every_step_occurs() {
+    fn random_steps_include_every_kind() {
         let mut kinds = BTreeSet::new();
         let mut random = Random::new(1, 0);
         let mut odd = Intent::new("m1");
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn shorter_returns_subsequences() {
+    fn shorter_runs_are_subsequences() {
         let steps = [Step::Create, Step::Settle, Step::Clear, Step::Release];
         let all = shorter(&steps);
         assert_eq!(all[0], [Step::Clear, Step::Release]);

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn every_container_knows_the_name_whatever_the_configuration() {
+    fn every_container_gets_the_operator_condition_name() {
         let own = json!([{"name": "A", "value": "a"}, {"name": "OPERATOR_CONDITION_NAME", "value": "x"}]);
         let pod = json!({"containers": [{"name": "m", "image": "i"}, {"name": "n", "image": "i", "env": own}],
             "initContainers": [{"name": "o", "image": "i"}]});

@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn wanted_covers_folders_and_their_content() {
+    fn folder_filter_covers_folders_and_their_content() {
         let folders = FolderFilter::new(["configs".to_owned(), "a/b".to_owned()]);
         for (path, expected) in
             [("configs", true), ("configs/x", true), ("configs2", false), ("a", false), ("a/b/c", true)]

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn report_is_the_override_or_what_the_operator_says() {
+    fn override_takes_precedence_over_operator_report() {
         let status = |spec: &Value| upgrade_report(&object(spec, &Value::Null)).map(|report| report.status);
         let reports = json!([condition("False", None)]);
         assert_eq!(status(&json!({"conditions": reports})).as_deref(), Some("False"));

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn hash_of_ours_ignores_fields_of_other_managers() {
+    fn hash_of_owned_fields_ignores_other_managers() {
         let object = |ours: Value, note: &str, owners: Value| {
             let entry = |manager: &str, operation: &str, fields: Value| {
                 json!({"manager": manager, "operation": operation,

@@ -70,7 +70,7 @@ async fn revisions_with_garbage_collector() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn revisions_with_faults() {
+async fn revision_faults_are_reported_and_recover() {
     let fixture = Fixture::start().await;
     faults::denied_watch_is_reported(&fixture).await;
     let controller = fixture.controller();

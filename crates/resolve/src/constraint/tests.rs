@@ -55,7 +55,7 @@ fn fault(kind: &str, value: &str) -> String {
 }
 
 #[test]
-fn all_keeps_order_and_invalid_requirements() {
+fn requirements_keep_order_and_invalid_entries() {
     let properties = [
         property("olm.gvk.required", &api("Green").to_string()),
         property("olm.gvk", &api("Green").to_string()),

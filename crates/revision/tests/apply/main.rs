@@ -11,7 +11,7 @@ mod rollout;
 use fixture::Fixture;
 
 #[tokio::test]
-async fn engine_on_a_control_plane() {
+async fn engine_applies_adopts_and_removes_on_a_control_plane() {
     let mut fixture = Fixture::start().await;
     rollout::objects_are_created_once_and_unchanged_afterwards(&mut fixture).await;
     rollout::drift_is_repaired_and_foreign_fields_are_kept(&fixture).await;
