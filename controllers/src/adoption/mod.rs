@@ -98,8 +98,7 @@ impl Adoption {
         let bundle = release.bundle.name.clone();
         let set = self.make_revision(extension, release).await?;
         self.mark_succeeded(&set.name_any()).await?;
-        let note =
-            format!("Helm release {number} (bundle {bundle}) taken over as revision {}", set.name_any());
+        let note = format!("Helm release {number} (bundle {bundle}) adopted as revision {}", set.name_any());
         tracing::info!(extension = name, "{note}");
         Ok(AdoptionState::Pending(Some(note)))
     }

@@ -76,7 +76,7 @@ async fn adopted_helm_release_remains_installed() {
     let set = fixture.revision("demo-1").await;
     assert_eq!(set.metadata.labels.unwrap()["olm.operatorframework.io/migrated-from-helm"], "true");
     fixture
-        .until_event("demo", "Adopted Helm release 3 (bundle demo.v1.0.0) taken over as revision demo-1")
+        .until_event("demo", "Adopted Helm release 3 (bundle demo.v1.0.0) adopted as revision demo-1")
         .await;
     fixture.until_reconciled("other").await;
     assert_eq!(fixture.revisions().await, ["demo-1"], "no successor before the adopted revision succeeds");

@@ -16,7 +16,7 @@ const SUCCEEDED: &str = "True/Succeeded: Revision succeeded - migrated from Helm
 
 fn made(number: u64, bundle: &str, revision: &str) -> AdoptionState {
     AdoptionState::Pending(Some(format!(
-        "Helm release {number} (bundle {bundle}) taken over as revision {revision}"
+        "Helm release {number} (bundle {bundle}) adopted as revision {revision}"
     )))
 }
 
