@@ -161,8 +161,8 @@ fn observed(catalog: &ClusterCatalog) -> Option<i64> {
 async fn terminal_error_is_retried_on_change_only(fixture: &Fixture) {
     let entries = BTreeMap::from([("configs/x.yaml".to_owned(), LayerEntry::file("schema: a\n"))]);
     let layers = vec![Layer::new(&entries).unwrap()];
-    let unlabelled = Image::new(layers, &BTreeMap::new(), &Runtime::default()).unwrap();
-    let digest = fixture.registry.add_image("a/blocked", "v1", &unlabelled);
+    let unlabeled = Image::new(layers, &BTreeMap::new(), &Runtime::default()).unwrap();
+    let digest = fixture.registry.add_image("a/blocked", "v1", &unlabeled);
     fixture.create("blocked", &format!("a/blocked@{digest}"), json!({})).await;
     fixture.until("blocked", |catalog| reason(catalog, "Progressing") == "Blocked").await;
     settle(fixture).await;

@@ -172,15 +172,15 @@ async fn failures_keep_served_content(fixture: &Fixture, catalogd: &Catalogd) {
 async fn invalid_catalogs_report_cause(fixture: &Fixture, catalogd: &Catalogd) {
     fixture.registry.add_image("a/bad", "v1", &image("schema: a\n--- foo\nschema: b\n"));
     let entries = BTreeMap::from([("configs/x.yaml".to_owned(), LayerEntry::file("schema: a\n"))]);
-    let unlabelled =
+    let unlabeled =
         Image::new(vec![Layer::new(&entries).unwrap()], &BTreeMap::new(), &Runtime::default()).unwrap();
-    let digest = fixture.registry.add_image("a/unlabelled", "v1", &unlabelled);
+    let digest = fixture.registry.add_image("a/unlabeled", "v1", &unlabeled);
     fixture.registry.add_fault("/v2/a/hanging/", 100, olm_image::registry::Fault::Hang);
 
     fixture.create("hanging", "a/hanging:v1", json!({})).await;
     fixture.create("bad", "a/bad:v1", json!({})).await;
-    fixture.create("unlabelled-tag", "a/unlabelled:v1", json!({})).await;
-    fixture.create("unlabelled-digest", &format!("a/unlabelled@{digest}"), json!({})).await;
+    fixture.create("unlabeled-tag", "a/unlabeled:v1", json!({})).await;
+    fixture.create("unlabeled-digest", &format!("a/unlabeled@{digest}"), json!({})).await;
     let both = json!({"spec": {"source": {"image": {"ref": format!("{}/a/x:v1@{digest}", fixture.registry.host())}}}});
     fixture.create("both", "a/x:v1", both).await;
 
@@ -198,13 +198,13 @@ async fn invalid_catalogs_report_cause(fixture: &Fixture, catalogd: &Catalogd) {
                 .to_owned(),
         ),
         (
-            "unlabelled-tag",
+            "unlabeled-tag",
             "True",
             "Retrying",
             format!("source catalog content: error applying image: {label}"),
         ),
         (
-            "unlabelled-digest",
+            "unlabeled-digest",
             "False",
             "Blocked",
             format!("source catalog content: error applying image: terminal error: {label}"),
@@ -221,7 +221,7 @@ async fn invalid_catalogs_report_cause(fixture: &Fixture, catalogd: &Catalogd) {
     // A fixed image under the same tag is served without user action.
     fixture.registry.add_image("a/bad", "v1", &image("schema: fixed\n"));
     fixture.until("bad", |catalog| reason(catalog, "Serving") == "Available").await;
-    for name in ["hanging", "bad", "unlabelled-tag", "unlabelled-digest", "both"] {
+    for name in ["hanging", "bad", "unlabeled-tag", "unlabeled-digest", "both"] {
         fixture.delete(name).await;
     }
 }

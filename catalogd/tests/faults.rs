@@ -157,10 +157,10 @@ async fn registry_in_denied_network_is_not_contacted() {
 /// An image with these entries.
 fn hostile(entries: &[(&str, LayerEntry)]) -> Image {
     let entries = entries.iter().map(|(path, entry)| ((*path).to_owned(), entry.clone())).collect();
-    labelled(vec![Layer::new(&entries).unwrap()])
+    labeled(vec![Layer::new(&entries).unwrap()])
 }
 
-fn labelled(layers: Vec<Layer>) -> Image {
+fn labeled(layers: Vec<Layer>) -> Image {
     let labels = BTreeMap::from([(CATALOG_LABEL.to_owned(), "/configs".to_owned())]);
     Image::new(layers, &labels, &Runtime::default()).unwrap()
 }
@@ -191,8 +191,8 @@ async fn hostile_images(fixture: &Fixture, catalogd: &Catalogd) {
     let rows = [
         ("large", hostile(&[("configs/a", large)]), "image exceeds limit file-bytes: 2097152 > 1048576"),
         ("bomb", hostile(&bomb), "image exceeds limit "),
-        ("pipe", labelled(vec![Layer::from_tar(&pipe).unwrap()]), "entry \"configs/pipe\" is a FIFO"),
-        ("link", labelled(vec![Layer::from_tar(&outside).unwrap()]), ""),
+        ("pipe", labeled(vec![Layer::from_tar(&pipe).unwrap()]), "entry \"configs/pipe\" is a FIFO"),
+        ("link", labeled(vec![Layer::from_tar(&outside).unwrap()]), ""),
         ("nowhere", hostile(&[("other/a", LayerEntry::file("schema: a"))]), "which is not in the image"),
     ];
     for (name, image, says) in &rows {

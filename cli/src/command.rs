@@ -29,8 +29,10 @@ use crate::validate::{self, ValidateArgs};
     version = olm_runtime::component::VERSION,
     arg_required_else_help = true,
     after_help = "Exit codes:
-  0 success   1 operation failed   2 wrong usage   3 the check found errors
-  4 the requested object does not exist   5 there are changes, with diff --exit-code
+  0 success   1 operation failed   2 wrong usage
+  3 the check found errors, or the cluster would reject the change
+  4 the requested object does not exist, or the verdict is negative
+  5 there are changes, with diff --exit-code
   6 the plan requires an approval, with plan
 
 Examples:
@@ -84,7 +86,7 @@ pub(crate) enum Command {
     /// Check whether the installed extensions allow the next cluster version
     #[command(long_about = cluster_check::ABOUT)]
     ClusterCheck(ClusterCheckArgs),
-    /// Check whether new CustomResourceDefinitions break existing ones
+    /// Check whether new CustomResourceDefinitions break existing custom resources
     #[command(long_about = crd_check::ABOUT)]
     CrdCheck(CrdCheckArgs),
     /// Show the changes that a bundle makes: objects, permissions, CRDs, configuration

@@ -1,4 +1,4 @@
-//! `olm crd-check`: checks whether new CustomResourceDefinitions break existing ones
+//! `olm crd-check`: checks whether new CustomResourceDefinitions break existing custom resources
 //! (docs/design/apply.md#crd-upgrade-safety).
 //!
 //! The findings come from the same function that makes operator-controller refuse an upgrade.
@@ -18,7 +18,7 @@ use crate::output::{FormatArgs, Table};
 use crate::session::Session;
 
 /// First lines of the command's help.
-pub(crate) const ABOUT: &str = "Check whether new CustomResourceDefinitions break existing ones
+pub(crate) const ABOUT: &str = "Check whether new CustomResourceDefinitions break existing custom resources
 
 Compares each CustomResourceDefinition of NEW with the one of the same name in OLD, as an upgrade of a \
 ClusterExtension does unless spec.install.preflight.crdUpgradeSafety.enforcement is None: scope, stored versions, \

@@ -109,7 +109,7 @@ impl OperatorConditions {
                 Ok(Event::Init | Event::InitApply(_)) => continue,
                 Ok(Event::InitDone | Event::Apply(_) | Event::Delete(_)) => {}
                 Err(error) => {
-                    tracing::warn!(%error, name = CRD_NAME, "watch on CustomResourceDefinition failed");
+                    tracing::warn!(%error, name = CRD_NAME, "watch of CustomResourceDefinition failed");
                     continue;
                 }
             }

@@ -105,7 +105,7 @@ impl RevisionCache {
         while let Some(event) = events.next().await {
             match event {
                 Ok(event) => self.apply(&mut writer, event),
-                Err(error) => tracing::warn!(%error, "watch on ClusterObjectSets failed"),
+                Err(error) => tracing::warn!(%error, "watch of ClusterObjectSets failed"),
             }
         }
     }

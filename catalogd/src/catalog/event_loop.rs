@@ -140,7 +140,7 @@ pub async fn run(
                         // In a task of its own: removing gigabytes would delay other events.
                         tokio::spawn(async move { controller.on_deleted(gone.name).await });
                     }
-                    Err(error) => tracing::warn!(%error, "watch of catalogs failed"),
+                    Err(error) => tracing::warn!(%error, "watch of ClusterCatalogs failed"),
                 }
             }
         })

@@ -43,7 +43,7 @@ pub(crate) struct AddArgs {
     /// Bundle images, or directories with manifests and metadata
     #[arg(value_name = "BUNDLE", required = true)]
     bundles: Vec<String>,
-    /// Channel to add to, may be repeated; default: the channels in the bundle's annotations
+    /// Channel to add to; may be given several times; default: the channels in the bundle's annotations
     #[arg(short, long = "channel", value_name = "CHANNEL", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     channels: Vec<String>,
     /// Image reference of bundles that are directories; {{.Package}}, {{.Name}} and {{.Version}} are replaced by

@@ -43,7 +43,8 @@ apply show each object after the change. If you may not make dry runs, the field
 compared. Without a bundle, NEW is the one that operator-controller would choose. The command changes nothing.
 
 The output shows objects that are created, changed or deleted, permissions that service accounts gain or lose, \
-CustomResourceDefinitions that would break existing ones, and the configuration. Secret data is never shown.";
+CustomResourceDefinitions that would break existing custom resources, and the configuration. Secret data is never \
+shown.";
 
 /// Arguments of the command.
 #[derive(Debug, Args)]

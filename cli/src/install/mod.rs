@@ -66,13 +66,13 @@ pub(crate) struct InstallArgs {
     #[arg(long, value_name = "RANGE")]
     version: Option<String>,
     /// Only bundles of these channels ('default' is the package's default channel); without it, all channels are
-    /// allowed
+    /// allowed; may be given several times
     #[arg(long = "channel", value_name = "CHANNEL", value_delimiter = ',')]
     channels: Vec<String>,
     /// Only this ClusterCatalog
     #[arg(long, value_name = "NAME")]
     catalog: Option<String>,
-    /// Namespaces that the operator watches, if its bundle does not watch all
+    /// Namespaces that the operator watches, if its bundle does not watch all; may be given several times
     #[arg(long = "watch-namespace", value_name = "NAMESPACE", value_delimiter = ',')]
     watch_namespaces: Vec<String>,
     /// File (YAML or JSON) with the configuration, as in spec.config.inline; - is standard input

@@ -40,8 +40,8 @@ images that change, and ends with the digest that an approval names. Nothing is 
 If operator-controller wrote the plan as an ExtensionPlan (feature gate ExtensionPlans), this object is shown, and \
 neither catalogs nor bundles are read. `olm diff --extension NAME` shows the changed fields.
 
-If annotation approval, approve-permission-increase or upgrade-window, or the OperatorCondition of the operator, holds \
-the plan, or it was rolled back, the output names the cause.";
+The output names what holds the plan: an annotation (approval, approve-permission-increase or upgrade-window), the \
+OperatorCondition of the operator, or a rollback.";
 
 /// Arguments of the command.
 #[derive(Debug, Args)]

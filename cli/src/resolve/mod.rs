@@ -79,7 +79,7 @@ pub(crate) struct ResolveArgs {
     #[arg(long = "priority", value_name = "CATALOG=N", value_parser = priority)]
     priorities: Vec<(String, i32)>,
     /// Only bundles of these channels ('default' is the package's default channel); without it, all channels are
-    /// allowed
+    /// allowed; may be given several times
     #[arg(long = "channel", value_name = "CHANNEL", value_delimiter = ',')]
     channels: Vec<String>,
     /// Only these versions, such as 1.2.3, 1.2.x or '>=1.2, <2'
@@ -112,10 +112,10 @@ pub(crate) struct ResolveArgs {
     /// Namespace of new extensions in the manifests; default: the name of the package
     #[arg(long, value_name = "NAMESPACE", requires = "manifests")]
     namespace: Option<String>,
-    /// Another installed extension, as PACKAGE@VERSION; replaces those of the cluster
+    /// Another installed extension, as PACKAGE@VERSION; replaces those of the cluster; may be given several times
     #[arg(long, value_name = "PACKAGE@VERSION", help_heading = "Dependencies")]
     with: Vec<String>,
-    /// A kind that the cluster serves, as GROUP/VERSION/KIND; replaces those of the cluster
+    /// A kind that the cluster serves, as GROUP/VERSION/KIND; replaces those of the cluster; may be given several times
     #[arg(long, value_name = "KIND", help_heading = "Dependencies")]
     served: Vec<String>,
     #[command(flatten)]

@@ -74,7 +74,7 @@ pub(crate) struct UpgradeArgs {
     /// Only these versions, such as 1.2.3, 1.2.x or '>=1.2, <2'; upgrades stay within them
     #[arg(long, value_name = "RANGE", conflicts_with = "latest")]
     version: Option<String>,
-    /// Only bundles of these channels ('default' is the package's default channel)
+    /// Only bundles of these channels ('default' is the package's default channel); may be given several times
     #[arg(long = "channel", value_name = "CHANNEL", value_delimiter = ',')]
     channels: Vec<String>,
     /// Any version: upgrade to the highest that the catalog's upgrade edges reach, now and later

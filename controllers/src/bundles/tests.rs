@@ -113,8 +113,8 @@ async fn faulty_bundle_is_rendered_once() {
     assert!(!demo(&directory).join(RENDERED).exists());
 
     // Intact files under the same digest would succeed if they were read.
-    let mend = || bundles.images.write(&digest(&faulty), &whole).unwrap();
-    mend();
+    let repair = || bundles.images.write(&digest(&faulty), &whole).unwrap();
+    repair();
     assert_eq!(rendered(None).await.unwrap_err(), failure);
     let invalid = rendered(Some(json!({"unknown": 1}))).await.unwrap_err();
     let UnusableBundle::Faulty(InstallError { class: ErrorClass::InvalidConfiguration, .. }) = &invalid
@@ -128,7 +128,7 @@ async fn faulty_bundle_is_rendered_once() {
     fs::remove_file(demo(&directory).join(RENDERED)).unwrap();
     assert_eq!(rendered(None).await.unwrap_err(), failure);
     bundles.remove("demo").await.unwrap();
-    mend();
+    repair();
     assert!(rendered(None).await.is_ok());
 }
 

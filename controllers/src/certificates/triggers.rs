@@ -183,7 +183,7 @@ impl Provider {
                     Ok(Event::InitDone) => provider.known.lock().keys().cloned().collect(),
                     Ok(Event::Init) => Vec::new(),
                     Err(error) => {
-                        tracing::warn!(%error, kind = %K::kind(&()), "watch for webhook certificates failed");
+                        tracing::warn!(%error, kind = %K::kind(&()), "watch of objects of webhook certificates failed");
                         Vec::new()
                     }
                 };

@@ -156,7 +156,7 @@ impl Dependencies {
                         due.get_or_insert_with(|| Instant::now() + SETTLE);
                     }
                     Some(Ok(Event::Init | Event::InitApply(_))) => {}
-                    Some(Err(error)) => tracing::warn!(%error, "watch on CustomResourceDefinitions failed"),
+                    Some(Err(error)) => tracing::warn!(%error, "watch of CustomResourceDefinitions failed"),
                     None => return,
                 },
                 () = settled => {

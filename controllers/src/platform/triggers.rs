@@ -157,7 +157,9 @@ async fn follow(client: Client, target: WatchedObject, waker: Arc<Trigger>, trig
         match event {
             Ok(Event::Init | Event::InitApply(_)) => {}
             Ok(Event::InitDone | Event::Apply(_) | Event::Delete(_)) => trigger(&waker),
-            Err(error) => tracing::warn!(%error, kind = resource.kind, name, "watch on the platform failed"),
+            Err(error) => {
+                tracing::warn!(%error, kind = resource.kind, name, "watch of platform objects failed")
+            }
         }
     }
 }

@@ -280,7 +280,7 @@ impl Watch {
             error @ watcher::Error::NoResourceVersion => (0, with_causes(error)),
         };
         let GroupVersionKind { group, version, kind } = &self.kind;
-        tracing::warn!(group, version, kind, code, error = text, "watch on managed objects failed");
+        tracing::warn!(group, version, kind, code, error = text, "watch of managed objects failed");
         match code {
             404 => return Some(WatchEnd::Gone),
             410 if matches!(error, watcher::Error::WatchStartFailed(_)) => return Some(WatchEnd::Outdated),

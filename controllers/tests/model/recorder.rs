@@ -216,11 +216,11 @@ async fn follow(client: Client, kind: &'static str, state: Arc<Mutex<HashMap<Str
 fn extension(object: &Value) -> Option<String> {
     let is_name = |word: &&str| word.starts_with(crate::PREFIX);
     let namespace = Some(text(object, "/metadata/namespace")).filter(is_name);
-    let labelled = label(object, OWNER_NAME).filter(is_name);
+    let labeled = label(object, OWNER_NAME).filter(is_name);
     let named = || {
         text(object, "/metadata/name").split(|c: char| !c.is_ascii_alphanumeric()).find(|word| is_name(word))
     };
-    namespace.or(labelled).or_else(named).map(str::to_owned)
+    namespace.or(labeled).or_else(named).map(str::to_owned)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -70,12 +70,12 @@ mod tests {
     #[test]
     fn aggregated_role_selects_roles_by_labels() {
         let by = |selectors: Value| json!({"aggregationRule": {"clusterRoleSelectors": selectors}});
-        let labelled = |key: &str| json!({"metadata": {"labels": {key: "true"}}});
+        let labeled = |key: &str| json!({"metadata": {"labels": {key: "true"}}});
         let mut middle = by(json!([{"matchLabels": {"a": "true"}}]));
         middle["metadata"] = json!({"labels": {"top": "true"}});
         let roles = [
-            ("a", labelled("a")),
-            ("b", labelled("b")),
+            ("a", labeled("a")),
+            ("b", labeled("b")),
             ("other", json!({"metadata": {"labels": {"a": "false"}}})),
             ("middle", middle),
             (

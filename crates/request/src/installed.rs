@@ -202,14 +202,14 @@ pub(super) mod tests {
         set
     }
 
-    fn labelled(mut set: ClusterObjectSet, key: &str, value: &str) -> ClusterObjectSet {
+    fn labeled(mut set: ClusterObjectSet, key: &str, value: &str) -> ClusterObjectSet {
         set.metadata.labels.get_or_insert_default().insert(key.to_owned(), value.to_owned());
         set
     }
 
     #[test]
     fn newest_active_succeeded_revision_is_the_installed_one() {
-        let by_hand = labelled(set("a", 9, &[]), labels::OWNER_KIND, "Deployment");
+        let by_hand = labeled(set("a", 9, &[]), labels::OWNER_KIND, "Deployment");
         let rows: [(Vec<ClusterObjectSet>, &[&str]); 7] = [
             (vec![], &[]),
             (vec![set("a", 2, &[]), set("a", 10, &[]), set("a", 1, &[]), set("b", 1, &[])], &["a-10", "b-1"]),
@@ -217,7 +217,7 @@ pub(super) mod tests {
             (vec![archived(set("a", 2, &[])), rolling_out(set("a", 3, &[]))], &[]),
             (vec![deleting(set("a", 2, &[])), set("b", 1, &[])], &["b-1"]),
             (vec![by_hand.clone()], &[]),
-            (vec![labelled(set("a", 1, &[]), labels::OWNER_NAME, "")], &[]),
+            (vec![labeled(set("a", 1, &[]), labels::OWNER_NAME, "")], &[]),
         ];
         for (sets, expected) in rows {
             let names: Vec<_> =

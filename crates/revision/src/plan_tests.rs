@@ -38,7 +38,7 @@ fn plan_follows_the_decision_table() {
         object["metadata"]["deletionTimestamp"] = json!("2024-01-01T00:00:00Z");
         object
     };
-    let labelled = |mut object: Value, name: &str| {
+    let labeled = |mut object: Value, name: &str| {
         object["metadata"]["labels"] = json!({"olm.operatorframework.io/owner-name": name});
         object
     };
@@ -57,14 +57,14 @@ fn plan_follows_the_decision_table() {
         ),
         (
             "no controller, annotated, only an active sibling",
-            labelled(actual(&[plain_owner], Some("1")), "demo"),
+            labeled(actual(&[plain_owner], Some("1")), "demo"),
             [Adopt; 3],
         ),
         ("no owner, annotated, being deleted", deleting(actual(&[], Some("1"))), [Collide; 3]),
-        ("no owner, annotated, of this extension", labelled(actual(&[], Some("1")), "demo"), [Adopt; 3]),
+        ("no owner, annotated, of this extension", labeled(actual(&[], Some("1")), "demo"), [Adopt; 3]),
         (
             "no owner, annotated, of another extension",
-            labelled(actual(&[], Some("1")), "x"),
+            labeled(actual(&[], Some("1")), "x"),
             [Collide, Adopt, Adopt],
         ),
         ("foreign controller", actual(&[foreign()], None), [Collide, Collide, Adopt]),
@@ -88,7 +88,7 @@ fn plan_follows_the_decision_table() {
         ("ours", actual(&[set("demo-2", OURS)], Some("2")), [Repair; 3]),
         ("ours, number altered", actual(&[set("demo-2", OURS)], Some("7")), [Repair; 3]),
         ("ours, corrupt number", actual(&[set("demo-2", OURS)], Some("two")), [Repair; 3]),
-        ("no owner, corrupt number", labelled(actual(&[], Some("one")), "demo"), [Adopt; 3]),
+        ("no owner, corrupt number", labeled(actual(&[], Some("one")), "demo"), [Adopt; 3]),
         ("ours, being deleted", deleting(actual(&[set("demo-2", OURS)], Some("2"))), [AwaitDeletion; 3]),
         ("our name, other UID", actual(&[set("demo-2", "uid-old")], Some("2")), [Collide, Collide, Adopt]),
     ];

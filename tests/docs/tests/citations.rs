@@ -79,7 +79,8 @@ fn cited_cases_exist() -> Result<()> {
 #[test]
 fn comments_cite_no_documents_outside_the_repository() -> Result<()> {
     let sources = sources()?;
-    let outside = matches(r"\b[Ss]pec 0\d|\b[Rr]uling|\bR-\d+\b|\bacceptance \d", &sources)?;
+    let outside =
+        matches(r"\b[Ss]pec 0\d|\b[Rr]uling|\bR-\d+\b|\bacceptance \d|// [A-Z]\d+[a-z]?(-\d+)?\b", &sources)?;
     ensure!(
         outside.iter().all(|(place, _)| place.starts_with("tests/docs/tests/citations.rs:")),
         "cite docs/design instead: {outside:?}"

@@ -61,7 +61,7 @@ impl Plans {
             let mut event = match event {
                 Ok(event) => event,
                 Err(error) => {
-                    tracing::warn!(%error, "watch on ExtensionPlans failed");
+                    tracing::warn!(%error, "watch of ExtensionPlans failed");
                     continue;
                 }
             };

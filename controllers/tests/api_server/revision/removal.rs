@@ -268,13 +268,13 @@ pub(super) async fn superseded_revisions_are_archived_oldest_first_and_adopt_not
     assert_eq!(archived.first(), Some(&"superseded-9"), "{archived:?}");
     let first = calls.iter().position(|call| body(call)["spec"]["lifecycleState"] == "Archived").unwrap();
     // Unlike a change of owner, an apply contains the kind.
-    let is_heir = |call: &&Call| {
+    let is_new_owner = |call: &&Call| {
         call.path.ends_with("/configmaps/dropped")
             && body(call)["kind"].is_null()
             && body(call)["metadata"]["annotations"]["olm.operatorframework.io/revision"].is_string()
     };
-    let inherited: Vec<String> = calls[first..].iter().filter(is_heir).map(Call::line).collect();
-    assert_eq!(inherited, [""; 0]);
+    let written: Vec<String> = calls[first..].iter().filter(is_new_owner).map(Call::line).collect();
+    assert_eq!(written, [""; 0]);
     controller.stop().await;
 }
 

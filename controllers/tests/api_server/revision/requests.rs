@@ -44,11 +44,11 @@ pub(super) async fn pass_sends_requests_only_for_changed_objects(
     });
     assert_eq!(ticked.await, calls(&[("GET", 1)]));
     // A foreign label.
-    let labelled = controller.calls_for(async || {
+    let labeled = controller.calls_for(async || {
         fixture.edit(&map, json!({"metadata": {"labels": {"mine": "1"}}})).await;
     });
     // The fields that we own are unchanged.
-    assert_eq!(labelled.await, calls(&[("GET", 1)]));
+    assert_eq!(labeled.await, calls(&[("GET", 1)]));
     // Drift: one read to detect it, one of the content to compare with, and one to confirm. Then a dry run and the
     // apply.
     let repaired = controller.calls_for(async || {

@@ -93,8 +93,8 @@ async fn index_resolves_to_its_digest_and_pulls_own_platform() {
 #[tokio::test]
 async fn missing_label_is_terminal_for_digests_only() {
     let fixture = Fixture::new().await;
-    let unlabelled = Image::new(Vec::new(), &Default::default(), &Runtime::default()).unwrap();
-    let digest = fixture.registry.add_image("a/cat", "v1", &unlabelled);
+    let unlabeled = Image::new(Vec::new(), &Default::default(), &Runtime::default()).unwrap();
+    let digest = fixture.registry.add_image("a/cat", "v1", &unlabeled);
     let text =
         "catalog image is missing the required label \"operators.operatorframework.io.index.configs.v1\"";
 

@@ -212,9 +212,9 @@ fn files() -> Vec<(&'static str, &'static str)> {
 /// Waits until the aggregated role has, or no longer has, the rules of the ClusterRoles of `file`.
 async fn aggregate(client: &Client, file: &str, present: bool) {
     let api: Api<ClusterRole> = Api::all(client.clone());
-    let labelled = |role: &&Value| role.pointer(AGGREGATED).is_some();
+    let labeled = |role: &&Value| role.pointer(AGGREGATED).is_some();
     let all = objects(file);
-    let roles: Vec<&Value> = of_kind(&all, "ClusterRole").into_iter().filter(labelled).collect();
+    let roles: Vec<&Value> = of_kind(&all, "ClusterRole").into_iter().filter(labeled).collect();
     let wanted: Vec<&Value> = roles.iter().flat_map(|role| role["rules"].as_array().unwrap()).collect();
     eventually("the role is aggregated", async || {
         let rules = json!(api.get("operator-controller-content-role").await.unwrap().rules);
