@@ -87,7 +87,7 @@ pub struct ImageSource {
     )]
     pub ref_: String,
     /// Interval in minutes at which the registry is polled for new content of a tag. Absent: the registry is not
-    /// polled. Not allowed with a digest, whose content cannot change.
+    /// polled. A reference with a digest must not have an interval, because its content cannot change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1), transform = schema::without("format"))]
     pub poll_interval_minutes: Option<i64>,

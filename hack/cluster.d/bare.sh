@@ -5,6 +5,10 @@
 bare_up() {
   claim_state_dir bare
   mkdir -p "$run_dir" "$log_dir" "$config_dir"
+  if [[ $profile == node ]]; then
+    # A killed e2e test leaves them. They reject connections of pods with the same addresses.
+    nft delete table ip olm_network_policies 2>/dev/null || true
+  fi
   if components_alive && ready_kube_apiserver >/dev/null 2>&1; then
     step "already up: $state_dir"
     return

@@ -54,8 +54,6 @@ make_network() {
   ip link set "$bridge" up
   # Services are reachable without a default route, too.
   ip route replace "$service_cidr" dev "$bridge"
-  # Rules of a killed test would reject connections of pods with the same addresses.
-  nft delete table ip olm_network_policies 2>/dev/null || true
   nft --file "$config_dir/network.nft"
 }
 

@@ -41,7 +41,7 @@ If operator-controller wrote the plan as an ExtensionPlan (feature gate Extensio
 neither catalogs nor bundles are read. `olm diff --extension NAME` shows the changed fields.
 
 The output names what holds the plan: an annotation (approval, approve-permission-increase or upgrade-window), the \
-OperatorCondition of the operator, or a rollback.";
+OperatorCondition of the operator, or a rollback. `olm approve` approves the plan.";
 
 /// Arguments of the command.
 #[derive(Debug, Args)]

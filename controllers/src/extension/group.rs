@@ -42,8 +42,7 @@ impl Context {
         awaits_content
     }
 
-    /// The extension as a member of this group. `None` if it is not a
-    /// member, or has no installed bundle.
+    /// The extension as a member of this group. `None` if it is not a member, or has no installed bundle.
     async fn member(&self, extension: &Arc<ClusterExtension>, group: &str) -> Option<GroupMember> {
         let rules = self.rules(extension);
         rules.group_of(extension).filter(|own| *own == group)?;

@@ -46,7 +46,7 @@ impl Enforced {
 impl Drop for Enforced {
     fn drop(&mut self) {
         for node in &self.nodes {
-            // A remaining table makes the next test fail, which is a better report than an error here.
+            // `hack/cluster up` removes a remaining table.
             let _ = load(node, &format!("table {TABLE}\ndelete table {TABLE}\n"));
         }
     }

@@ -19,8 +19,8 @@ pub(super) struct Limit {
     /// Time from `kubectl apply --server-side` of the objects of the first version until all Deployments are
     /// Available.
     pub(super) install: f64,
-    /// Time from the same with the objects of the second version until all Deployments are rolled out, including
-    /// the deletion of the objects that only the first version has.
+    /// Time from the same command with the objects of the second version until all Deployments are rolled out,
+    /// including the deletion of the objects that only the first version has.
     pub(super) upgrade: f64,
 }
 
