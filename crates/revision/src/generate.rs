@@ -10,16 +10,18 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::ObjectMeta;
-use olm_api::cluster_object_set::{CollisionProtection, LifecycleState, Phase as SpecPhase, PhaseObject};
+use olm_api::cluster_object_set::{
+    CollisionProtection, LifecycleState, Phase as SpecPhase, PhaseObject, ProgressionProbe,
+};
 use olm_api::limits::{ARCHIVED_REVISIONS_KEPT, MAX_PHASES};
 use olm_api::{ClusterObjectSet, ClusterObjectSetSpec, annotations, labels, names};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::content::{ContentObject, ContentPhase, same_content};
+use crate::content::{self, ContentObject, ContentPhase, same_content};
 use crate::packing::pack;
-use crate::phases::{Marks, phases};
-use crate::probes::default_probes;
+use crate::phases::{Marks, is_aggregated, phases};
+use crate::probes::{api_service_probe, default_probes};
 use crate::record::{MAX_ANNOTATION_BYTES, size_with};
 
 /// Maximum length of a label value.
@@ -166,7 +168,7 @@ impl Draft {
                 collision_protection: CollisionProtection::Prevent,
                 phases,
                 progress_deadline_minutes: self.extension.progress_deadline_minutes.filter(|m| *m > 0),
-                progression_probes: default_probes(),
+                progression_probes: self.probes(),
             },
         );
         set.metadata = ObjectMeta {
@@ -176,6 +178,15 @@ impl Draft {
             ..set.metadata
         };
         set
+    }
+
+    fn probes(&self) -> Vec<ProgressionProbe> {
+        let mut probes = default_probes();
+        // Only where it is needed: all other revisions have the probes of the reference.
+        if content::objects(&self.phases).any(is_aggregated) {
+            probes.push(api_service_probe());
+        }
+        probes
     }
 
     /// Copy of `current` with all mutable members of the draft, as body of a forced server-side apply by

@@ -80,6 +80,30 @@ fn draft_generates_the_set_and_its_secrets() {
     assert_eq!(secret.type_.as_deref(), Some("olm.operatorframework.io/object-data"));
 }
 
+// docs/design/bundles.md#aggregated-apis
+#[test]
+fn revision_with_aggregated_api_has_one_more_probe() {
+    let probes = |objects: Vec<Value>| {
+        let draft = Draft::new(extension("demo"), &bundle(), objects).unwrap();
+        let spec = draft.number(1, SYSTEM).unwrap().set.spec.unwrap();
+        serde_json::to_value(spec.progression_probes).unwrap()
+    };
+    let before = probes(objects());
+    let api_service = json!({"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+        "metadata": {"name": "v1.g"}, "spec": {"service": {"namespace": "ns", "name": "s"}}});
+    let mut after = probes([objects(), vec![api_service]].concat());
+    let added = after.as_array_mut().unwrap().pop().unwrap();
+    assert_eq!(after, before);
+    assert_eq!(
+        added,
+        json!({
+            "selector": {"type": "GroupKind",
+                "groupKind": {"group": "apiregistration.k8s.io", "kind": "APIService"}},
+            "assertions": [{"type": "ConditionEqual", "conditionEqual": {"type": "Available", "status": "True"}}],
+        })
+    );
+}
+
 // docs/design/apply.md#keep-patch-or-create; cases apply-7, apply-8, apply-11, apply-35
 #[test]
 fn decide_keeps_patches_or_creates() {

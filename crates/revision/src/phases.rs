@@ -29,7 +29,7 @@ const PHASES: [(&str, &[&str]); 13] = [
     (DEPLOY, &["apps/Deployment"]),
     ("scaling", &["autoscaling.k8s.io/VerticalPodAutoscaler"]),
     (
-        "publish",
+        PUBLISH,
         &[
             "monitoring.coreos.com/PrometheusRule",
             "monitoring.coreos.com/ServiceMonitor",
@@ -54,6 +54,8 @@ const PHASES: [(&str, &[&str]); 13] = [
 
 /// Phase of all other kinds.
 const DEPLOY: &str = "deploy";
+/// Phase of objects that announce what the Deployments serve.
+const PUBLISH: &str = "publish";
 
 /// Labels and annotations for every object of a bundle.
 #[derive(Clone, Copy, Debug)]
@@ -81,7 +83,8 @@ pub fn phases(objects: Vec<Value>, marks: Marks<'_>) -> Vec<ContentPhase> {
     sorted.sort_by(|(a, _), (b, _)| sort_key(a).cmp(&sort_key(b)));
     let mut by_phase: Vec<Vec<Value>> = vec![Vec::new(); PHASES.len()];
     for (key, object) in sorted {
-        by_phase[phase_index(&key.gvk)].push(object);
+        let index = if is_aggregated(&object) { index_of(PUBLISH) } else { phase_index(&key.gvk) };
+        by_phase[index].push(object);
     }
     PHASES.iter().zip(by_phase).flat_map(|((name, _), objects)| split(name, objects)).collect()
 }
@@ -126,8 +129,20 @@ fn phase_index(gvk: &GroupVersionKind) -> usize {
     PHASES
         .iter()
         .position(|(_, kinds)| kinds.contains(&group_kind.as_str()))
-        .or_else(|| PHASES.iter().position(|(name, _)| *name == DEPLOY))
-        .unwrap_or_default()
+        .unwrap_or_else(|| index_of(DEPLOY))
+}
+
+fn index_of(phase: &str) -> usize {
+    PHASES.iter().position(|(name, _)| *name == phase).unwrap_or_default()
+}
+
+/// `true` for an APIService that a Service serves. It follows its Deployment, and is deleted before it: as long as its
+/// server does not answer, discovery of the whole cluster fails partly (docs/design/bundles.md#aggregated-apis).
+pub(crate) fn is_aggregated(object: &Value) -> bool {
+    let gvk = ObjectKey::of(object).gvk;
+    gvk.group == "apiregistration.k8s.io"
+        && gvk.kind == "APIService"
+        && object.pointer("/spec/service").is_some_and(Value::is_object)
 }
 
 fn split(name: &str, objects: Vec<Value>) -> Vec<ContentPhase> {
@@ -178,6 +193,10 @@ mod tests {
             object("v1", "Namespace", "", "ns"),
             object("v1", "ConfigMap", "ns", "a"),
             object("acme.example/v1", "Widget", "ns", "w"),
+            json!({"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": {"name": "v1.g"},
+                "spec": {"service": {"namespace": "ns", "name": "s"}}}),
+            // Without a Service, as recorded in the vectors.
+            object("apiregistration.k8s.io/v1", "APIService", "", "v2.g"),
         ];
         let phases = phases(objects.to_vec(), MARKS);
         let shown = |phase: &ContentPhase| {
@@ -187,7 +206,8 @@ mod tests {
         let expected = [
             "namespaces: Namespace.v1 /ns",
             "configuration: ConfigMap.v1 a/z, ConfigMap.v1 ns/a, ConfigMap.v1 ns/b, Secret.v1 a/z",
-            "deploy: Widget.acme.example/v1 ns/w, Deployment.apps/v1 ns/op",
+            "deploy: Widget.acme.example/v1 ns/w, APIService.apiregistration.k8s.io/v1 /v2.g, Deployment.apps/v1 ns/op",
+            "publish: APIService.apiregistration.k8s.io/v1 /v1.g",
         ];
         assert_eq!(phases.iter().map(shown).collect::<Vec<_>>(), expected);
     }

@@ -11,6 +11,7 @@ use crate::object::ObjectKey;
 mod build;
 mod workload;
 
+pub(crate) use build::api_service_probe;
 pub use build::{ProbeError, default_probes};
 
 /// Status of a probe.

@@ -116,6 +116,11 @@ pub fn default_probes() -> Vec<ProgressionProbe> {
     ]
 }
 
+/// Probe of the APIServices of a generated revision, in addition to [`default_probes`].
+pub(crate) fn api_service_probe() -> ProgressionProbe {
+    kind_probe("apiregistration.k8s.io", "APIService", vec![condition("Available")])
+}
+
 fn kind_probe(group: &str, kind: &str, assertions: Vec<AssertionSpec>) -> ProgressionProbe {
     ProgressionProbe {
         selector: ObjectSelector {
