@@ -14,6 +14,8 @@ const OWN_NAMESPACE: &str = "SingleOwnNamespaceInstallSupport";
 const DEPLOYMENT_CONFIG: &str = "DeploymentConfig";
 /// Bundles may watch a list of namespaces (docs/design/additions.md#several-namespaces).
 const MULTI_WATCH: &str = "MultiWatchNamespaces";
+/// Bundles may serve aggregated APIs (docs/design/bundles.md#aggregated-apis).
+const OWNED_API_SERVICES: &str = "OwnedAPIServices";
 /// Objects of an extension are applied as its service account
 /// (docs/design/additions.md#service-account-impersonation).
 const IMPERSONATION: &str = "ServiceAccountImpersonation";
@@ -37,7 +39,7 @@ const UPDATE_NOTIFICATIONS: &str = "UpdateNotifications";
 pub(crate) const UPGRADE_STATUS: &str = "ClusterUpgradeStatus";
 
 /// All gates that `--feature-gates` accepts.
-pub const KNOWN: [Gate; 16] = [
+pub const KNOWN: [Gate; 17] = [
     Gate { name: BEST_EFFORT, default: false, stage: Stage::Alpha },
     Gate { name: RELEASES, default: false, stage: Stage::Alpha },
     Gate { name: REVISIONS, default: true, stage: Stage::Alpha },
@@ -47,6 +49,7 @@ pub const KNOWN: [Gate; 16] = [
     Gate { name: EXTENSION_PLANS, default: false, stage: Stage::Alpha },
     Gate { name: MULTI_WATCH, default: false, stage: Stage::Alpha },
     Gate { name: OPERATOR_CONDITIONS, default: false, stage: Stage::Alpha },
+    Gate { name: OWNED_API_SERVICES, default: false, stage: Stage::Alpha },
     Gate { name: IMPERSONATION, default: false, stage: Stage::Alpha },
     Gate { name: OWN_NAMESPACE, default: false, stage: Stage::Alpha },
     Gate { name: STATUS_SUMMARY, default: false, stage: Stage::Alpha },
@@ -65,6 +68,8 @@ pub(crate) struct Features {
     pub deployment_config: bool,
     /// `true` if bundles may watch a list of namespaces.
     pub multi_watch_namespaces: bool,
+    /// `true` if bundles may serve aggregated APIs.
+    pub owned_api_services: bool,
     /// `true` if objects are applied as the service account that their extension names.
     pub impersonation: bool,
     /// `true` if extensions and revisions get a status summary.
@@ -97,6 +102,7 @@ impl Features {
             single_own_namespace: gates.enabled(OWN_NAMESPACE),
             deployment_config: gates.enabled(DEPLOYMENT_CONFIG),
             multi_watch_namespaces: gates.enabled(MULTI_WATCH),
+            owned_api_services: gates.enabled(OWNED_API_SERVICES),
             impersonation: gates.enabled(IMPERSONATION),
             status_summary: gates.enabled(STATUS_SUMMARY),
             extension_plans: gates.enabled(EXTENSION_PLANS),
@@ -138,6 +144,7 @@ mod tests {
         }
         assert!(!features(&[]).multi_watch_namespaces);
         assert!(features(&["MultiWatchNamespaces=true"]).multi_watch_namespaces);
+        assert!(!features(&[]).owned_api_services && features(&["OwnedAPIServices=true"]).owned_api_services);
         assert!(features(&["DeploymentConfig=true"]).deployment_config);
         assert!(!features(&[]).extension_plans && features(&["ExtensionPlans=true"]).extension_plans);
         assert!(!features(&[]).status_summary && features(&["StatusSummary=true"]).status_summary);

@@ -23,6 +23,7 @@ fuzz_target!(|input: (&[u8], &[u8])| {
             single_own_namespace: true,
             deployment_config: true,
             multi_watch_namespaces: false,
+            owned_api_services: true,
             operator_condition: false,
         };
         let _ = render(&bundle, &options);

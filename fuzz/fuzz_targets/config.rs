@@ -39,6 +39,7 @@ fuzz_target!(|input: &[u8]| {
         single_own_namespace: bit(4),
         deployment_config: bit(5),
         multi_watch_namespaces: bit(6),
+        owned_api_services: true,
         operator_condition: false,
     };
     let rendered = render(&bundle, &options);

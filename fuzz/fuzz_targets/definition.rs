@@ -32,6 +32,7 @@ fn rendered(manifest: &[u8]) -> Option<Vec<serde_json::Value>> {
         single_own_namespace: true,
         deployment_config: true,
         multi_watch_namespaces: false,
+        owned_api_services: true,
         operator_condition: false,
     };
     let bundle = Bundle::load(&files).ok()?;

@@ -52,6 +52,7 @@ fn run(input: &mut Unstructured<'_>) -> Result<()> {
         single_own_namespace,
         deployment_config,
         multi_watch_namespaces,
+        owned_api_services: true,
         operator_condition: false,
     };
     let rendered = render(&bundle, &options);

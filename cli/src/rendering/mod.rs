@@ -49,8 +49,8 @@ pub(crate) struct Rendered {
 pub(crate) fn objects(files: &BundleFiles, settings: &RenderSettings) -> Result<Rendered, CliError> {
     let refused = |text: String| CliError::findings(format!("{}: {text}", files.origin));
     let bundle = Bundle::load(&files.files).map_err(|error| refused(error.to_string()))?;
-    let objects =
-        olm_bundle::render(&bundle, &settings.options()).map_err(|error| refused(error.to_string()))?;
+    let objects = olm_bundle::render(&bundle, &settings.options())
+        .map_err(|error| refused(format!("{error}{}", settings.gate_hint(&bundle))))?;
     let warnings = settings.warnings(&bundle);
     for warning in warnings.into_iter().chain(install_checks(&bundle, &objects, &settings.namespace)) {
         say(&format!("warning: {}: {warning}", files.origin));

@@ -19,11 +19,12 @@ const MAX_CONFIG: u64 = 3 << 20;
 pub(crate) const OWN_NAMESPACE: &str = "SingleOwnNamespaceInstallSupport";
 pub(crate) const DEPLOYMENT_CONFIG: &str = "DeploymentConfig";
 pub(crate) const MULTI_WATCH: &str = "MultiWatchNamespaces";
+const OWNED_API_SERVICES: &str = "OwnedAPIServices";
 const OPERATOR_CONDITIONS: &str = "OperatorConditionCompat";
 
 /// Feature gates of operator-controller, so that its arguments can be reused here. Gates of the reference that allow
 /// more bundles to render are on.
-const KNOWN: [Gate; 14] = [
+const KNOWN: [Gate; 15] = [
     gate("BestEffortResolution", false),
     gate("BoxcutterRuntime", true),
     gate("BundleReleaseSupport", false),
@@ -33,6 +34,7 @@ const KNOWN: [Gate; 14] = [
     gate("ExtensionPlans", false),
     gate(MULTI_WATCH, false),
     gate(OPERATOR_CONDITIONS, false),
+    gate(OWNED_API_SERVICES, false),
     gate("ServiceAccountImpersonation", false),
     gate(OWN_NAMESPACE, true),
     gate("WebhookProviderBuiltin", true),
@@ -179,7 +181,16 @@ impl RenderSettings {
             single_own_namespace: self.gates.enabled(OWN_NAMESPACE),
             deployment_config: self.gates.enabled(DEPLOYMENT_CONFIG),
             multi_watch_namespaces: self.gates.enabled(MULTI_WATCH),
+            owned_api_services: self.gates.enabled(OWNED_API_SERVICES),
             operator_condition: self.operator_condition,
+        }
+    }
+
+    /// Addition to the error of the renderer: the gate that admits the bundle. Empty if none is missing.
+    pub(crate) fn gate_hint(&self, bundle: &Bundle) -> &'static str {
+        match bundle.has_api_services() && !self.gates.enabled(OWNED_API_SERVICES) {
+            true => "\noperator-controller installs aggregated APIs only with gate OwnedAPIServices",
+            false => "",
         }
     }
 

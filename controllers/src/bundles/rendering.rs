@@ -57,6 +57,7 @@ impl RenderRequest {
             single_own_namespace: self.features.single_own_namespace,
             deployment_config: self.features.deployment_config,
             multi_watch_namespaces: self.features.multi_watch_namespaces,
+            owned_api_services: self.features.owned_api_services,
             operator_condition: self.operator_condition,
         }
     }

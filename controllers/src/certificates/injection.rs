@@ -1,4 +1,4 @@
-//! The CA bundle in webhook configurations and CRDs. Pure: patches are computed here and sent elsewhere.
+//! The CA bundle in webhook configurations, CRDs and APIServices. Pure: patches are computed here and sent elsewhere.
 //!
 //! We own only `caBundle`. The engine applies its objects without that field, so our value is retained. But an object
 //! whose webhook is removed would keep a lone `caBundle`, which the API server rejects. Before that, ownership of our
@@ -44,6 +44,13 @@ pub(super) fn injected(live: &Value, injection: &Injection, extension: &str, bun
             }
             patch["apiVersion"] = json!("apiextensions.k8s.io/v1");
             patch["spec"] = json!({"conversion": {"webhook": {"clientConfig": client}}});
+        }
+        InjectionKind::ApiService => {
+            if !calls(&live["spec"]) || carries(&live["spec"]) {
+                return None;
+            }
+            patch["apiVersion"] = json!("apiregistration.k8s.io/v1");
+            patch["spec"] = client;
         }
         InjectionKind::Validating | InjectionKind::Mutating => {
             let webhooks = live["webhooks"].as_array().into_iter().flatten();
@@ -145,6 +152,17 @@ mod tests {
         assert_eq!(apply(&live, InjectionKind::Definition), Some(expected));
         live["spec"]["conversion"]["webhook"]["clientConfig"]["caBundle"] = json!(encoded);
         assert_eq!(apply(&live, InjectionKind::Definition), None);
+
+        let mut live = json!({"metadata": metadata(), "spec": client("d-service")});
+        let expected = json!({
+            "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+            "metadata": {"name": "x", "uid": "u"}, "spec": {"caBundle": encoded},
+        });
+        assert_eq!(apply(&live, InjectionKind::ApiService), Some(expected));
+        live["spec"]["caBundle"] = json!(encoded);
+        assert_eq!(apply(&live, InjectionKind::ApiService), None);
+        live["spec"] = client("e-service");
+        assert_eq!(apply(&live, InjectionKind::ApiService), None);
     }
 
     #[test]

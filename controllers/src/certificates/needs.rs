@@ -6,7 +6,7 @@ use olm_bundle::{Injection, InjectionKind, Serving, injections, issued_by_others
 use olm_revision::content::{self, ContentPhase};
 use serde_json::Value;
 
-/// Kind and name of a webhook configuration or CRD.
+/// Kind and name of an object with a CA bundle.
 type Object = (InjectionKind, String);
 
 /// Needs of one revision.
@@ -14,7 +14,7 @@ type Object = (InjectionKind, String);
 pub(super) struct Needs {
     /// Objects to inject into.
     pub injections: Vec<Injection>,
-    /// Webhook configurations and CRDs without our annotation.
+    /// Webhook configurations, CRDs and APIServices without our annotation.
     pub unmarked: BTreeSet<Object>,
     /// Namespace and name of Secrets into which other providers issue.
     pub issued_by_others: BTreeSet<(String, String)>,

@@ -5,6 +5,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::api::{DeleteParams, ListParams, PartialObjectMeta, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::{ApiResource, DynamicObject};
 use kube::{Api, ResourceExt};
@@ -59,6 +60,7 @@ impl Provider {
             InjectionKind::Validating => ApiResource::erase::<ValidatingWebhookConfiguration>(&()),
             InjectionKind::Mutating => ApiResource::erase::<MutatingWebhookConfiguration>(&()),
             InjectionKind::Definition => ApiResource::erase::<CustomResourceDefinition>(&()),
+            InjectionKind::ApiService => ApiResource::erase::<APIService>(&()),
         };
         Api::all_with(self.client.clone(), &resource)
     }

@@ -1,5 +1,6 @@
 //! The provider against a real API server, which calls a webhook of the test.
 
+mod aggregated;
 mod fixture;
 
 use std::pin::pin;

@@ -13,6 +13,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::api::{ListParams, PartialObjectMeta};
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
@@ -158,6 +159,7 @@ impl Provider {
             self.follow::<ValidatingWebhookConfiguration>(labels::OWNER_NAME),
             self.follow::<MutatingWebhookConfiguration>(labels::OWNER_NAME),
             self.follow::<CustomResourceDefinition>(labels::OWNER_NAME),
+            self.follow::<APIService>(labels::OWNER_NAME),
         ])
     }
 

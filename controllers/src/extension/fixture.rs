@@ -68,6 +68,7 @@ pub(super) fn parts(client: Client, cache: &Path, catalog_store: Store<ClusterCa
             single_own_namespace: false,
             deployment_config: true,
             multi_watch_namespaces: true,
+            owned_api_services: true,
             impersonation: false,
             status_summary: false,
             extension_plans: false,

@@ -47,6 +47,7 @@ pub(crate) fn rights(version: &str) -> Rights {
         single_own_namespace: false,
         deployment_config: false,
         multi_watch_namespaces: false,
+        owned_api_services: false,
         operator_condition: false,
     };
     let bundle = olm_bundle::Bundle::load(&files).unwrap();

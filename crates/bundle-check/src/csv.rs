@@ -276,7 +276,8 @@ pub(crate) fn usable_mode(csv: &Object, findings: &mut Findings) {
 pub(crate) fn api_services(csv: &Object, findings: &mut Findings) {
     for (location, service) in csv.items("spec.apiservicedefinitions.owned") {
         let message = format!(
-            "the APIService of {} ({}) cannot be installed: serve the kind with a CustomResourceDefinition",
+            "the APIService of {} ({}) is installed only with the feature gate OwnedAPIServices: without it, \
+             operator-controller refuses the bundle",
             quote(text(service, "/kind")),
             text(service, "/group")
         );

@@ -25,6 +25,7 @@ const WATCHED_NAMESPACE: &str = "watched-namespace";
 type NamedList = (&'static str, &'static str);
 const DEPLOYMENTS: NamedList = ("spec.install.spec.deployments", "/name");
 const WEBHOOKS: NamedList = ("spec.webhookdefinitions", "/generateName");
+const API_SERVICES: NamedList = ("spec.apiservicedefinitions.owned", "/name");
 
 /// Renders the bundle in every supported install mode except MultiNamespace.
 pub(crate) fn check(bundle: &Bundle, content: &Content<'_>, findings: &mut Findings) {
@@ -88,6 +89,7 @@ fn attempt(bundle: &Bundle, mode: InstallMode) -> Result<BTreeSet<String>, Rende
         certificates: Certificates::Builtin,
         single_own_namespace: true,
         deployment_config: true,
+        owned_api_services: true,
         ..RenderOptions::default()
     };
     let objects: Vec<Value> = render(bundle, &options)?;
@@ -133,6 +135,7 @@ fn rule_of(validator: Validator) -> (&'static Rule, Option<NamedList>) {
         Validator::Webhook => (&rule::WEBHOOK_2, Some(WEBHOOKS)),
         Validator::WebhookRule => (&rule::V1_5, Some(WEBHOOKS)),
         Validator::Kind => (&rule::OBJ_1, None),
+        Validator::ApiService => (&rule::API_1, Some(API_SERVICES)),
     }
 }
 
@@ -156,8 +159,13 @@ fn location_of(
         (Some(object), _) => object.location(),
         (None, None) => csv.location(),
         (None, Some((list, name))) => {
-            let position =
-                csv.list(&pointer(list)).iter().position(|entry| text(entry, name) == fault.subject);
+            let is_subject = |entry: &Value| match fault.validator {
+                Validator::ApiService => {
+                    format!("{}.{}", text(entry, "/version"), text(entry, "/group")) == fault.subject
+                }
+                _ => text(entry, name) == fault.subject,
+            };
+            let position = csv.list(&pointer(list)).iter().position(is_subject);
             csv.at(&position.map_or_else(|| list.to_string(), |position| format!("{list}.{position}")))
         }
     }

@@ -181,6 +181,10 @@ rules! {
     WEBHOOK_4 "WEBHOOK-4" Warning "a webhook that fails closed has no rule for all resources, or for pods and other resources that the operator needs to start"
         "While the operator is down, such a webhook blocks the creation of its own pods. Narrow the rule, set an objectSelector, or set failurePolicy: Ignore."
 
+    // Aggregated APIs: docs/design/bundles.md#aggregated-apis.
+    API_1 "API-1" Error "each group and version of owned APIServices has a valid name and one deployment"
+        "Otherwise rendering fails."
+
     // Images and size: docs/design/additions.md#lint-rules.
     IMG_1 "IMG-1" Warning "images have a digest"
         "The image of a tag may change, and mirrors of disconnected clusters work by digest."
@@ -198,8 +202,8 @@ rules! {
         "Several watched namespaces need the feature gate MultiWatchNamespaces."
     V1_3 "V1-3" Warning "the operator does not need an OperatorCondition"
         "Without gate OperatorConditionCompat, OLM v1 creates no OperatorCondition and sets no OPERATOR_CONDITION_NAME: an operator that requires them fails at its start."
-    V1_4 "V1-4" Error "no owned APIService"
-        "Aggregated APIs of bundles are not supported."
+    V1_4 "V1-4" Warning "no owned APIService"
+        "Without gate OwnedAPIServices, operator-controller refuses bundles with aggregated APIs."
     V1_5 "V1-5" Error "rules of admission webhooks do not match OLM or other webhooks"
         "All API groups except `*` and olm.operatorframework.io are allowed, and in admissionregistration.k8s.io all resources except webhook configurations."
     V1_6 "V1-6" Warning "no spec.nativeAPIs"

@@ -79,6 +79,11 @@ impl Bundle {
         &self.csv_files
     }
 
+    /// Reports whether the bundle serves aggregated APIs (docs/design/bundles.md#aggregated-apis).
+    pub fn has_api_services(&self) -> bool {
+        !self.csv.spec.api_services.owned.is_empty()
+    }
+
     /// Reports whether the bundle has webhooks, and thus needs a certificate provider.
     pub fn has_webhooks(&self) -> bool {
         !self.csv.spec.webhooks.is_empty()

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::names;
 
-/// Annotation of the webhook configurations and converted CRDs into which the built-in provider injects its CA
+/// Annotation of the webhook configurations, converted CRDs and APIServices into which the built-in provider injects its CA
 /// bundle. The value is `<namespace>/<secret>` of the serving certificate.
 pub const BUILTIN_CA_ANNOTATION: &str = "ext.olm.operatorframework.io/inject-ca-from";
 /// cert-manager annotation with the same meaning.
@@ -20,10 +20,10 @@ const CERT_MANAGER_CA_ANNOTATION: &str = "cert-manager.io/inject-ca-from";
 /// Annotation of a Service for which OpenShift issues a certificate. The value is the name of the Secret.
 const OPENSHIFT_SECRET_ANNOTATION: &str = "service.beta.openshift.io/serving-cert-secret-name";
 
-/// Issuer of the serving certificates for webhooks of bundles.
+/// Issuer of the serving certificates for webhooks and aggregated APIs of bundles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Certificates {
-    /// No issuer: bundles with webhooks are refused.
+    /// No issuer: bundles with webhooks or aggregated APIs are refused.
     #[default]
     None,
     /// cert-manager.
@@ -34,7 +34,7 @@ pub enum Certificates {
     Builtin,
 }
 
-/// Names of the objects that serve the webhooks of one deployment.
+/// Names of the objects that serve the webhooks and aggregated APIs of one deployment.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Serving {
     /// Namespace of Service and Secret.
@@ -45,7 +45,7 @@ pub struct Serving {
     pub secret: String,
 }
 
-/// Kind of an object with a webhook client configuration.
+/// Kind of an object with a CA bundle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum InjectionKind {
     /// `ValidatingWebhookConfiguration`.
@@ -54,16 +54,19 @@ pub enum InjectionKind {
     Mutating,
     /// `CustomResourceDefinition` with a conversion webhook.
     Definition,
+    /// `APIService` with a Service.
+    ApiService,
 }
 
 impl InjectionKind {
-    /// Kind of the object. `None` for an object that never calls a webhook.
+    /// Kind of the object. `None` for an object that never has a CA bundle.
     pub fn of(object: &Value) -> Option<Self> {
         let group = object["apiVersion"].as_str()?.split_once('/')?.0;
         match (group, object["kind"].as_str()?) {
             ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration") => Some(Self::Validating),
             ("admissionregistration.k8s.io", "MutatingWebhookConfiguration") => Some(Self::Mutating),
             ("apiextensions.k8s.io", "CustomResourceDefinition") => Some(Self::Definition),
+            ("apiregistration.k8s.io", "APIService") => Some(Self::ApiService),
             _ => None,
         }
     }
@@ -74,6 +77,7 @@ impl InjectionKind {
             Self::Validating => "ValidatingWebhookConfiguration",
             Self::Mutating => "MutatingWebhookConfiguration",
             Self::Definition => "CustomResourceDefinition",
+            Self::ApiService => "APIService",
         }
     }
 }
@@ -85,7 +89,7 @@ pub struct Injection {
     pub kind: InjectionKind,
     /// Name of the object.
     pub name: String,
-    /// Names for the webhook server that it calls.
+    /// Names for the server that it calls.
     pub serving: Serving,
 }
 
@@ -121,6 +125,7 @@ fn injection(object: &Value) -> Option<Injection> {
     let client = match kind {
         InjectionKind::Validating | InjectionKind::Mutating => object.pointer("/webhooks/0/clientConfig"),
         InjectionKind::Definition => object.pointer("/spec/conversion/webhook/clientConfig"),
+        InjectionKind::ApiService => object.pointer("/spec"),
     };
     let called = &client?["service"];
     let service = called["name"].as_str()?;
@@ -159,7 +164,8 @@ impl Serving {
 }
 
 impl Certificates {
-    /// Annotation that requests injection of the CA bundle into a webhook configuration or a converted CRD.
+    /// Annotation that requests injection of the CA bundle into a webhook configuration, a converted CRD or an
+    /// APIService.
     pub(crate) fn ca_injection(self, serving: &Serving) -> Option<(&'static str, String)> {
         let secret = format!("{}/{}", serving.namespace, serving.secret);
         match self {

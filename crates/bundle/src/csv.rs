@@ -34,7 +34,7 @@ pub(crate) struct Spec {
     #[serde(rename = "customresourcedefinitions")]
     pub(crate) definitions: OwnedNames,
     #[serde(rename = "apiservicedefinitions")]
-    pub(crate) api_services: OwnedNames,
+    pub(crate) api_services: ApiServices,
     #[serde(rename = "webhookdefinitions")]
     pub(crate) webhooks: Vec<Webhook>,
 }
@@ -108,6 +108,22 @@ pub(crate) struct OwnedNames {
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct OwnedName {
     pub(crate) name: String,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct ApiServices {
+    pub(crate) owned: Vec<ApiService>,
+}
+
+/// Kind of an aggregated API, and the deployment that serves it.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct ApiService {
+    pub(crate) group: String,
+    pub(crate) version: String,
+    pub(crate) deployment_name: String,
+    pub(crate) container_port: i32,
 }
 
 /// Webhook definition. Values that are copied into objects remain JSON values.
@@ -192,5 +208,16 @@ impl Csv {
     /// Webhook definitions served by a deployment.
     pub(crate) fn webhooks_of<'a>(&'a self, deployment: &'a str) -> impl Iterator<Item = &'a Webhook> {
         self.spec.webhooks.iter().filter(move |webhook| webhook.deployment_name == deployment)
+    }
+
+    /// Aggregated APIs served by a deployment.
+    pub(crate) fn api_services_of<'a>(&'a self, deployment: &'a str) -> impl Iterator<Item = &'a ApiService> {
+        let owned = self.spec.api_services.owned.iter();
+        owned.filter(move |service| service.deployment_name == deployment)
+    }
+
+    /// Reports whether API servers call a deployment, which thus needs a Service and a certificate.
+    pub(crate) fn is_serving(&self, deployment: &str) -> bool {
+        self.webhooks_of(deployment).next().is_some() || self.api_services_of(deployment).next().is_some()
     }
 }

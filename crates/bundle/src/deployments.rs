@@ -27,8 +27,7 @@ fn rendered(bundle: &Bundle, deployment: &Deployment, context: RenderContext<'_>
     spec["revisionHistoryLimit"] = json!(REVISION_HISTORY_LIMIT);
     let template = &mut spec["template"];
     template["metadata"]["annotations"] = template_annotations(bundle, &template["metadata"], context);
-    if context.certificates != Certificates::None && bundle.csv.webhooks_of(&deployment.name).next().is_some()
-    {
+    if context.certificates != Certificates::None && bundle.csv.is_serving(&deployment.name) {
         certificates::mount(&mut template["spec"], &context.serving(&deployment.name));
     }
     let mut object = json!({

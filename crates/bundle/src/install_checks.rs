@@ -4,6 +4,7 @@
 //!
 //! No check may fail for a bundle that the reference installs, unless the bundle is ambiguous.
 
+mod aggregated;
 mod duplicates;
 mod reserved;
 mod serving;
@@ -32,17 +33,23 @@ pub fn install_checks(bundle: &Bundle, objects: &[Value], install_namespace: &st
         found.extend(of_object(&deployments, object));
         found.extend(reserved::reserved_name(object, install_namespace));
     }
+    found.extend(aggregated::served_twice(objects));
     found.extend(duplicates::conflicting_duplicates(&deployments, bundle, objects));
     sorted_texts(found)
 }
 
-/// Deployments whose webhooks need generated objects, by kind and name of the object.
+/// Deployments whose webhooks or aggregated APIs need generated objects, by kind and name of the object.
 struct WebhookDeployments<'a>(BTreeMap<(&'static str, String), Vec<&'a str>>);
 
 impl<'a> WebhookDeployments<'a> {
     fn of(bundle: &'a Bundle) -> Self {
         let webhooks = &bundle.csv.spec.webhooks;
-        let names: BTreeSet<&str> = webhooks.iter().map(|webhook| webhook.deployment_name.as_str()).collect();
+        let services = &bundle.csv.spec.api_services.owned;
+        let names: BTreeSet<&str> = webhooks
+            .iter()
+            .map(|webhook| webhook.deployment_name.as_str())
+            .chain(services.iter().map(|service| service.deployment_name.as_str()))
+            .collect();
         let mut deployments: BTreeMap<(&'static str, String), Vec<&'a str>> = BTreeMap::new();
         for name in names {
             let serving = Serving::of_deployment(name, "");

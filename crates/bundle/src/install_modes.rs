@@ -13,8 +13,13 @@ use crate::options::RenderOptions;
 /// Refuses bundles that need unsupported features.
 pub(crate) fn check_supported(bundle: &Bundle, options: &RenderOptions<'_>) -> Result<(), RenderError> {
     let refused = |reason: &str| Err(RenderError::Unsupported(reason.to_string()));
-    if !bundle.csv.spec.api_services.owned.is_empty() {
-        return refused("apiServiceDefintions are not supported");
+    if bundle.has_api_services() {
+        if !options.owned_api_services {
+            return refused("apiServiceDefintions are not supported");
+        }
+        if options.certificates == Certificates::None {
+            return refused("apiServiceDefinitions are not supported without a certificate provider");
+        }
     }
     if bundle.has_webhooks() && options.certificates == Certificates::None {
         return refused("webhookDefinitions are not supported");

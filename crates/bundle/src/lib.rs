@@ -31,6 +31,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod api_services;
 mod bundle;
 mod certificates;
 mod config;

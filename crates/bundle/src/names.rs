@@ -31,6 +31,17 @@ pub(crate) fn webhook_service(deployment: &str) -> String {
     join(&deployment.replace('.', "-"), "service")
 }
 
+/// Name of the RoleBinding in `kube-system` of an aggregated API server. Neither name contains a dot, so names of two
+/// namespaces differ.
+pub(crate) fn auth_reader(service: &str, namespace: &str) -> String {
+    format!("{service}.{namespace}-auth-reader")
+}
+
+/// Name of the ClusterRoleBinding of an aggregated API server.
+pub(crate) fn auth_delegator(service: &str, namespace: &str) -> String {
+    format!("{service}.{namespace}-auth-delegator")
+}
+
 /// Name of the serving certificate of a webhook Service, and of its Secret.
 pub(crate) fn certificate(service: &str) -> String {
     join(service, "cert")

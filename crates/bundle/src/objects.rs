@@ -43,7 +43,10 @@ pub fn is_supported_kind(kind: &str) -> bool {
 pub(crate) fn is_cluster_scoped(kind: &str) -> bool {
     let is_generated = matches!(
         kind,
-        "CustomResourceDefinition" | "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration"
+        "APIService"
+            | "CustomResourceDefinition"
+            | "MutatingWebhookConfiguration"
+            | "ValidatingWebhookConfiguration"
     );
     is_generated || (AS_AUTHORED.contains(&kind) && kind != "VerticalPodAutoscaler")
 }

@@ -23,6 +23,9 @@ pub struct RenderOptions<'a> {
     /// Feature gate `MultiWatchNamespaces`: accepts the list `watchNamespaces` in the configuration if the bundle
     /// supports MultiNamespace (docs/design/additions.md#several-namespaces).
     pub multi_watch_namespaces: bool,
+    /// Feature gate `OwnedAPIServices`: accepts bundles with owned APIServices
+    /// (docs/design/bundles.md#aggregated-apis).
+    pub owned_api_services: bool,
     /// Feature gate `OperatorConditionCompat`, and the cluster serves OperatorConditions: adds an OperatorCondition
     /// (docs/design/approvals.md#operator-conditions).
     pub operator_condition: bool,

@@ -12,7 +12,7 @@ use crate::csv::{Deployment, Webhook};
 use crate::error::RenderError;
 use crate::install_modes::{RenderContext, Targets, check_supported, check_targets};
 use crate::options::RenderOptions;
-use crate::{deployments, limits, objects, operator_condition, rbac, validate, webhooks};
+use crate::{api_services, deployments, limits, objects, operator_condition, rbac, validate, webhooks};
 
 /// Maximum size of repeated content in the rendered objects.
 const REPEATED_BYTES: usize = 64 << 20;
@@ -55,6 +55,7 @@ pub fn render(bundle: &Bundle, options: &RenderOptions<'_>) -> Result<Vec<Value>
     rendered.extend(webhooks::configurations(bundle, Webhook::MUTATING, context));
     rendered.extend(webhooks::services(bundle, context));
     rendered.extend(webhooks::certificate_objects(bundle, context));
+    rendered.extend(api_services::objects(bundle, context));
     Ok(rendered)
 }
 
@@ -76,9 +77,10 @@ fn check_size(bundle: &Bundle, options: &RenderOptions<'_>, targets: &Targets) -
     let permissions = strategy.permissions.iter().flat_map(|permission| permission.rules.iter().flatten());
     let permissions =
         strategy.permissions.len() * PERMISSION_BYTES + permissions.map(limits::size).sum::<usize>();
+    let definitions = bundle.csv.spec.webhooks.len() + bundle.csv.spec.api_services.owned.len();
     let repeated = [
         deployments.len().saturating_mul(annotations),
-        config.saturating_mul(deployments.len() + containers + bundle.csv.spec.webhooks.len()),
+        config.saturating_mul(deployments.len() + containers + definitions),
         permissions.saturating_mul(namespaces),
     ];
     if repeated.into_iter().fold(0, usize::saturating_add) <= REPEATED_BYTES {

@@ -7,6 +7,7 @@ use olm_version::names::is_dns_label;
 use olm_version::quote;
 use serde_json::Value;
 
+use crate::api_services;
 use crate::bundle::{Bundle, name_of};
 use crate::csv::{InstallMode, Webhook};
 use crate::objects::is_supported_kind;
@@ -36,6 +37,8 @@ pub enum Validator {
     WebhookRule,
     /// Kinds of shipped objects (row 13).
     Kind,
+    /// Owned APIServices (rows 14 to 16).
+    ApiService,
 }
 
 /// Finding of a validator of docs/design/bundles.md#bundle-validators.
@@ -50,7 +53,7 @@ pub struct ValidationFault {
 }
 
 impl ValidationFault {
-    fn new(validator: Validator, subject: &str, text: String) -> Self {
+    pub(crate) fn new(validator: Validator, subject: &str, text: String) -> Self {
         Self { validator, subject: subject.to_string(), text }
     }
 }
@@ -79,7 +82,8 @@ pub fn validate(bundle: &Bundle) -> Vec<ValidationFault> {
             .chain(webhook_names(webhooks))
             .chain(conversions(bundle))
             .chain(admission.flat_map(forbidden_rules))
-            .chain(unsupported),
+            .chain(unsupported)
+            .chain(api_services::faults(bundle)),
     )
 }
 

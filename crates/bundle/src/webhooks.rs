@@ -5,13 +5,14 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
+use crate::api_services;
 use crate::bundle::{Bundle, name_of};
 use crate::certificates::Serving;
 use crate::csv::{Deployment, Webhook};
 use crate::error::RenderError;
 use crate::install_modes::{RenderContext, Targets};
 
-/// Port of a Service if the webhook definition has none.
+/// Port of a Service if its definition has none.
 const DEFAULT_PORT: i32 = 443;
 
 impl RenderContext<'_> {
@@ -51,6 +52,11 @@ fn converted(definition: &Value, bundle: &Bundle, context: RenderContext<'_>) ->
     Ok(object)
 }
 
+/// Port of the Service for the `containerPort` of a definition.
+pub(crate) fn service_port(container_port: i32) -> i32 {
+    if container_port > 0 { container_port } else { DEFAULT_PORT }
+}
+
 fn service_reference(serving: &Serving, port: i32, path: Option<&str>) -> Value {
     let mut reference = json!({"namespace": serving.namespace, "name": serving.service, "port": port});
     if let Some(path) = path {
@@ -59,7 +65,7 @@ fn service_reference(serving: &Serving, port: i32, path: Option<&str>) -> Value 
     reference
 }
 
-fn annotate(object: &mut Value, annotation: Option<(&'static str, String)>) {
+pub(crate) fn annotate(object: &mut Value, annotation: Option<(&'static str, String)>) {
     let Some((key, value)) = annotation else { return };
     let metadata = &mut object["metadata"];
     if !metadata["annotations"].is_object() {
@@ -118,12 +124,12 @@ fn admission_webhook(webhook: &Webhook, serving: &Serving, targets: &Targets, mu
     entry
 }
 
-/// One Service per deployment with webhooks, with the distinct ports of its webhooks.
+/// One Service per deployment with webhooks or aggregated APIs, with their distinct ports.
 pub(crate) fn services(bundle: &Bundle, context: RenderContext<'_>) -> Vec<Value> {
     serving_deployments(bundle).map(|deployment| service(bundle, deployment, context)).collect()
 }
 
-/// Objects of the certificate provider for each deployment with webhooks.
+/// Objects of the certificate provider for each serving deployment.
 pub(crate) fn certificate_objects(bundle: &Bundle, context: RenderContext<'_>) -> Vec<Value> {
     let objects = |name: &str| context.certificates.objects(&context.serving(name));
     serving_deployments(bundle).flat_map(|deployment| objects(&deployment.name)).collect()
@@ -131,12 +137,16 @@ pub(crate) fn certificate_objects(bundle: &Bundle, context: RenderContext<'_>) -
 
 fn serving_deployments(bundle: &Bundle) -> impl Iterator<Item = &Deployment> {
     let csv = &bundle.csv;
-    csv.deployments().iter().filter(|deployment| csv.webhooks_of(&deployment.name).next().is_some())
+    csv.deployments().iter().filter(|deployment| csv.is_serving(&deployment.name))
 }
 
 fn service(bundle: &Bundle, deployment: &Deployment, context: RenderContext<'_>) -> Value {
     let serving = context.serving(&deployment.name);
-    let mut spec = json!({"ports": ports(bundle.csv.webhooks_of(&deployment.name))});
+    let webhooks = bundle.csv.webhooks_of(&deployment.name).map(|webhook| {
+        let port = service_port(webhook.container_port);
+        (port, webhook.target_port.clone().unwrap_or_else(|| json!(port)))
+    });
+    let mut spec = json!({"ports": ports(webhooks.chain(api_services::ports(bundle, &deployment.name)))});
     if let Some(labels) = deployment.spec.pointer("/selector/matchLabels") {
         spec["selector"] = labels.clone();
     }
@@ -150,11 +160,10 @@ fn service(bundle: &Bundle, deployment: &Deployment, context: RenderContext<'_>)
     object
 }
 
-fn ports<'a>(webhooks: impl Iterator<Item = &'a Webhook>) -> Vec<Value> {
-    let distinct: BTreeSet<(i32, i64, String)> = webhooks
-        .map(|webhook| {
-            let port = if webhook.container_port > 0 { webhook.container_port } else { DEFAULT_PORT };
-            let target = webhook.target_port.clone().unwrap_or_else(|| json!(port));
+/// Distinct ports of a Service, from pairs of port and target port.
+fn ports(pairs: impl Iterator<Item = (i32, Value)>) -> Vec<Value> {
+    let distinct: BTreeSet<(i32, i64, String)> = pairs
+        .map(|(port, target)| {
             // A string sorts by its numeric value, or as 0.
             let rank = target.as_i64().or_else(|| target.as_str()?.parse().ok()).unwrap_or(0);
             (port, rank, target.to_string())

@@ -156,6 +156,7 @@ proptest! {
             single_own_namespace,
             deployment_config,
             multi_watch_namespaces,
+            owned_api_services: true,
             operator_condition: false,
         };
         let rendered = render(&Bundle::load(&files).unwrap(), &options);
@@ -208,6 +209,7 @@ fn generated_bundles_include_valid_and_invalid_ones() {
             single_own_namespace: false,
             deployment_config: false,
             multi_watch_namespaces: false,
+            owned_api_services: true,
             operator_condition: false,
         };
         match render(&Bundle::load(&files(&csv, &[], &[0])).unwrap(), &options) {

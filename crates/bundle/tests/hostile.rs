@@ -53,6 +53,7 @@ fn rendered(files: &Files, config: Option<&Value>) -> Result<Vec<Value>, String>
         single_own_namespace: true,
         deployment_config: true,
         multi_watch_namespaces: true,
+        owned_api_services: true,
         operator_condition: false,
     };
     render(&load(files)?, &options).map_err(|error| error.to_string())

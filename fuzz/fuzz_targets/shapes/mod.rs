@@ -251,10 +251,15 @@ impl Shapes<'_, '_> {
         let webhooks = self.list(3, Self::webhook)?;
         let owned =
             self.list(2, |shapes| Ok(json!({"name": shapes.name()?, "version": "v1", "kind": "A"})))?;
+        let services = self.list(2, |shapes| {
+            Ok(json!({"name": "a", "group": format!("{}.example.com", shapes.name()?), "version": "v1", "kind": "A",
+                "deploymentName": shapes.name()?}))
+        })?;
         let spec = self.object([
             ("installModes", json!(modes)),
             ("install", json!({"strategy": "deployment", "spec": strategy})),
             ("webhookdefinitions", webhooks),
+            ("apiservicedefinitions", json!({"owned": services})),
             ("customresourcedefinitions", json!({"owned": owned})),
             ("version", json!("1.0.0")),
         ])?;

@@ -59,6 +59,7 @@ fn bench(table: &mut Table, name: &str, files: &Files, config: Option<&Value>) -
         single_own_namespace: true,
         deployment_config: true,
         multi_watch_namespaces: false,
+        owned_api_services: false,
         operator_condition: false,
     };
     let objects = render(&bundle, &options).with_context(|| name.to_owned())?.len();

@@ -66,6 +66,7 @@ impl Fixture {
             single_own_namespace: true,
             deployment_config: true,
             multi_watch_namespaces: false,
+            owned_api_services: false,
             operator_condition: false,
         };
         let objects = olm_bundle::render(&bundle, &options).unwrap();

@@ -283,6 +283,7 @@ impl Fixture {
             single_own_namespace: false,
             deployment_config: false,
             multi_watch_namespaces: false,
+            owned_api_services: false,
             operator_condition,
         };
         let owner = Extension {

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use axum::http::header::CONNECTION;
-use axum::routing::post;
+use axum::routing::{get, post};
 use axum::{Json, Router};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -218,7 +218,8 @@ impl Fixture {
 pub(super) fn carried(object: &Value) -> Option<Vec<u8>> {
     let client = object
         .pointer("/webhooks/0/clientConfig")
-        .or_else(|| object.pointer("/spec/conversion/webhook/clientConfig"))?;
+        .or_else(|| object.pointer("/spec/conversion/webhook/clientConfig"))
+        .or_else(|| object.get("spec"))?;
     Some(STANDARD.decode(client.get("caBundle")?.as_str()?).unwrap())
 }
 
@@ -260,6 +261,18 @@ pub(super) fn definition(is_converted: bool) -> Value {
     object
 }
 
+/// Returns a rendered APIService.
+pub(super) fn api_service(group: &str, port: u16) -> Value {
+    let name = format!("v1.{group}");
+    json!({
+        "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": metadata(&name),
+        "spec": {
+            "group": group, "version": "v1", "groupPriorityMinimum": 2000, "versionPriority": 15,
+            "service": {"namespace": NAMESPACE, "name": "d-service", "port": port},
+        },
+    })
+}
+
 /// Returns a Service that resolves to this machine.
 pub(super) fn service() -> Value {
     json!({
@@ -272,7 +285,8 @@ pub(super) fn needed(phases: &[Vec<Value>]) -> Vec<Injection> {
     injections(&phases.iter().flatten().collect::<Vec<_>>())
 }
 
-/// A webhook that admits everything, with a serving certificate from files, like a mounted Secret.
+/// A webhook that admits everything, or an aggregated API, with a serving certificate from files, like a mounted
+/// Secret.
 pub(super) struct Webhook {
     certificate: ServingCertificate,
     files: TempDir,
@@ -281,13 +295,6 @@ pub(super) struct Webhook {
 
 impl Webhook {
     pub(super) fn start() -> Self {
-        let files = tempfile::tempdir().unwrap();
-        let source = CertificateSource::Files {
-            certificate: files.path().join("tls.crt"),
-            key: files.path().join("tls.key"),
-        };
-        let profile = TlsProfile::new(ProfileName::Intermediate, Version::Tls12, &[], &[]).unwrap();
-        let certificate = ServingCertificate::new(source, profile, Arc::new(Metrics::new()));
         let admit = async |Json(review): Json<Value>| {
             let response = json!({"uid": review["request"]["uid"], "allowed": true});
             let review =
@@ -295,9 +302,29 @@ impl Webhook {
             // Closes the connection, so that each call does a new handshake.
             ([(CONNECTION, "close")], Json(review))
         };
+        Self::serving(Router::new().route("/x", post(admit)))
+    }
+
+    /// Starts a server of the API `<group>/v1`, which has no resources.
+    pub(super) fn start_api(group: &str) -> Self {
+        let version = format!("{group}/v1");
+        let list =
+            json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version, "resources": []});
+        let discover = get(async move || ([(CONNECTION, "close")], Json(list)));
+        Self::serving(Router::new().route(&format!("/apis/{version}"), discover))
+    }
+
+    fn serving(router: Router) -> Self {
+        let files = tempfile::tempdir().unwrap();
+        let source = CertificateSource::Files {
+            certificate: files.path().join("tls.crt"),
+            key: files.path().join("tls.key"),
+        };
+        let profile = TlsProfile::new(ProfileName::Intermediate, Version::Tls12, &[], &[]).unwrap();
+        let certificate = ServingCertificate::new(source, profile, Arc::new(Metrics::new()));
         let address: SocketAddr = (Ipv4Addr::LOCALHOST, 0).into();
         let tls = RustlsConfig::from_config(certificate.server_config(None).unwrap());
-        let server = HttpServer::start(address, Some(tls), Router::new().route("/x", post(admit))).unwrap();
+        let server = HttpServer::start(address, Some(tls), router).unwrap();
         Self { certificate, files, server }
     }
 

@@ -278,13 +278,15 @@ fn unsupported_olm_v0_features_are_reported() {
         (
             good().csv(
                 "  customresourcedefinitions:\n",
-                "  apiservicedefinitions:\n    owned: [{name: a, group: g.example.com, version: v1, kind: A}]\n  nativeAPIs: \
+                "  apiservicedefinitions:\n    owned: [{name: a, group: g.example.com, version: v1, kind: A, deploymentName: gone}]\n  nativeAPIs: \
                  [{group: g, version: v, kind: K}]\n  customresourcedefinitions:\n",
             ),
             &[
                 "warning: 6: metadata.annotations.alm-examples: no example of the provided A of g.example.com/v1 [CSV-8]",
-                "error: 20: spec.apiservicedefinitions.owned[0]: the APIService of \"A\" (g.example.com) cannot be installed: \
-                 serve the kind with a CustomResourceDefinition [V1-4]",
+                "error: 20: spec.apiservicedefinitions.owned[0]: APIService 'v1.g.example.com' references non-existent \
+                 deployment 'gone' [API-1]",
+                "warning: 20: spec.apiservicedefinitions.owned[0]: the APIService of \"A\" (g.example.com) is installed only \
+                 with the feature gate OwnedAPIServices: without it, operator-controller refuses the bundle [V1-4]",
                 "warning: 21: spec.nativeAPIs: without the feature gate ClusterConstraints, the operator is installed even if \
                  the cluster does not serve these APIs [V1-6]",
             ],

@@ -6,6 +6,7 @@ use olm_version::quote;
 use serde_json::Value;
 
 use super::{DEFINITION, RBAC_GROUP, text, title};
+use crate::api_services;
 use crate::bundle::{group_of, name_of};
 
 /// Namespace of OLM in its install files.
@@ -17,6 +18,29 @@ const SYSTEM_DEFINITIONS: [&str; 5] = [
     "clusterobjectsets.olm.operatorframework.io",
     "clusterupgradestatuses.ext.olm.operatorframework.io",
     "extensionplans.ext.olm.operatorframework.io",
+];
+/// Groups of OLM.
+const SYSTEM_GROUPS: [&str; 2] = ["olm.operatorframework.io", "ext.olm.operatorframework.io"];
+/// Groups that the API server itself serves. Others in `k8s.io`, such as `metrics.k8s.io`, exist to be aggregated.
+const BUILT_IN_GROUPS: [&str; 18] = [
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+    "apiregistration.k8s.io",
+    "authentication.k8s.io",
+    "authorization.k8s.io",
+    "certificates.k8s.io",
+    "coordination.k8s.io",
+    "discovery.k8s.io",
+    "events.k8s.io",
+    "flowcontrol.apiserver.k8s.io",
+    "internal.apiserver.k8s.io",
+    "networking.k8s.io",
+    "node.k8s.io",
+    "rbac.authorization.k8s.io",
+    "resource.k8s.io",
+    "scheduling.k8s.io",
+    "storage.k8s.io",
+    "storagemigration.k8s.io",
 ];
 /// Annotation with the approval of a CRD in a group of Kubernetes.
 const APPROVAL: &str = "api-approved.kubernetes.io";
@@ -62,6 +86,7 @@ const SYSTEM_OBJECTS: [&str; 14] = [
 pub(super) fn reserved_name(object: &Value, install_namespace: &str) -> Option<String> {
     let name = name_of(object);
     let of_cluster = || Some(format!("{} belongs to the cluster: choose another name", title(object)));
+    let group = text(object, "/spec/group");
     let of_system = || Some(format!("{} belongs to OLM itself: choose another name", title(object)));
     let in_system = install_namespace == SYSTEM_NAMESPACE && SYSTEM_OBJECTS.contains(&name);
     match (group_of(object), text(object, "/kind")) {
@@ -72,6 +97,8 @@ pub(super) fn reserved_name(object: &Value, install_namespace: &str) -> Option<S
         ("", "ServiceAccount") if name == "default" => of_cluster(),
         ("", "ConfigMap") if name == "kube-root-ca.crt" => of_cluster(),
         ("", "Service") if name == "kubernetes" && install_namespace == "default" => of_cluster(),
+        (api_services::GROUP, "APIService") if BUILT_IN_GROUPS.contains(&group) => of_cluster(),
+        (api_services::GROUP, "APIService") if SYSTEM_GROUPS.contains(&group) => of_system(),
         (_, DEFINITION) if SYSTEM_DEFINITIONS.contains(&name) => of_system(),
         (_, DEFINITION) => unapproved(object),
         (

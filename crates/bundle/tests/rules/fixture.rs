@@ -10,7 +10,7 @@ pub(crate) const NAMESPACE: &str = "install-ns";
 const ANNOTATIONS: &str = "annotations: {operators.operatorframework.io.bundle.package.v1: op}";
 
 /// Files of a bundle and its render options. Defaults: all namespaces, cert-manager, all gates but
-/// `MultiWatchNamespaces`.
+/// `MultiWatchNamespaces` and `OwnedAPIServices`.
 #[derive(Clone)]
 pub(crate) struct Fixture {
     files: BTreeMap<String, Vec<u8>>,
@@ -19,6 +19,7 @@ pub(crate) struct Fixture {
     pub(crate) single_own_namespace: bool,
     pub(crate) deployment_config: bool,
     pub(crate) multi_watch_namespaces: bool,
+    pub(crate) owned_api_services: bool,
     pub(crate) install_namespace: String,
 }
 
@@ -41,6 +42,7 @@ impl Fixture {
             single_own_namespace: true,
             deployment_config: true,
             multi_watch_namespaces: false,
+            owned_api_services: false,
             install_namespace: NAMESPACE.into(),
         }
         .file("metadata/annotations.yaml", ANNOTATIONS)
@@ -87,6 +89,7 @@ impl Fixture {
             single_own_namespace: self.single_own_namespace,
             deployment_config: self.deployment_config,
             multi_watch_namespaces: self.multi_watch_namespaces,
+            owned_api_services: self.owned_api_services,
             operator_condition: false,
         };
         render(&self.load().unwrap(), &options)

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod aggregated;
 mod certificates;
 mod configuring;
 mod fixture;
