@@ -371,8 +371,8 @@ impl Context {
         verified
     }
 
-    /// Prepares a new revision: checks watched namespaces and CRDs, and creates the certificate Secrets that its
-    /// pods mount.
+    /// Prepares a new revision: checks watched namespaces, APIServices and CRDs, and creates the certificate Secrets
+    /// that its pods mount.
     async fn before_revision(
         &self,
         observed: &Observed<'_>,
@@ -387,6 +387,11 @@ impl Context {
             return Ok(Installation { requeue: true, ..Installation::failed(InstallError::retry(text)) });
         }
         let objects: Vec<&Value> = content::objects(draft.phases()).collect();
+        let foreign = self.preflight.foreign_api_services(name, &objects).boxed().await?;
+        if !foreign.is_empty() {
+            let failed = Installation::failed(InstallError::retry(foreign.join("; ")));
+            return Ok(Installation { requeue: true, ..failed });
+        }
         let definitions = match check {
             Some(check) => self.preflight.definitions(name, &objects, check).boxed().await?,
             None => CrdVerdict::Safe,

@@ -11,6 +11,7 @@
 //!
 //! Nothing is written to the cluster. The result of checking custom resources is cached for a while.
 
+mod api_services;
 mod crd_verdict;
 mod custom_resources;
 mod rights;

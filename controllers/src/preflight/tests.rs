@@ -84,6 +84,7 @@ async fn install_checks_on_control_plane() {
     live_mode_checks_existing_objects(&fixture).await;
     converted_objects_are_checked_in_each_version(&fixture).await;
     missing_namespaces_are_named(&fixture).await;
+    foreign_api_services_are_named_with_their_owner(&fixture).await;
 }
 
 async fn new_crd_is_not_checked(fixture: &Fixture) {
@@ -316,4 +317,54 @@ fn failed_install_checks_block_and_are_all_listed() {
     assert_eq!(reject_failed_checks(&[]), Ok(()));
     let failure = reject_failed_checks(&["a is wrong".to_owned(), "b is wrong".to_owned()]).unwrap_err();
     assert_eq!(failure, InstallError::blocked("bundle cannot be applied: a is wrong; b is wrong"));
+}
+
+// docs/design/bundles.md#aggregated-apis
+async fn foreign_api_services_are_named_with_their_owner(fixture: &Fixture) {
+    let api_service = |name: &str, extension: Option<&str>| {
+        let (version, group) = name.split_once('.').unwrap();
+        let labels = extension.map(|extension| {
+            json!({"olm.operatorframework.io/owner-kind": "ClusterExtension",
+                "olm.operatorframework.io/owner-name": extension})
+        });
+        json!({"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+            "metadata": {"name": name, "labels": labels},
+            "spec": {"group": group, "version": version, "groupPriorityMinimum": 2000, "versionPriority": 15,
+                "service": {"namespace": "default", "name": "server"}}})
+    };
+    let services: Api<DynamicObject> = Api::all_with(
+        fixture.plane.client(),
+        &ApiResource::erase::<k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService>(&()),
+    );
+    for (name, extension) in [
+        ("v1.own.example.com", Some("demo")),
+        ("v1.other.example.com", Some("other")),
+        ("v1.by.example.com", None),
+    ] {
+        let object = serde_json::from_value(api_service(name, extension)).unwrap();
+        services.create(&PostParams::default(), &object).await.unwrap();
+    }
+    // The CRD of the cases above is served as v1.example.com.
+    let names = [
+        "v1.new.example.com",
+        "v1.own.example.com",
+        "v1.other.example.com",
+        "v1.by.example.com",
+        "v1.example.com",
+        "v1.apps",
+    ];
+    let objects = names.map(|name| api_service(name, None));
+    let objects: Vec<&Value> = objects.iter().collect();
+    assert_eq!(
+        fixture.preflight.foreign_api_services("demo", &objects).await.unwrap(),
+        [
+            "APIService \"v1.other.example.com\" already exists: it belongs to ClusterExtension \"other\"; only one \
+             extension can serve it",
+            "APIService \"v1.by.example.com\" already exists: Service default/server serves it; remove that API server \
+             and its APIService first",
+            "APIService \"v1.example.com\" already exists: CustomResourceDefinition widgets.example.com serves it; delete \
+             that first",
+            "APIService \"v1.apps\" already exists: the API server itself serves this group and version",
+        ]
+    );
 }
