@@ -52,6 +52,12 @@ start_kube_apiserver() {
     --kubelet-client-certificate "$pki_dir/kubelet-client.crt" \
     --kubelet-client-key "$pki_dir/kubelet-client.key" \
     --kubelet-preferred-address-types InternalIP \
+    --requestheader-client-ca-file "$pki_dir/front-proxy-ca.crt" \
+    --requestheader-allowed-names front-proxy-client \
+    --requestheader-username-headers X-Remote-User --requestheader-group-headers X-Remote-Group \
+    --requestheader-extra-headers-prefix X-Remote-Extra- \
+    --proxy-client-cert-file "$pki_dir/front-proxy-client.crt" \
+    --proxy-client-key-file "$pki_dir/front-proxy-client.key" \
     --allow-privileged
 }
 

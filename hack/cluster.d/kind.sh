@@ -17,7 +17,7 @@ kind_up() {
     return
   fi
   find_kubectl
-  make_ca
+  make_ca ca /CN=olm-cluster-ca
   make_registry_certificate
   if [[ -e $state_dir/created ]]; then
     kind_fix

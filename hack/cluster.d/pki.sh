@@ -1,19 +1,22 @@
-# The cluster's certificate authority, its certificates and kubeconfigs.
+# The cluster's certificate authorities, their certificates and kubeconfigs.
 # shellcheck shell=bash disable=SC2154
 
 readonly certificate_days=3650
 
+# make_ca NAME SUBJECT: creates the certificate authority NAME.key and NAME.crt
+# unless it exists.
 make_ca() {
-  [[ ! -e $pki_dir/ca.crt ]] || return 0
+  local name=$1 subject=$2
+  [[ ! -e $pki_dir/$name.crt ]] || return 0
   mkdir -p "$pki_dir"
   openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc -days $certificate_days \
     -config <(request_config \
       'basicConstraints = critical, CA:TRUE' \
       'keyUsage = critical, digitalSignature, keyCertSign, cRLSign' \
       'subjectKeyIdentifier = hash') \
-    -subj "/CN=olm-cluster-ca" -keyout "$pki_dir/ca.key" -out "$pki_dir/ca.crt.new" 2>/dev/null ||
-    fail "openssl could not create the certificate authority in $pki_dir"
-  mv "$pki_dir/ca.crt.new" "$pki_dir/ca.crt"
+    -subj "$subject" -keyout "$pki_dir/$name.key" -out "$pki_dir/$name.crt.new" 2>/dev/null ||
+    fail "openssl could not create the certificate authority $pki_dir/$name.crt"
+  mv "$pki_dir/$name.crt.new" "$pki_dir/$name.crt"
 }
 
 # request_config EXTENSION...: prints an OpenSSL configuration, because that of
@@ -23,16 +26,17 @@ request_config() {
   printf '%s\n' "$@"
 }
 
-# make_certificate NAME SUBJECT USAGE [SAN]: creates NAME.key and NAME.crt unless
-# they exist. USAGE is clientAuth, serverAuth or both. SAN has OpenSSL's syntax.
+# make_certificate NAME SUBJECT USAGE [SAN [CA]]: creates NAME.key and NAME.crt
+# unless they exist. USAGE is clientAuth, serverAuth or both. SAN has OpenSSL's
+# syntax.
 make_certificate() {
-  local name=$1 subject=$2 usage=$3 san=${4:-}
+  local name=$1 subject=$2 usage=$3 san=${4:-} ca=${5:-ca}
   [[ ! -e $pki_dir/$name.crt ]] || return 0
   local -a extensions=('basicConstraints = critical, CA:FALSE'
     'keyUsage = critical, digitalSignature' "extendedKeyUsage = $usage"
     'authorityKeyIdentifier = keyid')
   [[ -z $san ]] || extensions+=("subjectAltName = $san")
-  openssl req -x509 -CA "$pki_dir/ca.crt" -CAkey "$pki_dir/ca.key" \
+  openssl req -x509 -CA "$pki_dir/$ca.crt" -CAkey "$pki_dir/$ca.key" \
     -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc -days $certificate_days \
     -config <(request_config "${extensions[@]}") -subj "$subject" \
     -keyout "$pki_dir/$name.key" -out "$pki_dir/$name.crt.new" 2>/dev/null ||
@@ -69,7 +73,10 @@ make_registry_certificate() {
 
 # make_pki: creates all certificates, keys and kubeconfigs of the profile.
 make_pki() {
-  make_ca
+  make_ca ca /CN=olm-cluster-ca
+  # With a CA of its own, no other client can act as the front proxy of aggregated APIs.
+  make_ca front-proxy-ca /CN=olm-cluster-front-proxy-ca
+  make_certificate front-proxy-client /CN=front-proxy-client clientAuth '' front-proxy-ca
   local names='DNS:kubernetes, DNS:kubernetes.default, DNS:kubernetes.default.svc'
   names+=', DNS:kubernetes.default.svc.cluster.local, DNS:localhost'
   make_certificate kube-apiserver /CN=kube-apiserver serverAuth \
