@@ -9,43 +9,63 @@ use anyhow::{Context as _, Result};
 use axum::Router;
 use axum_server::Handle;
 use axum_server::tls_rustls::RustlsConfig;
-use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
 
-/// Directory in which OLM mounts `tls.crt` and `tls.key`.
-pub const MOUNTED: &str = "/tmp/k8s-webhook-server/serving-certs";
+/// Paths of certificate and key.
+pub type Paths = (PathBuf, PathBuf);
+
+/// Files that OLM mounts for webhooks.
+#[must_use]
+pub fn of_webhooks() -> Paths {
+    in_folder(Path::new("/tmp/k8s-webhook-server/serving-certs"), "tls")
+}
+
+/// Files that OLM mounts for aggregated APIs.
+#[must_use]
+pub fn of_aggregated_apis() -> Paths {
+    in_folder(Path::new("/apiserver.local.config/certificates"), "apiserver")
+}
+
+fn in_folder(folder: &Path, stem: &str) -> Paths {
+    (folder.join(format!("{stem}.crt")), folder.join(format!("{stem}.key")))
+}
+
 /// Poll interval for the files.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Content of certificate and key.
 type Pair = (Vec<u8>, Vec<u8>);
 
-/// Serves `router` at `address` with the pair in `folder` until `handle` stops it.
+/// Serves `router` at `address` with the pair in `files` until `handle` stops it. With `clients`, only clients with a
+/// certificate of these authorities can connect.
 ///
 /// # Errors
 /// There is no usable pair at the start, or the address cannot be bound.
 pub async fn serve(
     address: SocketAddr,
-    folder: &Path,
+    files: Paths,
+    clients: Option<RootCertStore>,
     router: Router,
     handle: Handle<SocketAddr>,
 ) -> Result<()> {
-    let pair = read(folder)?;
-    let config = RustlsConfig::from_config(server_config(&pair)?);
-    let reloading = tokio::spawn(reload(config.clone(), folder.to_owned(), pair));
+    let (pair, clients) = (read(&files)?, clients.map(Arc::new));
+    let config = RustlsConfig::from_config(server_config(&pair, clients.clone())?);
+    let reloading = tokio::spawn(reload(config.clone(), files, clients, pair));
     let served = axum_server::bind_rustls(address, config).handle(handle).http1_only();
     let ended = served.serve(router.into_make_service()).await;
     reloading.abort();
     ended.with_context(|| format!("serving at {address}"))
 }
 
-async fn reload(config: RustlsConfig, folder: PathBuf, mut pair: Pair) {
+async fn reload(config: RustlsConfig, files: Paths, clients: Option<Arc<RootCertStore>>, mut pair: Pair) {
     let mut again = tokio::time::interval(LOOK);
     loop {
         again.tick().await;
         // The kubelet replaces both files at once, but possibly between the two reads.
-        let found = match read(&folder) {
+        let found = match read(&files) {
             Ok(found) if found != pair => found,
             Ok(_) => continue,
             Err(error) => {
@@ -53,7 +73,7 @@ async fn reload(config: RustlsConfig, folder: PathBuf, mut pair: Pair) {
                 continue;
             }
         };
-        match server_config(&found) {
+        match server_config(&found, clients.clone()) {
             Ok(new) => {
                 config.reload_from_config(new);
                 pair = found;
@@ -64,20 +84,26 @@ async fn reload(config: RustlsConfig, folder: PathBuf, mut pair: Pair) {
     }
 }
 
-fn read(folder: &Path) -> Result<Pair> {
-    let file = |name: &str| {
-        let path = folder.join(name);
-        std::fs::read(&path).with_context(|| format!("reading {}", path.display()))
-    };
-    Ok((file("tls.crt")?, file("tls.key")?))
+fn read((certificate, key): &Paths) -> Result<Pair> {
+    let file = |path: &Path| std::fs::read(path).with_context(|| format!("reading {}", path.display()));
+    Ok((file(certificate)?, file(key)?))
 }
 
-fn server_config((certificate, key): &Pair) -> Result<Arc<ServerConfig>> {
-    let chain: Vec<_> =
-        CertificateDer::pem_slice_iter(certificate).collect::<Result<_, _>>().context("reading tls.crt")?;
-    let key = PrivateKeyDer::from_pem_slice(key).context("reading tls.key")?;
-    let config = ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key);
-    Ok(Arc::new(config.context("tls.crt and tls.key do not match")?))
+fn server_config(
+    (certificate, key): &Pair,
+    clients: Option<Arc<RootCertStore>>,
+) -> Result<Arc<ServerConfig>> {
+    let chain: Vec<_> = CertificateDer::pem_slice_iter(certificate)
+        .collect::<Result<_, _>>()
+        .context("reading the certificate")?;
+    let key = PrivateKeyDer::from_pem_slice(key).context("reading the key")?;
+    let config = match clients {
+        Some(clients) => {
+            ServerConfig::builder().with_client_cert_verifier(WebPkiClientVerifier::builder(clients).build()?)
+        }
+        None => ServerConfig::builder().with_no_client_auth(),
+    };
+    Ok(Arc::new(config.with_single_cert(chain, key).context("certificate and key do not match")?))
 }
 
 #[cfg(test)]
@@ -116,11 +142,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let first = write_pair(folder.path());
         let handle = Handle::new();
-        let (path, theirs) = (folder.path().to_owned(), handle.clone());
-        let server =
-            tokio::spawn(
-                async move { serve(([127, 0, 0, 1], 0).into(), &path, Router::new(), theirs).await },
-            );
+        let (path, theirs) = (in_folder(folder.path(), "tls"), handle.clone());
+        let server = tokio::spawn(async move {
+            serve(([127, 0, 0, 1], 0).into(), path, None, Router::new(), theirs).await
+        });
         let address = handle.listening().await.unwrap();
         handshake(address, &first).unwrap();
 

@@ -27,6 +27,8 @@ const WEBHOOKS: [Template; 3] = [
     (CSV, include_str!("../bundle/webhooks/operator.clusterserviceversion.yaml")),
     (CRD.0, include_str!("../bundle/webhooks/greetings.crd.yaml")),
 ];
+const AGGREGATED: [Template; 2] =
+    [ANNOTATIONS, (CSV, include_str!("../bundle/aggregated/operator.clusterserviceversion.yaml"))];
 const SCOPED: [Template; 5] = [
     ANNOTATIONS,
     (CSV, include_str!("../bundle/scoped/operator.clusterserviceversion.yaml")),
@@ -41,6 +43,7 @@ enum Work {
     Serving,
     Idle,
     Webhooks,
+    Aggregated,
     Scoped,
 }
 
@@ -75,6 +78,12 @@ impl Sample {
         Self::of(package, image, Work::Webhooks)
     }
 
+    /// Package with an aggregated API, for all namespaces only.
+    #[must_use]
+    pub fn aggregated(package: &str, image: &str) -> Self {
+        Self::of(package, image, Work::Aggregated)
+    }
+
     /// Package with every install mode that answers greetings in the watched namespaces. It also has a NetworkPolicy,
     /// a ConfigMap with text that resembles a template, and a script that must be executable.
     #[must_use]
@@ -99,6 +108,7 @@ impl Sample {
         let templates: &[Template] = match self.work {
             Work::Serving | Work::Idle => &PLAIN,
             Work::Webhooks => &WEBHOOKS,
+            Work::Aggregated => &AGGREGATED,
             Work::Scoped => &SCOPED,
         };
         let mode = if self.work == Work::Serving { "serve" } else { "idle" };
@@ -146,6 +156,7 @@ mod tests {
             (Sample::serving("garden", image), PLAIN.len(), "[\"serve\"]"),
             (Sample::idle("garden", image), PLAIN.len(), "[\"idle\"]"),
             (Sample::webhooks("garden", image), WEBHOOKS.len(), "[webhooks]"),
+            (Sample::aggregated("garden", image), AGGREGATED.len(), "[aggregated]"),
             (Sample::scoped("garden", image), SCOPED.len(), "[serve]"),
         ] {
             let files = sample.bundle("1.2.3");

@@ -1,7 +1,8 @@
-//! The `Greeting` API of the sample operator, its webhooks, and the operator as OLM content.
+//! The `Greeting` API of the sample operator, its webhooks, its aggregated API, and the operator as OLM content.
 //!
 //! The operator answers a greeting in its status, with its own version, so that a test can see which version runs.
 
+pub mod aggregated;
 pub mod certificates;
 pub mod content;
 pub mod webhooks;

@@ -1,8 +1,10 @@
-//! The sample operator: answers every `Greeting` in its status, or serves the webhooks of greetings.
+//! The sample operator: answers every `Greeting` in its status, or serves the webhooks of greetings, or an aggregated
+//! API.
 //!
 //! Arguments:
 //! - `serve`: answer greetings.
 //! - `webhooks`: serve the webhooks.
+//! - `aggregated`: serve the aggregated API.
 //! - `idle`: only run, for packages whose API is unused.
 //! - `ready`: exit with 0 if the running operator is ready. Readiness probe of an image without a shell.
 //! - `falter`, `recover`: make the running operator not ready, or ready again.
@@ -11,10 +13,10 @@
 //!
 //! Environment:
 //! - `OPERATOR_VERSION`: version to report.
-//! - `GREETING_GROUP`: API group of the package's greetings.
+//! - `GREETING_GROUP`: API group of the package.
 //! - `TARGET_NAMESPACES`: watched namespaces, comma-separated. Empty: all namespaces.
 
-use std::{env, fs, path::Path, sync::Arc, time::Duration};
+use std::{env, fs, net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use axum_server::Handle;
@@ -25,7 +27,7 @@ use kube::{
     api::{ApiResource, ListParams, Patch, PatchParams},
     runtime::{Controller, controller::Action, watcher},
 };
-use sample_operator::{ANSWERED, CLEANUP, Greeting, answer, certificates, greetings, webhooks};
+use sample_operator::{ANSWERED, CLEANUP, Greeting, aggregated, answer, certificates, greetings, webhooks};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Shared state of the reconciles.
@@ -67,6 +69,8 @@ fn retry(_: Arc<Greeting>, error: &kube::Error, _: Arc<Context>) -> Action {
 const READY: &str = "/tmp/ready";
 /// Port of the webhooks.
 const PORT: u16 = 9443;
+/// Port of the aggregated API.
+const API_PORT: u16 = 5443;
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
@@ -77,6 +81,7 @@ async fn main() -> anyhow::Result<()> {
     match env::args().nth(1).as_deref() {
         Some("serve") => serve().await,
         Some("webhooks") => serve_webhooks().await,
+        Some("aggregated") => serve_aggregated().await,
         Some("idle") => {
             is_ready()?;
             terminated().await
@@ -86,7 +91,7 @@ async fn main() -> anyhow::Result<()> {
         Some("recover") => is_ready(),
         other => {
             anyhow::bail!(
-                "the argument must be serve, webhooks, idle, ready, falter or recover, not {other:?}"
+                "the argument must be serve, webhooks, aggregated, idle, ready, falter or recover, not {other:?}"
             )
         }
     }
@@ -105,14 +110,8 @@ async fn serve_webhooks() -> anyhow::Result<()> {
     let handle = Handle::new();
     let address = ([0, 0, 0, 0], PORT).into();
     let serving =
-        certificates::serve(address, Path::new(certificates::MOUNTED), webhooks::router(), handle.clone());
-    let ready = async {
-        if handle.listening().await.is_some() {
-            is_ready()?;
-            tracing::info!(%address, "serving webhooks");
-        }
-        terminated().await
-    };
+        certificates::serve(address, certificates::of_webhooks(), None, webhooks::router(), handle.clone());
+    let ready = ready(&handle, address);
     let resource = greetings(&variable("GREETING_GROUP")?, ANSWERED);
     let client = Client::try_default().await.context("connecting to the API server")?;
     let cleaning =
@@ -122,6 +121,28 @@ async fn serve_webhooks() -> anyhow::Result<()> {
         ended = ready => ended,
         () = cleaning => Ok(()),
     }
+}
+
+async fn serve_aggregated() -> anyhow::Result<()> {
+    let group = variable("GREETING_GROUP")?;
+    let client = Client::try_default().await.context("connecting to the API server")?;
+    let clients = aggregated::front_proxy_authorities(&client).await?;
+    let (handle, address) = (Handle::new(), ([0, 0, 0, 0], API_PORT).into());
+    let (files, router) = (certificates::of_aggregated_apis(), aggregated::router(client, &group));
+    let serving = certificates::serve(address, files, Some(clients), router, handle.clone());
+    tokio::select! {
+        ended = serving => ended,
+        ended = ready(&handle, address) => ended,
+    }
+}
+
+/// Reports ready once the server listens. Returns when the process is to stop.
+async fn ready(handle: &Handle<SocketAddr>, address: SocketAddr) -> anyhow::Result<()> {
+    if handle.listening().await.is_some() {
+        is_ready()?;
+        tracing::info!(%address, "serving");
+    }
+    terminated().await
 }
 
 fn variable(name: &str) -> anyhow::Result<String> {
