@@ -51,6 +51,8 @@ pub const EXT_UPGRADE_GROUP: &str = "ext.olm.operatorframework.io/upgrade-group"
 /// Exclusion of versions that their channel skips, on ClusterExtensions: `true` or `false`
 /// (docs/design/additions.md#skipped-versions).
 pub const EXT_EXCLUDE_SKIPPED: &str = "ext.olm.operatorframework.io/exclude-skipped";
+/// Roles for the users of the APIs, on ClusterExtensions: `true` or `false` (docs/design/additions.md#api-roles).
+pub const EXT_AGGREGATE_API_ROLES: &str = "ext.olm.operatorframework.io/aggregate-api-roles";
 /// Changes that wait for an approval, on ClusterExtensions: `Automatic`, `ManualUpgrades` or `Manual`
 /// (docs/design/approvals.md#approval).
 pub const EXT_APPROVAL: &str = "ext.olm.operatorframework.io/approval";

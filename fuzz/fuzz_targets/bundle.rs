@@ -25,6 +25,7 @@ fuzz_target!(|input: (&[u8], &[u8])| {
             multi_watch_namespaces: false,
             owned_api_services: true,
             operator_condition: false,
+            aggregate_api_roles: true,
         };
         let _ = render(&bundle, &options);
     }

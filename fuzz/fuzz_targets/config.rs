@@ -41,6 +41,7 @@ fuzz_target!(|input: &[u8]| {
         multi_watch_namespaces: bit(6),
         owned_api_services: true,
         operator_condition: false,
+        aggregate_api_roles: true,
     };
     let rendered = render(&bundle, &options);
     assert_eq!(rendered, render(&bundle, &options));

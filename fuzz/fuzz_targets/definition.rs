@@ -34,6 +34,7 @@ fn rendered(manifest: &[u8]) -> Option<Vec<serde_json::Value>> {
         multi_watch_namespaces: false,
         owned_api_services: true,
         operator_condition: false,
+        aggregate_api_roles: true,
     };
     let bundle = Bundle::load(&files).ok()?;
     if bundle.csv_files().len() > 1 {

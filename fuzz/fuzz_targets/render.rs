@@ -54,6 +54,7 @@ fn run(input: &mut Unstructured<'_>) -> Result<()> {
         multi_watch_namespaces,
         owned_api_services: true,
         operator_condition: false,
+        aggregate_api_roles: true,
     };
     let rendered = render(&bundle, &options);
     let again = Bundle::load(&files).ok();

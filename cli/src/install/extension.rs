@@ -1,7 +1,8 @@
 //! ClusterExtension from command line flags, and its differences to an existing one. Pure.
 
+use kube::ResourceExt;
 use olm_api::cluster_extension::{CatalogFilter, ClusterExtensionSpec, ConfigType, ExtensionConfig};
-use olm_api::{ClusterExtension, LabelSelector, labels};
+use olm_api::{ClusterExtension, LabelSelector, annotations, labels};
 use serde_json::{Map, Value, json};
 
 use super::InstallArgs;
@@ -26,7 +27,13 @@ pub(super) fn extension(args: &InstallArgs, file: Option<Value>) -> Result<Clust
     let mut spec = ClusterExtensionSpec::of_package(&args.namespace, filter);
     spec.config = config(file, args.watch_namespaces.clone())?
         .map(|inline| ExtensionConfig { config_type: ConfigType::Inline, inline: Some(inline) });
-    Ok(ClusterExtension::new(args.name.as_ref().unwrap_or(&args.package), spec))
+    let mut extension = ClusterExtension::new(args.name.as_ref().unwrap_or(&args.package), spec);
+    if args.aggregate_api_roles {
+        extension
+            .annotations_mut()
+            .insert(annotations::EXT_AGGREGATE_API_ROLES.to_owned(), "true".to_owned());
+    }
+    Ok(extension)
 }
 
 fn config(file: Option<Value>, mut namespaces: Vec<String>) -> Result<Option<Map<String, Value>>, CliError> {
@@ -129,6 +136,8 @@ mod tests {
         assert_eq!(value["spec"], spec);
         let value = serde_json::to_value(wanted(&["--watch-namespace", "b,a"])).unwrap();
         assert_eq!(value["spec"]["config"]["inline"], json!({"watchNamespaces": ["b", "a"]}));
+        let shared = wanted(&["--aggregate-api-roles"]);
+        assert_eq!(shared.annotations()[annotations::EXT_AGGREGATE_API_ROLES], "true");
     }
 
     #[test]

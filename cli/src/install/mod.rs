@@ -75,6 +75,10 @@ pub(crate) struct InstallArgs {
     /// Namespaces that the operator watches, if its bundle does not watch all; may be given several times
     #[arg(long = "watch-namespace", value_name = "NAMESPACE", value_delimiter = ',')]
     watch_namespaces: Vec<String>,
+    /// Give the users of the built-in roles admin, edit and view access to the APIs of the operator (annotation
+    /// aggregate-api-roles)
+    #[arg(long)]
+    aggregate_api_roles: bool,
     /// File (YAML or JSON) with the configuration, as in spec.config.inline; - is standard input
     #[arg(long, value_name = "FILE")]
     config: Option<String>,

@@ -3,6 +3,7 @@
 use clap::{Args, ValueEnum};
 use olm_api::ClusterExtension;
 use olm_bundle::{Bundle, Certificates, RenderOptions};
+use olm_request::{ExtensionRules, Settings};
 use olm_runtime::gates::{FeatureGates, Gate, Stage};
 use olm_version::quote;
 use serde_json::Value;
@@ -64,6 +65,9 @@ pub(crate) struct RenderSettingsArgs {
     /// SingleOwnNamespaceInstallSupport are on unless set to false
     #[arg(long, value_name = "GATE=BOOL", help_heading = "Rendering")]
     feature_gates: Vec<String>,
+    /// Add roles for the users of the APIs, as the annotation aggregate-api-roles of a ClusterExtension does
+    #[arg(long, help_heading = "Rendering")]
+    aggregate_api_roles: bool,
 }
 
 /// Provider of webhook certificates.
@@ -101,6 +105,8 @@ pub(crate) struct RenderSettings {
     pub(crate) certificates: Option<Certificates>,
     /// `true` to add an OperatorCondition.
     pub(crate) operator_condition: bool,
+    /// `true` to add roles for the users of the APIs.
+    aggregate_api_roles: bool,
     gates: FeatureGates,
 }
 
@@ -133,7 +139,9 @@ impl RenderSettingsArgs {
             None => extension.and_then(inline_config),
         };
         let certificates = self.cert_provider.map(Into::into);
-        Ok(RenderSettings { certificates, ..RenderSettings::of(namespace, config, gates) })
+        let settings = RenderSettings::of(namespace, config, gates, extension);
+        let aggregate_api_roles = self.aggregate_api_roles || settings.aggregate_api_roles;
+        Ok(RenderSettings { certificates, aggregate_api_roles, ..settings })
     }
 }
 
@@ -152,12 +160,19 @@ impl RenderSettings {
         let gates = FeatureGates::parse(&KNOWN, &known)
             .map_err(|error| CliError::operational(format!("operator-controller: {error}")))?;
         let namespace = extension.spec.as_ref().map(|spec| spec.namespace.clone()).unwrap_or_default();
-        Ok(Self::of(namespace, inline_config(extension), gates))
+        Ok(Self::of(namespace, inline_config(extension), gates, Some(extension)))
     }
 
-    fn of(namespace: String, config: Option<Value>, gates: FeatureGates) -> Self {
+    fn of(
+        namespace: String,
+        config: Option<Value>,
+        gates: FeatureGates,
+        extension: Option<&ClusterExtension>,
+    ) -> Self {
         let operator_condition = gates.enabled(OPERATOR_CONDITIONS);
-        Self { namespace, config, certificates: None, operator_condition, gates }
+        let annotations = extension.and_then(|extension| extension.metadata.annotations.as_ref());
+        let aggregate_api_roles = ExtensionRules::of(annotations, Settings::default()).aggregate_api_roles;
+        Self { namespace, config, certificates: None, operator_condition, aggregate_api_roles, gates }
     }
 
     /// The same options, but without an OperatorCondition if the cluster does not serve them, as operator-controller
@@ -183,6 +198,7 @@ impl RenderSettings {
             multi_watch_namespaces: self.gates.enabled(MULTI_WATCH),
             owned_api_services: self.gates.enabled(OWNED_API_SERVICES),
             operator_condition: self.operator_condition,
+            aggregate_api_roles: self.aggregate_api_roles,
         }
     }
 

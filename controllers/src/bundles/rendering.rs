@@ -21,6 +21,8 @@ pub(crate) struct RenderRequest {
     pub features: Features,
     /// `true` to add an OperatorCondition.
     pub operator_condition: bool,
+    /// `true` to add roles for the users of the APIs.
+    pub aggregate_api_roles: bool,
 }
 
 /// Rendered bundle with everything that is needed after rendering.
@@ -59,6 +61,7 @@ impl RenderRequest {
             multi_watch_namespaces: self.features.multi_watch_namespaces,
             owned_api_services: self.features.owned_api_services,
             operator_condition: self.operator_condition,
+            aggregate_api_roles: self.aggregate_api_roles,
         }
     }
 }

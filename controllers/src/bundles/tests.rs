@@ -32,7 +32,8 @@ fn features() -> Features {
 }
 
 fn request(config: Option<Value>) -> RenderRequest {
-    RenderRequest { namespace: "ns".to_owned(), config, features: features(), operator_condition: false }
+    let (namespace, features) = ("ns".to_owned(), features());
+    RenderRequest { namespace, config, features, operator_condition: false, aggregate_api_roles: false }
 }
 
 /// Returns the folder with the rendering of the extension `demo`.
@@ -320,6 +321,7 @@ fn keys_differ_with_every_input_of_rendering() {
         key(with(|features| features.certificates = Certificates::CertManager)),
         key(with(|features| features.certificates = Certificates::Builtin)),
         key(RenderRequest { operator_condition: true, ..request(None) }),
+        key(RenderRequest { aggregate_api_roles: true, ..request(None) }),
     ];
     let different: std::collections::BTreeSet<&String> = all.iter().collect();
     assert_eq!(different.len(), all.len());

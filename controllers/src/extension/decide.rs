@@ -42,6 +42,8 @@ pub(super) struct RevisionInputs {
     pub deadline: Option<i32>,
     /// `true` if the bundle is rendered with an OperatorCondition.
     pub operator_condition: bool,
+    /// `true` if the bundle is rendered with roles for the users of its APIs.
+    pub aggregate_api_roles: bool,
     pub bundle: BundleIdentity,
 }
 
@@ -89,6 +91,7 @@ impl<'a> Observed<'a> {
             config: config.map(Value::Object),
             deadline: spec.and_then(|spec| spec.progress_deadline_minutes),
             operator_condition: self.operator_condition,
+            aggregate_api_roles: self.rules.aggregate_api_roles,
             bundle: target.clone(),
         }
     }

@@ -150,6 +150,7 @@ impl Context {
             config: inputs.config.clone(),
             features: self.parts.features,
             operator_condition: inputs.operator_condition,
+            aggregate_api_roles: inputs.aggregate_api_roles,
         };
         self.parts.bundles.rendered(name, &inputs.bundle.image, request).boxed().await
     }

@@ -17,6 +17,8 @@
 #[cfg(test)]
 mod adoption_tests;
 #[cfg(test)]
+mod api_role_tests;
+#[cfg(test)]
 mod approval_tests;
 mod choice;
 mod decide;

@@ -2,15 +2,16 @@
 
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::rbac::v1::ClusterRole;
-use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt};
+use olm_api::annotations;
 use olm_bundle::rights::{Rule, Scoped};
 use olm_control_plane::eventually;
 use olm_servers::{Catalog, Programs, ServerFixture, Workloads, extension};
 use serde_json::{Value, json};
 
 use crate::fixture::{apply, documents};
-use crate::impersonation::{bundle, rights, until_says};
+use crate::impersonation::{bundle, rights, rights_with, until_says};
 
 const CONTENT: &str = "operator-controller-content-role";
 
@@ -54,7 +55,24 @@ async fn hardened_controller_installs_only_with_sufficient_rights() {
     let needed: Vec<&Rule> = needed.values().flatten().collect();
     aggregate(&fixture, &needed).await;
     fixture.until_installed("lamp", "1.0.0").await.unwrap();
+    api_roles_require_what_they_grant(&fixture).await;
     fixture.remove("lamp").await.unwrap();
+}
+
+// docs/design/additions.md#api-roles
+async fn api_roles_require_what_they_grant(fixture: &ServerFixture) {
+    let annotation = json!({"metadata": {"annotations": {annotations::EXT_AGGREGATE_API_ROLES: "true"}}});
+    let patch = Patch::Merge(annotation);
+    fixture.extensions().patch("lamp", &PatchParams::default(), &patch).await.unwrap();
+    let message = until_says(fixture, "is attempting to grant RBAC permissions not currently held").await;
+    assert!(message.contains("-v1-admin"), "{message}");
+    let needed: Scoped = rights_with("1.0.0", true).exact();
+    let needed: Vec<&Rule> = needed.values().flatten().collect();
+    aggregate(fixture, &needed).await;
+    let roles: Api<ClusterRole> = Api::all(fixture.client());
+    let edit = ListParams::default().labels("rbac.authorization.k8s.io/aggregate-to-edit=true");
+    let of = |role: &ClusterRole| role.name_any().ends_with("-v1-edit");
+    eventually("roles", async || roles.list(&edit).await.unwrap().items.iter().any(of).then_some(())).await;
 }
 
 /// Flag `--kubeconfig` with the credentials of a ServiceAccount of the system namespace.

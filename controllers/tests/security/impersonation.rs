@@ -39,6 +39,11 @@ pub(crate) fn bundle(version: &str) -> Bundle {
 
 /// Rights required to install the bundle.
 pub(crate) fn rights(version: &str) -> Rights {
+    rights_with(version, false)
+}
+
+/// Rights required to install the bundle, also with roles for the users of its APIs.
+pub(crate) fn rights_with(version: &str, aggregate_api_roles: bool) -> Rights {
     let files: BTreeMap<String, Vec<u8>> = bundle(version).files();
     let options = RenderOptions {
         install_namespace: NAMESPACE,
@@ -49,6 +54,7 @@ pub(crate) fn rights(version: &str) -> Rights {
         multi_watch_namespaces: false,
         owned_api_services: false,
         operator_condition: false,
+        aggregate_api_roles,
     };
     let bundle = olm_bundle::Bundle::load(&files).unwrap();
     Rights::of(&render(&bundle, &options).unwrap())

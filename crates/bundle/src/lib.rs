@@ -31,6 +31,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod api_roles;
 mod api_services;
 mod bundle;
 mod certificates;

@@ -29,6 +29,8 @@ pub struct RenderOptions<'a> {
     /// Feature gate `OperatorConditionCompat`, and the cluster serves OperatorConditions: adds an OperatorCondition
     /// (docs/design/approvals.md#operator-conditions).
     pub operator_condition: bool,
+    /// Annotation `aggregate-api-roles`: adds roles for the users of the APIs (docs/design/additions.md#api-roles).
+    pub aggregate_api_roles: bool,
 }
 
 impl RenderOptions<'_> {

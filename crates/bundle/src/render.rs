@@ -12,7 +12,9 @@ use crate::csv::{Deployment, Webhook};
 use crate::error::RenderError;
 use crate::install_modes::{RenderContext, Targets, check_supported, check_targets};
 use crate::options::RenderOptions;
-use crate::{api_services, deployments, limits, objects, operator_condition, rbac, validate, webhooks};
+use crate::{
+    api_roles, api_services, deployments, limits, objects, operator_condition, rbac, validate, webhooks,
+};
 
 /// Maximum size of repeated content in the rendered objects.
 const REPEATED_BYTES: usize = 64 << 20;
@@ -48,6 +50,9 @@ pub fn render(bundle: &Bundle, options: &RenderOptions<'_>) -> Result<Vec<Value>
     if operator_condition {
         rendered.extend(operator_condition::objects(&bundle.csv, install_namespace));
     }
+    if options.aggregate_api_roles {
+        rendered.extend(api_roles::roles(&bundle.definitions));
+    }
     rendered.extend(webhooks::definitions(bundle, context)?);
     rendered.extend(bundle.others.iter().map(|object| objects::placed(object, install_namespace)));
     rendered.extend(deployments::deployments(bundle, context));
@@ -59,8 +64,8 @@ pub fn render(bundle: &Bundle, options: &RenderOptions<'_>) -> Result<Vec<Value>
     Ok(rendered)
 }
 
-/// Checks the size of content that rendering repeats: annotations per deployment, configuration per container, and
-/// permissions per namespace.
+/// Checks the size of content that rendering repeats: annotations per deployment, configuration per container,
+/// permissions per namespace, and names of CRDs per role.
 ///
 /// # Errors
 /// [`RenderError::Generate`].
@@ -82,12 +87,13 @@ fn check_size(bundle: &Bundle, options: &RenderOptions<'_>, targets: &Targets) -
         deployments.len().saturating_mul(annotations),
         config.saturating_mul(deployments.len() + containers + definitions),
         permissions.saturating_mul(namespaces),
+        if options.aggregate_api_roles { api_roles::size(&bundle.definitions) } else { 0 },
     ];
     if repeated.into_iter().fold(0, usize::saturating_add) <= REPEATED_BYTES {
         return Ok(());
     }
     Err(RenderError::Generate(format!(
-        "the rendered objects would be too large: annotations in every deployment, configuration in every container and \
-         permissions for every namespace may have {REPEATED_BYTES} bytes"
+        "the rendered objects would be too large: annotations in every deployment, configuration in every container, \
+         permissions for every namespace and roles for every API version may have {REPEATED_BYTES} bytes"
     )))
 }

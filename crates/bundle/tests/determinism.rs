@@ -144,11 +144,11 @@ proptest! {
         manifests in vec(manifest(), 0..4),
         config in of(config()),
         certificates in certificates(),
-        gates in any::<[bool; 3]>(),
+        gates in any::<[bool; 4]>(),
         namespace in select(vec!["ns", "other", ""]),
     ) {
         let files = files(&csv, &manifests, &[0, 1, 2, 3, 4]);
-        let [single_own_namespace, deployment_config, multi_watch_namespaces] = gates;
+        let [single_own_namespace, deployment_config, multi_watch_namespaces, aggregate_api_roles] = gates;
         let options = RenderOptions {
             install_namespace: namespace,
             config: config.as_ref(),
@@ -158,6 +158,7 @@ proptest! {
             multi_watch_namespaces,
             owned_api_services: true,
             operator_condition: false,
+            aggregate_api_roles,
         };
         let rendered = render(&Bundle::load(&files).unwrap(), &options);
         prop_assert_eq!(&rendered, &render(&Bundle::load(&files).unwrap(), &options));
@@ -211,6 +212,7 @@ fn generated_bundles_include_valid_and_invalid_ones() {
             multi_watch_namespaces: false,
             owned_api_services: true,
             operator_condition: false,
+            aggregate_api_roles: false,
         };
         match render(&Bundle::load(&files(&csv, &[], &[0])).unwrap(), &options) {
             Ok(rendered) => objects += rendered.len(),

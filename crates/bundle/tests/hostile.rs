@@ -55,6 +55,7 @@ fn rendered(files: &Files, config: Option<&Value>) -> Result<Vec<Value>, String>
         multi_watch_namespaces: true,
         owned_api_services: true,
         operator_condition: false,
+        aggregate_api_roles: true,
     };
     render(&load(files)?, &options).map_err(|error| error.to_string())
 }
@@ -276,7 +277,7 @@ fn parts_of_the_install_strategy_are_limited_in_number() {
 #[test]
 fn repeated_content_of_rendered_objects_is_limited() {
     let refused = "the rendered objects would be too large: annotations in every deployment, configuration in every \
-                   container and permissions for every namespace may have 67108864 bytes";
+                   container, permissions for every namespace and roles for every API version may have 67108864 bytes";
     // Large annotation in many deployments.
     let mut files =
         bundle(strategy((0..5_000).map(|n| deployment(&format!("d{n}"), json!([]))).collect()), &[]);

@@ -110,6 +110,8 @@ pub struct ExtensionRules {
     pub rollback: bool,
     /// Value of the annotation that requests another attempt of refused content.
     pub retry_requested_at: Option<String>,
+    /// `true` if the revision contains roles for the users of its APIs.
+    pub aggregate_api_roles: bool,
     /// Annotations without effect, in the order of their keys.
     pub invalid: Vec<InvalidAnnotation>,
 }
@@ -130,6 +132,7 @@ impl ExtensionRules {
         let none = BTreeMap::new();
         let mut read = Reader { annotations: annotations.unwrap_or(&none), invalid: Vec::new() };
         // In the order of the keys, which is the order of `invalid`.
+        let aggregate_api_roles = read.switch(annotations::EXT_AGGREGATE_API_ROLES);
         let mode = read.holding(annotations::EXT_APPROVAL, str::parse, ApprovalMode::ManualUpgrades);
         let permission_increase = read.holding(annotations::EXT_APPROVE_PERMISSION_INCREASE, switch, true);
         let approved = read.read(annotations::EXT_APPROVED, approval::digest);
@@ -165,6 +168,7 @@ impl ExtensionRules {
             },
             rollback: rollback.unwrap_or_default(),
             retry_requested_at,
+            aggregate_api_roles,
             invalid: read.invalid,
         }
     }
@@ -379,6 +383,8 @@ mod tests {
         assert!(restored.rollback && restored.can_block_upgrades() && !restored.approval.can_hold());
         assert!(rules(&[("paused", "true")], Settings::default()).paused);
         assert_eq!(rules(&[("paused", "false")], Settings::default()), ExtensionRules::default());
+        let shared = rules(&[("aggregate-api-roles", "true")], Settings::default());
+        assert!(shared.aggregate_api_roles && !shared.can_block_upgrades());
         let gated = rules(&[], Settings { cluster_constraints: true, ..Settings::default() });
         assert!(gated.can_block_upgrades() && gated.needs_cluster_state() && gated.indexing().properties);
         assert!(!rules(&[], Settings { best_effort: true, ..Settings::default() }).can_block_upgrades());
@@ -395,6 +401,7 @@ mod tests {
         let report = Settings { dependencies: DependencyMode::Report, ..Settings::default() };
         let wrong = rules(
             &[
+                ("aggregate-api-roles", "yes"),
                 ("approval", "manual"),
                 ("approve-permission-increase", "yes"),
                 ("approved", "demo.v2.0.0"),
@@ -416,6 +423,7 @@ mod tests {
         let told: Vec<String> = wrong.invalid.iter().map(ToString::to_string).collect();
         let window = "windows such as `0 22 * * 6 4h Europe/Berlin`, separated by semicolons";
         let expect = [
+            ("aggregate-api-roles", r#""yes""#, "true, false"),
             ("approval", r#""manual""#, "Automatic, ManualUpgrades, Manual"),
             ("approve-permission-increase", r#""yes""#, "true, false"),
             ("approved", r#""demo.v2.0.0""#, "the digest of a plan, sha256: and 64 hexadecimal digits"),

@@ -61,6 +61,7 @@ fn bench(table: &mut Table, name: &str, files: &Files, config: Option<&Value>) -
         multi_watch_namespaces: false,
         owned_api_services: false,
         operator_condition: false,
+        aggregate_api_roles: false,
     };
     let objects = render(&bundle, &options).with_context(|| name.to_owned())?.len();
     drop(bundle);

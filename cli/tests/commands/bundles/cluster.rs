@@ -68,6 +68,7 @@ impl Fixture {
             multi_watch_namespaces: false,
             owned_api_services: false,
             operator_condition: false,
+            aggregate_api_roles: false,
         };
         let objects = olm_bundle::render(&bundle, &options).unwrap();
         let owner = Extension {

@@ -30,6 +30,22 @@ fn json_and_yaml_contain_the_same_objects_in_the_same_order() {
     assert_eq!(array, Value::Array(documents));
 }
 
+// docs/design/additions.md#api-roles
+#[test]
+fn annotation_and_flag_render_the_same_api_roles() {
+    let text = std::fs::read_to_string(super::fixture::data().join("extension.yaml")).unwrap();
+    let key = "ext.olm.operatorframework.io/aggregate-api-roles";
+    let annotated =
+        text.replacen("metadata:\n", &format!("metadata:\n  annotations: {{{key}: 'true'}}\n"), 1);
+    let plain = olm_with(&["render", "new", "-f", "-"], &text);
+    let flag = olm_with(&["render", "new", "-f", "-", "--aggregate-api-roles"], &text);
+    let annotation = olm_with(&["render", "new", "-f", "-"], &annotated);
+    assert_eq!((annotation.code, annotation.stderr.as_str()), (0, ""));
+    assert_eq!(annotation.stdout, flag.stdout);
+    assert_eq!(annotation.stdout.matches("aggregate-to-").count(), 4);
+    assert!(!plain.stdout.contains("aggregate-to-"), "{}", plain.stdout);
+}
+
 #[test]
 fn config_from_standard_input_accepts_json_and_yaml() {
     let args = ["render", "new", "-n", "pipe-system", "--config", "-", "-o", "json"];

@@ -155,7 +155,7 @@ impl Fixture {
         let mut command = olm_in(&data(""), args);
         command.env("KUBECONFIG", self.path("kubeconfig")).env("HOME", self.path("home"));
         command.env("TMPDIR", self.path("tmp"));
-        if !args.first().is_some_and(|name| ["cluster-check", "uninstall", "status"].contains(name)) {
+        if !args.first().is_some_and(|name| ["cluster-check", "uninstall", "status", "rbac"].contains(name)) {
             command.arg("--ca-dir").arg(self.path("cas"));
         }
         command
@@ -285,6 +285,7 @@ impl Fixture {
             multi_watch_namespaces: false,
             owned_api_services: false,
             operator_condition,
+            aggregate_api_roles: false,
         };
         let owner = Extension {
             name: "pipe".to_owned(),

@@ -91,6 +91,7 @@ impl Fixture {
             multi_watch_namespaces: self.multi_watch_namespaces,
             owned_api_services: self.owned_api_services,
             operator_condition: false,
+            aggregate_api_roles: false,
         };
         render(&self.load().unwrap(), &options)
     }

@@ -1,0 +1,133 @@
+//! ClusterRoles for the users of a bundle's APIs (docs/design/additions.md#api-roles).
+
+use serde_json::{Value, json};
+
+use crate::bundle::name_of;
+use crate::pointer::{list, text};
+use crate::rbac::GROUP;
+
+/// Verbs that read custom resources.
+pub const VIEW: [&str; 3] = ["get", "list", "watch"];
+/// Verbs that change custom resources.
+pub const EDIT: [&str; 4] = ["create", "update", "patch", "delete"];
+/// Verbs of an administrator of custom resources.
+pub const ADMIN: [&str; 1] = ["*"];
+
+/// Size of a role without names.
+const ROLE_BYTES: usize = 512;
+
+/// Four roles for each served version of each CRD. Those for cluster-scoped custom resources are not aggregated,
+/// because the built-in roles are for namespaces.
+pub(crate) fn roles(definitions: &[Value]) -> Vec<Value> {
+    definitions
+        .iter()
+        .flat_map(|definition| served(definition).flat_map(|name| of(definition, name)))
+        .collect()
+}
+
+/// Approximate size of all roles.
+pub(crate) fn size(definitions: &[Value]) -> usize {
+    let of = |definition: &Value| {
+        let versions = served(definition).map(|version| 4 * (ROLE_BYTES + version.len()));
+        let names = 4 * served(definition).count() * 2 * name_of(definition).len();
+        versions.sum::<usize>().saturating_add(names)
+    };
+    definitions.iter().map(of).fold(0, usize::saturating_add)
+}
+
+fn served(definition: &Value) -> impl Iterator<Item = &str> {
+    let versions = list(definition, "/spec/versions").iter();
+    versions.filter(|version| version["served"] == true).map(|version| text(version, "/name"))
+}
+
+fn of(definition: &Value, version: &str) -> [Value; 4] {
+    let crd = name_of(definition);
+    let (group, plural) = (text(definition, "/spec/group"), text(definition, "/spec/names/plural"));
+    let is_namespaced = text(definition, "/spec/scope") == "Namespaced";
+    let role = |role: &str, verbs: &[&str]| {
+        let rule = json!({"apiGroups": [group], "resources": [plural], "verbs": verbs});
+        cluster_role(&format!("{crd}-{version}-{role}"), is_namespaced.then_some(role), &rule)
+    };
+    let read = json!({"apiGroups": ["apiextensions.k8s.io"], "resources": ["customresourcedefinitions"],
+        "resourceNames": [crd], "verbs": ["get"]});
+    [
+        role("admin", &ADMIN),
+        role("edit", &EDIT),
+        role("view", &VIEW),
+        cluster_role(&format!("{crd}-{version}-crdview"), Some("view"), &read),
+    ]
+}
+
+/// Role with one rule. `into` is the built-in role that aggregates it.
+fn cluster_role(name: &str, into: Option<&str>, rule: &Value) -> Value {
+    let mut role = json!({
+        "apiVersion": format!("{GROUP}/v1"),
+        "kind": "ClusterRole",
+        "metadata": {"name": name},
+        "rules": [rule],
+    });
+    if let Some(into) = into {
+        role["metadata"]["labels"] = json!({format!("{GROUP}/aggregate-to-{into}"): "true"});
+    }
+    role
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn definition(scope: &str, versions: &[(&str, bool)]) -> Value {
+        let versions: Vec<Value> =
+            versions.iter().map(|(name, served)| json!({"name": name, "served": served})).collect();
+        json!({"metadata": {"name": "lamps.example.com"}, "spec": {"group": "example.com", "scope": scope,
+            "names": {"plural": "lamps", "kind": "Lamp"}, "versions": versions}})
+    }
+
+    fn label(role: &Value) -> Option<&str> {
+        let labels = role.pointer("/metadata/labels")?.as_object()?;
+        assert!(labels.values().all(|value| value == "true"));
+        labels.keys().next()?.strip_prefix("rbac.authorization.k8s.io/aggregate-to-")
+    }
+
+    // Case additions-r01
+    #[test]
+    fn served_versions_get_four_aggregated_roles_each() {
+        let roles =
+            roles(&[definition("Namespaced", &[("v1", true), ("v1beta1", true), ("v1alpha1", false)])]);
+        let rows: Vec<(&str, Option<&str>, &Value)> =
+            roles.iter().map(|role| (name_of(role), label(role), &role["rules"])).collect();
+        let on =
+            |verbs: &[&str]| json!([{"apiGroups": ["example.com"], "resources": ["lamps"], "verbs": verbs}]);
+        let crd = json!([{"apiGroups": ["apiextensions.k8s.io"], "resources": ["customresourcedefinitions"],
+            "resourceNames": ["lamps.example.com"], "verbs": ["get"]}]);
+        let rules =
+            [on(&["*"]), on(&["create", "update", "patch", "delete"]), on(&["get", "list", "watch"]), crd];
+        let expected = [
+            ("lamps.example.com-v1-admin", Some("admin"), &rules[0]),
+            ("lamps.example.com-v1-edit", Some("edit"), &rules[1]),
+            ("lamps.example.com-v1-view", Some("view"), &rules[2]),
+            ("lamps.example.com-v1-crdview", Some("view"), &rules[3]),
+            ("lamps.example.com-v1beta1-admin", Some("admin"), &rules[0]),
+            ("lamps.example.com-v1beta1-edit", Some("edit"), &rules[1]),
+            ("lamps.example.com-v1beta1-view", Some("view"), &rules[2]),
+            ("lamps.example.com-v1beta1-crdview", Some("view"), &rules[3]),
+        ];
+        assert_eq!(rows, expected);
+    }
+
+    // Case additions-r02
+    #[test]
+    fn roles_of_cluster_scoped_resources_are_not_aggregated() {
+        let roles = roles(&[definition("Cluster", &[("v1", true)])]);
+        let labels: Vec<Option<&str>> = roles.iter().map(label).collect();
+        assert_eq!(labels, [None, None, None, Some("view")]);
+    }
+
+    #[test]
+    fn size_covers_all_roles() {
+        let one = [definition("Namespaced", &[("v1", true), ("v2", true)])];
+        let rendered: usize = roles(&one).iter().map(|role| role.to_string().len()).sum();
+        assert!(size(&one) >= rendered, "{} {rendered}", size(&one));
+        assert_eq!(size(&[definition("Namespaced", &[("v1", false)])]), 0);
+    }
+}
