@@ -108,13 +108,15 @@ pub(crate) enum Command {
   {olm} config schema ./bundle"
     )]
     Config(ConfigCommand),
-    /// Print required permissions
+    /// Print required permissions, and manage access to the APIs of extensions
     #[command(
         subcommand,
         arg_required_else_help = true,
         after_help = "Examples:
   {olm} rbac required my-operator -n my-operator
-  {olm} rbac required ./bundle -n my-operator -o table"
+  {olm} rbac required ./bundle -n my-operator -o table
+  {olm} rbac grant my-operator --to user:ann --role edit -n shop
+  {olm} rbac who my-operator -n shop"
     )]
     Rbac(RbacCommand),
     /// Check bundles

@@ -46,6 +46,7 @@ Examples:
   {olm} rbac required my-operator -n my-operator         # the bundle that would be chosen now
   {olm} rbac required ./bundle -n my-operator -o table
   {olm} rbac required ./bundle -n my-operator --service-account installer | kubectl apply -f -
+  {olm} rbac required ./bundle -n my-operator --aggregate-api-roles
   {olm} rbac required --extension my-operator            # the bundle of its next upgrade
   {olm} rbac required -f extension.yaml --escalate")]
 pub(crate) struct RequiredArgs {

@@ -1,4 +1,4 @@
-//! `olm rbac required`.
+//! `olm rbac required`, and the help of the other subcommands.
 
 use serde_json::Value;
 
@@ -9,6 +9,12 @@ fn rbac_output_matches_golden_files() {
     let account = ["--service-account", "installer", "--role-name", "pipes"];
     for (name, args) in [
         ("rbac-help.txt", &["rbac", "required", "--help"][..]),
+        ("rbac-grant-help.txt", &["rbac", "grant", "--help"]),
+        ("rbac-who-help.txt", &["rbac", "who", "--help"]),
+        (
+            "rbac-api-roles.txt",
+            &["rbac", "required", "old", "-n", "pipe-system", "-o", "table", "--aggregate-api-roles"],
+        ),
         ("rbac.yaml", &["rbac", "required", "old", "-n", "pipe-system"]),
         ("rbac.txt", &["rbac", "required", "old", "-n", "pipe-system", "-o", "table"]),
         ("rbac-escalate.txt", &["rbac", "required", "old", "-n", "pipe-system", "-o", "table", "--escalate"]),

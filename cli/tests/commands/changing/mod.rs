@@ -1,5 +1,6 @@
-//! `olm install`, `olm upgrade` and `olm uninstall` with the real binary, an API server, and bundles in a registry.
+//! `olm install`, `olm upgrade`, `olm uninstall` and `olm rbac` with the real binary, an API server, and bundles in a registry.
 
+mod access;
 mod approve;
 mod fixture;
 mod for_platform;
