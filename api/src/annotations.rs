@@ -90,6 +90,9 @@ pub const EXT_KEPT_FOR: &str = "ext.olm.operatorframework.io/kept-for";
 /// extensions that specify one while the feature gate `ServiceAccountImpersonation` is enabled
 /// (docs/design/additions.md#service-account-impersonation).
 pub const EXT_SERVICE_ACCOUNT: &str = "ext.olm.operatorframework.io/service-account";
+/// Namespaces that `watchNamespaceSelector` of the extension selected, sorted and joined by commas, on revisions
+/// (docs/design/namespaces.md#changed-lists).
+pub const EXT_TARGET_NAMESPACES: &str = "ext.olm.operatorframework.io/target-namespaces";
 /// Identities of the objects of a revision, on revisions. Written before the first apply, so that the objects can
 /// be deleted or adopted if the Secrets with their content are lost.
 pub const EXT_OBJECTS: &str = "ext.olm.operatorframework.io/objects";

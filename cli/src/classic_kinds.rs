@@ -48,7 +48,8 @@ fn hint_for(object: &Value) -> Option<String> {
         "OperatorGroup" => "v1 has no OperatorGroup: the operator watches all namespaces, or the namespace in \
                             spec.config.inline.watchNamespace of its ClusterExtension, as far as the install modes \
                             of its bundle allow; bundles without AllNamespaces need the feature gate \
-                            SingleOwnNamespaceInstallSupport"
+                            SingleOwnNamespaceInstallSupport. spec.targetNamespaces is watchNamespaces and spec.selector \
+                            is watchNamespaceSelector, with the feature gate MultiWatchNamespaces"
             .to_owned(),
         "OLMConfig" => {
             "v1 has no OLMConfig: it copies no CSVs, and the servers are configured by \

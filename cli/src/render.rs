@@ -21,7 +21,8 @@ pub(crate) const ABOUT: &str = "Print the objects that operator-controller appli
 The objects are those for a ClusterExtension with this namespace and configuration, in the order of the renderer, \
 without the labels that name the extension as owner.
 
-The cluster is only read to choose a bundle from its catalogs. An object that the API server would refuse is \
+The cluster is only read to choose a bundle from its catalogs, and to list the namespaces that \
+watchNamespaceSelector selects. An object that the API server would refuse is \
 printed with a warning.";
 
 /// Arguments of the command.
@@ -75,6 +76,7 @@ pub(crate) async fn run(args: RenderArgs, session: &mut Session) -> Result<(), C
     check_inputs(&[args.file.as_deref(), args.settings.config_file()])?;
     let extension = rendering::extension(args.file.as_deref(), None, &args.access, session).await?;
     let settings = args.settings.read(extension.as_ref(), session).await?;
+    let settings = settings.with_namespaces(&args.access, session).await?;
     let bundle = match (args.bundle, extension) {
         (Some(bundle), _) => bundle,
         (None, Some(extension)) => {

@@ -20,6 +20,7 @@ mod flags;
 mod gates;
 mod install_error;
 mod metrics;
+mod namespaces;
 mod operator_conditions;
 pub mod platform;
 mod preflight;

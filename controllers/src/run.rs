@@ -20,6 +20,7 @@ use crate::certificates::{Times, WebhookCertificates};
 use crate::extension;
 use crate::flags::Flags;
 use crate::gates::{Features, UPGRADE_STATUS};
+use crate::namespaces::Namespaces;
 use crate::operator_conditions::OperatorConditions;
 use crate::platform;
 use crate::revision;
@@ -108,6 +109,7 @@ fn start_controllers(
         certificates: certificates.clone(),
         upgrade_targets: Arc::clone(&targets),
         operator_conditions: OperatorConditions::of_gate(features, client, &targets),
+        namespaces: features.multi_watch_namespaces.then(|| Arc::new(Namespaces::new(client.clone()))),
         readiness: service.readiness.clone(),
     };
     let (of_extensions, stopped) = (metrics(), stop.clone());

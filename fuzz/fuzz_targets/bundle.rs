@@ -24,6 +24,7 @@ fuzz_target!(|input: (&[u8], &[u8])| {
             deployment_config: true,
             multi_watch_namespaces: false,
             owned_api_services: true,
+            selected_namespaces: None,
             operator_condition: false,
             aggregate_api_roles: true,
         };

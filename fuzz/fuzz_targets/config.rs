@@ -40,6 +40,7 @@ fuzz_target!(|input: &[u8]| {
         deployment_config: bit(5),
         multi_watch_namespaces: bit(6),
         owned_api_services: true,
+        selected_namespaces: None,
         operator_condition: false,
         aggregate_api_roles: true,
     };

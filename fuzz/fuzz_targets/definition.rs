@@ -33,6 +33,7 @@ fn rendered(manifest: &[u8]) -> Option<Vec<serde_json::Value>> {
         deployment_config: true,
         multi_watch_namespaces: false,
         owned_api_services: true,
+        selected_namespaces: None,
         operator_condition: false,
         aggregate_api_roles: true,
     };

@@ -53,6 +53,7 @@ fn run(input: &mut Unstructured<'_>) -> Result<()> {
         deployment_config,
         multi_watch_namespaces,
         owned_api_services: true,
+        selected_namespaces: None,
         operator_condition: false,
         aggregate_api_roles: true,
     };

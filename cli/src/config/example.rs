@@ -11,9 +11,10 @@ Required fields have a value to replace. Optional fields are comments. The outpu
 `install`, `upgrade`, `render` and `diff`.";
 
 /// Lines of optional fields, and of required ones.
-const FIELDS: [(&str, &str); 3] = [
+const FIELDS: [(&str, &str); 4] = [
     ("watchNamespace", "watchNamespace: my-namespace"),
     ("watchNamespaces", "watchNamespaces:\n- my-namespace"),
+    ("watchNamespaceSelector", "watchNamespaceSelector:\n  matchLabels:\n    my-label: my-value"),
     (
         "deploymentConfig",
         "deploymentConfig:\n  env:\n  - name: LOG_LEVEL\n    value: debug\n  resources:\n    requests:\n      \

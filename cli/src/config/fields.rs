@@ -12,10 +12,22 @@ Lists the fields that a bundle accepts in spec.config.inline of a ClusterExtensi
 effects. For a ClusterExtension, fields that a disabled feature gate of operator-controller refuses are marked.";
 
 /// Descriptions of the fields of the configuration. Fields below them are those of the Kubernetes API.
-const DESCRIPTIONS: [(&str, &str); 12] = [
+const DESCRIPTIONS: [(&str, &str); 18] = [
     ("", "Configuration of the operator, spec.config.inline of its ClusterExtension."),
     ("watchNamespace", "The single namespace that the operator watches. It must exist."),
     ("watchNamespaces", "Namespaces that the operator watches. They must exist."),
+    (
+        "watchNamespaceSelector",
+        "Labels of the namespaces that the operator watches, at most 200. A changed list makes a new revision.",
+    ),
+    ("watchNamespaceSelector.matchLabels", "Labels that a namespace must have, with these values."),
+    (
+        "watchNamespaceSelector.matchExpressions",
+        "Conditions that the labels of a namespace must meet, all of them.",
+    ),
+    ("watchNamespaceSelector.matchExpressions.key", "Key of the label."),
+    ("watchNamespaceSelector.matchExpressions.operator", "In, NotIn, Exists or DoesNotExist."),
+    ("watchNamespaceSelector.matchExpressions.values", "Values for In and NotIn. None for the others."),
     (
         "deploymentConfig",
         "Changes of all Deployments of the bundle and of all their containers, except for init containers.",

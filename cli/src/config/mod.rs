@@ -170,6 +170,7 @@ impl Configurable {
         let gates = [
             ("watchNamespace", OWN_NAMESPACE),
             ("watchNamespaces", MULTI_WATCH),
+            ("watchNamespaceSelector", MULTI_WATCH),
             ("deploymentConfig", DEPLOYMENT_CONFIG),
         ];
         let is_off = |gate: &str| {

@@ -110,6 +110,8 @@ async fn of_bundles(old: &str, new: &str, args: &DiffArgs, session: &Session) ->
     if let Some(file) = &args.old_config {
         old_settings.config = rendering::config(file, session).await?;
     }
+    let old_settings = old_settings.with_namespaces(&args.access, session).await?;
+    let new_settings = new_settings.with_namespaces(&args.access, session).await?;
     let old_files = bundle_source::read(old, &args.access.images, session).await?;
     let new_files = bundle_source::read(new, &args.access.images, session).await?;
     let (old, new) =

@@ -46,8 +46,8 @@ fn config(file: Option<Value>, mut namespaces: Vec<String>) -> Result<Option<Map
             ));
         }
     };
-    let conflicting =
-        ["watchNamespace", "watchNamespaces"].into_iter().find(|field| config.contains_key(*field));
+    let fields = ["watchNamespace", "watchNamespaces", "watchNamespaceSelector"];
+    let conflicting = fields.into_iter().find(|field| config.contains_key(*field));
     if let Some(field) = conflicting.filter(|_| !namespaces.is_empty()) {
         return Err(CliError::usage(format!("the file of --config sets {field}: omit --watch-namespace")));
     }

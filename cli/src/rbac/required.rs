@@ -108,6 +108,7 @@ pub(crate) async fn run(args: RequiredArgs, session: &mut Session) -> Result<(),
     let (file, name) = (args.file.as_deref(), args.extension.as_deref());
     let extension = rendering::extension(file, name, &args.access, session).await?;
     let settings = args.settings.read(extension.as_ref(), session).await?;
+    let settings = settings.with_namespaces(&args.access, session).await?;
     let bundle = bundle(&args, extension.as_ref(), &settings, session).await?;
     let files = bundle_source::read(&bundle, &args.access.images, session).await?;
     let rendered = rendering::objects(&files, &settings)?;

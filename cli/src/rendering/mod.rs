@@ -1,6 +1,7 @@
 //! Rendering of a bundle with the functions that operator-controller calls, for the commands that show or compare
 //! its objects.
 
+mod namespaces;
 mod settings;
 
 use olm_api::ClusterExtension;

@@ -107,6 +107,10 @@ pub(crate) struct RenderSettings {
     pub(crate) operator_condition: bool,
     /// `true` to add roles for the users of the APIs.
     aggregate_api_roles: bool,
+    /// Namespaces that the configuration selects by label.
+    pub(super) namespaces: Option<Vec<String>>,
+    /// Name of the ClusterExtension.
+    pub(super) extension: Option<String>,
     gates: FeatureGates,
 }
 
@@ -171,12 +175,20 @@ impl RenderSettings {
     ) -> Self {
         let operator_condition = gates.enabled(OPERATOR_CONDITIONS);
         let annotations = extension.and_then(|extension| extension.metadata.annotations.as_ref());
-        let aggregate_api_roles = ExtensionRules::of(annotations, Settings::default()).aggregate_api_roles;
-        Self { namespace, config, certificates: None, operator_condition, aggregate_api_roles, gates }
+        Self {
+            namespace,
+            config,
+            certificates: None,
+            operator_condition,
+            aggregate_api_roles: ExtensionRules::of(annotations, Settings::default()).aggregate_api_roles,
+            namespaces: None,
+            extension: extension.and_then(|extension| extension.metadata.name.clone()),
+            gates,
+        }
     }
 
-    /// The same options, but without an OperatorCondition if the cluster does not serve them, as operator-controller
-    /// renders.
+    /// The same options, but without an OperatorCondition if the cluster does not serve them, and with the selected
+    /// namespaces of the cluster, as operator-controller renders.
     ///
     /// # Errors
     /// The API server does not answer.
@@ -184,7 +196,7 @@ impl RenderSettings {
         if self.operator_condition {
             self.operator_condition = cluster.serves_operator_conditions(session).await?;
         }
-        Ok(self)
+        self.with_namespaces_of(cluster, session).await
     }
 
     /// Options for the renderer.
@@ -197,6 +209,7 @@ impl RenderSettings {
             deployment_config: self.gates.enabled(DEPLOYMENT_CONFIG),
             multi_watch_namespaces: self.gates.enabled(MULTI_WATCH),
             owned_api_services: self.gates.enabled(OWNED_API_SERVICES),
+            selected_namespaces: self.namespaces.as_deref(),
             operator_condition: self.operator_condition,
             aggregate_api_roles: self.aggregate_api_roles,
         }

@@ -23,6 +23,8 @@ pub(crate) struct RenderRequest {
     pub operator_condition: bool,
     /// `true` to add roles for the users of the APIs.
     pub aggregate_api_roles: bool,
+    /// Namespaces that the extension selects by label.
+    pub namespaces: Option<Vec<String>>,
 }
 
 /// Rendered bundle with everything that is needed after rendering.
@@ -60,6 +62,7 @@ impl RenderRequest {
             deployment_config: self.features.deployment_config,
             multi_watch_namespaces: self.features.multi_watch_namespaces,
             owned_api_services: self.features.owned_api_services,
+            selected_namespaces: self.namespaces.as_deref(),
             operator_condition: self.operator_condition,
             aggregate_api_roles: self.aggregate_api_roles,
         }

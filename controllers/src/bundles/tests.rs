@@ -32,8 +32,14 @@ fn features() -> Features {
 }
 
 fn request(config: Option<Value>) -> RenderRequest {
-    let (namespace, features) = ("ns".to_owned(), features());
-    RenderRequest { namespace, config, features, operator_condition: false, aggregate_api_roles: false }
+    RenderRequest {
+        namespace: "ns".to_owned(),
+        config,
+        features: features(),
+        operator_condition: false,
+        aggregate_api_roles: false,
+        namespaces: None,
+    }
 }
 
 /// Returns the folder with the rendering of the extension `demo`.

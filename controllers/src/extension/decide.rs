@@ -1,11 +1,12 @@
 //! Next step for an extension, from what was observed, chosen and remembered. Pure.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use olm_api::cluster_extension::CatalogFilter;
 use olm_api::conditions::{reasons, types};
 use olm_api::{ClusterExtension, ClusterExtensionStatus, ClusterObjectSet};
-use olm_request::ExtensionRules;
+use olm_request::{ExtensionRules, SelectedNamespaces};
 use olm_revision::generate::BundleIdentity;
 use serde_json::Value;
 
@@ -29,6 +30,12 @@ pub(super) struct Observed<'a> {
     pub edited: bool,
     /// `true` if bundles are rendered with an OperatorCondition.
     pub operator_condition: bool,
+    /// Namespaces that the extension selects by label.
+    pub selected: Option<SelectedNamespaces>,
+    /// List of them for the newest revision, see [`Observed::settle_namespaces`].
+    pub namespaces: Option<Vec<String>>,
+    /// Delay until the list must be changed.
+    pub list_due: Option<Duration>,
 }
 
 /// Inputs of a revision.
@@ -44,6 +51,8 @@ pub(super) struct RevisionInputs {
     pub operator_condition: bool,
     /// `true` if the bundle is rendered with roles for the users of its APIs.
     pub aggregate_api_roles: bool,
+    /// Namespaces that the extension selects by label.
+    pub namespaces: Option<Vec<String>>,
     pub bundle: BundleIdentity,
 }
 
@@ -92,6 +101,7 @@ impl<'a> Observed<'a> {
             deadline: spec.and_then(|spec| spec.progress_deadline_minutes),
             operator_condition: self.operator_condition,
             aggregate_api_roles: self.rules.aggregate_api_roles,
+            namespaces: self.namespaces.clone(),
             bundle: target.clone(),
         }
     }
@@ -124,7 +134,16 @@ impl<'a> Observed<'a> {
             let BundleIdentity { name, version, .. } = target;
             return Some(format!("bundle {name} version {version}"));
         }
-        self.is_edited(&self.inputs(target), memory).then(|| "what was changed in spec".to_owned())
+        let mut inputs = self.inputs(target);
+        if !self.is_edited(&inputs, memory) {
+            return None;
+        }
+        inputs.namespaces = memory.newest.as_ref().and_then(|made| made.inputs.namespaces.clone());
+        let is_same = memory.newest.as_ref().is_some_and(|made| made.inputs == inputs);
+        Some(
+            if is_same { "a changed list of selected namespaces" } else { "what was changed in spec" }
+                .to_owned(),
+        )
     }
 }
 

@@ -17,7 +17,20 @@ pub(in crate::extension) fn observed<'a>(
     let states = states(sets);
     let sets = sets.to_vec();
     let (name, account, edited, operator_condition) = ("demo".to_owned(), None, false, false);
-    Observed { extension, name, rules, account, sets, states, edited, operator_condition }
+    let (selected, namespaces, list_due) = (None, None, None);
+    Observed {
+        extension,
+        name,
+        rules,
+        account,
+        sets,
+        states,
+        edited,
+        operator_condition,
+        selected,
+        namespaces,
+        list_due,
+    }
 }
 
 pub(in crate::extension) fn choice(number: i64) -> Choice {

@@ -79,6 +79,7 @@ pub(super) fn parts(client: Client, cache: &Path, catalog_store: Store<ClusterCa
         catalogs: Arc::new(Catalogs::open(cache.join("catalogs"), Arc::new(pool)).unwrap()),
         catalog_store,
         bundles: fixture::open(&cache.join("unpack")),
+        namespaces: Some(Arc::new(Namespaces::new(client.clone()))),
         certificates: WebhookCertificates::new(client, cache_of_revisions, SYSTEM, events, Times::DEFAULT),
         upgrade_targets: Arc::default(),
         operator_conditions: None,

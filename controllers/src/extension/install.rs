@@ -24,6 +24,7 @@ use super::decide::{Observed, RevisionInputs};
 use super::group::Together;
 use super::held::{HeldPlan, NewRevision, Plan};
 use super::memory::{self, RevisionFingerprint};
+use super::namespaces::target_namespaces;
 use super::plans::PlanId;
 use super::revisions::Revision;
 use super::rollback::{self, RollbackOutcome};
@@ -151,6 +152,7 @@ impl Context {
             features: self.parts.features,
             operator_condition: inputs.operator_condition,
             aggregate_api_roles: inputs.aggregate_api_roles,
+            namespaces: inputs.namespaces.clone(),
         };
         self.parts.bundles.rendered(name, &inputs.bundle.image, request).boxed().await
     }
@@ -228,7 +230,7 @@ impl Context {
         let (newest, definitions) = (RevisionFingerprint::of(&set), installation.definitions.clone());
         if created {
             self.preflight.forget(&name);
-            warnings.extend(draft.warning);
+            warnings.extend(draft.warning.clone());
             warnings.iter().for_each(|warning| tracing::warn!(extension = name, "{warning}"));
             installation.warnings = warnings;
             // Without an override, the blocker would have held the plan.
@@ -239,7 +241,8 @@ impl Context {
             installation.requeue = true;
         }
         let made = memory::RevisionRecord { inputs, newest, crds: definitions, image, plan: id };
-        self.memories.with(&name, |memory| memory.newest = Some(made));
+        let targets = target_namespaces(content::objects(draft.phases()));
+        self.memories.with(&name, |memory| (memory.newest, memory.targets) = (Some(made), Some(targets)));
         Ok(installation)
     }
 
@@ -354,7 +357,9 @@ impl Context {
             |set: &&Arc<ClusterObjectSet>| !set.is_archived() && set.metadata.deletion_timestamp.is_none();
         let mut verified = Ok(());
         for set in observed.sets.iter().filter(is_active) {
-            let inputs = observed.inputs(&choice::of_revision(&Revision::of(set), &observed.rules));
+            let revision = Revision::of(set);
+            let inputs = observed.inputs(&choice::of_revision(&revision, &observed.rules));
+            let inputs = RevisionInputs { namespaces: revision.namespaces, ..inputs };
             let draft = async || {
                 let rendered = self.rendered(&observed.name, &inputs).await;
                 let rendered = rendered.map_err(|unusable| match unusable {
@@ -465,7 +470,7 @@ fn draft(name: &str, inputs: &RevisionInputs, rendered: Rendered) -> Result<Draf
     };
     let identity = BundleIdentity { properties, max_openshift_version, ..inputs.bundle.clone() };
     block_in_place(|| Draft::new(owner, &identity, olm_bundle::distinct(objects)))
-        .map(|draft| draft.applied_as(inputs.account.as_deref()))
+        .map(|draft| draft.applied_as(inputs.account.as_deref()).watching(inputs.namespaces.as_deref()))
         .map_err(invalid)
 }
 

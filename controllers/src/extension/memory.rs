@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use jiff::Timestamp;
 use kube::ResourceExt;
 use olm_api::{ClusterObjectSet, annotations};
 use olm_oci::CanonicalRef;
@@ -20,6 +21,10 @@ pub(super) struct ExtensionMemory {
     pub newest: Option<RevisionRecord>,
     /// Generation that was last applied, or that counted as applied when the process first observed the extension.
     pub applied_generation: Option<Option<i64>>,
+    /// First time when the selected namespaces differed from the list of the newest revision.
+    pub list_differs_since: Option<Timestamp>,
+    /// Target namespaces of the newest revision. Empty if it has no Deployment.
+    pub targets: Option<Vec<String>>,
     /// Start of the wait for catalog content.
     pub waiting_since: Option<Instant>,
     /// Name of the bundle that the last reconcile would have installed if the upgrade group were ready.

@@ -34,6 +34,9 @@ mod inputs;
 mod install;
 mod memory;
 mod mirroring;
+mod namespaces;
+#[cfg(test)]
+mod namespaces_tests;
 #[cfg(test)]
 mod notification_tests;
 #[cfg(test)]
@@ -87,6 +90,7 @@ use crate::certificates::WebhookCertificates;
 use crate::dependencies::Dependencies;
 use crate::gates::Features;
 use crate::metrics::extensions::ExtensionMetrics;
+use crate::namespaces::Namespaces;
 use crate::operator_conditions::OperatorConditions;
 use crate::platform::UpgradeTargets;
 use crate::preflight::Preflight;
@@ -128,6 +132,8 @@ pub(crate) struct Parts {
     pub upgrade_targets: Arc<UpgradeTargets>,
     /// OperatorConditions, with gate `OperatorConditionCompat`.
     pub operator_conditions: Option<Arc<OperatorConditions>>,
+    /// Namespaces of the cluster, with gate `MultiWatchNamespaces`.
+    pub namespaces: Option<Arc<Namespaces>>,
     /// Readiness to report [`INFORMERS`] to.
     pub readiness: Readiness,
 }
@@ -259,6 +265,12 @@ fn start_background_tasks(
         let requeue = move |extension: &str| requeue_extension(&requeue, extension);
         tokio::spawn(ended.run_until_cancelled_owned(async move {
             conditions.follow(metrics, || catalogs.requeue_extensions(), requeue).await;
+        }));
+    }
+    if let Some(namespaces) = context.parts.namespaces.clone() {
+        let (context, requeue, ended) = (Arc::clone(&context), requeue.clone(), ended.clone());
+        tokio::spawn(ended.run_until_cancelled_owned(async move {
+            namespaces.follow(|| context.requeue_selecting(&requeue)).await;
         }));
     }
     tokio::spawn(async move {

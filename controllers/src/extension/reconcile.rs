@@ -26,7 +26,7 @@ use super::outcome::ReconcileOutcome;
 use super::removal::FINALIZERS;
 use super::revisions::{self, Revision, RevisionStates};
 use super::status::{self, StatusUpdate};
-use super::{Context, REQUEUE_DELAY, rollout_events};
+use super::{Context, REQUEUE_DELAY, namespaces, rollout_events};
 use crate::adoption::AdoptionState;
 use crate::install_error::{ErrorClass, InstallError};
 use crate::preflight::CrdVerdict;
@@ -87,7 +87,7 @@ impl Context {
     }
 
     /// Chooses a bundle, takes the next step and reports it.
-    async fn resolve_and_act(&self, observed: Observed<'_>) -> Result<Action, ReconcileError> {
+    async fn resolve_and_act(&self, mut observed: Observed<'_>) -> Result<Action, ReconcileError> {
         let active = observed.states.rolling_out.iter().chain(&observed.states.installed);
         self.parts.bundles.need(&observed.name, active.map(|revision| revision.image.as_str()));
         let choice = match observed.filter() {
@@ -95,8 +95,13 @@ impl Context {
             Err(failure) => Err(ResolutionFailure::other(failure, &observed.rules)),
         };
         let sets = self.revisions_of(&observed.name);
-        let decision =
-            self.memories.with(&observed.name, |memory| decide(&observed, choice, memory, newest(&sets)));
+        let name = observed.name.clone();
+        let decision = self.memories.with(&name, |memory| {
+            if let Ok(choice) = &choice {
+                observed.settle_namespaces(&choice.target, memory, Timestamp::now());
+            }
+            decide(&observed, choice, memory, newest(&sets))
+        });
         let outcome = self.act(&observed, decision).await?;
         self.conclude(observed, outcome).await
     }
@@ -111,7 +116,21 @@ impl Context {
         let states = revisions::states(&sets);
         let edited = self.is_edited(extension, &states);
         let (rules, account) = (self.rules(extension), self.account(extension));
-        Ok(Observed { extension, name, rules, account, sets, states, edited, operator_condition })
+        let selected = self.selected_namespaces(extension).await?;
+        let (namespaces, list_due) = (None, None);
+        Ok(Observed {
+            extension,
+            name,
+            rules,
+            account,
+            sets,
+            states,
+            edited,
+            operator_condition,
+            selected,
+            namespaces,
+            list_due,
+        })
     }
 
     /// Adopts orphaned revisions of the extension, and annotates its revisions. Returns `false` if the reconcile must
@@ -162,6 +181,9 @@ impl Context {
         }
         if is_newest && !self.settle_plans(observed).await {
             outcome.requeue = Some(outcome.requeue.map_or(REQUEUE_DELAY, |delay| delay.min(REQUEUE_DELAY)));
+        }
+        if outcome.attempt.applied.is_ok() {
+            outcome.requeue = outcome.requeue.into_iter().chain(observed.list_due).min();
         }
         if observed.rules.paused {
             outcome.attempt.findings.paused = Finding::State(findings::paused(waiting));
@@ -294,6 +316,10 @@ impl Context {
         let old = extension.status.clone().unwrap_or_default();
         let now = Timestamp::now();
         let mut next = status::next(&old, generation, states, outcome, now);
+        if let StatusUpdate::Attempted(_) = outcome {
+            let known = self.memories.with(&extension.name_any(), |memory| memory.targets.clone());
+            namespaces::report(&mut next, states, known);
+        }
         summary::update(&mut next, self.parts.features.status_summary, extension.metadata.generation, now);
         let written = self.writes.write_status(&self.extensions, extension, &next).await;
         written.map_err(|error| ReconcileError::write("error updating status", &error))?;

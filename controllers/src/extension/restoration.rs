@@ -17,6 +17,7 @@ use tokio::task::block_in_place;
 use super::Context;
 use super::decide::Observed;
 use super::install::{CreatedRevision, Installation};
+use super::namespaces::target_namespaces;
 use super::revisions::Revision;
 use super::rollback;
 use crate::install_error::InstallError;
@@ -119,10 +120,11 @@ impl Context {
             uid: observed.extension.uid().unwrap_or_default(),
             progress_deadline_minutes: spec.and_then(|spec| spec.progress_deadline_minutes),
         };
+        let targets = target_namespaces(objects(&content));
         let draft = Draft::restored(owner, kept, content, refusal);
         let set = self.revisions.create_next(name, &draft, &existing).boxed().await?;
         self.preflight.forget(name);
-        self.memories.with(name, |memory| memory.newest = None);
+        self.memories.with(name, |memory| (memory.newest, memory.targets) = (None, Some(targets)));
         let made = Some(CreatedRevision { set, before: Some(before) });
         Ok(Some(Installation { made, ..Installation::unchanged(CrdVerdict::Safe) }))
     }

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use olm_api::cluster_extension::{BundleMetadata, RevisionStatus};
 use olm_api::conditions::{self, PULLING, reasons, types};
 use olm_api::{ClusterObjectSet, Condition, annotations};
 use olm_request::Refusal;
-use olm_revision::generate::number_of;
+use olm_revision::generate::{number_of, selected_namespaces};
 
 /// Values of a ClusterObjectSet that the extension controller needs.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,6 +21,10 @@ pub(crate) struct Revision {
     pub image: String,
     /// Recorded properties of the catalog entry.
     pub catalog_properties: Option<String>,
+    /// Namespaces that the extension selected by label.
+    pub namespaces: Option<Vec<String>>,
+    /// Creation time.
+    pub created: Timestamp,
     /// `true` unless archived.
     pub is_active: bool,
     /// Content that was rolled back, if the revision restores its predecessor.
@@ -41,6 +46,8 @@ impl Revision {
             package: annotation(annotations::PACKAGE_NAME).unwrap_or_default(),
             image: annotation(annotations::BUNDLE_REFERENCE).unwrap_or_default(),
             catalog_properties: annotation(annotations::EXT_CATALOG_PROPERTIES),
+            namespaces: selected_namespaces(set),
+            created: set.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0),
             is_active: !set.is_archived(),
             refusal: Refusal::of(set),
             conditions: set.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default(),

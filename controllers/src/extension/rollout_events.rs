@@ -44,6 +44,10 @@ pub(super) fn started(
     }
     let (reason, note) = match installed {
         None => (INSTALL_STARTED, format!("revision {name} installs {}", describe(&made.bundle))),
+        Some(installed) if installed.bundle == made.bundle && installed.namespaces != made.namespaces => (
+            UPGRADE_STARTED,
+            format!("revision {name} watches other namespaces with {}", describe(&made.bundle)),
+        ),
         Some(installed) if installed.bundle == made.bundle => {
             (UPGRADE_STARTED, format!("revision {name} brings changes of {}", describe(&made.bundle)))
         }
@@ -53,7 +57,9 @@ pub(super) fn started(
         }
     };
     let mut events = vec![ExtensionEvent::normal(reason, note)];
-    let same = newest.filter(|newest| newest.bundle == made.bundle && newest.image == made.image);
+    let same = newest.filter(|newest| {
+        newest.bundle == made.bundle && newest.image == made.image && newest.namespaces == made.namespaces
+    });
     if let Some(newest) = same.filter(|newest| !edited && newest.is_active) {
         let note = format!(
             "{} from image {} differs from the content of revision {}, although the extension is unchanged",

@@ -14,7 +14,7 @@ use olm_revision::content::{
 };
 use olm_revision::digest::changed_content;
 use olm_revision::engine::Revision;
-use olm_revision::generate::number_of;
+use olm_revision::generate::{number_of, selected_namespaces};
 use olm_revision::object::ObjectKey;
 use olm_revision::observed_versions::Stamp;
 use olm_revision::plan::Owner;
@@ -182,7 +182,13 @@ impl Context {
 
     /// Returns the revision with these phases and no probes.
     pub(super) fn revision(&self, set: &ClusterObjectSet, phases: Vec<ContentPhase>) -> Revision {
-        Revision { owner: owner(set), siblings: self.sibling_uids(set), phases, probes: Probes::default() }
+        Revision {
+            owner: owner(set),
+            siblings: self.sibling_uids(set),
+            phases,
+            probes: Probes::default(),
+            selected_namespaces: selected_namespaces(set).into_iter().flatten().collect(),
+        }
     }
 
     /// Returns the existing Secrets of the revision.

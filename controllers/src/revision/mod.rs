@@ -63,6 +63,8 @@ pub const NAME: &str = "clusterobjectset";
 const CONCURRENCY: u16 = 32;
 /// Requeue interval of a blocked revision: the cause may not be watched.
 const BLOCKED_RETRY: Duration = Duration::from_secs(10);
+/// Requeue interval of a revision with objects whose namespaces are gone.
+const SKIPPED_RETRY: Duration = Duration::from_secs(30);
 /// Requeue delay after a conflict (409).
 const CONFLICT_RETRY: Duration = Duration::from_millis(200);
 
@@ -381,7 +383,7 @@ impl Context {
         if !result.is_complete() {
             return Pass::of(RevisionOutcome::RollingOut(result.probe_failures()), None);
         }
-        Pass::of(RevisionOutcome::Complete, None)
+        Pass::of(RevisionOutcome::Complete, result.has_skipped().then_some(SKIPPED_RETRY))
     }
 
     /// Returns `true` if no active revision of the same extension has a higher number.

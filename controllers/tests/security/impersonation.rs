@@ -53,6 +53,7 @@ pub(crate) fn rights_with(version: &str, aggregate_api_roles: bool) -> Rights {
         deployment_config: false,
         multi_watch_namespaces: false,
         owned_api_services: false,
+        selected_namespaces: None,
         operator_condition: false,
         aggregate_api_roles,
     };

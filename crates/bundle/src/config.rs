@@ -5,6 +5,7 @@
 //! (docs/design/bundles.md#configuration-errors). Unlike in the reference, null means unset everywhere.
 
 mod schema;
+mod selector;
 mod warnings;
 
 use jsonschema::error::{TypeKind, ValidationError, ValidationErrorKind as Kind};
@@ -20,6 +21,7 @@ use crate::options::RenderOptions;
 use crate::typed::{Type, types};
 use schema::{
     DEPLOYMENT_CONFIG, MULTI_NAMESPACE, OWN_NAMESPACE, SINGLE_NAMESPACE, WATCH_NAMESPACE, WATCH_NAMESPACES,
+    WATCH_SELECTOR,
 };
 
 pub use schema::config_schema;
@@ -53,10 +55,11 @@ impl Configuration {
         drop_unset(&mut config, &schema);
         check(&config, &schema, &Operator::new(bundle, options))?;
         let deployments = config.get(DEPLOYMENT_CONFIG).map(DeploymentConfig::read).transpose();
-        Ok(Self {
-            watched: watched(&config),
-            deployments: deployments.map_err(RenderError::DeploymentConfig)?,
-        })
+        let watched = match config.get(WATCH_SELECTOR) {
+            Some(one) => Some(selector::selected(one, &bundle.install_modes(), options)?),
+            None => watched(&config),
+        };
+        Ok(Self { watched, deployments: deployments.map_err(RenderError::DeploymentConfig)? })
     }
 }
 
@@ -216,7 +219,10 @@ fn collect(error: &ValidationError<'_>, operator: &Operator<'_>, errors: &mut Ve
         errors.push(ConfigError { key, text });
     };
     if let Kind::AdditionalProperties { unexpected } = error.kind() {
-        unexpected.iter().for_each(|name| add(SortKey::Unknown, format!("unknown field {}", quote(name))));
+        for name in unexpected {
+            let text = selector::unknown_field(&path, name);
+            add(SortKey::Unknown, text.unwrap_or_else(|| format!("unknown field {}", quote(name))));
+        }
     } else {
         let (rank, text) = keyword_error(error.kind(), &path, error.instance(), operator);
         add(SortKey::Keyword(rank), text);
@@ -225,16 +231,14 @@ fn collect(error: &ValidationError<'_>, operator: &Operator<'_>, errors: &mut Ve
 
 /// Rank and text of an error about one value (docs/design/bundles.md#configuration-errors).
 fn keyword_error(kind: &Kind, path: &str, value: &Value, operator: &Operator<'_>) -> (u8, String) {
-    let (field, one, several) = (quote(path), quote(WATCH_NAMESPACE), quote(WATCH_NAMESPACES));
+    let field = quote(path);
     let length = value.as_str().unwrap_or_default().chars().count();
     let items = value.as_array().map_or(0, Vec::len);
     match kind {
         Kind::Required { property } => (1, missing(path, property.as_str().unwrap_or_default(), operator)),
-        // At the root only: neither or both of two fields are present.
-        Kind::AnyOf { .. } => {
-            (1, format!("required field {one} is missing: it or {several} has to be given"))
-        }
-        Kind::Not { .. } => (1, format!("fields {one} and {several} exclude each other")),
+        // At the root only: no or several selections of namespaces are present.
+        Kind::AnyOf { context } => (1, no_selection(context.iter().flatten())),
+        Kind::Not { .. } => (1, format!("fields {} exclude each other", listed(&selections(value), "and"))),
         Kind::Type { kind } => (0, wrong_type(path, value, &expected(kind))),
         Kind::OneOfNotValid { .. } => (0, wrong_type(path, value, "string or number")),
         Kind::Format { format } => (FORMAT, wrong_format(path, value, format, operator)),
@@ -251,9 +255,46 @@ fn keyword_error(kind: &Kind, path: &str, value: &Value, operator: &Operator<'_>
         Kind::MaxItems { limit } => {
             (4, format!("field {field} must have at most {limit} items (len={items})"))
         }
+        Kind::MinProperties { limit } => (3, format!("field {field} must have at least {limit} entry")),
+        Kind::Enum { options } => (5, format!("field {field} must be one of {}", choices(options))),
+        Kind::PropertyNames { error } => {
+            (5, format!("key {} of field {field} is no label key", error.instance()))
+        }
         Kind::UniqueItems => (5, format!("field {field} must not name a namespace twice")),
         _ => (6, format!("invalid value for field {field}")),
     }
+}
+
+/// Fields of the configuration that select namespaces, quoted.
+fn selections(config: &Value) -> Vec<String> {
+    let all = [WATCH_NAMESPACE, WATCH_NAMESPACES, WATCH_SELECTOR];
+    all.into_iter().filter(|field| config.get(field).is_some()).map(quote).collect()
+}
+
+/// Error about a missing selection, from the errors of all alternatives.
+fn no_selection<'a>(errors: impl Iterator<Item = &'a ValidationError<'a>>) -> String {
+    let fields: Vec<String> = errors
+        .filter_map(|error| match error.kind() {
+            Kind::Required { property } => property.as_str().map(quote),
+            _ => None,
+        })
+        .collect();
+    let (first, others) = fields.split_first().map_or(("", &[][..]), |(first, rest)| (first.as_str(), rest));
+    let others: Vec<String> = std::iter::once("it".to_owned()).chain(others.iter().cloned()).collect();
+    format!("required field {first} is missing: {} has to be given", listed(&others, "or"))
+}
+
+/// Joins names: `a, b and c`.
+fn listed(names: &[String], word: &str) -> String {
+    match names {
+        [first @ .., last] if !first.is_empty() => format!("{} {word} {last}", first.join(", ")),
+        names => names.join(", "),
+    }
+}
+
+fn choices(options: &Value) -> String {
+    let options = options.as_array().into_iter().flatten().filter_map(Value::as_str);
+    options.collect::<Vec<_>>().join(", ")
 }
 
 fn missing(path: &str, name: &str, operator: &Operator<'_>) -> String {

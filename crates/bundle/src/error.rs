@@ -70,6 +70,9 @@ pub enum RenderError {
     /// The watched namespaces do not match the install modes.
     #[error("invalid option(s): {0}")]
     Targets(String),
+    /// No namespace has the labels of this selector.
+    #[error("no namespace matches watchNamespaceSelector {}", excerpt(.0))]
+    NoNamespace(String),
     /// An object cannot be generated.
     #[error("{0}")]
     Generate(String),

@@ -20,12 +20,15 @@ pub struct RenderOptions<'a> {
     pub single_own_namespace: bool,
     /// Feature gate `DeploymentConfig`: accepts `deploymentConfig` in the configuration.
     pub deployment_config: bool,
-    /// Feature gate `MultiWatchNamespaces`: accepts the list `watchNamespaces` in the configuration if the bundle
-    /// supports MultiNamespace (docs/design/additions.md#several-namespaces).
+    /// Feature gate `MultiWatchNamespaces`: accepts `watchNamespaces` and `watchNamespaceSelector` in the
+    /// configuration if the bundle supports MultiNamespace (docs/design/additions.md#several-namespaces).
     pub multi_watch_namespaces: bool,
     /// Feature gate `OwnedAPIServices`: accepts bundles with owned APIServices
     /// (docs/design/bundles.md#aggregated-apis).
     pub owned_api_services: bool,
+    /// Namespaces that `watchNamespaceSelector` of the configuration selects. `None` if it is not resolved
+    /// (docs/design/namespaces.md#selector).
+    pub selected_namespaces: Option<&'a [String]>,
     /// Feature gate `OperatorConditionCompat`, and the cluster serves OperatorConditions: adds an OperatorCondition
     /// (docs/design/approvals.md#operator-conditions).
     pub operator_condition: bool,

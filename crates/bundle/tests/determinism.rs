@@ -157,6 +157,7 @@ proptest! {
             deployment_config,
             multi_watch_namespaces,
             owned_api_services: true,
+            selected_namespaces: None,
             operator_condition: false,
             aggregate_api_roles,
         };
@@ -211,6 +212,7 @@ fn generated_bundles_include_valid_and_invalid_ones() {
             deployment_config: false,
             multi_watch_namespaces: false,
             owned_api_services: true,
+            selected_namespaces: None,
             operator_condition: false,
             aggregate_api_roles: false,
         };

@@ -54,6 +54,7 @@ fn rendered(files: &Files, config: Option<&Value>) -> Result<Vec<Value>, String>
         deployment_config: true,
         multi_watch_namespaces: true,
         owned_api_services: true,
+        selected_namespaces: None,
         operator_condition: false,
         aggregate_api_roles: true,
     };

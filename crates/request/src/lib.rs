@@ -9,6 +9,7 @@
 //! revisions ─ installed ► Installed ─┐                                        │
 //! CRDs, discovery ► ServedApis ──────┴ providers ► providers, dependents ─────┘ (ClusterState)
 //! OperatorCondition ─ operator_condition ► blocker of upgrades
+//! Namespaces ─ namespaces ► selected names, time of the next list
 //! ```
 //!
 //! ```
@@ -43,6 +44,7 @@
 mod approval;
 mod group;
 mod installed;
+mod namespaces;
 mod operator_condition;
 mod providers;
 mod refusal;
@@ -53,6 +55,7 @@ mod windows;
 pub use approval::{ApprovalMode, ApprovalRules, HoldCause, PlannedChange};
 pub use group::{GroupMember, step};
 pub use installed::{Installed, UnreadableAnnotation, installs, newest, owner, rolling_out};
+pub use namespaces::{DEBOUNCE, ListStep, NamespaceSelector, PACE, SelectedNamespaces, list_step};
 pub use operator_condition::{
     mirrored, operator_condition, replaced_operator, upgrade_blocker, upgrade_report,
 };

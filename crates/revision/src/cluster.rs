@@ -76,6 +76,17 @@ pub struct ClusterError {
     pub message: String,
 }
 
+impl ClusterError {
+    /// `true` if the namespace of a new object is being deleted or does not exist.
+    pub(crate) fn is_namespace_gone(&self) -> bool {
+        match self.reason {
+            Reason::NamespaceTerminating => true,
+            Reason::NotFound => self.message.starts_with("namespaces \""),
+            _ => false,
+        }
+    }
+}
+
 /// Classes of errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
@@ -85,6 +96,8 @@ pub enum Reason {
     NotFound,
     /// An object of the same name exists.
     AlreadyExists,
+    /// The namespace of a new object is being deleted.
+    NamespaceTerminating,
     /// 409 Conflict: stale resourceVersion.
     Conflict,
     /// 429: the API server limits requests.
@@ -109,6 +122,7 @@ impl Reason {
             self,
             Self::UnknownKind
                 | Self::NotFound
+                | Self::NamespaceTerminating
                 | Self::AlreadyExists
                 | Self::Conflict
                 | Self::Rejected

@@ -9,7 +9,7 @@ mod check;
 mod execute;
 mod fast_path;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use kube::core::GroupVersionKind;
@@ -40,6 +40,9 @@ pub struct Revision {
     pub phases: Vec<ContentPhase>,
     /// Readiness probes of the objects.
     pub probes: Probes,
+    /// Namespaces that a label selects. Their Roles and RoleBindings are skipped while the namespace is being deleted
+    /// or missing (docs/design/namespaces.md#deleted-namespaces).
+    pub selected_namespaces: BTreeSet<String>,
 }
 
 /// Applies and removes the objects of revisions. One engine serves all revisions of a process. No two passes over the
@@ -158,6 +161,7 @@ impl<C: Cluster> Engine<C> {
             let executed = match check {
                 None => continue,
                 Some(ObjectCheck::Unchanged(object)) => Ok((object, verified.take())),
+                Some(ObjectCheck::Skipped(object)) => Ok((object, None)),
                 Some(ObjectCheck::Read(observed)) => {
                     self.execute_with_retry(revision, content, observed, mode).await
                 }

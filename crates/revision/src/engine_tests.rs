@@ -98,6 +98,7 @@ fn revision(phases: &[(&str, &[&str])]) -> Revision {
         siblings: Vec::new(),
         phases: phases.iter().map(phase).collect(),
         probes: Probes::new(&default_probes()).unwrap(),
+        selected_namespaces: Default::default(),
     }
 }
 

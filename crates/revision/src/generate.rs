@@ -126,6 +126,14 @@ impl Draft {
         self
     }
 
+    /// Sets the namespaces that the extension selects by label. `None` if it selects none.
+    #[must_use]
+    pub fn watching(mut self, namespaces: Option<&[String]>) -> Self {
+        let list = namespaces.map(|names| (annotations::EXT_TARGET_NAMESPACES.to_owned(), names.join(",")));
+        self.annotations.extend(list);
+        self
+    }
+
     /// Creates the desired revision of an `extension` that returns to the existing revision `set` with this content.
     /// `refused` is the value of [`annotations::EXT_REFUSED`].
     pub fn restored(
@@ -216,7 +224,7 @@ impl Draft {
 }
 
 /// Annotations that a draft sets.
-const REVISION_ANNOTATIONS: [&str; 9] = [
+const REVISION_ANNOTATIONS: [&str; 10] = [
     annotations::BUNDLE_NAME,
     annotations::PACKAGE_NAME,
     annotations::BUNDLE_VERSION,
@@ -226,7 +234,14 @@ const REVISION_ANNOTATIONS: [&str; 9] = [
     annotations::EXT_MAX_OPENSHIFT_VERSION,
     annotations::EXT_CATALOG_PROPERTIES,
     annotations::EXT_SERVICE_ACCOUNT,
+    annotations::EXT_TARGET_NAMESPACES,
 ];
+
+/// Namespaces that the extension selected by label when the revision was created. `None` without a selector.
+pub fn selected_namespaces(set: &ClusterObjectSet) -> Option<Vec<String>> {
+    let list = set.metadata.annotations.as_ref()?.get(annotations::EXT_TARGET_NAMESPACES)?;
+    Some(list.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect())
+}
 
 /// Annotations that a draft sets, as a revision has them.
 fn generated(all: &Option<BTreeMap<String, String>>) -> BTreeMap<String, String> {

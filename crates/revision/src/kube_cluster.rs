@@ -214,6 +214,7 @@ const REJECTIONS: [&str; 8] = [
 
 fn reason_of(status: &Status) -> Reason {
     match status.reason.as_str() {
+        reason::FORBIDDEN if is_terminating(status) => Reason::NamespaceTerminating,
         reason::NOT_FOUND => Reason::NotFound,
         reason::ALREADY_EXISTS => Reason::AlreadyExists,
         reason::CONFLICT => Reason::Conflict,
@@ -228,6 +229,12 @@ fn reason_of(status: &Status) -> Reason {
         _ if status.code == 429 => Reason::TooManyRequests,
         _ => Reason::Unavailable,
     }
+}
+
+/// `true` if a new object is refused because its namespace is being deleted.
+fn is_terminating(status: &Status) -> bool {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
 }
 
 /// `true` if a permission is missing. Quotas, policies and webhooks use the same reason Forbidden.

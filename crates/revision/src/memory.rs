@@ -81,7 +81,7 @@ impl VerifiedObject {
         let action = match result.action {
             Action::Idle | Action::Created | Action::Updated | Action::Recovered => Action::Idle,
             Action::Progressed => Action::Progressed,
-            Action::Collision | Action::Held | Action::Awaited => return None,
+            Action::Collision | Action::Held | Action::Awaited | Action::Skipped => return None,
         };
         Some(Self {
             result: ObjectResult { action, ..result.clone() },

@@ -30,6 +30,8 @@ pub enum Action {
     Held,
     /// The object is a CustomResourceDefinition that is being deleted.
     Awaited,
+    /// The object does not exist, because its namespace is being deleted or does not exist. It is not needed there.
+    Skipped,
 }
 
 /// Result for one object.
@@ -115,6 +117,11 @@ impl RevisionResult {
             && self.failure.is_none()
             && self.phases.len() == self.phase_count
             && self.phases.iter().all(PhaseResult::is_complete)
+    }
+
+    /// `true` if an object is missing with its namespace. No watch reports that the namespace is created again.
+    pub fn has_skipped(&self) -> bool {
+        self.phases.iter().flat_map(|phase| &phase.objects).any(|object| object.action == Action::Skipped)
     }
 
     /// `true` if objects are moving from or to another revision, or not all phases were processed.

@@ -60,6 +60,7 @@ fn bench(table: &mut Table, name: &str, files: &Files, config: Option<&Value>) -
         deployment_config: true,
         multi_watch_namespaces: false,
         owned_api_services: false,
+        selected_namespaces: None,
         operator_condition: false,
         aggregate_api_roles: false,
     };

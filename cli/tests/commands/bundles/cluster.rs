@@ -67,6 +67,7 @@ impl Fixture {
             deployment_config: true,
             multi_watch_namespaces: false,
             owned_api_services: false,
+            selected_namespaces: None,
             operator_condition: false,
             aggregate_api_roles: false,
         };
@@ -101,6 +102,7 @@ impl Fixture {
             siblings: Vec::new(),
             phases: draft.phases().to_vec(),
             probes: Default::default(),
+            selected_namespaces: Default::default(),
         };
         let result = Engine::new(KubeCluster::new(client)).reconcile(&revision).await;
         assert!(result.is_complete(), "{result:?}");

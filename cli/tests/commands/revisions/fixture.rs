@@ -205,8 +205,9 @@ impl Fixture {
             number,
             extension: name.to_owned(),
         };
-        let revision =
-            Revision { owner, siblings, phases: draft.phases().to_vec(), probes: Default::default() };
+        let (phases, probes, selected_namespaces) =
+            (draft.phases().to_vec(), Default::default(), Default::default());
+        let revision = Revision { owner, siblings, phases, probes, selected_namespaces };
         let _ = Engine::new(KubeCluster::new(client)).reconcile(&revision).await;
     }
 }

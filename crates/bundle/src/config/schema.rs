@@ -17,6 +17,7 @@ pub(super) const MULTI_NAMESPACE: &str = "multiNamespaceInstallMode";
 
 pub(super) const WATCH_NAMESPACE: &str = "watchNamespace";
 pub(super) const WATCH_NAMESPACES: &str = "watchNamespaces";
+pub(super) const WATCH_SELECTOR: &str = "watchNamespaceSelector";
 pub(super) const DEPLOYMENT_CONFIG: &str = "deploymentConfig";
 
 /// Maximum length of `watchNamespaces`.
@@ -34,6 +35,7 @@ pub fn config_schema(bundle: &Bundle, deployment_config: bool, multi_watch_names
     }
     if multi_watch_namespaces && modes.contains(&InstallMode::MultiNamespace) {
         properties.insert(WATCH_NAMESPACES.into(), watch_namespaces(&modes));
+        properties.insert(WATCH_SELECTOR.into(), super::selector::schema());
     }
     let choices = watch_rules(&properties, modes.contains(&InstallMode::AllNamespaces));
     if deployment_config {
@@ -59,11 +61,14 @@ pub fn config_schema(bundle: &Bundle, deployment_config: bool, multi_watch_names
 
 /// Schema rules that require a namespace selection unless it is optional, and forbid two.
 fn watch_rules(properties: &Map<String, Value>, is_optional: bool) -> Map<String, Value> {
-    let fields = [WATCH_NAMESPACE, WATCH_NAMESPACES].into_iter();
+    let fields = [WATCH_NAMESPACE, WATCH_NAMESPACES, WATCH_SELECTOR].into_iter();
     let fields: Vec<&str> = fields.filter(|field| properties.contains_key(*field)).collect();
     let mut rules = Map::new();
     if fields.len() > 1 {
-        rules.insert("not".into(), json!({"required": fields}));
+        let pairs = fields.iter().enumerate().flat_map(|(index, one)| {
+            fields[index + 1..].iter().map(move |other| json!({"required": [one, other]}))
+        });
+        rules.insert("not".into(), json!({"anyOf": pairs.collect::<Vec<_>>()}));
     }
     if !is_optional && fields.len() > 1 {
         rules.insert("anyOf".into(), fields.iter().map(|field| json!({"required": [field]})).collect());

@@ -295,11 +295,17 @@ fn watch_namespaces_requires_gate_and_multi_namespace_mode() {
         (OWN_MULTI, list(&["a", "install-ns"]), "ok".into()),
         (OWN_MULTI, list(&["install-ns"]), "ok".into()),
         (OWN_MULTI, watch("install-ns"), "ok".into()),
-        (MULTI, None, "required field \"watchNamespaces\" is missing".into()),
+        (
+            MULTI,
+            None,
+            "required field \"watchNamespaces\" is missing: it or \"watchNamespaceSelector\" has to be given".into(),
+        ),
         (
             OWN_MULTI,
             None,
-            "required field \"watchNamespace\" is missing: it or \"watchNamespaces\" has to be given".into(),
+            "required field \"watchNamespace\" is missing: it, \"watchNamespaces\" or \"watchNamespaceSelector\" has to \
+             be given"
+                .into(),
         ),
         (
             ALL_OWN_MULTI,
@@ -410,6 +416,12 @@ fn any_config() -> impl Strategy<Value = Value> {
     let key = prop::sample::select(vec![
         "watchNamespace",
         "watchNamespaces",
+        "watchNamespaceSelector",
+        "matchLabels",
+        "matchExpressions",
+        "key",
+        "operator",
+        "values",
         "deploymentConfig",
         "env",
         "name",

@@ -20,6 +20,7 @@ pub(crate) struct Fixture {
     pub(crate) deployment_config: bool,
     pub(crate) multi_watch_namespaces: bool,
     pub(crate) owned_api_services: bool,
+    pub(crate) selected_namespaces: Option<Vec<String>>,
     pub(crate) install_namespace: String,
 }
 
@@ -43,6 +44,7 @@ impl Fixture {
             deployment_config: true,
             multi_watch_namespaces: false,
             owned_api_services: false,
+            selected_namespaces: None,
             install_namespace: NAMESPACE.into(),
         }
         .file("metadata/annotations.yaml", ANNOTATIONS)
@@ -90,6 +92,7 @@ impl Fixture {
             deployment_config: self.deployment_config,
             multi_watch_namespaces: self.multi_watch_namespaces,
             owned_api_services: self.owned_api_services,
+            selected_namespaces: self.selected_namespaces.as_deref(),
             operator_condition: false,
             aggregate_api_roles: false,
         };

@@ -10,4 +10,5 @@ mod fixture;
 mod install_checks;
 mod loading;
 mod rendering;
+mod selecting;
 mod validating;

@@ -11,10 +11,13 @@ use crate::managed_fields::{agrees, conflicts, taken_over};
 use crate::memory::{Hash, VerifiedObject, hash, hash_of_ours, hash_of_state};
 use crate::object::ObjectKey;
 use crate::plan::{Owner, Plan, add_keeper, check_body, desired, plan, superseded_managers};
-use crate::result::ObjectResult;
+use crate::probes::{ProbeResult, ProbeStatus};
+use crate::result::{Action, ObjectResult};
 
 /// Maximum number of concurrent reads and dry runs of one phase.
 const CONCURRENT_CALLS: usize = 8;
+/// Group of Roles and RoleBindings.
+const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 
 /// Desired and live state of an object.
 pub(super) struct Observed {
@@ -28,6 +31,8 @@ pub(super) struct Observed {
 pub(super) enum ObjectCheck {
     /// Unchanged since it was verified.
     Unchanged(ObjectResult),
+    /// Not needed, because its namespace is gone.
+    Skipped(ObjectResult),
     /// Read from the API server.
     Read(Observed),
 }
@@ -144,6 +149,9 @@ impl<C: Cluster> Engine<C> {
                 }
                 Ok(ObjectCheck::Read(observed))
             }
+            Err(error) if error.is_namespace_gone() && revision.may_skip(&body) => {
+                Ok(ObjectCheck::Skipped(skipped(ObjectKey::of(&body))))
+            }
             Err(error) if error.reason.is_verdict() => {
                 Err(CheckError::Rejected(ObjectKey::of(&observed.desired), error))
             }
@@ -176,6 +184,20 @@ impl<C: Cluster> Engine<C> {
         }
         Ok(Observed { desired, desired_hash, actual, plan })
     }
+}
+
+impl Revision {
+    /// `true` for permissions in a selected namespace.
+    fn may_skip(&self, object: &Value) -> bool {
+        let ObjectKey { gvk, namespace, .. } = ObjectKey::of(object);
+        gvk.group == RBAC_GROUP && self.selected_namespaces.contains(&namespace)
+    }
+}
+
+/// Result for an object whose namespace is gone.
+fn skipped(key: ObjectKey) -> ObjectResult {
+    let probe = ProbeResult { status: ProbeStatus::True, messages: Vec::new() };
+    ObjectResult { key, action: Action::Skipped, probe, collision: None, not_ready: None }
 }
 
 /// `true` if an apply would change neither the object nor the ownership of its fields.

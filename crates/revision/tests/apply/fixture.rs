@@ -163,6 +163,7 @@ impl Fixture {
             siblings: Vec::new(),
             phases,
             probes: Probes::new(&default_probes()).unwrap(),
+            selected_namespaces: Default::default(),
         }
     }
 

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails at the first error")]
 
 mod fixture;
+mod namespaces;
 mod ownership;
 mod removal;
 mod rollout;
@@ -33,5 +34,6 @@ async fn engine_applies_adopts_and_removes_on_a_control_plane() {
     removal::crds_are_released_before_any_deletion(&fixture).await;
     removal::conversion_webhook_is_removed_from_a_kept_crd(&fixture).await;
     rollout::terminating_namespace_and_quota_block_the_phase(&fixture).await;
+    namespaces::permissions_in_gone_namespaces_are_skipped(&fixture).await;
     ownership::helm_era_objects_are_adopted_without_restart(&fixture).await;
 }

@@ -20,7 +20,7 @@ fn owned(scenario: &Scenario) -> ListParams {
 }
 
 /// Waits until the operator is a single pod with these target namespaces, without any previous pod.
-async fn works_in(scenario: &Scenario, targets: &str) -> Result<()> {
+pub(crate) async fn works_in(scenario: &Scenario, targets: &str) -> Result<()> {
     let pods = scenario.cluster.within::<Pod>(&scenario.name);
     let ours = ListParams::default().labels(&format!("app={}", scenario.name));
     eventually("a single pod", PATIENCE, async || {
@@ -56,7 +56,7 @@ async fn answers(scenario: &Scenario, name: &str, within: &[&str], without: &[&s
 }
 
 /// Waits until the extension's Roles exist in these namespaces only, each bound to the operator.
-async fn permitted_in(scenario: &Scenario, namespaces: &[&str]) -> Result<()> {
+pub(crate) async fn permitted_in(scenario: &Scenario, namespaces: &[&str]) -> Result<()> {
     let ours = owned(scenario);
     eventually("Roles in the watched namespaces", PATIENCE, async || {
         let roles = scenario.cluster.all::<Role>().list(&ours).await?.items;

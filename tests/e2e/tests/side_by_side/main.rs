@@ -6,6 +6,7 @@ mod api_services;
 mod approvals;
 mod availability;
 mod bundles;
+mod by_label;
 mod catalog;
 mod cluster_object_sets;
 mod deadline;

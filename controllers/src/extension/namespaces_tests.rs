@@ -1,0 +1,184 @@
+//! Namespaces that an extension selects by label.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use olm_api::{ClusterExtension, ClusterObjectSet, annotations};
+use olm_request::{ExtensionRules, NamespaceSelector, SelectedNamespaces};
+use serde_json::json;
+
+use super::decide::tests::{choice, extension, observed};
+use super::memory::ExtensionMemory;
+use super::namespaces::target_namespaces;
+use super::revisions::tests::set;
+
+/// Second of the simulated time.
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_800_000_000 + second).unwrap()
+}
+
+/// Revision with this list of namespaces.
+fn revision(number: i64, names: &[String], created: i64) -> Arc<ClusterObjectSet> {
+    let mut revision = (*set(number, "Active", true)).clone();
+    revision.metadata.creation_timestamp = Some(Time(at(created)));
+    // All revisions have the same bundle.
+    let mut all = set(1, "Active", true).metadata.annotations.clone().unwrap();
+    all.insert(annotations::EXT_TARGET_NAMESPACES.to_owned(), names.join(","));
+    revision.metadata.annotations = Some(all);
+    Arc::new(revision)
+}
+
+/// Namespaces of a cluster: label and deletion.
+#[derive(Default)]
+struct Cluster(BTreeMap<String, (bool, bool)>);
+
+impl Cluster {
+    fn selected(&self) -> SelectedNamespaces {
+        let config = json!({"watchNamespaceSelector": {"matchLabels": {"team": "a"}}});
+        let selector = NamespaceSelector::of_config(config.as_object().unwrap()).unwrap();
+        let mut found = SelectedNamespaces::default();
+        for (name, (is_labeled, is_deleting)) in &self.0 {
+            let labels = is_labeled.then(|| ("team".to_owned(), "a".to_owned())).into_iter().collect();
+            found.add(&selector, name, &labels, *is_deleting);
+        }
+        found
+    }
+}
+
+/// List for the next revision, and seconds until it must be changed.
+fn settled(
+    extension: &ClusterExtension,
+    cluster: &Cluster,
+    newest: &Arc<ClusterObjectSet>,
+    memory: &mut ExtensionMemory,
+    now: i64,
+) -> (Vec<String>, Option<u64>) {
+    let mut observed = observed(extension, ExtensionRules::default(), std::slice::from_ref(newest));
+    observed.selected = Some(cluster.selected());
+    observed.settle_namespaces(&choice(1).target, memory, at(now));
+    (observed.namespaces.unwrap(), observed.list_due.map(|due| due.as_secs()))
+}
+
+// docs/design/namespaces.md#changed-lists
+#[test]
+fn revision_made_for_another_reason_gets_the_current_list() {
+    let (extension, x) = (extension(), ["x".to_owned()]);
+    let cluster = Cluster([("y".to_owned(), (true, false))].into());
+    let mut memory = ExtensionMemory::default();
+    let newest = revision(1, &x, 0);
+    assert_eq!(settled(&extension, &cluster, &newest, &mut memory, 500), (x.to_vec(), Some(30)));
+    assert_eq!(settled(&extension, &cluster, &newest, &mut memory, 530), (vec!["y".to_owned()], None));
+
+    let mut other = observed(&extension, ExtensionRules::default(), std::slice::from_ref(&newest));
+    other.selected = Some(cluster.selected());
+    other.settle_namespaces(&choice(2).target, &mut ExtensionMemory::default(), at(500));
+    assert_eq!((other.namespaces, other.list_due), (Some(vec!["y".to_owned()]), None));
+    let mut edited = observed(&extension, ExtensionRules::default(), std::slice::from_ref(&newest));
+    (edited.selected, edited.edited) = (Some(cluster.selected()), true);
+    edited.settle_namespaces(&choice(1).target, &mut ExtensionMemory::default(), at(500));
+    assert_eq!(edited.namespaces, Some(vec!["y".to_owned()]));
+    let mut first = observed(&extension, ExtensionRules::default(), &[]);
+    first.selected = Some(cluster.selected());
+    first.settle_namespaces(&choice(1).target, &mut ExtensionMemory::default(), at(500));
+    assert_eq!((first.namespaces, first.list_due), (Some(vec!["y".to_owned()]), None));
+}
+
+#[test]
+fn difference_that_ends_in_time_makes_no_revision() {
+    let (extension, x) = (extension(), vec!["x".to_owned()]);
+    let mut cluster = Cluster([("x".to_owned(), (true, false)), ("y".to_owned(), (true, false))].into());
+    let mut memory = ExtensionMemory::default();
+    let newest = revision(1, &x, 0);
+    assert_eq!(settled(&extension, &cluster, &newest, &mut memory, 500), (x.clone(), Some(30)));
+    cluster.0.insert("y".to_owned(), (true, true));
+    assert_eq!(settled(&extension, &cluster, &newest, &mut memory, 510), (x.clone(), None));
+    cluster.0.insert("y".to_owned(), (true, false));
+    assert_eq!(settled(&extension, &cluster, &newest, &mut memory, 520), (x.clone(), Some(30)));
+    // A restart begins the wait anew, but not the pace.
+    let mut memory = ExtensionMemory::default();
+    let newest = revision(2, &x, 500);
+    assert_eq!(settled(&extension, &cluster, &newest, &mut memory, 540), (x, Some(80)));
+}
+
+/// Generator of pseudo-random numbers: a fixed sequence for each seed.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % limit
+    }
+}
+
+/// Changes a random one of 200 namespaces: creates, labels, unlabels, begins to delete, or deletes it.
+fn change(cluster: &mut Cluster, random: &mut Random) {
+    let name = format!("n{:03}", random.below(200));
+    match cluster.0.get(&name).copied() {
+        None => drop(cluster.0.insert(name, (true, false))),
+        Some((_, true)) => drop(cluster.0.remove(&name)),
+        Some((is_labeled, false)) if random.below(2) == 0 => {
+            cluster.0.insert(name, (!is_labeled, false));
+        }
+        Some((is_labeled, false)) => drop(cluster.0.insert(name, (is_labeled, true))),
+    }
+}
+
+// docs/design/namespaces.md#changed-lists
+#[test]
+fn two_hundred_namespaces_within_ten_minutes_make_at_most_six_revisions() {
+    let extension = extension();
+    for seed in 1..=20 {
+        let (mut random, mut cluster, mut memory) =
+            (Random(seed), Cluster::default(), ExtensionMemory::default());
+        cluster.0.insert("n000".to_owned(), (true, false));
+        let mut newest = revision(1, &["n000".to_owned()], 0);
+        let (mut revisions, mut written, mut changes, mut reconciles, mut due) = (1, 2, 0, 0, None);
+        // No change in the last 5 minutes.
+        for second in 0..900 {
+            let changed = if second < 600 { 1 + random.below(3) } else { 0 };
+            (0..changed).for_each(|_| change(&mut cluster, &mut random));
+            changes += changed;
+            if changed == 0 && due.is_none_or(|due| second < due) {
+                continue;
+            }
+            reconciles += 1;
+            let current =
+                newest.metadata.annotations.as_ref().unwrap()[annotations::EXT_TARGET_NAMESPACES].clone();
+            let (names, wait) = settled(&extension, &cluster, &newest, &mut memory, second);
+            due = wait.map(|wait| second + i64::try_from(wait).unwrap());
+            if names.join(",") == current {
+                continue;
+            }
+            newest = revision(revisions + 1, &names, second);
+            revisions += i64::from(second < 600);
+            // A Role and a RoleBinding for each namespace, the revision, its Secret and the Deployment.
+            written += 2 * names.len() + 3;
+        }
+        let list = newest.metadata.annotations.as_ref().unwrap()[annotations::EXT_TARGET_NAMESPACES].clone();
+        let list: Vec<String> = list.split(',').map(str::to_owned).collect();
+        println!(
+            "seed {seed}: {changes} changes, {reconciles} reconciles, {revisions} revisions, {written} writes"
+        );
+        assert!(revisions <= 6, "{revisions} revisions");
+        assert!(written <= 7 * (2 * 200 + 3), "{written} writes");
+        assert!(!cluster.selected().differ(&list), "the last list is not the current one");
+    }
+}
+
+#[test]
+fn target_namespaces_are_those_of_the_pods() {
+    let deployment = |list: &str| {
+        json!({"kind": "Deployment",
+            "spec": {"template": {"metadata": {"annotations": {"olm.targetNamespaces": list}}}}})
+    };
+    let other = json!({"kind": "Role"});
+    for (objects, expected) in [
+        (vec![other.clone(), deployment("a,b")], vec!["a", "b"]),
+        (vec![deployment("")], vec![""]),
+        (vec![other], vec![]),
+    ] {
+        assert_eq!(target_namespaces(objects.iter()), expected);
+    }
+}

@@ -1,0 +1,183 @@
+//! Namespaces that an extension selects by label, and the pace at which its revisions follow them
+//! (docs/design/namespaces.md#changed-lists).
+//!
+//! Pure: the cluster and the time are parameters.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+use olm_api::{ClusterExtension, LabelSelector};
+use olm_resolve::CatalogSelector;
+use serde_json::{Map, Value};
+
+use crate::request::selector;
+
+/// Time from the first difference to the new revision, so that namespaces created together make one revision.
+pub const DEBOUNCE: SignedDuration = SignedDuration::from_secs(30);
+/// Minimum age of the newest revision.
+pub const PACE: SignedDuration = SignedDuration::from_mins(2);
+
+/// `watchNamespaceSelector` of an extension. Selects nothing if it is malformed, which the renderer reports.
+#[derive(Clone, Debug)]
+pub struct NamespaceSelector(Option<CatalogSelector>);
+
+impl NamespaceSelector {
+    /// Selector of the extension. `None` without one.
+    pub fn of(extension: &ClusterExtension) -> Option<Self> {
+        Self::of_config(extension.spec.as_ref()?.config.as_ref()?.inline.as_ref()?)
+    }
+
+    /// Selector in `spec.config.inline`. `None` without one.
+    pub fn of_config(config: &Map<String, Value>) -> Option<Self> {
+        let written = config.get("watchNamespaceSelector").filter(|value| !value.is_null())?;
+        let labels: Option<LabelSelector> = serde_json::from_value(written.clone()).ok();
+        let is_some =
+            |labels: &LabelSelector| labels.match_labels.is_some() || labels.match_expressions.is_some();
+        Some(Self(labels.filter(is_some).and_then(|labels| selector(Some(&labels)).ok())))
+    }
+
+    /// Reports whether a namespace with these labels is selected.
+    pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.0.as_ref().is_some_and(|selector| selector.matches(labels))
+    }
+}
+
+/// Namespaces of a cluster, as far as a selector sees them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SelectedNamespaces {
+    /// Selected namespaces that are not being deleted.
+    pub selected: BTreeSet<String>,
+    /// All namespaces that are not being deleted.
+    pub live: BTreeSet<String>,
+}
+
+impl SelectedNamespaces {
+    /// Adds a namespace.
+    pub fn add(
+        &mut self,
+        selector: &NamespaceSelector,
+        name: &str,
+        labels: &BTreeMap<String, String>,
+        is_deleting: bool,
+    ) {
+        if is_deleting {
+            return;
+        }
+        self.live.insert(name.to_owned());
+        if selector.matches(labels) {
+            self.selected.insert(name.to_owned());
+        }
+    }
+
+    /// Names of the selected namespaces, sorted.
+    pub fn names(&self) -> Vec<String> {
+        self.selected.iter().cloned().collect()
+    }
+
+    /// Reports whether a revision with the list `current` must be replaced. A list that only lost namespaces that are
+    /// being deleted, or do not exist, remains.
+    pub fn differ(&self, current: &[String]) -> bool {
+        let current: BTreeSet<&String> = current.iter().collect();
+        self.selected.iter().any(|name| !current.contains(name))
+            || current.iter().any(|name| self.live.contains(*name) && !self.selected.contains(*name))
+    }
+}
+
+/// Step for a list of namespaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListStep {
+    /// The newest revision keeps its list.
+    Keep,
+    /// The list is to be changed at this time, not before.
+    WaitUntil(Timestamp),
+    /// A revision with the new list is due.
+    Change,
+}
+
+/// Decides about a list that [differs](SelectedNamespaces::differ), or not, since `since`. `revision` is the creation
+/// time of the newest revision.
+pub fn list_step(since: Option<Timestamp>, revision: Timestamp, now: Timestamp) -> ListStep {
+    let Some(since) = since else { return ListStep::Keep };
+    let after = |time: Timestamp, delay| time.saturating_add(delay).unwrap_or(time);
+    let due = after(since, DEBOUNCE).max(after(revision, PACE));
+    if due <= now { ListStep::Change } else { ListStep::WaitUntil(due) }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn selector(value: Value) -> Option<NamespaceSelector> {
+        NamespaceSelector::of_config(json!({"watchNamespaceSelector": value}).as_object().unwrap())
+    }
+
+    fn namespaces(all: &[(&str, &str, bool)]) -> SelectedNamespaces {
+        let team = selector(json!({"matchLabels": {"team": "a"}})).unwrap();
+        let mut namespaces = SelectedNamespaces::default();
+        for (name, label, is_deleting) in all {
+            namespaces.add(&team, name, &BTreeMap::from([("team".into(), (*label).into())]), *is_deleting);
+        }
+        namespaces
+    }
+
+    #[test]
+    fn malformed_selector_selects_nothing() {
+        let labels = BTreeMap::from([("team".to_owned(), "a".to_owned())]);
+        let matches = |value| selector(value).map(|one| one.matches(&labels));
+        for (value, expected) in [
+            (json!(null), None),
+            (json!({"matchLabels": {"team": "a"}}), Some(true)),
+            (json!({"matchLabels": {"team": "b"}}), Some(false)),
+            (json!({"matchExpressions": [{"key": "team", "operator": "Exists"}]}), Some(true)),
+            (json!({"matchExpressions": [{"key": "team", "operator": "in", "values": ["a"]}]}), Some(false)),
+            (json!({}), Some(false)),
+            (json!("team=a"), Some(false)),
+        ] {
+            assert_eq!(matches(value.clone()), expected, "{value}");
+        }
+        assert!(NamespaceSelector::of_config(&Map::new()).is_none());
+    }
+
+    // docs/design/namespaces.md#changed-lists
+    #[test]
+    fn list_differs_unless_it_only_lost_deleted_namespaces() {
+        for (cluster, current, expected) in [
+            (&[("x", "a", false), ("y", "a", false)][..], &["x", "y"][..], false),
+            (&[("x", "a", false), ("y", "a", false)], &["x"], true),
+            (&[("x", "a", false), ("y", "b", false)], &["x", "y"], true),
+            (&[("x", "a", false), ("y", "a", true)], &["x", "y"], false),
+            (&[("x", "a", false), ("y", "b", true)], &["x", "y"], false),
+            (&[("x", "a", false)], &["x", "y"], false),
+            (&[("x", "a", false), ("z", "a", false)], &["x", "y"], true),
+            (&[("x", "a", false), ("y", "a", true)], &["x"], false),
+            (&[], &["x", "y"], false),
+        ] {
+            let current: Vec<String> = current.iter().map(ToString::to_string).collect();
+            assert_eq!(namespaces(cluster).differ(&current), expected, "{cluster:?} {current:?}");
+        }
+    }
+
+    #[test]
+    fn changed_list_waits_for_debounce_and_pace() {
+        for (since, revision, now, expected) in [
+            (None, 0, 1000, ListStep::Keep),
+            (Some(1000), 0, 1000, ListStep::WaitUntil(at(1030))),
+            (Some(1000), 0, 1029, ListStep::WaitUntil(at(1030))),
+            (Some(1000), 0, 1030, ListStep::Change),
+            (Some(1000), 990, 1030, ListStep::WaitUntil(at(1110))),
+            (Some(1000), 990, 1110, ListStep::Change),
+        ] {
+            assert_eq!(
+                list_step(since.map(at), at(revision), at(now)),
+                expected,
+                "{since:?} {revision} {now}"
+            );
+        }
+    }
+}
