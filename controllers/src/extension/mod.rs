@@ -36,6 +36,8 @@ mod memory;
 mod mirroring;
 mod namespaces;
 #[cfg(test)]
+mod namespaces_api_tests;
+#[cfg(test)]
 mod namespaces_tests;
 #[cfg(test)]
 mod notification_tests;
