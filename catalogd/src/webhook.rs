@@ -1,5 +1,4 @@
-//! The mutating admission webhook that sets the name label of catalogs (docs/design/catalogd.md#name-label-webhook,
-//! docs/design/api.md#name-label-webhook).
+//! The mutating admission webhook that sets the name label of catalogs (docs/design/catalogd.md#name-label-webhook).
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;

@@ -76,7 +76,7 @@ fn network_policies_permit_exactly_the_ports_of_services_and_containers() {
     }
 }
 
-// docs/design/operations.md#admission-webhook: the webhook uses a port of the Service.
+// docs/design/catalogd.md#name-label-webhook: the webhook uses a port of the Service.
 #[test]
 fn admission_webhook_calls_a_port_of_the_service() {
     for file in INSTALLATIONS {
