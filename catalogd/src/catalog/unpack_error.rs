@@ -29,7 +29,7 @@ pub(super) enum UnpackError {
     )]
     Suspect(String),
     /// The catalog changed meanwhile, or the process stops.
-    #[error("the image is not wanted any more")]
+    #[error("the image is no longer requested")]
     Superseded,
 }
 

@@ -151,9 +151,7 @@ impl Bundles {
         let pulled = self.pulls.outcome(extension, image.to_owned(), work).await;
         let pulled = pulled.map_err(UnusableBundle::Pulling)?.map_err(UnusableBundle::Unavailable)?;
         let made = self.made(extension, &pulled.image, pulled.files, &request).await;
-        let lost = || {
-            UnusableBundle::Unavailable(InstallError::retry("files of the image are not on disk any more"))
-        };
+        let lost = || UnusableBundle::Unavailable(InstallError::retry("the cache has no files of the image"));
         made.ok_or_else(lost)?
     }
 

@@ -231,7 +231,7 @@ fn body(answer: Response, stop: CancellationToken) -> impl Read + Send {
             return Err(io::Error::other("the answer has neither a length nor chunks, so it may be cut off"));
         }
         let chunk = tokio::select! {
-            () = stop.cancelled() => return Err(io::Error::other("the content is not wanted any more")),
+            () = stop.cancelled() => return Err(io::Error::other("the content is no longer requested")),
             chunk = timeout(IDLE_DEADLINE, answer.chunk()) => chunk.map_err(|_| io::Error::other(silence()))?,
         };
         let chunk = chunk.map_err(|error| io::Error::other(with_causes(&error.without_url())))?;

@@ -33,7 +33,7 @@ impl Context {
         }
         let owner = extension_owner(&name, &extension.uid().unwrap_or_default());
         let stays = self.revisions.extension_stays(&owner).await;
-        if !stays.map_err(|error| error.context("taking up revisions"))? {
+        if !stays.map_err(|error| error.context("adopting revisions"))? {
             return Ok(false);
         }
         let params = PatchParams::apply(names::EXTENSION_CONTROLLER_MANAGER);
@@ -49,7 +49,7 @@ impl Context {
                 // The revision was deleted or has changed. A watch event follows.
                 Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {}
                 Err(error) => {
-                    let context = format!("taking up revision {:?}", set.name_any());
+                    let context = format!("adopting revision {:?}", set.name_any());
                     return Err(InstallError::api(&error).context(context));
                 }
             }
