@@ -20,6 +20,7 @@ use olm_revision::object::ObjectKey;
 use olm_revision::plan::{Owner, Plan, check_body, desired, plan};
 use serde_json::Value;
 
+use super::ownership::Collision;
 use super::report::ComparedBundle;
 use crate::error::CliError;
 use crate::session::Session;
@@ -56,6 +57,7 @@ pub(super) struct ClusterChanges {
     pub(super) changes: Vec<ObjectChange>,
     /// Live CustomResourceDefinitions.
     pub(super) definitions: Vec<Value>,
+    pub(super) collisions: Vec<Collision>,
     pub(super) warnings: Vec<String>,
 }
 
@@ -138,8 +140,27 @@ impl ComparedExtension<'_> {
             .map_err(|error| CliError::operational(error.to_string()))?;
         let wanted = draft.phases().iter().flat_map(|phase| &phase.objects);
         let wanted: Vec<Value> = wanted.map(|content| content.object.clone()).collect();
-        let comparison = Comparison { cluster: KubeCluster::new(self.cluster.client().clone()), installed };
-        self.session.unless_interrupted(comparison.all(&wanted)).await
+        self.session.unless_interrupted(self.comparison(installed).all(&wanted)).await
+    }
+
+    /// Collisions of `rendered` if it became the first revision. Makes no dry runs, so that the namespace of the
+    /// extension and the kinds need not exist.
+    ///
+    /// # Errors
+    /// The API server does not answer.
+    pub(super) async fn collisions(&self, rendered: &[Value]) -> Result<Vec<Collision>, CliError> {
+        let _step = self.session.progress.step("looking for existing objects");
+        let installed = self.installed().await?;
+        self.session.unless_interrupted(self.comparison(&installed).collisions(rendered)).await
+    }
+
+    fn comparison<'b>(&'b self, installed: &'b Installed) -> Comparison<'b> {
+        let cluster = KubeCluster::new(self.cluster.client().clone());
+        Comparison {
+            cluster,
+            extension: self.extension.metadata.name.as_deref().unwrap_or_default(),
+            installed,
+        }
     }
 }
 
@@ -156,6 +177,7 @@ pub(super) fn identity(bundle: &Bundle) -> BundleIdentity {
 /// Running comparison.
 struct Comparison<'a> {
     cluster: KubeCluster,
+    extension: &'a str,
     installed: &'a Installed,
 }
 
@@ -184,6 +206,8 @@ impl Comparison<'_> {
         for (name, seen) in all {
             match seen? {
                 Observation::Object(live, change) => {
+                    let planned = live.as_ref().filter(|_| after.contains_key(name));
+                    found.collisions.extend(planned.and_then(|live| self.collision(name, live)));
                     let is_definition = name.kind == "CustomResourceDefinition";
                     found.definitions.extend(live.filter(|_| is_definition));
                     found.changes.extend(change);
@@ -203,13 +227,9 @@ impl Comparison<'_> {
         old: Option<&Value>,
         new: Option<&Value>,
     ) -> Result<Observation, CliError> {
-        let live = match self.cluster.get(&ObjectKey::of(new.or(old).unwrap_or(&Value::Null))).await {
+        let live = match self.live(name, new.or(old).unwrap_or(&Value::Null)).await? {
             Ok(live) => live,
-            Err(error) if error.reason == Reason::UnknownKind => None,
-            Err(error) if error.reason == Reason::Rejected => {
-                return Ok(Observation::Unreadable(error.message));
-            }
-            Err(error) => return Err(CliError::operational(format!("{name}: {error}"))),
+            Err(why) => return Ok(Observation::Unreadable(why)),
         };
         let change = match new {
             Some(new) => self.change(name, live.as_ref(), old, new).await,
@@ -219,6 +239,41 @@ impl Comparison<'_> {
             }
         };
         Ok(Observation::Object(live, change))
+    }
+
+    /// Live object. The inner error is the reason for which it cannot be read.
+    async fn live(
+        &self,
+        name: &ObjectName,
+        object: &Value,
+    ) -> Result<Result<Option<Value>, String>, CliError> {
+        match self.cluster.get(&ObjectKey::of(object)).await {
+            Ok(live) => Ok(Ok(live)),
+            Err(error) if error.reason == Reason::UnknownKind => Ok(Ok(None)),
+            Err(error) if error.reason == Reason::Rejected => Ok(Err(error.message)),
+            Err(error) => Err(CliError::operational(format!("{name}: {error}"))),
+        }
+    }
+
+    /// Collisions with live objects. Skips objects that cannot be read.
+    async fn collisions(&self, rendered: &[Value]) -> Result<Vec<Collision>, CliError> {
+        let objects = objects::by_name(rendered);
+        let calls: Vec<_> = objects
+            .iter()
+            .map(|(name, object)| async move { (name, self.live(name, object).await) })
+            .collect();
+        let all: Vec<_> = stream::iter(calls).buffered(CONCURRENT_CALLS).collect().await;
+        let mut found = Vec::new();
+        for (name, live) in all {
+            found.extend(live?.ok().flatten().and_then(|live| self.collision(name, &live)));
+        }
+        Ok(found)
+    }
+
+    /// Collision with a live object that another extension owns.
+    fn collision(&self, name: &ObjectName, live: &Value) -> Option<Collision> {
+        let collides = self.plan(Some(live)) == Plan::Collide;
+        Collision::of(name, live, self.extension).filter(|_| collides)
     }
 
     /// Owner for which the engine would act. Without a revision, no object is owned.
@@ -254,9 +309,13 @@ impl Comparison<'_> {
                 }
                 _ => created(),
             }),
-            (Plan::Collide, Some(_)) => {
-                let note =
-                    "it exists without being owned by the extension, which would not change it".to_owned();
+            (Plan::Collide, Some(live)) => {
+                let note = match self.collision(name, live) {
+                    Some(collision) => format!("collision: {collision}"),
+                    None => {
+                        "it exists without being owned by the extension, which would not change it".to_owned()
+                    }
+                };
                 Some(with_note(objects::whole(ChangeKind::Changed, name.clone()), note))
             }
             (Plan::AwaitDeletion, Some(_)) => {

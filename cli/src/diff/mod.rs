@@ -6,6 +6,7 @@
 
 mod cluster;
 mod next;
+mod ownership;
 mod prediction;
 mod report;
 
@@ -21,7 +22,8 @@ use olm_plan::permissions;
 use serde_json::{Map, Value, json};
 
 pub(crate) use self::cluster::ComparedExtension;
-pub(crate) use self::prediction::{Prediction, is_unchecked, unsafe_upgrade};
+pub(crate) use self::ownership::{ALTERNATIVES, collision_error};
+pub(crate) use self::prediction::{Prediction, is_unchecked, refusal, unsafe_upgrade};
 use self::report::ComparedBundle;
 pub(crate) use self::report::Diff;
 use crate::bundle_source::{self, BundleFiles};
@@ -99,6 +101,9 @@ pub(crate) async fn run(args: DiffArgs, session: &mut Session) -> Result<(), Cli
         rest => against_cluster(rest.first().map(String::as_str), &args, session).await?,
     };
     session.output.result(args.format.output, "BundleDiff", &diff, Diff::text)?;
+    if let Some(error) = collision_error(&diff.collisions) {
+        return Err(error);
+    }
     if args.exit_code && !diff.empty { Err(CliError::ExitCode(Code::Changes as u8)) } else { Ok(()) }
 }
 

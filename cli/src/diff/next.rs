@@ -117,6 +117,7 @@ impl ComparedExtension<'_> {
         // Live CRDs show the stored versions and manual changes.
         let mut diff = Diff::new(&installed.objects, &objects, &found.definitions, found.changes);
         diff.warnings.extend(found.warnings);
+        diff.collisions = found.collisions;
         diff.old = installed.bundle;
         diff.new = new;
         Ok(diff)

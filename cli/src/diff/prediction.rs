@@ -6,6 +6,7 @@ use olm_plan::objects::ObjectChange;
 use olm_request::{CrdCheck, ExtensionRules, Settings};
 
 use super::cluster::ComparedExtension;
+use super::ownership::{Collision, collision_error};
 use super::report::Diff;
 use crate::bundle_source;
 use crate::controller::Controller;
@@ -28,11 +29,13 @@ pub(crate) struct Prediction {
     pub(crate) problems: Vec<String>,
     /// CRDs whose upgrade would break custom resources, each with its findings.
     pub(crate) unsafe_crds: Vec<String>,
+    /// Objects that belong to another extension.
+    pub(crate) collisions: Vec<Collision>,
 }
 
 impl ComparedExtension<'_> {
     /// Predicts the effect of installing the bundle in `image`. Without `compare`, as for a namespace that does not
-    /// exist, new objects are only counted. A bundle that the CLI cannot read only causes a warning, because the cluster
+    /// exist, new objects are only counted and searched for collisions. A bundle that the CLI cannot read only causes a warning, because the cluster
     /// may be able to read it.
     ///
     /// # Errors
@@ -51,9 +54,10 @@ impl ComparedExtension<'_> {
             let files = bundle_source::read(image, &access.images, self.session).await?;
             let settings = RenderSettings::as_configured(self.extension, &controller.gates)?;
             let settings = settings.on(self.cluster, self.session).await?;
-            let count = rendering::objects(&files, &settings)?.objects.len();
-            let changes = vec![format!("{} created", counted(count, "object"))];
-            Ok(Prediction { changes, ..Prediction::default() })
+            let objects = rendering::objects(&files, &settings)?.objects;
+            let collisions = self.collisions(&objects).await?;
+            let changes = vec![format!("{} created", counted(objects.len(), "object"))];
+            Ok(Prediction { changes, collisions, ..Prediction::default() })
         };
         match prediction.await {
             Err(CliError::Message(Code::Operational | Code::Usage, why)) => {
@@ -63,6 +67,11 @@ impl ComparedExtension<'_> {
             prediction => prediction,
         }
     }
+}
+
+/// Error if the change would collide with another extension, or if the controller would refuse it because of CRDs.
+pub(crate) fn refusal(extension: &ClusterExtension, prediction: &Prediction) -> Option<CliError> {
+    collision_error(&prediction.collisions).or_else(|| unsafe_upgrade(extension, prediction))
 }
 
 /// Error if the controller would refuse the upgrade because of CRDs (docs/design/apply.md#crd-upgrade-safety). `None`
@@ -110,6 +119,7 @@ impl Prediction {
             changes,
             problems: shortened(diff.objects.iter().filter_map(noted).collect()),
             unsafe_crds: diff.crds.iter().filter(breaking).map(broken).collect(),
+            collisions: diff.collisions.clone(),
         }
     }
 }

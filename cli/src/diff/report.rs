@@ -11,6 +11,7 @@ use olm_plan::permissions::SubjectChange;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::ownership::Collision;
 use crate::crd_check::{CrdResult, Verdict};
 use crate::output::counted;
 
@@ -31,6 +32,9 @@ pub(crate) struct Diff {
     pub(crate) permissions: Vec<SubjectChange>,
     /// Created, deleted, changed, or unsafe to replace.
     pub(crate) crds: Vec<CrdResult>,
+    /// Objects of the new bundle that belong to another extension.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) collisions: Vec<Collision>,
     /// Changes of the configuration and of its schema.
     pub(crate) config: Vec<FieldChange>,
     pub(crate) warnings: Vec<String>,

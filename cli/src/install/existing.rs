@@ -7,15 +7,15 @@ use olm_api::ClusterExtension;
 use olm_version::quote;
 
 use super::extension::{differences, package};
+use crate::diff::ALTERNATIVES;
 use crate::error::CliError;
 use crate::session::Session;
 use crate::source::Cluster;
 
-/// Finds the extension of this name and package. `None` if neither the name nor the package is in use.
+/// Finds the extension of this name and package. `None` if the name is not in use.
 ///
 /// # Errors
-/// The name belongs to an extension of another package, the package to another extension, or the existing extension
-/// is being deleted.
+/// The name belongs to an extension of another package, or the existing extension is being deleted.
 pub(super) fn find_existing<'a>(
     extensions: &'a [ClusterExtension],
     wanted: &ClusterExtension,
@@ -39,12 +39,26 @@ pub(super) fn find_existing<'a>(
         }
         return Ok(Some(existing));
     }
-    let Some(twin) = extensions.iter().find(|one| package(one) == wanted) else { return Ok(None) };
-    Err(CliError::findings(format!(
-        "package {} is already installed by ClusterExtension {}; a second ClusterExtension cannot own the same objects",
-        quote(wanted),
-        quote(&twin.name_any())
-    )))
+    Ok(None)
+}
+
+/// Extension that installs the package of `desired`, whose name is not in use.
+pub(super) fn find_twin<'a>(
+    extensions: &'a [ClusterExtension],
+    desired: &ClusterExtension,
+) -> Option<&'a ClusterExtension> {
+    extensions.iter().find(|one| package(one) == package(desired))
+}
+
+/// Error for a second installation of a package. `crds` are the names of the CRDs of the existing extension.
+pub(super) fn twin_error(existing: &ClusterExtension, crds: &[String]) -> CliError {
+    let owned: String = crds.iter().map(|crd| format!("\n  CustomResourceDefinition {crd}")).collect();
+    let colon = if owned.is_empty() { "" } else { ":" };
+    CliError::findings(format!(
+        "package {} is already installed by ClusterExtension {}, which owns its objects{colon}{owned}\n{ALTERNATIVES}",
+        quote(package(existing)),
+        quote(&existing.name_any())
+    ))
 }
 
 /// Checks that `existing` asks for what the command line asks for.
@@ -107,7 +121,10 @@ mod tests {
         );
         let there = [extension("pipe", "pipe"), extension("lamp", "lamp"), gone];
         let of = |name: &str, package: &str| match find_existing(&there, &extension(name, package)) {
-            Ok(None) => "new".to_owned(),
+            Ok(None) => match find_twin(&there, &extension(name, package)) {
+                Some(twin) => twin_error(twin, &["pipes.example.com".to_owned()]).to_string(),
+                None => "new".to_owned(),
+            },
             Ok(Some(one)) => format!("existing {}", one.name_any()),
             Err(failure) => {
                 assert_eq!(failure.exit_code(), 3);
@@ -122,7 +139,16 @@ mod tests {
         );
         assert_eq!(
             of("pipe2", "pipe"),
-            "package \"pipe\" is already installed by ClusterExtension \"pipe\"; a second ClusterExtension cannot own the same objects"
+            format!(
+                "package \"pipe\" is already installed by ClusterExtension \"pipe\", which owns its objects:\n  \
+                 CustomResourceDefinition pipes.example.com\n{ALTERNATIVES}"
+            )
+        );
+        assert_eq!(
+            twin_error(&there[0], &[]).to_string(),
+            format!(
+                "package \"pipe\" is already installed by ClusterExtension \"pipe\", which owns its objects\n{ALTERNATIVES}"
+            )
         );
         assert_eq!(
             of("gone", "gone"),

@@ -9,14 +9,15 @@ mod extension;
 pub(crate) mod with_dependencies;
 
 use clap::Args;
+use kube::ResourceExt;
 use olm_api::ClusterExtension;
 
-use self::existing::{check_namespace, find_existing, require_same};
+use self::existing::{check_namespace, find_existing, find_twin, require_same, twin_error};
 use self::extension::differences;
 use self::with_dependencies::PlanContext;
 use crate::change::{self, ChangeArgs, ChangeFormat};
 use crate::controller::Controller;
-use crate::diff::ComparedExtension;
+use crate::diff::{ComparedExtension, collision_error};
 use crate::error::CliError;
 use crate::output::Fields;
 use crate::progress::say;
@@ -118,6 +119,10 @@ pub(crate) async fn run(args: InstallArgs, session: &mut Session) -> Result<(), 
     let cluster = args.access.cluster.connect().await?;
     let extensions = cluster.extensions(session).await?;
     let found = find_existing(&extensions, &wanted)?;
+    if let (None, Some(twin)) = (found, find_twin(&extensions, &wanted)) {
+        let crds = cluster.crds_of(&twin.name_any(), session).await;
+        return Err(twin_error(twin, &crds.unwrap_or_default()));
+    }
     if let Some(name) = &args.catalog {
         cluster.served(Some(name), session).await?;
     }
@@ -176,6 +181,9 @@ async fn install_one(
     let has_namespace = check_namespace(cluster, &args.namespace, args.create_namespace, session).await?;
     let compared = ComparedExtension { cluster, extension: &wanted, session };
     let prediction = compared.predict_or_warn(&choice.image, controller, has_namespace, &args.access).await?;
+    if let Some(error) = collision_error(&prediction.collisions) {
+        return Err(error);
+    }
     if args.change.dry_run.is_none() {
         change::dry_create(cluster, &wanted, session).await?;
     }

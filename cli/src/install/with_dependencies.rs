@@ -7,11 +7,11 @@ use kube::ResourceExt;
 use olm_api::ClusterExtension;
 use olm_version::quote;
 
-use super::existing::{check_namespace, find_existing, require_same};
+use super::existing::{check_namespace, find_existing, find_twin, require_same, twin_error};
 use super::{check_schema, print_warnings};
 use crate::change::{self, ChangeArgs, ChangeFormat, ExpectedState, PlanProgress, WrittenObject};
 use crate::controller::Controller;
-use crate::diff::{ComparedExtension, unsafe_upgrade};
+use crate::diff::{ComparedExtension, refusal};
 use crate::error::{CliError, Code};
 use crate::output::Fields;
 use crate::progress::say;
@@ -133,6 +133,8 @@ fn plan_items<'a>(
         let live = find_existing(extensions, &planned.extension)?;
         if let Some(existing) = live {
             require_same(existing, &planned.extension)?;
+        } else if let Some(twin) = find_twin(extensions, &planned.extension) {
+            return Err(twin_error(twin, &[]));
         }
         Ok(PlanItem { planned, live })
     };
@@ -188,7 +190,7 @@ async fn check(
         let compared = ComparedExtension { cluster, extension: &extension, session };
         let prediction = compared.predict_or_warn(image, controller, compare, access).await;
         let prediction = prediction.map_err(named)?;
-        if let Some(failure) = unsafe_upgrade(&extension, &prediction) {
+        if let Some(failure) = refusal(&extension, &prediction) {
             return Err(named(failure));
         }
         obstacles.extend(prediction.problems.into_iter().map(of_it));

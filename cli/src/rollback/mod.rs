@@ -18,7 +18,7 @@ use self::risk::Risks;
 use self::target::{RollbackTarget, target};
 use crate::change::{self, ChangeArgs, ChangeFormat};
 use crate::controller::Controller;
-use crate::diff::{ComparedExtension, Diff};
+use crate::diff::{ComparedExtension, Diff, collision_error};
 use crate::error::{CliError, Code};
 use crate::history::records;
 use crate::install::print_warnings;
@@ -95,6 +95,9 @@ pub(crate) async fn run(args: RollbackArgs, session: &mut Session) -> Result<(),
         Inputs { cluster: &cluster, args: &args, controller: &controller, target: &target, sets: &sets };
     let choice = inputs.choice(&plan.wanted, session).await?;
     let seen = inputs.difference(&plan.wanted, &choice, session).await?;
+    if let Some(error) = seen.as_ref().ok().and_then(|diff| collision_error(&diff.collisions)) {
+        return Err(error);
+    }
     let risks = match &seen {
         Ok(diff) => Risks::new(diff, &risk::count(diff, &cluster).await, &plan.wanted),
         Err(why) => {

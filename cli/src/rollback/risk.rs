@@ -95,16 +95,8 @@ mod tests {
     }
 
     fn diff(old: &Value, new: &Value) -> Diff {
-        Diff {
-            old: Default::default(),
-            new: Default::default(),
-            empty: false,
-            objects: Vec::new(),
-            permissions: Vec::new(),
-            crds: vec![compare("pipes.example.com", Some(old), Some(new)).unwrap()],
-            config: Vec::new(),
-            warnings: Vec::new(),
-        }
+        let crds = vec![compare("pipes.example.com", Some(old), Some(new)).unwrap()];
+        Diff { crds, ..Diff::default() }
     }
 
     fn extension(crd_check: &str, enforcement: &str) -> ClusterExtension {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use kube::ResourceExt;
 use kube::api::{Api, ApiResource, ListParams};
 use kube::core::discovery::v2::APIGroupDiscoveryList;
 use kube::core::{GroupVersionKind, NotUsed, Object};
@@ -81,18 +82,40 @@ impl Cluster {
         Ok(ServedApis { gvks, owned: self.owned(session).await?, kubernetes: version.git_version })
     }
 
-    /// Kinds that extensions define, by name of the extension.
-    async fn owned(&self, session: &Session) -> Result<BTreeMap<String, BTreeSet<Gvk>>, CliError> {
+    /// Names of the CRDs of the extension `name`.
+    ///
+    /// # Errors
+    /// The API server does not return them.
+    pub(crate) async fn crds_of(&self, name: &str, session: &Session) -> Result<Vec<String>, CliError> {
+        let what = format!("CRDs of {}", quote(name));
+        let all = self.call(&what, self.crds().list_metadata(&of_extensions()), session).await?;
+        let is_owned = |labels: &BTreeMap<String, String>| {
+            labels.get(labels::OWNER_NAME).is_some_and(|owner| owner == name)
+        };
+        let owned = all.into_iter().filter(|crd| is_owned(crd.labels()));
+        Ok(owned.map(|crd| crd.name_any()).collect())
+    }
+
+    fn crds(&self) -> Api<Definition> {
         let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
         let resource = ApiResource::from_gvk_with_plural(&kind, "customresourcedefinitions");
-        let api: &Api<Definition> = &Api::all_with(self.client().clone(), &resource);
-        let selector = format!("{}={}", labels::OWNER_KIND, labels::OWNER_KIND_EXTENSION);
+        Api::all_with(self.client().clone(), &resource)
+    }
+
+    /// Kinds that extensions define, by name of the extension.
+    async fn owned(&self, session: &Session) -> Result<BTreeMap<String, BTreeSet<Gvk>>, CliError> {
+        let api = &self.crds();
         let list = |page| async move {
             self.call("the kinds that extensions define", api.list(&page), session).await
         };
-        let all = list_all(ListParams::default().labels(&selector).limit(PAGE), list).await?;
+        let all = list_all(of_extensions().limit(PAGE), list).await?;
         Ok(olm_request::owned(all.iter().map(|definition| (&definition.metadata, &definition.spec))))
     }
+}
+
+/// Selects the objects of extensions.
+fn of_extensions() -> ListParams {
+    ListParams::default().labels(&format!("{}={}", labels::OWNER_KIND, labels::OWNER_KIND_EXTENSION))
 }
 
 fn kinds(list: APIGroupDiscoveryList) -> Vec<Gvk> {

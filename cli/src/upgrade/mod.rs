@@ -16,7 +16,7 @@ use olm_version::quote;
 use crate::change::{self, ChangeArgs};
 use crate::cluster_check::PlatformArgs;
 use crate::controller::Controller;
-use crate::diff::{ComparedExtension, Prediction, unsafe_upgrade};
+use crate::diff::{ComparedExtension, Prediction, refusal};
 use crate::error::CliError;
 use crate::install::with_dependencies::PlanContext;
 use crate::install::{self, print_warnings};
@@ -163,8 +163,8 @@ pub(crate) async fn run(args: UpgradeArgs, session: &mut Session) -> Result<(), 
         true => Prediction::default(),
         false => compared.predict_or_warn(&choice.image, &controller, true, &args.access).await?,
     };
-    if let Some(refusal) = unsafe_upgrade(&wanted, &prediction) {
-        return Err(refusal);
+    if let Some(error) = refusal(&wanted, &prediction) {
+        return Err(error);
     }
     let written = change::apply(&cluster, Some(&live), &wanted, args.change.dry_run, session).await?;
     let warnings = warnings(&args, &wanted, &choice);

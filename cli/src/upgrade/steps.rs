@@ -5,7 +5,7 @@ use olm_api::ClusterExtension;
 use super::UpgradeArgs;
 use crate::change::{self, ChangeFormat, WrittenObject};
 use crate::controller::Controller;
-use crate::diff::{ComparedExtension, unsafe_upgrade};
+use crate::diff::{ComparedExtension, refusal};
 use crate::error::CliError;
 use crate::output::Fields;
 use crate::progress::say;
@@ -42,8 +42,8 @@ impl StepContext<'_> {
         let (args, access) = (&self.args.change, &self.args.access);
         let compared = ComparedExtension { cluster: self.cluster, extension: wanted, session };
         let prediction = compared.predict_or_warn(&step.image, &self.controller, true, access).await?;
-        if let Some(refusal) = unsafe_upgrade(wanted, &prediction) {
-            return Err(refusal);
+        if let Some(error) = refusal(wanted, &prediction) {
+            return Err(error);
         }
         let written = change::apply(self.cluster, Some(live), wanted, args.dry_run, session).await?;
         let mut fields = Fields::default();

@@ -194,7 +194,7 @@ pub(crate) fn owners(object: &Value) -> &[Value] {
 }
 
 /// Owner reference with `controller: true`.
-pub(crate) fn controller(object: &Value) -> Option<&Value> {
+pub fn controller(object: &Value) -> Option<&Value> {
     owners(object).iter().find(|reference| reference.get("controller") == Some(&Value::Bool(true)))
 }
 

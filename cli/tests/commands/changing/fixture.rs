@@ -51,12 +51,14 @@ impl Fixture {
             ("own", "1.0.0", "OwnNamespace"),
             ("base", "1.4.0", "AllNamespaces"),
             ("app", "2.0.0", "AllNamespaces"),
+            ("tube", "1.0.0", "AllNamespaces"),
         ] {
             registry.add_image(name, version, &Image::bundle(&small_bundle(name, version, modes)).unwrap());
         }
         for (version, folder) in [("1.0.0", "old"), ("1.1.0", "new")] {
             registry.add_image("pipe", version, &Image::bundle(&pipe_bundle(folder)).unwrap());
         }
+        registry.add_image("tube", "1.1.0", &Image::bundle(&tube_bundle()).unwrap());
         let folder = tempfile::tempdir().unwrap();
         for name in ["cas", "home", "tmp"] {
             std::fs::create_dir_all(folder.path().join(name)).unwrap();
@@ -389,4 +391,16 @@ fn small_bundle(name: &str, version: &str, mode: &str) -> BTreeMap<String, Vec<u
 /// Bundles of the tests of `olm diff`, which contain a CRD.
 pub(crate) fn pipe_bundle(which: &str) -> BTreeMap<String, Vec<u8>> {
     bundle_files(&tests("commands/bundles/data").join(which))
+}
+
+/// Bundle of package tube with the objects of pipe.v1.0.0.
+fn tube_bundle() -> BTreeMap<String, Vec<u8>> {
+    let renamed = |content: Vec<u8>| {
+        let text = String::from_utf8(content).unwrap();
+        text.replace("name: pipe.v1.0.0", "name: tube.v1.1.0")
+            .replace("package.v1: pipe", "package.v1: tube")
+            .replace("version: 1.0.0", "version: 1.1.0")
+            .into_bytes()
+    };
+    pipe_bundle("old").into_iter().map(|(path, content)| (path, renamed(content))).collect()
 }

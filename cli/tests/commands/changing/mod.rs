@@ -5,6 +5,7 @@ mod approve;
 mod fixture;
 mod for_platform;
 mod install;
+mod shared_crds;
 mod uninstall;
 mod upgrade;
 mod upgrade_all;

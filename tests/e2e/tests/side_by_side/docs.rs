@@ -35,6 +35,7 @@ follow! {
     resolve "tasks/resolve.md"
     rights "tasks/rights.md"
     roll_back "tasks/roll-back.md"
+    share_crds "tasks/share-crds.md"
     upgrade "tasks/upgrade.md"
     troubleshooting "troubleshooting.md"
 }

@@ -23,6 +23,7 @@ mod platform;
 mod policies;
 mod resolution;
 mod revisions;
+mod shared_crds;
 mod tool;
 mod uninstall;
 mod upgrade;
