@@ -7,6 +7,7 @@ use kube::Api;
 use kube::runtime::{WatchStreamExt, watcher};
 use olm_oci::{Config, Proxies, Puller, RegistrySettings};
 use olm_runtime::events::Events;
+use olm_runtime::metrics::Metrics;
 use olm_serving::Service;
 use olm_serving::ca_pool::{CaPool, CaSources};
 use olm_serving::service::Fatal;
@@ -112,15 +113,9 @@ fn start_controllers(
         namespaces: features.multi_watch_namespaces.then(|| Arc::new(Namespaces::new(client.clone()))),
         readiness: service.readiness.clone(),
     };
-    let (of_extensions, stopped) = (metrics(), stop.clone());
     let mut tasks = JoinSet::new();
     tasks.spawn(catalog_controller);
-    tasks.spawn(async move {
-        // Before the first list, there would seem to be no catalogs.
-        if stopped.run_until_cancelled(listed.cancelled()).await.is_some() {
-            extension::run(parts, of_extensions, stopped.clone()).await;
-        }
-    });
+    tasks.spawn(run_extensions(parts, listed, metrics(), stop.clone()));
     tasks.spawn(revision::run(
         revision::Pace::default(),
         features.status_summary,
@@ -142,4 +137,16 @@ fn start_controllers(
     let (client, stopped) = (client.clone(), stop.clone());
     tasks.spawn(async move { cache.follow(client, stopped).await });
     tasks
+}
+
+/// Runs the extension controller once the catalogs are listed. Before, there would seem to be none.
+async fn run_extensions(
+    parts: extension::Parts,
+    listed: CancellationToken,
+    metrics: Arc<Metrics>,
+    stop: CancellationToken,
+) {
+    if stop.run_until_cancelled(listed.cancelled()).await.is_some() {
+        extension::run(parts, metrics, stop).await;
+    }
 }

@@ -149,14 +149,7 @@ pub(crate) async fn report(
     let compared = ComparedExtension { cluster, extension, session };
     let planned = compared.planned(&choice.image, &controller, access).await?;
     let sets = observe::revisions(cluster, &name, session).await?;
-    let content = match olm_plan::newest_active(&sets) {
-        Some(set) => session.interruptible(observe::stored(cluster, set)).await?,
-        None => Ok(Vec::new()),
-    };
-    let content = content.map_err(|why| say(&format!("warning: permissions are not compared: {why}"))).ok();
-    let content: Option<Vec<Value>> = content.map(|phases| {
-        phases.into_iter().flat_map(|phase| phase.objects).map(|content| content.object).collect()
-    });
+    let content = newest_objects(cluster, &sets, session).await?;
     let rules = ExtensionRules::of(extension.metadata.annotations.as_ref(), Settings::default());
     rules.invalid.iter().for_each(|fault| say(&format!("warning: {fault}")));
     let target = Target {
@@ -197,6 +190,22 @@ pub(crate) async fn report(
         changes: Changes::Computed(Box::new(planned.diff)),
     };
     Ok((report, choice))
+}
+
+/// Objects of the newest active revision. `None`, with a warning, if they cannot be read.
+async fn newest_objects(
+    cluster: &Cluster,
+    sets: &[ClusterObjectSet],
+    session: &Session,
+) -> Result<Option<Vec<Value>>, CliError> {
+    let content = match olm_plan::newest_active(sets) {
+        Some(set) => session.interruptible(observe::stored(cluster, set)).await?,
+        None => Ok(Vec::new()),
+    };
+    let content = content.map_err(|why| say(&format!("warning: permissions are not compared: {why}"))).ok();
+    Ok(content.map(|phases| {
+        phases.into_iter().flat_map(|phase| phase.objects).map(|content| content.object).collect()
+    }))
 }
 
 /// Report of the operator that prevents its replacement. `content` are the objects of the newest revision.

@@ -219,14 +219,11 @@ impl Context {
         {
             return Ok(Installation { awaited: Some(awaited), requeue: true, ..installation });
         }
-        let applied = match self.revisions.carry_out(&name, &draft, plan).boxed().await {
-            Ok(applied) => applied,
-            Err(failure) => {
-                self.memories.content_lost(&name);
-                return Ok(Installation { unfinished: true, ..Installation::failed(failure) });
-            }
-        };
-        let AppliedRevision { created, set } = applied;
+        let AppliedRevision { created, set } =
+            match self.revisions.carry_out(&name, &draft, plan).boxed().await {
+                Ok(applied) => applied,
+                Err(failure) => return Ok(self.unfinished(&name, failure)),
+            };
         let (newest, definitions) = (RevisionFingerprint::of(&set), installation.definitions.clone());
         if created {
             self.preflight.forget(&name);
@@ -244,6 +241,12 @@ impl Context {
         let targets = target_namespaces(content::objects(draft.phases()));
         self.memories.with(&name, |memory| (memory.newest, memory.targets) = (Some(made), Some(targets)));
         Ok(installation)
+    }
+
+    /// Result of a failed write of a revision. The next pass reads its content again.
+    fn unfinished(&self, name: &str, failure: InstallError) -> Installation {
+        self.memories.content_lost(name);
+        Installation { unfinished: true, ..Installation::failed(failure) }
     }
 
     /// The checked plan, or the plan as held by what is true right before its revision is created.
