@@ -25,9 +25,24 @@ fn image_of(extension: &ClusterExtension) -> String {
 async fn extension_is_installed_edited_and_upgraded() {
     let fixture = Fixture::start().await;
     fixture.publish("main", &[version("1.0.0", "a")]).await;
+    first_revision_has_labels_owner_and_content(&fixture).await;
+    installed_revision_is_mirrored(&fixture).await;
+    edits_patch_the_installed_revision(&fixture).await;
+    new_version_rolls_out_beside_the_installed_one(&fixture).await;
+    edit_during_rollout_makes_a_revision(&fixture).await;
+    for expected in [
+        "InstallStarted revision demo-1 installs bundle demo.v1.0.0 version 1.0.0",
+        "RolloutSucceeded bundle demo.v1.0.0 version 1.0.0 is installed by revision demo-3",
+        "UpgradeStarted revision demo-2 brings bundle demo.v1.1.0 version 1.1.0 in place of bundle demo.v1.0.0 \
+         version 1.0.0",
+    ] {
+        fixture.until_event("demo", expected).await;
+    }
+}
+
+async fn first_revision_has_labels_owner_and_content(fixture: &Fixture) {
     let made = fixture.create("demo", &json!({}), &json!({})).await;
     assert_eq!(made.metadata.finalizers, None);
-
     // The first write sets both finalizers, the second the status (case api-15).
     let set = fixture.revision("demo-1").await;
     let first = fixture
@@ -65,7 +80,9 @@ async fn extension_is_installed_edited_and_upgraded() {
     assert_eq!(secret.owner_references()[0].uid, set.uid().unwrap());
     let objects = set.spec.as_ref().unwrap().phases.iter().flat_map(|phase| &phase.objects);
     assert!(objects.into_iter().all(|object| object.object.is_none() && object.ref_.is_some()));
+}
 
+async fn installed_revision_is_mirrored(fixture: &Fixture) {
     fixture.succeed("demo-1").await;
     let installed = fixture.until_condition("demo", types::PROGRESSING, DONE).await;
     assert!(image_of(&installed).starts_with("Installed bundle registry.invalid/demo@sha256:"));
@@ -73,7 +90,10 @@ async fn extension_is_installed_edited_and_upgraded() {
     assert_eq!(available, "True/ProbesSucceeded Objects are available and pass all probes.");
     let status = installed.status.unwrap();
     assert_eq!(serde_json::to_value(&status.active_revisions).unwrap(), json!([{"name": "demo-1"}]));
+}
 
+async fn edits_patch_the_installed_revision(fixture: &Fixture) {
+    let content = fixture.content("demo-1").await;
     // Without a change nothing is written (cases apply-7, api-50).
     let before = fixture.sets.get("demo-1").await.unwrap();
     let version_before = fixture.edit("demo", &json!({"metadata": {"annotations": {"a": "b"}}})).await;
@@ -96,7 +116,10 @@ async fn extension_is_installed_edited_and_upgraded() {
     assert_eq!(fixture.sets.get("demo-1").await.unwrap().spec.unwrap().progress_deadline_minutes, None);
     assert_eq!(fixture.revisions().await, ["demo-1"]);
     assert_eq!(fixture.content("demo-1").await, content);
+}
 
+async fn new_version_rolls_out_beside_the_installed_one(fixture: &Fixture) {
+    let installed = image_of(&fixture.extensions.get("demo").await.unwrap());
     // A version with the same manifests is another revision (case apply-11). The old one remains installed while
     // the new one fails its probes (12).
     fixture.publish("main", &[version("1.0.0", "a"), version("1.1.0", "a")]).await;
@@ -125,11 +148,13 @@ async fn extension_is_installed_edited_and_upgraded() {
     fixture.until("both revisions", "demo", shown).await;
     assert_eq!(
         fixture.condition("demo", types::INSTALLED).await,
-        Some(image_of(&edited)).map(|message| format!("True/Succeeded {message}"))
+        Some(format!("True/Succeeded {installed}"))
     );
     assert!(fixture.condition("demo", types::AVAILABLE).await.unwrap().starts_with("True/ProbesSucceeded"));
+}
 
-    // An edit during a rollout takes effect (cases apply-13, api-22).
+// Cases apply-13, api-22
+async fn edit_during_rollout_makes_a_revision(fixture: &Fixture) {
     fixture.edit("demo", &json!({"spec": {"source": {"catalog": {"version": "1.0.0"}}}})).await;
     let third = fixture.revision("demo-3").await;
     assert_eq!(third.annotations()["olm.operatorframework.io/bundle-version"], "1.0.0");
@@ -143,18 +168,6 @@ async fn extension_is_installed_edited_and_upgraded() {
     };
     fixture.until("only the third revision", "demo", only).await;
     fixture.until_condition("demo", types::PROGRESSING, DONE).await;
-    fixture
-        .until_event("demo", "InstallStarted revision demo-1 installs bundle demo.v1.0.0 version 1.0.0")
-        .await;
-    fixture
-        .until_event(
-            "demo",
-            "RolloutSucceeded bundle demo.v1.0.0 version 1.0.0 is installed by revision demo-3",
-        )
-        .await;
-    let expected = "UpgradeStarted revision demo-2 brings bundle demo.v1.1.0 version 1.1.0 in place of bundle \
-                    demo.v1.0.0 version 1.0.0";
-    fixture.until_event("demo", expected).await;
 }
 
 // Cases apply-20, apply-21, apply-22, apply-23, apply-67, api-27, api-28

@@ -136,10 +136,8 @@ fn objects_have_labels_and_feature_set() {
     }
 }
 
-// docs/design/operations.md#arguments; case operations-a3
-#[test]
-fn args_have_the_order_of_the_reference_with_one_arg_per_gate() {
-    let gate = Regex::new("^--feature-gates=([[:alnum:]]+)=(true|false)$").unwrap();
+/// Gates of catalogd and of operator-controller in each install file, in order.
+fn expected_gates() -> [(&'static str, Vec<String>, Vec<String>); 5] {
     let metas = "APIV1MetasHandler";
     let off = |names: &[&str]| names.iter().map(|name| format!("{name}=false")).collect::<Vec<_>>();
     let usual = ["BundleReleaseSupport", "DeploymentConfig", "SingleOwnNamespaceInstallSupport"];
@@ -164,7 +162,7 @@ fn args_have_the_order_of_the_reference_with_one_arg_per_gate() {
         .chain(off(&["WebhookProviderOpenshiftServiceCA"]))
         .collect::<Vec<_>>();
     let (cert_manager, openshift) = ("WebhookProviderCertManager", "WebhookProviderOpenshiftServiceCA");
-    let rows: [(&str, Vec<String>, Vec<String>); 5] = [
+    [
         ("install.yaml", of_catalogd.to_vec(), builtin.clone()),
         ("hardened.yaml", of_catalogd.to_vec(), builtin),
         ("install-cert-manager.yaml", off(&[metas]), certificates(cert_manager, openshift)),
@@ -174,8 +172,40 @@ fn args_have_the_order_of_the_reference_with_one_arg_per_gate() {
             experimental,
         ),
         ("openshift.yaml", off(&[metas]), certificates(openshift, cert_manager)),
-    ];
-    for (file, of_catalogd, of_operator_controller) in rows {
+    ]
+}
+
+/// Args of a server before and after its gates.
+fn expected_surroundings(file: &str, server: &str) -> [Vec<String>; 2] {
+    let catalogd_namespace = if file == "openshift.yaml" { "openshift-catalogd" } else { "olmv1-system" };
+    let address = format!("--external-address=catalogd-service.{catalogd_namespace}.svc");
+    let head: Vec<&str> = match server {
+        "catalogd" => vec!["--leader-elect", "--metrics-bind-address=:7443", &address],
+        _ => vec!["--health-probe-bind-address=:8081", "--metrics-bind-address=:8443", "--leader-elect"],
+    };
+    let pair = ["--tls-cert=/var/certs/tls.crt", "--tls-key=/var/certs/tls.key"];
+    let cas = (server == "operator-controller").then_some("--catalogd-cas-dir=/var/ca-certs");
+    let tail: Vec<&str> = match file {
+        "install.yaml" | "hardened.yaml" => {
+            vec!["--cert-management=builtin", "--pull-cas-dir=/var/pull-cas"]
+        }
+        "openshift.yaml" => pair
+            .into_iter()
+            .chain(cas)
+            .chain(["--v=${LOG_VERBOSITY}", "--global-pull-secret=openshift-config/pull-secret"])
+            .collect(),
+        _ => pair.into_iter().chain(cas).chain(["--pull-cas-dir=/var/ca-certs"]).collect(),
+    };
+    let of_catalogd = (file == "openshift.yaml").then_some("--catalogd-namespace=openshift-catalogd");
+    let tail = [tail, of_catalogd.filter(|_| cas.is_some()).into_iter().collect()].concat();
+    [head, tail].map(|args| args.into_iter().map(str::to_owned).collect())
+}
+
+// docs/design/operations.md#arguments; case operations-a3
+#[test]
+fn args_have_the_order_of_the_reference_with_one_arg_per_gate() {
+    let gate = Regex::new("^--feature-gates=([[:alnum:]]+)=(true|false)$").unwrap();
+    for (file, of_catalogd, of_operator_controller) in expected_gates() {
         let all = objects(file);
         for (server, wanted) in SERVERS.into_iter().zip([of_catalogd, of_operator_controller]) {
             let args = strings(&container(deployment(&all, server))["args"]);
@@ -193,37 +223,12 @@ fn args_have_the_order_of_the_reference_with_one_arg_per_gate() {
                 !args.iter().any(|arg| arg.starts_with("--tls-profile") || arg.starts_with("--tls-custom"))
             );
 
-            let catalogd_namespace =
-                if file == "openshift.yaml" { "openshift-catalogd" } else { "olmv1-system" };
-            let address = format!("--external-address=catalogd-service.{catalogd_namespace}.svc");
-            let head: Vec<&str> = match server {
-                "catalogd" => vec!["--leader-elect", "--metrics-bind-address=:7443", &address],
-                _ => vec![
-                    "--health-probe-bind-address=:8081",
-                    "--metrics-bind-address=:8443",
-                    "--leader-elect",
-                ],
-            };
-            let pair = ["--tls-cert=/var/certs/tls.crt", "--tls-key=/var/certs/tls.key"];
-            let cas = (server == "operator-controller").then_some("--catalogd-cas-dir=/var/ca-certs");
-            let tail: Vec<&str> = match file {
-                "install.yaml" | "hardened.yaml" => {
-                    vec!["--cert-management=builtin", "--pull-cas-dir=/var/pull-cas"]
-                }
-                "openshift.yaml" => pair
-                    .into_iter()
-                    .chain(cas)
-                    .chain(["--v=${LOG_VERBOSITY}", "--global-pull-secret=openshift-config/pull-secret"])
-                    .collect(),
-                _ => pair.into_iter().chain(cas).chain(["--pull-cas-dir=/var/ca-certs"]).collect(),
-            };
-            let of_catalogd = (file == "openshift.yaml").then_some("--catalogd-namespace=openshift-catalogd");
-            let tail = [tail, of_catalogd.filter(|_| cas.is_some()).into_iter().collect()].concat();
-            let gates: Vec<&str> =
-                args.iter().filter(|arg| arg.starts_with("--feature-gates")).copied().collect();
+            let [head, tail] = expected_surroundings(file, server);
+            let gates =
+                args.iter().filter(|arg| arg.starts_with("--feature-gates")).map(|arg| (*arg).to_owned());
             let others: Vec<&str> =
                 args.iter().filter(|arg| !arg.starts_with("--leader-elect-")).copied().collect();
-            assert_eq!(others, [head, gates, tail].concat(), "{file}: {server}");
+            assert_eq!(others, [head, gates.collect(), tail].concat(), "{file}: {server}");
             // A new leader takes over within seconds,
             // docs/design/architecture.md#gates-and-certificates-per-install-file.
             let timing: Vec<&str> =

@@ -3,7 +3,7 @@
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
-use olm_api::{ExtensionPlan, OperatorCondition, labels, names};
+use olm_api::{ClusterExtension, ExtensionPlan, OperatorCondition, labels, names};
 use olm_bundle::{Bundle, Certificates, RenderOptions};
 use olm_control_plane::eventually;
 use olm_revision::generate::{BundleIdentity, Draft, Extension};
@@ -54,32 +54,7 @@ async fn plan_requires_an_approval_until_its_digest_is_approved() {
         })
     );
 
-    let approved = async || fixture.extensions().get("pipe").await.unwrap().metadata.annotations.unwrap();
-    for (args, said) in [
-        (&["--version", "1.2.0"][..], "the plan of pipe installs version 1.1.0, not \"1.2.0\""),
-        (&["--digest", "sha256:0"], "the plan of pipe is now sha256:"),
-    ] {
-        let ran = fixture.olm(&[&["approve", "pipe"], args].concat()).await;
-        assert!(ran.code == 3 && ran.stderr.contains(said), "{}", ran.stderr);
-    }
-    // The controller reports another plan.
-    let other =
-        format!("bundle pipe.v1.1.0 version 1.1.0 is available; plan sha256:{}: x; y", "0".repeat(64));
-    fixture.say(&extension, None, &[["UpgradeAvailable", "True", "ApprovalRequired", &other]]).await;
-    let ran = fixture.olm(&["approve", "pipe"]).await;
-    assert!(ran.code == 3 && ran.stderr.contains("operator-controller reports plan "), "{}", ran.stderr);
-    assert_eq!(approved().await.get(APPROVED), None);
-
-    let same = format!("bundle pipe.v1.1.0 version 1.1.0 is available; plan {digest}: x; y");
-    fixture.say(&extension, None, &[["UpgradeAvailable", "True", "ApprovalRequired", &same]]).await;
-    let ran = fixture.olm(&["status", "pipe"]).await;
-    assert!(ran.stdout.contains(&format!("ApprovalRequired: {same}")), "{}", ran.stdout);
-    let ran = fixture.olm(&["approve", "pipe", "--version", "1.1.0", "--dry-run=server"]).await;
-    assert!(ran.code == 0 && ran.stdout.contains("changed (server dry run)"), "{}{}", ran.stdout, ran.stderr);
-    assert_eq!(approved().await.get(APPROVED), None);
-    let ran = fixture.olm(&["approve", "pipe", "--version", "1.1.0", "--digest", &digest]).await;
-    assert!(ran.code == 0 && ran.stdout.contains(&digest), "{}{}", ran.stdout, ran.stderr);
-    assert_eq!(approved().await.get(APPROVED), Some(&digest));
+    plan_is_approved_by_its_version_and_digest(&fixture, &extension, &digest).await;
     let (code, answer) = plan().await;
     assert_eq!((code, answer["state"].as_str()), (0, Some("Approved")));
 
@@ -101,6 +76,40 @@ async fn plan_requires_an_approval_until_its_digest_is_approved() {
     merge(json!({"spec": {"config": {"configType": "Inline", "inline": inline}}})).await;
     let (code, answer) = plan().await;
     assert_eq!((code, answer["state"].as_str()), (6, Some("ApprovalRequired")));
+}
+
+/// Approves the plan after other versions and digests are refused.
+async fn plan_is_approved_by_its_version_and_digest(
+    fixture: &Fixture,
+    extension: &ClusterExtension,
+    digest: &String,
+) {
+    let approved = async || fixture.extensions().get("pipe").await.unwrap().metadata.annotations.unwrap();
+    for (args, said) in [
+        (&["--version", "1.2.0"][..], "the plan of pipe installs version 1.1.0, not \"1.2.0\""),
+        (&["--digest", "sha256:0"], "the plan of pipe is now sha256:"),
+    ] {
+        let ran = fixture.olm(&[&["approve", "pipe"], args].concat()).await;
+        assert!(ran.code == 3 && ran.stderr.contains(said), "{}", ran.stderr);
+    }
+    // The controller reports another plan.
+    let other =
+        format!("bundle pipe.v1.1.0 version 1.1.0 is available; plan sha256:{}: x; y", "0".repeat(64));
+    fixture.say(extension, None, &[["UpgradeAvailable", "True", "ApprovalRequired", &other]]).await;
+    let ran = fixture.olm(&["approve", "pipe"]).await;
+    assert!(ran.code == 3 && ran.stderr.contains("operator-controller reports plan "), "{}", ran.stderr);
+    assert_eq!(approved().await.get(APPROVED), None);
+
+    let same = format!("bundle pipe.v1.1.0 version 1.1.0 is available; plan {digest}: x; y");
+    fixture.say(extension, None, &[["UpgradeAvailable", "True", "ApprovalRequired", &same]]).await;
+    let ran = fixture.olm(&["status", "pipe"]).await;
+    assert!(ran.stdout.contains(&format!("ApprovalRequired: {same}")), "{}", ran.stdout);
+    let ran = fixture.olm(&["approve", "pipe", "--version", "1.1.0", "--dry-run=server"]).await;
+    assert!(ran.code == 0 && ran.stdout.contains("changed (server dry run)"), "{}{}", ran.stdout, ran.stderr);
+    assert_eq!(approved().await.get(APPROVED), None);
+    let ran = fixture.olm(&["approve", "pipe", "--version", "1.1.0", "--digest", digest]).await;
+    assert!(ran.code == 0 && ran.stdout.contains(digest), "{}{}", ran.stdout, ran.stderr);
+    assert_eq!(approved().await.get(APPROVED), Some(digest));
 }
 
 // docs/design/approvals.md#operator-conditions

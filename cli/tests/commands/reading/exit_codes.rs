@@ -12,7 +12,7 @@ const SUBSCRIPTION: &str = "Subscription is an object of classic OLM: in v1 it i
                             replaces startingCSV with installPlanApproval: Manual\n";
 
 #[test]
-fn failure_has_its_exit_code_and_advice() {
+fn failed_validation_has_its_exit_code_and_advice() {
     let subscription_file =
         format!("error: \"classic/subscription.yaml\" is not a directory\n{SUBSCRIPTION}");
     let no_schema = format!(
@@ -60,6 +60,21 @@ fn failure_has_its_exit_code_and_advice() {
             "error: invalid value 'xml' for '--output <FORMAT>': invalid --output value \"xml\", expected (json|yaml)\n\n\
              For more information, try '--help'.\n",
         ),
+    ];
+    assert_failures(cases);
+}
+
+/// Runs each command line, which must fail with this exit code and standard error, without output.
+fn assert_failures(cases: &[(&[&str], i32, &str)]) {
+    for (args, code, stderr) in cases {
+        let ran = olm(args);
+        assert_eq!((ran.code, ran.stderr.as_str(), ran.stdout.as_str()), (*code, *stderr, ""), "{args:?}");
+    }
+}
+
+#[test]
+fn missing_package_or_version_has_its_exit_code_and_advice() {
+    let cases: &[(&[&str], i32, &str)] = &[
         (
             &["catalog", "ls", "unreadable"],
             1,
@@ -91,6 +106,13 @@ fn failure_has_its_exit_code_and_advice() {
             2,
             "error: pipe@1.x: expected one version such as 1.2.3: No Major.Minor.Patch elements found\n",
         ),
+    ];
+    assert_failures(cases);
+}
+
+#[test]
+fn missing_channel_or_cluster_has_its_exit_code_and_advice() {
+    let cases: &[(&[&str], i32, &str)] = &[
         (
             &["catalog", "bundles", "catalog", "pipe", "--channel", "nope"],
             4,
@@ -125,10 +147,7 @@ fn failure_has_its_exit_code_and_advice() {
              directory (os error 2)\nspecify a kubeconfig file with --kubeconfig or $KUBECONFIG\n",
         ),
     ];
-    for (args, code, stderr) in cases {
-        let ran = olm(args);
-        assert_eq!((ran.code, ran.stderr.as_str(), ran.stdout.as_str()), (*code, *stderr, ""), "{args:?}");
-    }
+    assert_failures(cases);
 }
 
 #[test]

@@ -35,25 +35,8 @@ fn identity(object: &Value) -> Value {
 async fn helm_installation_is_adopted_without_restart() {
     let fixture = Fixture::start().await;
     let extension = fixture.extension("demo", json!({})).await;
-    let installed = objects("demo", &["A", "B"]);
+    let (installed, before) = helm_installation_with_manual_changes(&fixture, &extension).await;
     let deployment = &installed[2];
-    fixture.install_with_helm(&extension, &installed).await;
-    fixture
-        .store_release(
-            &extension,
-            &Release { number: 1, status: "deployed", version: "1.0.0", objects: &installed, piece: WHOLE },
-        )
-        .await;
-    fixture.make_available(deployment).await;
-    // Changes by other field managers must remain.
-    let scaled = json!({"spec": {"replicas": 3}, "metadata": {"annotations": {"team": "a"}}});
-    fixture.edit(deployment, scaled, "kubectl").await;
-    fixture.make_available(deployment).await;
-    let mut before = Vec::new();
-    for object in &installed {
-        before.push(fixture.live(object).await);
-    }
-
     let adoption = fixture.adoption();
     assert_eq!(adoption.migrate(&extension, &[]).await, Ok(made(1, "demo.v1.0.0", "demo-1")));
     let set = fixture.until("demo-1", types::SUCCEEDED, SUCCEEDED).await;
@@ -78,21 +61,70 @@ async fn helm_installation_is_adopted_without_restart() {
     fixture.make_available(deployment).await;
     fixture.until("demo-1", types::PROGRESSING, &rolled_out("1.0.0")).await;
     for (object, before) in installed.iter().zip(&before) {
-        let now = fixture.live(object).await;
-        assert_eq!(identity(&now), identity(before));
-        assert_eq!(owners(&now), ["demo-1*"], "the revision replaces the extension as owner");
-        assert!(!managers(&now).contains(&"operator-controller Update".to_owned()), "{:?}", managers(&now));
-        assert!(managers(&now).contains(&format!("{ENGINE} Apply")));
-        assert_eq!(now["metadata"]["labels"]["app.kubernetes.io/managed-by"], ENGINE);
-        assert_eq!(now["metadata"]["annotations"]["olm.operatorframework.io/revision"], "1");
-        assert_eq!(now["metadata"]["annotations"]["meta.helm.sh/release-name"], "demo");
-        assert_eq!(now["metadata"]["annotations"]["team"], before["metadata"]["annotations"]["team"]);
+        check_adopted(&fixture.live(object).await, before);
     }
     let known = fixture.revisions("demo").await;
     assert_eq!(adoption.migrate(&extension, &known).await, Ok(AdoptionState::Complete));
 
-    // The adopted bundle gets one more revision, with the same content.
-    assert!(fixture.upgrade(&extension, "1.0.0", &installed).await);
+    adopted_bundle_gets_one_more_revision(&fixture, &extension, &installed).await;
+    for (object, before) in installed.iter().zip(&before) {
+        let now = fixture.live(object).await;
+        assert_eq!((identity(&now), owners(&now)), (identity(before), vec!["demo-2*".to_owned()]));
+        assert_eq!(now["metadata"]["annotations"]["meta.helm.sh/release-name"], "demo");
+    }
+    field_of_the_adopted_bundle_is_removed_by_an_upgrade(&fixture, &extension, deployment).await;
+    let now = fixture.live(deployment).await;
+    assert_eq!(
+        (&now["metadata"]["uid"], &now["spec"]["replicas"]),
+        (&before[2]["metadata"]["uid"], &json!(3))
+    );
+    running.stop().await;
+}
+
+/// Objects of a release: as in the release, and live after changes by another field manager, which must remain.
+async fn helm_installation_with_manual_changes(
+    fixture: &Fixture,
+    extension: &ClusterExtension,
+) -> (Vec<Value>, Vec<Value>) {
+    let installed = objects("demo", &["A", "B"]);
+    let deployment = &installed[2];
+    fixture.install_with_helm(extension, &installed).await;
+    fixture
+        .store_release(
+            extension,
+            &Release { number: 1, status: "deployed", version: "1.0.0", objects: &installed, piece: WHOLE },
+        )
+        .await;
+    fixture.make_available(deployment).await;
+    let scaled = json!({"spec": {"replicas": 3}, "metadata": {"annotations": {"team": "a"}}});
+    fixture.edit(deployment, scaled, "kubectl").await;
+    fixture.make_available(deployment).await;
+    let mut before = Vec::new();
+    for object in &installed {
+        before.push(fixture.live(object).await);
+    }
+    (installed, before)
+}
+
+fn check_adopted(now: &Value, before: &Value) {
+    assert_eq!(identity(now), identity(before));
+    assert_eq!(owners(now), ["demo-1*"], "the revision replaces the extension as owner");
+    assert!(!managers(now).contains(&"operator-controller Update".to_owned()), "{:?}", managers(now));
+    assert!(managers(now).contains(&format!("{ENGINE} Apply")));
+    assert_eq!(now["metadata"]["labels"]["app.kubernetes.io/managed-by"], ENGINE);
+    assert_eq!(now["metadata"]["annotations"]["olm.operatorframework.io/revision"], "1");
+    assert_eq!(now["metadata"]["annotations"]["meta.helm.sh/release-name"], "demo");
+    assert_eq!(now["metadata"]["annotations"]["team"], before["metadata"]["annotations"]["team"]);
+}
+
+/// Installs the adopted bundle as revision 2, with the same content.
+async fn adopted_bundle_gets_one_more_revision(
+    fixture: &Fixture,
+    extension: &ClusterExtension,
+    installed: &[Value],
+) {
+    let deployment = &installed[2];
+    assert!(fixture.upgrade(extension, "1.0.0", installed).await);
     eventually("revision 2 applies the Deployment", async || {
         let live = fixture.live(deployment).await;
         (live["metadata"]["annotations"]["olm.operatorframework.io/revision"] == "2").then_some(())
@@ -101,16 +133,16 @@ async fn helm_installation_is_adopted_without_restart() {
     fixture.make_available(deployment).await;
     fixture.until("demo-2", types::PROGRESSING, &rolled_out("1.0.0")).await;
     fixture.until("demo-1", types::PROGRESSING, "False/Archived: revision is archived").await;
-    assert!(!fixture.upgrade(&extension, "1.0.0", &installed).await, "no further revision");
-    for (object, before) in installed.iter().zip(&before) {
-        let now = fixture.live(object).await;
-        assert_eq!((identity(&now), owners(&now)), (identity(before), vec!["demo-2*".to_owned()]));
-        assert_eq!(now["metadata"]["annotations"]["meta.helm.sh/release-name"], "demo");
-    }
+    assert!(!fixture.upgrade(extension, "1.0.0", installed).await, "no further revision");
+}
 
-    // Fields that a later version removes are removed.
+async fn field_of_the_adopted_bundle_is_removed_by_an_upgrade(
+    fixture: &Fixture,
+    extension: &ClusterExtension,
+    deployment: &Value,
+) {
     let next = objects("demo", &["A"]);
-    assert!(fixture.upgrade(&extension, "1.0.1", &next).await);
+    assert!(fixture.upgrade(extension, "1.0.1", &next).await);
     let variables = "/spec/template/spec/containers/0/env";
     eventually("variable B is removed", async || {
         let live = fixture.live(deployment).await;
@@ -119,12 +151,6 @@ async fn helm_installation_is_adopted_without_restart() {
     .await;
     fixture.make_available(deployment).await;
     fixture.until("demo-3", types::PROGRESSING, &rolled_out("1.0.1")).await;
-    let now = fixture.live(deployment).await;
-    assert_eq!(
-        (&now["metadata"]["uid"], &now["spec"]["replicas"]),
-        (&before[2]["metadata"]["uid"], &json!(3))
-    );
-    running.stop().await;
 }
 
 fn check_revision_1(set: &ClusterObjectSet, extension_uid: &str) {

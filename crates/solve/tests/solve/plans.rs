@@ -63,6 +63,15 @@ fn plan_follows_the_order_of_preference() {
             Fixture::default().catalog("main", 0, &[app, "base 9.0.0", "base 1.0.0 @zeta"]).wants("app"),
             "base.v1.0.0@main; app.v1.0.0@main",
         ),
+    ] {
+        assert_eq!(fixture.plan(), plan, "{name}");
+    }
+}
+
+#[test]
+fn plan_prefers_the_catalog_of_the_requirement_then_by_priority() {
+    let app = "app 1.0.0 @stable pkg:base:>=1.0.0";
+    for (name, fixture, plan) in [
         (
             "the catalog of the requiring bundle precedes higher priority",
             Fixture::default()
@@ -89,6 +98,15 @@ fn plan_follows_the_order_of_preference() {
                 .wants("app"),
             "base.v1.0.0@alpha; app.v1.0.0@main",
         ),
+    ] {
+        assert_eq!(fixture.plan(), plan, "{name}");
+    }
+}
+
+#[test]
+fn plan_keeps_installed_bundles_and_avoids_deprecated_ones() {
+    let app = "app 1.0.0 @stable pkg:base:>=1.0.0";
+    for (name, fixture, plan) in [
         (
             "an installed bundle precedes all others",
             Fixture::default()
