@@ -270,12 +270,12 @@ pub struct ConditionEqual {
     #[schemars(length(min = 1, max = 200))]
     pub type_: String,
     /// Expected status.
-    pub status: WantedStatus,
+    pub status: ExpectedStatus,
 }
 
 open_enum! {
     /// Expected status of a condition.
-    pub enum WantedStatus {
+    pub enum ExpectedStatus {
         /// The condition holds.
         True,
         /// It does not hold.

@@ -44,8 +44,8 @@ pub(crate) async fn run(args: BundlesArgs, session: &mut Session) -> Result<(), 
             None => package.content.channels.iter().collect(),
         };
         let summaries = package.index.offers().map(|offer| BundleSummary::new(package, offer, &channels));
-        let wanted = summaries.filter(|summary| args.channel.is_none() || !summary.channels.is_empty());
-        items.extend(wanted.map(|item| InCatalog { catalog: package.catalog.clone(), item }));
+        let requested = summaries.filter(|summary| args.channel.is_none() || !summary.channels.is_empty());
+        items.extend(requested.map(|item| InCatalog { catalog: package.catalog.clone(), item }));
     }
     session.output.result(args.format.output, "BundleList", &List { items }, table)
 }

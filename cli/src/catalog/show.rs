@@ -44,12 +44,12 @@ enum BundleSelector<'a> {
 /// # Errors
 /// The source cannot be read, or the package or bundle does not exist.
 pub(crate) async fn run(args: ShowArgs, session: &mut Session) -> Result<(), CliError> {
-    let (name, wanted) = split(&args.package);
+    let (name, requested) = split(&args.package);
     let packages = read_package(&args.source, name, session).await?;
     let mut items = Vec::new();
     let mut missing = None;
     for package in &packages {
-        match PackageDetails::new(package, wanted) {
+        match PackageDetails::new(package, requested) {
             Ok(details) => items.push(details),
             Err(failure) => missing = Some(failure),
         }
@@ -99,8 +99,8 @@ struct VersionDetails {
 }
 
 impl PackageDetails {
-    fn new(package: &CatalogPackage, wanted: BundleSelector<'_>) -> Result<Self, CliError> {
-        let offer = find(package, wanted)?;
+    fn new(package: &CatalogPackage, requested: BundleSelector<'_>) -> Result<Self, CliError> {
+        let offer = find(package, requested)?;
         let bundle = offer.and_then(|offer| package.bundle(offer.name()));
         let version = |offer: &Offer| VersionDetails {
             version: shown_version(offer),
@@ -123,9 +123,12 @@ impl PackageDetails {
 }
 
 /// Selected bundle. `None` if no bundle is requested and the package has none.
-fn find<'a>(package: &'a CatalogPackage, wanted: BundleSelector<'_>) -> Result<Option<&'a Offer>, CliError> {
+fn find<'a>(
+    package: &'a CatalogPackage,
+    requested: BundleSelector<'_>,
+) -> Result<Option<&'a Offer>, CliError> {
     type Label = fn(&Offer) -> Option<String>;
-    let (what, asked, label, wanted): (_, _, Label, _) = match wanted {
+    let (what, asked, label, requested): (_, _, Label, _) = match requested {
         BundleSelector::Best => return Ok(package.index.offers().next()),
         BundleSelector::Name(name) => ("bundle", name, |offer| Some(offer.name().to_owned()), name),
         BundleSelector::Version(text) => {
@@ -137,7 +140,7 @@ fn find<'a>(package: &'a CatalogPackage, wanted: BundleSelector<'_>) -> Result<O
             ("version", text, shown_version, version)
         }
     };
-    let found = package.index.offers().find(|offer| label(offer).as_deref() == Some(wanted));
+    let found = package.index.offers().find(|offer| label(offer).as_deref() == Some(requested));
     found.map(Some).ok_or_else(|| {
         let known = package.index.offers().filter_map(label);
         let known: Vec<_> = known.filter(|name| !name.is_empty()).collect();

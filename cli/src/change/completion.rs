@@ -75,13 +75,13 @@ fn held<'e>(target: &ExpectedState, extension: &'e ClusterExtension) -> Option<&
     (is_held && target.bundle.as_ref().is_some_and(is_expected) && !is_approved).then_some(&condition.message)
 }
 
-/// Judges the extension, `None` if it does not exist, and its revisions in any order. `obstacle` is the object that
+/// Judges the extension, `None` if it does not exist, and its revisions in any order. `blocker` is the object that
 /// blocks the newest revision, if known. Otherwise the conditions of the revision are used.
 pub(super) fn judge(
     target: &ExpectedState,
     extension: Option<&ClusterExtension>,
     revisions: &[ClusterObjectSet],
-    obstacle: Option<&str>,
+    blocker: Option<&str>,
 ) -> Completion {
     let name = &target.name;
     let extension = match existing(target, extension) {
@@ -126,7 +126,7 @@ pub(super) fn judge(
         {
             Completion::Failed(format!("{name}: {}: {}", progressing.reason, progressing.message))
         }
-        progressing => Completion::InProgress(in_progress(target, progressing, newest, obstacle)),
+        progressing => Completion::InProgress(in_progress(target, progressing, newest, blocker)),
     }
 }
 
@@ -161,7 +161,7 @@ fn in_progress(
     target: &ExpectedState,
     progressing: Option<&Condition>,
     newest: Option<&ClusterObjectSet>,
-    obstacle: Option<&str>,
+    blocker: Option<&str>,
 ) -> String {
     let is_rolling_out =
         |set: &&ClusterObjectSet| !set.is_true(types::SUCCEEDED) || bundle(set) == target.bundle.as_ref();
@@ -181,7 +181,7 @@ fn in_progress(
         None => "not started yet".to_owned(),
     };
     let failing = set.condition(types::AVAILABLE).filter(|one| one.reason == reasons::PROBE_FAILURE);
-    if let Some(blocker) = obstacle.or_else(|| Some(failing?.message.as_str())) {
+    if let Some(blocker) = blocker.or_else(|| Some(failing?.message.as_str())) {
         text += &format!(" {blocker}");
     }
     format!("revision {}: {text}", set.name_any())

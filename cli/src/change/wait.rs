@@ -62,16 +62,16 @@ pub(crate) async fn wait_for(
     session: &Session,
 ) -> Result<String, CliError> {
     let name = &target.name;
-    let mut obstacle = None;
+    let mut blocker = None;
     let mut next_objects = Instant::now() + OBJECTS_INTERVAL;
     let poll = async || {
         let extension = cluster.find_extension(name, session).await?;
         let revisions = observe::revisions(cluster, name, session).await?;
         if Instant::now() >= next_objects && extension.is_some() {
-            obstacle = tree::obstacle(&observe::observe(cluster, name, session).await?);
+            blocker = tree::blocker(&observe::observe(cluster, name, session).await?);
             next_objects = Instant::now() + OBJECTS_INTERVAL;
         }
-        Ok(judge(target, extension.as_ref(), &revisions, obstacle.as_deref()))
+        Ok(judge(target, extension.as_ref(), &revisions, blocker.as_deref()))
     };
     let remaining = format!(
         "the change is written, and operator-controller continues to apply it; run `olm status {name}` for details"

@@ -138,9 +138,9 @@ impl ComparedExtension<'_> {
         };
         let draft = Draft::new(owner, identity, distinct(rendered))
             .map_err(|error| CliError::operational(error.to_string()))?;
-        let wanted = draft.phases().iter().flat_map(|phase| &phase.objects);
-        let wanted: Vec<Value> = wanted.map(|content| content.object.clone()).collect();
-        self.session.unless_interrupted(self.comparison(installed).all(&wanted)).await
+        let after = draft.phases().iter().flat_map(|phase| &phase.objects);
+        let after: Vec<Value> = after.map(|content| content.object.clone()).collect();
+        self.session.unless_interrupted(self.comparison(installed).all(&after)).await
     }
 
     /// Collisions of `rendered` if it became the first revision. Makes no dry runs, so that the namespace of the
@@ -190,9 +190,9 @@ enum Observation {
 }
 
 impl Comparison<'_> {
-    async fn all(&self, wanted: &[Value]) -> Result<ClusterChanges, CliError> {
+    async fn all(&self, new: &[Value]) -> Result<ClusterChanges, CliError> {
         let before = objects::by_name(&self.installed.objects);
-        let after = objects::by_name(wanted);
+        let after = objects::by_name(new);
         let removed = before.keys().filter(|name| !after.contains_key(name));
         let calls: Vec<_> = removed
             .chain(after.keys())
@@ -286,18 +286,18 @@ impl Comparison<'_> {
         plan(live, &self.owner(), &self.installed.siblings, &CollisionProtection::Prevent)
     }
 
-    /// Change to a live object when `wanted` of the new bundle replaces `old`.
+    /// Change to a live object when `new` of the new bundle replaces `old`.
     async fn change(
         &self,
         name: &ObjectName,
         live: Option<&Value>,
         old: Option<&Value>,
-        wanted: &Value,
+        new: &Value,
     ) -> Option<ObjectChange> {
         let owner = self.owner();
         let desired = match &self.installed.owner {
-            Some(owner) => desired(&content_of(wanted), owner),
-            None => wanted.clone(),
+            Some(owner) => desired(&content_of(new), owner),
+            None => new.clone(),
         };
         let created = || objects::whole(ChangeKind::Created, name.clone());
         let with_note = |change: ObjectChange, note: String| ObjectChange { notes: vec![note], ..change };

@@ -160,7 +160,7 @@ async fn against_cluster(new: Option<&str>, args: &DiffArgs, session: &Session) 
     Ok(diff)
 }
 
-/// The wanted extension, with the status of the live one, and the live extension.
+/// The desired extension, with the status of the live one, and the live extension.
 async fn extensions(
     args: &DiffArgs,
     cluster: &Cluster,
@@ -170,11 +170,11 @@ async fn extensions(
         let live = cluster.extension(args.extension.as_deref().unwrap_or_default(), session).await?;
         return Ok((live.clone(), Some(live)));
     };
-    let mut wanted = only_extension(file, session).await?;
-    let live = cluster.find_extension(&wanted.name_any(), session).await?;
-    wanted.status = live.as_ref().and_then(|live| live.status.clone());
-    wanted.metadata.uid = live.as_ref().and_then(|live| live.uid());
-    Ok((wanted, live))
+    let mut desired = only_extension(file, session).await?;
+    let live = cluster.find_extension(&desired.name_any(), session).await?;
+    desired.status = live.as_ref().and_then(|live| live.status.clone());
+    desired.metadata.uid = live.as_ref().and_then(|live| live.uid());
+    Ok((desired, live))
 }
 
 fn compared_bundle(files: &BundleFiles, bundle: &Bundle) -> ComparedBundle {

@@ -2,7 +2,7 @@
 
 use olm_revision::content::content_digest;
 use olm_revision::generate::BundleIdentity;
-use olm_revision::phases::{Marks, phases};
+use olm_revision::phases::{OwnerMetadata, phases};
 use serde_json::Value;
 
 use super::cluster::{self, ComparedExtension, Installed};
@@ -65,8 +65,8 @@ impl ComparedExtension<'_> {
         let identity = cluster::identity(&bundle);
         let extension = self.extension.metadata.name.as_deref().unwrap_or_default();
         let (package, version) = (identity.package.as_str(), identity.version.as_str());
-        let marks = Marks { extension, package, version, release: None };
-        let content = content_digest(&phases(olm_bundle::distinct(objects.clone()), marks));
+        let metadata = OwnerMetadata { extension, package, version, release: None };
+        let content = content_digest(&phases(olm_bundle::distinct(objects.clone()), metadata));
         let diff = self.next(installed, &identity, new, objects.clone()).await?;
         Ok(PlannedBundle { diff, digest, content, objects, operator_conditions })
     }

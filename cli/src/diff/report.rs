@@ -68,7 +68,7 @@ impl Diff {
     /// Numbers of created, changed and deleted objects.
     pub(super) fn counts(&self) -> [usize; 3] {
         [ChangeKind::Created, ChangeKind::Changed, ChangeKind::Deleted]
-            .map(|wanted| self.objects.iter().filter(|object| object.change == wanted).count())
+            .map(|desired| self.objects.iter().filter(|object| object.change == desired).count())
     }
 
     /// Text output.

@@ -18,18 +18,18 @@ use crate::source::Cluster;
 /// The name belongs to an extension of another package, or the existing extension is being deleted.
 pub(super) fn find_existing<'a>(
     extensions: &'a [ClusterExtension],
-    wanted: &ClusterExtension,
+    desired: &ClusterExtension,
 ) -> Result<Option<&'a ClusterExtension>, CliError> {
-    let name = wanted.name_any();
-    let wanted = package(wanted);
+    let name = desired.name_any();
+    let desired = package(desired);
     if let Some(existing) = extensions.iter().find(|one| one.name_any() == name) {
         let (other, shown) = (package(existing), quote(&name));
-        if other != wanted {
+        if other != desired {
             let other = quote(other);
-            let wanted = quote(wanted);
+            let desired = quote(desired);
             return Err(CliError::findings(format!(
                 "ClusterExtension {shown} exists with package {other} and is not changed: use --name to install package \
-                 {wanted} under another name"
+                 {desired} under another name"
             )));
         }
         if existing.metadata.deletion_timestamp.is_some() {
@@ -65,8 +65,8 @@ pub(super) fn twin_error(existing: &ClusterExtension, crds: &[String]) -> CliErr
 ///
 /// # Errors
 /// It does not. The message lists the fields.
-pub(super) fn require_same(existing: &ClusterExtension, wanted: &ClusterExtension) -> Result<(), CliError> {
-    let (name, differences) = (existing.name_any(), differences(existing, wanted));
+pub(super) fn require_same(existing: &ClusterExtension, desired: &ClusterExtension) -> Result<(), CliError> {
+    let (name, differences) = (existing.name_any(), differences(existing, desired));
     if differences.is_empty() {
         return Ok(());
     }

@@ -59,10 +59,10 @@ fn config(file: Option<Value>, mut namespaces: Vec<String>) -> Result<Option<Map
     Ok((!config.is_empty()).then_some(config))
 }
 
-/// Fields in which `existing` differs from `wanted`: path, existing value, wanted value. Ignores fields that no flag
+/// Fields in which `existing` differs from `desired`: path, existing value, desired value. Ignores fields that no flag
 /// sets, such as preflight checks.
-pub(super) fn differences(existing: &ClusterExtension, wanted: &ClusterExtension) -> Vec<String> {
-    let (old, new) = (json!({"spec": existing.spec}), json!({"spec": wanted.spec}));
+pub(super) fn differences(existing: &ClusterExtension, desired: &ClusterExtension) -> Vec<String> {
+    let (old, new) = (json!({"spec": existing.spec}), json!({"spec": desired.spec}));
     let fields = [
         ("spec.config.inline", Value::Null),
         ("spec.namespace", Value::Null),
@@ -82,7 +82,7 @@ pub(super) fn differences(existing: &ClusterExtension, wanted: &ClusterExtension
             differences.push(format!("{path}: {} on the cluster, {} requested", shown(old), shown(new)));
         }
     }
-    for (key, value) in wanted.metadata.annotations.iter().flatten() {
+    for (key, value) in desired.metadata.annotations.iter().flatten() {
         let found = existing.metadata.annotations.as_ref().and_then(|there| there.get(key));
         if found != Some(value) {
             let found = found.map_or_else(|| "unset".to_owned(), |found| format!("{found:?}"));
@@ -116,7 +116,7 @@ mod tests {
         Line::try_parse_from(line).unwrap().args
     }
 
-    fn wanted(flags: &[&str]) -> ClusterExtension {
+    fn desired(flags: &[&str]) -> ClusterExtension {
         extension(&args(flags), None).unwrap()
     }
 
@@ -134,7 +134,7 @@ mod tests {
             "config": {"configType": "Inline", "inline": {"deploymentConfig": {}, "watchNamespace": "apps"}},
         });
         assert_eq!(value["spec"], spec);
-        let value = serde_json::to_value(wanted(&["--watch-namespace", "b,a"])).unwrap();
+        let value = serde_json::to_value(desired(&["--watch-namespace", "b,a"])).unwrap();
         assert_eq!(value["spec"]["config"]["inline"], json!({"watchNamespaces": ["b", "a"]}));
         let shared = wanted(&["--aggregate-api-roles"]);
         assert_eq!(shared.annotations()[annotations::EXT_AGGREGATE_API_ROLES], "true");
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn differences_cover_only_fields_that_flags_set() {
-        let new = wanted(&["--version", "1.x"]);
+        let new = desired(&["--version", "1.x"]);
         let mut existing = serde_json::to_value(&new).unwrap();
         existing["spec"]["source"]["catalog"]["upgradeConstraintPolicy"] = json!("CatalogProvided");
         existing["spec"]["progressDeadlineMinutes"] = json!(10);

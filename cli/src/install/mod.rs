@@ -114,12 +114,12 @@ pub(crate) async fn run(args: InstallArgs, session: &mut Session) -> Result<(), 
         Some(file) => rendering::config(file, session).await?,
         None => None,
     };
-    let wanted = extension::extension(&args, config)?;
-    check_schema(&wanted)?;
+    let desired = extension::extension(&args, config)?;
+    check_schema(&desired)?;
     let cluster = args.access.cluster.connect().await?;
     let extensions = cluster.extensions(session).await?;
-    let found = find_existing(&extensions, &wanted)?;
-    if let (None, Some(twin)) = (found, find_twin(&extensions, &wanted)) {
+    let found = find_existing(&extensions, &desired)?;
+    if let (None, Some(twin)) = (found, find_twin(&extensions, &desired)) {
         let crds = cluster.crds_of(&twin.name_any(), session).await;
         return Err(twin_error(twin, &crds.unwrap_or_default()));
     }
@@ -140,9 +140,9 @@ pub(crate) async fn run(args: InstallArgs, session: &mut Session) -> Result<(), 
             yes: args.yes,
             upgrades: false,
         };
-        return with_dependencies::run(&plan, wanted, session).await;
+        return with_dependencies::run(&plan, desired, session).await;
     }
-    install_one(&context, wanted, found, session).await
+    install_one(&context, desired, found, session).await
 }
 
 /// Checks the extension against the validation of the API server.
@@ -159,40 +159,40 @@ fn check_schema(extension: &ClusterExtension) -> Result<(), CliError> {
 /// Installs one extension.
 async fn install_one(
     context: &InstallContext<'_>,
-    mut wanted: ClusterExtension,
+    mut desired: ClusterExtension,
     existing: Option<&ClusterExtension>,
     session: &mut Session,
 ) -> Result<(), CliError> {
     let InstallContext { args, cluster, controller } = context;
     // An existing extension without differences needs no catalog.
-    if let Some(existing) = existing.filter(|existing| differences(existing, &wanted).is_empty()) {
+    if let Some(existing) = existing.filter(|existing| differences(existing, &desired).is_empty()) {
         return unchanged(context, existing, session).await;
     }
-    wanted.status = existing.and_then(|existing| existing.status.clone());
-    let choice = choose_as(controller, &wanted, &sources(args), &args.access, session).await?;
-    wanted.status = None;
-    if let Some(catalog) = wanted.spec.as_mut().and_then(|spec| spec.source.catalog.as_mut()) {
+    desired.status = existing.and_then(|existing| existing.status.clone());
+    let choice = choose_as(controller, &desired, &sources(args), &args.access, session).await?;
+    desired.status = None;
+    if let Some(catalog) = desired.spec.as_mut().and_then(|spec| spec.source.catalog.as_mut()) {
         catalog.channels.clone_from(&choice.channels);
     }
     if let Some(existing) = existing {
-        require_same(existing, &wanted)?;
+        require_same(existing, &desired)?;
         return unchanged(context, existing, session).await;
     }
     let has_namespace = check_namespace(cluster, &args.namespace, args.create_namespace, session).await?;
-    let compared = ComparedExtension { cluster, extension: &wanted, session };
+    let compared = ComparedExtension { cluster, extension: &desired, session };
     let prediction = compared.predict_or_warn(&choice.image, controller, has_namespace, &args.access).await?;
     if let Some(error) = collision_error(&prediction.collisions) {
         return Err(error);
     }
     if args.change.dry_run.is_none() {
-        change::dry_create(cluster, &wanted, session).await?;
+        change::dry_create(cluster, &desired, session).await?;
     }
     let mut written = Vec::new();
     if !has_namespace {
         written
             .extend(change::create_namespace(cluster, &args.namespace, args.change.dry_run, session).await?);
     }
-    written.push(change::apply(cluster, None, &wanted, args.change.dry_run, session).await?);
+    written.push(change::apply(cluster, None, &desired, args.change.dry_run, session).await?);
     let mut fields = Fields { text: choice.text.clone() };
     fields.list(0, "Changes", &prediction.changes);
     fields.list(0, "Problems", &prediction.problems);

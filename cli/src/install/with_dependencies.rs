@@ -49,22 +49,22 @@ struct PlanItem<'a> {
 /// There is no plan, the cluster would refuse a part of it, the answer is no, or a part does not complete.
 pub(crate) async fn run(
     context: &PlanContext<'_>,
-    mut wanted: ClusterExtension,
+    mut desired: ClusterExtension,
     session: &mut Session,
 ) -> Result<(), CliError> {
     let PlanContext { cluster, controller, extensions, access, change: args, namespace, .. } = context;
-    let existing = extensions.iter().find(|one| one.name_any() == wanted.name_any());
-    wanted.status = existing.and_then(|existing| existing.status.clone());
+    let existing = extensions.iter().find(|one| one.name_any() == desired.name_any());
+    desired.status = existing.and_then(|existing| existing.status.clone());
     let sources = ["cluster".to_owned()];
-    let planned = plan_as(controller, &wanted, &sources, access, session).await?;
+    let planned = plan_as(controller, &desired, &sources, access, session).await?;
     let InstallPlan { text, steps } = planned;
     let steps: Vec<Vec<PlanItem<'_>>> =
-        steps.into_iter().map(|step| plan_items(step, context, &wanted)).collect::<Result<_, _>>()?;
+        steps.into_iter().map(|step| plan_items(step, context, &desired)).collect::<Result<_, _>>()?;
     if steps.is_empty() {
         return change::print(args.output, &format!("{text}\n"), &[], &mut session.output);
     }
     let has_namespace = check_namespace(cluster, namespace, context.create_namespace, session).await?;
-    let obstacles = check(context, &steps, has_namespace, session).await?;
+    let problems = check(context, &steps, has_namespace, session).await?;
     let mut fields = Fields { text: format!("{text}\n") };
     let created = if has_namespace { "" } else { ", which will be created" };
     fields.add(0, "Namespace", &format!("{namespace}, for new extensions{created}"));
@@ -73,8 +73,8 @@ pub(crate) async fn run(
         "Versions",
         "pinned as planned; `olm upgrade NAME --latest` removes the pin of an extension",
     );
-    fields.list(0, "Problems", &obstacles);
-    print_warnings(args.output, obstacles.iter());
+    fields.list(0, "Problems", &problems);
+    print_warnings(args.output, problems.iter());
     if args.output == ChangeFormat::Table {
         session.output.text(&fields.text)?;
         session.output.finish()?;
@@ -114,13 +114,13 @@ impl PlanContext<'_> {
 fn plan_items<'a>(
     step: Vec<PlannedExtension>,
     context: &PlanContext<'a>,
-    wanted: &ClusterExtension,
+    desired: &ClusterExtension,
 ) -> Result<Vec<PlanItem<'a>>, CliError> {
     let extensions = context.extensions;
     let item = |planned: PlannedExtension| {
         let name = planned.extension.name_any();
         if planned.before.is_some() {
-            if name == wanted.name_any() && !context.upgrades {
+            if name == desired.name_any() && !context.upgrades {
                 return Err(CliError::findings(format!(
                     "ClusterExtension {} is already installed, and the plan is to {}\nchange it with `olm upgrade {name}`",
                     quote(&name),
@@ -146,7 +146,7 @@ impl PlanItem<'_> {
         self.planned.extension.name_any()
     }
 
-    /// Wanted extension. Fields of a live one that the plan does not set are kept.
+    /// Desired extension. Fields of a live one that the plan does not set are kept.
     fn extension(&self) -> ClusterExtension {
         let planned = &self.planned.extension;
         let Some(live) = self.live else { return planned.clone() };
@@ -173,7 +173,7 @@ async fn check(
     session: &Session,
 ) -> Result<Vec<String>, CliError> {
     let PlanContext { change: args, cluster, controller, access, .. } = context;
-    let mut obstacles = Vec::new();
+    let mut problems = Vec::new();
     for item in steps.iter().flatten() {
         let (extension, image) = (item.extension(), &item.planned.image);
         let of_it = |text: String| format!("{}: {text}", item.name());
@@ -193,12 +193,12 @@ async fn check(
         if let Some(failure) = refusal(&extension, &prediction) {
             return Err(named(failure));
         }
-        obstacles.extend(prediction.problems.into_iter().map(of_it));
+        problems.extend(prediction.problems.into_iter().map(of_it));
         if new && args.dry_run.is_none() {
             change::dry_create(cluster, &extension, session).await.map_err(named)?;
         }
     }
-    Ok(obstacles)
+    Ok(problems)
 }
 
 /// Writes each step and waits for it before the next one.

@@ -63,8 +63,8 @@ pub(crate) async fn read_extensions(
 /// # Errors
 /// More than one of the files is `-`.
 pub(crate) fn check_inputs(files: &[Option<&str>]) -> Result<(), CliError> {
-    let wanted = files.iter().filter(|file| **file == Some("-")).count();
-    if wanted > 1 { Err(CliError::usage("only one of the files can be standard input")) } else { Ok(()) }
+    let requested = files.iter().filter(|file| **file == Some("-")).count();
+    if requested > 1 { Err(CliError::usage("only one of the files can be standard input")) } else { Ok(()) }
 }
 
 /// Reads the ClusterExtension of a file, without its status, which does not describe the cluster.

@@ -88,12 +88,12 @@ fn schema_fault(error: &ValidationError<'_>) -> Fault {
     let mut kind = FaultKind::Value;
     let message = match error.kind() {
         Kind::Type { kind: expected } => {
-            let wanted = match expected {
+            let requested = match expected {
                 TypeKind::Single(one) => one.to_string(),
                 TypeKind::Multiple(_) => "value".to_owned(),
             };
-            let message = format!("expected {}, found {}", noun(&wanted), shown(value));
-            kind = FaultKind::Type(wanted);
+            let message = format!("expected {}, found {}", noun(&requested), shown(value));
+            kind = FaultKind::Type(requested);
             message
         }
         Kind::Enum { options } => {

@@ -117,8 +117,8 @@ pub(super) struct AnswerInputs<'a> {
 impl Answer {
     /// Resolves as the controller does.
     pub(super) fn new(query: &Query, inputs: &AnswerInputs<'_>) -> Self {
-        let around = inputs.dependencies.around(query, inputs.catalogs);
-        let request = request(&query.filter, query.installed.as_ref(), &query.rules, &around);
+        let cluster_state = inputs.dependencies.cluster_state(query, inputs.catalogs);
+        let request = request(&query.filter, query.installed.as_ref(), &query.rules, &cluster_state);
         let catalogs = inputs.catalogs.responses(query.package(), &query.selector);
         let answer = Self {
             extension: query.extension.clone(),

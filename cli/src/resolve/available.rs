@@ -54,8 +54,8 @@ pub(crate) async fn available_upgrades(
     let mut found = AvailableUpgrades::default();
     let mut upgrades = Vec::new();
     for query in &environment.queries {
-        let around = environment.dependencies.around(query, &environment.catalogs);
-        let request = request(&query.filter, query.installed.as_ref(), &query.rules, &around);
+        let cluster_state = environment.dependencies.cluster_state(query, &environment.catalogs);
+        let request = request(&query.filter, query.installed.as_ref(), &query.rules, &cluster_state);
         let catalogs = environment.catalogs.responses(query.package(), &query.selector);
         let resolved = match resolve(&request, &catalogs) {
             Ok(resolved) => resolved,

@@ -77,8 +77,8 @@ impl Reading<'_> {
                         ..self.packages(source, metas)?
                     })?;
                 }
-                Source::Cluster(wanted) => {
-                    self.read_cluster(wanted.as_deref(), &mut catalogs, session).await?
+                Source::Cluster(requested) => {
+                    self.read_cluster(requested.as_deref(), &mut catalogs, session).await?
                 }
             }
         }
@@ -98,19 +98,19 @@ impl Reading<'_> {
 
     async fn read_cluster(
         &self,
-        wanted: Option<&str>,
+        requested: Option<&str>,
         catalogs: &mut Catalogs,
         session: &Session,
     ) -> Result<(), CliError> {
         let cluster = self.access.cluster.connect().await?;
         let mut all = cluster.catalogs(session).await?;
-        if let Some(wanted) = wanted {
+        if let Some(requested) = requested {
             let names: Vec<_> = all.iter().map(ResourceExt::name_any).collect();
-            all.retain(|catalog| catalog.name_any() == wanted);
+            all.retain(|catalog| catalog.name_any() == requested);
             if all.is_empty() {
                 return Err(CliError::no_candidate(format!(
                     "there is no ClusterCatalog {}; catalogs: {}",
-                    quote(wanted),
+                    quote(requested),
                     names.join(", ")
                 )));
             }

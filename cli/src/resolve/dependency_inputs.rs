@@ -104,25 +104,30 @@ impl DependencyInputs {
     }
 
     /// Part of the environment that the rules of the request use.
-    pub(super) fn around(&self, query: &Query, catalogs: &Catalogs) -> ClusterState {
-        let mut around = ClusterState::default();
+    pub(super) fn cluster_state(&self, query: &Query, catalogs: &Catalogs) -> ClusterState {
+        let mut cluster_state = ClusterState::default();
         if query.rules.judges_dependencies() {
             let installed = self.extensions.iter().map(|one| &one.has);
             let owners = self.owners.iter().map(String::as_str).collect();
             let insists = |other: &str, type_: &str| self.insists(other, type_);
             let (surroundings, dependents) =
                 providers(installed, &owners, &self.served, query.name(), insists);
-            around = ClusterState { surroundings: Some(surroundings), dependents, ..around };
+            cluster_state = ClusterState { surroundings: Some(surroundings), dependents, ..cluster_state };
         }
         if query.rules.settings.cluster_constraints {
-            around.cluster = Some(self.served.facts());
+            cluster_state.cluster = Some(self.served.facts());
         }
-        around.group = self.group_step(query, catalogs, &around);
-        around
+        cluster_state.group = self.group_step(query, catalogs, &cluster_state);
+        cluster_state
     }
 
     /// Step of the upgrade group of the request, if it has one (docs/design/additions.md#upgrade-groups).
-    fn group_step(&self, query: &Query, catalogs: &Catalogs, around: &ClusterState) -> Option<GroupStep> {
+    fn group_step(
+        &self,
+        query: &Query,
+        catalogs: &Catalogs,
+        cluster_state: &ClusterState,
+    ) -> Option<GroupStep> {
         let group = query.rules.upgrade_group.as_ref()?;
         let of_group =
             |one: &&Extension| one.protected && one.query.rules.upgrade_group.as_ref() == Some(group);
@@ -138,7 +143,7 @@ impl DependencyInputs {
             }
         };
         let members: Vec<GroupMember> = self.extensions.iter().filter(of_group).map(member).collect();
-        step(query.name(), &members, around)
+        step(query.name(), &members, cluster_state)
     }
 
     /// Reports whether changes must not break dependencies of this type that the extension has.
@@ -170,8 +175,8 @@ impl DependencyInputs {
         }
         let mut served = self.served.external(|owner| self.owners.contains(owner));
         served.extend(installed.iter().flat_map(|one| one.provider.gvks()).cloned());
-        let wanted = queries.iter().map(|query| constraints(query, catalogs)).collect();
-        SolverInput { wanted, installed, catalogs: sources, served, deadline }
+        let requested = queries.iter().map(|query| constraints(query, catalogs)).collect();
+        SolverInput { wanted: requested, installed, catalogs: sources, served, deadline }
     }
 }
 

@@ -143,10 +143,10 @@ fn no_bundle(query: &Query, catalogs: &Catalogs, request: &Request<'_>, answers:
     let mut hints = Vec::new();
     hints.extend(unknown_channels(query, &packages));
     if let (Some(installed), Some(range)) = (request.installed, range(request))
-        && let (Ok(origin), Ok(wanted)) = (installed.origin(), Constraint::parse(range))
+        && let (Ok(origin), Ok(requested)) = (installed.origin(), Constraint::parse(range))
         && request.policy == UpgradePolicy::CatalogProvided
     {
-        let ways = packages.iter().filter_map(|package| way(package, &origin, &wanted, request.channels));
+        let ways = packages.iter().filter_map(|package| way(package, &origin, &requested, request.channels));
         hints.extend(ways.min_by_key(Vec::len).map(|way| {
             format!("no upgrade edge leads there directly; upgrade in steps: {}", way.join(", then "))
         }));
@@ -192,7 +192,7 @@ fn unknown_channels(query: &Query, packages: &[&PackageIndex]) -> Option<String>
 
 /// Versions in the requested channels, highest first.
 fn versions(packages: &[&PackageIndex], request: &Request<'_>) -> Option<String> {
-    let in_channels = |channel: &str| request.channels.iter().any(|wanted| wanted == channel);
+    let in_channels = |channel: &str| request.channels.iter().any(|requested| requested == channel);
     let offers = packages.iter().flat_map(|package| package.offers());
     let mut versions: Vec<_> = offers
         .filter(|offer| request.channels.is_empty() || offer.channels().any(in_channels))
@@ -212,7 +212,7 @@ fn versions(packages: &[&PackageIndex], request: &Request<'_>) -> Option<String>
 fn way(
     package: &PackageIndex,
     origin: &Origin<'_>,
-    wanted: &Constraint,
+    requested: &Constraint,
     channels: &[String],
 ) -> Option<Vec<String>> {
     let mut before: BTreeMap<&str, &str> = BTreeMap::new();
@@ -225,7 +225,7 @@ fn way(
                 continue;
             }
             before.insert(offer.name(), from.name);
-            if wanted.matches(version.version()) {
+            if requested.matches(version.version()) {
                 let mut way = vec![offer.name().to_owned()];
                 let back = std::iter::successors(before.get(offer.name()), |name| before.get(*name));
                 way.extend(back.filter(|name| **name != origin.name).map(|name| (*name).to_owned()));

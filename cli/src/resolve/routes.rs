@@ -109,8 +109,8 @@ pub(crate) async fn platform_upgrades(
     };
     let Environment { queries, catalogs, dependencies } = environment;
     let upgrade = |query: &Query| {
-        let around = dependencies.around(query, &catalogs);
-        let request = request(&query.filter, query.installed.as_ref(), &query.rules, &around);
+        let cluster_state = dependencies.cluster_state(query, &catalogs);
+        let request = request(&query.filter, query.installed.as_ref(), &query.rules, &cluster_state);
         let responses = catalogs.responses(query.package(), &query.selector);
         let reach = |request: &Request<'_>| Reach::new(request, &responses).map_err(CliError::no_candidate);
         let (within, beyond) = (reach(&request)?, reach(&Request { version: None, ..request })?);

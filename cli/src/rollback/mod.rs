@@ -93,13 +93,13 @@ pub(crate) async fn run(args: RollbackArgs, session: &mut Session) -> Result<(),
     let controller = Controller::read(&cluster, session).await?;
     let inputs =
         Inputs { cluster: &cluster, args: &args, controller: &controller, target: &target, sets: &sets };
-    let choice = inputs.choice(&plan.wanted, session).await?;
-    let seen = inputs.difference(&plan.wanted, &choice, session).await?;
+    let choice = inputs.choice(&plan.desired, session).await?;
+    let seen = inputs.difference(&plan.desired, &choice, session).await?;
     if let Some(error) = seen.as_ref().ok().and_then(|diff| collision_error(&diff.collisions)) {
         return Err(error);
     }
     let risks = match &seen {
-        Ok(diff) => Risks::new(diff, &risk::count(diff, &cluster).await, &plan.wanted),
+        Ok(diff) => Risks::new(diff, &risk::count(diff, &cluster).await, &plan.desired),
         Err(why) => {
             Risks { losses: vec![format!("the changes cannot be determined: {why}")], ..Risks::default() }
         }
@@ -120,7 +120,7 @@ pub(crate) async fn run(args: RollbackArgs, session: &mut Session) -> Result<(),
     if let (Some(_), Ok(diff)) = (args.change.dry_run, &seen) {
         text += &format!("\n{}\n", diff.text());
     }
-    let written = change::apply(&cluster, Some(&live), &plan.wanted, args.change.dry_run, session).await?;
+    let written = change::apply(&cluster, Some(&live), &plan.desired, args.change.dry_run, session).await?;
     let bundles = (Some(choice.bundle), installed(&live).map(|bundle| bundle.name));
     change::print_and_wait(&cluster, &args.change, &text, &[written], bundles, session).await
 }
@@ -143,10 +143,10 @@ struct Inputs<'a> {
 
 impl Inputs<'_> {
     /// Bundle that operator-controller will choose.
-    async fn choice(&self, wanted: &ClusterExtension, session: &Session) -> Result<Choice, CliError> {
+    async fn choice(&self, desired: &ClusterExtension, session: &Session) -> Result<Choice, CliError> {
         let version = &self.target.version;
         let chosen =
-            choose_as(self.controller, wanted, &self.args.catalogs, &self.args.access, session).await;
+            choose_as(self.controller, desired, &self.args.catalogs, &self.args.access, session).await;
         let choice = chosen.map_err(|failure| match failure {
             CliError::Message(Code::NoCandidate, text) => CliError::no_candidate(format!(
                 "{text}\na rollback needs a catalog that contains version {version} in a channel that the extension allows"
@@ -168,12 +168,12 @@ impl Inputs<'_> {
     /// kept. The inner error contains the reason if neither works.
     async fn difference(
         &self,
-        wanted: &ClusterExtension,
+        desired: &ClusterExtension,
         choice: &Choice,
         session: &Session,
     ) -> Result<Result<Diff, String>, CliError> {
         let Self { cluster, args, controller, target, sets } = self;
-        let compared = ComparedExtension { cluster, extension: wanted, session };
+        let compared = ComparedExtension { cluster, extension: desired, session };
         let why = match compared.with_image(&choice.image, controller, &args.access).await {
             Err(CliError::Message(Code::Operational | Code::Usage, why)) => why,
             seen => return seen.map(Ok),
@@ -186,7 +186,7 @@ impl Inputs<'_> {
         };
         say(&format!("warning: comparing the stored objects of revision {}: {why}", observe::number(set)));
         let RevisionState { name, bundle, version, .. } = RevisionState::alone(set);
-        let package = wanted.spec.as_ref().and_then(|spec| spec.source.catalog.as_ref());
+        let package = desired.spec.as_ref().and_then(|spec| spec.source.catalog.as_ref());
         let package = package.map(|catalog| catalog.package_name.clone()).unwrap_or_default();
         let identity = BundleIdentity { name: bundle, package, version, ..BundleIdentity::default() };
         let objects = phases.into_iter().flat_map(|phase| phase.objects).map(|held| held.object).collect();

@@ -35,8 +35,8 @@ pub(super) struct Plan<'a> {
     target: &'a RollbackTarget,
     /// Revision that adopted the installation from Helm, if any.
     adopted: Option<String>,
-    /// The wanted extension.
-    pub(super) wanted: ClusterExtension,
+    /// The desired extension.
+    pub(super) desired: ClusterExtension,
 }
 
 impl<'a> Plan<'a> {
@@ -46,19 +46,19 @@ impl<'a> Plan<'a> {
         target: &'a RollbackTarget,
         sets: &[ClusterObjectSet],
     ) -> Self {
-        let mut wanted = live.clone();
-        if let Some(catalog) = wanted.spec.as_mut().and_then(|spec| spec.source.catalog.as_mut()) {
+        let mut desired = live.clone();
+        if let Some(catalog) = desired.spec.as_mut().and_then(|spec| spec.source.catalog.as_mut()) {
             catalog.version = Some(target.version.clone());
             catalog.upgrade_constraint_policy = Some(UpgradeConstraintPolicy::SelfCertified);
         }
         let adopted = sets.iter().find(|set| is_migrated(set)).and_then(|set| set.metadata.name.clone());
-        Self { live, target, adopted, wanted }
+        Self { live, target, adopted, desired }
     }
 
     /// Disables the CRD upgrade check, so that operator-controller accepts unsafe CRDs.
     pub(super) fn disable_crd_check(&mut self) {
         let enforcement = CrdUpgradeSafetyEnforcement::None;
-        if let Some(spec) = &mut self.wanted.spec {
+        if let Some(spec) = &mut self.desired.spec {
             let preflight = PreflightConfig { crd_upgrade_safety: CrdUpgradeSafety { enforcement } };
             spec.install = Some(InstallConfig { preflight: Some(preflight) });
         }
@@ -143,7 +143,7 @@ impl<'a> Plan<'a> {
 
     /// Changed fields, one string each.
     fn sets(&self) -> Vec<String> {
-        let (was, is) = (json!({"spec": self.live.spec}), json!({"spec": self.wanted.spec}));
+        let (was, is) = (json!({"spec": self.live.spec}), json!({"spec": self.desired.spec}));
         let change = |(field, default): (&str, &str)| {
             let pointer = format!("/{}", field.replace('.', "/"));
             let text = |side| Value::pointer(side, &pointer).and_then(Value::as_str).unwrap_or(default);
@@ -163,7 +163,7 @@ impl<'a> Plan<'a> {
         });
         let install =
             |extension: &ClusterExtension| extension.spec.as_ref().and_then(|spec| spec.install.clone());
-        if install(self.live) != install(&self.wanted) {
+        if install(self.live) != install(&self.desired) {
             patch["spec"]["install"] = json!(install(self.live));
         }
         patch

@@ -21,9 +21,9 @@ pub(super) struct Risks {
 }
 
 impl Risks {
-    /// Judges `diff`, the changes that the wanted extension would make. `gone` contains the custom resources of each
+    /// Judges `diff`, the changes that the desired extension would make. `gone` contains the custom resources of each
     /// deleted CRD.
-    pub(super) fn new(diff: &Diff, gone: &[(String, Counted)], wanted: &ClusterExtension) -> Self {
+    pub(super) fn new(diff: &Diff, gone: &[(String, Counted)], desired: &ClusterExtension) -> Self {
         let lines = |counts: fn(&FindingDetails) -> bool| -> Vec<String> {
             let unsafe_ones = diff.crds.iter().filter(|crd| crd.result == Verdict::Unsafe);
             let of_crd = |crd: &CrdResult| -> Vec<String> {
@@ -36,9 +36,9 @@ impl Risks {
         losses.extend(gone.iter().filter_map(|(name, counted)| loss(name, counted)));
         let all = lines(|_| true);
         let prediction = Prediction { unsafe_crds: all.clone(), ..Prediction::default() };
-        let refusals = match unsafe_upgrade(wanted, &prediction) {
+        let refusals = match unsafe_upgrade(desired, &prediction) {
             Some(_) => all,
-            None if is_unchecked(wanted) => Vec::new(),
+            None if is_unchecked(desired) => Vec::new(),
             None => lines(|finding| finding.is_absolute),
         };
         let deletes_objects = gone.iter().any(|(_, counted)| !matches!(counted, Ok(None)));

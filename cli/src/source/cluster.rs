@@ -137,11 +137,11 @@ impl Cluster {
     /// No catalog is served, or the requested one is not.
     pub(crate) async fn served(
         &self,
-        wanted: Option<&str>,
+        requested: Option<&str>,
         session: &Session,
     ) -> Result<Vec<String>, CliError> {
         let catalogs = self.catalogs(session).await?;
-        select(&catalogs, wanted)
+        select(&catalogs, requested)
     }
 
     /// Reads the content of the catalog `name` into `sink`.
@@ -183,9 +183,9 @@ async fn within<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Result
     olm_runtime::cluster::within(DEADLINE, call).await
 }
 
-/// Names of the served catalogs among `catalogs`, or only `wanted`.
-fn select(catalogs: &[ClusterCatalog], wanted: Option<&str>) -> Result<Vec<String>, CliError> {
-    let is_wanted = |name: &String| wanted.is_none_or(|wanted| name == wanted);
+/// Names of the served catalogs among `catalogs`, or only `requested`.
+fn select(catalogs: &[ClusterCatalog], requested: Option<&str>) -> Result<Vec<String>, CliError> {
+    let is_wanted = |name: &String| requested.is_none_or(|requested| name == requested);
     let is_served = |catalog: &&ClusterCatalog| catalog.is_true(types::SERVING);
     let served: Vec<_> =
         catalogs.iter().filter(is_served).map(ResourceExt::name_any).filter(is_wanted).collect();
@@ -194,12 +194,12 @@ fn select(catalogs: &[ClusterCatalog], wanted: Option<&str>) -> Result<Vec<Strin
     }
     let names: Vec<_> = catalogs.iter().map(ResourceExt::name_any).collect();
     let all = listed(&names);
-    let Some(wanted) = wanted else {
+    let Some(requested) = requested else {
         return Err(CliError::no_candidate(format!("no catalog of the cluster is served; catalogs: {all}")));
     };
-    let Some(catalog) = catalogs.iter().find(|catalog| catalog.name_any() == wanted) else {
+    let Some(catalog) = catalogs.iter().find(|catalog| catalog.name_any() == requested) else {
         return Err(CliError::no_candidate(format!(
-            "there is no ClusterCatalog {wanted:?}; catalogs: {all}"
+            "there is no ClusterCatalog {requested:?}; catalogs: {all}"
         )));
     };
     let conditions = catalog.status.iter().flat_map(|status| &status.conditions);
@@ -208,7 +208,7 @@ fn select(catalogs: &[ClusterCatalog], wanted: Option<&str>) -> Result<Vec<Strin
         .map(|condition| format!("{}={}: {}", condition.type_, condition.status, condition.message))
         .collect();
     let cause = if messages.is_empty() { "it has no status yet".to_owned() } else { messages.join("; ") };
-    Err(CliError::operational(format!("ClusterCatalog {wanted:?} is not served: {cause}")))
+    Err(CliError::operational(format!("ClusterCatalog {requested:?} is not served: {cause}")))
 }
 
 fn status_code(error: &kube::Error) -> Option<u16> {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::health::Health;
 use super::observe::{Live, Observed, ObservedObject, ObservedPhase, ObservedRevision};
 use super::text;
-use super::tree::{ExtensionState, ObjectStatus, Progress, obstacle};
+use super::tree::{ExtensionState, ObjectStatus, Progress, blocker};
 use crate::output::{Format, result};
 
 const THEN: &str = "2026-01-01T00:00:00Z";
@@ -167,7 +167,7 @@ pipe-1  pipe.v1.0.0  rolled out, created 5m ago
         "{wide}"
     );
     assert_eq!(
-        obstacle(&observed).as_deref(),
+        blocker(&observed).as_deref(),
         Some("phase deploy: Deployment pipe-system/manager not ready: missing .status.conditions")
     );
     let progress: Vec<_> = state.revisions[0].phases.iter().map(|phase| phase.progress).collect();

@@ -213,10 +213,10 @@ pub(crate) fn installed(extension: &ClusterExtension) -> Option<BundleState> {
 }
 
 /// First unsettled object of the newest active revision, with the reason.
-pub(crate) fn obstacle(observed: &Observed) -> Option<String> {
+pub(crate) fn blocker(observed: &Observed) -> Option<String> {
     let sets: Vec<&ClusterObjectSet> = observed.revisions.iter().map(|revision| &revision.set).collect();
     let newest = observed.revisions.iter().rev().find(|revision| is_active(&revision.set))?;
-    RevisionState::new(newest, &sets).obstacle()
+    RevisionState::new(newest, &sets).blocker()
 }
 
 /// Reports whether the revision adopted an installation from the reference's Helm applier
@@ -270,7 +270,7 @@ impl RevisionState {
         }
     }
 
-    fn obstacle(&self) -> Option<String> {
+    fn blocker(&self) -> Option<String> {
         let current = self.phases.iter().find(|phase| phase.progress == Progress::Current)?;
         let object = current.objects.iter().find(|object| !object.state.is_settled())?;
         Some(format!("phase {}: {object}", current.name))

@@ -25,11 +25,11 @@ pub(super) async fn run(args: &UpgradeArgs, session: &mut Session) -> Result<(),
     let cluster = args.access.cluster.connect().await?;
     let mut extensions = cluster.extensions(session).await?;
     extensions.retain(|one| one.metadata.deletion_timestamp.is_none() && installed(one).is_some());
-    let wanted: Vec<ClusterExtension> = extensions.iter().map(|one| args.wanted(one)).collect();
+    let desired: Vec<ClusterExtension> = extensions.iter().map(|one| args.desired(one)).collect();
     let context =
         StepContext { cluster: &cluster, controller: Controller::read(&cluster, session).await?, args };
-    let mut plan = available_upgrades(&context.controller, &wanted, &args.access, session).await?;
-    keep_ready(&mut plan, &wanted);
+    let mut plan = available_upgrades(&context.controller, &desired, &args.access, session).await?;
+    keep_ready(&mut plan, &desired);
     context.show(&shown(&plan), session)?;
     if !plan.steps.is_empty() && args.change.dry_run.is_none() {
         change::confirm("Upgrade them?", args.yes, session).await?;
@@ -106,7 +106,7 @@ async fn carry_out(
         for upgrade in step {
             let live = observe::extension(cluster, &upgrade.extension, session).await;
             let live = live.map_err(|failure| progress.with(failure))?;
-            let one = context.step(&live, &args.wanted(&live), &upgrade.to, session).await;
+            let one = context.step(&live, &args.desired(&live), &upgrade.to, session).await;
             let one = one.map_err(|failure| progress.with(failure))?;
             progress.written += 1;
             targets.push(ExpectedState::new(

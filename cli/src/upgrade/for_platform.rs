@@ -85,8 +85,8 @@ impl StepContext<'_> {
         for upgrade in plan {
             for (index, step) in upgrade.steps.iter().enumerate() {
                 let live = observe::extension(self.cluster, &upgrade.extension, session).await?;
-                let wanted = if upgrade.automatic { live.clone() } else { pinned(&live, step) };
-                let one = self.step(&live, &wanted, step, session).await?;
+                let desired = if upgrade.automatic { live.clone() } else { pinned(&live, step) };
+                let one = self.step(&live, &desired, step, session).await?;
                 written.push(one.clone());
                 let is_last = index + 1 == upgrade.steps.len();
                 if is_dry || (is_last && !self.args.change.wait) {
@@ -105,9 +105,9 @@ impl StepContext<'_> {
 
 /// The extension with the version of the step as its version range.
 fn pinned(live: &ClusterExtension, step: &UpgradeStep) -> ClusterExtension {
-    let mut wanted = live.clone();
-    if let Some(catalog) = wanted.spec.as_mut().and_then(|spec| spec.source.catalog.as_mut()) {
+    let mut desired = live.clone();
+    if let Some(catalog) = desired.spec.as_mut().and_then(|spec| spec.source.catalog.as_mut()) {
         catalog.version = Some(step.version.clone());
     }
-    wanted
+    desired
 }

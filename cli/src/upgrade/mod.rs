@@ -148,32 +148,32 @@ pub(crate) async fn run(args: UpgradeArgs, session: &mut Session) -> Result<(), 
         let name = quote(name);
         return Err(CliError::findings(format!("ClusterExtension {name} is being deleted")));
     }
-    let mut wanted = args.wanted(&live);
+    let mut desired = args.desired(&live);
     let controller = Controller::read(&cluster, session).await?;
     if args.with_dependencies {
-        return with_dependencies(&args, &cluster, &controller, wanted, session).await;
+        return with_dependencies(&args, &cluster, &controller, desired, session).await;
     }
     let sources = ["cluster".to_owned()];
-    let choice = choose_as(&controller, &wanted, &sources, &args.access, session).await?;
-    if let Some(catalog) = wanted.spec.as_mut().and_then(|spec| spec.source.catalog.as_mut()) {
+    let choice = choose_as(&controller, &desired, &sources, &args.access, session).await?;
+    if let Some(catalog) = desired.spec.as_mut().and_then(|spec| spec.source.catalog.as_mut()) {
         catalog.channels.clone_from(&choice.channels);
     }
-    let compared = ComparedExtension { cluster: &cluster, extension: &wanted, session };
+    let compared = ComparedExtension { cluster: &cluster, extension: &desired, session };
     let prediction = match choice.unchanged {
         true => Prediction::default(),
         false => compared.predict_or_warn(&choice.image, &controller, true, &args.access).await?,
     };
-    if let Some(error) = refusal(&wanted, &prediction) {
+    if let Some(error) = refusal(&desired, &prediction) {
         return Err(error);
     }
-    let written = change::apply(&cluster, Some(&live), &wanted, args.change.dry_run, session).await?;
-    let warnings = warnings(&args, &wanted, &choice);
+    let written = change::apply(&cluster, Some(&live), &desired, args.change.dry_run, session).await?;
+    let warnings = warnings(&args, &desired, &choice);
     let mut fields = Fields { text: choice.text.clone() };
     fields.list(0, "Warning", &warnings);
     fields.list(0, "Changes", &prediction.changes);
-    let obstacles = [prediction.problems, prediction.unsafe_crds].concat();
-    fields.list(0, "Problems", &obstacles);
-    print_warnings(args.change.output, choice.warnings.iter().chain(&warnings).chain(&obstacles));
+    let problems = [prediction.problems, prediction.unsafe_crds].concat();
+    fields.list(0, "Problems", &problems);
+    print_warnings(args.change.output, choice.warnings.iter().chain(&warnings).chain(&problems));
     let bundles = (Some(choice.bundle), installed(&live).map(|bundle| bundle.name));
     change::print_and_wait(&cluster, &args.change, &fields.text, &[written], bundles, session).await
 }
@@ -183,11 +183,11 @@ async fn with_dependencies(
     args: &UpgradeArgs,
     cluster: &Cluster,
     controller: &Controller,
-    wanted: ClusterExtension,
+    desired: ClusterExtension,
     session: &mut Session,
 ) -> Result<(), CliError> {
     let extensions = cluster.extensions(session).await?;
-    let namespace = wanted.spec.as_ref().map(|spec| spec.namespace.clone()).unwrap_or_default();
+    let namespace = desired.spec.as_ref().map(|spec| spec.namespace.clone()).unwrap_or_default();
     let context = PlanContext {
         cluster,
         controller,
@@ -199,15 +199,15 @@ async fn with_dependencies(
         yes: args.yes,
         upgrades: true,
     };
-    install::with_dependencies::run(&context, wanted, session).await
+    install::with_dependencies::run(&context, desired, session).await
 }
 
 impl UpgradeArgs {
     /// The live extension with the flags applied.
-    fn wanted(&self, live: &ClusterExtension) -> ClusterExtension {
-        let mut wanted = live.clone();
-        let spec = wanted.spec.as_mut();
-        let Some(catalog) = spec.and_then(|spec| spec.source.catalog.as_mut()) else { return wanted };
+    fn desired(&self, live: &ClusterExtension) -> ClusterExtension {
+        let mut desired = live.clone();
+        let spec = desired.spec.as_mut();
+        let Some(catalog) = spec.and_then(|spec| spec.source.catalog.as_mut()) else { return desired };
         if self.latest {
             catalog.version = None;
         }
@@ -223,14 +223,14 @@ impl UpgradeArgs {
         if self.catalog_provided {
             catalog.upgrade_constraint_policy = Some(UpgradeConstraintPolicy::CatalogProvided);
         }
-        wanted
+        desired
     }
 }
 
 /// Warnings besides those of the choice.
-fn warnings(args: &UpgradeArgs, wanted: &ClusterExtension, choice: &Choice) -> Vec<String> {
+fn warnings(args: &UpgradeArgs, desired: &ClusterExtension, choice: &Choice) -> Vec<String> {
     let mut warnings = Vec::new();
-    let catalog = wanted.spec.as_ref().and_then(|spec| spec.source.catalog.as_ref());
+    let catalog = desired.spec.as_ref().and_then(|spec| spec.source.catalog.as_ref());
     let policy = catalog.and_then(|catalog| catalog.upgrade_constraint_policy.as_ref());
     if policy == Some(&UpgradeConstraintPolicy::SelfCertified) {
         warnings.push(
@@ -238,7 +238,7 @@ fn warnings(args: &UpgradeArgs, wanted: &ClusterExtension, choice: &Choice) -> V
                 .to_owned(),
         );
     }
-    if is_paused(wanted) {
+    if is_paused(desired) {
         warnings.push("the extension is paused: the upgrade starts when it is resumed".to_owned());
     }
     let version = catalog.and_then(|catalog| catalog.version.as_ref());
@@ -291,9 +291,9 @@ mod tests {
                     "upgradeConstraintPolicy": "CatalogProvided"}),
             ),
         ] {
-            let wanted = serde_json::to_value(args(line).wanted(&live("1.x"))).unwrap();
-            assert_eq!(wanted["spec"]["source"]["catalog"], expected, "{line:?}");
-            assert_eq!(wanted["spec"]["namespace"], Value::from("ns"));
+            let desired = serde_json::to_value(args(line).desired(&live("1.x"))).unwrap();
+            assert_eq!(desired["spec"]["source"]["catalog"], expected, "{line:?}");
+            assert_eq!(desired["spec"]["namespace"], Value::from("ns"));
         }
         assert!(Line::try_parse_from(["upgrade", "pipe", "--latest", "--version", "1"]).is_err());
         assert!(Line::try_parse_from(["upgrade", "pipe", "--force", "--catalog-provided"]).is_err());
@@ -330,11 +330,11 @@ mod tests {
             channels: Vec::new(),
         };
         let line = args(&["--force"]);
-        let mut wanted = line.wanted(&live("1.x"));
+        let mut desired = line.desired(&live("1.x"));
         let paused = ("ext.olm.operatorframework.io/paused".to_owned(), "true".to_owned());
-        wanted.metadata.annotations = Some([paused].into());
+        desired.metadata.annotations = Some([paused].into());
         assert_eq!(
-            warnings(&line, &wanted, &choice),
+            warnings(&line, &desired, &choice),
             [
                 "upgradeConstraintPolicy is SelfCertified: any change of version is allowed, now and later",
                 "the extension is paused: the upgrade starts when it is resumed",
@@ -342,6 +342,6 @@ mod tests {
             ]
         );
         let line = args(&["--version", "1.x"]);
-        assert_eq!(warnings(&line, &line.wanted(&live("1.x")), &choice), [""; 0]);
+        assert_eq!(warnings(&line, &line.desired(&live("1.x")), &choice), [""; 0]);
     }
 }

@@ -35,17 +35,17 @@ impl StepContext<'_> {
     pub(super) async fn step(
         &self,
         live: &ClusterExtension,
-        wanted: &ClusterExtension,
+        desired: &ClusterExtension,
         step: &UpgradeStep,
         session: &mut Session,
     ) -> Result<WrittenObject, CliError> {
         let (args, access) = (&self.args.change, &self.args.access);
-        let compared = ComparedExtension { cluster: self.cluster, extension: wanted, session };
+        let compared = ComparedExtension { cluster: self.cluster, extension: desired, session };
         let prediction = compared.predict_or_warn(&step.image, &self.controller, true, access).await?;
-        if let Some(error) = refusal(wanted, &prediction) {
+        if let Some(error) = refusal(desired, &prediction) {
             return Err(error);
         }
-        let written = change::apply(self.cluster, Some(live), wanted, args.dry_run, session).await?;
+        let written = change::apply(self.cluster, Some(live), desired, args.dry_run, session).await?;
         let mut fields = Fields::default();
         fields.add(0, "Bundle", &format!("{} of catalog {}", step.bundle, step.catalog));
         fields.list(0, "Changes", &prediction.changes);

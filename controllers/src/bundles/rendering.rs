@@ -37,7 +37,7 @@ pub(crate) struct Rendered {
     /// Maximum OpenShift version, if the properties spell it differently.
     pub max_openshift_version: Option<String>,
     /// Failed install checks. Empty if the objects can be applied.
-    pub obstacles: Vec<String>,
+    pub failed_checks: Vec<String>,
     /// Parts of the configuration that have no effect.
     pub warnings: Vec<String>,
     /// Digest of the plan (docs/design/approvals.md#approval).
@@ -80,7 +80,7 @@ pub(super) fn render(files: &Files, digest: &str, request: &RenderRequest) -> Re
     let objects = olm_bundle::render(&bundle, &options).map_err(failed)?;
     let config = request.config.as_ref();
     Ok(Rendered {
-        obstacles: olm_bundle::install_checks(&bundle, &objects, &request.namespace),
+        failed_checks: olm_bundle::install_checks(&bundle, &objects, &request.namespace),
         warnings: config.map(|config| olm_bundle::config_warnings(&bundle, config)).unwrap_or_default(),
         properties: bundle.properties().map(str::to_owned),
         max_openshift_version: bundle.max_openshift_version().map(str::to_owned),

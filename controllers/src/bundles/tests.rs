@@ -62,7 +62,7 @@ async fn bundle_is_rendered_once_for_each_digest_and_options() {
     bundles.store_pulled(&files);
     let first = bundles.rendered("demo", &image, request(None)).await.unwrap();
     assert_eq!(first.objects[0]["metadata"], json!({"name": "settings", "namespace": "ns"}));
-    assert_eq!((&first.obstacles, &first.warnings), (&Vec::new(), &Vec::new()));
+    assert_eq!((&first.failed_checks, &first.warnings), (&Vec::new(), &Vec::new()));
 
     // Neither the registry nor the files are available to render again.
     fs::remove_file(&kept).unwrap();

@@ -106,7 +106,7 @@ pub(crate) struct ResolutionInputs {
     /// `true` if any ClusterCatalog is selected, in whatever state, or if the selector is invalid.
     pub catalog_exists: bool,
     /// Other objects of the cluster.
-    pub around: ClusterState,
+    pub cluster_state: ClusterState,
     /// `true` if content for another member of the upgrade group is not cached yet.
     pub group_awaits_content: bool,
 }
@@ -172,7 +172,12 @@ pub(crate) fn judged(resolution: &Result<Resolved, ResolveError>) -> &[AssessedR
 impl<'a> ChoiceRequest<'a> {
     fn request(self, inputs: &'a ResolutionInputs) -> Request<'a> {
         let Self { filter, states, rules } = self;
-        request(filter, states.installed.as_ref().map(|revision| &revision.bundle), rules, &inputs.around)
+        request(
+            filter,
+            states.installed.as_ref().map(|revision| &revision.bundle),
+            rules,
+            &inputs.cluster_state,
+        )
     }
 
     /// Runs the resolver.
@@ -357,7 +362,7 @@ impl<'a> ChoiceRequest<'a> {
             (annotations::EXT_IGNORE_DEPENDENCIES, Rules { ignored_requirements: &[], ..request.rules }),
             (
                 annotations::EXT_IGNORE_DEPENDENTS,
-                Rules { dependents: &inputs.around.dependents, ..request.rules },
+                Rules { dependents: &inputs.cluster_state.dependents, ..request.rules },
             ),
         ];
         for (key, rules) in overrides {

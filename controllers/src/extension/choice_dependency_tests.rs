@@ -11,7 +11,7 @@ fn report_mode_installs_and_reports_dependencies() {
     let market_with = |properties: &[(i32, serde_json::Value)], providers: Vec<Provider>| {
         let served = [Gvk { group: "g".into(), version: "v1".into(), kind: "External".into() }];
         ResolutionInputs {
-            around: surrounded(AvailableProviders { providers, served: served.into() }),
+            cluster_state: surrounded(AvailableProviders { providers, served: served.into() }),
             ..inputs(vec![answer("main", 0, index(properties, &[]))])
         }
     };
@@ -49,7 +49,7 @@ fn report_mode_installs_and_reports_dependencies() {
 fn check_mode_waits_for_dependencies() {
     let package = index(&[(1, requires_base()), (2, requires_base()), (3, requires_base())], &[]);
     let with = |providers: Vec<Provider>| ResolutionInputs {
-        around: surrounded(AvailableProviders { providers, ..AvailableProviders::default() }),
+        cluster_state: surrounded(AvailableProviders { providers, ..AvailableProviders::default() }),
         ..inputs(vec![answer("main", 0, Arc::clone(&package))])
     };
     let (filter, states) = (filter(&json!({})), states(&[]));
@@ -89,7 +89,7 @@ fn check_mode_waits_for_dependencies() {
 #[test]
 fn check_mode_keeps_installed_version_if_dependency_is_missing() {
     let inputs = ResolutionInputs {
-        around: surrounded(AvailableProviders::default()),
+        cluster_state: surrounded(AvailableProviders::default()),
         ..inputs(vec![answer("main", 0, index(&[(2, requires_base())], &[]))])
     };
     let choice = decided(&json!({}), &[set(1, "Active", true)], &check(), &inputs).unwrap();
@@ -121,7 +121,10 @@ fn check_mode_keeps_version_that_dependents_need() {
         requirements: Requirement::all(&[needs]),
     };
     let inputs = ResolutionInputs {
-        around: ClusterState { dependents: vec![dependent], ..surrounded(AvailableProviders::default()) },
+        cluster_state: ClusterState {
+            dependents: vec![dependent],
+            ..surrounded(AvailableProviders::default())
+        },
         ..inputs(vec![answer("main", 0, index(&[(1, provides)], &[]))])
     };
     let installed = [set(1, "Active", true)];
@@ -156,7 +159,7 @@ fn check_mode_keeps_version_that_dependents_need() {
 fn check_mode_takes_step_of_upgrade_group() {
     let package = index(&[(2, requires_base()), (3, requires_base())], &[]);
     let with = |group: Option<GroupStep>, providers: Vec<Provider>| ResolutionInputs {
-        around: ClusterState {
+        cluster_state: ClusterState {
             group,
             ..surrounded(AvailableProviders { providers, ..AvailableProviders::default() })
         },
@@ -194,7 +197,7 @@ fn override_is_published_only_if_effective() {
     };
     let used = |properties: &[(i32, serde_json::Value)], mode: DependencyMode| {
         let inputs = ResolutionInputs {
-            around: surrounded(AvailableProviders::default()),
+            cluster_state: surrounded(AvailableProviders::default()),
             ..inputs(vec![answer("main", 0, index(properties, &[]))])
         };
         let choice = decided(&json!({}), &[], &ignoring(mode), &inputs).unwrap();

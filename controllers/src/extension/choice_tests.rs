@@ -56,7 +56,7 @@ fn inputs(catalogs: Vec<Catalog>) -> ResolutionInputs {
     ResolutionInputs {
         catalog_exists: !catalogs.is_empty(),
         catalogs: Ok(catalogs),
-        around: ClusterState::default(),
+        cluster_state: ClusterState::default(),
         group_awaits_content: false,
     }
 }
@@ -316,7 +316,7 @@ fn skipped_version_is_reported_or_excluded() {
 fn bundle_that_the_cluster_cannot_run_is_held() {
     let demands = json!({"type": "olm.csv.metadata", "value": {"minKubeVersion": "1.99.0"}});
     let inputs = ResolutionInputs {
-        around: ClusterState {
+        cluster_state: ClusterState {
             cluster: Some(ClusterFacts::new("v1.31.4+k3s1", std::collections::BTreeSet::new())),
             ..ClusterState::default()
         },
@@ -392,7 +392,10 @@ fn best_effort_waits_for_content_before_skipping_catalog() {
 #[test]
 fn revision_records_catalog_properties_if_dependencies_are_checked() {
     let inputs = ResolutionInputs {
-        around: surrounded(AvailableProviders { providers: vec![base()], ..AvailableProviders::default() }),
+        cluster_state: surrounded(AvailableProviders {
+            providers: vec![base()],
+            ..AvailableProviders::default()
+        }),
         ..inputs(vec![answer("main", 0, index(&[(3, requires_base())], &[]))])
     };
     let choice = decided(&json!({}), &[], &check(), &inputs).unwrap();

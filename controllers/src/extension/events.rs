@@ -174,8 +174,8 @@ fn passed_over(explanation: &Explanation) -> Vec<String> {
             .iter()
             .filter(|bundle| matches!(bundle.fate, Fate::Deprecated | Fate::Priority | Fate::Tie));
         let better = catalog.bundles.iter().take(chosen.unwrap_or_default());
-        let told = if chosen.is_some() { better.collect::<Vec<_>>() } else { rivals.collect() };
-        passed.extend(told.into_iter().map(|bundle| format!("{} ({})", bundle.bundle, bundle.why)));
+        let reported = if chosen.is_some() { better.collect::<Vec<_>>() } else { rivals.collect() };
+        passed.extend(reported.into_iter().map(|bundle| format!("{} ({})", bundle.bundle, bundle.why)));
     }
     passed
 }

@@ -28,9 +28,10 @@ impl Context {
         &self,
         extension: &str,
         rules: &ExtensionRules,
-        around: &mut ClusterState,
+        cluster_state: &mut ClusterState,
     ) -> bool {
-        let Some(group) = rules.upgrade_group.as_deref().filter(|_| around.surroundings.is_some()) else {
+        let Some(group) = rules.upgrade_group.as_deref().filter(|_| cluster_state.surroundings.is_some())
+        else {
             return false;
         };
         let extensions = self.extensions_in_store.state();
@@ -38,7 +39,7 @@ impl Context {
         let members: Vec<GroupMember> = join_all(members).await.into_iter().flatten().collect();
         let mut answers = members.iter().flat_map(|member| &member.catalogs);
         let awaits_content = answers.any(|answer| matches!(answer.package, Err(CatalogError::NotCached(_))));
-        around.group = olm_request::step(extension, &members, around);
+        cluster_state.group = olm_request::step(extension, &members, cluster_state);
         awaits_content
     }
 
@@ -93,13 +94,13 @@ impl Context {
         let waits = |(member, bundle): &(&String, &String)| !ready(member, bundle) || is_stopped(member);
         let (member, bundle) = together.iter().find(waits)?;
         let found = found(member);
-        let cause = found.and_then(|found| obstacle(&found)).map(|cause| format!(": {cause}"));
+        let cause = found.and_then(|found| blocker(&found)).map(|cause| format!(": {cause}"));
         Some(format!("member {member} is not ready for bundle {bundle}{}", cause.unwrap_or_default()))
     }
 }
 
 /// Reason of the condition about a member that waits or fails, if any.
-fn obstacle(member: &ClusterExtension) -> Option<String> {
+fn blocker(member: &ClusterExtension) -> Option<String> {
     let waits = member.condition(types::UPGRADE_AVAILABLE).filter(|condition| condition.status == "True");
     let waits = waits.filter(|condition| condition.reason != reasons::UPGRADE_GROUP);
     let fails =

@@ -93,17 +93,17 @@ impl Context {
             Ok(selected) => Ok(self.ask(&selected, &filter.package_name, rules.indexing()).await),
             Err(fault) => Err(fault),
         };
-        let mut around = ClusterState::default();
+        let mut cluster_state = ClusterState::default();
         if rules.judges_dependencies() {
             let insists = |other: &str, type_: &str| self.insists(other, type_);
             let (surroundings, dependents) = self.dependencies.surroundings(extension, insists).await?;
-            around = ClusterState { surroundings: Some(surroundings), dependents, ..around };
+            cluster_state = ClusterState { surroundings: Some(surroundings), dependents, ..cluster_state };
         }
         if rules.settings.cluster_constraints {
-            around.cluster = Some(self.dependencies.cluster_facts().await?);
+            cluster_state.cluster = Some(self.dependencies.cluster_facts().await?);
         }
-        let group_awaits_content = self.add_group(extension, rules, &mut around).boxed().await;
-        Ok(ResolutionInputs { catalogs, catalog_exists, around, group_awaits_content })
+        let group_awaits_content = self.add_group(extension, rules, &mut cluster_state).boxed().await;
+        Ok(ResolutionInputs { catalogs, catalog_exists, cluster_state, group_awaits_content })
     }
 
     /// Answers of these catalogs for one package. Catalogs with availability mode `Unavailable` are skipped.

@@ -190,7 +190,7 @@ impl Context {
         (verdict, catalog): (&SignatureVerdict, Option<&str>),
     ) -> Result<Installation, InstallError> {
         let name = observed.name.clone();
-        let (obstacles, image) = (rendered.obstacles.clone(), rendered.image.clone());
+        let (failed_checks, image) = (rendered.failed_checks.clone(), rendered.image.clone());
         let (mut warnings, digest) = (rendered.warnings.clone(), rendered.plan.clone());
         let draft = draft(&name, &inputs, rendered)?;
         let sets = self.revisions_of(&name);
@@ -209,7 +209,8 @@ impl Context {
         {
             return Ok(Installation::held(held));
         }
-        let checked = self.checked(observed, &inputs, &draft, &plan, (verdict, &obstacles)).boxed().await?;
+        let checked =
+            self.checked(observed, &inputs, &draft, &plan, (verdict, &failed_checks)).boxed().await?;
         let mut installation = self.cleared(observed, checked, governed.as_mut()).boxed().await?;
         if installation.applied.is_err() || installation.held.is_some() {
             return Ok(installation);
@@ -268,11 +269,11 @@ impl Context {
         inputs: &RevisionInputs,
         draft: &Draft,
         plan: &RevisionPlan,
-        (verdict, obstacles): (&SignatureVerdict, &[String]),
+        (verdict, failed_checks): (&SignatureVerdict, &[String]),
     ) -> Result<Installation, InstallError> {
         if plan.makes_revision() {
             verdict.as_ref().map_err(InstallError::clone)?;
-            reject_failed_checks(obstacles)?;
+            reject_failed_checks(failed_checks)?;
         }
         let is_handed_on = plan.newest().is_some_and(|newest| {
             newest.annotations().get(annotations::EXT_SERVICE_ACCOUNT) != inputs.account.as_ref()

@@ -110,9 +110,9 @@ impl ReconcileOutcome {
     pub(super) fn refused(refusal: ResolutionFailure, old: Option<&ClusterExtensionStatus>) -> Self {
         let ResolutionFailure { failure, awaits_content: _, deprecation, findings, requeue } = refusal;
         let findings = Findings { signature: Finding::Unchanged, ..findings };
-        let told =
+        let reported =
             [events::of_refusal(old, &failure.message, &findings), events::of_left_out(old, &findings)];
-        let events = told.into_iter().flatten().collect();
+        let events = reported.into_iter().flatten().collect();
         let attempt =
             AttemptResult { applied: Err(failure), deprecation, findings, upgrade_generation: None };
         let over = vec![events::RESOLVED, events::OVERRIDE_USED];

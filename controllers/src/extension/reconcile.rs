@@ -301,8 +301,8 @@ impl Context {
     /// Generation to report as observed while nothing is applied.
     fn applied_generation(&self, extension: &ClusterExtension) -> Option<i64> {
         let applied = self.memories.with(&extension.name_any(), |memory| memory.applied_generation).flatten();
-        let told = || extension.condition(types::PROGRESSING)?.observed_generation;
-        applied.or_else(told).or(extension.metadata.generation)
+        let reported = || extension.condition(types::PROGRESSING)?.observed_generation;
+        applied.or_else(reported).or(extension.metadata.generation)
     }
 
     /// Writes the next status and returns it.

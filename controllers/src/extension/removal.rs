@@ -134,10 +134,11 @@ impl Context {
         // Before the first list, nothing would seem to be installed.
         self.parts.cache.listed().cancelled().await;
         let rules = self.rules(extension);
-        let around = self.dependencies.surroundings(&name, |other, type_| self.insists(other, type_)).await;
-        match around {
-            Ok((around, dependents)) => {
-                let needed = needed_by(&around, &dependents);
+        let available =
+            self.dependencies.surroundings(&name, |other, type_| self.insists(other, type_)).await;
+        match available {
+            Ok((available, dependents)) => {
+                let needed = needed_by(&available, &dependents);
                 if let Some(needed) = needed.as_ref().filter(|_| rules.ignore_dependents) {
                     let note = format!("uninstalled though {needed}");
                     self.publish(extension, &[], vec![ExtensionEvent::warning(events::OVERRIDE_USED, note)]);
@@ -188,12 +189,12 @@ fn waits_of(set: &ClusterObjectSet) -> Option<InstallError> {
 }
 
 /// Message that names the dependents whose requirements are unsatisfied in these surroundings.
-fn needed_by(around: &AvailableProviders, dependents: &[Dependent]) -> Option<String> {
+fn needed_by(available: &AvailableProviders, dependents: &[Dependent]) -> Option<String> {
     let lost = dependents.iter().flat_map(|dependent| {
         let lost = dependent
             .requirements
             .iter()
-            .filter(|requirement| !matches!(requirement.verdict(around), Verdict::Met { .. }));
+            .filter(|requirement| !matches!(requirement.verdict(available), Verdict::Met { .. }));
         lost.map(move |requirement| {
             let Dependent { extension, bundle, .. } = dependent;
             format!("installed extension {extension} (bundle {bundle}) requires an operator {requirement}")
@@ -260,8 +261,8 @@ mod tests {
         );
         let package = property("olm.package", &json!({"packageName": "base", "version": "1.2.0"}));
         let other = Provider::new(Some("base2".to_owned()), "base.v1.2.0".to_owned(), vec![package]);
-        let around = AvailableProviders { providers: vec![other], ..AvailableProviders::default() };
-        assert_eq!(needed_by(&around, &dependents), None);
+        let available = AvailableProviders { providers: vec![other], ..AvailableProviders::default() };
+        assert_eq!(needed_by(&available, &dependents), None);
         assert_eq!(needed_by(&nothing, &[]), None);
     }
 }

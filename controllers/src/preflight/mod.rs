@@ -97,11 +97,11 @@ pub(crate) fn crd_check(extension: &ClusterExtension, annotated: Option<CrdCheck
 ///
 /// # Errors
 /// Lists every failed check.
-pub(crate) fn reject_failed_checks(obstacles: &[String]) -> Result<(), InstallError> {
-    if obstacles.is_empty() {
+pub(crate) fn reject_failed_checks(failed_checks: &[String]) -> Result<(), InstallError> {
+    if failed_checks.is_empty() {
         return Ok(());
     }
-    Err(InstallError::blocked(format!("bundle cannot be applied: {}", obstacles.join("; "))))
+    Err(InstallError::blocked(format!("bundle cannot be applied: {}", failed_checks.join("; "))))
 }
 
 impl Preflight {

@@ -5,7 +5,7 @@ use olm_api::ClusterUpgradeStatusStatus;
 use olm_api::cluster_upgrade_status::{ExtensionVerdict, PlatformStatus};
 use olm_api::conditions::{self, reasons, types};
 
-use crate::verdict::{Verdict, is_obstacle};
+use crate::verdict::{Verdict, is_blocker};
 
 /// Maximum number of extensions in the status.
 pub const MAX_EXTENSIONS: usize = 500;
@@ -40,10 +40,10 @@ pub fn status(
 
 /// Returns at most `MAX_EXTENSIONS` rows in their order. Blocking, invalid and acknowledged rows take precedence.
 fn most_important(rows: &[ExtensionVerdict]) -> Vec<ExtensionVerdict> {
-    let room = MAX_EXTENSIONS.saturating_sub(rows.iter().filter(|row| is_obstacle(row)).count());
+    let room = MAX_EXTENSIONS.saturating_sub(rows.iter().filter(|row| is_blocker(row)).count());
     let mut others = 0;
     let kept = rows.iter().filter(|row| {
-        let is_other = !is_obstacle(row);
+        let is_other = !is_blocker(row);
         others += usize::from(is_other);
         !is_other || others <= room
     });

@@ -7,7 +7,7 @@ use olm_api::conditions::Status;
 use crate::platform::Platform;
 use crate::property::{Declaration, of_entry};
 use crate::revision::Revision;
-use crate::verdict::{Verdict, evaluate, is_obstacle};
+use crate::verdict::{Verdict, evaluate, is_blocker};
 
 /// Bundle of a catalog that an extension can be upgraded to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl Verdict {
         stored: &[ExtensionVerdict],
     ) -> Self {
         let Some(platform) = self.platform.clone() else { return self };
-        for row in self.extensions.iter_mut().filter(|row| is_obstacle(row)) {
+        for row in self.extensions.iter_mut().filter(|row| is_blocker(row)) {
             row.upgrade_to = match targets(&row.name) {
                 Some(targets) => {
                     let best = targets.iter().find(|target| target.is_compatible(&platform));

@@ -257,7 +257,7 @@ impl Findings {
 }
 
 /// Returns `true` if the bundle blocks the next version, or would without an acknowledgement.
-pub(crate) fn is_obstacle(row: &ExtensionVerdict) -> bool {
+pub(crate) fn is_blocker(row: &ExtensionVerdict) -> bool {
     matches!(row.result, VerdictResult::Blocking | VerdictResult::Invalid | VerdictResult::Acknowledged)
 }
 

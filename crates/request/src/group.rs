@@ -33,31 +33,31 @@ impl ExtensionRules {
 }
 
 impl GroupMember {
-    fn obstacle(&self) -> Option<String> {
+    fn blocker(&self) -> Option<String> {
         self.rules.paused.then(|| format!("annotation {} is set", annotations::EXT_PAUSED))
     }
 }
 
-/// Step of the group for its member `extension`. `around` is the cluster state that this member observes.
-pub fn step(extension: &str, members: &[GroupMember], around: &ClusterState) -> Option<GroupStep> {
+/// Step of the group for its member `extension`. `cluster_state` is the cluster state that this member observes.
+pub fn step(extension: &str, members: &[GroupMember], cluster_state: &ClusterState) -> Option<GroupStep> {
     let none = ClusterState::default();
-    let providers = around.surroundings.as_ref()?;
+    let providers = cluster_state.surroundings.as_ref()?;
     let members: Vec<Member<'_>> = members
         .iter()
         .map(|member| {
             let mut request = request(&member.filter, Some(&member.installed), &member.rules, &none);
-            request.rules.cluster = around.cluster.as_ref();
+            request.rules.cluster = cluster_state.cluster.as_ref();
             Member {
                 extension: &member.extension,
                 request,
                 catalogs: &member.catalogs,
                 moved: member.moved.clone(),
                 ignores_dependents: member.rules.ignore_dependents,
-                obstacle: member.obstacle(),
+                blocker: member.blocker(),
             }
         })
         .collect();
-    group_step(extension, &members, providers, &around.dependents)
+    group_step(extension, &members, providers, &cluster_state.dependents)
 }
 
 #[cfg(test)]

@@ -290,12 +290,12 @@ mod tests {
 
     #[test]
     fn providers_exclude_the_extension_and_are_sorted_by_name() {
-        let (around, _) = fixture(&[("c", "[]"), ("a", "[]"), ("b", "[]")], &[("c", "G")], &["H"])
+        let (available, _) = fixture(&[("c", "[]"), ("a", "[]"), ("b", "[]")], &[("c", "G")], &["H"])
             .providers_without("b", |_, _| true);
-        let names: Vec<_> = around.providers.iter().filter_map(|one| one.extension()).collect();
+        let names: Vec<_> = available.providers.iter().filter_map(|one| one.extension()).collect();
         assert_eq!(names, ["a", "c"]);
-        assert_eq!(around.providers[0].package(), Some("a"));
-        assert_eq!(around.providers[1].gvks().cloned().collect::<Vec<_>>(), [gvk("G")]);
-        assert_eq!(around.served, BTreeSet::from([gvk("H")]));
+        assert_eq!(available.providers[0].package(), Some("a"));
+        assert_eq!(available.providers[1].gvks().cloned().collect::<Vec<_>>(), [gvk("G")]);
+        assert_eq!(available.served, BTreeSet::from([gvk("H")]));
     }
 }

@@ -25,7 +25,7 @@ pub struct Member<'a> {
     /// `true` if the member may break dependents.
     pub ignores_dependents: bool,
     /// Reason for which the member takes no bundle, if any.
-    pub obstacle: Option<String>,
+    pub blocker: Option<String>,
 }
 
 /// Step of an upgrade group, for one of its members.
@@ -62,13 +62,13 @@ struct Next<'m, 'a> {
 /// Step of a group for the member `extension`. `None` if this member has no next bundle, or holds the group.
 ///
 /// The next bundle of a member is its choice if dependencies did not matter. The step is possible if afterwards every
-/// requirement of these bundles is met, and every requirement of the `dependents` outside of the step. `around` are the
+/// requirement of these bundles is met, and every requirement of the `dependents` outside of the step. `available` are the
 /// providers without the installed bundle of `extension`. The order of the members does not matter, and every member
 /// gets the same step.
 pub fn group_step(
     extension: &str,
     members: &[Member<'_>],
-    around: &AvailableProviders,
+    available: &AvailableProviders,
     dependents: &[Dependent],
 ) -> Option<GroupStep> {
     let mut members: Vec<&Member<'_>> = members.iter().collect();
@@ -85,10 +85,10 @@ pub fn group_step(
     }
     let own = moving.iter().find(|next| next.member.extension == extension)?.resolved.as_ref()?;
     let moves = |name: Option<&str>| moving.iter().any(|next| Some(next.member.extension) == name);
-    let staying = around.providers.iter().filter(|provider| !moves(provider.extension())).cloned();
+    let staying = available.providers.iter().filter(|provider| !moves(provider.extension())).cloned();
     let mut after = AvailableProviders {
         providers: staying.chain(moving.iter().map(|next| next.provider.clone())).collect(),
-        served: around.served.clone(),
+        served: available.served.clone(),
     };
     let mut dependents: Vec<Dependent> =
         dependents.iter().filter(|one| !moves(Some(&one.extension))).cloned().collect();
@@ -152,8 +152,8 @@ fn next<'m, 'a>(member: &'m Member<'a>) -> Result<Option<Next<'m, 'a>>, String> 
     if installed.is_some_and(|installed| installed.version == resolved.version) {
         return Ok(None);
     }
-    if let Some(obstacle) = &member.obstacle {
-        return Err(format!("bundle {} waits: {obstacle}", resolved.bundle));
+    if let Some(blocker) = &member.blocker {
+        return Err(format!("bundle {} waits: {blocker}", resolved.bundle));
     }
     let offered = as_provider(resolved.offer());
     let provider = Provider::new(

@@ -20,7 +20,7 @@ use serde_json::value::RawValue;
 
 use crate::content::{self, ContentObject, ContentPhase, same_content};
 use crate::packing::pack;
-use crate::phases::{Marks, is_aggregated, phases};
+use crate::phases::{OwnerMetadata, is_aggregated, phases};
 use crate::probes::{api_service_probe, default_probes};
 use crate::record::{MAX_ANNOTATION_BYTES, size_with};
 
@@ -94,19 +94,23 @@ impl Draft {
         bundle: &BundleIdentity,
         objects: Vec<Value>,
     ) -> Result<Self, GenerateError> {
-        Self::marked(extension, bundle, objects, None)
+        Self::with_release(extension, bundle, objects, None)
     }
 
     /// Like [`Draft::new`], but annotates every object with `release`, if given.
-    fn marked(
+    fn with_release(
         extension: Extension,
         bundle: &BundleIdentity,
         objects: Vec<Value>,
         release: Option<&str>,
     ) -> Result<Self, GenerateError> {
-        let marks =
-            Marks { extension: &extension.name, package: &bundle.package, version: &bundle.version, release };
-        let phases = phases(objects, marks);
+        let metadata = OwnerMetadata {
+            extension: &extension.name,
+            package: &bundle.package,
+            version: &bundle.version,
+            release,
+        };
+        let phases = phases(objects, metadata);
         if phases.len() > MAX_PHASES {
             return Err(GenerateError(format!(
                 "bundle needs {} phases, but a revision has at most {MAX_PHASES}",
@@ -410,7 +414,7 @@ pub fn migrated(
     objects: Vec<Value>,
     system_namespace: &str,
 ) -> Result<NumberedRevision, GenerateError> {
-    let draft = Draft::marked(extension, bundle, objects, bundle.release.as_deref())?;
+    let draft = Draft::with_release(extension, bundle, objects, bundle.release.as_deref())?;
     let objects = draft.phases.iter().flat_map(|phase| &phase.objects);
     let size: usize = objects.map(|content| content.object.to_string().len()).sum();
     let mut revision = if size > MAX_INLINE_BYTES {

@@ -59,7 +59,7 @@ const PUBLISH: &str = "publish";
 
 /// Labels and annotations for every object of a bundle.
 #[derive(Clone, Copy, Debug)]
-pub struct Marks<'a> {
+pub struct OwnerMetadata<'a> {
     /// Name of the ClusterExtension.
     pub extension: &'a str,
     /// Package name. Not written if empty.
@@ -74,12 +74,12 @@ pub struct Marks<'a> {
 /// Prepares the rendered objects and assigns them to phases. Objects with equal sort keys keep their order. A phase
 /// with more than [`MAX_OBJECTS_PER_PHASE`] objects is continued as `<name>-2`, `<name>-3` …
 /// (docs/design/apply.md#writing-a-revision).
-pub fn phases(objects: Vec<Value>, marks: Marks<'_>) -> Vec<ContentPhase> {
-    let marked = objects.into_iter().map(|object| {
-        let object = mark(object, marks);
+pub fn phases(objects: Vec<Value>, metadata: OwnerMetadata<'_>) -> Vec<ContentPhase> {
+    let prepared = objects.into_iter().map(|object| {
+        let object = with_metadata(object, metadata);
         (ObjectKey::of(&object), object)
     });
-    let mut sorted: Vec<(ObjectKey, Value)> = marked.collect();
+    let mut sorted: Vec<(ObjectKey, Value)> = prepared.collect();
     sorted.sort_by(|(a, _), (b, _)| sort_key(a).cmp(&sort_key(b)));
     let mut by_phase: Vec<Vec<Value>> = vec![Vec::new(); PHASES.len()];
     for (key, object) in sorted {
@@ -91,19 +91,19 @@ pub fn phases(objects: Vec<Value>, marks: Marks<'_>) -> Vec<ContentPhase> {
 
 /// Adds owner labels and bundle annotations, and removes fields that a cluster would set
 /// (docs/design/apply.md#object-preparation).
-fn mark(mut object: Value, marks: Marks<'_>) -> Value {
+fn with_metadata(mut object: Value, metadata: OwnerMetadata<'_>) -> Value {
     object::set_label(&mut object, labels::OWNER_KIND, labels::OWNER_KIND_EXTENSION);
-    object::set_label(&mut object, labels::OWNER_NAME, marks.extension);
+    object::set_label(&mut object, labels::OWNER_NAME, metadata.extension);
     if let Some(map) = map_mut(&mut object, &["metadata", "annotations"]) {
         map.remove(annotations::LAST_APPLIED);
         for (key, value) in
-            [(annotations::BUNDLE_VERSION, marks.version), (annotations::PACKAGE_NAME, marks.package)]
+            [(annotations::BUNDLE_VERSION, metadata.version), (annotations::PACKAGE_NAME, metadata.package)]
         {
             if !value.is_empty() {
                 map.insert(key.to_owned(), value.into());
             }
         }
-        if let Some(release) = marks.release {
+        if let Some(release) = metadata.release {
             map.insert(annotations::BUNDLE_RELEASE.to_owned(), release.into());
         }
     }
@@ -164,7 +164,8 @@ mod tests {
 
     use super::*;
 
-    const MARKS: Marks<'static> = Marks { extension: "demo", package: "", version: "", release: None };
+    const METADATA: OwnerMetadata<'static> =
+        OwnerMetadata { extension: "demo", package: "", version: "", release: None };
 
     // Cases apply-65, api-54
     #[test]
@@ -175,7 +176,7 @@ mod tests {
                        "metadata": {"name": format!("r-{n:03}")}})
             })
             .collect();
-        let phases = phases(roles, MARKS);
+        let phases = phases(roles, METADATA);
         let shape: Vec<_> = phases.iter().map(|p| (p.name.as_str(), p.objects.len())).collect();
         assert_eq!(shape, [("roles", 50), ("roles-2", 50), ("roles-3", 20)]);
         assert_eq!(phases[1].objects[0].object["metadata"]["name"], "r-050");
@@ -198,7 +199,7 @@ mod tests {
             // Without a Service, as recorded in the vectors.
             object("apiregistration.k8s.io/v1", "APIService", "", "v2.g"),
         ];
-        let phases = phases(objects.to_vec(), MARKS);
+        let phases = phases(objects.to_vec(), METADATA);
         let shown = |phase: &ContentPhase| {
             let keys = phase.objects.iter().map(|content| ObjectKey::of(&content.object).kind_first());
             format!("{}: {}", phase.name, keys.collect::<Vec<_>>().join(", "))
@@ -214,7 +215,7 @@ mod tests {
 
     #[test]
     fn object_without_metadata_gets_owner_labels() {
-        let phases = phases(vec![json!({"apiVersion": "v1", "kind": "Pod", "status": {}})], MARKS);
+        let phases = phases(vec![json!({"apiVersion": "v1", "kind": "Pod", "status": {}})], METADATA);
         assert_eq!(phases[0].name, "deploy");
         assert_eq!(
             phases[0].objects[0].object,

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use kube::core::ParseExpressionError;
 use olm_api::cluster_object_set::{
-    Assertion as AssertionSpec, AssertionType, ConditionEqual, FieldValue, FieldsEqual, GroupKind,
-    ObjectSelector, ProgressionProbe, SelectorType, WantedStatus,
+    Assertion as AssertionSpec, AssertionType, ConditionEqual, ExpectedStatus, FieldValue, FieldsEqual,
+    GroupKind, ObjectSelector, ProgressionProbe, SelectorType,
 };
 use olm_api::{LabelSelector, LabelSelectorRequirement};
 
@@ -135,7 +135,7 @@ fn kind_probe(group: &str, kind: &str, assertions: Vec<AssertionSpec>) -> Progre
 fn condition(name: &str) -> AssertionSpec {
     AssertionSpec {
         type_: AssertionType::ConditionEqual,
-        condition_equal: Some(ConditionEqual { type_: name.to_owned(), status: WantedStatus::True }),
+        condition_equal: Some(ConditionEqual { type_: name.to_owned(), status: ExpectedStatus::True }),
         fields_equal: None,
         field_value: None,
     }
