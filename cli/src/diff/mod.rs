@@ -46,7 +46,7 @@ compared. Without a bundle, NEW is the one that operator-controller would choose
 
 The output shows objects that are created, changed or deleted, permissions that service accounts gain or lose, \
 CustomResourceDefinitions that would break existing custom resources, and the configuration. Secret data is never \
-shown.";
+shown. If another extension owns an object of NEW, such as a CRD, the command then fails with exit code 3.";
 
 /// Arguments of the command.
 #[derive(Debug, Args)]

@@ -32,7 +32,8 @@ pub(crate) const ABOUT: &str = "Install a package as a new ClusterExtension
 
 Before anything is written, the bundle is chosen as operator-controller chooses it. The command warns if the \
 choice is not in the package's default channel, is skipped by a later bundle, or is deprecated. It fails if \
-the API server, the bundle's install modes or its configuration schema would reject the extension. An existing extension with the same \
+the API server, the bundle's install modes or its configuration schema would reject the extension, or if another \
+extension owns an object of the bundle, such as a CRD. An existing extension with the same \
 settings is left unchanged. An existing one with different settings is an error.
 
 With --with-dependencies, all dependencies of the package are planned and, after confirmation, installed in \

@@ -37,7 +37,8 @@ will choose, and what that changes on the cluster. Without a flag the command ch
 the upgrade that operator-controller makes by itself.
 
 Each upgrade follows one edge of the catalog. --force allows any version, downgrades included, at your own risk. \
-An upgrade that would break custom resources is refused, as by operator-controller.
+An upgrade that would break custom resources is refused, as by operator-controller, and so is one with objects that \
+another extension owns.
 
 --for-platform upgrades every extension that blocks a version of the platform to the highest version that supports \
 it. It prints the plan, asks, and takes one step after the other. It pins an extension to the version of each step, \
