@@ -8,6 +8,9 @@ const MULTI: &[&str] = &["MultiNamespace"];
 const OWN_MULTI: &[&str] = &["MultiNamespace", "OwnNamespace"];
 const PREFIX: &str = "invalid ClusterExtension configuration: invalid configuration: ";
 
+/// Install modes, selected namespaces and the outcome.
+type Row<'a> = (&'a [&'a str], Option<&'a [&'a str]>, String);
+
 /// Result of rendering with this configuration and these selected namespaces.
 fn outcome(modes: &[&str], config: Value, selected: Option<&[&str]>) -> String {
     let mut bundle = Fixture::with_modes(modes).config(config);
@@ -33,7 +36,7 @@ fn selected_namespaces_must_suit_the_bundle() {
     let many: Vec<String> = (0..201).map(|number| format!("n{number}")).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
     let field = "field \"watchNamespaceSelector\"";
-    let rows: [(&[&str], Option<&[&str]>, String); 9] = [
+    let rows: [Row<'_>; 9] = [
         (MULTI, Some(&["b", "a"]), "ok".into()),
         (MULTI, Some(&["a"]), "ok".into()),
         (MULTI, Some(&many[..200]), "ok".into()),
