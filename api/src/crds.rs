@@ -37,7 +37,11 @@ pub fn crds() -> Vec<Value> {
                 Column("Installed", ".status.conditions[?(@.type=='Installed')].status", "string"),
                 Column("Progressing", ".status.conditions[?(@.type=='Progressing')].status", "string"),
             ],
-            &[Column("Available Version", ".status.availableVersion", "string"), READY],
+            &[
+                Column("Available Version", ".status.availableVersion", "string"),
+                Column("Package", ".spec.source.catalog.packageName", "string"),
+                READY,
+            ],
         ),
         crd::<ClusterObjectSet>(
             &[

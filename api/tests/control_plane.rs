@@ -181,6 +181,7 @@ async fn columns_are_printed(server: &Server) {
                 "Progressing",
                 "Age",
                 "Available Version",
+                "Package",
                 "Ready",
             ],
         ),
