@@ -19,6 +19,7 @@ mod error;
 mod history;
 mod install;
 mod manifest;
+mod nearest;
 mod output;
 mod plan;
 mod progress;

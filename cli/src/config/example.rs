@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::fields::limits;
 use super::gate_note;
 
 /// First lines of the command's help.
@@ -10,18 +11,49 @@ pub(crate) const ABOUT: &str = "Print a configuration to start from
 Required fields have a value to replace. Optional fields are comments. The output is accepted by `--config` of \
 `install`, `upgrade`, `render` and `diff`.";
 
-/// Lines of optional fields, and of required ones.
+/// Lines of each field.
 const FIELDS: [(&str, &str); 4] = [
     ("watchNamespace", "watchNamespace: my-namespace"),
     ("watchNamespaces", "watchNamespaces:\n- my-namespace"),
     ("watchNamespaceSelector", "watchNamespaceSelector:\n  matchLabels:\n    my-label: my-value"),
-    (
-        "deploymentConfig",
-        "deploymentConfig:\n  env:\n  - name: LOG_LEVEL\n    value: debug\n  resources:\n    requests:\n      \
-         cpu: 20m\n      memory: 32Mi\n  nodeSelector:\n    kubernetes.io/os: linux\n  tolerations:\n  - key: \
-         dedicated\n    operator: Exists",
-    ),
+    ("deploymentConfig", DEPLOYMENT_CONFIG),
 ];
+
+/// Every field below `deploymentConfig`.
+const DEPLOYMENT_CONFIG: &str = "deploymentConfig:
+  env:
+  - name: LOG_LEVEL
+    value: debug
+  envFrom:
+  - configMapRef:
+      name: my-settings
+      optional: true
+  resources:
+    requests:
+      cpu: 20m
+      memory: 32Mi
+  nodeSelector:
+    kubernetes.io/os: linux
+  tolerations:
+  - key: dedicated
+    operator: Exists
+  affinity:
+    nodeAffinity:
+      preferredDuringSchedulingIgnoredDuringExecution:
+      - weight: 1
+        preference:
+          matchExpressions:
+          - key: kubernetes.io/arch
+            operator: In
+            values: [amd64]
+  volumes:
+  - name: my-scratch
+    emptyDir: {}
+  volumeMounts:
+  - name: my-scratch
+    mountPath: /scratch
+  annotations:
+    example.com/team: my-team";
 
 /// Configuration in YAML for this schema. `off` are the fields that a disabled gate refuses.
 pub(super) fn example(bundle: &str, schema: &Value, off: &[(&'static str, &'static str)]) -> String {
@@ -38,9 +70,13 @@ pub(super) fn example(bundle: &str, schema: &Value, off: &[(&'static str, &'stat
         if let Some(note) = gate_note(off, field) {
             text.push_str(&format!("# {field} is {note}\n"));
         }
-        for line in lines.lines() {
+        let limits = limits(&schema["properties"][field]).trim_matches([' ', '(', ')']).to_owned();
+        for (number, line) in lines.lines().enumerate() {
             text.push_str(if is_required(field) { "" } else { "# " });
             text.push_str(line);
+            if number == 0 && !limits.is_empty() {
+                text.push_str(&format!("  # {limits}"));
+            }
             text.push('\n');
         }
     }

@@ -1,5 +1,6 @@
 //! `olm config explain`: one field of the configuration, in the manner of `kubectl explain`. Pure.
 
+use olm_bundle::{Bundle, InstallMode};
 use serde_json::{Map, Value};
 
 use super::{gate_note, unknown_field};
@@ -12,7 +13,7 @@ Lists the fields that a bundle accepts in spec.config.inline of a ClusterExtensi
 effects. For a ClusterExtension, fields that a disabled feature gate of operator-controller refuses are marked.";
 
 /// Descriptions of the fields of the configuration. Fields below them are those of the Kubernetes API.
-const DESCRIPTIONS: [(&str, &str); 18] = [
+const DESCRIPTIONS: [(&str, &str); 19] = [
     ("", "Configuration of the operator, spec.config.inline of its ClusterExtension."),
     ("watchNamespace", "The single namespace that the operator watches. It must exist."),
     ("watchNamespaces", "Namespaces that the operator watches. They must exist."),
@@ -45,6 +46,7 @@ const DESCRIPTIONS: [(&str, &str); 18] = [
     ("deploymentConfig.nodeSelector", "Replaces the node selector of the pods. {} removes it."),
     ("deploymentConfig.resources", "Replaces the resources of the containers. {} removes them."),
     ("deploymentConfig.tolerations", "Tolerations of the pods. Existing ones are kept."),
+    ("deploymentConfig.volumeMounts", "Mounts in the containers. One of the same volume is replaced."),
     ("deploymentConfig.volumes", "Volumes of the pods. One of the same name is replaced."),
 ];
 
@@ -53,7 +55,7 @@ const DESCRIPTIONS: [(&str, &str); 18] = [
 /// # Errors
 /// The field does not exist. Names its siblings.
 pub(super) fn explain(
-    bundle: &str,
+    bundle: &Bundle,
     schema: &Value,
     path: &str,
     off: &[(&'static str, &'static str)],
@@ -66,15 +68,18 @@ pub(super) fn explain(
         let known = fields.and_then(|fields| fields.get(*part));
         value = known.ok_or_else(|| unknown_field(&parts[..=index].join("."), &names))?;
     }
-    let mut text = format!("BUNDLE:  {bundle}\n");
-    if !path.is_empty() {
+    let mut text = format!("BUNDLE:  {}\n", bundle.name());
+    if path.is_empty() {
+        let modes: Vec<_> = bundle.install_modes().into_iter().map(InstallMode::name).collect();
+        text.push_str(&format!("MODES:   {}\n", modes.join(", ")));
+    } else {
         text.push_str(&format!("FIELD:   {path} <{}>{}\n", kind(value), limits(value)));
     }
-    let description = DESCRIPTIONS.iter().find(|(name, _)| *name == path).map_or(
-        "A field of the Kubernetes API; see `kubectl explain pod.spec --recursive`.",
-        |(_, description)| description,
-    );
-    text.push_str(&format!("\n{description}\n"));
+    let of_kubernetes = "A field of the Kubernetes API; see `kubectl explain pod.spec --recursive`.";
+    text.push_str(&format!("\n{}\n", description(path).unwrap_or(of_kubernetes)));
+    if path.is_empty() {
+        text.push_str(default_scope(schema));
+    }
     text.extend(gate_note(off, parts.first().unwrap_or(&"")).map(|note| format!("{note}\n")));
     if let Some(fields) = fields(schema, value).filter(|fields| !fields.is_empty()) {
         text.push_str("\nFIELDS:\n");
@@ -84,6 +89,8 @@ pub(super) fn explain(
             let note = gate_note(off, name).filter(|_| parts.is_empty());
             let note = note.map(|note| format!(" ({note})")).unwrap_or_default();
             text.push_str(&format!("  {name} <{}>{}{is_required}{note}\n", kind(field), limits(field)));
+            let field = if path.is_empty() { name.clone() } else { format!("{}.{name}", parts.join(".")) };
+            text.extend(description(&field).map(|text| format!("    {text}\n")));
         }
     } else if path.is_empty() {
         text.push_str("\nThe bundle accepts no configuration.\n");
@@ -91,14 +98,32 @@ pub(super) fn explain(
     Ok(text)
 }
 
+fn description(path: &str) -> Option<&'static str> {
+    DESCRIPTIONS.iter().find(|(name, _)| *name == path).map(|(_, description)| *description)
+}
+
+/// Namespaces that the operator watches without a configuration.
+fn default_scope(schema: &Value) -> &'static str {
+    let one = schema.pointer("/properties/watchNamespace");
+    let several = schema.pointer("/properties/watchNamespaces");
+    let is_required = schema.get("required").is_some() || schema.get("anyOf").is_some();
+    match (one.or(several), is_required) {
+        (None, _) => "The operator watches all namespaces.\n",
+        (Some(_), false) => "Without a configuration the operator watches all namespaces.\n",
+        (Some(_), true) => {
+            "The operator cannot watch all namespaces, so that the configuration has to name them.\n"
+        }
+    }
+}
+
 /// The schema itself, or what it refers to.
-fn target<'a>(schema: &'a Value, value: &'a Value) -> &'a Value {
+pub(super) fn target<'a>(schema: &'a Value, value: &'a Value) -> &'a Value {
     let reference = value.get("$ref").and_then(Value::as_str).and_then(|text| text.strip_prefix('#'));
     reference.and_then(|pointer| schema.pointer(pointer)).unwrap_or(value)
 }
 
 /// Fields of an object, of the items of a list, or of the values of a map.
-fn fields<'a>(schema: &'a Value, value: &'a Value) -> Option<&'a Map<String, Value>> {
+pub(super) fn fields<'a>(schema: &'a Value, value: &'a Value) -> Option<&'a Map<String, Value>> {
     let value = target(schema, value);
     let inner =
         value.get("items").or_else(|| value.get("additionalProperties").filter(|one| one.is_object()));
@@ -134,7 +159,7 @@ fn kind(value: &Value) -> String {
 }
 
 /// Limits of the value, in parentheses.
-fn limits(value: &Value) -> String {
+pub(super) fn limits(value: &Value) -> String {
     let choice = value.get("anyOf").and_then(Value::as_array).and_then(|all| all.last());
     let value = choice.unwrap_or(value);
     let mut limits = Vec::new();

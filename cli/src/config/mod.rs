@@ -5,6 +5,7 @@
 
 mod example;
 mod fields;
+mod hints;
 
 use clap::{Args, Subcommand, ValueEnum};
 use kube::ResourceExt;
@@ -13,11 +14,13 @@ use olm_bundle::{Bundle, config_schema};
 use olm_version::quote;
 use serde_json::Value;
 
+pub(crate) use self::hints::hints;
 use crate::bundle_source::{self, BundleFiles};
 use crate::controller::Controller;
 use crate::error::CliError;
+use crate::nearest::nearest;
 use crate::output;
-use crate::rendering::{DEPLOYMENT_CONFIG, MULTI_WATCH, OWN_NAMESPACE, RenderSettings};
+use crate::rendering::RenderSettings;
 use crate::resolve::choose_as;
 use crate::session::Session;
 use crate::source::{Access, Cluster};
@@ -106,7 +109,7 @@ pub(crate) async fn run(command: ConfigCommand, session: &mut Session) -> Result
     match command {
         ConfigCommand::Explain(args) => {
             let found = args.subject.read(session).await?;
-            let text = fields::explain(found.bundle.name(), &found.schema, &args.field, &found.off)?;
+            let text = fields::explain(&found.bundle, &found.schema, &args.field, &found.off)?;
             session.output.text(&text)
         }
         ConfigCommand::Example(args) => {
@@ -167,16 +170,8 @@ impl Configurable {
         let bundle = Bundle::load(&files.files)
             .map_err(|error| CliError::findings(format!("{}: {error}", files.origin)))?;
         let schema = config_schema(&bundle, true, true);
-        let gates = [
-            ("watchNamespace", OWN_NAMESPACE),
-            ("watchNamespaces", MULTI_WATCH),
-            ("watchNamespaceSelector", MULTI_WATCH),
-            ("deploymentConfig", DEPLOYMENT_CONFIG),
-        ];
-        let is_off = |gate: &str| {
-            settings.is_some_and(|settings| settings.gates().any(|(name, is_on)| name == gate && !is_on))
-        };
-        let off = gates.into_iter().filter(|(_, gate)| is_off(gate)).collect();
+        let is_on = |gate: &str| settings.is_none_or(|settings| settings.is_on(gate));
+        let off = hints::refused_fields(&bundle, is_on);
         Ok(Self { bundle, schema, off })
     }
 }
@@ -187,11 +182,47 @@ fn gate_note(off: &[(&str, &str)], field: &str) -> Option<String> {
     Some(format!("refused: feature gate {gate} of operator-controller is off"))
 }
 
-/// Error about a field that does not exist, with the nearest existing ones.
+/// Error about a field that does not exist, with its siblings and the nearest of them.
 fn unknown_field(path: &str, known: &[&str]) -> CliError {
+    let name = path.rsplit('.').next().unwrap_or(path);
+    let near = nearest(name, known.iter().copied()).map(|name| format!("; did you mean {name}?"));
     CliError::no_candidate(format!(
-        "there is no field {}; its siblings are {}",
+        "there is no field {}; its siblings are {}{}",
         quote(path),
-        known.join(", ")
+        known.join(", "),
+        near.unwrap_or_default()
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_field_is_explained_and_in_the_example() {
+        let bundle = hints::tests::bundle(&["AllNamespaces", "MultiNamespace", "SingleNamespace"]);
+        let schema = config_schema(&bundle, true, true);
+        let example = example::example("lamp", &schema, &[]);
+        let root = fields::explain(&bundle, &schema, "", &[]).unwrap();
+        assert!(
+            root.starts_with(
+                "BUNDLE:  lamp.v1.0.0\nMODES:   AllNamespaces, MultiNamespace, SingleNamespace\n"
+            )
+        );
+        assert!(root.contains("Without a configuration the operator watches all namespaces.\n"), "{root}");
+        let names = |schema: &Value| -> Vec<String> {
+            schema["properties"].as_object().unwrap().keys().cloned().collect()
+        };
+        let deployments = names(&schema["properties"]["deploymentConfig"]);
+        assert_eq!(deployments.len(), 9, "{deployments:?}");
+        let below =
+            deployments.iter().map(|name| (format!("deploymentConfig.{name}"), format!("#   {name}:")));
+        for (path, line) in
+            names(&schema).into_iter().map(|name| (name.clone(), format!("# {name}:"))).chain(below)
+        {
+            assert!(example.lines().any(|one| one.starts_with(&line)), "no {line} in {example}");
+            let text = fields::explain(&bundle, &schema, &path, &[]).unwrap();
+            assert!(!text.contains("A field of the Kubernetes API"), "{path}: {text}");
+        }
+    }
 }

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::rules::{Fault, FaultKind};
+use crate::nearest::nearest;
 
 /// Common wrong field names, with the right ones.
 const OTHER_NAMES: [(&str, &str); 7] = [
@@ -49,8 +50,8 @@ fn unknown(schema: &Value, path: &[String]) -> Option<String> {
         here =
             if step.chars().all(|c| c.is_ascii_digit()) { &here["items"] } else { &here["properties"][step] };
     }
-    let names = here["properties"].as_object().into_iter().flat_map(|fields| fields.keys());
-    if let Some(name) = names.into_iter().find(|name| name.eq_ignore_ascii_case(field)) {
+    let names = || here["properties"].as_object().into_iter().flat_map(|fields| fields.keys());
+    if let Some(name) = names().find(|name| name.eq_ignore_ascii_case(field)) {
         return Some(format!("write {name}"));
     }
     let mut places = Vec::new();
@@ -58,8 +59,10 @@ fn unknown(schema: &Value, path: &[String]) -> Option<String> {
     if let Some(place) = places.first() {
         return Some(format!("{field} belongs in {place}"));
     }
-    let (_, other) = OTHER_NAMES.iter().find(|(name, _)| name.eq_ignore_ascii_case(field))?;
-    Some(format!("write, in spec.source.catalog, {other}"))
+    if let Some((_, other)) = OTHER_NAMES.iter().find(|(name, _)| name.eq_ignore_ascii_case(field)) {
+        return Some(format!("write, in spec.source.catalog, {other}"));
+    }
+    nearest(field, names().map(String::as_str)).map(|name| format!("did you mean {name}?"))
 }
 
 /// Collects the paths of the objects that have a field of this name.

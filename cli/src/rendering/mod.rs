@@ -12,6 +12,7 @@ pub(crate) use self::settings::{
     DEPLOYMENT_CONFIG, MULTI_WATCH, OWN_NAMESPACE, RenderSettings, RenderSettingsArgs, config, inline_config,
 };
 use crate::bundle_source::BundleFiles;
+use crate::config::hints;
 use crate::error::CliError;
 use crate::manifest::only_extension;
 use crate::progress::say;
@@ -50,11 +51,16 @@ pub(crate) struct Rendered {
 pub(crate) fn objects(files: &BundleFiles, settings: &RenderSettings) -> Result<Rendered, CliError> {
     let refused = |text: String| CliError::findings(format!("{}: {text}", files.origin));
     let bundle = Bundle::load(&files.files).map_err(|error| refused(error.to_string()))?;
-    let objects = olm_bundle::render(&bundle, &settings.options())
-        .map_err(|error| refused(format!("{error}{}", settings.gate_hint(&bundle))))?;
+    let is_on = |gate: &str| settings.is_on(gate);
+    let hints = settings.config.as_ref().map(|config| hints(&bundle, config, is_on)).unwrap_or_default();
+    let objects = olm_bundle::render(&bundle, &settings.options()).map_err(|error| {
+        let hints = hints.iter().map(|hint| format!("\nhint: {hint}"));
+        refused(format!("{error}{}{}", hints.collect::<String>(), settings.gate_hint(&bundle)))
+    })?;
     let warnings = settings.warnings(&bundle);
     for warning in warnings.into_iter().chain(install_checks(&bundle, &objects, &settings.namespace)) {
         say(&format!("warning: {}: {warning}", files.origin));
     }
+    hints.iter().for_each(|hint| say(&format!("hint: {hint}")));
     Ok(Rendered { bundle, objects })
 }

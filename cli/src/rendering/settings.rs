@@ -238,6 +238,11 @@ impl RenderSettings {
         warnings
     }
 
+    /// Reports whether a gate is on.
+    pub(crate) fn is_on(&self, gate: &str) -> bool {
+        self.gates().any(|(name, is_on)| name == gate && is_on)
+    }
+
     /// All gates, including those without effect on rendering, as name and value.
     pub(crate) fn gates(&self) -> impl Iterator<Item = (&'static str, bool)> + '_ {
         self.gates.iter()

@@ -37,5 +37,22 @@ fn unknown_field_names_its_siblings() {
         stderr.contains("there is no field \"deploymentConfig.resource\"; its siblings are "),
         "{stderr}"
     );
-    assert!(stderr.contains("resources"), "{stderr}");
+    assert!(stderr.ends_with("; did you mean resources?\n"), "{stderr}");
+}
+
+// docs/design/additions.md#configuration-hints
+#[test]
+fn refused_configuration_gets_hints() {
+    let config = r#"{"watchNamespce": "a", "nodeSelector": {}, "deploymentConfig": {"env": [{"nam": "A"}]}}"#;
+    let Ran { code, stderr, .. } =
+        olm_with(&["render", "./new", "-n", "pipe-system", "--config", "-"], config);
+    assert_eq!(code, 3, "{stderr}");
+    for line in [
+        "  - unknown field \"nodeSelector\"",
+        "hint: \"watchNamespce\": did you mean watchNamespace?",
+        "hint: \"nam\" in deploymentConfig.env.0: did you mean name?",
+        "hint: nodeSelector belongs in deploymentConfig",
+    ] {
+        assert!(stderr.lines().any(|one| one == line), "no {line:?} in {stderr}");
+    }
 }
