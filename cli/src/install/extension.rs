@@ -136,7 +136,7 @@ mod tests {
         assert_eq!(value["spec"], spec);
         let value = serde_json::to_value(desired(&["--watch-namespace", "b,a"])).unwrap();
         assert_eq!(value["spec"]["config"]["inline"], json!({"watchNamespaces": ["b", "a"]}));
-        let shared = wanted(&["--aggregate-api-roles"]);
+        let shared = desired(&["--aggregate-api-roles"]);
         assert_eq!(shared.annotations()[annotations::EXT_AGGREGATE_API_ROLES], "true");
     }
 

@@ -169,6 +169,10 @@ impl CheckedFile {
     /// Checks an object, which begins at line `first` of `text`.
     fn add(&mut self, schema: &Value, file: &str, text: &str, first: usize, object: &Value) {
         if let Some(hint) = classic_kinds::hint(object.to_string().as_bytes()) {
+            if classic_kinds::is_used(object) {
+                self.warnings.push(format!("{file}:{first}: {hint}"));
+                return;
+            }
             self.findings.push((first, hint));
             return;
         }
@@ -402,6 +406,10 @@ mod tests {
         let both = format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: ns}}\n---\n{}", extension(""));
         let judged_both = CheckedFile::new("x.yaml", &both);
         assert_eq!((judged_both.findings.len(), judged_both.extensions.len()), (0, 1));
+        let condition =
+            "apiVersion: operators.coreos.com/v2\nkind: OperatorCondition\nmetadata: {name: x.v1}\n";
+        let judged = CheckedFile::new("x.yaml", &format!("{condition}---\n{}", extension("")));
+        assert_eq!((judged.findings.len(), judged.extensions.len(), judged.warnings.len()), (0, 1, 1));
         assert_eq!(
             checked("apiVersion: v1\nkind: Namespace\n"),
             ["x.yaml:1: there is no ClusterExtension in this file"]
