@@ -19,6 +19,7 @@ use olm_runtime::reconcile::{ReconcileError, Reconciles};
 use tokio_util::sync::CancellationToken;
 
 use super::{Catalogs, resolved_reference};
+use crate::metrics::classic;
 
 const NAME: &str = "controller-operator-clustercatalog-controller";
 /// More than the number of catalogs, so that a slow catalogd does not delay another catalog.
@@ -51,6 +52,7 @@ pub(crate) fn run(
         Some((ObjectRef::new(&name), Some(requests)))
     });
     metrics.register_collector(catalogs.fetches.clone());
+    classic::register_fetches(&metrics, &catalogs.fetches);
     let controller = Controller::for_stream(stream.applied_objects(), store.clone()).reconcile_on(requests);
     let reconciles =
         Reconciles::new(NAME, "ClusterCatalog", CONCURRENCY, metrics).with_longest_delay(LONGEST_DELAY);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -13,13 +14,14 @@ use olm_api::cluster_extension::BundleMetadata;
 use olm_api::conditions::{Status, reasons, types};
 use olm_api::{ClusterExtension, Condition, labels};
 use olm_runtime::metrics::Metrics;
-use olm_runtime::samples::{Labels, counters, gauges};
+use olm_runtime::samples::{counters, gauges};
 use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 
+use super::classic::{self, Counts};
 use crate::revision_cache::RevisionCache;
 
 /// Conditions with series. `Deprecated` summarizes three more.
@@ -33,6 +35,8 @@ type ByOutcome = Family<[(&'static str, &'static str); 1], Histogram, fn() -> Hi
 #[derive(Debug)]
 pub(crate) struct ExtensionMetrics {
     records: Mutex<BTreeMap<String, ExtensionRecord>>,
+    /// Number of upgrades since the start, also of deleted extensions.
+    upgrades: AtomicU64,
     extensions: Store<ClusterExtension>,
     revisions: RevisionCache,
     resolutions: ByOutcome,
@@ -40,11 +44,13 @@ pub(crate) struct ExtensionMetrics {
 
 /// Upgrades between the events of an extension, and the state at the last one.
 #[derive(Debug, Default)]
-struct ExtensionRecord {
+pub(super) struct ExtensionRecord {
     installed: Option<BundleMetadata>,
     is_late: bool,
     succeeded: u64,
     failed: u64,
+    /// Number of events.
+    pub(super) changes: u64,
 }
 
 impl ExtensionRecord {
@@ -63,16 +69,17 @@ impl ExtensionRecord {
         if next.installed.is_some() && next.is_late && !self.is_late {
             self.failed += 1;
         }
-        *self = Self { succeeded: self.succeeded, failed: self.failed, ..next };
+        let changes = self.changes + 1;
+        *self = Self { succeeded: self.succeeded, failed: self.failed, changes, ..next };
     }
 }
 
-fn installed(extension: &ClusterExtension) -> Option<&BundleMetadata> {
+pub(super) fn installed(extension: &ClusterExtension) -> Option<&BundleMetadata> {
     let status = extension.status.as_ref().filter(|_| extension.is_true(types::INSTALLED));
     status?.install.as_ref().map(|install| &install.bundle)
 }
 
-fn installed_version(extension: &ClusterExtension) -> String {
+pub(super) fn installed_version(extension: &ClusterExtension) -> String {
     installed(extension).map(|bundle| bundle.version.clone()).unwrap_or_default()
 }
 
@@ -90,31 +97,12 @@ fn held(extension: &ClusterExtension) -> Option<&str> {
     upgrade.filter(|upgrade| upgrade.status == Status::True.as_str()).map(|upgrade| upgrade.reason.as_str())
 }
 
-/// Returns phase and reason in the terms of classic OLM, unless the extension has succeeded.
-fn abnormal(extension: &ClusterExtension) -> Option<(&'static str, &str)> {
-    let progressing = extension.condition(types::PROGRESSING);
-    let available = extension.condition(types::AVAILABLE);
-    let unavailable = available.filter(|condition| condition.status != Status::True.as_str());
-    let is_done = progressing.is_some_and(|condition| condition.reason == reasons::SUCCEEDED);
-    match (progressing, unavailable) {
-        (Some(_), None) if is_done && installed(extension).is_some() => None,
-        (Some(_), Some(unavailable)) if is_done => Some(("Failed", &unavailable.reason)),
-        (Some(progressing), _) if progressing.status == Status::False.as_str() => {
-            Some(("Failed", &progressing.reason))
-        }
-        (Some(progressing), _) if progressing.reason == reasons::ROLLING_OUT => {
-            Some(("Installing", &progressing.reason))
-        }
-        (progressing, _) => Some(("Pending", progressing.map_or("", |condition| condition.reason.as_str()))),
-    }
-}
-
 impl ExtensionMetrics {
     /// Creates metrics without extensions. The watch fills the store.
     pub(crate) fn new(extensions: Store<ClusterExtension>, revisions: RevisionCache) -> Self {
         let histogram: fn() -> Histogram = || Histogram::new(RESOLUTION_BUCKETS);
         let resolutions = Family::new_with_constructor(histogram);
-        Self { records: Mutex::default(), extensions, revisions, resolutions }
+        Self { records: Mutex::default(), upgrades: AtomicU64::default(), extensions, revisions, resolutions }
     }
 
     /// Registers the metrics.
@@ -122,6 +110,9 @@ impl ExtensionMetrics {
         let help = "Duration of choosing a bundle in seconds";
         metrics.register("operator_controller_resolution_duration_seconds", help, self.resolutions.clone());
         let classic = metrics.classic_names;
+        if classic {
+            metrics.register("olm_resolution_duration_seconds", help, self.resolutions.clone());
+        }
         metrics.register_collector(ExtensionCollector { of: Arc::clone(self), classic });
     }
 
@@ -132,7 +123,10 @@ impl ExtensionMetrics {
             Event::Init => {}
             Event::InitApply(extension) | Event::Apply(extension) => {
                 let record = records.entry(extension.name_any());
-                record.or_insert_with(|| ExtensionRecord::new(extension)).advance(extension);
+                let record = record.or_insert_with(|| ExtensionRecord::new(extension));
+                let before = record.succeeded;
+                record.advance(extension);
+                self.upgrades.fetch_add(record.succeeded - before, Ordering::Relaxed);
             }
             Event::Delete(extension) => drop(records.remove(&extension.name_any())),
             // Deletions during a broken watch.
@@ -166,7 +160,7 @@ impl ExtensionMetrics {
 }
 
 /// Extensions by name.
-type Extensions = BTreeMap<String, Arc<ClusterExtension>>;
+pub(super) type Extensions = BTreeMap<String, Arc<ClusterExtension>>;
 
 /// Collector of the metrics for a scrape.
 #[derive(Debug)]
@@ -193,7 +187,14 @@ impl Collector for ExtensionCollector {
         });
         let help = "Upgrades that rolled out, or did not in time";
         counters(&mut encoder, "operator_controller_extension_upgrades", help, upgrades)?;
-        if self.classic { classic_names(&mut encoder, &all) } else { Ok(()) }
+        if self.classic {
+            let counts = Counts {
+                upgrades: self.of.upgrades.load(Ordering::Relaxed),
+                revisions: self.of.revisions.all().len(),
+            };
+            classic::extensions(&mut encoder, &all, &records, &counts)?;
+        }
+        Ok(())
     }
 }
 
@@ -231,27 +232,8 @@ fn statuses(encoder: &mut DescriptorEncoder<'_>, all: &Extensions) -> fmt::Resul
     gauges(encoder, "operator_controller_extension_held", help, held)
 }
 
-/// Encodes the names of classic OLM, so that existing alerts keep working during a migration
-/// (docs/design/additions.md#metrics).
-fn classic_names(encoder: &mut DescriptorEncoder<'_>, all: &Extensions) -> fmt::Result {
-    let labels = |extension: &ClusterExtension| -> Labels<3> {
-        let namespace = extension.spec.as_ref().map(|spec| spec.namespace.clone()).unwrap_or_default();
-        let name = installed(extension).map_or_else(|| extension.name_any(), |bundle| bundle.name.clone());
-        [("namespace", namespace), ("name", name), ("version", installed_version(extension))]
-    };
-    let succeeded =
-        all.values().map(|extension| (labels(extension), f64::from(abnormal(extension).is_none())));
-    gauges(encoder, "csv_succeeded", "1 where the installed bundle works", succeeded)?;
-    let abnormal = all.values().filter_map(|extension| {
-        let (phase, reason) = abnormal(extension)?;
-        let [namespace, name, version] = labels(extension);
-        Some(([namespace, name, version, ("phase", phase.to_owned()), ("reason", reason.to_owned())], 1.0))
-    });
-    gauges(encoder, "csv_abnormal", "1 where something is not as it should be", abnormal)
-}
-
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use kube::runtime::reflector;
     use serde_json::{Value, json};
 
@@ -259,7 +241,7 @@ mod tests {
 
     use super::*;
 
-    fn extension(conditions: &[(&str, &str, &str)], version: Option<&str>) -> ClusterExtension {
+    pub(crate) fn extension(conditions: &[(&str, &str, &str)], version: Option<&str>) -> ClusterExtension {
         let conditions: Vec<Value> = conditions
             .iter()
             .map(|(type_, status, reason)| {
@@ -297,7 +279,7 @@ mod tests {
         ("BundleDeprecated", "False", "NotDeprecated"),
     ];
 
-    fn with(
+    pub(crate) fn with(
         changes: &[(&'static str, &'static str, &'static str)],
     ) -> Vec<(&'static str, &'static str, &'static str)> {
         let mut all = HEALTHY.to_vec();
@@ -381,45 +363,5 @@ mod tests {
         let mut first = ExtensionRecord::new(&state(&[], None));
         first.advance(&state(&[("Installed", "False", "Absent"), late[0]], None));
         assert_eq!(first.failed, 0);
-    }
-
-    // Case additions-a53: the alias flag adds the classic names
-    #[test]
-    fn classic_names_report_abnormal_phase_and_reason() {
-        let rows = [
-            (with(&[]), Some("1.0.0"), None),
-            (
-                with(&[("Progressing", "True", "RollingOut")]),
-                Some("1.0.0"),
-                Some(("Installing", "RollingOut")),
-            ),
-            (with(&[("Progressing", "False", "Blocked")]), Some("1.0.0"), Some(("Failed", "Blocked"))),
-            (
-                with(&[("Available", "False", "ProbeFailure")]),
-                Some("1.0.0"),
-                Some(("Failed", "ProbeFailure")),
-            ),
-            (vec![("Progressing", "True", "Retrying")], None, Some(("Pending", "Retrying"))),
-            (vec![], None, Some(("Pending", ""))),
-        ];
-        for (conditions, version, expect) in rows {
-            assert_eq!(abnormal(&extension(&conditions, version)), expect, "{conditions:?}");
-        }
-        let (extensions, mut store) = reflector::store();
-        let mut metrics = Metrics::new();
-        metrics.classic_names = true;
-        let counted = Arc::new(ExtensionMetrics::new(extensions, RevisionCache::new()));
-        counted.register(&metrics);
-        let event = Event::Apply(extension(&with(&[("Paused", "True", "Paused")]), Some("1.0.0")));
-        store.apply_watcher_event(&event);
-        counted.notice(&event);
-        let text = metrics.prometheus_text();
-        for line in [
-            "csv_succeeded{namespace=\"ns\",name=\"demo.v1.0.0\",version=\"1.0.0\"} 1",
-            "# TYPE csv_abnormal gauge",
-            "operator_controller_extension_held{extension=\"e\",reason=\"Paused\"} 1",
-        ] {
-            assert!(text.lines().any(|got| got == line), "no {line} in\n{text}");
-        }
     }
 }

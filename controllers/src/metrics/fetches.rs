@@ -20,6 +20,12 @@ impl Fetches {
         *(if is_success { successes } else { errors }) += 1;
     }
 
+    /// Returns the number of attempts by catalog.
+    pub(super) fn attempts(&self) -> BTreeMap<String, u64> {
+        let all = self.0.lock();
+        all.iter().map(|(catalog, (successes, errors))| (catalog.clone(), successes + errors)).collect()
+    }
+
     /// Removes the series of a deleted catalog.
     pub(crate) fn forget(&self, catalog: &str) {
         self.0.lock().remove(catalog);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use kube::core::GroupVersionKind;
 use olm_runtime::samples::{Labels, counters};
@@ -15,9 +16,9 @@ const KINDS: usize = 1;
 /// Label value of all other kinds.
 const OTHER: &str = "other";
 
-/// Counters by extension.
+/// Counters by extension, and the number of all warnings, also about deleted extensions.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct RevisionMetrics(Arc<Mutex<BTreeMap<String, Counts>>>);
+pub(crate) struct RevisionMetrics(Arc<Mutex<BTreeMap<String, Counts>>>, Arc<AtomicU64>);
 
 #[derive(Debug, Default)]
 struct Counts {
@@ -39,7 +40,13 @@ impl RevisionMetrics {
     pub(crate) fn warned(&self, extension: &str, warnings: usize) {
         if warnings > 0 {
             self.0.lock().entry(extension.to_owned()).or_default().warnings += warnings as u64;
+            self.1.fetch_add(warnings as u64, Ordering::Relaxed);
         }
+    }
+
+    /// Returns the number of warnings since the start.
+    pub(super) fn warnings(&self) -> u64 {
+        self.1.load(Ordering::Relaxed)
     }
 
     /// Removes the counters of deleted extensions.

@@ -49,6 +49,7 @@ use tokio::time::Instant;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tokio_util::sync::CancellationToken;
 
+use crate::metrics::classic;
 use crate::metrics::revisions::RevisionMetrics;
 use crate::revision_cache::{Change, RevisionCache};
 use content::{ContentOrigin, UnusableContent, owner, secret_kind};
@@ -156,6 +157,7 @@ pub async fn run(
     let events = Events::new(client.clone(), Component::OperatorController);
     let measures = RevisionMetrics::default();
     metrics.register_collector(measures.clone());
+    classic::register_warnings(&metrics, &measures);
     let context = Arc::new(Context {
         sets: Api::all(client.clone()),
         client,

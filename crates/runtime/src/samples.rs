@@ -44,6 +44,9 @@ pub fn counters<const N: usize>(
 ) -> fmt::Result {
     let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
     for (labels, value) in series {
+        if N == 0 {
+            return family.encode_counter::<NoLabelSet, u64, u64>(&value, None);
+        }
         family.encode_family(&labels)?.encode_counter::<NoLabelSet, u64, u64>(&value, None)?;
     }
     Ok(())
