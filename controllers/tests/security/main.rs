@@ -13,6 +13,7 @@ mod hostile;
 mod impersonation;
 mod plan_policies;
 mod policies;
+mod reserved_groups;
 mod secrets;
 mod stolen;
 
