@@ -2,6 +2,7 @@
 
 use clap::{CommandFactory, Parser, Subcommand};
 
+use crate::apis::{self, ApisArgs};
 use crate::bundle::BundleCommand;
 use crate::catalog::CatalogCommand;
 use crate::cluster_check::{self, ClusterCheckArgs};
@@ -38,6 +39,7 @@ use crate::validate::{self, ValidateArgs};
 Examples:
   {olm} install my-operator -n my-operator --create-namespace --wait
   {olm} status my-operator                         # health, and the object that blocks the rollout
+  {olm} apis -n my-team                            # the APIs of operators, and your rights on them
   {olm} catalog ls                                 # the catalogs of the cluster
   {olm} catalog ls quay.io/operatorhubio/catalog:latest
   {olm} catalog graph ./catalog my-operator        # upgrade edges as the cluster sees them
@@ -98,6 +100,9 @@ pub(crate) enum Command {
     /// Check a catalog; the same as `catalog validate`
     #[command(long_about = validate::ABOUT)]
     Validate(ValidateArgs),
+    /// Show the APIs of operators in a namespace, and what you may do with them
+    #[command(long_about = apis::ABOUT)]
+    Apis(ApisArgs),
     /// Show the configuration that a bundle accepts
     #[command(
         subcommand,

@@ -3,6 +3,7 @@
 //! The program is a command line for the crates that the servers use. Its answers about catalogs come from the
 //! functions that catalogd and operator-controller call. Exit codes: [`error::Code`].
 
+mod apis;
 mod author;
 mod bundle;
 mod bundle_source;
@@ -92,6 +93,7 @@ fn run(arguments: Vec<OsString>) -> Result<(), CliError> {
             Command::CrdCheck(args) => crd_check::run(args, &mut session).await,
             Command::Diff(args) => diff::run(*args, &mut session).await,
             Command::Render(args) => render::run(*args, &mut session).await,
+            Command::Apis(args) => apis::run(args, &mut session).await,
             Command::History(args) => history::run(args, &mut session).await,
             Command::Rollback(args) => rollback::run(*args, &mut session).await,
             Command::Status(args) => status::run(args, &mut session).await,

@@ -37,6 +37,7 @@ follow! {
     roll_back "tasks/roll-back.md"
     share_crds "tasks/share-crds.md"
     upgrade "tasks/upgrade.md"
+    use_operators "tasks/use-operators.md"
     troubleshooting "troubleshooting.md"
 }
 

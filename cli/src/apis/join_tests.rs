@@ -1,0 +1,186 @@
+use k8s_openapi::api::authorization::v1::ResourceRule;
+use serde_json::json;
+
+use super::super::text::text;
+use super::*;
+
+const GROUP: &str = "example.com";
+
+fn api(kind: &str, scope: &str) -> Api {
+    Api {
+        kind: kind.to_owned(),
+        group: GROUP.to_owned(),
+        resource: format!("{}s", kind.to_lowercase()),
+        versions: vec!["v1".to_owned()],
+        scope: scope.to_owned(),
+    }
+}
+
+fn definition(owner: &str, kind: &str, scope: &str) -> Definition {
+    Definition { owner: owner.to_owned(), api: api(kind, scope) }
+}
+
+fn rule(resource: &str, verbs: &[&str]) -> ResourceRule {
+    ResourceRule {
+        api_groups: Some(vec![GROUP.to_owned()]),
+        resources: Some(vec![resource.to_owned()]),
+        resource_names: None,
+        verbs: verbs.iter().map(|&verb| verb.to_owned()).collect(),
+    }
+}
+
+fn extension(name: &str, config: Value, status: Value) -> Extension {
+    let object = json!({
+        "spec": {"namespace": name, "source": {"catalog": {"packageName": format!("{name}-operator")}},
+            "config": {"inline": config}},
+        "status": status,
+    });
+    Extension::read(name.to_owned(), &object)
+}
+
+fn installed() -> Value {
+    json!({"install": {"bundle": {"version": "1.0.0"}}})
+}
+
+fn facts() -> Facts {
+    Facts { namespace: "my-team".to_owned(), ..Facts::default() }
+}
+
+#[test]
+fn watched_namespaces_come_from_status_then_deployment_then_configuration() {
+    let reported = |targets: Value| {
+        let mut status = installed();
+        status["targetNamespaces"] = targets;
+        status
+    };
+    let (all, mine, other) = (Some(vec![""]), Some(vec!["my-team"]), Some(vec!["other"]));
+    let (status, annotation, config) = (
+        "status.targetNamespaces",
+        "annotation olm.targetNamespaces of the Deployment",
+        "spec.config.inline",
+    );
+    for (config_value, status_value, annotated, expected) in [
+        (json!(null), installed(), None, (Watched::Yes, all.clone(), Some(config))),
+        (json!({"watchNamespace": "my-team"}), installed(), None, (Watched::Yes, mine.clone(), Some(config))),
+        (json!({"watchNamespace": "other"}), installed(), None, (Watched::No, other.clone(), Some(config))),
+        (json!({"watchNamespace": null}), installed(), None, (Watched::Yes, all.clone(), Some(config))),
+        (
+            json!({"watchNamespaces": ["other", "my-team"]}),
+            installed(),
+            None,
+            (Watched::Yes, Some(vec!["other", "my-team"]), Some(config)),
+        ),
+        (
+            json!({"watchNamespaceSelector": {"matchLabels": {"a": "b"}}}),
+            installed(),
+            None,
+            (Watched::Unknown, None, None),
+        ),
+        (
+            json!({"watchNamespace": "my-team"}),
+            installed(),
+            Some("other"),
+            (Watched::No, other.clone(), Some(annotation)),
+        ),
+        (
+            json!({"watchNamespace": "my-team"}),
+            reported(json!(["other"])),
+            Some("my-team"),
+            (Watched::No, other, Some(status)),
+        ),
+        (json!(null), reported(json!([""])), Some("my-team"), (Watched::Yes, all, Some(status))),
+        (json!(null), json!(null), None, (Watched::NotInstalled, None, None)),
+    ] {
+        let mut facts = facts();
+        facts.extensions = Some(vec![extension("lamp", config_value.clone(), status_value.clone())]);
+        let targets = annotated.map(|one| ("lamp".to_owned(), vec![one.to_owned()]));
+        facts.deployments.targets = targets.into_iter().collect();
+        let watch = &join(&facts).operators[0].watch;
+        let found = watch.target_namespaces.as_ref();
+        let found = found.map(|all| all.iter().map(String::as_str).collect());
+        assert_eq!((watch.watched, found, watch.source), expected, "{config_value} {status_value}");
+    }
+}
+
+#[test]
+fn cluster_administrator_gets_operators_with_apis_and_rights() {
+    let mut facts = facts();
+    facts.extensions = Some(vec![
+        extension("lamp", json!(null), installed()),
+        extension("pipe", json!({"watchNamespace": "other"}), installed()),
+        extension("new", json!(null), json!(null)),
+    ]);
+    facts.definitions = vec![
+        definition("lamp", "Lamp", "Namespaced"),
+        definition("lamp", "Bulb", "Namespaced"),
+        definition("lamp", "Grid", "Cluster"),
+    ];
+    facts.deployments.extent = Extent::All;
+    facts.rules = Rules(vec![rule("lamps", &["*"]), rule("grids", &["*"])]);
+    let view = ["get", "list", "watch"].map(str::to_owned);
+    let confirmed = Allowed { verbs: view.into(), ..Allowed::default() };
+    facts.cluster_scoped = [((GROUP.to_owned(), "grids".to_owned()), confirmed)].into();
+    let joined = join(&facts);
+    assert_eq!(joined.missing, []);
+    let expected = "\
+OPERATOR   VERSION   WATCHED   KIND   GROUP         VERSIONS   SCOPE        YOU MAY
+lamp       1.0.0     yes       Bulb   example.com   v1         Namespaced   none
+lamp       1.0.0     yes       Grid   example.com   v1         Cluster      view
+lamp       1.0.0     yes       Lamp   example.com   v1         Namespaced   admin
+new        -         -         -      -             -          -            -
+pipe       1.0.0     no        -      -             -          -            -
+
+For more rights, ask an administrator of namespace my-team or of the cluster, who can run
+  olm rbac grant OPERATOR --to user:NAME --role edit -n my-team
+";
+    assert_eq!(text(&joined), expected);
+}
+
+#[test]
+fn user_without_cluster_rights_gets_discovery_and_the_missing_rights() {
+    let mut facts = facts();
+    facts.definitions = vec![definition("lamp", "Lamp", "Namespaced")];
+    facts.discovered =
+        Some(vec![api("Valve", "Namespaced"), api("Lamp", "Namespaced"), api("Grid", "Cluster")]);
+    facts.rules = Rules(vec![rule("*", &["get", "list", "watch"])]);
+    facts.incomplete = Some("webhook authorizer does not support user rule resolution".to_owned());
+    let joined = join(&facts);
+    let rights: Vec<_> = joined.missing.iter().map(|missing| missing.right).collect();
+    assert_eq!(rights, [LIST_EXTENSIONS, LIST_DEFINITIONS, LIST_DEPLOYMENTS]);
+    let expected = "\
+OPERATOR   VERSION   WATCHED   KIND    GROUP         VERSIONS   SCOPE        YOU MAY
+lamp       -         unknown   Lamp    example.com   v1         Namespaced   view
+unknown    -         unknown   Grid    example.com   v1         Cluster      none
+unknown    -         unknown   Valve   example.com   v1         Namespaced   view
+
+You may have more rights than shown: webhook authorizer does not support user rule resolution. \
+Check with kubectl auth can-i --list -n my-team.
+
+You lack rights that a cluster administrator can grant:
+  list clusterextensions.olm.operatorframework.io: installed operators, their versions and the namespaces that they watch \
+may be missing
+  list customresourcedefinitions.apiextensions.k8s.io: the operator of an API may be unknown, and the list has APIs without \
+operator
+  list deployments.apps: whether the namespace is watched is unknown for lamp
+
+For more rights, ask an administrator of namespace my-team or of the cluster, who can run
+  olm rbac grant OPERATOR --to user:NAME --role edit -n my-team
+";
+    assert_eq!(text(&joined), expected);
+    // The Deployment in the namespace answers.
+    facts.deployments = Deployments {
+        targets: [("lamp".to_owned(), vec!["my-team".to_owned()])].into(),
+        extent: Extent::Namespace,
+    };
+    let joined = join(&facts);
+    assert_eq!(joined.operators[0].watch.watched, Watched::Yes);
+    let rights: Vec<_> = joined.missing.iter().map(|missing| missing.right).collect();
+    assert_eq!(rights, [LIST_EXTENSIONS, LIST_DEFINITIONS]);
+}
+
+#[test]
+fn cluster_without_operators_says_so() {
+    let mut facts = facts();
+    facts.extensions = Some(Vec::new());
+    assert_eq!(text(&join(&facts)), "The cluster has no operators of OLM v1.\n");
+}
