@@ -65,7 +65,9 @@ async fn operator_watches_namespaces_by_label() -> Result<()> {
     reported(&scenario, &[&second]).await?;
 
     // A deleted namespace makes no revision. Created again, it gets its Role.
-    scenario.cluster.delete(&scenario.cluster.all::<Namespace>(), &second).await?;
+    let namespaces = scenario.cluster.all::<Namespace>();
+    scenario.cluster.delete(&namespaces, &second).await?;
+    scenario.cluster.wait_gone(&namespaces, &second).await?;
     scenario.cluster.create_namespace(&second).await?;
     label(&scenario, &second, Some(name)).await?;
     let ours = ListParams::default().labels(&format!("olm.operatorframework.io/owner-name={name}"));
@@ -81,7 +83,7 @@ async fn operator_watches_namespaces_by_label() -> Result<()> {
     ensure!(newest == [format!("{name}-3")], "{newest:?}");
     scenario.wait_installed("1.0.0").await?;
     for namespace in [&first, &second] {
-        scenario.cluster.delete(&scenario.cluster.all::<Namespace>(), namespace).await?;
+        scenario.cluster.delete(&namespaces, namespace).await?;
     }
     scenario.finish().await
 }
