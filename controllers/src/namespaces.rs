@@ -1,10 +1,12 @@
 //! Namespaces of the cluster, for extensions that select some by label (docs/design/namespaces.md#selector). Exists only
 //! with gate `MultiWatchNamespaces`. Only metadata is watched.
 
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::pin::pin;
 use std::time::Duration;
 
-use futures::{FutureExt, StreamExt};
+use futures::StreamExt;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::PartialObjectMeta;
 use kube::runtime::WatchStreamExt;
@@ -15,7 +17,7 @@ use kube::{Api, Client, ResourceExt};
 use olm_request::{NamespaceSelector, SelectedNamespaces};
 use olm_runtime::cluster::announce_listed;
 use parking_lot::Mutex;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::install_error::InstallError;
@@ -71,26 +73,77 @@ impl Namespaces {
             })
             .reflect(writer);
         let mut events = pin!(announce_listed(events, self.listed.clone()));
+        let mut seen = Seen::default();
         while let Some(event) = events.next().await {
-            if !is_change(&event) {
+            if !seen.is_change(&event) {
                 continue;
             }
-            sleep(COALESCED).await;
-            while let Some(Some(event)) = events.next().now_or_never() {
-                is_change(&event);
+            let end = Instant::now() + COALESCED;
+            while let Ok(Some(event)) = timeout_at(end, events.next()).await {
+                seen.is_change(&event);
             }
             on_change();
         }
     }
 }
 
-/// Reports whether the store has changed. Logs a failed watch, which is retried.
-fn is_change(event: &watcher::Result<Event<Metadata>>) -> bool {
-    match event {
-        Ok(event) => matches!(event, Event::InitDone | Event::Apply(_) | Event::Delete(_)),
-        Err(error) => {
-            tracing::warn!(%error, "watch of namespaces failed");
-            false
+/// Hash of what a selector sees of each namespace: other changes, such as annotations, requeue nothing.
+#[derive(Default)]
+struct Seen(HashMap<String, u64>);
+
+impl Seen {
+    /// Reports whether a selector may see a change. Logs a failed watch, which is retried.
+    fn is_change(&mut self, event: &watcher::Result<Event<Metadata>>) -> bool {
+        match event {
+            Ok(Event::InitDone) => true,
+            Ok(Event::Apply(namespace)) => {
+                let mut hasher = DefaultHasher::new();
+                (namespace.labels(), namespace.metadata.deletion_timestamp.is_some()).hash(&mut hasher);
+                let hash = hasher.finish();
+                self.0.insert(namespace.name_any(), hash) != Some(hash)
+            }
+            Ok(Event::Delete(namespace)) => {
+                self.0.remove(&namespace.name_any());
+                true
+            }
+            Ok(Event::Init | Event::InitApply(_)) => false,
+            Err(error) => {
+                tracing::warn!(%error, "watch of namespaces failed");
+                false
+            }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn only_labels_and_deletion_are_changes() {
+        let mut seen = Seen::default();
+        let mut is_change = |event: fn(Metadata) -> Event<Metadata>, metadata: Value| {
+            let namespace = json!({"metadata": metadata});
+            seen.is_change(&Ok(event(serde_json::from_value(namespace).unwrap())))
+        };
+        let plain = json!({"name": "a", "labels": {"team": "x"}, "resourceVersion": "1"});
+        let newer = json!({"name": "a", "labels": {"team": "x"}, "resourceVersion": "2"});
+        let other = json!({"name": "a", "labels": {"team": "y"}});
+        let deleting =
+            json!({"name": "a", "labels": {"team": "y"}, "deletionTimestamp": "2026-01-01T00:00:00Z"});
+        for (event, metadata, expected) in [
+            (Event::InitApply as fn(Metadata) -> Event<Metadata>, &plain, false),
+            (Event::Apply, &plain, true),
+            (Event::Apply, &newer, false),
+            (Event::Apply, &other, true),
+            (Event::Apply, &deleting, true),
+            (Event::Delete, &deleting, true),
+            (Event::Apply, &other, true),
+        ] {
+            assert_eq!(is_change(event, metadata.clone()), expected, "{metadata}");
+        }
+        assert!(seen.is_change(&Ok(Event::InitDone)));
     }
 }

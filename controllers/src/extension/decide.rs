@@ -34,6 +34,8 @@ pub(super) struct Observed<'a> {
     pub selected: Option<SelectedNamespaces>,
     /// List of them for the newest revision, see [`Observed::settle_namespaces`].
     pub namespaces: Option<Vec<String>>,
+    /// Inputs of the newest revision with a changed list that is due, if the target is another bundle.
+    pub overdue: Option<Box<RevisionInputs>>,
     /// Delay until the list must be changed.
     pub list_due: Option<Duration>,
 }

@@ -17,7 +17,7 @@ pub(in crate::extension) fn observed<'a>(
     let states = states(sets);
     let sets = sets.to_vec();
     let (name, account, edited, operator_condition) = ("demo".to_owned(), None, false, false);
-    let (selected, namespaces, list_due) = (None, None, None);
+    let (selected, namespaces, overdue, list_due) = (None, None, None, None);
     Observed {
         extension,
         name,
@@ -29,6 +29,7 @@ pub(in crate::extension) fn observed<'a>(
         operator_condition,
         selected,
         namespaces,
+        overdue,
         list_due,
     }
 }

@@ -3,18 +3,23 @@
 
 use std::time::Duration;
 
+use futures::FutureExt;
 use jiff::Timestamp;
 use kube::ResourceExt;
+use olm_api::conditions::{self, types};
 use olm_api::{ClusterExtension, ClusterExtensionStatus, annotations};
-use olm_request::{ListStep, NamespaceSelector, SelectedNamespaces, list_step};
+use olm_request::{ApprovalMode, ListStep, NamespaceSelector, SelectedNamespaces, list_step, pace};
 use olm_revision::generate::BundleIdentity;
+use olm_runtime::reconcile::ReconcileError;
 use serde_json::Value;
 
 use super::Context;
-use super::decide::Observed;
+use super::choice::of_revision;
+use super::decide::{Observed, RevisionInputs};
 use super::garbage_collection::{RequeueSender, requeue_extension};
+use super::group::Together;
 use super::memory::ExtensionMemory;
-use super::revisions::RevisionStates;
+use super::revisions::{Revision, RevisionStates};
 use crate::install_error::InstallError;
 
 impl Context {
@@ -32,6 +37,24 @@ impl Context {
         }
     }
 
+    /// Makes a revision of the running bundle with its overdue list of namespaces, while another bundle waits. Its watch
+    /// event requeues the extension.
+    pub(super) async fn relist(&self, observed: &Observed<'_>) -> Result<(), ReconcileError> {
+        let Some(inputs) = observed.overdue.clone() else { return Ok(()) };
+        let installation = self.install(observed, *inputs, None, &Together::default()).boxed().await?;
+        if let Err(error) = &installation.applied {
+            tracing::warn!(
+                extension = observed.name,
+                error = error.message,
+                "failed to change the list of namespaces"
+            );
+        }
+        if let Some(made) = &installation.made {
+            self.parts.cache.until_contains(&made.set).await;
+        }
+        Ok(())
+    }
+
     /// Requeues the extensions that select namespaces.
     pub(super) fn requeue_selecting(&self, requeue: &RequeueSender) {
         for extension in self.extensions_in_store.state() {
@@ -43,8 +66,7 @@ impl Context {
 }
 
 impl Observed<'_> {
-    /// Sets the list of selected namespaces for this target (docs/design/namespaces.md#changed-lists). A revision that
-    /// is made for another reason gets the current list.
+    /// Sets the list of selected namespaces for this target (docs/design/namespaces.md#changed-lists).
     pub(super) fn settle_namespaces(
         &mut self,
         target: &BundleIdentity,
@@ -53,25 +75,62 @@ impl Observed<'_> {
     ) {
         let Some(found) = &self.selected else { return };
         let (names, newest) = (found.names(), self.states.newest());
-        let current = newest.and_then(|newest| Some((newest.namespaces.clone()?, newest.created)));
-        let Some((current, created)) = current else {
+        let current = newest.and_then(|newest| Some((newest, newest.namespaces.clone()?)));
+        let Some((newest, current)) = current else {
             self.namespaces = Some(names);
             return;
         };
         let since = found.differ(&current).then(|| memory.list_differs_since.unwrap_or(now));
         memory.list_differs_since = since;
-        self.namespaces = Some(current);
-        if !self.is_newest(target) || self.is_edited(&self.inputs(target), memory) {
-            self.namespaces = Some(names);
-            return;
-        }
-        match list_step(since, created, now) {
-            ListStep::Keep => {}
+        let has_rolled_out = conditions::is_true(&newest.conditions, types::SUCCEEDED);
+        let deadline = self.extension.spec.as_ref().and_then(|spec| spec.progress_deadline_minutes);
+        let pace = pace(has_rolled_out, deadline, self.rules.rollback);
+        let step = match self.has_other_selector(memory) {
+            true => ListStep::Change,
+            false => list_step(since, (newest.created, pace), now),
+        };
+        self.namespaces = Some(match step {
+            ListStep::Change if self.is_newest(target) || self.has_other_selector(memory) => names,
+            ListStep::Change => {
+                self.overdue = self.overdue(newest, names, memory).map(Box::new);
+                current
+            }
             ListStep::WaitUntil(due) => {
                 self.list_due = Some(Duration::try_from(due.duration_since(now)).unwrap_or_default());
+                current
             }
-            ListStep::Change => self.namespaces = Some(names),
+            ListStep::Keep => current,
+        });
+    }
+
+    /// Reports whether `watchNamespaceSelector` was edited since the newest revision, as far as its inputs are known.
+    fn has_other_selector(&self, memory: &ExtensionMemory) -> bool {
+        let Some(made) = &memory.newest else { return self.edited };
+        let selector =
+            |config: Option<&Value>| config.and_then(|config| config.get(NamespaceSelector::FIELD)).cloned();
+        let inline = self.extension.spec.as_ref().and_then(|spec| spec.config.as_ref()?.inline.clone());
+        selector(made.inputs.config.as_ref())
+            != inline.and_then(|config| config.get(NamespaceSelector::FIELD).cloned())
+    }
+
+    /// Inputs of the newest revision with these namespaces. `None` if they are unknown, or if a rule can hold them: a
+    /// second plan would compete with that of the target.
+    fn overdue(
+        &self,
+        newest: &Revision,
+        names: Vec<String>,
+        memory: &ExtensionMemory,
+    ) -> Option<RevisionInputs> {
+        let approval = &self.rules.approval;
+        let is_governed = approval.mode == ApprovalMode::Manual || approval.permission_increase;
+        // A revision without the refusal would have the refused bundle tried again.
+        if is_governed || newest.refusal.is_some() {
+            return None;
         }
+        let made = memory.newest.as_ref().map(|made| made.inputs.clone());
+        let inputs =
+            made.or_else(|| (!self.edited).then(|| self.inputs(&of_revision(newest, &self.rules))))?;
+        Some(RevisionInputs { namespaces: Some(names), ..inputs })
     }
 }
 

@@ -12,9 +12,9 @@ use serde_json::json;
 use super::fixture::{Fixture, Release, version};
 
 impl Fixture {
-    async fn create_labeled(&self, name: &str) {
+    async fn create_namespace(&self, name: &str, team: &str) {
         let namespaces: Api<Namespace> = Api::all(self.plane.client());
-        let namespace = json!({"metadata": {"name": name, "labels": {"team": "a"}}});
+        let namespace = json!({"metadata": {"name": name, "labels": {"team": team}}});
         let namespace = serde_json::from_value(namespace).unwrap();
         namespaces.create(&PostParams::default(), &namespace).await.unwrap();
     }
@@ -47,17 +47,22 @@ async fn revision_lists_the_selected_namespaces() {
     fixture.until_condition("demo", types::PROGRESSING, text).await;
     assert_eq!(fixture.revisions().await, [""; 0]);
 
-    fixture.create_labeled("x").await;
+    fixture.create_namespace("y", "b").await;
+    fixture.create_namespace("x", "a").await;
     assert_eq!(fixture.list_of("demo-1").await, "x");
     fixture.until_targets(&["x"]).await;
 
-    // The changed list is due later. An edit brings it at once.
-    fixture.create_labeled("y").await;
-    fixture.until_reconciled("after-y").await;
+    // The changed list is due later. An edited selector brings it at once, another edit does not.
+    fixture.create_namespace("z", "a").await;
+    fixture.until_reconciled("after-z").await;
     assert_eq!(fixture.revisions().await, ["demo-1"]);
     fixture.edit("demo", &json!({"spec": {"progressDeadlineMinutes": 20}})).await;
-    assert_eq!(fixture.list_of("demo-2").await, "x,y");
-    fixture.until_targets(&["x", "y"]).await;
+    fixture.until_reconciled("after-edit").await;
+    assert_eq!(fixture.revisions().await, ["demo-1"]);
+    let inline = json!({"watchNamespaceSelector": {"matchLabels": {"team": "b"}}});
+    fixture.edit("demo", &json!({"spec": {"config": {"inline": inline}}})).await;
+    assert_eq!(fixture.list_of("demo-2").await, "y");
+    fixture.until_targets(&["y"]).await;
 
     // A namespace that is being deleted remains, also after a restart.
     let namespaces: Api<Namespace> = Api::all(fixture.plane.client());
@@ -66,7 +71,8 @@ async fn revision_lists_the_selected_namespaces() {
     fixture.stop_controller().await;
     fixture.start_controller();
     fixture.until_reconciled("after-restart").await;
-    assert_eq!(fixture.list_of("demo-2").await, "x,y");
+    assert_eq!(fixture.list_of("demo-2").await, "y");
+    assert_eq!(fixture.revisions().await, ["demo-1", "demo-2"]);
     fixture.edit("demo", &json!({"spec": {"config": null}})).await;
     fixture.revision("demo-3").await;
     fixture.until_targets(&[""]).await;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use olm_api::{ClusterExtension, ClusterObjectSet, annotations};
-use olm_request::{ExtensionRules, NamespaceSelector, SelectedNamespaces};
+use olm_request::{ExtensionRules, NamespaceSelector, SelectedNamespaces, Settings};
 use serde_json::json;
 
 use super::decide::tests::{choice, extension, observed};
@@ -63,7 +63,7 @@ fn settled(
 
 // docs/design/namespaces.md#changed-lists
 #[test]
-fn revision_made_for_another_reason_gets_the_current_list() {
+fn changed_list_waits_and_a_first_revision_takes_it_at_once() {
     let (extension, x) = (extension(), ["x".to_owned()]);
     let cluster = Cluster([("y".to_owned(), (true, false))].into());
     let mut memory = ExtensionMemory::default();
@@ -71,18 +71,79 @@ fn revision_made_for_another_reason_gets_the_current_list() {
     assert_eq!(settled(&extension, &cluster, &newest, &mut memory, 500), (x.to_vec(), Some(30)));
     assert_eq!(settled(&extension, &cluster, &newest, &mut memory, 530), (vec!["y".to_owned()], None));
 
-    let mut other = observed(&extension, ExtensionRules::default(), std::slice::from_ref(&newest));
-    other.selected = Some(cluster.selected());
-    other.settle_namespaces(&choice(2).target, &mut ExtensionMemory::default(), at(500));
-    assert_eq!((other.namespaces, other.list_due), (Some(vec!["y".to_owned()]), None));
-    let mut edited = observed(&extension, ExtensionRules::default(), std::slice::from_ref(&newest));
-    (edited.selected, edited.edited) = (Some(cluster.selected()), true);
-    edited.settle_namespaces(&choice(1).target, &mut ExtensionMemory::default(), at(500));
-    assert_eq!(edited.namespaces, Some(vec!["y".to_owned()]));
     let mut first = observed(&extension, ExtensionRules::default(), &[]);
     first.selected = Some(cluster.selected());
     first.settle_namespaces(&choice(1).target, &mut ExtensionMemory::default(), at(500));
     assert_eq!((first.namespaces, first.list_due), (Some(vec!["y".to_owned()]), None));
+}
+
+/// Extension whose rules have these annotations, 500 seconds after its revision with the list `x`. `y` is labeled.
+fn with_other_target(annotations: &[(&str, &str)], edit: impl FnOnce(&mut ExtensionMemory)) -> Settled {
+    let annotations = annotations
+        .iter()
+        .map(|(key, value)| (format!("ext.olm.operatorframework.io/{key}"), (*value).to_owned()))
+        .collect();
+    let (extension, x) = (extension(), ["x".to_owned()]);
+    let rules = ExtensionRules::of(Some(&annotations), Settings::default());
+    assert!(rules.invalid.is_empty(), "{:?}", rules.invalid);
+    let newest = revision(1, &x, 0);
+    let mut observed = observed(&extension, rules, std::slice::from_ref(&newest));
+    let cluster = Cluster([("x".to_owned(), (true, false)), ("y".to_owned(), (true, false))].into());
+    observed.selected = Some(cluster.selected());
+    let mut memory = ExtensionMemory { list_differs_since: Some(at(400)), ..ExtensionMemory::default() };
+    edit(&mut memory);
+    observed.settle_namespaces(&choice(2).target, &mut memory, at(500));
+    let overdue = observed.overdue.map(|inputs| (inputs.bundle.name, inputs.namespaces.unwrap().join(",")));
+    (observed.namespaces.unwrap().join(","), overdue)
+}
+
+/// List for the target, and bundle and list of the revision that is made first.
+type Settled = (String, Option<(String, String)>);
+
+// docs/design/namespaces.md#changed-lists
+#[test]
+fn waiting_upgrade_delays_no_changed_list_and_keeps_its_plan() {
+    let running = set(1, "Active", true);
+    let name = running.metadata.annotations.as_ref().unwrap()[annotations::BUNDLE_NAME].clone();
+    let overdue = Some((name, "x,y".to_owned()));
+    for (annotations, expected) in [
+        (&[][..], overdue.clone()),
+        (&[("approval", "ManualUpgrades")], overdue.clone()),
+        (&[("upgrade-window", "0 0 1 1 * 1h")], overdue),
+        // Each revision needs an approval, so that the list is part of the plan that waits.
+        (&[("approval", "Manual")], None),
+        (&[("approve-permission-increase", "true")], None),
+    ] {
+        let settled = with_other_target(annotations, |_| ());
+        assert_eq!(settled, ("x".to_owned(), expected), "{annotations:?}");
+    }
+    let settled = with_other_target(&[], |memory| memory.list_differs_since = Some(at(490)));
+    assert_eq!(settled, ("x".to_owned(), None));
+}
+
+// docs/design/namespaces.md#changed-lists
+#[test]
+fn edited_selector_takes_effect_at_once() {
+    let (extension, x) = (extension(), ["x".to_owned()]);
+    let cluster = Cluster([("y".to_owned(), (true, false))].into());
+    let newest = revision(1, &x, 499);
+    let mut edited = observed(&extension, ExtensionRules::default(), std::slice::from_ref(&newest));
+    (edited.selected, edited.edited) = (Some(cluster.selected()), true);
+    edited.settle_namespaces(&choice(2).target, &mut ExtensionMemory::default(), at(500));
+    assert_eq!((edited.namespaces, edited.list_due), (Some(vec!["y".to_owned()]), None));
+    assert!(edited.overdue.is_none());
+}
+
+// docs/design/namespaces.md#changed-lists
+#[test]
+fn list_of_an_unready_revision_changes_at_a_slower_pace() {
+    let (extension, x) = (extension(), ["x".to_owned()]);
+    let cluster = Cluster([("x".to_owned(), (true, false)), ("y".to_owned(), (true, false))].into());
+    let mut newest = (*revision(1, &x, 0)).clone();
+    newest.status = None;
+    let mut memory = ExtensionMemory { list_differs_since: Some(at(0)), ..ExtensionMemory::default() };
+    let settled = settled(&extension, &cluster, &Arc::new(newest), &mut memory, 500);
+    assert_eq!(settled, (x.to_vec(), Some(100)));
 }
 
 #[test]

@@ -117,7 +117,7 @@ impl Context {
         let edited = self.is_edited(extension, &states);
         let (rules, account) = (self.rules(extension), self.account(extension));
         let selected = self.selected_namespaces(extension).await?;
-        let (namespaces, list_due) = (None, None);
+        let (namespaces, overdue, list_due) = (None, None, None);
         Ok(Observed {
             extension,
             name,
@@ -129,6 +129,7 @@ impl Context {
             operator_condition,
             selected,
             namespaces,
+            overdue,
             list_due,
         })
     }
@@ -172,6 +173,9 @@ impl Context {
                 let waits = installation.held.is_some() || installation.awaited.is_some();
                 is_newest = installation.applied.is_ok() && !waits;
                 is_ready = installation.awaited.is_some() || installation.made.is_some();
+                if waits {
+                    self.relist(observed).await?;
+                }
                 let installation = self.or_restored(observed, installation).boxed().await?;
                 ReconcileOutcome::chosen(choice, installation, observed)
             }

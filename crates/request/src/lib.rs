@@ -55,7 +55,9 @@ mod windows;
 pub use approval::{ApprovalMode, ApprovalRules, HoldCause, PlannedChange};
 pub use group::{GroupMember, step};
 pub use installed::{Installed, UnreadableAnnotation, installs, newest, owner, rolling_out};
-pub use namespaces::{DEBOUNCE, ListStep, NamespaceSelector, PACE, SelectedNamespaces, list_step};
+pub use namespaces::{
+    DEBOUNCE, ListStep, NamespaceSelector, PACE, SelectedNamespaces, UNREADY_PACE, list_step, pace,
+};
 pub use operator_condition::{
     mirrored, operator_condition, replaced_operator, upgrade_blocker, upgrade_report,
 };

@@ -14,14 +14,19 @@ use crate::request::selector;
 
 /// Time from the first difference to the new revision, so that namespaces created together make one revision.
 pub const DEBOUNCE: SignedDuration = SignedDuration::from_secs(30);
-/// Minimum age of the newest revision.
+/// Minimum age of a newest revision that has rolled out.
 pub const PACE: SignedDuration = SignedDuration::from_mins(2);
+/// Minimum age of a newest revision that has not rolled out.
+pub const UNREADY_PACE: SignedDuration = SignedDuration::from_mins(10);
 
 /// `watchNamespaceSelector` of an extension. Selects nothing if it is malformed, which the renderer reports.
 #[derive(Clone, Debug)]
 pub struct NamespaceSelector(Option<CatalogSelector>);
 
 impl NamespaceSelector {
+    /// Field of the configuration.
+    pub const FIELD: &str = "watchNamespaceSelector";
+
     /// Selector of the extension. `None` without one.
     pub fn of(extension: &ClusterExtension) -> Option<Self> {
         Self::of_config(extension.spec.as_ref()?.config.as_ref()?.inline.as_ref()?)
@@ -29,7 +34,7 @@ impl NamespaceSelector {
 
     /// Selector in `spec.config.inline`. `None` without one.
     pub fn of_config(config: &Map<String, Value>) -> Option<Self> {
-        let written = config.get("watchNamespaceSelector").filter(|value| !value.is_null())?;
+        let written = config.get(Self::FIELD).filter(|value| !value.is_null())?;
         let labels: Option<LabelSelector> = serde_json::from_value(written.clone()).ok();
         let is_some =
             |labels: &LabelSelector| labels.match_labels.is_some() || labels.match_expressions.is_some();
@@ -94,12 +99,29 @@ pub enum ListStep {
     Change,
 }
 
+/// Minimum age of the newest revision, whose rollout may take `deadline` minutes. `None` if its rollout must end first:
+/// a rollback decides then.
+pub fn pace(has_rolled_out: bool, deadline: Option<i32>, is_rolled_back: bool) -> Option<SignedDuration> {
+    if has_rolled_out {
+        return Some(PACE);
+    }
+    match deadline.filter(|minutes| *minutes > 0) {
+        Some(_) if is_rolled_back => None,
+        Some(minutes) => Some(UNREADY_PACE.max(SignedDuration::from_mins(minutes.into()))),
+        None => Some(UNREADY_PACE),
+    }
+}
+
 /// Decides about a list that [differs](SelectedNamespaces::differ), or not, since `since`. `revision` is the creation
-/// time of the newest revision.
-pub fn list_step(since: Option<Timestamp>, revision: Timestamp, now: Timestamp) -> ListStep {
-    let Some(since) = since else { return ListStep::Keep };
+/// time of the newest revision, and `pace` its minimum age.
+pub fn list_step(
+    since: Option<Timestamp>,
+    (revision, pace): (Timestamp, Option<SignedDuration>),
+    now: Timestamp,
+) -> ListStep {
+    let (Some(since), Some(pace)) = (since, pace) else { return ListStep::Keep };
     let after = |time: Timestamp, delay| time.saturating_add(delay).unwrap_or(time);
-    let due = after(since, DEBOUNCE).max(after(revision, PACE));
+    let due = after(since, DEBOUNCE).max(after(revision, pace));
     if due <= now { ListStep::Change } else { ListStep::WaitUntil(due) }
 }
 
@@ -174,9 +196,29 @@ mod tests {
             (Some(1000), 990, 1110, ListStep::Change),
         ] {
             assert_eq!(
-                list_step(since.map(at), at(revision), at(now)),
+                list_step(since.map(at), (at(revision), Some(PACE)), at(now)),
                 expected,
                 "{since:?} {revision} {now}"
+            );
+        }
+        assert_eq!(list_step(Some(at(1000)), (at(0), None), at(5000)), ListStep::Keep);
+    }
+
+    #[test]
+    fn rollout_in_progress_slows_the_pace_and_a_rollback_ends_it() {
+        for (has_rolled_out, deadline, is_rolled_back, minutes) in [
+            (true, Some(30), true, Some(2)),
+            (false, None, false, Some(10)),
+            (false, Some(0), true, Some(10)),
+            (false, Some(5), false, Some(10)),
+            (false, Some(30), false, Some(30)),
+            (false, Some(30), true, None),
+        ] {
+            let expected = minutes.map(SignedDuration::from_mins);
+            assert_eq!(
+                pace(has_rolled_out, deadline, is_rolled_back),
+                expected,
+                "{has_rolled_out} {deadline:?}"
             );
         }
     }
