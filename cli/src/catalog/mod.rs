@@ -4,6 +4,7 @@ mod bundle_details;
 mod bundles;
 mod channels;
 mod classic_chain;
+mod diff;
 mod graph;
 mod graph_path;
 mod graph_text;
@@ -11,6 +12,7 @@ mod ls;
 pub(crate) mod package;
 mod render;
 mod show;
+mod whole;
 
 use clap::Subcommand;
 
@@ -36,6 +38,9 @@ pub(crate) enum CatalogCommand {
     /// Print all objects of a catalog or bundle as one stream
     #[command(long_about = render::ABOUT)]
     Render(render::RenderArgs),
+    /// Compare two catalogs, and find installed bundles that lose their upgrades
+    #[command(long_about = diff::ABOUT)]
+    Diff(diff::DiffArgs),
     /// Check a catalog; the same as `validate`
     #[command(long_about = validate::ABOUT)]
     Validate(ValidateArgs),
@@ -68,6 +73,7 @@ pub(crate) async fn run(command: CatalogCommand, session: &mut Session) -> Resul
         CatalogCommand::Channels(args) => channels::run(args, session).await,
         CatalogCommand::Graph(args) => graph::run(args, session).await,
         CatalogCommand::Render(args) => render::run(args, session).await,
+        CatalogCommand::Diff(args) => diff::run(args, session).await,
         CatalogCommand::Validate(args) => validate::run(args, session).await,
         CatalogCommand::Init(args) => init::run(args, session).await,
         CatalogCommand::Add(args) => add::run(args, session).await,

@@ -151,6 +151,29 @@ fn missing_channel_or_cluster_has_its_exit_code_and_advice() {
 }
 
 #[test]
+fn catalog_diff_has_its_exit_codes() {
+    let changed = olm(&["catalog", "diff", "skipped", "skipped-next", "--exit-code"]);
+    assert_eq!((changed.code, changed.stderr.as_str()), (5, ""));
+    assert_eq!(changed.stdout, olm(&["catalog", "diff", "skipped", "skipped-next"]).stdout);
+    // A package of one catalog can be compared.
+    let lamp = olm(&["catalog", "diff", "skipped", "skipped-next", "--package", "lamp", "--exit-code"]);
+    assert_eq!(lamp.code, 5, "{}", lamp.stderr);
+    let cases: &[(&[&str], i32, &str)] = &[
+        (
+            &["catalog", "diff", "skipped", "skipped-next", "--package", "nope"],
+            4,
+            "error: skipped has no package \"nope\"; its packages: example\n",
+        ),
+        (
+            &["catalog", "diff", "cluster", "skipped"],
+            2,
+            "error: cluster is all catalogs of the cluster: choose one, such as cluster/NAME\n",
+        ),
+    ];
+    assert_failures(cases);
+}
+
+#[test]
 fn wrong_usage_prints_usage_and_exits_2() {
     for args in [
         &["catalog", "graph", "catalog"][..],
