@@ -27,6 +27,7 @@ mod fetch;
 #[doc(hidden)]
 pub mod fuzzing;
 mod image;
+mod inspect;
 mod limits;
 mod paths;
 mod platform;
@@ -51,6 +52,7 @@ pub use credentials::{CredentialSource, Credentials, CredentialsError, Login};
 pub use deny_list::DeniedNetworks;
 pub use error::PullError;
 pub use image::ImageLabels;
+pub use inspect::{InspectError, Inspected};
 pub use limits::{LimitCounts, Limits};
 pub use paths::RegistryPaths;
 pub use platform::Platform;

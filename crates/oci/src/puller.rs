@@ -14,6 +14,7 @@ use crate::archive::UnpackError;
 use crate::budget::RequestBudget;
 use crate::fetch::Hasher;
 use crate::image::{FoundManifest, Image, ImageLabels, initializing, verified_manifest};
+use crate::inspect::{InspectError, Inspected, inspect};
 use crate::policy::Verification;
 use crate::registries::Source;
 use crate::request_error::RequestError;
@@ -86,6 +87,27 @@ impl Puller {
         let resolved = timeout_at(budget.deadline, budget.with_permit(&permits[0], search)).await;
         let digest = resolved.unwrap_or_else(|_| Err(late(timeout).within(&fetching)));
         Ok(canonical(digest.map_err(PullError::resolving)?))
+    }
+
+    /// Checks that `reference` exists and reads its architectures. No layer is pulled, and no signature checked.
+    ///
+    /// # Errors
+    /// The image does not exist, the registry does not respond or denies access, or its manifest is invalid or does
+    /// not match its digest.
+    pub async fn inspect(&self, reference: &Reference) -> Result<Inspected, InspectError> {
+        let timeout = self.config.resolve_timeout;
+        let budget = self.budget(timeout);
+        let selector = reference.selector();
+        let name = match selector {
+            Selector::Digest(digest) => digest.as_str(),
+            Selector::Tag(tag) => tag,
+        };
+        let ask =
+            |session: Session, source: Source| async move { inspect(&session, &source, selector).await };
+        let permits = self.permits(reference.host());
+        let search = Box::pin(self.sources.first(reference, name, &budget, ask));
+        let found = timeout_at(budget.deadline, budget.with_permit(&permits[0], search)).await;
+        Ok(found.unwrap_or_else(|_| Err(late(timeout)))?)
     }
 
     fn budget(&self, timeout: Duration) -> RequestBudget {

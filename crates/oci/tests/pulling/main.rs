@@ -5,6 +5,7 @@ mod archives;
 mod bundles;
 mod faults;
 mod fixture;
+mod inspection;
 mod network;
 mod registries;
 mod working;

@@ -1,0 +1,91 @@
+//! Existence and architectures of an image, without its layers.
+
+use std::collections::BTreeSet;
+
+use oci_distribution::manifest::{OciImageIndex, OciManifest};
+use olm_version::excerpt;
+use serde::Deserialize;
+
+use crate::fetch::Hasher;
+use crate::image::{descriptor, parse, verified_manifest};
+use crate::registries::Source;
+use crate::request_error::RequestError;
+use crate::session::{MAX_MANIFEST, Session};
+use crate::{Digest, Selector};
+
+/// Image as its manifest describes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Inspected {
+    /// Digest of a single image: that of the reference, or of the first platform in an index. `None` for an index
+    /// without platforms.
+    pub single: Option<Digest>,
+    /// `true` if the image is an index of images for several platforms.
+    pub is_index: bool,
+    /// Architectures in Go's names, such as `amd64`. Empty for an artifact without an image configuration.
+    pub architectures: BTreeSet<String>,
+}
+
+/// Failure to inspect an image.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text}")]
+pub struct InspectError {
+    pub(crate) text: String,
+    /// `true` if the registry reports that the image does not exist.
+    pub is_missing: bool,
+}
+
+impl From<RequestError> for InspectError {
+    fn from(error: RequestError) -> Self {
+        Self { text: error.to_string(), is_missing: error.not_found }
+    }
+}
+
+/// Used part of an image configuration.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ImageConfig {
+    architecture: String,
+}
+
+/// Reads the manifest, which must match a digest of the reference, and the configuration of a single image.
+pub(crate) async fn inspect(
+    session: &Session,
+    source: &Source,
+    selector: &Selector,
+) -> Result<Inspected, RequestError> {
+    let source = &source.reference;
+    let (digest, manifest) = match selector {
+        Selector::Digest(digest) => (digest.clone(), verified_manifest(session, digest, source).await?),
+        Selector::Tag(tag) => {
+            let reading = format!("reading manifest {tag} in {}", source.name());
+            let manifest = session.manifest(tag).await.map_err(|error| error.within(&reading))?;
+            (Hasher::sha256(&manifest), manifest)
+        }
+    };
+    let manifest = match parse(&manifest, &digest).map_err(RequestError::fatal)? {
+        OciManifest::Image(manifest) => manifest,
+        OciManifest::ImageIndex(index) => return Ok(of_index(&index)),
+    };
+    let (config, size) =
+        descriptor(&manifest.config).map_err(|error| RequestError::fatal(error.to_string()))?;
+    let reading = format!("reading config blob {}", excerpt(config.as_str()));
+    let config =
+        session.blob(&config, size.min(MAX_MANIFEST)).await.map_err(|error| error.within(&reading))?;
+    let config: ImageConfig = serde_json::from_slice(&config).unwrap_or_default();
+    let architecture = Some(config.architecture).filter(|architecture| !architecture.is_empty());
+    Ok(Inspected { single: Some(digest), is_index: false, architectures: architecture.into_iter().collect() })
+}
+
+fn of_index(index: &OciImageIndex) -> Inspected {
+    let mut found = Inspected { single: None, is_index: true, architectures: BTreeSet::new() };
+    for entry in &index.manifests {
+        let Some(platform) = &entry.platform else { continue };
+        let architecture = platform.architecture.to_string();
+        // Attestations are entries of an unknown platform.
+        if architecture != "unknown" {
+            found.architectures.insert(architecture);
+            found.single = found.single.or_else(|| entry.digest.parse().ok());
+        }
+    }
+    found
+}
