@@ -12,6 +12,7 @@ mod ls;
 pub(crate) mod package;
 mod render;
 mod show;
+mod verify;
 mod whole;
 
 use clap::Subcommand;
@@ -44,6 +45,9 @@ pub(crate) enum CatalogCommand {
     /// Check a catalog; the same as `validate`
     #[command(long_about = validate::ABOUT)]
     Validate(ValidateArgs),
+    /// Check a catalog with its upgrade paths and images
+    #[command(long_about = verify::ABOUT)]
+    Verify(verify::VerifyArgs),
     /// Create a package in a catalog directory
     #[command(long_about = init::ABOUT)]
     Init(init::InitArgs),
@@ -75,6 +79,7 @@ pub(crate) async fn run(command: CatalogCommand, session: &mut Session) -> Resul
         CatalogCommand::Render(args) => render::run(args, session).await,
         CatalogCommand::Diff(args) => diff::run(args, session).await,
         CatalogCommand::Validate(args) => validate::run(args, session).await,
+        CatalogCommand::Verify(args) => verify::run(args, session).await,
         CatalogCommand::Init(args) => init::run(args, session).await,
         CatalogCommand::Add(args) => add::run(args, session).await,
         CatalogCommand::Template(command) => template::run(command, session).await,

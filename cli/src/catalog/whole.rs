@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use olm_fbc::{Meta, Origin};
+use olm_fbc::{Meta, Origin, SCHEMA_BUNDLE};
 use olm_resolve::Indexing;
 
 use super::package::{CatalogPackage, missing};
@@ -65,6 +65,11 @@ impl WholeCatalog {
             catalog.packages.insert(name, package);
         }
         Ok(catalog)
+    }
+
+    /// Position of a bundle.
+    pub(super) fn bundle_origin(&self, package: &str, bundle: &str) -> Option<&Origin> {
+        self.origins.get(&(SCHEMA_BUNDLE.to_owned(), package.to_owned(), bundle.to_owned()))
     }
 
     /// Fails if one of `packages` is in none of the `catalogs`, which are given with their sources.

@@ -99,7 +99,7 @@ impl Fixture {
 }
 
 /// Files of a bundle of package lamp. Each version replaces the previous one.
-fn bundle(minor: u32) -> BTreeMap<String, Vec<u8>> {
+pub(crate) fn bundle(minor: u32) -> BTreeMap<String, Vec<u8>> {
     let replaces = minor.checked_sub(1).map(|before| format!("  replaces: lamp.v1.{before}.0\n"));
     let csv = format!(
         "apiVersion: operators.coreos.com/v1alpha1\nkind: ClusterServiceVersion\nmetadata:\n  name: lamp.v1.{minor}.0\nspec:\n  \

@@ -3,3 +3,4 @@
 mod fixture;
 mod publishing;
 mod refusals;
+mod verify;

@@ -174,6 +174,35 @@ fn catalog_diff_has_its_exit_codes() {
 }
 
 #[test]
+fn catalog_verify_has_its_exit_codes() {
+    let found = olm(&["catalog", "verify", "broken", "--no-images"]);
+    assert_eq!((found.code, found.stderr.as_str()), (3, ""));
+    assert!(
+        found.stdout.ends_with("broken: 2 packages, 2 bundles, 0 images: 5 findings\n"),
+        "{}",
+        found.stdout
+    );
+    let ignored = olm(&["catalog", "verify", "broken", "--no-images", "--ignore", "CATALOG-1"]);
+    assert_eq!(ignored.code, 0, "{}", ignored.stdout);
+    let cases: &[(&[&str], i32, &str)] = &[
+        (
+            &["catalog", "verify", "catalog", "--no-images", "--package", "nope"],
+            4,
+            "error: catalog has no package \"nope\"; its packages: lamp, pipe\n",
+        ),
+        (
+            &["catalog", "verify", "catalog", "--ca-dir", "none"],
+            2,
+            "error: --ca-dir none: no such directory\n",
+        ),
+    ];
+    assert_failures(cases);
+    let unknown = olm(&["catalog", "verify", "catalog", "--ignore", "X-1"]);
+    assert_eq!(unknown.code, 2);
+    assert!(unknown.stderr.contains("the rules are CATALOG-1, CATALOG-2, "), "{}", unknown.stderr);
+}
+
+#[test]
 fn wrong_usage_prints_usage_and_exits_2() {
     for args in [
         &["catalog", "graph", "catalog"][..],

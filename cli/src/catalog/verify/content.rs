@@ -1,0 +1,76 @@
+//! Comparison of a bundle image with its object in the catalog. Pure.
+
+use std::collections::BTreeSet;
+
+use olm_fbc::Bundle;
+use olm_version::{VersionRelease, quote};
+use serde_json::Value;
+
+use super::finding::{CHANNELS, DECLARED, IDENTITY, Rule};
+use crate::author::CatalogBundle;
+use crate::catalog::package::CatalogPackage;
+use crate::catalog::whole::{BUNDLE_OBJECT, CSV_METADATA};
+
+/// Property with package and version, which [`IDENTITY`] compares.
+const PACKAGE: &str = "olm.package";
+
+/// Differences between a bundle of the catalog and the content of its image.
+pub(super) fn compare(
+    package: &CatalogPackage,
+    bundle: &Bundle,
+    actual: &CatalogBundle,
+) -> Vec<(&'static Rule, String)> {
+    let mut found = Vec::new();
+    let declared = package.version(&bundle.name).unwrap_or_default();
+    let shown = VersionRelease::parse(&actual.version, None);
+    let actual_version = shown.map_or_else(|_| actual.version.clone(), |version| version.shown(false).0);
+    let identity = [
+        ("package", package.name.as_str(), actual.package.as_str()),
+        ("name", &bundle.name, &actual.name),
+        ("version", &declared, &actual_version),
+    ];
+    let unlike: Vec<_> = identity
+        .iter()
+        .filter(|(_, catalog, image)| catalog != image)
+        .map(|(what, catalog, image)| format!("{what} {} is {} in the image", quote(catalog), quote(image)))
+        .collect();
+    if !unlike.is_empty() {
+        found.push((IDENTITY, unlike.join(", ")));
+    }
+    let (catalog, image) = (properties_of(bundle), properties_in(&actual.object));
+    let only = |one: &BTreeSet<(String, String)>, other: &BTreeSet<(String, String)>, place: &str| {
+        let only: Vec<_> = one.difference(other).map(|(kind, value)| format!("{kind} {value}")).collect();
+        (!only.is_empty()).then(|| format!("only in the {place}: {}", only.join(", ")))
+    };
+    let unlike = [only(&catalog, &image, "catalog"), only(&image, &catalog, "image")];
+    let unlike: Vec<_> = unlike.into_iter().flatten().collect();
+    if !unlike.is_empty() {
+        found.push((DECLARED, unlike.join("; ")));
+    }
+    let channels: BTreeSet<_> =
+        package.offer(&bundle.name).into_iter().flat_map(|offer| offer.channels()).collect();
+    let absent: Vec<_> =
+        actual.channels.iter().map(String::as_str).filter(|channel| !channels.contains(channel)).collect();
+    if !absent.is_empty() {
+        let in_catalog = channels.into_iter().collect::<Vec<_>>().join(", ");
+        let message = format!("the image names channel {}; in the catalog: {in_catalog}", absent.join(", "));
+        found.push((CHANNELS, message));
+    }
+    found
+}
+
+/// Type and canonical value of a property. The manifests and their metadata are not compared.
+fn property(kind: &str, value: &Value) -> Option<(String, String)> {
+    let skipped = [PACKAGE, CSV_METADATA, BUNDLE_OBJECT].contains(&kind);
+    (!skipped).then(|| (kind.to_owned(), value.to_string()))
+}
+
+fn properties_of(bundle: &Bundle) -> BTreeSet<(String, String)> {
+    let parsed = bundle.properties.iter().map(|one| (&one.kind, one.parse().unwrap_or(Value::Null)));
+    parsed.filter_map(|(kind, value)| property(kind, &value)).collect()
+}
+
+fn properties_in(object: &Value) -> BTreeSet<(String, String)> {
+    let list = object["properties"].as_array().map_or(&[][..], Vec::as_slice);
+    list.iter().filter_map(|one| property(one["type"].as_str()?, &one["value"])).collect()
+}

@@ -1,0 +1,194 @@
+//! `olm catalog verify` against a registry with planted faults.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use olm_image::Image;
+use olm_image::registry::{Access, Fault};
+use serde_json::{Value, json};
+
+use super::fixture::{Fixture, bundle};
+
+/// Media type of an index.
+const INDEX: &str = "application/vnd.oci.image.index.v1+json";
+
+/// Catalog directory `catalog` with this number of bundles of package lamp, each by digest.
+async fn catalog(fixture: &Fixture, bundles: u32) -> Vec<Value> {
+    fixture.works("init lamp -c stable -o json --to catalog").await;
+    let publish = |minor: u32| {
+        let image = Image::bundle(&bundle(minor)).unwrap();
+        let digest = fixture.registry.add_image("team/lamp", &format!("v1.{minor}.0"), &image);
+        fixture.reference(&format!("team/lamp@{digest}"))
+    };
+    let references: Vec<_> = (0..bundles).map(publish).collect();
+    fixture.works(&format!("add catalog --ca-dir cas {}", references.join(" "))).await;
+    let text = fixture.read("catalog/lamp/index.json");
+    serde_json::Deserializer::from_str(&text).into_iter().collect::<Result<_, _>>().unwrap()
+}
+
+fn write(fixture: &Fixture, objects: &[Value]) {
+    let text: Vec<_> = objects.iter().map(ToString::to_string).collect();
+    fixture.write("catalog/lamp/index.json", &text.join("\n"));
+}
+
+/// Bundle of version `1.<minor>.0` in the catalog.
+fn of(objects: &mut [Value], minor: u32) -> &mut Value {
+    let name = format!("lamp.v1.{minor}.0");
+    objects.iter_mut().find(|object| object["schema"] == "olm.bundle" && object["name"] == name).unwrap()
+}
+
+fn digest(object: &Value) -> String {
+    object["image"].as_str().unwrap().split_once('@').unwrap().1.to_owned()
+}
+
+/// Publishes an index with images for `architectures`. Returns its reference.
+fn index(fixture: &Fixture, tag: &str, architectures: &[&str], digest: &str) -> String {
+    let entries: Vec<_> = architectures
+        .iter()
+        .map(|architecture| {
+            json!({
+                "mediaType": "application/vnd.oci.image.manifest.v1+json", "digest": digest, "size": 1,
+                "platform": { "os": "linux", "architecture": architecture },
+            })
+        })
+        .collect();
+    let index = json!({ "schemaVersion": 2, "mediaType": INDEX, "manifests": entries }).to_string();
+    let digest = fixture.registry.add_manifest("team/lamp", tag, INDEX, index.into());
+    fixture.reference(&format!("team/lamp@{digest}"))
+}
+
+/// Pairs of rule and bundle of the findings, and the exit code.
+async fn findings(fixture: &Fixture, options: &str) -> (i32, BTreeSet<(String, String)>) {
+    let ran = fixture.olm(&format!("verify catalog --ca-dir cas -o json {options}")).await;
+    assert_eq!(ran.stderr, "");
+    let result: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let list = result["findings"].as_array().unwrap();
+    let pairs: BTreeSet<_> = list.iter().map(|one| (text(&one["rule"]), text(&one["bundle"]))).collect();
+    assert_eq!(pairs.len(), list.len(), "{}", ran.stdout);
+    (ran.code, pairs)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn planted_faults_of_200_bundles_are_all_found_and_nothing_else() {
+    let fixture = Fixture::open().await;
+    let mut objects = catalog(&fixture, 200).await;
+    assert_eq!(findings(&fixture, "--content").await, (0, BTreeSet::new()));
+    let mut expected = BTreeSet::new();
+    let mut expect =
+        |rule: &str, minor: u32| expected.insert((rule.to_owned(), format!("lamp.v1.{minor}.0")));
+    for minor in [3, 77, 199] {
+        let missing = format!("team/lamp@sha256:{minor:064}");
+        of(&mut objects, minor)["image"] = json!(fixture.reference(&missing));
+        expect("IMAGE-1", minor);
+    }
+    for minor in [4, 120] {
+        let request = format!("GET /v2/team/lamp/manifests/{}", digest(of(&mut objects, minor)));
+        fixture.registry.add_fault(&request, usize::MAX, Fault::Corrupt);
+        expect("IMAGE-2", minor);
+    }
+    for minor in [5, 130] {
+        let own = digest(of(&mut objects, minor));
+        let image = index(&fixture, &format!("arm-{minor}"), &["arm64", "s390x"], &own);
+        of(&mut objects, minor)["image"] = json!(image);
+        expect("IMAGE-3", minor);
+    }
+    // An index with the right architecture.
+    let own = digest(of(&mut objects, 6));
+    of(&mut objects, 6)["image"] = json!(index(&fixture, "both", &["arm64", "amd64"], &own));
+    for minor in [8, 140] {
+        let added =
+            json!({ "type": "olm.gvk", "value": { "group": "x.example", "kind": "Bulb", "version": "v1" } });
+        of(&mut objects, minor)["properties"].as_array_mut().unwrap().push(added);
+        expect("CONTENT-3", minor);
+    }
+    for (minor, other) in [(9, 10), (150, 151)] {
+        // The image of another bundle.
+        let image = of(&mut objects, other)["image"].clone();
+        of(&mut objects, minor)["image"] = image;
+        expect("CONTENT-2", minor);
+    }
+    write(&fixture, &objects);
+    let (code, found) = findings(&fixture, "--content").await;
+    assert_eq!(code, 3);
+    assert_eq!(found, expected);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn related_images_are_checked_for_the_required_architectures() {
+    let fixture = Fixture::open().await;
+    let mut objects = catalog(&fixture, 2).await;
+    let own = digest(of(&mut objects, 0));
+    let (both, single) =
+        (index(&fixture, "both", &["arm64", "amd64"], &own), fixture.reference("team/lamp:v1.0.0"));
+    let gone = fixture.reference("team/gone:v1");
+    for (minor, images) in [(0, vec![both, single]), (1, vec![gone])] {
+        let related: Vec<_> = images.iter().map(|image| json!({ "name": "", "image": image })).collect();
+        of(&mut objects, minor)["relatedImages"] = json!(related);
+    }
+    write(&fixture, &objects);
+    let found = |rules: &[(&str, u32)]| -> BTreeSet<(String, String)> {
+        rules.iter().map(|(rule, minor)| ((*rule).to_owned(), format!("lamp.v1.{minor}.0"))).collect()
+    };
+    assert_eq!(findings(&fixture, "").await, (0, found(&[])));
+    assert_eq!(findings(&fixture, "--related-images").await, (3, found(&[("IMAGE-1", 1)])));
+    assert_eq!(findings(&fixture, "--related-images --ignore IMAGE-1").await, (0, found(&[])));
+    // Of the bundles themselves, single images are read on every architecture.
+    let arm = findings(&fixture, "--related-images --arch amd64,arm64").await;
+    assert_eq!(arm, (3, found(&[("IMAGE-1", 1), ("IMAGE-3", 0)])));
+    drop(fixture.registry.take_requests());
+    assert_eq!(findings(&fixture, "--no-images").await, (0, found(&[])));
+    assert_eq!(fixture.registry.take_requests(), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn registry_without_access_is_a_finding_of_each_bundle() {
+    let fixture = Fixture::open().await;
+    catalog(&fixture, 2).await;
+    fixture.registry.set_access(Access::Basic("ann".to_owned(), "s3cret".to_owned()));
+    let ran = fixture.olm("verify catalog --ca-dir cas").await;
+    assert_eq!((ran.code, ran.stderr.as_str()), (3, ""));
+    let rows: Vec<_> = ran.stdout.lines().filter(|line| line.starts_with("IMAGE-2 ")).collect();
+    assert_eq!(rows.len(), 2, "{}", ran.stdout);
+    assert!(rows[0].contains("authentication required"), "{}", ran.stdout);
+    assert!(ran.stdout.ends_with("catalog: 1 package, 2 bundles, 2 images: 2 findings\n"), "{}", ran.stdout);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn catalog_image_is_verified_like_its_directory() {
+    let fixture = Fixture::open().await;
+    let objects = catalog(&fixture, 2).await;
+    fixture
+        .works("push catalog REF --ca-dir cas".replace("REF", &fixture.reference("team/catalog:v1")).as_str())
+        .await;
+    let image = fixture.reference("team/catalog:v1");
+    let passed = fixture.works(&format!("verify {image} --ca-dir cas --content -o junit")).await;
+    assert!(passed.contains("<testsuite name=\"lamp\" tests=\"2\" failures=\"0\">"), "{passed}");
+    // An invalid catalog has the findings of `validate`. Its other checks are made as far as it loads.
+    let channel = json!({ "schema": "olm.channel", "package": "none", "name": "c" });
+    write(&fixture, &[objects, vec![channel]].concat());
+    let ran = fixture.olm("verify catalog --ca-dir cas").await;
+    assert_eq!(ran.code, 3);
+    assert!(ran.stdout.contains("unknown package \"none\" for channel \"c\""), "{}", ran.stdout);
+    fixture.write("catalog/lamp/index.json", "{");
+    let ran = fixture.olm("verify catalog --ca-dir cas").await;
+    assert_eq!((ran.code, ran.stderr.as_str()), (3, ""));
+    assert!(ran.stdout.ends_with("catalog: 0 packages, 0 bundles, 0 images: 1 finding\n"), "{}", ran.stdout);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn image_of_another_kind_or_channel_is_found_in_its_content() {
+    let fixture = Fixture::open().await;
+    let mut objects = catalog(&fixture, 3).await;
+    let other = Image::catalog(&BTreeMap::new()).unwrap();
+    fixture.registry.add_image("team/other", "v1", &other);
+    of(&mut objects, 0)["image"] = json!(fixture.reference("team/other:v1"));
+    // The head moves to channel fast, while its image names stable.
+    let channel = objects.iter_mut().find(|object| object["schema"] == "olm.channel").unwrap();
+    let head = channel["entries"].as_array_mut().unwrap().pop().unwrap();
+    objects.push(json!({ "schema": "olm.channel", "package": "lamp", "name": "fast", "entries": [head] }));
+    write(&fixture, &objects);
+    assert_eq!(findings(&fixture, "").await, (0, BTreeSet::new()));
+    let expected = [("CONTENT-1", "lamp.v1.0.0"), ("CONTENT-4", "lamp.v1.2.0")];
+    let expected = expected.map(|(rule, bundle)| (rule.to_owned(), bundle.to_owned()));
+    assert_eq!(findings(&fixture, "--content").await, (3, BTreeSet::from(expected)));
+}
