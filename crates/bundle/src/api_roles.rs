@@ -1,8 +1,12 @@
 //! ClusterRoles for the users of a bundle's APIs (docs/design/additions.md#api-roles).
 
+use std::collections::BTreeSet;
+
+use olm_version::names::is_dns_label;
 use serde_json::{Value, json};
 
 use crate::bundle::name_of;
+use crate::csv::ApiService;
 use crate::pointer::{list, text};
 use crate::rbac::GROUP;
 
@@ -16,23 +20,24 @@ pub const ADMIN: [&str; 1] = ["*"];
 /// Size of a role without names.
 const ROLE_BYTES: usize = 512;
 
-/// Four roles for each served version of each CRD. Those for cluster-scoped custom resources are not aggregated,
-/// because the built-in roles are for namespaces.
-pub(crate) fn roles(definitions: &[Value]) -> Vec<Value> {
-    definitions
-        .iter()
-        .flat_map(|definition| served(definition).flat_map(|name| of(definition, name)))
-        .collect()
+/// Four roles for each served version of each CRD, and three for each resource of an aggregated API. Those for
+/// cluster-scoped custom resources are not aggregated, because the built-in roles are for namespaces. The scope of an
+/// aggregated resource is unknown.
+pub(crate) fn roles(definitions: &[Value], owned: &[ApiService]) -> Vec<Value> {
+    let crds = definitions.iter().flat_map(|crd| served(crd).flat_map(|version| of_crd(crd, version)));
+    crds.chain(aggregated(owned).flat_map(of_api_service)).collect()
 }
 
 /// Approximate size of all roles.
-pub(crate) fn size(definitions: &[Value]) -> usize {
+pub(crate) fn size(definitions: &[Value], owned: &[ApiService]) -> usize {
     let of = |definition: &Value| {
         let versions = served(definition).map(|version| 4 * (ROLE_BYTES + version.len()));
         let names = 4 * served(definition).count() * 2 * name_of(definition).len();
         versions.sum::<usize>().saturating_add(names)
     };
-    definitions.iter().map(of).fold(0, usize::saturating_add)
+    let crds = definitions.iter().map(of).fold(0, usize::saturating_add);
+    let services = aggregated(owned).map(|one| 3 * (ROLE_BYTES + 2 * (one.name.len() + one.group.len())));
+    services.fold(crds, usize::saturating_add)
 }
 
 fn served(definition: &Value) -> impl Iterator<Item = &str> {
@@ -40,22 +45,39 @@ fn served(definition: &Value) -> impl Iterator<Item = &str> {
     versions.filter(|version| version["served"] == true).map(|version| text(version, "/name"))
 }
 
-fn of(definition: &Value, version: &str) -> [Value; 4] {
+/// Resources of aggregated APIs, each once. Without a valid name the resource is unknown.
+fn aggregated(owned: &[ApiService]) -> impl Iterator<Item = &ApiService> {
+    let mut seen = BTreeSet::new();
+    owned
+        .iter()
+        .filter(move |one| is_dns_label(&one.name) && seen.insert((&one.name, &one.group, &one.version)))
+}
+
+fn of_crd(definition: &Value, version: &str) -> [Value; 4] {
     let crd = name_of(definition);
     let (group, plural) = (text(definition, "/spec/group"), text(definition, "/spec/names/plural"));
     let is_namespaced = text(definition, "/spec/scope") == "Namespaced";
-    let role = |role: &str, verbs: &[&str]| {
-        let rule = json!({"apiGroups": [group], "resources": [plural], "verbs": verbs});
-        cluster_role(&format!("{crd}-{version}-{role}"), is_namespaced.then_some(role), &rule)
-    };
     let read = json!({"apiGroups": ["apiextensions.k8s.io"], "resources": ["customresourcedefinitions"],
         "resourceNames": [crd], "verbs": ["get"]});
-    [
-        role("admin", &ADMIN),
-        role("edit", &EDIT),
-        role("view", &VIEW),
-        cluster_role(&format!("{crd}-{version}-crdview"), Some("view"), &read),
-    ]
+    let [admin, edit, view] = of_resource((crd, version), (group, plural), is_namespaced);
+    [admin, edit, view, cluster_role(&format!("{crd}-{version}-crdview"), Some("view"), &read)]
+}
+
+fn of_api_service(service: &ApiService) -> [Value; 3] {
+    let ApiService { name, group, version, .. } = service;
+    of_resource((&format!("{name}.{group}"), version), (group, name), true)
+}
+
+fn of_resource(
+    (name, version): (&str, &str),
+    (group, plural): (&str, &str),
+    is_namespaced: bool,
+) -> [Value; 3] {
+    let role = |role: &str, verbs: &[&str]| {
+        let rule = json!({"apiGroups": [group], "resources": [plural], "verbs": verbs});
+        cluster_role(&format!("{name}-{version}-{role}"), is_namespaced.then_some(role), &rule)
+    };
+    [role("admin", &ADMIN), role("edit", &EDIT), role("view", &VIEW)]
 }
 
 /// Role with one rule. `into` is the built-in role that aggregates it.
@@ -93,7 +115,7 @@ mod tests {
     #[test]
     fn served_versions_get_four_aggregated_roles_each() {
         let roles =
-            roles(&[definition("Namespaced", &[("v1", true), ("v1beta1", true), ("v1alpha1", false)])]);
+            roles(&[definition("Namespaced", &[("v1", true), ("v1beta1", true), ("v1alpha1", false)])], &[]);
         let rows: Vec<(&str, Option<&str>, &Value)> =
             roles.iter().map(|role| (name_of(role), label(role), &role["rules"])).collect();
         let on =
@@ -118,16 +140,37 @@ mod tests {
     // Case additions-r02
     #[test]
     fn roles_of_cluster_scoped_resources_are_not_aggregated() {
-        let roles = roles(&[definition("Cluster", &[("v1", true)])]);
+        let roles = roles(&[definition("Cluster", &[("v1", true)])], &[]);
         let labels: Vec<Option<&str>> = roles.iter().map(label).collect();
         assert_eq!(labels, [None, None, None, Some("view")]);
     }
 
     #[test]
+    fn resources_of_aggregated_apis_get_three_roles_each() {
+        let owned = |name: &str| ApiService {
+            name: name.to_owned(),
+            group: "sky.example.com".to_owned(),
+            version: "v1".to_owned(),
+            ..ApiService::default()
+        };
+        let roles = roles(&[], &[owned("stars"), owned("stars"), owned(""), owned("a b")]);
+        let rows: Vec<(&str, Option<&str>)> = roles.iter().map(|role| (name_of(role), label(role))).collect();
+        let expected = [
+            ("stars.sky.example.com-v1-admin", Some("admin")),
+            ("stars.sky.example.com-v1-edit", Some("edit")),
+            ("stars.sky.example.com-v1-view", Some("view")),
+        ];
+        assert_eq!(rows, expected);
+        let view = json!([{"apiGroups": ["sky.example.com"], "resources": ["stars"], "verbs": VIEW}]);
+        assert_eq!(roles[2]["rules"], view);
+    }
+
+    #[test]
     fn size_covers_all_roles() {
-        let one = [definition("Namespaced", &[("v1", true), ("v2", true)])];
-        let rendered: usize = roles(&one).iter().map(|role| role.to_string().len()).sum();
-        assert!(size(&one) >= rendered, "{} {rendered}", size(&one));
-        assert_eq!(size(&[definition("Namespaced", &[("v1", false)])]), 0);
+        let crds = [definition("Namespaced", &[("v1", true), ("v2", true)])];
+        let owned = [ApiService { name: "stars".to_owned(), ..ApiService::default() }];
+        let rendered: usize = roles(&crds, &owned).iter().map(|role| role.to_string().len()).sum();
+        assert!(size(&crds, &owned) >= rendered, "{} {rendered}", size(&crds, &owned));
+        assert_eq!(size(&[definition("Namespaced", &[("v1", false)])], &[]), 0);
     }
 }

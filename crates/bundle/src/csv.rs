@@ -120,6 +120,8 @@ pub(crate) struct ApiServices {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct ApiService {
+    /// Plural of the resource.
+    pub(crate) name: String,
     pub(crate) group: String,
     pub(crate) version: String,
     pub(crate) deployment_name: String,

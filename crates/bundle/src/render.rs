@@ -51,7 +51,7 @@ pub fn render(bundle: &Bundle, options: &RenderOptions<'_>) -> Result<Vec<Value>
         rendered.extend(operator_condition::objects(&bundle.csv, install_namespace));
     }
     if options.aggregate_api_roles {
-        rendered.extend(api_roles::roles(&bundle.definitions));
+        rendered.extend(api_roles::roles(&bundle.definitions, &bundle.csv.spec.api_services.owned));
     }
     rendered.extend(webhooks::definitions(bundle, context)?);
     rendered.extend(bundle.others.iter().map(|object| objects::placed(object, install_namespace)));
@@ -83,11 +83,15 @@ fn check_size(bundle: &Bundle, options: &RenderOptions<'_>, targets: &Targets) -
     let permissions =
         strategy.permissions.len() * PERMISSION_BYTES + permissions.map(limits::size).sum::<usize>();
     let definitions = bundle.csv.spec.webhooks.len() + bundle.csv.spec.api_services.owned.len();
+    let roles = match options.aggregate_api_roles {
+        true => api_roles::size(&bundle.definitions, &bundle.csv.spec.api_services.owned),
+        false => 0,
+    };
     let repeated = [
         deployments.len().saturating_mul(annotations),
         config.saturating_mul(deployments.len() + containers + definitions),
         permissions.saturating_mul(namespaces),
-        if options.aggregate_api_roles { api_roles::size(&bundle.definitions) } else { 0 },
+        roles,
     ];
     if repeated.into_iter().fold(0, usize::saturating_add) <= REPEATED_BYTES {
         return Ok(());
