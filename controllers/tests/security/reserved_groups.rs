@@ -91,7 +91,7 @@ async fn definitions_of_a_reserved_group_are_written_only_by_its_owners() {
     assert!(refused.ends_with(REASON), "{refused}");
     let (root, pat) = (api("root", &[]).await, api("pat", &["platform"]).await);
     let installer = api(INSTALLER, &["system:serviceaccounts"]).await;
-    for (who, object, expected) in [
+    for (writer, object, expected) in [
         (&ann, definition(RESERVED, "second", None), REASON),
         (&ann, definition("free.example.com", "third", None), "done"),
         (&ann, definition("more.reserved.example.com", "fourth", None), "done"),
@@ -101,10 +101,18 @@ async fn definitions_of_a_reserved_group_are_written_only_by_its_owners() {
         (&installer, definition(RESERVED, "eighth", None), REASON),
         (&installer, lamp.clone(), "done"),
     ] {
-        let said = create(who, &object, false).await;
+        let said = create(writer, &object, false).await;
         assert!(said.ends_with(expected), "{object}: {said}");
     }
+    schema_and_owner_are_changed_only_by_owners(&ann, &installer, &pat).await;
+    conversion_is_changed_only_by_owners(&ann, &installer).await;
+}
 
+async fn schema_and_owner_are_changed_only_by_owners(
+    ann: &Definitions,
+    installer: &Definitions,
+    pat: &Definitions,
+) {
     let label =
         |value: Value| json!({"metadata": {"labels": {"olm.operatorframework.io/owner-name": value}}});
     let other_schema = definition(RESERVED, "first", None)["spec"]["versions"].clone();
@@ -112,24 +120,58 @@ async fn definitions_of_a_reserved_group_are_written_only_by_its_owners() {
     other_schema["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"] =
         json!({"type": "object"});
     let names = json!({"spec": {"names": {"shortNames": ["f"]}}});
-    let webhook = json!({"spec": {"conversion": {"strategy": "Webhook", "webhook": {
-        "conversionReviewVersions": ["v1"], "clientConfig": {"url": "https://lamp.example.com/"}}}}});
-    for (who, change, expected) in [
-        (&ann, json!({"metadata": {"annotations": {"example.com/note": "mine"}}}), "done"),
-        (&ann, webhook, "done"),
-        (&ann, other_schema.clone(), REASON),
-        (&ann, names, REASON),
-        (&ann, label(json!("other")), REASON),
-        (&ann, label(Value::Null), REASON),
-        (&installer, other_schema, "done"),
-        (&installer, label(json!("other")), REASON),
+    for (writer, change, expected) in [
+        (ann, json!({"metadata": {"annotations": {"example.com/note": "mine"}}}), "done"),
+        (ann, other_schema.clone(), REASON),
+        (ann, names, REASON),
+        (ann, label(json!("other")), REASON),
+        (ann, label(Value::Null), REASON),
+        (installer, other_schema, "done"),
+        (installer, label(json!("other")), REASON),
         // operator-controller releases the CRD, and adopts it again.
-        (&installer, label(Value::Null), "done"),
-        (&installer, label(json!("other")), REASON),
-        (&installer, label(json!("lamp")), "done"),
-        (&pat, label(json!("other")), "done"),
+        (installer, label(Value::Null), "done"),
+        (installer, label(json!("other")), REASON),
+        (installer, label(json!("lamp")), "done"),
+        (pat, label(json!("other")), "done"),
+        (pat, label(json!("lamp")), "done"),
     ] {
-        let said = patch(who, "first", change.clone()).await;
+        let said = patch(writer, "first", change.clone()).await;
+        assert!(said.ends_with(expected), "{change}: {said}");
+    }
+}
+
+/// The conversion webhook reads and rewrites all objects of the kind.
+async fn conversion_is_changed_only_by_owners(ann: &Definitions, installer: &Definitions) {
+    let conversion = |value: Value| json!({"spec": {"conversion": value}});
+    let client = |value: Value| conversion(json!({"webhook": {"clientConfig": value}}));
+    let webhook = |client: Value| {
+        conversion(json!({"strategy": "Webhook",
+            "webhook": {"conversionReviewVersions": ["v1"], "clientConfig": client}}))
+    };
+    let service = webhook(json!({"service": {"namespace": "lamp", "name": "lamp-service"}}));
+    let url = webhook(json!({"url": "https://lamp.example.com/"}));
+    let ca = |host: &str| {
+        let issued = rcgen::generate_simple_self_signed([host.to_owned()]).unwrap();
+        client(json!({"caBundle": k8s_openapi::ByteString(issued.cert.pem().into_bytes())}))
+    };
+    for (writer, change, expected) in [
+        (ann, url.clone(), REASON),
+        (ann, service.clone(), REASON),
+        (installer, service, "done"),
+        // As cert-manager and OpenShift inject it.
+        (ann, ca("a.example.com"), "done"),
+        (ann, ca("b.example.com"), "done"),
+        (ann, client(json!({"caBundle": null})), "done"),
+        (ann, client(json!({"service": {"name": "other"}})), REASON),
+        (ann, client(json!({"service": {"path": "/other"}})), REASON),
+        (ann, client(json!({"service": null, "url": "https://other.example.com/"})), REASON),
+        (ann, conversion(json!({"webhook": {"conversionReviewVersions": ["v1", "v1beta1"]}})), REASON),
+        (ann, conversion(json!({"strategy": "None", "webhook": null})), REASON),
+        (installer, client(json!({"service": null, "url": "https://lamp.example.com/"})), "done"),
+        (ann, ca("c.example.com"), "done"),
+        (ann, client(json!({"url": "https://other.example.com/"})), REASON),
+    ] {
+        let said = patch(writer, "first", change.clone()).await;
         assert!(said.ends_with(expected), "{change}: {said}");
     }
 }
