@@ -73,14 +73,12 @@ pub(super) fn extensions(
     ] {
         gauges(encoder, name, help, [([], count)])?;
     }
-    let syncs = all
-        .iter()
-        .filter_map(|(name, extension)| Some((subscription(extension), records.get(name)?.changes)));
+    let syncs = records.values().map(|record| (record.subscription.clone(), record.syncs));
     counters(encoder, "subscription_sync", "Changes of the ClusterExtension that were observed", syncs)
 }
 
-/// Labels of a Subscription.
-fn subscription(extension: &ClusterExtension) -> Labels<5> {
+/// Returns the labels of a Subscription.
+pub(super) fn subscription(extension: &ClusterExtension) -> Labels<5> {
     let catalog = extension.spec.as_ref().and_then(|spec| spec.source.catalog.as_ref());
     let (package, channels) =
         catalog.map(|catalog| (catalog.package_name.clone(), catalog.channels.join(","))).unwrap_or_default();
@@ -183,6 +181,10 @@ mod tests {
             let event = Event::Apply(extension);
             store.apply_watcher_event(&event);
             counted.notice(&event);
+            // A relist is no change.
+            if let Event::Apply(extension) = event {
+                counted.notice(&Event::InitApply(extension));
+            }
         }
         counted.resolved(true, Duration::from_millis(3));
         fetches.count("hub", true);
@@ -203,7 +205,7 @@ mod tests {
             "csv_upgrade_count 1",
             "subscription_count 1",
             "install_plan_count 0",
-            "subscription_sync_total{name=\"e\",installed=\"demo.v1.1.0\",channel=\"\",package=\"demo\",approval=\"Manual\"} 2",
+            "subscription_sync_total{name=\"e\",installed=\"demo.v1.1.0\",channel=\"\",package=\"demo\",approval=\"Manual\"} 1",
             "catalog_source_snapshots_total{namespace=\"\",name=\"hub\"} 2",
             "installplan_warnings_total 3",
             "olm_resolution_duration_seconds_count{outcome=\"succeeded\"} 1",

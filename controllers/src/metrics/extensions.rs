@@ -14,14 +14,14 @@ use olm_api::cluster_extension::BundleMetadata;
 use olm_api::conditions::{Status, reasons, types};
 use olm_api::{ClusterExtension, Condition, labels};
 use olm_runtime::metrics::Metrics;
-use olm_runtime::samples::{counters, gauges};
+use olm_runtime::samples::{Labels, counters, gauges};
 use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 
-use super::classic::{self, Counts};
+use super::classic::{self, Counts, subscription};
 use crate::revision_cache::RevisionCache;
 
 /// Conditions with series. `Deprecated` summarizes three more.
@@ -43,20 +43,23 @@ pub(crate) struct ExtensionMetrics {
 }
 
 /// Upgrades between the events of an extension, and the state at the last one.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct ExtensionRecord {
     installed: Option<BundleMetadata>,
     is_late: bool,
     succeeded: u64,
     failed: u64,
-    /// Number of events.
-    pub(super) changes: u64,
+    /// Labels of the Subscription in classic OLM.
+    pub(super) subscription: Labels<5>,
+    /// Number of changes that were observed with these labels.
+    pub(super) syncs: u64,
 }
 
 impl ExtensionRecord {
     fn new(extension: &ClusterExtension) -> Self {
         let installed = installed(extension).cloned();
-        Self { installed, is_late: is_late(extension), ..Self::default() }
+        let subscription = subscription(extension);
+        Self { installed, is_late: is_late(extension), subscription, succeeded: 0, failed: 0, syncs: 0 }
     }
 
     fn advance(&mut self, extension: &ClusterExtension) {
@@ -69,8 +72,8 @@ impl ExtensionRecord {
         if next.installed.is_some() && next.is_late && !self.is_late {
             self.failed += 1;
         }
-        let changes = self.changes + 1;
-        *self = Self { succeeded: self.succeeded, failed: self.failed, changes, ..next };
+        let syncs = if next.subscription == self.subscription { self.syncs } else { 0 };
+        *self = Self { succeeded: self.succeeded, failed: self.failed, syncs, ..next };
     }
 }
 
@@ -126,6 +129,8 @@ impl ExtensionMetrics {
                 let record = record.or_insert_with(|| ExtensionRecord::new(extension));
                 let before = record.succeeded;
                 record.advance(extension);
+                // A relist reports unchanged extensions, too.
+                record.syncs += u64::from(matches!(event, Event::Apply(_)));
                 self.upgrades.fetch_add(record.succeeded - before, Ordering::Relaxed);
             }
             Event::Delete(extension) => drop(records.remove(&extension.name_any())),
