@@ -69,6 +69,9 @@ struct Provider {
     times: Times,
     /// Cancelled when the first extension needs the provider.
     needed: CancellationToken,
+    /// Cancelled when the first APIService needs a CA bundle. Until then, none is watched: the account may lack the
+    /// right.
+    has_api_service: CancellationToken,
     /// State by name of the extension, for those that need certificates or did.
     known: Mutex<HashMap<String, ExtensionState>>,
     /// Watched Secrets that block an extension: name of the extension, UID of the Secret.
@@ -118,6 +121,7 @@ impl WebhookCertificates {
             events,
             times,
             needed: CancellationToken::new(),
+            has_api_service: CancellationToken::new(),
             known: Mutex::default(),
             blocking: Mutex::default(),
             unblocked: broadcast::Sender::new(MAX_UNBLOCKED),
@@ -141,6 +145,7 @@ impl WebhookCertificates {
             return Ok(());
         }
         provider.with_state(&owner, |known| known.expected = injections.to_vec());
+        provider.notice_api_services(injections);
         let (revisions, _) = provider.revisions(&owner).await;
         let required =
             RequiredCertificates::new(&revisions.iter().map(AsRef::as_ref).collect::<Vec<_>>(), injections);
@@ -165,6 +170,12 @@ impl WebhookCertificates {
 impl Provider {
     fn is_known(&self, extension: &str) -> bool {
         self.known.lock().contains_key(extension)
+    }
+
+    fn notice_api_services(&self, injections: &[Injection]) {
+        if injections.iter().any(|injection| injection.kind == InjectionKind::ApiService) {
+            self.has_api_service.cancel();
+        }
     }
 
     /// Reads or changes the state of an extension. State of an earlier extension of the same name is discarded.
@@ -237,6 +248,7 @@ impl Provider {
             };
             match found {
                 Ok(found) => {
+                    self.notice_api_services(&found.injections);
                     now_read.insert(uid, (generation, Arc::clone(&found)));
                     needs.push(found);
                 }

@@ -159,8 +159,18 @@ impl Provider {
             self.follow::<ValidatingWebhookConfiguration>(labels::OWNER_NAME),
             self.follow::<MutatingWebhookConfiguration>(labels::OWNER_NAME),
             self.follow::<CustomResourceDefinition>(labels::OWNER_NAME),
-            self.follow::<APIService>(labels::OWNER_NAME),
+            self.follow_api_services(),
         ])
+    }
+
+    /// Stream of the owners of changed APIServices, from the time when the first one needs a CA bundle.
+    fn follow_api_services(self: &Arc<Self>) -> BoxStream<'static, ObjectRef<Extension>> {
+        let provider = Arc::clone(self);
+        let follow = async move {
+            provider.has_api_service.cancelled().await;
+            provider.follow::<APIService>(labels::OWNER_NAME)
+        };
+        stream::once(follow).flatten().boxed()
     }
 
     /// Stream of the owners of changed objects of a kind: known extensions, and those whose object itself shows that

@@ -3,11 +3,13 @@
 use std::time::Instant;
 
 use olm_api::names::WEBHOOK_CERTIFICATES_MANAGER;
-use olm_bundle::InjectionKind::ApiService;
+use olm_bundle::InjectionKind::{ApiService, Validating};
 use olm_serving::issue::count;
 use serde_json::{Value, json};
 
-use super::fixture::{CA, Fixture, LEAF, Webhook, api_service, carried, eventually, needed, service};
+use super::fixture::{
+    CA, Fixture, LEAF, Webhook, api_service, carried, configuration, eventually, needed, service,
+};
 use super::{LAG, QUICK, managers};
 
 const GROUP: &str = "sky.example.com";
@@ -18,6 +20,19 @@ impl Fixture {
     async fn discover(&self) -> Result<(), String> {
         let found = self.client().list_api_group_resources(&format!("{GROUP}/v1")).await;
         found.map(drop).map_err(|error| error.to_string())
+    }
+
+    /// Number of watches on a resource, as the API server counts them.
+    async fn watches(&self, resource: &str) -> Option<u64> {
+        let request = http::Request::get("/metrics").body(Vec::new()).unwrap();
+        let metrics = self.client().request_text(request).await.unwrap();
+        let of_resource = format!("resource=\"{resource}\"");
+        let mut lines = metrics.lines().filter(|line| {
+            line.starts_with("apiserver_longrunning_requests{")
+                && line.contains(&of_resource)
+                && line.contains("verb=\"WATCH\"")
+        });
+        lines.next()?.rsplit_once(' ')?.1.parse().ok()
     }
 
     async fn until_available(&self) -> Value {
@@ -79,6 +94,30 @@ async fn aggregated_api_answers_before_during_and_after_a_renewal() {
     renewal_fails_no_call(&fixture, &server).await;
     keeping.stop().await;
     applying.stop().await;
+}
+
+// An account without gate OwnedAPIServices needs no right to watch them.
+#[tokio::test(flavor = "multi_thread")]
+async fn api_services_are_watched_once_one_needs_a_certificate() {
+    let fixture = Fixture::start().await;
+    let watches = async |resource: &str| fixture.watches(resource).await.unwrap_or_default();
+    let of_api_server = watches("apiservices").await;
+    let webhooks = watches("validatingwebhookconfigurations").await;
+    let extension = fixture.extension("demo").await;
+    let provider = fixture.provider(QUICK);
+    let webhook = [vec![service(), configuration(Validating, "v.example.com", 443)]];
+    provider.ensure(&extension, &needed(&webhook)).await.unwrap();
+    let keeping = fixture.run(&provider);
+    let is_more = async || (watches("validatingwebhookconfigurations").await > webhooks).then_some(());
+    eventually("webhook configurations are watched", is_more).await;
+    fixture.remove_secret(CA).await;
+    eventually("the CA is restored", async || fixture.pair(CA).await.map(drop)).await;
+    assert_eq!(watches("apiservices").await, of_api_server);
+
+    provider.ensure(&extension, &needed(&[vec![service(), api_service(GROUP, 443)]])).await.unwrap();
+    let is_more = async || (watches("apiservices").await > of_api_server).then_some(());
+    eventually("APIServices are watched", is_more).await;
+    keeping.stop().await;
 }
 
 /// Both CAs are trusted before the new certificate is served, by a pod that sees it late.
