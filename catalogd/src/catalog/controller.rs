@@ -54,7 +54,7 @@ pub struct Controller {
     pub(super) records: Mutex<HashMap<String, (String, UnpackRecord)>>,
     pub(super) polls: Polls,
     failures: Mutex<HashMap<String, FailedContent>>,
-    pub(super) reconciled: Mutex<HashMap<String, ReconciledState>>,
+    pub(super) settled: Mutex<HashMap<String, Settled>>,
     /// Incremented when something changes that all catalogs depend on.
     pub(super) epoch: watch::Sender<u64>,
 }
@@ -78,7 +78,7 @@ pub(super) struct Reconciled {
 }
 
 /// A catalog that needs no reconcile until it changes or the time is reached.
-pub(super) struct ReconciledState {
+pub(super) struct Settled {
     pub(super) resource_version: String,
     pub(super) epoch: u64,
     pub(super) due: Instant,
@@ -112,7 +112,7 @@ impl Controller {
             records: Mutex::default(),
             polls: Polls::default(),
             failures: Mutex::default(),
-            reconciled: Mutex::default(),
+            settled: Mutex::default(),
             epoch: watch::Sender::default(),
         }
     }
@@ -189,7 +189,7 @@ impl Controller {
         self.records.lock().remove(name);
         self.polls.forget(name);
         self.failures.lock().remove(name);
-        self.reconciled.lock().remove(name);
+        self.settled.lock().remove(name);
         self.tried.lock().remove(name);
     }
 

@@ -16,13 +16,13 @@ use tokio::time::Instant;
 use tokio_stream::wrappers::WatchStream;
 use tokio_util::sync::CancellationToken;
 
-use super::controller::{CONCURRENCY, Controller, Reconciled, ReconciledState};
+use super::controller::{CONCURRENCY, Controller, Reconciled, Settled};
 
 impl Controller {
-    /// Time left until the catalog needs a reconcile, `None` if it changed since it reconciled.
+    /// Time left until the catalog needs a reconcile, `None` if it changed since it settled.
     fn time_left(&self, catalog: &ClusterCatalog) -> Option<Duration> {
-        let reconciled = self.reconciled.lock();
-        let known = reconciled.get(&catalog.name_any())?;
+        let settled = self.settled.lock();
+        let known = settled.get(&catalog.name_any())?;
         let is_same = catalog.metadata.resource_version.as_ref() == Some(&known.resource_version)
             && known.epoch == *self.epoch.borrow();
         let left = known.due.saturating_duration_since(Instant::now());
@@ -49,13 +49,13 @@ impl Controller {
                 self.tried.lock().insert(name.clone());
             }
             let Reconciled { resource_version, requeue_after } = result?;
-            let mut reconciled = self.reconciled.lock();
+            let mut settled = self.settled.lock();
             match resource_version {
                 Some(resource_version) => {
                     let due = Instant::now() + requeue_after.unwrap_or(RESYNC);
-                    reconciled.insert(name.clone(), ReconciledState { resource_version, epoch, due });
+                    settled.insert(name.clone(), Settled { resource_version, epoch, due });
                 }
-                None => drop(reconciled.remove(&name)),
+                None => drop(settled.remove(&name)),
             }
             Ok(requeue_after.map_or_else(Action::await_change, Action::requeue))
         };

@@ -45,7 +45,7 @@ impl Controller {
             self.unpacks.release(&name);
         }
         match decision {
-            Decision::Nothing => Ok(reconciled(catalog, None)),
+            Decision::Nothing => Ok(settled(catalog, None)),
             Decision::Adopt => self.adopt(catalog).await,
             Decision::Withdraw => self.remove(catalog, &Outcome::Withdrawn).await,
             Decision::Finalize => self.remove(catalog, &Outcome::Removed).await,
@@ -69,13 +69,13 @@ impl Controller {
             }
             Decision::Mirror(reference) => {
                 match self.in_background(catalog, false, Some(&reference)).await? {
-                    Ok(()) => Ok(reconciled(catalog, None)),
+                    Ok(()) => Ok(settled(catalog, None)),
                     Err(error) => Err(ReconcileError::new(&error, error.is_terminal())),
                 }
             }
             Decision::Drop => {
                 self.drop_content(&name).await.map_err(ReconcileError::retry)?;
-                Ok(reconciled(catalog, None))
+                Ok(settled(catalog, None))
             }
         }
     }
@@ -112,7 +112,7 @@ impl Controller {
         }
         let catalog = self.write(catalog, outcome).await?;
         if !has_finalizer(&catalog) {
-            return Ok(reconciled(&catalog, None));
+            return Ok(settled(&catalog, None));
         }
         let kept = catalog.finalizers().iter().filter(|one| *one != finalizers::DELETE_SERVER_CACHE);
         let kept: Vec<&String> = kept.collect();
@@ -143,7 +143,7 @@ impl Controller {
             unpacked_at: record.unpacked_at,
         };
         let catalog = self.write(catalog, &outcome).await?;
-        Ok(reconciled(&catalog, requeue_after.map(|delay| with_jitter(delay, POLL_JITTER))))
+        Ok(settled(&catalog, requeue_after.map(|delay| with_jitter(delay, POLL_JITTER))))
     }
 
     /// Records the success with the held content. Content that this process has not served before gets the present
@@ -222,6 +222,6 @@ impl Controller {
 }
 
 /// No reconcile until the object changes or `requeue_after` has passed.
-fn reconciled(catalog: &ClusterCatalog, requeue_after: Option<Duration>) -> Reconciled {
+fn settled(catalog: &ClusterCatalog, requeue_after: Option<Duration>) -> Reconciled {
     Reconciled { resource_version: catalog.resource_version(), requeue_after }
 }
