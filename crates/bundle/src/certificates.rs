@@ -157,7 +157,7 @@ pub fn issued_by_others(objects: &[&Value]) -> BTreeSet<(String, String)> {
 
 impl Serving {
     pub(crate) fn of_deployment(name: &str, install_namespace: &str) -> Self {
-        let service = names::webhook_service(name);
+        let service = names::serving_service(name);
         let secret = names::certificate(&service);
         Self { service, secret, namespace: install_namespace.to_string() }
     }

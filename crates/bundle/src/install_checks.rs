@@ -16,9 +16,11 @@ use serde_json::Value;
 
 use crate::bundle::{Bundle, group_of, name_of};
 use crate::certificates::Serving;
+use crate::csv::Csv;
 use crate::limits::sorted_texts;
 use crate::pointer::text;
 use crate::validate::subdomain_faults;
+use crate::webhooks::service_port;
 
 const DEFINITION: &str = "CustomResourceDefinition";
 const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
@@ -26,7 +28,7 @@ const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 /// Runs the install checks on `objects`, the result of [`render`](crate::render()) for `bundle` in
 /// `install_namespace`. One sentence per failed check, sorted. Empty for an installable bundle.
 pub fn install_checks(bundle: &Bundle, objects: &[Value], install_namespace: &str) -> Vec<String> {
-    let deployments = WebhookDeployments::of(bundle);
+    let deployments = ServingDeployments::of(bundle);
     let mut found = BTreeSet::new();
     found.extend(cluster_service_versions(bundle));
     for object in objects {
@@ -38,10 +40,14 @@ pub fn install_checks(bundle: &Bundle, objects: &[Value], install_namespace: &st
     sorted_texts(found)
 }
 
-/// Deployments whose webhooks or aggregated APIs need generated objects, by kind and name of the object.
-struct WebhookDeployments<'a>(BTreeMap<(&'static str, String), Vec<&'a str>>);
+/// Deployments whose webhooks or aggregated APIs need generated objects.
+struct ServingDeployments<'a> {
+    csv: &'a Csv,
+    /// Names of the deployments by kind and name of the object.
+    by_object: BTreeMap<(&'static str, String), Vec<&'a str>>,
+}
 
-impl<'a> WebhookDeployments<'a> {
+impl<'a> ServingDeployments<'a> {
     fn of(bundle: &'a Bundle) -> Self {
         let webhooks = &bundle.csv.spec.webhooks;
         let services = &bundle.csv.spec.api_services.owned;
@@ -50,18 +56,26 @@ impl<'a> WebhookDeployments<'a> {
             .map(|webhook| webhook.deployment_name.as_str())
             .chain(services.iter().map(|service| service.deployment_name.as_str()))
             .collect();
-        let mut deployments: BTreeMap<(&'static str, String), Vec<&'a str>> = BTreeMap::new();
+        let mut by_object: BTreeMap<(&'static str, String), Vec<&'a str>> = BTreeMap::new();
         for name in names {
             let serving = Serving::of_deployment(name, "");
-            deployments.entry(("Service", serving.service)).or_default().push(name);
-            deployments.entry(("Certificate", serving.secret)).or_default().push(name);
+            by_object.entry(("Service", serving.service)).or_default().push(name);
+            by_object.entry(("Certificate", serving.secret)).or_default().push(name);
         }
-        Self(deployments)
+        Self { csv: &bundle.csv, by_object }
     }
 
-    /// Deployments whose webhooks need this `Service` or `Certificate`.
+    /// Deployments that need this `Service` or `Certificate`.
     fn behind(&self, kind: &'static str, name: &str) -> &[&'a str] {
-        self.0.get(&(kind, name.to_string())).map_or(&[], Vec::as_slice)
+        self.by_object.get(&(kind, name.to_string())).map_or(&[], Vec::as_slice)
+    }
+
+    /// Name of the APIService that uses this port of the Service.
+    fn api_service(&self, service: &str, port: i64) -> Option<String> {
+        let deployments = self.behind("Service", service).iter();
+        let mut owned = deployments.flat_map(|deployment| self.csv.api_services_of(deployment));
+        let found = owned.find(|owned| i64::from(service_port(owned.container_port)) == port)?;
+        Some(found.object_name())
     }
 }
 
@@ -80,7 +94,7 @@ fn cluster_service_versions(bundle: &Bundle) -> Option<String> {
     })
 }
 
-fn of_object(deployments: &WebhookDeployments<'_>, object: &Value) -> Vec<String> {
+fn of_object(deployments: &ServingDeployments<'_>, object: &Value) -> Vec<String> {
     let kind = text(object, "/kind");
     if name_of(object).is_empty() {
         return vec![format!("a {kind} has no metadata.name: every object of a bundle needs one")];

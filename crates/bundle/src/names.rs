@@ -26,8 +26,8 @@ pub(crate) fn role(csv_name: &str, permission: &Permission) -> String {
     join(&format!("{csv_name}-{}", permission.account()), &hash(&permission_text(permission)))
 }
 
-/// Name of the webhook Service of a deployment.
-pub(crate) fn webhook_service(deployment: &str) -> String {
+/// Name of the Service of a deployment that serves webhooks or an aggregated API.
+pub(crate) fn serving_service(deployment: &str) -> String {
     join(&deployment.replace('.', "-"), "service")
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn auth_delegator(service: &str, namespace: &str) -> String {
     format!("{service}.{namespace}-auth-delegator")
 }
 
-/// Name of the serving certificate of a webhook Service, and of its Secret.
+/// Name of the serving certificate of such a Service, and of its Secret.
 pub(crate) fn certificate(service: &str) -> String {
     join(service, "cert")
 }
@@ -159,7 +159,7 @@ mod tests {
             ),
         ];
         for (deployment, expected_service, expected_certificate, expected_issuer) in rows {
-            let service = webhook_service(&deployment);
+            let service = serving_service(&deployment);
             let certificate = certificate(&service);
             assert_eq!(service, expected_service);
             assert_eq!(certificate, expected_certificate);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use olm_version::quote;
 use serde_json::Value;
 
-use super::{WebhookDeployments, text, title};
+use super::{ServingDeployments, text, title};
 use crate::bundle::{Bundle, group_of, name_of};
 use crate::objects;
 
@@ -13,7 +13,7 @@ use crate::objects;
 type Identity<'a> = (&'a str, &'a str, &'a str, &'a str);
 
 pub(super) fn conflicting_duplicates(
-    deployments: &WebhookDeployments<'_>,
+    deployments: &ServingDeployments<'_>,
     bundle: &Bundle,
     objects: &[Value],
 ) -> Vec<String> {

@@ -6,7 +6,7 @@ use olm_version::names::is_dns_label;
 use olm_version::quote;
 use serde_json::Value;
 
-use super::WebhookDeployments;
+use super::ServingDeployments;
 use crate::bundle::name_of;
 use crate::pointer::{list, text};
 use crate::validate::subdomain_faults;
@@ -17,7 +17,7 @@ const LABEL_BYTES: usize = 63;
 const COMMON_NAME_BYTES: usize = 64;
 const PORTS: std::ops::RangeInclusive<i64> = 1..=65535;
 
-pub(super) fn service(deployments: &WebhookDeployments<'_>, object: &Value) -> Vec<String> {
+pub(super) fn service(deployments: &ServingDeployments<'_>, object: &Value) -> Vec<String> {
     let mut found: Vec<String> = service_name(deployments, name_of(object)).into_iter().collect();
     let (mut ports, mut names) = (BTreeSet::new(), BTreeSet::new());
     for port in list(object, "/spec/ports") {
@@ -29,10 +29,13 @@ pub(super) fn service(deployments: &WebhookDeployments<'_>, object: &Value) -> V
         if let Some(number) = number
             && !ports.insert((number, protocol))
         {
-            found.push(format!(
-                "spec.ports has port {number} ({protocol}) twice: webhooks of one deployment and containerPort need the same \
-                 targetPort"
-            ));
+            let hint = match deployments.api_service(name_of(object), number) {
+                Some(name) => {
+                    format!("APIService {} uses it, so webhooks need targetPort {number}", quote(&name))
+                }
+                None => "webhooks of one deployment and containerPort need the same targetPort".to_owned(),
+            };
+            found.push(format!("spec.ports has port {number} ({protocol}) twice: {hint}"));
             continue;
         }
         let name = text(port, "/name");
@@ -43,7 +46,7 @@ pub(super) fn service(deployments: &WebhookDeployments<'_>, object: &Value) -> V
     found
 }
 
-fn service_name(deployments: &WebhookDeployments<'_>, name: &str) -> Option<String> {
+fn service_name(deployments: &ServingDeployments<'_>, name: &str) -> Option<String> {
     let length = name.len();
     if length > LABEL_BYTES {
         let hint = deployments.behind("Service", name).first().map_or(String::new(), |deployment| {

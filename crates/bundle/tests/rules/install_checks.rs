@@ -286,6 +286,18 @@ fn duplicate_service_ports_fail_install_check() {
              need the same targetPort"
         ]
     );
+    let mut with_api = webhooks(&[json!({"containerPort": 5443, "targetPort": 9443})]).csv(|csv| {
+        csv["spec"]["apiservicedefinitions"] = json!({"owned": [{"name": "skies", "group": "sky.example.com",
+            "version": "v1", "kind": "Sky", "deploymentName": "d", "containerPort": 5443}]});
+    });
+    with_api.owned_api_services = true;
+    assert_eq!(
+        found(&with_api),
+        [
+            "Service \"d-service\": spec.ports has port 5443 (TCP) twice: APIService \"v1.sky.example.com\" uses it, \
+             so webhooks need targetPort 5443"
+        ]
+    );
     let service = |ports: Value| {
         let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}, "spec": {"ports": ports}});
         found(&manifest(&service))
