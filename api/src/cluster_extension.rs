@@ -262,7 +262,7 @@ pub struct ClusterExtensionStatus {
     /// Newer version that condition UpgradeAvailable names; only with feature gate UpdateNotifications.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub available_version: Option<String>,
-    /// Namespaces that the operator watches, as its pods are told in annotation olm.targetNamespaces. An empty name
+    /// Namespaces that the operator watches, as in annotation olm.targetNamespaces of its pods. An empty name
     /// means all namespaces. Absent if the bundle has no Deployment.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
