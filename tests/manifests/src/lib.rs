@@ -12,8 +12,9 @@ pub const INSTALLATIONS: [&str; 5] =
     ["install.yaml", "hardened.yaml", "install-cert-manager.yaml", "experimental.yaml", "openshift.yaml"];
 
 /// Files applied in addition to an installation.
-pub const ADDITIONS: [&str; 6] = [
+pub const ADDITIONS: [&str; 7] = [
     "default-catalogs.yaml",
+    "hardened-api-services.yaml",
     "hardened-escalate.yaml",
     "hardened-impersonation.yaml",
     "monitoring.yaml",

@@ -17,7 +17,8 @@ use serde_json::{Value, json};
 use super::{SERVER_SIDE, Server, data};
 
 const HARDENED: &str = "hardened.yaml";
-const BESIDE_HARDENED: [&str; 2] = ["hardened-escalate.yaml", "hardened-impersonation.yaml"];
+const BESIDE_HARDENED: [&str; 3] =
+    ["hardened-api-services.yaml", "hardened-escalate.yaml", "hardened-impersonation.yaml"];
 const AGGREGATED: &str = "/metadata/labels/ext.olm.operatorframework.io~1aggregate-to-operator-controller";
 
 /// Rights that API discovery does not list.
