@@ -3,6 +3,7 @@
 //! The program is a command line for the crates that the servers use. Its answers about catalogs come from the
 //! functions that catalogd and operator-controller call. Exit codes: [`error::Code`].
 
+mod access_level;
 mod apis;
 mod author;
 mod bundle;

@@ -1,18 +1,18 @@
 //! Access of subjects to the APIs of an extension, computed from roles and bindings. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use k8s_openapi::api::rbac::v1::{
     ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject as Bound,
 };
 use kube::ResourceExt;
-use olm_bundle::api_roles::{ADMIN, EDIT, VIEW};
 use serde::Serialize;
 
-use super::apis::ProvidedApi;
 use super::subject::Subject;
+use crate::access_level::{ANY, level};
+use crate::source::ApiKind;
 
-const ANY: &str = "*";
 /// Access by a role that the caller may not read.
 pub(super) const UNKNOWN: &str = "unknown";
 
@@ -35,22 +35,40 @@ pub(super) struct Holder {
     pub(super) access: String,
     /// Names of the CRDs.
     pub(super) apis: Vec<String>,
-    /// `<Kind> <name>` of the binding.
-    pub(super) binding: String,
-    /// `<Kind> <name>` of the role.
-    pub(super) role: String,
+    pub(super) binding: RbacObject,
+    pub(super) role: RbacObject,
+}
+
+/// Binding or role.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub(super) struct RbacObject {
+    kind: String,
+    name: String,
+}
+
+impl RbacObject {
+    fn new(kind: &str, name: String) -> Self {
+        Self { kind: kind.to_owned(), name }
+    }
+}
+
+/// `Role lamp-viewer`
+impl fmt::Display for RbacObject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind, self.name)
+    }
 }
 
 /// Holders of access to the APIs, sorted by subject, and the number of omitted bindings of Kubernetes components.
-pub(super) fn holders(apis: &[ProvidedApi], rbac: &Rbac, components: bool) -> (Vec<Holder>, usize) {
+pub(super) fn holders(apis: &[ApiKind], rbac: &Rbac, components: bool) -> (Vec<Holder>, usize) {
     let mut all = BTreeSet::new();
     let mut omitted = 0;
     let everywhere = rbac.cluster_bindings.iter().flatten().map(|binding| {
-        let name = format!("ClusterRoleBinding {}", binding.name_any());
+        let name = RbacObject::new("ClusterRoleBinding", binding.name_any());
         (None, name, &binding.role_ref, binding.subjects.as_deref().unwrap_or_default())
     });
     let somewhere = rbac.bindings.iter().flatten().map(|binding| {
-        let name = format!("RoleBinding {}", binding.name_any());
+        let name = RbacObject::new("RoleBinding", binding.name_any());
         (binding.namespace(), name, &binding.role_ref, binding.subjects.as_deref().unwrap_or_default())
     });
     for (namespace, binding, role, subjects) in everywhere.chain(somewhere) {
@@ -66,7 +84,7 @@ pub(super) fn holders(apis: &[ProvidedApi], rbac: &Rbac, components: bool) -> (V
                 access: access.clone(),
                 apis: apis.clone(),
                 binding: binding.clone(),
-                role: format!("{} {}", role.kind, role.name),
+                role: RbacObject::new(&role.kind, role.name.clone()),
             }));
         }
     }
@@ -75,7 +93,7 @@ pub(super) fn holders(apis: &[ProvidedApi], rbac: &Rbac, components: bool) -> (V
 
 /// APIs by the access that a bound role gives.
 fn held(
-    apis: &[ProvidedApi],
+    apis: &[ApiKind],
     rbac: &Rbac,
     namespace: Option<&str>,
     role: &RoleRef,
@@ -85,7 +103,7 @@ fn held(
         return BTreeMap::from([(UNKNOWN.to_owned(), Vec::new())]);
     };
     // A RoleBinding grants no access to cluster-scoped objects.
-    for api in apis.iter().filter(|api| namespace.is_none() || api.is_namespaced) {
+    for api in apis.iter().filter(|api| namespace.is_none() || api.is_namespaced()) {
         for access in access(api, rules) {
             held.entry(access).or_default().push(api.name());
         }
@@ -107,7 +125,7 @@ fn rules<'a>(rbac: &'a Rbac, namespace: Option<&str>, role: &RoleRef) -> Option<
 }
 
 /// Access to an API: at most one for all objects, and one for each list of named objects.
-fn access(api: &ProvidedApi, rules: &[PolicyRule]) -> Vec<String> {
+fn access(api: &ApiKind, rules: &[PolicyRule]) -> Vec<String> {
     let mut verbs: BTreeMap<BTreeSet<&String>, BTreeSet<&str>> = BTreeMap::new();
     let has = |list: &Option<Vec<String>>, text: &str| {
         list.iter().flatten().any(|entry| entry == text || entry == ANY)
@@ -121,22 +139,9 @@ fn access(api: &ProvidedApi, rules: &[PolicyRule]) -> Vec<String> {
     let text = |(names, verbs): (BTreeSet<&String>, BTreeSet<&str>)| {
         let names: Vec<&str> = names.into_iter().map(String::as_str).collect();
         let only = if names.is_empty() { String::new() } else { format!(" (only {})", names.join(", ")) };
-        format!("{}{only}", level(&verbs))
+        format!("{}{only}", level(verbs))
     };
     verbs.into_iter().map(text).collect()
-}
-
-fn level(verbs: &BTreeSet<&str>) -> String {
-    let has = |all: &[&str]| all.iter().all(|verb| verbs.contains(verb));
-    if has(&ADMIN) {
-        "admin".to_owned()
-    } else if has(&VIEW) && has(&EDIT) {
-        "edit".to_owned()
-    } else if has(&VIEW) && verbs.len() == VIEW.len() {
-        "view".to_owned()
-    } else {
-        verbs.iter().copied().collect::<Vec<_>>().join(",")
-    }
 }
 
 #[cfg(test)]
@@ -202,11 +207,12 @@ mod tests {
         }
     }
 
-    fn apis() -> [ProvidedApi; 2] {
-        [("lamps", true), ("suns", false)].map(|(resource, is_namespaced)| ProvidedApi {
+    fn apis() -> [ApiKind; 2] {
+        [("lamps", "Namespaced"), ("suns", "Cluster")].map(|(resource, scope)| ApiKind {
             group: "example.com".to_owned(),
             resource: resource.to_owned(),
-            is_namespaced,
+            scope: scope.to_owned(),
+            ..ApiKind::default()
         })
     }
 

@@ -1,130 +1,120 @@
-//! APIs of an extension, and lists that the caller may not be allowed to read.
+//! APIs of an extension.
 
-use kube::api::{Api, ApiResource, ListParams};
-use kube::core::{GroupVersionKind, NotUsed, Object};
-use olm_api::labels;
-use olm_runtime::cluster::{describe, list_all, within_deadline};
 use olm_version::quote;
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
 
+use crate::author::is_label;
 use crate::error::CliError;
+use crate::progress::say;
 use crate::session::Session;
-use crate::source::Cluster;
+use crate::source::{ApiKind, Cluster};
 use crate::status::observe;
 
-/// Page size. A CustomResourceDefinition may have a megabyte.
-const PAGE: u32 = 50;
-
-/// API of an extension.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct ProvidedApi {
-    pub(super) group: String,
-    pub(super) resource: String,
-    pub(super) is_namespaced: bool,
-}
-
-impl ProvidedApi {
-    /// Name of the CustomResourceDefinition.
-    pub(super) fn name(&self) -> String {
-        format!("{}.{}", self.resource, self.group)
-    }
-
-    /// API with this name, which is assumed to be namespaced.
-    fn named(name: &str) -> Result<Self, CliError> {
-        match name.split_once('.') {
-            Some((resource, group)) if !resource.is_empty() && group.contains('.') => {
-                Ok(Self { group: group.to_owned(), resource: resource.to_owned(), is_namespaced: true })
-            }
-            _ => Err(CliError::usage(format!(
-                "--api {}: expected the name of a CustomResourceDefinition, such as lamps.example.com",
-                quote(name)
-            ))),
-        }
-    }
-}
-
-/// CustomResourceDefinition, reduced to the fields used here.
-type Definition = Object<DefinitionSpec, NotUsed>;
-
-#[derive(Clone, Debug, Deserialize)]
-struct DefinitionSpec {
-    group: String,
-    names: Names,
-    scope: String,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-struct Names {
-    plural: String,
-}
-
-/// APIs of the extension `name`, sorted: those of its CRDs, or those that the caller names.
+/// APIs of the extension `name`, sorted: all, or those among them that the caller names. If the caller may not list
+/// the APIs of the extension, the named ones are looked up in discovery.
 ///
 /// # Errors
-/// The extension does not exist or has no APIs, or the caller may not list CRDs.
+/// The extension does not exist, or has no such APIs. The caller may not list them and names none.
 pub(super) async fn provided(
     cluster: &Cluster,
     name: &str,
     named: &[String],
     session: &Session,
-) -> Result<Vec<ProvidedApi>, CliError> {
-    let mut apis: Vec<ProvidedApi> = if named.is_empty() {
-        owned(cluster, name, session).await?
-    } else {
-        named.iter().map(|name| ProvidedApi::named(name)).collect::<Result<_, _>>()?
-    };
-    if apis.is_empty() {
-        observe::extension(cluster, name, session).await?;
-        return Err(CliError::no_candidate(format!(
-            "extension {name} has no CustomResourceDefinitions on the cluster; `olm status {name}` shows whether it is \
-             installed"
-        )));
+) -> Result<Vec<ApiKind>, CliError> {
+    check_names(name, named)?;
+    let mut unreadable = None;
+    let mut owned = Vec::new();
+    for found in [
+        cluster.owned_crds(Some(name), session).await?,
+        cluster.owned_api_services(Some(name), session).await?,
+    ] {
+        match found {
+            Ok(found) => owned.extend(found.into_iter().map(|one| one.api)),
+            Err(why) => unreadable = unreadable.or(Some(why)),
+        }
     }
-    apis.sort();
-    apis.dedup();
-    Ok(apis)
+    owned.sort();
+    let is_missing = |named: &&String| !owned.iter().any(|api| api.name() == **named);
+    let missing: Vec<&String> = named.iter().filter(is_missing).collect();
+    match unreadable {
+        Some(why) if owned.is_empty() && named.is_empty() => {
+            return Err(CliError::operational(format!(
+                "cannot find the APIs of {name}: {why}\nname them instead, such as --api lamps.example.com (kubectl \
+                 api-resources lists them), or ask an administrator"
+            )));
+        }
+        Some(why) if named.is_empty() => say(&format!("warning: APIs of {name} may be missing: {why}")),
+        Some(_) if !missing.is_empty() => {
+            let discovered = cluster.discovered(session).await?;
+            for name in missing {
+                owned.push(of_name(&discovered, name)?.clone());
+            }
+        }
+        Some(_) => (),
+        None if owned.is_empty() || !missing.is_empty() => {
+            observe::extension(cluster, name, session).await?;
+            return Err(none_such(name, &owned, &missing));
+        }
+        None => (),
+    }
+    owned.retain(|api| named.is_empty() || named.contains(&api.name()));
+    owned.sort_by(|a, b| (&a.group, &a.resource).cmp(&(&b.group, &b.resource)));
+    owned.dedup_by(|a, b| (&a.group, &a.resource) == (&b.group, &b.resource));
+    Ok(owned)
 }
 
-async fn owned(cluster: &Cluster, name: &str, session: &Session) -> Result<Vec<ProvidedApi>, CliError> {
-    let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
-    let resource = ApiResource::from_gvk_with_plural(&kind, "customresourcedefinitions");
-    let api: Api<Definition> = Api::all_with(cluster.client().clone(), &resource);
-    let selector =
-        format!("{}={},{}={name}", labels::OWNER_KIND, labels::OWNER_KIND_EXTENSION, labels::OWNER_NAME);
-    let of_name = ListParams::default().labels(&selector);
-    let found = listed(&api, "CustomResourceDefinitions", of_name, session).await?;
-    let found = found.map_err(|why| {
-        CliError::operational(format!(
-            "cannot find the APIs of {name}: {why}\nname them instead, such as --api lamps.example.com (kubectl \
-             api-resources lists them), or ask an administrator"
-        ))
-    })?;
-    let api = |Definition { spec, .. }: Definition| ProvidedApi {
-        group: spec.group,
-        resource: spec.names.plural,
-        is_namespaced: spec.scope == "Namespaced",
+/// Checks the form of the arguments. The name of the extension becomes part of a label selector.
+fn check_names(name: &str, named: &[String]) -> Result<(), CliError> {
+    if name.len() > 63 || !name.split('.').all(is_label) {
+        return Err(CliError::usage(format!("{} is not a valid name of a ClusterExtension", quote(name))));
+    }
+    let is_name = |name: &str| {
+        name.split_once('.').is_some_and(|(resource, group)| !resource.is_empty() && group.contains('.'))
     };
-    Ok(found.into_iter().map(api).collect())
+    match named.iter().find(|name| !is_name(name)) {
+        None => Ok(()),
+        Some(name) => Err(CliError::usage(format!(
+            "--api {}: expected RESOURCE.GROUP, such as lamps.example.com",
+            quote(name)
+        ))),
+    }
 }
 
-/// All objects of a list, or the reason for which the caller may not read it.
-///
-/// # Errors
-/// The API server does not answer.
-pub(super) async fn listed<K>(
-    api: &Api<K>,
-    what: &str,
-    page: ListParams,
-    session: &Session,
-) -> Result<Result<Vec<K>, String>, CliError>
-where
-    K: Clone + DeserializeOwned + std::fmt::Debug,
-{
-    let list = |page| async move { within_deadline(api.list(&page)).await };
-    match session.interruptible(list_all(page.limit(PAGE), list)).await? {
-        Ok(objects) => Ok(Ok(objects)),
-        Err(kube::Error::Api(status)) if status.code == 403 => Ok(Err(status.message)),
-        Err(error) => Err(CliError::operational(format!("cannot list {what}: {}", describe(&error)))),
+fn of_name<'a>(discovered: &'a [ApiKind], name: &str) -> Result<&'a ApiKind, CliError> {
+    let found = discovered.iter().find(|api| api.name() == name);
+    found.ok_or_else(|| CliError::no_candidate(format!("the API server does not serve {name}")))
+}
+
+fn none_such(name: &str, owned: &[ApiKind], missing: &[&String]) -> CliError {
+    CliError::no_candidate(match owned {
+        [] => format!(
+            "extension {name} has no CustomResourceDefinitions and no aggregated APIs on the cluster; `olm status {name}` \
+             shows whether it is installed"
+        ),
+        owned => {
+            let missing: Vec<&str> = missing.iter().map(|name| name.as_str()).collect();
+            let owned: Vec<String> = owned.iter().map(ApiKind::name).collect();
+            format!("extension {name} has no API {}; its APIs: {}", missing.join(", "), owned.join(", "))
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_break_a_selector_or_have_no_group_are_refused() {
+        for (name, api, expected) in [
+            ("lamp", "lamps.example.com", ""),
+            ("lamp.v1", "lamps.example.com", ""),
+            ("a/b", "lamps.example.com", "\"a/b\" is not a valid name of a ClusterExtension"),
+            ("x,y", "lamps.example.com", "\"x,y\" is not a valid name of a ClusterExtension"),
+            ("", "lamps.example.com", "\"\" is not a valid name of a ClusterExtension"),
+            ("lamp", "lamps", "--api \"lamps\": expected RESOURCE.GROUP, such as lamps.example.com"),
+            ("lamp", ".a.b", "--api \".a.b\": expected RESOURCE.GROUP, such as lamps.example.com"),
+        ] {
+            let result = check_names(name, &[api.to_owned()]);
+            assert_eq!(result.err().map(|error| error.to_string()).unwrap_or_default(), expected);
+        }
     }
 }

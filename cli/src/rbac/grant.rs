@@ -8,14 +8,14 @@ use olm_bundle::api_roles::{ADMIN, EDIT, VIEW};
 use olm_version::quote;
 use serde_json::{Value, json};
 
-use super::apis::{ProvidedApi, provided};
+use super::apis::provided;
 use super::subject::Subject;
 use crate::change::{ChangeFormat, DryRun, FIELD_MANAGER, WriteResult, WrittenObject, call, print};
 use crate::error::CliError;
 use crate::output::Fields;
 use crate::progress::say;
 use crate::session::Session;
-use crate::source::{Cluster, ClusterArgs};
+use crate::source::{ApiKind, Cluster, ClusterArgs};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 /// Label with the name of the extension, on roles and bindings of this command.
@@ -24,15 +24,16 @@ const GRANTED: &str = "ext.olm.operatorframework.io/granted-for";
 /// First lines of the command's help.
 pub(crate) const ABOUT: &str = "Give a user, group or service account access to the APIs of an extension
 
-The command writes a role with the APIs of the extension (its CustomResourceDefinitions), and binds it to the \
-subject: a Role and a RoleBinding in one namespace, or a ClusterRole and a ClusterRoleBinding with --all-namespaces. \
-The role edit includes view. Cluster-scoped APIs can be granted with --all-namespaces only.
+The command writes a role with the APIs of the extension (its CustomResourceDefinitions and aggregated APIs), and \
+binds it to the subject: a Role and a RoleBinding in one namespace, or a ClusterRole and a ClusterRoleBinding with \
+--all-namespaces. Each subject has a role of its own. The role edit includes view. Cluster-scoped APIs can be granted \
+with --all-namespaces only.
 
 You can grant only what you may do yourself, as always in Kubernetes. If a later version of the extension has more \
 APIs, run the command again. To give the users of the built-in roles admin, edit and view access to every version, \
 set the annotation ext.olm.operatorframework.io/aggregate-api-roles=true on the ClusterExtension instead.
 
-To take the access away, delete the binding: the output has the command.";
+To take the access away, delete the role and the binding: the output has the command.";
 
 /// Arguments of the command.
 #[derive(Debug, Args)]
@@ -115,19 +116,23 @@ pub(crate) async fn run(args: GrantArgs, session: &mut Session) -> Result<(), Cl
     let apis = provided(&cluster, &args.name, &args.apis, session).await?;
     let apis = in_scope(&args, apis)?;
     let objects = objects(&args, &apis);
-    let mut written = Vec::new();
-    for object in &objects {
-        written.push(write(&cluster, object, args.dry_run, session).await?);
+    let [role, binding] = &objects;
+    let role = write(&cluster, role, args.dry_run, session).await?;
+    let mut dry_run = args.dry_run;
+    if dry_run == Some(DryRun::Server) && role.done == WriteResult::Created {
+        say("note: the binding is printed as computed: the API server cannot check it without the role");
+        dry_run = Some(DryRun::Client);
     }
+    let written = [role, write(&cluster, binding, dry_run, session).await?];
     print(args.output, &summary(&args, &apis, &objects[1]), &written, &mut session.output)
 }
 
-/// APIs that can be granted in the chosen scope. Says which ones cannot.
-fn in_scope(args: &GrantArgs, apis: Vec<ProvidedApi>) -> Result<Vec<ProvidedApi>, CliError> {
+/// APIs that can be granted in the chosen scope. Prints a warning that names the others.
+fn in_scope(args: &GrantArgs, apis: Vec<ApiKind>) -> Result<Vec<ApiKind>, CliError> {
     if args.all_namespaces {
         return Ok(apis);
     }
-    let (apis, other): (Vec<_>, Vec<_>) = apis.into_iter().partition(|api| api.is_namespaced);
+    let (apis, other): (Vec<_>, Vec<_>) = apis.into_iter().partition(ApiKind::is_namespaced);
     if other.is_empty() {
         return Ok(apis);
     }
@@ -142,17 +147,14 @@ fn in_scope(args: &GrantArgs, apis: Vec<ProvidedApi>) -> Result<Vec<ProvidedApi>
     Ok(apis)
 }
 
-/// Role and binding.
-fn objects(args: &GrantArgs, apis: &[ProvidedApi]) -> [Value; 2] {
+/// Role and binding of the subject, with the same name. Names of RBAC objects have no length limit.
+fn objects(args: &GrantArgs, apis: &[ApiKind]) -> [Value; 2] {
     let kind = if args.all_namespaces { "ClusterRole" } else { "Role" };
-    let name = format!("{}-apis-{}", args.name, args.role.name());
-    let metadata = |name: &str| {
-        let mut metadata = json!({"name": name, "labels": {GRANTED: args.name}});
-        if let Some(namespace) = &args.namespace {
-            metadata["namespace"] = json!(namespace);
-        }
-        metadata
-    };
+    let name = format!("{}-apis-{}:{}", args.name, args.role.name(), args.to.slug());
+    let mut metadata = json!({"name": name, "labels": {GRANTED: args.name}});
+    if let Some(namespace) = &args.namespace {
+        metadata["namespace"] = json!(namespace);
+    }
     let mut rules: Vec<Value> = Vec::new();
     for of_group in apis.chunk_by(|a, b| a.group == b.group) {
         let resources: Vec<&str> = of_group.iter().map(|api| api.resource.as_str()).collect();
@@ -161,11 +163,11 @@ fn objects(args: &GrantArgs, apis: &[ProvidedApi]) -> [Value; 2] {
         );
     }
     [
-        json!({"apiVersion": format!("{GROUP}/v1"), "kind": kind, "metadata": metadata(&name), "rules": rules}),
+        json!({"apiVersion": format!("{GROUP}/v1"), "kind": kind, "metadata": metadata, "rules": rules}),
         json!({
             "apiVersion": format!("{GROUP}/v1"),
             "kind": format!("{kind}Binding"),
-            "metadata": metadata(&format!("{name}:{}", args.to.slug())),
+            "metadata": metadata,
             "roleRef": {"apiGroup": GROUP, "kind": kind, "name": name},
             "subjects": [args.to.value()],
         }),
@@ -212,9 +214,9 @@ async fn write(
     Ok(WrittenObject::new(serde_json::to_value(stored.map_err(advised)?)?, done, dry_run))
 }
 
-fn is_same(wanted: &Value, found: &Value) -> bool {
-    let is_same = |field: &str| wanted.get(field) == found.get(field);
-    ["rules", "roleRef"].iter().all(|field| is_same(field)) && subjects(wanted).eq(subjects(found))
+fn is_same(desired: &Value, found: &Value) -> bool {
+    let is_same = |field: &str| desired.get(field) == found.get(field);
+    ["rules", "roleRef"].iter().all(|field| is_same(field)) && subjects(desired).eq(subjects(found))
 }
 
 /// Subjects without the API group, which the API server adds.
@@ -239,11 +241,11 @@ fn advised(error: CliError) -> CliError {
     }
 }
 
-fn summary(args: &GrantArgs, apis: &[ProvidedApi], binding: &Value) -> String {
+fn summary(args: &GrantArgs, apis: &[ApiKind], binding: &Value) -> String {
     let mut fields = Fields::default();
     fields.add(0, "Subject", &args.to.to_string());
     fields.add(0, "May", &format!("{} ({})", args.role.name(), args.role.verbs().join(", ")));
-    fields.list(0, "APIs", &apis.iter().map(ProvidedApi::name).collect::<Vec<_>>());
+    fields.list(0, "APIs", &apis.iter().map(ApiKind::name).collect::<Vec<_>>());
     fields.add(
         0,
         "In",
@@ -253,9 +255,9 @@ fn summary(args: &GrantArgs, apis: &[ProvidedApi], binding: &Value) -> String {
         },
     );
     let namespace = args.namespace.as_ref().map(|name| format!(" -n {name}")).unwrap_or_default();
-    let kind = if args.all_namespaces { "clusterrolebinding" } else { "rolebinding" };
+    let kinds = if args.all_namespaces { "clusterrole,clusterrolebinding" } else { "role,rolebinding" };
     let name = binding["metadata"]["name"].as_str().unwrap_or_default();
-    fields.add(0, "To revoke", &format!("kubectl delete {kind} {}{namespace}", shell_word(name)));
+    fields.add(0, "To revoke", &format!("kubectl delete {kinds} {}{namespace}", shell_word(name)));
     fields.text
 }
 
@@ -265,8 +267,8 @@ fn shell_word(text: &str) -> String {
     if text.chars().all(is_plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
-fn names(apis: &[ProvidedApi]) -> String {
-    apis.iter().map(ProvidedApi::name).collect::<Vec<_>>().join(", ")
+fn names(apis: &[ApiKind]) -> String {
+    apis.iter().map(ApiKind::name).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -285,9 +287,10 @@ mod tests {
         Line::try_parse_from([&["grant", "demo"], flags].concat()).unwrap().args
     }
 
-    fn api(name: &str, is_namespaced: bool) -> ProvidedApi {
+    fn api(name: &str, is_namespaced: bool) -> ApiKind {
         let (resource, group) = name.split_once('.').unwrap();
-        ProvidedApi { group: group.to_owned(), resource: resource.to_owned(), is_namespaced }
+        let scope = if is_namespaced { "Namespaced" } else { "Cluster" }.to_owned();
+        ApiKind { group: group.to_owned(), resource: resource.to_owned(), scope, ..ApiKind::default() }
     }
 
     #[test]
@@ -300,13 +303,16 @@ mod tests {
         assert_eq!(
             role,
             json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
-                "metadata": {"name": "demo-apis-edit", "namespace": "shop", "labels": {GRANTED: "demo"}},
+                "metadata": {"name": "demo-apis-edit:user:ann", "namespace": "shop", "labels": {GRANTED: "demo"}},
                 "rules": [
                     {"apiGroups": ["a.example"], "resources": ["lamps", "shades"], "verbs": verbs},
                     {"apiGroups": ["b.example"], "resources": ["pipes"], "verbs": verbs}]})
         );
         assert_eq!(binding["metadata"]["name"], "demo-apis-edit:user:ann");
-        assert_eq!(binding["roleRef"], json!({"apiGroup": GROUP, "kind": "Role", "name": "demo-apis-edit"}));
+        assert_eq!(
+            binding["roleRef"],
+            json!({"apiGroup": GROUP, "kind": "Role", "name": "demo-apis-edit:user:ann"})
+        );
         assert!(is_same(&binding, &binding) && !is_same(&role, &binding));
     }
 

@@ -7,11 +7,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::access::{Holder, Rbac, holders};
-use super::apis::{listed, provided};
+use super::apis::provided;
 use crate::error::CliError;
 use crate::output::{FormatArgs, Table};
 use crate::session::Session;
-use crate::source::{Cluster, ClusterArgs};
+use crate::source::{ApiKind, Cluster, ClusterArgs, listed};
 
 /// First lines of the command's help.
 pub(crate) const ABOUT: &str = "Show who has access to the APIs of an extension
@@ -61,7 +61,7 @@ pub(crate) struct WhoArgs {
 struct WhoReport {
     extension: String,
     apis: Vec<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// `None` for all namespaces.
     namespace: Option<String>,
     holders: Vec<Holder>,
     /// Number of bindings of Kubernetes components that are not shown.
@@ -85,7 +85,7 @@ pub(crate) async fn run(args: WhoArgs, session: &mut Session) -> Result<(), CliE
         return Err(CliError::operational(format!("{}\n{}", unreadable.join("\n"), advice(&args))));
     }
     let (holders, omitted) = holders(&apis, &rbac, args.all);
-    let apis = apis.iter().map(super::apis::ProvidedApi::name).collect();
+    let apis = apis.iter().map(ApiKind::name).collect();
     let report = WhoReport {
         extension: args.name.clone(),
         apis,
@@ -150,8 +150,8 @@ fn text(report: &WhoReport, args: &WhoArgs) -> String {
         };
         let namespace = holder.namespace.as_deref().unwrap_or("*");
         let subject = holder.subject.to_string();
-        let Holder { access, binding, role, .. } = holder;
-        table.row([subject.as_str(), namespace, access, &apis, binding, role]);
+        let (binding, role) = (holder.binding.to_string(), holder.role.to_string());
+        table.row([subject.as_str(), namespace, &holder.access, &apis, &binding, &role]);
     }
     let mut text = table.text();
     if report.omitted > 0 {

@@ -3,24 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kube::ResourceExt;
-use kube::api::{Api, ApiResource, ListParams};
+use kube::api::Api;
 use kube::core::discovery::v2::APIGroupDiscoveryList;
-use kube::core::{GroupVersionKind, NotUsed, Object};
-use olm_api::{ClusterExtension, ClusterObjectSet, labels};
+use olm_api::{ClusterExtension, ClusterObjectSet};
 use olm_request::{DefinitionSpec, ServedApis};
 use olm_resolve::Gvk;
 use olm_runtime::cluster::list_all;
 use olm_version::quote;
 
 use super::cluster::Cluster;
+use super::kinds::{PAGE, of_extensions};
 use crate::error::CliError;
 use crate::session::Session;
-
-/// Page size for CustomResourceDefinitions. One may have a megabyte.
-const PAGE: u32 = 50;
-
-/// CustomResourceDefinition, reduced to the fields used here.
-type Definition = Object<DefinitionSpec, NotUsed>;
 
 impl Cluster {
     /// The ClusterExtension `name`.
@@ -88,34 +82,20 @@ impl Cluster {
     /// The API server does not return them.
     pub(crate) async fn crds_of(&self, name: &str, session: &Session) -> Result<Vec<String>, CliError> {
         let what = format!("CRDs of {}", quote(name));
-        let all = self.call(&what, self.crds().list_metadata(&of_extensions()), session).await?;
-        let is_owned = |labels: &BTreeMap<String, String>| {
-            labels.get(labels::OWNER_NAME).is_some_and(|owner| owner == name)
-        };
-        let owned = all.into_iter().filter(|crd| is_owned(crd.labels()));
-        Ok(owned.map(|crd| crd.name_any()).collect())
-    }
-
-    fn crds(&self) -> Api<Definition> {
-        let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
-        let resource = ApiResource::from_gvk_with_plural(&kind, "customresourcedefinitions");
-        Api::all_with(self.client().clone(), &resource)
+        let (api, page) = (self.crds::<DefinitionSpec>(), of_extensions(Some(name)));
+        let found = self.call(&what, api.list_metadata(&page), session).await?;
+        Ok(found.into_iter().map(|crd| crd.name_any()).collect())
     }
 
     /// Kinds that extensions define, by name of the extension.
     async fn owned(&self, session: &Session) -> Result<BTreeMap<String, BTreeSet<Gvk>>, CliError> {
-        let api = &self.crds();
+        let api = &self.crds::<DefinitionSpec>();
         let list = |page| async move {
             self.call("the kinds that extensions define", api.list(&page), session).await
         };
-        let all = list_all(of_extensions().limit(PAGE), list).await?;
+        let all = list_all(of_extensions(None).limit(PAGE), list).await?;
         Ok(olm_request::owned(all.iter().map(|definition| (&definition.metadata, &definition.spec))))
     }
-}
-
-/// Selects the objects of extensions.
-fn of_extensions() -> ListParams {
-    ListParams::default().labels(&format!("{}={}", labels::OWNER_KIND, labels::OWNER_KIND_EXTENSION))
 }
 
 fn kinds(list: APIGroupDiscoveryList) -> Vec<Gvk> {

@@ -4,6 +4,7 @@ mod cluster;
 mod directory;
 mod image;
 mod installed;
+mod kinds;
 mod platform;
 
 use std::path::PathBuf;
@@ -14,6 +15,7 @@ use olm_version::quote;
 pub(crate) use cluster::{Cluster, ClusterArgs};
 pub(crate) use directory::DirectoryFolder;
 pub(crate) use image::{ImageArgs, tagged_reference, temporary_directory};
+pub(crate) use kinds::{ApiKind, Crd, OwnedKind, listed, of_extensions, owner};
 
 use crate::classic_kinds;
 use crate::error::CliError;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use k8s_openapi::api::rbac::v1::{ClusterRole, RoleBinding};
+use k8s_openapi::api::rbac::v1::{ClusterRole, Role, RoleBinding};
 use kube::api::{ApiResource, DynamicObject, ListParams, PostParams};
 use kube::{Api, Client, Config, ResourceExt};
 use olm_e2e::{PATIENCE, Scenario, eventually};
@@ -65,7 +65,7 @@ impl User {
     }
 }
 
-/// Whether the API server permitted the request.
+/// Reports whether the API server permitted the request.
 fn allowed(answer: kube::Result<()>) -> Result<bool> {
     match answer {
         Ok(()) => Ok(true),
@@ -171,20 +171,11 @@ async fn granted_access_is_effective_listed_and_revoked() -> Result<()> {
     let to = format!("user:{}", user.name);
     let api = format!("greetings.{}", scenario.sample.group);
     let root = PathBuf::from(std::env::var("KUBECONFIG")?);
-    ensure!(!user.reads().await?);
-
-    // The namespace administrator lacks this access, and may not grant it.
     let as_admin = kubeconfig(folder.path(), &admin.name)?;
     let grant = ["rbac", "grant", name, "--to", &to, "--role", "view", "-n", name];
     let own = [&grant[..], &["--api", &api]].concat();
-    eventually("grant is refused", PATIENCE, async || {
-        let refused = olm(&as_admin, &own).err().context("granted")?.to_string();
-        ensure!(refused.contains("ask an administrator to run this command"), "{refused}");
-        Ok(())
-    })
-    .await?;
-    let refused = olm(&as_admin, &grant).err().context("APIs were listed")?.to_string();
-    ensure!(refused.contains("name them instead"), "{refused}");
+    ensure!(!user.reads().await?);
+    namespace_administrator_without_access_is_refused(&as_admin, &grant, &own).await?;
 
     olm(&root, &[&grant[..], &["--dry-run=server"]].concat())?;
     ensure!(!user.reads().await?);
@@ -194,19 +185,19 @@ async fn granted_access_is_effective_listed_and_revoked() -> Result<()> {
     ensure!(!user.creates().await? && !user.reads_elsewhere().await?);
     ensure!(olm(&root, &grant)?.contains(" unchanged"));
 
-    let who: Value = serde_json::from_str(&olm(&root, &["rbac", "who", name, "-n", name, "-o", "json"])?)?;
-    let binding = format!("RoleBinding {name}-apis-view:user:{}", user.name);
-    let expected = json!({"subject": {"kind": "User", "name": user.name}, "namespace": name, "access": "view",
-        "apis": [api], "binding": binding, "role": format!("Role {name}-apis-view")});
-    ensure!(who["holders"].as_array().is_some_and(|all| all.contains(&expected)), "{who}");
-    let holds = |who: &Value, user: &str, access: &str| {
-        let mut all = who["holders"].as_array().into_iter().flatten();
-        all.any(|holder| holder["subject"]["name"] == user && holder["access"] == access)
+    let who = || -> Result<Value> {
+        Ok(serde_json::from_str(&olm(&root, &["rbac", "who", name, "-n", name, "-o", "json"])?)?)
     };
-    ensure!(!holds(&who, &admin.name, "admin"), "{who}");
+    let granted = format!("{name}-apis-view:user:{}", user.name);
+    let expected = json!({"subject": {"kind": "User", "name": user.name}, "namespace": name, "access": "view",
+        "apis": [api], "binding": {"kind": "RoleBinding", "name": granted},
+        "role": {"kind": "Role", "name": granted}});
+    let found = who()?;
+    ensure!(found["holders"].as_array().is_some_and(|all| all.contains(&expected)), "{found}");
+    ensure!(!holds(&found, &admin.name, "admin"), "{found}");
 
-    let bindings: Api<RoleBinding> = scenario.cluster.within(name);
-    scenario.cluster.delete(&bindings, &format!("{name}-apis-view:user:{}", user.name)).await?;
+    scenario.cluster.delete(&scenario.cluster.within::<RoleBinding>(name), &granted).await?;
+    scenario.cluster.delete(&scenario.cluster.within::<Role>(name), &granted).await?;
     becomes("the user reads", false, async || user.reads().await).await?;
 
     // With the annotation the namespace administrator has this access, and may grant it.
@@ -214,12 +205,34 @@ async fn granted_access_is_effective_listed_and_revoked() -> Result<()> {
     becomes("the namespace administrator reads", true, async || admin.reads().await).await?;
     olm(&as_admin, &own)?;
     becomes("the user reads", true, async || user.reads().await).await?;
-    let who: Value = serde_json::from_str(&olm(&root, &["rbac", "who", name, "-n", name, "-o", "json"])?)?;
-    ensure!(holds(&who, &admin.name, "admin") && holds(&who, &user.name, "view"), "{who}");
+    let found = who()?;
+    ensure!(holds(&found, &admin.name, "admin") && holds(&found, &user.name, "view"), "{found}");
     let own = olm(&as_admin, &["rbac", "who", name, "-n", name, "--api", &api])?;
     ensure!(own.contains(&user.name) && own.contains("cannot list ClusterRoleBindings"), "{own}");
     let nobody = kubeconfig(folder.path(), &user.name)?;
     let refused = olm(&nobody, &["rbac", "who", name, "--api", &api]).err().context("listed")?.to_string();
     ensure!(refused.contains("ask an administrator for the permission to list"), "{refused}");
     scenario.finish().await
+}
+
+async fn namespace_administrator_without_access_is_refused(
+    as_admin: &Path,
+    grant: &[&str],
+    own: &[&str],
+) -> Result<()> {
+    eventually("grant is refused", PATIENCE, async || {
+        let refused = olm(as_admin, own).err().context("granted")?.to_string();
+        ensure!(refused.contains("ask an administrator to run this command"), "{refused}");
+        Ok(())
+    })
+    .await?;
+    let refused = olm(as_admin, grant).err().context("APIs were listed")?.to_string();
+    ensure!(refused.contains("name them instead"), "{refused}");
+    Ok(())
+}
+
+/// Tells from the output of `olm rbac who` whether the user has the access.
+fn holds(who: &Value, user: &str, access: &str) -> bool {
+    let mut all = who["holders"].as_array().into_iter().flatten();
+    all.any(|holder| holder["subject"]["name"] == user && holder["access"] == access)
 }
