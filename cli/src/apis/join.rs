@@ -1,4 +1,4 @@
-//! Operators, their APIs and the user's rights in one namespace, from what the user may read. Pure.
+//! Operators, their APIs and the user's permissions in one namespace, from what the user may read. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,30 +6,35 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::rights::{Allowed, Rules};
+use crate::source::{ApiKind, OwnedKind};
 
-/// Right to list extensions.
+/// Permission to list extensions.
 pub(super) const LIST_EXTENSIONS: &str = "list clusterextensions.olm.operatorframework.io";
-/// Right to list CRDs.
-pub(super) const LIST_DEFINITIONS: &str = "list customresourcedefinitions.apiextensions.k8s.io";
-/// Right to list Deployments.
+/// Permission to list CRDs.
+pub(super) const LIST_CRDS: &str = "list customresourcedefinitions.apiextensions.k8s.io";
+/// Permission to list the registrations of aggregated APIs.
+pub(super) const LIST_API_SERVICES: &str = "list apiservices.apiregistration.k8s.io";
+/// Permission to list Deployments.
 pub(super) const LIST_DEPLOYMENTS: &str = "list deployments.apps";
 
 /// What the user may read.
 #[derive(Debug, Default)]
 pub(super) struct Facts {
     pub(super) namespace: String,
-    /// `None` without the right to list them.
+    /// `None` without the permission to list them.
     pub(super) extensions: Option<Vec<Extension>>,
-    /// CRDs of extensions that the user may read.
-    pub(super) definitions: Vec<Definition>,
+    /// Kinds of extensions, of CRDs and APIServices that the user may read.
+    pub(super) owned: Vec<OwnedKind>,
     /// APIs from discovery. `None` if all CRDs could be listed.
-    pub(super) discovered: Option<Vec<Api>>,
+    pub(super) discovered: Option<Vec<ApiKind>>,
+    /// Set with the permission to list APIServices.
+    pub(super) lists_api_services: bool,
     pub(super) deployments: Deployments,
-    /// Rights in the namespace.
+    /// Permissions in the namespace.
     pub(super) rules: Rules,
     /// Reason for which the rules are incomplete.
     pub(super) incomplete: Option<String>,
-    /// Rights on cluster-scoped resources, by group and resource, where the rules of the namespace claim any.
+    /// Permissions on cluster-scoped resources, by group and resource, where the rules of the namespace claim any.
     pub(super) cluster_scoped: BTreeMap<(String, String), Allowed>,
 }
 
@@ -42,36 +47,24 @@ pub(super) struct Extension {
     pub(super) version: Option<String>,
     /// `status.targetNamespaces`, if the controller writes it.
     pub(super) reported: Option<Vec<String>>,
-    /// Watched namespaces of the configuration, `None` if they cannot be told from it.
-    pub(super) configured: Option<Vec<String>>,
+    pub(super) configured: Configured,
 }
 
-/// One kind of a CRD.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Api {
-    pub(super) kind: String,
-    pub(super) group: String,
-    pub(super) resource: String,
-    /// Served versions.
-    pub(super) versions: Vec<String>,
-    /// `Namespaced` or `Cluster`.
-    pub(super) scope: String,
-}
-
-/// CRD of an extension.
-#[derive(Debug)]
-pub(super) struct Definition {
-    /// Name of the extension.
-    pub(super) owner: String,
-    pub(super) api: Api,
+/// Watched namespaces in the configuration of an extension.
+#[derive(Debug, Default)]
+pub(super) enum Configured {
+    /// No setting: all namespaces, because a bundle with another default cannot be installed without one.
+    #[default]
+    Default,
+    Named(Vec<String>),
+    ByLabel,
 }
 
 /// Readable Deployments of extensions.
 #[derive(Debug, Default)]
 pub(super) struct Deployments {
-    /// Watched namespaces by extension.
-    pub(super) targets: BTreeMap<String, Vec<String>>,
+    /// Annotated target namespaces by extension.
+    pub(super) targets: BTreeMap<String, Option<Vec<String>>>,
     pub(super) extent: Extent,
 }
 
@@ -93,9 +86,9 @@ pub(super) struct NamespaceApis {
     pub(super) operators: Vec<Operator>,
     /// APIs that may belong to an operator that is not known.
     pub(super) other_apis: Vec<Access>,
-    /// Rights that the user lacks.
+    /// Permissions that the user lacks.
     pub(super) missing: Vec<Missing>,
-    /// Reason for which the user may have more rights than shown.
+    /// Reason for which the user may have more permissions than shown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) incomplete: Option<String>,
 }
@@ -133,20 +126,22 @@ pub(super) enum Watched {
     No,
     Unknown,
     NotInstalled,
+    /// The extension has no Deployment.
+    NoOperator,
 }
 
-/// API with the rights of the user.
+/// API with the permissions of the user.
 #[derive(Debug, Serialize)]
 pub(super) struct Access {
     #[serde(flatten)]
-    pub(super) api: Api,
+    pub(super) api: ApiKind,
     pub(super) allowed: Allowed,
 }
 
-/// Right that the user lacks, and what the output lacks without it.
+/// Permission that the user lacks, and what the output lacks without it.
 #[derive(Debug, PartialEq, Serialize)]
 pub(super) struct Missing {
-    pub(super) right: &'static str,
+    pub(super) permission: &'static str,
     pub(super) effect: String,
 }
 
@@ -161,14 +156,17 @@ impl Extension {
         let inline = object.pointer("/spec/config/inline");
         let is_selected = inline.is_some_and(|inline| inline.get("watchNamespaceSelector").is_some());
         let one = text("/spec/config/inline/watchNamespace").map(|one| vec![one]);
-        // A bundle whose default is not all namespaces cannot be installed without one of the fields.
-        let configured = one.or_else(|| list("/spec/config/inline/watchNamespaces"));
+        let named = one.or_else(|| list("/spec/config/inline/watchNamespaces"));
         Self {
             name,
             package: text("/spec/source/catalog/packageName").unwrap_or_default(),
             version: text("/status/install/bundle/version"),
             reported: list("/status/targetNamespaces").filter(|all| !all.is_empty()),
-            configured: if is_selected { None } else { configured.or_else(|| Some(vec![String::new()])) },
+            configured: match named {
+                _ if is_selected => Configured::ByLabel,
+                Some(named) => Configured::Named(named),
+                None => Configured::Default,
+            },
         }
     }
 }
@@ -176,12 +174,14 @@ impl Extension {
 /// Joins the facts.
 pub(super) fn join(facts: &Facts) -> NamespaceApis {
     let mut apis: BTreeMap<&str, Vec<Access>> = BTreeMap::new();
-    for definition in &facts.definitions {
-        apis.entry(&definition.owner).or_default().push(facts.access(&definition.api));
+    for OwnedKind { owner, api } in &facts.owned {
+        apis.entry(owner).or_default().push(facts.access(api));
     }
     let mut names: BTreeSet<&str> = apis.keys().copied().collect();
     names.extend(facts.extensions.iter().flatten().map(|extension| extension.name.as_str()));
-    names.extend(facts.deployments.targets.keys().map(String::as_str));
+    if facts.extensions.is_none() {
+        names.extend(facts.deployments.targets.keys().map(String::as_str));
+    }
     let operators: Vec<Operator> = names
         .into_iter()
         .map(|name| {
@@ -196,7 +196,7 @@ pub(super) fn join(facts: &Facts) -> NamespaceApis {
         })
         .collect();
     let of_operators: BTreeSet<_> =
-        facts.definitions.iter().map(|one| (&one.api.group, &one.api.resource)).collect();
+        facts.owned.iter().map(|one| (&one.api.group, &one.api.resource)).collect();
     let other = facts.discovered.iter().flatten();
     let other = other.filter(|api| !of_operators.contains(&(&api.group, &api.resource)));
     NamespaceApis {
@@ -214,7 +214,7 @@ fn sorted(mut apis: Vec<Access>) -> Vec<Access> {
 }
 
 impl Facts {
-    fn access(&self, api: &Api) -> Access {
+    fn access(&self, api: &ApiKind) -> Access {
         let allowed = match api.scope.as_str() {
             "Cluster" => {
                 let key = (api.group.clone(), api.resource.clone());
@@ -228,10 +228,16 @@ impl Facts {
     /// The status is what the controller applied, the pods' annotation what the operator reads, and the configuration
     /// what was asked for.
     fn watch(&self, name: &str, extension: Option<&Extension>) -> Watch {
-        let reported = extension.and_then(|extension| extension.reported.as_ref());
-        let annotated = self.deployments.targets.get(name);
+        let reported = extension.and_then(|extension| extension.reported.clone());
+        let deployment = self.deployments.targets.get(name);
+        let annotated = deployment.cloned().flatten();
         let installed = extension.filter(|extension| extension.version.is_some());
-        let configured = installed.and_then(|extension| extension.configured.as_ref());
+        let configured = match installed.map(|extension| &extension.configured) {
+            Some(Configured::Named(named)) => Some(named.clone()),
+            // Of an extension without Deployment, the default would be wrong.
+            Some(Configured::Default) if deployment.is_some() => Some(vec![String::new()]),
+            _ => None,
+        };
         let sources = [
             (reported, "status.targetNamespaces"),
             (annotated, "annotation olm.targetNamespaces of the Deployment"),
@@ -239,35 +245,44 @@ impl Facts {
         ];
         let found = sources.into_iter().find_map(|(targets, source)| Some((targets?, source)));
         let Some((targets, source)) = found else {
-            let is_absent = extension.is_some_and(|extension| extension.version.is_none());
-            let watched = if is_absent { Watched::NotInstalled } else { Watched::Unknown };
+            let watched = match extension {
+                Some(extension) if extension.version.is_none() => Watched::NotInstalled,
+                Some(_) if deployment.is_none() && self.deployments.extent == Extent::All => {
+                    Watched::NoOperator
+                }
+                _ => Watched::Unknown,
+            };
             return Watch { watched, target_namespaces: None, source: None };
         };
         let is_watched = targets.iter().any(|one| one.is_empty() || *one == self.namespace);
         Watch {
             watched: if is_watched { Watched::Yes } else { Watched::No },
-            target_namespaces: Some(targets.clone()),
+            target_namespaces: Some(targets),
             source: Some(source),
         }
     }
 
-    /// Only rights that would add to the output.
+    /// Only permissions that would add to the output.
     fn missing(&self, operators: &[Operator]) -> Vec<Missing> {
         let mut missing = Vec::new();
         if self.extensions.is_none() {
             let effect =
                 "installed operators, their versions and the namespaces that they watch may be missing";
-            missing.push(Missing { right: LIST_EXTENSIONS, effect: effect.to_owned() });
+            missing.push(Missing { permission: LIST_EXTENSIONS, effect: effect.to_owned() });
         }
         if self.discovered.is_some() {
             let effect = "the operator of an API may be unknown, and the list has APIs without operator";
-            missing.push(Missing { right: LIST_DEFINITIONS, effect: effect.to_owned() });
+            missing.push(Missing { permission: LIST_CRDS, effect: effect.to_owned() });
+        }
+        if !self.lists_api_services {
+            let effect = "kinds of aggregated APIs, or their operators, may be missing";
+            missing.push(Missing { permission: LIST_API_SERVICES, effect: effect.to_owned() });
         }
         let unknown = operators.iter().filter(|one| one.watch.watched == Watched::Unknown);
         let unknown: Vec<&str> = unknown.map(|operator| operator.name.as_str()).collect();
         if self.deployments.extent != Extent::All && !unknown.is_empty() {
             let effect = format!("whether the namespace is watched is unknown for {}", unknown.join(", "));
-            missing.push(Missing { right: LIST_DEPLOYMENTS, effect });
+            missing.push(Missing { permission: LIST_DEPLOYMENTS, effect });
         }
         missing
     }

@@ -6,8 +6,8 @@ use super::*;
 
 const GROUP: &str = "example.com";
 
-fn api(kind: &str, scope: &str) -> Api {
-    Api {
+fn api(kind: &str, scope: &str) -> ApiKind {
+    ApiKind {
         kind: kind.to_owned(),
         group: GROUP.to_owned(),
         resource: format!("{}s", kind.to_lowercase()),
@@ -16,8 +16,8 @@ fn api(kind: &str, scope: &str) -> Api {
     }
 }
 
-fn definition(owner: &str, kind: &str, scope: &str) -> Definition {
-    Definition { owner: owner.to_owned(), api: api(kind, scope) }
+fn owned(owner: &str, kind: &str, scope: &str) -> OwnedKind {
+    OwnedKind { owner: owner.to_owned(), api: api(kind, scope) }
 }
 
 fn rule(resource: &str, verbs: &[&str]) -> ResourceRule {
@@ -43,7 +43,7 @@ fn installed() -> Value {
 }
 
 fn facts() -> Facts {
-    Facts { namespace: "my-team".to_owned(), ..Facts::default() }
+    Facts { namespace: "my-team".to_owned(), lists_api_services: true, ..Facts::default() }
 }
 
 #[test]
@@ -59,11 +59,13 @@ fn watched_namespaces_come_from_status_then_deployment_then_configuration() {
         "annotation olm.targetNamespaces of the Deployment",
         "spec.config.inline",
     );
-    for (config_value, status_value, annotated, expected) in [
-        (json!(null), installed(), None, (Watched::Yes, all.clone(), Some(config))),
+    // Annotation of the Deployment: "-" for none.
+    for (config_value, status_value, deployment, expected) in [
+        (json!(null), installed(), None, (Watched::NoOperator, None, None)),
+        (json!(null), installed(), Some("-"), (Watched::Yes, all.clone(), Some(config))),
         (json!({"watchNamespace": "my-team"}), installed(), None, (Watched::Yes, mine.clone(), Some(config))),
         (json!({"watchNamespace": "other"}), installed(), None, (Watched::No, other.clone(), Some(config))),
-        (json!({"watchNamespace": null}), installed(), None, (Watched::Yes, all.clone(), Some(config))),
+        (json!({"watchNamespace": null}), installed(), Some("-"), (Watched::Yes, all.clone(), Some(config))),
         (
             json!({"watchNamespaces": ["other", "my-team"]}),
             installed(),
@@ -73,7 +75,7 @@ fn watched_namespaces_come_from_status_then_deployment_then_configuration() {
         (
             json!({"watchNamespaceSelector": {"matchLabels": {"a": "b"}}}),
             installed(),
-            None,
+            Some("-"),
             (Watched::Unknown, None, None),
         ),
         (
@@ -93,8 +95,9 @@ fn watched_namespaces_come_from_status_then_deployment_then_configuration() {
     ] {
         let mut facts = facts();
         facts.extensions = Some(vec![extension("lamp", config_value.clone(), status_value.clone())]);
-        let targets = annotated.map(|one| ("lamp".to_owned(), vec![one.to_owned()]));
-        facts.deployments.targets = targets.into_iter().collect();
+        let targets = |one: &str| (one != "-").then(|| vec![one.to_owned()]);
+        let deployment = deployment.map(|one| ("lamp".to_owned(), targets(one)));
+        facts.deployments = Deployments { targets: deployment.into_iter().collect(), extent: Extent::All };
         let watch = &join(&facts).operators[0].watch;
         let found = watch.target_namespaces.as_ref();
         let found = found.map(|all| all.iter().map(String::as_str).collect());
@@ -103,19 +106,19 @@ fn watched_namespaces_come_from_status_then_deployment_then_configuration() {
 }
 
 #[test]
-fn cluster_administrator_gets_operators_with_apis_and_rights() {
+fn cluster_administrator_gets_operators_with_apis_and_permissions() {
     let mut facts = facts();
     facts.extensions = Some(vec![
         extension("lamp", json!(null), installed()),
         extension("pipe", json!({"watchNamespace": "other"}), installed()),
         extension("new", json!(null), json!(null)),
     ]);
-    facts.definitions = vec![
-        definition("lamp", "Lamp", "Namespaced"),
-        definition("lamp", "Bulb", "Namespaced"),
-        definition("lamp", "Grid", "Cluster"),
+    facts.owned = vec![
+        owned("lamp", "Lamp", "Namespaced"),
+        owned("lamp", "Bulb", "Namespaced"),
+        owned("lamp", "Grid", "Cluster"),
     ];
-    facts.deployments.extent = Extent::All;
+    facts.deployments = Deployments { targets: [("lamp".to_owned(), None)].into(), extent: Extent::All };
     facts.rules = Rules(vec![rule("lamps", &["*"]), rule("grids", &["*"])]);
     let view = ["get", "list", "watch"].map(str::to_owned);
     let confirmed = Allowed { verbs: view.into(), ..Allowed::default() };
@@ -125,62 +128,98 @@ fn cluster_administrator_gets_operators_with_apis_and_rights() {
     let expected = "\
 OPERATOR   VERSION   WATCHED   KIND   GROUP         VERSIONS   SCOPE        YOU MAY
 lamp       1.0.0     yes       Bulb   example.com   v1         Namespaced   none
-lamp       1.0.0     yes       Grid   example.com   v1         Cluster      view
+lamp       1.0.0     -         Grid   example.com   v1         Cluster      view
 lamp       1.0.0     yes       Lamp   example.com   v1         Namespaced   admin
 new        -         -         -      -             -          -            -
 pipe       1.0.0     no        -      -             -          -            -
 
-For more rights, ask an administrator of namespace my-team or of the cluster, who can run
-  olm rbac grant OPERATOR --to user:NAME --role edit -n my-team
+For more permissions, ask a cluster administrator, who can run, for example for Bulb:
+  olm rbac grant lamp --to user:NAME --role edit -n my-team --api bulbs.example.com
 ";
     assert_eq!(text(&joined), expected);
 }
 
 #[test]
-fn user_without_cluster_rights_gets_discovery_and_the_missing_rights() {
+fn user_without_cluster_permissions_gets_discovery_and_the_missing_ones() {
     let mut facts = facts();
-    facts.definitions = vec![definition("lamp", "Lamp", "Namespaced")];
+    facts.owned = vec![owned("lamp", "Lamp", "Namespaced")];
     facts.discovered =
         Some(vec![api("Valve", "Namespaced"), api("Lamp", "Namespaced"), api("Grid", "Cluster")]);
     facts.rules = Rules(vec![rule("*", &["get", "list", "watch"])]);
     facts.incomplete = Some("webhook authorizer does not support user rule resolution".to_owned());
     let joined = join(&facts);
-    let rights: Vec<_> = joined.missing.iter().map(|missing| missing.right).collect();
-    assert_eq!(rights, [LIST_EXTENSIONS, LIST_DEFINITIONS, LIST_DEPLOYMENTS]);
+    let missing: Vec<_> = joined.missing.iter().map(|missing| missing.permission).collect();
+    assert_eq!(missing, [LIST_EXTENSIONS, LIST_CRDS, LIST_DEPLOYMENTS]);
     let expected = "\
 OPERATOR   VERSION   WATCHED   KIND    GROUP         VERSIONS   SCOPE        YOU MAY
 lamp       -         unknown   Lamp    example.com   v1         Namespaced   view
-unknown    -         unknown   Grid    example.com   v1         Cluster      none
+unknown    -         -         Grid    example.com   v1         Cluster      none
 unknown    -         unknown   Valve   example.com   v1         Namespaced   view
 
-You may have more rights than shown: webhook authorizer does not support user rule resolution. \
+You may have more permissions than shown: webhook authorizer does not support user rule resolution. \
 Check with kubectl auth can-i --list -n my-team.
 
-You lack rights that a cluster administrator can grant:
+You lack permissions that a cluster administrator can grant:
   list clusterextensions.olm.operatorframework.io: installed operators, their versions and the namespaces that they watch \
 may be missing
   list customresourcedefinitions.apiextensions.k8s.io: the operator of an API may be unknown, and the list has APIs without \
 operator
   list deployments.apps: whether the namespace is watched is unknown for lamp
 
-For more rights, ask an administrator of namespace my-team or of the cluster, who can run
-  olm rbac grant OPERATOR --to user:NAME --role edit -n my-team
+For more permissions, ask a cluster administrator, who can run, for example for Lamp:
+  olm rbac grant lamp --to user:NAME --role edit -n my-team --api lamps.example.com
 ";
     assert_eq!(text(&joined), expected);
     // The Deployment in the namespace answers.
     facts.deployments = Deployments {
-        targets: [("lamp".to_owned(), vec!["my-team".to_owned()])].into(),
+        targets: [("lamp".to_owned(), Some(vec!["my-team".to_owned()]))].into(),
         extent: Extent::Namespace,
     };
     let joined = join(&facts);
     assert_eq!(joined.operators[0].watch.watched, Watched::Yes);
-    let rights: Vec<_> = joined.missing.iter().map(|missing| missing.right).collect();
-    assert_eq!(rights, [LIST_EXTENSIONS, LIST_DEFINITIONS]);
+    let missing: Vec<_> = joined.missing.iter().map(|missing| missing.permission).collect();
+    assert_eq!(missing, [LIST_EXTENSIONS, LIST_CRDS]);
 }
 
 #[test]
-fn cluster_without_operators_says_so() {
+fn empty_cluster_prints_that_it_has_no_operators() {
     let mut facts = facts();
     facts.extensions = Some(Vec::new());
     assert_eq!(text(&join(&facts)), "The cluster has no operators of OLM v1.\n");
+}
+
+#[test]
+fn deployments_with_labels_of_an_unknown_extension_are_ignored_if_extensions_are_known() {
+    let mut facts = facts();
+    facts.deployments.targets = [("forged".to_owned(), Some(vec![String::new()]))].into();
+    assert_eq!(join(&facts).operators.len(), 1);
+    facts.extensions = Some(vec![extension("lamp", json!(null), installed())]);
+    let names: Vec<_> = join(&facts).operators.into_iter().map(|operator| operator.name).collect();
+    assert_eq!(names, ["lamp"]);
+}
+
+#[test]
+fn request_names_the_first_api_below_edit_with_its_scope() {
+    let all = ["create", "delete", "get", "list", "patch", "update", "watch"];
+    let mut facts = facts();
+    for (owned_kinds, discovered, expected) in [
+        (vec![owned("lamp", "Lamp", "Namespaced")], None, ""),
+        (
+            vec![owned("lamp", "Grid", "Cluster")],
+            None,
+            "lamp --to user:NAME --role edit --all-namespaces --api grids",
+        ),
+        (
+            vec![],
+            Some(vec![api("Valve", "Namespaced")]),
+            "OPERATOR --to user:NAME --role edit -n my-team --api valves",
+        ),
+    ] {
+        (facts.owned, facts.discovered) = (owned_kinds, discovered);
+        facts.rules = Rules(vec![rule("lamps", &all), rule("valves", &["get", "list", "watch"])]);
+        let text = text(&join(&facts));
+        let command = text.split_once("olm rbac grant ").map(|(_, command)| command).unwrap_or_default();
+        let expected = if expected.is_empty() { String::new() } else { format!("{expected}.example.com\n") };
+        assert_eq!(command, expected);
+    }
 }

@@ -1,4 +1,4 @@
-//! Reads of the command. A right that the user lacks is no error.
+//! Reads of the command. A permission that the user lacks is no error.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -10,54 +10,31 @@ use k8s_openapi::api::authorization::v1::{
     SelfSubjectRulesReviewSpec,
 };
 use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams, PostParams};
-use kube::core::discovery::v2::APIGroupDiscoveryList;
-use kube::core::{GroupVersionKind, NotUsed, Object};
-use kube::{Client, ResourceExt};
-use olm_api::{ClusterExtension, annotations, labels};
+use kube::{Client, Resource, ResourceExt};
+use olm_api::{ClusterExtension, ClusterObjectSet, annotations};
 use olm_runtime::cluster::{describe, list_all, within_deadline};
 use olm_version::quote;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::join::{self, Definition, Deployments, Extension, Extent, Facts};
-use super::rights::{ANY, Allowed, Names, Rules, VERBS};
+use super::join::{Deployments, Extension, Extent, Facts};
+use super::rights::{Allowed, Names, Rules, VERBS};
+use crate::access_level::ANY;
 use crate::error::CliError;
 use crate::session::Session;
-use crate::source::Cluster;
+use crate::source::{ApiKind, Cluster, Crd, OwnedKind, of_extensions, owner};
 
-const DEFINITIONS: (&str, &str) = ("apiextensions.k8s.io", "customresourcedefinitions");
-/// Page size of list calls. A CRD may have a megabyte.
+const CRDS: (&str, &str) = ("apiextensions.k8s.io", "customresourcedefinitions");
+/// Page size of list calls.
 const PAGE: u32 = 50;
 const CONCURRENT_CALLS: usize = 8;
 /// Domains of the APIs of Kubernetes and of OLM, which are no operator's.
 const OWN_DOMAINS: [&str; 2] = ["k8s.io", "olm.operatorframework.io"];
 
-/// CustomResourceDefinition, reduced to the fields used here.
-type RawDefinition = Object<DefinitionSpec, NotUsed>;
-
-#[derive(Clone, Debug, Deserialize)]
-struct DefinitionSpec {
-    group: String,
-    names: DefinitionNames,
-    scope: String,
-    versions: Vec<DefinitionVersion>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-struct DefinitionNames {
-    kind: String,
-    plural: String,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-struct DefinitionVersion {
-    name: String,
-    served: bool,
-}
-
 /// Calls to the API server as the user.
 struct Reader<'a> {
+    cluster: &'a Cluster,
     client: &'a Client,
     namespace: &'a str,
     session: &'a Session,
@@ -68,27 +45,32 @@ struct Reader<'a> {
 /// # Errors
 /// The namespace does not exist, OLM is not installed, or the API server does not answer.
 pub(super) async fn facts(cluster: &Cluster, namespace: &str, session: &Session) -> Result<Facts, CliError> {
-    let _step = session.progress.step("reading operators and rights");
-    let reader = Reader { client: cluster.client(), namespace, session };
+    let _step = session.progress.step("reading operators and permissions");
+    let reader = Reader { cluster, client: cluster.client(), namespace, session };
     reader.check_namespace().await?;
     let (rules, incomplete) = reader.rules().await?;
     let extensions = reader.extensions().await?;
     let deployments = reader.deployments().await?;
-    let (definitions, discovered) = match reader.definitions().await? {
-        Some(definitions) => (definitions, None),
-        None => {
-            let discovered = reader.discovered().await?;
-            (reader.named_definitions(&rules, &discovered).await?, Some(discovered))
+    let (mut owned, discovered) = match cluster.owned_crds(None, session).await? {
+        Ok(owned) => (owned, None),
+        Err(_) => {
+            let mut discovered = cluster.discovered(session).await?;
+            discovered.retain(|api| is_of_operators(&api.group));
+            (reader.named_crds(&rules, &discovered).await?, Some(discovered))
         }
     };
-    let all = definitions.iter().map(|definition| &definition.api).chain(discovered.iter().flatten());
+    let services = cluster.owned_api_services(None, session).await?;
+    let lists_api_services = services.is_ok();
+    owned.extend(services.unwrap_or_default());
+    let all = owned.iter().map(|one| &one.api).chain(discovered.iter().flatten());
     let cluster_scoped = reader.cluster_scoped(&rules, all).await?;
     let namespace = namespace.to_owned();
     Ok(Facts {
         namespace,
         extensions,
-        definitions,
+        owned,
         discovered,
+        lists_api_services,
         deployments,
         rules,
         incomplete,
@@ -121,7 +103,7 @@ impl Reader<'_> {
         self.permitted(what, list_all(page.limit(PAGE), list)).await
     }
 
-    /// A misspelled namespace would look like one without rights.
+    /// A misspelled namespace would look like one without permissions.
     async fn check_namespace(&self) -> Result<(), CliError> {
         let api: Api<Namespace> = Api::all(self.client.clone());
         let found = self.permitted("the namespace", within_deadline(api.get_metadata_opt(self.namespace)));
@@ -137,10 +119,9 @@ impl Reader<'_> {
         let api: Api<SelfSubjectRulesReview> = Api::all(self.client.clone());
         let spec = SelfSubjectRulesReviewSpec { namespace: Some(self.namespace.to_owned()) };
         let review = SelfSubjectRulesReview { spec, ..SelfSubjectRulesReview::default() };
-        let review = within_deadline(api.create(&PostParams::default(), &review)).await;
-        let review = review.map_err(|error| {
-            CliError::operational(format!("cannot read your rights: {}", describe(&error)))
-        })?;
+        let parameters = PostParams::default();
+        let review = api.create(&parameters, &review);
+        let review = self.cluster.call("your permissions", review, self.session).await?;
         let status = review.status.unwrap_or_default();
         let incomplete = status.incomplete.then(|| {
             let unknown = || "an authorizer of the cluster cannot list them".to_owned();
@@ -159,63 +140,43 @@ impl Reader<'_> {
 
     /// Deployments of extensions: of the cluster, else of the namespace.
     async fn deployments(&self) -> Result<Deployments, CliError> {
-        let page = ListParams::default().labels(&of_extensions());
+        let page = of_extensions(None);
         let all: Api<Deployment> = Api::all(self.client.clone());
         let one: Api<Deployment> = Api::namespaced(self.client.clone(), self.namespace);
         for (api, extent) in [(all, Extent::All), (one, Extent::Namespace)] {
             if let Some(found) = self.listed("Deployments", &api, page.clone()).await? {
-                return Ok(Deployments { targets: found.iter().filter_map(targets).collect(), extent });
+                let found = found.iter().filter_map(|found| Some((installed_for(found)?, targets(found))));
+                return Ok(Deployments { targets: found.collect(), extent });
             }
         }
         Ok(Deployments::default())
     }
 
-    fn definition_api(&self) -> Api<RawDefinition> {
-        let kind = GroupVersionKind::gvk(DEFINITIONS.0, "v1", "CustomResourceDefinition");
-        Api::all_with(self.client.clone(), &ApiResource::from_gvk_with_plural(&kind, DEFINITIONS.1))
-    }
-
-    /// CRDs of all extensions, `None` without the right to list them.
-    async fn definitions(&self) -> Result<Option<Vec<Definition>>, CliError> {
-        let page = ListParams::default().labels(&of_extensions());
-        let found = self.listed("CustomResourceDefinitions", &self.definition_api(), page).await?;
-        Ok(found.map(|found| found.into_iter().filter_map(definition).collect()))
-    }
-
-    /// APIs that the API server announces, except for those of Kubernetes and OLM.
-    async fn discovered(&self) -> Result<Vec<join::Api>, CliError> {
-        let call = within_deadline(self.client.list_api_groups_aggregated());
-        let groups = self.permitted("the APIs of the cluster", call).await?;
-        Ok(groups.map(apis).unwrap_or_default())
-    }
-
-    /// CRDs of extensions that the user may get by name.
-    async fn named_definitions(
-        &self,
-        rules: &Rules,
-        discovered: &[join::Api],
-    ) -> Result<Vec<Definition>, CliError> {
-        let names: Vec<String> =
-            discovered.iter().map(|api| format!("{}.{}", api.resource, api.group)).collect();
-        let names = match rules.names(DEFINITIONS.0, DEFINITIONS.1, "get") {
-            Names::All => names,
-            Names::Only(readable) => names.into_iter().filter(|name| readable.contains(name)).collect(),
+    /// Kinds of CRDs of extensions that the user may get by name.
+    async fn named_crds(&self, rules: &Rules, discovered: &[ApiKind]) -> Result<Vec<OwnedKind>, CliError> {
+        let (group, resource) = CRDS;
+        let names = discovered.iter().map(ApiKind::name);
+        let names: Vec<String> = match rules.names(group, resource, "get") {
+            // The rules of a RoleBinding do not apply to CRDs.
+            Names::All if !self.may(group, resource, None, "get").await? => Vec::new(),
+            Names::All => names.collect(),
+            Names::Only(readable) => names.filter(|name| readable.contains(name)).collect(),
         };
-        let api = &self.definition_api();
+        let api: &Api<Crd> = &self.cluster.crds();
         let get = |name: String| async move {
             self.permitted("CustomResourceDefinitions", within_deadline(api.get_opt(&name))).await
         };
         let found = stream::iter(names.into_iter().map(get)).buffered(CONCURRENT_CALLS);
         let found: Vec<_> = found.try_collect().await?;
-        Ok(found.into_iter().flatten().flatten().filter_map(definition).collect())
+        Ok(found.into_iter().flatten().flatten().filter_map(OwnedKind::of_crd).collect())
     }
 
-    /// Rights on cluster-scoped resources. The rules of a namespace include those of its RoleBindings, which do not
+    /// Permissions on cluster-scoped resources. The rules of a namespace include those of its RoleBindings, which do not
     /// apply to them, so that each claimed verb is checked.
     async fn cluster_scoped(
         &self,
         rules: &Rules,
-        apis: impl Iterator<Item = &join::Api>,
+        apis: impl Iterator<Item = &ApiKind>,
     ) -> Result<BTreeMap<(String, String), Allowed>, CliError> {
         let claimed: BTreeMap<(String, String), Allowed> = apis
             .filter(|api| api.scope == "Cluster")
@@ -272,66 +233,27 @@ impl Reader<'_> {
         };
         let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
         let call = within_deadline(async { api.create(&PostParams::default(), &review).await });
-        let review = self.permitted("your rights", call).await?;
+        let review = self.permitted("your permissions", call).await?;
         Ok(review.and_then(|review| review.status).is_some_and(|status| status.allowed))
     }
 }
 
-/// Selector of objects of extensions.
-fn of_extensions() -> String {
-    format!("{}={}", labels::OWNER_KIND, labels::OWNER_KIND_EXTENSION)
+/// Extension that installed the Deployment. Users may label their own Deployments, so a revision must control it.
+fn installed_for(deployment: &Deployment) -> Option<String> {
+    let mut owners = deployment.owner_references().iter();
+    let is_revision = |one: &OwnerReference| {
+        one.controller == Some(true)
+            && one.kind == ClusterObjectSet::kind(&())
+            && one.api_version == ClusterObjectSet::api_version(&())
+    };
+    owner(deployment).filter(|_| owners.any(is_revision))
 }
 
-fn owner(object: &impl ResourceExt) -> Option<String> {
-    let is_owned =
-        object.labels().get(labels::OWNER_KIND).is_some_and(|kind| kind == labels::OWNER_KIND_EXTENSION);
-    object.labels().get(labels::OWNER_NAME).filter(|_| is_owned).cloned()
-}
-
-/// Extension of a Deployment, and the namespaces that its pods watch.
-fn targets(deployment: &Deployment) -> Option<(String, Vec<String>)> {
+/// Namespaces that the pods of a Deployment watch.
+fn targets(deployment: &Deployment) -> Option<Vec<String>> {
     let template = deployment.spec.as_ref()?.template.metadata.as_ref()?;
     let targets = template.annotations.as_ref()?.get(annotations::TARGET_NAMESPACES)?;
-    Some((owner(deployment)?, targets.split(',').map(str::to_owned).collect()))
-}
-
-fn definition(raw: RawDefinition) -> Option<Definition> {
-    let owner = owner(&raw)?;
-    let DefinitionSpec { group, names, scope, versions } = raw.spec;
-    let versions = versions.into_iter().filter(|version| version.served).map(|version| version.name);
-    let api =
-        join::Api { kind: names.kind, group, resource: names.plural, versions: versions.collect(), scope };
-    Some(Definition { owner, api })
-}
-
-/// Kinds of operators among all kinds, each with all of its versions.
-fn apis(list: APIGroupDiscoveryList) -> Vec<join::Api> {
-    let mut apis: BTreeMap<(String, String), join::Api> = BTreeMap::new();
-    for found in list.items {
-        let group = found.metadata.and_then(|metadata| metadata.name).unwrap_or_default();
-        if !is_of_operators(&group) {
-            continue;
-        }
-        for version in found.versions {
-            let number = version.version.unwrap_or_default();
-            for one in version.resources {
-                let (Some(resource), Some(kind)) =
-                    (one.resource, one.response_kind.and_then(|kind| kind.kind))
-                else {
-                    continue;
-                };
-                let api = apis.entry((group.clone(), resource.clone())).or_insert_with(|| join::Api {
-                    kind,
-                    group: group.clone(),
-                    resource,
-                    versions: Vec::new(),
-                    scope: one.scope.unwrap_or_default(),
-                });
-                api.versions.push(number.clone());
-            }
-        }
-    }
-    apis.into_values().collect()
+    Some(targets.split(',').map(str::to_owned).collect())
 }
 
 /// Reports whether an operator may define the group: it has a domain, which is not that of Kubernetes or OLM.
@@ -343,25 +265,20 @@ fn is_of_operators(group: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
-    fn discovered_kinds_of_kubernetes_and_olm_are_left_out() {
-        let group = |name: &str, versions: &[&str]| {
-            let resource = json!({"resource": "lamps", "scope": "Namespaced", "verbs": ["get"],
-                "responseKind": {"group": name, "version": "", "kind": "Lamp"}});
-            let version = |version: &&str| json!({"version": version, "resources": [resource]});
-            json!({"metadata": {"name": name}, "versions": versions.iter().map(version).collect::<Vec<_>>()})
-        };
-        let list = json!({"items": [
-            group("apps", &["v1"]), group("rbac.authorization.k8s.io", &["v1"]), group("metrics.k8s.io", &["v1"]),
-            group("olm.operatorframework.io", &["v1"]), group("ext.olm.operatorframework.io", &["v1alpha1"]),
-            group("example.com", &["v1", "v1beta1"]), group("my-k8s.io", &["v1"]),
-        ]});
-        let found = apis(serde_json::from_value(list).unwrap());
-        let found: Vec<_> = found.iter().map(|api| (api.group.as_str(), api.versions.join(","))).collect();
-        assert_eq!(found, [("example.com", "v1,v1beta1".to_owned()), ("my-k8s.io", "v1".to_owned())]);
+    fn groups_of_kubernetes_and_olm_are_left_out() {
+        for (group, expected) in [
+            ("apps", false),
+            ("rbac.authorization.k8s.io", false),
+            ("metrics.k8s.io", false),
+            ("olm.operatorframework.io", false),
+            ("ext.olm.operatorframework.io", false),
+            ("example.com", true),
+            ("my-k8s.io", true),
+        ] {
+            assert_eq!(is_of_operators(group), expected, "{group}");
+        }
     }
 }

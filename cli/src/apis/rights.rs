@@ -3,12 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::authorization::v1::ResourceRule;
+use olm_bundle::api_roles::{EDIT, VIEW};
 use serde::Serialize;
 
-/// All verbs, groups or resources.
-pub(super) const ANY: &str = "*";
-const VIEW: [&str; 3] = ["get", "list", "watch"];
-const EDIT: [&str; 7] = ["create", "delete", "get", "list", "patch", "update", "watch"];
+use crate::access_level::{ANY, level};
+
 /// All verbs of the API server on custom resources.
 pub(super) const VERBS: [&str; 8] =
     ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
@@ -37,8 +36,8 @@ pub(super) struct Allowed {
 
 impl Rules {
     fn matching<'a>(&'a self, group: &'a str, resource: &'a str) -> impl Iterator<Item = &'a ResourceRule> {
-        let has = |list: &Option<Vec<String>>, wanted: &str| {
-            list.iter().flatten().any(|one| one == ANY || one == wanted)
+        let has = |list: &Option<Vec<String>>, name: &str| {
+            list.iter().flatten().any(|one| one == ANY || one == name)
         };
         self.0.iter().filter(move |rule| has(&rule.api_groups, group) && has(&rule.resources, resource))
     }
@@ -78,6 +77,11 @@ impl Allowed {
         self
     }
 
+    /// Reports whether all objects may be read and changed.
+    pub(super) fn is_edit(&self) -> bool {
+        self.verbs.contains(ANY) || VIEW.iter().chain(&EDIT).all(|verb| self.verbs.contains(*verb))
+    }
+
     /// Reports whether no verb is allowed on any object.
     pub(super) fn is_none(&self) -> bool {
         self.verbs.is_empty() && self.named.is_empty()
@@ -85,25 +89,10 @@ impl Allowed {
 
     /// `view`, `edit` or `admin` for the verbs of these roles of Kubernetes, `none`, or the list of verbs.
     pub(super) fn text(&self) -> String {
-        let of_names = self.named.iter().map(|(name, verbs)| format!("{} of {name}", level(verbs)));
-        let all = (!self.verbs.is_empty() || self.named.is_empty()).then(|| level(&self.verbs));
+        let text = |verbs: &BTreeSet<String>| level(verbs.iter().map(String::as_str));
+        let of_names = self.named.iter().map(|(name, verbs)| format!("{} of {name}", text(verbs)));
+        let all = (!self.verbs.is_empty() || self.named.is_empty()).then(|| text(&self.verbs));
         all.into_iter().chain(of_names).collect::<Vec<_>>().join("; ")
-    }
-}
-
-fn level(verbs: &BTreeSet<String>) -> String {
-    let names: Vec<&str> =
-        verbs.iter().map(String::as_str).filter(|verb| *verb != "deletecollection").collect();
-    if verbs.is_empty() {
-        "none".to_owned()
-    } else if verbs.contains(ANY) {
-        "admin".to_owned()
-    } else if names == EDIT {
-        "edit".to_owned()
-    } else if names == VIEW && verbs.len() == VIEW.len() {
-        "view".to_owned()
-    } else {
-        verbs.iter().map(String::as_str).collect::<Vec<_>>().join(",")
     }
 }
 
@@ -151,6 +140,7 @@ mod tests {
             let allowed = rules(rows).on(group, "lamps");
             assert_eq!(allowed.text(), expected, "{rows:?}");
             assert_eq!(allowed.is_none(), expected == "none", "{rows:?}");
+            assert_eq!(allowed.is_edit(), ["edit", "admin"].contains(&expected), "{rows:?}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! Table of operators and APIs, and what the user can do about missing rights. Pure.
+//! Table of operators and APIs, and what the user can do about missing permissions. Pure.
 
 use super::join::{Access, NamespaceApis, Operator, Watched};
 use crate::output::Table;
@@ -34,6 +34,8 @@ pub(super) fn text(found: &NamespaceApis) -> String {
 fn row(table: &mut Table, operator: [&str; 3], access: &Access) {
     let (api, versions, allowed) = (&access.api, access.api.versions.join(","), access.allowed.text());
     let [name, version, watched] = operator;
+    // An object without namespace is in no watched one.
+    let watched = if api.is_namespaced() { watched } else { "" };
     table.row([name, version, watched, &api.kind, &api.group, &versions, &api.scope, &allowed]);
 }
 
@@ -43,6 +45,7 @@ fn watched(operator: &Operator) -> &'static str {
         Watched::No => "no",
         Watched::Unknown => "unknown",
         Watched::NotInstalled => "",
+        Watched::NoOperator => "no operator",
     }
 }
 
@@ -50,28 +53,37 @@ fn missing(found: &NamespaceApis) -> String {
     let mut text = String::new();
     if let Some(why) = &found.incomplete {
         text += &format!(
-            "\nYou may have more rights than shown: {why}. Check with kubectl auth can-i --list -n {}.\n",
+            "\nYou may have more permissions than shown: {why}. Check with kubectl auth can-i --list -n {}.\n",
             found.namespace
         );
     }
     if !found.missing.is_empty() {
-        text += "\nYou lack rights that a cluster administrator can grant:\n";
+        text += "\nYou lack permissions that a cluster administrator can grant:\n";
     }
     for missing in &found.missing {
-        text += &format!("  {}: {}\n", missing.right, missing.effect);
+        text += &format!("  {}: {}\n", missing.permission, missing.effect);
     }
     text
 }
 
-/// Whom to ask, if the user has no rights on an API.
+/// Command for a cluster administrator, for the first API that the user may not change, preferably a namespaced one.
 fn request(found: &NamespaceApis) -> String {
-    let mut all = found.operators.iter().flat_map(|operator| &operator.apis).chain(&found.other_apis);
-    if !all.any(|access| access.allowed.is_none()) {
+    let known =
+        found.operators.iter().flat_map(|one| one.apis.iter().map(|access| (one.name.as_str(), access)));
+    let all = known.chain(found.other_apis.iter().map(|access| ("OPERATOR", access)));
+    let below = all.filter(|(_, access)| !access.allowed.is_edit());
+    let Some((operator, Access { api, .. })) = below.min_by_key(|(_, access)| !access.api.is_namespaced())
+    else {
         return String::new();
-    }
-    let namespace = &found.namespace;
+    };
+    let scope = match api.is_namespaced() {
+        true => format!("-n {}", found.namespace),
+        false => "--all-namespaces".to_owned(),
+    };
+    let kind = &api.kind;
     format!(
-        "\nFor more rights, ask an administrator of namespace {namespace} or of the cluster, who can run\n  \
-         olm rbac grant OPERATOR --to user:NAME --role edit -n {namespace}\n"
+        "\nFor more permissions, ask a cluster administrator, who can run, for example for {kind}:\n  \
+         olm rbac grant {operator} --to user:NAME --role edit {scope} --api {}\n",
+        api.name()
     )
 }

@@ -1,4 +1,4 @@
-//! `olm apis` for users with different rights (docs/design/additions.md#apis-of-a-namespace).
+//! `olm apis` for users with different permissions (docs/design/additions.md#apis-of-a-namespace).
 
 use olm_control_plane::eventually;
 use serde_json::{Value, json};
@@ -26,7 +26,9 @@ fn definition(kind: &str, scope: &str, labels: Value) -> Value {
 fn deployment(namespace: &str, targets: &str) -> Value {
     json!({
         "apiVersion": "apps/v1", "kind": "Deployment",
-        "metadata": {"name": "lamp", "namespace": namespace, "labels": owned()},
+        "metadata": {"name": "lamp", "namespace": namespace, "labels": owned(), "ownerReferences": [
+            {"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet", "name": "lamp-1",
+                "uid": "11111111-2222-3333-4444-555555555555", "controller": true}]},
         "spec": {"selector": {"matchLabels": {"app": "lamp"}}, "template": {
             "metadata": {"labels": {"app": "lamp"}, "annotations": {"olm.targetNamespaces": targets}},
             "spec": {"containers": [{"name": "main", "image": "r.example/lamp"}]}}},
@@ -48,6 +50,14 @@ async fn bind(fixture: &Fixture, user: &str, group: &str, verbs: &[&str]) {
         .await;
 }
 
+fn extension() -> Value {
+    json!({
+        "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension", "metadata": {"name": "lamp"},
+        "spec": {"namespace": "pipe-system", "source": {"sourceType": "Catalog",
+            "catalog": {"packageName": "lamp"}}},
+    })
+}
+
 async fn start() -> Fixture {
     let fixture = Fixture::start().await;
     fixture.create(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TEAM}})).await;
@@ -56,18 +66,14 @@ async fn start() -> Fixture {
     {
         fixture.create(&definition(kind, scope, labels)).await;
     }
-    let extension = json!({
-        "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension", "metadata": {"name": "lamp"},
-        "spec": {"namespace": "pipe-system", "source": {"sourceType": "Catalog",
-            "catalog": {"packageName": "lamp"}}},
-    });
+    let extension = extension();
     fixture.create(&extension).await;
     let bundle = json!({"bundle": {"name": "lamp.v1.0.0", "version": "1.0.0"}});
     fixture.set_status(&extension, json!({"install": bundle})).await;
     fixture
 }
 
-/// Lines of the table with single blanks, once `line` is among them: rights and discovery become active with a delay.
+/// Lines of the table with single blanks, once `line` is among them: permissions and discovery become active with a delay.
 async fn table(fixture: &Fixture, user: Option<&str>, line: &str) -> Vec<String> {
     let args = ["apis", "-n", TEAM];
     eventually(line, async || {
@@ -91,8 +97,8 @@ async fn apis_shows_to_each_user_what_the_user_may_read_and_do() {
     };
 
     // A cluster administrator, and an operator that watches another namespace.
-    let lines = table(&fixture, None, "lamp 1.0.0 yes Lamp example.com v1 Namespaced admin").await;
-    has(&lines, "lamp 1.0.0 yes Grid example.com v1 Cluster admin");
+    let lines = table(&fixture, None, "lamp 1.0.0 no operator Lamp example.com v1 Namespaced admin").await;
+    has(&lines, "lamp 1.0.0 - Grid example.com v1 Cluster admin");
     assert_eq!(lines.len(), 3, "{lines:#?}");
     fixture.create(&deployment("pipe-system", "pipe-system")).await;
     table(&fixture, None, "lamp 1.0.0 no Lamp example.com v1 Namespaced admin").await;
@@ -100,7 +106,7 @@ async fn apis_shows_to_each_user_what_the_user_may_read_and_do() {
     // An administrator of the namespace: a Role gives nothing on cluster-scoped kinds.
     bind(&fixture, "ann", "example.com", &["*"]).await;
     let lines = table(&fixture, Some("ann"), "unknown - unknown Lamp example.com v1 Namespaced admin").await;
-    has(&lines, "unknown - unknown Grid example.com v1 Cluster none");
+    has(&lines, "unknown - - Grid example.com v1 Cluster none");
     has(&lines, "unknown - unknown Stone example.com v1 Namespaced admin");
     for right in
         ["clusterextensions.olm.operatorframework.io", "customresourcedefinitions.apiextensions.k8s.io"]
@@ -114,12 +120,19 @@ async fn apis_shows_to_each_user_what_the_user_may_read_and_do() {
 
     // A viewer who may read extensions and CRDs of the cluster.
     bind(&fixture, "vic", "example.com", &["get", "list", "watch"]).await;
-    let readable =
-        ["olm.operatorframework.io/clusterextensions", "apiextensions.k8s.io/customresourcedefinitions"];
+    let readable = [
+        "olm.operatorframework.io/clusterextensions",
+        "apiextensions.k8s.io/customresourcedefinitions",
+        "apiregistration.k8s.io/apiservices",
+    ];
     fixture.allow("vic", &readable).await;
+    let lines = table(&fixture, Some("vic"), "lamp 1.0.0 unknown Lamp example.com v1 Namespaced view").await;
+    has(&lines, "lamp 1.0.0 - Grid example.com v1 Cluster none");
+    has(&lines, "list deployments.apps: whether the namespace is watched is unknown for lamp");
+    has(&lines, "olm rbac grant lamp --to user:NAME --role edit -n my-team --api lamps.example.com");
+    fixture.set_status(&extension(), json!({"targetNamespaces": [TEAM]})).await;
     let lines = table(&fixture, Some("vic"), "lamp 1.0.0 yes Lamp example.com v1 Namespaced view").await;
-    has(&lines, "lamp 1.0.0 yes Grid example.com v1 Cluster none");
-    assert!(!lines.iter().any(|line| line.contains("You lack rights")), "{lines:#?}");
+    assert!(!lines.iter().any(|line| line.contains("You lack permissions")), "{lines:#?}");
 
     let ran = fixture.olm(&["apis", "-n", "my-taem", "-o", "json"]).await;
     assert_eq!((ran.code, ran.stderr.as_str()), (4, "error: there is no namespace \"my-taem\"\n"));
