@@ -33,7 +33,6 @@ pub(crate) struct Diff {
     /// Created, deleted, changed, or unsafe to replace.
     pub(crate) crds: Vec<CrdResult>,
     /// Objects of the new bundle that belong to another extension.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) collisions: Vec<Collision>,
     /// Changes of the configuration and of its schema.
     pub(crate) config: Vec<FieldChange>,
