@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::fields::{fields, target};
 use crate::nearest::nearest;
-use crate::rendering::{DEPLOYMENT_CONFIG, MULTI_WATCH, OWN_NAMESPACE};
+use crate::rendering::{DEPLOYMENT_CONFIG, MULTI_WATCH, OWN_NAMESPACE, OWNED_API_SERVICES};
 
 const ONE: &str = "watchNamespace";
 const SEVERAL: &str = "watchNamespaces";
@@ -35,10 +35,14 @@ pub(crate) fn refused_fields(
     .collect()
 }
 
-/// One hint for each field of `config` that has no effect or is refused. `is_on` tells the value of a feature gate.
+/// One hint for each field of `config` that has no effect or is refused, and one for a gate that the bundle itself
+/// needs. `is_on` tells the value of a feature gate.
 pub(crate) fn hints(bundle: &Bundle, config: &Value, is_on: impl Fn(&str) -> bool) -> Vec<String> {
     let schema = config_schema(bundle, true, true);
     let mut hints = Vec::new();
+    if bundle.has_api_services() && !is_on(OWNED_API_SERVICES) {
+        hints.push(format!("aggregated APIs need feature gate {OWNED_API_SERVICES} of operator-controller"));
+    }
     for (field, gate) in refused_fields(bundle, is_on) {
         if config.get(field).is_some() && schema["properties"].get(field).is_some() {
             hints.push(format!("{field} needs feature gate {gate} of operator-controller"));
@@ -110,9 +114,14 @@ pub(super) mod tests {
     use super::*;
 
     pub(crate) fn bundle(modes: &[&str]) -> Bundle {
+        bundle_with(modes, json!({}))
+    }
+
+    fn bundle_with(modes: &[&str], api_services: Value) -> Bundle {
         let modes: Vec<Value> = modes.iter().map(|mode| json!({"type": mode, "supported": true})).collect();
         let csv = json!({"apiVersion": "operators.coreos.com/v1alpha1", "kind": "ClusterServiceVersion",
-            "metadata": {"name": "lamp.v1.0.0"}, "spec": {"version": "1.0.0", "installModes": modes}});
+            "metadata": {"name": "lamp.v1.0.0"}, "spec": {"version": "1.0.0", "installModes": modes,
+                "apiservicedefinitions": api_services}});
         let annotations =
             json!({"annotations": {"operators.operatorframework.io.bundle.package.v1": "lamp"}});
         let files = [("manifests/csv.yaml", csv), ("metadata/annotations.yaml", annotations)];
@@ -189,5 +198,15 @@ pub(super) mod tests {
                 "watchNamespace needs feature gate SingleOwnNamespaceInstallSupport of operator-controller",
             ]
         );
+    }
+
+    #[test]
+    fn aggregated_apis_need_a_gate_also_without_configuration() {
+        let owned = json!({"owned": [{"name": "lamps", "group": "example.com", "version": "v1", "kind": "Lamp",
+            "deploymentName": "lamp"}]});
+        let bundle = bundle_with(&["AllNamespaces"], owned);
+        let expected = "aggregated APIs need feature gate OwnedAPIServices of operator-controller";
+        assert_eq!(hints(&bundle, &Value::Null, |_| false), [expected]);
+        assert_eq!(hints(&bundle, &Value::Null, |_| true), [""; 0]);
     }
 }

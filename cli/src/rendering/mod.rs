@@ -9,7 +9,8 @@ use olm_bundle::{Bundle, install_checks};
 use serde_json::Value;
 
 pub(crate) use self::settings::{
-    DEPLOYMENT_CONFIG, MULTI_WATCH, OWN_NAMESPACE, RenderSettings, RenderSettingsArgs, config, inline_config,
+    DEPLOYMENT_CONFIG, MULTI_WATCH, OWN_NAMESPACE, OWNED_API_SERVICES, RenderSettings, RenderSettingsArgs,
+    config, inline_config,
 };
 use crate::bundle_source::BundleFiles;
 use crate::config::hints;
@@ -52,10 +53,10 @@ pub(crate) fn objects(files: &BundleFiles, settings: &RenderSettings) -> Result<
     let refused = |text: String| CliError::findings(format!("{}: {text}", files.origin));
     let bundle = Bundle::load(&files.files).map_err(|error| refused(error.to_string()))?;
     let is_on = |gate: &str| settings.is_on(gate);
-    let hints = settings.config.as_ref().map(|config| hints(&bundle, config, is_on)).unwrap_or_default();
+    let hints = hints(&bundle, settings.config.as_ref().unwrap_or(&Value::Null), is_on);
     let objects = olm_bundle::render(&bundle, &settings.options()).map_err(|error| {
         let hints = hints.iter().map(|hint| format!("\nhint: {hint}"));
-        refused(format!("{error}{}{}", hints.collect::<String>(), settings.gate_hint(&bundle)))
+        refused(format!("{error}{}", hints.collect::<String>()))
     })?;
     let warnings = settings.warnings(&bundle);
     for warning in warnings.into_iter().chain(install_checks(&bundle, &objects, &settings.namespace)) {

@@ -20,7 +20,7 @@ const MAX_CONFIG: u64 = 3 << 20;
 pub(crate) const OWN_NAMESPACE: &str = "SingleOwnNamespaceInstallSupport";
 pub(crate) const DEPLOYMENT_CONFIG: &str = "DeploymentConfig";
 pub(crate) const MULTI_WATCH: &str = "MultiWatchNamespaces";
-const OWNED_API_SERVICES: &str = "OwnedAPIServices";
+pub(crate) const OWNED_API_SERVICES: &str = "OwnedAPIServices";
 const OPERATOR_CONDITIONS: &str = "OperatorConditionCompat";
 
 /// Feature gates of operator-controller, so that its arguments can be reused here. Gates of the reference that allow
@@ -212,14 +212,6 @@ impl RenderSettings {
             selected_namespaces: self.namespaces.as_deref(),
             operator_condition: self.operator_condition,
             aggregate_api_roles: self.aggregate_api_roles,
-        }
-    }
-
-    /// Addition to the error of the renderer: the gate that admits the bundle. Empty if none is missing.
-    pub(crate) fn gate_hint(&self, bundle: &Bundle) -> &'static str {
-        match bundle.has_api_services() && !self.gates.enabled(OWNED_API_SERVICES) {
-            true => "\noperator-controller installs aggregated APIs only with gate OwnedAPIServices",
-            false => "",
         }
     }
 
