@@ -258,7 +258,7 @@ fn keyword_error(kind: &Kind, path: &str, value: &Value, operator: &Operator<'_>
         Kind::MinProperties { limit } => (3, format!("field {field} must have at least {limit} entry")),
         Kind::Enum { options } => (5, format!("field {field} must be one of {}", choices(options))),
         Kind::PropertyNames { error } => {
-            (5, format!("key {} of field {field} is no label key", error.instance()))
+            (5, format!("key {} of field {field} is not a valid label key", error.instance()))
         }
         Kind::UniqueItems => (5, format!("field {field} must not name a namespace twice")),
         _ => (6, format!("invalid value for field {field}")),

@@ -92,7 +92,7 @@ fn invalid_selector_is_refused_with_path_and_allowed_values() {
         ),
         (
             json!({"matchLabels": {"a b": "x"}}),
-            "key \"a b\" of field \"watchNamespaceSelector.matchLabels\" is no label key".into(),
+            "key \"a b\" of field \"watchNamespaceSelector.matchLabels\" is not a valid label key".into(),
         ),
         (
             json!({"matchLabels": {"team": "a b"}}),
