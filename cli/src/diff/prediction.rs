@@ -35,8 +35,8 @@ pub(crate) struct Prediction {
 
 impl ComparedExtension<'_> {
     /// Predicts the effect of installing the bundle in `image`. Without `compare`, as for a namespace that does not
-    /// exist, new objects are only counted and searched for collisions. A bundle that the CLI cannot read only causes a warning, because the cluster
-    /// may be able to read it.
+    /// exist, new objects are only counted and searched for collisions. A bundle that the CLI cannot read only causes a
+    /// warning, because the cluster may be able to read it.
     ///
     /// # Errors
     /// The bundle cannot be installed this way, or a signal arrived.

@@ -121,8 +121,10 @@ pub(crate) async fn run(args: InstallArgs, session: &mut Session) -> Result<(), 
     let extensions = cluster.extensions(session).await?;
     let found = find_existing(&extensions, &desired)?;
     if let (None, Some(twin)) = (found, find_twin(&extensions, &desired)) {
-        let crds = cluster.crds_of(&twin.name_any(), session).await;
-        return Err(twin_error(twin, &crds.unwrap_or_default()));
+        // The CRDs only complete the message.
+        let crds = cluster.crds_of(&twin.name_any(), session).await.unwrap_or_default();
+        session.check()?;
+        return Err(twin_error(twin, &crds));
     }
     if let Some(name) = &args.catalog {
         cluster.served(Some(name), session).await?;

@@ -21,13 +21,13 @@ pub(super) fn of(schema: &Value, fault: &Fault, value: Option<&Value>, line: Opt
     let field = fault.path.last().map(String::as_str).unwrap_or_default();
     let field = if field.chars().all(|c| c.is_ascii_digit()) { "- " } else { &format!("{field}: ") };
     match (&fault.kind, value) {
-        (FaultKind::Type(requested), Some(value))
-            if requested == "string" && !value.is_object() && !value.is_array() =>
+        (FaultKind::Type(expected), Some(value))
+            if expected == "string" && !value.is_object() && !value.is_array() =>
         {
             let source = line.and_then(name_and_value).map_or("…", |(_, value)| value);
             Some(format!("quote it: {field}\"{source}\""))
         }
-        (FaultKind::Type(requested), Some(Value::String(text))) if requested == "array" => {
+        (FaultKind::Type(expected), Some(Value::String(text))) if expected == "array" => {
             Some(format!("write a list: {field}[{text}]"))
         }
         (FaultKind::Enum(allowed), Some(Value::String(text))) => {

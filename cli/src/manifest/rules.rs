@@ -87,13 +87,13 @@ fn schema_fault(error: &ValidationError<'_>) -> Fault {
     let value = error.instance();
     let mut kind = FaultKind::Value;
     let message = match error.kind() {
-        Kind::Type { kind: expected } => {
-            let requested = match expected {
+        Kind::Type { kind: allowed } => {
+            let expected = match allowed {
                 TypeKind::Single(one) => one.to_string(),
                 TypeKind::Multiple(_) => "value".to_owned(),
             };
-            let message = format!("expected {}, found {}", noun(&requested), shown(value));
-            kind = FaultKind::Type(requested);
+            let message = format!("expected {}, found {}", noun(&expected), shown(value));
+            kind = FaultKind::Type(expected);
             message
         }
         Kind::Enum { options } => {
