@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 
-/// Exit codes other than 0 (docs/design/additions.md#exit-codes-and-output).
+/// Exit codes other than 0 (docs/design/cli.md#exit-codes-and-output).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Code {
     /// Operation failed: network, disk, access rights, unreadable content.

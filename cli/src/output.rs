@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::error::CliError;
 
-/// API version of the documents that `-o json` and `-o yaml` print (docs/design/additions.md#exit-codes-and-output).
+/// API version of the documents that `-o json` and `-o yaml` print (docs/design/cli.md#exit-codes-and-output).
 pub(crate) const API_VERSION: &str = "cli.ext.olm.operatorframework.io/v1";
 
 /// Output format of a result.

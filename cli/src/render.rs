@@ -1,5 +1,5 @@
 //! `olm render`: prints the objects that operator-controller would apply for a bundle
-//! (docs/design/additions.md#dry-runs).
+//! (docs/design/cli.md#dry-runs).
 //!
 //! The objects come from the function that the controller calls. This module reads its inputs and prints the result.
 

@@ -1,4 +1,4 @@
-//! Version expressions of `spec.source.catalog.version` (docs/design/additions.md#version-expressions). A text that
+//! Version expressions of `spec.source.catalog.version` (docs/design/cli.md#version-expressions). A text that
 //! the API server would reject is rejected with the API server's message, the position of the fault, and a rewrite
 //! that works. A text that the API server would admit by mistake, and the controller would reject at each reconcile, is
 //! rejected in the same way.
@@ -270,7 +270,7 @@ pub(crate) mod tests {
         }
     }
 
-    // docs/design/additions.md#version-expressions; case seeds-s2-6: each text with its fault, the text at its
+    // docs/design/cli.md#version-expressions; case seeds-s2-6: each text with its fault, the text at its
     // position, and the end of the message
     #[test]
     fn expression_rejected_by_api_server_gets_rewrite() {

@@ -1,5 +1,5 @@
 //! `olm apis`: operators, their APIs, and the permissions of the user in one namespace
-//! (docs/design/additions.md#apis-of-a-namespace).
+//! (docs/design/cli.md#apis-of-a-namespace).
 //!
 //! [`observe`] reads what the user may read, [`join`] derives the result, [`text`] prints it. Nothing is changed.
 

@@ -1,5 +1,5 @@
 //! `olm catalog build`: builds a catalog image from a directory, without a container engine
-//! (docs/design/additions.md#authoring-commands).
+//! (docs/design/cli.md#authoring-commands).
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
 //! `olm catalog init`: prints or writes the initial `olm.package` object of a package
-//! (docs/design/additions.md#opm-compatibility).
+//! (docs/design/cli.md#opm-compatibility).
 
 use std::fs::File;
 use std::io::Read;

@@ -1,5 +1,5 @@
 //! Rendering of bundles and catalogs from a local directory or an image, as `opm render` does
-//! (docs/design/additions.md#bundle-annotations).
+//! (docs/design/cli.md#bundle-annotations).
 
 use std::cell::Cell;
 use std::path::Path;
@@ -17,7 +17,7 @@ use crate::source::{DirectoryFolder, ImageArgs};
 /// Number of bundles that are pulled in parallel.
 pub(super) const PARALLEL: usize = 8;
 
-/// Label of every bundle image (docs/design/additions.md#bundle-annotations).
+/// Label of every bundle image (docs/design/cli.md#bundle-annotations).
 const PACKAGE_LABEL: &str = "operators.operatorframework.io.bundle.package.v1";
 const DATABASE_LABEL: &str = "operators.operatorframework.io.index.database.v1";
 
@@ -98,7 +98,7 @@ fn objects(folder: &DirectoryFolder, session: &Session) -> Result<Vec<Value>, Cl
 }
 
 /// Error for an image of unknown type, with the text of `opm` on one line
-/// (docs/design/additions.md#bundle-annotations).
+/// (docs/design/cli.md#bundle-annotations).
 fn undetermined(reference: &Reference, labels: &ImageLabels) -> String {
     let reference = olm_version::quote(&reference.to_string());
     if labels.contains_key(DATABASE_LABEL) {

@@ -1,5 +1,5 @@
 //! `olm catalog template`: expands a list of bundle images to packages and channels
-//! (docs/design/additions.md#catalog-templates).
+//! (docs/design/cli.md#catalog-templates).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -1,5 +1,5 @@
 //! Heads and replaces chains of channels, as classic OLM computes them
-//! (docs/design/additions.md#classic-upgrade-graph). v1 uses neither.
+//! (docs/design/cli.md#classic-upgrade-graph). v1 uses neither.
 
 use std::collections::{BTreeMap, BTreeSet};
 

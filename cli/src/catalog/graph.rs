@@ -1,7 +1,7 @@
 //! `olm catalog graph`: shows the upgrade edges between the bundles of a package.
 //!
 //! The edges of v1 come from the successor test of the resolver. Classic OLM uses the same test, but offers only
-//! bundles on the replaces chain of a channel (docs/design/additions.md#classic-upgrade-graph).
+//! bundles on the replaces chain of a channel (docs/design/cli.md#classic-upgrade-graph).
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,5 @@
 //! `olm catalog render`: prints all objects of a source as one stream, in the order and notation of `opm render`
-//! (docs/design/catalogd.md#writing-catalogs, docs/design/additions.md#opm-compatibility).
+//! (docs/design/catalogd.md#writing-catalogs, docs/design/cli.md#opm-compatibility).
 
 use clap::Args;
 use olm_fbc::{Meta, SCHEMA_BUNDLE, WriteError};

@@ -32,7 +32,7 @@ use crate::source::Cluster;
 /// Field manager of all writes.
 pub(crate) const FIELD_MANAGER: &str = "olm";
 
-/// Flags of the commands that change a cluster (docs/design/additions.md#changing-commands).
+/// Flags of the commands that change a cluster (docs/design/cli.md#changing-commands).
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ChangeArgs {
     /// Only print what would be written, as computed locally (client) or as the API server would store it (server)

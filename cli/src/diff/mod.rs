@@ -1,5 +1,5 @@
 //! `olm diff`: shows the changes when a bundle replaces another, or the installed state of a cluster
-//! (docs/design/additions.md#dry-runs).
+//! (docs/design/cli.md#dry-runs).
 //!
 //! The compared objects come from the functions that operator-controller calls. The comparison is pure ([`olm_plan`],
 //! [`report`]). [`cluster`] only reads and makes dry runs.

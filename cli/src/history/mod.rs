@@ -1,5 +1,5 @@
 //! `olm history`: lists the revisions of an extension, their results, and the possible rollback targets
-//! (docs/design/additions.md#reading-commands).
+//! (docs/design/cli.md#reading-commands).
 
 mod record;
 

@@ -1,5 +1,5 @@
 //! `olm install`: creates a ClusterExtension after showing the bundle that the controller will choose, and any
-//! problems (docs/design/additions.md#changing-commands).
+//! problems (docs/design/cli.md#changing-commands).
 //!
 //! The choice comes from the resolver, as in `olm resolve`, and the objects from the renderer, as in `olm render`.
 //! This module creates one extension, and [`with_dependencies`] several that depend on each other.

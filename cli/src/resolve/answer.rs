@@ -84,7 +84,7 @@ pub(super) struct ChosenBundle {
     /// Channels that contain the bundle.
     pub(super) channels: Vec<String>,
     pub(super) default_channel: String,
-    /// `true` if the default channel does not contain the bundle (docs/design/additions.md#default-channel).
+    /// `true` if the default channel does not contain the bundle (docs/design/cli.md#default-channel).
     pub(super) outside_default_channel: bool,
     /// Edges that lead from the installed bundle to this one, such as `replaces (stable)`.
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -1,5 +1,5 @@
 //! Upgrades that the extensions of a cluster can take now, in the order of their dependencies
-//! (docs/design/additions.md#changing-commands).
+//! (docs/design/cli.md#changing-commands).
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -11,7 +11,7 @@ use super::rules::RuleArgs;
 use crate::catalog::package::{listed, shown_version, similar};
 use crate::error::CliError;
 
-/// `--channel default`: the package's default channel (docs/design/additions.md#default-channel).
+/// `--channel default`: the package's default channel (docs/design/cli.md#default-channel).
 const DEFAULT: &str = "default";
 
 /// Resolution request for one extension.

@@ -1,5 +1,5 @@
 //! `olm rollback`: returns an extension to an earlier bundle (docs/design/apply.md#handover,
-//! docs/design/additions.md#changing-commands).
+//! docs/design/cli.md#changing-commands).
 //!
 //! A rollback creates a new revision with the older bundle. So the command writes a version pin and the policy
 //! SelfCertified, and operator-controller does the rest. The functions of `olm diff` predict the changes. A rollback

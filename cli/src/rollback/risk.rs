@@ -107,7 +107,7 @@ mod tests {
         .unwrap()
     }
 
-    // docs/design/additions.md#changing-commands; case additions-a47
+    // docs/design/cli.md#changing-commands; case additions-a47
     #[test]
     fn loss_is_reported_in_every_mode_and_refusal_if_enforced() {
         let text = |kind: &str| json!({"a": {"type": kind}});

@@ -1,5 +1,5 @@
 //! `olm status`: shows the health of extensions, including each object of their revisions
-//! (docs/design/additions.md#reading-commands).
+//! (docs/design/cli.md#reading-commands).
 //!
 //! [`observe`] reads the cluster, [`tree`] and [`health`] derive the state, [`text`] prints it. Nothing is changed.
 

@@ -1,5 +1,5 @@
 //! `--all`: takes the upgrades that the extensions of the cluster have available
-//! (docs/design/additions.md#changing-commands).
+//! (docs/design/cli.md#changing-commands).
 
 use kube::ResourceExt;
 use olm_api::ClusterExtension;

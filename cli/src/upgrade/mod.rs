@@ -1,5 +1,5 @@
 //! `olm upgrade`: changes the catalog filter of a ClusterExtension after showing the resulting upgrade and its
-//! changes (docs/design/additions.md#changing-commands).
+//! changes (docs/design/cli.md#changing-commands).
 //!
 //! The choice comes from the resolver, as in `olm resolve`, and the changes from the comparison of `olm diff`.
 

@@ -1,6 +1,6 @@
-//! Checks of the ClusterServiceVersion: its fields (docs/design/additions.md#bundle-validation), webhook definitions
+//! Checks of the ClusterServiceVersion: its fields (docs/design/cli.md#bundle-validation), webhook definitions
 //! (docs/design/bundles.md#bundle-validators), and features of OLM v0 that OLM v1 lacks
-//! (docs/design/additions.md#lint-rules, docs/design/bundles.md#author-checks).
+//! (docs/design/cli.md#lint-rules, docs/design/bundles.md#author-checks).
 //!
 //! The renderer checks names and deployments of webhooks, its install checks cover requirements of the API server.
 

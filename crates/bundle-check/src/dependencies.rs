@@ -1,6 +1,6 @@
 //! Dependencies: `metadata/dependencies.yaml`, required APIs of the ClusterServiceVersion, and properties that
 //! state a requirement (docs/design/resolution.md#dependencies, docs/design/additions.md#dependency-sources,
-//! docs/design/additions.md#constraint-grammar, docs/design/additions.md#lint-rules).
+//! docs/design/additions.md#constraint-grammar, docs/design/cli.md#lint-rules).
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
 //! Image references of the operator's containers and of `spec.relatedImages`
-//! (docs/design/additions.md#bundle-validation, docs/design/additions.md#lint-rules).
+//! (docs/design/cli.md#bundle-validation, docs/design/cli.md#lint-rules).
 
 use std::collections::BTreeSet;
 

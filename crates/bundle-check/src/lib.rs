@@ -1,5 +1,5 @@
 //! Lint rules for registry+v1 bundles, for authors before they publish one
-//! (docs/design/additions.md#bundle-validation, docs/design/additions.md#lint-rules).
+//! (docs/design/cli.md#bundle-validation, docs/design/cli.md#lint-rules).
 //!
 //! ```text
 //! files ─ read ► objects with locations ────┬ metadata, ClusterServiceVersion, CRDs, objects ────────► Report

@@ -1,5 +1,5 @@
 //! Checks of CRDs and other objects, of their fields and API versions, and of the size of the bundle
-//! (docs/design/additions.md#bundle-validation, docs/design/bundles.md#shipped-objects).
+//! (docs/design/cli.md#bundle-validation, docs/design/bundles.md#shipped-objects).
 //!
 //! The renderer checks kinds, unique names and owned CRDs. The install checks test that names fit.
 

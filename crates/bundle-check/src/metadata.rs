@@ -1,4 +1,4 @@
-//! Checks of the metadata: `annotations.yaml` (docs/design/additions.md#bundle-annotations), and the properties in
+//! Checks of the metadata: `annotations.yaml` (docs/design/cli.md#bundle-annotations), and the properties in
 //! `properties.yaml` and the annotation `olm.properties` (docs/design/bundles.md#merged-properties).
 
 use olm_bundle::pointer::text;

@@ -61,7 +61,7 @@ rules! {
     FILE_5 "FILE-5" Warning "metadata/properties.yaml has the field properties, metadata/dependencies.yaml the field dependencies"
         "Other fields of these files are ignored."
 
-    // metadata/annotations.yaml: docs/design/additions.md#bundle-annotations.
+    // metadata/annotations.yaml: docs/design/cli.md#bundle-annotations.
     ANN_1 "ANN-1" Error "the annotations mediatype.v1, manifests.v1, metadata.v1, package.v1 and channels.v1 are strings, package and channels not empty"
         "Catalogs take package and channels from here, and opm rejects bundles without one of the five. The prefix of all keys is operators.operatorframework.io.bundle."
     ANN_2 "ANN-2" Error "mediatype.v1 is registry+v1"
@@ -90,7 +90,7 @@ rules! {
         "The annotation works, but it is JSON inside a string, which editors do not validate."
 
     // Dependencies: docs/design/resolution.md#dependencies, docs/design/additions.md#dependencies,
-    // docs/design/additions.md#lint-rules.
+    // docs/design/cli.md#lint-rules.
     DEP_1 "DEP-1" Warning "each required CustomResourceDefinition and APIService of the ClusterServiceVersion has an olm.gvk dependency"
         "If metadata/dependencies.yaml exists, some resolvers ignore other dependencies."
     DEP_2 "DEP-2" Warning "the range of a required package extends to its next major version"
@@ -108,7 +108,7 @@ rules! {
     DEP_8 "DEP-8" Error "an olm.constraint has one of gvk, package, all, any, not and cel"
         "Of several, only the first in this order is evaluated. Combine conditions with `all`."
 
-    // ClusterServiceVersion: docs/design/additions.md#bundle-validation.
+    // ClusterServiceVersion: docs/design/cli.md#bundle-validation.
     CSV_1 "CSV-1" Error "the manifests contain exactly one ClusterServiceVersion"
         "Of several, the last one would be used without an error."
     CSV_2 "CSV-2" Error "metadata.name and spec.replaces are DNS-1123 subdomains of at most 63 characters"
@@ -149,7 +149,7 @@ rules! {
         "Otherwise rendering fails."
 
     // CRDs and other objects: docs/design/bundles.md#bundle-validators, docs/design/bundles.md#shipped-objects,
-    // docs/design/additions.md#bundle-validation, docs/design/additions.md#kinds-in-a-bundle.
+    // docs/design/cli.md#bundle-validation, docs/design/cli.md#kinds-in-a-bundle.
     CRD_1 "CRD-1" Error "CustomResourceDefinitions have different names, and each owned one is in the bundle"
         "Every name in spec.customresourcedefinitions.owned needs a manifest of a CustomResourceDefinition."
     CRD_2 "CRD-2" Error "each owned version and kind is one of its CustomResourceDefinition"
@@ -185,7 +185,7 @@ rules! {
     API_1 "API-1" Error "each group and version of owned APIServices has a valid name and one deployment"
         "Otherwise rendering fails."
 
-    // Images and size: docs/design/additions.md#lint-rules.
+    // Images and size: docs/design/cli.md#lint-rules.
     IMG_1 "IMG-1" Warning "images have a digest"
         "The image of a tag may change, and mirrors of disconnected clusters work by digest."
     IMG_2 "IMG-2" Error "images are valid image references"
@@ -195,7 +195,7 @@ rules! {
     SIZE_2 "SIZE-2" Error "the bundle, each file compressed, has at most 1 MiB"
         "operator-sdk rejects it: it does not fit into one ConfigMap. Remove descriptions from the schemas of large CustomResourceDefinitions."
 
-    // Features that OLM v1 lacks: docs/design/additions.md#lint-rules.
+    // Features that OLM v1 lacks: docs/design/cli.md#lint-rules.
     V1_1 "V1-1" Warning "no dependencies"
         "With --dependency-mode=Reject, which is the default, operator-controller installs no bundle with dependencies."
     V1_2 "V1-2" Error "one of AllNamespaces, SingleNamespace and OwnNamespace is supported"

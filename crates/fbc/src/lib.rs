@@ -1,7 +1,7 @@
 //! File-based catalogs: from the files of a catalog folder to stored lines, from lines to the typed content of one
 //! package, and authoring: validation, writing, templates (docs/design/catalogd.md#loading,
-//! docs/design/resolution.md#fetch-errors, docs/design/additions.md#catalog-validation,
-//! docs/design/additions.md#catalog-templates).
+//! docs/design/resolution.md#fetch-errors, docs/design/cli.md#catalog-validation,
+//! docs/design/cli.md#catalog-templates).
 //!
 //! ```text
 //! folder ─ load ► Meta (one canonical line each) ─ Selector ► lines of a query

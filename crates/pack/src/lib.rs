@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The same input always yields the same bytes and thus the same digest: entries are sorted, times are zero, the
-//! owner is root, and nothing depends on the machine (docs/design/additions.md#authoring-commands). Other crates
+//! owner is root, and nothing depends on the machine (docs/design/cli.md#authoring-commands). Other crates
 //! read images from registries and find the credentials for pushes.
 
 mod archive;

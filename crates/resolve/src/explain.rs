@@ -57,7 +57,7 @@ pub struct Choice {
     /// Upgrade edges from the installed bundle, sorted by channel.
     pub edges: Vec<FollowedEdge>,
     /// Default channel of the package in the chosen catalog, if the request names no channel and that channel does
-    /// not contain the bundle (docs/design/additions.md#default-channel).
+    /// not contain the bundle (docs/design/cli.md#default-channel).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missed_default_channel: Option<String>,
     /// Requirements of the bundle with their providers, under the modes Report and Check.

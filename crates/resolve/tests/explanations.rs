@@ -76,7 +76,7 @@ fn explanation_hints_at_edges_of_other_channels() {
     );
 }
 
-// docs/design/additions.md#default-channel
+// docs/design/cli.md#default-channel
 #[test]
 fn explanation_notes_a_choice_outside_of_the_default_channel() {
     let outside = |request: RequestFixture<'_>, content: &Content| {

@@ -1,5 +1,5 @@
 //! Custom resources that a change would delete together with their CRD
-//! (docs/design/additions.md#changing-commands).
+//! (docs/design/cli.md#changing-commands).
 
 use kube::core::GroupVersionKind;
 

@@ -1,4 +1,4 @@
-//! Comparison of two catalogs (docs/design/additions.md#ways-forward). Pure.
+//! Comparison of two catalogs (docs/design/cli.md#ways-forward). Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 

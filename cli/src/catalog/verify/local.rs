@@ -1,4 +1,4 @@
-//! Checks that need no registry: upgrade paths (docs/design/additions.md#ways-forward) and properties. Pure.
+//! Checks that need no registry: upgrade paths (docs/design/cli.md#ways-forward) and properties. Pure.
 
 use std::collections::BTreeSet;
 

@@ -40,7 +40,7 @@ fn unknown_field_names_its_siblings() {
     assert!(stderr.ends_with("; did you mean resources?\n"), "{stderr}");
 }
 
-// docs/design/additions.md#configuration-hints
+// docs/design/cli.md#configuration-hints
 #[test]
 fn refused_configuration_gets_hints() {
     let config = r#"{"watchNamespce": "a", "nodeSelector": {}, "deploymentConfig": {"env": [{"nam": "A"}]}}"#;

@@ -17,7 +17,7 @@ async fn install_creates_the_extension_once_and_never_overwrites_it() {
 }
 
 async fn nothing_is_written_by_a_dry_run(fixture: &Fixture) {
-    // docs/design/additions.md#default-channel: `default` is the package's default channel.
+    // docs/design/cli.md#default-channel: `default` is the package's default channel.
     let line = ["install", "lamp", "-n", "lamp", "--create-namespace", "--channel", "default"];
     let ran = fixture.olm(&[&line[..], &["--dry-run=client", "-o", "yaml"]].concat()).await;
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
@@ -100,7 +100,7 @@ async fn invalid_install_is_rejected_before_any_write(fixture: &Fixture) {
 }
 
 async fn the_choice_is_said_and_the_extension_made(fixture: &Fixture) {
-    // docs/design/additions.md#default-channel: the chosen bundle is outside of the default channel.
+    // docs/design/cli.md#default-channel: the chosen bundle is outside of the default channel.
     let ran = fixture.olm(&["install", "lamp", "-n", "lamp", "--create-namespace", "--version", "x"]).await;
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
     compare("install.txt", &ran.stdout);

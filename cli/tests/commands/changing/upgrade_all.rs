@@ -20,7 +20,7 @@ async fn install(fixture: &Fixture, bundle: &str, range: Option<&str>) -> Cluste
     extension
 }
 
-// docs/design/additions.md#changing-commands; case additions-a73
+// docs/design/cli.md#changing-commands; case additions-a73
 #[tokio::test(flavor = "multi_thread")]
 async fn all_upgrades_are_taken_in_order_until_one_fails() {
     let fixture = Fixture::start(&[]).await;

@@ -1,4 +1,4 @@
-//! Exit codes and messages of runs that fail (docs/design/additions.md#exit-codes-and-output), at least one for each
+//! Exit codes and messages of runs that fail (docs/design/cli.md#exit-codes-and-output), at least one for each
 //! command.
 
 use std::io::Read;

@@ -67,7 +67,7 @@ fn failed_resolution_prints_the_controllers_message_and_hints() {
              rejecting them, as does annotation ext.olm.operatorframework.io/dependency-mode\n\
              hint: app.v1.0.0 has no dependencies: --version 1.0.0\n",
         ),
-        // docs/design/additions.md#version-expressions; case seeds-s2-6
+        // docs/design/cli.md#version-expressions; case seeds-s2-6
         (
             &["pipe", "--catalog", "catalog", "--version", "1.11 OR 1.13"],
             2,
@@ -243,7 +243,7 @@ fn interrupt_while_reading_standard_input_exits_130() {
     drop(stdin);
 }
 
-// docs/design/additions.md#default-channel
+// docs/design/cli.md#default-channel
 #[test]
 fn choice_outside_of_the_default_channel_is_shown() {
     let args = ["resolve", "pipe", "--catalog", "catalog", "--version", "1.2.0"];

@@ -1,4 +1,4 @@
-//! `olm apis` for users with different permissions (docs/design/additions.md#apis-of-a-namespace).
+//! `olm apis` for users with different permissions (docs/design/cli.md#apis-of-a-namespace).
 
 use olm_control_plane::eventually;
 use serde_json::{Value, json};

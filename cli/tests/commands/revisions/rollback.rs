@@ -72,7 +72,7 @@ async fn harmless(fixture: &Fixture) {
     assert!(ran.stderr.contains("cannot change ClusterExtension \"pipe\": "), "{}", ran.stderr);
 }
 
-/// docs/design/additions.md#changing-commands: findings of data loss are rejected unless `--accept-risk` is set.
+/// docs/design/cli.md#changing-commands: findings of data loss are rejected unless `--accept-risk` is set.
 async fn losses_are_refused(fixture: &Fixture) {
     let mut bend = object("example.com/v1", "Bend", "knee");
     bend["spec"] = json!({"angle": "90"});

@@ -147,7 +147,7 @@ fn install_mode_rules_report_duplicates_and_unsupported() {
                 "error: 11: spec.installModes: no install mode is supported: set supported: true for at least one [CSV-4]",
             ],
         ),
-        // docs/design/additions.md#lint-rules V1-2, case bundles-17
+        // docs/design/cli.md#lint-rules V1-2, case bundles-17
         (
             good()
                 .csv("OwnNamespace, supported: true", "OwnNamespace, supported: false")
@@ -257,7 +257,7 @@ fn alm_examples_must_show_each_provided_api() {
     }
 }
 
-// docs/design/additions.md#lint-rules: V1-3, V1-4; cases bundles-14, bundles-44
+// docs/design/cli.md#lint-rules: V1-3, V1-4; cases bundles-14, bundles-44
 #[test]
 fn unsupported_olm_v0_features_are_reported() {
     let good = Files::good;

@@ -2,7 +2,7 @@
 
 use super::fixture::{CRD, Files, compare};
 
-// docs/design/additions.md#bundle-validation: owned CRDs
+// docs/design/cli.md#bundle-validation: owned CRDs
 #[test]
 fn crd_rules_report_owned_and_shipped_crds() {
     let good = Files::good;
@@ -73,7 +73,7 @@ fn object_rules_report_kinds_accounts_and_namespaces() {
     let good = Files::good;
     compare(&[
         (good().with("manifests/c.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n"), &[]),
-        // docs/design/additions.md#bundle-validation; case bundles-22
+        // docs/design/cli.md#bundle-validation; case bundles-22
         (
             good().with("manifests/p.yaml", "---\napiVersion: v1\nkind: Pod\nmetadata:\n  name: p1\n"),
             &["error: manifests/p.yaml:2: Pod p1: unsupported resource \"p1\" with kind \"Pod\" [OBJ-1]"],
@@ -242,7 +242,7 @@ fn webhook_rules_report_invalid_and_vital_rules() {
     ]);
 }
 
-// docs/design/additions.md#authoring-commands: --k8s-version
+// docs/design/cli.md#authoring-commands: --k8s-version
 #[test]
 fn removed_api_versions_are_errors_for_target_kubernetes() {
     let budget = "apiVersion: policy/v1beta1\nkind: PodDisruptionBudget\nmetadata: {name: b}\n";
@@ -271,7 +271,7 @@ fn removed_api_versions_are_errors_for_target_kubernetes() {
     }
 }
 
-// docs/design/additions.md#lint-rules: SIZE-1
+// docs/design/cli.md#lint-rules: SIZE-1
 #[test]
 fn bundle_size_warns_at_85_percent_and_fails_above_limit() {
     // Text that hardly compresses: random characters of an alphabet of 64.

@@ -1,5 +1,5 @@
 //! `olm.template.basic`: a catalog in which every bundle is given only by its image
-//! (docs/design/additions.md#catalog-templates).
+//! (docs/design/cli.md#catalog-templates).
 
 use std::collections::{BTreeMap, BTreeSet};
 

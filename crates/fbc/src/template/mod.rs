@@ -1,5 +1,5 @@
 //! Catalog templates: short descriptions that are expanded to packages, channels and bundles
-//! (docs/design/additions.md#catalog-templates).
+//! (docs/design/cli.md#catalog-templates).
 //!
 //! Expansion is pure: the template lists the images, the caller renders them and passes in their content.
 

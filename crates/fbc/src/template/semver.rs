@@ -1,5 +1,5 @@
 //! `olm.semver`: channels and upgrade edges derived from the versions of the bundles
-//! (docs/design/additions.md#catalog-templates).
+//! (docs/design/cli.md#catalog-templates).
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,5 @@
 //! Checks of `opm validate`: load, conversion to the model, model check (docs/design/catalogd.md#typed-model,
-//! docs/design/catalogd.md#validation, docs/design/additions.md#catalog-validation).
+//! docs/design/catalogd.md#validation, docs/design/cli.md#catalog-validation).
 //!
 //! ```text
 //! Meta ─ documents ► typed objects ─ convert ► model ─ model, graph ► tree ► Report

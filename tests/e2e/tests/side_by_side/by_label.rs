@@ -37,8 +37,9 @@ async fn reported(scenario: &Scenario, namespaces: &[&str]) -> Result<()> {
 // docs/design/namespaces.md: one changed list, because the next one is due 2 minutes later
 #[tokio::test(flavor = "multi_thread")]
 async fn operator_watches_namespaces_by_label() -> Result<()> {
-    let scenario = Scenario::of("labeled", Sample::scoped, &["1.0.0"]).await?;
-    let name = scenario.name.as_str();
+    let mut scenario = Scenario::of("labeled", Sample::scoped, &["1.0.0"]).await?;
+    let name = scenario.name.clone();
+    let name = name.as_str();
     let [first, second] = ["a", "b"].map(|ending| format!("{name}-{ending}"));
     for namespace in [&first, &second] {
         scenario.cluster.create_namespace(namespace).await?;
@@ -61,15 +62,21 @@ async fn operator_watches_namespaces_by_label() -> Result<()> {
     permitted_in(&scenario, &[&first]).await?;
     reported(&scenario, &[&first]).await?;
 
+    // An upgrade that waits delays no changed list.
+    scenario.annotate(json!({"approval": "ManualUpgrades"})).await?;
+    scenario.push_bundle("1.1.0", |_| {}).await?;
+    scenario.serve(&[("stable", scenario.chain(&["1.0.0", "1.1.0"]))]).await?;
+    scenario.wait_condition("UpgradeAvailable", "True/ApprovalRequired").await?;
     label(&scenario, &second, Some(name)).await?;
     label(&scenario, &first, None).await?;
     let sets = scenario.cluster.all::<ClusterObjectSet>();
-    let exists = async || Ok(drop(sets.get(&format!("{name}-3")).await?));
-    eventually("revision 3", NEXT_LIST, exists).await?;
+    eventually("revision 3", NEXT_LIST, async || sets.get(&format!("{name}-3")).await.map_err(Into::into))
+        .await?;
     scenario.wait_revision(3, "Progressing", "True/Succeeded").await?;
     works_in(&scenario, &second).await?;
     permitted_in(&scenario, &[&second]).await?;
     reported(&scenario, &[&second]).await?;
+    scenario.wait_condition("UpgradeAvailable", "True/ApprovalRequired").await?;
 
     // A namespace that is deleted and created again gets its Role.
     let namespaces = scenario.cluster.all::<Namespace>();

@@ -15,7 +15,7 @@ fn requires(package: &str) -> Value {
     json!({"type": "olm.package.required", "value": {"packageName": package, "versionRange": ">=1.1.0"}})
 }
 
-// docs/design/additions.md#upgrade-groups, docs/design/additions.md#changing-commands; cases additions-a71, additions-a73
+// docs/design/additions.md#upgrade-groups, docs/design/cli.md#changing-commands; cases additions-a71, additions-a73
 #[tokio::test(flavor = "multi_thread")]
 async fn deadlocked_pair_moves_together_with_upgrade_group() -> Result<()> {
     let versions = ["1.0.0", "1.1.0"];
