@@ -278,34 +278,36 @@ async fn version_expressions_are_checked(server: &Server) {
     }
 }
 
+fn catalog(image: Value) -> Value {
+    json!({
+        "apiVersion": "olm.operatorframework.io/v1",
+        "kind": "ClusterCatalog",
+        "metadata": {"name": "tried"},
+        "spec": {"source": {"type": "Image", "image": image}},
+    })
+}
+
+fn object_set(spec: Value) -> Value {
+    let mut object = json!({
+        "apiVersion": "olm.operatorframework.io/v1",
+        "kind": "ClusterObjectSet",
+        "metadata": {"name": "tried"},
+        "spec": {"lifecycleState": "Archived", "revision": 1, "collisionProtection": "Prevent"},
+    });
+    object["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+    object
+}
+
 // Cases api-9, api-10, and the limits of fields
 async fn limits_are_exact(server: &Server) {
     let package = |length: usize| extension_of(json!({"packageName": "a".repeat(length)}));
     let channels = |count: usize| extension_of(json!({"packageName": "p", "channels": vec!["c"; count]}));
     let version = |length: usize| extension_of(json!({"packageName": "p", "version": "1".repeat(length)}));
-    let catalog = |image: Value| {
-        json!({
-            "apiVersion": "olm.operatorframework.io/v1",
-            "kind": "ClusterCatalog",
-            "metadata": {"name": "tried"},
-            "spec": {"source": {"type": "Image", "image": image}},
-        })
-    };
     let reference = |length: usize| {
         let prefix = "r.example/";
         catalog(json!({"ref": format!("{prefix}{}:v1", "a".repeat(length - prefix.len() - 3))}))
     };
     let tag = |length: usize| catalog(json!({"ref": format!("r.example/a:{}", "t".repeat(length))}));
-    let object_set = |spec: Value| {
-        let mut object = json!({
-            "apiVersion": "olm.operatorframework.io/v1",
-            "kind": "ClusterObjectSet",
-            "metadata": {"name": "tried"},
-            "spec": {"lifecycleState": "Archived", "revision": 1, "collisionProtection": "Prevent"},
-        });
-        object["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
-        object
-    };
     let phases = |count: usize| {
         let phases: Vec<Value> = (0..count).map(|i| json!({"name": i.to_string(), "objects": []})).collect();
         object_set(json!({"phases": phases}))

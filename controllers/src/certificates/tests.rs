@@ -103,18 +103,19 @@ async fn webhook_certificates_follow_revisions_from_first_to_last() {
     let applying = engine_does_not_write_ca_bundle(&fixture).await;
     renewal_fails_no_call(&fixture, &webhook, &first).await;
     deleted_secrets_are_recreated(&fixture).await;
-
-    // Another process starts to lead. The next revision drops conversion and the mutating webhook.
     keeping.stop().await;
+    next_revisions_drop_webhooks(&fixture, &extension, webhook.port()).await;
+    applying.stop().await;
+}
+
+/// Another process starts to lead. The next revision drops conversion and the mutating webhook.
+async fn next_revisions_drop_webhooks(fixture: &Fixture, extension: &ClusterExtension, port: u16) {
     let provider = fixture.provider(QUICK);
     let keeping = fixture.run(&provider);
-    let phases = [
-        vec![definition(false)],
-        vec![service()],
-        vec![configuration(Validating, "v.example.com", webhook.port())],
-    ];
-    provider.ensure(&extension, &needed(&phases)).await.unwrap();
-    fixture.revise(&extension, 2, &phases).await;
+    let phases =
+        [vec![definition(false)], vec![service()], vec![configuration(Validating, "v.example.com", port)]];
+    provider.ensure(extension, &needed(&phases)).await.unwrap();
+    fixture.revise(extension, 2, &phases).await;
     fixture.until_archived("demo-1").await;
     let live = fixture.live(Definition, CRD).await.unwrap();
     assert_eq!(live["spec"]["conversion"], json!({"strategy": "None"}));
@@ -123,8 +124,8 @@ async fn webhook_certificates_follow_revisions_from_first_to_last() {
 
     // The last revision has no webhooks.
     let phases = [vec![definition(false)]];
-    provider.ensure(&extension, &needed(&phases)).await.unwrap();
-    fixture.revise(&extension, 3, &phases).await;
+    provider.ensure(extension, &needed(&phases)).await.unwrap();
+    fixture.revise(extension, 3, &phases).await;
     fixture.until_archived("demo-2").await;
     eventually("both Secrets are removed", async || {
         (fixture.pair(LEAF).await.is_none() && fixture.pair(CA).await.is_none()).then_some(())
@@ -132,7 +133,6 @@ async fn webhook_certificates_follow_revisions_from_first_to_last() {
     .await;
     eventually("the extension is forgotten", async || (!provider.0.is_known("demo")).then_some(())).await;
     keeping.stop().await;
-    applying.stop().await;
 }
 
 async fn edited_bundle_is_restored(fixture: &Fixture, bundle: &[u8]) {

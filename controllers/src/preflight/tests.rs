@@ -95,6 +95,10 @@ async fn new_crd_is_not_checked(fixture: &Fixture) {
     }
 }
 
+fn says(lines: &str) -> CrdVerdict {
+    held(&format!("validating upgrade for CRD \"{NAME}\": {lines}"))
+}
+
 // docs/design/apply.md#crd-upgrade-safety; cases apply-49, apply-51, apply-52, apply-53, apply-54
 async fn findings_have_texts_of_reference(fixture: &Fixture) {
     let text = json!({"type": "string"});
@@ -110,7 +114,6 @@ async fn findings_have_texts_of_reference(fixture: &Fixture) {
         change(spec);
         new
     };
-    let says = |lines: &str| held(&format!("validating upgrade for CRD \"{NAME}\": {lines}"));
     let rows = [
         (changed(&|_| {}), CrdVerdict::Safe),
         (
@@ -137,7 +140,11 @@ async fn findings_have_texts_of_reference(fixture: &Fixture) {
     for (new, expected) in rows {
         assert_eq!(fixture.judge(std::slice::from_ref(&new), CrdCheck::Strict).await, expected, "{new}");
     }
+    findings_in_several_versions_have_texts_of_reference(fixture).await;
+}
 
+async fn findings_in_several_versions_have_texts_of_reference(fixture: &Fixture) {
+    let text = json!({"type": "string"});
     let number = |more: &Value| {
         let mut fields = json!({"x": {"type": "integer"}, "f": {"type": "string"}});
         fields.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -214,17 +221,21 @@ async fn live_mode_checks_existing_objects(fixture: &Fixture) {
     );
     assert!(text.starts_with(&first) && text.ends_with("; and 495 more"), "{text}");
 
-    // Without time, the static findings count.
+    let unchanged = crd(&[loose]);
+    no_time_leaves_static_findings(fixture, &strict, &unchanged, &finding).await;
+    removal_of_stored_version_is_refused_in_each_mode(fixture, unchanged).await;
+}
+
+async fn no_time_leaves_static_findings(fixture: &Fixture, strict: &Value, unchanged: &Value, finding: &str) {
     let hurried = Preflight { budget: Duration::ZERO, ..Preflight::new(fixture.plane.client()) };
-    let verdict = hurried.definitions("demo", &[&strict], CrdCheck::Live).await.unwrap();
+    let verdict = hurried.definitions("demo", &[strict], CrdCheck::Live).await.unwrap();
     let late = "\nexisting objects cannot tell: there was not enough time to look at all of them";
     assert_eq!(verdict, held(&format!("{finding}{late}")));
-    let unchanged = crd(&[loose]);
-    let verdict = hurried.definitions("demo", &[&unchanged], CrdCheck::Live).await.unwrap();
+    let verdict = hurried.definitions("demo", &[unchanged], CrdCheck::Live).await.unwrap();
     assert_eq!(verdict, CrdVerdict::Safe);
+}
 
-    // Removal of a stored version is refused in each mode.
-    let mut renamed = unchanged;
+async fn removal_of_stored_version_is_refused_in_each_mode(fixture: &Fixture, mut renamed: Value) {
     renamed["spec"]["versions"][0]["name"] = json!("v9");
     let gone = format!(
         "validating upgrade for CRD \"{NAME}\": storedVersionRemoval: stored versions removed : [v1]"
