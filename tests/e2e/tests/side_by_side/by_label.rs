@@ -70,8 +70,8 @@ async fn operator_watches_namespaces_by_label() -> Result<()> {
     label(&scenario, &second, Some(name)).await?;
     label(&scenario, &first, None).await?;
     let sets = scenario.cluster.all::<ClusterObjectSet>();
-    eventually("revision 3", NEXT_LIST, async || sets.get(&format!("{name}-3")).await.map_err(Into::into))
-        .await?;
+    let exists = async || Ok(sets.get(&format!("{name}-3")).await?);
+    eventually("revision 3", NEXT_LIST, exists).await?;
     scenario.wait_revision(3, "Progressing", "True/Succeeded").await?;
     works_in(&scenario, &second).await?;
     permitted_in(&scenario, &[&second]).await?;
