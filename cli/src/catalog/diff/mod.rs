@@ -1,6 +1,6 @@
 //! `olm catalog diff`: compares two catalogs.
 //!
-//! [`compare`] is pure and uses the upgrade edges of the resolver.
+//! [`compare()`] is pure and uses the upgrade edges of the resolver.
 
 mod compare;
 mod text;
