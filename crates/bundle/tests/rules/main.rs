@@ -5,6 +5,7 @@
 
 mod aggregated;
 mod certificates;
+mod config_warnings;
 mod configuring;
 mod fixture;
 mod install_checks;
