@@ -193,8 +193,7 @@ impl Context {
         let (failed_checks, image) = (rendered.failed_checks.clone(), rendered.image.clone());
         let (mut warnings, digest) = (rendered.warnings.clone(), rendered.plan.clone());
         let draft = draft(&name, &inputs, rendered)?;
-        let sets = self.revisions_of(&name);
-        let plan = self.revisions.plan(&name, &draft, newest(&sets)).boxed().await?;
+        let plan = self.revisions.plan(&name, &draft, newest(&self.revisions_of(&name))).boxed().await?;
         let before = plan.newest().map(Revision::of);
         if plan.makes_revision()
             && rollback::refuses(before.as_ref(), &observed.rules, &content_digest(draft.phases()))
