@@ -1,7 +1,6 @@
 //! Next step for an extension, from what was observed, chosen and remembered. Pure.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use olm_api::cluster_extension::CatalogFilter;
 use olm_api::conditions::{reasons, types};
@@ -12,6 +11,7 @@ use serde_json::Value;
 
 use super::choice::{Choice, ResolutionFailure, is_other};
 use super::memory::{ExtensionMemory, RevisionFingerprint};
+use super::namespaces::NamespaceList;
 use super::revisions::{Revision, RevisionStates};
 use super::rollback::{self, RollbackStep};
 use crate::install_error::InstallError;
@@ -32,12 +32,8 @@ pub(super) struct Observed<'a> {
     pub operator_condition: bool,
     /// Namespaces that the extension selects by label.
     pub selected: Option<SelectedNamespaces>,
-    /// List of them for the newest revision, see [`Observed::settle_namespaces`].
-    pub namespaces: Option<Vec<String>>,
-    /// Inputs of the newest revision with a changed list that is due, if the target is another bundle.
-    pub overdue: Option<Box<RevisionInputs>>,
-    /// Delay until the list must be changed.
-    pub list_due: Option<Duration>,
+    /// What is decided about their list, see [`Observed::settle_namespaces`].
+    pub list: NamespaceList,
 }
 
 /// Inputs of a revision.
@@ -103,7 +99,7 @@ impl<'a> Observed<'a> {
             deadline: spec.and_then(|spec| spec.progress_deadline_minutes),
             operator_condition: self.operator_condition,
             aggregate_api_roles: self.rules.aggregate_api_roles,
-            namespaces: self.namespaces.clone(),
+            namespaces: self.list.names.clone(),
             bundle: target.clone(),
         }
     }

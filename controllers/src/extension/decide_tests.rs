@@ -17,7 +17,6 @@ pub(in crate::extension) fn observed<'a>(
     let states = states(sets);
     let sets = sets.to_vec();
     let (name, account, edited, operator_condition) = ("demo".to_owned(), None, false, false);
-    let (selected, namespaces, overdue, list_due) = (None, None, None, None);
     Observed {
         extension,
         name,
@@ -27,10 +26,8 @@ pub(in crate::extension) fn observed<'a>(
         states,
         edited,
         operator_condition,
-        selected,
-        namespaces,
-        overdue,
-        list_due,
+        selected: None,
+        list: NamespaceList::default(),
     }
 }
 

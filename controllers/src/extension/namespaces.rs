@@ -40,7 +40,7 @@ impl Context {
     /// Makes a revision of the running bundle with its overdue list of namespaces, while another bundle waits. Its watch
     /// event requeues the extension.
     pub(super) async fn relist(&self, observed: &Observed<'_>) -> Result<(), ReconcileError> {
-        let Some(inputs) = observed.overdue.clone() else { return Ok(()) };
+        let Some(inputs) = observed.list.overdue.clone() else { return Ok(()) };
         let installation = self.install(observed, *inputs, None, &Together::default()).boxed().await?;
         if let Err(error) = &installation.applied {
             tracing::warn!(
@@ -65,6 +65,23 @@ impl Context {
     }
 }
 
+/// Decision about the list of selected namespaces.
+#[derive(Debug, Default)]
+pub(super) struct NamespaceList {
+    /// List for the revision of the target. `None` without a selector.
+    pub names: Option<Vec<String>>,
+    /// Inputs of the newest revision with a changed list that is due, if the target is another bundle.
+    pub overdue: Option<Box<RevisionInputs>>,
+    /// Delay until the list must be changed.
+    pub due: Option<Duration>,
+}
+
+impl NamespaceList {
+    fn of(names: Vec<String>) -> Self {
+        Self { names: Some(names), ..Self::default() }
+    }
+}
+
 impl Observed<'_> {
     /// Sets the list of selected namespaces for this target (docs/design/namespaces.md#changed-lists).
     pub(super) fn settle_namespaces(
@@ -77,7 +94,7 @@ impl Observed<'_> {
         let (names, newest) = (found.names(), self.states.newest());
         let current = newest.and_then(|newest| Some((newest, newest.namespaces.clone()?)));
         let Some((newest, current)) = current else {
-            self.namespaces = Some(names);
+            self.list = NamespaceList::of(names);
             return;
         };
         let since = found.differ(&current).then(|| memory.list_differs_since.unwrap_or(now));
@@ -85,22 +102,19 @@ impl Observed<'_> {
         let has_rolled_out = conditions::is_true(&newest.conditions, types::SUCCEEDED);
         let deadline = self.extension.spec.as_ref().and_then(|spec| spec.progress_deadline_minutes);
         let pace = pace(has_rolled_out, deadline, self.rules.rollback);
-        let step = match self.has_other_selector(memory) {
-            true => ListStep::Change,
-            false => list_step(since, (newest.created, pace), now),
-        };
-        self.namespaces = Some(match step {
-            ListStep::Change if self.is_newest(target) || self.has_other_selector(memory) => names,
+        self.list = match list_step(since, (newest.created, pace), now) {
+            _ if self.has_other_selector(memory) => NamespaceList::of(names),
+            ListStep::Change if self.is_newest(target) => NamespaceList::of(names),
             ListStep::Change => {
-                self.overdue = self.overdue(newest, names, memory).map(Box::new);
-                current
+                let overdue = self.overdue(newest, names, memory).map(Box::new);
+                NamespaceList { overdue, ..NamespaceList::of(current) }
             }
             ListStep::WaitUntil(due) => {
-                self.list_due = Some(Duration::try_from(due.duration_since(now)).unwrap_or_default());
-                current
+                let due = Some(Duration::try_from(due.duration_since(now)).unwrap_or_default());
+                NamespaceList { due, ..NamespaceList::of(current) }
             }
-            ListStep::Keep => current,
-        });
+            ListStep::Keep => NamespaceList::of(current),
+        };
     }
 
     /// Reports whether `watchNamespaceSelector` was edited since the newest revision, as far as its inputs are known.

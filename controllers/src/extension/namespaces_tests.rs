@@ -58,7 +58,7 @@ fn settled(
     let mut observed = observed(extension, ExtensionRules::default(), std::slice::from_ref(newest));
     observed.selected = Some(cluster.selected());
     observed.settle_namespaces(&choice(1).target, memory, at(now));
-    (observed.namespaces.unwrap(), observed.list_due.map(|due| due.as_secs()))
+    (observed.list.names.unwrap(), observed.list.due.map(|due| due.as_secs()))
 }
 
 // docs/design/namespaces.md#changed-lists
@@ -74,7 +74,7 @@ fn changed_list_waits_and_a_first_revision_takes_it_at_once() {
     let mut first = observed(&extension, ExtensionRules::default(), &[]);
     first.selected = Some(cluster.selected());
     first.settle_namespaces(&choice(1).target, &mut ExtensionMemory::default(), at(500));
-    assert_eq!((first.namespaces, first.list_due), (Some(vec!["y".to_owned()]), None));
+    assert_eq!((first.list.names, first.list.due), (Some(vec!["y".to_owned()]), None));
 }
 
 /// Extension whose rules have these annotations, 500 seconds after its revision with the list `x`. `y` is labeled.
@@ -93,8 +93,9 @@ fn with_other_target(annotations: &[(&str, &str)], edit: impl FnOnce(&mut Extens
     let mut memory = ExtensionMemory { list_differs_since: Some(at(400)), ..ExtensionMemory::default() };
     edit(&mut memory);
     observed.settle_namespaces(&choice(2).target, &mut memory, at(500));
-    let overdue = observed.overdue.map(|inputs| (inputs.bundle.name, inputs.namespaces.unwrap().join(",")));
-    (observed.namespaces.unwrap().join(","), overdue)
+    let overdue =
+        observed.list.overdue.map(|inputs| (inputs.bundle.name, inputs.namespaces.unwrap().join(",")));
+    (observed.list.names.unwrap().join(","), overdue)
 }
 
 /// List for the target, and bundle and list of the revision that is made first.
@@ -130,8 +131,8 @@ fn edited_selector_takes_effect_at_once() {
     let mut edited = observed(&extension, ExtensionRules::default(), std::slice::from_ref(&newest));
     (edited.selected, edited.edited) = (Some(cluster.selected()), true);
     edited.settle_namespaces(&choice(2).target, &mut ExtensionMemory::default(), at(500));
-    assert_eq!((edited.namespaces, edited.list_due), (Some(vec!["y".to_owned()]), None));
-    assert!(edited.overdue.is_none());
+    assert_eq!((edited.list.names, edited.list.due), (Some(vec!["y".to_owned()]), None));
+    assert!(edited.list.overdue.is_none());
 }
 
 // docs/design/namespaces.md#changed-lists

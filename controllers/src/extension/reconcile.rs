@@ -22,6 +22,7 @@ use super::findings::{self, Finding};
 use super::install::Installation;
 use super::memory::ExtensionMemory;
 use super::mirroring::mirror;
+use super::namespaces::NamespaceList;
 use super::outcome::ReconcileOutcome;
 use super::removal::FINALIZERS;
 use super::revisions::{self, Revision, RevisionStates};
@@ -117,7 +118,6 @@ impl Context {
         let edited = self.is_edited(extension, &states);
         let (rules, account) = (self.rules(extension), self.account(extension));
         let selected = self.selected_namespaces(extension).await?;
-        let (namespaces, overdue, list_due) = (None, None, None);
         Ok(Observed {
             extension,
             name,
@@ -128,9 +128,7 @@ impl Context {
             edited,
             operator_condition,
             selected,
-            namespaces,
-            overdue,
-            list_due,
+            list: NamespaceList::default(),
         })
     }
 
@@ -187,7 +185,7 @@ impl Context {
             outcome.requeue = Some(outcome.requeue.map_or(REQUEUE_DELAY, |delay| delay.min(REQUEUE_DELAY)));
         }
         if outcome.attempt.applied.is_ok() {
-            outcome.requeue = outcome.requeue.into_iter().chain(observed.list_due).min();
+            outcome.requeue = outcome.requeue.into_iter().chain(observed.list.due).min();
         }
         if observed.rules.paused {
             outcome.attempt.findings.paused = Finding::State(findings::paused(waiting));
