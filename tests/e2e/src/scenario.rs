@@ -32,6 +32,15 @@ impl Scenario {
         Self::of(test, Sample::idle, versions).await
     }
 
+    /// Scenario whose catalog offers version 1.0.0, which is installed.
+    pub async fn installed(test: &str) -> Result<Self> {
+        let scenario = Self::new(test, &["1.0.0"]).await?;
+        scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
+        scenario.install(json!({})).await?;
+        scenario.wait_installed("1.0.0").await?;
+        Ok(scenario)
+    }
+
     /// Does the same as [`Scenario::new`] with a different operator, such as [`Sample::webhooks`].
     pub async fn of(test: &str, sample: fn(&str, &str) -> Sample, versions: &[&str]) -> Result<Self> {
         let cluster = Cluster::connect().await?;

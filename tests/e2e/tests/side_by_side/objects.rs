@@ -12,18 +12,10 @@ use olm_api::ClusterObjectSet;
 use olm_e2e::{Scenario, condition, extension, revision_says};
 use serde_json::json;
 
-async fn installed(test: &str) -> Result<Scenario> {
-    let scenario = Scenario::new(test, &["1.0.0"]).await?;
-    scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
-    scenario.install(json!({})).await?;
-    scenario.wait_installed("1.0.0").await?;
-    Ok(scenario)
-}
-
 // Cases apply-15, apply-16, apply-17, apply-18, apply-19
 #[tokio::test(flavor = "multi_thread")]
 async fn drift_is_repaired_and_additional_fields_are_retained() -> Result<()> {
-    let scenario = installed("drift").await?;
+    let scenario = Scenario::installed("drift").await?;
     let settings = scenario.cluster.within::<ConfigMap>(&scenario.name);
     let name = format!("{}-settings", scenario.name);
     let before = settings.get(&name).await?;
@@ -106,7 +98,7 @@ async fn rollout_waits_until_a_foreign_deployment_is_deleted() -> Result<()> {
 // docs/design/apply.md#drift
 #[tokio::test(flavor = "multi_thread")]
 async fn manual_rollout_restart_is_retained() -> Result<()> {
-    let scenario = installed("restart").await?;
+    let scenario = Scenario::installed("restart").await?;
     let name = scenario.name.as_str();
     let output = Command::new("kubectl")
         .args(["--namespace", name, "rollout", "restart", &format!("deployment/{name}")])
@@ -138,7 +130,7 @@ async fn manual_rollout_restart_is_retained() -> Result<()> {
 // Cases apply-24, apply-25
 #[tokio::test(flavor = "multi_thread")]
 async fn second_extension_with_the_same_objects_collides() -> Result<()> {
-    let scenario = installed("shared").await?;
+    let scenario = Scenario::installed("shared").await?;
     let second = format!("{}-second", scenario.name);
     let selector = json!({"selector": {"matchLabels": {"e2e": scenario.name}}});
     let object = extension(&second, &scenario.name, &scenario.name, selector);
@@ -167,7 +159,7 @@ async fn second_extension_with_the_same_objects_collides() -> Result<()> {
 // Case apply-58
 #[tokio::test(flavor = "multi_thread")]
 async fn uninstall_deletes_every_object() -> Result<()> {
-    let scenario = installed("remove").await?;
+    let scenario = Scenario::installed("remove").await?;
     let cluster = scenario.cluster.clone();
     let name = scenario.name.clone();
     cluster.delete(&scenario.extensions(), &name).await?;
@@ -198,7 +190,7 @@ async fn uninstall_deletes_every_object() -> Result<()> {
 // Case apply-59
 #[tokio::test(flavor = "multi_thread")]
 async fn orphaned_objects_are_adopted_by_a_recreated_extension() -> Result<()> {
-    let scenario = installed("orphan").await?;
+    let scenario = Scenario::installed("orphan").await?;
     let cluster = &scenario.cluster;
     let deployments = cluster.within::<Deployment>(&scenario.name);
     let before = deployments.get(&scenario.name).await?;

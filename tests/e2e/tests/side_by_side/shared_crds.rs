@@ -10,14 +10,6 @@ use serde_json::json;
 
 const COLLIDES: &str = "True/Retrying: revision object collisions in phase ";
 
-async fn installed(test: &str) -> Result<Scenario> {
-    let scenario = Scenario::new(test, &["1.0.0"]).await?;
-    scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
-    scenario.install(json!({})).await?;
-    scenario.wait_installed("1.0.0").await?;
-    Ok(scenario)
-}
-
 /// Checks that `olm` ends with exit code 3 and an error that contains each of `texts`.
 fn ensure_refused(scenario: &Scenario, arguments: &[&str], texts: &[&str]) -> Result<()> {
     let tool = Tool::new(scenario)?;
@@ -47,7 +39,7 @@ fn ensure_owner_is_named(second: &ClusterExtension, owner: &Scenario) -> Result<
 // docs/design/apply.md#collision-protection
 #[tokio::test(flavor = "multi_thread")]
 async fn second_package_with_the_crd_waits_until_the_owner_is_uninstalled() -> Result<()> {
-    let first = installed("crd-owner").await?;
+    let first = Scenario::installed("crd-owner").await?;
     let mut second = Scenario::new("crd-second", &[]).await?;
     second.sample.group.clone_from(&first.sample.group);
     second.push_bundle("1.0.0", |_| ()).await?;
@@ -73,7 +65,7 @@ async fn second_package_with_the_crd_waits_until_the_owner_is_uninstalled() -> R
 // Cases apply-24, additions-e08
 #[tokio::test(flavor = "multi_thread")]
 async fn package_in_a_second_namespace_collides_and_leaves_the_first_untouched() -> Result<()> {
-    let scenario = installed("crd-twice").await?;
+    let scenario = Scenario::installed("crd-twice").await?;
     let (cluster, package) = (&scenario.cluster, scenario.name.as_str());
     let second = format!("{package}-b");
     let crd = format!("greetings.{}", scenario.sample.group);
