@@ -68,7 +68,7 @@ pub(super) struct Deployments {
     pub(super) extent: Extent,
 }
 
-/// Namespaces whose Deployments the user may list.
+/// Namespaces in which the user may list Deployments.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) enum Extent {
     All,

@@ -42,7 +42,7 @@ pub(super) fn find_existing<'a>(
     Ok(None)
 }
 
-/// Extension that installs the package of `desired`, whose name is not in use.
+/// Extension under another name that already installs the package of `desired`. The name of `desired` is not in use.
 pub(super) fn find_twin<'a>(
     extensions: &'a [ClusterExtension],
     desired: &ClusterExtension,

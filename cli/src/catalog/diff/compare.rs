@@ -44,17 +44,17 @@ pub(super) struct PackageDiff {
     pub(super) channels: Delta<String>,
     #[serde(skip_serializing_if = "Delta::is_empty")]
     pub(super) bundles: Delta<BundleRef>,
-    /// Memberships of bundles that both catalogs have, in channels that both have.
+    /// Channel entries with a bundle and a channel of both catalogs.
     #[serde(skip_serializing_if = "Delta::is_empty")]
     pub(super) entries: Delta<Entry>,
-    /// Bundles whose content differs under the same name.
+    /// Bundles with the same name and other content.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) changed_bundles: Vec<ChangedBundle>,
     #[serde(skip_serializing_if = "Delta::is_empty")]
     pub(super) edges: Delta<Edge>,
     #[serde(skip_serializing_if = "Delta::is_empty")]
     pub(super) deprecations: Delta<Deprecated>,
-    /// Bundles of the old catalog from which the new one has no upgrade.
+    /// Bundles of the old catalog without an upgrade in the new one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) stranded: Vec<Stranded>,
 }
@@ -108,7 +108,7 @@ pub(super) struct Deprecated {
     pub(super) message: String,
 }
 
-/// Bundle of the old catalog from which the new one has no upgrade. The newest bundle of both is none.
+/// Bundle of the old catalog without an upgrade in the new one. The newest bundle of both catalogs is not stranded.
 #[derive(Debug, Serialize, PartialEq, Eq)]
 pub(super) struct Stranded {
     pub(super) bundle: String,
@@ -196,7 +196,7 @@ fn bundles(package: &CatalogPackage, other: &CatalogPackage) -> BTreeSet<BundleR
     package.index.offers().filter(|offer| !known.contains(offer.name())).map(bundle).collect()
 }
 
-/// Memberships in `package` whose bundle and channel `other` has, too.
+/// Channel entries of `package` with a bundle and a channel that `other` also contains.
 fn entries(package: &CatalogPackage, other: &CatalogPackage) -> BTreeSet<Entry> {
     let known = names(other);
     let shared = package.content.channels.iter().filter(|channel| other.channel(&channel.name).is_ok());

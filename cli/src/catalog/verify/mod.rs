@@ -77,7 +77,7 @@ pub(crate) struct VerifyArgs {
     /// Architectures that every image must have, separated by commas, in place of those that the bundles declare
     #[arg(long = "arch", value_name = "ARCH", value_delimiter = ',')]
     architectures: Vec<String>,
-    /// Rule whose findings are left out; may be given several times
+    /// Skip the findings of this rule; may be given several times
     #[arg(long, value_name = "RULE", value_parser = rule)]
     ignore: Vec<&'static str>,
     /// Output format
