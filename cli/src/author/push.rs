@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use olm_oci::{Credentials, Limits, Reference};
 use olm_pack::{Image, Login, Push, is_layout, read_layout};
@@ -9,10 +10,13 @@ use serde::Serialize;
 
 use super::build;
 use super::catalog_dir::failed;
+use crate::catalog::serving;
+use crate::change;
 use crate::error::CliError;
 use crate::output::FormatArgs;
+use crate::progress::say;
 use crate::session::Session;
-use crate::source::{ImageArgs, tagged_reference};
+use crate::source::{ClusterArgs, ImageArgs, tagged_reference};
 
 /// Largest CA certificate file.
 const MAX_CA_FILE: u64 = 4 << 20;
@@ -21,13 +25,16 @@ const MAX_CA_FILE: u64 = 4 << 20;
 pub(crate) const ABOUT: &str = "Push a catalog to a registry
 
 Pushes the output of `catalog build`, or a catalog directory, which is checked and built first. Prints the \
-reference with the digest, for spec.source.image.ref of a ClusterCatalog.";
+reference with the digest, for spec.source.image.ref of a ClusterCatalog.
+
+With --refresh, catalogd pulls the catalog at once, and the command waits until its content is served.";
 
 /// Arguments of `olm catalog push`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   {olm} catalog push ./catalog.oci registry.example.com/team/catalog:v1
-  {olm} catalog push ./catalog registry.example.com/team/catalog:latest --authfile auth.json")]
+  {olm} catalog push ./catalog registry.example.com/team/catalog:latest --authfile auth.json
+  {olm} catalog push ./catalog registry.example.com/team/catalog:latest --refresh my-catalog")]
 pub(crate) struct PushArgs {
     /// OCI image layout from `catalog build`, or a catalog directory
     #[arg(value_name = "DIR")]
@@ -35,8 +42,16 @@ pub(crate) struct PushArgs {
     /// Destination: REGISTRY/REPOSITORY:TAG
     #[arg(value_name = "REF")]
     reference: String,
+    /// ClusterCatalog that pulls this reference: make it pull at once, and wait until it serves the content
+    #[arg(long, value_name = "NAME")]
+    refresh: Option<String>,
+    /// Longest wait for --refresh, such as 90s or 10m
+    #[arg(long, value_name = "TIME", value_parser = change::time, default_value = "10m")]
+    timeout: Duration,
     #[command(flatten)]
     images: ImageArgs,
+    #[command(flatten)]
+    cluster: ClusterArgs,
     #[command(flatten)]
     format: FormatArgs,
 }
@@ -54,7 +69,8 @@ struct PushedCatalog {
 /// Runs the command.
 ///
 /// # Errors
-/// The reference has no tag, the directory is neither layout nor valid catalog, or the registry rejects the image.
+/// The reference has no tag, the directory is neither layout nor valid catalog, the registry rejects the image, or the
+/// ClusterCatalog does not serve it in time.
 pub(crate) async fn run(args: PushArgs, session: &mut Session) -> Result<(), CliError> {
     let reference = tagged_reference(&args.reference)?;
     let image = if is_layout(&args.source) {
@@ -65,7 +81,13 @@ pub(crate) async fn run(args: PushArgs, session: &mut Session) -> Result<(), Cli
     let pushed = push(&image, &reference, &args.images, session).await?;
     session
         .output
-        .result(args.format.output, "PushedCatalog", &pushed, |pushed| format!("{}\n", pushed.reference))
+        .result(args.format.output, "PushedCatalog", &pushed, |pushed| format!("{}\n", pushed.reference))?;
+    let Some(catalog) = &args.refresh else { return Ok(()) };
+    session.output.finish()?;
+    let cluster = args.cluster.connect().await?;
+    serving::request_refresh(&cluster, catalog, session).await?;
+    say(&serving::wait(&cluster, catalog, Some(&pushed.digest), args.timeout, session).await?);
+    Ok(())
 }
 
 async fn push(

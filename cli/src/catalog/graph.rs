@@ -12,8 +12,8 @@ use serde::Serialize;
 
 use super::classic_chain::{chain, heads};
 use super::graph_path::Path;
-use super::graph_text;
 use super::package::{CatalogPackage, read_single_package, shown_version};
+use super::{graph_svg, graph_text};
 use crate::error::CliError;
 use crate::output::Format;
 use crate::session::Session;
@@ -36,6 +36,7 @@ after that until there is none.";
   {olm} catalog graph ./catalog etcd
   {olm} catalog graph ./catalog etcd --from etcdoperator.v0.9.0
   {olm} catalog graph ./catalog etcd --channel alpha --semantics classic
+  {olm} catalog graph cluster/operatorhubio etcd --format svg > etcd.svg
   {olm} catalog graph cluster/operatorhubio etcd --format mermaid > etcd.mmd")]
 pub(crate) struct GraphArgs {
     #[command(flatten)]
@@ -76,6 +77,8 @@ enum GraphFormat {
     Text,
     /// A Mermaid flowchart
     Mermaid,
+    /// An SVG image
+    Svg,
     /// JSON data
     Json,
 }
@@ -92,6 +95,7 @@ pub(crate) async fn run(args: GraphArgs, session: &mut Session) -> Result<(), Cl
     }
     match (args.format, args.output) {
         (GraphFormat::Mermaid, _) => session.output.text(&graph_text::mermaid(&graph)),
+        (GraphFormat::Svg, _) => session.output.text(&graph_svg::svg(&graph)),
         (GraphFormat::Json, _) => session.output.result(Format::Json, KIND, &graph, graph_text::text),
         (GraphFormat::Text, format) => {
             session.output.result(format.unwrap_or(Format::Table), KIND, &graph, graph_text::text)

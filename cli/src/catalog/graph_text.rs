@@ -50,7 +50,7 @@ pub(super) fn text(graph: &Graph) -> String {
 }
 
 /// Version and name.
-fn title(node: &Node) -> String {
+pub(super) fn title(node: &Node) -> String {
     format!("{} {}", node.version.as_deref().unwrap_or("?"), node.bundle)
 }
 
@@ -100,7 +100,7 @@ fn node_line(node: &Node, mark: Option<&str>) -> String {
 }
 
 /// `replaces (stable, fast), skipRange (beta)`
-fn reasons(edge: &Edge) -> String {
+pub(super) fn reasons(edge: &Edge) -> String {
     let mut by_rule: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for EdgeRuleUse { channel, rule } in &edge.by {
         by_rule.entry(rule).or_default().push(channel);

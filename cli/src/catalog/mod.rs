@@ -1,16 +1,19 @@
-//! `olm catalog`: commands that read a catalog, one module each. [`crate::author`] contains the authoring commands.
+//! `olm catalog`: commands that read a catalog or create it on a cluster, one module each. [`crate::author`] contains the authoring commands.
 
 mod bundle_details;
 mod bundles;
 mod channels;
 mod classic_chain;
+mod create;
 mod diff;
 mod graph;
 mod graph_path;
+mod graph_svg;
 mod graph_text;
 mod ls;
 pub(crate) mod package;
 mod render;
+pub(crate) mod serving;
 mod show;
 mod verify;
 mod whole;
@@ -48,6 +51,9 @@ pub(crate) enum CatalogCommand {
     /// Check a catalog with its upgrade paths and images
     #[command(long_about = verify::ABOUT)]
     Verify(verify::VerifyArgs),
+    /// Create a ClusterCatalog
+    #[command(long_about = create::ABOUT)]
+    Create(create::CreateArgs),
     /// Create a package in a catalog directory
     #[command(long_about = init::ABOUT)]
     Init(init::InitArgs),
@@ -80,6 +86,7 @@ pub(crate) async fn run(command: CatalogCommand, session: &mut Session) -> Resul
         CatalogCommand::Diff(args) => diff::run(args, session).await,
         CatalogCommand::Validate(args) => validate::run(args, session).await,
         CatalogCommand::Verify(args) => verify::run(args, session).await,
+        CatalogCommand::Create(args) => create::run(args, session).await,
         CatalogCommand::Init(args) => init::run(args, session).await,
         CatalogCommand::Add(args) => add::run(args, session).await,
         CatalogCommand::Template(command) => template::run(command, session).await,

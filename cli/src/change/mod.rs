@@ -71,7 +71,8 @@ pub(crate) enum ChangeFormat {
     Name,
 }
 
-fn time(text: &str) -> Result<Duration, String> {
+/// Parses a positive time in Go's notation.
+pub(crate) fn time(text: &str) -> Result<Duration, String> {
     match go_value::duration(text) {
         Ok(time) if !time.is_zero() => Ok(time),
         _ => Err("expected a time such as 90s, 10m or 1h30m".to_owned()),

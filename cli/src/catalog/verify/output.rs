@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::finding::{Finding, RULES};
 use crate::error::CliError;
-use crate::output::{Format, Output, Table, counted, json as json_text};
+use crate::output::{Format, Output, Table, counted, json as json_text, xml};
 
 /// Output format of the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -164,24 +164,6 @@ fn junit(verification: &Verification) -> String {
         );
     }
     report + "</testsuites>\n"
-}
-
-/// Text of an element or attribute of XML 1.0, which has no control characters.
-fn xml(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\n' => escaped.push_str("&#10;"),
-            '\t' => escaped.push(' '),
-            c if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => escaped.push('\u{fffd}'),
-            c => escaped.push(c),
-        }
-    }
-    escaped
 }
 
 #[cfg(test)]

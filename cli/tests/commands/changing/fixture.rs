@@ -90,6 +90,11 @@ impl Fixture {
         self.folder.path().join(name)
     }
 
+    /// Reference in the registry of the fixture.
+    pub(crate) fn reference(&self, path: &str) -> String {
+        format!("{}/{path}", self.registry.host())
+    }
+
     pub(crate) async fn create_namespace(&self, name: &str) {
         let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
         Api::all(self.client()).create(&PostParams::default(), &namespace).await.unwrap();
@@ -157,7 +162,8 @@ impl Fixture {
         let mut command = olm_in(&data(""), args);
         command.env("KUBECONFIG", self.path("kubeconfig")).env("HOME", self.path("home"));
         command.env("TMPDIR", self.path("tmp"));
-        if !args.first().is_some_and(|name| ["cluster-check", "uninstall", "status", "rbac"].contains(name)) {
+        let pulls_nothing = ["cluster-check", "uninstall", "status", "rbac"];
+        if !args.first().is_some_and(|name| pulls_nothing.contains(name)) && args.get(1) != Some(&"create") {
             command.arg("--ca-dir").arg(self.path("cas"));
         }
         command
@@ -343,7 +349,7 @@ pub(crate) fn compare(name: &str, printed: &str) {
     crate::fixture::compare("commands/changing/golden", name, printed);
 }
 
-fn condition(type_: &str, status: &str, reason: &str, message: &str, generation: i64) -> Value {
+pub(crate) fn condition(type_: &str, status: &str, reason: &str, message: &str, generation: i64) -> Value {
     json!({"type": type_, "status": status, "reason": reason, "message": message, "observedGeneration": generation,
         "lastTransitionTime": "2026-01-02T03:04:05Z"})
 }

@@ -2,6 +2,7 @@
 
 mod access;
 mod approve;
+mod catalogs;
 mod fixture;
 mod for_platform;
 mod install;

@@ -31,6 +31,8 @@ const CASES: &[(&str, &[&str])] = &[
     ("graph-slow.txt", &["catalog", "graph", "catalog", "pipe", "--channel", "slow"]),
     ("graph-classic.txt", &["catalog", "graph", "catalog", "pipe", "--semantics", "classic"]),
     ("graph.mmd", &["catalog", "graph", "catalog", "pipe", "--format", "mermaid"]),
+    ("graph.svg", &["catalog", "graph", "catalog", "pipe", "--format", "svg"]),
+    ("graph-from.svg", &["catalog", "graph", "skipped", "example", "--from", "1.0.0", "--format", "svg"]),
     ("graph.json", &["catalog", "graph", "catalog", "pipe", "--format", "json"]),
     ("graph.yaml", &["catalog", "graph", "catalog", "pipe", "-o", "yaml"]),
     ("graph-odd.txt", &["catalog", "graph", "odd", "odd"]),
@@ -164,6 +166,16 @@ fn outputs_match_golden_files() {
         problems.extend(compare(name, &stdout).err());
     }
     assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+// The documents show the drawings of the command (docs/authors/channels.md).
+#[test]
+fn pictures_of_the_documents_are_drawn_by_the_command() {
+    for name in ["chain", "skip", "skip-range", "patches"] {
+        let catalog = format!("graphs/{name}");
+        let drawn = olm(&["catalog", "graph", &catalog, "my-operator", "--format", "svg"]).stdout;
+        crate::fixture::compare("../../docs/authors/images", &format!("{name}.svg"), &drawn);
+    }
 }
 
 /// A file that no case writes would never be compared.

@@ -33,6 +33,7 @@ fn hostile_names_and_descriptions_are_escaped_in_every_output() {
         &["catalog", "channels", "catalog", &name, "-o", "yaml"],
         &["catalog", "graph", "catalog", &name],
         &["catalog", "graph", "catalog", &name, "--format", "mermaid"],
+        &["catalog", "graph", "catalog", &name, "--format", "svg"],
         &["catalog", "render", "catalog"],
         &["catalog", "render", "catalog", "-o", "yaml"],
         &["validate", "catalog"],
