@@ -11,6 +11,7 @@ use crate::crd_check::{self, CrdCheckArgs};
 use crate::diff::{self, DiffArgs};
 use crate::history::{self, HistoryArgs};
 use crate::install::{self, InstallArgs};
+use crate::migrate::MigrateCommand;
 use crate::plan::approve::{self, ApproveArgs};
 use crate::plan::{self, PlanArgs};
 use crate::rbac::RbacCommand;
@@ -103,6 +104,15 @@ pub(crate) enum Command {
     /// Show the APIs of operators in a namespace, and what you may do with them
     #[command(long_about = apis::ABOUT)]
     Apis(ApisArgs),
+    /// Move from classic OLM to ClusterExtensions
+    #[command(
+        subcommand,
+        arg_required_else_help = true,
+        after_help = "Examples:
+  {olm} migrate scan
+  {olm} migrate scan --from ./must-gather"
+    )]
+    Migrate(MigrateCommand),
     /// Show the configuration that a bundle accepts
     #[command(
         subcommand,

@@ -21,6 +21,7 @@ mod error;
 mod history;
 mod install;
 mod manifest;
+mod migrate;
 mod nearest;
 mod output;
 mod plan;
@@ -99,6 +100,7 @@ fn run(arguments: Vec<OsString>) -> Result<(), CliError> {
             Command::Rollback(args) => rollback::run(*args, &mut session).await,
             Command::Status(args) => status::run(args, &mut session).await,
             Command::Validate(args) => validate::run(args, &mut session).await,
+            Command::Migrate(command) => migrate::run(command, &mut session).await,
             Command::Config(command) => config::run(command, &mut session).await,
             Command::Rbac(command) => rbac::run(command, &mut session).await,
             Command::Bundle(command) => bundle::run(command, &mut session).await,

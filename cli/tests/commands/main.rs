@@ -8,5 +8,6 @@ mod bundles;
 mod changing;
 mod cluster_check;
 mod fixture;
+mod migrate;
 mod reading;
 mod revisions;

@@ -1,0 +1,223 @@
+//! Objects of classic OLM, in the fields that a migration needs. Missing and mistyped fields are empty: a dump may have
+//! objects of any version.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use olm_api::LabelSelector;
+use serde::Deserialize;
+use serde_json::Value;
+
+/// Label of copies of a ClusterServiceVersion in other namespaces.
+const COPIED_FROM: &str = "olm.copiedFrom";
+/// Annotation with the properties of the bundle.
+const PROPERTIES: &str = "operatorframework.io/properties";
+
+/// Namespace and name.
+pub(super) type Key = (String, String);
+
+/// Subscription to a package.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Subscription {
+    pub(super) package: String,
+    pub(super) channel: String,
+    pub(super) source: Key,
+    pub(super) is_manual: bool,
+    pub(super) config: Option<Value>,
+    pub(super) installed_csv: String,
+    pub(super) current_csv: String,
+    pub(super) state: String,
+    pub(super) install_plan: String,
+}
+
+/// ClusterServiceVersion: an installed operator.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Csv {
+    pub(super) version: String,
+    pub(super) package: String,
+    pub(super) phase: String,
+    pub(super) reason: String,
+    pub(super) modes: BTreeSet<String>,
+    /// `kind.group` of CRDs and aggregated APIs.
+    pub(super) owned: BTreeSet<String>,
+    pub(super) required: BTreeSet<String>,
+    pub(super) api_services: usize,
+    pub(super) copied_from: String,
+    pub(super) replaces: String,
+}
+
+/// OperatorGroup: the namespaces that operators of its namespace watch.
+#[derive(Debug, Clone, Default)]
+pub(super) struct OperatorGroup {
+    pub(super) targets: Vec<String>,
+    pub(super) selector: Option<LabelSelector>,
+    /// Namespaces that classic OLM computed.
+    pub(super) namespaces: Vec<String>,
+    pub(super) service_account: String,
+}
+
+/// CatalogSource.
+#[derive(Debug, Clone, Default)]
+pub(super) struct CatalogSource {
+    pub(super) image: String,
+}
+
+/// InstallPlan.
+#[derive(Debug, Clone, Default)]
+pub(super) struct InstallPlan {
+    pub(super) phase: String,
+    pub(super) csvs: Vec<String>,
+}
+
+/// Bundles of the ClusterCatalogs, by bundle name.
+pub(super) type Offered = BTreeMap<String, BTreeSet<String>>;
+
+/// Objects of classic OLM and of v1 in a cluster or a dump, by namespace and name.
+#[derive(Debug, Default)]
+pub(super) struct Objects {
+    pub(super) subscriptions: BTreeMap<Key, Subscription>,
+    pub(super) csvs: BTreeMap<Key, Csv>,
+    pub(super) groups: BTreeMap<Key, OperatorGroup>,
+    pub(super) sources: BTreeMap<Key, CatalogSource>,
+    pub(super) plans: BTreeMap<Key, InstallPlan>,
+    /// Names of the OperatorConditions with a condition that an operator or an administrator set.
+    pub(super) used_conditions: BTreeSet<Key>,
+    /// Package of each ClusterExtension.
+    pub(super) extensions: BTreeMap<String, String>,
+    /// Image reference of each ClusterCatalog.
+    pub(super) catalogs: BTreeMap<String, String>,
+    /// Role of each binding. The namespace of a ClusterRoleBinding is empty.
+    pub(super) bindings: BTreeMap<Key, String>,
+    /// Bundles that the ClusterCatalogs offer, if they could be read.
+    pub(super) offered: Option<Offered>,
+}
+
+impl Objects {
+    /// Adds an object, or the items of a list. Other kinds are ignored.
+    pub(super) fn add(&mut self, object: &Value) {
+        if let Some(items) = object["items"].as_array() {
+            items.iter().for_each(|item| self.add(item));
+            return;
+        }
+        let text = |pointer: &str| string(object, pointer);
+        let key = (text("/metadata/namespace"), text("/metadata/name"));
+        let group =
+            object["apiVersion"].as_str().and_then(|version| version.split_once('/')).unwrap_or_default().0;
+        match (group, object["kind"].as_str().unwrap_or_default()) {
+            (CLASSIC, "Subscription") => drop(self.subscriptions.insert(key, subscription(object))),
+            (CLASSIC, "ClusterServiceVersion") => drop(self.csvs.insert(key, csv(object))),
+            (CLASSIC, "OperatorGroup") => drop(self.groups.insert(key, operator_group(object))),
+            (CLASSIC, "CatalogSource") => {
+                self.sources.insert(key, CatalogSource { image: text("/spec/image") });
+            }
+            (CLASSIC, "InstallPlan") => {
+                let csvs = strings(object, "/spec/clusterServiceVersionNames");
+                self.plans.insert(key, InstallPlan { phase: text("/status/phase"), csvs });
+            }
+            (CLASSIC, "OperatorCondition") => {
+                let is_set = |path: &str| {
+                    object.pointer(path).and_then(Value::as_array).is_some_and(|found| !found.is_empty())
+                };
+                if ["/spec/conditions", "/spec/overrides", "/status/conditions"].into_iter().any(is_set) {
+                    self.used_conditions.insert(key);
+                }
+            }
+            ("olm.operatorframework.io", "ClusterExtension") => {
+                self.extensions.insert(key.1, text("/spec/source/catalog/packageName"));
+            }
+            ("olm.operatorframework.io", "ClusterCatalog") => {
+                self.catalogs.insert(key.1, text("/spec/source/image/ref"));
+            }
+            ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => {
+                self.bindings.insert(key, text("/roleRef/name"));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Group of the classic kinds.
+pub(super) const CLASSIC: &str = "operators.coreos.com";
+
+fn string(object: &Value, pointer: &str) -> String {
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
+fn strings(object: &Value, pointer: &str) -> Vec<String> {
+    let items = object.pointer(pointer).and_then(Value::as_array);
+    items.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+fn subscription(object: &Value) -> Subscription {
+    let text = |pointer: &str| string(object, pointer);
+    let config =
+        object.pointer("/spec/config").filter(|config| config.as_object().is_some_and(|map| !map.is_empty()));
+    Subscription {
+        package: text("/spec/name"),
+        channel: text("/spec/channel"),
+        source: (text("/spec/sourceNamespace"), text("/spec/source")),
+        is_manual: text("/spec/installPlanApproval") == "Manual",
+        config: config.cloned(),
+        installed_csv: text("/status/installedCSV"),
+        current_csv: text("/status/currentCSV"),
+        state: text("/status/state"),
+        install_plan: text("/status/installPlanRef/name"),
+    }
+}
+
+fn csv(object: &Value) -> Csv {
+    let text = |pointer: &str| string(object, pointer);
+    let list = |pointer: &str| object.pointer(pointer).and_then(Value::as_array).into_iter().flatten();
+    let modes = list("/spec/installModes").filter(|mode| mode["supported"] == true);
+    // The name of a CRD is `plural.group`.
+    let of_crd = |crd: &Value| {
+        let group = crd["name"].as_str()?.split_once('.')?.1;
+        Some(format!("{}.{group}", crd["kind"].as_str()?))
+    };
+    let of_service =
+        |service: &Value| Some(format!("{}.{}", service["kind"].as_str()?, service["group"].as_str()?));
+    let apis = |state: &str| -> BTreeSet<String> {
+        let crds = list(&format!("/spec/customresourcedefinitions/{state}")).filter_map(of_crd);
+        crds.chain(list(&format!("/spec/apiservicedefinitions/{state}")).filter_map(of_service)).collect()
+    };
+    Csv {
+        version: text("/spec/version"),
+        package: package(object),
+        phase: text("/status/phase"),
+        reason: text("/status/reason"),
+        modes: modes.filter_map(|mode| mode["type"].as_str()).map(str::to_owned).collect(),
+        owned: apis("owned"),
+        required: apis("required"),
+        api_services: list("/spec/apiservicedefinitions/owned").count(),
+        copied_from: object["metadata"]["labels"][COPIED_FROM].as_str().unwrap_or_default().to_owned(),
+        replaces: text("/spec/replaces"),
+    }
+}
+
+/// Package of a ClusterServiceVersion: its property `olm.package`.
+fn package(csv: &Value) -> String {
+    #[derive(Deserialize)]
+    struct Properties {
+        #[serde(default)]
+        properties: Vec<Value>,
+    }
+    let annotation = csv["metadata"]["annotations"][PROPERTIES].as_str().unwrap_or_default();
+    let Ok(found) = serde_json::from_str::<Properties>(annotation) else { return String::new() };
+    let of_package = found.properties.iter().find(|property| property["type"] == "olm.package");
+    of_package.map(|property| string(property, "/value/packageName")).unwrap_or_default()
+}
+
+fn operator_group(object: &Value) -> OperatorGroup {
+    let selector = object.pointer("/spec/selector").cloned();
+    let selector: Option<LabelSelector> = selector.and_then(|selector| serde_json::from_value(selector).ok());
+    let is_empty = |selector: &LabelSelector| {
+        selector.match_labels.as_ref().is_none_or(BTreeMap::is_empty)
+            && selector.match_expressions.as_ref().is_none_or(Vec::is_empty)
+    };
+    OperatorGroup {
+        targets: strings(object, "/spec/targetNamespaces"),
+        // An empty selector selects all namespaces.
+        selector: selector.filter(|selector| !is_empty(selector)),
+        namespaces: strings(object, "/status/namespaces"),
+        service_account: string(object, "/spec/serviceAccountName"),
+    }
+}

@@ -1,0 +1,126 @@
+//! Rules of `olm migrate scan`: what a finding means, and what to do.
+
+use serde::{Serialize, Serializer};
+
+/// Effort that a migration needs. The highest of its findings is that of a package.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub(super) enum Class {
+    /// Nothing but the migration itself.
+    Ready,
+    /// Settings of the ClusterExtension, which the plan contains.
+    ReadyWithSetting,
+    /// A choice of the administrator.
+    NeedsDecision,
+    /// A state that the migration cannot start from.
+    NotPossible,
+}
+
+impl Class {
+    pub(super) const ALL: [Self; 4] =
+        [Self::Ready, Self::ReadyWithSetting, Self::NeedsDecision, Self::NotPossible];
+
+    /// Name in tables.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::ReadyWithSetting => "ready, with a setting",
+            Self::NeedsDecision => "needs a decision",
+            Self::NotPossible => "not possible yet",
+        }
+    }
+}
+
+/// Rule with a stable ID.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Rule {
+    pub(super) id: &'static str,
+    pub(super) class: Class,
+    /// Condition under which the rule applies.
+    pub(super) meaning: &'static str,
+    /// Next step of the administrator.
+    pub(super) advice: &'static str,
+}
+
+macro_rules! rules {
+    ($($name:ident $id:literal $class:ident $meaning:literal $advice:literal)+) => {
+        $(pub(super) const $name: &Rule =
+            &Rule { id: $id, class: Class::$class, meaning: $meaning, advice: $advice };)+
+        /// All rules.
+        pub(super) const RULES: &[&Rule] = &[$($name),+];
+    };
+}
+
+rules! {
+    WATCH "SETTING-1" ReadyWithSetting
+        "The OperatorGroup selects namespaces"
+        "The ClusterExtension gets watchNamespace, watchNamespaces or watchNamespaceSelector in its configuration"
+    CONFIG "SETTING-2" ReadyWithSetting
+        "The Subscription has spec.config"
+        "The ClusterExtension gets deploymentConfig in its configuration; gate DeploymentConfig must be on"
+    APPROVAL "SETTING-3" ReadyWithSetting
+        "The Subscription has manual approval"
+        "The ClusterExtension gets the annotation approval: ManualUpgrades"
+    CATALOG "SETTING-4" ReadyWithSetting
+        "The CatalogSource is no ClusterCatalog yet"
+        "Create a ClusterCatalog with the image of the CatalogSource, such as by `olm catalog create`"
+    CONDITION "SETTING-5" ReadyWithSetting
+        "The operator uses its OperatorCondition"
+        "Turn on gate OperatorConditionCompat"
+    API_SERVICE "SETTING-6" ReadyWithSetting
+        "The operator serves an aggregated API"
+        "Turn on gate OwnedAPIServices"
+    SEVERAL "DECISION-1" NeedsDecision
+        "Several Subscriptions install the package"
+        "v1 installs a package once: choose the Subscription that becomes the ClusterExtension, and delete the others"
+    REQUIRES "DECISION-2" NeedsDecision
+        "The operator requires APIs of another one"
+        "Migrate this package before the one that it requires; set dependency-mode on its ClusterExtension"
+    REQUIRED "DECISION-3" NeedsDecision
+        "Another operator requires APIs of this one"
+        "Migrate the others first: classic OLM does not accept the APIs of a ClusterExtension"
+    NO_BUNDLE "DECISION-4" NeedsDecision
+        "No ClusterCatalog has the installed bundle"
+        "Add the bundle to a catalog, or upgrade to a version that a catalog has before the migration"
+    NO_IMAGE "DECISION-5" NeedsDecision
+        "The CatalogSource has no image"
+        "Publish its content as a catalog image, and create a ClusterCatalog"
+    USERS "DECISION-6" NeedsDecision
+        "Bindings use roles that classic OLM generates for the OperatorGroup"
+        "Grant access with `olm rbac grant` or the annotation aggregate-api-roles before the roles are deleted"
+    COPIES "DECISION-7" NeedsDecision
+        "Users of other namespaces see the operator as a copied ClusterServiceVersion"
+        "v1 has no copies: use `olm apis` instead"
+    ACCOUNT "DECISION-8" NeedsDecision
+        "The OperatorGroup limits installations to a service account"
+        "v1 installs with the permissions of operator-controller: review them with `olm rbac required`"
+    NOT_INSTALLED "STATE-1" NotPossible
+        "The ClusterServiceVersion does not exist or has not succeeded"
+        "Repair or remove the operator first"
+    UPGRADING "STATE-2" NotPossible
+        "An upgrade or an InstallPlan is in progress or waits for approval"
+        "Approve it and wait for its end, or delete the InstallPlan and set the Subscription to the installed version"
+    GROUP "STATE-3" NotPossible
+        "The namespace has no OperatorGroup, or several"
+        "Leave exactly one OperatorGroup in the namespace"
+    MODE "STATE-4" NotPossible
+        "The bundle does not support the namespaces that the OperatorGroup selects"
+        "Change the OperatorGroup to an install mode of the bundle"
+    EXTENSION "STATE-5" NotPossible
+        "A ClusterExtension of the package exists"
+        "Decide for one of the two: they would own the same objects"
+    ORPHAN "STATE-6" NotPossible
+        "The ClusterServiceVersion has no Subscription"
+        "Create a Subscription for it, or delete it and install the package as a ClusterExtension"
+}
+
+/// Fact about a package that the administrator should know.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct Finding {
+    #[serde(serialize_with = "by_id")]
+    pub(super) rule: &'static Rule,
+    pub(super) message: String,
+}
+
+fn by_id<S: Serializer>(rule: &&'static Rule, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(rule.id)
+}
