@@ -21,11 +21,15 @@ const MARK: &str = "\u{1}step ";
 const UPSTREAM: &str = "mirror.olm.test:5000";
 
 /// Shell function `olm` for a machine that cannot resolve the registry's name. Pulls use registries.conf, pushes do
-/// not.
+/// not. The reference of `bundle sign` and the repository of `bundle run` stand where the documents put them.
 const OLM: &str = r#"
 olm() {
   local -a given=("$@")
-  if [ "${1:-} ${2:-}" = "catalog push" ]; then given=("${given[@]//$OLM_REGISTRY/$OLM_REGISTRY_ADDRESS}"); fi
+  case "${1:-} ${2:-}" in
+  "catalog push" | "bundle push") given=("${given[@]//$OLM_REGISTRY/$OLM_REGISTRY_ADDRESS}") ;;
+  "bundle sign") given=("${given[@]//$OLM_REGISTRY/$OLM_REGISTRY_ADDRESS}" --identity "$3") ;;
+  "bundle run") given=("${given[@]//$OLM_REGISTRY/$OLM_REGISTRY_ADDRESS}" --pull-from "$7") ;;
+  esac
   "$OLM_TOOL" "${given[@]}"
 }
 "#;
@@ -128,6 +132,7 @@ fn furnish(folder: &Path, scenario: &Scenario) -> Result<()> {
 fn named(step: &Step, scenario: &Scenario) -> Step {
     let name = scenario.name.as_str();
     let names = [
+        ("registry.example.com/team/my-operator:v1", scenario.sample.image.clone()),
         ("team/my-operator-bundle", format!("e2e/{name}")),
         ("team/my-catalog", format!("e2e/{name}-catalog")),
         ("registry.example.com", scenario.cluster.registry.clone()),

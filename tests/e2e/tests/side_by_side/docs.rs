@@ -19,6 +19,12 @@ macro_rules! follow {
 follow! {
     bundles "authors/bundles.md"
     catalogs "authors/catalogs.md"
+    channels "authors/channels.md"
+    ci "authors/ci.md"
+    deprecate "authors/deprecate.md"
+    first_operator "authors/first-operator.md"
+    publish "authors/publish.md"
+    releases "authors/releases.md"
     concepts "concepts.md"
     conditions "reference/conditions.md"
     flags "reference/flags.md"
