@@ -80,7 +80,7 @@ pub(crate) fn is_label(name: &str) -> bool {
 ///
 /// # Errors
 /// The file cannot be written. It is unchanged then.
-pub(super) fn write_whole(path: &Path, text: &str) -> Result<(), CliError> {
+pub(crate) fn write_whole(path: &Path, text: &str) -> Result<(), CliError> {
     let wrong = |error: std::io::Error| failed("write", path, &error);
     let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let parent = target.parent().unwrap_or_else(|| Path::new("."));

@@ -17,7 +17,7 @@ pub(crate) mod render;
 pub(crate) mod template;
 
 pub(crate) use bundle::{CatalogBundle, catalog_bundle};
-pub(crate) use catalog_dir::is_label;
+pub(crate) use catalog_dir::{is_label, write_whole};
 pub(crate) use catalog_text::meta;
 
 /// Output format of catalog objects.

@@ -1,0 +1,233 @@
+//! Objects of the input, by their use in a bundle.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use olm_bundle::is_supported_kind;
+use olm_bundle::pointer::{list, text};
+use serde_json::Value;
+
+use super::summary::Report;
+use crate::output::qualified;
+
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+/// Metadata that the API server writes.
+const SERVER_METADATA: [&str; 6] =
+    ["creationTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid"];
+
+/// Object of the input.
+#[derive(Debug, Clone)]
+pub(super) struct Object {
+    /// File or command that it was read from.
+    pub(super) origin: String,
+    /// Member of a folder with samples, which are never installed.
+    pub(super) is_sample: bool,
+    pub(super) value: Value,
+}
+
+impl Object {
+    pub(super) fn kind(&self) -> &str {
+        text(&self.value, "/kind")
+    }
+
+    pub(super) fn name(&self) -> &str {
+        text(&self.value, "/metadata/name")
+    }
+
+    pub(super) fn namespace(&self) -> &str {
+        text(&self.value, "/metadata/namespace")
+    }
+
+    fn api_version(&self) -> &str {
+        text(&self.value, "/apiVersion")
+    }
+
+    /// API group. Empty for core objects.
+    pub(super) fn group(&self) -> &str {
+        self.api_version().rsplit_once('/').map_or("", |(group, _)| group)
+    }
+
+    pub(super) fn version(&self) -> &str {
+        self.api_version().rsplit('/').next().unwrap_or_default()
+    }
+
+    /// `Kind namespace/name`
+    pub(super) fn label(&self) -> String {
+        format!("{} {}", self.kind(), qualified(self.namespace(), self.name()))
+    }
+
+    /// Group, kind, namespace and name.
+    fn identity(&self) -> [String; 4] {
+        [self.group(), self.kind(), self.namespace(), self.name()].map(str::to_owned)
+    }
+
+    /// Removes what the API server adds to an object.
+    fn clean(&mut self) {
+        let Some(fields) = self.value.as_object_mut() else { return };
+        fields.remove("status");
+        let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) else { return };
+        metadata.retain(|key, _| !SERVER_METADATA.contains(&key.as_str()));
+        remove_annotations(&mut self.value, |key| key == LAST_APPLIED);
+    }
+}
+
+/// Removes annotations by key, and an empty map of annotations.
+pub(super) fn remove_annotations(object: &mut Value, is_removed: impl Fn(&str) -> bool) {
+    let metadata = object.get_mut("metadata").and_then(Value::as_object_mut);
+    if let Some(metadata) = metadata
+        && let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut)
+    {
+        annotations.retain(|key, _| !is_removed(key));
+        if annotations.is_empty() {
+            metadata.remove("annotations");
+        }
+    }
+}
+
+/// Reports whether two namespaces may be the same. Manifests often lack one.
+pub(super) fn may_share(a: &str, b: &str) -> bool {
+    a.is_empty() || b.is_empty() || a == b
+}
+
+/// Objects of the input by use, sorted by name within each list.
+#[derive(Debug, Default)]
+pub(super) struct Input {
+    /// ClusterServiceVersion with hand-written fields.
+    pub(super) base: Option<Object>,
+    pub(super) deployments: Vec<Object>,
+    pub(super) accounts: Vec<Object>,
+    /// Roles and ClusterRoles.
+    pub(super) roles: Vec<Object>,
+    /// RoleBindings and ClusterRoleBindings.
+    pub(super) bindings: Vec<Object>,
+    pub(super) services: Vec<Object>,
+    pub(super) webhooks: Vec<Object>,
+    pub(super) definitions: Vec<Object>,
+    pub(super) api_services: Vec<Object>,
+    pub(super) certificates: Vec<Object>,
+    /// Custom resources of the owned APIs.
+    pub(super) examples: Vec<Object>,
+    /// Other objects that a bundle may contain.
+    pub(super) shipped: Vec<Object>,
+}
+
+impl Input {
+    /// Sorts the objects by use. Kinds in `skipped_kinds` are left out.
+    pub(super) fn new(objects: Vec<Object>, skipped_kinds: &[String], report: &mut Report) -> Self {
+        let mut objects = distinct(objects, report);
+        objects.iter_mut().for_each(Object::clean);
+        objects.sort_by_cached_key(|object| (object.name().to_owned(), object.identity()));
+        let apis = defined_apis(&objects);
+        let mut input = Self::default();
+        for object in objects {
+            if skipped_kinds.iter().any(|kind| kind == object.kind()) {
+                report.skip(&object, "--skip-kind");
+            } else if apis.contains(&(object.group().to_owned(), object.kind().to_owned())) {
+                input.examples.push(object);
+            } else if object.is_sample {
+                report.skip(&object, "sample of an API that no CRD of the input defines");
+            } else {
+                input.add(object, report);
+            }
+        }
+        input
+    }
+
+    fn add(&mut self, object: Object, report: &mut Report) {
+        let list = match (object.group(), object.kind()) {
+            ("apps", "Deployment") => &mut self.deployments,
+            ("", "ServiceAccount") => &mut self.accounts,
+            ("rbac.authorization.k8s.io", "Role" | "ClusterRole") => &mut self.roles,
+            ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => &mut self.bindings,
+            ("", "Service") => &mut self.services,
+            (
+                "admissionregistration.k8s.io",
+                "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration",
+            ) => &mut self.webhooks,
+            ("apiextensions.k8s.io", "CustomResourceDefinition") => &mut self.definitions,
+            ("apiregistration.k8s.io", "APIService") => &mut self.api_services,
+            ("cert-manager.io", "Certificate") => &mut self.certificates,
+            ("cert-manager.io", _) => {
+                return report.skip(&object, "OLM issues the certificates of webhooks");
+            }
+            ("", "Namespace") => {
+                return report.skip(&object, "the namespace is chosen at installation");
+            }
+            ("scorecard.operatorframework.io", _) => {
+                return report.skip(&object, "configuration of tests, which belongs into tests/scorecard");
+            }
+            ("operators.coreos.com", "ClusterServiceVersion") => {
+                if let Some(other) = &self.base {
+                    report.problem(format!(
+                        "{}: {}: {} has another ClusterServiceVersion; pass only one",
+                        object.origin,
+                        object.label(),
+                        other.origin
+                    ));
+                }
+                self.base = Some(object);
+                return;
+            }
+            (_, kind) if is_supported_kind(kind) => &mut self.shipped,
+            (_, kind) => {
+                return report.problem(format!(
+                    "{}: {}: a bundle cannot contain objects of this kind; let the operator create it, or leave \
+                     it out with --skip-kind {kind}; rule OBJ-1 of `bundle validate --rules` lists the kinds",
+                    object.origin,
+                    object.label()
+                ));
+            }
+        };
+        list.push(object);
+    }
+}
+
+/// Group and kind of each API that an object of the input defines. The kinds of an APIService are those of samples of
+/// its group.
+fn defined_apis(objects: &[Object]) -> BTreeSet<(String, String)> {
+    let mut apis = BTreeSet::new();
+    for object in objects {
+        let group = text(&object.value, "/spec/group");
+        match object.kind() {
+            "CustomResourceDefinition" => {
+                apis.insert((group.to_owned(), text(&object.value, "/spec/names/kind").to_owned()));
+            }
+            "APIService" => {
+                let samples = objects.iter().filter(|one| one.group() == group);
+                apis.extend(samples.map(|one| (group.to_owned(), one.kind().to_owned())));
+            }
+            _ => {}
+        }
+    }
+    apis
+}
+
+/// Removes repeated objects. A sample may also be part of the kustomization, which may add a namespace.
+fn distinct(objects: Vec<Object>, report: &mut Report) -> Vec<Object> {
+    let mut known: BTreeMap<[String; 4], Object> = BTreeMap::new();
+    for object in objects {
+        let same = |other: &Object| {
+            (other.group(), other.kind(), other.name()) == (object.group(), object.kind(), object.name())
+        };
+        if object.is_sample && known.values().any(same) {
+            continue;
+        }
+        let Some(first) = known.get(&object.identity()) else {
+            known.insert(object.identity(), object);
+            continue;
+        };
+        if first.value != object.value {
+            report.problem(format!(
+                "{}: {}: {} has another object of this name; pass only one",
+                object.origin,
+                object.label(),
+                first.origin
+            ));
+        }
+    }
+    known.into_values().collect()
+}
+
+/// Versions that a CRD serves.
+pub(super) fn served_versions(definition: &Value) -> impl Iterator<Item = &Value> {
+    list(definition, "/spec/versions").iter().filter(|version| version["served"] == true)
+}

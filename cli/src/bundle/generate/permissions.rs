@@ -1,0 +1,220 @@
+//! Split of roles and bindings into permissions of the operator's service accounts and other objects
+//! (docs/design/cli.md#permissions-of-a-generated-bundle).
+
+use std::collections::BTreeSet;
+
+use olm_bundle::pointer::{list, text};
+use serde_json::{Value, json};
+
+use super::objects::{Input, Object, may_share};
+use super::summary::Report;
+
+/// Prefix of the labels that add the rules of a ClusterRole to another one.
+const AGGREGATE: &str = "rbac.authorization.k8s.io/aggregate-to-";
+const AUTH_READER: &str = "extension-apiserver-authentication-reader";
+const AUTH_DELEGATOR: &str = "system:auth-delegator";
+/// Fields of a ServiceAccount that OLM does not create.
+const ACCOUNT_FIELDS: [&str; 4] =
+    ["/imagePullSecrets", "/secrets", "/metadata/annotations", "/automountServiceAccountToken"];
+
+/// Service account of a Deployment.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Account {
+    pub(super) name: String,
+    namespace: String,
+}
+
+impl Account {
+    /// Account of the pods of a Deployment.
+    pub(super) fn of(deployment: &Object) -> Self {
+        let name = text(&deployment.value, "/spec/template/spec/serviceAccountName");
+        let name = if name.is_empty() { "default" } else { name };
+        Self { name: name.to_owned(), namespace: deployment.namespace().to_owned() }
+    }
+
+    fn is(&self, name: &str, namespace: &str) -> bool {
+        self.name == name && may_share(&self.namespace, namespace)
+    }
+}
+
+/// Permissions in the ClusterServiceVersion, and the objects that remain.
+#[derive(Debug, Default)]
+pub(super) struct Permissions {
+    /// `permissions`, for the watched namespaces.
+    pub(super) namespaced: Vec<Value>,
+    /// `clusterPermissions`
+    pub(super) cluster: Vec<Value>,
+    pub(super) shipped: Vec<Object>,
+}
+
+/// Splits the roles, bindings and service accounts of the input. `api_servers` are the accounts of Deployments that
+/// serve an aggregated API.
+pub(super) fn split(input: &Input, api_servers: &BTreeSet<Account>, report: &mut Report) -> Permissions {
+    let split = Split { input, api_servers, accounts: input.deployments.iter().map(Account::of).collect() };
+    let mut result = Permissions::default();
+    let (mut taken, mut kept) = (BTreeSet::new(), BTreeSet::new());
+    let mut granted: BTreeSet<(String, bool, String)> = BTreeSet::new();
+    for binding in &input.bindings {
+        let role = split.role(binding);
+        let position = role.map(|(position, _)| position);
+        let (ours, others): (Vec<&Value>, Vec<&Value>) =
+            list(&binding.value, "/subjects").iter().partition(|subject| split.account(subject).is_some());
+        let accounts: BTreeSet<&Account> = ours.iter().filter_map(|subject| split.account(subject)).collect();
+        if accounts.is_empty() || !others.is_empty() {
+            kept.extend(position);
+            result.shipped.push(split.remainder(binding, &others, report));
+        }
+        let Some(first) = accounts.first() else { continue };
+        taken.extend(position);
+        if split.is_created(binding, &accounts) {
+            report.skip(binding, "OLM creates it for the server of an APIService");
+            continue;
+        }
+        let rules = match split.rules(binding, role.map(|(_, role)| role), &first.name) {
+            Ok(rules) => rules,
+            Err(problem) => {
+                report.problem(problem);
+                continue;
+            }
+        };
+        let is_cluster = binding.kind() == "ClusterRoleBinding";
+        for account in accounts {
+            if !is_cluster && !may_share(&account.namespace, binding.namespace()) {
+                report.note(format!(
+                    "{} grants rights in another namespace than that of the Deployment; as a permission of the \
+                     bundle it applies to the watched namespaces",
+                    binding.label()
+                ));
+            }
+            if granted.insert((account.name.clone(), is_cluster, rules.to_string())) {
+                let list = if is_cluster { &mut result.cluster } else { &mut result.namespaced };
+                list.push(json!({"serviceAccountName": account.name, "rules": rules}));
+            }
+        }
+    }
+    let roles = input.roles.iter().enumerate();
+    let is_shipped = |position: &usize, role: &Object| {
+        !taken.contains(position) || kept.contains(position) || is_aggregated(role)
+    };
+    result
+        .shipped
+        .extend(roles.filter(|(place, role)| is_shipped(place, role)).map(|(_, role)| role.clone()));
+    split.accounts(&mut result, report);
+    let by_account = |permission: &Value| text(permission, "/serviceAccountName").to_owned();
+    result.namespaced.sort_by_key(by_account);
+    result.cluster.sort_by_key(by_account);
+    result
+}
+
+fn is_aggregated(role: &Object) -> bool {
+    let labels = role.value.pointer("/metadata/labels").and_then(Value::as_object);
+    labels.is_some_and(|labels| labels.keys().any(|key| key.starts_with(AGGREGATE)))
+}
+
+struct Split<'a> {
+    input: &'a Input,
+    accounts: BTreeSet<Account>,
+    api_servers: &'a BTreeSet<Account>,
+}
+
+impl<'a> Split<'a> {
+    /// Account of a Deployment that a subject names.
+    fn account(&self, subject: &Value) -> Option<&Account> {
+        let (name, namespace) = (text(subject, "/name"), text(subject, "/namespace"));
+        let is_account = text(subject, "/kind") == "ServiceAccount";
+        self.accounts.iter().find(|account| is_account && account.is(name, namespace))
+    }
+
+    /// Role of a binding, with its position in the input.
+    fn role(&self, binding: &Object) -> Option<(usize, &'a Object)> {
+        let (kind, name) = (text(&binding.value, "/roleRef/kind"), text(&binding.value, "/roleRef/name"));
+        let is_role = |role: &Object| {
+            role.kind() == kind && role.name() == name && may_share(role.namespace(), binding.namespace())
+        };
+        self.input.roles.iter().enumerate().find(|(_, role)| is_role(role))
+    }
+
+    /// Reports whether OLM creates the binding for an aggregated API.
+    fn is_created(&self, binding: &Object, accounts: &BTreeSet<&Account>) -> bool {
+        let role = text(&binding.value, "/roleRef/name");
+        [AUTH_READER, AUTH_DELEGATOR].contains(&role)
+            && accounts.iter().all(|account| self.api_servers.contains(account))
+    }
+
+    /// Rules that a binding grants to `account`.
+    fn rules(&self, binding: &Object, role: Option<&Object>, account: &str) -> Result<Value, String> {
+        let at = format!("{}: {}", binding.origin, binding.label());
+        let name = text(&binding.value, "/roleRef/name");
+        let Some(role) = role else {
+            let everything = json!([
+                {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]},
+                {"nonResourceURLs": ["*"], "verbs": ["*"]},
+            ]);
+            let reviews = json!([
+                {"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]},
+                {"apiGroups": ["authorization.k8s.io"], "resources": ["subjectaccessreviews"], "verbs": ["create"]},
+            ]);
+            return match name {
+                "cluster-admin" => Ok(everything),
+                AUTH_DELEGATOR => Ok(reviews),
+                _ => Err(format!(
+                    "{at}: binds ServiceAccount {account} of a Deployment to {} {name}, which the input lacks; add \
+                     its manifest with --from, because a bundle contains the rules",
+                    text(&binding.value, "/roleRef/kind")
+                )),
+            };
+        };
+        if role.value.get("aggregationRule").is_some_and(|rule| !rule.is_null()) {
+            let why =
+                "has an aggregationRule, which a bundle cannot contain for the operator; list the rules";
+            return Err(format!("{}: {}: {why}", role.origin, role.label()));
+        }
+        Ok(Value::from(list(&role.value, "/rules")))
+    }
+
+    /// Binding for the subjects that are no accounts of Deployments.
+    fn remainder(&self, binding: &Object, subjects: &[&Value], report: &mut Report) -> Object {
+        let accounts = subjects.iter().filter(|subject| text(subject, "/kind") == "ServiceAccount");
+        for account in accounts {
+            let (name, namespace) = (text(account, "/name"), text(account, "/namespace"));
+            let is_shipped = |one: &Object| one.name() == name && may_share(one.namespace(), namespace);
+            if self.input.accounts.iter().any(is_shipped) {
+                report.note(format!(
+                    "{} names namespace {namespace} of ServiceAccount {name}, which no installation replaces: it \
+                     works only in that namespace",
+                    binding.label()
+                ));
+            }
+        }
+        let mut binding = binding.clone();
+        if binding.value.get("subjects").is_some() {
+            binding.value["subjects"] = subjects.iter().map(|subject| (*subject).clone()).collect();
+        }
+        binding
+    }
+
+    /// Keeps the service accounts that are not created from permissions, and adds empty permissions for accounts
+    /// without any, because OLM creates only accounts with permissions.
+    fn accounts(&self, result: &mut Permissions, report: &mut Report) {
+        for object in &self.input.accounts {
+            if !self.accounts.iter().any(|account| account.is(object.name(), object.namespace())) {
+                result.shipped.push(object.clone());
+                continue;
+            }
+            report.skip(object, "OLM creates the service accounts of Deployments");
+            let lost = ACCOUNT_FIELDS.iter().filter(|field| object.value.pointer(field).is_some());
+            let lost: Vec<String> = lost.map(|field| field[1..].replace('/', ".")).collect();
+            if !lost.is_empty() {
+                report.note(format!("{}: OLM does not set {}", object.label(), lost.join(", ")));
+            }
+        }
+        let has =
+            |name: &str, list: &[Value]| list.iter().any(|one| text(one, "/serviceAccountName") == name);
+        for account in &self.accounts {
+            let name = account.name.as_str();
+            if name != "default" && !has(name, &result.namespaced) && !has(name, &result.cluster) {
+                result.cluster.push(json!({"serviceAccountName": name, "rules": []}));
+            }
+        }
+    }
+}
