@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
 mod author;
+mod bundle_generate;
 mod bundle_validate;
 mod bundles;
 mod changing;

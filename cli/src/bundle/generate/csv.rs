@@ -287,7 +287,8 @@ fn owned_services(csv: &Value, content: &Content<'_>, report: &mut Report) -> Ve
     let mut owned = Vec::new();
     for service in &content.api_services {
         let (group, version) = (&service["group"], &service["version"]);
-        let is_same = |entry: &&Value| entry["group"] == *group && entry["version"] == *version;
+        let is_same =
+            |entry: &&Value| entry.is_object() && entry["group"] == *group && entry["version"] == *version;
         let mut kinds: BTreeMap<String, Value> = BTreeMap::new();
         for entry in known.iter().filter(is_same) {
             kinds.entry(text(entry, "/kind").to_owned()).or_insert_with(|| entry.clone());
@@ -357,4 +358,44 @@ fn words(name: &str) -> String {
         previous = c;
     }
     words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_become_capitalized_words() {
+        for (name, expected) in [
+            ("my-operator", "My Operator"),
+            ("LampShade", "Lamp Shade"),
+            ("HTTPProxy", "HTTPProxy"),
+            ("a.b_c2", "A B C2"),
+            ("", ""),
+        ] {
+            assert_eq!(words(name), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn empty_fields_of_the_base_are_filled_from_the_existing_csv() {
+        let first = json!({"metadata": {"name": "a"}, "spec": {
+            "provider": {}, "icon": [{"base64data": ""}], "maturity": "beta",
+            "customresourcedefinitions": {"owned": [{"name": "x", "displayName": "new"}]},
+        }});
+        let second = json!({"metadata": {"name": "b", "labels": {"l": "1"}}, "spec": {
+            "provider": {"name": "p"}, "icon": [{"base64data": "eA=="}], "maturity": "alpha", "links": [1],
+            "customresourcedefinitions": {"owned": [{"name": "y"}], "required": [{"name": "z"}]},
+        }});
+        let expected = json!({"metadata": {"name": "a", "labels": {"l": "1"}}, "spec": {
+            "provider": {"name": "p"}, "icon": [{"base64data": "eA=="}], "maturity": "beta", "links": [1],
+            "customresourcedefinitions": {
+                "owned": [{"name": "x", "displayName": "new"}, {"name": "y"}], "required": [{"name": "z"}],
+            },
+        }});
+        assert_eq!(merged(Some(first.clone()), Some(second.clone())), expected);
+        assert_eq!(merged(None, Some(second.clone())), second);
+        assert_eq!(merged(Some(first.clone()), None), first);
+        assert_eq!(merged(None, None), json!({}));
+    }
 }

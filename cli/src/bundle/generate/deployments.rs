@@ -181,3 +181,56 @@ pub(super) fn related_images(deployments: &[Value], known: &[Value], previous: &
     related.append(&mut written);
     related
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repository_has_neither_tag_nor_digest() {
+        for (image, expected) in [
+            ("controller:latest", "controller"),
+            ("localhost:5000/a/b", "localhost:5000/a/b"),
+            ("localhost:5000/a/b:v1", "localhost:5000/a/b"),
+            ("quay.io/a@sha256:00", "quay.io/a"),
+            ("quay.io/a:v1@sha256:00", "quay.io/a"),
+            ("", ""),
+        ] {
+            assert_eq!(repository(image), expected, "{image}");
+        }
+    }
+
+    #[test]
+    fn certificate_volume_is_removed_from_servers_only() {
+        let deployment = |path: &str, secret: &str| Object {
+            origin: "f".into(),
+            is_sample: false,
+            value: json!({"kind": "Deployment", "metadata": {"name": "d"}, "spec": {"template": {"spec": {
+                "volumes": [{"name": "v", "secret": {"secretName": secret}}, {"name": "kept"}],
+                "containers": [{"name": "c", "volumeMounts": [{"name": "v", "mountPath": path}]}],
+            }}}}),
+        };
+        let certificate = Object {
+            origin: "f".into(),
+            is_sample: false,
+            value: json!({"kind": "Certificate", "metadata": {"name": "cert"}, "spec": {"secretName": "tls"}}),
+        };
+        let certificates = [certificate];
+        let olm = "/tmp/k8s-webhook-server/serving-certs";
+        for (path, secret, is_serving, volumes, problems) in [
+            (olm, "tls", true, 1, 0),
+            (olm, "other", true, 1, 0),
+            (olm, "other", false, 2, 0),
+            (olm, "tls", false, 2, 1),
+            ("/certs", "tls", true, 2, 1),
+            ("/certs", "other", true, 2, 0),
+        ] {
+            let mut report = Report::default();
+            let entry = strategy(&deployment(path, secret), is_serving, &certificates, &mut report);
+            let found = list(&entry, "/spec/template/spec/volumes").len();
+            assert_eq!((found, report.problems.len()), (volumes, problems), "{path} {secret} {is_serving}");
+            let mounts = list(&entry["spec"]["template"]["spec"]["containers"][0], "/volumeMounts");
+            assert_eq!(mounts.len(), volumes - 1, "{path} {secret} {is_serving}");
+        }
+    }
+}

@@ -15,7 +15,7 @@ use crate::session::Session;
 /// Deadline of one build. Remote resources are downloaded.
 const DEADLINE: Duration = Duration::from_secs(120);
 /// Largest error text that is read.
-const MAX_ERROR: u64 = 16 << 10;
+const MAX_ERROR: u64 = 1 << 20;
 /// Programs in the order of preference, with the arguments before the folder.
 const TOOLS: [(&str, &str); 2] = [("kustomize", "build"), ("kubectl", "kustomize")];
 

@@ -218,3 +218,111 @@ impl<'a> Split<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(kind: &str, namespace: &str, name: &str, fields: Value) -> Object {
+        let mut value = json!({"kind": kind, "metadata": {"name": name, "namespace": namespace}});
+        value.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        Object { origin: "f".into(), is_sample: false, value }
+    }
+
+    fn role(kind: &str, name: &str) -> Object {
+        object(kind, "", name, json!({"rules": [{"verbs": [name]}]}))
+    }
+
+    fn binding(kind: &str, role_kind: &str, role: &str, subjects: &[(&str, &str)]) -> Object {
+        let subject = |(name, namespace): &(&str, &str)| json!({"kind": "ServiceAccount", "name": name, "namespace": namespace});
+        let subjects: Vec<Value> = subjects.iter().map(subject).collect();
+        let fields = json!({"roleRef": {"kind": role_kind, "name": role}, "subjects": subjects});
+        object(kind, "ns", &format!("{role}-binding"), fields)
+    }
+
+    fn input(roles: Vec<Object>, bindings: Vec<Object>) -> Input {
+        let pod = json!({"spec": {"template": {"spec": {"serviceAccountName": "op"}}}});
+        Input {
+            deployments: vec![object("Deployment", "ns", "d", pod)],
+            accounts: vec![
+                object("ServiceAccount", "ns", "op", json!({"imagePullSecrets": []})),
+                object("ServiceAccount", "ns", "job", json!({})),
+            ],
+            roles,
+            bindings,
+            ..Input::default()
+        }
+    }
+
+    /// Permissions of the operator and names of the other objects.
+    fn summary(permissions: &Permissions) -> (Vec<String>, Vec<String>, Vec<String>) {
+        let rule = |one: &Value| format!("{} {}", text(one, "/serviceAccountName"), one["rules"]);
+        let names = permissions.shipped.iter().map(Object::label);
+        (
+            permissions.namespaced.iter().map(rule).collect(),
+            permissions.cluster.iter().map(rule).collect(),
+            names.collect(),
+        )
+    }
+
+    #[test]
+    fn bound_roles_become_permissions_and_others_stay() {
+        let operator = [("op", "ns")];
+        let roles = vec![
+            role("Role", "leader"),
+            role("ClusterRole", "manager"),
+            role("ClusterRole", "shared"),
+            role("ClusterRole", "editor"),
+        ];
+        let bindings = vec![
+            binding("RoleBinding", "Role", "leader", &operator),
+            binding("ClusterRoleBinding", "ClusterRole", "manager", &operator),
+            binding("RoleBinding", "ClusterRole", "shared", &[("op", "ns"), ("job", "ns")]),
+        ];
+        let mut report = Report::default();
+        let (namespaced, cluster, shipped) =
+            summary(&split(&input(roles, bindings), &BTreeSet::new(), &mut report));
+        assert_eq!(namespaced, [r#"op [{"verbs":["leader"]}]"#, r#"op [{"verbs":["shared"]}]"#]);
+        assert_eq!(cluster, [r#"op [{"verbs":["manager"]}]"#]);
+        let expected = [
+            "RoleBinding ns/shared-binding",
+            "ClusterRole shared",
+            "ClusterRole editor",
+            "ServiceAccount ns/job",
+        ];
+        assert_eq!(shipped, expected);
+        assert_eq!(report.problems, [""; 0]);
+        assert_eq!(report.notes[1], "ServiceAccount ns/op: OLM does not set imagePullSecrets");
+    }
+
+    #[test]
+    fn subject_of_another_namespace_is_not_the_operator() {
+        let bindings = vec![binding("ClusterRoleBinding", "ClusterRole", "manager", &[("op", "elsewhere")])];
+        let mut report = Report::default();
+        let input = input(vec![role("ClusterRole", "manager")], bindings);
+        let (namespaced, cluster, shipped) = summary(&split(&input, &BTreeSet::new(), &mut report));
+        // OLM creates only accounts with permissions.
+        assert_eq!((namespaced, cluster), (vec![], vec!["op []".to_owned()]));
+        assert_eq!(shipped.len(), 3);
+    }
+
+    #[test]
+    fn role_outside_of_the_input_is_known_created_by_olm_or_a_problem() {
+        let operator = [("op", "ns")];
+        for (role, is_api_server, rules, problems) in [
+            ("cluster-admin", false, 1, 0),
+            ("system:auth-delegator", false, 1, 0),
+            ("system:auth-delegator", true, 1, 0),
+            ("view", true, 1, 1),
+        ] {
+            let input = input(vec![], vec![binding("ClusterRoleBinding", "ClusterRole", role, &operator)]);
+            let accounts = input.deployments.iter().filter(|_| is_api_server).map(Account::of).collect();
+            let mut report = Report::default();
+            let permissions = split(&input, &accounts, &mut report);
+            let found = (permissions.cluster.len(), report.problems.len());
+            assert_eq!(found, (rules, problems), "{role} {is_api_server}");
+            let is_empty = permissions.cluster[0]["rules"] == json!([]);
+            assert_eq!(is_empty, is_api_server, "{role}");
+        }
+    }
+}
