@@ -107,3 +107,106 @@ fn prepare(object: &mut Object, report: &mut Report) {
         metadata.remove("namespace");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// One object of each use.
+    const OBJECTS: &str = r#"
+{apiVersion: apps/v1, kind: Deployment, metadata: {name: d, namespace: s, labels: {app: d}, annotations: {a: b}},
+ spec: {selector: {matchLabels: {app: d}}, template: {metadata: {labels: {app: d}}, spec: {serviceAccountName: a,
+ volumes: [{name: v, secret: {secretName: tls}}], containers: [{name: c, image: "c:v1", ports: [{name: p, containerPort: 1}],
+ env: [{name: RELATED_IMAGE_X, value: x}], volumeMounts: [{name: v, mountPath: /tmp/k8s-webhook-server/serving-certs}]}]}}}}
+---
+{apiVersion: v1, kind: ServiceAccount, metadata: {name: a, namespace: s}, secrets: []}
+---
+{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: r, labels: {l: m}}, rules: [{verbs: [get]}]}
+---
+{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: b},
+ roleRef: {kind: ClusterRole, name: r}, subjects: [{kind: ServiceAccount, name: a, namespace: s}, {kind: Group, name: g}]}
+---
+{apiVersion: v1, kind: Service, metadata: {name: svc, namespace: s},
+ spec: {selector: {app: d}, ports: [{port: 443, targetPort: p}]}}
+---
+{apiVersion: admissionregistration.k8s.io/v1, kind: MutatingWebhookConfiguration, metadata: {name: w},
+ webhooks: [{name: w.kb.io, clientConfig: {service: {name: svc, namespace: s, path: /p, port: 443}}, rules: [{}]}]}
+---
+{apiVersion: apiregistration.k8s.io/v1, kind: APIService, metadata: {name: v1.x.io},
+ spec: {group: x.io, version: v1, service: {name: svc, namespace: s}}}
+---
+{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: ks.y.io, annotations: {a: b}},
+ spec: {group: y.io, names: {kind: K, plural: ks}, versions: [{name: v1, served: true, schema: {openAPIV3Schema:
+ {description: d}}}], conversion: {strategy: Webhook, webhook: {conversionReviewVersions: [v1],
+ clientConfig: {service: {name: svc, namespace: s}}}}}}
+---
+{apiVersion: cert-manager.io/v1, kind: Certificate, metadata: {name: c}, spec: {secretName: tls}}
+---
+{apiVersion: x.io/v1, kind: F, metadata: {name: f}}
+---
+{apiVersion: y.io/v1, kind: K, metadata: {name: k}}
+---
+{apiVersion: v1, kind: Secret, metadata: {name: secret, namespace: s}}
+---
+{apiVersion: operators.coreos.com/v1alpha1, kind: ClusterServiceVersion, metadata: {name: o, annotations: {x: y}},
+ spec: {version: 0.0.1, replaces: p, installModes: [{type: AllNamespaces}], relatedImages: [{name: n, image: i}],
+ customresourcedefinitions: {owned: [{name: ks.y.io, version: v1, kind: K}]},
+ apiservicedefinitions: {owned: [{group: x.io, version: v1, kind: F}], required: []}}}
+"#;
+
+    fn converted(values: Vec<Value>) -> Result<Converted, String> {
+        let object = |value| Object { origin: "f.yaml".into(), is_sample: false, value };
+        let objects = values.into_iter().map(object).collect();
+        let choices = Choices { package: "p".into(), version: "1.0.0".into(), ..Choices::default() };
+        let options = Options { choices, ..Options::default() };
+        convert(objects, &Existing::default(), &options).map_err(|error| error.to_string())
+    }
+
+    /// JSON pointers of all values below the root.
+    fn pointers(value: &Value, at: &str, found: &mut Vec<String>) {
+        let children: Vec<(String, &Value)> = match value {
+            Value::Object(fields) => {
+                fields.iter().map(|(key, value)| (key.replace('/', "~1"), value)).collect()
+            }
+            Value::Array(items) => {
+                items.iter().enumerate().map(|(at, value)| (at.to_string(), value)).collect()
+            }
+            _ => Vec::new(),
+        };
+        for (key, child) in children {
+            let at = format!("{at}/{key}");
+            pointers(child, &at, found);
+            found.push(at);
+        }
+    }
+
+    #[test]
+    fn order_of_the_input_has_no_effect() {
+        let mut values = olm_yaml::all_from_slice(OBJECTS.as_bytes()).unwrap();
+        let first = converted(values.clone()).unwrap();
+        values.reverse();
+        let second = converted(values).unwrap();
+        assert_eq!(first.generated.written, second.generated.written);
+        assert_eq!(first.report.notes, second.report.notes);
+    }
+
+    #[test]
+    fn wrong_type_of_any_field_causes_no_panic() {
+        let values = olm_yaml::all_from_slice(OBJECTS.as_bytes()).unwrap();
+        for (position, value) in values.iter().enumerate() {
+            let mut found = Vec::new();
+            pointers(value, "", &mut found);
+            for pointer in found {
+                for wrong in
+                    [json!(null), json!("x"), json!(0), json!([]), json!({}), json!([null]), json!({"": []})]
+                {
+                    let mut changed = values.clone();
+                    *changed[position].pointer_mut(&pointer).unwrap() = wrong;
+                    let _ = converted(changed);
+                }
+            }
+        }
+    }
+}

@@ -61,12 +61,12 @@ The result is checked as by `bundle validate`. Errors are printed, and the exit 
   0 success   1 operation failed   2 wrong usage   3 the manifests form no valid bundle
 
 Examples:
-  {olm} bundle generate my-operator --version 0.1.0 --from . --to bundle        # in a kubebuilder project
-  {olm} bundle generate my-operator --version 0.1.0 --from deploy samples --to bundle
-  kustomize build config/default | {olm} bundle generate my-operator --version 0.1.0 --from - --to bundle
-  {olm} bundle generate my-operator --version 0.2.0 --replaces my-operator.v0.1.0 --from . --to bundle \\
-    --set-image controller=quay.io/example/my-operator:v0.2.0 --channels stable,fast
-  {olm} bundle generate my-operator --version 0.1.0 --from . --to bundle --dry-run | less")]
+  {olm} bundle generate lamp --version 0.1.0 --from . --to bundle   # in a kubebuilder project
+  {olm} bundle generate lamp --version 0.1.0 --from deploy samples --to bundle
+  kustomize build deploy | {olm} bundle generate lamp --version 0.1.0 --from - --to bundle
+  {olm} bundle generate lamp --version 0.2.0 --from . --to bundle --replaces lamp.v0.1.0 \\
+    --set-image controller=quay.io/example/lamp:v0.2.0 --channels stable,fast
+  {olm} bundle generate lamp --version 0.1.0 --from . --to bundle --dry-run | less")]
 pub(crate) struct GenerateArgs {
     /// Name of the package: lower-case letters, digits and `-`
     package: String,
@@ -87,7 +87,7 @@ pub(crate) struct GenerateArgs {
     #[arg(long, value_name = "CHANNEL")]
     default_channel: Option<String>,
     /// Supported install modes, separated by commas; default: those of the ClusterServiceVersion, else AllNamespaces,
-    /// which every cluster supports
+    /// which needs no feature gate
     #[arg(long, value_enum, value_name = "MODES", value_delimiter = ',')]
     install_modes: Vec<Mode>,
     /// Name of the bundle that this one replaces; '' for none; default: that of the ClusterServiceVersion

@@ -253,8 +253,8 @@ mod tests {
             add(&mut objects, "f.yaml", text, false).map_err(|error| error.to_string())?;
             Ok::<_, String>(objects.iter().map(Object::label).collect::<Vec<_>>())
         };
-        let list = "{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Pod, metadata: {name: a, namespace: n}}]}\n---\n---\n";
-        assert_eq!(read(list).unwrap(), ["Pod n/a"]);
+        let list = "{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Pod, metadata: {name: a, namespace: ns}}]}\n---\n---\n";
+        assert_eq!(read(list).unwrap(), ["Pod ns/a"]);
         for (text, expected) in [
             ("a: 1", "f.yaml: document 1: no Kubernetes object: apiVersion is missing"),
             ("[1]", "f.yaml: document 1: no Kubernetes object: apiVersion is missing"),

@@ -94,12 +94,11 @@ fn project_with_webhooks_yields_valid_and_repeatable_bundle() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let project = project();
-    let args =
-        ["generate", "lamp", "--version", "0.1.0", "--from", project.to_str().unwrap(), "--to", "bundle"];
+    std::os::unix::fs::symlink(project(), folder.path().join("project")).unwrap();
+    let args = ["generate", "lamp", "--version", "0.1.0", "--from", "project", "--to", "bundle"];
     let ran = bundle(folder.path(), &args, "");
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
-    compare("project.txt", &ran.stdout.replace(project.to_str().unwrap(), "project"));
+    compare("project.txt", &ran.stdout);
     let root = folder.path().join("bundle");
     for name in [
         "manifests/lamp.clusterserviceversion.yaml",
