@@ -98,7 +98,7 @@ pub(super) fn convert(
 /// Removes the namespace that the installation sets.
 fn prepare(object: &mut Object, report: &mut Report) {
     if object.kind() == "Secret" {
-        report.note(format!("{}: everybody who can pull the bundle can read its content", object.label()));
+        report.note(format!("{}: every user that can pull the bundle can read its content", object.label()));
     }
     // OLM sets the namespace of no VerticalPodAutoscaler.
     if object.kind() != "VerticalPodAutoscaler"

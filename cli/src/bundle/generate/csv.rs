@@ -103,7 +103,7 @@ pub(super) fn merged(first: Option<Value>, second: Option<Value>) -> Value {
     base
 }
 
-/// Reports whether a value says nothing, such as `{}` of a new project.
+/// Reports whether a value has no content, such as `{}` of a new project.
 fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,

@@ -47,8 +47,8 @@ kustomization.yaml, else config/default; examples are in config/samples
   another folder                       all files *.yaml, *.yml and *.json in it and its subfolders
 
 The bundle gets a ClusterServiceVersion with the Deployments, their permissions, webhooks, CRDs and images, and one \
-file per other object. Custom resources of its CRDs become examples. A ClusterServiceVersion in the input is the base \
-for the fields that nobody can derive, such as the description.
+file per other object. Custom resources of its CRDs become examples. A ClusterServiceVersion in the input gives the \
+fields that manifests do not contain, such as the description.
 
 Run the command again after every change of the manifests: it replaces what they determine, and keeps all other fields \
 of the ClusterServiceVersion, other annotations of the bundle and other files. Comments of replaced files are lost.

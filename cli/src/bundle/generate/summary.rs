@@ -54,7 +54,7 @@ pub(super) enum Change {
     Changed,
     Unchanged,
     Removed,
-    /// File of another origin.
+    /// Manifest whose objects the input does not have.
     Kept,
 }
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::{MANIFESTS, bundle, generate, project};
+use super::{MANIFESTS, bundle, generate, has_kustomize, project};
 use crate::fixture::olm_in;
 
 #[test]
@@ -107,6 +107,23 @@ fn wrong_usage_fails_with_exit_code_and_message() {
         assert_eq!((ran.code, ran.stdout.as_str()), (code, ""), "{args:?}: {}", ran.stderr);
         assert!(ran.stderr.contains(expected), "{args:?}: {}", ran.stderr);
     }
+}
+
+#[test]
+fn broken_kustomization_fails_with_the_error_of_the_tool() {
+    if !has_kustomize() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("kustomization.yaml"), "resources: [absent.yaml]\n").unwrap();
+    let ran =
+        bundle(folder.path(), &["generate", "lamp", "--version", "1.0.0", "--from", ".", "--to", "b"], "");
+    assert_eq!((ran.code, ran.stdout.as_str()), (1, ""));
+    assert!(
+        ran.stderr.contains(" .: exit status: 1: ") && ran.stderr.contains("absent.yaml"),
+        "{}",
+        ran.stderr
+    );
 }
 
 #[test]
