@@ -8,7 +8,8 @@
 //!                                                ├ PackageContent ► package, channels, bundles, deprecations
 //!                                                ├ validate_folder ► Report: the message of opm, and all findings
 //!                                                └ write ► a catalog again
-//! template ─ template ► Meta
+//! template ─ template ► Meta ─ template::convert ► template
+//! Meta ─ migrate ► Meta
 //! ```
 //!
 //! The crate is pure: folders and files are passed in as a [`Folder`] or as readers. Loading does not check the
@@ -18,6 +19,7 @@ mod folder;
 mod ignore;
 mod json;
 mod meta;
+mod migrate;
 mod model;
 mod origin;
 mod selector;
@@ -29,6 +31,7 @@ mod write_yaml;
 
 pub use folder::{Entry, EntryKind, Folder, Limits, LoadError, load};
 pub use meta::{Meta, MetaError, MetaReader};
+pub use migrate::{MigrationLevel, migrate};
 pub use model::{
     Bundle, Channel, ChannelEntry, Deprecation, DeprecationEntry, ModelError, Package, PackageContent,
     Property, Reference, RelatedImage,
