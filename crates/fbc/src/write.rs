@@ -154,7 +154,7 @@ fn write_list(list: &RawValue, item: &Shape, out: &mut String) {
 }
 
 /// JSON text with every member and item on its own line, and a final line feed.
-fn indented(text: &str) -> String {
+pub(crate) fn indented(text: &str) -> String {
     let mut out = String::with_capacity(text.len() * 2);
     let mut depth = 0_usize;
     let (mut quoted, mut escaped, mut opened) = (false, false, false);

@@ -225,7 +225,7 @@ fn basic_template_is_expanded_or_rejected() {
         ("[]", "unmarshalling template: json: cannot unmarshal array into "),
         (
             "schema: olm.template.basic\nentries: [{image: i}]",
-            "object '{\"image\":\"i\"}' is missing root schema field",
+            "object '{\"image\":\"i\"}\n' is missing root schema field",
         ),
     ];
     for (template, expected) in cases {

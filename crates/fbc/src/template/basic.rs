@@ -3,16 +3,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use olm_version::quote;
 use serde_json::value::RawValue;
 
 use super::TemplateError;
 use crate::{
     Meta, SCHEMA_BUNDLE, json,
-    shape::{self, Shape, Structure, always, structure},
+    shape::{Shape, Structure, always, structure},
+    validate::check_load,
 };
 
-const SCHEMA: &str = "olm.template.basic";
+pub(super) const SCHEMA: &str = "olm.template.basic";
 
 const TEMPLATE: Structure = structure(
     "basic.BasicTemplateData",
@@ -48,22 +48,13 @@ impl BasicTemplate {
     /// # Errors
     /// The text is not such a template, or a bundle has other fields than schema and image.
     pub fn parse(text: &[u8]) -> Result<Self, TemplateError> {
-        let refused = |problem: String| TemplateError::Basic(format!("decoding template schema: {problem}"));
-        let json = olm_yaml::to_json(text, &olm_yaml::Limits::default())
-            .map_err(|problem| refused(problem.to_string()))?;
-        let value: &RawValue =
-            serde_json::from_slice(&json).map_err(|problem| refused(problem.to_string()))?;
-        TEMPLATE.check(value, false).map_err(not_read)?;
-        let members = json::members(value).unwrap_or_default();
-        let schema = json::text_field(&members, "schema");
-        if schema != SCHEMA {
-            let (schema, known) = (quote(&schema), quote(SCHEMA));
-            return Err(TemplateError::Basic(format!(
-                "template has unknown schema ({schema}), should be {known}"
-            )));
-        }
-        let entries = json::item_fields(&members, "entries").map(Entry::read).collect::<Result<_, _>>()?;
-        Ok(Self { entries })
+        let read = || {
+            let value = super::document(text, &TEMPLATE, SCHEMA)?;
+            let metas = super::entries(&json::members(&value).unwrap_or_default())?;
+            check_load(&metas)?;
+            metas.into_iter().map(Entry::read).collect::<Result<_, String>>()
+        };
+        read().map(|entries| Self { entries }).map_err(TemplateError::Basic)
     }
 
     /// Images of the template, sorted and unique.
@@ -82,40 +73,24 @@ impl BasicTemplate {
     pub fn expand(&self, bundles: &BTreeMap<String, Meta>) -> Result<Vec<Meta>, TemplateError> {
         let expanded = self.entries.iter().map(|entry| match entry {
             Entry::Object(meta) => Ok(meta.clone()),
-            Entry::Image(image) => bundles.get(image).cloned().ok_or_else(|| {
-                let image = quote(image);
-                TemplateError::Basic(format!(
-                    "supplied bundle image name {image} not found in rendered bundle images"
-                ))
-            }),
+            Entry::Image(image) => super::rendered(image, bundles).cloned().map_err(TemplateError::Basic),
         });
         expanded.collect()
     }
 }
 
 impl Entry {
-    fn read(value: &RawValue) -> Result<Self, TemplateError> {
-        let meta =
-            Meta::from_json(value.get().as_bytes()).map_err(|problem| not_read(problem.to_string()))?;
-        if meta.schema.is_empty() {
-            let text = value.get();
-            return Err(TemplateError::Basic(format!("object '{text}' is missing root schema field")));
-        }
+    fn read(meta: Meta) -> Result<Self, String> {
         if meta.schema != SCHEMA_BUNDLE {
             return Ok(Self::Object(meta));
         }
-        shape::BUNDLE.check(value, false).map_err(not_read)?;
+        let value: &RawValue = serde_json::from_slice(&meta.blob).map_err(|problem| problem.to_string())?;
         let members = json::members(value).unwrap_or_default();
         let has =
             |name| json::field(&members, name).is_some_and(|value| !matches!(value.get(), "\"\"" | "[]"));
         if !has("image") || has("package") || has("properties") || has("relatedImages") {
-            let problem = "unexpected fields present in basic template bundle".to_owned();
-            return Err(TemplateError::Basic(problem));
+            return Err("unexpected fields present in basic template bundle".to_owned());
         }
         Ok(Self::Image(json::text_field(&members, "image")))
     }
-}
-
-fn not_read(problem: String) -> TemplateError {
-    TemplateError::Basic(format!("unmarshalling template: {problem}"))
 }

@@ -12,7 +12,7 @@ use crate::{
     shape::{Shape, Structure, if_any, structure},
 };
 
-const SCHEMA: &str = "olm.semver";
+pub(super) const SCHEMA: &str = "olm.semver";
 
 const ENTRY: Structure = structure("semver.bundleEntry", &[if_any(&["image"], Shape::Text)]);
 const STREAM: Structure = structure("semver.channelBundles", &[if_any(&["bundles"], Shape::Objects(&ENTRY))]);

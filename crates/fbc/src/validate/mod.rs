@@ -90,6 +90,33 @@ impl Validator {
     }
 }
 
+/// Fault for which upstream rejects objects, in its words.
+pub(crate) enum Fault {
+    /// An object cannot be loaded.
+    Load(String),
+    /// The objects are no valid catalog.
+    Model(String),
+}
+
+/// Checks that each object can be loaded.
+///
+/// # Errors
+/// The first fault.
+pub(crate) fn check_load(metas: &[Meta]) -> Result<(), String> {
+    let mut documents = Documents::default();
+    metas.iter().try_for_each(|meta| documents.add(meta))
+}
+
+/// Checks that the objects are a valid catalog.
+///
+/// # Errors
+/// The first fault.
+pub(crate) fn check_metas(metas: &[Meta]) -> Result<(), Fault> {
+    let mut validator = Validator::default();
+    metas.iter().try_for_each(|meta| validator.documents.add(meta)).map_err(Fault::Load)?;
+    validator.finish().reference_message.map_or(Ok(()), |message| Err(Fault::Model(message)))
+}
+
 fn warning(message: String, origin: Origin) -> Finding {
     Finding { severity: Severity::Warning, scope: Vec::new(), message, origin: Some(origin) }
 }
