@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use clap::{Args, ValueEnum};
-use olm_fbc::Channel;
-use olm_resolve::{Offer, Origin};
+use olm_fbc::{Channel, Meta};
+use olm_resolve::{Indexing, Offer, Origin};
 use serde::Serialize;
 
 use super::classic_chain::{chain, heads};
@@ -94,13 +94,29 @@ pub(crate) async fn run(args: GraphArgs, session: &mut Session) -> Result<(), Cl
         graph.path = Some(Path::new(&graph, installed)?);
     }
     match (args.format, args.output) {
-        (GraphFormat::Mermaid, _) => session.output.text(&graph_text::mermaid(&graph)),
+        (GraphFormat::Mermaid, _) => session.output.text(&graph_text::mermaid(&[graph])),
         (GraphFormat::Svg, _) => session.output.text(&graph_svg::svg(&graph)),
         (GraphFormat::Json, _) => session.output.result(Format::Json, KIND, &graph, graph_text::text),
         (GraphFormat::Text, format) => {
             session.output.result(format.unwrap_or(Format::Table), KIND, &graph, graph_text::text)
         }
     }
+}
+
+/// Mermaid flowchart of the upgrade edges in each package of `metas`.
+///
+/// # Errors
+/// An object does not match its schema.
+pub(crate) fn flowchart(catalog: &str, metas: &[Meta]) -> Result<String, CliError> {
+    let mut packages: BTreeMap<&str, Vec<Vec<u8>>> = BTreeMap::new();
+    for meta in metas.iter().filter(|meta| !meta.owner().is_empty()) {
+        packages.entry(meta.owner()).or_default().push(meta.blob.clone());
+    }
+    let graph = |(name, lines): (&str, Vec<Vec<u8>>)| {
+        let package = CatalogPackage::new(catalog, name, &lines, Indexing::default())?;
+        Graph::new(&package, None, Semantics::V1)
+    };
+    Ok(graph_text::mermaid(&packages.into_iter().map(graph).collect::<Result<Vec<_>, _>>()?))
 }
 
 const KIND: &str = "UpgradeGraph";
@@ -360,8 +376,8 @@ mod tests {
     use std::path::{Path, PathBuf};
     use std::sync::Arc;
 
-    use olm_fbc::{Meta, SCHEMA_PACKAGE};
-    use olm_resolve::{Catalog, Indexing, Installed, Request, ResolveError, Rules, UpgradePolicy, resolve};
+    use olm_fbc::SCHEMA_PACKAGE;
+    use olm_resolve::{Catalog, Installed, Request, ResolveError, Rules, UpgradePolicy, resolve};
 
     use super::*;
     use crate::source::DirectoryFolder;

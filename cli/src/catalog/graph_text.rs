@@ -116,9 +116,24 @@ pub(super) fn reasons(edge: &Edge) -> String {
 /// Name, style and members of a class of nodes.
 type Class = (&'static str, &'static str, fn(&Node) -> bool);
 
-/// Flowchart from low to high versions. The chosen upgrade of each bundle is the thick arrow.
-pub(super) fn mermaid(graph: &Graph) -> String {
+/// Flowchart from low to high versions. The chosen upgrade of each bundle is the thick arrow. Several graphs are drawn
+/// in one box each.
+pub(super) fn mermaid(graphs: &[Graph]) -> String {
     let mut text = "flowchart LR\n".to_owned();
+    if let [graph] = graphs {
+        return text + &chart(graph, "b");
+    }
+    for (number, graph) in graphs.iter().enumerate() {
+        text += &format!("  subgraph p{number}[\"{}\"]\n", label(&graph.package));
+        text += &chart(graph, &format!("p{number}b"));
+        text += "  end\n";
+    }
+    text
+}
+
+/// Nodes and edges of a flowchart. The ids of the nodes begin with `b`.
+fn chart(graph: &Graph, b: &str) -> String {
+    let mut text = String::new();
     for note in &graph.notes {
         text += &format!("  %% {}\n", printable(note).replace('\n', " "));
     }
@@ -126,7 +141,7 @@ pub(super) fn mermaid(graph: &Graph) -> String {
         graph.nodes.iter().enumerate().map(|(number, node)| (node.bundle.as_str(), number)).collect();
     for (number, node) in graph.nodes.iter().enumerate() {
         let version = node.version.as_deref().unwrap_or("?");
-        text += &format!("  b{number}[\"{}<br/>{}\"]\n", label(version), label(&node.bundle));
+        text += &format!("  {b}{number}[\"{}<br/>{}\"]\n", label(version), label(&node.bundle));
     }
     let mut path_edges = Vec::new();
     for (number, edge) in graph.edges.iter().enumerate() {
@@ -138,7 +153,7 @@ pub(super) fn mermaid(graph: &Graph) -> String {
         }
         let chosen = graph.nodes[*from].next.as_ref() == Some(&edge.to);
         let arrow = if chosen { "==>" } else { "-->" };
-        text += &format!("  b{from} {arrow}|\"{}\"| b{to}\n", label(&reasons(edge)));
+        text += &format!("  {b}{from} {arrow}|\"{}\"| {b}{to}\n", label(&reasons(edge)));
     }
     let classes: [Class; 3] = [
         ("head", "stroke-width:4px", |node| !node.head_of.is_empty()),
@@ -147,14 +162,14 @@ pub(super) fn mermaid(graph: &Graph) -> String {
     ];
     for (class, style, is_member) in classes {
         let members = graph.nodes.iter().enumerate().filter(|(_, node)| is_member(node));
-        let members: Vec<_> = members.map(|(number, _)| format!("b{number}")).collect();
+        let members: Vec<_> = members.map(|(number, _)| format!("{b}{number}")).collect();
         if !members.is_empty() {
             text += &format!("  classDef {class} {style}\n  class {} {class}\n", members.join(","));
         }
     }
     if let Some(path) = &graph.path {
         let marked = graph.nodes.iter().enumerate().filter(|(_, node)| path.mark(&node.bundle).is_some());
-        let marked: Vec<_> = marked.map(|(number, _)| format!("b{number}")).collect();
+        let marked: Vec<_> = marked.map(|(number, _)| format!("{b}{number}")).collect();
         text += &format!("  classDef path fill:#9fd3a8,color:#000\n  class {} path\n", marked.join(","));
     }
     if !path_edges.is_empty() {

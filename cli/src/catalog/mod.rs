@@ -20,6 +20,8 @@ mod whole;
 
 use clap::Subcommand;
 
+pub(crate) use graph::flowchart;
+
 use crate::author::{add, build, init, push, template};
 use crate::error::CliError;
 use crate::session::Session;
@@ -60,7 +62,7 @@ pub(crate) enum CatalogCommand {
     /// Add bundles to a catalog directory
     #[command(long_about = add::ABOUT)]
     Add(add::AddArgs),
-    /// Expand catalog templates
+    /// Expand catalog templates, or make them
     #[command(subcommand)]
     Template(template::TemplateCommand),
     /// Build the image of a catalog

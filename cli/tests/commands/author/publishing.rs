@@ -33,6 +33,7 @@ async fn help_explains_each_command_with_examples() {
         ("init", "Add bundles with `catalog add`."),
         ("add", "Nothing is written unless everything can be added."),
         ("template render", "schema: olm.semver"),
+        ("template convert", "In a basic template, bundles contain only their image."),
         ("build", "  references:\n  - name: my-operator\n"),
         ("push", "spec.source.image.ref of a ClusterCatalog"),
     ] {

@@ -280,15 +280,22 @@ async fn push_rejects_invalid_input() {
 #[tokio::test]
 async fn template_render_rejects_invalid_input() {
     let fixture = Fixture::open().await;
-    fixture.write("template.yaml", "schema: olm.template.substitutes\n");
-    refused(
-        &fixture,
-        "template render template.yaml",
-        1,
-        "error: template.yaml: render: unable to read file: schema \"olm.template.substitutes\": expected olm.semver or \
-         olm.template.basic\n",
-    )
-    .await;
+    let known = "expected olm.semver, olm.template.basic, olm.template.substitutes";
+    for (text, expected) in [
+        ("schema: olm.template.raw", format!("unknown template schema: olm.template.raw: {known}")),
+        ("entries: []", format!("template input missing required 'schema' field: {known}")),
+        (
+            "schema: olm.template.substitutes\nsubstitutions: [{base: b}]",
+            "render: error processing substitution \"b\" -> \"\": substitution name cannot be empty"
+                .to_owned(),
+        ),
+    ] {
+        fixture.write("template.yaml", text);
+        refused(&fixture, "template render template.yaml", 1, &format!("error: template.yaml: {expected}\n"))
+            .await;
+    }
+    let missing = "error: cannot read \"nowhere.yaml\": No such file or directory (os error 2)\n";
+    refused(&fixture, "template render nowhere.yaml", 1, missing).await;
     let image = fixture.publish_bundle(0);
     let semver = format!(
         "schema: olm.semver\ngenerateMajorChannels: true\nstable: {{bundles: [{{image: '{image}'}}]}}\n"
@@ -302,4 +309,32 @@ async fn template_render_rejects_invalid_input() {
         "error: catalog/lamp/rendered.yaml: the file was not generated from a template; it was not changed\n",
     )
     .await;
+}
+
+#[tokio::test]
+async fn template_convert_rejects_invalid_input() {
+    let fixture = Fixture::open().await;
+    fixture.write("bundle.json", r#"{"schema":"olm.bundle","package":"lamp","name":"lamp.v1.0.0"}"#);
+    fixture.write("broken.yaml", "a: [");
+    for (line, code, expected) in [
+        (
+            "template convert basic bundle.json",
+            1,
+            "error: bundle.json: bundle \"lamp.v1.0.0\" of package \"lamp\" has no image: a basic template names bundles by \
+             image, convert to substitutes instead\n",
+        ),
+        (
+            "template convert basic nowhere/",
+            2,
+            "error: SOURCE \"nowhere/\" is not an existing directory, an image reference such as \
+             registry.example.com/team/catalog:v1, cluster, or cluster/NAME: error parsing image reference \"nowhere/\": \
+             invalid reference format\n",
+        ),
+    ] {
+        refused(&fixture, line, code, expected).await;
+    }
+    let broken = fixture.olm("template convert basic broken.yaml").await;
+    assert!(broken.stderr.starts_with("error: broken.yaml: ") && broken.code == 1, "{}", broken.stderr);
+    let unknown = fixture.olm("template convert semver bundle.json").await;
+    assert!(unknown.stderr.contains("[possible values: basic, substitutes]"), "{}", unknown.stderr);
 }

@@ -1,21 +1,24 @@
-//! `olm catalog template`: expands a list of bundle images to packages and channels
-//! (docs/design/cli.md#catalog-templates).
+//! `olm catalog template`: expands a list of bundle images to packages and channels, and converts a catalog to a
+//! template (docs/design/cli.md#catalog-templates).
+
+mod convert;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use futures::{StreamExt, TryStreamExt, stream};
-use olm_fbc::template::{BasicTemplate, BundleIdentity, SemverTemplate, TemplateError};
+use olm_fbc::template::{BundleIdentity, Template, TemplateError};
 use olm_fbc::{Form, Meta, SCHEMA_BUNDLE, SCHEMA_CHANNEL, SCHEMA_PACKAGE};
 use olm_oci::Reference;
 
-use super::CatalogFormat;
 use super::bundle::CatalogBundle;
 use super::catalog_dir::{CatalogDir, failed, write_whole};
 use super::catalog_text::stream_text;
 use super::render::{self, PARALLEL};
+use crate::catalog;
 use crate::error::CliError;
+use crate::manifest;
 use crate::session::Session;
 use crate::source::ImageArgs;
 
@@ -28,11 +31,15 @@ const FILE: &str = "rendered.yaml";
 /// Subcommands of `olm catalog template`.
 #[derive(Debug, clap::Subcommand)]
 #[command(after_help = "Examples:
-  {olm} catalog template render semver.yaml -o yaml")]
+  {olm} catalog template render semver.yaml -o yaml
+  {olm} catalog template convert basic ./catalog -o yaml > basic.yaml")]
 pub(crate) enum TemplateCommand {
     /// Expand a template to the objects of a catalog
     #[command(long_about = ABOUT)]
     Render(RenderArgs),
+    /// Convert a catalog to a template
+    #[command(long_about = convert::ABOUT)]
+    Convert(convert::ConvertArgs),
 }
 
 /// Help text of `olm catalog template render`.
@@ -53,20 +60,36 @@ their edges and the default channel follow from the versions:
     bundles:
     - image: registry.example.com/team/my-operator-bundle:v1.0.0
 
-olm.template.basic is a catalog whose bundles contain only their image.";
+olm.template.basic is a catalog whose bundles contain only their image:
+
+  schema: olm.template.basic
+  entries:
+  - {schema: olm.package, name: my-operator, defaultChannel: stable}
+  - {schema: olm.channel, package: my-operator, name: stable, entries: [{name: my-operator.v1.0.0}]}
+  - {schema: olm.bundle, image: registry.example.com/team/my-operator-bundle:v1.0.0}
+
+olm.template.substitutes is a catalog, in entries, with bundles that take the place of others: the substitute (name, \
+an image) gets the edges of the base (a bundle name) and skips it. Its version must be higher, or its release:
+
+  schema: olm.template.substitutes
+  entries: []   # the objects of the catalog, including the bundles
+  substitutions:
+  - name: registry.example.com/team/my-operator-bundle:v1.0.0-2
+    base: my-operator.v1.0.0";
 
 /// Arguments of `olm catalog template render`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   {olm} catalog template render semver.yaml -o yaml
-  {olm} catalog template render semver.yaml --to ./catalog   # again after every change of semver.yaml")]
+  {olm} catalog template render semver.yaml --to ./catalog   # again after every change of semver.yaml
+  {olm} catalog template render - -o mermaid < basic.yaml")]
 pub(crate) struct RenderArgs {
-    /// Template file
+    /// Template file; - is standard input
     #[arg(value_name = "FILE")]
-    file: PathBuf,
-    /// Format of the objects; default: json
+    file: String,
+    /// Format of the objects; default: json. mermaid draws the upgrade edges, as `catalog graph` does
     #[arg(short, long, value_enum, value_name = "FORMAT", conflicts_with = "to")]
-    output: Option<CatalogFormat>,
+    output: Option<TemplateFormat>,
     /// Write to PACKAGE/rendered.yaml in this catalog directory; an olm.package object that already exists in the
     /// catalog is not repeated
     #[arg(long, value_name = "DIR")]
@@ -75,74 +98,62 @@ pub(crate) struct RenderArgs {
     images: ImageArgs,
 }
 
-/// A template of either kind.
-enum Template {
-    Semver(SemverTemplate),
-    Basic(BasicTemplate),
-}
-
-impl Template {
-    fn parse(text: &[u8]) -> Result<Self, TemplateError> {
-        let document = olm_yaml::from_slice(text).map_err(|error| TemplateError::Read(error.to_string()))?;
-        match document["schema"].as_str() {
-            Some("olm.semver") => SemverTemplate::parse(text).map(Self::Semver),
-            Some("olm.template.basic") => BasicTemplate::parse(text).map(Self::Basic),
-            other => {
-                let other = olm_version::quote(other.unwrap_or_default());
-                Err(TemplateError::Read(format!("schema {other}: expected olm.semver or olm.template.basic")))
-            }
-        }
-    }
-
-    fn images(&self) -> BTreeSet<&str> {
-        match self {
-            Self::Semver(template) => template.images(),
-            Self::Basic(template) => template.images(),
-        }
-    }
-
-    /// Objects of the catalog, including the bundles.
-    fn expand(&self, bundles: BTreeMap<String, CatalogBundle>) -> Result<Vec<Meta>, TemplateError> {
-        let mut objects = BTreeMap::new();
-        for (image, bundle) in &bundles {
-            let meta = Meta::from_json(bundle.object.to_string().as_bytes());
-            let meta = meta.map_err(|error| TemplateError::Bundles(error.to_string()))?;
-            objects.insert(image.clone(), meta);
-        }
-        match self {
-            Self::Basic(template) => template.expand(&objects),
-            Self::Semver(template) => {
-                let identity = |(image, bundle): (String, CatalogBundle)| {
-                    let CatalogBundle { package, name, version, .. } = bundle;
-                    (image, BundleIdentity { package, name, version })
-                };
-                let mut metas = template.expand(&bundles.into_iter().map(identity).collect())?;
-                metas.extend(objects.into_values());
-                Ok(metas)
-            }
-        }
-    }
+/// Output format of an expanded template.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum TemplateFormat {
+    /// JSON objects, one after the other
+    Json,
+    /// YAML documents
+    Yaml,
+    /// A Mermaid flowchart
+    Mermaid,
 }
 
 /// Runs the command.
 ///
 /// # Errors
-/// The file is no template, an image in it cannot be pulled or is no bundle, or the bundles are inconsistent.
+/// The file is no template, an image in it cannot be pulled or is no bundle, or the bundles are inconsistent. The
+/// source of a conversion cannot be read or does not fit the template.
 pub(crate) async fn run(command: TemplateCommand, session: &mut Session) -> Result<(), CliError> {
-    let TemplateCommand::Render(args) = command;
-    let text = fs::read(&args.file).map_err(|error| failed("read", &args.file, &error))?;
-    let of_file = |error: TemplateError| CliError::at(args.file.display(), error);
-    let template = Template::parse(&text).map_err(of_file)?;
+    let args = match command {
+        TemplateCommand::Render(args) => args,
+        TemplateCommand::Convert(args) => return convert::run(args, session).await,
+    };
+    let limit = olm_yaml::Limits::default().document_bytes as u64;
+    let text = manifest::text(&args.file, limit, session).await?;
+    let file = if args.file == "-" { "standard input" } else { &args.file };
+    let of_file = |error: TemplateError| CliError::at(file, error);
+    let template = Template::parse(text.as_bytes()).map_err(of_file)?;
     let bundles = pull(template.images(), &args.images, session).await?;
-    let metas = template.expand(bundles).map_err(of_file)?;
-    match &args.to {
-        None => {
-            let form = args.output.unwrap_or(CatalogFormat::Json).form();
-            session.output.text(&stream_text(metas, form)?)
-        }
-        Some(root) => {
-            let path = write(metas, &args.file, root, session)?;
-            session.output.text(&format!("{}\n", path.display()))
+    let metas = expand(&template, bundles).map_err(of_file)?;
+    let text = match (&args.to, args.output) {
+        (Some(root), _) => format!("{}\n", write(metas, file, root, session)?.display()),
+        (None, Some(TemplateFormat::Mermaid)) => catalog::flowchart(file, &metas)?,
+        (None, Some(TemplateFormat::Yaml)) => stream_text(metas, Form::Yaml)?,
+        (None, Some(TemplateFormat::Json) | None) => stream_text(metas, Form::Json)?,
+    };
+    session.output.text(&text)
+}
+
+/// Objects of the catalog, including the bundles.
+fn expand(template: &Template, bundles: BTreeMap<String, CatalogBundle>) -> Result<Vec<Meta>, TemplateError> {
+    let mut objects = BTreeMap::new();
+    for (image, bundle) in &bundles {
+        let meta = Meta::from_json(bundle.object.to_string().as_bytes());
+        let meta = meta.map_err(|error| TemplateError::Bundles(error.to_string()))?;
+        objects.insert(image.clone(), meta);
+    }
+    match template {
+        Template::Basic(template) => template.expand(&objects),
+        Template::Substitutes(template) => template.expand(&objects),
+        Template::Semver(template) => {
+            let identity = |(image, bundle): (String, CatalogBundle)| {
+                let CatalogBundle { package, name, version, .. } = bundle;
+                (image, BundleIdentity { package, name, version })
+            };
+            let mut metas = template.expand(&bundles.into_iter().map(identity).collect())?;
+            metas.extend(objects.into_values());
+            Ok(metas)
         }
     }
 }
@@ -165,10 +176,10 @@ async fn pull(
 }
 
 /// Writes the objects of a package into the catalog directory `root`, replacing those of an earlier run.
-fn write(mut metas: Vec<Meta>, template: &Path, root: &Path, session: &Session) -> Result<PathBuf, CliError> {
+fn write(mut metas: Vec<Meta>, template: &str, root: &Path, session: &Session) -> Result<PathBuf, CliError> {
     let Some(package) = single_package(&metas) else {
         let why = "--to supports only templates of one package; omit it to print the objects";
-        return Err(CliError::at(template.display(), why));
+        return Err(CliError::at(template, why));
     };
     let file = Path::new(&package).join(FILE);
     let path = root.join(&file);
@@ -192,8 +203,8 @@ fn write(mut metas: Vec<Meta>, template: &Path, root: &Path, session: &Session) 
             metas.retain(|meta| meta.schema != SCHEMA_PACKAGE);
         }
     }
-    let name = template.file_name().unwrap_or_default().to_string_lossy();
-    let head = format!("{MARK}{}; change that file instead.\n", crate::output::printable(&name));
+    let name = template.rsplit('/').next().unwrap_or_default();
+    let head = format!("{MARK}{}; change that file instead.\n", crate::output::printable(name));
     let objects = stream_text(metas, Form::Yaml)?;
     write_whole(&path, &(head + objects.strip_prefix("---\n").unwrap_or(&objects)))?;
     Ok(path)
@@ -215,22 +226,5 @@ fn check_replaceable(path: &Path) -> Result<(), CliError> {
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(failed("read", path, &error)),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn template_type_follows_from_schema() {
-        let error = |text: &str| Template::parse(text.as_bytes()).err().map(|error| error.to_string());
-        let expected = |schema: &str| {
-            let why = format!("schema {schema}: expected olm.semver or olm.template.basic");
-            Some(format!("render: unable to read file: {why}"))
-        };
-        assert_eq!(error("schema: olm.template.substitutes"), expected("\"olm.template.substitutes\""));
-        assert_eq!(error("- a"), expected("\"\""));
-        assert_eq!(error("schema: olm.template.basic\nentries: []"), None);
     }
 }
