@@ -96,7 +96,7 @@ pub(crate) fn write_whole(path: &Path, text: &str) -> Result<(), CliError> {
 }
 
 /// Failure of `action` on a file.
-pub(super) fn failed(action: &str, path: &Path, error: &std::io::Error) -> CliError {
+pub(crate) fn failed(action: &str, path: &Path, error: &std::io::Error) -> CliError {
     CliError::operational(format!("cannot {action} {}: {error}", path.display()))
 }
 

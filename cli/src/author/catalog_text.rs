@@ -137,7 +137,7 @@ pub(super) fn object_text(object: &Value, form: Form) -> Result<String, CliError
 ///
 /// # Errors
 /// Only encoding errors.
-pub(super) fn stream_text(metas: Vec<Meta>, form: Form) -> Result<String, CliError> {
+pub(crate) fn stream_text(metas: Vec<Meta>, form: Form) -> Result<String, CliError> {
     let mut text = Vec::new();
     olm_fbc::write(metas, form, &mut text).map_err(CliError::operational)?;
     String::from_utf8(text).map_err(CliError::operational)

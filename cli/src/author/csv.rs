@@ -42,7 +42,15 @@ fn drop_nulls(value: &mut Value) {
     }
 }
 
-/// Value of the property `olm.csv.metadata`.
+/// Value of the property `olm.csv.metadata` of a ClusterServiceVersion.
+///
+/// # Errors
+/// A field has the wrong type.
+pub(crate) fn metadata_of(csv: Value) -> Result<Value, String> {
+    normal(csv).map(|csv| metadata_property(&csv))
+}
+
+/// Value of the property `olm.csv.metadata`, from the normal form.
 pub(super) fn metadata_property(csv: &Value) -> Value {
     let field = |(name, place): (&str, &str)| {
         let value = csv.pointer(place).filter(|value| **value != "")?;

@@ -17,8 +17,9 @@ pub(crate) mod render;
 pub(crate) mod template;
 
 pub(crate) use bundle::{CatalogBundle, catalog_bundle};
-pub(crate) use catalog_dir::{is_label, write_whole};
-pub(crate) use catalog_text::meta;
+pub(crate) use catalog_dir::{failed, is_label, write_whole};
+pub(crate) use catalog_text::{meta, stream_text};
+pub(crate) use csv::metadata_of;
 
 /// Output format of catalog objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]

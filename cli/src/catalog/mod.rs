@@ -11,6 +11,7 @@ mod graph_path;
 mod graph_svg;
 mod graph_text;
 mod ls;
+mod migrate;
 pub(crate) mod package;
 mod render;
 pub(crate) mod serving;
@@ -44,6 +45,9 @@ pub(crate) enum CatalogCommand {
     /// Print all objects of a catalog or bundle as one stream
     #[command(long_about = render::ABOUT)]
     Render(render::RenderArgs),
+    /// Write a catalog to a new directory, with one directory per package
+    #[command(long_about = migrate::ABOUT)]
+    Migrate(migrate::MigrateArgs),
     /// Compare two catalogs, and find installed bundles that lose their upgrades
     #[command(long_about = diff::ABOUT)]
     Diff(diff::DiffArgs),
@@ -85,6 +89,7 @@ pub(crate) async fn run(command: CatalogCommand, session: &mut Session) -> Resul
         CatalogCommand::Channels(args) => channels::run(args, session).await,
         CatalogCommand::Graph(args) => graph::run(args, session).await,
         CatalogCommand::Render(args) => render::run(args, session).await,
+        CatalogCommand::Migrate(args) => migrate::run(args, session).await,
         CatalogCommand::Diff(args) => diff::run(args, session).await,
         CatalogCommand::Validate(args) => validate::run(args, session).await,
         CatalogCommand::Verify(args) => verify::run(args, session).await,

@@ -2,10 +2,10 @@
 //! (docs/design/catalogd.md#writing-catalogs, docs/design/cli.md#opm-compatibility).
 
 use clap::Args;
-use olm_fbc::{Meta, SCHEMA_BUNDLE, WriteError};
+use olm_fbc::{Meta, MigrationLevel, SCHEMA_BUNDLE, WriteError, migrate};
 use serde_json::Value;
 
-use crate::author::{CatalogFormat, meta, render};
+use crate::author::{CatalogFormat, meta, metadata_of, render};
 use crate::bundle_source::is_bundle_dir;
 use crate::error::CliError;
 use crate::session::Session;
@@ -15,13 +15,15 @@ use crate::source::{Source, SourceArgs};
 pub(super) const ABOUT: &str = "Print all objects of a catalog, or the object of a bundle, as one stream
 
 Packages are sorted by name, and so are the channels and bundles of each. The same source always yields the same \
-bytes. A bundle is a directory with the directories manifests and metadata, or its image.";
+bytes. A bundle is a directory with the directories manifests and metadata, or its image. It is printed in the newest \
+notation. --migrate-level brings the bundles of a catalog to it, see `catalog migrate`.";
 
 /// Arguments of `olm catalog render`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   {olm} catalog render ./catalog
   {olm} catalog render quay.io/operatorhubio/catalog:latest -o yaml > catalog.yaml
+  {olm} catalog render ./catalog --migrate-level bundle-object-to-csv-metadata
   {olm} catalog render ./bundle >> catalog/my-operator/catalog.json")]
 pub(crate) struct RenderArgs {
     #[command(flatten)]
@@ -29,6 +31,12 @@ pub(crate) struct RenderArgs {
     /// Format of the objects
     #[arg(short, long, value_enum, default_value = "json", value_name = "FORMAT")]
     output: CatalogFormat,
+    /// Last migration to run: none, bundle-object-to-csv-metadata or all
+    #[arg(long, value_name = "LEVEL", default_value = "none")]
+    migrate_level: MigrationLevel,
+    /// Run all migrations
+    #[arg(long, conflicts_with = "migrate_level")]
+    migrate: bool,
 }
 
 /// Runs the command.
@@ -55,11 +63,22 @@ pub(crate) async fn run(args: RenderArgs, session: &mut Session) -> Result<(), C
             metas
         }
     };
-    let metas = metas.into_iter().map(arranged).collect::<Result<_, _>>()?;
+    let last = MigrationLevel::ALL.into_iter().max().unwrap_or_default();
+    let level = if args.migrate { last } else { args.migrate_level };
+    let metas = migrated(metas, level).map_err(|error| CliError::at(&args.source.source, error))?;
     session.output.write_with(|out| match olm_fbc::write(metas, args.output.form(), out) {
         Err(WriteError::Io(error)) => Err(CliError::Output(error)),
         result => result.map_err(CliError::operational),
     })
+}
+
+/// Objects in the notation of the reference, after the migrations up to `level`.
+///
+/// # Errors
+/// A bundle cannot be migrated.
+pub(super) fn migrated(metas: Vec<Meta>, level: MigrationLevel) -> Result<Vec<Meta>, CliError> {
+    let migrated = |meta| migrate(arranged(meta)?, level, metadata_of).map_err(CliError::operational);
+    metas.into_iter().map(migrated).collect()
 }
 
 /// Orders a bundle as the reference renders it: related images by reference, large properties last. Other objects are

@@ -34,6 +34,7 @@ async fn help_explains_each_command_with_examples() {
         ("add", "Nothing is written unless everything can be added."),
         ("template render", "schema: olm.semver"),
         ("template convert", "In a basic template, bundles contain only their image."),
+        ("migrate", "The file of a package is DIR/PACKAGE/catalog.json"),
         ("build", "  references:\n  - name: my-operator\n"),
         ("push", "spec.source.image.ref of a ClusterCatalog"),
     ] {

@@ -338,3 +338,29 @@ async fn template_convert_rejects_invalid_input() {
     let unknown = fixture.olm("template convert semver bundle.json").await;
     assert!(unknown.stderr.contains("[possible values: basic, substitutes]"), "{}", unknown.stderr);
 }
+
+#[tokio::test]
+async fn migrate_rejects_invalid_input() {
+    let fixture = Fixture::open().await;
+    fixture.write("catalog/lamp/index.yaml", INDEX);
+    fixture.write("full/file", "");
+    fixture.write_bundle("bundle", 0);
+    fixture.write("odd/index.yaml", "schema: x\npackage: ../other\n");
+    for (line, code, expected) in [
+        ("migrate catalog full", 2, "error: output dir \"full\" must be empty\n"),
+        ("migrate bundle new", 2, "error: \"bundle\" is a bundle; specify a catalog\n"),
+        (
+            "migrate odd new",
+            1,
+            "error: odd: invalid package name \"../other\": must be a single local path element\n",
+        ),
+    ] {
+        refused(&fixture, line, code, expected).await;
+    }
+    let level = "unknown migration level \"x\"; the levels are none, bundle-object-to-csv-metadata, all";
+    for line in ["migrate catalog new --migrate-level x", "render catalog --migrate-level x"] {
+        let ran = fixture.olm(line).await;
+        assert!(ran.code == 2 && ran.stderr.contains(level), "{}", ran.stderr);
+    }
+    assert!(!fixture.path("new").exists());
+}

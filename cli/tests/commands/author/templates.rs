@@ -71,3 +71,28 @@ async fn substitutes_template_replaces_bundle_in_graph() {
                     \"REGISTRY/team/lamp-bundle:v1.2.0\": base bundle \"lamp.v9.0.0\" does not exist in catalog\n";
     assert_eq!((ran.code, ran.stderr.as_str()), (1, expected));
 }
+
+#[tokio::test]
+async fn migration_replaces_manifests_with_csv_metadata() {
+    // `migrated.json` is what opm renders from its own migration.
+    let fixture = Fixture::open().await;
+    fixture.write("catalog/index.json", include_str!("objects.json"));
+    let level = "--migrate-level bundle-object-to-csv-metadata";
+    let migrated = include_str!("migrated.json");
+    assert_eq!(fixture.works(&format!("render catalog {level}")).await, migrated);
+    assert_eq!(fixture.works("render catalog --migrate").await, migrated);
+    assert_eq!(fixture.works("render catalog --migrate-level all").await, migrated);
+    let unchanged = fixture.works("render catalog").await;
+    assert!(unchanged.contains("olm.bundle.object"));
+    assert_eq!(fixture.works("render catalog --migrate-level none").await, unchanged);
+    let both = fixture.olm(&format!("render catalog --migrate {level}")).await;
+    assert_eq!(both.code, 2, "{}", both.stderr);
+
+    let files = "new/catalog.json\nnew/lamp/catalog.json\n";
+    assert_eq!(fixture.works(&format!("migrate catalog new {level}")).await, files);
+    assert_eq!(fixture.works("render new").await, migrated);
+    let files = "yaml/catalog.yaml\nyaml/lamp/catalog.yaml\n";
+    assert_eq!(fixture.works("migrate catalog yaml -o yaml").await, files);
+    assert_eq!(fixture.works("render yaml").await, unchanged);
+    assert!(fixture.read("yaml/catalog.yaml").starts_with("---\nlist:\n"));
+}
