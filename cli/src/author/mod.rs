@@ -11,6 +11,7 @@ mod catalog_dir;
 mod catalog_text;
 mod compose;
 mod csv;
+pub(crate) mod dockerfile;
 pub(crate) mod init;
 pub(crate) mod push;
 pub(crate) mod render;

@@ -23,7 +23,7 @@ use clap::Subcommand;
 
 pub(crate) use graph::flowchart;
 
-use crate::author::{add, build, init, push, template};
+use crate::author::{add, build, dockerfile, init, push, template};
 use crate::error::CliError;
 use crate::session::Session;
 use crate::validate::{self, ValidateArgs};
@@ -69,6 +69,9 @@ pub(crate) enum CatalogCommand {
     /// Expand catalog templates, or make them
     #[command(subcommand)]
     Template(template::TemplateCommand),
+    /// Generate files for a catalog
+    #[command(subcommand)]
+    Generate(dockerfile::GenerateCommand),
     /// Build the image of a catalog
     #[command(long_about = build::ABOUT)]
     Build(build::BuildArgs),
@@ -97,6 +100,7 @@ pub(crate) async fn run(command: CatalogCommand, session: &mut Session) -> Resul
         CatalogCommand::Init(args) => init::run(args, session).await,
         CatalogCommand::Add(args) => add::run(args, session).await,
         CatalogCommand::Template(command) => template::run(command, session).await,
+        CatalogCommand::Generate(command) => dockerfile::run(command, session),
         CatalogCommand::Build(args) => build::run(args, session).await,
         CatalogCommand::Push(args) => push::run(args, session).await,
     }

@@ -35,6 +35,7 @@ async fn help_explains_each_command_with_examples() {
         ("template render", "schema: olm.semver"),
         ("template convert", "In a basic template, bundles contain only their image."),
         ("migrate", "The file of a package is DIR/PACKAGE/catalog.json"),
+        ("generate dockerfile", "Writes DIR.Dockerfile, next to the directory, unless it exists."),
         ("build", "  references:\n  - name: my-operator\n"),
         ("push", "spec.source.image.ref of a ClusterCatalog"),
     ] {

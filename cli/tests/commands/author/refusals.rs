@@ -364,3 +364,27 @@ async fn migrate_rejects_invalid_input() {
     }
     assert!(!fixture.path("new").exists());
 }
+
+#[tokio::test]
+async fn generate_dockerfile_rejects_invalid_input() {
+    let fixture = Fixture::open().await;
+    fixture.write("catalog/lamp/index.yaml", INDEX);
+    fixture.write("catalog.Dockerfile", "FROM mine\n");
+    for (line, code, expected) in [
+        (
+            "generate dockerfile catalog",
+            1,
+            "error: cannot create catalog.Dockerfile: File exists (os error 17)\n",
+        ),
+        ("generate dockerfile nowhere", 2, "error: nowhere is not a directory\n"),
+        (
+            "generate dockerfile .",
+            2,
+            "error: .: specify the directory by its name, which the Dockerfile gets\n",
+        ),
+        ("generate dockerfile catalog -b scratch", 2, "error: invalid builder image: \"scratch\"\n"),
+        ("generate dockerfile catalog -l x", 2, "error: invalid label \"x\": expected KEY=VALUE\n"),
+    ] {
+        refused(&fixture, line, code, expected).await;
+    }
+}

@@ -96,3 +96,30 @@ async fn migration_replaces_manifests_with_csv_metadata() {
     assert_eq!(fixture.works("render yaml").await, unchanged);
     assert!(fixture.read("yaml/catalog.yaml").starts_with("---\nlist:\n"));
 }
+
+#[tokio::test]
+async fn dockerfile_is_written_beside_the_catalog() {
+    let fixture = Fixture::open().await;
+    begin(&fixture, 1).await;
+    let ran = fixture.olm("generate dockerfile ./catalog -i scratch -l team=storage").await;
+    assert_eq!((ran.code, ran.stdout.as_str()), (0, "./catalog.Dockerfile\n"));
+    let next = "Next steps:\n  olm validate ./catalog\n  docker build -f ./catalog.Dockerfile -t REGISTRY/REPOSITORY:TAG .\n";
+    assert!(ran.stderr.starts_with(next), "{}", ran.stderr);
+    let text = fixture.read("catalog.Dockerfile");
+    for line in [
+        "FROM quay.io/operator-framework/opm:latest AS builder",
+        "COPY [\"catalog\", \"/configs\"]",
+        "FROM scratch",
+        "LABEL operators.operatorframework.io.index.configs.v1=/configs",
+        "LABEL \"team\"=\"storage\"",
+    ] {
+        assert!(text.lines().any(|other| other == line), "{text}");
+    }
+    fixture.works("validate catalog").await;
+    std::fs::remove_file(fixture.path("catalog.Dockerfile")).unwrap();
+    let ran = fixture.olm("generate dockerfile catalog --content-only").await;
+    assert_eq!((ran.code, ran.stdout.as_str()), (0, "catalog.Dockerfile\n"), "{}", ran.stderr);
+    assert!(
+        fixture.read("catalog.Dockerfile").starts_with("FROM scratch\nCOPY [\"catalog\", \"/configs\"]\n")
+    );
+}
