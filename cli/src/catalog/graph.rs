@@ -11,7 +11,7 @@ use olm_resolve::{Indexing, Offer, Origin};
 use serde::Serialize;
 
 use super::classic_chain::{chain, heads};
-use super::graph_path::Path;
+use super::graph_path::{Path, cut};
 use super::package::{CatalogPackage, read_single_package, shown_version};
 use super::{graph_svg, graph_text};
 use crate::error::CliError;
@@ -50,6 +50,9 @@ pub(crate) struct GraphArgs {
     /// Mark the upgrade path of an extension that has this bundle, given by name or version
     #[arg(long, value_name = "NAME")]
     from: Option<String>,
+    /// Only the bundles from this one upwards, given by name or version
+    #[arg(long, value_name = "NAME")]
+    minimum_edge: Option<String>,
     /// Upgrade rules to apply
     #[arg(long, value_enum, default_value = "v1")]
     semantics: Semantics,
@@ -90,6 +93,9 @@ enum GraphFormat {
 pub(crate) async fn run(args: GraphArgs, session: &mut Session) -> Result<(), CliError> {
     let package = read_single_package(&args.source, &args.package, session).await?;
     let mut graph = Graph::new(&package, args.channel.as_deref(), args.semantics)?;
+    if let Some(lowest) = &args.minimum_edge {
+        cut(&mut graph, lowest)?;
+    }
     if let Some(installed) = &args.from {
         graph.path = Some(Path::new(&graph, installed)?);
     }

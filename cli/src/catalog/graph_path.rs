@@ -92,6 +92,19 @@ impl Path {
     }
 }
 
+/// Removes the bundles below `lowest`, the name or version of a bundle, with their edges.
+///
+/// # Errors
+/// The graph has no such bundle. The message names similar ones.
+pub(super) fn cut(graph: &mut Graph, lowest: &str) -> Result<(), CliError> {
+    let lowest = find(graph, lowest)?.bundle.clone();
+    // Nodes are in ascending order.
+    let below = graph.nodes.iter().take_while(|node| node.bundle != lowest).count();
+    let removed: BTreeSet<_> = graph.nodes.drain(..below).map(|node| node.bundle).collect();
+    graph.edges.retain(|edge| !removed.contains(&edge.from) && !removed.contains(&edge.to));
+    Ok(())
+}
+
 fn node<'a>(graph: &'a Graph, bundle: &str) -> Option<&'a Node> {
     graph.nodes.iter().find(|node| node.bundle == bundle)
 }

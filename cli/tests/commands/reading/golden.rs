@@ -41,6 +41,10 @@ const CASES: &[(&str, &[&str])] = &[
     ("graph-skipped.txt", &["catalog", "graph", "skipped", "example"]),
     ("graph-skipped-classic.txt", &["catalog", "graph", "skipped", "example", "--semantics", "classic"]),
     // Case seeds-s0-1
+    (
+        "graph-minimum.txt",
+        &["catalog", "graph", "catalog", "pipe", "--channel", "fast", "--minimum-edge", "1.2.0"],
+    ),
     ("graph-from.txt", &["catalog", "graph", "skipped", "example", "--from", "example.v1.0.0"]),
     ("graph-from.mmd", &["catalog", "graph", "skipped", "example", "--from", "1.0.0", "--format", "mermaid"]),
     ("graph-from.json", &["catalog", "graph", "skipped", "example", "--from", "1.0.0", "-o", "json"]),
