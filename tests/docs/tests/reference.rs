@@ -225,6 +225,60 @@ fn commands_in_sentences_exist() -> Result<()> {
     Ok(())
 }
 
+/// Commands of opm, including those for SQLite that it no longer has.
+const OPM: [&str; 32] = [
+    "init",
+    "render",
+    "migrate",
+    "validate",
+    "generate dockerfile",
+    "serve",
+    "version",
+    "completion",
+    "alpha list packages",
+    "alpha list channels",
+    "alpha list bundles",
+    "alpha render-graph",
+    "alpha render-template",
+    "alpha convert-template",
+    "alpha bundle generate",
+    "alpha bundle build",
+    "alpha bundle validate",
+    "alpha bundle unpack",
+    "alpha bundle extract",
+    "index add",
+    "index rm",
+    "index prune",
+    "index prune-stranded",
+    "index deprecatetruncate",
+    "index export",
+    "registry add",
+    "registry rm",
+    "registry prune",
+    "registry prune-stranded",
+    "registry deprecatetruncate",
+    "registry mirror",
+    "registry serve",
+];
+
+/// `commands_in_sentences_exist` checks the commands of olm in these rows.
+#[test]
+fn each_opm_command_has_a_row() -> Result<()> {
+    let page = document("authors/opm.md")?;
+    let sections = sections(&page.text);
+    let rows: Vec<_> = sections.iter().flat_map(|section| rows(&section.lines)).collect();
+    let mut here = BTreeSet::new();
+    for row in &rows {
+        let [opm, olm, why] = row[..] else { anyhow::bail!("docs/authors/opm.md: {row:?}") };
+        let command = code_spans(opm).first().and_then(|span| span.strip_prefix("opm "));
+        here.insert(command.with_context(|| format!("docs/authors/opm.md: {opm}"))?);
+        let is_named = code_spans(olm).first().is_some_and(|span| span.starts_with("olm "));
+        ensure!(is_named || olm == "none" && !why.is_empty(), "docs/authors/opm.md: {row:?}");
+    }
+    ensure!(here == BTreeSet::from(OPM), "docs/authors/opm.md: {here:?}\nopm: {OPM:?}");
+    Ok(())
+}
+
 #[test]
 fn condition_types_and_reasons_match_the_reference_page() -> Result<()> {
     let text = source("api/src/conditions.rs")?;
