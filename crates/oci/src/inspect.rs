@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use bytes::Bytes;
 use oci_distribution::manifest::{OciImageIndex, OciManifest};
 use olm_version::excerpt;
 use serde::Deserialize;
@@ -53,14 +54,10 @@ pub(crate) async fn inspect(
     source: &Source,
     selector: &Selector,
 ) -> Result<Inspected, RequestError> {
-    let source = &source.reference;
-    let (digest, manifest) = match selector {
-        Selector::Digest(digest) => (digest.clone(), verified_manifest(session, digest, source).await?),
-        Selector::Tag(tag) => {
-            let reading = format!("reading manifest {tag} in {}", source.name());
-            let manifest = session.manifest(tag).await.map_err(|error| error.within(&reading))?;
-            (Hasher::sha256(&manifest), manifest)
-        }
+    let manifest = manifest(session, source, selector).await?;
+    let digest = match selector {
+        Selector::Digest(digest) => digest.clone(),
+        Selector::Tag(_) => Hasher::sha256(&manifest),
     };
     let manifest = match parse(&manifest, &digest).map_err(RequestError::fatal)? {
         OciManifest::Image(manifest) => manifest,
@@ -74,6 +71,22 @@ pub(crate) async fn inspect(
     let config: ImageConfig = serde_json::from_slice(&config).unwrap_or_default();
     let architecture = Some(config.architecture).filter(|architecture| !architecture.is_empty());
     Ok(Inspected { single: Some(digest), is_index: false, architectures: architecture.into_iter().collect() })
+}
+
+/// Manifest or index, which must match a digest of the reference.
+pub(crate) async fn manifest(
+    session: &Session,
+    source: &Source,
+    selector: &Selector,
+) -> Result<Bytes, RequestError> {
+    let source = &source.reference;
+    match selector {
+        Selector::Digest(digest) => verified_manifest(session, digest, source).await,
+        Selector::Tag(tag) => {
+            let reading = format!("reading manifest {tag} in {}", source.name());
+            session.manifest(tag).await.map_err(|error| error.within(&reading))
+        }
+    }
 }
 
 fn of_index(index: &OciImageIndex) -> Inspected {

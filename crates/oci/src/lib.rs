@@ -35,6 +35,7 @@ pub mod policy;
 mod proxies;
 mod puller;
 mod reference;
+mod referrers;
 mod registries;
 mod request_error;
 mod session;
@@ -59,6 +60,7 @@ pub use platform::Platform;
 pub use proxies::Proxies;
 pub use puller::{PulledFolder, Puller};
 pub use reference::{CanonicalRef, Digest, Reference, ReferenceError, Selector};
+pub use referrers::{Referrer, Referrers};
 pub use settings::RegistrySettings;
 pub use store::remove_folder;
 

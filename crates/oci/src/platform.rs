@@ -30,6 +30,12 @@ impl Platform {
         Self { os: "linux".to_owned(), architecture: architecture.to_owned(), variant: variant.to_owned() }
     }
 
+    /// Any platform: the first entry of an index is taken.
+    #[must_use]
+    pub fn any() -> Self {
+        Self { os: String::new(), architecture: String::new(), variant: String::new() }
+    }
+
     /// Entry to pull: one for exactly this platform, otherwise one for a lesser variant of an ARM processor,
     /// otherwise one without a platform.
     #[must_use]
@@ -43,6 +49,9 @@ impl Platform {
 
     /// Preference of an entry, lower is better. `None` if it does not run on this platform.
     fn rank(&self, entry: &ImageIndexEntry) -> Option<usize> {
+        if *self == Self::any() {
+            return Some(0);
+        }
         let Some(platform) = &entry.platform else {
             return Some(usize::MAX);
         };

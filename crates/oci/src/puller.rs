@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use olm_version::excerpt;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
@@ -14,8 +15,9 @@ use crate::archive::UnpackError;
 use crate::budget::RequestBudget;
 use crate::fetch::Hasher;
 use crate::image::{FoundManifest, Image, ImageLabels, initializing, verified_manifest};
-use crate::inspect::{InspectError, Inspected, inspect};
+use crate::inspect::{InspectError, Inspected, inspect, manifest};
 use crate::policy::Verification;
+use crate::referrers::{Referrers, referrers};
 use crate::registries::Source;
 use crate::request_error::RequestError;
 use crate::session::Session;
@@ -95,15 +97,41 @@ impl Puller {
     /// The image does not exist, the registry does not respond or denies access, or its manifest is invalid or does
     /// not match its digest.
     pub async fn inspect(&self, reference: &Reference) -> Result<Inspected, InspectError> {
+        let selector = reference.selector();
+        self.ask(reference, |session, source| async move { inspect(&session, &source, selector).await }).await
+    }
+
+    /// Manifest or index of `reference`, which matches a digest of the reference.
+    ///
+    /// # Errors
+    /// The image does not exist, or those of [`inspect`](Self::inspect).
+    pub async fn manifest(&self, reference: &Reference) -> Result<Bytes, InspectError> {
+        let selector = reference.selector();
+        self.ask(reference, |session, source| async move { manifest(&session, &source, selector).await })
+            .await
+    }
+
+    /// Attachments of `image`, by the referrers API or, if the registry does not have it, by the tag for them.
+    ///
+    /// # Errors
+    /// The registry does not respond, denies access, or has invalid content.
+    pub async fn referrers(&self, image: &CanonicalRef) -> Result<Referrers, InspectError> {
+        let digest = image.digest();
+        self.ask(image.reference(), |session, _| async move { referrers(&session, digest).await }).await
+    }
+
+    /// Result of `ask` for the first source that succeeds, within the time limit of resolving.
+    async fn ask<T, F: Future<Output = Result<T, RequestError>>>(
+        &self,
+        reference: &Reference,
+        ask: impl Fn(Session, Source) -> F,
+    ) -> Result<T, InspectError> {
         let timeout = self.config.resolve_timeout;
         let budget = self.budget(timeout);
-        let selector = reference.selector();
-        let name = match selector {
+        let name = match reference.selector() {
             Selector::Digest(digest) => digest.as_str(),
             Selector::Tag(tag) => tag,
         };
-        let ask =
-            |session: Session, source: Source| async move { inspect(&session, &source, selector).await };
         let permits = self.permits(reference.host());
         let search = Box::pin(self.sources.first(reference, name, &budget, ask));
         let found = timeout_at(budget.deadline, budget.with_permit(&permits[0], search)).await;

@@ -8,7 +8,9 @@ use std::hash::BuildHasher;
 use std::time::Duration;
 
 use bytes::Bytes;
-use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_RANGE, HeaderMap, HeaderName, RANGE, WWW_AUTHENTICATE};
+use reqwest::header::{
+    ACCEPT, AUTHORIZATION, CONTENT_RANGE, HeaderMap, HeaderName, LINK, RANGE, WWW_AUTHENTICATE,
+};
 use reqwest::{Method, Response, StatusCode, Url};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -24,6 +26,8 @@ use crate::{Digest, Login};
 
 /// Largest manifest, index or image configuration, in bytes (docs/design/images.md#resolve-and-pull).
 pub(crate) const MAX_MANIFEST: u64 = 4 << 20;
+/// Most pages of the referrers API.
+const MAX_PAGES: usize = 32;
 /// Longest delay between two attempts.
 const MAX_DELAY: Duration = Duration::from_secs(60);
 /// Accepted media types in the order of docs/design/images.md#resolve-and-pull. Schema 1 is included, so that such
@@ -128,6 +132,28 @@ impl Session {
     pub(crate) async fn manifest(&self, selector: &str) -> Result<Bytes, RequestError> {
         let url = self.manifest_url(selector);
         self.fetch(&url, MAX_MANIFEST).await
+    }
+
+    /// Pages of the referrers API for `digest`. Not found if the registry does not have the API.
+    pub(crate) async fn referrers(&self, digest: &Digest) -> Result<Vec<Bytes>, RequestError> {
+        let mut url = format!("{}/v2/{}/referrers/{digest}", self.base, self.path);
+        let mut pages = Vec::new();
+        loop {
+            let read = || async {
+                let response = self.send(Method::GET, &url, None).await?;
+                let next = next_page(response.url(), response.headers());
+                Ok((read_capped(response, MAX_MANIFEST).await?, next))
+            };
+            let (page, next) = self.retried(read).await?;
+            pages.push(page);
+            match next.filter(|next| self.is_registry_origin(next)) {
+                None => return Ok(pages),
+                Some(_) if pages.len() == MAX_PAGES => {
+                    return Err(RequestError::fatal(format!("there are more than {MAX_PAGES} pages")));
+                }
+                Some(next) => url = next.into(),
+            }
+        }
     }
 
     fn manifest_url(&self, selector: &str) -> String {
@@ -304,6 +330,17 @@ fn range_start(headers: &HeaderMap) -> Option<u64> {
     range.trim().strip_prefix("bytes ")?.split('-').next()?.trim().parse().ok()
 }
 
+/// Next page of a list, in the header `Link`.
+fn next_page(base: &Url, headers: &HeaderMap) -> Option<Url> {
+    let links = headers.get_all(LINK).into_iter().filter_map(|link| link.to_str().ok());
+    let mut next = links.flat_map(|links| links.split(',')).filter_map(|link| {
+        let (target, parameters) = link.trim().strip_prefix('<')?.split_once('>')?;
+        let is_next = parameters.split(';').any(|one| matches!(one.trim(), "rel=\"next\"" | "rel=next"));
+        is_next.then_some(target)
+    });
+    base.join(next.next()?).ok()
+}
+
 /// Fails unless `actual` is the digest `wanted`.
 pub(crate) fn check_digest(wanted: &Digest, actual: &str) -> Result<(), RequestError> {
     if actual == wanted.as_str() {
@@ -333,6 +370,22 @@ mod tests {
             assert_eq!(delay(seconds(2), failures, asked, random), expected, "{failures} {asked:?} {random}");
         }
         assert!((0..100).map(|_| random()).all(|number| (0.0..=1.0).contains(&number)));
+    }
+
+    #[test]
+    fn next_page_is_that_of_the_link_header() {
+        let base = Url::parse("https://r.example/v2/a/referrers/sha256:1").unwrap();
+        for (value, expected) in [
+            ("</v2/a/x?last=1>; rel=\"next\"", Some("https://r.example/v2/a/x?last=1")),
+            ("<https://o.example/>;rel=next", Some("https://o.example/")),
+            ("<a>; rel=\"prev\", <b>; rel=\"next\"", Some("https://r.example/v2/a/referrers/b")),
+            ("<a>; rel=\"prev\"", None),
+            ("a; rel=next", None),
+        ] {
+            let headers = HeaderMap::from_iter([(LINK, value.parse().unwrap())]);
+            let next = next_page(&base, &headers).map(String::from);
+            assert_eq!(next.as_deref(), expected, "{value}");
+        }
     }
 
     #[test]

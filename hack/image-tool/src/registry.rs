@@ -3,7 +3,7 @@
 //! It accepts pushes and serves pulls (`HEAD`, `GET`, ranges), can require credentials, records every request, and
 //! injects faults that a test adds. All content is in memory and lost on drop.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,7 +18,7 @@ use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use futures::{FutureExt, StreamExt, stream};
 use http::{HeaderMap, Method, StatusCode, header};
-use oci_distribution::manifest::OCI_IMAGE_MEDIA_TYPE;
+use oci_distribution::manifest::{OCI_IMAGE_INDEX_MEDIA_TYPE, OCI_IMAGE_MEDIA_TYPE};
 use serde_json::json;
 use tokio::sync::watch;
 
@@ -82,6 +82,7 @@ struct FaultRule {
 #[derive(Default)]
 struct Content {
     access: Access,
+    has_referrers: bool,
     blobs: HashMap<String, Bytes>,
     /// Media type and bytes, by repository and tag or digest.
     manifests: HashMap<(String, String), (String, Bytes)>,
@@ -170,6 +171,11 @@ impl Registry {
     /// Sets the authentication required from now on.
     pub fn set_access(&self, access: Access) {
         self.content().access = access;
+    }
+
+    /// Offers the referrers API from now on. Otherwise, clients use the tag for referrers.
+    pub fn offer_referrers(&self) {
+        self.content().has_referrers = true;
     }
 
     /// Stores `image` and returns its digest.
@@ -388,6 +394,9 @@ impl Content {
         if let Some((_, digest)) = path.split_once("/blobs/") {
             return self.blob(digest, headers);
         }
+        if let Some((repository, digest)) = path.split_once("/referrers/").filter(|_| self.has_referrers) {
+            return self.referrers(repository, digest);
+        }
         let Some((repository, reference)) = path.split_once("/manifests/") else {
             return failure(StatusCode::NOT_FOUND, "NAME_UNKNOWN", "repository name not known to registry");
         };
@@ -413,6 +422,25 @@ impl Content {
         } else {
             failure(StatusCode::NOT_FOUND, "NAME_UNKNOWN", "repository name not known to registry")
         }
+    }
+
+    /// Index of the manifests with the subject `digest`.
+    fn referrers(&self, repository: &str, digest: &str) -> Response {
+        let mut entries = BTreeMap::new();
+        for ((known, _), (media_type, bytes)) in &self.manifests {
+            let manifest: serde_json::Value = serde_json::from_slice(bytes).unwrap_or_default();
+            if known == repository && manifest["subject"]["digest"] == digest {
+                let entry = json!({
+                    "mediaType": media_type, "digest": digest_of(bytes), "size": bytes.len(),
+                    "artifactType": manifest["artifactType"], "annotations": manifest["annotations"],
+                });
+                entries.insert(digest_of(bytes), entry);
+            }
+        }
+        let entries: Vec<_> = entries.into_values().collect();
+        let index =
+            json!({ "schemaVersion": 2, "mediaType": OCI_IMAGE_INDEX_MEDIA_TYPE, "manifests": entries });
+        ([(header::CONTENT_TYPE, OCI_IMAGE_INDEX_MEDIA_TYPE)], index.to_string()).into_response()
     }
 
     fn blob(&self, digest: &str, headers: &HeaderMap) -> Response {
