@@ -48,6 +48,17 @@ pub enum PackError {
         /// The violated rule.
         why: String,
     },
+    /// A key cannot be used for signing.
+    #[error("private key: {0}")]
+    Key(&'static str),
+    /// A tag of the registry has content to which nothing can be added.
+    #[error("tag {tag}: {why}")]
+    Tag {
+        /// The tag, without its repository.
+        tag: String,
+        /// Fault and expectation.
+        why: String,
+    },
     /// The registry does not accept the image.
     #[error("push {reference}: {why}")]
     Push {

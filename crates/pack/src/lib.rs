@@ -4,6 +4,8 @@
 //! files ─ Layer ─┐
 //!                ├ Image ─ write_layout ► folder ─ read_layout ► Image ─ push ► registry
 //! labels ────────┘       └ write_archive ► one file
+//!
+//! SigningKey ─ signature, files ─ referrer ► Artifact ─ push_artifact ► registry
 //! ```
 //!
 //! The same input always yields the same bytes and thus the same digest: entries are sorted, times are zero, the
@@ -11,18 +13,24 @@
 //! read images from registries and find the credentials for pushes.
 
 mod archive;
+mod artifact;
 mod error;
 mod image;
 mod layer;
 mod layout;
 mod push;
+mod referrer;
+mod signature;
 
 pub use archive::write_archive;
+pub use artifact::{Artifact, push_artifact};
 pub use error::PackError;
 pub use image::{BUNDLE_CHANNELS_LABEL, CATALOG_LABEL, Image, Runtime};
 pub use layer::{Layer, LayerEntry};
 pub use layout::{is_layout, read_layout, write_layout};
 pub use push::{Login, Push, Pushed, push};
+pub use referrer::{Subject, add_referrer, referrer, referrers_tag};
+pub use signature::{SigningKey, add_signature, signature_tag};
 
 /// Digest of `bytes` in the notation of registries: `sha256:<64 hex digits>`.
 #[must_use]

@@ -77,27 +77,53 @@ pub async fn push(
         let why = "expected registry/repository:tag; the digest follows from the content".to_owned();
         return Err(PackError::Reference { text: reference.to_owned(), why });
     }
-    let failed = |why: String| PackError::Push { reference: reference.to_owned(), why };
+    let content = Content {
+        blobs: image.blobs().cloned().collect(),
+        manifest: image.manifest.clone(),
+        media_type: OCI_IMAGE_MEDIA_TYPE,
+    };
+    push_content(&to, content, options, on_blob)
+        .await
+        .map_err(|why| PackError::Push { reference: reference.to_owned(), why })?;
+    Ok(image.digest())
+}
+
+/// Manifest with the blobs that a registry needs before it.
+pub(crate) struct Content {
+    pub(crate) blobs: Vec<Bytes>,
+    pub(crate) manifest: Bytes,
+    pub(crate) media_type: &'static str,
+}
+
+/// Pushes `content` to `to`.
+///
+/// # Errors
+/// The reason why it failed.
+pub(crate) async fn push_content(
+    to: &Reference,
+    content: Content,
+    options: &Push,
+    on_blob: &(dyn Fn(Pushed) + Sync),
+) -> Result<(), String> {
     let config = ClientConfig {
-        extra_root_certificates: certificates(&options.ca_pems).map_err(&failed)?,
+        extra_root_certificates: certificates(&options.ca_pems)?,
         connect_timeout: Some(CONNECT_TIMEOUT),
         read_timeout: Some(READ_TIMEOUT),
         // One PUT per blob: chunks cost a round trip per 4 MiB without any benefit here.
         use_monolithic_push: true,
         ..ClientConfig::default()
     };
-    let client = Client::try_from(config).map_err(|error| failed(text_of(&error)))?;
-    tokio::time::timeout(DEADLINE, send(&client, &to, image, options, on_blob))
+    let client = Client::try_from(config).map_err(|error| text_of(&error))?;
+    tokio::time::timeout(DEADLINE, send(&client, to, content, options, on_blob))
         .await
-        .map_err(|_| failed(format!("not done within {} s", DEADLINE.as_secs())))?
-        .map_err(|error| failed(text_of(&error)))?;
-    Ok(image.digest())
+        .map_err(|_| format!("not done within {} s", DEADLINE.as_secs()))?
+        .map_err(|error| text_of(&error))
 }
 
 async fn send(
     client: &Client,
     to: &Reference,
-    image: &Image,
+    content: Content,
     options: &Push,
     on_blob: &(dyn Fn(Pushed) + Sync),
 ) -> Result<(), OciDistributionError> {
@@ -105,16 +131,16 @@ async fn send(
         RegistryAuth::Basic(username, password)
     });
     client.auth(to, &auth, RegistryOperation::Push).await?;
-    stream::iter(image.blobs())
-        .map(|blob| push_blob(client, to, blob.clone()))
+    stream::iter(content.blobs)
+        .map(|blob| push_blob(client, to, blob))
         .buffer_unordered(PARALLEL)
         .try_for_each(|pushed| async {
             on_blob(pushed);
             Ok(())
         })
         .await?;
-    let media_type = http::HeaderValue::from_static(OCI_IMAGE_MEDIA_TYPE);
-    client.push_manifest_raw(to, image.manifest.clone(), media_type).await?;
+    let media_type = http::HeaderValue::from_static(content.media_type);
+    client.push_manifest_raw(to, content.manifest, media_type).await?;
     Ok(())
 }
 

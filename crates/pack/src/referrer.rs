@@ -1,0 +1,183 @@
+//! Referrers: files attached to an image (OCI image specification 1.1), and the index of those of an image for
+//! registries without the referrers API. Pure.
+
+use bytes::Bytes;
+use oci_distribution::manifest::{OCI_IMAGE_INDEX_MEDIA_TYPE, OCI_IMAGE_MEDIA_TYPE};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::{Artifact, PackError, digest_of};
+
+/// Media type and content of the configuration of an artifact that needs none.
+const EMPTY: (&str, &str) = ("application/vnd.oci.empty.v1+json", "{}");
+/// Annotation with the name of a file.
+const TITLE: &str = "org.opencontainers.image.title";
+
+/// Descriptor of the image to which a referrer belongs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Subject {
+    /// Media type of the manifest.
+    pub media_type: String,
+    /// Digest of the manifest.
+    pub digest: String,
+    /// Size of the manifest in bytes.
+    pub size: usize,
+}
+
+impl Subject {
+    /// Descriptor of `manifest`, a manifest or an index.
+    #[must_use]
+    pub fn of(manifest: &[u8]) -> Self {
+        let parsed: Value = serde_json::from_slice(manifest).unwrap_or_default();
+        let media_type = match parsed["mediaType"].as_str() {
+            Some(media_type) => media_type,
+            None if parsed["manifests"].is_array() => OCI_IMAGE_INDEX_MEDIA_TYPE,
+            None => OCI_IMAGE_MEDIA_TYPE,
+        };
+        Self { media_type: media_type.to_owned(), digest: digest_of(manifest), size: manifest.len() }
+    }
+}
+
+/// Artifact that attaches the file `content` with name `title` to `subject`. The same arguments give the same digest.
+///
+/// # Errors
+/// Only those of encoding JSON.
+pub fn referrer(
+    subject: &Subject,
+    artifact_type: &str,
+    title: &str,
+    content: Bytes,
+) -> Result<Artifact, PackError> {
+    let (empty_type, empty) = EMPTY;
+    let manifest = json!({
+        "schemaVersion": 2,
+        "mediaType": OCI_IMAGE_MEDIA_TYPE,
+        "artifactType": artifact_type,
+        "config": { "mediaType": empty_type, "digest": digest_of(empty.as_bytes()), "size": empty.len() },
+        "layers": [{
+            "mediaType": artifact_type,
+            "digest": digest_of(&content),
+            "size": content.len(),
+            "annotations": { TITLE: title },
+        }],
+        "subject": subject,
+        "annotations": { TITLE: title },
+    });
+    let manifest = serde_json::to_vec(&manifest)?.into();
+    let blobs = vec![content, Bytes::from_static(empty.as_bytes())];
+    Ok(Artifact { blobs, manifest, media_type: OCI_IMAGE_MEDIA_TYPE })
+}
+
+/// Tag of the index of the referrers of `digest`, in registries without the referrers API.
+#[must_use]
+pub fn referrers_tag(digest: &str) -> String {
+    let (algorithm, encoded) = digest.split_once(':').unwrap_or(("", digest));
+    // Limits of the specification, so that every digest gives a valid tag.
+    let first = |text: &str, most: usize| text.chars().take(most).collect::<String>();
+    format!("{}-{}", first(algorithm, 32), first(encoded, 64))
+}
+
+/// Index of the referrers of the image `subject` with `added` after those of `existing`, the index under
+/// [`referrers_tag`]. `None` if it has this one.
+///
+/// # Errors
+/// `existing` is not an index.
+pub fn add_referrer(
+    existing: Option<&[u8]>,
+    subject: &str,
+    added: &Artifact,
+) -> Result<Option<Artifact>, PackError> {
+    let wrong = || PackError::Tag {
+        tag: referrers_tag(subject),
+        why: "expected an OCI image index, to which an attachment can be added".to_owned(),
+    };
+    let mut index = match existing {
+        Some(bytes) => serde_json::from_slice(bytes).map_err(|_| wrong())?,
+        None => {
+            json!({ "schemaVersion": 2, "mediaType": OCI_IMAGE_INDEX_MEDIA_TYPE, "manifests": [] })
+        }
+    };
+    let kind = index.get("mediaType").unwrap_or(&Value::Null);
+    if !kind.is_null() && kind != OCI_IMAGE_INDEX_MEDIA_TYPE {
+        return Err(wrong());
+    }
+    let digest = added.digest();
+    let entries = index.get_mut("manifests").and_then(Value::as_array_mut).ok_or_else(wrong)?;
+    if entries.iter().any(|entry| entry["digest"] == *digest) {
+        return Ok(None);
+    }
+    let manifest: Value = serde_json::from_slice(&added.manifest)?;
+    entries.push(json!({
+        "mediaType": added.media_type,
+        "digest": digest,
+        "size": added.manifest.len(),
+        "artifactType": manifest["artifactType"],
+        "annotations": manifest["annotations"],
+    }));
+    let manifest = serde_json::to_vec(&index)?.into();
+    Ok(Some(Artifact { blobs: Vec::new(), manifest, media_type: OCI_IMAGE_INDEX_MEDIA_TYPE }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attached(content: &'static [u8]) -> (Subject, Artifact) {
+        let subject = Subject::of(br#"{"schemaVersion":2,"layers":[]}"#);
+        let artifact =
+            referrer(&subject, "application/spdx+json", "sbom.json", Bytes::from_static(content)).unwrap();
+        (subject, artifact)
+    }
+
+    #[test]
+    fn referrer_names_its_subject_and_type() {
+        let (subject, artifact) = attached(b"{}");
+        let manifest: Value = serde_json::from_slice(&artifact.manifest).unwrap();
+        assert_eq!(manifest["subject"], serde_json::to_value(&subject).unwrap());
+        assert_eq!(manifest["artifactType"], "application/spdx+json");
+        assert_eq!(artifact, attached(b"{}").1);
+        assert_ne!(artifact.digest(), attached(b"[]").1.digest());
+    }
+
+    #[test]
+    fn media_type_of_subject_is_that_of_its_manifest() {
+        for (manifest, expected) in [
+            (r#"{"mediaType":"a/b"}"#, "a/b"),
+            (r#"{"manifests":[]}"#, OCI_IMAGE_INDEX_MEDIA_TYPE),
+            (r#"{"layers":[]}"#, OCI_IMAGE_MEDIA_TYPE),
+        ] {
+            let subject = Subject::of(manifest.as_bytes());
+            assert_eq!((subject.media_type.as_str(), subject.size), (expected, manifest.len()));
+        }
+    }
+
+    #[test]
+    fn index_gets_each_referrer_once_and_keeps_others() {
+        let (subject, first) = attached(b"{}");
+        let (_, second) = attached(b"[]");
+        let one = add_referrer(None, &subject.digest, &first).unwrap().unwrap();
+        assert_eq!(add_referrer(Some(&one.manifest), &subject.digest, &first).unwrap(), None);
+        let two = add_referrer(Some(&one.manifest), &subject.digest, &second).unwrap().unwrap();
+        let index: Value = serde_json::from_slice(&two.manifest).unwrap();
+        assert_eq!(index["manifests"][0]["digest"], first.digest());
+        assert_eq!(index["manifests"][1]["artifactType"], "application/spdx+json");
+        assert_eq!(index["manifests"].as_array().map(Vec::len), Some(2));
+    }
+
+    #[test]
+    fn content_of_another_kind_is_not_replaced() {
+        let (subject, artifact) = attached(b"{}");
+        for existing in ["", "[]", "{}", r#"{"layers":[]}"#, r#"{"manifests":[],"mediaType":"a/b"}"#] {
+            let error = add_referrer(Some(existing.as_bytes()), &subject.digest, &artifact).unwrap_err();
+            assert!(error.to_string().contains("expected an OCI image index"), "{error}");
+        }
+    }
+
+    #[test]
+    fn tag_of_referrers_has_limited_length() {
+        assert_eq!(referrers_tag("sha256:0a"), "sha256-0a");
+        let long = referrers_tag(&format!("sha512:{}", "0".repeat(128)));
+        assert_eq!(long, format!("sha512-{}", "0".repeat(64)));
+    }
+}
