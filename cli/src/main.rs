@@ -33,6 +33,7 @@ mod resolve;
 mod rollback;
 mod session;
 mod shell;
+mod sign;
 mod source;
 mod status;
 mod uninstall;

@@ -96,11 +96,7 @@ async fn push(
     images: &ImageArgs,
     session: &Session,
 ) -> Result<PushedCatalog, CliError> {
-    let config = images.config(reference, Limits::CATALOG)?;
-    let options = Push {
-        ca_pems: config.cas_dir.as_deref().map(certificates).transpose()?.unwrap_or_default(),
-        login: images.authfile(reference)?.map(|file| login(&file, reference)).transpose()?.flatten(),
-    };
+    let options = push_options(reference, images)?;
     let step = session.progress.step(format!("pushing to {reference}"));
     let text = reference.to_string();
     let on_blob = |pushed: olm_pack::Pushed| {
@@ -109,6 +105,18 @@ async fn push(
     };
     let digest = session.unless_interrupted(olm_pack::push(&text, image, &options, &on_blob)).await?;
     Ok(PushedCatalog { reference: format!("{}@{digest}", reference.name()), digest, tag: text })
+}
+
+/// Certificates and login for a push to `reference`.
+///
+/// # Errors
+/// A flag names a file that does not exist or cannot be used.
+pub(crate) fn push_options(reference: &Reference, images: &ImageArgs) -> Result<Push, CliError> {
+    let config = images.config(reference, Limits::CATALOG)?;
+    Ok(Push {
+        ca_pems: config.cas_dir.as_deref().map(certificates).transpose()?.unwrap_or_default(),
+        login: images.authfile(reference)?.map(|file| login(&file, reference)).transpose()?.flatten(),
+    })
 }
 
 /// Contents of the files in a certificate directory.

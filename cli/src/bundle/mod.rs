@@ -7,6 +7,7 @@ use clap::Subcommand;
 
 use crate::error::CliError;
 use crate::session::Session;
+use crate::sign;
 
 /// Subcommands of `olm bundle`.
 #[derive(Debug, Subcommand)]
@@ -17,6 +18,15 @@ pub(crate) enum BundleCommand {
     /// Check a bundle before it is published
     #[command(long_about = validate::ABOUT)]
     Validate(validate::ValidateArgs),
+    /// Sign a bundle image, and attach an SBOM or provenance
+    #[command(long_about = sign::ABOUT)]
+    Sign(Box<sign::SignArgs>),
+    /// Check the signatures of a bundle image, and list attached files
+    #[command(long_about = sign::verify::ABOUT)]
+    Verify(Box<sign::verify::VerifyArgs>),
+    /// Generate a pair of keys for signatures
+    #[command(long_about = sign::KEYGEN_ABOUT)]
+    Keygen(sign::KeygenArgs),
 }
 
 /// Runs a subcommand.
@@ -27,5 +37,8 @@ pub(crate) async fn run(command: BundleCommand, session: &mut Session) -> Result
     match command {
         BundleCommand::Generate(args) => generate::run(args, session).await,
         BundleCommand::Validate(args) => validate::run(args, session).await,
+        BundleCommand::Sign(args) => sign::run(*args, session).await,
+        BundleCommand::Verify(args) => sign::verify::run(*args, session).await,
+        BundleCommand::Keygen(args) => sign::generate(args, session).await,
     }
 }

@@ -78,6 +78,9 @@ pub(crate) enum CatalogCommand {
     /// Push a catalog to a registry
     #[command(long_about = push::ABOUT)]
     Push(push::PushArgs),
+    /// Sign a catalog image, and attach an SBOM or provenance
+    #[command(long_about = crate::sign::ABOUT)]
+    Sign(Box<crate::sign::SignArgs>),
 }
 
 /// Runs a subcommand.
@@ -103,5 +106,6 @@ pub(crate) async fn run(command: CatalogCommand, session: &mut Session) -> Resul
         CatalogCommand::Generate(command) => dockerfile::run(command, session),
         CatalogCommand::Build(args) => build::run(args, session).await,
         CatalogCommand::Push(args) => push::run(args, session).await,
+        CatalogCommand::Sign(args) => crate::sign::run(*args, session).await,
     }
 }

@@ -29,6 +29,7 @@ rules! {
     MISSING "IMAGE-1" "The image exists"
     UNREADABLE "IMAGE-2" "The registry returns the manifest of the image, which matches its digest"
     ARCHITECTURE "IMAGE-3" "The image has the required architectures"
+    SIGNATURE "SIG-1" "The image is signed as --key or --policy demands"
     LOADS "CONTENT-1" "The content of the bundle image is a bundle"
     IDENTITY "CONTENT-2" "Package, name and version are those of the bundle image"
     DECLARED "CONTENT-3" "The properties are those of the bundle image"

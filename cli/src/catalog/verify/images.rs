@@ -10,12 +10,14 @@ use olm_fbc::Bundle;
 use olm_oci::{BUNDLE_FOLDERS, InspectError, Inspected, Limits, Puller, Reference, Retry};
 
 use super::content;
-use super::finding::{ARCHITECTURE, Finding, LOADS, MISSING, UNREADABLE};
+use super::finding::{ARCHITECTURE, Finding, LOADS, MISSING, SIGNATURE, UNREADABLE};
+use super::signatures;
 use crate::author::catalog_bundle;
 use crate::catalog::package::CatalogPackage;
 use crate::catalog::whole::{CSV_METADATA, Packages};
 use crate::error::CliError;
 use crate::session::Session;
+use crate::sign::Verifier;
 use crate::source::ImageArgs;
 
 /// Images that are checked in parallel.
@@ -28,7 +30,7 @@ const ARCHITECTURE_LABEL: &str = "operatorframework.io/arch.";
 const DEFAULT_ARCHITECTURE: &str = "amd64";
 
 /// Extent of the checks.
-#[derive(Debug, Clone, Default)]
+#[derive(Default)]
 pub(super) struct Extent {
     /// Also check the related images of the bundles.
     pub(super) related: bool,
@@ -36,6 +38,8 @@ pub(super) struct Extent {
     pub(super) content: bool,
     /// Architectures that every image must have. Empty for those that each bundle declares.
     pub(super) architectures: Vec<String>,
+    /// Check the signatures of the bundles by this policy.
+    pub(super) verifier: Option<Verifier>,
 }
 
 /// Use of an image by a bundle.
@@ -51,6 +55,8 @@ struct Use<'a> {
 struct Job<'a> {
     reference: Reference,
     puller: Arc<Puller>,
+    /// Client with a signature policy, if signatures are checked.
+    verifier: Option<Arc<Puller>>,
     uses: Vec<Use<'a>>,
 }
 
@@ -66,14 +72,16 @@ pub(super) async fn check(
 ) -> Result<(usize, Vec<Finding>), CliError> {
     let mut findings = Vec::new();
     let mut jobs = Vec::new();
-    let mut pullers = BTreeMap::new();
+    let (mut pullers, mut verifiers) = (BTreeMap::new(), BTreeMap::new());
     let used = uses(packages, extent);
     let total = used.len();
     for (image, uses) in used {
         match image.parse::<Reference>() {
             Ok(reference) => {
-                let puller = puller(&reference, images, &mut pullers)?;
-                jobs.push(Job { reference, puller, uses });
+                let one = puller(&reference, images, None, &mut pullers)?;
+                let policy = extent.verifier.as_ref();
+                let verifier = policy.map(|policy| puller(&reference, images, Some(policy), &mut verifiers));
+                jobs.push(Job { reference, puller: one, verifier: verifier.transpose()?, uses });
             }
             Err(error) => findings.extend(uses.iter().map(|one| one.finding(UNREADABLE, image, &error))),
         }
@@ -138,6 +146,7 @@ fn required(bundle: &Bundle, requested: &[String]) -> BTreeSet<String> {
 fn puller(
     reference: &Reference,
     images: &ImageArgs,
+    policy: Option<&Verifier>,
     pullers: &mut BTreeMap<Option<PathBuf>, Arc<Puller>>,
 ) -> Result<Arc<Puller>, CliError> {
     let authfile = images.authfile(reference)?;
@@ -145,6 +154,9 @@ fn puller(
         return Ok(Arc::clone(known));
     }
     let mut config = images.config(reference, Limits::BUNDLE)?;
+    if let Some(policy) = policy {
+        config = policy.applied(config);
+    }
     config.retry = RETRY;
     (config.concurrency, config.concurrency_per_registry) = (PARALLEL, PARALLEL);
     let puller = Arc::new(Puller::new(config));
@@ -193,6 +205,12 @@ impl Job<'_> {
                 let message = format!("the image has no architecture {}; it has: {has}", lacking.join(", "));
                 findings.push(one.finding(ARCHITECTURE, &image, message));
             }
+        }
+        if let Some(verifier) = self.verifier.as_ref().filter(|_| self.uses.iter().any(|one| one.is_bundle))
+            && let Some(fault) = signatures::fault(verifier, &self.reference).await
+        {
+            let bundles = self.uses.iter().filter(|one| one.is_bundle);
+            findings.extend(bundles.map(|one| one.finding(SIGNATURE, &image, &fault)));
         }
         if content && self.uses.iter().any(|one| one.is_bundle) {
             findings.extend(self.check_content(&image, &found).await);

@@ -7,6 +7,7 @@ mod finding;
 mod images;
 mod local;
 mod output;
+mod signatures;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,6 +21,7 @@ use self::output::{Verification, VerifyFormat};
 use super::whole::WholeCatalog;
 use crate::error::{CliError, Code};
 use crate::session::Session;
+use crate::sign::PolicyArgs;
 use crate::source::{Access, DirectoryFolder, Source};
 
 /// First lines of the command's help.
@@ -28,7 +30,8 @@ pub(super) const ABOUT: &str = "Check a catalog with its upgrade paths and image
 Makes the checks of `validate`, and then checks for each bundle that its properties can be read, that upgrades lead on \
 from it, and that its image exists for the architectures that it supports: those of the labels \
 operatorframework.io/arch.* of its ClusterServiceVersion, else amd64. Images are checked by their manifests, 8 at a \
-time, without layers. --content pulls the bundles and compares them with the catalog.
+time, without layers. --key and --policy check the signatures of the bundles, and of a SOURCE that is an image, as \
+servers do. --content pulls the bundles and compares them with the catalog.
 
 A bundle has no way on if one of its channels has a higher version, but no upgrade leads there (GRAPH-3), or if it is \
 the last patch of a minor version and its channel continues without it (GRAPH-5). A patch that is released after the \
@@ -47,6 +50,7 @@ Rules:
   IMAGE-1    the image exists
   IMAGE-2    the registry returns the manifest, which matches its digest
   IMAGE-3    the image has the required architectures
+  SIG-1      the image is signed as --key or --policy demands
   CONTENT-1  the content of the bundle image is a bundle
   CONTENT-2  package, name and version are those of the bundle image
   CONTENT-3  the properties are those of the bundle image
@@ -57,6 +61,7 @@ Examples:
   {olm} catalog verify ./catalog --no-images                      # without network
   {olm} catalog verify ./catalog --related-images --arch amd64,arm64
   {olm} catalog verify cluster/operatorhubio --package etcd --content
+  {olm} catalog verify registry.example.com/team/catalog:v1 --key team.pub
   {olm} catalog verify ./catalog --ignore GRAPH-5 -o sarif > verify.sarif")]
 pub(crate) struct VerifyArgs {
     /// A directory, an image reference, or cluster/NAME
@@ -66,7 +71,7 @@ pub(crate) struct VerifyArgs {
     #[arg(long = "package", value_name = "NAME")]
     packages: Vec<String>,
     /// Check no images, and use no registry other than that of the catalog
-    #[arg(long, conflicts_with_all = ["related_images", "content", "architectures"])]
+    #[arg(long, conflicts_with_all = ["related_images", "content", "architectures", "keys", "policy"])]
     no_images: bool,
     /// Also check the related images of the bundles
     #[arg(long)]
@@ -83,6 +88,8 @@ pub(crate) struct VerifyArgs {
     /// Output format
     #[arg(short, long, value_enum, default_value = "table", value_name = "FORMAT")]
     output: VerifyFormat,
+    #[command(flatten)]
+    signatures: PolicyArgs,
     #[command(flatten)]
     access: Access,
 }
@@ -107,12 +114,17 @@ pub(crate) async fn run(args: VerifyArgs, session: &mut Session) -> Result<(), C
         session.check()?;
         findings.extend(local::check(package, is_from_cluster));
     }
+    let verifier = args.signatures.is_set().then(|| args.signatures.verifier()).transpose()?;
+    if let (Some(verifier), Source::Image(image)) = (&verifier, Source::parse(&args.source)?) {
+        findings.extend(signatures::of_catalog(&image, verifier, &args.access.images, session).await?);
+    }
     let mut images = 0;
     if !args.no_images {
         let extent = Extent {
             related: args.related_images,
             content: args.content,
             architectures: args.architectures.clone(),
+            verifier,
         };
         let (count, found) = images::check(&catalog.packages, &extent, &args.access.images, session).await?;
         images = count;

@@ -70,11 +70,16 @@ impl Fixture {
     }
 
     pub(crate) async fn run(&self, words: &[&str]) -> Ran {
+        self.run_with(&[&["catalog"], words].concat(), &[]).await
+    }
+
+    /// Runs `olm` with these words and variables of the environment.
+    pub(crate) async fn run_with(&self, words: &[&str], environment: &[(&str, &str)]) -> Ran {
         let child = tokio::process::Command::new(env!("CARGO_BIN_EXE_olm"))
-            .arg("catalog")
             .args(words)
             .current_dir(self.folder.path())
             .env_clear()
+            .envs(environment.iter().copied())
             .env("HOME", self.folder.path())
             .stdin(Stdio::null())
             .kill_on_drop(true)

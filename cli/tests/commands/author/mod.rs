@@ -3,5 +3,6 @@
 mod fixture;
 mod publishing;
 mod refusals;
+mod signing;
 mod templates;
 mod verify;

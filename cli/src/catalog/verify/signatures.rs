@@ -1,0 +1,39 @@
+//! Signature checks of the images of a catalog, by the functions of the servers.
+
+use std::sync::Arc;
+
+use olm_oci::{Limits, Puller, Reference};
+
+use super::finding::{Finding, SIGNATURE};
+use crate::error::CliError;
+use crate::session::Session;
+use crate::sign::Verifier;
+use crate::source::ImageArgs;
+
+/// Fault of the signatures of `image`, if any.
+pub(super) async fn fault(puller: &Arc<Puller>, image: &Reference) -> Option<String> {
+    let verified = async {
+        let image = puller.resolve(image).await?;
+        puller.verify(&image).await
+    };
+    verified.await.err().map(|error| error.unmarked())
+}
+
+/// Finding about the signatures of the image of the catalog itself, if any.
+///
+/// # Errors
+/// A flag names a file that does not exist, or the command is interrupted.
+pub(super) async fn of_catalog(
+    image: &Reference,
+    verifier: &Verifier,
+    images: &ImageArgs,
+    session: &Session,
+) -> Result<Option<Finding>, CliError> {
+    let _step = session.progress.step(format!("verifying {image}"));
+    let puller = Arc::new(Puller::new(verifier.applied(images.config(image, Limits::CATALOG)?)));
+    let fault = session.interruptible(fault(&puller, image)).await?;
+    Ok(fault.map(|message| Finding {
+        image: image.to_string(),
+        ..Finding::of_bundle(SIGNATURE, "", "", message)
+    }))
+}
