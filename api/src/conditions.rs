@@ -37,8 +37,8 @@ pub mod types {
     /// Extension: nothing is applied or upgraded (docs/design/additions.md#pause). Only present while the
     /// annotation [`EXT_PAUSED`](crate::annotations::EXT_PAUSED) is `true`.
     pub const PAUSED: &str = "Paused";
-    /// Extension: the signature policy accepts the image of the bundle. Only present if the policy has a
-    /// requirement for it.
+    /// Extension: the signature policy accepts the image of the bundle. Catalog: likewise for its image. Only present
+    /// if the policy has a requirement for it.
     pub const SIGNATURE_VERIFIED: &str = "SignatureVerified";
     /// All kinds: the current generation is installed, served or rolled out, and works
     /// (docs/design/additions.md#status-summary). This and the next two exist only with gate `StatusSummary`.

@@ -8,8 +8,10 @@ mod fixture;
 use fixture::{Catalogd, Fixture, STANDALONE, condition, image, message, reason, resolved};
 use olm_api::ClusterCatalog;
 use olm_image::registry::Fault;
+use olm_image::signing::{Signer, signature_tag, signatures};
 use serde_json::{Value, json};
 
+const SIGNATURE: &str = "SignatureVerified";
 const LINES: &str = "{\"schema\":\"a\"}\n";
 
 /// Starts catalogd with the policy of this test in its environment.
@@ -47,6 +49,7 @@ async fn until_withdrawn(fixture: &Fixture, catalogd: &Catalogd, generation: i64
             json!({"status": status, "reason": reason, "message": none, "observedGeneration": generation});
         assert_eq!(condition(&refused, type_), Some(expect));
     }
+    assert_eq!(reason(&refused, SIGNATURE), "Rejected");
     let status = refused.status.unwrap();
     assert!(status.resolved_source.is_none() && status.urls.is_none() && status.last_unpacked.is_none());
     assert_eq!(catalogd.get(fixture, "cat/api/v1/all").await.0, 404);
@@ -63,7 +66,8 @@ async fn tightened_policy_stops_serving_catalog_and_relaxed_policy_resumes() {
     let digest = fixture.registry.add_image("a/cat", "v1", &image("schema: a"));
     fixture.create("cat", "a/cat:v1", json!({})).await;
     let catalogd = launch(&fixture);
-    fixture.until("cat", is_served).await;
+    let served = fixture.until("cat", is_served).await;
+    assert_eq!(condition(&served, SIGNATURE), None);
 
     // Without an answer of the signature store the content is neither accepted nor rejected.
     fixture.registry.add_fault(".sig", usize::MAX, Fault::Status(500, Vec::new(), String::new()));
@@ -71,6 +75,7 @@ async fn tightened_policy_stops_serving_catalog_and_relaxed_policy_resumes() {
     let failing = fixture.until("cat", |catalog| reason(catalog, "Progressing") == "Retrying").await;
     assert!(message(&failing, "Progressing").contains("reading signatures sha256-"), "{failing:?}");
     assert_eq!(reason(&failing, "Serving"), "Available");
+    assert_eq!(reason(&failing, SIGNATURE), "VerificationFailed");
     assert!(resolved(&failing).ends_with(&digest));
     assert_eq!(catalogd.get(&fixture, "cat/api/v1/all").await, (200, LINES.to_owned()));
 
@@ -79,7 +84,8 @@ async fn tightened_policy_stops_serving_catalog_and_relaxed_policy_resumes() {
     assert!(!fixture.cache("first").join("catalogs/cat").exists());
 
     write_policy(&fixture, &anything);
-    fixture.until("cat", is_served).await;
+    let served = fixture.until("cat", is_served).await;
+    assert_eq!(condition(&served, SIGNATURE), None);
     assert_eq!(catalogd.get(&fixture, "cat/api/v1/all").await, (200, LINES.to_owned()));
 
     // Rejected content is not reported as served when the next image cannot be pulled.
@@ -102,4 +108,29 @@ async fn tightened_policy_stops_serving_catalog_and_relaxed_policy_resumes() {
     write_policy(&fixture, &signed);
     let catalogd = launch(&fixture);
     until_withdrawn(&fixture, &catalogd, 3).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn signed_catalog_has_condition_while_policy_demands_signature() {
+    let fixture = Fixture::start().await;
+    let attachments = fixture.file("config/containers/registries.d");
+    std::fs::create_dir_all(&attachments).unwrap();
+    std::fs::write(attachments.join("a.yaml"), "default-docker: {use-sigstore-attachments: true}").unwrap();
+    let signer = Signer::new().unwrap();
+    std::fs::write(fixture.file("key.pub"), signer.pem()).unwrap();
+    write_policy(&fixture, &json!({"type": "sigstoreSigned", "keyPath": fixture.file("key.pub")}));
+    let digest = fixture.registry.add_image("a/cat", "v1", &image("schema: a"));
+    let name = format!("{}/a/cat", fixture.registry.host());
+    let signed = signer.sign(&format!("{name}:v1"), &digest).unwrap();
+    fixture.registry.add_image("a/cat", &signature_tag(&digest), &signatures(&[signed]));
+    fixture.create("cat", "a/cat:v1", json!({})).await;
+    let _catalogd = launch(&fixture);
+    let served = fixture.until("cat", is_served).await;
+    let expected = json!({
+        "status": "True", "reason": "Verified", "observedGeneration": 1,
+        "message": format!("image {name}@{digest} is signed as the signature policy demands"),
+    });
+    assert_eq!(condition(&served, SIGNATURE), Some(expected));
+    write_policy(&fixture, &json!({"type": "insecureAcceptAnything"}));
+    fixture.until("cat", |catalog| condition(catalog, SIGNATURE).is_none()).await;
 }

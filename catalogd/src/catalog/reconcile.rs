@@ -19,7 +19,7 @@ use super::decide::{
     Decision, Observed, UnpackRecord, decide, has_finalizer, image, poll_interval, refresh_requested,
 };
 use super::notices::{self, Notice};
-use super::status::{Outcome, next};
+use super::status::{Outcome, Signature, next, set_signature};
 use super::unpack_error::UnpackError;
 
 /// Largest part added to the delay of a poll, so that catalogs do not poll at the same time.
@@ -49,7 +49,7 @@ impl Controller {
             Decision::Adopt => self.adopt(catalog).await,
             Decision::Withdraw => self.remove(catalog, &Outcome::Withdrawn).await,
             Decision::Finalize => self.remove(catalog, &Outcome::Removed).await,
-            Decision::Refuse(message) => self.fail(catalog, &message, true).await,
+            Decision::Refuse(message) => self.fail(catalog, &message, true, &Signature::Unchanged).await,
             Decision::Publish(after) => self.publish(catalog, after).await,
             Decision::Unpack { image, reason } => {
                 tracing::info!(catalog = name, image, "unpack required: {reason}");
@@ -101,7 +101,7 @@ impl Controller {
     async fn remove(&self, catalog: &ClusterCatalog, outcome: &Outcome<'_>) -> Result<Reconciled> {
         let name = catalog.name_any();
         if let Err(error) = self.drop_content(&name).await {
-            let failed = self.fail(catalog, &error.to_string(), false).await;
+            let failed = self.fail(catalog, &error.to_string(), false, &Signature::Unchanged).await;
             return match outcome {
                 Outcome::Removed => {
                     let finalizer = finalizers::DELETE_SERVER_CACHE;
@@ -110,7 +110,7 @@ impl Controller {
                 _ => failed,
             };
         }
-        let catalog = self.write(catalog, outcome).await?;
+        let catalog = self.write(catalog, outcome, &Signature::NotDemanded).await?;
         if !has_finalizer(&catalog) {
             return Ok(settled(&catalog, None));
         }
@@ -142,7 +142,12 @@ impl Controller {
             base_url: &self.base_url(&name),
             unpacked_at: record.unpacked_at,
         };
-        let catalog = self.write(catalog, &outcome).await?;
+        let signature = match self.accepted_signature(&name, &snapshot) {
+            None => Signature::Unchanged,
+            Some(false) => Signature::NotDemanded,
+            Some(true) => Signature::Accepted(snapshot.canonical.clone()),
+        };
+        let catalog = self.write(catalog, &outcome, &signature).await?;
         Ok(settled(&catalog, requeue_after.map(|delay| with_jitter(delay, POLL_JITTER))))
     }
 
@@ -167,26 +172,59 @@ impl Controller {
     /// Reports that content could not be unpacked, or was rejected by the signature policy.
     async fn not_unpacked(&self, catalog: &ClusterCatalog, error: &UnpackError) -> Result<Reconciled> {
         let message = error.to_string();
+        let signature = self.signature_after(catalog, error);
         if error.is_rejected() && self.store.get(&catalog.name_any()).is_none() {
-            self.write(catalog, &Outcome::Rejected(&message)).await?;
+            self.write(catalog, &Outcome::Rejected(&message), &signature).await?;
             return Err(ReconcileError::retry(message));
         }
-        self.fail(catalog, &message, error.is_terminal()).await
+        self.fail(catalog, &message, error.is_terminal(), &signature).await
+    }
+
+    /// Verdict of the signature policy after a failure.
+    fn signature_after(&self, catalog: &ClusterCatalog, error: &UnpackError) -> Signature {
+        let image = image(catalog).map(|image| image.ref_.as_str()).unwrap_or_default();
+        if let Some(reason) = error.unverified() {
+            let message = format!("image {image}: {reason}");
+            return if reason.is_rejected() {
+                Signature::Rejected(message)
+            } else {
+                Signature::Unknown(message)
+            };
+        }
+        let name = catalog.name_any();
+        let is_unverified = self.store.get(&name).is_some_and(|held| !self.is_verified(&name, &held));
+        if is_unverified {
+            Signature::Unknown(format!("image {image}: {error}"))
+        } else {
+            Signature::Unchanged
+        }
     }
 
     /// Writes the failure to the status and returns it.
-    async fn fail(&self, catalog: &ClusterCatalog, message: &str, terminal: bool) -> Result<Reconciled> {
+    async fn fail(
+        &self,
+        catalog: &ClusterCatalog,
+        message: &str,
+        terminal: bool,
+        signature: &Signature,
+    ) -> Result<Reconciled> {
         let failure = ReconcileError::new(message, terminal);
-        match self.write(catalog, &Outcome::Failed { message, terminal }).await {
+        match self.write(catalog, &Outcome::Failed { message, terminal }, signature).await {
             Ok(_) => Err(failure),
             Err(write) => Err(ReconcileError { message: format!("{message}; {}", write.message), ..write }),
         }
     }
 
     /// Writes the status of `outcome` if it differs. Returns the written object.
-    async fn write(&self, catalog: &ClusterCatalog, outcome: &Outcome<'_>) -> Result<ClusterCatalog> {
+    async fn write(
+        &self,
+        catalog: &ClusterCatalog,
+        outcome: &Outcome<'_>,
+        signature: &Signature,
+    ) -> Result<ClusterCatalog> {
         let now = Timestamp::now();
         let mut status = next(catalog, outcome, now);
+        set_signature(&mut status, signature, catalog.metadata.generation, now);
         summary::update(&mut status, self.status_summary, catalog.metadata.generation, now);
         let written = write_status(&self.api, catalog, &status).await;
         let written = written.map_err(|error| ReconcileError::write("error updating status", &error))?;

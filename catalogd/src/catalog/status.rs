@@ -38,6 +38,44 @@ pub enum Outcome<'a> {
     Removed,
 }
 
+/// Verdict of the signature policy about the image of a catalog.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Signature {
+    /// The policy demands no signature, or no content is wanted.
+    NotDemanded,
+    /// No new verdict.
+    Unchanged,
+    /// The served image, by digest, is signed.
+    Accepted(String),
+    /// The policy rejects the image. Condition message.
+    Rejected(String),
+    /// Policy or signatures cannot be read. Condition message.
+    Unknown(String),
+}
+
+/// Sets the condition `SignatureVerified`, or removes it (docs/design/additions.md#signature-policy).
+pub fn set_signature(
+    status: &mut ClusterCatalogStatus,
+    signature: &Signature,
+    generation: Option<i64>,
+    now: Timestamp,
+) {
+    let (value, reason, message) = match signature {
+        Signature::Unchanged => return,
+        Signature::NotDemanded => {
+            return conditions::remove(&mut status.conditions, types::SIGNATURE_VERIFIED);
+        }
+        Signature::Accepted(image) => {
+            let message = format!("image {image} is signed as the signature policy demands");
+            (Status::True, reasons::VERIFIED, message)
+        }
+        Signature::Rejected(message) => (Status::False, reasons::REJECTED, sanitize(message)),
+        Signature::Unknown(message) => (Status::Unknown, reasons::VERIFICATION_FAILED, sanitize(message)),
+    };
+    let type_ = types::SIGNATURE_VERIFIED;
+    conditions::set(&mut status.conditions, type_, value, reason, &message, generation, now);
+}
+
 /// The status after `outcome`, equal to the old one if nothing changed. Conditions of other writers are preserved
 /// (docs/design/api.md#conditions; case api-39).
 pub fn next(catalog: &ClusterCatalog, outcome: &Outcome<'_>, now: Timestamp) -> ClusterCatalogStatus {
@@ -147,6 +185,37 @@ mod tests {
                 Outcome::Served { canonical, base_url, unpacked_at: at("2026-01-01T00:00:00Z") }
             }
             other => other,
+        }
+    }
+
+    #[test]
+    fn signature_verdict_determines_its_condition() {
+        let later = "2026-02-02T00:00:00Z";
+        let of = |value, reason, message| condition("SignatureVerified", value, reason, message, 2, later);
+        let good = of("True", "Verified", "image r/a@sha256:1 is signed as the signature policy demands");
+        let retry = "lookup x: read udp 10.0.0.1:4242->10.0.0.2:53: i/o timeout";
+        for (signature, expected) in [
+            (Signature::NotDemanded, None),
+            (Signature::Unchanged, Some(of("False", "Before", ""))),
+            (Signature::Accepted("r/a@sha256:1".to_owned()), Some(good)),
+            (Signature::Rejected("no".to_owned()), Some(of("False", "Rejected", "no"))),
+            (
+                Signature::Unknown(retry.to_owned()),
+                Some(of("Unknown", "VerificationFailed", "lookup x: i/o timeout")),
+            ),
+        ] {
+            let mut status = served(2);
+            status["conditions"].as_array_mut().unwrap().push(of("False", "Before", ""));
+            let mut status = catalog(status).status.unwrap();
+            set_signature(&mut status, &signature, Some(2), at(later));
+            let found = conditions::find(&status.conditions, "SignatureVerified");
+            let mut found = found.map(|one| serde_json::to_value(one).unwrap());
+            // The time is that of the transition.
+            if let (Some(found), Some(expected)) = (&mut found, &expected) {
+                found["lastTransitionTime"] = expected["lastTransitionTime"].clone();
+            }
+            assert_eq!(found, expected, "{signature:?}");
+            assert_eq!(status.conditions.len(), 2 + usize::from(expected.is_some()));
         }
     }
 

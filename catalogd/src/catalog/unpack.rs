@@ -6,7 +6,6 @@ use std::time::SystemTime;
 
 use kube::ResourceExt;
 use olm_api::ClusterCatalog;
-use olm_oci::policy::Verification;
 use olm_oci::{CanonicalRef, PullError, Reference, catalog_folder};
 use olm_runtime::reconcile::{RESYNC, ReconcileError};
 use tokio::sync::SemaphorePermit;
@@ -59,10 +58,15 @@ impl Controller {
     }
 
     pub(super) fn is_verified(&self, name: &str, held: &Snapshot) -> bool {
-        let Some(image) = self.held_image(name, held) else { return false };
-        let is_verified =
-            |needed: Verification| !needed.is_signed() || self.store.verification(name) == Some(needed);
-        self.puller.verification(&image).is_ok_and(is_verified)
+        self.accepted_signature(name, held).is_some()
+    }
+
+    /// `true` if the present signature policy demands a signature of the held content. `None` if it is unreadable or
+    /// has not accepted the content yet.
+    pub(super) fn accepted_signature(&self, name: &str, held: &Snapshot) -> Option<bool> {
+        let needed = self.puller.verification(&self.held_image(name, held)?).ok()?;
+        (!needed.is_signed() || self.store.verification(name).as_ref() == Some(&needed))
+            .then_some(needed.is_signed())
     }
 
     /// Verifies the held content by the present signature policy. Removes it if rejected.

@@ -47,6 +47,14 @@ impl UnpackError {
         matches!(self, Self::Pull(error) if error.is_rejected())
     }
 
+    /// Reason why the signature policy did not accept the image, if that is the error.
+    pub(super) fn unverified(&self) -> Option<&PullError> {
+        match self {
+            Self::Pull(error) if error.is_unverified() => Some(error),
+            _ => None,
+        }
+    }
+
     /// `true` if every attempt with the same image fails in the same way.
     pub(super) fn is_of_the_content(&self) -> bool {
         match self {

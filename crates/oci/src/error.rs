@@ -12,6 +12,8 @@ pub struct PullError {
     pub(crate) of_the_content: bool,
     /// `true` if the signature policy definitely rejects the image.
     pub(crate) rejected: bool,
+    /// `true` if the signature policy did not accept the image: it rejects it, or cannot be checked.
+    pub(crate) unverified: bool,
     /// Key of the limit that the image exceeds, if that is the fault.
     pub(crate) limit: Option<&'static str>,
     /// Failed step, ending in a colon and a space. May be empty.
@@ -38,6 +40,12 @@ impl PullError {
     #[must_use]
     pub fn is_rejected(&self) -> bool {
         self.rejected
+    }
+
+    /// `true` if the signature policy rejects the image, or if policy or signatures are unreadable.
+    #[must_use]
+    pub fn is_unverified(&self) -> bool {
+        self.unverified
     }
 
     /// Text without the words `terminal error: `, which ClusterExtensions do not show
@@ -69,7 +77,15 @@ impl PullError {
 
     fn retry(stage: &'static str, cause: impl ToString) -> Self {
         let cause = cause.to_string();
-        Self { terminal: false, of_the_content: false, rejected: false, limit: None, stage, cause }
+        Self {
+            terminal: false,
+            of_the_content: false,
+            rejected: false,
+            unverified: false,
+            limit: None,
+            stage,
+            cause,
+        }
     }
 }
 

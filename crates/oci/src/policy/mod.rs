@@ -92,7 +92,7 @@ fn refused(reason: impl Display) -> PullError {
 
 /// No verdict: the policy or the signatures cannot be read.
 fn unread(reason: impl Display) -> PullError {
-    PullError::copying(format!("Source image rejected: {reason}"))
+    PullError { unverified: true, ..PullError::copying(format!("Source image rejected: {reason}")) }
 }
 
 impl PolicySource {
