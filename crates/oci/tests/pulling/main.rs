@@ -6,6 +6,7 @@ mod bundles;
 mod faults;
 mod fixture;
 mod inspection;
+mod local;
 mod network;
 mod registries;
 mod working;
