@@ -140,12 +140,25 @@ pub(crate) async fn pull(
     images: &ImageArgs,
     session: &Session,
 ) -> Result<(BTreeMap<String, Vec<u8>>, String), CliError> {
+    pull_folders(reference, &BUNDLE_FOLDERS, images, session).await
+}
+
+/// Does the same as [`pull`] for these folders of the image.
+///
+/// # Errors
+/// Errors of [`pull`].
+pub(crate) async fn pull_folders(
+    reference: &Reference,
+    folders: &[&str],
+    images: &ImageArgs,
+    session: &Session,
+) -> Result<(BTreeMap<String, Vec<u8>>, String), CliError> {
     let puller = Puller::new(images.config(reference, Limits::BUNDLE)?);
     let step = session.progress.step(format!("resolving {reference}"));
     let pull = async {
         let image = puller.resolve(reference).await?;
         step.update(format!("pulling {reference}"));
-        let (files, _) = puller.pull_files(&image, &BUNDLE_FOLDERS).await?;
+        let (files, _) = puller.pull_files(&image, folders).await?;
         Ok::<_, PullError>((image, files))
     };
     let pulled = session.unless_interrupted(pull).await;

@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::catalog_dir::at;
 use super::compose::{self, Composition};
 use crate::error::CliError;
-use crate::output::FormatArgs;
+use crate::output::{Format, FormatArgs};
 use crate::progress::say;
 use crate::session::Session;
 use crate::source::{DirectoryFolder, ImageArgs, tagged_reference, temporary_directory};
@@ -61,22 +61,45 @@ pub(crate) struct BuildArgs {
     format: FormatArgs,
 }
 
-/// Result as JSON or YAML.
+/// Built image as JSON or YAML.
 #[derive(Debug, Serialize)]
-struct BuiltCatalog {
+struct BuiltImage<'a> {
     digest: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     tag: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     layout: Option<PathBuf>,
-    /// Catalog files in the image, relative to its catalog folder.
-    files: Vec<String>,
+    /// Files in the image, relative to its content folder.
+    files: &'a [String],
 }
 
-/// Catalog image and its list of files.
-pub(super) struct Built {
-    pub(super) image: Image,
-    files: Vec<String>,
+/// Image and its list of files.
+pub(crate) struct Built {
+    pub(crate) image: Image,
+    /// Paths relative to the content folder.
+    pub(crate) files: Vec<String>,
+}
+
+impl Built {
+    /// Writes the image to the directory `layout`, if any, under the name `tag`, and prints the result as a document of
+    /// this `kind`.
+    ///
+    /// # Errors
+    /// The layout or standard output cannot be written.
+    pub(crate) fn finish(
+        &self,
+        kind: &'static str,
+        layout: Option<PathBuf>,
+        tag: Option<String>,
+        format: Format,
+        session: &mut Session,
+    ) -> Result<(), CliError> {
+        if let Some(layout) = &layout {
+            write_layout(&self.image, tag.as_deref(), layout)?;
+        }
+        let built = BuiltImage { digest: self.image.digest(), tag, layout, files: &self.files };
+        session.output.result(format, kind, &built, |built| format!("{}\n", built.digest))
+    }
 }
 
 /// Runs the command.
@@ -98,11 +121,7 @@ pub(crate) async fn run(args: BuildArgs, session: &mut Session) -> Result<(), Cl
         (None, Some(catalog)) => image_of(catalog, session)?,
         (None, None) => return Err(CliError::usage("specify a catalog directory or --file")),
     };
-    if let Some(layout) = &args.to {
-        write_layout(&built.image, tag.as_deref(), layout)?;
-    }
-    let built = BuiltCatalog { digest: built.image.digest(), tag, layout: args.to, files: built.files };
-    session.output.result(args.format.output, "BuiltCatalog", &built, |built| format!("{}\n", built.digest))
+    built.finish("BuiltCatalog", args.to, tag, args.format.output, session)
 }
 
 /// Checks the catalog in `root` and builds its image.

@@ -56,12 +56,12 @@ pub(crate) struct PushArgs {
     format: FormatArgs,
 }
 
-/// Result as JSON or YAML.
+/// Pushed image as JSON or YAML.
 #[derive(Debug, Serialize)]
-struct PushedCatalog {
-    /// Reference by digest, for a ClusterCatalog.
-    reference: String,
-    digest: String,
+pub(crate) struct PushedImage {
+    /// Reference by digest.
+    pub(crate) reference: String,
+    pub(crate) digest: String,
     /// Reference by tag, as given.
     tag: String,
 }
@@ -90,12 +90,16 @@ pub(crate) async fn run(args: PushArgs, session: &mut Session) -> Result<(), Cli
     Ok(())
 }
 
-async fn push(
+/// Pushes `image` to `reference`, which has a tag.
+///
+/// # Errors
+/// A flag names a file that does not exist, or the registry rejects the image.
+pub(crate) async fn push(
     image: &Image,
     reference: &Reference,
     images: &ImageArgs,
     session: &Session,
-) -> Result<PushedCatalog, CliError> {
+) -> Result<PushedImage, CliError> {
     let options = push_options(reference, images)?;
     let step = session.progress.step(format!("pushing to {reference}"));
     let text = reference.to_string();
@@ -104,7 +108,7 @@ async fn push(
         step.update(format!("pushing to {reference}: {} ({} bytes) {what}", pushed.digest, pushed.bytes));
     };
     let digest = session.unless_interrupted(olm_pack::push(&text, image, &options, &on_blob)).await?;
-    Ok(PushedCatalog { reference: format!("{}@{digest}", reference.name()), digest, tag: text })
+    Ok(PushedImage { reference: format!("{}@{digest}", reference.name()), digest, tag: text })
 }
 
 /// Certificates and login for a push to `reference`.

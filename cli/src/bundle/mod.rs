@@ -1,6 +1,10 @@
 //! `olm bundle`: commands for bundle authors.
 
+mod build;
+mod content;
 mod generate;
+mod push;
+mod unpack;
 mod validate;
 
 use clap::Subcommand;
@@ -18,6 +22,15 @@ pub(crate) enum BundleCommand {
     /// Check a bundle before it is published
     #[command(long_about = validate::ABOUT)]
     Validate(validate::ValidateArgs),
+    /// Build the image of a bundle
+    #[command(long_about = build::ABOUT)]
+    Build(build::BuildArgs),
+    /// Push a bundle to a registry
+    #[command(long_about = push::ABOUT)]
+    Push(push::PushArgs),
+    /// Write the files of a bundle image to a directory
+    #[command(long_about = unpack::ABOUT)]
+    Unpack(unpack::UnpackArgs),
     /// Sign a bundle image, and attach an SBOM or provenance
     #[command(long_about = sign::ABOUT)]
     Sign(Box<sign::SignArgs>),
@@ -37,6 +50,9 @@ pub(crate) async fn run(command: BundleCommand, session: &mut Session) -> Result
     match command {
         BundleCommand::Generate(args) => generate::run(args, session).await,
         BundleCommand::Validate(args) => validate::run(args, session).await,
+        BundleCommand::Build(args) => build::run(args, session),
+        BundleCommand::Push(args) => push::run(args, session).await,
+        BundleCommand::Unpack(args) => unpack::run(args, session).await,
         BundleCommand::Sign(args) => sign::run(*args, session).await,
         BundleCommand::Verify(args) => sign::verify::run(*args, session).await,
         BundleCommand::Keygen(args) => sign::generate(args, session).await,

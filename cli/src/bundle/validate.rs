@@ -4,7 +4,7 @@ use clap::Args;
 use olm_bundle_check::{Finding, Identity, KubernetesMinor, Level, RULES, Report, Rule, check};
 use serde::Serialize;
 
-use crate::bundle_source;
+use crate::bundle_source::{self, BundleFiles};
 use crate::error::CliError;
 use crate::output::{Format, FormatArgs, Table, printable};
 use crate::progress::say;
@@ -75,6 +75,18 @@ pub(crate) async fn run(args: ValidateArgs, session: &mut Session) -> Result<(),
         }
         Format::Table => print_findings(&source.origin, &report, &validation),
     }
+    if validation.passed { Ok(()) } else { Err(CliError::Findings) }
+}
+
+/// Checks the bundle and prints its findings.
+///
+/// # Errors
+/// It has errors.
+pub(super) fn require_valid(source: &BundleFiles, session: &Session) -> Result<(), CliError> {
+    let report = check(&source.files, None);
+    session.check()?;
+    let validation = Validation::new(&report, false, None);
+    print_findings(&source.origin, &report, &validation);
     if validation.passed { Ok(()) } else { Err(CliError::Findings) }
 }
 

@@ -16,7 +16,7 @@ pub(crate) mod package;
 mod render;
 pub(crate) mod serving;
 mod show;
-mod verify;
+pub(crate) mod verify;
 mod whole;
 
 use clap::Subcommand;

@@ -2,6 +2,7 @@
 //!
 //! [`local`] and [`content`] are pure. [`images`] asks the registries.
 
+mod bundle_images;
 mod content;
 mod finding;
 mod images;
@@ -15,6 +16,7 @@ use std::path::Path;
 use clap::Args;
 use olm_fbc::Limits;
 
+pub(crate) use self::bundle_images::check_images;
 use self::finding::{Finding, arrange};
 use self::images::Extent;
 use self::output::{Verification, VerifyFormat};

@@ -70,7 +70,12 @@ impl Fixture {
     }
 
     pub(crate) async fn run(&self, words: &[&str]) -> Ran {
-        self.run_with(&[&["catalog"], words].concat(), &[]).await
+        self.of(&[&["catalog"], words].concat()).await
+    }
+
+    /// Runs `olm` with these words.
+    pub(crate) async fn of(&self, words: &[&str]) -> Ran {
+        self.run_with(words, &[]).await
     }
 
     /// Runs `olm` with these words and variables of the environment.
