@@ -14,6 +14,8 @@ pub const REVISION_NAME: &str = "olm.operatorframework.io/revision-name";
 pub const MIGRATED_FROM_HELM: &str = "olm.operatorframework.io/migrated-from-helm";
 /// Label of the Secrets of the built-in provider for webhook certificates. The value is `ca` or `serving`.
 pub const EXT_WEBHOOK_CERTIFICATE: &str = "ext.olm.operatorframework.io/webhook-certificate";
+/// Label of the objects that `olm bundle run` creates. The value is the start of the digest of their catalog.
+pub const EXT_BUNDLE_RUN: &str = "ext.olm.operatorframework.io/bundle-run";
 /// Standard label on applied objects. The value is [`MANAGED_BY_OLM`].
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// Value of [`MANAGED_BY`].

@@ -134,13 +134,14 @@ pub(crate) enum Command {
   {olm} rbac who my-operator -n shop"
     )]
     Rbac(RbacCommand),
-    /// Check bundles
+    /// Check, build, publish and run bundles
     #[command(
         subcommand,
         arg_required_else_help = true,
         after_help = "Examples:
   {olm} bundle validate ./bundle
-  {olm} bundle validate --rules"
+  {olm} bundle validate --rules
+  {olm} bundle run ./bundle -n my-operator --push-to registry.example.com/me/my-operator"
     )]
     Bundle(BundleCommand),
     /// Read, check and create catalogs

@@ -31,6 +31,12 @@ impl Session {
         Self { output: Output::new(), progress: Progress::new(), interrupt }
     }
 
+    /// Session for the removal of what the command created, which a first signal does not stop.
+    pub(crate) fn for_removal() -> Self {
+        let interrupt = CancellationToken::new();
+        Self { output: Output::new(), progress: Progress::new(), interrupt }
+    }
+
     /// Fails after a signal, for loops that do not wait.
     ///
     /// # Errors

@@ -4,6 +4,7 @@ mod build;
 mod content;
 mod generate;
 mod push;
+mod run;
 mod unpack;
 mod validate;
 
@@ -31,6 +32,9 @@ pub(crate) enum BundleCommand {
     /// Write the files of a bundle image to a directory
     #[command(long_about = unpack::ABOUT)]
     Unpack(unpack::UnpackArgs),
+    /// Install a bundle and follow the logs of its operator
+    #[command(long_about = run::ABOUT)]
+    Run(Box<run::RunArgs>),
     /// Sign a bundle image, and attach an SBOM or provenance
     #[command(long_about = sign::ABOUT)]
     Sign(Box<sign::SignArgs>),
@@ -53,6 +57,7 @@ pub(crate) async fn run(command: BundleCommand, session: &mut Session) -> Result
         BundleCommand::Build(args) => build::run(args, session),
         BundleCommand::Push(args) => push::run(args, session).await,
         BundleCommand::Unpack(args) => unpack::run(args, session).await,
+        BundleCommand::Run(args) => run::run(*args, session).await,
         BundleCommand::Sign(args) => sign::run(*args, session).await,
         BundleCommand::Verify(args) => sign::verify::run(*args, session).await,
         BundleCommand::Keygen(args) => sign::generate(args, session).await,

@@ -105,7 +105,7 @@ pub(super) fn judge(
     let install = extension.status.as_ref().and_then(|status| status.install.as_ref());
     if let (Some(_), Some(install), Some(progressing)) = (installed, install, progressing)
         && (progressing.status == "True" && progressing.reason == reasons::SUCCEEDED)
-        && newest.is_none_or(|set| bundle(set) == Some(&install.bundle.name))
+        && newest.is_none_or(|set| bundle(set) == Some(&install.bundle.name) && has_image(target, set))
     {
         let (bundle, version) = (&install.bundle.name, &install.bundle.version);
         let message = format!("{name} is installed: {bundle}, version {version}");
@@ -135,6 +135,16 @@ fn bundle(set: &ClusterObjectSet) -> Option<&String> {
     set.annotations().get(annotations::BUNDLE_NAME)
 }
 
+/// Reports whether the revision has the expected image.
+fn has_image(target: &ExpectedState, set: &ClusterObjectSet) -> bool {
+    target.image.is_none() || set.annotations().get(annotations::BUNDLE_REFERENCE) == target.image.as_ref()
+}
+
+/// Reports whether the revision has the expected bundle.
+fn is_expected(target: &ExpectedState, set: &ClusterObjectSet) -> bool {
+    bundle(set) == target.bundle.as_ref() && has_image(target, set)
+}
+
 /// Reports whether the condition is mirrored from a revision with another bundle than the expected one.
 fn is_from_other_bundle(
     target: &ExpectedState,
@@ -148,7 +158,7 @@ fn is_from_other_bundle(
         })
     };
     let mut sources = revisions.iter().filter(mirrored).peekable();
-    let is_mirrored = sources.peek().is_some() && sources.all(|set| bundle(set) != target.bundle.as_ref());
+    let is_mirrored = sources.peek().is_some() && sources.all(|set| !is_expected(target, set));
     // The message names the rollback of another bundle, until something else is applied.
     let newest = revisions.iter().filter(|set| is_active(set)).max_by_key(|set| number_of(set));
     let is_rollback =
@@ -163,8 +173,7 @@ fn in_progress(
     newest: Option<&ClusterObjectSet>,
     blocker: Option<&str>,
 ) -> String {
-    let is_rolling_out =
-        |set: &&ClusterObjectSet| !set.is_true(types::SUCCEEDED) || bundle(set) == target.bundle.as_ref();
+    let is_rolling_out = |set: &&ClusterObjectSet| !set.is_true(types::SUCCEEDED) || is_expected(target, set);
     let retrying = progressing.filter(|condition| condition.reason == reasons::RETRYING);
     let Some(set) = newest.filter(is_rolling_out) else {
         return match (retrying, progressing) {
@@ -229,6 +238,7 @@ mod tests {
             uid: Some("u".to_owned()),
             generation: 2,
             bundle: Some("pipe.v2".to_owned()),
+            image: None,
             before: before.map(str::to_owned),
             approved: None,
         }
@@ -240,6 +250,22 @@ mod tests {
 
     const INSTALLED: &str = "Installed=True/Succeeded: Installed bundle x successfully @2";
     const SUCCEEDED: &str = "Progressing=True/Succeeded: Revision 1.0.0 has rolled out. @2";
+
+    #[test]
+    fn same_bundle_completes_when_revision_has_expected_image() {
+        let of_image = |number, image: &str, texts: &[&str]| {
+            let mut set = revision(number, "pipe.v2", "Active", texts);
+            set.annotations_mut().insert(annotations::BUNDLE_REFERENCE.to_owned(), image.to_owned());
+            set
+        };
+        let target = ExpectedState { image: Some("r.example/pipe@new".to_owned()), ..target(None) };
+        let extension = extension(Some("pipe.v2"), &[INSTALLED, SUCCEEDED]);
+        let old = || of_image(1, "r.example/pipe@old", &["Succeeded=True/Succeeded: done @1"]);
+        let judged = |sets: &[ClusterObjectSet]| judge(&target, Some(&extension), sets, None);
+        assert_eq!(judged(&[old()]), underway_as("waiting for the new revision"));
+        let installed = Completion::Complete("pipe is installed: pipe.v2, version 1.0.0".to_owned());
+        assert_eq!(judged(&[old(), of_image(2, "r.example/pipe@new", &[])]), installed);
+    }
 
     #[test]
     fn upgrade_completes_when_revision_of_new_bundle_succeeds() {

@@ -29,6 +29,8 @@ pub(crate) struct ExpectedState {
     pub(crate) generation: i64,
     /// Name of the chosen bundle.
     pub(crate) bundle: Option<String>,
+    /// Image of the chosen bundle, if another image of the same bundle may be installed.
+    pub(crate) image: Option<String>,
     /// Name of the bundle that was installed before.
     pub(crate) before: Option<String>,
     /// Digest of the plan that is approved.
@@ -45,6 +47,7 @@ impl ExpectedState {
             uid: written.uid.clone(),
             generation: written.generation.unwrap_or_default(),
             bundle,
+            image: None,
             before,
         }
     }
@@ -62,6 +65,24 @@ pub(crate) async fn wait_for(
     session: &Session,
 ) -> Result<String, CliError> {
     let name = &target.name;
+    let remaining = format!(
+        "the change is written, and operator-controller continues to apply it; run `olm status {name}` for details"
+    );
+    wait_or(cluster, target, &remaining, limit, session).await
+}
+
+/// Does the same as [`wait_for`], with `remaining` at the end of errors.
+///
+/// # Errors
+/// Errors of [`wait_for`].
+pub(crate) async fn wait_or(
+    cluster: &Cluster,
+    target: &ExpectedState,
+    remaining: &str,
+    limit: Duration,
+    session: &Session,
+) -> Result<String, CliError> {
+    let name = &target.name;
     let mut blocker = None;
     let mut next_objects = Instant::now() + OBJECTS_INTERVAL;
     let poll = async || {
@@ -73,10 +94,7 @@ pub(crate) async fn wait_for(
         }
         Ok(judge(target, extension.as_ref(), &revisions, blocker.as_deref()))
     };
-    let remaining = format!(
-        "the change is written, and operator-controller continues to apply it; run `olm status {name}` for details"
-    );
-    until(name, &remaining, limit, poll, session).await
+    until(name, remaining, limit, poll, session).await
 }
 
 /// Calls `poll` until it returns [`Completion::Complete`], and returns that message. `what` is the awaited state, and

@@ -56,6 +56,7 @@ fn keep_ready(plan: &mut AvailableUpgrades, extensions: &[ClusterExtension]) {
             uid: None,
             generation: 0,
             bundle: Some(upgrade.to.bundle.clone()),
+            image: None,
             before: None,
             approved: None,
         };

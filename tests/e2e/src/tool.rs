@@ -1,7 +1,7 @@
 //! `olm` in tests.
 
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
@@ -38,14 +38,23 @@ impl Tool {
 
     /// Runs `olm`. Returns its output.
     pub fn run(&self, arguments: &[&str]) -> Result<String> {
-        let output = Command::new(&self.binary)
-            .args(arguments)
-            .env("CONTAINERS_REGISTRIES_CONF", self.path("registries.conf"))
-            .output()?;
+        let output = self.command(arguments).output()?;
         if !output.status.success() {
             bail!("olm {arguments:?}: {}: {}", output.status, String::from_utf8_lossy(&output.stderr));
         }
         Ok(String::from_utf8(output.stdout)?)
+    }
+
+    /// Starts `olm` without waiting. Its output is piped.
+    pub fn start(&self, arguments: &[&str]) -> Result<Child> {
+        let mut command = self.command(arguments);
+        Ok(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?)
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.binary);
+        command.args(arguments).env("CONTAINERS_REGISTRIES_CONF", self.path("registries.conf"));
+        command
     }
 
     /// Runs `olm` with `-o json`. Returns the parsed output.

@@ -2,6 +2,7 @@
 
 mod access;
 mod approve;
+mod bundle_run;
 mod catalogs;
 mod fixture;
 mod for_platform;

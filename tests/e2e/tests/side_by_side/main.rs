@@ -5,6 +5,7 @@ mod api_roles;
 mod api_services;
 mod approvals;
 mod availability;
+mod bundle_run;
 mod bundles;
 mod by_label;
 mod catalog;

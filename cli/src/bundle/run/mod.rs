@@ -1,0 +1,239 @@
+//! `olm bundle run`: installs a bundle from a throwaway catalog, follows the logs of its operator, and removes
+//! everything at the end (docs/design/cli.md#runs-of-a-bundle).
+//!
+//! [`decide`] is pure. [`objects`] reads and writes the cluster, [`logs`] follows the pods, [`removal`] deletes.
+
+mod decide;
+mod logs;
+mod objects;
+mod removal;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use olm_pack::Image;
+use serde_json::{Map, Value};
+
+use self::decide::Names;
+use self::objects::Run;
+use super::content;
+use crate::author::{catalog_bundle, push};
+use crate::bundle_source::BundleFiles;
+use crate::change;
+use crate::error::{CliError, Code};
+use crate::progress::say;
+use crate::rendering;
+use crate::session::Session;
+use crate::source::{ClusterArgs, ImageArgs, tagged_reference};
+
+/// First lines of the command's help.
+pub(super) const ABOUT: &str = "Install a bundle from a directory or an image, and follow the logs of its operator
+
+The loop of an author: checks and pushes the bundle, pushes a catalog with nothing else, creates a ClusterCatalog and a \
+ClusterExtension, waits until the bundle is installed, and prints the logs of the operator's pods until Ctrl-C. Then it \
+removes the ClusterExtension with its CustomResourceDefinitions and custom resources, the ClusterCatalog, and the \
+namespace, if the command created it. Pushed images are not removed.
+
+The objects have the label ext.olm.operatorframework.io/bundle-run. With --keep they remain, and another run of the \
+package upgrades the extension to the new content, of the same, a higher or a lower version. A run also adopts what an \
+interrupted run left behind. Objects without the label are never changed.
+
+If the bundle cannot be installed, the command prints the object that blocks it and the last lines of the logs.";
+
+/// Arguments of `olm bundle run`.
+#[derive(Debug, Args)]
+#[command(after_help = "Exit codes:
+  0 ended by Ctrl-C after the installation   1 operation failed or timed out   2 wrong usage
+  3 the bundle has errors, or an object of another owner is in the way   130 interrupted before
+
+Examples:
+  {olm} bundle run ./bundle -n my-operator --push-to registry.example.com/me/my-operator
+  {olm} bundle run ./bundle -n my-operator --push-to registry.example.com/me/my-operator --keep   # again after a change
+  {olm} bundle run registry.example.com/me/my-operator-bundle:v1.2.0 -n my-operator
+  {olm} bundle run ./bundle -n my-operator --push-to localhost:5000/my-operator --pull-from registry:5000/my-operator")]
+pub(crate) struct RunArgs {
+    /// A bundle directory, or the image reference of a bundle
+    #[arg(value_name = "DIR|REF")]
+    source: String,
+    #[command(flatten)]
+    options: RunOptions,
+}
+
+/// Options of a run.
+#[derive(Debug, Args)]
+pub(crate) struct RunOptions {
+    /// Namespace that the operator is installed into, created if it does not exist
+    #[arg(short, long, value_name = "NAMESPACE")]
+    namespace: String,
+    /// Repository for the images of the bundle and the catalog; default: that of the bundle's image
+    #[arg(long, value_name = "REGISTRY/REPOSITORY")]
+    push_to: Option<String>,
+    /// The same repository as the cluster names it, if it differs
+    #[arg(long, value_name = "REGISTRY/REPOSITORY", requires = "push_to")]
+    pull_from: Option<String>,
+    /// File (YAML or JSON) with the configuration, as in spec.config.inline; - is standard input
+    #[arg(long, value_name = "FILE")]
+    config: Option<String>,
+    /// Remove nothing at the end
+    #[arg(long)]
+    keep: bool,
+    /// Longest wait for the installation, and for the removal, such as 90s, 5m or 1h
+    #[arg(long, value_name = "TIME", value_parser = change::time, default_value = "5m")]
+    timeout: Duration,
+    #[command(flatten)]
+    images: ImageArgs,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+/// Bundle to run.
+struct Subject {
+    files: BundleFiles,
+    image: SubjectImage,
+}
+
+/// Image of the bundle.
+enum SubjectImage {
+    /// Is pushed by the run.
+    Built(Image),
+    /// Is in a registry under this name, without tag and digest.
+    Published(String),
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// The bundle is invalid, the cluster has objects of another owner, or the installation or the removal fails.
+pub(super) async fn run(args: RunArgs, session: &mut Session) -> Result<(), CliError> {
+    if Path::new(&args.source).is_dir() {
+        return run_folder(&PathBuf::from(&args.source), &args.options, session).await;
+    }
+    let files = content::of_image(&args.source, &args.options.images, session).await?;
+    let name = args.source.parse::<olm_oci::Reference>().map(|reference| reference.name().to_string());
+    let name = name.map_err(CliError::usage)?;
+    run_bundle(Subject { files, image: SubjectImage::Published(name) }, &args.options, session).await
+}
+
+/// Runs the bundle in the directory `root`.
+///
+/// # Errors
+/// Errors of [`run`].
+pub(crate) async fn run_folder(
+    root: &Path,
+    options: &RunOptions,
+    session: &mut Session,
+) -> Result<(), CliError> {
+    if options.push_to.is_none() {
+        let why = "a bundle directory needs --push-to REGISTRY/REPOSITORY, from which the cluster can pull";
+        return Err(CliError::usage(why));
+    }
+    let (built, files) = content::image_of(root, session)?;
+    run_bundle(Subject { files, image: SubjectImage::Built(built.image) }, options, session).await
+}
+
+async fn run_bundle(subject: Subject, options: &RunOptions, session: &mut Session) -> Result<(), CliError> {
+    let bundle = catalog_bundle(&subject.files.files, "")?;
+    let names = Names::of(&bundle.package)?;
+    let config = configuration(options, session).await?;
+    let cluster = options.cluster.connect().await?;
+    let run = Run { cluster, names, namespace: options.namespace.clone(), timeout: options.timeout };
+    run.check(session).await?;
+    let published = publish(&subject, options, session).await?;
+    let outcome = follow(&run, &bundle.name, published, config, options, session).await;
+    if options.keep {
+        say(&format!("kept ClusterExtension {} and its catalog (--keep)", run.names.package));
+        return outcome;
+    }
+    let removed = removal::remove(&run, &Session::for_removal()).await;
+    match (outcome, removed) {
+        (Err(failure), Err(second)) => {
+            say(&format!("error: {second}"));
+            Err(failure)
+        }
+        (outcome, removed) => outcome.and(removed),
+    }
+}
+
+/// Installs the bundle and follows its logs.
+///
+/// # Errors
+/// The installation fails, or is interrupted. An interruption of the logs is no error.
+async fn follow(
+    run: &Run,
+    bundle: &str,
+    published: Published,
+    config: Option<Map<String, Value>>,
+    options: &RunOptions,
+    session: &mut Session,
+) -> Result<(), CliError> {
+    let installed = run.install(bundle, &published, config, options.keep, session).await;
+    match installed {
+        Ok(message) => say(&message),
+        Err(failure) => {
+            if !matches!(failure, CliError::Message(Code::Interrupted, _)) {
+                run.explain(session).await?;
+            }
+            return Err(failure);
+        }
+    }
+    let end = if options.keep { "ends the command" } else { "removes the operator" };
+    say(&format!("following the logs; Ctrl-C {end}"));
+    match logs::follow(run, session).await {
+        Err(CliError::Message(Code::Interrupted, _)) => Ok(()),
+        ended => ended,
+    }
+}
+
+/// Published images, as the cluster names them, with digests.
+struct Published {
+    bundle: String,
+    catalog: String,
+    /// Start of the digest of the catalog.
+    mark: String,
+}
+
+/// Pushes the bundle, unless it is published, and its catalog.
+async fn publish(subject: &Subject, options: &RunOptions, session: &Session) -> Result<Published, CliError> {
+    let repository = match (&options.push_to, &subject.image) {
+        (Some(repository), _) => repository.as_str(),
+        (None, SubjectImage::Published(name)) => name,
+        (None, SubjectImage::Built(_)) => "",
+    };
+    let seen = options.pull_from.as_deref().unwrap_or(repository);
+    let push = async |image: &Image| {
+        let digest = image.digest();
+        let reference = format!("{repository}:{}", decide::tag(&digest));
+        let reference = tagged_reference(&reference).map_err(|_| {
+            CliError::usage(format!(
+                "--push-to {}: expected REGISTRY/REPOSITORY without a tag, such as registry.example.com/me/my-operator",
+                olm_version::quote(repository)
+            ))
+        })?;
+        push::push(image, &reference, &options.images, session).await?;
+        Ok::<_, CliError>(format!("{seen}@{digest}"))
+    };
+    let bundle = match &subject.image {
+        SubjectImage::Built(image) => push(image).await?,
+        SubjectImage::Published(name) => {
+            format!("{name}@{}", subject.files.digest.as_deref().unwrap_or_default())
+        }
+    };
+    let content = catalog_bundle(&subject.files.files, &bundle)?;
+    let catalog = Image::catalog(&decide::catalog_files(&content))?;
+    let mark = decide::short(&catalog.digest()).to_owned();
+    Ok(Published { bundle, catalog: push(&catalog).await?, mark })
+}
+
+/// `spec.config.inline`.
+async fn configuration(
+    options: &RunOptions,
+    session: &Session,
+) -> Result<Option<Map<String, Value>>, CliError> {
+    let Some(file) = &options.config else { return Ok(None) };
+    match rendering::config(file, session).await? {
+        None => Ok(None),
+        Some(Value::Object(config)) => Ok(Some(config)),
+        Some(_) => Err(CliError::usage("--config: expected an object with fields such as watchNamespace")),
+    }
+}
