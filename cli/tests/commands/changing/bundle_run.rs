@@ -2,12 +2,13 @@
 
 use std::process::{Child, ChildStderr};
 
-use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use olm_api::{ClusterCatalog, ClusterExtension};
 use olm_control_plane::{HOUSEKEEPING, eventually};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::fixture::{Fixture, ended, interrupt, pipe_bundle};
 use crate::fixture::{Ran, olm_in};
@@ -119,6 +120,38 @@ async fn says(child: &mut Child, text: &'static str) -> std::thread::JoinHandle<
     rest
 }
 
+/// Creates the Deployment of the operator.
+async fn create_deployment(fixture: &Fixture) {
+    let labels = json!({"app": "pipe"});
+    let container = json!({"name": "manager", "image": "r.example/pipe"});
+    let deployment: Deployment = serde_json::from_value(json!({
+        "metadata": {"name": "pipe", "labels": {"olm.operatorframework.io/owner-name": "pipe"}},
+        "spec": {"selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}}},
+    }))
+    .unwrap();
+    let api: Api<Deployment> = Api::namespaced(fixture.client(), "pipe-run");
+    api.create(&PostParams::default(), &deployment).await.unwrap();
+}
+
+fn pods(fixture: &Fixture) -> Api<Pod> {
+    Api::namespaced(fixture.client(), "pipe-run")
+}
+
+/// Creates a pod of the operator whose container has this state.
+async fn create_pod(fixture: &Fixture, name: &str, state: Value) {
+    let container = json!({"name": "manager", "image": "r.example/pipe"});
+    let pod: Pod = serde_json::from_value(json!({
+        "metadata": {"name": name, "labels": {"app": "pipe"}}, "spec": {"containers": [container]},
+    }))
+    .unwrap();
+    pods(fixture).create(&PostParams::default(), &pod).await.unwrap();
+    let status = json!({"name": "manager", "image": "r.example/pipe", "imageID": "", "ready": false, "restartCount": 1,
+        "state": state});
+    let status = json!({"status": {"containerStatuses": [status]}});
+    pods(fixture).patch_status(name, &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
+}
+
 async fn all_is_gone(fixture: &Fixture) {
     assert!(fixture.extensions().get_opt("pipe").await.unwrap().is_none());
     assert!(catalogs(fixture).get_opt(CATALOG).await.unwrap().is_none());
@@ -212,15 +245,60 @@ async fn run_adopts_its_leftovers_and_no_foreign_objects() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn logs_of_pods_and_their_successors_are_followed() {
+    let fixture = fixture().await;
+    let mut child = begin(&fixture, "old", &[]);
+    serve(&fixture, "").await;
+    let made = fixture.extension("pipe").await;
+    create_deployment(&fixture).await;
+    let first = "2026-01-02T03:04:05.100Z one\n";
+    fixture.set_log("pipe-a", first);
+    create_pod(&fixture, "pipe-a", json!({"running": {}})).await;
+    let image = bundle_image(&fixture, "old").await;
+    install(&fixture, &made, 1, "pipe.v1.0.0", &image).await;
+    let stdout = child.stdout.take().unwrap();
+    let rest = says(&mut child, "following the logs").await;
+    let (sender, mut lines) = tokio::sync::mpsc::unbounded_channel();
+    std::thread::spawn(move || {
+        use std::io::BufRead;
+        std::io::BufReader::new(stdout)
+            .lines()
+            .map(Result::unwrap)
+            .for_each(|line| sender.send(line).unwrap());
+    });
+    assert_eq!(lines.recv().await.as_deref(), Some("one"));
+    // A stream that is opened again does not repeat lines.
+    fixture.set_log("pipe-a", &format!("{first}2026-01-02T03:04:05.200Z two\n"));
+    assert_eq!(lines.recv().await.as_deref(), Some("two"));
+    fixture.set_log("pipe-b", "2026-01-02T03:05:00Z \u{1b}[32mthree\u{1b}[0m\n");
+    create_pod(&fixture, "pipe-b", json!({"running": {}})).await;
+    assert_eq!(lines.recv().await.as_deref(), Some("[pipe-b/manager] three"));
+    pods(&fixture).delete("pipe-b", &DeleteParams::default().grace_period(0)).await.unwrap();
+    let gone = async || pods(&fixture).get_opt("pipe-b").await.unwrap().is_none().then_some(());
+    eventually("deletion of the pod", gone).await;
+    fixture.set_log("pipe-b", "2026-01-02T03:06:00Z four\n");
+    create_pod(&fixture, "pipe-b", json!({"running": {}})).await;
+    assert_eq!(lines.recv().await.as_deref(), Some("[pipe-b/manager] four"));
+    interrupt(&child);
+    uninstall(&fixture).await;
+    assert_eq!(ended(child).await.code, 0, "{}", rest.join().unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn failed_installation_is_explained_and_removed() {
     let fixture = fixture().await;
     let child = begin(&fixture, "old", &[]);
     serve(&fixture, "").await;
     let made = fixture.extension("pipe").await;
+    create_deployment(&fixture).await;
+    fixture.set_log("pipe-a", "panic: no\n");
+    create_pod(&fixture, "pipe-a", json!({"waiting": {"reason": "CrashLoopBackOff"}})).await;
     let message = "invalid ClusterExtension configuration: required field \"watchNamespace\" is missing";
     fixture.say(&made, None, &[["Progressing", "False", "InvalidConfiguration", message]]).await;
     let ran = ended(child).await;
     assert_eq!((ran.code, ran.stdout.as_str()), (1, ""), "{}", ran.stderr);
+    let logs = "pod pipe-a: container manager waits: CrashLoopBackOff\n[pipe-a/manager] panic: no\n";
+    assert!(ran.stderr.contains(logs), "{}", ran.stderr);
     let said = format!("error: pipe: InvalidConfiguration: {message}\nthe objects of the run are removed\n");
     assert!(ran.stderr.ends_with(&said), "{}", ran.stderr);
     all_is_gone(&fixture).await;

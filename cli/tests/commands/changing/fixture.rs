@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 
 use axum::Router;
 use axum::body::Body;
@@ -33,6 +34,7 @@ pub(crate) struct Fixture {
     plane: ControlPlane,
     registry: Registry,
     folder: TempDir,
+    logs: Arc<Mutex<BTreeMap<String, String>>>,
 }
 
 impl Fixture {
@@ -64,7 +66,7 @@ impl Fixture {
             std::fs::create_dir_all(folder.path().join(name)).unwrap();
         }
         registry.write_ca(&folder.path().join("cas")).unwrap();
-        let fixture = Self { plane, registry, folder };
+        let fixture = Self { plane, registry, folder, logs: Arc::default() };
         fixture.play_catalogd().await;
         for name in ["olmv1-system", "pipe-system"] {
             fixture.create_namespace(name).await;
@@ -84,6 +86,11 @@ impl Fixture {
 
     pub(crate) fn sets(&self) -> Api<ClusterObjectSet> {
         Api::all(self.client())
+    }
+
+    /// Sets the log of a pod, whose lines begin with a time.
+    pub(crate) fn set_log(&self, pod: &str, text: &str) {
+        self.logs.lock().unwrap().insert(pod.to_owned(), text.to_owned());
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -130,19 +137,26 @@ impl Fixture {
         api.patch_status("hub", &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
     }
 
-    /// Serves the catalog, and forwards all other requests to the API server.
+    /// Serves the catalog and the logs of pods, and forwards all other requests to the API server.
     async fn play_catalogd(&self) {
         let catalog = std::fs::read_to_string(data("catalog.yaml")).unwrap();
         let catalog = catalog.replace("REGISTRY", &self.registry.host());
         let objects = olm_yaml::all_from_slice(catalog.as_bytes()).unwrap();
         let lines: String = objects.iter().map(|object| format!("{object}\n")).collect();
         let client = self.client();
+        let logs = Arc::clone(&self.logs);
         let app = Router::new().fallback(move |request: Request| {
-            let (client, lines) = (client.clone(), lines.clone());
+            let (client, lines, logs) = (client.clone(), lines.clone(), Arc::clone(&logs));
             async move {
-                match request.uri().path().ends_with("/catalogs/hub/api/v1/all") {
-                    true => lines.into_response(),
-                    false => forward(&client, request).await,
+                let path = request.uri().path();
+                if path.ends_with("/catalogs/hub/api/v1/all") {
+                    return lines.into_response();
+                }
+                // No kubelet serves logs.
+                let pod = path.strip_suffix("/log").and_then(|path| path.rsplit('/').next());
+                match pod.and_then(|pod| logs.lock().unwrap().get(pod).cloned()) {
+                    Some(log) => log.into_response(),
+                    None => forward(&client, request).await,
                 }
             }
         });
