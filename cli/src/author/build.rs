@@ -128,7 +128,7 @@ pub(crate) async fn run(args: BuildArgs, session: &mut Session) -> Result<(), Cl
 ///
 /// # Errors
 /// The catalog is invalid, which is printed, or cannot be read.
-pub(super) fn image_of(root: &Path, session: &Session) -> Result<Built, CliError> {
+pub(crate) fn image_of(root: &Path, session: &Session) -> Result<Built, CliError> {
     let step = session.progress.step(format!("checking {}", root.display()));
     let folder = RecordingFolder {
         folder: DirectoryFolder::open(root).map_err(|failure| at(root, failure))?,

@@ -12,8 +12,11 @@ mod graph_svg;
 mod graph_text;
 mod ls;
 mod migrate;
+mod mirror;
 pub(crate) mod package;
+mod prune;
 mod render;
+mod selection;
 pub(crate) mod serving;
 mod show;
 pub(crate) mod verify;
@@ -60,6 +63,12 @@ pub(crate) enum CatalogCommand {
     /// Create a ClusterCatalog
     #[command(long_about = create::ABOUT)]
     Create(create::CreateArgs),
+    /// Write a part of a catalog to a directory
+    #[command(long_about = prune::ABOUT)]
+    Prune(prune::PruneArgs),
+    /// Copy a catalog with its bundles and the images of its operators
+    #[command(long_about = mirror::ABOUT)]
+    Mirror(mirror::MirrorArgs),
     /// Create a package in a catalog directory
     #[command(long_about = init::ABOUT)]
     Init(init::InitArgs),
@@ -100,6 +109,8 @@ pub(crate) async fn run(command: CatalogCommand, session: &mut Session) -> Resul
         CatalogCommand::Validate(args) => validate::run(args, session).await,
         CatalogCommand::Verify(args) => verify::run(args, session).await,
         CatalogCommand::Create(args) => create::run(args, session).await,
+        CatalogCommand::Prune(args) => prune::run(args, session).await,
+        CatalogCommand::Mirror(args) => mirror::run(args, session).await,
         CatalogCommand::Init(args) => init::run(args, session).await,
         CatalogCommand::Add(args) => add::run(args, session).await,
         CatalogCommand::Template(command) => template::run(command, session).await,

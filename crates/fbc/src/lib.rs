@@ -1,7 +1,7 @@
 //! File-based catalogs: from the files of a catalog folder to stored lines, from lines to the typed content of one
 //! package, and authoring: validation, writing, templates (docs/design/catalogd.md#loading,
 //! docs/design/resolution.md#fetch-errors, docs/design/cli.md#catalog-validation,
-//! docs/design/cli.md#catalog-templates).
+//! docs/design/cli.md#catalog-templates, docs/design/cli.md#smaller-catalogs).
 //!
 //! ```text
 //! folder ─ load ► Meta (one canonical line each) ─ Selector ► lines of a query
@@ -24,6 +24,7 @@ mod model;
 mod origin;
 mod selector;
 mod shape;
+mod subset;
 pub mod template;
 mod validate;
 mod write;
@@ -39,6 +40,7 @@ pub use model::{
 pub use olm_yaml::Limits as DocumentLimits;
 pub use origin::Origin;
 pub use selector::Selector;
+pub use subset::{KeptPackage, PackageSubset, SmallerCatalog, Subset, SubsetError, subset};
 pub use validate::{Finding, Report, Severity, validate_folder};
 pub use write::{Form, WriteError, write};
 

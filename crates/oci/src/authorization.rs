@@ -27,6 +27,8 @@ pub(crate) struct Authorization {
     login: Option<Login>,
     /// Repository within the registry.
     path: String,
+    /// Requested actions: `pull`, or `pull,push`.
+    actions: &'static str,
     grant: Mutex<Option<Grant>>,
 }
 
@@ -46,7 +48,12 @@ struct Token {
 
 impl Authorization {
     pub(crate) fn new(login: Option<Login>, path: &str) -> Self {
-        Self { login, path: path.to_owned(), grant: Mutex::new(None) }
+        Self { login, path: path.to_owned(), actions: "pull", grant: Mutex::new(None) }
+    }
+
+    /// Authorization that also permits pushes.
+    pub(crate) fn for_push(self) -> Self {
+        Self { actions: "pull,push", ..self }
     }
 
     /// `Authorization` header, renewed if due. `None` before the first challenge.
@@ -102,7 +109,7 @@ impl Authorization {
         service: &str,
         further: Option<&str>,
     ) -> Result<(Method, RequestBuilder), RequestError> {
-        let scope = format!("repository:{}:pull", self.path);
+        let scope = format!("repository:{}:{}", self.path, self.actions);
         let mut fields = vec![("service", service), ("scope", scope.as_str())];
         fields.extend(further.filter(|further| *further != scope).map(|further| ("scope", further)));
         let Some(login) = &self.login else {

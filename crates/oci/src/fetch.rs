@@ -12,14 +12,15 @@ use crate::Digest;
 pub(crate) const QUEUE: usize = 16;
 
 /// Hasher for each algorithm that a [`Digest`] can name.
-pub(crate) struct Hasher {
+pub struct Hasher {
     name: &'static str,
     context: Context,
 }
 
 impl Hasher {
     /// Hasher of the algorithm of `digest`.
-    pub(crate) fn new(digest: &Digest) -> Self {
+    #[must_use]
+    pub fn new(digest: &Digest) -> Self {
         let (name, algorithm) = match digest.algorithm() {
             "sha384" => ("sha384", &SHA384),
             "sha512" => ("sha512", &SHA512),
@@ -28,11 +29,14 @@ impl Hasher {
         Self { name, context: Context::new(algorithm) }
     }
 
-    pub(crate) fn update(&mut self, bytes: &[u8]) {
+    /// Adds content.
+    pub fn update(&mut self, bytes: &[u8]) {
         self.context.update(bytes);
     }
 
-    pub(crate) fn finish(self) -> String {
+    /// Digest of the added content.
+    #[must_use]
+    pub fn finish(self) -> String {
         format!("{}:{}", self.name, hex::encode(self.context.finish()))
     }
 

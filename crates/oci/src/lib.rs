@@ -10,6 +10,8 @@
 //! layers ─ unpack ► folder or files
 //! ```
 //!
+//! [`Puller::source`] and [`Puller::target`] copy whole images with unchanged bytes.
+//!
 //! This crate does not cache, does not interpret the files, and does not decide when to pull.
 
 mod archive;
@@ -43,6 +45,7 @@ mod session;
 mod settings;
 mod sources;
 mod store;
+mod transfer;
 mod tree;
 mod unpack;
 mod verifier;
@@ -53,6 +56,7 @@ pub use config::Config;
 pub use credentials::{CredentialSource, Credentials, CredentialsError, Login};
 pub use deny_list::DeniedNetworks;
 pub use error::PullError;
+pub use fetch::Hasher;
 pub use image::ImageLabels;
 pub use inspect::{InspectError, Inspected};
 pub use limits::{LimitCounts, Limits};
@@ -65,6 +69,7 @@ pub use reference::{CanonicalRef, Digest, Reference, ReferenceError, Selector};
 pub use referrers::{Referrer, Referrers};
 pub use settings::RegistrySettings;
 pub use store::remove_folder;
+pub use transfer::{Children, RawManifest, Referrers, Repository, TransferError, referrers_tag};
 
 /// Label of catalog images that names the folder of their content (docs/design/images.md#layers).
 pub const CATALOG_LABEL: &str = "operators.operatorframework.io.index.configs.v1";

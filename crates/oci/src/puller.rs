@@ -61,6 +61,14 @@ impl Puller {
         Self { config, sources, transfers, by_registry: Mutex::default(), exceeded: LimitCounts::default() }
     }
 
+    pub(crate) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    pub(crate) fn sources(&self) -> &Sources {
+        &self.sources
+    }
+
     /// Live counters of images rejected by each limit.
     #[must_use]
     pub fn limits_exceeded(&self) -> LimitCounts {

@@ -66,6 +66,11 @@ impl RequestError {
         self
     }
 
+    /// The same error, final.
+    pub(crate) fn without_retry(self) -> Self {
+        Self { transient: false, ..self }
+    }
+
     /// `true` if a proxy refused a tunnel with a status that the client library did not report.
     pub(crate) fn is_tunnel_refusal(&self) -> bool {
         self.text.ends_with(NO_TUNNEL)
@@ -88,6 +93,7 @@ impl RequestError {
         let verb = match *method {
             Method::GET => "Get",
             Method::HEAD => "Head",
+            Method::PUT => "Put",
             _ => "Post",
         };
         self.within(&format!("{verb} \"{}\"", redacted(url)))

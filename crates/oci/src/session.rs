@@ -1,7 +1,9 @@
 //! Requests to one repository of a registry: authentication, manifests and blobs, with retries and size limits.
 //!
-//! `oci-client` is used for pushes and for its types, but not for these requests: it reads manifests, tokens and
-//! error texts of any size, and hides `Retry-After` and the text of a 401 (`tests/oci_client.rs` shows each).
+//! `oci-client` is used for pushes of built images and for its types, but not for these requests: it reads manifests,
+//! tokens and error texts of any size, and hides `Retry-After` and the text of a 401 (`tests/oci_client.rs` shows each).
+
+mod upload;
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -11,7 +13,7 @@ use bytes::Bytes;
 use reqwest::header::{
     ACCEPT, AUTHORIZATION, CONTENT_RANGE, HeaderMap, HeaderName, LINK, RANGE, WWW_AUTHENTICATE,
 };
-use reqwest::{Method, Response, StatusCode, Url};
+use reqwest::{Method, RequestBuilder, Response, StatusCode, Url};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -51,11 +53,32 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Pings the registry and authenticates as it requests.
+    /// Pings the registry and authenticates as it requests, for pulls.
     pub(crate) async fn open(
         client: Client,
         source: &Source,
         login: Option<Login>,
+        budget: RequestBudget,
+    ) -> Result<Self, RequestError> {
+        let authorization = Authorization::new(login, source.reference.path());
+        Self::open_with(client, source, authorization, budget).await
+    }
+
+    /// [`open`](Self::open) for pulls and pushes.
+    pub(crate) async fn open_for_push(
+        client: Client,
+        source: &Source,
+        login: Option<Login>,
+        budget: RequestBudget,
+    ) -> Result<Self, RequestError> {
+        let authorization = Authorization::new(login, source.reference.path()).for_push();
+        Self::open_with(client, source, authorization, budget).await
+    }
+
+    async fn open_with(
+        client: Client,
+        source: &Source,
+        authorization: Authorization,
         budget: RequestBudget,
     ) -> Result<Self, RequestError> {
         let host = match source.reference.host() {
@@ -68,7 +91,7 @@ impl Session {
             base: format!("https://{host}"),
             host: host.to_owned(),
             path: path.to_owned(),
-            authorization: Authorization::new(login, path),
+            authorization,
             budget,
         };
         if source.insecure && session.get_api_root().await.is_err() {
@@ -247,12 +270,26 @@ impl Session {
     /// Sends one request with the current authorization, and a second one with a new authorization after a 401 with
     /// a supported challenge.
     async fn send(&self, method: Method, url: &str, offset: Option<u64>) -> Result<Response, RequestError> {
-        let mut response = self.attempt(&method, url, offset).await?;
+        let complete = |request: RequestBuilder| match offset {
+            Some(offset) => request.header(RANGE, format!("bytes={offset}-")),
+            None => request,
+        };
+        self.exchange(method, url, &complete).await
+    }
+
+    /// [`send`](Self::send) with the headers and the body that `complete` adds.
+    async fn exchange(
+        &self,
+        method: Method,
+        url: &str,
+        complete: &(dyn Fn(RequestBuilder) -> RequestBuilder + Sync),
+    ) -> Result<Response, RequestError> {
+        let mut response = self.attempt(&method, url, complete).await?;
         if response.status() == StatusCode::UNAUTHORIZED
             && let Some(challenge) = self.challenge(&response)
             && self.authorization.answer(&self.client, &challenge).await?
         {
-            response = self.attempt(&method, url, offset).await?;
+            response = self.attempt(&method, url, complete).await?;
         }
         if response.status().is_success() {
             return Ok(response);
@@ -267,13 +304,13 @@ impl Session {
         &self,
         method: &Method,
         url: &str,
-        offset: Option<u64>,
+        complete: &(dyn Fn(RequestBuilder) -> RequestBuilder + Sync),
     ) -> Result<Response, RequestError> {
-        let mut request = self.client.request(method, url).header(ACCEPT, ACCEPTED);
-        if let Some(offset) = offset {
-            request = request.header(RANGE, format!("bytes={offset}-"));
-        }
-        if let Some(authorization) = self.authorization.header(&self.client).await? {
+        let mut request = complete(self.client.request(method, url).header(ACCEPT, ACCEPTED));
+        // The address of an upload may be at another server.
+        if Url::parse(url).is_ok_and(|url| self.is_registry_origin(&url))
+            && let Some(authorization) = self.authorization.header(&self.client).await?
+        {
             request = request.header(AUTHORIZATION, authorization);
         }
         self.client.send(request, method, url).await

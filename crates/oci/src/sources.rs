@@ -79,6 +79,21 @@ impl Sources {
         ask(session.map_err(|error| error.within(&fetching))?, source).await
     }
 
+    /// Session for pushes to the repository of `reference`. Mirrors and other locations of it are not used.
+    pub(crate) async fn target(
+        &self,
+        reference: &Reference,
+        budget: RequestBudget,
+    ) -> Result<Session, RequestError> {
+        let registries = Registries::load(&self.config.paths).map_err(RequestError::fatal)?;
+        let sources = registries.sources(reference).map_err(RequestError::fatal)?;
+        let insecure = sources.iter().any(|source| source.insecure && source.reference == *reference);
+        let source = Source { reference: reference.clone(), insecure };
+        let client = self.clients.client(reference.host(), insecure).map_err(RequestError::fatal)?;
+        let login = self.login(reference).map_err(RequestError::fatal)?;
+        Session::open_for_push(client, &source, login, budget).await
+    }
+
     /// Login from the configured credentials if there are any, otherwise from the first file on this machine that
     /// has one.
     fn login(&self, reference: &Reference) -> Result<Option<Login>, String> {

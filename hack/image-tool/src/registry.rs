@@ -3,7 +3,7 @@
 //! It accepts pushes and serves pulls (`HEAD`, `GET`, ranges), can require credentials, records every request, and
 //! injects faults that a test adds. All content is in memory and lost on drop.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -189,6 +189,19 @@ impl Registry {
     /// Stores any bytes as a manifest (an index, an old format, garbage) and returns their digest.
     pub fn add_manifest(&self, repository: &str, tag: &str, media_type: &str, bytes: Bytes) -> String {
         self.content().add_manifest(repository, tag, media_type, bytes)
+    }
+
+    /// Bytes of all manifests, by repository and tag or digest.
+    #[must_use]
+    pub fn manifests(&self) -> BTreeMap<(String, String), Bytes> {
+        let content = self.content();
+        content.manifests.iter().map(|(key, (_, bytes))| (key.clone(), bytes.clone())).collect()
+    }
+
+    /// Digests of all blobs.
+    #[must_use]
+    pub fn blobs(&self) -> BTreeSet<String> {
+        self.content().blobs.keys().cloned().collect()
     }
 
     /// Applies `fault` to the next `times` responses to requests whose `METHOD /path` contains `request`.

@@ -2,6 +2,8 @@
 //! validate, migrate, build, push, and reading back. Each command also gets an input that it must reject.
 mod bundles;
 mod fixture;
+mod mirror;
+mod prune;
 mod publishing;
 mod refusals;
 mod signing;

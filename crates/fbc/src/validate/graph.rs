@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::ChannelEntry;
 
 /// Fault in the edges of a non-empty channel, if any. `skipRange` is not an edge here.
-pub(super) fn problem(entries: &BTreeMap<&str, &ChannelEntry>) -> Option<String> {
+pub(crate) fn problem(entries: &BTreeMap<&str, &ChannelEntry>) -> Option<String> {
     let skipped: BTreeSet<&str> = entries.values().flat_map(|e| &e.skips).map(String::as_str).collect();
     let replaced = || entries.values().map(|entry| entry.replaces.as_str()).filter(|name| !name.is_empty());
     let followed: BTreeSet<&str> = replaced().chain(skipped.iter().copied()).collect();

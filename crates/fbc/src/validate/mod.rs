@@ -10,7 +10,7 @@
 
 mod convert;
 mod documents;
-mod graph;
+pub(crate) mod graph;
 mod model;
 mod names;
 mod report;

@@ -1,0 +1,207 @@
+//! Copy of one image with all that belongs to it: the images of an index, blobs, signatures and referrers. Bytes do not
+//! change (docs/design/cli.md#mirroring).
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt, stream};
+use olm_oci::{Digest, RawManifest, Repository, TransferError, referrers_tag};
+use tokio::sync::mpsc;
+
+use super::layout::Layout;
+
+/// Concurrent blobs of one image.
+const PARALLEL: usize = 3;
+/// Deepest nesting of indexes.
+const MAX_DEPTH: usize = 4;
+/// Suffixes of the tags with which cosign attaches signatures, attestations and SBOMs.
+const ATTACHMENTS: [&str; 3] = ["sig", "att", "sbom"];
+
+/// Place that has an image.
+pub(super) enum Origin<'a> {
+    /// Repository of a registry.
+    Registry(Repository),
+    Layout(&'a Layout),
+    /// Image that this program built.
+    Built(&'a olm_pack::Image),
+}
+
+/// Place that gets an image.
+pub(super) enum Destination<'a> {
+    /// Repository of a registry.
+    Registry(Repository),
+    /// Layout, and the name of the repository in references.
+    Layout(&'a Layout, String),
+}
+
+/// Counts of all copies.
+#[derive(Debug, Default)]
+pub(super) struct Stats {
+    /// Blobs that were written.
+    pub(super) blobs: AtomicU64,
+    /// Their bytes.
+    pub(super) bytes: AtomicU64,
+    /// Blobs that the destination already had.
+    pub(super) known: AtomicU64,
+}
+
+/// Copies from one place to another.
+pub(super) struct Copy<'a> {
+    pub(super) origin: Origin<'a>,
+    pub(super) destination: Destination<'a>,
+    pub(super) stats: &'a Stats,
+}
+
+impl Copy<'_> {
+    /// Copies an image, and its tag if it has one. `catalog` is the name of its ClusterCatalog.
+    pub(super) async fn image(
+        &self,
+        manifest: &RawManifest,
+        tag: Option<&str>,
+        catalog: Option<&str>,
+    ) -> Result<(), TransferError> {
+        self.tree(manifest, 0).await?;
+        self.name(manifest, tag, catalog).await?;
+        // All images of a layout have names of their own.
+        if let Origin::Registry(repository) = &self.origin {
+            let mut digests = vec![manifest.digest.clone()];
+            digests.extend(manifest.children()?.manifests);
+            for digest in digests {
+                self.attachments(repository, &digest).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies what a manifest lists, then the manifest.
+    async fn tree(&self, manifest: &RawManifest, depth: usize) -> Result<(), TransferError> {
+        if self.destination.is_complete(manifest).await? {
+            return Ok(());
+        }
+        if depth == MAX_DEPTH {
+            let why = format!("manifest {}: more than {MAX_DEPTH} nested indexes", manifest.digest);
+            return Err(TransferError::local(why));
+        }
+        let children = manifest.children()?;
+        for digest in &children.manifests {
+            let child = self.origin.manifest(digest).await?;
+            Box::pin(self.tree(&child, depth + 1)).await?;
+        }
+        stream::iter(&children.blobs)
+            .map(|(digest, size)| self.blob(digest, *size))
+            .buffer_unordered(PARALLEL)
+            .try_collect::<()>()
+            .await?;
+        match &self.destination {
+            Destination::Registry(to) => to.push_manifest(manifest.digest.as_str(), manifest).await.map(drop),
+            Destination::Layout(layout, _) => layout.write_manifest(manifest),
+        }
+    }
+
+    async fn blob(&self, digest: &Digest, size: u64) -> Result<(), TransferError> {
+        let is_known = match &self.destination {
+            Destination::Registry(to) => to.has_blob(digest).await?,
+            Destination::Layout(layout, _) => layout.has_blob(digest, size).await?,
+        };
+        if is_known {
+            self.stats.known.fetch_add(1, Ordering::Relaxed);
+            return Ok(());
+        }
+        let feed = |sink| self.origin.read_blob(digest, size, sink);
+        match &self.destination {
+            Destination::Registry(to) => to.push_blob(digest, size, feed).await?,
+            Destination::Layout(layout, _) => layout.write_blob(digest, feed).await?,
+        }
+        self.stats.blobs.fetch_add(1, Ordering::Relaxed);
+        self.stats.bytes.fetch_add(size, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Gives a copied image its tag. In a layout, every image has a name.
+    async fn name(
+        &self,
+        manifest: &RawManifest,
+        tag: Option<&str>,
+        catalog: Option<&str>,
+    ) -> Result<(), TransferError> {
+        match (&self.destination, tag) {
+            (Destination::Layout(layout, name), Some(tag)) => {
+                layout.add(format!("{name}:{tag}"), manifest, catalog);
+            }
+            (Destination::Layout(layout, name), None) => {
+                layout.add(format!("{name}@{}", manifest.digest), manifest, catalog);
+            }
+            (Destination::Registry(to), Some(tag)) => {
+                if !to.has_manifest(tag, &manifest.digest).await? {
+                    to.push_manifest(tag, manifest).await?;
+                }
+            }
+            (Destination::Registry(_), None) => {}
+        }
+        Ok(())
+    }
+
+    /// Copies the signatures and referrers of an image, if there are any.
+    async fn attachments(&self, from: &Repository, subject: &Digest) -> Result<(), TransferError> {
+        for suffix in ATTACHMENTS {
+            let tag = format!("{}.{suffix}", referrers_tag(subject));
+            if let Some(manifest) = from.tagged(&tag).await? {
+                self.tree(&manifest, 0).await?;
+                self.name(&manifest, Some(&tag), None).await?;
+            }
+        }
+        let Some(referrers) = from.referrers(subject).await? else { return Ok(()) };
+        for digest in &referrers.manifests {
+            self.tree(&from.manifest(digest).await?, 0).await?;
+        }
+        if let Destination::Registry(to) = &self.destination {
+            let listed = to.referrers(subject).await?.map(|known| known.manifests).unwrap_or_default();
+            if referrers.manifests.iter().all(|digest| listed.contains(digest)) {
+                return Ok(());
+            }
+        }
+        // A registry without lists of referrers has them in this tag, and so has a layout.
+        self.tree(&referrers.index, 0).await?;
+        self.name(&referrers.index, Some(&referrers_tag(subject)), None).await
+    }
+}
+
+impl Origin<'_> {
+    async fn manifest(&self, digest: &Digest) -> Result<RawManifest, TransferError> {
+        match self {
+            Self::Registry(repository) => repository.manifest(digest).await,
+            Self::Layout(layout) => layout.manifest(digest),
+            Self::Built(image) => RawManifest::verified(digest, image.manifest.clone()),
+        }
+    }
+
+    async fn read_blob(
+        &self,
+        digest: &Digest,
+        size: u64,
+        sink: mpsc::Sender<Bytes>,
+    ) -> Result<(), TransferError> {
+        match self {
+            Self::Registry(repository) => repository.read_blob(digest, size, sink).await,
+            Self::Layout(layout) => layout.read_blob(digest, sink).await,
+            Self::Built(image) => {
+                let blob = image.blobs().find(|blob| RawManifest::new((*blob).clone()).digest == *digest);
+                let blob = blob.ok_or_else(|| TransferError::local(format!("no blob {digest}")))?;
+                // A closed sink ends the transfer.
+                let _ = sink.send(blob.clone()).await;
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Destination<'_> {
+    /// `true` if the destination has the manifest with everything that it lists. A registry takes a manifest only after
+    /// that; the blobs of a layout are checked.
+    async fn is_complete(&self, manifest: &RawManifest) -> Result<bool, TransferError> {
+        match self {
+            Self::Registry(to) => to.has_manifest(manifest.digest.as_str(), &manifest.digest).await,
+            Self::Layout(..) => Ok(false),
+        }
+    }
+}

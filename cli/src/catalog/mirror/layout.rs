@@ -1,0 +1,304 @@
+//! OCI image layout with many images, each under its reference. Blobs are streamed, and appear complete or not at all.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{ErrorKind, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use bytes::Bytes;
+use olm_oci::{Digest, Hasher, RawManifest, TransferError};
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
+
+use crate::error::CliError;
+
+/// File that identifies a layout, and its content.
+const MARK: (&str, &str) = ("oci-layout", r#"{"imageLayoutVersion":"1.0.0"}"#);
+const INDEX: &str = "index.json";
+const INDEX_TYPE: &str = "application/vnd.oci.image.index.v1+json";
+/// Annotation with the name of an image, here its whole reference.
+const NAME: &str = "org.opencontainers.image.ref.name";
+/// Annotation of a catalog image: the name of its ClusterCatalog.
+const CATALOG: &str = "ext.olm.operatorframework.io/catalog";
+/// Largest index or manifest, in bytes.
+const MAX_JSON: u64 = 64 << 20;
+/// Size of the parts in which a blob is read.
+const CHUNK: usize = 1 << 18;
+/// Parts of a blob between network and disk.
+const QUEUE: usize = 16;
+
+/// Layout in a folder.
+pub(super) struct Layout {
+    root: PathBuf,
+    entries: Mutex<BTreeMap<String, Entry>>,
+}
+
+/// Image of a layout.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Entry {
+    media_type: String,
+    pub(super) digest: String,
+    size: u64,
+    #[serde(default)]
+    annotations: BTreeMap<String, String>,
+}
+
+impl Entry {
+    /// Name of the ClusterCatalog, if the image is a catalog.
+    pub(super) fn catalog(&self) -> Option<&str> {
+        self.annotations.get(CATALOG).map(String::as_str)
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Index {
+    schema_version: u8,
+    #[serde(default)]
+    media_type: String,
+    manifests: Vec<Entry>,
+}
+
+impl Layout {
+    /// Opens the layout in `root`.
+    ///
+    /// # Errors
+    /// The index cannot be read, or has an image without a reference as its name.
+    pub(super) fn open(root: &Path) -> Result<Self, CliError> {
+        let path = root.join(INDEX);
+        let text = read(&path, MAX_JSON).map_err(CliError::operational)?;
+        let index: Index =
+            serde_json::from_slice(&text).map_err(|error| CliError::at(path.display(), error))?;
+        let mut entries = BTreeMap::new();
+        for entry in index.manifests {
+            let name = entry.annotations.get(NAME).cloned().ok_or_else(|| {
+                let why = format!("image {} has no reference in annotation {NAME}", entry.digest);
+                CliError::at(path.display(), why)
+            })?;
+            entries.insert(name, entry);
+        }
+        Ok(Self { root: root.to_owned(), entries: Mutex::new(entries) })
+    }
+
+    /// Opens the layout in `root`, or creates one in an empty or new folder.
+    ///
+    /// # Errors
+    /// The folder contains something else, or cannot be written.
+    pub(super) fn create(root: &Path) -> Result<Self, CliError> {
+        if olm_pack::is_layout(root) && root.join(INDEX).exists() {
+            return Self::open(root);
+        }
+        let empty = match fs::read_dir(root).map(|mut listing| listing.next().is_none()) {
+            Ok(empty) => empty,
+            Err(error) if error.kind() == ErrorKind::NotFound => true,
+            Err(error) => return Err(CliError::at(root.display(), error)),
+        };
+        // A first run that was interrupted has no index yet.
+        if !empty && !olm_pack::is_layout(root) {
+            let why = "the directory is neither empty nor an OCI image layout; nothing was changed";
+            return Err(CliError::at(root.display(), why));
+        }
+        let layout = Self { root: root.to_owned(), entries: Mutex::default() };
+        layout.write(MARK.0, MARK.1.as_bytes()).map_err(CliError::operational)?;
+        Ok(layout)
+    }
+
+    /// Images by reference.
+    pub(super) fn entries(&self) -> BTreeMap<String, Entry> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Adds an image whose parts are written. `catalog` is the name of its ClusterCatalog.
+    pub(super) fn add(&self, reference: String, manifest: &RawManifest, catalog: Option<&str>) {
+        let mut annotations = BTreeMap::from([(NAME.to_owned(), reference.clone())]);
+        annotations.extend(catalog.map(|name| (CATALOG.to_owned(), name.to_owned())));
+        let entry = Entry {
+            media_type: manifest.media_type.clone(),
+            digest: manifest.digest.to_string(),
+            size: manifest.bytes.len() as u64,
+            annotations,
+        };
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner).insert(reference, entry);
+    }
+
+    /// Writes the index.
+    ///
+    /// # Errors
+    /// The disk refuses.
+    pub(super) fn finish(&self) -> Result<(), CliError> {
+        let manifests = self.entries().into_values().collect();
+        let index = Index { schema_version: 2, media_type: INDEX_TYPE.to_owned(), manifests };
+        self.write(INDEX, &serde_json::to_vec(&index)?).map_err(CliError::operational)
+    }
+
+    /// Manifest with this digest.
+    pub(super) fn manifest(&self, digest: &Digest) -> Result<RawManifest, TransferError> {
+        let bytes = read(&self.path(digest), MAX_JSON).map_err(TransferError::local)?;
+        RawManifest::verified(digest, bytes.into())
+    }
+
+    /// Writes a manifest whose parts are written.
+    pub(super) fn write_manifest(&self, manifest: &RawManifest) -> Result<(), TransferError> {
+        let path = format!("blobs/{}", manifest.digest.as_str().replace(':', "/"));
+        self.write(&path, &manifest.bytes).map_err(TransferError::local)
+    }
+
+    /// `true` if the layout has the blob with the right content.
+    pub(super) async fn has_blob(&self, digest: &Digest, size: u64) -> Result<bool, TransferError> {
+        let (path, digest) = (self.path(digest), digest.clone());
+        let check = move || {
+            let is_complete = fs::metadata(&path).is_ok_and(|file| file.is_file() && file.len() == size);
+            is_complete && digest_of(&digest, &path).is_ok_and(|actual| actual == digest.as_str())
+        };
+        tokio::task::spawn_blocking(check).await.map_err(|error| TransferError::local(error.to_string()))
+    }
+
+    /// Sends a blob to `sink`, unverified. A closed sink ends the transfer without an error.
+    pub(super) async fn read_blob(
+        &self,
+        digest: &Digest,
+        sink: mpsc::Sender<Bytes>,
+    ) -> Result<(), TransferError> {
+        let path = self.path(digest);
+        let send = move || {
+            let failed = |error: std::io::Error| format!("cannot read {}: {error}", path.display());
+            let mut file = fs::File::open(&path).map_err(failed)?;
+            loop {
+                let mut chunk = vec![0; CHUNK];
+                let length = file.read(&mut chunk).map_err(failed)?;
+                chunk.truncate(length);
+                if length == 0 || sink.blocking_send(chunk.into()).is_err() {
+                    return Ok(());
+                }
+            }
+        };
+        let sent = tokio::task::spawn_blocking(send).await;
+        sent.map_err(|error| error.to_string()).flatten().map_err(TransferError::local)
+    }
+
+    /// Writes a blob that `feed` sends to the given channel.
+    ///
+    /// # Errors
+    /// Errors of `feed`, the disk refuses, or the content does not match the digest.
+    pub(super) async fn write_blob<F: Future<Output = Result<(), TransferError>>>(
+        &self,
+        digest: &Digest,
+        feed: impl FnOnce(mpsc::Sender<Bytes>) -> F,
+    ) -> Result<(), TransferError> {
+        let (sink, mut chunks) = mpsc::channel::<Bytes>(QUEUE);
+        let (path, like) = (self.path(digest), digest.clone());
+        let write = move || {
+            let failed = |error: std::io::Error| format!("cannot write {}: {error}", path.display());
+            let mut file = temporary(&path).map_err(failed)?;
+            let mut hasher = Hasher::new(&like);
+            while let Some(chunk) = chunks.blocking_recv() {
+                hasher.update(&chunk);
+                file.write_all(&chunk).map_err(failed)?;
+            }
+            Ok((file, hasher.finish(), path))
+        };
+        let written = tokio::task::spawn_blocking(write);
+        let fed = feed(sink).await;
+        let written = written.await.map_err(|error| error.to_string()).flatten();
+        // A broken transfer explains a wrong digest, a full disk ends the transfer.
+        fed?;
+        let (file, actual, path) = written.map_err(TransferError::local)?;
+        if actual != digest.as_str() {
+            let why = format!("blob {digest}: the content has digest {actual}");
+            return Err(TransferError::local(why));
+        }
+        file.persist(&path).map_err(|error| {
+            TransferError::local(format!("cannot write {}: {}", path.display(), error.error))
+        })?;
+        Ok(())
+    }
+
+    fn path(&self, digest: &Digest) -> PathBuf {
+        self.root.join("blobs").join(digest.as_str().replace(':', "/"))
+    }
+
+    /// Writes a file of the layout atomically.
+    fn write(&self, name: &str, content: &[u8]) -> Result<(), String> {
+        let path = self.root.join(name);
+        let failed = |error: std::io::Error| format!("cannot write {}: {error}", path.display());
+        let mut file = temporary(&path).map_err(failed)?;
+        file.write_all(content).map_err(failed)?;
+        file.persist(&path).map_err(|error| failed(error.error))?;
+        Ok(())
+    }
+}
+
+/// Temporary file beside `path`, readable for everyone.
+fn temporary(path: &Path) -> std::io::Result<tempfile::NamedTempFile> {
+    use std::os::unix::fs::PermissionsExt;
+    let parent = path.parent().unwrap_or_else(|| Path::new("."));
+    fs::create_dir_all(parent)?;
+    let permissions = fs::Permissions::from_mode(0o644);
+    tempfile::Builder::new().prefix(".olm-").permissions(permissions).tempfile_in(parent)
+}
+
+fn read(path: &Path, limit: u64) -> Result<Vec<u8>, String> {
+    let failed = |why: &dyn std::fmt::Display| format!("cannot read {}: {why}", path.display());
+    let mut content = Vec::new();
+    let file = fs::File::open(path).map_err(|error| failed(&error))?;
+    file.take(limit + 1).read_to_end(&mut content).map_err(|error| failed(&error))?;
+    if content.len() as u64 > limit {
+        return Err(failed(&format!("larger than {limit} bytes")));
+    }
+    Ok(content)
+}
+
+/// Digest of a file in the algorithm of `like`.
+fn digest_of(like: &Digest, path: &Path) -> std::io::Result<String> {
+    let mut file = fs::File::open(path)?;
+    let mut hasher = Hasher::new(like);
+    let mut buffer = vec![0; CHUNK];
+    loop {
+        match file.read(&mut buffer)? {
+            0 => return Ok(hasher.finish()),
+            length => hasher.update(&buffer[..length]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn digest(text: &str) -> Digest {
+        RawManifest::new(Bytes::copy_from_slice(text.as_bytes())).digest
+    }
+
+    async fn send(sink: mpsc::Sender<Bytes>, text: &'static str) -> Result<(), TransferError> {
+        sink.send(Bytes::from_static(text.as_bytes())).await.map_err(|_| TransferError::local("closed"))
+    }
+
+    #[tokio::test]
+    async fn blob_appears_only_with_its_digest() {
+        let folder = tempfile::tempdir().unwrap();
+        let layout = Layout::create(&folder.path().join("layout")).unwrap();
+        let wanted = digest("content");
+        let error = layout.write_blob(&wanted, |sink| send(sink, "conten!")).await.unwrap_err();
+        assert!(error.to_string().contains("the content has digest sha256:"), "{error}");
+        let error = layout.write_blob(&wanted, async |_| Err(TransferError::local("broken"))).await;
+        assert_eq!(error.unwrap_err().to_string(), "broken");
+        assert!(!layout.has_blob(&wanted, 7).await.unwrap());
+        assert_eq!(fs::read_dir(folder.path().join("layout/blobs/sha256")).unwrap().count(), 0);
+        layout.write_blob(&wanted, |sink| send(sink, "content")).await.unwrap();
+        assert!(layout.has_blob(&wanted, 7).await.unwrap());
+        assert!(!layout.has_blob(&wanted, 8).await.unwrap());
+        fs::write(layout.path(&wanted), "CONTENT").unwrap();
+        assert!(!layout.has_blob(&wanted, 7).await.unwrap(), "damaged blob");
+    }
+
+    #[test]
+    fn other_folder_is_not_changed() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("notes"), "").unwrap();
+        let error = Layout::create(folder.path()).err().unwrap().to_string();
+        assert!(error.ends_with("neither empty nor an OCI image layout; nothing was changed"), "{error}");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+}

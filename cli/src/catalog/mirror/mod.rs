@@ -1,0 +1,319 @@
+//! `olm catalog mirror`: copies a catalog with its bundles and the images of its operators
+//! (docs/design/cli.md#mirroring).
+//!
+//! [`plan`] is pure: names of the copies, and configuration. [`copy`] copies one image, [`layout`] is the folder for
+//! air gaps.
+
+mod copy;
+mod jobs;
+mod layout;
+mod plan;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+
+use clap::Args;
+use kube::ResourceExt;
+use olm_fbc::Form;
+use olm_oci::{Limits, Puller, Reference, Selector};
+use serde::Serialize;
+
+use self::copy::Stats;
+use self::jobs::{Content, Job, Target};
+use self::layout::Layout;
+use self::plan::Place;
+use super::prune;
+use super::selection::{SelectionArgs, catalog_files};
+use crate::author::{build, write_whole};
+use crate::error::CliError;
+use crate::output::FormatArgs;
+use crate::progress::say;
+use crate::session::Session;
+use crate::source::{Access, Source, tagged_reference};
+
+/// First lines of the command's help.
+pub(super) const ABOUT: &str = "Copy a catalog with its bundles and the images of its operators
+
+Copies the images to another registry, or to a directory that is carried to a network without internet access and \
+copied from there. Images keep their bytes, digests and tags, indexes all their platforms. Signatures, attestations and \
+SBOMs of the images are copied, too. What the destination already has is not copied again, so that an interrupted run \
+can be repeated.
+
+The repositories are below the path of --to: quay.io/org/image becomes REGISTRY/PREFIX/org/image. Flags of the \
+selection reduce the catalog as `prune` does; it then gets a new digest, but keeps its repository and tag.
+
+The directory --output-dir gets configuration that leads clients to the mirror: registries.conf for OLM and CRI-O, \
+ImageDigestMirrorSet and ImageTagMirrorSet for OpenShift, a ClusterCatalog, and a list of all images.";
+
+/// Arguments of `olm catalog mirror`.
+#[derive(Debug, Args)]
+#[command(after_help = "Exit codes:
+  0 success   1 operation failed, or images are missing   2 wrong usage   3 the selected part is not valid
+  4 a catalog, package, channel or version does not exist
+
+Examples:
+  {olm} catalog mirror quay.io/operatorhubio/catalog:latest --package etcd --to registry.example.com/mirror
+  {olm} catalog mirror quay.io/operatorhubio/catalog:latest --package 'etcd@>=0.9.4' --to-dir ./layout
+  {olm} catalog mirror ./layout --to registry.example.com/mirror
+  {olm} catalog mirror ./catalog --catalog-ref quay.io/team/catalog:v1 --to registry.example.com")]
+pub(crate) struct MirrorArgs {
+    /// A directory, an image reference, cluster/NAME, or a layout that --to-dir wrote
+    #[arg(value_name = "SOURCE")]
+    source: String,
+    /// Copy to this registry, below this path
+    #[arg(
+        long,
+        value_name = "REGISTRY[/PREFIX]",
+        required_unless_present = "to_dir",
+        conflicts_with = "to_dir"
+    )]
+    to: Option<String>,
+    /// Copy to this directory, as an OCI image layout
+    #[arg(long, value_name = "LAYOUT")]
+    to_dir: Option<PathBuf>,
+    #[command(flatten)]
+    selection: SelectionArgs,
+    /// Do not copy the related images of the bundles
+    #[arg(long)]
+    no_related_images: bool,
+    /// Reference of the catalog, REGISTRY/REPOSITORY:TAG; needed for a directory, and to reduce a catalog that is named
+    /// by digest
+    #[arg(long, value_name = "REF")]
+    catalog_ref: Option<String>,
+    /// With --to: directory for the configuration of clients
+    #[arg(long, value_name = "DIR", default_value = "mirror")]
+    output_dir: PathBuf,
+    #[command(flatten)]
+    access: Access,
+    #[command(flatten)]
+    format: FormatArgs,
+}
+
+/// Result as JSON or YAML.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct MirroredCatalog {
+    /// References of the mirrored catalogs, or their names in the layout.
+    catalogs: Vec<String>,
+    images: usize,
+    /// Blobs that were copied, and those that the destination already had.
+    blobs_copied: u64,
+    blobs_present: u64,
+    bytes_copied: u64,
+    failures: Vec<Failure>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output_dir: Option<PathBuf>,
+}
+
+#[derive(Debug, Serialize)]
+struct Failure {
+    image: String,
+    error: String,
+}
+
+/// Images to copy.
+struct Plan {
+    jobs: Vec<Job>,
+    /// Texts in the catalog that are no references.
+    invalid: Vec<(String, String)>,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// The catalog cannot be read, the selection is refused, an image is not copied, or a file cannot be written.
+pub(crate) async fn run(args: MirrorArgs, session: &mut Session) -> Result<(), CliError> {
+    let place = args.to.as_deref().map(Place::parse).transpose()?;
+    let source_layout = open_layout(&args)?;
+    let plan = match &source_layout {
+        Some(layout) => of_layout(layout)?,
+        None => plan(&args, session).await?,
+    };
+    let layout = args.to_dir.as_deref().map(Layout::create).transpose()?;
+    if let Some(place) = &place
+        && let Some((a, b)) = plan::conflict(place, plan.jobs.iter().map(|job| &job.source))
+    {
+        let why = format!("{a} and {b} would have the same name in the mirror");
+        return Err(CliError::usage(format!("{why}; mirror them with different prefixes")));
+    }
+    let target = match (&place, &layout) {
+        (Some(place), _) => Target::Registry(place),
+        (None, Some(layout)) => Target::Layout(layout),
+        (None, None) => return Err(CliError::usage("specify --to or --to-dir")),
+    };
+    let stats = Stats::default();
+    let total = plan.jobs.len() + plan.invalid.len();
+    let copied = jobs::run(&plan.jobs, &target, source_layout.as_ref(), &args.access.images, &stats, session);
+    let failed = copied.await?;
+    if let Some(layout) = &layout {
+        layout.finish()?;
+    }
+    if let Some(place) = &place {
+        write_configuration(&args.output_dir, place, &plan.jobs)?;
+    }
+    let count = |value: &std::sync::atomic::AtomicU64| value.load(Ordering::Relaxed);
+    let failures = plan.invalid.into_iter().chain(failed);
+    let catalogs = plan.jobs.iter().filter(|job| job.catalog.is_some());
+    let result = MirroredCatalog {
+        catalogs: catalogs.map(|job| target.name(&job.source)).collect(),
+        images: total,
+        blobs_copied: count(&stats.blobs),
+        blobs_present: count(&stats.known),
+        bytes_copied: count(&stats.bytes),
+        failures: failures.map(|(image, error)| Failure { image, error }).collect(),
+        output_dir: place.is_some().then_some(args.output_dir),
+    };
+    session.output.result(args.format.output, "MirroredCatalog", &result, text)?;
+    if result.failures.is_empty() {
+        return Ok(());
+    }
+    result.failures.iter().for_each(|failure| say(&format!("{}: {}", failure.image, failure.error)));
+    Err(CliError::operational(format!("{} of {total} images were not copied", result.failures.len())))
+}
+
+/// Layout that SOURCE names, if it does.
+fn open_layout(args: &MirrorArgs) -> Result<Option<Layout>, CliError> {
+    let root = Path::new(&args.source);
+    if !olm_pack::is_layout(root) {
+        return Ok(None);
+    }
+    if !args.selection.is_everything() || args.no_related_images || args.catalog_ref.is_some() {
+        let why = "select packages and images when the layout is written; it is always copied whole";
+        return Err(CliError::usage(format!("{}: {why}", args.source)));
+    }
+    Layout::open(root).map(Some)
+}
+
+fn of_layout(layout: &Layout) -> Result<Plan, CliError> {
+    let mut jobs = Vec::new();
+    for (name, entry) in layout.entries() {
+        let invalid =
+            |error: &dyn std::fmt::Display| CliError::at(format!("image {name} of the layout"), error);
+        let source = name.parse().map_err(|error: olm_oci::ReferenceError| invalid(&error))?;
+        let digest = entry.digest.parse().map_err(|_| invalid(&"its digest is not valid"))?;
+        let content = Content::Layout(digest);
+        jobs.push(Job { source, content, catalog: entry.catalog().map(str::to_owned) });
+    }
+    Ok(Plan { jobs, invalid: Vec::new() })
+}
+
+/// Images of the catalog that SOURCE names, with the catalog last.
+async fn plan(args: &MirrorArgs, session: &Session) -> Result<Plan, CliError> {
+    let (source, name) = origin(args, session).await?;
+    let given = args.catalog_ref.as_deref().map(tagged_reference).transpose()?;
+    let is_whole = args.selection.is_everything();
+    let reference = match (given, &source) {
+        (Some(given), _) => given,
+        (None, Where::Directory(_)) => {
+            let why = "the catalog of a directory needs a reference: --catalog-ref REGISTRY/REPOSITORY:TAG";
+            return Err(CliError::usage(why));
+        }
+        (None, Where::Image(image)) if !is_whole && matches!(image.selector(), Selector::Digest(_)) => {
+            let why =
+                "the reduced catalog gets another digest: name it with --catalog-ref REGISTRY/REPOSITORY:TAG";
+            return Err(CliError::usage(why));
+        }
+        (None, Where::Image(image)) => image.clone(),
+    };
+    // The tag could move between the reads of the catalog.
+    let source = match source {
+        Where::Image(image) => Where::Image(pinned(&image, args, session).await?),
+        directory => directory,
+    };
+    let mut metas = prune::read(&source.to_string(), &args.access, session).await?;
+    let content = match source {
+        Where::Image(image) if is_whole => Content::Registry(image),
+        Where::Directory(root) if is_whole => Content::Built(build::image_of(&root, session)?.image),
+        _ => {
+            metas = args.selection.apply(&args.source, metas)?.metas;
+            let files = catalog_files(&args.source, metas.clone(), Form::Json)?;
+            Content::Built(olm_pack::Image::catalog(&files)?)
+        }
+    };
+    let (images, invalid) = plan::images(&metas, !args.no_related_images)?;
+    let images = images.into_iter().filter(|image| *image != reference);
+    let mut jobs: Vec<Job> = images
+        .map(|source| Job { content: Content::Registry(source.clone()), source, catalog: None })
+        .collect();
+    let catalog = Some(name.unwrap_or_else(|| plan::catalog_name(&reference)));
+    jobs.push(Job { source: reference, content, catalog });
+    Ok(Plan { jobs, invalid })
+}
+
+/// Reference of an image by its current digest.
+async fn pinned(image: &Reference, args: &MirrorArgs, session: &Session) -> Result<Reference, CliError> {
+    let _step = session.progress.step(format!("resolving {image}"));
+    let puller = Puller::new(args.access.images.config(image, Limits::CATALOG)?);
+    let canonical = session.unless_interrupted(puller.resolve(image)).await?;
+    let pinned = format!("{}@{}", image.name(), canonical.digest());
+    pinned.parse().map_err(|error| CliError::at(image, format!("{error}: {pinned}")))
+}
+
+/// Place of a catalog that is not a layout.
+enum Where {
+    Directory(PathBuf),
+    Image(Reference),
+}
+
+impl std::fmt::Display for Where {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Directory(root) => write!(f, "{}", root.display()),
+            Self::Image(reference) => write!(f, "{reference}"),
+        }
+    }
+}
+
+/// Directory or image of the catalog, and the name of its ClusterCatalog if it is one of the cluster.
+async fn origin(args: &MirrorArgs, session: &Session) -> Result<(Where, Option<String>), CliError> {
+    let name = match Source::parse(&args.source)? {
+        Source::Directory(root) => return Ok((Where::Directory(root), None)),
+        Source::Image(reference) => return Ok((Where::Image(reference), None)),
+        Source::Cluster(Some(name)) => name,
+        Source::Cluster(None) => {
+            let hint = "cluster is all catalogs of the cluster: choose one, such as cluster/NAME";
+            return Err(CliError::usage(hint));
+        }
+    };
+    let cluster = args.access.cluster.connect().await?;
+    let catalogs = cluster.catalogs(session).await?;
+    let catalog = catalogs.iter().find(|catalog| catalog.name_any() == name);
+    let image = catalog.and_then(|catalog| catalog.spec.source.image.as_ref()).ok_or_else(|| {
+        CliError::no_candidate(format!("the cluster has no ClusterCatalog {name} with an image"))
+    })?;
+    let failed = |error: olm_oci::ReferenceError| CliError::at(format!("ClusterCatalog {name}"), error);
+    Ok((Where::Image(image.ref_.parse().map_err(failed)?), Some(name)))
+}
+
+/// Writes the files that lead clients to the mirror.
+fn write_configuration(directory: &Path, place: &Place, jobs: &[Job]) -> Result<(), CliError> {
+    let mut mapping = BTreeMap::new();
+    let mut catalogs = BTreeMap::new();
+    for job in jobs {
+        let target = place.target(&job.source).map_err(|error| CliError::at(&job.source, error))?;
+        if let Some(name) = &job.catalog {
+            catalogs.insert(name.clone(), target.clone());
+        }
+        mapping.insert(job.source.clone(), target);
+    }
+    for (name, text) in plan::files(place, &mapping, &catalogs) {
+        write_whole(&directory.join(name), &text)?;
+    }
+    Ok(())
+}
+
+fn text(result: &MirroredCatalog) -> String {
+    let MirroredCatalog { images, blobs_copied, blobs_present, bytes_copied, failures, .. } = result;
+    let done = images - failures.len();
+    let mut text = format!(
+        "copied {done} of {images} images: {blobs_copied} blobs with {bytes_copied} bytes, {blobs_present} were present\n"
+    );
+    for catalog in &result.catalogs {
+        text.push_str(&format!("catalog: {catalog}\n"));
+    }
+    if let Some(directory) = &result.output_dir {
+        text.push_str(&format!("configuration: {}\n", directory.display()));
+    }
+    text
+}

@@ -1,0 +1,246 @@
+//! Names of mirrored images, and the configuration that leads there. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use olm_api::names::GROUP;
+use olm_fbc::{Meta, PackageContent};
+use olm_oci::{Reference, ReferenceError, Selector};
+use olm_version::quote;
+
+use crate::error::CliError;
+
+/// Registry of the mirror, with a path below which the repositories are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Place(String);
+
+impl Place {
+    /// Parses `REGISTRY[/PREFIX]`.
+    ///
+    /// # Errors
+    /// The text does not begin references.
+    pub(super) fn parse(text: &str) -> Result<Self, CliError> {
+        let place = text.trim_end_matches('/');
+        let parsed = format!("{place}/x:x").parse::<Reference>();
+        parsed.map(|_| Self(place.to_owned())).map_err(|error| {
+            let why = format!("expected a registry and a path, such as registry.example.com/mirror: {error}");
+            CliError::usage(format!("--to {}: {why}", quote(text)))
+        })
+    }
+
+    /// Reference of the copy of an image: the repository below this place, with the same tag or digest.
+    pub(super) fn target(&self, source: &Reference) -> Result<Reference, ReferenceError> {
+        let (mark, selector) = match source.selector() {
+            Selector::Tag(tag) => (':', tag.as_str()),
+            Selector::Digest(digest) => ('@', digest.as_str()),
+        };
+        format!("{}/{}{mark}{selector}", self.0, source.path()).parse()
+    }
+
+    /// Prefix of source references, and the one that replaces it: of the namespace of the repository, such as
+    /// `quay.io/operatorhubio`, or of a repository without namespace.
+    fn prefix(&self, source: &Reference) -> (String, String) {
+        let scope = source.path().split('/').next().unwrap_or_default();
+        (format!("{}/{scope}", source.host()), format!("{}/{scope}", self.0))
+    }
+}
+
+/// Images that the bundles of a catalog name, and texts that are no references, with the reason.
+pub(super) fn images(
+    metas: &[Meta],
+    with_related: bool,
+) -> Result<(BTreeSet<Reference>, Vec<(String, String)>), CliError> {
+    let mut lines: BTreeMap<&str, Vec<&[u8]>> = BTreeMap::new();
+    for meta in metas {
+        lines.entry(meta.owner()).or_default().push(&meta.blob);
+    }
+    lines.remove("");
+    let (mut references, mut invalid) = (BTreeSet::new(), BTreeMap::new());
+    for (package, lines) in lines {
+        let content = PackageContent::from_metas(package, lines)
+            .map_err(|error| CliError::operational(format!("package {}: {error}", quote(package))))?;
+        for bundle in &content.bundles {
+            let related = bundle.related_images.iter().filter(|_| with_related).map(|related| &related.image);
+            for text in [&bundle.image].into_iter().chain(related).filter(|text| !text.is_empty()) {
+                match reference(text) {
+                    Ok(reference) => {
+                        references.insert(reference);
+                    }
+                    Err(error) => {
+                        invalid.insert(text.clone(), error.to_string());
+                    }
+                }
+            }
+        }
+    }
+    Ok((references, invalid.into_iter().collect()))
+}
+
+/// Parses a reference as container runtimes do: a digest wins over a tag, and the default tag is `latest`.
+fn reference(text: &str) -> Result<Reference, ReferenceError> {
+    match text.parse() {
+        Err(ReferenceError::TagAndDigest) => {
+            let (name, digest) = text.split_once('@').unwrap_or((text, ""));
+            let name = name.rsplit_once(':').map_or(name, |(name, _)| name);
+            format!("{name}@{digest}").parse()
+        }
+        Err(ReferenceError::Bare(_)) => format!("{text}:latest").parse(),
+        parsed => parsed,
+    }
+}
+
+/// First two references by tag that would overwrite each other in the mirror.
+pub(super) fn conflict<'a>(
+    place: &Place,
+    sources: impl Iterator<Item = &'a Reference>,
+) -> Option<(&'a Reference, &'a Reference)> {
+    let mut targets: BTreeMap<Reference, &Reference> = BTreeMap::new();
+    for source in sources.filter(|source| matches!(source.selector(), Selector::Tag(_))) {
+        if let Some(other) = targets.insert(place.target(source).ok()?, source)
+            && other != source
+        {
+            return Some((other, source));
+        }
+    }
+    None
+}
+
+/// Files that lead clients to the mirror, by name.
+pub(super) fn files(
+    place: &Place,
+    mapping: &BTreeMap<Reference, Reference>,
+    catalogs: &BTreeMap<String, Reference>,
+) -> BTreeMap<&'static str, String> {
+    let prefixes = |is_wanted: &dyn Fn(&Selector) -> bool| -> BTreeMap<String, String> {
+        let sources = mapping.keys().filter(|source| is_wanted(source.selector()));
+        sources.map(|source| place.prefix(source)).filter(|(source, target)| source != target).collect()
+    };
+    let by_digest = prefixes(&|selector| matches!(selector, Selector::Digest(_)));
+    let by_tag = prefixes(&|selector| matches!(selector, Selector::Tag(_)));
+    let all = prefixes(&|_| true);
+    let registries: String = all
+        .iter()
+        .map(|(source, target)| {
+            format!("[[registry]]\nlocation = \"{source}\"\n[[registry.mirror]]\nlocation = \"{target}\"\n\n")
+        })
+        .collect();
+    let mapped: String = mapping.iter().map(|(source, target)| format!("{source}={target}\n")).collect();
+    let catalogs: String = catalogs
+        .iter()
+        .map(|(name, image)| {
+            format!(
+                "---\napiVersion: {GROUP}/v1\nkind: ClusterCatalog\nmetadata:\n  name: {name}\nspec:\n  source:\n    \
+                 type: Image\n    image:\n      ref: {image}\n"
+            )
+        })
+        .collect();
+    let sets = mirror_set("ImageDigestMirrorSet", "imageDigestMirrors", &by_digest)
+        + &mirror_set("ImageTagMirrorSet", "imageTagMirrors", &by_tag);
+    BTreeMap::from([
+        ("registries.conf", registries),
+        ("mapping.txt", mapped),
+        ("cluster-catalog.yaml", catalogs),
+        ("image-mirror-sets.yaml", sets),
+    ])
+}
+
+/// Mirror configuration of OpenShift. Empty without mirrors.
+fn mirror_set(kind: &str, field: &str, mirrors: &BTreeMap<String, String>) -> String {
+    if mirrors.is_empty() {
+        return String::new();
+    }
+    let mirrors: String = mirrors
+        .iter()
+        .map(|(source, target)| format!("  - source: {source}\n    mirrors:\n    - {target}\n"))
+        .collect();
+    format!(
+        "---\napiVersion: config.openshift.io/v1\nkind: {kind}\nmetadata:\n  name: olm-mirror\nspec:\n  {field}:\n{mirrors}"
+    )
+}
+
+/// Name of the ClusterCatalog of an image: the last part of its repository.
+pub(super) fn catalog_name(image: &Reference) -> String {
+    let last = image.path().rsplit('/').next().unwrap_or_default();
+    let name: String =
+        last.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' }).collect();
+    let name = name.trim_matches('-');
+    if name.is_empty() { "catalog".to_owned() } else { name.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Reference {
+        reference(text).unwrap()
+    }
+
+    #[test]
+    fn mirrored_image_keeps_repository_and_tag_or_digest() {
+        let digest = format!("sha256:{}", "a".repeat(64));
+        for (place, source, expected) in [
+            ("r.example", "quay.io/a/b:v1".to_owned(), "r.example/a/b:v1".to_owned()),
+            (
+                "r.example:5000/m/n/",
+                format!("quay.io/a/b@{digest}"),
+                format!("r.example:5000/m/n/a/b@{digest}"),
+            ),
+            ("r.example/m", format!("quay.io/b:v1@{digest}"), format!("r.example/m/b@{digest}")),
+            ("r.example/m", "quay.io/a/b".to_owned(), "r.example/m/a/b:latest".to_owned()),
+        ] {
+            let target = Place::parse(place).unwrap().target(&parsed(&source)).unwrap();
+            assert_eq!(target.to_string(), expected);
+        }
+        for text in ["", "r.example/x:v1", "https://r.example"] {
+            let error = Place::parse(text).unwrap_err().to_string();
+            assert!(error.contains("expected a registry and a path"), "{error}");
+        }
+    }
+
+    #[test]
+    fn tags_of_two_registries_conflict_only_in_the_same_repository() {
+        let place = Place::parse("r.example").unwrap();
+        let sources = ["a.example/x:v1", "b.example/x:v2", "b.example/y:v1", "b.example/x:v1"].map(parsed);
+        let found = conflict(&place, sources.iter()).map(|(a, b)| (a.to_string(), b.to_string()));
+        assert_eq!(found, Some(("a.example/x:v1".to_owned(), "b.example/x:v1".to_owned())));
+        assert_eq!(conflict(&place, sources[..3].iter()), None);
+    }
+
+    #[test]
+    fn configuration_redirects_namespaces_to_the_mirror() {
+        let place = Place::parse("r.example/m").unwrap();
+        let digest = format!("sha256:{}", "a".repeat(64));
+        let sources = [
+            format!("quay.io/a/b@{digest}"),
+            "quay.io/a/c:v1".to_owned(),
+            format!("x.example:5000/d@{digest}"),
+            format!("r.example/m@{digest}"),
+        ];
+        let sources = sources.iter().map(|text| parsed(text));
+        let mapping = sources.map(|source| (source.clone(), place.target(&source).unwrap())).collect();
+        let catalogs = BTreeMap::from([("c".to_owned(), parsed("r.example/m/a/c:v1"))]);
+        let files = files(&place, &mapping, &catalogs);
+        let registry = |source: &str, target: &str| {
+            format!("[[registry]]\nlocation = \"{source}\"\n[[registry.mirror]]\nlocation = \"{target}\"\n\n")
+        };
+        let expected = [
+            registry("quay.io/a", "r.example/m/a"),
+            registry("r.example/m", "r.example/m/m"),
+            registry("x.example:5000/d", "r.example/m/d"),
+        ];
+        assert_eq!(files["registries.conf"], expected.concat());
+        assert!(files["mapping.txt"].contains("quay.io/a/c:v1=r.example/m/a/c:v1\n"));
+        let tags = files["image-mirror-sets.yaml"].split("ImageTagMirrorSet").nth(1).unwrap();
+        let expected = "\nmetadata:\n  name: olm-mirror\nspec:\n  imageTagMirrors:\n  - source: quay.io/a\n    mirrors:\n    - r.example/m/a\n";
+        assert_eq!(tags, expected);
+        assert!(files["cluster-catalog.yaml"].ends_with("      ref: r.example/m/a/c:v1\n"));
+    }
+
+    #[test]
+    fn catalog_name_is_the_last_part_of_the_repository() {
+        for (image, expected) in
+            [("a.example/x/my-catalog:v1", "my-catalog"), ("a.example/x/My_C.2:v1", "my-c-2")]
+        {
+            assert_eq!(catalog_name(&image.to_lowercase().parse().unwrap()), expected);
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! `olm catalog prune`: writes a part of a catalog to a directory.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use olm_fbc::{Form, KeptPackage, Meta};
+use serde::Serialize;
+
+use super::selection::{SelectionArgs, catalog_files};
+use crate::author::write_whole;
+use crate::error::CliError;
+use crate::output::FormatArgs;
+use crate::session::Session;
+use crate::source::{Access, Source};
+
+/// First lines of the command's help.
+pub(super) const ABOUT: &str = "Write a part of a catalog to a directory
+
+The result is valid: every channel has one head, the default channel exists, and deprecations are of kept objects. \
+A selection without such a result is refused. Versions between two kept ones of a channel are kept, too. The lowest \
+kept version still names the one that it replaces, so that installations of dropped versions can be upgraded.";
+
+/// Arguments of `olm catalog prune`.
+#[derive(Debug, Args)]
+#[command(after_help = "Exit codes:
+  0 success   1 operation failed   2 wrong usage   3 the selected part is not valid
+  4 a catalog, package, channel or version does not exist
+
+Examples:
+  {olm} catalog prune quay.io/operatorhubio/catalog:latest --package etcd --to ./catalog
+  {olm} catalog prune ./all --package 'my-operator@>=1.2.0 <2.0.0' --to ./catalog
+  {olm} catalog prune cluster/operatorhubio --channel etcd/clusterwide-alpha --heads --to ./catalog
+  {olm} catalog prune ./all --channel my-operator/fast --default-channel my-operator=fast --to ./catalog")]
+pub(crate) struct PruneArgs {
+    /// A directory, an image reference, or cluster/NAME
+    #[arg(value_name = "SOURCE")]
+    source: String,
+    /// Write the catalog to this directory, which must be empty or new: a file PACKAGE/index.yaml for each package
+    #[arg(long, value_name = "DIR")]
+    to: PathBuf,
+    #[command(flatten)]
+    selection: SelectionArgs,
+    #[command(flatten)]
+    access: Access,
+    #[command(flatten)]
+    format: FormatArgs,
+}
+
+/// Result as JSON or YAML.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PrunedCatalog {
+    directory: PathBuf,
+    packages: Vec<PrunedPackage>,
+    dropped_packages: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PrunedPackage {
+    name: String,
+    channels: Vec<String>,
+    bundles: Vec<String>,
+    /// Bundles that are in no range, but connect others that are.
+    connecting_bundles: Vec<String>,
+    dropped_channels: Vec<String>,
+    dropped_bundles: Vec<String>,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// The catalog cannot be read, the selection is refused, or the directory cannot be written.
+pub(crate) async fn run(args: PruneArgs, session: &mut Session) -> Result<(), CliError> {
+    if args.selection.is_everything() {
+        return Err(CliError::usage("select what to keep with --package, --channel or --heads"));
+    }
+    check_empty(&args.to)?;
+    let metas = read(&args.source, &args.access, session).await?;
+    let smaller = args.selection.apply(&args.source, metas)?;
+    let files = catalog_files(&args.source, smaller.metas, Form::Yaml)?;
+    for (path, text) in files {
+        session.check()?;
+        write_whole(&args.to.join(path), &String::from_utf8_lossy(&text))?;
+    }
+    let packages = smaller.packages.into_iter().map(PrunedPackage::from).collect();
+    let pruned = PrunedCatalog { directory: args.to, packages, dropped_packages: smaller.dropped };
+    session.output.result(args.format.output, "PrunedCatalog", &pruned, text)
+}
+
+/// All objects of one catalog.
+///
+/// # Errors
+/// The source is more than one catalog, or cannot be read.
+pub(super) async fn read(source: &str, access: &Access, session: &Session) -> Result<Vec<Meta>, CliError> {
+    if Source::parse(source)? == Source::Cluster(None) {
+        let hint = "cluster is all catalogs of the cluster: choose one, such as cluster/NAME";
+        return Err(CliError::usage(hint));
+    }
+    let mut metas = Vec::new();
+    let mut keep = |_: &str, meta: Meta| {
+        metas.push(meta);
+        Ok(())
+    };
+    access.read(source, session, &mut keep).await?;
+    Ok(metas)
+}
+
+fn check_empty(directory: &Path) -> Result<(), CliError> {
+    match fs::read_dir(directory).map(|mut listing| listing.next().is_none()) {
+        Ok(true) => Ok(()),
+        Ok(false) => {
+            Err(CliError::at(directory.display(), "the directory is not empty; nothing was changed"))
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(CliError::at(directory.display(), format!("cannot read the directory: {error}"))),
+    }
+}
+
+impl From<KeptPackage> for PrunedPackage {
+    fn from(kept: KeptPackage) -> Self {
+        let KeptPackage { name, channels, bundles, connecting, dropped_channels, dropped_bundles } = kept;
+        Self { name, channels, bundles, connecting_bundles: connecting, dropped_channels, dropped_bundles }
+    }
+}
+
+fn text(pruned: &PrunedCatalog) -> String {
+    let mut text = String::new();
+    for package in &pruned.packages {
+        text.push_str(&format!("{}: kept {}", package.name, count(package.bundles.len(), "bundle")));
+        text.push_str(&format!(" in {}\n", count(package.channels.len(), "channel")));
+        for (what, names) in [
+            ("kept to connect others", &package.connecting_bundles),
+            ("dropped channels", &package.dropped_channels),
+            ("dropped bundles", &package.dropped_bundles),
+        ] {
+            if !names.is_empty() {
+                text.push_str(&format!("  {what}: {}\n", names.join(", ")));
+            }
+        }
+    }
+    if !pruned.dropped_packages.is_empty() {
+        let dropped = &pruned.dropped_packages;
+        text.push_str(&format!("dropped {}: {}\n", count(dropped.len(), "package"), dropped.join(", ")));
+    }
+    text
+}
+
+fn count(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}

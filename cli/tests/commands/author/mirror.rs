@@ -1,0 +1,284 @@
+//! `olm catalog mirror` between registries, and through a layout.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use olm_image::Image;
+use olm_image::registry::{Fault, Registry};
+use olm_image::{Layer, LayerEntry, Runtime};
+use serde_json::{Value, json};
+
+use super::fixture::{Fixture, bundle};
+
+const INDEX: &str = "application/vnd.oci.image.index.v1+json";
+const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+
+/// Registry with a catalog of package lamp (1.0.0, 1.1.0 and 1.2.0), its bundles, and an operand: an index with two
+/// images, a signature and an attestation.
+struct Source {
+    fixture: Fixture,
+    operand: String,
+}
+
+fn image(text: &str) -> Image {
+    let entries = BTreeMap::from([("file".to_owned(), LayerEntry::file(text.as_bytes()))]);
+    Image::new(vec![Layer::new(&entries).unwrap()], &BTreeMap::new(), &Runtime::default()).unwrap()
+}
+
+fn index(entries: &[(&str, usize)]) -> Bytes {
+    let entry = |(digest, size): &(&str, usize)| json!({ "mediaType": MANIFEST, "digest": digest, "size": size });
+    let entries: Vec<_> = entries.iter().map(entry).collect();
+    json!({ "schemaVersion": 2, "mediaType": INDEX, "manifests": entries }).to_string().into()
+}
+
+impl Source {
+    async fn new() -> Self {
+        let fixture = Fixture::open().await;
+        let registry = &fixture.registry;
+        let images = ["amd64", "arm64"].map(image);
+        let children: Vec<_> = images
+            .iter()
+            .map(|image| (registry.add_image("team/operand", &image.digest(), image), image.manifest.len()))
+            .collect();
+        let children: Vec<_> = children.iter().map(|(digest, size)| (digest.as_str(), *size)).collect();
+        let operand = registry.add_manifest("team/operand", "v1", INDEX, index(&children));
+        let tag = operand.replace(':', "-");
+        registry.add_image("team/operand", &format!("{tag}.sig"), &image("signature"));
+        let attestation = image("attestation");
+        let digest = registry.add_image("team/operand", &attestation.digest(), &attestation);
+        registry.add_manifest("team/operand", &tag, INDEX, index(&[(&digest, attestation.manifest.len())]));
+        let source = Self { fixture, operand };
+        source.publish(&[]);
+        source
+    }
+
+    fn host(&self) -> String {
+        self.fixture.registry.host()
+    }
+
+    /// Pushes bundles and catalog. Each bundle has `more` related images.
+    fn publish(&self, more: &[&str]) {
+        let registry = &self.fixture.registry;
+        let host = self.host();
+        let mut entries = Vec::new();
+        let mut objects = vec![json!({ "schema": "olm.package", "name": "lamp", "defaultChannel": "stable" })];
+        for minor in 0..3_u32 {
+            let tag = format!("v1.{minor}.0");
+            let digest = registry.add_image("team/lamp-bundle", &tag, &Image::bundle(&bundle(minor)).unwrap());
+            let name = format!("lamp.v1.{minor}.0");
+            let mut entry = json!({ "name": name });
+            if minor > 0 {
+                entry["replaces"] = json!(format!("lamp.v1.{}.0", minor - 1));
+            }
+            entries.push(entry);
+            let operand = format!("{host}/team/operand:v1@{}", self.operand);
+            let related = [operand.as_str()].into_iter().chain(more.iter().copied());
+            let related: Vec<_> = related.map(|image| json!({ "name": "", "image": image })).collect();
+            let version = json!({ "packageName": "lamp", "version": format!("1.{minor}.0") });
+            objects.push(json!({
+                "schema": "olm.bundle", "package": "lamp", "name": name,
+                "image": format!("{host}/team/lamp-bundle@{digest}"), "relatedImages": related,
+                "properties": [{ "type": "olm.package", "value": version }],
+            }));
+        }
+        objects.push(json!({ "schema": "olm.channel", "package": "lamp", "name": "stable", "entries": entries }));
+        let text: String = objects.iter().map(Value::to_string).collect();
+        let files = BTreeMap::from([("lamp/catalog.json".to_owned(), text.into_bytes())]);
+        registry.add_image("team/lamp-catalog", "v1", &Image::catalog(&files).unwrap());
+    }
+
+    /// Empty registry that clients of the fixture trust.
+    async fn target(&self, name: &str) -> Registry {
+        let registry = Registry::start().await.unwrap();
+        self.fixture.write(&format!("cas/{name}.crt"), registry.ca_pem());
+        registry
+    }
+
+    /// Mirrors the catalog, and parses the result.
+    async fn mirror(&self, to: &str) -> (i32, Value, String) {
+        let line = format!("mirror {}/team/lamp-catalog:v1 {to} --ca-dir cas -o json", self.host());
+        let ran = self.fixture.olm(&line).await;
+        (ran.code, serde_json::from_str(&ran.stdout).unwrap_or_default(), ran.stderr)
+    }
+
+    /// Manifests of the source, as they are below the prefix `m`.
+    fn expected(&self) -> BTreeMap<(String, String), Bytes> {
+        let manifests = self.fixture.registry.manifests().into_iter();
+        let is_copied = |(repository, tag): &(String, String)| {
+            // Bundles and the operand are named by digest.
+            let by_digest = repository == "team/lamp-bundle" && !tag.starts_with("sha256:");
+            !by_digest && tag != "v1" || repository == "team/lamp-catalog"
+        };
+        manifests
+            .filter(|(key, _)| is_copied(key))
+            .map(|((repository, tag), bytes)| ((format!("m/{repository}"), tag), bytes))
+            .collect()
+    }
+}
+
+fn sent(registry: &Registry) -> Vec<String> {
+    let is_write = |request: &String| request.starts_with("PUT") || request.starts_with("POST");
+    registry.take_requests().into_iter().filter(is_write).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mirror_has_the_same_bytes_tags_and_signatures_and_is_written_once() {
+    let source = Source::new().await;
+    let target = source.target("target").await;
+    let to = format!("--to {}/m", target.host());
+    let (code, result, stderr) = source.mirror(&to).await;
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    assert_eq!(result["images"], 5);
+    assert_eq!(target.manifests(), source.expected());
+    assert!(target.blobs().is_subset(&source.fixture.registry.blobs()));
+    assert!(!sent(&target).is_empty());
+
+    let host = (source.host(), target.host());
+    let conf = source.fixture.read("mirror/registries.conf");
+    let expected =
+        format!("[[registry]]\nlocation = \"{}/team\"\n[[registry.mirror]]\nlocation = \"{}/m/team\"\n\n", host.0, host.1);
+    assert_eq!(conf, expected);
+    let catalog = source.fixture.read("mirror/cluster-catalog.yaml");
+    assert!(catalog.contains("  name: lamp-catalog\n"), "{catalog}");
+    assert!(catalog.contains(&format!("ref: {}/m/team/lamp-catalog:v1\n", host.1)), "{catalog}");
+    let mapping = source.fixture.read("mirror/mapping.txt");
+    let operand = &source.operand;
+    assert!(mapping.contains(&format!("{}/team/operand@{operand}={}/m/team/operand@{operand}\n", host.0, host.1)));
+    assert!(source.fixture.read("mirror/image-mirror-sets.yaml").contains("kind: ImageDigestMirrorSet\n"));
+
+    let (code, result, _) = source.mirror(&to).await;
+    assert_eq!((code, &result["blobsCopied"]), (0, &json!(0)));
+    assert_eq!(sent(&target), Vec::<String>::new());
+    let listed = source.fixture.works(&format!("ls {}/m/team/lamp-catalog:v1 --ca-dir cas", target.host())).await;
+    assert!(listed.contains("lamp"), "{listed}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn missing_image_is_reported_and_all_others_are_copied() {
+    let source = Source::new().await;
+    let missing = format!("{}/team/gone:v1", source.host());
+    source.publish(&[&missing, "not a reference"]);
+    let target = source.target("target").await;
+    let (code, result, stderr) = source.mirror(&format!("--to {}/m", target.host())).await;
+    assert_eq!(code, 1, "{stderr}");
+    assert!(stderr.contains("2 of 7 images were not copied"), "{stderr}");
+    assert!(stderr.contains("REGISTRY/team/gone:v1: "), "{stderr}");
+    assert_eq!(result["failures"].as_array().unwrap().len(), 2);
+    assert_eq!(target.manifests(), source.expected());
+    // Without the related images.
+    let target = source.target("other").await;
+    let (code, result, stderr) =
+        source.mirror(&format!("--to {}/m --no-related-images", target.host())).await;
+    assert_eq!((code, &result["images"]), (0, &json!(4)), "{stderr}");
+    assert!(target.manifests().keys().all(|(repository, _)| repository != "m/team/operand"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn failed_mirror_is_completed_by_the_next_run() {
+    let source = Source::new().await;
+    let target = source.target("target").await;
+    let to = format!("--to {}/m", target.host());
+    // A short fault is retried.
+    target.add_fault("PUT /v2/m/team/lamp-bundle/blobs", 1, Fault::Status(500, Vec::new(), String::new()));
+    source.fixture.registry.add_fault("GET /v2/team/lamp-bundle/blobs", 1, Fault::Cut(10));
+    target.add_fault("PUT /v2/m/team/operand/blobs", usize::MAX, Fault::Status(403, Vec::new(), "full".to_owned()));
+    let (code, result, stderr) = source.mirror(&to).await;
+    assert_eq!(code, 1, "{stderr}");
+    assert_eq!(result["failures"].as_array().unwrap().len(), 1, "{result}");
+    target.clear_faults();
+    let present = target.blobs().len();
+    let (code, result, stderr) = source.mirror(&to).await;
+    assert_eq!(code, 0, "{stderr}");
+    assert_eq!(target.manifests(), source.expected());
+    assert_eq!(result["blobsCopied"], json!(target.blobs().len() - present));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn corrupt_blob_is_refused() {
+    let source = Source::new().await;
+    let target = source.target("target").await;
+    source.fixture.registry.add_fault("GET /v2/team/operand/blobs", usize::MAX, Fault::Corrupt);
+    let (code, _, stderr) = source.mirror(&format!("--to {}/m", target.host())).await;
+    assert_eq!(code, 1, "{stderr}");
+    assert!(stderr.contains("Digest did not match, expected sha256:"), "{stderr}");
+    let (code, _, stderr) = source.mirror("--to-dir layout").await;
+    assert_eq!(code, 1, "{stderr}");
+    assert!(stderr.contains("the content has digest sha256:"), "{stderr}");
+    let blobs = target.blobs();
+    assert!(blobs.is_subset(&source.fixture.registry.blobs()), "{blobs:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn layout_is_copied_to_a_registry_after_the_source_is_gone() {
+    let source = Source::new().await;
+    let (code, first, stderr) = source.mirror("--to-dir layout").await;
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    assert_ne!(first["blobsCopied"], json!(0));
+
+    // A second run only reads manifests, and a damaged blob.
+    let blobs: BTreeSet<String> = source.fixture.registry.blobs();
+    let damaged = blobs.iter().next().unwrap();
+    let path = format!("layout/blobs/{}", damaged.replace(':', "/"));
+    let length = std::fs::metadata(source.fixture.path(&path)).unwrap().len();
+    source.fixture.write(&path, &"x".repeat(usize::try_from(length).unwrap()));
+    let _ = source.fixture.registry.take_requests();
+    let (code, second, _) = source.mirror("--to-dir layout").await;
+    assert_eq!((code, &second["blobsCopied"]), (0, &json!(1)), "{second}");
+
+    let expected = source.expected();
+    source.fixture.registry.add_fault("/v2/", usize::MAX, Fault::Status(403, Vec::new(), String::new()));
+    let target = source.target("target").await;
+    let line = format!("mirror layout --to {}/m --ca-dir cas --output-dir config", target.host());
+    let printed = source.fixture.works(&line).await;
+    assert!(printed.contains("copied 7 of 7 images"), "{printed}");
+    assert_eq!(target.manifests(), expected);
+    let catalog = source.fixture.read("config/cluster-catalog.yaml");
+    assert!(catalog.contains("  name: lamp-catalog\n"), "{catalog}");
+    let _ = sent(&target);
+    source.fixture.works(&line).await;
+    assert_eq!(sent(&target), Vec::<String>::new());
+    let ran = source.fixture.olm(&format!("{line} --heads")).await;
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reduced_catalog_keeps_its_tag_and_has_a_stable_digest() {
+    let source = Source::new().await;
+    let mut digests = BTreeSet::new();
+    for name in ["one", "two"] {
+        let target = source.target(name).await;
+        let line = format!(
+            "mirror {}/team/lamp-catalog:v1 --package lamp@>=1.1.0 --to {} --ca-dir cas",
+            source.host(),
+            target.host()
+        );
+        source.fixture.works(&line).await;
+        let manifests = target.manifests();
+        let digest = |key: &str| &manifests[&("team/lamp-catalog".to_owned(), key.to_owned())];
+        digests.insert(digest("v1").clone());
+        let bundles = manifests.keys().filter(|(repository, _)| repository == "team/lamp-bundle");
+        assert_eq!(bundles.count(), 2);
+        let mirrored = format!("{}/team/lamp-catalog:v1", target.host());
+        assert_eq!(source.fixture.works(&format!("ls {mirrored} --ca-dir cas -o json")).await.matches("\"lamp\"").count(), 1);
+        let whole = format!("{}/team/lamp-catalog:v1", source.host());
+        let diff = source.fixture.works(&format!("diff {whole} {mirrored} --ca-dir cas")).await;
+        assert!(diff.contains("lamp.v1.0.0"), "{diff}");
+    }
+    assert_eq!(digests.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn directory_needs_a_reference() {
+    let source = Source::new().await;
+    let host = source.host();
+    super::prune::write_catalog(&source.fixture, |_| format!("{host}/team/lamp-bundle:v1.0.0"));
+    let target = source.target("target").await;
+    let line = format!("mirror catalog --to {}/m --ca-dir cas", target.host());
+    let ran = source.fixture.olm(&line).await;
+    assert_eq!(ran.code, 2);
+    assert!(ran.stderr.contains("--catalog-ref REGISTRY/REPOSITORY:TAG"), "{}", ran.stderr);
+    let printed = source.fixture.works(&format!("{line} --catalog-ref quay.example/team/all:v2")).await;
+    assert!(printed.contains(&format!("/m/team/all:v2\n")), "{printed}");
+    assert!(target.manifests().contains_key(&("m/team/all".to_owned(), "v2".to_owned())));
+    assert!(target.manifests().contains_key(&("m/team/lamp-bundle".to_owned(), "v1.0.0".to_owned())));
+}

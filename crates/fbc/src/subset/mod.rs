@@ -1,0 +1,257 @@
+//! Smaller catalog: some packages, channels and versions of a catalog, with valid upgrade graphs
+//! (docs/design/cli.md#smaller-catalogs).
+
+mod channel;
+mod edit;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use olm_version::{Range, Version, excerpt, quote};
+use serde::Deserialize;
+
+use crate::{
+    Bundle, Meta, ModelError, PackageContent, SCHEMA_BUNDLE, SCHEMA_CHANNEL, SCHEMA_DEPRECATIONS,
+    SCHEMA_PACKAGE,
+};
+
+/// Part of a catalog to keep. The default keeps everything.
+#[derive(Debug, Clone, Default)]
+pub struct Subset {
+    /// Packages to keep, by name. Empty for all.
+    pub packages: BTreeMap<String, PackageSubset>,
+    /// `true` to keep only the head of each channel.
+    pub heads: bool,
+    /// New default channels, by package.
+    pub default_channels: BTreeMap<String, String>,
+}
+
+/// Part of a package to keep. The default keeps everything.
+#[derive(Debug, Clone, Default)]
+pub struct PackageSubset {
+    /// Ranges of versions with their texts, of which one must contain a version. Empty for all versions.
+    pub ranges: Vec<(String, Range)>,
+    /// Names of channels. Empty for all.
+    pub channels: BTreeSet<String>,
+}
+
+/// Smaller catalog, and how it differs from the original.
+#[derive(Debug)]
+pub struct SmallerCatalog {
+    /// Objects of the catalog. Those that did not change are in their original form.
+    pub metas: Vec<Meta>,
+    /// Kept packages.
+    pub packages: Vec<KeptPackage>,
+    /// Names of the dropped packages.
+    pub dropped: Vec<String>,
+}
+
+/// Package of a smaller catalog.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct KeptPackage {
+    /// Name of the package.
+    pub name: String,
+    /// Names of the kept channels.
+    pub channels: Vec<String>,
+    /// Names of the kept bundles.
+    pub bundles: Vec<String>,
+    /// Bundles that are in no range, but connect others that are.
+    pub connecting: Vec<String>,
+    /// Names of the dropped channels.
+    pub dropped_channels: Vec<String>,
+    /// Names of the dropped bundles.
+    pub dropped_bundles: Vec<String>,
+}
+
+/// Reason why there is no such smaller catalog.
+#[derive(Debug, thiserror::Error)]
+pub enum SubsetError {
+    /// The catalog does not have the package.
+    #[error("no package {}", quote(.0))]
+    NoPackage(String),
+    /// A selected channel or version does not exist.
+    #[error("package {}: {why}", quote(package))]
+    Nothing {
+        /// Name of the package.
+        package: String,
+        /// The missing part, and those that exist.
+        why: String,
+    },
+    /// The default channel would be missing.
+    #[error("package {}: the default channel {} is dropped; choose one of the remaining: {}", quote(package), quote(channel), remaining.join(", "))]
+    DefaultChannel {
+        /// Name of the package.
+        package: String,
+        /// The missing channel.
+        channel: String,
+        /// Kept channels.
+        remaining: Vec<String>,
+    },
+    /// The upgrade graph of a channel would not be valid.
+    #[error("package {}, channel {}: {why}", quote(package), quote(channel))]
+    Graph {
+        /// Name of the package.
+        package: String,
+        /// Name of the channel.
+        channel: String,
+        /// The fault, and a selection without it.
+        why: String,
+    },
+    /// An object that does not have the shape of its schema.
+    #[error("package {}: {}", quote(package), excerpt(why))]
+    Object {
+        /// Name of the package.
+        package: String,
+        /// The fault.
+        why: String,
+    },
+}
+
+/// Reduces a catalog. Objects of other schemas stay with their package, objects without package stay, too.
+///
+/// # Errors
+/// A selected part does not exist, or the rest would not be a valid catalog.
+pub fn subset(metas: Vec<Meta>, wanted: &Subset) -> Result<SmallerCatalog, SubsetError> {
+    let mut packages: BTreeMap<String, Vec<Meta>> = BTreeMap::new();
+    for meta in metas {
+        packages.entry(meta.owner().to_owned()).or_default().push(meta);
+    }
+    let mut smaller = SmallerCatalog { metas: Vec::new(), packages: Vec::new(), dropped: Vec::new() };
+    let is_kept = |name: &str| wanted.packages.is_empty() || wanted.packages.contains_key(name);
+    let named = wanted.packages.keys().chain(wanted.default_channels.keys());
+    if let Some(name) =
+        named.into_iter().find(|name| name.is_empty() || !packages.contains_key(*name) || !is_kept(name))
+    {
+        return Err(SubsetError::NoPackage(name.clone()));
+    }
+    for (name, metas) in packages {
+        if name.is_empty() {
+            smaller.metas.extend(metas);
+        } else if is_kept(&name) {
+            let package = wanted.packages.get(&name).cloned().unwrap_or_default();
+            let default = wanted.default_channels.get(&name).map(String::as_str);
+            let (kept, metas) = reduce(&name, metas, &package, default, wanted.heads)?;
+            smaller.packages.push(kept);
+            smaller.metas.extend(metas);
+        } else {
+            smaller.dropped.push(name);
+        }
+    }
+    Ok(smaller)
+}
+
+/// Reduces a package.
+fn reduce(
+    name: &str,
+    metas: Vec<Meta>,
+    wanted: &PackageSubset,
+    default: Option<&str>,
+    heads: bool,
+) -> Result<(KeptPackage, Vec<Meta>), SubsetError> {
+    let content = PackageContent::from_metas(name, metas.iter().map(|meta| meta.blob.as_slice()));
+    let object = |why: String| SubsetError::Object { package: name.to_owned(), why };
+    let content = content.map_err(|error: ModelError| object(error.to_string()))?;
+    let nothing = |why: String| SubsetError::Nothing { package: name.to_owned(), why };
+    let names = |channels: &mut dyn Iterator<Item = &str>| channels.collect::<Vec<_>>().join(", ");
+    let mut known = content.channels.iter().map(|channel| channel.name.as_str());
+    if let Some(absent) = wanted.channels.iter().find(|channel| !known.clone().any(|known| known == *channel))
+    {
+        let known = names(&mut known);
+        return Err(nothing(format!("no channel {}; its channels: {known}", quote(absent))));
+    }
+    let versions: BTreeMap<&str, Version> =
+        content.bundles.iter().filter_map(|bundle| Some((bundle.name.as_str(), version(bundle)?))).collect();
+    let mut kept = KeptPackage { name: name.to_owned(), ..KeptPackage::default() };
+    let mut entries: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    let mut used = BTreeSet::new();
+    for channel in &content.channels {
+        if !wanted.channels.is_empty() && !wanted.channels.contains(&channel.name) {
+            kept.dropped_channels.push(channel.name.clone());
+            continue;
+        }
+        let mut in_range = |name: &str| {
+            let Some(version) = versions.get(name) else { return wanted.ranges.is_empty() };
+            let matching = wanted.ranges.iter().filter(|(_, range)| range.contains(version));
+            let before = used.len();
+            let matching: Vec<_> = matching.map(|(text, _)| text.as_str()).collect();
+            used.extend(matching.iter().copied());
+            wanted.ranges.is_empty() || !matching.is_empty() || used.len() > before
+        };
+        let chosen: BTreeSet<&str> =
+            channel.entries.iter().map(|entry| entry.name.as_str()).filter(|name| in_range(name)).collect();
+        let rest = channel::rest(&channel.entries, &chosen, &versions, heads);
+        let rest = rest.map_err(|why| SubsetError::Graph {
+            package: name.to_owned(),
+            channel: channel.name.clone(),
+            why,
+        })?;
+        if rest.is_empty() && !(chosen.is_empty() && channel.entries.is_empty() && wanted.ranges.is_empty()) {
+            kept.dropped_channels.push(channel.name.clone());
+            continue;
+        }
+        kept.connecting.extend(rest.difference(&chosen).map(|name| (*name).to_owned()));
+        kept.channels.push(channel.name.clone());
+        entries.insert(&channel.name, rest);
+    }
+    if let Some((text, _)) = wanted.ranges.iter().find(|(text, _)| !used.contains(text.as_str())) {
+        let mut versions: Vec<_> = versions.values().collect();
+        versions.sort();
+        let known = match versions.as_slice() {
+            [] => "none".to_owned(),
+            [only] => only.to_string(),
+            [first, .., last] => format!("{first} to {last}"),
+        };
+        return Err(nothing(format!("no selected channel has a version in {text}; its versions: {known}")));
+    }
+    let current = content.packages.first().map(|package| package.default_channel.as_str());
+    let channel = default.or(current).unwrap_or_default();
+    if !channel.is_empty() && !entries.contains_key(channel) {
+        return Err(SubsetError::DefaultChannel {
+            package: name.to_owned(),
+            channel: channel.to_owned(),
+            remaining: kept.channels,
+        });
+    }
+    let is_whole = !heads && wanted.ranges.is_empty() && wanted.channels.is_empty();
+    let bundles: BTreeSet<&str> = entries.values().flatten().copied().collect();
+    for bundle in &content.bundles {
+        let list = if is_whole || bundles.contains(bundle.name.as_str()) {
+            &mut kept.bundles
+        } else {
+            &mut kept.dropped_bundles
+        };
+        list.push(bundle.name.clone());
+    }
+    kept.connecting.sort();
+    kept.connecting.dedup();
+    let edits =
+        edit::Edits { entries, bundles, default_channel: default.filter(|new| Some(*new) != current) };
+    let is_same = is_whole && edits.default_channel.is_none();
+    let metas = if is_same { metas } else { edited(metas, &edits, is_whole).map_err(object)? };
+    Ok((kept, metas))
+}
+
+/// Objects of the package after the edits.
+fn edited(metas: Vec<Meta>, edits: &edit::Edits<'_>, is_whole: bool) -> Result<Vec<Meta>, String> {
+    let mut kept = Vec::new();
+    for meta in metas {
+        kept.extend(match meta.schema.as_str() {
+            SCHEMA_PACKAGE => Some(edits.package(meta)?),
+            _ if is_whole => Some(meta),
+            SCHEMA_CHANNEL => edits.channel(meta)?,
+            SCHEMA_BUNDLE => Some(meta).filter(|meta| edits.bundles.contains(meta.name.as_str())),
+            SCHEMA_DEPRECATIONS => edits.deprecations(meta)?,
+            _ => Some(meta),
+        });
+    }
+    Ok(kept)
+}
+
+/// Version of a bundle. `None` if missing or invalid.
+fn version(bundle: &Bundle) -> Option<Version> {
+    #[derive(Deserialize)]
+    struct Value {
+        version: String,
+    }
+    let property = bundle.properties.iter().find(|property| property.kind == SCHEMA_PACKAGE)?;
+    Version::parse(&property.parse::<Value>().ok()?.version).ok()
+}
