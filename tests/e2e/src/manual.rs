@@ -29,6 +29,13 @@ olm() {
   "catalog push" | "bundle push") given=("${given[@]//$OLM_REGISTRY/$OLM_REGISTRY_ADDRESS}") ;;
   "bundle sign") given=("${given[@]//$OLM_REGISTRY/$OLM_REGISTRY_ADDRESS}" --identity "$3") ;;
   "bundle run") given=("${given[@]//$OLM_REGISTRY/$OLM_REGISTRY_ADDRESS}" --pull-from "$7") ;;
+  "catalog mirror")
+    local printed
+    printed=$("$OLM_TOOL" "${given[@]//$OLM_REGISTRY/$OLM_REGISTRY_ADDRESS}") || return
+    printf '%s\n' "${printed//$OLM_REGISTRY_ADDRESS/$OLM_REGISTRY}"
+    if [ -d mirror ]; then sed -i "s|$OLM_REGISTRY_ADDRESS|$OLM_REGISTRY|g" mirror/*; fi
+    return
+    ;;
   esac
   "$OLM_TOOL" "${given[@]}"
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use olm_image::Image;
+use olm_image::docker_registry::{DockerRegistry, Settings};
 use olm_image::registry::{Fault, Registry};
 use olm_image::{Layer, LayerEntry, Runtime};
 use serde_json::{Value, json};
@@ -26,7 +27,8 @@ fn image(text: &str) -> Image {
 }
 
 fn index(entries: &[(&str, usize)]) -> Bytes {
-    let entry = |(digest, size): &(&str, usize)| json!({ "mediaType": MANIFEST, "digest": digest, "size": size });
+    let entry =
+        |(digest, size): &(&str, usize)| json!({ "mediaType": MANIFEST, "digest": digest, "size": size });
     let entries: Vec<_> = entries.iter().map(entry).collect();
     json!({ "schemaVersion": 2, "mediaType": INDEX, "manifests": entries }).to_string().into()
 }
@@ -61,10 +63,12 @@ impl Source {
         let registry = &self.fixture.registry;
         let host = self.host();
         let mut entries = Vec::new();
-        let mut objects = vec![json!({ "schema": "olm.package", "name": "lamp", "defaultChannel": "stable" })];
+        let mut objects =
+            vec![json!({ "schema": "olm.package", "name": "lamp", "defaultChannel": "stable" })];
         for minor in 0..3_u32 {
             let tag = format!("v1.{minor}.0");
-            let digest = registry.add_image("team/lamp-bundle", &tag, &Image::bundle(&bundle(minor)).unwrap());
+            let digest =
+                registry.add_image("team/lamp-bundle", &tag, &Image::bundle(&bundle(minor)).unwrap());
             let name = format!("lamp.v1.{minor}.0");
             let mut entry = json!({ "name": name });
             if minor > 0 {
@@ -81,7 +85,9 @@ impl Source {
                 "properties": [{ "type": "olm.package", "value": version }],
             }));
         }
-        objects.push(json!({ "schema": "olm.channel", "package": "lamp", "name": "stable", "entries": entries }));
+        objects.push(
+            json!({ "schema": "olm.channel", "package": "lamp", "name": "stable", "entries": entries }),
+        );
         let text: String = objects.iter().map(Value::to_string).collect();
         let files = BTreeMap::from([("lamp/catalog.json".to_owned(), text.into_bytes())]);
         registry.add_image("team/lamp-catalog", "v1", &Image::catalog(&files).unwrap());
@@ -101,17 +107,20 @@ impl Source {
         (ran.code, serde_json::from_str(&ran.stdout).unwrap_or_default(), ran.stderr)
     }
 
-    /// Manifests of the source, as they are below the prefix `m`.
+    /// Manifests of the source that the catalog needs, with the names that they have below the prefix `m`.
     fn expected(&self) -> BTreeMap<(String, String), Bytes> {
-        let manifests = self.fixture.registry.manifests().into_iter();
-        let is_copied = |(repository, tag): &(String, String)| {
+        let manifests = self.fixture.registry.manifests();
+        let catalog = &manifests[&("team/lamp-catalog".to_owned(), "v1".to_owned())];
+        let is_copied = |(repository, name): &(String, String), bytes: &Bytes| match repository.as_str() {
+            // The tag, and its digest.
+            "team/lamp-catalog" => bytes == catalog,
             // Bundles and the operand are named by digest.
-            let by_digest = repository == "team/lamp-bundle" && !tag.starts_with("sha256:");
-            !by_digest && tag != "v1" || repository == "team/lamp-catalog"
+            _ => name.starts_with("sha256"),
         };
         manifests
-            .filter(|(key, _)| is_copied(key))
-            .map(|((repository, tag), bytes)| ((format!("m/{repository}"), tag), bytes))
+            .iter()
+            .filter(|(key, bytes)| is_copied(key, bytes))
+            .map(|((repository, tag), bytes)| ((format!("m/{repository}"), tag.clone()), bytes.clone()))
             .collect()
     }
 }
@@ -129,27 +138,32 @@ async fn mirror_has_the_same_bytes_tags_and_signatures_and_is_written_once() {
     let (code, result, stderr) = source.mirror(&to).await;
     assert_eq!((code, stderr.as_str()), (0, ""));
     assert_eq!(result["images"], 5);
-    assert_eq!(target.manifests(), source.expected());
+    assert!(target.manifests() == source.expected(), "{:?}", target.manifests().keys());
     assert!(target.blobs().is_subset(&source.fixture.registry.blobs()));
     assert!(!sent(&target).is_empty());
 
     let host = (source.host(), target.host());
     let conf = source.fixture.read("mirror/registries.conf");
-    let expected =
-        format!("[[registry]]\nlocation = \"{}/team\"\n[[registry.mirror]]\nlocation = \"{}/m/team\"\n\n", host.0, host.1);
+    let expected = format!(
+        "[[registry]]\nlocation = \"{}/team\"\n[[registry.mirror]]\nlocation = \"{}/m/team\"\n\n",
+        host.0, host.1
+    );
     assert_eq!(conf, expected);
     let catalog = source.fixture.read("mirror/cluster-catalog.yaml");
     assert!(catalog.contains("  name: lamp-catalog\n"), "{catalog}");
     assert!(catalog.contains(&format!("ref: {}/m/team/lamp-catalog:v1\n", host.1)), "{catalog}");
     let mapping = source.fixture.read("mirror/mapping.txt");
     let operand = &source.operand;
-    assert!(mapping.contains(&format!("{}/team/operand@{operand}={}/m/team/operand@{operand}\n", host.0, host.1)));
+    assert!(
+        mapping.contains(&format!("{}/team/operand@{operand}={}/m/team/operand@{operand}\n", host.0, host.1))
+    );
     assert!(source.fixture.read("mirror/image-mirror-sets.yaml").contains("kind: ImageDigestMirrorSet\n"));
 
     let (code, result, _) = source.mirror(&to).await;
     assert_eq!((code, &result["blobsCopied"]), (0, &json!(0)));
     assert_eq!(sent(&target), Vec::<String>::new());
-    let listed = source.fixture.works(&format!("ls {}/m/team/lamp-catalog:v1 --ca-dir cas", target.host())).await;
+    let listed =
+        source.fixture.works(&format!("ls {}/m/team/lamp-catalog:v1 --ca-dir cas", target.host())).await;
     assert!(listed.contains("lamp"), "{listed}");
 }
 
@@ -164,7 +178,7 @@ async fn missing_image_is_reported_and_all_others_are_copied() {
     assert!(stderr.contains("2 of 7 images were not copied"), "{stderr}");
     assert!(stderr.contains("REGISTRY/team/gone:v1: "), "{stderr}");
     assert_eq!(result["failures"].as_array().unwrap().len(), 2);
-    assert_eq!(target.manifests(), source.expected());
+    assert!(target.manifests() == source.expected(), "{:?}", target.manifests().keys());
     // Without the related images.
     let target = source.target("other").await;
     let (code, result, stderr) =
@@ -181,7 +195,11 @@ async fn failed_mirror_is_completed_by_the_next_run() {
     // A short fault is retried.
     target.add_fault("PUT /v2/m/team/lamp-bundle/blobs", 1, Fault::Status(500, Vec::new(), String::new()));
     source.fixture.registry.add_fault("GET /v2/team/lamp-bundle/blobs", 1, Fault::Cut(10));
-    target.add_fault("PUT /v2/m/team/operand/blobs", usize::MAX, Fault::Status(403, Vec::new(), "full".to_owned()));
+    target.add_fault(
+        "PUT /v2/m/team/operand/blobs",
+        usize::MAX,
+        Fault::Status(403, Vec::new(), "full".to_owned()),
+    );
     let (code, result, stderr) = source.mirror(&to).await;
     assert_eq!(code, 1, "{stderr}");
     assert_eq!(result["failures"].as_array().unwrap().len(), 1, "{result}");
@@ -189,7 +207,7 @@ async fn failed_mirror_is_completed_by_the_next_run() {
     let present = target.blobs().len();
     let (code, result, stderr) = source.mirror(&to).await;
     assert_eq!(code, 0, "{stderr}");
-    assert_eq!(target.manifests(), source.expected());
+    assert!(target.manifests() == source.expected(), "{:?}", target.manifests().keys());
     assert_eq!(result["blobsCopied"], json!(target.blobs().len() - present));
 }
 
@@ -231,7 +249,7 @@ async fn layout_is_copied_to_a_registry_after_the_source_is_gone() {
     let line = format!("mirror layout --to {}/m --ca-dir cas --output-dir config", target.host());
     let printed = source.fixture.works(&line).await;
     assert!(printed.contains("copied 7 of 7 images"), "{printed}");
-    assert_eq!(target.manifests(), expected);
+    assert!(target.manifests() == expected, "{:?}", target.manifests().keys());
     let catalog = source.fixture.read("config/cluster-catalog.yaml");
     assert!(catalog.contains("  name: lamp-catalog\n"), "{catalog}");
     let _ = sent(&target);
@@ -259,7 +277,15 @@ async fn reduced_catalog_keeps_its_tag_and_has_a_stable_digest() {
         let bundles = manifests.keys().filter(|(repository, _)| repository == "team/lamp-bundle");
         assert_eq!(bundles.count(), 2);
         let mirrored = format!("{}/team/lamp-catalog:v1", target.host());
-        assert_eq!(source.fixture.works(&format!("ls {mirrored} --ca-dir cas -o json")).await.matches("\"lamp\"").count(), 1);
+        assert_eq!(
+            source
+                .fixture
+                .works(&format!("ls {mirrored} --ca-dir cas -o json"))
+                .await
+                .matches("\"lamp\"")
+                .count(),
+            1
+        );
         let whole = format!("{}/team/lamp-catalog:v1", source.host());
         let diff = source.fixture.works(&format!("diff {whole} {mirrored} --ca-dir cas")).await;
         assert!(diff.contains("lamp.v1.0.0"), "{diff}");
@@ -281,4 +307,27 @@ async fn directory_needs_a_reference() {
     assert!(printed.contains(&format!("/m/team/all:v2\n")), "{printed}");
     assert!(target.manifests().contains_key(&("m/team/all".to_owned(), "v2".to_owned())));
     assert!(target.manifests().contains_key(&("m/team/lamp-bundle".to_owned(), "v1.0.0".to_owned())));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn docker_registry_with_password_takes_the_mirror_and_its_second_run() {
+    let source = Source::new().await;
+    let fixture = &source.fixture;
+    fixture.write("htpasswd", "user:$2b$05$abcdefghijklmnopqrstuuOQiyCxlgf/oeuTqixKmWdcYUh4Hjl0a\n");
+    let settings = Settings { htpasswd: Some(fixture.path("htpasswd")), ..Settings::default() };
+    let registry = DockerRegistry::start(&fixture.path("registry"), &settings).unwrap();
+    let host = registry.host();
+    let conf = format!("[[registry]]\nlocation = \"{host}\"\ninsecure = true\n");
+    fixture.write(".config/containers/registries.conf", &conf);
+    let (code, _, stderr) = source.mirror(&format!("--to {host}/m")).await;
+    assert_eq!(code, 1);
+    assert!(stderr.contains("5 of 5 images were not copied"), "{stderr}");
+    fixture.write("auth.json", &format!(r#"{{"auths":{{"{host}":{{"auth":"dXNlcjpzZWNyZXQ="}}}}}}"#));
+    let to = format!("--to {host}/m --authfile auth.json");
+    let (code, first, stderr) = source.mirror(&to).await;
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    let (code, second, stderr) = source.mirror(&to).await;
+    assert_eq!((code, &second["blobsCopied"]), (0, &json!(0)), "{stderr} {first}");
+    let listed = fixture.works(&format!("ls {host}/m/team/lamp-catalog:v1 --authfile auth.json")).await;
+    assert!(listed.contains("lamp"), "{listed}");
 }

@@ -6,7 +6,9 @@ use super::fixture::Fixture;
 pub(super) fn write_catalog(fixture: &Fixture, image: impl Fn(&str) -> String) {
     let mut text = String::from("---\nschema: olm.package\nname: lamp\ndefaultChannel: stable\n");
     text.push_str("---\nschema: olm.channel\npackage: lamp\nname: stable\nentries:\n- name: lamp.v1.0.0\n");
-    text.push_str("- {name: lamp.v1.1.0, replaces: lamp.v1.0.0}\n- {name: lamp.v1.2.0, replaces: lamp.v1.1.0}\n");
+    text.push_str(
+        "- {name: lamp.v1.1.0, replaces: lamp.v1.0.0}\n- {name: lamp.v1.2.0, replaces: lamp.v1.1.0}\n",
+    );
     text.push_str("---\nschema: olm.channel\npackage: lamp\nname: fast\nentries:\n- name: lamp.v1.2.0\n");
     text.push_str("---\nschema: olm.deprecations\npackage: lamp\nentries:\n- message: old\n");
     text.push_str("  reference: {schema: olm.bundle, name: lamp.v1.0.0}\n");
@@ -32,7 +34,8 @@ async fn pruned_catalog_is_valid_and_lists_what_was_dropped() {
     let fixture = Fixture::open().await;
     write_catalog(&fixture, |name| format!("r.example/team/{name}:v1"));
     let printed = fixture.works("prune catalog --package lamp@>=1.1.0 --to small").await;
-    let expected = "lamp: kept 2 bundles in 2 channels\n  dropped bundles: lamp.v1.0.0\ndropped 1 package: pipe\n";
+    let expected =
+        "lamp: kept 2 bundles in 2 channels\n  dropped bundles: lamp.v1.0.0\ndropped 1 package: pipe\n";
     assert_eq!(printed, expected);
     assert_eq!(fixture.works("validate small").await, "");
     assert!(fixture.works("ls small").await.contains("lamp"));
@@ -55,9 +58,13 @@ async fn refused_selection_names_the_reason_and_writes_nothing() {
     for (line, code, expected) in [
         ("--to small", 2, "select what to keep with --package, --channel or --heads"),
         ("--package lamp --to full", 1, "full: the directory is not empty; nothing was changed"),
-        ("--package lamb --to small", 4, "catalog has no package \"lamb\"; similar names: lamp"),
+        ("--package lam --to small", 4, "catalog has no package \"lam\"; similar names: lamp"),
         ("--channel lamp/slow --to small", 4, "no channel \"slow\"; its channels: fast, stable"),
-        ("--package lamp@2.x --to small", 4, "no selected channel has a version in 2.x; its versions: 1.0.0 to 1.2.0"),
+        (
+            "--package lamp@2.x --to small",
+            4,
+            "no selected channel has a version in 2.x; its versions: 1.0.0 to 1.2.0",
+        ),
         (
             "--channel lamp/fast --to small",
             2,

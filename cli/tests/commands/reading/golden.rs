@@ -60,6 +60,8 @@ const CASES: &[(&str, &[&str])] = &[
     ("catalog-verify-help.txt", &["catalog", "verify", "--help"]),
     ("catalog-verify.txt", &["catalog", "verify", "catalog", "--no-images"]),
     ("catalog-verify.json", &["catalog", "verify", "catalog", "--no-images", "-o", "json"]),
+    ("catalog-prune-help.txt", &["catalog", "prune", "--help"]),
+    ("catalog-mirror-help.txt", &["catalog", "mirror", "--help"]),
     ("resolve-help.txt", &["resolve", "--help"]),
     ("cluster-check-help.txt", &["cluster-check", "--help"]),
     ("crd-check-help.txt", &["crd-check", "--help"]),
