@@ -24,7 +24,7 @@ kept version still names the one that it replaces, so that installations of drop
 /// Arguments of `olm catalog prune`.
 #[derive(Debug, Args)]
 #[command(after_help = "Exit codes:
-  0 success   1 operation failed   2 wrong usage   3 the selected part is not valid
+  0 success   1 operation failed   2 wrong usage   3 the selection is not valid
   4 a catalog, package, channel or version does not exist
 
 Examples:

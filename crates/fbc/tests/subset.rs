@@ -141,7 +141,7 @@ fn absent_or_invalid_part_is_refused_with_those_that_exist() {
     let of = |ranges: &[&str], channels: &[&str]| {
         subset(metas.clone(), &of_package("p", ranges, channels, false)).unwrap_err().to_string()
     };
-    let versions = "its versions: 1.1.0 to 1.3.0";
+    let versions = "their versions: 1.1.0 to 1.3.0";
     assert_eq!(
         of(&["2.x"], &[]),
         format!("package \"p\": no selected channel has a version in 2.x; {versions}")

@@ -148,7 +148,7 @@ fn digest(text: &str) -> Result<Digest, String> {
 
 /// Open repository of a registry.
 pub struct Repository {
-    session: Session,
+    session: Box<Session>,
     /// Name of the repository at this registry, which differs from the requested one for a mirror.
     reference: Reference,
 }
@@ -182,7 +182,8 @@ impl Puller {
         };
         let found = Box::pin(self.sources().first(reference, name, &budget, ask));
         let (session, reference, manifest) = limited(found).await?;
-        Ok((Repository { session: session.with_budget(self.copy_budget()), reference }, manifest))
+        let session = Box::new(session.with_budget(self.copy_budget()));
+        Ok((Repository { session, reference }, manifest))
     }
 
     /// Opens the repository of `reference` for pushes, without mirrors.
@@ -191,7 +192,7 @@ impl Puller {
     /// The registry does not respond or denies access.
     pub async fn target(&self, reference: &Reference) -> Result<Repository, TransferError> {
         let session = limited(Box::pin(self.sources().target(reference, self.copy_budget()))).await?;
-        Ok(Repository { session, reference: reference.clone() })
+        Ok(Repository { session: Box::new(session), reference: reference.clone() })
     }
 
     fn copy_budget(&self) -> RequestBudget {

@@ -1,6 +1,7 @@
 //! All copies of a run: several at a time, each with its deadline. A failed image does not stop the others.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -88,9 +89,17 @@ pub(super) async fn run(
         let copies = part.map(|job| limited(job, target, layout, pullers, images, stats));
         let copies: Vec<_> = copies.collect();
         let mut copies = stream::iter(copies).buffer_unordered(PARALLEL);
-        while let Some((image, copied)) = session.interruptible(copies.next()).await? {
-            done += 1;
-            failures.extend(copied.err().map(|error| (image, error)));
+        loop {
+            // Large images are shown on their way.
+            let next = tokio::time::timeout(Duration::from_secs(1), copies.next());
+            match session.interruptible(next).await? {
+                Ok(None) => break,
+                Ok(Some((image, copied))) => {
+                    done += 1;
+                    failures.extend(copied.err().map(|error| (image, error)));
+                }
+                Err(_) => {}
+            }
             let (blobs, mib) =
                 (stats.blobs.load(Ordering::Relaxed), stats.bytes.load(Ordering::Relaxed) >> 20);
             let failed = failures.len();
@@ -162,14 +171,14 @@ struct Pullers(BTreeMap<(Option<PathBuf>, bool), Puller>);
 impl Pullers {
     fn add(&mut self, reference: &Reference, is_target: bool, images: &ImageArgs) -> Result<(), CliError> {
         let key = (images.authfile(reference)?, is_target);
-        if !self.0.contains_key(&key) {
+        if let Entry::Vacant(entry) = self.0.entry(key) {
             let mut config = images.config(reference, Limits::BUNDLE)?;
             config.pull_timeout = DEADLINE;
             if is_target {
                 // The client takes the time of an upload for a pause. Uploads have limits of their own.
                 config.read_timeout = DEADLINE;
             }
-            self.0.insert(key, Puller::new(config));
+            entry.insert(Puller::new(config));
         }
         Ok(())
     }

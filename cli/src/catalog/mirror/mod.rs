@@ -49,7 +49,7 @@ ImageDigestMirrorSet and ImageTagMirrorSet for OpenShift, a ClusterCatalog, and 
 /// Arguments of `olm catalog mirror`.
 #[derive(Debug, Args)]
 #[command(after_help = "Exit codes:
-  0 success   1 operation failed, or images are missing   2 wrong usage   3 the selected part is not valid
+  0 success   1 operation failed, or images are missing   2 wrong usage   3 the selection is not valid
   4 a catalog, package, channel or version does not exist
 
 Examples:
@@ -116,7 +116,7 @@ struct Failure {
 struct Plan {
     jobs: Vec<Job>,
     /// Texts in the catalog that are no references.
-    invalid: Vec<(String, String)>,
+    invalid: BTreeMap<String, String>,
 }
 
 /// Runs the command.
@@ -195,7 +195,7 @@ fn of_layout(layout: &Layout) -> Result<Plan, CliError> {
         let content = Content::Layout(digest);
         jobs.push(Job { source, content, catalog: entry.catalog().map(str::to_owned) });
     }
-    Ok(Plan { jobs, invalid: Vec::new() })
+    Ok(Plan { jobs, invalid: BTreeMap::new() })
 }
 
 /// Images of the catalog that SOURCE names, with the catalog last.
@@ -231,8 +231,9 @@ async fn plan(args: &MirrorArgs, session: &Session) -> Result<Plan, CliError> {
             Content::Built(olm_pack::Image::catalog(&files)?)
         }
     };
-    let (images, invalid) = plan::images(&metas, !args.no_related_images)?;
-    let images = images.into_iter().filter(|image| *image != reference);
+    let images = plan::images(&metas, !args.no_related_images)?;
+    let invalid = images.invalid;
+    let images = images.references.into_iter().filter(|image| *image != reference);
     let mut jobs: Vec<Job> = images
         .map(|source| Job { content: Content::Registry(source.clone()), source, catalog: None })
         .collect();

@@ -44,17 +44,25 @@ impl Place {
     }
 }
 
-/// Images that the bundles of a catalog name, and texts that are no references, with the reason.
-pub(super) fn images(
-    metas: &[Meta],
-    with_related: bool,
-) -> Result<(BTreeSet<Reference>, Vec<(String, String)>), CliError> {
+/// Images that the bundles of a catalog name.
+#[derive(Default)]
+pub(super) struct Images {
+    pub(super) references: BTreeSet<Reference>,
+    /// Texts that are no references, with the reason.
+    pub(super) invalid: BTreeMap<String, String>,
+}
+
+/// Images of the bundles, and with `with_related` their related images.
+///
+/// # Errors
+/// An object does not match its schema.
+pub(super) fn images(metas: &[Meta], with_related: bool) -> Result<Images, CliError> {
     let mut lines: BTreeMap<&str, Vec<&[u8]>> = BTreeMap::new();
     for meta in metas {
         lines.entry(meta.owner()).or_default().push(&meta.blob);
     }
     lines.remove("");
-    let (mut references, mut invalid) = (BTreeSet::new(), BTreeMap::new());
+    let mut images = Images::default();
     for (package, lines) in lines {
         let content = PackageContent::from_metas(package, lines)
             .map_err(|error| CliError::operational(format!("package {}: {error}", quote(package))))?;
@@ -63,16 +71,16 @@ pub(super) fn images(
             for text in [&bundle.image].into_iter().chain(related).filter(|text| !text.is_empty()) {
                 match reference(text) {
                     Ok(reference) => {
-                        references.insert(reference);
+                        images.references.insert(reference);
                     }
                     Err(error) => {
-                        invalid.insert(text.clone(), error.to_string());
+                        images.invalid.insert(text.clone(), error.to_string());
                     }
                 }
             }
         }
     }
-    Ok((references, invalid.into_iter().collect()))
+    Ok(images)
 }
 
 /// Parses a reference as container runtimes do: a digest wins over a tag, and the default tag is `latest`.

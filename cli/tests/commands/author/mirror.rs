@@ -304,7 +304,7 @@ async fn directory_needs_a_reference() {
     assert_eq!(ran.code, 2);
     assert!(ran.stderr.contains("--catalog-ref REGISTRY/REPOSITORY:TAG"), "{}", ran.stderr);
     let printed = source.fixture.works(&format!("{line} --catalog-ref quay.example/team/all:v2")).await;
-    assert!(printed.contains(&format!("/m/team/all:v2\n")), "{printed}");
+    assert!(printed.contains("/m/team/all:v2\n"), "{printed}");
     assert!(target.manifests().contains_key(&("m/team/all".to_owned(), "v2".to_owned())));
     assert!(target.manifests().contains_key(&("m/team/lamp-bundle".to_owned(), "v1.0.0".to_owned())));
 }
@@ -314,6 +314,7 @@ async fn docker_registry_with_password_takes_the_mirror_and_its_second_run() {
     let source = Source::new().await;
     let fixture = &source.fixture;
     fixture.write("htpasswd", "user:$2b$05$abcdefghijklmnopqrstuuOQiyCxlgf/oeuTqixKmWdcYUh4Hjl0a\n");
+    std::fs::create_dir(fixture.path("registry")).unwrap();
     let settings = Settings { htpasswd: Some(fixture.path("htpasswd")), ..Settings::default() };
     let registry = DockerRegistry::start(&fixture.path("registry"), &settings).unwrap();
     let host = registry.host();

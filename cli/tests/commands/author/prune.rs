@@ -63,7 +63,7 @@ async fn refused_selection_names_the_reason_and_writes_nothing() {
         (
             "--package lamp@2.x --to small",
             4,
-            "no selected channel has a version in 2.x; its versions: 1.0.0 to 1.2.0",
+            "no selected channel has a version in 2.x; their versions: 1.0.0 to 1.2.0",
         ),
         (
             "--channel lamp/fast --to small",

@@ -50,7 +50,7 @@ pub(super) fn rest<'a>(
 }
 
 /// Entries that an entry replaces, and with `skips` those that it skips.
-fn followed<'a>(entry: &'a ChannelEntry, with_skips: bool) -> impl Iterator<Item = &'a str> {
+fn followed(entry: &ChannelEntry, with_skips: bool) -> impl Iterator<Item = &str> {
     let skips = entry.skips.iter().filter(move |_| with_skips);
     [&entry.replaces].into_iter().chain(skips).map(String::as_str)
 }

@@ -10,7 +10,7 @@ use olm_version::{Range, Version, excerpt, quote};
 use serde::Deserialize;
 
 use crate::{
-    Bundle, Meta, ModelError, PackageContent, SCHEMA_BUNDLE, SCHEMA_CHANNEL, SCHEMA_DEPRECATIONS,
+    Bundle, Channel, Meta, ModelError, PackageContent, SCHEMA_BUNDLE, SCHEMA_CHANNEL, SCHEMA_DEPRECATIONS,
     SCHEMA_PACKAGE,
 };
 
@@ -150,58 +150,9 @@ fn reduce(
     let content = PackageContent::from_metas(name, metas.iter().map(|meta| meta.blob.as_slice()));
     let object = |why: String| SubsetError::Object { package: name.to_owned(), why };
     let content = content.map_err(|error: ModelError| object(error.to_string()))?;
-    let nothing = |why: String| SubsetError::Nothing { package: name.to_owned(), why };
-    let names = |channels: &mut dyn Iterator<Item = &str>| channels.collect::<Vec<_>>().join(", ");
-    let mut known = content.channels.iter().map(|channel| channel.name.as_str());
-    if let Some(absent) = wanted.channels.iter().find(|channel| !known.clone().any(|known| known == *channel))
-    {
-        let known = names(&mut known);
-        return Err(nothing(format!("no channel {}; its channels: {known}", quote(absent))));
-    }
-    let versions: BTreeMap<&str, Version> =
-        content.bundles.iter().filter_map(|bundle| Some((bundle.name.as_str(), version(bundle)?))).collect();
+    let is_whole = !heads && wanted.ranges.is_empty() && wanted.channels.is_empty();
     let mut kept = KeptPackage { name: name.to_owned(), ..KeptPackage::default() };
-    let mut entries: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    let mut used = BTreeSet::new();
-    for channel in &content.channels {
-        if !wanted.channels.is_empty() && !wanted.channels.contains(&channel.name) {
-            kept.dropped_channels.push(channel.name.clone());
-            continue;
-        }
-        let mut in_range = |name: &str| {
-            let Some(version) = versions.get(name) else { return wanted.ranges.is_empty() };
-            let matching = wanted.ranges.iter().filter(|(_, range)| range.contains(version));
-            let before = used.len();
-            let matching: Vec<_> = matching.map(|(text, _)| text.as_str()).collect();
-            used.extend(matching.iter().copied());
-            wanted.ranges.is_empty() || !matching.is_empty() || used.len() > before
-        };
-        let chosen: BTreeSet<&str> =
-            channel.entries.iter().map(|entry| entry.name.as_str()).filter(|name| in_range(name)).collect();
-        let rest = channel::rest(&channel.entries, &chosen, &versions, heads);
-        let rest = rest.map_err(|why| SubsetError::Graph {
-            package: name.to_owned(),
-            channel: channel.name.clone(),
-            why,
-        })?;
-        if rest.is_empty() && !(chosen.is_empty() && channel.entries.is_empty() && wanted.ranges.is_empty()) {
-            kept.dropped_channels.push(channel.name.clone());
-            continue;
-        }
-        kept.connecting.extend(rest.difference(&chosen).map(|name| (*name).to_owned()));
-        kept.channels.push(channel.name.clone());
-        entries.insert(&channel.name, rest);
-    }
-    if let Some((text, _)) = wanted.ranges.iter().find(|(text, _)| !used.contains(text.as_str())) {
-        let mut versions: Vec<_> = versions.values().collect();
-        versions.sort();
-        let known = match versions.as_slice() {
-            [] => "none".to_owned(),
-            [only] => only.to_string(),
-            [first, .., last] => format!("{first} to {last}"),
-        };
-        return Err(nothing(format!("no selected channel has a version in {text}; its versions: {known}")));
-    }
+    let entries = reduce_channels(&content, wanted, heads, &mut kept)?;
     let current = content.packages.first().map(|package| package.default_channel.as_str());
     let channel = default.or(current).unwrap_or_default();
     if !channel.is_empty() && !entries.contains_key(channel) {
@@ -211,23 +162,86 @@ fn reduce(
             remaining: kept.channels,
         });
     }
-    let is_whole = !heads && wanted.ranges.is_empty() && wanted.channels.is_empty();
     let bundles: BTreeSet<&str> = entries.values().flatten().copied().collect();
     for bundle in &content.bundles {
-        let list = if is_whole || bundles.contains(bundle.name.as_str()) {
-            &mut kept.bundles
-        } else {
-            &mut kept.dropped_bundles
-        };
+        let is_kept = is_whole || bundles.contains(bundle.name.as_str());
+        let list = if is_kept { &mut kept.bundles } else { &mut kept.dropped_bundles };
         list.push(bundle.name.clone());
     }
-    kept.connecting.sort();
-    kept.connecting.dedup();
     let edits =
         edit::Edits { entries, bundles, default_channel: default.filter(|new| Some(*new) != current) };
     let is_same = is_whole && edits.default_channel.is_none();
     let metas = if is_same { metas } else { edited(metas, &edits, is_whole).map_err(object)? };
     Ok((kept, metas))
+}
+
+/// Entries of the channels of a package that are kept, which it adds to `kept` with the dropped ones.
+fn reduce_channels<'a>(
+    content: &'a PackageContent,
+    wanted: &PackageSubset,
+    heads: bool,
+    kept: &mut KeptPackage,
+) -> Result<BTreeMap<&'a str, BTreeSet<&'a str>>, SubsetError> {
+    let versions: BTreeMap<&str, Version> =
+        content.bundles.iter().filter_map(|bundle| Some((bundle.name.as_str(), version(bundle)?))).collect();
+    check_selection(content, wanted, &versions, &kept.name)?;
+    let is_in_range = |name: &str| {
+        let contains =
+            |version| wanted.ranges.iter().any(|(_, range): &(String, Range)| range.contains(version));
+        wanted.ranges.is_empty() || versions.get(name).is_some_and(contains)
+    };
+    let mut entries = BTreeMap::new();
+    let mut connecting = BTreeSet::new();
+    for channel in &content.channels {
+        let names = channel.entries.iter().map(|entry| entry.name.as_str());
+        let chosen: BTreeSet<&str> = names.filter(|name| is_in_range(name)).collect();
+        // A channel that is empty from the start is for the validation to refuse.
+        if !is_selected(wanted, channel) || chosen.is_empty() && !channel.entries.is_empty() {
+            kept.dropped_channels.push(channel.name.clone());
+            continue;
+        }
+        let rest = channel::rest(&channel.entries, &chosen, &versions, heads);
+        let rest = rest.map_err(|why| SubsetError::Graph {
+            package: kept.name.clone(),
+            channel: channel.name.clone(),
+            why,
+        })?;
+        connecting.extend(rest.difference(&chosen).copied());
+        kept.channels.push(channel.name.clone());
+        entries.insert(channel.name.as_str(), rest);
+    }
+    kept.connecting = connecting.into_iter().map(str::to_owned).collect();
+    Ok(entries)
+}
+
+fn is_selected(wanted: &PackageSubset, channel: &Channel) -> bool {
+    wanted.channels.is_empty() || wanted.channels.contains(&channel.name)
+}
+
+/// Fails unless each selected channel exists, and each range has a version in a selected channel.
+fn check_selection(
+    content: &PackageContent,
+    wanted: &PackageSubset,
+    versions: &BTreeMap<&str, Version>,
+    package: &str,
+) -> Result<(), SubsetError> {
+    let nothing = |why: String| Err(SubsetError::Nothing { package: package.to_owned(), why });
+    let names: Vec<&str> = content.channels.iter().map(|channel| channel.name.as_str()).collect();
+    if let Some(absent) = wanted.channels.iter().find(|name| !names.contains(&name.as_str())) {
+        return nothing(format!("no channel {}; its channels: {}", quote(absent), names.join(", ")));
+    }
+    let selected = content.channels.iter().filter(|channel| is_selected(wanted, channel));
+    let entries = selected.flat_map(|channel| &channel.entries);
+    let mut known: Vec<&Version> = entries.filter_map(|entry| versions.get(entry.name.as_str())).collect();
+    known.sort();
+    let is_unused = |(_, range): &&(String, Range)| !known.iter().any(|version| range.contains(version));
+    let Some((text, _)) = wanted.ranges.iter().find(is_unused) else { return Ok(()) };
+    let known = match known.as_slice() {
+        [] => "none".to_owned(),
+        [first, .., last] if first != last => format!("{first} to {last}"),
+        [only, ..] => only.to_string(),
+    };
+    nothing(format!("no selected channel has a version in {text}; their versions: {known}"))
 }
 
 /// Objects of the package after the edits.
