@@ -7,9 +7,10 @@ use std::path::Path;
 
 use clap::Args;
 use olm_fbc::{
-    Entry, EntryKind, Folder, Form, Limits, Meta, SmallerCatalog, Subset, SubsetError, subset,
-    validate_folder,
+    Bundle, Entry, EntryKind, Folder, Form, Limits, Meta, PackageSubset, SCHEMA_BUNDLE, SmallerCatalog,
+    Subset, SubsetError, subset, validate_folder,
 };
+use olm_resolve::{Gvk, Provider, Requirement};
 use olm_version::{Range, quote};
 
 use super::package::missing;
@@ -31,6 +32,9 @@ pub(super) struct SelectionArgs {
     /// Keep only the head of each channel, which is the highest version if there are several
     #[arg(long, help_heading = "Selection")]
     heads: bool,
+    /// Also keep the packages that the kept bundles require, with all versions
+    #[arg(long, help_heading = "Selection")]
+    with_dependencies: bool,
     /// Default channel of a package whose default channel is dropped; may be given several times
     #[arg(long = "default-channel", value_name = "PACKAGE=CHANNEL", help_heading = "Selection")]
     default_channels: Vec<String>,
@@ -39,7 +43,8 @@ pub(super) struct SelectionArgs {
 impl SelectionArgs {
     /// `true` if the whole catalog is selected.
     pub(super) fn is_everything(&self) -> bool {
-        let Self { packages, channels, heads, default_channels } = self;
+        // Everything has its dependencies.
+        let Self { packages, channels, heads, default_channels, with_dependencies: _ } = self;
         packages.is_empty() && channels.is_empty() && !heads && default_channels.is_empty()
     }
 
@@ -100,10 +105,10 @@ impl SelectionArgs {
     /// # Errors
     /// A selected part does not exist, or the rest is not a valid catalog.
     pub(super) fn apply(&self, source: &str, metas: Vec<Meta>) -> Result<SmallerCatalog, CliError> {
-        let wanted = self.parse()?;
+        let mut wanted = self.parse()?;
         let names: BTreeSet<String> =
             metas.iter().map(|meta| meta.owner().to_owned()).filter(|name| !name.is_empty()).collect();
-        subset(metas, &wanted).map_err(|error| match error {
+        let refused = |error: SubsetError| match error {
             SubsetError::NoPackage(name) => CliError::no_candidate(missing(source, &name, &names)),
             SubsetError::Nothing { .. } => CliError::no_candidate(format!("{source}: {error}")),
             SubsetError::DefaultChannel { ref package, .. } => CliError::usage(format!(
@@ -111,7 +116,66 @@ impl SelectionArgs {
             )),
             SubsetError::Graph { .. } => CliError::findings(format!("{source}: {error}")),
             SubsetError::Object { .. } => CliError::at(source, error),
-        })
+        };
+        if !self.with_dependencies || wanted.packages.is_empty() {
+            return subset(metas, &wanted).map_err(refused);
+        }
+        let requirements = Requirements::of(&metas).map_err(|error| CliError::at(source, error))?;
+        loop {
+            let smaller = subset(metas.clone(), &wanted).map_err(refused)?;
+            let required = requirements.missing(&smaller);
+            if required.is_empty() {
+                return Ok(smaller);
+            }
+            wanted
+                .packages
+                .extend(required.into_iter().map(|name| (name.to_owned(), PackageSubset::default())));
+        }
+    }
+}
+
+/// Bundles of a whole catalog, as far as they require or provide something.
+struct Requirements {
+    /// Requirements by package and bundle.
+    required: BTreeMap<(String, String), Vec<Requirement>>,
+    /// Packages that provide a kind.
+    providers: BTreeMap<Gvk, BTreeSet<String>>,
+    packages: BTreeSet<String>,
+}
+
+impl Requirements {
+    fn of(metas: &[Meta]) -> Result<Self, serde_json::Error> {
+        let packages = metas.iter().map(|meta| meta.owner().to_owned()).collect();
+        let mut all = Self { required: BTreeMap::new(), providers: BTreeMap::new(), packages };
+        for meta in metas.iter().filter(|meta| meta.schema == SCHEMA_BUNDLE) {
+            let bundle: Bundle = serde_json::from_slice(&meta.blob)?;
+            let required = Requirement::all(&bundle.properties);
+            for gvk in Provider::new(None, bundle.name.clone(), bundle.properties).gvks() {
+                all.providers.entry(gvk.clone()).or_default().insert(bundle.package.clone());
+            }
+            all.required.insert((bundle.package, bundle.name), required);
+        }
+        Ok(all)
+    }
+
+    /// Dropped packages that kept bundles mention, or that provide a kind that no kept package provides.
+    fn missing(&self, smaller: &SmallerCatalog) -> BTreeSet<&str> {
+        let kept: BTreeSet<&str> = smaller.packages.iter().map(|package| package.name.as_str()).collect();
+        let bundles = smaller
+            .packages
+            .iter()
+            .flat_map(|package| package.bundles.iter().map(|bundle| (package.name.clone(), bundle.clone())));
+        let mut missing = BTreeSet::new();
+        for requirement in bundles.filter_map(|bundle| self.required.get(&bundle)).flatten() {
+            let mentioned = requirement.mentioned_packages().filter_map(|name| self.packages.get(name));
+            missing.extend(mentioned.map(String::as_str));
+            let providers = requirement.mentioned_gvks().filter_map(|gvk| self.providers.get(gvk));
+            let absent =
+                providers.filter(|packages| !packages.iter().any(|name| kept.contains(name.as_str())));
+            missing.extend(absent.flatten().map(String::as_str));
+        }
+        missing.retain(|name: &&str| !kept.contains::<str>(name));
+        missing
     }
 }
 
@@ -188,6 +252,7 @@ mod tests {
             packages: own(packages),
             channels: own(channels),
             heads: false,
+            with_dependencies: false,
             default_channels: own(default_channels),
         }
     }

@@ -301,11 +301,11 @@ impl Repository {
         pushed.map_err(|error| error.within(&format!("writing blob {digest}")).into())
     }
 
-    /// Pushes a manifest under a tag or its digest. `true` if the registry lists it as a referrer of its subject.
+    /// Pushes a manifest under a tag or its digest.
     ///
     /// # Errors
     /// The registry refuses it.
-    pub async fn push_manifest(&self, selector: &str, manifest: &RawManifest) -> Result<bool, TransferError> {
+    pub async fn push_manifest(&self, selector: &str, manifest: &RawManifest) -> Result<(), TransferError> {
         let pushed = self.session.push_manifest(selector, &manifest.media_type, &manifest.bytes);
         let writing = format!("writing manifest {selector} in {}", self.reference.name());
         limited(pushed).await.map_err(|error| error.within(&writing).into())

@@ -93,7 +93,7 @@ impl Copy<'_> {
             .try_collect::<()>()
             .await?;
         match &self.destination {
-            Destination::Registry(to) => to.push_manifest(manifest.digest.as_str(), manifest).await.map(drop),
+            Destination::Registry(to) => to.push_manifest(manifest.digest.as_str(), manifest).await,
             Destination::Layout(layout, _) => layout.write_manifest(manifest),
         }
     }

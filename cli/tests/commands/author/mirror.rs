@@ -332,3 +332,31 @@ async fn docker_registry_with_password_takes_the_mirror_and_its_second_run() {
     let listed = fixture.works(&format!("ls {host}/m/team/lamp-catalog:v1 --authfile auth.json")).await;
     assert!(listed.contains("lamp"), "{listed}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn listed_referrers_are_copied_and_tagged_only_where_the_target_lists_none() {
+    let source = Source::new().await;
+    let registry = &source.fixture.registry;
+    let sbom = image("sbom");
+    let digest = registry.add_image("team/operand", &sbom.digest(), &sbom);
+    let list = index(&[(&digest, sbom.manifest.len())]);
+    let listed = || {
+        let text = String::from_utf8(list.to_vec()).unwrap();
+        Fault::Status(200, vec![("content-type", INDEX.to_owned())], text)
+    };
+    let request = format!("/referrers/{}", source.operand);
+    registry.add_fault(&request, usize::MAX, listed());
+    let tag = source.operand.replace(':', "-");
+    for (name, is_listed) in [("one", false), ("two", true)] {
+        let target = source.target(name).await;
+        if is_listed {
+            target.add_fault(&request, usize::MAX, listed());
+        }
+        let (code, _, stderr) = source.mirror(&format!("--to {}/m", target.host())).await;
+        assert_eq!((code, stderr.as_str()), (0, ""));
+        let manifests = target.manifests();
+        let of = |name: &str| manifests.get(&("m/team/operand".to_owned(), name.to_owned()));
+        assert_eq!(of(&digest), Some(&sbom.manifest));
+        assert_eq!(of(&tag), Some(&list).filter(|_| !is_listed));
+    }
+}

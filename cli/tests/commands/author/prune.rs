@@ -80,3 +80,29 @@ async fn refused_selection_names_the_reason_and_writes_nothing() {
     assert!(fixture.read("small/lamp/index.yaml").contains("defaultChannel: fast"));
     assert_eq!(fixture.works("validate small").await, "");
 }
+
+#[tokio::test]
+async fn required_packages_are_kept_with_their_own_requirements() {
+    let fixture = Fixture::open().await;
+    write_catalog(&fixture, |name| format!("r.example/team/{name}:v1"));
+    let add = |package: &str, property: &str| {
+        let mut text = format!("---\nschema: olm.package\nname: {package}\ndefaultChannel: stable\n");
+        text.push_str(&format!("---\nschema: olm.channel\npackage: {package}\nname: stable\n"));
+        text.push_str(&format!("entries:\n- name: {package}.v1.0.0\n"));
+        text.push_str(&bundle(package, 0, "r.example/team/x:v1"));
+        text.push_str(&format!("- {{type: {property}}}\n"));
+        fixture.write(&format!("catalog/{package}/catalog.yaml"), &text);
+    };
+    let kind = "value: {group: x.example, kind: Valve, version: v1}";
+    add("valve", &format!("olm.gvk, {kind}"));
+    add("tank", &format!("olm.gvk.required, {kind}"));
+    add("tap", "olm.package.required, value: {packageName: tank, versionRange: '>=1.0.0'}");
+    for (line, dropped) in [
+        ("--package tap --to alone", "dropped 4 packages: lamp, pipe, tank, valve\n"),
+        ("--package tap --with-dependencies --to all", "dropped 2 packages: lamp, pipe\n"),
+    ] {
+        let printed = fixture.works(&format!("prune catalog {line}")).await;
+        assert!(printed.ends_with(dropped), "{printed}");
+    }
+    assert_eq!(fixture.works("validate all").await, "");
+}

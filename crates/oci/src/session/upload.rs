@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::stream;
 use parking_lot::Mutex;
-use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderName, LOCATION};
+use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE, LOCATION};
 use reqwest::{Body, Method, RequestBuilder, Url};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -19,8 +19,6 @@ use crate::request_error::RequestError;
 
 /// Longest time without progress of an upload. Registries store large blobs after their last byte.
 const STALL: Duration = Duration::from_secs(300);
-/// Header by which a registry states that it lists the manifest among the referrers of its subject.
-const SUBJECT: HeaderName = HeaderName::from_static("oci-subject");
 
 impl Session {
     /// List of the manifests that refer to `digest`, as an index. `None` if the registry has no such lists.
@@ -51,18 +49,17 @@ impl Session {
         }
     }
 
-    /// Pushes a manifest under a tag or its digest. `true` if the registry lists it as a referrer of its subject.
+    /// Pushes a manifest under a tag or its digest.
     pub(crate) async fn push_manifest(
         &self,
         selector: &str,
         media_type: &str,
         manifest: &Bytes,
-    ) -> Result<bool, RequestError> {
+    ) -> Result<(), RequestError> {
         let url = self.manifest_url(selector);
         let complete =
             |request: RequestBuilder| request.header(CONTENT_TYPE, media_type).body(manifest.clone());
-        let response = self.retried(|| self.exchange(Method::PUT, &url, &complete)).await?;
-        Ok(response.headers().contains_key(SUBJECT))
+        self.retried(|| self.exchange(Method::PUT, &url, &complete)).await.map(drop)
     }
 
     /// Pushes a blob that `feed` sends to the given channel, again from its start after a failure. A digest that
