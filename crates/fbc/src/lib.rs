@@ -7,6 +7,7 @@
 //! folder ─ load ► Meta (one canonical line each) ─ Selector ► lines of a query
 //!                                                ├ PackageContent ► package, channels, bundles, deprecations
 //!                                                ├ validate_folder ► Report: the message of opm, and all findings
+//!                                                ├ subset ► a smaller catalog
 //!                                                └ write ► a catalog again
 //! template ─ template ► Meta ─ template::convert ► template
 //! Meta ─ migrate ► Meta
