@@ -10,7 +10,7 @@ use olm_fbc::Selector;
 use serde_json::Value;
 
 #[allow(dead_code)]
-#[path = "../../catalogd/src/content/index.rs"]
+#[path = "../../crates/catalog-server/src/content/index.rs"]
 mod index;
 
 /// Number of index texts used in queries.

@@ -12,16 +12,16 @@ use libfuzzer_sys::fuzz_target;
 
 // Only the pure modules: otherwise the whole server would have to be built with its Kubernetes client.
 #[allow(dead_code)]
-#[path = "../../catalogd/src/encoding.rs"]
+#[path = "../../crates/catalog-server/src/encoding.rs"]
 mod encoding;
 #[allow(dead_code)]
-#[path = "../../catalogd/src/http/precondition.rs"]
+#[path = "../../crates/catalog-server/src/http/precondition.rs"]
 mod precondition;
 #[allow(dead_code)]
-#[path = "../../catalogd/src/http/range.rs"]
+#[path = "../../crates/catalog-server/src/http/range.rs"]
 mod range;
 #[allow(dead_code)]
-#[path = "../../catalogd/src/http/route.rs"]
+#[path = "../../crates/catalog-server/src/http/route.rs"]
 mod route;
 
 const SIZE: u64 = 1000;

@@ -7,7 +7,7 @@
 
 use libfuzzer_sys::fuzz_target;
 
-#[path = "../../catalogd/src/http/range.rs"]
+#[path = "../../crates/catalog-server/src/http/range.rs"]
 mod range;
 
 fuzz_target!(|input: &str| {

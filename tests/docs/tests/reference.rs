@@ -16,7 +16,13 @@ fn source(path: &str) -> Result<String> {
 /// Concatenated source of the servers.
 fn servers_source() -> Result<String> {
     let mut text = String::new();
-    let folders = ["catalogd/src", "controllers/src", "crates/runtime/src", "crates/serving/src"];
+    let folders = [
+        "catalogd/src",
+        "controllers/src",
+        "crates/catalog-server/src",
+        "crates/runtime/src",
+        "crates/serving/src",
+    ];
     let mut folders: Vec<PathBuf> = folders.map(|path| project().join(path)).into();
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder)? {

@@ -1,7 +1,7 @@
 //! The catalog content server: `/catalogs/{name}/api/v1/all`, `/metas` and `/graphql`
 //! (docs/design/catalogd.md#order-of-checks, docs/design/catalogd.md#server-limits).
 //!
-//! It only reads the store. [`crate::catalog`] decides which content is held.
+//! It only reads the store. The owner of the store decides which content is held.
 
 pub mod body;
 mod delivery;

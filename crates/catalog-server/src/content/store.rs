@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use olm_fbc::{Meta, load};
+use olm_fbc::{Folder, Meta, load};
 use olm_oci::policy::Verification;
 use parking_lot::RwLock;
 
@@ -144,6 +144,19 @@ impl Store {
         root: &Path,
         canonical: String,
     ) -> Result<Arc<Snapshot>, WriteError> {
+        self.replace_from(catalog, &UnpackedFolder::new(root.to_owned()), canonical)
+    }
+
+    /// [`Self::replace`] with any folder.
+    ///
+    /// # Errors
+    /// Those of [`Self::replace`].
+    pub fn replace_from(
+        &self,
+        catalog: &str,
+        folder: &impl Folder,
+        canonical: String,
+    ) -> Result<Arc<Snapshot>, WriteError> {
         let directory = self.catalogs.join(catalog);
         if !directory.exists() {
             std::fs::create_dir(&directory)?;
@@ -152,7 +165,7 @@ impl Store {
         // Leftovers of an earlier attempt would take space on a full disk.
         tidy(&directory)?;
         let observer = self.observer.as_ref().map(|make| make(catalog));
-        let written = write(&directory, observer, root, canonical);
+        let written = write(&directory, observer, folder, canonical);
         if written.is_err() {
             // Succeeds only if the directory is empty, as intended.
             let _ = std::fs::remove_dir(&directory);
@@ -212,12 +225,11 @@ impl std::fmt::Debug for Store {
 fn write(
     directory: &Path,
     observer: Option<Box<dyn Observer>>,
-    root: &Path,
+    folder: &impl Folder,
     canonical: String,
 ) -> Result<Snapshot, WriteError> {
     let mut writer = Writer::new(directory.join(CONTENT), observer)?;
-    let folder = UnpackedFolder::new(root.to_owned());
-    load(&folder, &writer::LIMITS, &mut |meta: Meta| writer.push(&meta))?;
+    load(folder, &writer::LIMITS, &mut |meta: Meta| writer.push(&meta))?;
     writer.finish(canonical)
 }
 
