@@ -15,7 +15,7 @@ use crate::session::{MAX_MANIFEST, Session};
 use crate::{Digest, Selector};
 
 /// Image as its manifest describes it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Inspected {
     /// Digest of a single image: that of the reference, or of the first platform in an index. `None` for an index
     /// without platforms.
@@ -24,6 +24,11 @@ pub struct Inspected {
     pub is_index: bool,
     /// Architectures in Go's names, such as `amd64`. Empty for an artifact without an image configuration.
     pub architectures: BTreeSet<String>,
+    /// Images of an index, with their architecture. Attestations are none.
+    pub children: Vec<(String, Digest)>,
+    /// Blobs of a single image that the registry does not have. Layers are only checked by
+    /// [`Puller::inspect_layers`](crate::Puller::inspect_layers).
+    pub missing_blobs: Vec<Digest>,
 }
 
 /// Failure to inspect an image.
@@ -48,11 +53,13 @@ struct ImageConfig {
     architecture: String,
 }
 
-/// Reads the manifest, which must match a digest of the reference, and the configuration of a single image.
+/// Reads the manifest, which must match a digest of the reference, and the configuration of a single image. Checks that
+/// its layers exist if `layers` is `true`.
 pub(crate) async fn inspect(
     session: &Session,
     source: &Source,
     selector: &Selector,
+    layers: bool,
 ) -> Result<Inspected, RequestError> {
     let manifest = manifest(session, source, selector).await?;
     let digest = match selector {
@@ -66,11 +73,29 @@ pub(crate) async fn inspect(
     let (config, size) =
         descriptor(&manifest.config).map_err(|error| RequestError::fatal(error.to_string()))?;
     let reading = format!("reading config blob {}", excerpt(config.as_str()));
-    let config =
-        session.blob(&config, size.min(MAX_MANIFEST)).await.map_err(|error| error.within(&reading))?;
-    let config: ImageConfig = serde_json::from_slice(&config).unwrap_or_default();
-    let architecture = Some(config.architecture).filter(|architecture| !architecture.is_empty());
-    Ok(Inspected { single: Some(digest), is_index: false, architectures: architecture.into_iter().collect() })
+    let mut found = Inspected { single: Some(digest), ..Inspected::default() };
+    match session.blob(&config, size.min(MAX_MANIFEST)).await {
+        Ok(text) => {
+            let config: ImageConfig = serde_json::from_slice(&text).unwrap_or_default();
+            found.architectures.extend(Some(config.architecture).filter(|name| !name.is_empty()));
+        }
+        Err(error) if error.not_found => found.missing_blobs.push(config),
+        Err(error) => return Err(error.within(&reading)),
+    }
+    let layers = manifest.layers.iter().filter(|layer| layers && !is_foreign(&layer.media_type));
+    for layer in layers {
+        let (layer, _) = descriptor(layer).map_err(|error| RequestError::fatal(error.to_string()))?;
+        let reading = format!("looking for layer {}", excerpt(layer.as_str()));
+        if !session.has_blob(&layer).await.map_err(|error| error.within(&reading))? {
+            found.missing_blobs.push(layer);
+        }
+    }
+    Ok(found)
+}
+
+/// `true` for a layer that registries need not have.
+fn is_foreign(media_type: &str) -> bool {
+    media_type.contains(".foreign.") || media_type.contains(".nondistributable.")
 }
 
 /// Manifest or index, which must match a digest of the reference.
@@ -90,14 +115,17 @@ pub(crate) async fn manifest(
 }
 
 fn of_index(index: &OciImageIndex) -> Inspected {
-    let mut found = Inspected { single: None, is_index: true, architectures: BTreeSet::new() };
+    let mut found = Inspected { is_index: true, ..Inspected::default() };
     for entry in &index.manifests {
         let Some(platform) = &entry.platform else { continue };
         let architecture = platform.architecture.to_string();
         // Attestations are entries of an unknown platform.
         if architecture != "unknown" {
-            found.architectures.insert(architecture);
-            found.single = found.single.or_else(|| entry.digest.parse().ok());
+            found.architectures.insert(architecture.clone());
+            if let Ok(digest) = entry.digest.parse::<Digest>() {
+                found.single.get_or_insert_with(|| digest.clone());
+                found.children.push((architecture, digest));
+            }
         }
     }
     found

@@ -105,8 +105,21 @@ impl Puller {
     /// The image does not exist, the registry does not respond or denies access, or its manifest is invalid or does
     /// not match its digest.
     pub async fn inspect(&self, reference: &Reference) -> Result<Inspected, InspectError> {
+        self.inspected(reference, false).await
+    }
+
+    /// [`Self::inspect`] that also looks for the layers of a single image.
+    ///
+    /// # Errors
+    /// Those of [`Self::inspect`].
+    pub async fn inspect_layers(&self, reference: &Reference) -> Result<Inspected, InspectError> {
+        self.inspected(reference, true).await
+    }
+
+    async fn inspected(&self, reference: &Reference, layers: bool) -> Result<Inspected, InspectError> {
         let selector = reference.selector();
-        self.ask(reference, |session, source| async move { inspect(&session, &source, selector).await }).await
+        self.ask(reference, |session, source| async move { inspect(&session, &source, selector, layers).await })
+            .await
     }
 
     /// Manifest or index of `reference`, which matches a digest of the reference.

@@ -191,6 +191,16 @@ impl Session {
         Ok(bytes)
     }
 
+    /// Reports whether the registry has a blob.
+    pub(crate) async fn has_blob(&self, digest: &Digest) -> Result<bool, RequestError> {
+        let url = self.blob_url(digest);
+        match self.retried(|| self.send(Method::HEAD, &url, None)).await {
+            Ok(_) => Ok(true),
+            Err(error) if error.not_found => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     fn blob_url(&self, digest: &Digest) -> String {
         format!("{}/v2/{}/blobs/{digest}", self.base, self.path)
     }

@@ -204,6 +204,13 @@ impl Registry {
         self.content().blobs.keys().cloned().collect()
     }
 
+    /// Stored manifest of a tag or digest.
+    #[must_use]
+    pub fn manifest(&self, repository: &str, reference: &str) -> Option<Bytes> {
+        let key = (repository.to_owned(), reference.to_owned());
+        self.content().manifests.get(&key).map(|(_, bytes)| bytes.clone())
+    }
+
     /// Applies `fault` to the next `times` responses to requests whose `METHOD /path` contains `request`.
     pub fn add_fault(&self, request: &str, times: usize, fault: Fault) {
         self.content().rules.push(FaultRule { request: request.to_owned(), times, fault });

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use olm_image::registry::Fault;
-use olm_oci::{InspectError, Inspected};
+use olm_oci::{Digest, InspectError, Inspected};
 
 use super::fixture::{Fixture, catalog};
 
@@ -21,6 +21,7 @@ async fn single_image_has_the_architecture_of_its_configuration() {
         single: Some(digest.parse().unwrap()),
         is_index: false,
         architectures: BTreeSet::from(["amd64".to_owned()]),
+        ..Inspected::default()
     };
     assert_eq!(inspect(&fixture, "a/cat:v1").await.unwrap(), expected);
     assert_eq!(inspect(&fixture, &format!("a/cat@{digest}")).await.unwrap(), expected);
@@ -43,7 +44,39 @@ async fn index_has_the_architectures_of_its_platforms() {
     fixture.registry.add_manifest("a/cat", "v1", INDEX, index.into());
     let found = inspect(&fixture, "a/cat:v1").await.unwrap();
     let architectures = BTreeSet::from(["arm64".to_owned(), "s390x".to_owned()]);
-    assert_eq!(found, Inspected { single: Some(first.parse().unwrap()), is_index: true, architectures });
+    let [first, second] = [first, second].map(|digest| digest.parse::<Digest>().unwrap());
+    let children = vec![("arm64".to_owned(), first.clone()), ("s390x".to_owned(), second)];
+    let missing_blobs = Vec::new();
+    assert_eq!(
+        found,
+        Inspected { single: Some(first), is_index: true, architectures, children, missing_blobs }
+    );
+}
+
+#[tokio::test]
+async fn blobs_that_the_registry_lacks_are_named() {
+    let fixture = Fixture::new().await;
+    let digest = fixture.registry.add_image("a/cat", "v1", &catalog());
+    let reference = fixture.reference(&format!("a/cat@{digest}"));
+    let manifest = fixture.registry.manifest("a/cat", &digest).unwrap();
+    let manifest: serde_json::Value = serde_json::from_slice(&manifest).unwrap();
+    let [config, layer] = [&manifest["config"], &manifest["layers"][0]]
+        .map(|blob| blob["digest"].as_str().unwrap().parse::<Digest>().unwrap());
+    assert_eq!(fixture.puller.inspect_layers(&reference).await.unwrap().missing_blobs, []);
+    let lost = |digest: &Digest| {
+        let request = format!("/v2/a/cat/blobs/{digest}");
+        fixture.registry.add_fault(&request, usize::MAX, Fault::Status(404, vec![], String::new()));
+    };
+    lost(&layer);
+    assert_eq!(fixture.puller.inspect(&reference).await.unwrap().missing_blobs, []);
+    assert_eq!(
+        fixture.puller.inspect_layers(&reference).await.unwrap().missing_blobs,
+        std::slice::from_ref(&layer)
+    );
+    lost(&config);
+    let found = fixture.puller.inspect(&reference).await.unwrap();
+    assert_eq!((found.missing_blobs, found.architectures), (vec![config.clone()], BTreeSet::new()));
+    assert_eq!(fixture.puller.inspect_layers(&reference).await.unwrap().missing_blobs, [config, layer]);
 }
 
 #[tokio::test]
