@@ -1,7 +1,6 @@
 //! `olm catalog add`: adds bundles to a catalog directory, with the upgrade edges of their ClusterServiceVersions.
 
-use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use futures::{StreamExt, TryStreamExt, stream};
@@ -11,8 +10,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::bundle::CatalogBundle;
-use super::catalog_dir::{CatalogDir, write_whole};
-use super::catalog_text::CatalogText;
+use super::catalog_dir::CatalogDir;
+use super::edits::Edits;
 use super::render::{self, PARALLEL};
 use crate::error::CliError;
 use crate::output::FormatArgs;
@@ -81,13 +80,14 @@ struct AddedBundle {
 pub(crate) async fn run(args: AddArgs, session: &mut Session) -> Result<(), CliError> {
     let catalog = CatalogDir::open(&args.catalog, session)?;
     let bundles = read_bundles(&args, session).await?;
-    let mut edits = Edits { catalog: &catalog, texts: BTreeMap::new(), bundles: BTreeSet::new() };
+    let mut additions =
+        Additions { catalog: &catalog, edits: Edits::new(&catalog), bundles: BTreeSet::new() };
     let mut added = Vec::new();
     for bundle in bundles {
         let channels = if args.channels.is_empty() { bundle.channels.clone() } else { args.channels.clone() };
-        added.push(edits.add(bundle, channels)?);
+        added.push(additions.add(bundle, channels)?);
     }
-    edits.write()?;
+    additions.edits.write()?;
     session.output.result(args.format.output, "AddedBundles", &Added { bundles: added }, |added| {
         let line = |bundle: &AddedBundle| {
             let (noun, channels) =
@@ -161,15 +161,15 @@ fn filled(template: &str, bundle: &CatalogBundle) -> String {
     })
 }
 
-/// Pending changes to the files of a catalog, written all or none.
-struct Edits<'a> {
+/// Bundles to add, with the pending changes to files.
+struct Additions<'a> {
     catalog: &'a CatalogDir,
-    texts: BTreeMap<PathBuf, CatalogText>,
+    edits: Edits<'a>,
     /// Package and name of each added bundle.
     bundles: BTreeSet<(String, String)>,
 }
 
-impl Edits<'_> {
+impl Additions<'_> {
     fn add(&mut self, bundle: CatalogBundle, channels: Vec<String>) -> Result<AddedBundle, CliError> {
         let CatalogBundle { package, name, .. } = &bundle;
         if channels.is_empty() {
@@ -193,7 +193,7 @@ impl Edits<'_> {
         for channel in &channels {
             self.add_entry(package, channel, &entry, &file)?;
         }
-        self.text(&file)?.append(bundle.object.clone())?;
+        self.edits.text(&file)?.append(bundle.object.clone())?;
         Ok(AddedBundle {
             image: bundle.object["image"].as_str().unwrap_or_default().to_owned(),
             version: bundle.shown_version(),
@@ -216,7 +216,7 @@ impl Edits<'_> {
         };
         // A new channel is created in the file of the package.
         let known = self.catalog.file(SCHEMA_CHANNEL, package, channel);
-        let text = self.text(known.unwrap_or(package_file))?;
+        let text = self.edits.text(known.unwrap_or(package_file))?;
         if known.is_none() && !text.objects().any(is_channel) {
             return text.append(json!({
                 "schema": SCHEMA_CHANNEL, "package": package, "name": channel, "entries": [entry]
@@ -228,23 +228,6 @@ impl Edits<'_> {
         });
         // The author's own entry wins, with its edges.
         if listed { Ok(()) } else { text.add_entry(is_channel, entry.clone()) }
-    }
-
-    fn text(&mut self, file: &Path) -> Result<&mut CatalogText, CliError> {
-        match self.texts.entry(file.to_owned()) {
-            Entry::Occupied(known) => Ok(known.into_mut()),
-            Entry::Vacant(place) => {
-                let shown = self.catalog.path(file).display().to_string();
-                Ok(place.insert(CatalogText::parse(&self.catalog.read(file)?, &shown)?))
-            }
-        }
-    }
-
-    fn write(&self) -> Result<(), CliError> {
-        for (file, text) in &self.texts {
-            text.verify(&self.catalog.path(file).display().to_string())?;
-        }
-        self.texts.iter().try_for_each(|(file, text)| write_whole(&self.catalog.path(file), &text.text()))
     }
 }
 

@@ -54,6 +54,12 @@ impl CatalogDir {
         self.objects.iter().find(is_wanted).map(|object| object.file.as_path())
     }
 
+    /// File with the first object of this schema that belongs to a package.
+    pub(super) fn file_of(&self, schema: &str, package: &str) -> Option<&Path> {
+        let is_wanted = |object: &&Located| object.schema == schema && object.package == package;
+        self.objects.iter().find(is_wanted).map(|object| object.file.as_path())
+    }
+
     /// Text of a catalog file.
     ///
     /// # Errors
@@ -61,6 +67,11 @@ impl CatalogDir {
     pub(super) fn read(&self, file: &Path) -> Result<String, CliError> {
         let path = self.root.join(file);
         fs::read_to_string(&path).map_err(|error| failed("read", &path, &error))
+    }
+
+    /// Canonical path of the directory.
+    pub(super) fn root(&self) -> &Path {
+        &self.root
     }
 
     /// Local path of a catalog file.

@@ -1,4 +1,4 @@
-//! In-place editor for catalog files: appends documents, adds entries to channels, and preserves comments, order and
+//! In-place editor for catalog files: appends, changes and removes objects, and preserves comments, order and
 //! quoting.
 //!
 //! Each edit is verified: the new text is parsed as the cluster parses it, and must yield the old objects plus the
@@ -7,8 +7,8 @@
 use olm_fbc::{Form, Meta};
 use serde_json::{Value, json};
 
+use super::yaml_lines;
 use crate::error::CliError;
-use crate::output;
 
 /// Catalog file, split into documents.
 #[derive(Debug, Clone)]
@@ -75,30 +75,48 @@ impl CatalogText {
         is_channel: impl Fn(&Value) -> bool,
         entry: Value,
     ) -> Result<(), CliError> {
-        let Some(at) = self.documents.iter().position(|document| is_channel(&document.value)) else {
+        self.change(is_channel, |channel| match channel.get_mut("entries").and_then(Value::as_array_mut) {
+            Some(entries) => entries.push(entry),
+            None => channel["entries"] = json!([entry]),
+        })
+    }
+
+    /// Changes the first object for which `is_wanted` is true. The text of what does not change is preserved.
+    ///
+    /// # Errors
+    /// Only encoding errors.
+    pub(crate) fn change(
+        &mut self,
+        is_wanted: impl Fn(&Value) -> bool,
+        change: impl FnOnce(&mut Value),
+    ) -> Result<(), CliError> {
+        let Some(at) = self.documents.iter().position(|document| is_wanted(&document.value)) else {
             return Ok(());
         };
-        let mut value = self.documents[at].value.clone();
-        match value.get_mut("entries").and_then(Value::as_array_mut) {
-            Some(entries) => entries.push(entry.clone()),
-            None => value["entries"] = json!([entry]),
-        }
+        let Document { text: old, value: before } = &self.documents[at];
+        let mut value = before.clone();
+        change(&mut value);
         let text = match self.form {
-            Form::Yaml => with_entry(&self.documents[at].text, &entry)?
-                .filter(|text| olm_yaml::from_slice(body(text).as_bytes()).is_ok_and(|read| read == value)),
+            Form::Yaml => yaml_lines::replaced(old, before, &value)?.filter(|text| {
+                olm_yaml::from_slice(body(text).as_bytes()).is_ok_and(|read| doubles(read) == value)
+            }),
             Form::Json => None,
         };
-        // If the text has no list that a line can be added to, the whole channel is re-rendered.
+        // If the text has no line for what changes, the whole object is re-rendered.
         let text = match text {
             Some(text) => text,
             None => {
-                let old = &self.documents[at].text;
                 let lead = &old[..old.len() - old.trim_start().len()];
                 format!("{lead}{}", object_text(&value, self.form)?)
             }
         };
         self.documents[at] = Document { text, value };
         Ok(())
+    }
+
+    /// Removes the objects for which `is_unwanted` is true, with their text.
+    pub(crate) fn remove(&mut self, is_unwanted: impl Fn(&Value) -> bool) {
+        self.documents.retain(|document| !is_unwanted(&document.value));
     }
 
     /// Verifies that the text parses to exactly these objects.
@@ -203,36 +221,6 @@ fn doubles(value: Value) -> Value {
     };
     let canonical = olm_yaml::json::canonicalize(&text).map(|canonical| canonical.text);
     canonical.ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or(value)
-}
-
-/// Text of a channel document with `entry` after the last one of its list. `None` unless the list has one item per
-/// line.
-fn with_entry(document: &str, entry: &Value) -> Result<Option<String>, CliError> {
-    let lines: Vec<&str> = document.split_inclusive('\n').collect();
-    let key = lines.iter().position(|line| {
-        line.strip_prefix("entries:").is_some_and(|rest| {
-            let rest = rest.trim();
-            rest.is_empty() || rest.starts_with('#')
-        })
-    });
-    let Some(key) = key else { return Ok(None) };
-    let content = |line: &str| !line.trim().is_empty() && !line.trim_start().starts_with('#');
-    let ends = |line: &str| content(line) && !line.starts_with([' ', '-']);
-    let end = lines[key + 1..].iter().position(|line| ends(line)).map_or(lines.len(), |at| key + 1 + at);
-    let list = &lines[key + 1..end];
-    let Some(last) = list.iter().rposition(|line| content(line)) else { return Ok(None) };
-    let Some(first) = list.iter().find(|line| content(line)) else { return Ok(None) };
-    let indent = " ".repeat(first.len() - first.trim_start().len());
-    let at = key + 1 + last + 1;
-    let mut text: String = lines[..at].concat();
-    if !text.ends_with('\n') {
-        text.push('\n');
-    }
-    for line in output::yaml(&json!([entry]))?.lines() {
-        text += &format!("{indent}{line}\n");
-    }
-    text.extend(lines[at..].iter().copied());
-    Ok(Some(text))
 }
 
 #[cfg(test)]

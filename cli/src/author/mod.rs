@@ -1,5 +1,5 @@
-//! Catalog authoring: `init` creates a package, `add` and `template` add bundles, `build` makes an image, `push`
-//! publishes it. No container engine or other tool is needed.
+//! Catalog authoring: `init` creates a package, `add` and `template` add bundles, `promote` and `deprecate` edit a
+//! package, `build` makes an image, `push` publishes it. No container engine or other tool is needed.
 //!
 //! Conversion of bundles ([`bundle`]) and edits of catalog files ([`catalog_text`]) are pure. The commands around
 //! them access files and registries.
@@ -11,11 +11,15 @@ mod catalog_dir;
 mod catalog_text;
 mod compose;
 mod csv;
+pub(crate) mod deprecate;
 pub(crate) mod dockerfile;
+mod edits;
 pub(crate) mod init;
+pub(crate) mod promote;
 pub(crate) mod push;
 pub(crate) mod render;
 pub(crate) mod template;
+mod yaml_lines;
 
 pub(crate) use bundle::{CatalogBundle, catalog_bundle};
 pub(crate) use catalog_dir::{failed, is_label, write_whole};

@@ -26,7 +26,7 @@ use clap::Subcommand;
 
 pub(crate) use graph::flowchart;
 
-use crate::author::{add, build, dockerfile, init, push, template};
+use crate::author::{add, build, deprecate, dockerfile, init, promote, push, template};
 use crate::error::CliError;
 use crate::session::Session;
 use crate::validate::{self, ValidateArgs};
@@ -75,6 +75,12 @@ pub(crate) enum CatalogCommand {
     /// Add bundles to a catalog directory
     #[command(long_about = add::ABOUT)]
     Add(add::AddArgs),
+    /// Add a bundle of a catalog to a channel, or change its upgrade edges there
+    #[command(long_about = promote::ABOUT)]
+    Promote(promote::PromoteArgs),
+    /// Deprecate a package, a channel or a version
+    #[command(long_about = deprecate::ABOUT)]
+    Deprecate(deprecate::DeprecateArgs),
     /// Expand catalog templates, or make them
     #[command(subcommand)]
     Template(template::TemplateCommand),
@@ -113,6 +119,8 @@ pub(crate) async fn run(command: CatalogCommand, session: &mut Session) -> Resul
         CatalogCommand::Mirror(args) => mirror::run(args, session).await,
         CatalogCommand::Init(args) => init::run(args, session).await,
         CatalogCommand::Add(args) => add::run(args, session).await,
+        CatalogCommand::Promote(args) => promote::run(args, session).await,
+        CatalogCommand::Deprecate(args) => deprecate::run(args, session).await,
         CatalogCommand::Template(command) => template::run(command, session).await,
         CatalogCommand::Generate(command) => dockerfile::run(command, session),
         CatalogCommand::Build(args) => build::run(args, session).await,

@@ -1,6 +1,7 @@
 //! End-to-end tests of the authoring commands with the real binary and a TLS registry: init, add, templates,
 //! validate, migrate, build, push, and reading back. Each command also gets an input that it must reject.
 mod bundles;
+mod editing;
 mod fixture;
 mod mirror;
 mod prune;
