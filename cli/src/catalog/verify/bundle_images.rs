@@ -36,7 +36,7 @@ pub(crate) async fn check_images(
     let package = CatalogPackage::new(&bundle.name, &bundle.package, &lines, indexing)?;
     let packages = BTreeMap::from([(bundle.package.clone(), package)]);
     let extent = Extent { related: true, ..Extent::default() };
-    let (_, found) = images::check(&packages, &extent, images, session).await?;
+    let found = images::check(&packages, &extent, images, None, session).await?.findings;
     let finding = |one: super::Finding| ImageFinding {
         rule: one.rule.id,
         image: one.image,

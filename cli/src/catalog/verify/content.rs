@@ -1,12 +1,13 @@
-//! Comparison of a bundle image with its object in the catalog. Pure.
+//! Comparison of a bundle image with its object in the catalog, and obstacles to its installation. Pure.
 
 use std::collections::BTreeSet;
 
+use olm_bundle_check::Level;
 use olm_fbc::Bundle;
 use olm_version::{VersionRelease, quote};
 use serde_json::Value;
 
-use super::finding::{CHANNELS, DECLARED, IDENTITY, Rule};
+use super::finding::{CHANNELS, DECLARED, DEFAULTS, IDENTITY, INSTALLABLE, Rule};
 use crate::author::CatalogBundle;
 use crate::catalog::package::CatalogPackage;
 use crate::catalog::whole::{BUNDLE_OBJECT, CSV_METADATA};
@@ -57,6 +58,35 @@ pub(super) fn compare(
         found.push((CHANNELS, message));
     }
     found
+}
+
+/// Groups of lint rules whose errors prevent an installation by OLM v1.
+const INSTALLATION: [&str; 8] = ["API", "CRD", "DEPLOY", "KUBE", "OBJ", "RENDER", "V1", "WEBHOOK"];
+/// Errors of these groups that other tools report, while OLM v1 installs the bundle.
+const TOLERATED: [&str; 2] = ["CRD-2", "OBJ-2"];
+/// Warnings about what OLM v1 refuses unless an administrator allows it: dependencies and owned APIServices.
+const OFF_BY_DEFAULT: [&str; 2] = ["V1-1", "V1-4"];
+/// Highest number of lint findings in one message.
+const NAMED_OBSTACLES: usize = 5;
+
+/// Lint findings of a bundle that prevent its installation, one message for each rule of the catalog.
+pub(super) fn obstacles(findings: &[olm_bundle_check::Finding]) -> Vec<(&'static Rule, String)> {
+    let group = |id: &'static str| id.split_once('-').map_or(id, |(group, _)| group);
+    let prevents = |finding: &&olm_bundle_check::Finding| {
+        let id = finding.rule.id;
+        finding.level == Level::Error && INSTALLATION.contains(&group(id)) && !TOLERATED.contains(&id)
+    };
+    let is_off = |finding: &&olm_bundle_check::Finding| OFF_BY_DEFAULT.contains(&finding.rule.id);
+    let message = |found: Vec<&olm_bundle_check::Finding>| {
+        let more = found.len().saturating_sub(NAMED_OBSTACLES);
+        let named = found.iter().take(NAMED_OBSTACLES);
+        let text: Vec<_> = named.map(|one| format!("{}: {}", one.rule.id, one.message)).collect();
+        let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+        (!text.is_empty()).then(|| text.join("; ") + &more)
+    };
+    let installable = message(findings.iter().filter(prevents).collect()).map(|text| (INSTALLABLE, text));
+    let defaults = message(findings.iter().filter(is_off).collect()).map(|text| (DEFAULTS, text));
+    installable.into_iter().chain(defaults).collect()
 }
 
 /// Type and canonical value of a property. The manifests and their metadata are not compared.

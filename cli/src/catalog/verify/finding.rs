@@ -29,11 +29,15 @@ rules! {
     MISSING "IMAGE-1" "The image exists"
     UNREADABLE "IMAGE-2" "The registry returns the manifest of the image, which matches its digest"
     ARCHITECTURE "IMAGE-3" "The image has the required architectures"
+    CHILDREN "IMAGE-4" "The images of an index exist for the required architectures"
+    BLOBS "IMAGE-5" "The registry has the configuration of the image, and its layers"
     SIGNATURE "SIG-1" "The image is signed as --key or --policy demands"
     LOADS "CONTENT-1" "The content of the bundle image is a bundle"
     IDENTITY "CONTENT-2" "Package, name and version are those of the bundle image"
     DECLARED "CONTENT-3" "The properties are those of the bundle image"
     CHANNELS "CONTENT-4" "The bundle is in the channels that its image names"
+    INSTALLABLE "CONTENT-5" "OLM v1 can install the bundle"
+    DEFAULTS "CONTENT-6" "The bundle needs nothing that OLM v1 refuses by default: dependencies, owned APIServices"
 }
 
 /// Fault of a catalog. Sorted by package, bundle, rule, image and message.

@@ -7,13 +7,11 @@ use std::time::Duration;
 
 use futures::{StreamExt, stream};
 use olm_fbc::Bundle;
-use olm_oci::{BUNDLE_FOLDERS, InspectError, Inspected, Limits, Puller, Reference, Retry};
+use olm_oci::{Limits, Puller, Reference, Retry};
 
-use super::content;
-use super::finding::{ARCHITECTURE, Finding, LOADS, MISSING, SIGNATURE, UNREADABLE};
-use super::signatures;
-use crate::author::catalog_bundle;
-use crate::catalog::package::CatalogPackage;
+use super::finding::{Finding, UNREADABLE};
+use super::job::{Job, Use};
+use super::state::State;
 use crate::catalog::whole::{CSV_METADATA, Packages};
 use crate::error::CliError;
 use crate::session::Session;
@@ -36,41 +34,36 @@ pub(super) struct Extent {
     pub(super) related: bool,
     /// Pull the bundles, and compare them with the catalog.
     pub(super) content: bool,
+    /// Also look for the layers.
+    pub(super) layers: bool,
     /// Architectures that every image must have. Empty for those that each bundle declares.
     pub(super) architectures: Vec<String>,
     /// Check the signatures of the bundles by this policy.
     pub(super) verifier: Option<Verifier>,
 }
 
-/// Use of an image by a bundle.
-struct Use<'a> {
-    package: &'a CatalogPackage,
-    bundle: &'a Bundle,
-    /// `true` for the image of the bundle itself.
-    is_bundle: bool,
-    architectures: BTreeSet<String>,
+/// Result of the checks.
+#[derive(Debug, Default)]
+pub(super) struct Checked {
+    /// Number of images.
+    pub(super) images: usize,
+    /// Those of them that passed in an earlier run.
+    pub(super) resumed: usize,
+    pub(super) findings: Vec<Finding>,
 }
 
-/// Image with its uses.
-struct Job<'a> {
-    reference: Reference,
-    puller: Arc<Puller>,
-    /// Client with a signature policy, if signatures are checked.
-    verifier: Option<Arc<Puller>>,
-    uses: Vec<Use<'a>>,
-}
-
-/// Checks the images of all packages. Returns the number of images, and the findings.
+/// Checks the images of all packages, except for those that passed according to `state`.
 ///
 /// # Errors
-/// A flag names a file that does not exist, or the command is interrupted.
+/// A flag names a file that does not exist, the state cannot be written, or the command is interrupted.
 pub(super) async fn check(
     packages: &Packages,
     extent: &Extent,
     images: &ImageArgs,
+    mut state: Option<State>,
     session: &Session,
-) -> Result<(usize, Vec<Finding>), CliError> {
-    let mut findings = Vec::new();
+) -> Result<Checked, CliError> {
+    let (mut findings, mut resumed) = (Vec::new(), 0);
     let mut jobs = Vec::new();
     let (mut pullers, mut verifiers) = (BTreeMap::new(), BTreeMap::new());
     let used = uses(packages, extent);
@@ -81,20 +74,32 @@ pub(super) async fn check(
                 let one = puller(&reference, images, None, &mut pullers)?;
                 let policy = extent.verifier.as_ref();
                 let verifier = policy.map(|policy| puller(&reference, images, Some(policy), &mut verifiers));
-                jobs.push(Job { reference, puller: one, verifier: verifier.transpose()?, uses });
+                let job = Job { reference, puller: one, verifier: verifier.transpose()?, uses };
+                let key = state.as_ref().and_then(|_| job.key(extent));
+                match (&state, &key) {
+                    (Some(state), Some(key)) if state.has_passed(key) => resumed += 1,
+                    _ => jobs.push((job, key)),
+                }
             }
             Err(error) => findings.extend(uses.iter().map(|one| one.finding(UNREADABLE, image, &error))),
         }
     }
     let step = session.progress.step(format!("checking {total} images"));
-    let mut checks = stream::iter(jobs).map(|job| job.check(extent.content)).buffer_unordered(PARALLEL);
-    let mut done = 0;
-    while let Some(found) = session.interruptible(checks.next()).await? {
+    let checks = jobs.into_iter().map(|(job, key)| async { (job.check(extent).await, key) });
+    let mut checks = stream::iter(checks).buffer_unordered(PARALLEL);
+    let mut done = resumed;
+    while let Some((found, key)) = session.interruptible(checks.next()).await? {
         done += 1;
+        if let (true, Some(state), Some(key)) = (found.is_empty(), &mut state, key) {
+            state.record(&key)?;
+        }
         findings.extend(found);
         step.update(format!("checked {done} of {total} images, findings: {}", findings.len()));
     }
-    Ok((total, findings))
+    if let Some(state) = state.filter(|_| findings.is_empty()) {
+        state.delete()?;
+    }
+    Ok(Checked { images: total, resumed, findings })
 }
 
 /// Images in the order of their names, with their uses.
@@ -162,93 +167,4 @@ fn puller(
     let puller = Arc::new(Puller::new(config));
     pullers.insert(authfile, Arc::clone(&puller));
     Ok(puller)
-}
-
-impl Use<'_> {
-    fn finding(
-        &self,
-        rule: &'static super::finding::Rule,
-        image: &str,
-        message: impl std::fmt::Display,
-    ) -> Finding {
-        let finding = Finding::of_bundle(rule, &self.package.name, &self.bundle.name, message.to_string());
-        Finding { image: image.to_owned(), ..finding }
-    }
-
-    /// Required architectures that the image lacks. A bundle that is a single image is read on every architecture.
-    fn lacking<'a>(&'a self, found: &'a Inspected) -> Vec<&'a str> {
-        if found.architectures.is_empty() || self.is_bundle && !found.is_index {
-            return Vec::new();
-        }
-        self.architectures.difference(&found.architectures).map(String::as_str).collect()
-    }
-}
-
-impl Job<'_> {
-    async fn check(self, content: bool) -> Vec<Finding> {
-        let image = self.reference.to_string();
-        let found = match self.puller.inspect(&self.reference).await {
-            Ok(found) => found,
-            Err(InspectError { is_missing: true, .. }) => {
-                let missing = "the registry does not have the image";
-                return self.uses.iter().map(|one| one.finding(MISSING, &image, missing)).collect();
-            }
-            Err(error) => {
-                return self.uses.iter().map(|one| one.finding(UNREADABLE, &image, &error)).collect();
-            }
-        };
-        let mut findings = Vec::new();
-        for one in &self.uses {
-            let lacking = one.lacking(&found);
-            if !lacking.is_empty() {
-                let has = found.architectures.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-                let message = format!("the image has no architecture {}; it has: {has}", lacking.join(", "));
-                findings.push(one.finding(ARCHITECTURE, &image, message));
-            }
-        }
-        if let Some(verifier) = self.verifier.as_ref().filter(|_| self.uses.iter().any(|one| one.is_bundle))
-            && let Some(fault) = signatures::fault(verifier, &self.reference).await
-        {
-            let bundles = self.uses.iter().filter(|one| one.is_bundle);
-            findings.extend(bundles.map(|one| one.finding(SIGNATURE, &image, &fault)));
-        }
-        if content && self.uses.iter().any(|one| one.is_bundle) {
-            findings.extend(self.check_content(&image, &found).await);
-        }
-        findings
-    }
-
-    /// Compares the content of a bundle image with the bundles of the catalog that name it.
-    async fn check_content(&self, image: &str, found: &Inspected) -> Vec<Finding> {
-        let bundles = || self.uses.iter().filter(|one| one.is_bundle);
-        let all = |rule, why: &str| bundles().map(|one| one.finding(rule, image, why)).collect::<Vec<_>>();
-        // One image of an index, whether it is of the platform of this machine or not.
-        let single =
-            found.single.as_ref().map(|digest| format!("{}@{digest}", self.reference.name()).parse());
-        let reference: &Reference = match &single {
-            Some(Ok(single)) => single,
-            _ => return all(LOADS, "the index has no image of a platform"),
-        };
-        let pulled = async {
-            let canonical = self.puller.resolve(reference).await?;
-            self.puller.pull_files(&canonical, &BUNDLE_FOLDERS).await
-        };
-        let files = match pulled.await {
-            Ok((files, _)) => files,
-            Err(error) if error.is_of_the_content() => return all(LOADS, &error.unmarked()),
-            Err(error) => return all(UNREADABLE, &error.unmarked()),
-        };
-        let actual = match catalog_bundle(&files, image) {
-            Ok(actual) => actual,
-            Err(error) => return all(LOADS, &error.to_string()),
-        };
-        let compare = |one: &Use<'_>| {
-            let differences = content::compare(one.package, one.bundle, &actual);
-            differences
-                .into_iter()
-                .map(|(rule, message)| one.finding(rule, image, message))
-                .collect::<Vec<_>>()
-        };
-        bundles().flat_map(compare).collect()
-    }
 }

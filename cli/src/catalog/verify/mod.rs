@@ -1,25 +1,28 @@
 //! `olm catalog verify`: checks a catalog with the images that it refers to.
 //!
-//! [`local`] and [`content`] are pure. [`images`] asks the registries.
+//! [`local`] and [`content`] are pure. [`images`] and [`job`] ask the registries.
 
 mod bundle_images;
 mod content;
 mod finding;
 mod images;
+mod job;
 mod local;
 mod output;
 mod signatures;
+mod state;
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use olm_fbc::Limits;
 
 pub(crate) use self::bundle_images::check_images;
 use self::finding::{Finding, arrange};
-use self::images::Extent;
+use self::images::{Checked, Extent};
 use self::output::{Verification, VerifyFormat};
+use self::state::State;
 use super::whole::WholeCatalog;
 use crate::error::{CliError, Code};
 use crate::session::Session;
@@ -32,8 +35,13 @@ pub(super) const ABOUT: &str = "Check a catalog with its upgrade paths and image
 Makes the checks of `validate`, and then checks for each bundle that its properties can be read, that upgrades lead on \
 from it, and that its image exists for the architectures that it supports: those of the labels \
 operatorframework.io/arch.* of its ClusterServiceVersion, else amd64. Images are checked by their manifests, 8 at a \
-time, without layers. --key and --policy check the signatures of the bundles, and of a SOURCE that is an image, as \
-servers do. --content pulls the bundles and compares them with the catalog.
+time; --layers also looks for their layers. --content pulls the bundles, compares them with the catalog, and checks \
+that OLM v1 can install them. --key and --policy check the signatures of the bundles, and of a SOURCE that is an image, \
+as servers do.
+
+With --state, an interrupted run is resumed: images that passed are recorded in the file if they are given by digest, \
+and the next run skips them as long as bundle and flags are the same. All others are checked again. The file is deleted \
+once all images pass.
 
 A bundle has no way on if one of its channels has a higher version, but no upgrade leads there (GRAPH-3), or if it is \
 the last patch of a minor version and its channel continues without it (GRAPH-5). A patch that is released after the \
@@ -52,11 +60,15 @@ Rules:
   IMAGE-1    the image exists
   IMAGE-2    the registry returns the manifest, which matches its digest
   IMAGE-3    the image has the required architectures
+  IMAGE-4    the images of an index exist for the required architectures
+  IMAGE-5    the registry has the configuration of the image, and its layers (--layers)
   SIG-1      the image is signed as --key or --policy demands
   CONTENT-1  the content of the bundle image is a bundle
   CONTENT-2  package, name and version are those of the bundle image
   CONTENT-3  the properties are those of the bundle image
   CONTENT-4  the bundle is in the channels that its image names
+  CONTENT-5  OLM v1 can install the bundle
+  CONTENT-6  the bundle needs nothing that OLM v1 refuses by default: dependencies, owned APIServices
 
 Examples:
   {olm} catalog verify ./catalog
@@ -64,6 +76,7 @@ Examples:
   {olm} catalog verify ./catalog --related-images --arch amd64,arm64
   {olm} catalog verify cluster/operatorhubio --package etcd --content
   {olm} catalog verify registry.example.com/team/catalog:v1 --key team.pub
+  {olm} catalog verify ./catalog --layers --state verify.state     # run again after an interruption
   {olm} catalog verify ./catalog --ignore GRAPH-5 -o sarif > verify.sarif")]
 pub(crate) struct VerifyArgs {
     /// A directory, an image reference, or cluster/NAME
@@ -73,14 +86,20 @@ pub(crate) struct VerifyArgs {
     #[arg(long = "package", value_name = "NAME")]
     packages: Vec<String>,
     /// Check no images, and use no registry other than that of the catalog
-    #[arg(long, conflicts_with_all = ["related_images", "content", "architectures", "keys", "policy"])]
+    #[arg(long, conflicts_with_all = ["related_images", "content", "layers", "architectures", "state", "keys", "policy"])]
     no_images: bool,
     /// Also check the related images of the bundles
     #[arg(long)]
     related_images: bool,
-    /// Pull the bundles, and compare their content with the catalog
+    /// Pull the bundles, compare their content with the catalog, and check that OLM v1 can install them
     #[arg(long)]
     content: bool,
+    /// Also look for the layers of the images, without pulling them
+    #[arg(long)]
+    layers: bool,
+    /// File with the images that passed in an interrupted run, which are skipped; created if it does not exist
+    #[arg(long, value_name = "FILE")]
+    state: Option<PathBuf>,
     /// Architectures that every image must have, separated by commas, in place of those that the bundles declare
     #[arg(long = "arch", value_name = "ARCH", value_delimiter = ',')]
     architectures: Vec<String>,
@@ -120,17 +139,19 @@ pub(crate) async fn run(args: VerifyArgs, session: &mut Session) -> Result<(), C
     if let (Some(verifier), Source::Image(image)) = (&verifier, Source::parse(&args.source)?) {
         findings.extend(signatures::of_catalog(&image, verifier, &args.access.images, session).await?);
     }
-    let mut images = 0;
+    let mut checked = Checked::default();
     if !args.no_images {
         let extent = Extent {
             related: args.related_images,
             content: args.content,
+            layers: args.layers,
             architectures: args.architectures.clone(),
             verifier,
         };
-        let (count, found) = images::check(&catalog.packages, &extent, &args.access.images, session).await?;
-        images = count;
-        findings.extend(found);
+        let state = args.state.as_deref().map(State::open).transpose()?;
+        let images = &args.access.images;
+        checked = images::check(&catalog.packages, &extent, images, state, session).await?;
+        findings.append(&mut checked.findings);
     }
     findings.retain(|finding| !args.ignore.contains(&finding.rule.id));
     arrange(&mut findings, &catalog);
@@ -147,7 +168,8 @@ pub(crate) async fn run(args: VerifyArgs, session: &mut Session) -> Result<(), C
         passed: findings.is_empty(),
         packages: names.len(),
         bundles: names.values().map(Vec::len).sum(),
-        images,
+        images: checked.images,
+        resumed: checked.resumed,
         findings,
         names,
     };

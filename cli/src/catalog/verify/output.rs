@@ -36,10 +36,18 @@ pub(super) struct Verification {
     pub(super) packages: usize,
     pub(super) bundles: usize,
     pub(super) images: usize,
+    /// Images that passed in an earlier run, according to the state file.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(super) resumed: usize,
     pub(super) findings: Vec<Finding>,
     /// Bundle names by package, for the test report.
     #[serde(skip)]
     pub(super) names: BTreeMap<String, Vec<String>>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 /// Prints the result.
@@ -79,9 +87,10 @@ fn table(verification: &Verification) -> String {
         }
         text = table.text() + "\n";
     }
-    let Verification { catalog, packages, bundles, images, findings, .. } = verification;
-    let checked =
-        [counted(*packages, "package"), counted(*bundles, "bundle"), counted(*images, "image")].join(", ");
+    let Verification { catalog, packages, bundles, images, resumed, findings, .. } = verification;
+    let resumed = if *resumed > 0 { format!(" ({resumed} passed in an earlier run)") } else { String::new() };
+    let images = counted(*images, "image") + &resumed;
+    let checked = [counted(*packages, "package"), counted(*bundles, "bundle"), images].join(", ");
     let found =
         if findings.is_empty() { "no findings".to_owned() } else { counted(findings.len(), "finding") };
     text + &format!("{catalog}: {checked}: {found}\n")

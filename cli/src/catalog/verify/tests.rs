@@ -21,6 +21,7 @@ fn verification() -> Verification {
         packages: 1,
         bundles: 2,
         images: 2,
+        resumed: 0,
         findings: vec![structure, missing],
         names: BTreeMap::from([("lamp".to_owned(), vec!["lamp.v1".to_owned(), "lamp.v2".to_owned()])]),
     }

@@ -69,6 +69,25 @@ impl Fixture {
         self.run(&line.split_whitespace().collect::<Vec<_>>()).await
     }
 
+    /// `olm catalog` with the words of `line`, for a test that does not wait for its end.
+    pub(crate) fn command(&self, line: &str) -> tokio::process::Command {
+        let words: Vec<_> = ["catalog"].into_iter().chain(line.split_whitespace()).collect();
+        self.command_of(&words, &[])
+    }
+
+    fn command_of(&self, words: &[&str], environment: &[(&str, &str)]) -> tokio::process::Command {
+        let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_olm"));
+        command
+            .args(words)
+            .current_dir(self.folder.path())
+            .env_clear()
+            .envs(environment.iter().copied())
+            .env("HOME", self.folder.path())
+            .stdin(Stdio::null())
+            .kill_on_drop(true);
+        command
+    }
+
     pub(crate) async fn run(&self, words: &[&str]) -> Ran {
         self.of(&[&["catalog"], words].concat()).await
     }
@@ -80,15 +99,7 @@ impl Fixture {
 
     /// Runs `olm` with these words and variables of the environment.
     pub(crate) async fn run_with(&self, words: &[&str], environment: &[(&str, &str)]) -> Ran {
-        let child = tokio::process::Command::new(env!("CARGO_BIN_EXE_olm"))
-            .args(words)
-            .current_dir(self.folder.path())
-            .env_clear()
-            .envs(environment.iter().copied())
-            .env("HOME", self.folder.path())
-            .stdin(Stdio::null())
-            .kill_on_drop(true)
-            .output();
+        let child = self.command_of(words, environment).output();
         let output = tokio::time::timeout(PATIENCE, child).await.expect("the command timed out").unwrap();
         let text = |bytes: Vec<u8>| {
             let text = String::from_utf8(bytes).unwrap();

@@ -101,6 +101,43 @@ async fn planted_faults_of_200_bundles_are_all_found_and_nothing_else() {
         of(&mut objects, minor)["properties"].as_array_mut().unwrap().push(added);
         expect("CONTENT-3", minor);
     }
+    // Indexes of which an image or a part of an image is missing.
+    for minor in [11, 160] {
+        let missing = format!("sha256:{minor:064}");
+        let image = index(&fixture, &format!("lost-{minor}"), &["amd64"], &missing);
+        of(&mut objects, minor)["image"] = json!(image);
+        expect("IMAGE-4", minor);
+    }
+    for minor in [12, 161] {
+        let lost = format!("/v2/team/lamp/blobs/{}", blobs(&fixture, of(&mut objects, minor)).await[0]);
+        fixture.registry.add_fault(&lost, usize::MAX, Fault::Status(404, vec![], String::new()));
+        expect("IMAGE-5", minor);
+    }
+    for minor in [13, 162] {
+        let layers = blobs(&fixture, of(&mut objects, minor)).await;
+        let lost = format!("HEAD /v2/team/lamp/blobs/{}", layers[1]);
+        fixture.registry.add_fault(&lost, usize::MAX, Fault::Status(404, vec![], String::new()));
+        expect("IMAGE-5", minor);
+    }
+    // Bundles that OLM v1 does not install, with the properties of the catalog.
+    for minor in [14, 163] {
+        let image = publish_changed(&fixture, minor, "manifests/csv.yaml", |csv| {
+            csv.replace("{type: AllNamespaces, supported: true}", "{type: MultiNamespace, supported: true}")
+        });
+        of(&mut objects, minor)["image"] = json!(image);
+        expect("CONTENT-5", minor);
+    }
+    for minor in [15, 164] {
+        let dependency =
+            "dependencies:\n- type: olm.package\n  value: {packageName: base, version: '>=1.0.0'}\n";
+        let image = publish_changed(&fixture, minor, "metadata/dependencies.yaml", |_| dependency.to_owned());
+        let object = of(&mut objects, minor);
+        object["image"] = json!(image);
+        let required = json!({ "packageName": "base", "versionRange": ">=1.0.0" });
+        let required = json!({ "type": "olm.package.required", "value": required });
+        object["properties"].as_array_mut().unwrap().push(required);
+        expect("CONTENT-6", minor);
+    }
     for (minor, other) in [(9, 10), (150, 151)] {
         // The image of another bundle.
         let image = of(&mut objects, other)["image"].clone();
@@ -108,9 +145,73 @@ async fn planted_faults_of_200_bundles_are_all_found_and_nothing_else() {
         expect("CONTENT-2", minor);
     }
     write(&fixture, &objects);
-    let (code, found) = findings(&fixture, "--content").await;
+    let (code, found) = findings(&fixture, "--content --layers").await;
     assert_eq!(code, 3);
     assert_eq!(found, expected);
+}
+
+/// Publishes a bundle of version `1.<minor>.0` with a changed file, in one layer more than others, and returns its
+/// reference.
+fn publish_changed(fixture: &Fixture, minor: u32, path: &str, change: impl Fn(&str) -> String) -> String {
+    let mut files = bundle(minor);
+    let old = files.remove(path).unwrap_or_default();
+    files.insert(path.to_owned(), change(std::str::from_utf8(&old).unwrap()).into_bytes());
+    let image = Image::bundle(&files).unwrap();
+    let digest = fixture.registry.add_image("team/lamp", &format!("changed-{minor}"), &image);
+    fixture.reference(&format!("team/lamp@{digest}"))
+}
+
+/// Digests of the configuration and the layers of a bundle's image.
+async fn blobs(fixture: &Fixture, object: &Value) -> Vec<String> {
+    let manifest = fixture.registry.manifest("team/lamp", &digest(object)).unwrap();
+    let manifest: Value = serde_json::from_slice(&manifest).unwrap();
+    let layers = manifest["layers"].as_array().unwrap();
+    let all = [&manifest["config"]].into_iter().chain(layers);
+    all.map(|blob| blob["digest"].as_str().unwrap().to_owned()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn interrupted_run_is_resumed_with_the_images_that_have_not_passed() {
+    const MANIFESTS: &str = "GET /v2/team/lamp/manifests/";
+    let fixture = Fixture::open().await;
+    let mut objects = catalog(&fixture, 40).await;
+    let requested = || {
+        let requests = fixture.registry.take_requests();
+        let digests =
+            requests.iter().filter_map(|request| request.strip_prefix(MANIFESTS).map(str::to_owned));
+        digests.collect::<BTreeSet<_>>()
+    };
+    // The registry answers for all but three images. The third does not answer at all.
+    let [failing, hanging] = [7, 9].map(|minor| digest(of(&mut objects, minor)));
+    of(&mut objects, 8)["image"] = json!(fixture.reference("team/lamp:v1.8.0"));
+    write(&fixture, &objects);
+    let failure = || Fault::Status(403, vec![], String::new());
+    fixture.registry.add_fault(&format!("{MANIFESTS}{failing}"), usize::MAX, failure());
+    fixture.registry.add_fault(&format!("{MANIFESTS}{hanging}"), 1, Fault::Hang);
+    requested();
+    let mut process = fixture.command("verify catalog --ca-dir cas --state state").spawn().unwrap();
+    let lines = || std::fs::read_to_string(fixture.path("state")).map_or(0, |text| text.lines().count());
+    // A header, and 37 images that passed.
+    while lines() < 38 {
+        assert!(process.try_wait().unwrap().is_none(), "ended with {} lines", lines());
+        tokio::task::yield_now().await;
+    }
+    let id = process.id().unwrap().to_string();
+    assert!(std::process::Command::new("kill").args(["-INT", &id]).status().unwrap().success());
+    assert_eq!(process.wait().await.unwrap().code(), Some(130));
+    assert_eq!(requested().len(), 40);
+    let expected = ("IMAGE-2".to_owned(), "lamp.v1.7.0".to_owned());
+    assert_eq!(findings(&fixture, "--state state").await, (3, BTreeSet::from([expected])));
+    let rest = BTreeSet::from([failing.clone(), "v1.8.0".to_owned(), hanging]);
+    assert_eq!(requested(), rest);
+    // Other flags are another check. The digest of the tag is asked for, too.
+    assert_eq!(findings(&fixture, "--state state --content --ignore IMAGE-2").await.0, 0);
+    assert!(requested().len() >= 40);
+    fixture.registry.clear_faults();
+    let ran = fixture.works("verify catalog --ca-dir cas --state state").await;
+    assert_eq!(ran, "catalog: 1 package, 40 bundles, 40 images (38 passed in an earlier run): no findings\n");
+    assert_eq!(requested(), BTreeSet::from([failing, "v1.8.0".to_owned()]));
+    assert!(!fixture.path("state").exists());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
