@@ -17,6 +17,7 @@ pub(crate) mod package;
 mod prune;
 mod render;
 mod selection;
+mod serve;
 pub(crate) mod serving;
 mod show;
 pub(crate) mod verify;
@@ -60,6 +61,9 @@ pub(crate) enum CatalogCommand {
     /// Check a catalog with its upgrade paths and images
     #[command(long_about = verify::ABOUT)]
     Verify(verify::VerifyArgs),
+    /// Serve catalogs on this machine with the HTTPS API of catalogd
+    #[command(long_about = serve::ABOUT)]
+    Serve(serve::ServeArgs),
     /// Create a ClusterCatalog
     #[command(long_about = create::ABOUT)]
     Create(create::CreateArgs),
@@ -114,6 +118,7 @@ pub(crate) async fn run(command: CatalogCommand, session: &mut Session) -> Resul
         CatalogCommand::Diff(args) => diff::run(args, session).await,
         CatalogCommand::Validate(args) => validate::run(args, session).await,
         CatalogCommand::Verify(args) => verify::run(args, session).await,
+        CatalogCommand::Serve(args) => serve::run(args, session).await,
         CatalogCommand::Create(args) => create::run(args, session).await,
         CatalogCommand::Prune(args) => prune::run(args, session).await,
         CatalogCommand::Mirror(args) => mirror::run(args, session).await,

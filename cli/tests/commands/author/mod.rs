@@ -7,6 +7,7 @@ mod mirror;
 mod prune;
 mod publishing;
 mod refusals;
+mod serving;
 mod signing;
 mod templates;
 mod verify;
