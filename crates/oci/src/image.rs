@@ -48,10 +48,11 @@ struct ImageConfig {
     config: Option<ImageSettings>,
 }
 
+/// Used part of the settings of containers in an image configuration.
 #[derive(Deserialize)]
-struct ImageSettings {
+pub(crate) struct ImageSettings {
     #[serde(rename = "Labels")]
-    labels: Option<ImageLabels>,
+    pub(crate) labels: Option<ImageLabels>,
 }
 
 impl<'a> Image<'a> {

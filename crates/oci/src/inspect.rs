@@ -8,7 +8,7 @@ use olm_version::excerpt;
 use serde::Deserialize;
 
 use crate::fetch::Hasher;
-use crate::image::{descriptor, parse, verified_manifest};
+use crate::image::{ImageLabels, ImageSettings, descriptor, parse, verified_manifest};
 use crate::registries::Source;
 use crate::request_error::RequestError;
 use crate::session::{MAX_MANIFEST, Session};
@@ -29,6 +29,8 @@ pub struct Inspected {
     /// Blobs of a single image that the registry does not have. Layers are only checked by
     /// [`Puller::inspect_layers`](crate::Puller::inspect_layers).
     pub missing_blobs: Vec<Digest>,
+    /// Labels of a single image. Empty for an index.
+    pub labels: ImageLabels,
 }
 
 /// Failure to inspect an image.
@@ -51,6 +53,7 @@ impl From<RequestError> for InspectError {
 #[serde(default)]
 struct ImageConfig {
     architecture: String,
+    config: Option<ImageSettings>,
 }
 
 /// Reads the manifest, which must match a digest of the reference, and the configuration of a single image. Checks that
@@ -78,6 +81,7 @@ pub(crate) async fn inspect(
         Ok(text) => {
             let config: ImageConfig = serde_json::from_slice(&text).unwrap_or_default();
             found.architectures.extend(Some(config.architecture).filter(|name| !name.is_empty()));
+            found.labels = config.config.and_then(|settings| settings.labels).unwrap_or_default();
         }
         Err(error) if error.not_found => found.missing_blobs.push(config),
         Err(error) => return Err(error.within(&reading)),

@@ -45,6 +45,7 @@ mod session;
 mod settings;
 mod sources;
 mod store;
+mod template;
 mod transfer;
 mod tree;
 mod unpack;
@@ -69,7 +70,8 @@ pub use reference::{CanonicalRef, Digest, Reference, ReferenceError, Selector};
 pub use referrers::{Referrer, Referrers};
 pub use settings::RegistrySettings;
 pub use store::remove_folder;
-pub use transfer::{Children, RawManifest, Referrers, Repository, TransferError, referrers_tag};
+pub use template::{KubernetesVersion, NotAKubernetesVersion, TemplateError, resolve_template};
+pub use transfer::{Children, RawManifest, ReferrersIndex, Repository, TransferError, referrers_tag};
 
 /// Label of catalog images that names the folder of their content (docs/design/images.md#layers).
 pub const CATALOG_LABEL: &str = "operators.operatorframework.io.index.configs.v1";

@@ -67,7 +67,7 @@ pub struct Children {
 
 /// Manifests that refer to an image as their subject.
 #[derive(Debug, Clone)]
-pub struct Referrers {
+pub struct ReferrersIndex {
     /// List of the manifests, as an index.
     pub index: RawManifest,
     /// Digests of the manifests.
@@ -250,14 +250,14 @@ impl Repository {
     ///
     /// # Errors
     /// The registry does not respond, or returns something else.
-    pub async fn referrers(&self, subject: &Digest) -> Result<Option<Referrers>, TransferError> {
+    pub async fn referrers(&self, subject: &Digest) -> Result<Option<ReferrersIndex>, TransferError> {
         let index = match limited(self.session.referrers(subject)).await? {
             Some(list) => Some(RawManifest::new(list)),
             None => self.tagged(&referrers_tag(subject)).await?,
         };
         let Some(index) = index else { return Ok(None) };
         let manifests = index.children()?.manifests;
-        Ok(Some(Referrers { index, manifests }).filter(|referrers| !referrers.manifests.is_empty()))
+        Ok(Some(ReferrersIndex { index, manifests }).filter(|referrers| !referrers.manifests.is_empty()))
     }
 
     /// Sends a blob to `sink`, unverified. A closed sink ends the transfer without an error.

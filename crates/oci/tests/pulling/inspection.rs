@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use olm_image::registry::Fault;
-use olm_oci::{Digest, InspectError, Inspected};
+use olm_oci::{CATALOG_LABEL, Digest, ImageLabels, InspectError, Inspected};
 
 use super::fixture::{Fixture, catalog};
 
@@ -21,6 +21,7 @@ async fn single_image_has_the_architecture_of_its_configuration() {
         single: Some(digest.parse().unwrap()),
         is_index: false,
         architectures: BTreeSet::from(["amd64".to_owned()]),
+        labels: ImageLabels::from([(CATALOG_LABEL.to_owned(), "/configs".to_owned())]),
         ..Inspected::default()
     };
     assert_eq!(inspect(&fixture, "a/cat:v1").await.unwrap(), expected);
@@ -46,10 +47,10 @@ async fn index_has_the_architectures_of_its_platforms() {
     let architectures = BTreeSet::from(["arm64".to_owned(), "s390x".to_owned()]);
     let [first, second] = [first, second].map(|digest| digest.parse::<Digest>().unwrap());
     let children = vec![("arm64".to_owned(), first.clone()), ("s390x".to_owned(), second)];
-    let missing_blobs = Vec::new();
+    let (missing_blobs, labels) = (Vec::new(), ImageLabels::new());
     assert_eq!(
         found,
-        Inspected { single: Some(first), is_index: true, architectures, children, missing_blobs }
+        Inspected { single: Some(first), is_index: true, architectures, children, missing_blobs, labels }
     );
 }
 
