@@ -26,6 +26,11 @@ pub const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration
 pub const EXT_PREFIX: &str = "ext.olm.operatorframework.io/";
 /// Time of a refresh request, on ClusterCatalogs. A changed value triggers one immediate poll.
 pub const EXT_REFRESH_REQUESTED_AT: &str = "ext.olm.operatorframework.io/refresh-requested-at";
+/// Template of the image reference, on ClusterCatalogs, with variables for the Kubernetes version of the cluster
+/// (docs/design/catalogd.md#image-templates).
+pub const EXT_IMAGE_TEMPLATE: &str = "ext.olm.operatorframework.io/image-template";
+/// Key of classic OLM for [`EXT_IMAGE_TEMPLATE`], which takes precedence.
+pub const CLASSIC_IMAGE_TEMPLATE: &str = "olm.catalogImageTemplate";
 /// Maximum OpenShift version as written in the bundle's source, on revisions
 /// (docs/design/additions.md#maximum-openshift-version).
 pub const EXT_MAX_OPENSHIFT_VERSION: &str = "ext.olm.operatorframework.io/max-openshift-version";

@@ -3,7 +3,7 @@
 use crate::open_enum::open_enum;
 use crate::resource::cluster_resource;
 use crate::schema::{self, cel};
-use crate::{Condition, ObjectMeta, Time};
+use crate::{Condition, ObjectMeta, Time, annotations};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +22,16 @@ pub struct ClusterCatalog {
 }
 
 cluster_resource!(ClusterCatalog, ClusterCatalogSpec, ClusterCatalogStatus, "clustercatalogs");
+
+impl ClusterCatalog {
+    /// Image template of the annotations: the first that is not empty, of our key, then of that of classic OLM.
+    pub fn image_template(&self) -> Option<&str> {
+        let annotations = self.metadata.annotations.as_ref()?;
+        let keys = [annotations::EXT_IMAGE_TEMPLATE, annotations::CLASSIC_IMAGE_TEMPLATE];
+        let mut values = keys.into_iter().filter_map(|key| annotations.get(key));
+        values.find(|value| !value.is_empty()).map(String::as_str)
+    }
+}
 
 /// Desired state of a ClusterCatalog.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -14,6 +14,9 @@ pub mod types {
     pub const PROGRESSING: &str = "Progressing";
     /// Catalog: content is served.
     pub const SERVING: &str = "Serving";
+    /// Catalog: the image template is resolved (docs/design/catalogd.md#image-templates). Only present while the
+    /// catalog has one.
+    pub const IMAGE_TEMPLATE_RESOLVED: &str = "ImageTemplateResolved";
     /// Extension: a bundle is installed.
     pub const INSTALLED: &str = "Installed";
     /// Revision, mirrored to the extension: all objects pass their probes.
@@ -123,6 +126,11 @@ pub mod reasons {
     pub const UNSATISFIED: &str = "Unsatisfied";
     /// The bundle has no dependencies.
     pub const NO_DEPENDENCIES: &str = "NoDependencies";
+
+    /// The image template resolves to a reference.
+    pub const ALL_TEMPLATES_RESOLVED: &str = "AllTemplatesResolved";
+    /// The image template has improper syntax, or the version of the cluster is not known.
+    pub const UNABLE_TO_RESOLVE: &str = "UnableToResolve";
 
     /// The signature policy requires signatures of the image and accepts them.
     pub const VERIFIED: &str = "Verified";

@@ -47,6 +47,10 @@ pub struct Flags {
     #[arg(long, default_value = "12h0m0s", value_parser = go_value::duration, value_name = "DURATION",
           help_heading = CATALOGS)]
     pub gc_interval: Duration,
+    /// Interval of reading the Kubernetes version while a catalog has an image template
+    #[arg(long, default_value = "5m0s", value_parser = go_value::duration, value_name = "DURATION",
+          help_heading = CATALOGS)]
+    pub cluster_version_interval: Duration,
     /// Port of the admission webhook
     #[arg(long, default_value_t = 9443, value_name = "PORT", help_heading = heading::CLUSTER)]
     pub webhook_server_port: u16,

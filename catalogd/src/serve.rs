@@ -47,7 +47,8 @@ pub async fn serve(service: Service, flags: Flags) -> Result<(), Fatal> {
         tracing::error!(%error, "failed to read registry credentials");
     }
     let url = flags.external_url();
-    let controller = Controller::new(&service, reader.clone(), Arc::clone(&store), puller, events, url);
+    let (catalogs, interval) = (reader.clone(), flags.cluster_version_interval);
+    let controller = Controller::new(&service, catalogs, Arc::clone(&store), puller, events, url, interval);
     let controller = Arc::new(controller);
     measures::register(&service.metrics, reader.clone(), Arc::clone(&store), controller.polls());
     let woken = Arc::clone(&controller);

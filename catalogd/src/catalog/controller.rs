@@ -16,9 +16,10 @@ use olm_runtime::events::Events;
 use olm_runtime::reconcile::Reconciles;
 use olm_serving::Service;
 use parking_lot::Mutex;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::Instant;
 
+use super::cluster_version::ClusterVersion;
 use super::decide::{UnpackRecord, served_reference};
 use super::measures::Polls;
 use super::unpack_error::{ContentError, UnpackError};
@@ -29,6 +30,8 @@ use crate::flags::STATUS_SUMMARY;
 const NAME: &str = "catalogd-clustercatalog-controller";
 /// Concurrent reconciles. A catalog that waits for its registry must not delay others.
 pub(super) const CONCURRENCY: u16 = 32;
+/// Shortest interval of reading the version of the cluster.
+const SHORTEST_INTERVAL: Duration = Duration::from_secs(1);
 /// Concurrent parses. Each takes a core and the memory of its largest object.
 const STORING: usize = 2;
 
@@ -57,6 +60,11 @@ pub struct Controller {
     pub(super) settled: Mutex<HashMap<String, Settled>>,
     /// Incremented when something changes that all catalogs depend on.
     pub(super) epoch: watch::Sender<u64>,
+    pub(super) cluster_version: ClusterVersion,
+    /// Requests to read the version of the cluster before its interval has passed.
+    pub(super) recheck: Notify,
+    /// References that image templates resolved to last, by catalog name.
+    pub(super) references: Mutex<HashMap<String, String>>,
 }
 
 /// Content that cannot be served. It is not pulled again while the cause is unchanged.
@@ -80,13 +88,14 @@ pub(super) struct Reconciled {
 /// A catalog that needs no reconcile until it changes or the time is reached.
 pub(super) struct Settled {
     pub(super) resource_version: String,
-    pub(super) epoch: u64,
+    /// Value of [`Controller::cause`] before the reconcile.
+    pub(super) cause: i64,
     pub(super) due: Instant,
 }
 
 impl Controller {
     /// A controller that does not lead yet. [`super::run`] fills `catalogs`. `external_url` is scheme and host of
-    /// catalog addresses.
+    /// catalog addresses, `version_interval` that of reading the cluster's version for image templates.
     pub fn new(
         service: &Service,
         catalogs: reflector::Store<ClusterCatalog>,
@@ -94,6 +103,7 @@ impl Controller {
         puller: Puller,
         events: Events,
         external_url: String,
+        version_interval: Duration,
     ) -> Self {
         Self {
             api: Api::all(service.client.clone()),
@@ -114,6 +124,12 @@ impl Controller {
             failures: Mutex::default(),
             settled: Mutex::default(),
             epoch: watch::Sender::default(),
+            cluster_version: ClusterVersion::new(
+                service.client.clone(),
+                version_interval.max(SHORTEST_INTERVAL),
+            ),
+            recheck: Notify::new(),
+            references: Mutex::default(),
         }
     }
 
@@ -161,13 +177,14 @@ impl Controller {
         (catalog.metadata.uid.as_deref(), catalog.metadata.generation, mirrored)
     }
 
-    /// Hash of every input that can change the outcome of an attempt: the goal, labels and annotations, and the
-    /// epoch, which all catalogs share.
+    /// Hash of every input that can change the outcome of an attempt: the goal, labels and annotations, the version of
+    /// the cluster if the catalog has a template, and the epoch, which all catalogs share.
     pub(super) fn cause(&self, catalog: &ClusterCatalog) -> i64 {
         let metadata = &catalog.metadata;
         let mut hasher = DefaultHasher::new();
         (*self.epoch.borrow(), self.goal(catalog)).hash(&mut hasher);
         (&metadata.labels, &metadata.annotations).hash(&mut hasher);
+        catalog.image_template().map(|_| self.cluster_version.known()).hash(&mut hasher);
         hasher.finish().cast_signed()
     }
 
@@ -190,6 +207,7 @@ impl Controller {
         self.polls.forget(name);
         self.failures.lock().remove(name);
         self.settled.lock().remove(name);
+        self.references.lock().remove(name);
         self.tried.lock().remove(name);
     }
 

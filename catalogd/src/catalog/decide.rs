@@ -8,6 +8,10 @@ use olm_api::conditions::{reasons, types};
 use olm_api::{ClusterCatalog, annotations, finalizers, labels};
 use tokio::time::Instant;
 
+use super::template::Resolution;
+
+const NO_CONTENT: &str = "no stored content found for this catalog";
+
 /// The leader's last success with a catalog. Held in memory only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnpackRecord {
@@ -21,6 +25,8 @@ pub struct UnpackRecord {
     pub last_poll: Option<Instant>,
     /// Value of the refresh annotation that was served last.
     pub refresh: Option<String>,
+    /// Reference that was resolved. `None` if the content was kept because the image template has no reference.
+    pub reference: Option<String>,
 }
 
 /// Inputs of [`decide`].
@@ -28,6 +34,8 @@ pub struct UnpackRecord {
 pub struct Observed<'a> {
     /// The object.
     pub catalog: &'a ClusterCatalog,
+    /// Reference of the image template, if the catalog has one. Followers do not need it.
+    pub template: Option<&'a Resolution>,
     /// Digest reference of the image whose content this replica holds.
     pub held: Option<&'a str>,
     /// `true` if the present signature policy has accepted that content.
@@ -91,22 +99,42 @@ pub fn decide(observed: Observed<'_>) -> Decision {
         Err(message) => return Decision::Refuse(message),
     };
     let record = observed.record.filter(|record| record.uid == catalog.metadata.uid);
-    let due = poll_due(image, record, observed.now);
-    let reason = match observed.held {
-        None => Some("no stored content found for this catalog"),
-        Some(held) if !is_resolved_for_generation(catalog, held, record) => {
-            Some("catalog generation differs from observed generation")
+    let next = match observed.template {
+        Some(Err(_)) if observed.held.is_some() => Decision::Publish(None),
+        Some(Err(_)) => {
+            // Not the reference of the spec, if other content was served: it may be that of an older version.
+            let image = served_reference(catalog).unwrap_or(&image.ref_).to_owned();
+            Decision::Unpack { image, reason: NO_CONTENT }
         }
-        Some(_) if refresh_is_due(catalog, record) => Some("refresh was requested"),
-        Some(_) if due == Some(Duration::ZERO) => Some("poll duration has elapsed"),
-        Some(_) => None,
-    };
-    let next = match reason {
-        Some(reason) => Decision::Unpack { image: image.ref_.clone(), reason },
-        None => Decision::Publish(due),
+        Some(Ok(reference)) => poll(&observed, image, reference, record),
+        None => poll(&observed, image, &image.ref_, record),
     };
     let is_unverified = observed.held.is_some() && !observed.verified;
     if is_unverified { Decision::Verify(Box::new(next)) } else { next }
+}
+
+/// Unpacks `reference` if there is a reason for it. `image` has the interval of its polls.
+fn poll(
+    observed: &Observed<'_>,
+    image: &ImageSource,
+    reference: &str,
+    record: Option<&UnpackRecord>,
+) -> Decision {
+    let catalog = observed.catalog;
+    let due = poll_due(image, record, observed.now);
+    let reason = match observed.held {
+        None => NO_CONTENT,
+        Some(held) if !is_resolved_for_generation(catalog, held, record) => {
+            "catalog generation differs from observed generation"
+        }
+        Some(_) if !is_resolved_from(observed, reference, record) => {
+            "image template was added, changed or removed"
+        }
+        Some(_) if refresh_is_due(catalog, record) => "refresh was requested",
+        Some(_) if due == Some(Duration::ZERO) => "poll duration has elapsed",
+        Some(_) => return Decision::Publish(due),
+    };
+    Decision::Unpack { image: reference.to_owned(), reason }
 }
 
 /// The next step of a follower: hold exactly the content that the status names.
@@ -136,6 +164,18 @@ fn is_resolved_for_generation(catalog: &ClusterCatalog, held: &str, record: Opti
             condition.reason == reasons::SUCCEEDED
                 && condition.observed_generation == catalog.metadata.generation
         })
+}
+
+/// `true` if the held content was resolved from `reference`. The status does not have the reference, so an earlier
+/// process proves that only for a catalog that has, and had, no template.
+fn is_resolved_from(observed: &Observed<'_>, reference: &str, record: Option<&UnpackRecord>) -> bool {
+    match record {
+        Some(record) => record.reference.as_deref() == Some(reference),
+        None => {
+            let had_template = observed.catalog.condition(types::IMAGE_TEMPLATE_RESOLVED).is_some();
+            observed.template.is_none() && !had_template
+        }
+    }
 }
 
 /// Value of the refresh annotation, if set.
@@ -248,8 +288,17 @@ mod tests {
     }
 
     fn record(generation: i64, last_poll: Option<i64>) -> Option<UnpackRecord> {
-        let last_poll = last_poll.map(clock);
-        Some(UnpackRecord { uid: None, generation, unpacked_at: at(0), last_poll, refresh: None })
+        let (last_poll, reference) = (last_poll.map(clock), Some("r.example/a/b:v1".to_owned()));
+        Some(UnpackRecord { uid: None, generation, unpacked_at: at(0), last_poll, refresh: None, reference })
+    }
+
+    fn observe<'a>(
+        catalog: &'a ClusterCatalog,
+        held: Option<&'a str>,
+        verified: bool,
+        record: Option<&'a UnpackRecord>,
+    ) -> Observed<'a> {
+        Observed { catalog, template: None, held, verified, record, leading: true, now: clock(0) }
     }
 
     fn unpack(reason: &'static str) -> Decision {
@@ -317,18 +366,10 @@ mod tests {
         for (title, change, held, record, expect) in rows {
             let catalog = catalog(change);
             let record = record.as_ref();
-            let observed =
-                Observed { catalog: &catalog, held, verified: true, record, leading: true, now: clock(0) };
+            let observed = observe(&catalog, held, true, record);
             assert_eq!(decide(observed), expect, "{title}");
         }
-        let observed = |catalog, held| Observed {
-            catalog,
-            held,
-            verified: true,
-            record: None,
-            leading: true,
-            now: clock(0),
-        };
+        let observed = |catalog, held| observe(catalog, held, true, None);
         // Held content that the status does not name: an attempt before failed after storing it.
         let moved = catalog(json!({}));
         let expect = unpack("catalog generation differs from observed generation");
@@ -362,8 +403,7 @@ mod tests {
         for (change, held, expect) in rows {
             let catalog = catalog(change);
             let (verified, record) = (false, None);
-            let observed =
-                Observed { catalog: &catalog, held, verified, record, leading: true, now: clock(0) };
+            let observed = observe(&catalog, held, verified, record);
             assert_eq!(decide(observed), expect);
         }
     }
@@ -392,8 +432,7 @@ mod tests {
         for (value, record, expect) in rows {
             let catalog = asked(value);
             let (held, record) = (Some(DIGEST), record.as_ref());
-            let observed =
-                Observed { catalog: &catalog, held, verified: true, record, leading: true, now: clock(0) };
+            let observed = observe(&catalog, held, true, record);
             assert_eq!(&decide(observed), expect, "{value} {record:?}");
         }
     }
@@ -404,8 +443,7 @@ mod tests {
         catalog.status = None;
         let record = UnpackRecord { uid: Some("old".to_owned()), ..record(2, None).unwrap() };
         let (held, record) = (Some(DIGEST), Some(&record));
-        let observed =
-            Observed { catalog: &catalog, held, verified: true, record, leading: true, now: clock(0) };
+        let observed = observe(&catalog, held, true, record);
         assert_eq!(decide(observed), unpack("catalog generation differs from observed generation"));
     }
 
@@ -423,8 +461,7 @@ mod tests {
             (&stopped, None, Decision::Nothing),
         ];
         for (catalog, held, expect) in rows {
-            let observed =
-                Observed { catalog, held, verified: false, record: None, leading: false, now: clock(0) };
+            let observed = Observed { leading: false, ..observe(catalog, held, false, None) };
             assert_eq!(decide(observed), expect);
         }
     }

@@ -24,7 +24,7 @@ impl Controller {
         let settled = self.settled.lock();
         let known = settled.get(&catalog.name_any())?;
         let is_same = catalog.metadata.resource_version.as_ref() == Some(&known.resource_version)
-            && known.epoch == *self.epoch.borrow();
+            && known.cause == self.cause(catalog);
         let left = known.due.saturating_duration_since(Instant::now());
         (is_same && !left.is_zero()).then_some(left)
     }
@@ -34,11 +34,11 @@ impl Controller {
         if let Some(left) = self.time_left(&catalog) {
             return Ok(Action::requeue(left));
         }
-        if let Some(wait) = self.reconciles.waiting(&name, Some(self.cause(&catalog))) {
+        // Read before the attempt: a change during it must cause another reconcile.
+        let cause = self.cause(&catalog);
+        if let Some(wait) = self.reconciles.waiting(&name, Some(cause)) {
             return Ok(wait);
         }
-        // Read before the attempt: a change during it must cause another reconcile.
-        let epoch = *self.epoch.borrow();
         let attempt = async {
             let result = self.reconcile(&catalog).await;
             let is_tried = match &result {
@@ -53,7 +53,7 @@ impl Controller {
             match resource_version {
                 Some(resource_version) => {
                     let due = Instant::now() + requeue_after.unwrap_or(RESYNC);
-                    settled.insert(name.clone(), Settled { resource_version, epoch, due });
+                    settled.insert(name.clone(), Settled { resource_version, cause, due });
                 }
                 None => drop(settled.remove(&name)),
             }
@@ -111,15 +111,19 @@ pub async fn run(
     let events = announce_listed(events.default_backoff(), listed.clone()).inspect_ok(move |event| {
         if let watcher::Event::InitDone = event {
             on_listed.on_listed();
+            // The watch was interrupted, perhaps by an upgrade of the cluster.
+            on_listed.recheck.notify_one();
         }
     });
     let events = events.touched_objects();
     let woken = WatchStream::from_changes(controller.epoch.subscribe()).map(drop);
+    tokio::spawn(Arc::clone(&controller).poll_version(stop.clone()));
     let handler = Arc::clone(&controller);
     kube::runtime::Controller::for_stream(events, reader)
         .with_config(Config::default().concurrency(CONCURRENCY))
         .reconcile_all_on(woken)
         .reconcile_on(controller.unpacks.wakes())
+        .reconcile_on(controller.on_version_change())
         .graceful_shutdown_on(stop.clone().cancelled_owned())
         .run(
             move |catalog: Arc<ClusterCatalog>, _| {

@@ -69,6 +69,13 @@ impl Collector for CatalogMetrics {
         let serving = catalogs.iter().map(|catalog| (named(catalog.name_any()), serves(catalog)));
         let help = "1 while the content of the catalog is served";
         gauges(&mut encoder, "catalogd_catalog_serving", help, serving)?;
+        let templated = catalogs.iter().filter(|catalog| catalog.image_template().is_some());
+        let resolved = templated.map(|catalog| {
+            let is_resolved = catalog.is_true(types::IMAGE_TEMPLATE_RESOLVED);
+            (named(catalog.name_any()), f64::from(is_resolved))
+        });
+        let help = "1 while the image template of the catalog is resolved, else 0";
+        gauges(&mut encoder, "catalogd_catalog_image_template_resolved", help, resolved)?;
         let bytes = catalogs.iter().filter_map(|catalog| {
             let name = catalog.name_any();
             let length = self.store.get(&name)?.data.length;
@@ -96,6 +103,7 @@ mod tests {
     use std::fs;
 
     use kube::runtime::watcher::Event;
+    use olm_api::annotations::EXT_IMAGE_TEMPLATE;
     use serde_json::json;
 
     use super::*;
@@ -121,7 +129,9 @@ mod tests {
         let store = Arc::new(Store::open(folder.path()).unwrap());
         let size = store.replace("a", &root, "r.example/c@sha256:1".to_owned()).unwrap().data.length;
         let (catalogs, mut writer) = reflector::store();
-        for one in [catalog("a", "Available", "True"), catalog("b", "Unavailable", "False")] {
+        let (mut a, b) = (catalog("a", "Available", "True"), catalog("b", "Unavailable", "False"));
+        a.annotations_mut().insert(EXT_IMAGE_TEMPLATE.to_owned(), "r.example/c:{foo}".to_owned());
+        for one in [a, b] {
             writer.apply_watcher_event(&Event::Apply(one));
         }
         let plain = Metrics::new();
@@ -137,11 +147,13 @@ mod tests {
             "catalogd_catalogs{availability_mode=\"Unavailable\"} 1".to_owned(),
             "catalogd_catalog_serving{catalog=\"a\"} 1".to_owned(),
             "catalogd_catalog_serving{catalog=\"b\"} 0".to_owned(),
+            "catalogd_catalog_image_template_resolved{catalog=\"a\"} 0".to_owned(),
             format!("catalogd_catalog_bytes{{catalog=\"a\"}} {size}"),
             "catalogd_catalog_last_poll_timestamp_seconds{catalog=\"a\"} 1800000000".to_owned(),
         ] {
             assert!(text.lines().any(|got| got == line), "no {line} in\n{text}");
         }
+        assert!(!text.contains("image_template_resolved{catalog=\"b\"}"));
         assert!(!text.contains("catalog_source_count") && !text.contains("catalog_bytes{catalog=\"b\"}"));
         let mut classic = Metrics::new();
         classic.classic_names = true;

@@ -3,6 +3,7 @@
 //! Every replica reconciles every catalog and holds content. Only the leader resolves tags at registries and writes
 //! to the API. Followers pull the digest in the status. [`measures`] is for `/metrics`, [`notices`] for Events.
 
+mod cluster_version;
 mod controller;
 pub mod decide;
 mod event_loop;
@@ -11,6 +12,7 @@ pub mod notices;
 pub mod readiness;
 mod reconcile;
 pub mod status;
+pub mod template;
 mod unpack;
 mod unpack_error;
 

@@ -9,6 +9,9 @@ pub const UPDATED: &str = "CatalogUpdated";
 /// Event reason: new content could not be unpacked. Older content may still be served.
 pub const UNAVAILABLE: &str = "CatalogUnavailable";
 
+/// Event reason: the image template of the catalog resolves to another reference than before.
+pub const TEMPLATE_RESOLVED: &str = "ImageTemplateResolved";
+
 /// An Event with its note.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Notice {

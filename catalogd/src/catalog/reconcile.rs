@@ -20,6 +20,7 @@ use super::decide::{
 };
 use super::notices::{self, Notice};
 use super::status::{Outcome, Signature, next, set_signature};
+use super::template::report;
 use super::unpack_error::UnpackError;
 
 /// Largest part added to the delay of a poll, so that catalogs do not poll at the same time.
@@ -33,8 +34,10 @@ impl Controller {
         let name = catalog.name_any();
         let held = self.store.get(&name);
         let record = held.as_ref().and_then(|snapshot| self.record(&name, &snapshot.canonical));
+        let template = if self.is_leading() { self.resolve(catalog).await } else { None };
         let decision = decide(Observed {
             catalog,
+            template: template.as_ref(),
             held: held.as_ref().map(|snapshot| snapshot.canonical.as_str()),
             verified: held.as_ref().is_some_and(|held| self.is_verified(&name, held)),
             record: record.as_ref(),
@@ -54,7 +57,7 @@ impl Controller {
             Decision::Unpack { image, reason } => {
                 tracing::info!(catalog = name, image, "unpack required: {reason}");
                 match self.in_background(catalog, false, Some(&image)).await? {
-                    Ok(()) => self.unpacked(catalog).await,
+                    Ok(()) => self.unpacked(catalog, image).await,
                     Err(error) => self.not_unpacked(catalog, &error).await,
                 }
             }
@@ -62,8 +65,9 @@ impl Controller {
                 let image =
                     if let Decision::Unpack { image, .. } = &*next { Some(image.as_str()) } else { None };
                 match (self.in_background(catalog, true, image).await?, *next) {
+                    (Ok(()), Decision::Unpack { image, .. }) => self.unpacked(catalog, image).await,
                     (Ok(()), Decision::Publish(after)) => self.publish(catalog, after).await,
-                    (Ok(()), _) => self.unpacked(catalog).await,
+                    (Ok(()), _) => Ok(Reconciled::default()),
                     (Err(error), _) => self.not_unpacked(catalog, &error).await,
                 }
             }
@@ -120,10 +124,10 @@ impl Controller {
         Ok(Reconciled::default())
     }
 
-    /// Records the time of the poll and publishes the content.
-    async fn unpacked(&self, catalog: &ClusterCatalog) -> Result<Reconciled> {
+    /// Records the time of the poll of `reference` and publishes the content.
+    async fn unpacked(&self, catalog: &ClusterCatalog, reference: String) -> Result<Reconciled> {
         let interval = image(catalog).ok().and_then(poll_interval);
-        self.remember(catalog, Some(Instant::now()));
+        self.remember(catalog, Some(Instant::now()), Some(reference));
         self.polls.succeeded(catalog.name_any(), Timestamp::now());
         self.publish(catalog, interval).await
     }
@@ -135,7 +139,9 @@ impl Controller {
         };
         let record = match self.record(&name, &snapshot.canonical) {
             Some(record) => record,
-            None => self.remember(catalog, None),
+            // Content of a template is resolved once by each process.
+            None if catalog.image_template().is_some() => self.remember(catalog, None, None),
+            None => self.remember(catalog, None, image(catalog).ok().map(|image| image.ref_.clone())),
         };
         let outcome = Outcome::Served {
             canonical: &snapshot.canonical,
@@ -147,13 +153,22 @@ impl Controller {
             Some(false) => Signature::NotDemanded,
             Some(true) => Signature::Accepted(snapshot.canonical.clone()),
         };
-        let catalog = self.write(catalog, &outcome, &signature).await?;
-        Ok(settled(&catalog, requeue_after.map(|delay| with_jitter(delay, POLL_JITTER))))
+        let written = self.write(catalog, &outcome, &signature).await?;
+        match self.resolution(catalog) {
+            // The version of the cluster is not known.
+            Some(Err(error)) if !error.is_syntax() => Err(ReconcileError::retry(error)),
+            _ => Ok(settled(&written, requeue_after.map(|delay| with_jitter(delay, POLL_JITTER)))),
+        }
     }
 
     /// Records the success with the held content. Content that this process has not served before gets the present
     /// time as `lastUnpacked`.
-    fn remember(&self, catalog: &ClusterCatalog, last_poll: Option<Instant>) -> UnpackRecord {
+    fn remember(
+        &self,
+        catalog: &ClusterCatalog,
+        last_poll: Option<Instant>,
+        reference: Option<String>,
+    ) -> UnpackRecord {
         let name = catalog.name_any();
         let held = self.store.get(&name).map(|held| held.canonical.clone()).unwrap_or_default();
         let before = self.record(&name, &held).filter(|record| record.uid == catalog.metadata.uid);
@@ -164,6 +179,7 @@ impl Controller {
             unpacked_at: before.as_ref().map_or(now, |record| record.unpacked_at),
             last_poll: last_poll.or_else(|| before.and_then(|record| record.last_poll)),
             refresh: refresh_requested(catalog).map(str::to_owned),
+            reference,
         };
         self.records.lock().insert(name, (held, record.clone()));
         record
@@ -223,7 +239,8 @@ impl Controller {
         signature: &Signature,
     ) -> Result<ClusterCatalog> {
         let now = Timestamp::now();
-        let mut status = next(catalog, outcome, now);
+        let (mut status, resolution) = (next(catalog, outcome, now), self.resolution(catalog));
+        report(&mut status, resolution.as_ref(), outcome, catalog.metadata.generation, now);
         set_signature(&mut status, signature, catalog.metadata.generation, now);
         summary::update(&mut status, self.status_summary, catalog.metadata.generation, now);
         let written = write_status(&self.api, catalog, &status).await;
