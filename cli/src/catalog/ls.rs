@@ -7,6 +7,7 @@ use kube::ResourceExt;
 use olm_api::ClusterCatalog;
 use olm_api::conditions::types;
 use olm_fbc::{Meta, SCHEMA_BUNDLE, SCHEMA_CHANNEL, SCHEMA_DEPRECATIONS, SCHEMA_PACKAGE};
+use olm_oci::{KubernetesVersion, resolve_template};
 use olm_resolve::Indexing;
 use serde::Serialize;
 
@@ -42,8 +43,13 @@ pub(crate) struct LsArgs {
 /// The source cannot be read.
 pub(crate) async fn run(args: LsArgs, session: &mut Session) -> Result<(), CliError> {
     let Some(source) = args.source else {
-        let catalogs = args.access.cluster.connect().await?.catalogs(session).await?;
-        let items = catalogs.iter().map(catalog_row).collect();
+        let cluster = args.access.cluster.connect().await?;
+        let catalogs = cluster.catalogs(session).await?;
+        let version = match catalogs.iter().any(|catalog| catalog.image_template().is_some()) {
+            true => Some(cluster.kubernetes_version(session).await?),
+            false => None,
+        };
+        let items = catalogs.iter().map(|catalog| catalog_row(catalog, version)).collect();
         let list = List { items };
         return session.output.result(args.format.output, "ClusterCatalogSummaryList", &list, catalogs_table);
     };
@@ -59,6 +65,9 @@ pub(crate) async fn run(args: LsArgs, session: &mut Session) -> Result<(), CliEr
 struct CatalogSummary {
     name: String,
     image: String,
+    /// Template that `image` comes from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    image_template: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     digest: Option<String>,
     serving: bool,
@@ -67,14 +76,19 @@ struct CatalogSummary {
     priority: i32,
 }
 
-fn catalog_row(catalog: &ClusterCatalog) -> CatalogSummary {
+/// `version` is that of the cluster, for image templates.
+fn catalog_row(catalog: &ClusterCatalog, version: Option<KubernetesVersion>) -> CatalogSummary {
     let status = catalog.status.as_ref();
     let resolved = status.and_then(|status| status.resolved_source.as_ref());
     let digest = resolved.and_then(|resolved| resolved.image.ref_.split_once('@'));
     let image = catalog.spec.source.image.as_ref();
+    let template = catalog.image_template();
+    let templated = template.and_then(|template| resolve_template(template, version).ok());
+    let templated = templated.map(|reference| reference.to_string());
     CatalogSummary {
         name: catalog.name_any(),
-        image: image.map(|image| image.ref_.clone()).unwrap_or_default(),
+        image: templated.or_else(|| image.map(|image| image.ref_.clone())).unwrap_or_default(),
+        image_template: template.map(str::to_owned),
         digest: digest.map(|(_, digest)| digest.to_owned()),
         serving: catalog.is_true(types::SERVING),
         last_unpacked: status.and_then(|status| status.last_unpacked.as_ref()).map(|time| time.0.to_string()),

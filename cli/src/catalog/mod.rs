@@ -20,6 +20,7 @@ mod selection;
 mod serve;
 pub(crate) mod serving;
 mod show;
+pub(crate) mod template_check;
 pub(crate) mod verify;
 mod whole;
 
@@ -91,6 +92,9 @@ pub(crate) enum CatalogCommand {
     /// Generate files for a catalog
     #[command(subcommand)]
     Generate(dockerfile::GenerateCommand),
+    /// Check that the images of a catalog's image template exist
+    #[command(long_about = template_check::ABOUT)]
+    TemplateCheck(template_check::TemplateCheckArgs),
     /// Build the image of a catalog
     #[command(long_about = build::ABOUT)]
     Build(build::BuildArgs),
@@ -128,6 +132,7 @@ pub(crate) async fn run(command: CatalogCommand, session: &mut Session) -> Resul
         CatalogCommand::Deprecate(args) => deprecate::run(args, session).await,
         CatalogCommand::Template(command) => template::run(command, session).await,
         CatalogCommand::Generate(command) => dockerfile::run(command, session),
+        CatalogCommand::TemplateCheck(args) => template_check::run(args, session).await,
         CatalogCommand::Build(args) => build::run(args, session).await,
         CatalogCommand::Push(args) => push::run(args, session).await,
         CatalogCommand::Sign(args) => crate::sign::run(*args, session).await,

@@ -7,6 +7,7 @@
 mod acknowledge;
 mod platform;
 mod removed;
+mod templates;
 mod text;
 
 use std::collections::BTreeSet;
@@ -40,7 +41,7 @@ Bundles may declare the highest minor version that they support: olm.maxOpenShif
 only, ext.olm.operatorframework.io/maxKubernetesVersion everywhere. Upgrade or uninstall an extension whose bundle \
 does not support the next version before you upgrade the cluster. For each of them the command shows the upgrades \
 that let the platform move. It also lists installed objects whose API version the next Kubernetes version no longer \
-serves.
+serves, and warns of catalogs whose image template has no image for it.
 
 The verdict is the one that operator-controller writes to ClusterUpgradeStatus \"cluster\" (kubectl get cus). \
 --acknowledge records there that the bundles of an extension do not block the next version, until the bundle or the \
@@ -132,6 +133,10 @@ pub(crate) async fn run(args: ClusterCheckArgs, session: &mut Session) -> Result
     let access = Access { images: ImageArgs::default(), cluster: args.cluster.clone() };
     let upgrades = upgrades_or_warn(&cluster, &verdict, &platform, &access, session).await?;
     let removed = removed_or_warn(&cluster, &sets, &platform, session).await;
+    if let Some(kubernetes) = platform.next_kubernetes {
+        let warnings = templates::warnings(&cluster, kubernetes, session).await?;
+        warnings.iter().for_each(|warning| say(&format!("warning: {warning}")));
+    }
     let check = ClusterCheck::new(&platform, &verdict, &revisions, upgrades, removed);
     session.output.result(args.format.output, "ClusterCheck", &check, text::text)?;
     match verdict.status {

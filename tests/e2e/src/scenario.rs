@@ -107,8 +107,13 @@ impl Scenario {
 
     /// Pushes a catalog under the tag. Returns the digest reference.
     pub async fn push_catalog(&self, text: &str) -> Result<String> {
+        self.push_catalog_as("latest", text).await
+    }
+
+    /// Pushes a catalog under another tag of its repository. Returns the digest reference.
+    pub async fn push_catalog_as(&self, tag: &str, text: &str) -> Result<String> {
         let image = Image::catalog(&one_file("catalog.json", text))?;
-        self.cluster.push(&format!("e2e/{}-catalog", self.name), "latest", &image).await
+        self.cluster.push(&format!("e2e/{}-catalog", self.name), tag, &image).await
     }
 
     /// Pushes the channels, applies a ClusterCatalog with their digest, and waits until it is Serving.

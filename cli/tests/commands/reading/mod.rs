@@ -10,3 +10,4 @@ mod hostile;
 mod images;
 mod resolve;
 mod resolve_vectors;
+mod template_check;

@@ -3,6 +3,7 @@
 use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::DeleteParams;
+use olm_api::annotations::EXT_IMAGE_TEMPLATE;
 use olm_e2e::Scenario;
 use serde_json::json;
 
@@ -83,5 +84,36 @@ async fn invalid_catalog_is_reported_and_previous_content_served() -> Result<()>
     );
     scenario.install(json!({})).await?;
     scenario.wait_installed("1.0.0").await?;
+    scenario.finish().await
+}
+
+// Cases additions-t02, additions-t05
+#[tokio::test(flavor = "multi_thread")]
+async fn image_template_serves_tag_of_the_cluster_version() -> Result<()> {
+    let mut scenario = Scenario::new("template", &["1.0.0"]).await?;
+    let first =
+        scenario.push_catalog(&scenario.catalog_text(&[("stable", scenario.chain(&["1.0.0"]))])).await?;
+    scenario.push_bundle("1.1.0", |_| ()).await?;
+    let text = scenario.catalog_text(&[("stable", scenario.chain(&["1.0.0", "1.1.0"]))]);
+    let version = scenario.cluster.client.apiserver_version().await?.git_version;
+    let minor = version.split('.').take(2).collect::<Vec<_>>().join(".");
+    let second = scenario.push_catalog_as(&minor, &text).await?;
+    scenario.apply_catalog(json!({"ref": scenario.catalog_tag()})).await?;
+    scenario.wait_served(&first).await?;
+
+    let template = scenario.catalog_tag().replace(":latest", ":v{kube_major_version}.{kube_minor_version}");
+    let annotate =
+        |template: Option<&str>| json!({"metadata": {"annotations": {EXT_IMAGE_TEMPLATE: template}}});
+    scenario.cluster.merge(&scenario.catalogs(), &scenario.name, annotate(Some(&template))).await?;
+    scenario.wait_served(&second).await?;
+    let catalog = scenario.catalogs().get(&scenario.name).await?;
+    ensure!(catalog.is_true("ImageTemplateResolved"), "{:?}", catalog.status);
+    scenario.install(json!({})).await?;
+    scenario.wait_installed("1.1.0").await?;
+
+    scenario.cluster.merge(&scenario.catalogs(), &scenario.name, annotate(None)).await?;
+    scenario.wait_served(&first).await?;
+    let catalog = scenario.catalogs().get(&scenario.name).await?;
+    ensure!(catalog.condition("ImageTemplateResolved").is_none(), "{:?}", catalog.status);
     scenario.finish().await
 }
