@@ -3,8 +3,9 @@
 use std::path::Path;
 
 use kube::Api;
-use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
-use olm_api::{ClusterObjectSet, ClusterUpgradeStatus};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
+use olm_api::annotations::EXT_IMAGE_TEMPLATE;
+use olm_api::{ClusterCatalog, ClusterObjectSet, ClusterUpgradeStatus};
 use olm_control_plane::ControlPlane;
 use serde_json::{Value, json};
 
@@ -53,11 +54,28 @@ async fn verdicts_on_kubernetes_and_openshift() {
     install(&plane, "apple", "[]").await;
     install(&plane, "kiwi", r#"[{"type":"olm.maxOpenShiftVersion","value":"4.18"}]"#).await;
     on_kubernetes(&plane).await;
+    image_template_without_image_is_a_warning(&plane).await;
     acknowledgement_is_written_and_honored(&plane).await;
     removed_apis_are_listed(&plane).await;
     let crds = olm_yaml::all_from_slice(OPENSHIFT_CRDS.as_bytes()).unwrap();
     plane.apply_crds(&crds).await.unwrap();
     on_openshift(&plane).await;
+}
+
+// docs/design/catalogd.md#image-templates
+async fn image_template_without_image_is_a_warning(plane: &ControlPlane) {
+    let catalog: ClusterCatalog = serde_json::from_value(json!({
+        "metadata": {"name": "team", "annotations": {EXT_IMAGE_TEMPLATE: "registry.example.com/c:{foo}"}},
+        "spec": {"source": {"type": "Image", "image": {"ref": "registry.example.com/c:v1"}}},
+    }))
+    .unwrap();
+    let catalogs: Api<ClusterCatalog> = Api::all(plane.client());
+    catalogs.create(&PostParams::default(), &catalog).await.unwrap();
+    let warned = check(plane, &[]).await;
+    assert_eq!(warned.code, 0);
+    let (begin, end) = ("warning: ClusterCatalog \"team\": image for Kubernetes 1.", "has improper syntax\n");
+    assert!(warned.stderr.starts_with(begin) && warned.stderr.ends_with(end), "{}", warned.stderr);
+    catalogs.delete("team", &DeleteParams::default()).await.unwrap();
 }
 
 // docs/design/additions.md#ignored-constraints; cases operations-a45, operations-a46
