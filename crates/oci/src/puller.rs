@@ -118,8 +118,11 @@ impl Puller {
 
     async fn inspected(&self, reference: &Reference, layers: bool) -> Result<Inspected, InspectError> {
         let selector = reference.selector();
-        self.ask(reference, |session, source| async move { inspect(&session, &source, selector, layers).await })
-            .await
+        self.ask(
+            reference,
+            |session, source| async move { inspect(&session, &source, selector, layers).await },
+        )
+        .await
     }
 
     /// Manifest or index of `reference`, which matches a digest of the reference.

@@ -48,10 +48,10 @@ struct Entry {
 
 /// Reads the attachments of the manifest `digest`.
 pub(crate) async fn referrers(session: &Session, digest: &Digest) -> Result<Referrers, RequestError> {
-    let (has_api, pages) = match session.referrers(digest).await {
-        Ok(pages) => (true, pages),
-        Err(error) if error.not_found => (false, tagged(session, digest).await?),
-        Err(error) => return Err(error.within("reading referrers")),
+    let pages = session.referrers(digest).await.map_err(|error| error.within("reading referrers"))?;
+    let (has_api, pages) = match pages {
+        Some(pages) => (true, pages),
+        None => (false, tagged(session, digest).await?),
     };
     let mut entries = Vec::new();
     for page in pages {

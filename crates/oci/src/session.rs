@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use reqwest::header::{
-    ACCEPT, AUTHORIZATION, CONTENT_RANGE, HeaderMap, HeaderName, LINK, RANGE, WWW_AUTHENTICATE,
+    ACCEPT, AUTHORIZATION, CONTENT_RANGE, CONTENT_TYPE, HeaderMap, HeaderName, LINK, RANGE, WWW_AUTHENTICATE,
 };
 use reqwest::{Method, RequestBuilder, Response, StatusCode, Url};
 use tokio::sync::mpsc;
@@ -157,20 +157,28 @@ impl Session {
         self.fetch(&url, MAX_MANIFEST).await
     }
 
-    /// Pages of the referrers API for `digest`. Not found if the registry does not have the API.
-    pub(crate) async fn referrers(&self, digest: &Digest) -> Result<Vec<Bytes>, RequestError> {
+    /// Pages of the referrers API for `digest`. `None` if the registry does not have the API.
+    pub(crate) async fn referrers(&self, digest: &Digest) -> Result<Option<Vec<Bytes>>, RequestError> {
         let mut url = format!("{}/v2/{}/referrers/{digest}", self.base, self.path);
         let mut pages = Vec::new();
         loop {
             let read = || async {
                 let response = self.send(Method::GET, &url, None).await?;
                 let next = next_page(response.url(), response.headers());
-                Ok((read_capped(response, MAX_MANIFEST).await?, next))
+                let content_type = response.headers().get(CONTENT_TYPE);
+                // Other servers answer unknown paths with a page.
+                let is_index = content_type.is_some_and(|value| value.as_bytes().ends_with(b"json"));
+                Ok((read_capped(response, MAX_MANIFEST).await?, next, is_index))
             };
-            let (page, next) = self.retried(read).await?;
+            let (page, next) = match self.retried(read).await {
+                Ok((page, next, true)) => (page, next),
+                Ok((_, _, false)) => return Ok(None),
+                Err(error) if error.not_found => return Ok(None),
+                Err(error) => return Err(error),
+            };
             pages.push(page);
             match next.filter(|next| self.is_registry_origin(next)) {
-                None => return Ok(pages),
+                None => return Ok(Some(pages)),
                 Some(_) if pages.len() == MAX_PAGES => {
                     return Err(RequestError::fatal(format!("there are more than {MAX_PAGES} pages")));
                 }

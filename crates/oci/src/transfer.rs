@@ -74,6 +74,25 @@ pub struct ReferrersIndex {
     pub manifests: Vec<Digest>,
 }
 
+/// One index with the entries of all pages.
+fn joined(mut pages: Vec<Bytes>) -> Result<Bytes, TransferError> {
+    let invalid = |error: serde_json::Error| RequestError::fatal(format!("list of referrers: {error}"));
+    let mut first = pages.remove(0);
+    if pages.is_empty() {
+        return Ok(first);
+    }
+    let mut index: serde_json::Value = serde_json::from_slice(&first).map_err(invalid)?;
+    for page in pages {
+        let mut page: serde_json::Value = serde_json::from_slice(&page).map_err(invalid)?;
+        if let (Some(all), Some(more)) = (index["manifests"].as_array_mut(), page["manifests"].as_array_mut())
+        {
+            all.append(more);
+        }
+    }
+    first = serde_json::to_vec(&index).map_err(invalid)?.into();
+    Ok(first)
+}
+
 impl RawManifest {
     /// Manifest with the SHA-256 of these bytes.
     #[must_use]
@@ -251,8 +270,14 @@ impl Repository {
     /// # Errors
     /// The registry does not respond, or returns something else.
     pub async fn referrers(&self, subject: &Digest) -> Result<Option<ReferrersIndex>, TransferError> {
-        let index = match limited(self.session.referrers(subject)).await? {
-            Some(list) => Some(RawManifest::new(list)),
+        let pages = match limited(self.session.referrers(subject)).await {
+            Ok(pages) => pages,
+            Err(error) if error.transient => return Err(error.into()),
+            // Some registries refuse unknown paths.
+            Err(_) => None,
+        };
+        let index = match pages {
+            Some(pages) => Some(RawManifest::new(joined(pages)?)),
             None => self.tagged(&referrers_tag(subject)).await?,
         };
         let Some(index) = index else { return Ok(None) };

@@ -12,7 +12,7 @@ use reqwest::{Body, Method, RequestBuilder, Url};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::{MAX_MANIFEST, Session, check_digest, read_capped};
+use super::{Session, check_digest};
 use crate::Digest;
 use crate::fetch::Hasher;
 use crate::request_error::RequestError;
@@ -21,34 +21,6 @@ use crate::request_error::RequestError;
 const STALL: Duration = Duration::from_secs(300);
 
 impl Session {
-    /// List of the manifests that refer to `digest`, as an index. `None` if the registry has no such lists.
-    pub(crate) async fn referrers(&self, digest: &Digest) -> Result<Option<Bytes>, RequestError> {
-        let url = format!("{}/v2/{}/referrers/{digest}", self.base, self.path);
-        let list = self
-            .retried(|| async {
-                let response = self.send(Method::GET, &url, None).await?;
-                let content_type = response.headers().get(CONTENT_TYPE);
-                // Other servers answer unknown paths with a page.
-                let is_index = content_type.is_some_and(|value| value.as_bytes().ends_with(b"json"));
-                Ok((is_index, read_capped(response, MAX_MANIFEST).await?))
-            })
-            .await;
-        match list {
-            Ok((is_index, list)) => Ok(Some(list).filter(|_| is_index)),
-            Err(error) if error.transient => Err(error),
-            Err(_) => Ok(None),
-        }
-    }
-
-    pub(crate) async fn has_blob(&self, digest: &Digest) -> Result<bool, RequestError> {
-        let url = self.blob_url(digest);
-        match self.retried(|| self.send(Method::HEAD, &url, None)).await {
-            Ok(_) => Ok(true),
-            Err(error) if error.not_found => Ok(false),
-            Err(error) => Err(error),
-        }
-    }
-
     /// Pushes a manifest under a tag or its digest.
     pub(crate) async fn push_manifest(
         &self,
