@@ -34,6 +34,9 @@ use crate::output::{FormatArgs, printable};
 use crate::progress::say;
 use crate::session::Session;
 
+/// Version of a bundle that is only tried out.
+const TRIED_VERSION: &str = "0.0.1";
+
 /// First lines of the command's help.
 pub(crate) const ABOUT: &str = "Make a bundle from the manifests of an operator
 
@@ -142,7 +145,8 @@ impl From<Mode> for InstallMode {
     }
 }
 
-fn image(text: &str) -> Result<(String, String), String> {
+/// Parses `REPOSITORY=IMAGE`.
+pub(super) fn image(text: &str) -> Result<(String, String), String> {
     let pair = text.split_once('=').filter(|(from, to)| !from.is_empty() && !to.is_empty());
     let (from, to) =
         pair.ok_or("expected REPOSITORY=IMAGE, such as controller=quay.io/example/manager:v1")?;
@@ -177,13 +181,63 @@ pub(crate) async fn run(args: GenerateArgs, session: &mut Session) -> Result<(),
     if errors.is_empty() { Ok(()) } else { Err(CliError::Findings) }
 }
 
-fn options(args: &GenerateArgs) -> Result<Options, CliError> {
-    if !is_label(&args.package) {
-        return Err(CliError::usage(format!(
-            "package name {}: expected at most 63 lower-case letters, digits and `-`, with a letter or digit at both ends",
-            quote(&args.package)
-        )));
+/// Folder with manifests, whose bundle is only tried out.
+pub(super) struct Project<'a> {
+    pub(super) root: &'a Path,
+    /// Name of the package; default: that of the folder.
+    pub(super) package: Option<&'a str>,
+    /// Replaced images by repository.
+    pub(super) images: &'a [(String, String)],
+}
+
+/// Writes the bundle of a project to the empty directory `to`.
+///
+/// # Errors
+/// The manifests cannot be read or form no bundle, or files cannot be written.
+pub(super) async fn write_project(
+    project: &Project<'_>,
+    to: &Path,
+    session: &Session,
+) -> Result<(), CliError> {
+    let whole = project.root.canonicalize().map_err(|error| CliError::at(project.root.display(), error))?;
+    let folder = whole.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let package = project.package.unwrap_or(folder);
+    check_package(package).map_err(|error| match project.package {
+        None => CliError::usage(format!("{error}; name the package with --package")),
+        Some(_) => error,
+    })?;
+    let options = Options {
+        choices: Choices {
+            package: package.to_owned(),
+            version: TRIED_VERSION.to_owned(),
+            ..Choices::default()
+        },
+        channels: Channels { channels: None, default: None },
+        images: project.images.iter().cloned().collect(),
+        skipped_kinds: Vec::new(),
+    };
+    let known =
+        Existing::parse(&Files::new()).map_err(|error| CliError::at(project.root.display(), error))?;
+    let from = [project.root.display().to_string()];
+    let converted = convert::convert(source::read(&from, to, session).await?, &known, &options)?;
+    for skipped in &converted.report.skipped {
+        say(&format!("not in the bundle: {}: {}", skipped.object, skipped.reason));
     }
+    write(&converted, &Files::new(), to)
+}
+
+fn check_package(package: &str) -> Result<(), CliError> {
+    if is_label(package) {
+        return Ok(());
+    }
+    Err(CliError::usage(format!(
+        "package name {}: expected at most 63 lower-case letters, digits and `-`, with a letter or digit at both ends",
+        quote(package)
+    )))
+}
+
+fn options(args: &GenerateArgs) -> Result<Options, CliError> {
+    check_package(&args.package)?;
     Version::parse(&args.version).map_err(|error| {
         CliError::usage(format!(
             "--version {}: {error}; expected a version such as 1.2.3",

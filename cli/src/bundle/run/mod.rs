@@ -8,7 +8,7 @@ mod logs;
 mod objects;
 mod removal;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use clap::Args;
@@ -18,14 +18,15 @@ use serde_json::{Map, Value};
 use self::decide::Names;
 use self::objects::Run;
 use super::content;
+use super::generate::{self, Project};
 use crate::author::{catalog_bundle, push};
-use crate::bundle_source::BundleFiles;
+use crate::bundle_source::{BundleFiles, is_bundle_dir};
 use crate::change;
 use crate::error::{CliError, Code};
 use crate::progress::say;
 use crate::rendering;
 use crate::session::Session;
-use crate::source::{ClusterArgs, ImageArgs, tagged_reference};
+use crate::source::{ClusterArgs, ImageArgs, tagged_reference, temporary_directory};
 
 /// First lines of the command's help.
 pub(super) const ABOUT: &str = "Install a bundle from a directory or an image, and follow the logs of its operator
@@ -34,6 +35,9 @@ The loop of an author: checks and pushes the bundle, pushes a catalog with nothi
 ClusterExtension, waits until the bundle is installed, and prints the logs of the operator's pods until Ctrl-C. Then it \
 removes the ClusterExtension with its CustomResourceDefinitions and custom resources, the ClusterCatalog, and the \
 namespace, if the command created it. Pushed images are not removed.
+
+The directory can also be a project, or any folder with manifests: its bundle is then made as by `bundle generate`, in a \
+temporary directory. The package has the name of the folder.
 
 The objects have the label ext.olm.operatorframework.io/bundle-run. With --keep they remain, and another run of the \
 package upgrades the extension to the new content, of the same, a higher or a lower version. A run also adopts what an \
@@ -50,12 +54,21 @@ If the bundle cannot be installed, the command prints the object that blocks it 
 Examples:
   {olm} bundle run ./bundle -n my-operator --push-to registry.example.com/me/my-operator
   {olm} bundle run ./bundle -n my-operator --push-to registry.example.com/me/my-operator --keep   # again after a change
+  {olm} bundle run . -n my-operator --push-to registry.example.com/me/my-operator \
+    --set-image controller=registry.example.com/me/manager:dev   # in a kubebuilder project
   {olm} bundle run registry.example.com/me/my-operator-bundle:v1.2.0 -n my-operator
+  {olm} bundle run ./bundle -n test --push-to registry.example.com/me/my-operator --no-logs   # in CI
   {olm} bundle run ./bundle -n my-operator --push-to localhost:5000/my-operator --pull-from registry:5000/my-operator")]
 pub(crate) struct RunArgs {
-    /// A bundle directory, or the image reference of a bundle
+    /// A bundle directory, a folder with manifests, or the image reference of a bundle
     #[arg(value_name = "DIR|REF")]
     source: String,
+    /// Package name of a folder with manifests; default: the name of the folder
+    #[arg(long, value_name = "NAME")]
+    package: Option<String>,
+    /// Replace the images of a repository in the Deployments of a folder with manifests; may be given several times
+    #[arg(long, value_name = "REPOSITORY=IMAGE", value_parser = generate::image)]
+    set_image: Vec<(String, String)>,
     #[command(flatten)]
     options: RunOptions,
 }
@@ -78,6 +91,9 @@ pub(crate) struct RunOptions {
     /// Remove nothing at the end
     #[arg(long)]
     keep: bool,
+    /// End once the bundle is installed, without following the logs
+    #[arg(long)]
+    no_logs: bool,
     /// Longest wait for the installation, and for the removal, such as 90s, 5m or 1h
     #[arg(long, value_name = "TIME", value_parser = change::time, default_value = "5m")]
     timeout: Duration,
@@ -106,8 +122,15 @@ enum SubjectImage {
 /// # Errors
 /// The bundle is invalid, the cluster has objects of another owner, or the installation or the removal fails.
 pub(super) async fn run(args: RunArgs, session: &mut Session) -> Result<(), CliError> {
-    if Path::new(&args.source).is_dir() {
-        return run_folder(&PathBuf::from(&args.source), &args.options, session).await;
+    let root = Path::new(&args.source);
+    if is_bundle_dir(root) {
+        return run_folder(root, &args.options, session).await;
+    }
+    if root.is_dir() {
+        let generated = temporary_directory()?;
+        let project = Project { root, package: args.package.as_deref(), images: &args.set_image };
+        generate::write_project(&project, generated.path(), session).await?;
+        return run_folder(generated.path(), &args.options, session).await;
     }
     let files = content::of_image(&args.source, &args.options.images, session).await?;
     let name = args.source.parse::<olm_oci::Reference>().map(|reference| reference.name().to_string());
@@ -119,11 +142,7 @@ pub(super) async fn run(args: RunArgs, session: &mut Session) -> Result<(), CliE
 ///
 /// # Errors
 /// Errors of [`run`].
-pub(crate) async fn run_folder(
-    root: &Path,
-    options: &RunOptions,
-    session: &mut Session,
-) -> Result<(), CliError> {
+async fn run_folder(root: &Path, options: &RunOptions, session: &mut Session) -> Result<(), CliError> {
     if options.push_to.is_none() {
         let why = "a bundle directory needs --push-to REGISTRY/REPOSITORY, from which the cluster can pull";
         return Err(CliError::usage(why));
@@ -176,6 +195,9 @@ async fn follow(
             }
             return Err(failure);
         }
+    }
+    if options.no_logs {
+        return Ok(());
     }
     let end = if options.keep { "ends the command" } else { "removes the operator" };
     say(&format!("following the logs; Ctrl-C {end}"));

@@ -303,3 +303,31 @@ async fn failed_installation_is_explained_and_removed() {
     assert!(ran.stderr.ends_with(&said), "{}", ran.stderr);
     all_is_gone(&fixture).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn folder_with_manifests_is_installed_as_a_generated_bundle() {
+    let fixture = fixture().await;
+    let manifests = "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: pipe}\n---\n\
+                     apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: pipe}\n\
+                     spec:\n  selector: {matchLabels: {app: pipe}}\n  template:\n    metadata: {labels: {app: pipe}}\n    \
+                     spec:\n      serviceAccountName: pipe\n      containers: [{name: manager, image: \"controller:latest\"}]\n";
+    std::fs::create_dir(fixture.path("pipe")).unwrap();
+    std::fs::write(fixture.path("pipe/operator.yaml"), manifests).unwrap();
+    let image = ["--set-image", "controller=r.example/manager:v1"];
+    let mut line =
+        vec!["bundle", "generate", "pipe", "--version", "0.0.1", "--from", "pipe", "--to", "generated"];
+    line.extend(image);
+    let ran = Ran::from(olm_in(&fixture.path(""), &line).output().unwrap());
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+
+    let mut child = begin(&fixture, "pipe", &[&image[..], &["--no-logs"]].concat());
+    serve(&fixture, "").await;
+    let made = fixture.extension("pipe").await;
+    let bundle = bundle_image(&fixture, "generated").await;
+    install(&fixture, &made, 1, "pipe.v0.0.1", &bundle).await;
+    let rest = says(&mut child, "pipe is installed: pipe.v0.0.1, version 0.0.1").await;
+    uninstall(&fixture).await;
+    assert_eq!(ended(child).await.code, 0);
+    assert!(rest.join().unwrap().contains("removed ClusterExtension \"pipe\""));
+    all_is_gone(&fixture).await;
+}
