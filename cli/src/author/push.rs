@@ -78,13 +78,19 @@ pub(crate) async fn run(args: PushArgs, session: &mut Session) -> Result<(), Cli
     } else {
         build::image_of(&args.source, session)?.image
     };
+    let refreshed = match &args.refresh {
+        Some(catalog) => Some((args.cluster.connect().await?, catalog)),
+        None => None,
+    };
+    if let Some((cluster, catalog)) = &refreshed {
+        serving::check_refresh(cluster, catalog, &reference, session).await?;
+    }
     let pushed = push(&image, &reference, &args.images, session).await?;
     session
         .output
         .result(args.format.output, "PushedCatalog", &pushed, |pushed| format!("{}\n", pushed.reference))?;
-    let Some(catalog) = &args.refresh else { return Ok(()) };
+    let Some((cluster, catalog)) = refreshed else { return Ok(()) };
     session.output.finish()?;
-    let cluster = args.cluster.connect().await?;
     serving::request_refresh(&cluster, catalog, session).await?;
     say(&serving::wait(&cluster, catalog, Some(&pushed.digest), args.timeout, session).await?);
     Ok(())

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use clap::Args;
 use kube::ResourceExt;
 use kube::api::{Api, PostParams};
-use olm_api::cluster_catalog::{CatalogSource, CatalogSourceType, ClusterCatalogSpec, ImageSource};
+use olm_api::cluster_catalog::{
+    AvailabilityMode, CatalogSource, CatalogSourceType, ClusterCatalogSpec, ImageSource,
+};
 use olm_api::{ClusterCatalog, labels};
 use olm_version::quote;
 
@@ -131,6 +133,9 @@ fn differences(existing: &ClusterCatalog, desired: &ClusterCatalog) -> Vec<Strin
     }
     if priority(existing) != priority(desired) {
         differences.push(format!("priority {}", priority(existing)));
+    }
+    if existing.spec.availability_mode == Some(AvailabilityMode::Unavailable) {
+        differences.push("availability mode Unavailable".to_owned());
     }
     for (key, value) in desired.labels() {
         let found = existing.labels().get(key);

@@ -8,6 +8,8 @@ use super::objects::{Csv, Key, Objects, OperatorGroup, Subscription};
 use super::rule::{self, Class, Finding, Rule};
 use crate::output::{counted, qualified};
 
+/// Group of the API of the package server, which is a part of classic OLM.
+const PACKAGE_SERVER: &str = ".packages.operators.coreos.com";
 /// Prefix of the ClusterRoles that classic OLM generates for an OperatorGroup.
 const GROUP_ROLE: &str = "olm.og.";
 /// States of an InstallPlan that is not at its end.
@@ -26,7 +28,7 @@ pub(super) struct PackageReport {
     pub(super) channel: String,
     pub(super) class: Class,
     pub(super) findings: Vec<Finding>,
-    /// Packages that must migrate before this one.
+    /// Packages that must migrate before this one, as `namespace/package`.
     pub(super) after: Vec<String>,
 }
 
@@ -38,8 +40,11 @@ pub(super) fn classify(objects: &Objects) -> Vec<PackageReport> {
         subscriptions.map(|(key, subscription)| context.subscribed(key, subscription)).collect();
     let subscribed: BTreeSet<Key> =
         reports.iter().map(|report| (report.namespace.clone(), report.csv.clone())).collect();
-    let orphans =
-        objects.csvs.iter().filter(|(key, csv)| csv.copied_from.is_empty() && !subscribed.contains(*key));
+    let is_of_olm = |csv: &Csv| csv.owned.iter().any(|api| api.ends_with(PACKAGE_SERVER));
+    let orphans = objects
+        .csvs
+        .iter()
+        .filter(|(key, csv)| csv.copied_from.is_empty() && !subscribed.contains(*key) && !is_of_olm(csv));
     // A version that is being replaced belongs to the Subscription of its successor.
     let replaced: BTreeSet<Key> =
         objects.csvs.iter().map(|((namespace, _), csv)| (namespace.clone(), csv.replaces.clone())).collect();
@@ -107,7 +112,9 @@ impl<'a> Context<'a> {
             channel: subscription.channel.clone(),
             class: findings.class(),
             findings: findings.0,
-            after: csv.map(|csv| self.dependents(&csv_key, csv)).unwrap_or_default(),
+            after: csv.map_or_else(Vec::new, |csv| {
+                self.dependents(&csv_key, csv).into_iter().map(|dependent| self.package(dependent)).collect()
+            }),
         }
     }
 
@@ -257,14 +264,15 @@ impl<'a> Context<'a> {
             findings.add(rule::SEVERAL, format!("also installed by Subscription {}", twins.join(", ")));
         }
         let Some(csv) = csv else { return };
-        for api in &csv.required {
+        for api in csv.required.difference(&csv.owned) {
             let by: Vec<&str> = self.others(csv_key, api).map(|(_, name)| name.as_str()).collect();
             let by = if by.is_empty() { "no operator of classic OLM".to_owned() } else { by.join(", ") };
             findings.add(rule::REQUIRES, format!("requires {api}, provided by {by}"));
         }
         let dependents = self.dependents(csv_key, csv);
         if !dependents.is_empty() {
-            findings.add(rule::REQUIRED, format!("required by {}", dependents.join(", ")));
+            let names: Vec<&str> = dependents.iter().map(|(_, name)| name.as_str()).collect();
+            findings.add(rule::REQUIRED, format!("required by {}", names.join(", ")));
         }
         if let Some(copies) = self.copies.get(csv_key) {
             findings.add(rule::COPIES, format!("copied to {}", counted(*copies, "namespace")));
@@ -278,14 +286,22 @@ impl<'a> Context<'a> {
         providers.into_iter().filter(move |provider| **provider != own)
     }
 
-    /// Names of the operators that require an API of this one and provide it not themselves.
-    fn dependents(&self, key: &Key, csv: &Csv) -> Vec<String> {
-        let requires = |other: &Csv| other.required.iter().any(|api| csv.owned.contains(api));
+    /// Operators that require an API of this one and do not provide it themselves.
+    fn dependents(&self, key: &Key, csv: &Csv) -> Vec<&'a Key> {
+        let requires = |other: &Csv| {
+            other.required.iter().any(|api| csv.owned.contains(api) && !other.owned.contains(api))
+        };
         let others = self.objects.csvs.iter().filter(|(other, _)| *other != key);
-        others
-            .filter(|(_, other)| other.copied_from.is_empty() && requires(other))
-            .map(|((_, name), _)| name.clone())
-            .collect()
+        let dependents = others.filter(|(_, other)| other.copied_from.is_empty() && requires(other));
+        dependents.map(|(other, _)| other).collect()
+    }
+
+    /// `namespace/package` of an installed operator, or its name if it has no Subscription.
+    fn package(&self, (namespace, name): &Key) -> String {
+        let of_namespace = self.objects.subscriptions.iter().filter(|(key, _)| key.0 == *namespace);
+        let mut subscriptions = of_namespace.filter(|(_, subscription)| subscription.installed_csv == *name);
+        let package = subscriptions.next().map_or(name, |(_, subscription)| &subscription.package);
+        qualified(namespace, package)
     }
 }
 

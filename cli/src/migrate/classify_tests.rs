@@ -137,7 +137,7 @@ fn each_field_causes_its_finding() {
             group,
             "/spec/serviceAccountName",
             json!("scoped"),
-            "DECISION-8",
+            "DECISION-7",
             "OperatorGroup global has serviceAccountName scoped",
         ),
         (group, "/metadata/namespace", json!("other"), "STATE-3", "OperatorGroups of namespace ops: none"),
@@ -219,7 +219,7 @@ fn dependents_migrate_before_their_dependencies() {
     };
     assert_eq!(of(0), ["DECISION-2: requires Lamp.lamp.example, provided by lamp.v1.0.0"]);
     assert_eq!(of(1), ["DECISION-3: required by app.v2.0.0"]);
-    assert_eq!((reports[0].after.len(), reports[1].after.as_slice()), (0, &["app.v2.0.0".to_owned()][..]));
+    assert_eq!((reports[0].after.len(), reports[1].after.as_slice()), (0, &["ops/app".to_owned()][..]));
 }
 
 #[test]
@@ -246,8 +246,39 @@ fn other_objects_that_share_the_package_are_named() {
     assert_eq!(reports.len(), 3);
     // The orphan has no package name.
     assert_eq!((reports[0].csv.as_str(), ids(0)), ("shade.v1.0.0", vec!["STATE-6"]));
-    assert_eq!(ids(1), ["STATE-5", "DECISION-6", "SETTING-5", "DECISION-1", "DECISION-7"]);
+    assert_eq!(ids(1), ["STATE-5", "DECISION-6", "SETTING-5", "DECISION-1", "NOTE-1"]);
     // The copy in the namespace of the twin is no installation.
     assert_eq!(ids(2), ["STATE-1", "STATE-5", "STATE-3", "DECISION-1"]);
     assert_eq!((reports[1].class, reports[2].class), (Class::NotPossible, Class::NotPossible));
+}
+
+#[test]
+fn operators_of_classic_olm_itself_are_left_out() {
+    let mut objects = ready();
+    objects.push(json!({"apiVersion": "operators.coreos.com/v1alpha1", "kind": "ClusterServiceVersion",
+        "metadata": {"namespace": "olm", "name": "packageserver"},
+        "spec": {"version": "0.30.0", "apiservicedefinitions": {"owned": [
+            {"kind": "PackageManifest", "group": "packages.operators.coreos.com", "version": "v1"}]}}}));
+    assert_eq!(reports(&objects, &["lamp.v1.0.0"]).len(), 1);
+}
+
+#[test]
+fn installations_of_one_package_do_not_depend_on_each_other() {
+    let mut objects = ready();
+    let apis = json!({"owned": [{"name": "lamps.lamp.example", "kind": "Lamp"}],
+        "required": [{"name": "lamps.lamp.example", "kind": "Lamp"}]});
+    objects[1]["spec"]["customresourcedefinitions"] = apis;
+    let twins = [objects[0].clone(), objects[1].clone(), objects[3].clone()].map(|mut object| {
+        object["metadata"]["namespace"] = json!("team");
+        object
+    });
+    objects.extend(twins);
+    for report in reports(&objects, &["lamp.v1.0.0"]) {
+        assert_eq!(report.after, Vec::<String>::new());
+        assert!(
+            report.findings.iter().all(|finding| finding.rule.id == "DECISION-1"),
+            "{:?}",
+            report.findings
+        );
+    }
 }

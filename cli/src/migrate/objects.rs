@@ -87,8 +87,10 @@ pub(super) struct Objects {
     pub(super) catalogs: BTreeMap<String, String>,
     /// Role of each binding. The namespace of a ClusterRoleBinding is empty.
     pub(super) bindings: BTreeMap<Key, String>,
-    /// Bundles that the ClusterCatalogs offer, if they could be read.
+    /// Bundles that the ClusterCatalogs offer, if they were read.
     pub(super) offered: Option<Offered>,
+    /// Kinds and catalogs that could not be read, each with the reason.
+    pub(super) unreadable: Vec<String>,
 }
 
 impl Objects {

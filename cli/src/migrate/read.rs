@@ -11,7 +11,7 @@ use olm_runtime::cluster::{describe, list_all, within_deadline};
 use serde_json::Value;
 
 use super::objects::{CLASSIC, Objects, Offered};
-use crate::error::CliError;
+use crate::error::{CliError, Code};
 use crate::progress::say;
 use crate::session::Session;
 use crate::source::{Access, Cluster};
@@ -36,10 +36,11 @@ const KINDS: [(&str, &str, &str, &str); 10] = [
     ("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings"),
 ];
 
-/// Reads the objects of a cluster. A kind that the cluster does not have is empty.
+/// Reads the objects of a cluster. A kind that the cluster does not have is empty, and one that the user may not list is
+/// named in [`Objects::unreadable`].
 ///
 /// # Errors
-/// The API server does not answer, or denies access.
+/// The API server does not answer, or denies access to the Subscriptions.
 pub(super) async fn from_cluster(cluster: &Cluster, session: &Session) -> Result<Objects, CliError> {
     let mut objects = Objects::default();
     for (group, version, kind, plural) in KINDS {
@@ -52,6 +53,10 @@ pub(super) async fn from_cluster(cluster: &Cluster, session: &Session) -> Result
         let found = match listed {
             Ok(found) => found,
             Err(kube::Error::Api(status)) if status.code == 404 => continue,
+            Err(kube::Error::Api(status)) if status.code == 403 && kind != "Subscription" => {
+                objects.unreadable.push(format!("{plural}: {}", status.message));
+                continue;
+            }
             Err(error) => {
                 return Err(CliError::operational(format!("cannot list {plural}: {}", describe(&error))));
             }
@@ -118,6 +123,30 @@ fn read_file(path: &Path, objects: &mut Objects) -> Result<(), String> {
         objects.add(&object);
     }
     Ok(())
+}
+
+/// Bundles of the ClusterCatalogs, by name. A catalog that is not served is named in `unreadable`.
+///
+/// # Errors
+/// The command is interrupted.
+pub(super) async fn offered_by_cluster(
+    catalogs: &[String],
+    access: &Access,
+    unreadable: &mut Vec<String>,
+    session: &Session,
+) -> Result<Offered, CliError> {
+    let mut all = Offered::new();
+    for name in catalogs {
+        let source = format!("cluster/{name}");
+        match offered(&[source], access, session).await {
+            Ok(found) => found.into_iter().for_each(|(bundle, by)| all.entry(bundle).or_default().extend(by)),
+            Err(CliError::Message(Code::Interrupted, why)) => {
+                return Err(CliError::Message(Code::Interrupted, why));
+            }
+            Err(error) => unreadable.push(format!("ClusterCatalog {name}: {error}")),
+        }
+    }
+    Ok(all)
 }
 
 /// Bundles of the catalogs `sources`, by name.

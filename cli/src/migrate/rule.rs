@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 pub(super) enum Class {
     /// Nothing but the migration itself.
     Ready,
-    /// Settings of the ClusterExtension, which the plan contains.
+    /// Settings of the ClusterExtension or of the servers.
     ReadyWithSetting,
     /// A choice of the administrator.
     NeedsDecision,
@@ -51,6 +51,9 @@ macro_rules! rules {
 }
 
 rules! {
+    COPIES "NOTE-1" Ready
+        "Users of other namespaces see the operator as a copied ClusterServiceVersion"
+        "v1 has no copies: `olm apis` shows the operators that watch a namespace"
     WATCH "SETTING-1" ReadyWithSetting
         "The OperatorGroup selects namespaces"
         "The ClusterExtension gets watchNamespace, watchNamespaces or watchNamespaceSelector in its configuration"
@@ -87,10 +90,7 @@ rules! {
     USERS "DECISION-6" NeedsDecision
         "Bindings use roles that classic OLM generates for the OperatorGroup"
         "Grant access with `olm rbac grant` or the annotation aggregate-api-roles before the roles are deleted"
-    COPIES "DECISION-7" NeedsDecision
-        "Users of other namespaces see the operator as a copied ClusterServiceVersion"
-        "v1 has no copies: use `olm apis` instead"
-    ACCOUNT "DECISION-8" NeedsDecision
+    ACCOUNT "DECISION-7" NeedsDecision
         "The OperatorGroup limits installations to a service account"
         "v1 installs with the permissions of operator-controller: review them with `olm rbac required`"
     NOT_INSTALLED "STATE-1" NotPossible

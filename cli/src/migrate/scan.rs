@@ -63,6 +63,9 @@ pub(crate) struct ScanArgs {
 struct MigrationScan {
     packages: Vec<PackageReport>,
     summary: Vec<ClassCount>,
+    /// Kinds and catalogs that could not be read, so that findings may be missing.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    unreadable: Vec<String>,
 }
 
 /// Number of packages of a class.
@@ -92,7 +95,8 @@ pub(super) async fn run(args: ScanArgs, session: &mut Session) -> Result<(), Cli
     packages.retain(|report| args.namespace.as_ref().is_none_or(|namespace| *namespace == report.namespace));
     let count = |class| packages.iter().filter(|report| report.class == class).count();
     let summary = Class::ALL.map(|class| ClassCount { class, packages: count(class) }).into();
-    let scan = MigrationScan { packages, summary };
+    let scan = MigrationScan { packages, summary, unreadable: objects.unreadable };
+    scan.unreadable.iter().for_each(|what| say(&format!("warning: not read: {what}")));
     session.output.result(args.format.output, "MigrationScan", &scan, text)?;
     let is_ready = |report: &PackageReport| report.class <= Class::ReadyWithSetting;
     if scan.packages.iter().all(is_ready) { Ok(()) } else { Err(CliError::ExitCode(Code::NoCandidate as u8)) }
@@ -108,15 +112,14 @@ async fn objects(args: &ScanArgs, session: &Session) -> Result<Objects, CliError
     for path in &args.from {
         read::from_dump(path, &mut objects, session)?;
     }
-    let sources = if args.catalogs.is_empty() && args.from.is_empty() && !objects.catalogs.is_empty() {
-        vec!["cluster".to_owned()]
+    if !args.catalogs.is_empty() {
+        objects.offered = Some(read::offered(&args.catalogs, &args.access, session).await?);
+    } else if args.from.is_empty() && !objects.catalogs.is_empty() {
+        let names: Vec<String> = objects.catalogs.keys().cloned().collect();
+        let unreadable = &mut objects.unreadable;
+        objects.offered = Some(read::offered_by_cluster(&names, &args.access, unreadable, session).await?);
     } else {
-        args.catalogs.clone()
-    };
-    if sources.is_empty() {
         say("note: no catalog was read, so that the installed bundles are not looked up; see --catalog");
-    } else {
-        objects.offered = Some(read::offered(&sources, &args.access, session).await?);
     }
     Ok(objects)
 }

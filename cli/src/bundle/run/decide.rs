@@ -6,14 +6,12 @@ use kube::ResourceExt;
 use olm_api::cluster_extension::{
     CatalogFilter, ClusterExtensionSpec, ConfigType, ExtensionConfig, UpgradeConstraintPolicy,
 };
-use olm_api::conditions::{reasons, types};
 use olm_api::labels::{EXT_BUNDLE_RUN, METADATA_NAME};
-use olm_api::{ClusterCatalog, ClusterExtension, LabelSelector, ObjectMeta};
+use olm_api::{ClusterExtension, LabelSelector, ObjectMeta};
 use olm_version::quote;
 use serde_json::{Map, Value, json};
 
 use crate::author::{CatalogBundle, is_label};
-use crate::change::Completion;
 use crate::error::CliError;
 
 /// Only channel of the catalog.
@@ -187,27 +185,6 @@ pub(super) fn extension(
     let mut extension = ClusterExtension::new(&names.package, spec);
     extension.labels_mut().insert(EXT_BUNDLE_RUN.to_owned(), mark.to_owned());
     extension
-}
-
-/// Progress of catalogd with the image `reference`, which has a digest.
-pub(super) fn catalog_progress(catalog: Option<&ClusterCatalog>, reference: &str) -> Completion {
-    let Some(catalog) = catalog else {
-        return Completion::Failed("the ClusterCatalog has been deleted".to_owned());
-    };
-    let name = catalog.name_any();
-    let source = catalog.status.as_ref().and_then(|status| status.resolved_source.as_ref());
-    if catalog.is_true(types::SERVING) && source.is_some_and(|source| source.image.ref_ == reference) {
-        return Completion::Complete(format!("ClusterCatalog {name} is served"));
-    }
-    let fresh = |one: &&olm_api::Condition| one.observed_generation == catalog.metadata.generation;
-    let conditions = catalog.status.iter().flat_map(|status| &status.conditions).filter(fresh);
-    match conditions.clone().find(|one| one.type_ == types::PROGRESSING) {
-        Some(one) if one.reason == reasons::BLOCKED => Completion::Failed(format!("{name}: {}", one.message)),
-        Some(one) if one.reason == reasons::RETRYING => {
-            Completion::InProgress(format!("retrying: {}", one.message))
-        }
-        _ => Completion::InProgress("waiting for catalogd".to_owned()),
-    }
 }
 
 #[cfg(test)]

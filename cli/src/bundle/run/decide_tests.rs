@@ -1,3 +1,5 @@
+use olm_api::ClusterCatalog;
+
 use super::*;
 
 fn metadata(value: Value) -> ObjectMeta {
@@ -121,42 +123,4 @@ fn digest_yields_tag_and_mark() {
     let digest = format!("sha256:{}", "0123456789abcdef".repeat(4));
     assert_eq!((tag(&digest).as_str(), short(&digest)), ("run-0123456789ab", "0123456789ab"));
     assert_eq!(short("sha256:ab"), "ab");
-}
-
-#[test]
-fn catalog_is_ready_with_expected_digest() {
-    let catalog = |status: Value| -> ClusterCatalog {
-        let spec = json!({"source": {"type": "Image", "image": {"ref": "r.example/a@sha256:new"}}});
-        let metadata = json!({"name": "lamp-bundle-run", "generation": 2});
-        serde_json::from_value(json!({"metadata": metadata, "spec": spec, "status": status})).unwrap()
-    };
-    let condition = |type_: &str, status: &str, reason: &str, generation: i64| {
-        json!({"type": type_, "status": status, "reason": reason, "message": "why",
-            "observedGeneration": generation, "lastTransitionTime": "2026-01-02T03:04:05Z"})
-    };
-    let resolved = |digest: &str| json!({"type": "Image", "image": {"ref": format!("r.example/a@{digest}")}});
-    let serving = || condition("Serving", "True", "Available", 2);
-    let progress = |status| catalog_progress(Some(&catalog(status)), "r.example/a@sha256:new");
-    let waiting = Completion::InProgress("waiting for catalogd".to_owned());
-    for (status, expected) in [
-        (
-            json!({"conditions": [serving()], "resolvedSource": resolved("sha256:new")}),
-            Completion::Complete("ClusterCatalog lamp-bundle-run is served".to_owned()),
-        ),
-        (json!({"conditions": [serving()], "resolvedSource": resolved("sha256:old")}), waiting.clone()),
-        (
-            json!({"conditions": [condition("Progressing", "True", "Retrying", 2)]}),
-            Completion::InProgress("retrying: why".to_owned()),
-        ),
-        (
-            json!({"conditions": [condition("Progressing", "False", "Blocked", 2)]}),
-            Completion::Failed("lamp-bundle-run: why".to_owned()),
-        ),
-        (json!({"conditions": [condition("Progressing", "False", "Blocked", 1)]}), waiting.clone()),
-        (json!({}), waiting),
-    ] {
-        assert_eq!(progress(status), expected);
-    }
-    let deleted = Completion::Failed("the ClusterCatalog has been deleted".to_owned());
-    assert_eq!(catalog_progress(None, "r"), deleted);
 }

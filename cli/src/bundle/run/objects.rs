@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::decide::{self, Leftover, Names};
 use super::{Published, logs};
+use crate::catalog::serving;
 use crate::change::{self, Completion, ExpectedState, FIELD_MANAGER};
 use crate::error::CliError;
 use crate::progress::say;
@@ -127,10 +128,8 @@ impl Run {
         self.create_namespace(&published.mark, session).await?;
         self.write_catalog(published, session).await?;
         let poll = async || {
-            let what = self.what(Kind::Catalog);
-            let found = self.catalogs();
-            let found = self.cluster.call(&what, found.get_opt(&self.names.catalog), session).await?;
-            Ok(decide::catalog_progress(found.as_ref(), &published.catalog))
+            let found = serving::find(&self.cluster, &self.names.catalog, session).await?;
+            Ok(serving::completion(found.as_ref(), Some(&published.catalog)))
         };
         change::until(&self.what(Kind::Catalog), &after, self.timeout, poll, session).await?;
         let desired = decide::extension(&self.names, &self.namespace, &published.mark, config);

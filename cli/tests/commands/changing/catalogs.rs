@@ -59,7 +59,15 @@ async fn push_waits_until_the_new_content_is_served(fixture: &Fixture) {
                 image: r.example/lamp:1.0.0\nproperties:\n- type: olm.package\n  value: {packageName: lamp, version: 1.0.0}\n";
     std::fs::write(root.join("index.yaml"), text).unwrap();
     let reference = fixture.reference("team/catalog:v1");
-    let child = fixture.begin(&["catalog", "push", root.to_str().unwrap(), &reference, "--refresh", "team"]);
+    let line = ["catalog", "push", root.to_str().unwrap(), &reference, "--refresh"];
+    // Nothing is pushed if the catalog would not pull it.
+    let ran = fixture.olm(&[&line[..], &["nope"]].concat()).await;
+    assert_eq!((ran.code, ran.stdout.as_str()), (4, ""), "{}", ran.stderr);
+    let other = fixture.reference("team/catalog:v2");
+    let ran = fixture.olm(&["catalog", "push", line[2], &other, "--refresh", "team"]).await;
+    let text = "error: ClusterCatalog \"team\" pulls r.example/team:v1, not the pushed tag\n";
+    assert_eq!((ran.code, ran.stderr.as_str()), (3, text));
+    let child = fixture.begin(&[&line[..], &["team"]].concat());
     let api: Api<ClusterCatalog> = Api::all(fixture.client());
     eventually("refresh request", async || {
         let annotations = api.get("team").await.unwrap().metadata.annotations.unwrap_or_default();
