@@ -3,7 +3,7 @@
 mod bundle_details;
 mod bundles;
 mod channels;
-mod classic_chain;
+pub(crate) mod classic_chain;
 mod create;
 mod diff;
 mod graph;

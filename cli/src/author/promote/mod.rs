@@ -21,8 +21,8 @@ pub(crate) const ABOUT: &str = "Add a bundle of a catalog to a channel, or chang
 
 The bundle becomes the head of the channel: its entry replaces the current head, and keeps skips and skipRange of its \
 entry in another channel, without skips of bundles that the channel leads on from anyway. A bundle with a lower \
-version than the head is inserted: it replaces the next lower version, and the next higher one skips it. In a new \
-channel, the entry is copied.
+version than the head is inserted: it replaces the next lower version, and is skipped by the next higher one that is \
+not skipped itself. In a new channel, the entry is copied.
 
 If the channel already lists the bundle, the edges that are given change. The text of the files is preserved, \
 comments included. Nothing is written unless the result passes `validate`.";

@@ -6,6 +6,7 @@ use olm_fbc::{Channel, ChannelEntry};
 use olm_resolve::Offer;
 use olm_version::{VersionRelease, quote};
 
+use crate::catalog::classic_chain;
 use crate::catalog::package::{CatalogPackage, listed, shown_version};
 use crate::error::CliError;
 
@@ -116,10 +117,7 @@ fn placed(
     source: ChannelEntry,
     request: &Request,
 ) -> Result<(ChannelEntry, Option<String>), CliError> {
-    let edges = channel.entries.iter().flat_map(|entry| entry.skips.iter().chain([&entry.replaces]));
-    let followed: BTreeSet<&str> = edges.map(String::as_str).collect();
-    let heads: Vec<&str> = channel.entries.iter().map(|entry| entry.name.as_str()).collect();
-    let heads: Vec<&str> = heads.into_iter().filter(|name| !followed.contains(name)).collect();
+    let heads = classic_chain::heads(channel);
     let [head] = heads.as_slice() else {
         let (name, heads) = (quote(&channel.name), listed(&heads));
         return Err(CliError::operational(format!("channel {name} must have one head; its heads: {heads}")));
@@ -137,7 +135,10 @@ fn placed(
         versions.sort_by(|(a, _), (b, _)| a.cmp(b));
         let at = versions.partition_point(|(version, _)| version < own);
         replaces = at.checked_sub(1).map(|lower| versions[lower].1.name.clone()).unwrap_or_default();
-        let next = versions.get(at).map(|(_, entry)| *entry);
+        // Upgrades lead on from no skipped entry in classic OLM, and such a version may be broken.
+        let skipped: BTreeSet<&String> = channel.entries.iter().flat_map(|entry| &entry.skips).collect();
+        let mut higher = versions[at..].iter().map(|(_, entry)| *entry);
+        let next = higher.find(|entry| !skipped.contains(&entry.name));
         skipped_by = next.filter(|next| !next.skips.contains(&source.name)).map(|next| next.name.clone());
     }
     let chain = chain(channel, head);
@@ -245,7 +246,7 @@ mod tests {
 
     #[test]
     fn new_entry_replaces_head_and_keeps_skips_that_are_not_on_the_chain() {
-        let cases: [(&[&str], &str, &str); 7] = [
+        let cases: [(&[&str], &str, &str); 8] = [
             (&["fast: 1.1.0<1.0.0, 1.2.0<1.1.0", "stable: 1.0.0"], "1.2.0", "1.0.0"),
             // The chain of the channel leads from 1.1.0. 0.9.0 is in no channel.
             (&["fast: 1.2.0<1.0.0!1.1.0!0.9.0", "stable: 1.1.0<1.0.0, 1.0.0"], "v1.2.0", "1.1.0!0.9.0"),
@@ -255,6 +256,12 @@ mod tests {
             (&["fast: 1.0.1<1.0.0", "stable: 1.0.0, 1.1.0<1.0.0, 1.2.0<1.1.0"], "1.0.1", "1.0.0 by 1.1.0"),
             (&["fast: 1.0.1<1.0.0", "stable: 1.0.0, 1.1.0<1.0.0!1.0.1"], "1.0.1", "1.0.0"),
             (&["fast: 0.9.0", "stable: 1.0.0, 1.1.0<1.0.0"], "0.9.0", " by 1.0.0"),
+            // The next entry is skipped.
+            (
+                &["fast: 1.0.1<1.0.0", "stable: 1.0.0, 1.1.0<1.0.0, 1.1.1<1.0.0!1.1.0"],
+                "1.0.1",
+                "1.0.0 by 1.1.1",
+            ),
         ];
         for (channels, wanted, expected) in cases {
             assert_eq!(planned(channels, wanted, &to("stable")).as_deref(), Ok(expected), "{channels:?}");
