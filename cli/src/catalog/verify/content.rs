@@ -1,4 +1,4 @@
-//! Comparison of a bundle image with its object in the catalog, and obstacles to its installation. Pure.
+//! Comparison of a bundle image with its object in the catalog, and install checks. Pure.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use olm_fbc::Bundle;
 use olm_version::{VersionRelease, quote};
 use serde_json::Value;
 
-use super::finding::{CHANNELS, DECLARED, DEFAULTS, IDENTITY, INSTALLABLE, Rule};
+use super::finding::{DECLARED, DEFAULTS, IDENTITY, INSTALLABLE, Rule};
 use crate::author::CatalogBundle;
 use crate::catalog::package::CatalogPackage;
 use crate::catalog::whole::{BUNDLE_OBJECT, CSV_METADATA};
@@ -48,15 +48,6 @@ pub(super) fn compare(
     if !unlike.is_empty() {
         found.push((DECLARED, unlike.join("; ")));
     }
-    let channels: BTreeSet<_> =
-        package.offer(&bundle.name).into_iter().flat_map(|offer| offer.channels()).collect();
-    let absent: Vec<_> =
-        actual.channels.iter().map(String::as_str).filter(|channel| !channels.contains(channel)).collect();
-    if !absent.is_empty() {
-        let in_catalog = channels.into_iter().collect::<Vec<_>>().join(", ");
-        let message = format!("the image names channel {}; in the catalog: {in_catalog}", absent.join(", "));
-        found.push((CHANNELS, message));
-    }
     found
 }
 
@@ -67,10 +58,10 @@ const TOLERATED: [&str; 2] = ["CRD-2", "OBJ-2"];
 /// Warnings about what OLM v1 refuses unless an administrator allows it: dependencies and owned APIServices.
 const OFF_BY_DEFAULT: [&str; 2] = ["V1-1", "V1-4"];
 /// Highest number of lint findings in one message.
-const NAMED_OBSTACLES: usize = 5;
+const NAMED_FINDINGS: usize = 5;
 
 /// Lint findings of a bundle that prevent its installation, one message for each rule of the catalog.
-pub(super) fn obstacles(findings: &[olm_bundle_check::Finding]) -> Vec<(&'static Rule, String)> {
+pub(super) fn install_checks(findings: &[olm_bundle_check::Finding]) -> Vec<(&'static Rule, String)> {
     let group = |id: &'static str| id.split_once('-').map_or(id, |(group, _)| group);
     let prevents = |finding: &&olm_bundle_check::Finding| {
         let id = finding.rule.id;
@@ -78,8 +69,8 @@ pub(super) fn obstacles(findings: &[olm_bundle_check::Finding]) -> Vec<(&'static
     };
     let is_off = |finding: &&olm_bundle_check::Finding| OFF_BY_DEFAULT.contains(&finding.rule.id);
     let message = |found: Vec<&olm_bundle_check::Finding>| {
-        let more = found.len().saturating_sub(NAMED_OBSTACLES);
-        let named = found.iter().take(NAMED_OBSTACLES);
+        let more = found.len().saturating_sub(NAMED_FINDINGS);
+        let named = found.iter().take(NAMED_FINDINGS);
         let text: Vec<_> = named.map(|one| format!("{}: {}", one.rule.id, one.message)).collect();
         let more = if more > 0 { format!("; and {more} more") } else { String::new() };
         (!text.is_empty()).then(|| text.join("; ") + &more)

@@ -35,7 +35,6 @@ rules! {
     LOADS "CONTENT-1" "The content of the bundle image is a bundle"
     IDENTITY "CONTENT-2" "Package, name and version are those of the bundle image"
     DECLARED "CONTENT-3" "The properties are those of the bundle image"
-    CHANNELS "CONTENT-4" "The bundle is in the channels that its image names"
     INSTALLABLE "CONTENT-5" "OLM v1 can install the bundle"
     DEFAULTS "CONTENT-6" "The bundle needs nothing that OLM v1 refuses by default: dependencies, owned APIServices"
 }

@@ -205,10 +205,10 @@ impl Job<'_> {
             Ok(actual) => actual,
             Err(error) => return all(LOADS, &error.to_string()),
         };
-        let obstacles = content::obstacles(&olm_bundle_check::check(&files, None).findings);
+        let install_checks = content::install_checks(&olm_bundle_check::check(&files, None).findings);
         let compare = |one: &Use<'_>| {
             let differences = content::compare(one.package, one.bundle, &actual);
-            let all = differences.into_iter().chain(obstacles.iter().cloned());
+            let all = differences.into_iter().chain(install_checks.iter().cloned());
             all.map(|(rule, message)| one.finding(rule, image, message)).collect::<Vec<_>>()
         };
         bundles().flat_map(compare).collect()

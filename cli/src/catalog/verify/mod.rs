@@ -66,7 +66,6 @@ Rules:
   CONTENT-1  the content of the bundle image is a bundle
   CONTENT-2  package, name and version are those of the bundle image
   CONTENT-3  the properties are those of the bundle image
-  CONTENT-4  the bundle is in the channels that its image names
   CONTENT-5  OLM v1 can install the bundle
   CONTENT-6  the bundle needs nothing that OLM v1 refuses by default: dependencies, owned APIServices
 
