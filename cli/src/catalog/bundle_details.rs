@@ -1,5 +1,7 @@
 //! Details of one bundle in a catalog, beyond its version and edges.
 
+use std::collections::BTreeMap;
+
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use olm_fbc::{Bundle, Property, RelatedImage};
@@ -64,11 +66,13 @@ pub(crate) struct CsvFacts {
     pub(crate) display_name: Option<String>,
     /// Supported install modes.
     pub(crate) install_modes: Vec<String>,
+    /// `metadata.labels`.
+    pub(crate) labels: BTreeMap<String, String>,
 }
 
 /// Reads the fields from `olm.csv.metadata`, else from the ClusterServiceVersion among `olm.bundle.object`.
 pub(crate) fn csv_facts(bundle: &Bundle) -> CsvFacts {
-    let facts = |fields: &Value| CsvFacts {
+    let facts = |fields: &Value, labels: &Value| CsvFacts {
         display_name: fields["displayName"].as_str().map(str::to_owned),
         install_modes: fields["installModes"]
             .as_array()
@@ -77,16 +81,22 @@ pub(crate) fn csv_facts(bundle: &Bundle) -> CsvFacts {
             .filter(|mode| mode["supported"] == true)
             .filter_map(|mode| mode["type"].as_str().map(str::to_owned))
             .collect(),
+        labels: labels
+            .as_object()
+            .into_iter()
+            .flatten()
+            .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
+            .collect(),
     };
     if let Some(metadata) = values(bundle, "olm.csv.metadata").next() {
-        return facts(&metadata);
+        return facts(&metadata, &metadata["labels"]);
     }
     let mut objects = values(bundle, "olm.bundle.object").filter_map(|value| {
         let data = BASE64_STANDARD.decode(value["data"].as_str()?).ok()?;
         olm_yaml::from_slice(&data).ok()
     });
     let csv = objects.find(|object| object["kind"] == "ClusterServiceVersion");
-    csv.map(|csv| facts(&csv["spec"])).unwrap_or_default()
+    csv.map(|csv| facts(&csv["spec"], &csv["metadata"]["labels"])).unwrap_or_default()
 }
 
 /// Values of all properties of one type. Skips values that cannot be parsed.

@@ -12,7 +12,8 @@ use olm_oci::{Limits, Puller, Reference, Retry};
 use super::finding::{Finding, UNREADABLE};
 use super::job::{Job, Use};
 use super::state::State;
-use crate::catalog::whole::{CSV_METADATA, Packages};
+use crate::catalog::bundle_details::csv_facts;
+use crate::catalog::whole::Packages;
 use crate::error::CliError;
 use crate::session::Session;
 use crate::sign::Verifier;
@@ -124,21 +125,13 @@ fn uses<'a>(packages: &'a Packages, extent: &Extent) -> BTreeMap<&'a str, Vec<Us
 }
 
 /// Architectures that the images of a bundle must have: the requested ones, else those of the labels of its
-/// ClusterServiceVersion. None if the catalog does not have the labels.
+/// ClusterServiceVersion, as far as the catalog contains it.
 fn required(bundle: &Bundle, requested: &[String]) -> BTreeSet<String> {
-    #[derive(Default, serde::Deserialize)]
-    #[serde(default)]
-    struct Metadata {
-        labels: BTreeMap<String, String>,
-    }
     if !requested.is_empty() {
         return requested.iter().cloned().collect();
     }
-    let property = bundle.properties.iter().find(|property| property.kind == CSV_METADATA);
-    let Some(metadata) = property.and_then(|property| property.parse::<Metadata>().ok()) else {
-        return BTreeSet::new();
-    };
-    let supported = metadata.labels.iter().filter(|(_, value)| *value == "supported");
+    let labels = csv_facts(bundle).labels;
+    let supported = labels.iter().filter(|(_, value)| *value == "supported");
     let mut names: BTreeSet<_> =
         supported.filter_map(|(key, _)| key.strip_prefix(ARCHITECTURE_LABEL)).map(str::to_owned).collect();
     if names.is_empty() {
@@ -167,4 +160,42 @@ fn puller(
     let puller = Arc::new(Puller::new(config));
     pullers.insert(authfile, Arc::clone(&puller));
     Ok(puller)
+}
+
+#[cfg(test)]
+mod tests {
+    use base64::Engine as _;
+    use base64::prelude::BASE64_STANDARD;
+    use olm_fbc::Property;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn required_architectures_follow_from_flags_then_metadata_then_manifests() {
+        let labels = json!({ "operatorframework.io/arch.arm64": "supported", "operatorframework.io/arch.s390x": "no" });
+        let csv = json!({ "kind": "ClusterServiceVersion", "metadata": { "labels": labels } });
+        let object = |manifest: serde_json::Value| {
+            ("olm.bundle.object", json!({ "data": BASE64_STANDARD.encode(manifest.to_string()) }))
+        };
+        let metadata = |labels: serde_json::Value| ("olm.csv.metadata", json!({ "labels": labels }));
+        for (properties, requested, expected) in [
+            (vec![metadata(labels.clone())], "ppc64le", "ppc64le"),
+            (vec![metadata(labels)], "", "arm64"),
+            (vec![metadata(json!({}))], "", "amd64"),
+            (vec![object(json!({ "kind": "Service" })), object(csv)], "", "arm64"),
+            (vec![object(json!({ "kind": "ClusterServiceVersion" }))], "", "amd64"),
+            (vec![], "", "amd64"),
+        ] {
+            let property = |(kind, value): &(&str, serde_json::Value)| Property {
+                kind: (*kind).to_owned(),
+                value: serde_json::value::to_raw_value(value).unwrap(),
+            };
+            let bundle =
+                Bundle { properties: properties.iter().map(property).collect(), ..Bundle::default() };
+            let requested: Vec<_> = requested.split_whitespace().map(str::to_owned).collect();
+            let expected = BTreeSet::from([expected.to_owned()]);
+            assert_eq!(required(&bundle, &requested), expected, "{properties:?}");
+        }
+    }
 }

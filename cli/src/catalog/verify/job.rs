@@ -52,7 +52,7 @@ impl Use<'_> {
 
     /// Reports whether the bundle needs this architecture. Without known ones, it needs all.
     fn needs(&self, architecture: &str) -> bool {
-        self.architectures.is_empty() || self.architectures.contains(architecture)
+        self.architectures.contains(architecture)
     }
 }
 
