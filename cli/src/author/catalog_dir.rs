@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use olm_version::names::is_dns_label;
+use tempfile::NamedTempFile;
 
 use crate::error::CliError;
 use crate::session::Session;
@@ -92,18 +93,43 @@ pub(crate) fn is_label(name: &str) -> bool {
 /// # Errors
 /// The file cannot be written. It is unchanged then.
 pub(crate) fn write_whole(path: &Path, text: &str) -> Result<(), CliError> {
-    let wrong = |error: std::io::Error| failed("write", path, &error);
-    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let parent = target.parent().unwrap_or_else(|| Path::new("."));
-    fs::create_dir_all(parent).map_err(wrong)?;
-    let permissions =
-        fs::metadata(&target).map_or_else(|_| Permissions::from_mode(0o644), |known| known.permissions());
-    let mut file = tempfile::Builder::new().prefix(".olm-").tempfile_in(parent).map_err(wrong)?;
-    file.write_all(text.as_bytes()).map_err(wrong)?;
-    file.as_file().set_permissions(permissions).map_err(wrong)?;
-    file.as_file().sync_all().map_err(wrong)?;
-    file.persist(&target).map_err(|error| wrong(error.error))?;
-    Ok(())
+    NewFile::write(path, text)?.publish()
+}
+
+/// New content of a file, on disk beside it.
+pub(super) struct NewFile {
+    path: PathBuf,
+    target: PathBuf,
+    content: NamedTempFile,
+}
+
+impl NewFile {
+    /// Writes the content for `path`, which is unchanged until [`NewFile::publish`].
+    ///
+    /// # Errors
+    /// The content cannot be written.
+    pub(super) fn write(path: &Path, text: &str) -> Result<Self, CliError> {
+        let wrong = |error: std::io::Error| failed("write", path, &error);
+        let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let parent = target.parent().unwrap_or_else(|| Path::new("."));
+        fs::create_dir_all(parent).map_err(wrong)?;
+        let permissions =
+            fs::metadata(&target).map_or_else(|_| Permissions::from_mode(0o644), |known| known.permissions());
+        let mut content = tempfile::Builder::new().prefix(".olm-").tempfile_in(parent).map_err(wrong)?;
+        content.write_all(text.as_bytes()).map_err(wrong)?;
+        content.as_file().set_permissions(permissions).map_err(wrong)?;
+        content.as_file().sync_all().map_err(wrong)?;
+        Ok(Self { path: path.to_owned(), target, content })
+    }
+
+    /// Replaces or creates the file.
+    ///
+    /// # Errors
+    /// The file cannot be replaced.
+    pub(super) fn publish(self) -> Result<(), CliError> {
+        let Self { path, target, content } = self;
+        content.persist(target).map(drop).map_err(|error| failed("write", &path, &error.error))
+    }
 }
 
 /// Failure of `action` on a file.

@@ -1,4 +1,4 @@
-//! Pending changes to the files of a catalog directory: checked as a whole, written all or none.
+//! Pending changes to the files of a catalog directory: checked as a whole, then written.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use olm_fbc::{Folder, Limits};
 use olm_resolve::Indexing;
 
-use super::catalog_dir::{CatalogDir, at, failed, write_whole};
+use super::catalog_dir::{CatalogDir, NewFile, at, failed};
 use super::catalog_text::CatalogText;
 use crate::catalog::package::{CatalogPackage, missing};
 use crate::error::CliError;
@@ -90,20 +90,25 @@ impl<'a> Edits<'a> {
         Err(CliError::Findings)
     }
 
-    /// Writes the files. One without content is deleted.
+    /// Writes the files. One without content is deleted. No file changes before the content of all is on disk: after
+    /// that, only a failing rename leaves some of them as they were.
     ///
     /// # Errors
     /// A text does not parse to the expected objects, or a file cannot be written.
     pub(super) fn write(&self) -> Result<(), CliError> {
+        let (mut new, mut deleted) = (Vec::new(), Vec::new());
         for (file, text) in &self.texts {
-            text.verify(&self.catalog.path(file).display().to_string())?;
-        }
-        self.texts.iter().try_for_each(|(file, text)| {
-            let (path, text) = (self.catalog.path(file), text.text());
-            if text.trim().is_empty() && path.exists() {
-                return fs::remove_file(&path).map_err(|error| failed("delete", &path, &error));
+            let (path, content) = (self.catalog.path(file), text.text());
+            text.verify(&path.display().to_string())?;
+            if content.trim().is_empty() && path.exists() {
+                deleted.push(path);
+            } else {
+                new.push(NewFile::write(&path, &content)?);
             }
-            write_whole(&path, &text)
+        }
+        new.into_iter().try_for_each(NewFile::publish)?;
+        deleted.iter().try_for_each(|path| {
+            fs::remove_file(path).map_err(|error| failed("delete", path, &error))
         })
     }
 
@@ -138,5 +143,29 @@ impl Folder for EditedFolder {
             Some(text) => Ok(Box::new(Cursor::new(text.as_bytes()))),
             None => self.folder.open(file),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn file_that_cannot_be_written_leaves_all_others_unchanged() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = "schema: olm.package\nname: p\n";
+        fs::write(folder.path().join("a.yaml"), text).unwrap();
+        let catalog = CatalogDir::open(folder.path(), &Session::start()).unwrap();
+        let mut edits = Edits::new(&catalog);
+        for file in ["a.yaml", "a.yaml/below-a-file.yaml"] {
+            let object = json!({ "schema": "vendor.x", "package": "p" });
+            edits.text(Path::new(file)).unwrap().append(object).unwrap();
+        }
+        let error = edits.write().unwrap_err().to_string();
+        assert!(error.contains("a.yaml/below-a-file.yaml: "), "{error}");
+        assert_eq!(fs::read_to_string(folder.path().join("a.yaml")).unwrap(), text);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "a temporary file remains");
     }
 }

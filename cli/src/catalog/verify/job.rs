@@ -50,7 +50,7 @@ impl Use<'_> {
         self.architectures.difference(&found.architectures).map(String::as_str).collect()
     }
 
-    /// Reports whether the bundle needs this architecture. Without known ones, it needs all.
+    /// Reports whether the bundle needs this architecture.
     fn needs(&self, architecture: &str) -> bool {
         self.architectures.contains(architecture)
     }
