@@ -16,6 +16,8 @@ pub(crate) struct CatalogText {
     form: Form,
     /// Documents, each with the text before it. Concatenated they are the file.
     documents: Vec<Document>,
+    /// `true` if an edit may have removed comments.
+    lost_comments: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -36,7 +38,7 @@ impl CatalogText {
             Form::Yaml => yaml_documents(text, file)?,
             Form::Json => json_documents(text, file)?,
         };
-        let parsed = Self { form, documents };
+        let parsed = Self { form, documents, lost_comments: false };
         if meaning(text, file)? != parsed.values() {
             let why = "the file cannot be edited without changing it: use one document per `---`, or only JSON objects";
             return Err(CliError::at(file, why));
@@ -46,6 +48,11 @@ impl CatalogText {
 
     pub(crate) fn text(&self) -> String {
         self.documents.iter().map(|document| document.text.as_str()).collect()
+    }
+
+    /// Reports whether an edit may have removed comments: it re-rendered a document with such text.
+    pub(crate) fn lost_comments(&self) -> bool {
+        self.lost_comments
     }
 
     /// Objects in the file, in order.
@@ -102,12 +109,15 @@ impl CatalogText {
             }),
             Form::Json => None,
         };
-        // If the text has no line for what changes, the whole object is re-rendered.
+        // If the text has no line for what changes, the whole object is re-rendered below its first comments.
         let text = match text {
             Some(text) => text,
             None => {
-                let lead = &old[..old.len() - old.trim_start().len()];
-                format!("{lead}{}", object_text(&value, self.form)?)
+                let text = object_text(&value, self.form)?;
+                let lead = lead(old);
+                let is_comment = |line: &str| line.trim_start().starts_with('#') || line.contains(" #");
+                self.lost_comments |= self.form == Form::Yaml && old[lead.len()..].lines().any(is_comment);
+                format!("{lead}{}", body(&text))
             }
         };
         self.documents[at] = Document { text, value };
@@ -190,6 +200,14 @@ fn yaml_documents(text: &str, file: &str) -> Result<Vec<Document>, CliError> {
     documents.collect()
 }
 
+/// Separator, comments and empty lines before the content of a document.
+fn lead(document: &str) -> &str {
+    let begins =
+        |line: &&str| line.starts_with("---") || line.trim().is_empty() || line.trim_start().starts_with('#');
+    let end: usize = document.split_inclusive('\n').take_while(begins).map(str::len).sum();
+    &document[..end]
+}
+
 /// Document without its separator line.
 fn body(document: &str) -> &str {
     if !document.starts_with("---") {
@@ -260,6 +278,23 @@ mod tests {
         let expected = "schema: olm.package # kept\n---\nentries:\n- name: foo.v1\n- name: foo.v2\n  replaces: foo.v1\n\
                         name: alpha\npackage: foo\nschema: olm.channel\n---\nimage: i\nname: foo.v2\npackage: foo\nschema: olm.bundle\n";
         assert_eq!(edited(text), expected);
+    }
+
+    #[test]
+    fn rewritten_channel_keeps_comments_before_its_content() {
+        let channel = "entries: [{name: foo.v1}] # one\npackage: foo\nname: alpha\nschema: olm.channel\n";
+        let rewritten = "entries:\n- name: foo.v1\n- name: foo.v2\n  replaces: foo.v1\nname: alpha\npackage: foo\nschema: olm.channel\n";
+        let entry = json!({ "name": "foo.v2", "replaces": "foo.v1" });
+        for (lead, channel, is_lost) in [
+            ("# License: none.\n\n", channel, true),
+            ("--- # alpha\n  # License: none.\n", channel, true),
+            ("# License: none.\n", &channel.replace(" # one", ""), false),
+        ] {
+            let mut file = CatalogText::parse(&format!("{lead}{channel}"), FILE).unwrap();
+            file.add_entry(is_alpha, entry.clone()).unwrap();
+            file.verify(FILE).unwrap();
+            assert_eq!((file.text(), file.lost_comments()), (format!("{lead}{rewritten}"), is_lost));
+        }
     }
 
     #[test]

@@ -23,8 +23,9 @@ pub(crate) const ABOUT: &str = "Deprecate a package, a channel or a version, or 
 
 Edits the olm.deprecations object of the package, which is created in deprecations.yaml beside the file of the package, \
 and prints which extensions get which condition. Deprecated bundles can still be installed, but others are preferred. \
-The text of the files is preserved, comments included. Nothing is written unless the result passes `validate`. A \
-repeated call changes nothing.";
+Comments and layout of the files stay, except in what changes. An object whose list is in flow style ([…]) is written \
+anew below its first comments. Nothing is written unless the result passes `validate`. A repeated call changes \
+nothing.";
 
 /// Arguments of `olm catalog deprecate`.
 #[derive(Debug, clap::Args)]

@@ -107,9 +107,16 @@ impl<'a> Edits<'a> {
             }
         }
         new.into_iter().try_for_each(NewFile::publish)?;
-        deleted.iter().try_for_each(|path| {
-            fs::remove_file(path).map_err(|error| failed("delete", path, &error))
-        })
+        for path in deleted {
+            fs::remove_file(&path).map_err(|error| failed("delete", &path, &error))?;
+        }
+        for (file, _) in self.texts.iter().filter(|(_, text)| text.lost_comments()) {
+            say(&format!(
+                "warning: {}: an object was written anew, without the comments in it",
+                file.display()
+            ));
+        }
+        Ok(())
     }
 
     fn folder(&self) -> Result<EditedFolder, CliError> {

@@ -286,7 +286,8 @@ async fn image_of_another_kind_is_found_and_one_of_another_channel_passes() {
     // The head is only in channel candidate so far, while its image names stable.
     let channel = objects.iter_mut().find(|object| object["schema"] == "olm.channel").unwrap();
     let head = channel["entries"].as_array_mut().unwrap().pop().unwrap();
-    objects.push(json!({ "schema": "olm.channel", "package": "lamp", "name": "candidate", "entries": [head] }));
+    objects
+        .push(json!({ "schema": "olm.channel", "package": "lamp", "name": "candidate", "entries": [head] }));
     write(&fixture, &objects);
     assert_eq!(findings(&fixture, "").await, (0, BTreeSet::new()));
     let expected = BTreeSet::from([("CONTENT-1".to_owned(), "lamp.v1.0.0".to_owned())]);
