@@ -24,9 +24,9 @@ entry in another channel, without skips of bundles that the channel leads on fro
 version than the head is inserted: it replaces the next lower version, and is skipped by the next higher one that is \
 not skipped itself. In a new channel, the entry is copied.
 
-If the channel already lists the bundle, the edges that are given change. Comments and layout of the \
-files stay, except in what changes. An object whose list is in flow style ([…]) is written anew below its first \
-comments. Nothing is written unless the result passes `validate`.";
+If the channel already lists the bundle, the edges that are given change, and --from is refused. Comments and layout \
+of the files stay, except in what changes. An object whose list is in flow style ([…]) is written anew below its \
+first comments. Nothing is written unless the result passes `validate`.";
 
 /// Arguments of `olm catalog promote`.
 #[derive(Debug, clap::Args)]

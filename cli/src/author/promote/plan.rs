@@ -53,6 +53,13 @@ pub(super) fn plan(package: &CatalogPackage, wanted: &str, request: &Request) ->
         return Ok(Plan { has_channel: false, before: None, entry, skipped_by: None });
     };
     let before = channel.entries.iter().find(|entry| entry.name == bundle).cloned();
+    if let (Some(_), Some(from)) = (&before, &request.from) {
+        let channel = quote(&channel.name);
+        return Err(CliError::usage(format!(
+            "channel {channel} lists bundle {bundle} already: --from {from} would change nothing; give its edges with \
+             --replaces, --skips and --skip-range"
+        )));
+    }
     let (entry, skipped_by) = match &before {
         Some(entry) => (entry.clone(), None),
         None => placed(package, channel, source(package, &bundle, request)?, request)?,
@@ -321,6 +328,10 @@ mod tests {
             (
                 fails("1.2.0", Request { from: Some("two".to_owned()), ..to("stable") }),
                 "channel \"two\" has no bundle \"p.v1.2.0\"",
+            ),
+            (
+                fails("1.2.0", Request { from: Some("slow".to_owned()), ..to("fast") }),
+                "channel \"fast\" lists bundle p.v1.2.0 already: --from slow would change nothing",
             ),
         ] {
             assert!(error.contains(expected), "{error}");
