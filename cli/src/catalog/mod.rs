@@ -50,9 +50,6 @@ pub(crate) enum CatalogCommand {
     /// Print all objects of a catalog or bundle as one stream
     #[command(long_about = render::ABOUT)]
     Render(render::RenderArgs),
-    /// Write a catalog to a new directory, with one directory per package
-    #[command(long_about = migrate::ABOUT)]
-    Migrate(migrate::MigrateArgs),
     /// Compare two catalogs, and find installed bundles that lose their upgrades
     #[command(long_about = diff::ABOUT)]
     Diff(diff::DiffArgs),
@@ -62,21 +59,18 @@ pub(crate) enum CatalogCommand {
     /// Check a catalog with its upgrade paths and images
     #[command(long_about = verify::ABOUT)]
     Verify(verify::VerifyArgs),
-    /// Serve catalogs on this machine with the HTTPS API of catalogd
-    #[command(long_about = serve::ABOUT)]
-    Serve(serve::ServeArgs),
-    /// Create a ClusterCatalog
-    #[command(long_about = create::ABOUT)]
-    Create(create::CreateArgs),
-    /// Write a part of a catalog to a directory
-    #[command(long_about = prune::ABOUT)]
-    Prune(prune::PruneArgs),
-    /// Copy a catalog with its bundles and the images of its operators
-    #[command(long_about = mirror::ABOUT)]
-    Mirror(mirror::MirrorArgs),
     /// Create a package in a catalog directory
     #[command(long_about = init::ABOUT)]
     Init(init::InitArgs),
+    /// Expand catalog templates, or make them
+    #[command(subcommand)]
+    Template(template::TemplateCommand),
+    /// Check that the images of a catalog's image template exist
+    #[command(long_about = template_check::ABOUT)]
+    TemplateCheck(template_check::TemplateCheckArgs),
+    /// Generate files for a catalog
+    #[command(subcommand)]
+    Generate(dockerfile::GenerateCommand),
     /// Add bundles to a catalog directory
     #[command(long_about = add::ABOUT)]
     Add(add::AddArgs),
@@ -86,15 +80,12 @@ pub(crate) enum CatalogCommand {
     /// Deprecate a package, a channel or a version
     #[command(long_about = deprecate::ABOUT)]
     Deprecate(deprecate::DeprecateArgs),
-    /// Expand catalog templates, or make them
-    #[command(subcommand)]
-    Template(template::TemplateCommand),
-    /// Generate files for a catalog
-    #[command(subcommand)]
-    Generate(dockerfile::GenerateCommand),
-    /// Check that the images of a catalog's image template exist
-    #[command(long_about = template_check::ABOUT)]
-    TemplateCheck(template_check::TemplateCheckArgs),
+    /// Write a catalog to a new directory, with one directory per package
+    #[command(long_about = migrate::ABOUT)]
+    Migrate(migrate::MigrateArgs),
+    /// Write a part of a catalog to a directory
+    #[command(long_about = prune::ABOUT)]
+    Prune(prune::PruneArgs),
     /// Build the image of a catalog
     #[command(long_about = build::ABOUT)]
     Build(build::BuildArgs),
@@ -104,6 +95,15 @@ pub(crate) enum CatalogCommand {
     /// Sign a catalog image, and attach an SBOM or provenance
     #[command(long_about = crate::sign::ABOUT)]
     Sign(Box<crate::sign::SignArgs>),
+    /// Copy a catalog with its bundles and the images of its operators
+    #[command(long_about = mirror::ABOUT)]
+    Mirror(mirror::MirrorArgs),
+    /// Create a ClusterCatalog
+    #[command(long_about = create::ABOUT)]
+    Create(create::CreateArgs),
+    /// Serve catalogs on this machine with the HTTPS API of catalogd
+    #[command(long_about = serve::ABOUT)]
+    Serve(serve::ServeArgs),
 }
 
 /// Runs a subcommand.
@@ -118,23 +118,23 @@ pub(crate) async fn run(command: CatalogCommand, session: &mut Session) -> Resul
         CatalogCommand::Channels(args) => channels::run(args, session).await,
         CatalogCommand::Graph(args) => graph::run(args, session).await,
         CatalogCommand::Render(args) => render::run(args, session).await,
-        CatalogCommand::Migrate(args) => migrate::run(args, session).await,
         CatalogCommand::Diff(args) => diff::run(args, session).await,
         CatalogCommand::Validate(args) => validate::run(args, session).await,
         CatalogCommand::Verify(args) => verify::run(args, session).await,
-        CatalogCommand::Serve(args) => serve::run(args, session).await,
-        CatalogCommand::Create(args) => create::run(args, session).await,
-        CatalogCommand::Prune(args) => prune::run(args, session).await,
-        CatalogCommand::Mirror(args) => mirror::run(args, session).await,
         CatalogCommand::Init(args) => init::run(args, session).await,
+        CatalogCommand::Template(command) => template::run(command, session).await,
+        CatalogCommand::TemplateCheck(args) => template_check::run(args, session).await,
+        CatalogCommand::Generate(command) => dockerfile::run(command, session),
         CatalogCommand::Add(args) => add::run(args, session).await,
         CatalogCommand::Promote(args) => promote::run(args, session).await,
         CatalogCommand::Deprecate(args) => deprecate::run(args, session).await,
-        CatalogCommand::Template(command) => template::run(command, session).await,
-        CatalogCommand::Generate(command) => dockerfile::run(command, session),
-        CatalogCommand::TemplateCheck(args) => template_check::run(args, session).await,
+        CatalogCommand::Migrate(args) => migrate::run(args, session).await,
+        CatalogCommand::Prune(args) => prune::run(args, session).await,
         CatalogCommand::Build(args) => build::run(args, session).await,
         CatalogCommand::Push(args) => push::run(args, session).await,
         CatalogCommand::Sign(args) => crate::sign::run(*args, session).await,
+        CatalogCommand::Mirror(args) => mirror::run(args, session).await,
+        CatalogCommand::Create(args) => create::run(args, session).await,
+        CatalogCommand::Serve(args) => serve::run(args, session).await,
     }
 }

@@ -191,13 +191,10 @@ fn cli_commands_match_the_reference_page() -> Result<()> {
             (here.into_keys().collect(), options(help).into_keys().collect());
         ensure!(here == there, "docs/reference/cli.md, {command}:\n{here:?}\nits --help:\n{there:?}");
     }
-    let known: BTreeSet<&str> = there.iter().map(|(command, _)| command.as_str()).collect();
-    let invented: Vec<&str> = sections
-        .iter()
-        .map(|section| section.heading)
-        .filter(|heading| heading.starts_with("olm ") && !known.contains(heading))
-        .collect();
-    ensure!(invented.is_empty(), "docs/reference/cli.md: {invented:?}");
+    let there: Vec<&str> = there.iter().map(|(command, _)| command.as_str()).collect();
+    let mut here: Vec<&str> = sections.iter().map(|section| section.heading).collect();
+    here.retain(|heading| heading.starts_with("olm "));
+    ensure!(here == there, "docs/reference/cli.md: {here:?}\nin the order of --help: {there:?}");
     Ok(())
 }
 
