@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use olm_bundle::pointer::{list, text};
-use olm_fbc::ChannelEntry;
+use olm_fbc::{ChannelEntry, PROPERTY_CSV_METADATA};
 use olm_resolve::Gvk;
 use olm_version::VersionRelease;
 use serde::Deserialize;
@@ -245,7 +245,7 @@ fn properties(
             serde_json::from_str(&value).map_err(|error| CliError::at("encode the bundle", error))?;
         properties.push(json!({ "type": kind, "value": value }));
     }
-    properties.push(json!({ "type": "olm.csv.metadata", "value": csv::metadata_property(csv) }));
+    properties.push(json!({ "type": PROPERTY_CSV_METADATA, "value": csv::metadata_property(csv) }));
     Ok(properties)
 }
 

@@ -3,14 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use olm_fbc::{SCHEMA_BUNDLE, SCHEMA_CHANNEL, SCHEMA_DEPRECATIONS, SCHEMA_PACKAGE};
-use olm_version::quote;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::catalog_dir::CatalogDir;
 use super::catalog_text::CatalogText;
 use super::edits::Edits;
-use crate::catalog::package::{CatalogPackage, listed, shown_version};
+use crate::catalog::package::{CatalogPackage, shown_version};
 use crate::error::CliError;
 use crate::output::{FormatArgs, Table};
 use crate::session::Session;
@@ -140,24 +139,10 @@ fn reference(package: &CatalogPackage, args: &DeprecateArgs) -> Result<Value, Cl
     if let Some(channel) = &args.channel {
         return Ok(json_reference(SCHEMA_CHANNEL, &package.channel(channel)?.name));
     }
-    let offers = package.index.offers();
-    let (wanted, offer) = match (&args.bundle, &args.version) {
-        (Some(name), _) => (name, offers.into_iter().find(|offer| offer.name() == name)),
-        (None, Some(version)) => {
-            let plain = version.strip_prefix('v').unwrap_or(version);
-            (version, offers.into_iter().find(|offer| shown_version(offer).as_deref() == Some(plain)))
-        }
-        (None, None) => return Ok(json_reference(SCHEMA_PACKAGE, "")),
-    };
-    let offer = offer.ok_or_else(|| {
-        let known: Vec<_> = package.index.offers().filter_map(shown_version).collect();
-        let (name, wanted) = (quote(&package.name), quote(wanted));
-        CliError::no_candidate(format!(
-            "package {name} has no bundle or version {wanted}; its versions: {}",
-            listed(&known)
-        ))
-    })?;
-    Ok(json_reference(SCHEMA_BUNDLE, offer.name()))
+    match args.bundle.as_ref().or(args.version.as_ref()) {
+        Some(wanted) => Ok(json_reference(SCHEMA_BUNDLE, package.bundle_named(wanted)?)),
+        None => Ok(json_reference(SCHEMA_PACKAGE, "")),
+    }
 }
 
 /// Sets or, without message, removes the deprecation of `reference`.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use olm_fbc::{Bundle, Property, RelatedImage};
+use olm_fbc::{Bundle, PROPERTY_BUNDLE_OBJECT, PROPERTY_CSV_METADATA, Property, RelatedImage};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -88,10 +88,10 @@ pub(crate) fn csv_facts(bundle: &Bundle) -> CsvFacts {
             .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
             .collect(),
     };
-    if let Some(metadata) = values(bundle, "olm.csv.metadata").next() {
+    if let Some(metadata) = values(bundle, PROPERTY_CSV_METADATA).next() {
         return facts(&metadata, &metadata["labels"]);
     }
-    let mut objects = values(bundle, "olm.bundle.object").filter_map(|value| {
+    let mut objects = values(bundle, PROPERTY_BUNDLE_OBJECT).filter_map(|value| {
         let data = BASE64_STANDARD.decode(value["data"].as_str()?).ok()?;
         olm_yaml::from_slice(&data).ok()
     });

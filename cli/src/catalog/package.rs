@@ -86,6 +86,34 @@ impl CatalogPackage {
         self.index.offers().find(|offer| offer.name() == name)
     }
 
+    /// Name of the bundle with this name or version.
+    ///
+    /// # Errors
+    /// There is none, or several have the version.
+    pub(crate) fn bundle_named(&self, wanted: &str) -> Result<&str, CliError> {
+        if let Some(bundle) = self.bundle(wanted) {
+            return Ok(&bundle.name);
+        }
+        let version = wanted.strip_prefix('v').unwrap_or(wanted);
+        let offers = self.index.offers();
+        let found = offers.filter(|offer| shown_version(offer).as_deref() == Some(version));
+        let found: Vec<&str> = found.map(Offer::name).collect();
+        match found.as_slice() {
+            [name] => Ok(name),
+            [] => {
+                let versions: Vec<_> = self.index.offers().filter_map(shown_version).collect();
+                let (name, wanted, versions) = (quote(&self.name), quote(wanted), listed(&versions));
+                let text =
+                    format!("package {name} has no bundle or version {wanted}; its versions: {versions}");
+                Err(CliError::no_candidate(text))
+            }
+            names => {
+                let names = names.join(", ");
+                Err(CliError::usage(format!("several bundles have version {wanted}: specify one of {names}")))
+            }
+        }
+    }
+
     /// Displayed version of the bundle. `None` if invalid.
     pub(crate) fn version(&self, bundle: &str) -> Option<String> {
         self.offer(bundle).and_then(shown_version)

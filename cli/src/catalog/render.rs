@@ -2,7 +2,9 @@
 //! (docs/design/catalogd.md#writing-catalogs, docs/design/cli.md#opm-compatibility).
 
 use clap::Args;
-use olm_fbc::{Meta, MigrationLevel, SCHEMA_BUNDLE, WriteError, migrate};
+use olm_fbc::{
+    Meta, MigrationLevel, PROPERTY_BUNDLE_OBJECT, PROPERTY_CSV_METADATA, SCHEMA_BUNDLE, WriteError, migrate,
+};
 use serde_json::Value;
 
 use crate::author::{CatalogFormat, meta, metadata_of, render};
@@ -95,7 +97,7 @@ fn arranged(bundle: Meta) -> Result<Meta, CliError> {
     }
     if let Some(properties) = object["properties"].as_array_mut() {
         let is_large = |property: &Value| {
-            matches!(property["type"].as_str(), Some("olm.bundle.object" | "olm.csv.metadata"))
+            matches!(property["type"].as_str(), Some(PROPERTY_BUNDLE_OBJECT | PROPERTY_CSV_METADATA))
         };
         properties.sort_by_key(is_large);
     }

@@ -10,11 +10,6 @@ use crate::error::CliError;
 use crate::session::Session;
 use crate::source::{Access, Source};
 
-/// Property with the metadata of a ClusterServiceVersion.
-pub(super) const CSV_METADATA: &str = "olm.csv.metadata";
-/// Property with a manifest of a bundle.
-pub(super) const BUNDLE_OBJECT: &str = "olm.bundle.object";
-
 /// Packages of a catalog, by name.
 pub(super) type Packages = BTreeMap<String, CatalogPackage>;
 

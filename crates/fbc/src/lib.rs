@@ -53,3 +53,7 @@ pub const SCHEMA_CHANNEL: &str = "olm.channel";
 pub const SCHEMA_BUNDLE: &str = "olm.bundle";
 /// Schema of deprecations.
 pub const SCHEMA_DEPRECATIONS: &str = "olm.deprecations";
+/// Property with the metadata of a ClusterServiceVersion.
+pub const PROPERTY_CSV_METADATA: &str = "olm.csv.metadata";
+/// Property with an encoded manifest of a bundle.
+pub const PROPERTY_BUNDLE_OBJECT: &str = "olm.bundle.object";

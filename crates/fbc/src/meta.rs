@@ -9,8 +9,9 @@ use olm_yaml::{
 };
 
 use olm_version::{aggregate, excerpt, quote};
+use serde_json::value::RawValue;
 
-use crate::{Origin, SCHEMA_PACKAGE};
+use crate::{Origin, SCHEMA_PACKAGE, json};
 
 /// Object of a catalog.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,6 +47,25 @@ impl Meta {
     /// Name of the package that the object is part of, or that it defines. May be empty.
     pub fn owner(&self) -> &str {
         if self.schema == SCHEMA_PACKAGE { &self.name } else { &self.package }
+    }
+
+    /// Object whose field `name` is `value`, as JSON text. Its other fields and its position are unchanged.
+    ///
+    /// # Errors
+    /// The result is not a valid object.
+    pub(crate) fn with_field(&self, name: &str, value: &str) -> Result<Self, String> {
+        let object: &RawValue = serde_json::from_slice(&self.blob).map_err(|error| error.to_string())?;
+        let mut text = format!("{{\"{name}\":{value}");
+        for (key, value) in json::members(object).unwrap_or_default() {
+            if fold(&key) != fold(name) {
+                let mut quoted = Vec::new();
+                olm_yaml::json::write_string(&key, &mut quoted);
+                text.push_str(&format!(",{}:{}", olm_yaml::json::lossy(&quoted), value.get()));
+            }
+        }
+        text.push('}');
+        let changed = Self::from_json(text.as_bytes()).map_err(|error| error.to_string())?;
+        Ok(Self { origin: self.origin.clone(), unread: self.unread, ..changed })
     }
 }
 

@@ -6,14 +6,10 @@ use olm_version::quote;
 use serde_json::{Value, json, value::RawValue};
 
 use crate::{
-    Meta, SCHEMA_BUNDLE,
+    Meta, PROPERTY_BUNDLE_OBJECT, PROPERTY_CSV_METADATA, SCHEMA_BUNDLE,
     json::{self, item_fields, text_field},
-    meta::fold,
     shape::decode_base64,
 };
-
-const BUNDLE_OBJECT: &str = "olm.bundle.object";
-const CSV_METADATA: &str = "olm.csv.metadata";
 
 /// Last migration to run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -82,22 +78,18 @@ pub fn migrate(
         text_field(&json::members(property).unwrap_or_default(), "type") == kind
     };
     if text_field(&members, "image").is_empty()
-        || item_fields(&members, "properties").any(|property| is_of(&property, CSV_METADATA))
+        || item_fields(&members, "properties").any(|property| is_of(&property, PROPERTY_CSV_METADATA))
     {
         return Ok(meta);
     }
     let Some(csv) = bundled_csv(&meta) else { return Ok(meta) };
-    let metadata = json!({ "type": CSV_METADATA, "value": metadata(csv).map_err(|why| failed(&why))? });
-    let kept = item_fields(&members, "properties").filter(|property| !is_of(property, BUNDLE_OBJECT));
+    let metadata =
+        json!({ "type": PROPERTY_CSV_METADATA, "value": metadata(csv).map_err(|why| failed(&why))? });
+    let kept =
+        item_fields(&members, "properties").filter(|property| !is_of(property, PROPERTY_BUNDLE_OBJECT));
     let properties: Vec<String> =
         kept.map(|property| property.get().to_owned()).chain([metadata.to_string()]).collect();
-    let mut text = format!("{{\"properties\":[{}]", properties.join(","));
-    for (key, value) in members.iter().filter(|(key, _)| fold(key) != "properties") {
-        text.push_str(&format!(",{}:{}", json!(key), value.get()));
-    }
-    text.push('}');
-    let migrated = Meta::from_json(text.as_bytes()).map_err(|problem| failed(&problem))?;
-    Ok(Meta { origin: meta.origin, unread: meta.unread, ..migrated })
+    meta.with_field("properties", &format!("[{}]", properties.join(","))).map_err(|problem| failed(&problem))
 }
 
 /// ClusterServiceVersion among the manifests in the properties of a bundle.
@@ -105,8 +97,8 @@ pub(crate) fn bundled_csv(bundle: &Meta) -> Option<Value> {
     let value: &RawValue = serde_json::from_slice(&bundle.blob).ok()?;
     let manifest = |property: &RawValue| {
         let members = json::members(property)?;
-        let value =
-            json::field(&members, "value").filter(|_| text_field(&members, "type") == BUNDLE_OBJECT)?;
+        let value = json::field(&members, "value")
+            .filter(|_| text_field(&members, "type") == PROPERTY_BUNDLE_OBJECT)?;
         let data = decode_base64(json::field(&json::members(value)?, "data")?).ok()?;
         olm_yaml::from_slice(&data).ok()
     };

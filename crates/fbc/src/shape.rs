@@ -11,7 +11,7 @@ use base64::{
 use olm_yaml::json::Kind;
 use serde_json::value::RawValue;
 
-use crate::{json, meta::fold};
+use crate::{PROPERTY_BUNDLE_OBJECT, PROPERTY_CSV_METADATA, json, meta::fold};
 use Shape::{Any, Bytes, Int, Int32, List, Object, Objects, Optional, Text, Texts, Truth};
 
 /// Allowed type of a value. `null` is always allowed and leaves the value unset.
@@ -160,8 +160,8 @@ pub(crate) fn of_property(kind: &str) -> Option<&'static Structure> {
         "olm.package.required" => Some(&PACKAGE_REQUIRED),
         "olm.gvk" => Some(&GVK),
         "olm.gvk.required" => Some(&GVK_REQUIRED),
-        "olm.bundle.object" => Some(&OBJECT),
-        "olm.csv.metadata" => Some(&CSV_METADATA),
+        PROPERTY_BUNDLE_OBJECT => Some(&OBJECT),
+        PROPERTY_CSV_METADATA => Some(&CSV_METADATA),
         "olm.channel" => Some(&CHANNEL),
         _ => None,
     }

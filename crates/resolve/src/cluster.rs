@@ -4,17 +4,12 @@ use std::collections::BTreeSet;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use olm_fbc::Property;
+use olm_fbc::{PROPERTY_BUNDLE_OBJECT, PROPERTY_CSV_METADATA, Property};
 use olm_version::Version;
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::constraint::Gvk;
-
-/// Property with the descriptive fields of a ClusterServiceVersion.
-pub(crate) const PROPERTY_CSV_METADATA: &str = "olm.csv.metadata";
-/// Property with an encoded object of a bundle.
-pub(crate) const PROPERTY_BUNDLE_OBJECT: &str = "olm.bundle.object";
 
 /// Kubernetes version and served kinds of the cluster.
 #[derive(Debug, Clone, Default)]

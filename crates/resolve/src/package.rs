@@ -6,12 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use olm_fbc::{
-    Bundle, Channel, Deprecation, PackageContent, Property, SCHEMA_BUNDLE, SCHEMA_CHANNEL, SCHEMA_PACKAGE,
+    Bundle, Channel, Deprecation, PROPERTY_BUNDLE_OBJECT, PROPERTY_CSV_METADATA, PackageContent, Property,
+    SCHEMA_BUNDLE, SCHEMA_CHANNEL, SCHEMA_PACKAGE,
 };
 use olm_version::{Range, VersionRelease};
 use serde::Serialize;
 
-use crate::cluster::{ClusterDemands, PROPERTY_BUNDLE_OBJECT, PROPERTY_CSV_METADATA};
+use crate::cluster::ClusterDemands;
 use crate::constraint::{DEPENDENCY_PROPERTIES, Requirement};
 use crate::deprecation::Deprecations;
 use crate::identity;

@@ -7,7 +7,7 @@ use olm_resolve::Offer;
 use olm_version::{VersionRelease, quote};
 
 use crate::catalog::classic_chain;
-use crate::catalog::package::{CatalogPackage, listed, shown_version};
+use crate::catalog::package::{CatalogPackage, listed};
 use crate::error::CliError;
 
 /// Wanted entry. Fields that are not set follow from the catalog.
@@ -41,7 +41,7 @@ pub(super) struct Plan {
 /// # Errors
 /// The bundle or a channel does not exist, or the entry does not follow from the catalog.
 pub(super) fn plan(package: &CatalogPackage, wanted: &str, request: &Request) -> Result<Plan, CliError> {
-    let bundle = bundle_named(package, wanted)?;
+    let bundle = package.bundle_named(wanted)?.to_owned();
     let channel = package.content.channels.iter().find(|channel| channel.name == request.channel);
     let Some(channel) = channel else {
         if !request.create {
@@ -65,32 +65,6 @@ pub(super) fn plan(package: &CatalogPackage, wanted: &str, request: &Request) ->
         None => placed(package, channel, source(package, &bundle, request)?, request)?,
     };
     Ok(Plan { has_channel: true, before, entry: overridden(package, entry, request)?, skipped_by })
-}
-
-/// Name of the bundle with the name or version `wanted`.
-fn bundle_named(package: &CatalogPackage, wanted: &str) -> Result<String, CliError> {
-    if package.bundle(wanted).is_some() {
-        return Ok(wanted.to_owned());
-    }
-    let version = wanted.strip_prefix('v').unwrap_or(wanted);
-    let found: Vec<_> =
-        package.index.offers().filter(|offer| shown_version(offer).as_deref() == Some(version)).collect();
-    match found.as_slice() {
-        [offer] => Ok(offer.name().to_owned()),
-        [] => {
-            let versions: Vec<_> = package.index.offers().filter_map(shown_version).collect();
-            let (name, wanted) = (quote(&package.name), quote(wanted));
-            let text = format!("package {name} has no bundle or version {wanted}; its versions: ");
-            Err(CliError::no_candidate(text + &listed(&versions)))
-        }
-        several => {
-            let names: Vec<_> = several.iter().map(|offer| offer.name()).collect();
-            Err(CliError::usage(format!(
-                "several bundles have version {wanted}: specify one of {}",
-                names.join(", ")
-            )))
-        }
-    }
 }
 
 /// Entry of the bundle in the channel that it is copied from. Without edges if no other channel lists it.
@@ -192,7 +166,7 @@ fn overridden(
 fn edge(package: &CatalogPackage, text: &str) -> Result<String, CliError> {
     let version = text.strip_prefix('v').unwrap_or(text);
     if package.bundle(text).is_none() && VersionRelease::parse(version, None).is_ok() {
-        return bundle_named(package, text);
+        return package.bundle_named(text).map(str::to_owned);
     }
     Ok(text.to_owned())
 }

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use olm_fbc::Bundle;
+use olm_fbc::{Bundle, PROPERTY_BUNDLE_OBJECT, PROPERTY_CSV_METADATA};
 use olm_resolve::{Offer, Origin, PackageIndex};
 use serde::Serialize;
 
 use crate::catalog::package::{CatalogPackage, shown_version};
-use crate::catalog::whole::{BUNDLE_OBJECT, CSV_METADATA, Packages};
+use crate::catalog::whole::Packages;
 
 /// Differences between two catalogs.
 #[derive(Debug, Serialize)]
@@ -235,7 +235,10 @@ fn unlike(old: BTreeSet<String>, new: BTreeSet<String>) -> (String, String) {
 
 /// Properties as text. The metadata of the ClusterServiceVersion is not of interest for installations.
 fn properties(bundle: &Bundle) -> BTreeSet<String> {
-    let small = bundle.properties.iter().filter(|one| ![CSV_METADATA, BUNDLE_OBJECT].contains(&&*one.kind));
+    let small = bundle
+        .properties
+        .iter()
+        .filter(|one| ![PROPERTY_CSV_METADATA, PROPERTY_BUNDLE_OBJECT].contains(&&*one.kind));
     small.map(|property| format!("{} {}", property.kind, property.value.get())).collect()
 }
 

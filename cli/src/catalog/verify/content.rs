@@ -3,14 +3,13 @@
 use std::collections::BTreeSet;
 
 use olm_bundle_check::Level;
-use olm_fbc::Bundle;
+use olm_fbc::{Bundle, PROPERTY_BUNDLE_OBJECT, PROPERTY_CSV_METADATA};
 use olm_version::{VersionRelease, quote};
 use serde_json::Value;
 
 use super::finding::{DECLARED, DEFAULTS, IDENTITY, INSTALLABLE, Rule};
 use crate::author::CatalogBundle;
 use crate::catalog::package::CatalogPackage;
-use crate::catalog::whole::{BUNDLE_OBJECT, CSV_METADATA};
 
 /// Property with package and version, which [`IDENTITY`] compares.
 const PACKAGE: &str = "olm.package";
@@ -82,7 +81,7 @@ pub(super) fn install_checks(findings: &[olm_bundle_check::Finding]) -> Vec<(&'s
 
 /// Type and canonical value of a property. The manifests and their metadata are not compared.
 fn property(kind: &str, value: &Value) -> Option<(String, String)> {
-    let skipped = [PACKAGE, CSV_METADATA, BUNDLE_OBJECT].contains(&kind);
+    let skipped = [PACKAGE, PROPERTY_CSV_METADATA, PROPERTY_BUNDLE_OBJECT].contains(&kind);
     (!skipped).then(|| (kind.to_owned(), value.to_string()))
 }
 

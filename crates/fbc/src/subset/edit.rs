@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::value::RawValue;
 
-use crate::json::{self, Member};
+use crate::json;
 use crate::{ChannelEntry, DeprecationEntry, Meta, SCHEMA_BUNDLE, SCHEMA_CHANNEL};
 
 /// Parts of a package to keep.
@@ -22,7 +22,7 @@ impl Edits<'_> {
         let Some(channel) = self.default_channel else { return Ok(package) };
         let mut text = Vec::new();
         olm_yaml::json::write_string(channel, &mut text);
-        with_field(&package, "defaultChannel", &olm_yaml::json::lossy(&text))
+        package.with_field("defaultChannel", &olm_yaml::json::lossy(&text))
     }
 
     /// Channel with the kept entries. `None` for a dropped channel.
@@ -63,20 +63,5 @@ fn filtered<T: serde::de::DeserializeOwned>(
         return Ok(Some((meta, count)));
     }
     let list = format!("[{}]", kept.join(","));
-    with_field(&meta, "entries", &list).map(|meta| Some((meta, count)))
-}
-
-/// Object whose field has a new value, as JSON text.
-fn with_field(meta: &Meta, name: &str, value: &str) -> Result<Meta, String> {
-    let object: &RawValue = serde_json::from_slice(&meta.blob).map_err(|error| error.to_string())?;
-    let members = json::members(object).unwrap_or_default();
-    let is_other = |(key, _): &&Member<'_>| crate::meta::fold(key) != crate::meta::fold(name);
-    let mut text = format!("{{\"{name}\":{value}");
-    for (key, value) in members.iter().filter(is_other) {
-        let mut quoted = Vec::new();
-        olm_yaml::json::write_string(key, &mut quoted);
-        text.push_str(&format!(",{}:{}", olm_yaml::json::lossy(&quoted), value.get()));
-    }
-    text.push('}');
-    Meta::from_json(text.as_bytes()).map_err(|error| error.to_string())
+    meta.with_field("entries", &list).map(|meta| Some((meta, count)))
 }

@@ -8,9 +8,8 @@ use serde_json::{json, value::RawValue};
 
 use super::TemplateError;
 use crate::{
-    Channel, ChannelEntry, Meta, SCHEMA_BUNDLE, SCHEMA_CHANNEL, SCHEMA_PACKAGE,
+    Channel, ChannelEntry, Meta, PROPERTY_CSV_METADATA, SCHEMA_BUNDLE, SCHEMA_CHANNEL, SCHEMA_PACKAGE,
     json::{self, item_fields, text_field},
-    meta::fold,
     migrate::bundled_csv,
     shape::{Shape, Structure, always, if_any, structure},
     validate::{Fault, check_metas},
@@ -161,7 +160,8 @@ impl Substitution {
             let channel: Channel =
                 serde_json::from_slice(&meta.blob).map_err(|problem| format!("parse channel: {problem}"))?;
             let entries = substituted(channel.entries, &self.base, &substitute.name);
-            *meta = with_entries(meta, &entries)?;
+            let changed = meta.with_field("entries", &json!(entries).to_string());
+            *meta = changed.map_err(|problem| format!("write channel: {problem}"))?;
         }
         metas.push(substitute.clone());
         check_metas(metas).map_err(|fault| {
@@ -192,20 +192,6 @@ fn substituted(mut entries: Vec<ChannelEntry>, base: &str, substitute: &str) -> 
     }
     entries.extend(added);
     entries
-}
-
-/// Channel with other entries. All other fields are unchanged.
-fn with_entries(channel: &Meta, entries: &[ChannelEntry]) -> Result<Meta, String> {
-    let failed = |problem: serde_json::Error| format!("write channel: {problem}");
-    let value: &RawValue = serde_json::from_slice(&channel.blob).map_err(failed)?;
-    let mut text = format!("{{\"entries\":{}", json!(entries));
-    for (key, value) in json::members(value).unwrap_or_default() {
-        if fold(&key) != "entries" {
-            text.push_str(&format!(",{}:{}", json!(key), value.get()));
-        }
-    }
-    text.push('}');
-    Meta::from_json(text.as_bytes()).map_err(|problem| format!("write channel: {problem}"))
 }
 
 /// Version and release of a bundle. If the property has no release, the build metadata of a bundle with the annotation
@@ -257,7 +243,7 @@ fn substitutes_another(bundle: &Meta, value: &RawValue) -> bool {
     item_fields(&members, "properties").any(|property| {
         let members = json::members(property).unwrap_or_default();
         let value =
-            json::field(&members, "value").filter(|_| text_field(&members, "type") == "olm.csv.metadata");
+            json::field(&members, "value").filter(|_| text_field(&members, "type") == PROPERTY_CSV_METADATA);
         value.and_then(|value| serde_json::from_str(value.get()).ok()).is_some_and(|value| annotation(&value))
     })
 }

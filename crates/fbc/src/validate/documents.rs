@@ -9,8 +9,8 @@ use serde_json::value::RawValue;
 
 use super::names::image_problem;
 use crate::{
-    Channel, Deprecation, Meta, Origin, Package, SCHEMA_BUNDLE, SCHEMA_CHANNEL, SCHEMA_DEPRECATIONS,
-    SCHEMA_PACKAGE,
+    Channel, Deprecation, Meta, Origin, PROPERTY_BUNDLE_OBJECT, Package, SCHEMA_BUNDLE, SCHEMA_CHANNEL,
+    SCHEMA_DEPRECATIONS, SCHEMA_PACKAGE,
     json::{self, Member, item_fields, text_field},
     shape::{self, Structure, decode_base64},
 };
@@ -219,7 +219,7 @@ fn parse_properties(properties: &[Property<'_>]) -> Result<(), String> {
 fn check_objects(properties: &[Property<'_>]) -> Result<usize, String> {
     let mut count = 0;
     for (index, property) in properties.iter().enumerate() {
-        if property.kind != "olm.bundle.object" {
+        if property.kind != PROPERTY_BUNDLE_OBJECT {
             continue;
         }
         property
