@@ -159,12 +159,17 @@ async fn run_bundle(subject: Subject, options: &RunOptions, session: &mut Sessio
     let run = Run { cluster, names, namespace: options.namespace.clone(), timeout: options.timeout };
     run.check(session).await?;
     let published = publish(&subject, options, session).await?;
-    let outcome = follow(&run, &bundle.name, published, config, options, session).await;
+    let written = run.write(&published, config, session).await;
+    let is_written = written.is_ok();
+    let outcome = match written {
+        Ok(written) => follow(&run, &bundle.name, &published, &written, options, session).await,
+        Err(failure) => Err(failure),
+    };
     if options.keep {
         say(&format!("kept ClusterExtension {} and its catalog (--keep)", run.names.package));
         return outcome;
     }
-    let removed = removal::remove(&run, &Session::for_removal()).await;
+    let removed = removal::remove(&run, is_written, &Session::for_removal()).await;
     match (outcome, removed) {
         (Err(failure), Err(second)) => {
             say(&format!("error: {second}"));
@@ -174,20 +179,19 @@ async fn run_bundle(subject: Subject, options: &RunOptions, session: &mut Sessio
     }
 }
 
-/// Installs the bundle and follows its logs.
+/// Waits for the installation of the written extension and follows its logs.
 ///
 /// # Errors
 /// The installation fails, or is interrupted. An interruption of the logs is no error.
 async fn follow(
     run: &Run,
     bundle: &str,
-    published: Published,
-    config: Option<Map<String, Value>>,
+    published: &Published,
+    written: &change::WrittenObject,
     options: &RunOptions,
     session: &mut Session,
 ) -> Result<(), CliError> {
-    let installed = run.install(bundle, &published, config, options.keep, session).await;
-    match installed {
+    match run.wait(bundle, published, written, options.keep, session).await {
         Ok(message) => say(&message),
         Err(failure) => {
             if !matches!(failure, CliError::Message(Code::Interrupted, _)) {

@@ -108,22 +108,17 @@ impl Run {
         Ok(())
     }
 
-    /// Writes all objects and waits until the bundle is installed. Returns a message for the user.
+    /// Writes all objects, the extension last and once its catalog is served.
     ///
     /// # Errors
-    /// An object cannot be written, or the bundle cannot be installed.
-    pub(super) async fn install(
+    /// An object cannot be written, or the catalog is not served. The extension is then as it was.
+    pub(super) async fn write(
         &self,
-        bundle: &str,
         published: &Published,
         config: Option<Map<String, Value>>,
-        keep: bool,
         session: &Session,
-    ) -> Result<String, CliError> {
-        let after = match keep {
-            true => format!("the objects are kept; run `olm status {}` for details", self.names.package),
-            false => "the objects of the run are removed".to_owned(),
-        };
+    ) -> Result<change::WrittenObject, CliError> {
+        let after = format!("{} was not written", self.what(Kind::Extension));
         self.wait_for_deletions(&after, session).await?;
         self.create_namespace(&published.mark, session).await?;
         self.write_catalog(published, session).await?;
@@ -135,9 +130,28 @@ impl Run {
         let desired = decide::extension(&self.names, &self.namespace, &published.mark, config);
         let written = self.write_extension(desired, session).await?;
         say(&written.to_string());
+        Ok(written)
+    }
+
+    /// Waits until the bundle is installed. Returns a message for the user.
+    ///
+    /// # Errors
+    /// The bundle cannot be installed.
+    pub(super) async fn wait(
+        &self,
+        bundle: &str,
+        published: &Published,
+        written: &change::WrittenObject,
+        keep: bool,
+        session: &Session,
+    ) -> Result<String, CliError> {
+        let after = match keep {
+            true => format!("the objects are kept; run `olm status {}` for details", self.names.package),
+            false => "the objects of the run are removed".to_owned(),
+        };
         let target = ExpectedState {
             image: Some(published.bundle.clone()),
-            ..ExpectedState::new(&written, Some(bundle.to_owned()), None)
+            ..ExpectedState::new(written, Some(bundle.to_owned()), None)
         };
         change::wait_or(&self.cluster, &target, &after, self.timeout, session).await
     }

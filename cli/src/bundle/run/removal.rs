@@ -12,11 +12,21 @@ use crate::progress::say;
 use crate::session::Session;
 use crate::status::observe;
 
-/// Removes the extension, then its catalog and the namespace, and waits until all are deleted.
+/// Removes the extension, then its catalog and the namespace, and waits until all are deleted. Removes nothing if the
+/// extension is of a former run, and this one has not written it (`is_written`): it may have custom resources.
 ///
 /// # Errors
 /// An object cannot be deleted, or is not deleted within the timeout.
-pub(super) async fn remove(run: &Run, session: &Session) -> Result<(), CliError> {
+pub(super) async fn remove(run: &Run, is_written: bool, session: &Session) -> Result<(), CliError> {
+    let found = run.metadata(Kind::Extension, session).await?;
+    if !is_written && found.is_some_and(|found| found.deletion_timestamp.is_none()) {
+        let (what, name) = (run.what(Kind::Extension), &run.names.package);
+        say(&format!(
+            "kept {what} of a former run, which this run did not change; run again, or remove it with \
+             `olm uninstall {name}`"
+        ));
+        return Ok(());
+    }
     let mut removed = Vec::new();
     removed.extend(delete(run, Kind::Extension, session).await?);
     let after = format!(

@@ -189,6 +189,23 @@ async fn run_installs_upgrades_and_removes_everything_at_interrupt() {
     assert_eq!(ended(child).await.code, 0);
     assert_eq!(rest.join().unwrap(), "kept ClusterExtension pipe and its catalog (--keep)\n");
 
+    // Interrupted before it wrote the kept extension, a run without --keep does not remove it.
+    let kept = fixture.extensions().get("pipe").await.unwrap();
+    let child = begin(&fixture, "new", &[]);
+    eventually("catalog of the next run", async || {
+        let found = catalogs(&fixture).get(CATALOG).await.unwrap();
+        (found.spec.source.image?.ref_ != first).then_some(())
+    })
+    .await;
+    interrupt(&child);
+    let ran = ended(child).await;
+    assert_eq!(ran.code, 130, "{}", ran.stderr);
+    let said = "kept ClusterExtension \"pipe\" of a former run, which this run did not change; run again, or remove it \
+                with `olm uninstall pipe`\n";
+    assert!(ran.stderr.contains(said), "{}", ran.stderr);
+    let there = fixture.extensions().get("pipe").await.unwrap();
+    assert_eq!(there.metadata.resource_version, kept.metadata.resource_version);
+
     // Another folder: the kept extension is upgraded.
     let mut child = begin(&fixture, "new", &[]);
     serve(&fixture, &first).await;
