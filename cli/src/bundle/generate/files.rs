@@ -33,6 +33,10 @@ impl Existing {
     pub(super) fn parse(files: &Files) -> Result<Self, CliError> {
         let mut existing = Self::default();
         for (path, content) in files {
+            // Keys of directories are for the rules.
+            if path.ends_with('/') {
+                continue;
+            }
             if path.starts_with("manifests/") {
                 let objects = olm_yaml::all_from_slice(content).map_err(|error| CliError::at(path, error))?;
                 existing.manifests.insert(path.clone(), objects);
@@ -121,7 +125,8 @@ pub(super) fn lay_out(
         if generated.written.contains_key(path) {
             continue;
         }
-        let list = if objects.iter().all(is_replaced) { &mut generated.removed } else { &mut generated.kept };
+        let is_removed = !objects.is_empty() && objects.iter().all(is_replaced);
+        let list = if is_removed { &mut generated.removed } else { &mut generated.kept };
         list.push(path.clone());
     }
     let annotations = annotations(package, channels, &existing.annotations);

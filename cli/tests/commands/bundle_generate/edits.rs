@@ -150,6 +150,28 @@ fn files_of_a_hand_made_bundle_are_renamed_or_kept() {
 }
 
 #[test]
+fn manifests_without_objects_and_subfolders_are_kept() {
+    let folder = generated();
+    let root = folder.path();
+    let manifests = root.join("bundle/manifests");
+    for (name, text) in [(".gitkeep", ""), ("later.yaml", "# kind: ConfigMap\n")] {
+        fs::write(manifests.join(name), text).unwrap();
+    }
+    fs::create_dir(manifests.join("sub")).unwrap();
+    fs::write(manifests.join("sub/a.yaml"), "a: b\n").unwrap();
+    let ran = generate(root, &["-o", "json"], MANIFESTS);
+    assert_eq!(ran.code, 3, "{}", ran.stderr);
+    assert!(ran.stderr.contains("manifests/sub/"), "{}", ran.stderr);
+    let summary: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let files = summary["files"].as_array().unwrap();
+    let kept: Vec<_> = files.iter().filter(|file| file["change"] == "kept").map(|file| &file["path"]).collect();
+    assert_eq!(kept, ["manifests/.gitkeep", "manifests/later.yaml"]);
+    for name in [".gitkeep", "later.yaml", "sub/a.yaml"] {
+        assert!(manifests.join(name).exists(), "{name}");
+    }
+}
+
+#[test]
 fn csv_of_the_input_is_the_base() {
     let folder = generated();
     let root = folder.path();
