@@ -122,16 +122,31 @@ pub(super) fn lay_out(
         text(object, "/kind") == "ClusterServiceVersion" || identities.contains(&identity(object))
     };
     for (path, objects) in &existing.manifests {
-        if generated.written.contains_key(path) {
-            continue;
+        let is_written = generated.written.contains_key(path);
+        let others: Vec<&Value> = objects.iter().filter(|one| !is_replaced(one)).collect();
+        if others.first().is_some_and(|_| is_written || others.len() < objects.len()) {
+            report.problem(mixed(path, &others));
+        } else if !is_written {
+            let is_removed = !objects.is_empty() && others.is_empty();
+            let list = if is_removed { &mut generated.removed } else { &mut generated.kept };
+            list.push(path.clone());
         }
-        let is_removed = !objects.is_empty() && objects.iter().all(is_replaced);
-        let list = if is_removed { &mut generated.removed } else { &mut generated.kept };
-        list.push(path.clone());
     }
     let annotations = annotations(package, channels, &existing.annotations);
     generated.written.insert(ANNOTATIONS_FILE.to_owned(), yaml(&annotations)?);
     Ok(generated)
+}
+
+/// Message for an existing file that can neither be deleted nor kept, because only some of its objects are `others`.
+fn mixed(path: &str, others: &[&Value]) -> String {
+    let name = |object: &&Value| format!("{} {}", text(object, "/kind"), text(object, "/metadata/name"));
+    let others: Vec<String> = others.iter().map(name).collect();
+    format!(
+        "{path}: the bundle gets objects of this file from the input, one per file, but the input lacks {}: move {} to a \
+         file of another name, or delete what is obsolete",
+        others.join(", "),
+        if others.len() == 1 { "it" } else { "them" }
+    )
 }
 
 /// Path of the file of an object, named as operator-sdk does.

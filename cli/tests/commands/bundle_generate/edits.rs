@@ -172,6 +172,26 @@ fn manifests_without_objects_and_subfolders_are_kept() {
 }
 
 #[test]
+fn file_with_replaced_and_other_objects_is_refused_before_writing() {
+    let extra = "---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: extra}}\n";
+    for name in ["lamp.clusterserviceversion.yaml", "csv.yaml"] {
+        let folder = generated();
+        let root = folder.path();
+        let file = root.join("bundle/manifests").join(name);
+        fs::rename(root.join(CSV), &file).unwrap();
+        let text = fs::read_to_string(&file).unwrap() + extra;
+        fs::write(&file, &text).unwrap();
+        let ran = generate(root, &["--channels", "other"], MANIFESTS);
+        assert_eq!((ran.code, ran.stdout.as_str()), (3, ""), "{}", ran.stderr);
+        let expected = format!("manifests/{name}: the bundle gets objects of this file from the input");
+        assert!(ran.stderr.contains(&expected), "{}", ran.stderr);
+        assert!(ran.stderr.contains("the input lacks ConfigMap extra: move it"), "{}", ran.stderr);
+        assert_eq!(fs::read_to_string(&file).unwrap(), text);
+        assert!(!fs::read_to_string(root.join("bundle").join("metadata/annotations.yaml")).unwrap().contains("other"));
+    }
+}
+
+#[test]
 fn csv_of_the_input_is_the_base() {
     let folder = generated();
     let root = folder.path();
