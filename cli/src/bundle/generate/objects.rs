@@ -50,14 +50,19 @@ impl Object {
         self.api_version().rsplit('/').next().unwrap_or_default()
     }
 
+    /// Group and kind.
+    fn api(&self) -> (String, String) {
+        (self.group().to_owned(), self.kind().to_owned())
+    }
+
     /// `Kind namespace/name`
     pub(super) fn label(&self) -> String {
         format!("{} {}", self.kind(), qualified(self.namespace(), self.name()))
     }
 
-    /// Group, kind, namespace and name.
-    fn identity(&self) -> [String; 4] {
-        [self.group(), self.kind(), self.namespace(), self.name()].map(str::to_owned)
+    /// Group, kind, name, namespace and version.
+    fn identity(&self) -> [String; 5] {
+        [self.group(), self.kind(), self.name(), self.namespace(), self.version()].map(str::to_owned)
     }
 
     /// Removes what the API server adds to an object.
@@ -113,15 +118,15 @@ pub(super) struct Input {
 impl Input {
     /// Sorts the objects by use. Kinds in `skipped_kinds` are left out.
     pub(super) fn new(objects: Vec<Object>, skipped_kinds: &[String], report: &mut Report) -> Self {
-        let mut objects = distinct(objects, report);
+        let apis = defined_apis(&objects);
+        let mut objects = distinct(objects, &apis, report);
         objects.iter_mut().for_each(Object::clean);
         objects.sort_by_cached_key(|object| (object.name().to_owned(), object.identity()));
-        let apis = defined_apis(&objects);
         let mut input = Self::default();
         for object in objects {
             if skipped_kinds.iter().any(|kind| kind == object.kind()) {
                 report.skip(&object, "--skip-kind");
-            } else if apis.contains(&(object.group().to_owned(), object.kind().to_owned())) {
+            } else if apis.contains(&object.api()) {
                 input.examples.push(object);
             } else if object.is_sample {
                 report.skip(&object, "sample of an API that no CRD of the input defines");
@@ -201,18 +206,30 @@ fn defined_apis(objects: &[Object]) -> BTreeSet<(String, String)> {
     apis
 }
 
-/// Removes repeated objects. A sample may also be part of the kustomization, which may add a namespace.
-fn distinct(objects: Vec<Object>, report: &mut Report) -> Vec<Object> {
-    let mut known: BTreeMap<[String; 4], Object> = BTreeMap::new();
+/// Removes repeated objects. A sample may also be part of the kustomization, which may add a namespace and labels.
+/// Examples of one name may show several versions of an API of `apis`.
+fn distinct(objects: Vec<Object>, apis: &BTreeSet<(String, String)>, report: &mut Report) -> Vec<Object> {
+    let mut known: BTreeMap<[String; 5], Object> = BTreeMap::new();
     for object in objects {
-        let same = |other: &Object| {
-            (other.group(), other.kind(), other.name()) == (object.group(), object.kind(), object.name())
+        let [group, kind, name, namespace, mut version] = object.identity();
+        if !object.is_sample && !apis.contains(&object.api()) {
+            version.clear();
+        }
+        let is_same = |other: &&Object| {
+            let same_version = version.is_empty() || other.version() == version;
+            same_version && other.api() == object.api() && other.name() == name
         };
-        if object.is_sample && known.values().any(same) {
+        if object.is_sample
+            && let Some(first) = known.values().find(is_same)
+        {
+            if without_metadata(&first.value) != without_metadata(&object.value) {
+                report.skip(&object, "sample with the name of another object");
+            }
             continue;
         }
-        let Some(first) = known.get(&object.identity()) else {
-            known.insert(object.identity(), object);
+        let identity = [group, kind, name, namespace, version];
+        let Some(first) = known.get(&identity) else {
+            known.insert(identity, object);
             continue;
         };
         if first.value != object.value {
@@ -227,7 +244,51 @@ fn distinct(objects: Vec<Object>, report: &mut Report) -> Vec<Object> {
     known.into_values().collect()
 }
 
+fn without_metadata(object: &Value) -> Vec<(&String, &Value)> {
+    object.as_object().into_iter().flatten().filter(|(field, _)| *field != "metadata").collect()
+}
+
 /// Versions that a CRD serves.
 pub(super) fn served_versions(definition: &Value) -> impl Iterator<Item = &Value> {
     list(definition, "/spec/versions").iter().filter(|version| version["served"] == true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn examples_of_one_name_differ_by_version_and_dropped_samples_are_reported() {
+        let object = |text: &str, is_sample| Object {
+            origin: "f.yaml".to_owned(),
+            is_sample,
+            value: olm_yaml::from_slice(text.as_bytes()).unwrap(),
+        };
+        let crd = "{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: ls.x.io}, \
+                   spec: {group: x.io, names: {kind: L}}}";
+        let lamp = |version: &str, rest: &str| {
+            format!("{{apiVersion: x.io/{version}, kind: L, metadata: {{name: l{rest}}}")
+        };
+        let [v1, v2] = ["v1", "v2"].map(|version| lamp(version, "") + "}");
+        let moved = lamp("v1", ", namespace: s") + "}";
+        let other = lamp("v1", "") + ", spec: {a: 1}}";
+        for (is_sample, lamps, versions, skipped, problems) in [
+            (false, [&v1, &v2], vec!["v1", "v2"], 0, 0),
+            (true, [&v2, &v1], vec!["v1", "v2"], 0, 0),
+            (true, [&v1, &moved], vec!["v1"], 0, 0),
+            (true, [&v1, &other], vec!["v1"], 1, 0),
+            (false, [&v1, &other], vec!["v1"], 0, 1),
+        ] {
+            let mut objects = vec![object(crd, false)];
+            objects.extend(lamps.map(|lamp| object(lamp, is_sample)));
+            let mut report = Report::default();
+            let input = Input::new(objects, &[], &mut report);
+            let found: Vec<_> = input.examples.iter().map(Object::version).collect();
+            assert_eq!(
+                (found, report.skipped.len(), report.problems.len()),
+                (versions, skipped, problems),
+                "{lamps:?}"
+            );
+        }
+    }
 }
