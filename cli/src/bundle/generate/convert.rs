@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use olm_bundle::pointer::list;
+use olm_version::quote;
 use serde_json::Value;
 
 use super::csv::{self, Choices, Content};
@@ -42,6 +43,7 @@ pub(super) fn convert(
     existing: &Existing,
     options: &Options,
 ) -> Result<Converted, CliError> {
+    check_options(&objects, options)?;
     let mut report = Report::default();
     let mut input = Input::new(objects, &options.skipped_kinds, &mut report);
     for deployment in &mut input.deployments {
@@ -93,6 +95,33 @@ pub(super) fn convert(
         return Err(CliError::findings(report.problems.join("\n")));
     }
     Ok(Converted { missing: csv::missing(&csv, is_new), generated, report })
+}
+
+/// Checks that each value of `--set-image` and `--skip-kind` concerns an object.
+///
+/// # Errors
+/// A value has no effect. The message names those that have one.
+fn check_options(objects: &[Object], options: &Options) -> Result<(), CliError> {
+    let names = |known: &BTreeSet<&str>| known.iter().copied().collect::<Vec<_>>().join(", ");
+    let deployments = objects.iter().filter(|object| object.kind() == "Deployment");
+    let repositories =
+        deployments.flat_map(|one| deployments::repositories(&one.value)).collect::<BTreeSet<_>>();
+    if let Some(unused) = options.images.keys().find(|name| !repositories.contains(name.as_str())) {
+        return Err(CliError::usage(format!(
+            "--set-image {}: no container of a Deployment has an image of this repository; theirs are {}",
+            quote(unused),
+            names(&repositories)
+        )));
+    }
+    let kinds = objects.iter().map(Object::kind).collect::<BTreeSet<_>>();
+    match options.skipped_kinds.iter().find(|kind| !kinds.contains(kind.as_str())) {
+        Some(unused) => Err(CliError::usage(format!(
+            "--skip-kind {}: the input has no object of this kind; its kinds are {}",
+            quote(unused),
+            names(&kinds)
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// Removes the namespace that the installation sets.

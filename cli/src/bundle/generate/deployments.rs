@@ -135,6 +135,13 @@ pub(super) fn set_images(deployment: &mut Value, images: &BTreeMap<String, Strin
     }
 }
 
+/// Repositories of the images that [`set_images`] can replace.
+pub(super) fn repositories(deployment: &Value) -> impl Iterator<Item = &str> {
+    let containers =
+        CONTAINERS.iter().flat_map(|kind| list(deployment, &format!("/spec/template/spec/{kind}")));
+    containers.map(|container| repository(text(container, "/image")))
+}
+
 /// Image reference without tag and digest.
 fn repository(image: &str) -> &str {
     let image = image.split_once('@').map_or(image, |(name, _)| name);

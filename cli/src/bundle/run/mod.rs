@@ -123,10 +123,18 @@ enum SubjectImage {
 /// The bundle is invalid, the cluster has objects of another owner, or the installation or the removal fails.
 pub(super) async fn run(args: RunArgs, session: &mut Session) -> Result<(), CliError> {
     let root = Path::new(&args.source);
+    let is_project = root.is_dir() && !is_bundle_dir(root);
+    if !is_project && (args.package.is_some() || !args.set_image.is_empty()) {
+        let why = format!(
+            "--package and --set-image are for a folder with manifests, which {} is not",
+            olm_version::quote(&args.source)
+        );
+        return Err(CliError::usage(why));
+    }
     if is_bundle_dir(root) {
         return run_folder(root, &args.options, session).await;
     }
-    if root.is_dir() {
+    if is_project {
         let generated = temporary_directory()?;
         let project = Project { root, package: args.package.as_deref(), images: &args.set_image };
         generate::write_project(&project, generated.path(), session).await?;

@@ -102,6 +102,18 @@ fn wrong_usage_fails_with_exit_code_and_message() {
             2,
             "expected REPOSITORY=IMAGE",
         ),
+        (
+            &["lamp", "--version", "1.0.0", "--from", "m.yaml", "--to", "b", "--set-image", "lamp=x:v1"],
+            2,
+            "--set-image \"lamp\": no container of a Deployment has an image of this repository; theirs are \
+             quay.io/example/lamp\n",
+        ),
+        (
+            &["lamp", "--version", "1.0.0", "--from", "m.yaml", "--to", "b", "--skip-kind", "Job"],
+            2,
+            "--skip-kind \"Job\": the input has no object of this kind; its kinds are CustomResourceDefinition, \
+             Deployment, ServiceAccount\n",
+        ),
     ] {
         let ran = bundle(folder.path(), &[&["generate"], args].concat(), "");
         assert_eq!((ran.code, ran.stdout.as_str()), (code, ""), "{args:?}: {}", ran.stderr);
