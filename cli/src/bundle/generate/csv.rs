@@ -180,12 +180,20 @@ fn install_modes(supported: &BTreeSet<InstallMode>) -> Value {
 fn graph(csv: &mut Value, choices: &Choices, report: &mut Report) {
     let name = format!("{}.v{}", choices.package, choices.version);
     let known = text(csv, "/spec/version").to_owned();
-    let replaces = text(csv, "/spec/replaces").to_owned();
-    if choices.replaces.is_none() && !replaces.is_empty() && !known.is_empty() && known != choices.version {
-        report.note(format!(
-            "spec.replaces is still {replaces}, from version {known}; set it with --replaces, or remove it with \
-             --replaces ''"
-        ));
+    if !known.is_empty() && known != choices.version {
+        let skips: Vec<&str> = list(csv, "/spec/skips").iter().filter_map(Value::as_str).collect();
+        let range = csv["metadata"]["annotations"][SKIP_RANGE].as_str().unwrap_or_default();
+        for (is_given, field, value, option) in [
+            (choices.replaces.is_some(), "spec.replaces", text(csv, "/spec/replaces"), "--replaces"),
+            (choices.skips.is_some(), "spec.skips", &skips.join(", "), "--skips"),
+            (choices.skip_range.is_some(), "annotation olm.skipRange", range, "--skip-range"),
+        ] {
+            if !is_given && !value.is_empty() {
+                report.note(format!(
+                    "{field} is still {value}, from version {known}; set it with {option}, or remove it with {option} ''"
+                ));
+            }
+        }
     }
     csv["metadata"]["name"] = json!(name);
     csv["spec"]["version"] = json!(choices.version);

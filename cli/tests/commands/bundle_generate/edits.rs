@@ -33,13 +33,15 @@ fn hand_written_fields_survive_and_derived_fields_follow_the_input() {
     let folder = generated();
     let root = folder.path();
     edit(root, CSV, |csv| {
-        csv["metadata"]["annotations"] = json!({"capabilities": "Full Lifecycle", "mine": "yes"});
+        csv["metadata"]["annotations"] =
+            json!({"capabilities": "Full Lifecycle", "mine": "yes", "olm.skipRange": "<0.1.0"});
         let spec = &mut csv["spec"];
         spec["description"] = json!("Switches lights.");
         spec["icon"] = json!([{"base64data": "eA==", "mediatype": "image/png"}]);
         spec["installModes"][0]["supported"] = json!(true);
         spec["unknown"] = json!({"a": [1]});
         spec["replaces"] = json!("lamp.v0.0.9");
+        spec["skips"] = json!(["lamp.v0.0.8", "lamp.v0.0.7"]);
         spec["customresourcedefinitions"]["owned"][0]["specDescriptors"] = json!([{"path": "watts"}]);
         spec["customresourcedefinitions"]["required"] =
             json!([{"name": "bulbs.b.io", "kind": "Bulb", "version": "v1"}]);
@@ -58,11 +60,19 @@ fn hand_written_fields_survive_and_derived_fields_follow_the_input() {
     let ran = bundle(root, &[&fixed[..], &args].concat(), MANIFESTS);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     let summary: Value = serde_json::from_str(&ran.stdout).unwrap();
-    let note = "spec.replaces is still lamp.v0.0.9, from version 0.1.0; set it with --replaces, or remove it with --replaces ''";
-    assert_eq!(summary["notes"], json!([note]));
+    let notes = [
+        ("spec.replaces is still lamp.v0.0.9", "--replaces"),
+        ("spec.skips is still lamp.v0.0.8, lamp.v0.0.7", "--skips"),
+        ("annotation olm.skipRange is still <0.1.0", "--skip-range"),
+    ];
+    let notes = notes.map(|(fact, option)| {
+        format!("{fact}, from version 0.1.0; set it with {option}, or remove it with {option} ''")
+    });
+    assert_eq!(summary["notes"], json!(notes));
     let csv = read(root, CSV);
     assert_eq!(csv["metadata"]["name"], "lamp.v0.2.0");
-    assert_eq!(csv["metadata"]["annotations"], json!({"capabilities": "Full Lifecycle", "mine": "yes"}));
+    let annotations = json!({"capabilities": "Full Lifecycle", "mine": "yes", "olm.skipRange": "<0.1.0"});
+    assert_eq!(csv["metadata"]["annotations"], annotations);
     let spec = &csv["spec"];
     assert_eq!((&spec["description"], &spec["version"]), (&json!("Switches lights."), &json!("0.2.0")));
     assert_eq!((&spec["unknown"], &spec["replaces"]), (&json!({"a": [1]}), &json!("lamp.v0.0.9")));
@@ -161,10 +171,11 @@ fn manifests_without_objects_and_subfolders_are_kept() {
     fs::write(manifests.join("sub/a.yaml"), "a: b\n").unwrap();
     let ran = generate(root, &["-o", "json"], MANIFESTS);
     assert_eq!(ran.code, 3, "{}", ran.stderr);
-    assert!(ran.stderr.contains("manifests/sub/"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("manifests/sub: a directory"), "{}", ran.stderr);
     let summary: Value = serde_json::from_str(&ran.stdout).unwrap();
     let files = summary["files"].as_array().unwrap();
-    let kept: Vec<_> = files.iter().filter(|file| file["change"] == "kept").map(|file| &file["path"]).collect();
+    let kept: Vec<_> =
+        files.iter().filter(|file| file["change"] == "kept").map(|file| &file["path"]).collect();
     assert_eq!(kept, ["manifests/.gitkeep", "manifests/later.yaml"]);
     for name in [".gitkeep", "later.yaml", "sub/a.yaml"] {
         assert!(manifests.join(name).exists(), "{name}");
@@ -187,7 +198,11 @@ fn file_with_replaced_and_other_objects_is_refused_before_writing() {
         assert!(ran.stderr.contains(&expected), "{}", ran.stderr);
         assert!(ran.stderr.contains("the input lacks ConfigMap extra: move it"), "{}", ran.stderr);
         assert_eq!(fs::read_to_string(&file).unwrap(), text);
-        assert!(!fs::read_to_string(root.join("bundle").join("metadata/annotations.yaml")).unwrap().contains("other"));
+        assert!(
+            !fs::read_to_string(root.join("bundle").join("metadata/annotations.yaml"))
+                .unwrap()
+                .contains("other")
+        );
     }
 }
 
