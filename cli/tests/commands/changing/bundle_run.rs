@@ -268,7 +268,7 @@ async fn logs_of_pods_and_their_successors_are_followed() {
     serve(&fixture, "").await;
     let made = fixture.extension("pipe").await;
     create_deployment(&fixture).await;
-    let first = "2026-01-02T03:04:05.100Z one\n";
+    let first = "2026-01-02T03:04:05.100Z one\n2026-01-02T03:04:05.100Z of the same time\n";
     fixture.set_log("pipe-a", first);
     create_pod(&fixture, "pipe-a", json!({"running": {}})).await;
     let image = bundle_image(&fixture, "old").await;
@@ -284,6 +284,7 @@ async fn logs_of_pods_and_their_successors_are_followed() {
             .for_each(|line| sender.send(line).unwrap());
     });
     assert_eq!(lines.recv().await.as_deref(), Some("one"));
+    assert_eq!(lines.recv().await.as_deref(), Some("of the same time"));
     // A stream that is opened again does not repeat lines.
     fixture.set_log("pipe-a", &format!("{first}2026-01-02T03:04:05.200Z two\n"));
     assert_eq!(lines.recv().await.as_deref(), Some("two"));

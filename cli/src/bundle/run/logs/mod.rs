@@ -122,10 +122,11 @@ async fn copy(pods: Api<Pod>, source: LogSource, sink: mpsc::Sender<(LogSource, 
         };
         let stream = pods.log_stream(&source.pod, &parameters);
         if let Ok(Ok(mut stream)) = tokio::time::timeout(DEADLINE, stream).await {
+            let before = last;
             while let Ok(Some(line)) = next_line(&mut stream).await {
                 let line = LogLine::parse(&line);
-                // The API server repeats the lines of the second of `last`.
-                if line.time.is_some() && line.time <= last {
+                // The API server repeats lines of the former stream: those of its last second.
+                if line.time.is_some() && line.time <= before {
                     continue;
                 }
                 last = line.time.or(last);
