@@ -100,8 +100,8 @@ async fn pods(run: &Run, session: &Session) -> Result<Vec<Pod>, CliError> {
         let selector = deployment.spec.and_then(|spec| Selector::try_from(spec.selector).ok());
         let Some(selector) = selector.filter(|selector| !selector.to_string().is_empty()) else { continue };
         let api: Api<Pod> = Api::namespaced(client.clone(), &run.namespace);
-        let list = api.list(&ListParams::default().labels_from(&selector)).await;
-        let list = run.cluster.call("the operator's pods", async { list }, session).await;
+        let own = ListParams::default().labels_from(&selector);
+        let list = run.cluster.call("the operator's pods", api.list(&own), session).await;
         found.extend(list.map(|list| list.items).unwrap_or_default());
     }
     session.check()?;
