@@ -69,25 +69,31 @@ pub(super) async fn run(args: UnpackArgs, session: &mut Session) -> Result<(), C
 /// Writes the files to `directory` as a whole: after a failure it is as before.
 fn write(files: &BTreeMap<String, Vec<u8>>, directory: &Path) -> Result<(), CliError> {
     let wrong = |error: io::Error| failed("write", directory, &error);
-    let is_empty = match fs::read_dir(directory) {
-        Ok(mut listing) => listing.next().is_none(),
+    let is_new = match fs::read_dir(directory).map(|mut listing| listing.next().is_some()) {
+        Ok(true) => return require_same(files, directory),
+        Ok(false) => false,
         Err(error) if error.kind() == io::ErrorKind::NotFound => true,
         Err(error) => return Err(failed("read", directory, &error)),
     };
-    if !is_empty {
-        return require_same(files, directory);
-    }
     let parent = directory.parent().filter(|parent| !parent.as_os_str().is_empty());
     let parent = parent.unwrap_or_else(|| Path::new("."));
-    fs::create_dir_all(parent).map_err(wrong)?;
-    let temporary = tempfile::Builder::new().prefix(".olm-").tempdir_in(parent).map_err(wrong)?;
+    // An empty directory cannot be replaced if it is the working directory or a mount point.
+    let place = if is_new { parent } else { directory };
+    fs::create_dir_all(place).map_err(wrong)?;
+    let temporary = tempfile::Builder::new().prefix(".olm-").tempdir_in(place).map_err(wrong)?;
     for (path, content) in files {
         let target = temporary.path().join(path);
-        fs::create_dir_all(target.parent().unwrap_or(parent)).map_err(wrong)?;
+        fs::create_dir_all(target.parent().unwrap_or(place)).map_err(wrong)?;
         fs::write(&target, content).map_err(wrong)?;
     }
+    if !is_new {
+        for entry in fs::read_dir(temporary.path()).map_err(wrong)? {
+            let entry = entry.map_err(wrong)?;
+            fs::rename(entry.path(), directory.join(entry.file_name())).map_err(wrong)?;
+        }
+        return Ok(());
+    }
     fs::set_permissions(temporary.path(), Permissions::from_mode(0o755)).map_err(wrong)?;
-    // Replaces an empty directory.
     fs::rename(temporary.path(), directory).map_err(wrong)?;
     // The name of the temporary directory is free now.
     let _ = temporary.keep();

@@ -7,7 +7,7 @@ use olm_image::Image;
 use serde_json::{Value, json};
 
 use super::fixture::{Fixture, bundle, files};
-use crate::fixture::Ran;
+use crate::fixture::{Ran, olm_in};
 
 const CSV: &str = "bundle/manifests/csv.yaml";
 
@@ -77,6 +77,11 @@ async fn bundle_is_built_pushed_and_unpacked_unchanged() {
         assert_eq!(printed, format!("{target}\n"));
         assert_eq!(files(&fixture.path(target)), files(&fixture.path("bundle")));
     }
+    fs::create_dir(fixture.path("empty")).unwrap();
+    let mut here = olm_in(&fixture.path("empty"), &["bundle", "unpack", "../bundle.oci", "."]);
+    let ran = Ran::from(here.output().unwrap());
+    assert_eq!((ran.code, ran.stdout.as_str()), (0, ".\n"), "{}", ran.stderr);
+    assert_eq!(files(&fixture.path("empty")), files(&fixture.path("bundle")));
     fixture.write("one/notes", "mine");
     let ran = olm(&fixture, &format!("unpack {tag} one --ca-dir cas")).await;
     let why = "error: one: the directory is not empty, and notes differs from the bundle; nothing was written: choose a new \
