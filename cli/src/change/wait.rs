@@ -19,6 +19,20 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Polling interval of all its objects.
 const OBJECTS_INTERVAL: Duration = Duration::from_secs(5);
 
+/// End of a wait, or of several waits one after the other.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Deadline {
+    begin: Instant,
+    limit: Duration,
+}
+
+impl From<Duration> for Deadline {
+    /// Deadline that begins now.
+    fn from(limit: Duration) -> Self {
+        Self { begin: Instant::now(), limit }
+    }
+}
+
 /// Expected state of a changed extension.
 #[derive(Debug, Clone)]
 pub(crate) struct ExpectedState {
@@ -79,7 +93,7 @@ pub(crate) async fn wait_or(
     cluster: &Cluster,
     target: &ExpectedState,
     remaining: &str,
-    limit: Duration,
+    deadline: impl Into<Deadline>,
     session: &Session,
 ) -> Result<String, CliError> {
     let name = &target.name;
@@ -94,23 +108,23 @@ pub(crate) async fn wait_or(
         }
         Ok(judge(target, extension.as_ref(), &revisions, blocker.as_deref()))
     };
-    until(name, remaining, limit, poll, session).await
+    until(name, remaining, deadline, poll, session).await
 }
 
 /// Calls `poll` until it returns [`Completion::Complete`], and returns that message. `what` is the awaited state, and
 /// `remaining` is appended to the error if the wait ends early.
 ///
 /// # Errors
-/// `poll` returns [`Completion::Failed`], fails on its first call, or does not complete within `limit`, or a signal
+/// `poll` returns [`Completion::Failed`], fails on its first call, or does not complete before `deadline`, or a signal
 /// arrived.
 pub(crate) async fn until(
     what: &str,
     remaining: &str,
-    limit: Duration,
+    deadline: impl Into<Deadline>,
     mut poll: impl AsyncFnMut() -> Result<Completion, CliError>,
     session: &Session,
 ) -> Result<String, CliError> {
-    let begin = Instant::now();
+    let Deadline { begin, limit } = deadline.into();
     let mut reporter = ProgressReporter { what, step: session.progress.step(what), last: None };
     loop {
         let next = Instant::now() + INTERVAL;
@@ -187,6 +201,9 @@ mod tests {
         let limit = Duration::from_millis(10);
         let in_progress = async || Ok(Completion::InProgress("rolling\nout".to_owned()));
         let late = until("pipe", "it continues", limit, in_progress, &session).await.unwrap_err();
+        assert_eq!(late.to_string(), "timed out after 10ms waiting for pipe: rolling out\nit continues");
+        let passed = Deadline { begin: Instant::now() - limit, limit };
+        let late = until("pipe", "it continues", passed, in_progress, &session).await.unwrap_err();
         assert_eq!(late.to_string(), "timed out after 10ms waiting for pipe: rolling out\nit continues");
         let failed = async || Ok(Completion::Failed("Blocked".to_owned()));
         let failed = until("pipe", "it continues", limit, failed, &session).await.unwrap_err();

@@ -21,7 +21,7 @@ use super::content;
 use super::generate::{self, Project};
 use crate::author::{catalog_bundle, push};
 use crate::bundle_source::{BundleFiles, is_bundle_dir};
-use crate::change;
+use crate::change::{self, Deadline, ExpectedState};
 use crate::error::{CliError, Code};
 use crate::progress::say;
 use crate::rendering;
@@ -167,10 +167,17 @@ async fn run_bundle(subject: Subject, options: &RunOptions, session: &mut Sessio
     let run = Run { cluster, names, namespace: options.namespace.clone(), timeout: options.timeout };
     run.check(session).await?;
     let published = publish(&subject, options, session).await?;
-    let written = run.write(&published, config, session).await;
+    let deadline = run.timeout.into();
+    let written = run.write(&published, config, deadline, session).await;
     let is_written = written.is_ok();
     let outcome = match written {
-        Ok(written) => follow(&run, &bundle.name, &published, &written, options, session).await,
+        Ok(written) => {
+            let expected = ExpectedState {
+                image: Some(published.bundle),
+                ..ExpectedState::new(&written, Some(bundle.name), None)
+            };
+            follow(&run, &expected, deadline, options, session).await
+        }
         Err(failure) => Err(failure),
     };
     if options.keep {
@@ -193,17 +200,21 @@ async fn run_bundle(subject: Subject, options: &RunOptions, session: &mut Sessio
 /// The installation fails, or is interrupted. An interruption of the logs is no error.
 async fn follow(
     run: &Run,
-    bundle: &str,
-    published: &Published,
-    written: &change::WrittenObject,
+    expected: &ExpectedState,
+    deadline: Deadline,
     options: &RunOptions,
     session: &mut Session,
 ) -> Result<(), CliError> {
-    match run.wait(bundle, published, written, options.keep, session).await {
+    let after = match options.keep {
+        true => format!("the objects are kept; run `olm status {}` for details", run.names.package),
+        false => "the objects of the run are removed".to_owned(),
+    };
+    match change::wait_or(&run.cluster, expected, &after, deadline, session).await {
         Ok(message) => say(&message),
         Err(failure) => {
             if !matches!(failure, CliError::Message(Code::Interrupted, _)) {
-                run.explain(session).await?;
+                // An interruption only ends the explanation.
+                let _ = run.explain(session).await;
             }
             return Err(failure);
         }

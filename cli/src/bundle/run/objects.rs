@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use super::decide::{self, Leftover, Names};
 use super::{Published, logs};
 use crate::catalog::serving;
-use crate::change::{self, Completion, ExpectedState, FIELD_MANAGER};
+use crate::change::{self, Completion, Deadline, FIELD_MANAGER};
 use crate::error::CliError;
 use crate::progress::say;
 use crate::session::Session;
@@ -116,48 +116,31 @@ impl Run {
         &self,
         published: &Published,
         config: Option<Map<String, Value>>,
+        deadline: Deadline,
         session: &Session,
     ) -> Result<change::WrittenObject, CliError> {
         let after = format!("{} was not written", self.what(Kind::Extension));
-        self.wait_for_deletions(&after, session).await?;
+        self.wait_for_deletions(&after, deadline, session).await?;
         self.create_namespace(&published.mark, session).await?;
         self.write_catalog(published, session).await?;
         let poll = async || {
             let found = serving::find(&self.cluster, &self.names.catalog, session).await?;
             Ok(serving::completion(found.as_ref(), Some(&published.catalog)))
         };
-        change::until(&self.what(Kind::Catalog), &after, self.timeout, poll, session).await?;
+        change::until(&self.what(Kind::Catalog), &after, deadline, poll, session).await?;
         let desired = decide::extension(&self.names, &self.namespace, &published.mark, config);
         let written = self.write_extension(desired, session).await?;
         say(&written.to_string());
         Ok(written)
     }
 
-    /// Waits until the bundle is installed. Returns a message for the user.
-    ///
-    /// # Errors
-    /// The bundle cannot be installed.
-    pub(super) async fn wait(
-        &self,
-        bundle: &str,
-        published: &Published,
-        written: &change::WrittenObject,
-        keep: bool,
-        session: &Session,
-    ) -> Result<String, CliError> {
-        let after = match keep {
-            true => format!("the objects are kept; run `olm status {}` for details", self.names.package),
-            false => "the objects of the run are removed".to_owned(),
-        };
-        let target = ExpectedState {
-            image: Some(published.bundle.clone()),
-            ..ExpectedState::new(written, Some(bundle.to_owned()), None)
-        };
-        change::wait_or(&self.cluster, &target, &after, self.timeout, session).await
-    }
-
     /// Waits for objects that the removal of a former run is still deleting.
-    async fn wait_for_deletions(&self, after: &str, session: &Session) -> Result<(), CliError> {
+    async fn wait_for_deletions(
+        &self,
+        after: &str,
+        deadline: Deadline,
+        session: &Session,
+    ) -> Result<(), CliError> {
         for kind in Kind::ALL {
             let what = self.what(kind);
             let poll = async || {
@@ -170,7 +153,7 @@ impl Run {
                     Leftover::None | Leftover::Own => Completion::Complete(String::new()),
                 })
             };
-            change::until(&what, after, self.timeout, poll, session).await?;
+            change::until(&what, after, deadline, poll, session).await?;
         }
         Ok(())
     }

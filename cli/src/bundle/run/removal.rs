@@ -6,7 +6,7 @@ use olm_api::{ClusterExtension, ObjectMeta};
 
 use super::decide;
 use super::objects::{Kind, Run};
-use crate::change::{self, Completion};
+use crate::change::{self, Completion, Deadline};
 use crate::error::CliError;
 use crate::progress::say;
 use crate::session::Session;
@@ -27,6 +27,7 @@ pub(super) async fn remove(run: &Run, is_written: bool, session: &Session) -> Re
         ));
         return Ok(());
     }
+    let deadline = Deadline::from(run.timeout);
     let mut removed = Vec::new();
     removed.extend(delete(run, Kind::Extension, session).await?);
     let after = format!(
@@ -35,7 +36,7 @@ pub(super) async fn remove(run: &Run, is_written: bool, session: &Session) -> Re
     );
     let what = format!("removal of {}", run.what(Kind::Extension));
     let poll = async || extension_progress(run, session).await;
-    change::until(&what, &after, run.timeout, poll, session).await?;
+    change::until(&what, &after, deadline, poll, session).await?;
     for kind in [Kind::Catalog, Kind::Namespace] {
         removed.extend(delete(run, kind, session).await?);
     }
@@ -51,7 +52,7 @@ pub(super) async fn remove(run: &Run, is_written: bool, session: &Session) -> Re
                 Completion::Complete(String::new())
             })
         };
-        change::until(&what, &after, run.timeout, poll, session).await?;
+        change::until(&what, &after, deadline, poll, session).await?;
     }
     if !removed.is_empty() {
         say(&format!("removed {}", removed.join(", ")));
