@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use clap::Args;
-use olm_pack::Image;
+use olm_pack::{Image, is_layout};
 use serde_json::{Map, Value};
 
 use self::decide::Names;
@@ -56,12 +56,13 @@ Examples:
   {olm} bundle run ./bundle -n my-operator --push-to registry.example.com/me/my-operator --keep   # again after a change
   {olm} bundle run . -n my-operator --push-to registry.example.com/me/my-operator \
     --set-image controller=registry.example.com/me/manager:dev   # in a kubebuilder project
-  {olm} bundle run registry.example.com/me/my-operator-bundle:v1.2.0 -n my-operator
+  {olm} bundle run registry.example.com/me/my-operator-bundle:v1.2.0 -n my-operator \
+    --push-to registry.example.com/me/my-operator
   {olm} bundle run ./bundle -n test --push-to registry.example.com/me/my-operator --no-logs   # in CI
   {olm} bundle run ./bundle -n my-operator --push-to localhost:5000/my-operator --pull-from registry:5000/my-operator")]
 pub(crate) struct RunArgs {
-    /// A bundle directory, a folder with manifests, or the image reference of a bundle
-    #[arg(value_name = "DIR|REF")]
+    /// A bundle directory, a folder with manifests, an OCI image layout from `bundle build`, or an image reference
+    #[arg(value_name = "DIR|LAYOUT|REF")]
     source: String,
     /// Package name of a folder with manifests; default: the name of the folder
     #[arg(long, value_name = "NAME")]
@@ -79,11 +80,11 @@ pub(crate) struct RunOptions {
     /// Namespace that the operator is installed into, created if it does not exist
     #[arg(short, long, value_name = "NAMESPACE")]
     namespace: String,
-    /// Repository for the images of the bundle and the catalog; default: that of the bundle's image
-    #[arg(long, value_name = "REGISTRY/REPOSITORY")]
-    push_to: Option<String>,
+    /// Repository for the images of the catalog and, unless it is in a registry, the bundle
+    #[arg(long, value_name = "REGISTRY/REPOSITORY", value_parser = repository)]
+    push_to: String,
     /// The same repository as the cluster names it, if it differs
-    #[arg(long, value_name = "REGISTRY/REPOSITORY", requires = "push_to")]
+    #[arg(long, value_name = "REGISTRY/REPOSITORY", value_parser = repository)]
     pull_from: Option<String>,
     /// File (YAML or JSON) with the configuration, as in spec.config.inline; - is standard input
     #[arg(long, value_name = "FILE")]
@@ -101,6 +102,14 @@ pub(crate) struct RunOptions {
     images: ImageArgs,
     #[command(flatten)]
     cluster: ClusterArgs,
+}
+
+/// Parses a repository without a tag.
+fn repository(text: &str) -> Result<String, String> {
+    match tagged_reference(&format!("{text}:run")) {
+        Ok(_) => Ok(text.to_owned()),
+        Err(_) => Err("expected one without a tag, such as registry.example.com/me/my-operator".to_owned()),
+    }
 }
 
 /// Bundle to run.
@@ -123,7 +132,7 @@ enum SubjectImage {
 /// The bundle is invalid, the cluster has objects of another owner, or the installation or the removal fails.
 pub(super) async fn run(args: RunArgs, session: &mut Session) -> Result<(), CliError> {
     let root = Path::new(&args.source);
-    let is_project = root.is_dir() && !is_bundle_dir(root);
+    let is_project = root.is_dir() && !is_bundle_dir(root) && !is_layout(root);
     if !is_project && (args.package.is_some() || !args.set_image.is_empty()) {
         let why = format!(
             "--package and --set-image are for a folder with manifests, which {} is not",
@@ -140,6 +149,11 @@ pub(super) async fn run(args: RunArgs, session: &mut Session) -> Result<(), CliE
         generate::write_project(&project, generated.path(), session).await?;
         return run_folder(generated.path(), &args.options, session).await;
     }
+    if is_layout(root) {
+        let (image, files) = content::of_layout(root).await?;
+        return run_bundle(Subject { files, image: SubjectImage::Built(image) }, &args.options, session)
+            .await;
+    }
     let files = content::of_image(&args.source, &args.options.images, session).await?;
     let name = args.source.parse::<olm_oci::Reference>().map(|reference| reference.name().to_string());
     let name = name.map_err(CliError::usage)?;
@@ -151,10 +165,6 @@ pub(super) async fn run(args: RunArgs, session: &mut Session) -> Result<(), CliE
 /// # Errors
 /// Errors of [`run`].
 async fn run_folder(root: &Path, options: &RunOptions, session: &mut Session) -> Result<(), CliError> {
-    if options.push_to.is_none() {
-        let why = "a bundle directory needs --push-to REGISTRY/REPOSITORY, from which the cluster can pull";
-        return Err(CliError::usage(why));
-    }
     let (built, files) = content::image_of(root, session)?;
     run_bundle(Subject { files, image: SubjectImage::Built(built.image) }, options, session).await
 }
@@ -240,21 +250,10 @@ struct Published {
 
 /// Pushes the bundle, unless it is published, and its catalog.
 async fn publish(subject: &Subject, options: &RunOptions, session: &Session) -> Result<Published, CliError> {
-    let repository = match (&options.push_to, &subject.image) {
-        (Some(repository), _) => repository.as_str(),
-        (None, SubjectImage::Published(name)) => name,
-        (None, SubjectImage::Built(_)) => "",
-    };
-    let seen = options.pull_from.as_deref().unwrap_or(repository);
+    let seen = options.pull_from.as_ref().unwrap_or(&options.push_to);
     let push = async |image: &Image| {
         let digest = image.digest();
-        let reference = format!("{repository}:{}", decide::tag(&digest));
-        let reference = tagged_reference(&reference).map_err(|_| {
-            CliError::usage(format!(
-                "--push-to {}: expected REGISTRY/REPOSITORY without a tag, such as registry.example.com/me/my-operator",
-                olm_version::quote(repository)
-            ))
-        })?;
+        let reference = tagged_reference(&format!("{}:{}", options.push_to, decide::tag(&digest)))?;
         push::push(image, &reference, &options.images, session).await?;
         Ok::<_, CliError>(format!("{seen}@{digest}"))
     };
@@ -280,5 +279,20 @@ async fn configuration(
         None => Ok(None),
         Some(Value::Object(config)) => Ok(Some(config)),
         Some(_) => Err(CliError::usage("--config: expected an object with fields such as watchNamespace")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repository_has_a_registry_and_no_tag() {
+        for text in ["registry.example.com/me/lamp", "localhost:5000/lamp"] {
+            assert_eq!(repository(text).as_deref(), Ok(text));
+        }
+        for text in ["", "lamp", "r.example/lamp:v1", "r.example/lamp@sha256:00", "https://r.example/lamp"] {
+            assert!(repository(text).is_err(), "{text}");
+        }
     }
 }

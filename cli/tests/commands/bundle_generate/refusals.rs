@@ -122,6 +122,27 @@ fn wrong_usage_fails_with_exit_code_and_message() {
 }
 
 #[test]
+fn wrong_usage_of_a_run_fails_before_the_cluster_is_needed() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["manifests", "metadata"] {
+        fs::create_dir_all(folder.path().join("b").join(name)).unwrap();
+    }
+    for (args, expected) in [
+        (&["r.example/lamp:v1"][..], "--push-to <REGISTRY/REPOSITORY>"),
+        (&["b", "--push-to", "r.example/lamp:v1"], "expected one without a tag"),
+        (&["b", "--push-to", "r.example/lamp", "--pull-from", "lamp"], "expected one without a tag"),
+        (
+            &["b", "--push-to", "r.example/lamp", "--set-image", "a=b"],
+            "--package and --set-image are for a folder with manifests, which \"b\" is not",
+        ),
+    ] {
+        let ran = bundle(folder.path(), &[&["run", "-n", "lamp"], args].concat(), "");
+        assert_eq!(ran.code, 2, "{args:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains(expected), "{args:?}: {}", ran.stderr);
+    }
+}
+
+#[test]
 fn broken_kustomization_fails_with_the_error_of_the_tool() {
     if !has_kustomize() {
         return;

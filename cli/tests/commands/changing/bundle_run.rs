@@ -305,7 +305,10 @@ async fn logs_of_pods_and_their_successors_are_followed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn failed_installation_is_explained_and_removed() {
     let fixture = fixture().await;
-    let child = begin(&fixture, "old", &[]);
+    let build = ["bundle", "build", "old", "--to", "old.oci"];
+    let ran = Ran::from(olm_in(&fixture.path(""), &build).output().unwrap());
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let child = begin(&fixture, "old.oci", &[]);
     serve(&fixture, "").await;
     let made = fixture.extension("pipe").await;
     create_deployment(&fixture).await;
