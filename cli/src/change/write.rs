@@ -1,5 +1,6 @@
 //! Writes of extensions and namespaces, real or as a dry run.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -187,13 +188,14 @@ pub(crate) async fn dry_create(
     apply(cluster, None, extension, Some(DryRun::Server), session).await.map(drop)
 }
 
-/// Creates the namespace `name`. Returns `None` if it exists.
+/// Creates the namespace `name` with labels. Returns `None` if it exists.
 ///
 /// # Errors
 /// The API server refuses it or does not answer.
 pub(crate) async fn create_namespace(
     cluster: &Cluster,
     name: &str,
+    labels: BTreeMap<String, String>,
     dry_run: Option<DryRun>,
     session: &Session,
 ) -> Result<Option<WrittenObject>, CliError> {
@@ -206,7 +208,11 @@ pub(crate) async fn create_namespace(
     }
     if dry_run != Some(DryRun::Client) {
         let object = Namespace {
-            metadata: kube::core::ObjectMeta { name: Some(name.to_owned()), ..Default::default() },
+            metadata: kube::core::ObjectMeta {
+                name: Some(name.to_owned()),
+                labels: Some(labels).filter(|labels| !labels.is_empty()),
+                ..Default::default()
+            },
             ..Default::default()
         };
         let parameters = post(dry_run);

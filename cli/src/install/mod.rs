@@ -192,8 +192,10 @@ async fn install_one(
     }
     let mut written = Vec::new();
     if !has_namespace {
-        written
-            .extend(change::create_namespace(cluster, &args.namespace, args.change.dry_run, session).await?);
+        written.extend(
+            change::create_namespace(cluster, &args.namespace, [].into(), args.change.dry_run, session)
+                .await?,
+        );
     }
     written.push(change::apply(cluster, None, &desired, args.change.dry_run, session).await?);
     let mut fields = Fields { text: choice.text.clone() };

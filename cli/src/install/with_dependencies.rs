@@ -87,7 +87,8 @@ pub(crate) async fn run(
         change::confirm(question, context.yes, session).await?;
     }
     if !has_namespace
-        && let Some(created) = change::create_namespace(cluster, namespace, args.dry_run, session).await?
+        && let Some(created) =
+            change::create_namespace(cluster, namespace, [].into(), args.dry_run, session).await?
     {
         context.print_written(&created, session)?;
         written.push(created);

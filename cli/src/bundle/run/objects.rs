@@ -121,7 +121,12 @@ impl Run {
     ) -> Result<change::WrittenObject, CliError> {
         let after = format!("{} was not written", self.what(Kind::Extension));
         self.wait_for_deletions(&after, deadline, session).await?;
-        self.create_namespace(&published.mark, session).await?;
+        let labels = [(EXT_BUNDLE_RUN.to_owned(), published.mark.clone())].into();
+        if let Some(created) =
+            change::create_namespace(&self.cluster, &self.namespace, labels, None, session).await?
+        {
+            say(&created.to_string());
+        }
         self.write_catalog(published, session).await?;
         let poll = async || {
             let found = serving::find(&self.cluster, &self.names.catalog, session).await?;
@@ -155,23 +160,6 @@ impl Run {
             };
             change::until(&what, after, deadline, poll, session).await?;
         }
-        Ok(())
-    }
-
-    async fn create_namespace(&self, mark: &str, session: &Session) -> Result<(), CliError> {
-        if self.metadata(Kind::Namespace, session).await?.is_some() {
-            return Ok(());
-        }
-        let metadata = ObjectMeta {
-            name: Some(self.namespace.clone()),
-            labels: Some([(EXT_BUNDLE_RUN.to_owned(), mark.to_owned())].into()),
-            ..ObjectMeta::default()
-        };
-        let namespace = Namespace { metadata, ..Namespace::default() };
-        let api = self.namespaces();
-        let what = format!("create {}", self.what(Kind::Namespace));
-        change::call(&what, api.create(&parameters(), &namespace), session).await?;
-        say(&format!("namespace/{} created", self.namespace));
         Ok(())
     }
 
