@@ -87,6 +87,20 @@ pub(crate) fn is_label(name: &str) -> bool {
     name.len() <= 63 && is_dns_label(name)
 }
 
+/// Checks the name of a package that the user gave.
+///
+/// # Errors
+/// It is no DNS label.
+pub(crate) fn require_package_name(name: &str) -> Result<(), CliError> {
+    if is_label(name) {
+        return Ok(());
+    }
+    Err(CliError::usage(format!(
+        "package name {}: expected at most 63 lower-case letters, digits and `-`, with a letter or digit at both ends",
+        olm_version::quote(name)
+    )))
+}
+
 /// Replaces or creates `path` atomically: a reader sees the whole old or the whole new text. Follows a symbolic link,
 /// and keeps the permissions of an existing file.
 ///

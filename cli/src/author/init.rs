@@ -11,7 +11,7 @@ use olm_fbc::SCHEMA_PACKAGE;
 use serde_json::{Value, json};
 
 use super::CatalogFormat;
-use super::catalog_dir::{CatalogDir, failed, is_label, write_whole};
+use super::catalog_dir::{CatalogDir, failed, require_package_name, write_whole};
 use super::catalog_text::object_text;
 use crate::error::CliError;
 use crate::session::Session;
@@ -82,12 +82,7 @@ pub(crate) async fn run(args: InitArgs, session: &mut Session) -> Result<(), Cli
 }
 
 fn package_object(args: &InitArgs) -> Result<Value, CliError> {
-    if !is_label(&args.package) {
-        return Err(CliError::usage(format!(
-            "package name {}: expected at most 63 lower-case letters, digits and `-`, with a letter or digit at both ends",
-            olm_version::quote(&args.package)
-        )));
-    }
+    require_package_name(&args.package)?;
     let mut object = json!({
         "schema": SCHEMA_PACKAGE,
         "name": args.package,

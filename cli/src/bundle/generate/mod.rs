@@ -27,7 +27,7 @@ use csv::Choices;
 use files::{Channels, Existing, Files};
 use summary::Summary;
 
-use crate::author::{is_label, write_whole};
+use crate::author::{require_package_name, write_whole};
 use crate::bundle_source::{is_bundle_dir, read_bundle_dir};
 use crate::error::CliError;
 use crate::output::{FormatArgs, printable};
@@ -202,7 +202,7 @@ pub(super) async fn write_project(
     let whole = project.root.canonicalize().map_err(|error| CliError::at(project.root.display(), error))?;
     let folder = whole.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let package = project.package.unwrap_or(folder);
-    check_package(package).map_err(|error| match project.package {
+    require_package_name(package).map_err(|error| match project.package {
         None => CliError::usage(format!("{error}; name the package with --package")),
         Some(_) => error,
     })?;
@@ -226,18 +226,8 @@ pub(super) async fn write_project(
     write(&converted, &Files::new(), to)
 }
 
-fn check_package(package: &str) -> Result<(), CliError> {
-    if is_label(package) {
-        return Ok(());
-    }
-    Err(CliError::usage(format!(
-        "package name {}: expected at most 63 lower-case letters, digits and `-`, with a letter or digit at both ends",
-        quote(package)
-    )))
-}
-
 fn options(args: &GenerateArgs) -> Result<Options, CliError> {
-    check_package(&args.package)?;
+    require_package_name(&args.package)?;
     Version::parse(&args.version).map_err(|error| {
         CliError::usage(format!(
             "--version {}: {error}; expected a version such as 1.2.3",
