@@ -152,23 +152,23 @@ pub(super) fn catalog_files(bundle: &CatalogBundle) -> BTreeMap<String, Vec<u8>>
 }
 
 /// ClusterCatalog with the image `reference`.
-pub(super) fn catalog(names: &Names, reference: &str, mark: &str) -> Value {
+pub(super) fn catalog(names: &Names, reference: &str, label_value: &str) -> Value {
     json!({
         "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog",
-        "metadata": { "name": names.catalog, "labels": { EXT_BUNDLE_RUN: mark } },
+        "metadata": { "name": names.catalog, "labels": { EXT_BUNDLE_RUN: label_value } },
         "spec": { "source": { "type": "Image", "image": { "ref": reference } } },
     })
 }
 
-/// ClusterExtension that installs whatever bundle the catalog has. Its selector contains `mark`, so that each content
-/// of the catalog is a new generation of the extension, with conditions of its own.
+/// ClusterExtension that installs whatever bundle the catalog has. Its selector contains `label_value`, so that each
+/// content of the catalog is a new generation of the extension, with conditions of its own.
 pub(super) fn extension(
     names: &Names,
     namespace: &str,
-    mark: &str,
+    label_value: &str,
     config: Option<Map<String, Value>>,
 ) -> ClusterExtension {
-    let labels = [(METADATA_NAME, names.catalog.as_str()), (EXT_BUNDLE_RUN, mark)];
+    let labels = [(METADATA_NAME, names.catalog.as_str()), (EXT_BUNDLE_RUN, label_value)];
     let labels = labels.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned()));
     let filter = CatalogFilter {
         package_name: names.package.clone(),
@@ -183,7 +183,7 @@ pub(super) fn extension(
         .filter(|config| !config.is_empty())
         .map(|inline| ExtensionConfig { config_type: ConfigType::Inline, inline: Some(inline) });
     let mut extension = ClusterExtension::new(&names.package, spec);
-    extension.labels_mut().insert(EXT_BUNDLE_RUN.to_owned(), mark.to_owned());
+    extension.labels_mut().insert(EXT_BUNDLE_RUN.to_owned(), label_value.to_owned());
     extension
 }
 

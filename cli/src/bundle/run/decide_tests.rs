@@ -47,7 +47,7 @@ fn only_labeled_objects_are_adopted() {
 }
 
 #[test]
-fn extensions_in_the_way_are_named() {
+fn extensions_of_other_owners_are_named() {
     let names = Names::of("lamp").unwrap();
     let check = |one: ClusterExtension| {
         check_extensions(&names, "ns", &[extension_of("other", "other", "ns", false), one])
@@ -119,7 +119,7 @@ fn catalog_content_is_valid() {
 }
 
 #[test]
-fn digest_yields_tag_and_mark() {
+fn digest_yields_tag_and_label() {
     let digest = format!("sha256:{}", "0123456789abcdef".repeat(4));
     assert_eq!((tag(&digest).as_str(), short(&digest)), ("run-0123456789ab", "0123456789ab"));
     assert_eq!(short("sha256:ab"), "ab");

@@ -49,7 +49,7 @@ If the bundle cannot be installed, the command prints the object that blocks it 
 #[derive(Debug, Args)]
 #[command(after_help = "Exit codes:
   0 ended by Ctrl-C after the installation   1 operation failed or timed out   2 wrong usage
-  3 the bundle has errors, or an object of another owner is in the way   130 interrupted before
+  3 the bundle has errors, or an object is owned by another   130 interrupted before
 
 Examples:
   {olm} bundle run ./bundle -n my-operator --push-to registry.example.com/me/my-operator
@@ -245,7 +245,7 @@ struct Published {
     bundle: String,
     catalog: String,
     /// Start of the digest of the catalog.
-    mark: String,
+    label_value: String,
 }
 
 /// Pushes the bundle, unless it is published, and its catalog.
@@ -265,8 +265,8 @@ async fn publish(subject: &Subject, options: &RunOptions, session: &Session) -> 
     };
     let content = catalog_bundle(&subject.files.files, &bundle)?;
     let catalog = Image::catalog(&decide::catalog_files(&content))?;
-    let mark = decide::short(&catalog.digest()).to_owned();
-    Ok(Published { bundle, catalog: push(&catalog).await?, mark })
+    let label_value = decide::short(&catalog.digest()).to_owned();
+    Ok(Published { bundle, catalog: push(&catalog).await?, label_value })
 }
 
 /// `spec.config.inline`.

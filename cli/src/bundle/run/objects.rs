@@ -93,7 +93,7 @@ impl Run {
         Ok(found)
     }
 
-    /// Checks that nothing of another owner is in the way. Writes nothing.
+    /// Checks that no needed object is owned by another. Writes nothing.
     pub(super) async fn check(&self, session: &Session) -> Result<(), CliError> {
         let extensions = self.cluster.extensions(session).await?;
         decide::check_extensions(&self.names, &self.namespace, &extensions)?;
@@ -121,7 +121,7 @@ impl Run {
     ) -> Result<change::WrittenObject, CliError> {
         let after = format!("{} was not written", self.what(Kind::Extension));
         self.wait_for_deletions(&after, deadline, session).await?;
-        let labels = [(EXT_BUNDLE_RUN.to_owned(), published.mark.clone())].into();
+        let labels = [(EXT_BUNDLE_RUN.to_owned(), published.label_value.clone())].into();
         if let Some(created) =
             change::create_namespace(&self.cluster, &self.namespace, labels, None, session).await?
         {
@@ -133,7 +133,7 @@ impl Run {
             Ok(serving::completion(found.as_ref(), Some(&published.catalog)))
         };
         change::until(&self.what(Kind::Catalog), &after, deadline, poll, session).await?;
-        let desired = decide::extension(&self.names, &self.namespace, &published.mark, config);
+        let desired = decide::extension(&self.names, &self.namespace, &published.label_value, config);
         let written = self.write_extension(desired, session).await?;
         say(&written.to_string());
         Ok(written)
@@ -165,7 +165,7 @@ impl Run {
 
     async fn write_catalog(&self, published: &Published, session: &Session) -> Result<(), CliError> {
         let (api, name) = (self.catalogs(), &self.names.catalog);
-        let mut desired = decide::catalog(&self.names, &published.catalog, &published.mark);
+        let mut desired = decide::catalog(&self.names, &published.catalog, &published.label_value);
         let found = self.metadata(Kind::Catalog, session).await?;
         let done = match decide::leftover(&self.what(Kind::Catalog), found.as_ref())? {
             Leftover::None => {

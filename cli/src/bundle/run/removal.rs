@@ -96,13 +96,13 @@ async fn delete(run: &Run, kind: Kind, session: &Session) -> Result<Option<Strin
     match kind {
         Kind::Extension => {
             let api: Api<ClusterExtension> = Api::all(run.cluster.client().clone());
-            change::call(&what, gone(api.delete(name, &parameters)), session).await?;
+            change::call(&what, deleted(api.delete(name, &parameters)), session).await?;
         }
         Kind::Catalog => {
-            change::call(&what, gone(run.catalogs().delete(name, &parameters)), session).await?;
+            change::call(&what, deleted(run.catalogs().delete(name, &parameters)), session).await?;
         }
         Kind::Namespace => {
-            change::call(&what, gone(run.namespaces().delete(name, &parameters)), session).await?;
+            change::call(&what, deleted(run.namespaces().delete(name, &parameters)), session).await?;
         }
     }
     Ok(Some(run.what(kind)))
@@ -115,7 +115,7 @@ fn parameters(metadata: &ObjectMeta) -> DeleteParams {
 }
 
 /// Result of a deletion. 404: the object is deleted already.
-async fn gone<T>(deletion: impl Future<Output = Result<T, kube::Error>>) -> Result<(), kube::Error> {
+async fn deleted<T>(deletion: impl Future<Output = Result<T, kube::Error>>) -> Result<(), kube::Error> {
     match deletion.await {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         answer => answer.map(drop),

@@ -152,7 +152,7 @@ async fn create_pod(fixture: &Fixture, name: &str, state: Value) {
     pods(fixture).patch_status(name, &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
 }
 
-async fn all_is_gone(fixture: &Fixture) {
+async fn require_all_deleted(fixture: &Fixture) {
     assert!(fixture.extensions().get_opt("pipe").await.unwrap().is_none());
     assert!(catalogs(fixture).get_opt(CATALOG).await.unwrap().is_none());
     let namespaces: Api<Namespace> = Api::all(fixture.client());
@@ -178,10 +178,10 @@ async fn run_installs_upgrades_and_removes_everything_at_interrupt() {
     let first = serve(&fixture, "").await;
     assert!(first.starts_with(&fixture.reference("run/pipe@sha256:")), "{first}");
     let made = fixture.extension("pipe").await;
-    let mark = made.labels()[LABEL].clone();
-    assert_eq!(catalogs(&fixture).get(CATALOG).await.unwrap().labels()[LABEL], mark);
+    let label = made.labels()[LABEL].clone();
+    assert_eq!(catalogs(&fixture).get(CATALOG).await.unwrap().labels()[LABEL], label);
     let namespaces: Api<Namespace> = Api::all(fixture.client());
-    assert_eq!(namespaces.get("pipe-run").await.unwrap().labels()[LABEL], mark);
+    assert_eq!(namespaces.get("pipe-run").await.unwrap().labels()[LABEL], label);
     let old = bundle_image(&fixture, "old").await;
     install(&fixture, &made, 1, "pipe.v1.0.0", &old).await;
     let rest = says(&mut child, "following the logs; Ctrl-C ends the command").await;
@@ -211,7 +211,7 @@ async fn run_installs_upgrades_and_removes_everything_at_interrupt() {
     serve(&fixture, &first).await;
     let changed = fixture.generation("pipe", 2).await;
     assert_eq!(changed.uid(), made.uid());
-    assert_ne!(changed.labels()[LABEL], mark);
+    assert_ne!(changed.labels()[LABEL], label);
     let new = bundle_image(&fixture, "new").await;
     install(&fixture, &changed, 2, "pipe.v1.1.0", &new).await;
     let rest = says(&mut child, "following the logs; Ctrl-C removes the operator").await;
@@ -221,7 +221,7 @@ async fn run_installs_upgrades_and_removes_everything_at_interrupt() {
     let removed =
         "removed ClusterExtension \"pipe\", ClusterCatalog \"pipe-bundle-run\", namespace \"pipe-run\"\n";
     assert!(rest.join().unwrap().ends_with(removed));
-    all_is_gone(&fixture).await;
+    require_all_deleted(&fixture).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -258,7 +258,7 @@ async fn run_adopts_its_leftovers_and_no_foreign_objects() {
     let ran = ended(child).await;
     assert_eq!(ran.code, 130, "{}", ran.stderr);
     assert!(ran.stderr.contains("removed ClusterExtension \"pipe\""), "{}", ran.stderr);
-    all_is_gone(&fixture).await;
+    require_all_deleted(&fixture).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -292,8 +292,8 @@ async fn logs_of_pods_and_their_successors_are_followed() {
     create_pod(&fixture, "pipe-b", json!({"running": {}})).await;
     assert_eq!(lines.recv().await.as_deref(), Some("[pipe-b/manager] three"));
     pods(&fixture).delete("pipe-b", &DeleteParams::default().grace_period(0)).await.unwrap();
-    let gone = async || pods(&fixture).get_opt("pipe-b").await.unwrap().is_none().then_some(());
-    eventually("deletion of the pod", gone).await;
+    let deleted = async || pods(&fixture).get_opt("pipe-b").await.unwrap().is_none().then_some(());
+    eventually("deletion of the pod", deleted).await;
     fixture.set_log("pipe-b", "2026-01-02T03:06:00Z four\n");
     create_pod(&fixture, "pipe-b", json!({"running": {}})).await;
     assert_eq!(lines.recv().await.as_deref(), Some("[pipe-b/manager] four"));
@@ -322,7 +322,7 @@ async fn failed_installation_is_explained_and_removed() {
     assert!(ran.stderr.contains(logs), "{}", ran.stderr);
     let said = format!("error: pipe: InvalidConfiguration: {message}\nthe objects of the run are removed\n");
     assert!(ran.stderr.ends_with(&said), "{}", ran.stderr);
-    all_is_gone(&fixture).await;
+    require_all_deleted(&fixture).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -350,5 +350,5 @@ async fn folder_with_manifests_is_installed_as_a_generated_bundle() {
     uninstall(&fixture).await;
     assert_eq!(ended(child).await.code, 0);
     assert!(rest.join().unwrap().contains("removed ClusterExtension \"pipe\""));
-    all_is_gone(&fixture).await;
+    require_all_deleted(&fixture).await;
 }

@@ -58,6 +58,14 @@ impl Running {
     }
 }
 
+impl Drop for Running {
+    /// Ends the process after a failed assertion.
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 fn write(tool: &Tool, files: &BTreeMap<String, Vec<u8>>) -> Result<()> {
     for (path, content) in files {
         let path = tool.path("bundle").join(path);
