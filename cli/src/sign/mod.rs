@@ -13,10 +13,9 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use olm_oci::{Limits, Puller, Reference};
+use olm_oci::{Limits, Puller, Reference, referrers_tag};
 use olm_pack::{
-    Artifact, Push, SigningKey, Subject, add_referrer, add_signature, push_artifact, referrer, referrers_tag,
-    signature_tag,
+    Artifact, Push, SigningKey, Subject, add_referrer, add_signature, push_artifact, referrer, signature_tag,
 };
 use serde::Serialize;
 
@@ -227,9 +226,9 @@ impl<'a> Target<'a> {
         let image = self.puller.resolve(&image).await?;
         let listed = self.puller.referrers(&image).await.map_err(|error| CliError::at(&named, error))?;
         if !listed.has_api {
-            let tag = referrers_tag(&subject.digest);
+            let tag = referrers_tag(image.digest());
             let existing = self.tagged(&tag).await?;
-            if let Some(index) = add_referrer(existing.as_deref(), &subject.digest, &artifact)? {
+            if let Some(index) = add_referrer(existing.as_deref(), &tag, &artifact)? {
                 self.send(Some(&tag), &index).await?;
                 added = true;
             }

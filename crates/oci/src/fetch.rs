@@ -40,7 +40,9 @@ impl Hasher {
         format!("{}:{}", self.name, hex::encode(self.context.finish()))
     }
 
-    pub(crate) fn sha256(bytes: &[u8]) -> Digest {
+    /// SHA-256 digest of `bytes`.
+    #[must_use]
+    pub fn sha256(bytes: &[u8]) -> Digest {
         Digest::of_sha256(&hex::encode(digest::digest(&SHA256, bytes)))
     }
 

@@ -29,8 +29,8 @@ pub use image::{BUNDLE_CHANNELS_LABEL, CATALOG_LABEL, Image, Runtime};
 pub use layer::{Layer, LayerEntry};
 pub use layout::{is_layout, read_layout, write_layout};
 pub use push::{Login, Push, Pushed, push};
-pub use referrer::{Subject, add_referrer, referrer, referrers_tag};
-pub use signature::{SigningKey, add_signature, signature_tag};
+pub use referrer::{Subject, add_referrer, merge_referrers, referrer};
+pub use signature::{SigningKey, add_signature, merge_signatures, signature_tag};
 
 /// Digest of `bytes` in the notation of registries: `sha256:<64 hex digits>`.
 #[must_use]

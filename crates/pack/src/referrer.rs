@@ -69,52 +69,70 @@ pub fn referrer(
     Ok(Artifact { blobs, manifest, media_type: OCI_IMAGE_MEDIA_TYPE })
 }
 
-/// Tag of the index of the referrers of `digest`, in registries without the referrers API.
-#[must_use]
-pub fn referrers_tag(digest: &str) -> String {
-    let (algorithm, encoded) = digest.split_once(':').unwrap_or(("", digest));
-    // Limits of the specification, so that every digest gives a valid tag.
-    let first = |text: &str, most: usize| text.chars().take(most).collect::<String>();
-    format!("{}-{}", first(algorithm, 32), first(encoded, 64))
-}
-
-/// Index of the referrers of the image `subject` with `added` after those of `existing`, the index under
-/// [`referrers_tag`]. `None` if it has this one.
+/// Index of the referrers of an image with `added` after those of `existing`, the index under `tag`. `None` if it has
+/// this one.
 ///
 /// # Errors
 /// `existing` is not an index.
 pub fn add_referrer(
     existing: Option<&[u8]>,
-    subject: &str,
+    tag: &str,
     added: &Artifact,
 ) -> Result<Option<Artifact>, PackError> {
-    let wrong = || PackError::Tag {
-        tag: referrers_tag(subject),
-        why: "expected an OCI image index, to which an attachment can be added".to_owned(),
-    };
-    let mut index = match existing {
-        Some(bytes) => serde_json::from_slice(bytes).map_err(|_| wrong())?,
+    let manifest: Value = serde_json::from_slice(&added.manifest)?;
+    let entry = json!({
+        "mediaType": added.media_type,
+        "digest": added.digest(),
+        "size": added.manifest.len(),
+        "artifactType": manifest["artifactType"],
+        "annotations": manifest["annotations"],
+    });
+    let index = match existing {
+        Some(bytes) => parse(tag, bytes)?,
         None => {
             json!({ "schemaVersion": 2, "mediaType": OCI_IMAGE_INDEX_MEDIA_TYPE, "manifests": [] })
         }
     };
+    with_entries(index, &[entry])
+}
+
+/// Index of the referrers of an image with the entries of the index `added` after those of `existing`, the index under
+/// `tag`. `None` if it has them.
+///
+/// # Errors
+/// Either is not an index.
+pub fn merge_referrers(tag: &str, existing: &[u8], added: &[u8]) -> Result<Option<Artifact>, PackError> {
+    let added = parse(tag, added)?;
+    with_entries(parse(tag, existing)?, entries(&added))
+}
+
+fn parse(tag: &str, bytes: &[u8]) -> Result<Value, PackError> {
+    let wrong = || PackError::Tag {
+        tag: tag.to_owned(),
+        why: "expected an OCI image index, to which an attachment can be added".to_owned(),
+    };
+    let index: Value = serde_json::from_slice(bytes).map_err(|_| wrong())?;
     let kind = index.get("mediaType").unwrap_or(&Value::Null);
-    if !kind.is_null() && kind != OCI_IMAGE_INDEX_MEDIA_TYPE {
-        return Err(wrong());
+    let is_index = index["manifests"].is_array() && (kind.is_null() || kind == OCI_IMAGE_INDEX_MEDIA_TYPE);
+    if is_index { Ok(index) } else { Err(wrong()) }
+}
+
+fn entries(index: &Value) -> &[Value] {
+    index["manifests"].as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+fn with_entries(mut index: Value, added: &[Value]) -> Result<Option<Artifact>, PackError> {
+    let mut all = entries(&index).to_vec();
+    let before = all.len();
+    for entry in added {
+        if !all.iter().any(|known| known["digest"] == entry["digest"]) {
+            all.push(entry.clone());
+        }
     }
-    let digest = added.digest();
-    let entries = index.get_mut("manifests").and_then(Value::as_array_mut).ok_or_else(wrong)?;
-    if entries.iter().any(|entry| entry["digest"] == *digest) {
+    if all.len() == before {
         return Ok(None);
     }
-    let manifest: Value = serde_json::from_slice(&added.manifest)?;
-    entries.push(json!({
-        "mediaType": added.media_type,
-        "digest": digest,
-        "size": added.manifest.len(),
-        "artifactType": manifest["artifactType"],
-        "annotations": manifest["annotations"],
-    }));
+    index["manifests"] = all.into();
     let manifest = serde_json::to_vec(&index)?.into();
     Ok(Some(Artifact { blobs: Vec::new(), manifest, media_type: OCI_IMAGE_INDEX_MEDIA_TYPE }))
 }
@@ -154,11 +172,11 @@ mod tests {
 
     #[test]
     fn index_gets_each_referrer_once_and_keeps_others() {
-        let (subject, first) = attached(b"{}");
+        let (_, first) = attached(b"{}");
         let (_, second) = attached(b"[]");
-        let one = add_referrer(None, &subject.digest, &first).unwrap().unwrap();
-        assert_eq!(add_referrer(Some(&one.manifest), &subject.digest, &first).unwrap(), None);
-        let two = add_referrer(Some(&one.manifest), &subject.digest, &second).unwrap().unwrap();
+        let one = add_referrer(None, "tag", &first).unwrap().unwrap();
+        assert_eq!(add_referrer(Some(&one.manifest), "tag", &first).unwrap(), None);
+        let two = add_referrer(Some(&one.manifest), "tag", &second).unwrap().unwrap();
         let index: Value = serde_json::from_slice(&two.manifest).unwrap();
         assert_eq!(index["manifests"][0]["digest"], first.digest());
         assert_eq!(index["manifests"][1]["artifactType"], "application/spdx+json");
@@ -167,17 +185,26 @@ mod tests {
 
     #[test]
     fn content_of_another_kind_is_not_replaced() {
-        let (subject, artifact) = attached(b"{}");
+        let (_, artifact) = attached(b"{}");
         for existing in ["", "[]", "{}", r#"{"layers":[]}"#, r#"{"manifests":[],"mediaType":"a/b"}"#] {
-            let error = add_referrer(Some(existing.as_bytes()), &subject.digest, &artifact).unwrap_err();
+            let error = add_referrer(Some(existing.as_bytes()), "tag", &artifact).unwrap_err();
             assert!(error.to_string().contains("expected an OCI image index"), "{error}");
         }
     }
 
     #[test]
-    fn tag_of_referrers_has_limited_length() {
-        assert_eq!(referrers_tag("sha256:0a"), "sha256-0a");
-        let long = referrers_tag(&format!("sha512:{}", "0".repeat(128)));
-        assert_eq!(long, format!("sha512-{}", "0".repeat(64)));
+    fn indexes_are_merged_by_digest() {
+        let [first, second] = [b"{}", b"[]"].map(|content| attached(content).1);
+        let one = add_referrer(None, "tag", &first).unwrap().unwrap().manifest;
+        let other = add_referrer(None, "tag", &second).unwrap().unwrap().manifest;
+        let both = merge_referrers("tag", &one, &other).unwrap().unwrap().manifest;
+        let index: Value = serde_json::from_slice(&both).unwrap();
+        let digests = index["manifests"].as_array().unwrap().iter().map(|entry| entry["digest"].clone());
+        assert_eq!(digests.collect::<Vec<_>>(), [first.digest(), second.digest()]);
+        for added in [&one, &other] {
+            assert_eq!(merge_referrers("tag", &both, added).unwrap(), None);
+        }
+        assert!(merge_referrers("tag", &one, b"[]").is_err());
+        assert!(merge_referrers("tag", b"{}", &one).is_err());
     }
 }

@@ -127,7 +127,7 @@ pub fn add_signature(
         return Ok(None);
     }
     if layers.len() >= MAX_SIGNATURES {
-        return Err(wrong(format!("it has {MAX_SIGNATURES} signatures, the most that servers read")));
+        return Err(wrong(too_many()));
     }
     layers.push(json!({
         "mediaType": MEDIA_TYPE,
@@ -135,17 +135,50 @@ pub fn add_signature(
         "size": payload.len(),
         "annotations": { ANNOTATION: key.sign(&payload)? },
     }));
+    with_config(manifest, vec![payload]).map(Some)
+}
+
+/// Signature artifact with the layers of the manifest `added` after those of `existing`, the manifest under `tag`. `None`
+/// if it has them.
+///
+/// # Errors
+/// Either is not the manifest of an image, or the signatures are too many.
+pub fn merge_signatures(tag: &str, existing: &[u8], added: &[u8]) -> Result<Option<Artifact>, PackError> {
+    let wrong = |why: &str| PackError::Tag { tag: tag.to_owned(), why: why.to_owned() };
+    let (mut manifest, added) = (parse(existing).map_err(wrong)?, parse(added).map_err(wrong)?);
+    let layers = manifest["layers"].as_array_mut().ok_or_else(|| wrong(NO_LAYERS))?;
+    let before = layers.len();
+    for layer in added["layers"].as_array().into_iter().flatten() {
+        // Signatures of one payload differ in the annotation.
+        if !layers.contains(layer) {
+            layers.push(layer.clone());
+        }
+    }
+    match layers.len() {
+        all if all == before => Ok(None),
+        all if all > MAX_SIGNATURES => Err(wrong(&too_many())),
+        _ => with_config(manifest, Vec::new()).map(Some),
+    }
+}
+
+/// Artifact of `manifest` with a new configuration for its layers.
+fn with_config(mut manifest: Value, mut blobs: Vec<Bytes>) -> Result<Artifact, PackError> {
+    let layers = manifest["layers"].as_array().into_iter().flatten();
     // Payloads are not compressed, so that the digests of the layers are those of their content.
-    let contents: Vec<_> = layers.iter().map(|layer| layer["digest"].clone()).collect();
+    let contents: Vec<_> = layers.map(|layer| layer["digest"].clone()).collect();
     let config = json!({
         "architecture": "", "os": "", "config": {}, "rootfs": { "type": "layers", "diff_ids": contents },
     });
     let config = Bytes::from(serde_json::to_vec(&config)?);
     manifest["config"] =
         json!({ "mediaType": IMAGE_CONFIG_MEDIA_TYPE, "digest": digest_of(&config), "size": config.len() });
-    let blobs = vec![payload, config];
+    blobs.push(config);
     let manifest = serde_json::to_vec(&manifest)?.into();
-    Ok(Some(Artifact { blobs, manifest, media_type: OCI_IMAGE_MEDIA_TYPE }))
+    Ok(Artifact { blobs, manifest, media_type: OCI_IMAGE_MEDIA_TYPE })
+}
+
+fn too_many() -> String {
+    format!("it has {MAX_SIGNATURES} signatures, the most that servers read")
 }
 
 const NO_LAYERS: &str = "expected an OCI image manifest, to which a signature can be added";
@@ -208,6 +241,25 @@ mod tests {
         let config: Value = serde_json::from_slice(&two.blobs[1]).unwrap();
         let payload = digest_of(&two.blobs[0]);
         assert_eq!(config["rootfs"]["diff_ids"], json!([payload, payload]));
+    }
+
+    #[test]
+    fn layers_of_another_manifest_are_appended_once() {
+        let (first, second) = (SigningKey::generate().unwrap(), SigningKey::generate().unwrap());
+        let [one, other] = [&first, &second].map(|key| signed(None, key).unwrap().manifest);
+        let merged = merge_signatures("tag", &one, &other).unwrap().unwrap();
+        for key in [&first, &second] {
+            assert_eq!(signed(Some(&merged.manifest), key), None);
+        }
+        for added in [&one, &other] {
+            assert_eq!(merge_signatures("tag", &merged.manifest, added).unwrap(), None);
+        }
+        assert!(merge_signatures("tag", &one, br#"{"manifests":[]}"#).is_err());
+        assert!(merge_signatures("tag", b"[]", &one).is_err());
+        let many: Vec<_> = (0..MAX_SIGNATURES).map(|number| json!({ "size": number })).collect();
+        let full = json!({ "schemaVersion": 2, "layers": many }).to_string();
+        let error = merge_signatures("tag", full.as_bytes(), &one).unwrap_err();
+        assert_eq!(error.to_string(), "tag tag: it has 128 signatures, the most that servers read");
     }
 
     #[test]

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
-use olm_oci::{Digest, RawManifest, Repository, TransferError, referrers_tag};
+use olm_oci::{Digest, Hasher, RawManifest, Repository, TransferError, referrers_tag};
+use olm_pack::{PackError, merge_referrers, merge_signatures};
 use tokio::sync::mpsc;
 
 use super::layout::Layout;
@@ -14,6 +15,8 @@ use super::layout::Layout;
 const PARALLEL: usize = 3;
 /// Deepest nesting of indexes.
 const MAX_DEPTH: usize = 4;
+/// Deepest nesting of referrers whose own signatures and referrers are copied.
+const MAX_ATTACHED: usize = 1;
 /// Suffixes of the tags with which cosign attaches signatures, attestations and SBOMs.
 const ATTACHMENTS: [&str; 3] = ["sig", "att", "sbom"];
 
@@ -67,7 +70,7 @@ impl Copy<'_> {
             let mut digests = vec![manifest.digest.clone()];
             digests.extend(manifest.children()?.manifests);
             for digest in digests {
-                self.attachments(repository, &digest).await?;
+                self.attachments(repository, &digest, 0).await?;
             }
         }
         Ok(())
@@ -133,7 +136,7 @@ impl Copy<'_> {
             }
             (Destination::Registry(to), Some(tag)) => {
                 if !to.has_manifest(tag, &manifest.digest).await? {
-                    to.push_manifest(tag, manifest).await?;
+                    retag(to, tag, manifest).await?;
                 }
             }
             (Destination::Registry(_), None) => {}
@@ -141,8 +144,13 @@ impl Copy<'_> {
         Ok(())
     }
 
-    /// Copies the signatures and referrers of an image, if there are any.
-    async fn attachments(&self, from: &Repository, subject: &Digest) -> Result<(), TransferError> {
+    /// Copies the signatures and referrers of an image, if there are any, and those of its referrers.
+    async fn attachments(
+        &self,
+        from: &Repository,
+        subject: &Digest,
+        depth: usize,
+    ) -> Result<(), TransferError> {
         for suffix in ATTACHMENTS {
             let tag = format!("{}.{suffix}", referrers_tag(subject));
             if let Some(manifest) = from.tagged(&tag).await? {
@@ -153,6 +161,9 @@ impl Copy<'_> {
         let Some(referrers) = from.referrers(subject).await? else { return Ok(()) };
         for digest in &referrers.manifests {
             self.tree(&from.manifest(digest).await?, 0).await?;
+            if depth < MAX_ATTACHED {
+                Box::pin(self.attachments(from, digest, depth + 1)).await?;
+            }
         }
         if let Destination::Registry(to) = &self.destination {
             let listed = to.referrers(subject).await?.map(|known| known.manifests).unwrap_or_default();
@@ -163,6 +174,46 @@ impl Copy<'_> {
         // A registry without lists of referrers has them in this tag, and so has a layout.
         self.tree(&referrers.index, 0).await?;
         self.name(&referrers.index, Some(&referrers_tag(subject)), None).await
+    }
+}
+
+/// Gives a manifest at the registry its tag. Signatures and referrers that exist only at this registry are kept: those of
+/// the manifest are added to them.
+async fn retag(to: &Repository, tag: &str, manifest: &RawManifest) -> Result<(), TransferError> {
+    let Some(merge) = merge_of(tag) else { return to.push_manifest(tag, manifest).await };
+    let Some(existing) = to.tagged(tag).await? else { return to.push_manifest(tag, manifest).await };
+    let merged = merge(tag, &existing.bytes, &manifest.bytes);
+    let Some(merged) = merged.map_err(|error| TransferError::local(error.to_string()))? else {
+        return Ok(());
+    };
+    for blob in merged.blobs {
+        let (blob, digest, size) = (&blob, Hasher::sha256(&blob), blob.len() as u64);
+        if !to.has_blob(&digest).await? {
+            let feed = |sink: mpsc::Sender<Bytes>| async move {
+                // A closed sink ends the transfer.
+                let _ = sink.send(blob.clone()).await;
+                Ok(())
+            };
+            to.push_blob(&digest, size, feed).await?;
+        }
+    }
+    to.push_manifest(tag, &RawManifest::new(merged.manifest)).await
+}
+
+type Merge = fn(&str, &[u8], &[u8]) -> Result<Option<olm_pack::Artifact>, PackError>;
+
+/// Merge for a tag of signatures, attestations or referrers. `None` for other tags, which belong to the source. Clients
+/// read an SBOM only if it is alone in its tag.
+fn merge_of(tag: &str) -> Option<Merge> {
+    let encoded = tag.strip_prefix("sha256-").or_else(|| tag.strip_prefix("sha512-"))?;
+    let (encoded, suffix) = encoded.split_once('.').unwrap_or((encoded, ""));
+    if encoded.len() < 64 || !encoded.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return None;
+    }
+    match suffix {
+        "" => Some(merge_referrers),
+        "sig" | "att" => Some(merge_signatures),
+        _ => None,
     }
 }
 
@@ -202,6 +253,27 @@ impl Destination<'_> {
         match self {
             Self::Registry(to) => to.has_manifest(manifest.digest.as_str(), &manifest.digest).await,
             Self::Layout(..) => Ok(false),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_tags_of_signatures_and_referrers_are_merged() {
+        let hex = "0".repeat(64);
+        for (tag, expected) in [
+            (format!("sha256-{hex}"), true),
+            (format!("sha256-{hex}.sig"), true),
+            (format!("sha256-{hex}.att"), true),
+            (format!("sha256-{hex}.sbom"), false),
+            (format!("sha256-{hex}x"), false),
+            ("sha256-0.sig".to_owned(), false),
+            ("v1".to_owned(), false),
+        ] {
+            assert_eq!(merge_of(&tag).is_some(), expected, "{tag}");
         }
     }
 }

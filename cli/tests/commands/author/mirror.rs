@@ -6,6 +6,7 @@ use bytes::Bytes;
 use olm_image::Image;
 use olm_image::docker_registry::{DockerRegistry, Settings};
 use olm_image::registry::{Fault, Registry};
+use olm_image::signing::{Signer, signatures};
 use olm_image::{Layer, LayerEntry, Runtime};
 use serde_json::{Value, json};
 
@@ -165,6 +166,56 @@ async fn mirror_has_the_same_bytes_tags_and_signatures_and_is_written_once() {
     let listed =
         source.fixture.works(&format!("ls {}/m/team/lamp-catalog:v1 --ca-dir cas", target.host())).await;
     assert!(listed.contains("lamp"), "{listed}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn signatures_and_referrers_that_only_the_target_has_are_kept() {
+    let source = Source::new().await;
+    let registry = &source.fixture.registry;
+    let tag = source.operand.replace(':', "-");
+    let signature = |digest: &str| {
+        let signed = Signer::new().unwrap().sign("r.example/operand", digest).unwrap();
+        signatures(&[signed])
+    };
+    let sig = format!("{tag}.sig");
+    let [upstream, company] = [(); 2].map(|()| signature(&source.operand));
+    registry.add_image("team/operand", &sig, &upstream);
+    let sbom = image("sbom");
+    let list = |image: &Image| index(&[(&image.digest(), image.manifest.len())]);
+    source
+        .fixture
+        .works(&format!("mirror {}/team/lamp-catalog:v1 --to-dir layout --ca-dir cas", source.host()))
+        .await;
+    for (name, from) in
+        [("one", format!("{}/team/lamp-catalog:v1", source.host())), ("two", "layout".to_owned())]
+    {
+        let target = source.target(name).await;
+        target.add_image("m/team/operand", &sbom.digest(), &sbom);
+        target.add_manifest("m/team/operand", &tag, INDEX, list(&sbom));
+        target.add_image("m/team/operand", &sig, &company);
+        let line = format!("mirror {from} --to {}/m --ca-dir cas", target.host());
+        source.fixture.works(&line).await;
+        let listed = |tag: &str, list: &str, field: &str| {
+            let manifest: Value =
+                serde_json::from_slice(&target.manifest("m/team/operand", tag).unwrap()).unwrap();
+            let all = manifest[list].as_array().unwrap().clone();
+            all.into_iter().map(|mut entry| entry[field].take()).collect::<Vec<_>>()
+        };
+        let annotations = |image: &Image| {
+            let manifest: Value = serde_json::from_slice(&image.manifest).unwrap();
+            manifest["layers"][0]["annotations"].clone()
+        };
+        assert_eq!(listed(&sig, "layers", "annotations"), [annotations(&company), annotations(&upstream)]);
+        assert_eq!(listed(&tag, "manifests", "digest"), [sbom.digest(), image("attestation").digest()]);
+        let _ = sent(&target);
+        source.fixture.works(&line).await;
+        assert_eq!(sent(&target), Vec::<String>::new());
+
+        target.add_manifest("m/team/operand", &sig, INDEX, list(&sbom));
+        let ran = source.fixture.olm(&line).await;
+        assert_eq!(ran.code, 1);
+        assert!(ran.stderr.contains(&format!("tag {sig}: expected an OCI image manifest")), "{}", ran.stderr);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
