@@ -24,7 +24,7 @@ pub struct Inspected {
     pub is_index: bool,
     /// Architectures in Go's names, such as `amd64`. Empty for an artifact without an image configuration.
     pub architectures: BTreeSet<String>,
-    /// Images of an index, with their architecture. Attestations are none.
+    /// Images of an index, with their architecture. Without attestations.
     pub children: Vec<(String, Digest)>,
     /// Blobs of a single image that the registry does not have. Layers are only checked by
     /// [`Puller::inspect_layers`](crate::Puller::inspect_layers).
@@ -98,7 +98,7 @@ pub(crate) async fn inspect(
 }
 
 /// `true` for a layer that registries need not have.
-fn is_foreign(media_type: &str) -> bool {
+pub(crate) fn is_foreign(media_type: &str) -> bool {
     media_type.contains(".foreign.") || media_type.contains(".nondistributable.")
 }
 

@@ -48,11 +48,7 @@ struct Entry {
 
 /// Reads the attachments of the manifest `digest`.
 pub(crate) async fn referrers(session: &Session, digest: &Digest) -> Result<Referrers, RequestError> {
-    let pages = session.referrers(digest).await.map_err(|error| error.within("reading referrers"))?;
-    let (has_api, pages) = match pages {
-        Some(pages) => (true, pages),
-        None => (false, tagged(session, digest).await?),
-    };
+    let (has_api, pages) = referrer_pages(session, digest).await?;
     let mut entries = Vec::new();
     for page in pages {
         entries.extend(parse(&page).map_err(|why| RequestError::fatal(why).within("reading referrers"))?);
@@ -60,15 +56,32 @@ pub(crate) async fn referrers(session: &Session, digest: &Digest) -> Result<Refe
     Ok(Referrers { has_api, entries })
 }
 
-/// Index of the tag for attachments, if any.
-async fn tagged(session: &Session, digest: &Digest) -> Result<Vec<Bytes>, RequestError> {
-    // At most 64 characters of the digest, so that the tag is valid.
-    let tag: String = digest.as_str().replace(':', "-").chars().take(digest.algorithm().len() + 65).collect();
+/// Indexes of the attachments of the manifest `digest`: the pages of the referrers API, and `true`, or the index of the
+/// tag that replaces them.
+///
+/// # Errors
+/// The registry does not respond, denies access, or sends too much. Only an unknown path shows that it has no API.
+pub(crate) async fn referrer_pages(
+    session: &Session,
+    digest: &Digest,
+) -> Result<(bool, Vec<Bytes>), RequestError> {
+    let pages = session.referrers(digest).await.map_err(|error| error.within("reading referrers"))?;
+    if let Some(pages) = pages {
+        return Ok((true, pages));
+    }
+    let tag = referrers_tag(digest);
     match session.manifest(&tag).await {
-        Ok(index) => Ok(vec![index]),
-        Err(error) if error.not_found => Ok(Vec::new()),
+        Ok(index) => Ok((false, vec![index])),
+        Err(error) if error.not_found => Ok((false, Vec::new())),
         Err(error) => Err(error.within(&format!("reading tag {tag}"))),
     }
+}
+
+/// Tag of the index of the referrers of `subject`, in registries without the referrers API.
+#[must_use]
+pub fn referrers_tag(subject: &Digest) -> String {
+    // At most 64 characters of the digest, so that the tag is valid.
+    subject.as_str().replace(':', "-").chars().take(subject.algorithm().len() + 65).collect()
 }
 
 fn parse(index: &[u8]) -> Result<Vec<Referrer>, String> {
@@ -104,6 +117,14 @@ mod tests {
         assert_eq!(parse(b"[]").unwrap_err(), "expected an OCI image index");
         let error = parse(br#"{"manifests":[{"digest":"1"}]}"#).unwrap_err();
         assert!(error.starts_with("digest \"1\": "), "{error}");
+    }
+
+    #[test]
+    fn tag_of_referrers_has_limited_length() {
+        for (algorithm, length) in [("sha256", 64), ("sha512", 128)] {
+            let digest = format!("{algorithm}:{}", "0".repeat(length)).parse().unwrap();
+            assert_eq!(referrers_tag(&digest), format!("{algorithm}-{}", "0".repeat(64)));
+        }
     }
 
     proptest! {

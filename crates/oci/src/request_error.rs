@@ -26,6 +26,8 @@ pub(crate) struct RequestError {
     pub(crate) transient: bool,
     /// `true` if the registry responds that the object does not exist.
     pub(crate) not_found: bool,
+    /// `true` for a status that registries send for paths which they do not know.
+    pub(crate) unknown_path: bool,
     /// Delay requested by the registry.
     pub(crate) retry_after: Option<Duration>,
 }
@@ -53,7 +55,7 @@ struct ErrorEntry {
 
 impl RequestError {
     pub(crate) fn fatal(text: impl Into<String>) -> Self {
-        Self { text: text.into(), transient: false, not_found: false, retry_after: None }
+        Self { text: text.into(), transient: false, not_found: false, unknown_path: false, retry_after: None }
     }
 
     pub(crate) fn transient(text: impl Into<String>) -> Self {
@@ -104,8 +106,12 @@ impl RequestError {
         let wait = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
         let transient = status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error();
         let not_found = status == StatusCode::NOT_FOUND;
+        let unknown_path = matches!(
+            status,
+            StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED
+        );
         let retry_after = wait.and_then(|wait| retry_after(wait, SystemTime::now()));
-        Self { text, transient, not_found, retry_after }
+        Self { text, transient, not_found, unknown_path, retry_after }
     }
 
     /// Error response with the reason in its body.

@@ -23,7 +23,7 @@ use crate::challenge::{self, Challenge};
 use crate::client::Client;
 use crate::fetch::Hasher;
 use crate::registries::Source;
-use crate::request_error::{RequestError, read_capped};
+use crate::request_error::{RequestError, authority, read_capped};
 use crate::{Digest, Login};
 
 /// Largest manifest, index or image configuration, in bytes (docs/design/images.md#resolve-and-pull).
@@ -157,7 +157,8 @@ impl Session {
         self.fetch(&url, MAX_MANIFEST).await
     }
 
-    /// Pages of the referrers API for `digest`. `None` if the registry does not have the API.
+    /// Pages of the referrers API for `digest`. `None` if the registry does not have the API: it reports an unknown path
+    /// (400, 404, 405), or sends no JSON.
     pub(crate) async fn referrers(&self, digest: &Digest) -> Result<Option<Vec<Bytes>>, RequestError> {
         let mut url = format!("{}/v2/{}/referrers/{digest}", self.base, self.path);
         let mut pages = Vec::new();
@@ -165,24 +166,31 @@ impl Session {
             let read = || async {
                 let response = self.send(Method::GET, &url, None).await?;
                 let next = next_page(response.url(), response.headers());
-                let content_type = response.headers().get(CONTENT_TYPE);
                 // Other servers answer unknown paths with a page.
-                let is_index = content_type.is_some_and(|value| value.as_bytes().ends_with(b"json"));
-                Ok((read_capped(response, MAX_MANIFEST).await?, next, is_index))
+                let page = match is_json(response.headers()) {
+                    true => Some(read_capped(response, MAX_MANIFEST).await?),
+                    false => None,
+                };
+                Ok((page, next))
             };
             let (page, next) = match self.retried(read).await {
-                Ok((page, next, true)) => (page, next),
-                Ok((_, _, false)) => return Ok(None),
-                Err(error) if error.not_found => return Ok(None),
+                Ok((Some(page), next)) => (page, next),
+                Ok((None, _)) if pages.is_empty() => return Ok(None),
+                Ok((None, _)) => return Err(RequestError::fatal("a page of the referrers is not JSON")),
+                Err(error) if error.unknown_path && pages.is_empty() => return Ok(None),
                 Err(error) => return Err(error),
             };
             pages.push(page);
-            match next.filter(|next| self.is_registry_origin(next)) {
+            match next {
                 None => return Ok(Some(pages)),
                 Some(_) if pages.len() == MAX_PAGES => {
                     return Err(RequestError::fatal(format!("there are more than {MAX_PAGES} pages")));
                 }
-                Some(next) => url = next.into(),
+                Some(next) if self.is_registry_origin(&next) => url = next.into(),
+                Some(next) => {
+                    let host = authority(&next);
+                    return Err(RequestError::fatal(format!("the next page is at another server, {host}")));
+                }
             }
         }
     }
@@ -303,12 +311,40 @@ impl Session {
         complete: &(dyn Fn(RequestBuilder) -> RequestBuilder + Sync),
     ) -> Result<Response, RequestError> {
         let mut response = self.attempt(&method, url, complete).await?;
-        if response.status() == StatusCode::UNAUTHORIZED
-            && let Some(challenge) = self.challenge(&response)
-            && self.authorization.answer(&self.client, &challenge).await?
-        {
+        if self.renewed(&response).await? {
             response = self.attempt(&method, url, complete).await?;
         }
+        self.successful(response).await
+    }
+
+    /// [`exchange`](Self::exchange) of a body that can be sent only once. A 401 with a supported challenge is transient,
+    /// because the next attempt has a new authorization.
+    async fn exchange_once(
+        &self,
+        method: Method,
+        url: &str,
+        complete: &(dyn Fn(RequestBuilder) -> RequestBuilder + Sync),
+    ) -> Result<Response, RequestError> {
+        let response = self.attempt(&method, url, complete).await?;
+        let renewed = self.renewed(&response).await?;
+        let checked = self.successful(response).await;
+        checked.map_err(|mut error| {
+            error.transient |= renewed;
+            error
+        })
+    }
+
+    /// Answers the challenge of a 401. `true` if the next request has a new authorization.
+    async fn renewed(&self, response: &Response) -> Result<bool, RequestError> {
+        let is_denied = response.status() == StatusCode::UNAUTHORIZED;
+        match self.challenge(response).filter(|_| is_denied) {
+            Some(challenge) => self.authorization.answer(&self.client, &challenge).await,
+            None => Ok(false),
+        }
+    }
+
+    /// The response if its status is that of success.
+    async fn successful(&self, response: Response) -> Result<Response, RequestError> {
         if response.status().is_success() {
             return Ok(response);
         }
@@ -385,6 +421,12 @@ fn range_start(headers: &HeaderMap) -> Option<u64> {
     range.trim().strip_prefix("bytes ")?.split('-').next()?.trim().parse().ok()
 }
 
+/// `true` for content in JSON, whatever the parameters of the type are.
+fn is_json(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase().ends_with("json")
+}
+
 /// Next page of a list, in the header `Link`.
 fn next_page(base: &Url, headers: &HeaderMap) -> Option<Url> {
     let links = headers.get_all(LINK).into_iter().filter_map(|link| link.to_str().ok());
@@ -441,6 +483,19 @@ mod tests {
             let next = next_page(&base, &headers).map(String::from);
             assert_eq!(next.as_deref(), expected, "{value}");
         }
+    }
+
+    #[test]
+    fn json_is_detected_with_parameters() {
+        for (value, expected) in [
+            ("application/vnd.oci.image.index.v1+json", true),
+            ("application/vnd.oci.image.index.v1+JSON; charset=utf-8", true),
+            ("text/html; charset=json", false),
+        ] {
+            let headers = HeaderMap::from_iter([(CONTENT_TYPE, value.parse().unwrap())]);
+            assert_eq!(is_json(&headers), expected, "{value}");
+        }
+        assert!(!is_json(&HeaderMap::new()));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use oci_distribution::manifest::{OciDescriptor, OciManifest};
+use oci_distribution::manifest::OciManifest;
 use olm_version::excerpt;
 use serde::Deserialize;
 use tokio::sync::mpsc;
@@ -13,7 +13,9 @@ use tokio::time::{Instant, timeout};
 use crate::budget::RequestBudget;
 use crate::fetch::Hasher;
 use crate::image::{parse, verified_manifest};
+use crate::inspect::is_foreign;
 use crate::puller::Puller;
+use crate::referrers::referrer_pages;
 use crate::registries::Source;
 use crate::request_error::RequestError;
 use crate::session::Session;
@@ -74,23 +76,22 @@ pub struct ReferrersIndex {
     pub manifests: Vec<Digest>,
 }
 
-/// One index with the entries of all pages.
-fn joined(mut pages: Vec<Bytes>) -> Result<Bytes, TransferError> {
+/// One index with the entries of all pages. `None` without pages.
+fn joined(pages: Vec<Bytes>) -> Result<Option<Bytes>, RequestError> {
     let invalid = |error: serde_json::Error| RequestError::fatal(format!("list of referrers: {error}"));
-    let mut first = pages.remove(0);
-    if pages.is_empty() {
-        return Ok(first);
+    if pages.len() < 2 {
+        return Ok(pages.into_iter().next());
     }
-    let mut index: serde_json::Value = serde_json::from_slice(&first).map_err(invalid)?;
+    let mut index = serde_json::Value::Null;
+    let mut all = Vec::new();
     for page in pages {
         let mut page: serde_json::Value = serde_json::from_slice(&page).map_err(invalid)?;
-        if let (Some(all), Some(more)) = (index["manifests"].as_array_mut(), page["manifests"].as_array_mut())
-        {
-            all.append(more);
-        }
+        let entries = page.get_mut("manifests").and_then(serde_json::Value::as_array_mut);
+        all.append(entries.ok_or_else(|| RequestError::fatal("a page is no list of referrers"))?);
+        index = page;
     }
-    first = serde_json::to_vec(&index).map_err(invalid)?.into();
-    Ok(first)
+    index["manifests"] = all.into();
+    Ok(Some(serde_json::to_vec(&index).map_err(invalid)?.into()))
 }
 
 impl RawManifest {
@@ -140,11 +141,7 @@ impl RawManifest {
                 }
             }
             OciManifest::Image(manifest) => {
-                let is_distributed = |layer: &&OciDescriptor| {
-                    !layer.media_type.contains(".foreign.")
-                        && !layer.media_type.contains(".nondistributable.")
-                };
-                let layers = manifest.layers.iter().filter(is_distributed);
+                let layers = manifest.layers.iter().filter(|layer| !is_foreign(&layer.media_type));
                 for descriptor in [&manifest.config].into_iter().chain(layers) {
                     let size = u64::try_from(descriptor.size).ok().filter(|size| *size <= MAX_BLOB);
                     let size = size.ok_or_else(|| {
@@ -270,17 +267,8 @@ impl Repository {
     /// # Errors
     /// The registry does not respond, or returns something else.
     pub async fn referrers(&self, subject: &Digest) -> Result<Option<ReferrersIndex>, TransferError> {
-        let pages = match limited(self.session.referrers(subject)).await {
-            Ok(pages) => pages,
-            Err(error) if error.transient => return Err(error.into()),
-            // Some registries refuse unknown paths.
-            Err(_) => None,
-        };
-        let index = match pages {
-            Some(pages) => Some(RawManifest::new(joined(pages)?)),
-            None => self.tagged(&referrers_tag(subject)).await?,
-        };
-        let Some(index) = index else { return Ok(None) };
+        let (_, pages) = limited(referrer_pages(&self.session, subject)).await?;
+        let Some(index) = joined(pages)?.map(RawManifest::new) else { return Ok(None) };
         let manifests = index.children()?.manifests;
         Ok(Some(ReferrersIndex { index, manifests }).filter(|referrers| !referrers.manifests.is_empty()))
     }
@@ -337,15 +325,29 @@ impl Repository {
     }
 }
 
-/// Tag of the list of referrers at registries that have no such lists.
-#[must_use]
-pub fn referrers_tag(subject: &Digest) -> String {
-    subject.as_str().replace(':', "-")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pages_are_joined_and_one_without_list_is_refused() {
+        let join = |pages: &[&'static str]| {
+            let joined = joined(pages.iter().map(|page| Bytes::from_static(page.as_bytes())).collect());
+            let text = joined.map(|page| page.map(|page| String::from_utf8(page.to_vec()).unwrap()));
+            text.map_err(|error| error.to_string())
+        };
+        let first = r#"{"manifests":[1],"schemaVersion":2}"#;
+        assert_eq!(join(&[]), Ok(None));
+        assert_eq!(join(&[first]), Ok(Some(first.to_owned())));
+        let both = join(&[first, r#"{"schemaVersion":2,"manifests":[2,3]}"#]);
+        assert_eq!(both, Ok(Some(r#"{"manifests":[1,2,3],"schemaVersion":2}"#.to_owned())));
+        for page in ["null", "[]", "1", "{}", r#"{"manifests":null}"#] {
+            for pages in [[first, page], [page, first]] {
+                assert_eq!(join(&pages), Err("a page is no list of referrers".to_owned()), "{pages:?}");
+            }
+        }
+        assert!(join(&[first, "<"]).unwrap_err().starts_with("list of referrers: "));
+    }
 
     #[test]
     fn children_of_a_manifest_are_listed_without_foreign_layers() {

@@ -219,6 +219,45 @@ async fn signatures_and_referrers_that_only_the_target_has_are_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unreadable_list_of_referrers_fails_the_image() {
+    let source = Source::new().await;
+    let registry = &source.fixture.registry;
+    let request = format!("/team/operand/referrers/{}", source.operand);
+    let sbom = image("sbom");
+    let digest = registry.add_image("team/operand", &sbom.digest(), &sbom);
+    registry.add_image("team/operand", &format!("{}.sig", digest.replace(':', "-")), &image("of the sbom"));
+    let list = String::from_utf8(index(&[(&digest, sbom.manifest.len())]).to_vec()).unwrap();
+    let page = |header: &'static str, value: &str| {
+        let kind = ("content-type", format!("{INDEX}; charset=utf-8"));
+        Fault::Status(200, vec![kind, (header, value.to_owned())], list.clone())
+    };
+    let status = |status| Fault::Status(status, Vec::new(), String::new());
+    for (number, fault, expected) in [
+        (1, status(403), Err("reading referrers: denied")),
+        (
+            2,
+            page("link", "<https://other.example/>; rel=\"next\""),
+            Err("at another server, other.example:443"),
+        ),
+        (3, status(405), Ok(false)),
+        (4, page("x", ""), Ok(true)),
+    ] {
+        registry.clear_faults();
+        registry.add_fault(&request, usize::MAX, fault);
+        let target = source.target(&number.to_string()).await;
+        let (code, _, stderr) = source.mirror(&format!("--to {}/m", target.host())).await;
+        match expected {
+            Ok(_) => assert_eq!((code, stderr.as_str()), (0, "")),
+            Err(why) => assert!(code == 1 && stderr.contains(why), "{stderr}"),
+        }
+        // The referrer is copied with its own signature.
+        for tag in [digest.clone(), format!("{}.sig", digest.replace(':', "-"))] {
+            assert_eq!(target.manifest("m/team/operand", &tag).is_some(), expected == Ok(true), "{number}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn missing_image_is_reported_and_all_others_are_copied() {
     let source = Source::new().await;
     let missing = format!("{}/team/gone:v1", source.host());

@@ -72,13 +72,13 @@ impl Session {
         let complete = |request: RequestBuilder| {
             let request =
                 request.header(CONTENT_TYPE, "application/octet-stream").header(CONTENT_LENGTH, size);
-            // A second attempt, after a token expired, would have no content, and the registry refuses it.
+            // The body of a stream can be taken once.
             match body.lock().take() {
                 Some(body) => request.body(body),
                 None => request,
             }
         };
-        let sent = unless_stalled(self.exchange(Method::PUT, url.as_str(), &complete), &state).await;
+        let sent = unless_stalled(self.exchange_once(Method::PUT, url.as_str(), &complete), &state).await;
         match state.fault.lock().take() {
             Some(fault) => Err(RequestError::fatal(fault)),
             None => sent.map(drop),
