@@ -19,8 +19,6 @@ use crate::{Image, PackError, digest_of};
 const DEADLINE: Duration = Duration::from_secs(600);
 /// Time limit of connecting to the registry.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest pause of a registry within a response.
-const READ_TIMEOUT: Duration = Duration::from_secs(60);
 /// Concurrent blob uploads.
 const PARALLEL: usize = 3;
 
@@ -108,7 +106,8 @@ pub(crate) async fn push_content(
     let config = ClientConfig {
         extra_root_certificates: certificates(&options.ca_pems)?,
         connect_timeout: Some(CONNECT_TIMEOUT),
-        read_timeout: Some(READ_TIMEOUT),
+        // The client takes the time of an upload for a pause of the registry.
+        read_timeout: Some(DEADLINE),
         // One PUT per blob: chunks cost a round trip per 4 MiB without any benefit here.
         use_monolithic_push: true,
         ..ClientConfig::default()
