@@ -36,7 +36,7 @@ impl PolicyArgs {
     /// Policy that the flags request. Signatures by a key must name the repository of the image.
     ///
     /// # Errors
-    /// A file does not exist.
+    /// A file does not exist, or is no policy or key.
     pub(crate) fn verifier(&self) -> Result<Verifier, CliError> {
         let folder = temporary_directory()?;
         let path = |name: &str| folder.path().join(name);
@@ -64,6 +64,7 @@ impl PolicyArgs {
             }
         };
         let source = PolicySource::new(Some(policy), vec![folder.path().to_owned()], true);
+        source.validate().map_err(CliError::operational)?;
         Ok(Verifier { source, _folder: folder })
     }
 }

@@ -65,7 +65,11 @@ impl<'a> Image<'a> {
         limits: &Limits,
     ) -> Result<Self, PullError> {
         let FoundManifest { session, source, manifest } = found;
-        let (own, manifest) = manifest_for(&session, &source, &manifest, reference, platform).await?;
+        let (mut own, manifest) = manifest_for(&session, &source, &manifest, reference, platform).await?;
+        if *platform == Platform::any() {
+            // A signature of one image in an index says nothing about the others.
+            own = reference.digest().clone();
+        }
         let verification = policy.check(&session, &source, reference, own).await?;
         let invalid = |error| unpack_error(reference, error, None);
         let layers = layers(&manifest, limits).map_err(invalid)?;

@@ -7,7 +7,7 @@ use olm_fbc::Bundle;
 use olm_oci::{BUNDLE_FOLDERS, Digest, InspectError, Inspected, Puller, Reference, Selector};
 use olm_pack::digest_of;
 
-use super::finding::{ARCHITECTURE, BLOBS, CHILDREN, Finding, LOADS, MISSING, Rule, SIGNATURE, UNREADABLE};
+use super::finding::{ARCHITECTURE, BLOBS, CHILDREN, Finding, LOADS, MISSING, Rule, UNREADABLE};
 use super::images::Extent;
 use super::{content, signatures};
 use crate::author::catalog_bundle;
@@ -100,10 +100,10 @@ impl Job<'_> {
             }
         }
         if let Some(verifier) = self.signed()
-            && let Some(fault) = signatures::fault(verifier, &self.reference).await
+            && let Some((rule, fault)) = signatures::fault(verifier, &self.reference).await
         {
             let bundles = self.uses.iter().filter(|one| one.is_bundle);
-            findings.extend(bundles.map(|one| one.finding(SIGNATURE, &image, &fault)));
+            findings.extend(bundles.map(|one| one.finding(rule, &image, &fault)));
         }
         let incomplete = self.check_blobs(&image, &found, "", |_| true);
         let (children, is_incomplete) = self.check_children(&image, &found, extent).await;

@@ -128,13 +128,13 @@ fn rule(text: &str) -> Result<&'static str, String> {
 /// # Errors
 /// The catalog cannot be read, or has findings.
 pub(crate) async fn run(args: VerifyArgs, session: &mut Session) -> Result<(), CliError> {
+    let verifier = args.signatures.is_set().then(|| args.signatures.verifier()).transpose()?;
     let (catalog, mut findings) = read(&args, session).await?;
     let is_from_cluster = matches!(Source::parse(&args.source)?, Source::Cluster(_));
     for package in catalog.packages.values() {
         session.check()?;
         findings.extend(local::check(package, is_from_cluster));
     }
-    let verifier = args.signatures.is_set().then(|| args.signatures.verifier()).transpose()?;
     if let (Some(verifier), Source::Image(image)) = (&verifier, Source::parse(&args.source)?) {
         findings.extend(signatures::of_catalog(&image, verifier, &args.access.images, session).await?);
     }

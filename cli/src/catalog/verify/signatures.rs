@@ -4,19 +4,21 @@ use std::sync::Arc;
 
 use olm_oci::{Limits, Puller, Reference};
 
-use super::finding::{Finding, SIGNATURE};
+use super::finding::{Finding, Rule, SIGNATURE, UNREADABLE};
 use crate::error::CliError;
 use crate::session::Session;
 use crate::sign::Verifier;
 use crate::source::ImageArgs;
 
-/// Fault of the signatures of `image`, if any.
-pub(super) async fn fault(puller: &Arc<Puller>, image: &Reference) -> Option<String> {
+/// Fault of the signatures of `image`, if any, with its rule: a rejection, or signatures that cannot be read.
+pub(super) async fn fault(puller: &Arc<Puller>, image: &Reference) -> Option<(&'static Rule, String)> {
     let verified = async {
         let image = puller.resolve(image).await?;
         puller.verify(&image).await
     };
-    verified.await.err().map(|error| error.unmarked())
+    let error = verified.await.err()?;
+    let rule = if error.is_rejected() { SIGNATURE } else { UNREADABLE };
+    Some((rule, error.unmarked()))
 }
 
 /// Finding about the signatures of the image of the catalog itself, if any.
@@ -32,8 +34,8 @@ pub(super) async fn of_catalog(
     let _step = session.progress.step(format!("verifying {image}"));
     let puller = Arc::new(Puller::new(verifier.applied(images.config(image, Limits::CATALOG)?)));
     let fault = session.interruptible(fault(&puller, image)).await?;
-    Ok(fault.map(|message| Finding {
+    Ok(fault.map(|(rule, message)| Finding {
         image: image.to_string(),
-        ..Finding::of_bundle(SIGNATURE, "", "", message)
+        ..Finding::of_bundle(rule, "", "", message)
     }))
 }

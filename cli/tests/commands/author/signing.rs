@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use olm_image::Image;
+use olm_image::registry::Fault;
 use olm_image::signing::{Signer, signature_tag, signatures};
 use olm_oci::policy::PolicySource;
 use olm_oci::{Config, Limits, Proxies, Puller, RegistryPaths};
@@ -135,8 +136,13 @@ async fn servers_accept_signature_for_its_tag_and_digest() {
     works(&fixture, &format!("bundle sign {image} --key a.key --ca-dir cas")).await;
     assert_eq!(pull(&fixture, "team/lamp:v1").await, Ok(()));
     assert_eq!(pull(&fixture, &by_digest).await, Ok(()));
-    let (code, _) = verify(&fixture, &image, "--policy policy.json").await;
-    assert_eq!(code, 0);
+    let (code, verdict) = verify(&fixture, &image, "--policy policy.json").await;
+    assert_eq!((code, &verdict["signature"]), (0, &json!("accepted")));
+    fixture.write("open.json", &json!({ "default": [{ "type": "insecureAcceptAnything" }] }).to_string());
+    let (code, verdict) = verify(&fixture, &image, "--policy open.json").await;
+    assert_eq!((code, &verdict["accepted"], &verdict["signature"]), (0, &json!(true), &json!("notDemanded")));
+    let table = works(&fixture, &format!("bundle verify {image} --policy open.json --ca-dir cas")).await;
+    assert!(table.contains("not demanded"), "{table}");
 
     fixture.registry.add_image("team/lamp", "v2", &Image::bundle(&bundle(0)).unwrap());
     let refused = pull(&fixture, "team/lamp:v2").await.unwrap_err();
@@ -164,6 +170,37 @@ async fn index_is_signed_as_a_whole() {
     assert_eq!(signed, format!("signed REGISTRY/team/lamp@{digest}\n"));
     assert_eq!(verify(&fixture, &image, "--key a.pub").await.0, 0);
     assert_eq!(verify(&fixture, &fixture.reference("team/lamp:v1"), "--key a.pub").await.0, 3);
+    // The signature of one image in the index is none of the index.
+    works(&fixture, &format!("bundle sign {} --key b.key --ca-dir cas", fixture.reference("team/lamp:v1")))
+        .await;
+    assert_eq!(verify(&fixture, &image, "--key b.pub").await.0, 3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unreadable_referrers_are_reported_beside_the_verdict() {
+    let (fixture, _) = fixture().await;
+    let image = fixture.reference("team/lamp:v1");
+    works(&fixture, &format!("bundle sign {image} --key a.key --ca-dir cas")).await;
+    fixture.registry.add_fault("/referrers/", usize::MAX, Fault::Status(403, Vec::new(), String::new()));
+    let (code, verdict) = verify(&fixture, &image, "--key a.pub").await;
+    assert_eq!((code, &verdict["signature"]), (0, &json!("accepted")));
+    assert_eq!(verdict["attachmentsError"], "reading referrers: denied: ");
+    let table = works(&fixture, &format!("bundle verify {image} --key a.pub --ca-dir cas")).await;
+    assert!(table.ends_with("attached files are unknown: reading referrers: denied: \n"), "{table}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn attachments_above_the_limit_are_counted() {
+    let (fixture, digest) = fixture().await;
+    let image = fixture.reference("team/lamp:v1");
+    works(&fixture, &format!("bundle sign {image} --key a.key --ca-dir cas")).await;
+    let entry = json!({ "digest": format!("sha256:{}", "0".repeat(64)) });
+    let index = json!({ "schemaVersion": 2, "manifests": vec![entry; 1030] }).to_string();
+    let kind = "application/vnd.oci.image.index.v1+json";
+    fixture.registry.add_manifest("team/lamp", &digest.replace(':', "-"), kind, index.into());
+    let table = works(&fixture, &format!("bundle verify {image} --key a.pub --ca-dir cas")).await;
+    let last = "6 attached files were left out: the limits are 1024 files and 15 minutes\n";
+    assert!(table.ends_with(last), "{}", table.lines().last().unwrap_or_default());
 }
 
 async fn attach_and_verify(has_api: bool) {
@@ -251,6 +288,17 @@ async fn unsigned_bundles_and_catalog_are_findings() {
     assert_eq!(findings("--key a.pub --content").await, (3, vec!["SIG-1 lamp.v1.1.0".to_owned()]));
     works(&fixture, &format!("bundle sign {} --key a.key --ca-dir cas", images[1])).await;
     assert_eq!(findings("--key a.pub").await, (0, vec![]));
+    // Signatures that cannot be read are no rejection.
+    fixture.registry.add_fault(".sig", usize::MAX, Fault::Status(403, Vec::new(), String::new()));
+    let all = ["IMAGE-2 null", "IMAGE-2 lamp.v1.0.0", "IMAGE-2 lamp.v1.1.0", "IMAGE-2 lamp.v1.2.0"];
+    assert_eq!(findings("--key a.pub").await, (3, all.map(str::to_owned).to_vec()));
+    // Nothing is checked with an unusable key or policy.
+    fixture.write("bad.json", "{}");
+    for (options, why) in [("--key a.key", "public key "), ("--policy bad.json", "invalid policy in ")] {
+        let ran = fixture.olm(&format!("verify {catalog} --ca-dir cas {options}")).await;
+        assert_eq!((ran.code, ran.stdout.as_str()), (1, ""));
+        assert!(ran.stderr.contains(why), "{}", ran.stderr);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -62,17 +62,14 @@ impl Policy {
         &scoped.or_else(|| self.docker.get("")).unwrap_or(&self.default).0
     }
 
-    /// All key files that the policy names.
-    pub(super) fn key_files(&self) -> impl Iterator<Item = &PathBuf> {
+    /// All keys of the policy.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &KeySource> {
         let requirements = self.docker.values().chain([&self.default]).flat_map(|list| &list.0);
         let keys = requirements.filter_map(|requirement| match requirement {
             Requirement::Signed { keys, .. } => Some(keys),
             _ => None,
         });
-        keys.flatten().filter_map(|key| match key {
-            KeySource::Path(path) => Some(path),
-            KeySource::Data(_) => None,
-        })
+        keys.flatten()
     }
 }
 

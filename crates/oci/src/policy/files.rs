@@ -9,7 +9,7 @@ use aws_lc_rs::digest::{Context, SHA256};
 
 use super::PolicySource;
 use super::attachments::Attachments;
-use super::document::Policy;
+use super::document::{KeySource, Policy};
 
 /// Largest file, in bytes.
 const MAX_FILE: u64 = 1 << 20;
@@ -38,8 +38,10 @@ impl Files {
         let parsed = policy.as_ref().map(|(path, content)| parse(path, content)).transpose();
         let mut keys = BTreeMap::new();
         if let Ok(Some(policy)) = &parsed {
-            for path in policy.key_files() {
-                keys.entry(path.clone()).or_insert_with(|| read(path));
+            for key in policy.keys() {
+                if let KeySource::Path(path) = key {
+                    keys.entry(path.clone()).or_insert_with(|| read(path));
+                }
             }
         }
         Self { policy, parsed, keys, registries: read_registries(&source.folders) }

@@ -34,7 +34,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::session::Session;
 use crate::{CanonicalRef, Digest, PullError, Reference, RegistryPaths};
-use document::{KeySource, Requirement};
+use document::{KeySource, Policy, Requirement};
 use files::Files;
 use identity::Identity;
 use key::Key;
@@ -126,6 +126,17 @@ impl PolicySource {
     #[must_use]
     pub fn exists(&self) -> bool {
         self.candidates().any(|path| files::exists(&path))
+    }
+
+    /// Checks that the files can be used: the policy, all its keys, and `registries.d`.
+    ///
+    /// # Errors
+    /// The first fault, with the name of the file.
+    pub fn validate(&self) -> Result<(), String> {
+        let files = Files::read(self);
+        files.attachments()?;
+        let keys = files.policy()?.into_iter().flat_map(Policy::keys);
+        keys.map(|key| load(&files, key).map(drop)).collect()
     }
 
     /// Checks whether the policy accepts `image`. `own` is the digest of its manifest, which differs from the
