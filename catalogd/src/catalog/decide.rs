@@ -8,7 +8,7 @@ use olm_api::conditions::{reasons, types};
 use olm_api::{ClusterCatalog, annotations, finalizers, labels};
 use tokio::time::Instant;
 
-use super::template::Resolution;
+use super::template::{Resolution, effective_reference};
 
 const NO_CONTENT: &str = "no stored content found for this catalog";
 
@@ -102,8 +102,7 @@ pub fn decide(observed: Observed<'_>) -> Decision {
     let next = match observed.template {
         Some(Err(_)) if observed.held.is_some() => Decision::Publish(None),
         Some(Err(_)) => {
-            // Not the reference of the spec, if other content was served: it may be that of an older version.
-            let image = served_reference(catalog).unwrap_or(&image.ref_).to_owned();
+            let image = effective_reference(catalog, &image.ref_, observed.template).to_owned();
             Decision::Unpack { image, reason: NO_CONTENT }
         }
         Some(Ok(reference)) => poll(&observed, image, reference, record),

@@ -20,7 +20,7 @@ use super::decide::{
 };
 use super::notices::{self, Notice};
 use super::status::{Outcome, Signature, next, set_signature};
-use super::template::report;
+use super::template::{effective_reference, report};
 use super::unpack_error::UnpackError;
 
 /// Largest part added to the delay of a poll, so that catalogs do not poll at the same time.
@@ -198,7 +198,9 @@ impl Controller {
 
     /// Verdict of the signature policy after a failure.
     fn signature_after(&self, catalog: &ClusterCatalog, error: &UnpackError) -> Signature {
-        let image = image(catalog).map(|image| image.ref_.as_str()).unwrap_or_default();
+        let configured = image(catalog).map(|image| image.ref_.as_str()).unwrap_or_default();
+        let resolution = self.resolution(catalog);
+        let image = effective_reference(catalog, configured, resolution.as_ref());
         if let Some(reason) = error.unverified() {
             let message = format!("image {image}: {reason}");
             return if reason.is_rejected() {
@@ -239,8 +241,9 @@ impl Controller {
         signature: &Signature,
     ) -> Result<ClusterCatalog> {
         let now = Timestamp::now();
-        let (mut status, resolution) = (next(catalog, outcome, now), self.resolution(catalog));
-        report(&mut status, resolution.as_ref(), outcome, catalog.metadata.generation, now);
+        let resolution = self.resolution(catalog);
+        let mut status = next(catalog, outcome, resolution.as_ref(), now);
+        report(&mut status, resolution.as_ref(), catalog.metadata.generation, now);
         set_signature(&mut status, signature, catalog.metadata.generation, now);
         summary::update(&mut status, self.status_summary, catalog.metadata.generation, now);
         let written = write_status(&self.api, catalog, &status).await;

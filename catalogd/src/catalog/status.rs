@@ -7,6 +7,8 @@ use olm_api::conditions::{self, Status, reasons, types};
 use olm_api::{ClusterCatalog, ClusterCatalogStatus, Time};
 use olm_runtime::message::sanitize;
 
+use super::template::Resolution;
+
 const UNPACKED: &str = "Successfully unpacked and stored content from resolved source";
 const SERVING: &str = "Serving desired content from resolved source";
 const SWITCHED_OFF: &str = "Catalog availability mode is set to Unavailable";
@@ -77,8 +79,14 @@ pub fn set_signature(
 }
 
 /// The status after `outcome`, equal to the old one if nothing changed. Conditions of other writers are preserved
-/// (docs/design/api.md#conditions; case api-39).
-pub fn next(catalog: &ClusterCatalog, outcome: &Outcome<'_>, now: Timestamp) -> ClusterCatalogStatus {
+/// (docs/design/api.md#conditions; case api-39). A `template` without reference blocks progress, although content is
+/// served.
+pub fn next(
+    catalog: &ClusterCatalog,
+    outcome: &Outcome<'_>,
+    template: Option<&Resolution>,
+    now: Timestamp,
+) -> ClusterCatalogStatus {
     let mut status = catalog.status.clone().unwrap_or_default();
     let generation = catalog.metadata.generation;
     let set = |status: &mut ClusterCatalogStatus, type_, value, reason, message| {
@@ -86,7 +94,12 @@ pub fn next(catalog: &ClusterCatalog, outcome: &Outcome<'_>, now: Timestamp) -> 
     };
     match outcome {
         Outcome::Served { canonical, base_url, unpacked_at } => {
-            set(&mut status, types::PROGRESSING, Status::True, reasons::SUCCEEDED, UNPACKED);
+            let (value, reason, message) = match template {
+                Some(Err(error)) if error.is_syntax() => (Status::False, reasons::BLOCKED, error.to_string()),
+                Some(Err(error)) => (Status::True, reasons::RETRYING, error.to_string()),
+                _ => (Status::True, reasons::SUCCEEDED, UNPACKED.to_owned()),
+            };
+            set(&mut status, types::PROGRESSING, value, reason, &message);
             set(&mut status, types::SERVING, Status::True, reasons::AVAILABLE, SERVING);
             status.resolved_source = Some(ResolvedCatalogSource {
                 type_: CatalogSourceType::Image,
@@ -284,7 +297,7 @@ mod tests {
             ),
         ];
         for (title, before, outcome, expect) in rows {
-            let status = next(&catalog(before), &outcome, at(later));
+            let status = next(&catalog(before), &outcome, None, at(later));
             assert_eq!(serde_json::to_value(status).unwrap(), expect, "{title}");
         }
     }

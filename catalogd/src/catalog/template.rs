@@ -13,8 +13,8 @@ use tokio_stream::wrappers::WatchStream;
 use tokio_util::sync::CancellationToken;
 
 use super::controller::Controller;
+use super::decide::served_reference;
 use super::notices;
-use super::status::Outcome;
 
 const RESOLVED: &str = "catalog image reference was successfully resolved";
 
@@ -91,12 +91,25 @@ impl Controller {
     }
 }
 
-/// Sets or removes the condition of the template, in a status that is otherwise complete. A template without reference
-/// blocks progress, although content is served.
+/// Reference that is pulled, polled and verified (docs/design/catalogd.md#image-templates). `configured` is that of the
+/// spec.
+pub(super) fn effective_reference<'a>(
+    catalog: &'a ClusterCatalog,
+    configured: &'a str,
+    resolution: Option<&'a Resolution>,
+) -> &'a str {
+    match resolution {
+        None => configured,
+        Some(Ok(reference)) => reference,
+        // Not that of the spec, if other content was served: it may be that of an older version.
+        Some(Err(_)) => served_reference(catalog).unwrap_or(configured),
+    }
+}
+
+/// Sets or removes the condition of the template.
 pub(super) fn report(
     status: &mut ClusterCatalogStatus,
     resolution: Option<&Resolution>,
-    outcome: &Outcome<'_>,
     generation: Option<i64>,
     now: Timestamp,
 ) {
@@ -109,17 +122,8 @@ pub(super) fn report(
         }
         Some(Err(error)) => {
             let message = error.to_string();
-            let mut set = |type_, value, reason| {
-                conditions::set(all, type_, value, reason, &message, generation, now);
-            };
-            set(types::IMAGE_TEMPLATE_RESOLVED, Status::False, reasons::UNABLE_TO_RESOLVE);
-            match outcome {
-                Outcome::Served { .. } if error.is_syntax() => {
-                    set(types::PROGRESSING, Status::False, reasons::BLOCKED);
-                }
-                Outcome::Served { .. } => set(types::PROGRESSING, Status::True, reasons::RETRYING),
-                _ => {}
-            }
+            let (type_, reason) = (types::IMAGE_TEMPLATE_RESOLVED, reasons::UNABLE_TO_RESOLVE);
+            conditions::set(all, type_, Status::False, reason, &message, generation, now);
         }
     }
 }
@@ -131,7 +135,7 @@ mod tests {
     use tokio::time::Instant;
 
     use super::super::decide::{Decision, Observed, UnpackRecord, decide};
-    use super::super::status::next;
+    use super::super::status::{Outcome, next};
     use super::*;
 
     const DIGEST: &str =
@@ -158,7 +162,7 @@ mod tests {
     fn with_template(mut catalog: ClusterCatalog) -> ClusterCatalog {
         let status = catalog.status.as_mut().unwrap();
         let resolution = Ok(String::new());
-        report(status, Some(&resolution), &Outcome::Withdrawn, Some(1), Timestamp::UNIX_EPOCH);
+        report(status, Some(&resolution), Some(1), Timestamp::UNIX_EPOCH);
         catalog
     }
 
@@ -223,6 +227,20 @@ mod tests {
         }
     }
 
+    #[test]
+    fn effective_reference_is_that_of_the_template_or_of_the_served_content() {
+        let (good, bad) = (resolved(TEMPLATE), resolved("r.example/c:{foo}"));
+        let (served, new) = (catalog(&json!({})), unserved(catalog(&json!({}))));
+        for (catalog, resolution, expected) in [
+            (&served, None, "spec"),
+            (&served, Some(&good), "r.example/c:v1.31"),
+            (&served, Some(&bad), DIGEST),
+            (&new, Some(&bad), "spec"),
+        ] {
+            assert_eq!(effective_reference(catalog, "spec", resolution), expected, "{resolution:?}");
+        }
+    }
+
     // Cases additions-t02, additions-t05
     #[test]
     fn first_annotation_that_is_not_empty_is_the_template() {
@@ -262,8 +280,16 @@ mod tests {
         ];
         for (resolution, outcome, expected, progressing) in rows {
             let catalog = with_template(catalog(&json!({})));
-            let mut status = next(&catalog, outcome, Timestamp::UNIX_EPOCH);
-            report(&mut status, resolution.as_ref(), outcome, Some(1), Timestamp::UNIX_EPOCH);
+            let pass = |catalog: &ClusterCatalog, seconds| {
+                let now = Timestamp::from_second(seconds).unwrap();
+                let mut status = next(catalog, outcome, resolution.as_ref(), now);
+                report(&mut status, resolution.as_ref(), Some(1), now);
+                status
+            };
+            let status = pass(&catalog, 0);
+            let written = ClusterCatalog { status: Some(status.clone()), ..catalog };
+            let again = pass(&written, 60);
+            assert_eq!(json!(again), json!(status), "a second pass changes nothing: {resolution:?}");
             let text = |type_: &str| {
                 let found = conditions::find(&status.conditions, type_);
                 found.map(|found| format!("{}/{}", found.status, found.reason)).unwrap_or_default()
