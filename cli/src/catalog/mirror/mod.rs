@@ -117,6 +117,8 @@ struct Plan {
     jobs: Vec<Job>,
     /// Texts in the catalog that are no references.
     invalid: BTreeMap<String, String>,
+    /// Reference of the image that the catalog is read from, if it is one.
+    origin: Option<Reference>,
 }
 
 /// Runs the command.
@@ -130,13 +132,10 @@ pub(crate) async fn run(args: MirrorArgs, session: &mut Session) -> Result<(), C
         Some(layout) => of_layout(layout)?,
         None => plan(&args, session).await?,
     };
-    let layout = args.to_dir.as_deref().map(Layout::create).transpose()?;
-    if let Some(place) = &place
-        && let Some((a, b)) = plan::conflict(place, plan.jobs.iter().map(|job| &job.source))
-    {
-        let why = format!("{a} and {b} would have the same name in the mirror");
-        return Err(CliError::usage(format!("{why}; mirror them with different prefixes")));
+    if let Some(place) = &place {
+        check_targets(place, &plan)?;
     }
+    let layout = args.to_dir.as_deref().map(Layout::create).transpose()?;
     let target = match (&place, &layout) {
         (Some(place), _) => Target::Registry(place),
         (None, Some(layout)) => Target::Layout(layout),
@@ -172,6 +171,22 @@ pub(crate) async fn run(args: MirrorArgs, session: &mut Session) -> Result<(), C
     Err(CliError::operational(format!("{} of {total} images were not copied", result.failures.len())))
 }
 
+/// Fails if a copy would overwrite another one, or the catalog that it is made of.
+fn check_targets(place: &Place, plan: &Plan) -> Result<(), CliError> {
+    if let Some((a, b)) = plan::conflict(place, plan.jobs.iter().map(|job| &job.source)) {
+        let why = format!("{a} and {b} would have the same name in the mirror");
+        return Err(CliError::usage(format!("{why}; mirror them with different prefixes")));
+    }
+    let catalogs = plan.jobs.iter().filter(|job| job.catalog.is_some()).map(|job| &job.source);
+    match plan::overwritten(place, catalogs, plan.origin.as_ref()) {
+        None => Ok(()),
+        Some(target) => {
+            let why = format!("the copy would overwrite the catalog {target}; nothing was copied");
+            Err(CliError::usage(format!("{why}: add a path to --to, such as {}/mirror", target.host())))
+        }
+    }
+}
+
 /// Layout that SOURCE names, if it does.
 fn open_layout(args: &MirrorArgs) -> Result<Option<Layout>, CliError> {
     let root = Path::new(&args.source);
@@ -195,7 +210,7 @@ fn of_layout(layout: &Layout) -> Result<Plan, CliError> {
         let content = Content::Layout(digest);
         jobs.push(Job { source, content, catalog: entry.catalog().map(str::to_owned) });
     }
-    Ok(Plan { jobs, invalid: BTreeMap::new() })
+    Ok(Plan { jobs, invalid: BTreeMap::new(), origin: None })
 }
 
 /// Images of the catalog that SOURCE names, with the catalog last.
@@ -215,6 +230,10 @@ async fn plan(args: &MirrorArgs, session: &Session) -> Result<Plan, CliError> {
             return Err(CliError::usage(why));
         }
         (None, Where::Image(image)) => image.clone(),
+    };
+    let published = match &source {
+        Where::Image(image) => Some(image.clone()),
+        Where::Directory(_) => None,
     };
     // The tag could move between the reads of the catalog.
     let source = match source {
@@ -239,7 +258,7 @@ async fn plan(args: &MirrorArgs, session: &Session) -> Result<Plan, CliError> {
         .collect();
     let catalog = Some(name.unwrap_or_else(|| plan::catalog_name(&reference)));
     jobs.push(Job { source: reference, content, catalog });
-    Ok(Plan { jobs, invalid })
+    Ok(Plan { jobs, invalid, origin: published })
 }
 
 /// Reference of an image by its current digest.

@@ -112,6 +112,18 @@ pub(super) fn conflict<'a>(
     None
 }
 
+/// First of the copied `catalogs` whose target is itself, or the image `origin` that it is made of.
+pub(super) fn overwritten<'a>(
+    place: &Place,
+    catalogs: impl Iterator<Item = &'a Reference>,
+    origin: Option<&Reference>,
+) -> Option<Reference> {
+    let targets = catalogs.filter_map(|source| Some((source, place.target(source).ok()?)));
+    let is_overwritten =
+        |(source, target): &(&Reference, Reference)| target == *source || Some(target) == origin;
+    targets.into_iter().find(is_overwritten).map(|(_, target)| target)
+}
+
 /// Files that lead clients to the mirror, by name.
 pub(super) fn files(
     place: &Place,
@@ -211,6 +223,20 @@ mod tests {
         let found = conflict(&place, sources.iter()).map(|(a, b)| (a.to_string(), b.to_string()));
         assert_eq!(found, Some(("a.example/x:v1".to_owned(), "b.example/x:v1".to_owned())));
         assert_eq!(conflict(&place, sources[..3].iter()), None);
+    }
+
+    #[test]
+    fn catalog_whose_target_is_its_source_is_overwritten() {
+        for (place, catalog, origin, expected) in [
+            ("r.example", "r.example/a/c:v1", None, Some("r.example/a/c:v1")),
+            ("r.example/m", "r.example/a/c:v1", None, None),
+            ("r.example", "q.example/a/c:v1", Some("q.example/a/c:v1"), None),
+            ("r.example", "q.example/a/c:v1", Some("r.example/a/c:v1"), Some("r.example/a/c:v1")),
+        ] {
+            let place = Place::parse(place).unwrap();
+            let found = overwritten(&place, [parsed(catalog)].iter(), origin.map(parsed).as_ref());
+            assert_eq!(found, expected.map(parsed), "{catalog}");
+        }
     }
 
     #[test]

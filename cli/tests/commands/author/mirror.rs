@@ -384,6 +384,29 @@ async fn reduced_catalog_keeps_its_tag_and_has_a_stable_digest() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mirror_onto_the_source_is_refused_without_a_write() {
+    let source = Source::new().await;
+    let host = source.host();
+    let (code, _, stderr) = source.mirror("--to-dir layout").await;
+    assert_eq!(code, 0, "{stderr}");
+    let catalog = format!("{host}/team/lamp-catalog:v1");
+    let before = source.fixture.registry.manifests();
+    for line in [
+        catalog.clone(),
+        format!("{catalog} --package lamp@>=1.1.0"),
+        format!("{catalog} --package lamp --catalog-ref quay.example/team/lamp-catalog:v1"),
+        "layout".to_owned(),
+    ] {
+        let ran = source.fixture.olm(&format!("mirror {line} --to {host} --ca-dir cas")).await;
+        assert_eq!(ran.code, 2, "{line}: {}", ran.stderr);
+        let expected = "error: the copy would overwrite the catalog REGISTRY/team/lamp-catalog:v1; nothing was copied: add a path to --to, such as REGISTRY/mirror\n";
+        assert_eq!(ran.stderr, expected, "{line}");
+    }
+    assert!(source.fixture.registry.manifests() == before);
+    assert!(!source.fixture.path("mirror").exists());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn directory_needs_a_reference() {
     let source = Source::new().await;
     let host = source.host();
