@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use olm_oci::{Digest, Hasher, RawManifest, TransferError};
@@ -21,6 +21,8 @@ const INDEX_TYPE: &str = "application/vnd.oci.image.index.v1+json";
 const NAME: &str = "org.opencontainers.image.ref.name";
 /// Annotation of a catalog image: the name of its ClusterCatalog.
 const CATALOG: &str = "ext.olm.operatorframework.io/catalog";
+/// Annotation of the index: images that could not be copied with their errors, by source, as JSON.
+const MISSING: &str = "ext.olm.operatorframework.io/missing-images";
 /// Largest index or manifest, in bytes.
 const MAX_JSON: u64 = 64 << 20;
 /// Size of the parts in which a blob is read.
@@ -32,7 +34,11 @@ const QUEUE: usize = 16;
 pub(super) struct Layout {
     root: PathBuf,
     entries: Mutex<BTreeMap<String, Entry>>,
+    missing: Mutex<Missing>,
 }
+
+/// Images that could not be copied to a layout with their errors, by source of the run.
+type Missing = BTreeMap<String, BTreeMap<String, String>>;
 
 /// Image of a layout.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -59,6 +65,8 @@ struct Index {
     #[serde(default)]
     media_type: String,
     manifests: Vec<Entry>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    annotations: BTreeMap<String, String>,
 }
 
 impl Layout {
@@ -71,6 +79,10 @@ impl Layout {
         let text = read(&path, MAX_JSON).map_err(CliError::operational)?;
         let index: Index =
             serde_json::from_slice(&text).map_err(|error| CliError::at(path.display(), error))?;
+        let missing = index.annotations.get(MISSING).map(|text| serde_json::from_str(text)).transpose();
+        let missing = missing.map_err(|error| {
+            CliError::at(path.display(), format!("annotation {MISSING} is not valid: {error}"))
+        })?;
         let mut entries = BTreeMap::new();
         for entry in index.manifests {
             let name = entry.annotations.get(NAME).cloned().ok_or_else(|| {
@@ -79,7 +91,8 @@ impl Layout {
             })?;
             entries.insert(name, entry);
         }
-        Ok(Self { root: root.to_owned(), entries: Mutex::new(entries) })
+        let missing = Mutex::new(missing.unwrap_or_default());
+        Ok(Self { root: root.to_owned(), entries: Mutex::new(entries), missing })
     }
 
     /// Opens the layout in `root`, or creates one in an empty or new folder.
@@ -100,14 +113,19 @@ impl Layout {
             let why = "the directory is neither empty nor an OCI image layout; nothing was changed";
             return Err(CliError::at(root.display(), why));
         }
-        let layout = Self { root: root.to_owned(), entries: Mutex::default() };
+        let layout = Self { root: root.to_owned(), entries: Mutex::default(), missing: Mutex::default() };
         layout.write(MARK.0, MARK.1.as_bytes()).map_err(CliError::operational)?;
         Ok(layout)
     }
 
     /// Images by reference.
     pub(super) fn entries(&self) -> BTreeMap<String, Entry> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        locked(&self.entries).clone()
+    }
+
+    /// Images that the layout should have but could not be copied, with their errors.
+    pub(super) fn missing(&self) -> BTreeMap<String, String> {
+        locked(&self.missing).values().cloned().flatten().collect()
     }
 
     /// Adds an image whose parts are written. `catalog` is the name of its ClusterCatalog.
@@ -120,16 +138,26 @@ impl Layout {
             size: manifest.bytes.len() as u64,
             annotations,
         };
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner).insert(reference, entry);
+        // Another run may have failed to copy it.
+        locked(&self.missing).values_mut().for_each(|missing| drop(missing.remove(&reference)));
+        locked(&self.entries).insert(reference, entry);
     }
 
-    /// Writes the index.
+    /// Writes the index. `missing` are the images of `source` that could not be copied, which replace those of its last
+    /// run.
     ///
     /// # Errors
     /// The disk refuses.
-    pub(super) fn finish(&self) -> Result<(), CliError> {
+    pub(super) fn finish(&self, source: &str, missing: BTreeMap<String, String>) -> Result<(), CliError> {
         let manifests = self.entries().into_values().collect();
-        let index = Index { schema_version: 2, media_type: INDEX_TYPE.to_owned(), manifests };
+        let mut all = locked(&self.missing).clone();
+        all.insert(source.to_owned(), missing);
+        all.retain(|_, missing| !missing.is_empty());
+        let mut annotations = BTreeMap::new();
+        if !all.is_empty() {
+            annotations.insert(MISSING.to_owned(), serde_json::to_string(&all)?);
+        }
+        let index = Index { schema_version: 2, media_type: INDEX_TYPE.to_owned(), manifests, annotations };
         self.write(INDEX, &serde_json::to_vec(&index)?).map_err(CliError::operational)
     }
 
@@ -228,6 +256,10 @@ impl Layout {
         file.persist(&path).map_err(|error| failed(error.error))?;
         Ok(())
     }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Temporary file beside `path`, readable for everyone.

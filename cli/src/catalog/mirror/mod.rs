@@ -115,8 +115,9 @@ struct Failure {
 /// Images to copy.
 struct Plan {
     jobs: Vec<Job>,
-    /// Texts in the catalog that are no references.
-    invalid: BTreeMap<String, String>,
+    /// Images that cannot be copied, with the reason: texts in the catalog that are no references, and images that a
+    /// layout does not have.
+    missing: BTreeMap<String, String>,
     /// Reference of the image that the catalog is read from, if it is one.
     origin: Option<Reference>,
 }
@@ -142,17 +143,17 @@ pub(crate) async fn run(args: MirrorArgs, session: &mut Session) -> Result<(), C
         (None, None) => return Err(CliError::usage("specify --to or --to-dir")),
     };
     let stats = Stats::default();
-    let total = plan.jobs.len() + plan.invalid.len();
+    let total = plan.jobs.len() + plan.missing.len();
     let copied = jobs::run(&plan.jobs, &target, source_layout.as_ref(), &args.access.images, &stats, session);
     let failed = copied.await?;
+    let failures: BTreeMap<String, String> = plan.missing.into_iter().chain(failed).collect();
     if let Some(layout) = &layout {
-        layout.finish()?;
+        layout.finish(&args.source, failures.clone())?;
     }
     if let Some(place) = &place {
         write_configuration(&args.output_dir, place, &plan.jobs)?;
     }
     let count = |value: &std::sync::atomic::AtomicU64| value.load(Ordering::Relaxed);
-    let failures = plan.invalid.into_iter().chain(failed);
     let catalogs = plan.jobs.iter().filter(|job| job.catalog.is_some());
     let result = MirroredCatalog {
         catalogs: catalogs.map(|job| target.name(&job.source)).collect(),
@@ -160,7 +161,7 @@ pub(crate) async fn run(args: MirrorArgs, session: &mut Session) -> Result<(), C
         blobs_copied: count(&stats.blobs),
         blobs_present: count(&stats.known),
         bytes_copied: count(&stats.bytes),
-        failures: failures.map(|(image, error)| Failure { image, error }).collect(),
+        failures: failures.into_iter().map(|(image, error)| Failure { image, error }).collect(),
         output_dir: place.is_some().then_some(args.output_dir),
     };
     session.output.result(args.format.output, "MirroredCatalog", &result, text)?;
@@ -210,7 +211,9 @@ fn of_layout(layout: &Layout) -> Result<Plan, CliError> {
         let content = Content::Layout(digest);
         jobs.push(Job { source, content, catalog: entry.catalog().map(str::to_owned) });
     }
-    Ok(Plan { jobs, invalid: BTreeMap::new(), origin: None })
+    let missing = layout.missing().into_iter();
+    let missing = missing.map(|(image, why)| (image, format!("the layout does not have it: {why}")));
+    Ok(Plan { jobs, missing: missing.collect(), origin: None })
 }
 
 /// Images of the catalog that SOURCE names, with the catalog last.
@@ -251,14 +254,14 @@ async fn plan(args: &MirrorArgs, session: &Session) -> Result<Plan, CliError> {
         }
     };
     let images = plan::images(&metas, !args.no_related_images)?;
-    let invalid = images.invalid;
+    let missing = images.invalid;
     let images = images.references.into_iter().filter(|image| *image != reference);
     let mut jobs: Vec<Job> = images
         .map(|source| Job { content: Content::Registry(source.clone()), source, catalog: None })
         .collect();
     let catalog = Some(name.unwrap_or_else(|| plan::catalog_name(&reference)));
     jobs.push(Job { source: reference, content, catalog });
-    Ok(Plan { jobs, invalid, origin: published })
+    Ok(Plan { jobs, missing, origin: published })
 }
 
 /// Reference of an image by its current digest.

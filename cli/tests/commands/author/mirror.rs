@@ -350,6 +350,26 @@ async fn layout_is_copied_to_a_registry_after_the_source_is_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn images_that_the_layout_lacks_fail_its_copy_until_a_run_has_them() {
+    let source = Source::new().await;
+    source.publish(&[&format!("{}/team/late:v1", source.host())]);
+    let (code, _, stderr) = source.mirror("--to-dir layout").await;
+    assert_eq!(code, 1, "{stderr}");
+    let target = source.target("target").await;
+    let line = format!("mirror layout --to {}/m --ca-dir cas", target.host());
+    let ran = source.fixture.olm(&line).await;
+    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    assert!(ran.stderr.contains("REGISTRY/team/late:v1: the layout does not have it: "), "{}", ran.stderr);
+    assert!(ran.stderr.contains("error: 1 of 8 images were not copied\n"), "{}", ran.stderr);
+
+    source.fixture.registry.add_image("team/late", "v1", &image("late"));
+    let (code, _, stderr) = source.mirror("--to-dir layout").await;
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    let printed = source.fixture.works(&format!("{line} --output-dir second")).await;
+    assert!(printed.contains("copied 8 of 8 images"), "{printed}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reduced_catalog_keeps_its_tag_and_has_a_stable_digest() {
     let source = Source::new().await;
     let mut digests = BTreeSet::new();
