@@ -10,6 +10,8 @@ mod layout;
 mod plan;
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
@@ -17,6 +19,8 @@ use clap::Args;
 use kube::ResourceExt;
 use olm_fbc::Form;
 use olm_oci::{Limits, Puller, Reference, Selector};
+use olm_version::names::is_dns_label;
+use olm_version::quote;
 use serde::Serialize;
 
 use self::copy::Stats;
@@ -25,7 +29,7 @@ use self::layout::Layout;
 use self::plan::Place;
 use super::prune;
 use super::selection::{SelectionArgs, catalog_files};
-use crate::author::{build, write_whole};
+use crate::author::{build, failed, write_whole};
 use crate::error::CliError;
 use crate::output::FormatArgs;
 use crate::progress::say;
@@ -136,6 +140,10 @@ pub(crate) async fn run(args: MirrorArgs, session: &mut Session) -> Result<(), C
     if let Some(place) = &place {
         check_targets(place, &plan)?;
     }
+    let configuration = match &place {
+        Some(place) => configuration(&args.output_dir, place, &plan.jobs)?,
+        None => BTreeMap::new(),
+    };
     let layout = args.to_dir.as_deref().map(Layout::create).transpose()?;
     let target = match (&place, &layout) {
         (Some(place), _) => Target::Registry(place),
@@ -150,8 +158,8 @@ pub(crate) async fn run(args: MirrorArgs, session: &mut Session) -> Result<(), C
     if let Some(layout) = &layout {
         layout.finish(&args.source, failures.clone())?;
     }
-    if let Some(place) = &place {
-        write_configuration(&args.output_dir, place, &plan.jobs)?;
+    for (name, text) in configuration {
+        write_whole(&args.output_dir.join(name), &text)?;
     }
     let count = |value: &std::sync::atomic::AtomicU64| value.load(Ordering::Relaxed);
     let catalogs = plan.jobs.iter().filter(|job| job.catalog.is_some());
@@ -209,11 +217,21 @@ fn of_layout(layout: &Layout) -> Result<Plan, CliError> {
         let source = name.parse().map_err(|error: olm_oci::ReferenceError| invalid(&error))?;
         let digest = entry.digest.parse().map_err(|_| invalid(&"its digest is not valid"))?;
         let content = Content::Layout(digest);
-        jobs.push(Job { source, content, catalog: entry.catalog().map(str::to_owned) });
+        let catalog = entry.catalog().map(str::to_owned);
+        if let Some(catalog) = catalog.as_ref().filter(|name| !is_object_name(name)) {
+            let why = format!("{} is not a valid name of a ClusterCatalog", quote(catalog));
+            return Err(invalid(&why));
+        }
+        jobs.push(Job { source, content, catalog });
     }
     let missing = layout.missing().into_iter();
     let missing = missing.map(|(image, why)| (image, format!("the layout does not have it: {why}")));
     Ok(Plan { jobs, missing: missing.collect(), origin: None })
+}
+
+/// `true` for a DNS subdomain, as names of objects are.
+fn is_object_name(name: &str) -> bool {
+    name.len() <= 253 && name.split('.').all(is_dns_label)
 }
 
 /// Images of the catalog that SOURCE names, with the catalog last.
@@ -309,21 +327,35 @@ async fn origin(args: &MirrorArgs, session: &Session) -> Result<(Where, Option<S
     Ok((Where::Image(image.ref_.parse().map_err(failed)?), Some(name)))
 }
 
-/// Writes the files that lead clients to the mirror.
-fn write_configuration(directory: &Path, place: &Place, jobs: &[Job]) -> Result<(), CliError> {
+/// Files that lead clients to the mirror, by name. Those in `directory` must be of the same mirror.
+fn configuration(
+    directory: &Path,
+    place: &Place,
+    jobs: &[Job],
+) -> Result<BTreeMap<&'static str, String>, CliError> {
     let mut mapping = BTreeMap::new();
-    let mut catalogs = BTreeMap::new();
+    let mut catalogs = Vec::new();
     for job in jobs {
         let target = place.target(&job.source).map_err(|error| CliError::at(&job.source, error))?;
-        if let Some(name) = &job.catalog {
-            catalogs.insert(name.clone(), target.clone());
-        }
+        catalogs.extend(job.catalog.clone().map(|name| (name, target.clone())));
         mapping.insert(job.source.clone(), target);
     }
-    for (name, text) in plan::files(place, &mapping, &catalogs) {
-        write_whole(&directory.join(name), &text)?;
+    let files = plan::files(place, &mapping, &plan::unique(catalogs.into_iter()))?;
+    for (name, text) in &files {
+        let path = directory.join(name);
+        match fs::read(&path) {
+            // A newer catalog has other images.
+            Ok(old) if old == text.as_bytes() || *name == plan::MAPPING => {}
+            Ok(_) => {
+                let why = "the file has other content, such as of another mirror; nothing was copied";
+                let hint = "choose another directory with --output-dir, or remove the file";
+                return Err(CliError::usage(format!("{}: {why}: {hint}", path.display())));
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(failed("read", &path, &error)),
+        }
     }
-    Ok(())
+    Ok(files)
 }
 
 fn text(result: &MirroredCatalog) -> String {

@@ -6,8 +6,13 @@ use olm_api::names::GROUP;
 use olm_fbc::{Meta, PackageContent};
 use olm_oci::{Reference, ReferenceError, Selector};
 use olm_version::quote;
+use serde_json::{Value, json};
 
 use crate::error::CliError;
+use crate::output::yaml;
+
+/// File with the source and target of each image of a run.
+pub(super) const MAPPING: &str = "mapping.txt";
 
 /// Registry of the mirror, with a path below which the repositories are.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -124,12 +129,28 @@ pub(super) fn overwritten<'a>(
     targets.into_iter().find(is_overwritten).map(|(_, target)| target)
 }
 
+/// Names of ClusterCatalogs with their images. A name that occurs again gets a number.
+pub(super) fn unique(catalogs: impl Iterator<Item = (String, Reference)>) -> BTreeMap<String, Reference> {
+    let mut named = BTreeMap::new();
+    for (name, image) in catalogs {
+        let numbers = (2_u32..).map(|number| format!("{name}-{number}"));
+        let mut names = [name.clone()].into_iter().chain(numbers);
+        if let Some(name) = names.find(|name| !named.contains_key(name)) {
+            named.insert(name, image);
+        }
+    }
+    named
+}
+
 /// Files that lead clients to the mirror, by name.
+///
+/// # Errors
+/// A file cannot be written as YAML.
 pub(super) fn files(
     place: &Place,
     mapping: &BTreeMap<Reference, Reference>,
     catalogs: &BTreeMap<String, Reference>,
-) -> BTreeMap<&'static str, String> {
+) -> Result<BTreeMap<&'static str, String>, CliError> {
     let prefixes = |is_wanted: &dyn Fn(&Selector) -> bool| -> BTreeMap<String, String> {
         let sources = mapping.keys().filter(|source| is_wanted(source.selector()));
         sources.map(|source| place.prefix(source)).filter(|(source, target)| source != target).collect()
@@ -144,37 +165,43 @@ pub(super) fn files(
         })
         .collect();
     let mapped: String = mapping.iter().map(|(source, target)| format!("{source}={target}\n")).collect();
-    let catalogs: String = catalogs
-        .iter()
-        .map(|(name, image)| {
-            format!(
-                "---\napiVersion: {GROUP}/v1\nkind: ClusterCatalog\nmetadata:\n  name: {name}\nspec:\n  source:\n    \
-                 type: Image\n    image:\n      ref: {image}\n"
-            )
+    // Sets of several mirrors must not replace each other in a cluster.
+    let name = [&["olm-mirror"], &*catalogs.keys().map(String::as_str).collect::<Vec<_>>()].concat().join("-");
+    let catalogs = catalogs.iter().map(|(name, image)| {
+        json!({
+            "apiVersion": format!("{GROUP}/v1"), "kind": "ClusterCatalog", "metadata": { "name": name },
+            "spec": { "source": { "type": "Image", "image": { "ref": image.to_string() } } },
         })
-        .collect();
-    let sets = mirror_set("ImageDigestMirrorSet", "imageDigestMirrors", &by_digest)
-        + &mirror_set("ImageTagMirrorSet", "imageTagMirrors", &by_tag);
-    BTreeMap::from([
+    });
+    let sets = [
+        mirror_set("ImageDigestMirrorSet", &name, "imageDigestMirrors", &by_digest),
+        mirror_set("ImageTagMirrorSet", &name, "imageTagMirrors", &by_tag),
+    ];
+    Ok(BTreeMap::from([
         ("registries.conf", registries),
-        ("mapping.txt", mapped),
-        ("cluster-catalog.yaml", catalogs),
-        ("image-mirror-sets.yaml", sets),
-    ])
+        (MAPPING, mapped),
+        ("cluster-catalog.yaml", documents(catalogs)?),
+        ("image-mirror-sets.yaml", documents(sets.into_iter().flatten())?),
+    ]))
 }
 
-/// Mirror configuration of OpenShift. Empty without mirrors.
-fn mirror_set(kind: &str, field: &str, mirrors: &BTreeMap<String, String>) -> String {
-    if mirrors.is_empty() {
-        return String::new();
-    }
-    let mirrors: String = mirrors
+/// Mirror configuration of OpenShift. `None` without mirrors.
+fn mirror_set(kind: &str, name: &str, field: &str, mirrors: &BTreeMap<String, String>) -> Option<Value> {
+    let mirrors: Vec<Value> = mirrors
         .iter()
-        .map(|(source, target)| format!("  - source: {source}\n    mirrors:\n    - {target}\n"))
+        .map(|(source, target)| json!({ "source": source, "mirrors": [target] }))
         .collect();
-    format!(
-        "---\napiVersion: config.openshift.io/v1\nkind: {kind}\nmetadata:\n  name: olm-mirror\nspec:\n  {field}:\n{mirrors}"
-    )
+    (!mirrors.is_empty()).then(|| {
+        json!({
+            "apiVersion": "config.openshift.io/v1", "kind": kind, "metadata": { "name": name },
+            "spec": { field: mirrors },
+        })
+    })
+}
+
+/// YAML documents.
+fn documents(values: impl Iterator<Item = Value>) -> Result<String, CliError> {
+    values.map(|value| Ok(format!("---\n{}", yaml(&value)?))).collect()
 }
 
 /// Name of the ClusterCatalog of an image: the last part of its repository.
@@ -252,7 +279,7 @@ mod tests {
         let sources = sources.iter().map(|text| parsed(text));
         let mapping = sources.map(|source| (source.clone(), place.target(&source).unwrap())).collect();
         let catalogs = BTreeMap::from([("c".to_owned(), parsed("r.example/m/a/c:v1"))]);
-        let files = files(&place, &mapping, &catalogs);
+        let files = files(&place, &mapping, &catalogs).unwrap();
         let registry = |source: &str, target: &str| {
             format!("[[registry]]\nlocation = \"{source}\"\n[[registry.mirror]]\nlocation = \"{target}\"\n\n")
         };
@@ -263,10 +290,26 @@ mod tests {
         ];
         assert_eq!(files["registries.conf"], expected.concat());
         assert!(files["mapping.txt"].contains("quay.io/a/c:v1=r.example/m/a/c:v1\n"));
-        let tags = files["image-mirror-sets.yaml"].split("ImageTagMirrorSet").nth(1).unwrap();
-        let expected = "\nmetadata:\n  name: olm-mirror\nspec:\n  imageTagMirrors:\n  - source: quay.io/a\n    mirrors:\n    - r.example/m/a\n";
-        assert_eq!(tags, expected);
-        assert!(files["cluster-catalog.yaml"].ends_with("      ref: r.example/m/a/c:v1\n"));
+        let sets = olm_yaml::all_from_slice(files["image-mirror-sets.yaml"].as_bytes()).unwrap();
+        assert_eq!(sets.len(), 2);
+        assert_eq!(sets[1]["kind"], "ImageTagMirrorSet");
+        assert_eq!(sets[1]["metadata"]["name"], "olm-mirror-c");
+        let expected = json!([{ "source": "quay.io/a", "mirrors": ["r.example/m/a"] }]);
+        assert_eq!(sets[1]["spec"]["imageTagMirrors"], expected);
+    }
+
+    #[test]
+    fn catalogs_with_the_same_name_or_one_like_a_number_have_distinct_names_that_are_strings() {
+        let place = Place::parse("r.example/m").unwrap();
+        let images = ["r.example/m/a/123:v1", "r.example/m/b/123:v1", "r.example/m/on:v1"].map(parsed);
+        let catalogs = unique(images.iter().map(|image| (catalog_name(image), image.clone())));
+        let files = files(&place, &BTreeMap::new(), &catalogs).unwrap();
+        let catalogs = olm_yaml::all_from_slice(files["cluster-catalog.yaml"].as_bytes()).unwrap();
+        let named = catalogs.iter().map(|catalog| (&catalog["metadata"]["name"], &catalog["spec"]["source"]));
+        let expected = ["123", "123-2", "on"].into_iter().zip(&images).map(|(name, image)| {
+            (json!(name), json!({ "type": "Image", "image": { "ref": image.to_string() } }))
+        });
+        assert!(named.eq(expected.collect::<Vec<_>>().iter().map(|(name, source)| (name, source))));
     }
 
     #[test]

@@ -271,8 +271,8 @@ async fn missing_image_is_reported_and_all_others_are_copied() {
     assert!(target.manifests() == source.expected(), "{:?}", target.manifests().keys());
     // Without the related images.
     let target = source.target("other").await;
-    let (code, result, stderr) =
-        source.mirror(&format!("--to {}/m --no-related-images", target.host())).await;
+    let to = format!("--to {}/m --no-related-images --output-dir other", target.host());
+    let (code, result, stderr) = source.mirror(&to).await;
     assert_eq!((code, &result["images"]), (0, &json!(4)), "{stderr}");
     assert!(target.manifests().keys().all(|(repository, _)| repository != "m/team/operand"));
 }
@@ -350,6 +350,38 @@ async fn layout_is_copied_to_a_registry_after_the_source_is_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn configuration_of_another_mirror_is_not_overwritten() {
+    let source = Source::new().await;
+    let target = source.target("target").await;
+    let (code, _, stderr) = source.mirror(&format!("--to {}/m", target.host())).await;
+    assert_eq!(code, 0, "{stderr}");
+    let conf = source.fixture.read("mirror/registries.conf");
+    let _ = sent(&target);
+    let other = format!("--to {}/n", target.host());
+    let (code, _, stderr) = source.mirror(&other).await;
+    assert_eq!(code, 2, "{stderr}");
+    let expected = "error: mirror/cluster-catalog.yaml: the file has other content, such as of another mirror; nothing was copied: choose another directory with --output-dir, or remove the file\n";
+    assert_eq!(stderr, expected);
+    assert_eq!(source.fixture.read("mirror/registries.conf"), conf);
+    assert_eq!(sent(&target), Vec::<String>::new());
+    let (code, _, stderr) = source.mirror(&format!("{other} --output-dir other")).await;
+    assert_eq!((code, stderr.as_str()), (0, ""));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn invalid_catalog_name_in_a_layout_is_refused() {
+    let source = Source::new().await;
+    let (code, _, stderr) = source.mirror("--to-dir layout").await;
+    assert_eq!(code, 0, "{stderr}");
+    let index = source.fixture.read("layout/index.json");
+    source.fixture.write("layout/index.json", &index.replace("\"lamp-catalog\"", r#""x\nspec:""#));
+    let ran = source.fixture.olm("mirror layout --to r.example/m").await;
+    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    let expected = "of the layout: \"x\\nspec:\" is not a valid name of a ClusterCatalog\n";
+    assert!(ran.stderr.ends_with(expected), "{}", ran.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn images_that_the_layout_lacks_fail_its_copy_until_a_run_has_them() {
     let source = Source::new().await;
     source.publish(&[&format!("{}/team/late:v1", source.host())]);
@@ -376,7 +408,7 @@ async fn reduced_catalog_keeps_its_tag_and_has_a_stable_digest() {
     for name in ["one", "two"] {
         let target = source.target(name).await;
         let line = format!(
-            "mirror {}/team/lamp-catalog:v1 --package lamp@>=1.1.0 --to {} --ca-dir cas",
+            "mirror {}/team/lamp-catalog:v1 --package lamp@>=1.1.0 --to {} --ca-dir cas --output-dir {name}",
             source.host(),
             target.host()
         );
@@ -485,7 +517,8 @@ async fn listed_referrers_are_copied_and_tagged_only_where_the_target_lists_none
         if is_listed {
             target.add_fault(&request, usize::MAX, listed());
         }
-        let (code, _, stderr) = source.mirror(&format!("--to {}/m", target.host())).await;
+        let to = format!("--to {}/m --output-dir {name}", target.host());
+        let (code, _, stderr) = source.mirror(&to).await;
         assert_eq!((code, stderr.as_str()), (0, ""));
         let manifests = target.manifests();
         let of = |name: &str| manifests.get(&("m/team/operand".to_owned(), name.to_owned()));
