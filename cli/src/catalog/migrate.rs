@@ -14,7 +14,7 @@ use crate::author::{CatalogFormat, failed, stream_text, write_whole};
 use crate::bundle_source::is_bundle_dir;
 use crate::error::CliError;
 use crate::session::Session;
-use crate::source::{Source, SourceArgs};
+use crate::source::{Access, Source, one_catalog};
 
 /// First lines of the command's help.
 pub(super) const ABOUT: &str = "Write a catalog to a new directory, with one directory per package
@@ -33,8 +33,9 @@ of all manifests (olm.bundle.object), which makes the catalog smaller
   {olm} catalog migrate registry.example.com/team/catalog:v1 ./catalog -o yaml
   {olm} catalog migrate ./old ./catalog --migrate-level bundle-object-to-csv-metadata")]
 pub(crate) struct MigrateArgs {
-    #[command(flatten)]
-    source: SourceArgs,
+    /// A directory, an image reference, or cluster/NAME
+    #[arg(value_name = "SOURCE")]
+    source: String,
     /// New or empty directory
     #[arg(value_name = "DIR")]
     to: PathBuf,
@@ -44,6 +45,8 @@ pub(crate) struct MigrateArgs {
     /// Format of the files
     #[arg(short, long, value_enum, default_value = "json", value_name = "FORMAT")]
     output: CatalogFormat,
+    #[command(flatten)]
+    access: Access,
 }
 
 /// Runs the command.
@@ -51,17 +54,12 @@ pub(crate) struct MigrateArgs {
 /// # Errors
 /// The directory is not empty or cannot be written, or the source cannot be read or migrated.
 pub(crate) async fn run(args: MigrateArgs, session: &mut Session) -> Result<(), CliError> {
-    let source = &args.source.source;
-    if matches!(Source::parse(source)?, Source::Directory(root) if is_bundle_dir(&root)) {
+    let source = &args.source;
+    if matches!(one_catalog(source)?, Source::Directory(root) if is_bundle_dir(&root)) {
         return Err(CliError::usage(format!("{} is a bundle; specify a catalog", quote(source))));
     }
     check_empty(&args.to)?;
-    let mut metas = Vec::new();
-    let mut keep = |_: &str, meta: Meta| {
-        metas.push(meta);
-        Ok(())
-    };
-    args.source.access.read(source, session, &mut keep).await?;
+    let metas = args.access.read_one(source, session).await?;
     let metas = migrated(metas, args.migrate_level).map_err(|error| CliError::at(source, error))?;
     let step = session.progress.step(format!("writing {}", args.to.display()));
     let mut written = String::new();

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use olm_fbc::{Form, KeptPackage, Meta};
+use olm_fbc::{Form, KeptPackage};
 use serde::Serialize;
 
 use super::selection::{SelectionArgs, catalog_files};
@@ -12,7 +12,7 @@ use crate::author::write_whole;
 use crate::error::CliError;
 use crate::output::FormatArgs;
 use crate::session::Session;
-use crate::source::{Access, Source};
+use crate::source::Access;
 
 /// First lines of the command's help.
 pub(super) const ABOUT: &str = "Write a part of a catalog to a directory
@@ -77,7 +77,7 @@ pub(crate) async fn run(args: PruneArgs, session: &mut Session) -> Result<(), Cl
         return Err(CliError::usage("select what to keep with --package, --channel or --heads"));
     }
     check_empty(&args.to)?;
-    let metas = read(&args.source, &args.access, session).await?;
+    let metas = args.access.read_one(&args.source, session).await?;
     let smaller = args.selection.apply(&args.source, metas)?;
     let files = catalog_files(&args.source, smaller.metas, Form::Yaml)?;
     for (path, text) in files {
@@ -87,24 +87,6 @@ pub(crate) async fn run(args: PruneArgs, session: &mut Session) -> Result<(), Cl
     let packages = smaller.packages.into_iter().map(PrunedPackage::from).collect();
     let pruned = PrunedCatalog { directory: args.to, packages, dropped_packages: smaller.dropped };
     session.output.result(args.format.output, "PrunedCatalog", &pruned, text)
-}
-
-/// All objects of one catalog.
-///
-/// # Errors
-/// The source is more than one catalog, or cannot be read.
-pub(super) async fn read(source: &str, access: &Access, session: &Session) -> Result<Vec<Meta>, CliError> {
-    if Source::parse(source)? == Source::Cluster(None) {
-        let hint = "cluster is all catalogs of the cluster: choose one, such as cluster/NAME";
-        return Err(CliError::usage(hint));
-    }
-    let mut metas = Vec::new();
-    let mut keep = |_: &str, meta: Meta| {
-        metas.push(meta);
-        Ok(())
-    };
-    access.read(source, session, &mut keep).await?;
-    Ok(metas)
 }
 
 fn check_empty(directory: &Path) -> Result<(), CliError> {

@@ -8,7 +8,7 @@ use olm_resolve::Indexing;
 use super::package::{CatalogPackage, missing};
 use crate::error::CliError;
 use crate::session::Session;
-use crate::source::{Access, Source};
+use crate::source::{Access, one_catalog};
 
 /// Packages of a catalog, by name.
 pub(super) type Packages = BTreeMap<String, CatalogPackage>;
@@ -34,10 +34,7 @@ impl WholeCatalog {
         access: &Access,
         session: &Session,
     ) -> Result<Self, CliError> {
-        if Source::parse(source)? == Source::Cluster(None) {
-            let hint = "cluster is all catalogs of the cluster: choose one, such as cluster/NAME";
-            return Err(CliError::usage(hint));
-        }
+        one_catalog(source)?;
         let mut lines: BTreeMap<String, Vec<Vec<u8>>> = BTreeMap::new();
         let mut catalog = Self::default();
         let mut keep = |_: &str, meta: Meta| {

@@ -58,6 +58,20 @@ impl Source {
     }
 }
 
+/// [`Source::parse`] for a command that needs a single catalog.
+///
+/// # Errors
+/// Those of [`Source::parse`], or `text` is `cluster`.
+pub(crate) fn one_catalog(text: &str) -> Result<Source, CliError> {
+    match Source::parse(text)? {
+        Source::Cluster(None) => {
+            let hint = "cluster is all catalogs of the cluster: choose one, such as cluster/NAME";
+            Err(CliError::usage(hint))
+        }
+        source => Ok(source),
+    }
+}
+
 /// Path `text` of an existing directory. `None` if nothing exists there.
 ///
 /// # Errors
@@ -120,6 +134,21 @@ impl Access {
                 Ok(())
             }
         }
+    }
+
+    /// All objects of a single catalog.
+    ///
+    /// # Errors
+    /// `source` is more than one catalog, or cannot be read.
+    pub(crate) async fn read_one(&self, source: &str, session: &Session) -> Result<Vec<Meta>, CliError> {
+        one_catalog(source)?;
+        let mut metas = Vec::new();
+        let mut keep = |_: &str, meta: Meta| {
+            metas.push(meta);
+            Ok(())
+        };
+        self.read(source, session, &mut keep).await?;
+        Ok(metas)
     }
 }
 

@@ -54,17 +54,11 @@ enum Kind {
 /// # Errors
 /// The source cannot be read, or has a bundle without image.
 pub(super) async fn run(args: ConvertArgs, session: &mut Session) -> Result<(), CliError> {
-    let mut metas = Vec::new();
-    let is_file = Path::new(&args.source).is_file();
-    if is_file || args.source == "-" {
-        metas = read_file(&args.source, session).await?;
-    } else {
-        let mut keep = |_: &str, meta: Meta| {
-            metas.push(meta);
-            Ok(())
-        };
-        args.access.read(&args.source, session, &mut keep).await?;
-    }
+    let is_file = args.source == "-" || Path::new(&args.source).is_file();
+    let mut metas = match is_file {
+        true => read_file(&args.source, session).await?,
+        false => args.access.read_one(&args.source, session).await?,
+    };
     // An empty document is no object.
     metas.retain(|meta| !meta.blob.is_empty());
     let kind = match args.kind {

@@ -27,14 +27,13 @@ use self::copy::Stats;
 use self::jobs::{Content, Job, Target};
 use self::layout::Layout;
 use self::plan::Place;
-use super::prune;
 use super::selection::{SelectionArgs, catalog_files};
 use crate::author::{build, failed, write_whole};
 use crate::error::CliError;
 use crate::output::FormatArgs;
 use crate::progress::say;
 use crate::session::Session;
-use crate::source::{Access, Source, tagged_reference};
+use crate::source::{Access, Source, one_catalog, tagged_reference};
 
 /// First lines of the command's help.
 pub(super) const ABOUT: &str = "Copy a catalog with its bundles and the images of its operators
@@ -236,32 +235,28 @@ fn is_object_name(name: &str) -> bool {
 
 /// Images of the catalog that SOURCE names, with the catalog last.
 async fn plan(args: &MirrorArgs, session: &Session) -> Result<Plan, CliError> {
-    let (source, name) = origin(args, session).await?;
+    let Origin { content: source, reference: published, name } = origin(args, session).await?;
     let given = args.catalog_ref.as_deref().map(tagged_reference).transpose()?;
     let is_whole = args.selection.is_everything();
-    let reference = match (given, &source) {
+    let reference = match (given, &published) {
         (Some(given), _) => given,
-        (None, Where::Directory(_)) => {
+        (None, None) => {
             let why = "the catalog of a directory needs a reference: --catalog-ref REGISTRY/REPOSITORY:TAG";
             return Err(CliError::usage(why));
         }
-        (None, Where::Image(image)) if !is_whole && matches!(image.selector(), Selector::Digest(_)) => {
+        (None, Some(image)) if !is_whole && matches!(image.selector(), Selector::Digest(_)) => {
             let why =
                 "the reduced catalog gets another digest: name it with --catalog-ref REGISTRY/REPOSITORY:TAG";
             return Err(CliError::usage(why));
         }
-        (None, Where::Image(image)) => image.clone(),
-    };
-    let published = match &source {
-        Where::Image(image) => Some(image.clone()),
-        Where::Directory(_) => None,
+        (None, Some(image)) => image.clone(),
     };
     // The tag could move between the reads of the catalog.
     let source = match source {
         Where::Image(image) => Where::Image(pinned(&image, args, session).await?),
         directory => directory,
     };
-    let mut metas = prune::read(&source.to_string(), &args.access, session).await?;
+    let mut metas = args.access.read_one(&source.to_string(), session).await?;
     let content = match source {
         Where::Image(image) if is_whole => Content::Registry(image),
         Where::Directory(root) if is_whole => Content::Built(build::image_of(&root, session)?.image),
@@ -306,15 +301,25 @@ impl std::fmt::Display for Where {
     }
 }
 
-/// Directory or image of the catalog, and the name of its ClusterCatalog if it is one of the cluster.
-async fn origin(args: &MirrorArgs, session: &Session) -> Result<(Where, Option<String>), CliError> {
-    let name = match Source::parse(&args.source)? {
-        Source::Directory(root) => return Ok((Where::Directory(root), None)),
-        Source::Image(reference) => return Ok((Where::Image(reference), None)),
-        Source::Cluster(Some(name)) => name,
-        Source::Cluster(None) => {
-            let hint = "cluster is all catalogs of the cluster: choose one, such as cluster/NAME";
-            return Err(CliError::usage(hint));
+/// Content of a catalog with its names.
+struct Origin {
+    content: Where,
+    /// Reference of the image that users know, such as by tag.
+    reference: Option<Reference>,
+    /// Name of the ClusterCatalog, if it is one of the cluster.
+    name: Option<String>,
+}
+
+/// Catalog that SOURCE names. Of a ClusterCatalog, the image that it serves.
+async fn origin(args: &MirrorArgs, session: &Session) -> Result<Origin, CliError> {
+    let name = match one_catalog(&args.source)? {
+        Source::Cluster(name) => name.unwrap_or_default(),
+        Source::Directory(root) => {
+            return Ok(Origin { content: Where::Directory(root), reference: None, name: None });
+        }
+        Source::Image(reference) => {
+            let content = Where::Image(reference.clone());
+            return Ok(Origin { content, reference: Some(reference), name: None });
         }
     };
     let cluster = args.access.cluster.connect().await?;
@@ -323,8 +328,16 @@ async fn origin(args: &MirrorArgs, session: &Session) -> Result<(Where, Option<S
     let image = catalog.and_then(|catalog| catalog.spec.source.image.as_ref()).ok_or_else(|| {
         CliError::no_candidate(format!("the cluster has no ClusterCatalog {name} with an image"))
     })?;
+    let status = catalog.and_then(|catalog| catalog.status.as_ref());
+    let served = status.and_then(|status| status.resolved_source.as_ref()).ok_or_else(|| {
+        CliError::operational(format!(
+            "ClusterCatalog {name} serves no content: status.resolvedSource is not set"
+        ))
+    })?;
     let failed = |error: olm_oci::ReferenceError| CliError::at(format!("ClusterCatalog {name}"), error);
-    Ok((Where::Image(image.ref_.parse().map_err(failed)?), Some(name)))
+    let content = Where::Image(served.image.ref_.parse().map_err(failed)?);
+    let reference = Some(image.ref_.parse().map_err(failed)?);
+    Ok(Origin { content, reference, name: Some(name) })
 }
 
 /// Files that lead clients to the mirror, by name. Those in `directory` must be of the same mirror.

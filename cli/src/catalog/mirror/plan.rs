@@ -166,7 +166,8 @@ pub(super) fn files(
         .collect();
     let mapped: String = mapping.iter().map(|(source, target)| format!("{source}={target}\n")).collect();
     // Sets of several mirrors must not replace each other in a cluster.
-    let name = [&["olm-mirror"], &*catalogs.keys().map(String::as_str).collect::<Vec<_>>()].concat().join("-");
+    let name =
+        [&["olm-mirror"], &*catalogs.keys().map(String::as_str).collect::<Vec<_>>()].concat().join("-");
     let catalogs = catalogs.iter().map(|(name, image)| {
         json!({
             "apiVersion": format!("{GROUP}/v1"), "kind": "ClusterCatalog", "metadata": { "name": name },
@@ -187,10 +188,8 @@ pub(super) fn files(
 
 /// Mirror configuration of OpenShift. `None` without mirrors.
 fn mirror_set(kind: &str, name: &str, field: &str, mirrors: &BTreeMap<String, String>) -> Option<Value> {
-    let mirrors: Vec<Value> = mirrors
-        .iter()
-        .map(|(source, target)| json!({ "source": source, "mirrors": [target] }))
-        .collect();
+    let mirrors: Vec<Value> =
+        mirrors.iter().map(|(source, target)| json!({ "source": source, "mirrors": [target] })).collect();
     (!mirrors.is_empty()).then(|| {
         json!({
             "apiVersion": "config.openshift.io/v1", "kind": kind, "metadata": { "name": name },

@@ -11,6 +11,7 @@ use olm_image::{Layer, LayerEntry, Runtime};
 use serde_json::{Value, json};
 
 use super::fixture::{Fixture, bundle};
+use crate::reading::cluster::{Cluster, catalog};
 
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
@@ -347,6 +348,39 @@ async fn layout_is_copied_to_a_registry_after_the_source_is_gone() {
     assert_eq!(sent(&target), Vec::<String>::new());
     let ran = source.fixture.olm(&format!("{line} --heads")).await;
     assert_eq!(ran.code, 2, "{}", ran.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn catalog_of_the_cluster_is_copied_as_served_under_its_tag() {
+    let source = Source::new().await;
+    let registry = &source.fixture.registry;
+    let served = registry.manifests()[&("team/lamp-catalog".to_owned(), "v1".to_owned())].clone();
+    let name = |suffix: &str| json!(format!("{}/team/lamp-catalog{suffix}", source.host()));
+    let mut object = catalog("lamps", true);
+    object["spec"]["source"]["image"]["ref"] = name(":v1");
+    let digests = registry.manifests().into_iter().filter(|((repository, tag), bytes)| {
+        repository == "team/lamp-catalog" && tag.starts_with("sha256") && *bytes == served
+    });
+    let digest = digests.map(|((_, digest), _)| digest).next().unwrap();
+    object["status"]["resolvedSource"]["image"]["ref"] = name(&format!("@{digest}"));
+    registry.add_image("team/lamp-catalog", "v1", &image("newer"));
+    let mut idle = catalog("idle", false);
+    idle["status"].as_object_mut().unwrap().remove("resolvedSource");
+    let cluster = Cluster::start(vec![object, idle], |_| unreachable!("no content is read")).await;
+    let path = |option: &str, name: &str| format!("{option}={}", source.fixture.path(name).display());
+    let options = [path("--to-dir", "layout"), path("--ca-dir", "cas")];
+    let ran = cluster.olm(&["catalog", "mirror", "cluster/lamps", &options[0], &options[1]]).await;
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let index: Value = serde_json::from_str(&source.fixture.read("layout/index.json")).unwrap();
+    let entries = index["manifests"].as_array().unwrap();
+    let is_catalog =
+        |entry: &&Value| entry["annotations"]["org.opencontainers.image.ref.name"] == name(":v1");
+    let entry = entries.iter().find(is_catalog).unwrap();
+    assert_eq!(entry["digest"], json!(digest));
+    assert_eq!(entry["annotations"]["ext.olm.operatorframework.io/catalog"], "lamps");
+    let ran = cluster.olm(&["catalog", "mirror", "cluster/idle", &options[0]]).await;
+    let expected = "error: ClusterCatalog idle serves no content: status.resolvedSource is not set\n";
+    assert_eq!((ran.code, ran.stderr.as_str()), (1, expected));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -339,6 +339,8 @@ async fn template_convert_rejects_invalid_input() {
     assert!(unknown.stderr.contains("[possible values: basic, substitutes]"), "{}", unknown.stderr);
 }
 
+const ALL: &str = "error: cluster is all catalogs of the cluster: choose one, such as cluster/NAME\n";
+
 #[tokio::test]
 async fn migrate_rejects_invalid_input() {
     let fixture = Fixture::open().await;
@@ -349,6 +351,9 @@ async fn migrate_rejects_invalid_input() {
     for (line, code, expected) in [
         ("migrate catalog full", 2, "error: output dir \"full\" must be empty\n"),
         ("migrate bundle new", 2, "error: \"bundle\" is a bundle; specify a catalog\n"),
+        ("migrate cluster new", 2, ALL),
+        ("prune cluster --heads --to new", 2, ALL),
+        ("template convert basic cluster", 2, ALL),
         (
             "migrate odd new",
             1,

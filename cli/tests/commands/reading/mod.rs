@@ -1,6 +1,6 @@
 //! Commands that read catalogs, with the real binary on small catalogs, images and a cluster.
 
-mod cluster;
+pub(crate) mod cluster;
 mod crd_check;
 mod exit_codes;
 mod field_data;
