@@ -55,7 +55,7 @@ impl SelectionArgs {
     fn parse(&self) -> Result<Subset, CliError> {
         let wrong =
             |flag: &str, value: &str, why: &str| CliError::usage(format!("--{flag} {}: {why}", quote(value)));
-        let mut wanted = Subset { heads: self.heads, ..Subset::default() };
+        let mut wanted = Subset::default();
         let mut whole = BTreeSet::new();
         for value in &self.packages {
             let (name, range) = value.split_once('@').map_or((value.as_str(), None), |(n, r)| (n, Some(r)));
@@ -97,6 +97,7 @@ impl SelectionArgs {
                 return Err(wrong("default-channel", value, "given twice for the package"));
             }
         }
+        wanted.packages.values_mut().for_each(|package| package.heads = self.heads);
         Ok(wanted)
     }
 
@@ -108,6 +109,10 @@ impl SelectionArgs {
         let mut wanted = self.parse()?;
         let names: BTreeSet<String> =
             metas.iter().map(|meta| meta.owner().to_owned()).filter(|name| !name.is_empty()).collect();
+        if self.heads && wanted.packages.is_empty() {
+            let heads = PackageSubset { heads: true, ..PackageSubset::default() };
+            wanted.packages = names.iter().map(|name| (name.clone(), heads.clone())).collect();
+        }
         let refused = |error: SubsetError| match error {
             SubsetError::NoPackage(name) => CliError::no_candidate(missing(source, &name, &names)),
             SubsetError::Nothing { .. } => CliError::no_candidate(format!("{source}: {error}")),
@@ -125,6 +130,7 @@ impl SelectionArgs {
             let smaller = subset(metas.clone(), &wanted).map_err(refused)?;
             let required = requirements.missing(&smaller);
             if required.is_empty() {
+                requirements.unmet(&smaller).iter().for_each(|line| say(&format!("warning: {line}")));
                 return Ok(smaller);
             }
             wanted
@@ -135,9 +141,12 @@ impl SelectionArgs {
 }
 
 /// Bundles of a whole catalog, as far as they require or provide something.
+#[derive(Default)]
 struct Requirements {
     /// Requirements by package and bundle.
     required: BTreeMap<(String, String), Vec<Requirement>>,
+    /// Bundles with what they provide, by package and name.
+    bundles: BTreeMap<(String, String), Provider>,
     /// Packages that provide a kind.
     providers: BTreeMap<Gvk, BTreeSet<String>>,
     packages: BTreeSet<String>,
@@ -146,14 +155,17 @@ struct Requirements {
 impl Requirements {
     fn of(metas: &[Meta]) -> Result<Self, serde_json::Error> {
         let packages = metas.iter().map(|meta| meta.owner().to_owned()).collect();
-        let mut all = Self { required: BTreeMap::new(), providers: BTreeMap::new(), packages };
+        let mut all = Self { packages, ..Self::default() };
         for meta in metas.iter().filter(|meta| meta.schema == SCHEMA_BUNDLE) {
             let bundle: Bundle = serde_json::from_slice(&meta.blob)?;
             let required = Requirement::all(&bundle.properties);
-            for gvk in Provider::new(None, bundle.name.clone(), bundle.properties).gvks() {
+            let provider = Provider::new(None, bundle.name.clone(), bundle.properties);
+            for gvk in provider.gvks() {
                 all.providers.entry(gvk.clone()).or_default().insert(bundle.package.clone());
             }
-            all.required.insert((bundle.package, bundle.name), required);
+            let key = (bundle.package, bundle.name);
+            all.bundles.insert(key.clone(), provider);
+            all.required.insert(key, required);
         }
         Ok(all)
     }
@@ -161,12 +173,9 @@ impl Requirements {
     /// Dropped packages that kept bundles mention, or that provide a kind that no kept package provides.
     fn missing(&self, smaller: &SmallerCatalog) -> BTreeSet<&str> {
         let kept: BTreeSet<&str> = smaller.packages.iter().map(|package| package.name.as_str()).collect();
-        let bundles = smaller
-            .packages
-            .iter()
-            .flat_map(|package| package.bundles.iter().map(|bundle| (package.name.clone(), bundle.clone())));
         let mut missing = BTreeSet::new();
-        for requirement in bundles.filter_map(|bundle| self.required.get(&bundle)).flatten() {
+        let required = kept_bundles(smaller).filter_map(|bundle| self.required.get(&bundle));
+        for requirement in required.flatten() {
             let mentioned = requirement.mentioned_packages().filter_map(|name| self.packages.get(name));
             missing.extend(mentioned.map(String::as_str));
             let providers = requirement.mentioned_gvks().filter_map(|gvk| self.providers.get(gvk));
@@ -177,6 +186,29 @@ impl Requirements {
         missing.retain(|name: &&str| !kept.contains::<str>(name));
         missing
     }
+
+    /// Requirements of kept bundles that no kept bundle meets, as lines.
+    fn unmet(&self, smaller: &SmallerCatalog) -> Vec<String> {
+        let providers: Vec<&Provider> =
+            kept_bundles(smaller).filter_map(|bundle| self.bundles.get(&bundle)).collect();
+        let mut lines = Vec::new();
+        for bundle in kept_bundles(smaller) {
+            let required = self.required.get(&bundle).into_iter().flatten();
+            for requirement in
+                required.filter(|required| !providers.iter().any(|kept| required.is_met_by(kept)))
+            {
+                let (package, name) = (quote(&bundle.0), quote(&bundle.1));
+                lines.push(format!("package {package}, bundle {name}: no kept bundle meets: {requirement}"));
+            }
+        }
+        lines
+    }
+}
+
+/// Package and name of each kept bundle.
+fn kept_bundles(smaller: &SmallerCatalog) -> impl Iterator<Item = (String, String)> {
+    let packages = smaller.packages.iter();
+    packages.flat_map(|package| package.bundles.iter().map(|bundle| (package.name.clone(), bundle.clone())))
 }
 
 /// Files of a catalog by path: one for each package, in a folder of its name, and one for objects without package.

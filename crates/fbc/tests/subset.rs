@@ -34,8 +34,8 @@ fn content(package: &str, metas: &[Meta]) -> PackageContent {
 fn of_package(package: &str, ranges: &[&str], channels: &[&str], heads: bool) -> Subset {
     let ranges = ranges.iter().map(|text| ((*text).to_owned(), Range::parse(text).unwrap())).collect();
     let channels = channels.iter().map(|name| (*name).to_owned()).collect();
-    let packages = BTreeMap::from([(package.to_owned(), PackageSubset { ranges, channels })]);
-    Subset { packages, heads, default_channels: BTreeMap::new() }
+    let packages = BTreeMap::from([(package.to_owned(), PackageSubset { ranges, channels, heads })]);
+    Subset { packages, default_channels: BTreeMap::new() }
 }
 
 /// [`subset`], where a missing default channel is replaced by the first remaining one.

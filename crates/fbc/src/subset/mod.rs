@@ -19,8 +19,6 @@ use crate::{
 pub struct Subset {
     /// Packages to keep, by name. Empty for all.
     pub packages: BTreeMap<String, PackageSubset>,
-    /// `true` to keep only the head of each channel.
-    pub heads: bool,
     /// New default channels, by package.
     pub default_channels: BTreeMap<String, String>,
 }
@@ -32,6 +30,8 @@ pub struct PackageSubset {
     pub ranges: Vec<(String, Range)>,
     /// Names of channels. Empty for all.
     pub channels: BTreeSet<String>,
+    /// `true` to keep only the head of each channel.
+    pub heads: bool,
 }
 
 /// Smaller catalog, and how it differs from the original.
@@ -129,7 +129,7 @@ pub fn subset(metas: Vec<Meta>, wanted: &Subset) -> Result<SmallerCatalog, Subse
         } else if is_kept(&name) {
             let package = wanted.packages.get(&name).cloned().unwrap_or_default();
             let default = wanted.default_channels.get(&name).map(String::as_str);
-            let (kept, metas) = reduce(&name, metas, &package, default, wanted.heads)?;
+            let (kept, metas) = reduce(&name, metas, &package, default)?;
             smaller.packages.push(kept);
             smaller.metas.extend(metas);
         } else {
@@ -145,14 +145,13 @@ fn reduce(
     metas: Vec<Meta>,
     wanted: &PackageSubset,
     default: Option<&str>,
-    heads: bool,
 ) -> Result<(KeptPackage, Vec<Meta>), SubsetError> {
     let content = PackageContent::from_metas(name, metas.iter().map(|meta| meta.blob.as_slice()));
     let object = |why: String| SubsetError::Object { package: name.to_owned(), why };
     let content = content.map_err(|error: ModelError| object(error.to_string()))?;
-    let is_whole = !heads && wanted.ranges.is_empty() && wanted.channels.is_empty();
+    let is_whole = !wanted.heads && wanted.ranges.is_empty() && wanted.channels.is_empty();
     let mut kept = KeptPackage { name: name.to_owned(), ..KeptPackage::default() };
-    let entries = reduce_channels(&content, wanted, heads, &mut kept)?;
+    let entries = reduce_channels(&content, wanted, &mut kept)?;
     let current = content.packages.first().map(|package| package.default_channel.as_str());
     let channel = default.or(current).unwrap_or_default();
     if !channel.is_empty() && !entries.contains_key(channel) {
@@ -179,7 +178,6 @@ fn reduce(
 fn reduce_channels<'a>(
     content: &'a PackageContent,
     wanted: &PackageSubset,
-    heads: bool,
     kept: &mut KeptPackage,
 ) -> Result<BTreeMap<&'a str, BTreeSet<&'a str>>, SubsetError> {
     let versions: BTreeMap<&str, Version> =
@@ -200,7 +198,7 @@ fn reduce_channels<'a>(
             kept.dropped_channels.push(channel.name.clone());
             continue;
         }
-        let rest = channel::rest(&channel.entries, &chosen, &versions, heads);
+        let rest = channel::rest(&channel.entries, &chosen, &versions, wanted.heads);
         let rest = rest.map_err(|why| SubsetError::Graph {
             package: kept.name.clone(),
             channel: channel.name.clone(),
