@@ -218,7 +218,9 @@ impl Puller {
 }
 
 /// Output of a request, within [`REQUEST_TIMEOUT`].
-async fn limited<T>(request: impl Future<Output = Result<T, RequestError>>) -> Result<T, RequestError> {
+pub(crate) async fn limited<T>(
+    request: impl Future<Output = Result<T, RequestError>>,
+) -> Result<T, RequestError> {
     timeout(REQUEST_TIMEOUT, request).await.unwrap_or_else(|_| {
         Err(RequestError::transient(format!("not done within {} s", REQUEST_TIMEOUT.as_secs())))
     })

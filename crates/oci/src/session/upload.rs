@@ -16,6 +16,7 @@ use super::{Session, check_digest};
 use crate::Digest;
 use crate::fetch::Hasher;
 use crate::request_error::RequestError;
+use crate::transfer::limited;
 
 /// Longest time without progress of an upload. Registries store large blobs after their last byte.
 const STALL: Duration = Duration::from_secs(300);
@@ -60,7 +61,7 @@ impl Session {
     ) -> Result<(), RequestError> {
         let start = format!("{}/v2/{}/blobs/uploads/", self.base, self.path);
         let empty = |request: RequestBuilder| request.header(CONTENT_LENGTH, 0);
-        let response = self.exchange(Method::POST, &start, &empty).await?;
+        let response = limited(self.exchange(Method::POST, &start, &empty)).await?;
         let location = response.headers().get(LOCATION).and_then(|value| value.to_str().ok());
         let location = location.and_then(|location| response.url().join(location).ok());
         let mut url: Url =
