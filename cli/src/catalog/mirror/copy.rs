@@ -1,7 +1,9 @@
 //! Copy of one image with all that belongs to it: the images of an index, blobs, signatures and referrers. Bytes do not
 //! change (docs/design/cli.md#mirroring).
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -53,6 +55,8 @@ pub(super) struct Copy<'a> {
     pub(super) origin: Origin<'a>,
     pub(super) destination: Destination<'a>,
     pub(super) stats: &'a Stats,
+    /// Manifests that were copied. A hostile index may list the same one very often.
+    pub(super) copied: Mutex<BTreeSet<Digest>>,
 }
 
 impl Copy<'_> {
@@ -78,7 +82,7 @@ impl Copy<'_> {
 
     /// Copies what a manifest lists, then the manifest.
     async fn tree(&self, manifest: &RawManifest, depth: usize) -> Result<(), TransferError> {
-        if self.destination.is_complete(manifest).await? {
+        if self.is_copied(&manifest.digest) || self.destination.is_complete(manifest).await? {
             return Ok(());
         }
         if depth == MAX_DEPTH {
@@ -87,6 +91,9 @@ impl Copy<'_> {
         }
         let children = manifest.children()?;
         for digest in &children.manifests {
+            if self.is_copied(digest) {
+                continue;
+            }
             let child = self.origin.manifest(digest).await?;
             Box::pin(self.tree(&child, depth + 1)).await?;
         }
@@ -96,9 +103,15 @@ impl Copy<'_> {
             .try_collect::<()>()
             .await?;
         match &self.destination {
-            Destination::Registry(to) => to.push_manifest(manifest.digest.as_str(), manifest).await,
-            Destination::Layout(layout, _) => layout.write_manifest(manifest),
+            Destination::Registry(to) => to.push_manifest(manifest.digest.as_str(), manifest).await?,
+            Destination::Layout(layout, _) => layout.write_manifest(manifest)?,
         }
+        self.copied.lock().unwrap_or_else(PoisonError::into_inner).insert(manifest.digest.clone());
+        Ok(())
+    }
+
+    fn is_copied(&self, digest: &Digest) -> bool {
+        self.copied.lock().unwrap_or_else(PoisonError::into_inner).contains(digest)
     }
 
     async fn blob(&self, digest: &Digest, size: u64) -> Result<(), TransferError> {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::path::PathBuf;
+use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -160,7 +161,7 @@ async fn copy(
         Selector::Tag(tag) => Some(tag.as_str()),
         Selector::Digest(_) => None,
     };
-    let copy = Copy { origin, destination, stats };
+    let copy = Copy { origin, destination, stats, copied: Mutex::default() };
     copy.image(&manifest, tag, job.catalog.as_deref()).await.map_err(|error| error.to_string())
 }
 

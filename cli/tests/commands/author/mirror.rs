@@ -416,6 +416,26 @@ async fn invalid_catalog_name_in_a_layout_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn manifests_that_nested_indexes_repeat_are_read_once() {
+    let source = Source::new().await;
+    let registry = &source.fixture.registry;
+    let leaf = image("leaf");
+    let mut digest = registry.add_image("team/nested", &leaf.digest(), &leaf);
+    let mut size = leaf.manifest.len();
+    for level in 0..3 {
+        let list = index(&vec![(digest.as_str(), size); 10]);
+        size = list.len();
+        digest = registry.add_manifest("team/nested", &format!("level-{level}"), INDEX, list);
+    }
+    source.publish(&[&format!("{}/team/nested@{digest}", source.host())]);
+    let _ = registry.take_requests();
+    let (code, _, stderr) = source.mirror("--to-dir layout").await;
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    let is_manifest = |request: &String| request.starts_with("GET /v2/team/nested/manifests/sha256:");
+    assert_eq!(registry.take_requests().into_iter().filter(is_manifest).count(), 4);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn images_that_the_layout_lacks_fail_its_copy_until_a_run_has_them() {
     let source = Source::new().await;
     source.publish(&[&format!("{}/team/late:v1", source.host())]);
