@@ -1,7 +1,7 @@
 //! Catalog directory under edit: location of each object, and atomic file writes.
 
 use std::fs::{self, Permissions};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -144,6 +144,55 @@ impl NewFile {
         let Self { path, target, content } = self;
         content.persist(target).map(drop).map_err(|error| failed("write", &path, &error.error))
     }
+}
+
+/// Fails if `directory` exists and is not an empty directory.
+///
+/// # Errors
+/// It has content, or cannot be read.
+pub(crate) fn check_empty(directory: &Path) -> Result<(), CliError> {
+    match fs::read_dir(directory).map(|mut listing| listing.next().is_none()) {
+        Ok(true) => Ok(()),
+        Ok(false) => {
+            Err(CliError::at(directory.display(), "the directory is not empty; nothing was changed"))
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(failed("read", directory, &error)),
+    }
+}
+
+/// Writes `files` to a new or empty directory. They are written to a temporary one first, so that a failed or interrupted
+/// run leaves none of them, and can be repeated.
+///
+/// # Errors
+/// A file cannot be written, or a signal arrived.
+pub(crate) fn write_directory(
+    directory: &Path,
+    files: impl IntoIterator<Item = Result<(PathBuf, String), CliError>>,
+    session: &Session,
+) -> Result<(), CliError> {
+    let wrong = |error: std::io::Error| failed("write", directory, &error);
+    // An existing directory may be a mount point, which cannot be replaced.
+    let exists = directory.exists();
+    let parent = directory.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."));
+    let parent = if exists { directory } else { parent };
+    fs::create_dir_all(parent).map_err(wrong)?;
+    let mut temporary = tempfile::Builder::new();
+    let temporary = temporary.prefix(".olm-").permissions(Permissions::from_mode(0o755));
+    let temporary = temporary.tempdir_in(parent).map_err(wrong)?;
+    for file in files {
+        session.check()?;
+        let (path, text) = file?;
+        write_whole(&temporary.path().join(path), &text)?;
+    }
+    if !exists {
+        return fs::rename(temporary.path(), directory).map_err(wrong);
+    }
+    for entry in fs::read_dir(temporary.path()).map_err(wrong)? {
+        let entry = entry.map_err(wrong)?;
+        fs::rename(entry.path(), directory.join(entry.file_name())).map_err(wrong)?;
+    }
+    Ok(())
 }
 
 /// Failure of `action` on a file.

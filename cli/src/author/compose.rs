@@ -11,7 +11,7 @@ use olm_oci::Reference;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::catalog_dir::{failed, write_whole};
+use super::catalog_dir::{check_empty, failed, write_directory};
 use super::catalog_text::object_text;
 use super::render::{self, PARALLEL};
 use crate::error::CliError;
@@ -104,15 +104,7 @@ pub(super) async fn write(
     images: &ImageArgs,
     session: &Session,
 ) -> Result<(), CliError> {
-    let entries = match fs::read_dir(root) {
-        Ok(listing) => listing.count(),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => 0,
-        Err(error) => return Err(failed("read", root, &error)),
-    };
-    if entries > 0 {
-        let why = "the directory is not empty; nothing was changed";
-        return Err(CliError::at(root.display(), why));
-    }
+    check_empty(root)?;
     // All parts are rendered before the first is written, so that a failure leaves no partial catalog.
     let step = session.progress.step(format!("rendering {} images", composition.parts.len()));
     let rendered: Vec<(&str, String)> = stream::iter(&composition.parts)
@@ -124,7 +116,8 @@ pub(super) async fn write(
         .try_collect()
         .await?;
     drop(step);
-    rendered.iter().try_for_each(|(name, text)| write_whole(&root.join(name).join("index.yaml"), text))
+    let files = rendered.into_iter().map(|(name, text)| Ok((Path::new(name).join("index.yaml"), text)));
+    write_directory(root, files, session)
 }
 
 fn text(objects: &[Value]) -> Result<String, CliError> {

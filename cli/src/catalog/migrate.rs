@@ -2,15 +2,14 @@
 //! (docs/design/cli.md#catalog-migrations).
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Component, PathBuf};
 
 use clap::Args;
 use olm_fbc::{Meta, MigrationLevel};
 use olm_version::quote;
 
 use super::render::migrated;
-use crate::author::{CatalogFormat, failed, stream_text, write_whole};
+use crate::author::{CatalogFormat, check_empty, stream_text, write_directory};
 use crate::bundle_source::is_bundle_dir;
 use crate::error::CliError;
 use crate::session::Session;
@@ -62,28 +61,12 @@ pub(crate) async fn run(args: MigrateArgs, session: &mut Session) -> Result<(), 
     let metas = args.access.read_one(source, session).await?;
     let metas = migrated(metas, args.migrate_level).map_err(|error| CliError::at(source, error))?;
     let step = session.progress.step(format!("writing {}", args.to.display()));
-    let mut written = String::new();
-    for (file, metas) in files(metas, args.output).map_err(|error| CliError::at(source, error))? {
-        session.check()?;
-        let path = args.to.join(file);
-        write_whole(&path, &stream_text(metas, args.output.form())?)?;
-        written += &format!("{}\n", path.display());
-    }
+    let files = files(metas, args.output).map_err(|error| CliError::at(source, error))?;
+    let written: String = files.keys().map(|file| format!("{}\n", args.to.join(file).display())).collect();
+    let texts = files.into_iter().map(|(file, metas)| Ok((file, stream_text(metas, args.output.form())?)));
+    write_directory(&args.to, texts, session)?;
     drop(step);
     session.output.text(&crate::output::printable(&written))
-}
-
-/// Fails if `to` exists and is not an empty directory.
-fn check_empty(to: &Path) -> Result<(), CliError> {
-    match fs::read_dir(to).map(|mut entries| entries.next().is_none()) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(failed("read", to, &error)),
-        Ok(true) => Ok(()),
-        Ok(false) => {
-            let to = quote(&to.display().to_string());
-            Err(CliError::usage(format!("output dir {to} must be empty")))
-        }
-    }
 }
 
 /// Files of the new catalog with their objects.

@@ -1,14 +1,13 @@
 //! `olm catalog prune`: writes a part of a catalog to a directory.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use olm_fbc::{Form, KeptPackage};
 use serde::Serialize;
 
 use super::selection::{SelectionArgs, catalog_files};
-use crate::author::write_whole;
+use crate::author::{check_empty, write_directory};
 use crate::error::CliError;
 use crate::output::FormatArgs;
 use crate::session::Session;
@@ -80,24 +79,12 @@ pub(crate) async fn run(args: PruneArgs, session: &mut Session) -> Result<(), Cl
     let metas = args.access.read_one(&args.source, session).await?;
     let smaller = args.selection.apply(&args.source, metas)?;
     let files = catalog_files(&args.source, smaller.metas, Form::Yaml)?;
-    for (path, text) in files {
-        session.check()?;
-        write_whole(&args.to.join(path), &String::from_utf8_lossy(&text))?;
-    }
+    let files =
+        files.into_iter().map(|(path, text)| Ok((path.into(), String::from_utf8_lossy(&text).into_owned())));
+    write_directory(&args.to, files, session)?;
     let packages = smaller.packages.into_iter().map(PrunedPackage::from).collect();
     let pruned = PrunedCatalog { directory: args.to, packages, dropped_packages: smaller.dropped };
     session.output.result(args.format.output, "PrunedCatalog", &pruned, text)
-}
-
-fn check_empty(directory: &Path) -> Result<(), CliError> {
-    match fs::read_dir(directory).map(|mut listing| listing.next().is_none()) {
-        Ok(true) => Ok(()),
-        Ok(false) => {
-            Err(CliError::at(directory.display(), "the directory is not empty; nothing was changed"))
-        }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(CliError::at(directory.display(), format!("cannot read the directory: {error}"))),
-    }
 }
 
 impl From<KeptPackage> for PrunedPackage {

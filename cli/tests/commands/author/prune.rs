@@ -76,9 +76,16 @@ async fn refused_selection_names_the_reason_and_writes_nothing() {
         assert!(ran.stderr.contains(expected), "{line}: {}", ran.stderr);
         assert!(!fixture.path("small").exists(), "{line}");
     }
+    // An existing directory may be a mount point.
+    std::fs::create_dir(fixture.path("small")).unwrap();
     fixture.works("prune catalog --channel lamp/fast --default-channel lamp=fast --to small").await;
     assert!(fixture.read("small/lamp/index.yaml").contains("defaultChannel: fast"));
     assert_eq!(fixture.works("validate small").await, "");
+    let left =
+        std::fs::read_dir(fixture.path("")).unwrap().chain(std::fs::read_dir(fixture.path("small")).unwrap());
+    let hidden =
+        left.filter(|entry| entry.as_ref().unwrap().file_name().to_string_lossy().starts_with(".olm-"));
+    assert_eq!(hidden.count(), 0);
 }
 
 #[tokio::test]
@@ -105,4 +112,16 @@ async fn required_packages_are_kept_with_their_own_requirements() {
         assert!(printed.ends_with(dropped), "{printed}");
     }
     assert_eq!(fixture.works("validate all").await, "");
+    // `--heads` is for the selected packages, not for those that they require.
+    let mut text = String::from("---\nschema: olm.package\nname: lake\ndefaultChannel: stable\n");
+    text.push_str("---\nschema: olm.channel\npackage: lake\nname: stable\n");
+    text.push_str("entries:\n- name: lake.v1.0.0\n");
+    text.push_str(&bundle("lake", 0, "r.example/team/x:v1"));
+    text.push_str("- {type: olm.package.required, value: {packageName: lamp, versionRange: '1.0.0'}}\n");
+    text.push_str("- {type: olm.package.required, value: {packageName: lamp, versionRange: '>=2.0.0'}}\n");
+    fixture.write("catalog/lake/catalog.yaml", &text);
+    let ran = fixture.olm("prune catalog --package lake --heads --with-dependencies --to heads").await;
+    assert!(ran.code == 0 && ran.stdout.contains("lamp: kept 3 bundles"), "{} {}", ran.stdout, ran.stderr);
+    let expected = "warning: package \"lake\", bundle \"lake.v1.0.0\": no kept bundle meets: with package: lamp and with version in range: >=2.0.0\n";
+    assert_eq!(ran.stderr, expected);
 }

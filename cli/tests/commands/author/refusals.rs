@@ -349,7 +349,7 @@ async fn migrate_rejects_invalid_input() {
     fixture.write_bundle("bundle", 0);
     fixture.write("odd/index.yaml", "schema: x\npackage: ../other\n");
     for (line, code, expected) in [
-        ("migrate catalog full", 2, "error: output dir \"full\" must be empty\n"),
+        ("migrate catalog full", 1, "error: full: the directory is not empty; nothing was changed\n"),
         ("migrate bundle new", 2, "error: \"bundle\" is a bundle; specify a catalog\n"),
         ("migrate cluster new", 2, ALL),
         ("prune cluster --heads --to new", 2, ALL),
