@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use crate::error::CliError;
 
 /// File that identifies a layout, and its content.
-const MARK: (&str, &str) = ("oci-layout", r#"{"imageLayoutVersion":"1.0.0"}"#);
+const LAYOUT_FILE: (&str, &str) = ("oci-layout", r#"{"imageLayoutVersion":"1.0.0"}"#);
 const INDEX: &str = "index.json";
 const INDEX_TYPE: &str = "application/vnd.oci.image.index.v1+json";
 /// Annotation with the name of an image, here its whole reference.
@@ -114,7 +114,7 @@ impl Layout {
             return Err(CliError::at(root.display(), why));
         }
         let layout = Self { root: root.to_owned(), entries: Mutex::default(), missing: Mutex::default() };
-        layout.write(MARK.0, MARK.1.as_bytes()).map_err(CliError::operational)?;
+        layout.write(LAYOUT_FILE.0, LAYOUT_FILE.1.as_bytes()).map_err(CliError::operational)?;
         Ok(layout)
     }
 

@@ -44,7 +44,8 @@ SBOMs of the images are copied, too. What the destination already has is not cop
 can be repeated.
 
 The repositories are below the path of --to: quay.io/org/image becomes REGISTRY/PREFIX/org/image. Flags of the \
-selection reduce the catalog as `prune` does; it then gets a new digest, but keeps its repository and tag.
+selection reduce the catalog as `prune` does; it then gets a new digest and has no signature (see `olm catalog sign`), \
+but keeps its repository and tag.
 
 The directory --output-dir gets configuration that leads clients to the mirror: registries.conf for OLM and CRI-O, \
 ImageDigestMirrorSet and ImageTagMirrorSet for OpenShift, a ClusterCatalog, and a list of all images.";

@@ -34,11 +34,11 @@ impl Place {
 
     /// Reference of the copy of an image: the repository below this place, with the same tag or digest.
     pub(super) fn target(&self, source: &Reference) -> Result<Reference, ReferenceError> {
-        let (mark, selector) = match source.selector() {
+        let (separator, selector) = match source.selector() {
             Selector::Tag(tag) => (':', tag.as_str()),
             Selector::Digest(digest) => ('@', digest.as_str()),
         };
-        format!("{}/{}{mark}{selector}", self.0, source.path()).parse()
+        format!("{}/{}{separator}{selector}", self.0, source.path()).parse()
     }
 
     /// Prefix of source references, and the one that replaces it: of the namespace of the repository, such as
