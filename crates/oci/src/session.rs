@@ -3,6 +3,7 @@
 //! `oci-client` is used for pushes of built images and for its types, but not for these requests: it reads manifests,
 //! tokens and error texts of any size, and hides `Retry-After` and the text of a 401 (`tests/oci_client.rs` shows each).
 
+mod pages;
 mod upload;
 
 use std::collections::hash_map::RandomState;
@@ -10,9 +11,7 @@ use std::hash::BuildHasher;
 use std::time::Duration;
 
 use bytes::Bytes;
-use reqwest::header::{
-    ACCEPT, AUTHORIZATION, CONTENT_RANGE, CONTENT_TYPE, HeaderMap, HeaderName, LINK, RANGE, WWW_AUTHENTICATE,
-};
+use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_RANGE, HeaderMap, HeaderName, RANGE, WWW_AUTHENTICATE};
 use reqwest::{Method, RequestBuilder, Response, StatusCode, Url};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -23,13 +22,11 @@ use crate::challenge::{self, Challenge};
 use crate::client::Client;
 use crate::fetch::Hasher;
 use crate::registries::Source;
-use crate::request_error::{RequestError, authority, read_capped};
+use crate::request_error::{RequestError, read_capped};
 use crate::{Digest, Login};
 
 /// Largest manifest, index or image configuration, in bytes (docs/design/images.md#resolve-and-pull).
 pub(crate) const MAX_MANIFEST: u64 = 4 << 20;
-/// Most pages of the referrers API.
-const MAX_PAGES: usize = 32;
 /// Longest delay between two attempts.
 const MAX_DELAY: Duration = Duration::from_secs(60);
 /// Accepted media types in the order of docs/design/images.md#resolve-and-pull. Schema 1 is included, so that such
@@ -155,44 +152,6 @@ impl Session {
     pub(crate) async fn manifest(&self, selector: &str) -> Result<Bytes, RequestError> {
         let url = self.manifest_url(selector);
         self.fetch(&url, MAX_MANIFEST).await
-    }
-
-    /// Pages of the referrers API for `digest`. `None` if the registry does not have the API: it reports an unknown path
-    /// (400, 404, 405), or sends no JSON.
-    pub(crate) async fn referrers(&self, digest: &Digest) -> Result<Option<Vec<Bytes>>, RequestError> {
-        let mut url = format!("{}/v2/{}/referrers/{digest}", self.base, self.path);
-        let mut pages = Vec::new();
-        loop {
-            let read = || async {
-                let response = self.send(Method::GET, &url, None).await?;
-                let next = next_page(response.url(), response.headers());
-                // Other servers answer unknown paths with a page.
-                let page = match is_json(response.headers()) {
-                    true => Some(read_capped(response, MAX_MANIFEST).await?),
-                    false => None,
-                };
-                Ok((page, next))
-            };
-            let (page, next) = match self.retried(read).await {
-                Ok((Some(page), next)) => (page, next),
-                Ok((None, _)) if pages.is_empty() => return Ok(None),
-                Ok((None, _)) => return Err(RequestError::fatal("a page of the referrers is not JSON")),
-                Err(error) if error.unknown_path && pages.is_empty() => return Ok(None),
-                Err(error) => return Err(error),
-            };
-            pages.push(page);
-            match next {
-                None => return Ok(Some(pages)),
-                Some(_) if pages.len() == MAX_PAGES => {
-                    return Err(RequestError::fatal(format!("there are more than {MAX_PAGES} pages")));
-                }
-                Some(next) if self.is_registry_origin(&next) => url = next.into(),
-                Some(next) => {
-                    let host = authority(&next);
-                    return Err(RequestError::fatal(format!("the next page is at another server, {host}")));
-                }
-            }
-        }
     }
 
     fn manifest_url(&self, selector: &str) -> String {
@@ -421,23 +380,6 @@ fn range_start(headers: &HeaderMap) -> Option<u64> {
     range.trim().strip_prefix("bytes ")?.split('-').next()?.trim().parse().ok()
 }
 
-/// `true` for content in JSON, whatever the parameters of the type are.
-fn is_json(headers: &HeaderMap) -> bool {
-    let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase().ends_with("json")
-}
-
-/// Next page of a list, in the header `Link`.
-fn next_page(base: &Url, headers: &HeaderMap) -> Option<Url> {
-    let links = headers.get_all(LINK).into_iter().filter_map(|link| link.to_str().ok());
-    let mut next = links.flat_map(|links| links.split(',')).filter_map(|link| {
-        let (target, parameters) = link.trim().strip_prefix('<')?.split_once('>')?;
-        let is_next = parameters.split(';').any(|one| matches!(one.trim(), "rel=\"next\"" | "rel=next"));
-        is_next.then_some(target)
-    });
-    base.join(next.next()?).ok()
-}
-
 /// Fails unless `actual` is the digest `wanted`.
 pub(crate) fn check_digest(wanted: &Digest, actual: &str) -> Result<(), RequestError> {
     if actual == wanted.as_str() {
@@ -467,35 +409,6 @@ mod tests {
             assert_eq!(delay(seconds(2), failures, asked, random), expected, "{failures} {asked:?} {random}");
         }
         assert!((0..100).map(|_| random()).all(|number| (0.0..=1.0).contains(&number)));
-    }
-
-    #[test]
-    fn next_page_is_that_of_the_link_header() {
-        let base = Url::parse("https://r.example/v2/a/referrers/sha256:1").unwrap();
-        for (value, expected) in [
-            ("</v2/a/x?last=1>; rel=\"next\"", Some("https://r.example/v2/a/x?last=1")),
-            ("<https://o.example/>;rel=next", Some("https://o.example/")),
-            ("<a>; rel=\"prev\", <b>; rel=\"next\"", Some("https://r.example/v2/a/referrers/b")),
-            ("<a>; rel=\"prev\"", None),
-            ("a; rel=next", None),
-        ] {
-            let headers = HeaderMap::from_iter([(LINK, value.parse().unwrap())]);
-            let next = next_page(&base, &headers).map(String::from);
-            assert_eq!(next.as_deref(), expected, "{value}");
-        }
-    }
-
-    #[test]
-    fn json_is_detected_with_parameters() {
-        for (value, expected) in [
-            ("application/vnd.oci.image.index.v1+json", true),
-            ("application/vnd.oci.image.index.v1+JSON; charset=utf-8", true),
-            ("text/html; charset=json", false),
-        ] {
-            let headers = HeaderMap::from_iter([(CONTENT_TYPE, value.parse().unwrap())]);
-            assert_eq!(is_json(&headers), expected, "{value}");
-        }
-        assert!(!is_json(&HeaderMap::new()));
     }
 
     #[test]
