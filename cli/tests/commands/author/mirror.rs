@@ -6,29 +6,28 @@ use bytes::Bytes;
 use olm_image::Image;
 use olm_image::docker_registry::{DockerRegistry, Settings};
 use olm_image::registry::{Fault, Registry};
-use olm_image::signing::{Signer, signatures};
 use olm_image::{Layer, LayerEntry, Runtime};
 use serde_json::{Value, json};
 
 use super::fixture::{Fixture, bundle};
 use crate::reading::cluster::{Cluster, catalog};
 
-const INDEX: &str = "application/vnd.oci.image.index.v1+json";
-const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+pub(super) const INDEX: &str = "application/vnd.oci.image.index.v1+json";
+pub(super) const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 
 /// Registry with a catalog of package lamp (1.0.0, 1.1.0 and 1.2.0), its bundles, and an operand: an index with two
 /// images, a signature and an attestation.
-struct Source {
-    fixture: Fixture,
-    operand: String,
+pub(super) struct Source {
+    pub(super) fixture: Fixture,
+    pub(super) operand: String,
 }
 
-fn image(text: &str) -> Image {
+pub(super) fn image(text: &str) -> Image {
     let entries = BTreeMap::from([("file".to_owned(), LayerEntry::file(text.as_bytes()))]);
     Image::new(vec![Layer::new(&entries).unwrap()], &BTreeMap::new(), &Runtime::default()).unwrap()
 }
 
-fn index(entries: &[(&str, usize)]) -> Bytes {
+pub(super) fn index(entries: &[(&str, usize)]) -> Bytes {
     let entry =
         |(digest, size): &(&str, usize)| json!({ "mediaType": MANIFEST, "digest": digest, "size": size });
     let entries: Vec<_> = entries.iter().map(entry).collect();
@@ -36,7 +35,7 @@ fn index(entries: &[(&str, usize)]) -> Bytes {
 }
 
 impl Source {
-    async fn new() -> Self {
+    pub(super) async fn new() -> Self {
         let fixture = Fixture::open().await;
         let registry = &fixture.registry;
         let images = ["amd64", "arm64"].map(image);
@@ -56,12 +55,12 @@ impl Source {
         source
     }
 
-    fn host(&self) -> String {
+    pub(super) fn host(&self) -> String {
         self.fixture.registry.host()
     }
 
     /// Pushes bundles and catalog. Each bundle has `more` related images.
-    fn publish(&self, more: &[&str]) {
+    pub(super) fn publish(&self, more: &[&str]) {
         let registry = &self.fixture.registry;
         let host = self.host();
         let mut entries = Vec::new();
@@ -96,21 +95,21 @@ impl Source {
     }
 
     /// Empty registry that clients of the fixture trust.
-    async fn target(&self, name: &str) -> Registry {
+    pub(super) async fn target(&self, name: &str) -> Registry {
         let registry = Registry::start().await.unwrap();
         self.fixture.write(&format!("cas/{name}.crt"), registry.ca_pem());
         registry
     }
 
     /// Mirrors the catalog, and parses the result.
-    async fn mirror(&self, to: &str) -> (i32, Value, String) {
+    pub(super) async fn mirror(&self, to: &str) -> (i32, Value, String) {
         let line = format!("mirror {}/team/lamp-catalog:v1 {to} --ca-dir cas -o json", self.host());
         let ran = self.fixture.olm(&line).await;
         (ran.code, serde_json::from_str(&ran.stdout).unwrap_or_default(), ran.stderr)
     }
 
     /// Manifests of the source that the catalog needs, with the names that they have below the prefix `m`.
-    fn expected(&self) -> BTreeMap<(String, String), Bytes> {
+    pub(super) fn expected(&self) -> BTreeMap<(String, String), Bytes> {
         let manifests = self.fixture.registry.manifests();
         let catalog = &manifests[&("team/lamp-catalog".to_owned(), "v1".to_owned())];
         let is_copied = |(repository, name): &(String, String), bytes: &Bytes| match repository.as_str() {
@@ -127,7 +126,7 @@ impl Source {
     }
 }
 
-fn sent(registry: &Registry) -> Vec<String> {
+pub(super) fn sent(registry: &Registry) -> Vec<String> {
     let is_write = |request: &String| request.starts_with("PUT") || request.starts_with("POST");
     registry.take_requests().into_iter().filter(is_write).collect()
 }
@@ -167,95 +166,6 @@ async fn mirror_has_the_same_bytes_tags_and_signatures_and_is_written_once() {
     let listed =
         source.fixture.works(&format!("ls {}/m/team/lamp-catalog:v1 --ca-dir cas", target.host())).await;
     assert!(listed.contains("lamp"), "{listed}");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn signatures_and_referrers_that_only_the_target_has_are_kept() {
-    let source = Source::new().await;
-    let registry = &source.fixture.registry;
-    let tag = source.operand.replace(':', "-");
-    let signature = |digest: &str| {
-        let signed = Signer::new().unwrap().sign("r.example/operand", digest).unwrap();
-        signatures(&[signed])
-    };
-    let sig = format!("{tag}.sig");
-    let [upstream, company] = [(); 2].map(|()| signature(&source.operand));
-    registry.add_image("team/operand", &sig, &upstream);
-    let sbom = image("sbom");
-    let list = |image: &Image| index(&[(&image.digest(), image.manifest.len())]);
-    source
-        .fixture
-        .works(&format!("mirror {}/team/lamp-catalog:v1 --to-dir layout --ca-dir cas", source.host()))
-        .await;
-    for (name, from) in
-        [("one", format!("{}/team/lamp-catalog:v1", source.host())), ("two", "layout".to_owned())]
-    {
-        let target = source.target(name).await;
-        target.add_image("m/team/operand", &sbom.digest(), &sbom);
-        target.add_manifest("m/team/operand", &tag, INDEX, list(&sbom));
-        target.add_image("m/team/operand", &sig, &company);
-        let line = format!("mirror {from} --to {}/m --ca-dir cas", target.host());
-        source.fixture.works(&line).await;
-        let listed = |tag: &str, list: &str, field: &str| {
-            let manifest: Value =
-                serde_json::from_slice(&target.manifest("m/team/operand", tag).unwrap()).unwrap();
-            let all = manifest[list].as_array().unwrap().clone();
-            all.into_iter().map(|mut entry| entry[field].take()).collect::<Vec<_>>()
-        };
-        let annotations = |image: &Image| {
-            let manifest: Value = serde_json::from_slice(&image.manifest).unwrap();
-            manifest["layers"][0]["annotations"].clone()
-        };
-        assert_eq!(listed(&sig, "layers", "annotations"), [annotations(&company), annotations(&upstream)]);
-        assert_eq!(listed(&tag, "manifests", "digest"), [sbom.digest(), image("attestation").digest()]);
-        let _ = sent(&target);
-        source.fixture.works(&line).await;
-        assert_eq!(sent(&target), Vec::<String>::new());
-
-        target.add_manifest("m/team/operand", &sig, INDEX, list(&sbom));
-        let ran = source.fixture.olm(&line).await;
-        assert_eq!(ran.code, 1);
-        assert!(ran.stderr.contains(&format!("tag {sig}: expected an OCI image manifest")), "{}", ran.stderr);
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn unreadable_list_of_referrers_fails_the_image() {
-    let source = Source::new().await;
-    let registry = &source.fixture.registry;
-    let request = format!("/team/operand/referrers/{}", source.operand);
-    let sbom = image("sbom");
-    let digest = registry.add_image("team/operand", &sbom.digest(), &sbom);
-    registry.add_image("team/operand", &format!("{}.sig", digest.replace(':', "-")), &image("of the sbom"));
-    let list = String::from_utf8(index(&[(&digest, sbom.manifest.len())]).to_vec()).unwrap();
-    let page = |header: &'static str, value: &str| {
-        let kind = ("content-type", format!("{INDEX}; charset=utf-8"));
-        Fault::Status(200, vec![kind, (header, value.to_owned())], list.clone())
-    };
-    let status = |status| Fault::Status(status, Vec::new(), String::new());
-    for (number, fault, expected) in [
-        (1, status(403), Err("reading referrers: denied")),
-        (
-            2,
-            page("link", "<https://other.example/>; rel=\"next\""),
-            Err("at another server, other.example:443"),
-        ),
-        (3, status(405), Ok(false)),
-        (4, page("x", ""), Ok(true)),
-    ] {
-        registry.clear_faults();
-        registry.add_fault(&request, usize::MAX, fault);
-        let target = source.target(&number.to_string()).await;
-        let (code, _, stderr) = source.mirror(&format!("--to {}/m", target.host())).await;
-        match expected {
-            Ok(_) => assert_eq!((code, stderr.as_str()), (0, "")),
-            Err(why) => assert!(code == 1 && stderr.contains(why), "{stderr}"),
-        }
-        // The referrer is copied with its own signature.
-        for tag in [digest.clone(), format!("{}.sig", digest.replace(':', "-"))] {
-            assert_eq!(target.manifest("m/team/operand", &tag).is_some(), expected == Ok(true), "{number}");
-        }
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -550,33 +460,4 @@ async fn docker_registry_with_password_takes_the_mirror_and_its_second_run() {
     assert_eq!((code, &second["blobsCopied"]), (0, &json!(0)), "{stderr} {first}");
     let listed = fixture.works(&format!("ls {host}/m/team/lamp-catalog:v1 --authfile auth.json")).await;
     assert!(listed.contains("lamp"), "{listed}");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn listed_referrers_are_copied_and_tagged_only_where_the_target_lists_none() {
-    let source = Source::new().await;
-    let registry = &source.fixture.registry;
-    let sbom = image("sbom");
-    let digest = registry.add_image("team/operand", &sbom.digest(), &sbom);
-    let list = index(&[(&digest, sbom.manifest.len())]);
-    let listed = || {
-        let text = String::from_utf8(list.to_vec()).unwrap();
-        Fault::Status(200, vec![("content-type", INDEX.to_owned())], text)
-    };
-    let request = format!("/referrers/{}", source.operand);
-    registry.add_fault(&request, usize::MAX, listed());
-    let tag = source.operand.replace(':', "-");
-    for (name, is_listed) in [("one", false), ("two", true)] {
-        let target = source.target(name).await;
-        if is_listed {
-            target.add_fault(&request, usize::MAX, listed());
-        }
-        let to = format!("--to {}/m --output-dir {name}", target.host());
-        let (code, _, stderr) = source.mirror(&to).await;
-        assert_eq!((code, stderr.as_str()), (0, ""));
-        let manifests = target.manifests();
-        let of = |name: &str| manifests.get(&("m/team/operand".to_owned(), name.to_owned()));
-        assert_eq!(of(&digest), Some(&sbom.manifest));
-        assert_eq!(of(&tag), Some(&list).filter(|_| !is_listed));
-    }
 }

@@ -4,6 +4,7 @@ mod bundles;
 mod editing;
 mod fixture;
 mod mirror;
+mod mirror_referrers;
 mod prune;
 mod publishing;
 mod refusals;
