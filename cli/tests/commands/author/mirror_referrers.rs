@@ -32,7 +32,7 @@ async fn signatures_and_referrers_that_only_the_target_has_are_kept() {
         target.add_image("m/team/operand", &sbom.digest(), &sbom);
         target.add_manifest("m/team/operand", &tag, INDEX, list(&sbom));
         target.add_image("m/team/operand", &sig, &company);
-        let line = format!("mirror {from} --to {}/m --ca-dir cas", target.host());
+        let line = format!("mirror {from} --to {}/m --output-dir {name} --ca-dir cas", target.host());
         source.fixture.works(&line).await;
         let listed = |tag: &str, list: &str, field: &str| {
             let manifest: Value =
@@ -84,7 +84,8 @@ async fn unreadable_list_of_referrers_fails_the_image() {
         registry.clear_faults();
         registry.add_fault(&request, usize::MAX, fault);
         let target = source.target(&number.to_string()).await;
-        let (code, _, stderr) = source.mirror(&format!("--to {}/m", target.host())).await;
+        let (code, _, stderr) =
+            source.mirror(&format!("--to {}/m --output-dir {number}", target.host())).await;
         match expected {
             Ok(_) => assert_eq!((code, stderr.as_str()), (0, "")),
             Err(why) => assert!(code == 1 && stderr.contains(why), "{stderr}"),
