@@ -174,7 +174,8 @@ pub(crate) fn write_directory(
     let wrong = |error: std::io::Error| failed("write", directory, &error);
     // An existing directory may be a mount point, which cannot be replaced.
     let exists = directory.exists();
-    let parent = directory.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."));
+    let parent =
+        directory.parent().filter(|parent| *parent != Path::new("")).unwrap_or_else(|| Path::new("."));
     let parent = if exists { directory } else { parent };
     fs::create_dir_all(parent).map_err(wrong)?;
     let mut temporary = tempfile::Builder::new();

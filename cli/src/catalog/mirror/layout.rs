@@ -125,7 +125,8 @@ impl Layout {
 
     /// Images that the layout should have but could not be copied, with their errors.
     pub(super) fn missing(&self) -> BTreeMap<String, String> {
-        locked(&self.missing).values().cloned().flatten().collect()
+        let missing = locked(&self.missing);
+        missing.values().flatten().map(|(image, error)| (image.clone(), error.clone())).collect()
     }
 
     /// Adds an image whose parts are written. `catalog` is the name of its ClusterCatalog.

@@ -135,8 +135,8 @@ impl PolicySource {
     pub fn validate(&self) -> Result<(), String> {
         let files = Files::read(self);
         files.attachments()?;
-        let keys = files.policy()?.into_iter().flat_map(Policy::keys);
-        keys.map(|key| load(&files, key).map(drop)).collect()
+        let policy = files.policy()?;
+        policy.into_iter().flat_map(Policy::keys).try_for_each(|key| load(&files, key).map(drop))
     }
 
     /// Checks whether the policy accepts `image`. `own` is the digest of its manifest, which differs from the
