@@ -1,7 +1,7 @@
 //! `olm catalog mirror`: copies a catalog with its bundles and the images of its operators
 //! (docs/design/cli.md#mirroring).
 //!
-//! [`plan`] is pure: names of the copies, and configuration. [`copy`] copies one image, [`layout`] is the folder for
+//! [`mod@plan`] is pure: names of the copies, and configuration. [`copy`] copies one image, [`layout`] is the folder for
 //! air gaps.
 
 mod copy;
