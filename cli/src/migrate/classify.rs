@@ -228,7 +228,7 @@ impl<'a> Context<'a> {
     /// Catalog that offers the installed bundle.
     fn catalog(&self, subscription: &Subscription, csv_key: &Key, findings: &mut Findings) {
         let offered = self.objects.offered.as_ref();
-        let is_offered = offered.is_some_and(|offered| offered.contains_key(&csv_key.1));
+        let is_offered = offered.is_some_and(|offered| offered.contains(&csv_key.1));
         if is_offered || csv_key.1.is_empty() {
             return;
         }

@@ -53,8 +53,7 @@ fn ready() -> Vec<Value> {
 fn reports(objects: &[Value], offered: &[&str]) -> Vec<PackageReport> {
     let mut all = Objects::default();
     objects.iter().for_each(|object| all.add(object));
-    let offered = offered.iter().map(|bundle| ((*bundle).to_owned(), BTreeSet::from(["hub".to_owned()])));
-    all.offered = Some(offered.collect());
+    all.offered = Some(offered.iter().map(|bundle| (*bundle).to_owned()).collect());
     classify(&all)
 }
 

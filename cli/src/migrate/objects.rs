@@ -68,8 +68,8 @@ pub(super) struct InstallPlan {
     pub(super) csvs: Vec<String>,
 }
 
-/// Bundles of the ClusterCatalogs, by bundle name.
-pub(super) type Offered = BTreeMap<String, BTreeSet<String>>;
+/// Names of the bundles that the ClusterCatalogs offer.
+pub(super) type Offered = BTreeSet<String>;
 
 /// Objects of classic OLM and of v1 in a cluster or a dump, by namespace and name.
 #[derive(Debug, Default)]

@@ -1,6 +1,5 @@
 //! Objects of a cluster, or of a dump: files or folders with YAML or JSON, such as a must-gather.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -125,7 +124,7 @@ fn read_file(path: &Path, objects: &mut Objects) -> Result<(), String> {
     Ok(())
 }
 
-/// Bundles of the ClusterCatalogs, by name. A catalog that is not served is named in `unreadable`.
+/// Bundles of the ClusterCatalogs. A catalog that is not served is named in `unreadable`.
 ///
 /// # Errors
 /// The command is interrupted.
@@ -139,7 +138,7 @@ pub(super) async fn offered_by_cluster(
     for name in catalogs {
         let source = format!("cluster/{name}");
         match offered(&[source], access, session).await {
-            Ok(found) => found.into_iter().for_each(|(bundle, by)| all.entry(bundle).or_default().extend(by)),
+            Ok(found) => all.extend(found),
             Err(CliError::Message(Code::Interrupted, why)) => {
                 return Err(CliError::Message(Code::Interrupted, why));
             }
@@ -149,7 +148,7 @@ pub(super) async fn offered_by_cluster(
     Ok(all)
 }
 
-/// Bundles of the catalogs `sources`, by name.
+/// Bundles of the catalogs `sources`.
 ///
 /// # Errors
 /// A source cannot be read.
@@ -158,12 +157,12 @@ pub(super) async fn offered(
     access: &Access,
     session: &Session,
 ) -> Result<Offered, CliError> {
-    let mut offered: Offered = BTreeMap::new();
+    let mut offered = Offered::new();
     for source in sources {
         access
-            .read(source, session, &mut |catalog: &str, meta: olm_fbc::Meta| {
+            .read(source, session, &mut |_: &str, meta: olm_fbc::Meta| {
                 if meta.schema == olm_fbc::SCHEMA_BUNDLE {
-                    offered.entry(meta.name).or_default().insert(catalog.to_owned());
+                    offered.insert(meta.name);
                 }
                 Ok(())
             })
