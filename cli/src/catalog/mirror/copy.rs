@@ -22,7 +22,7 @@ const MAX_ATTACHED: usize = 1;
 /// Suffixes of the tags with which cosign attaches signatures, attestations and SBOMs.
 const ATTACHMENTS: [&str; 3] = ["sig", "att", "sbom"];
 
-/// Place that has an image.
+/// Source of one image.
 pub(super) enum Origin<'a> {
     /// Repository of a registry.
     Registry(Repository),
@@ -31,7 +31,7 @@ pub(super) enum Origin<'a> {
     Built(&'a olm_pack::Image),
 }
 
-/// Place that gets an image.
+/// Destination of one image.
 pub(super) enum Destination<'a> {
     /// Repository of a registry.
     Registry(Repository),

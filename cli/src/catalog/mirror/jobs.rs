@@ -12,7 +12,7 @@ use olm_oci::{Digest, Limits, Puller, RawManifest, Reference, Selector};
 
 use super::copy::{Copy, Destination, Origin, Stats};
 use super::layout::Layout;
-use super::plan::Place;
+use super::plan::TargetRegistry;
 use crate::error::CliError;
 use crate::session::Session;
 use crate::source::ImageArgs;
@@ -31,7 +31,7 @@ pub(super) struct Job {
     pub(super) catalog: Option<String>,
 }
 
-/// Place of the content of an image.
+/// Source of the content of an image.
 pub(super) enum Content {
     /// Registry, where the image has this reference.
     Registry(Reference),
@@ -40,9 +40,9 @@ pub(super) enum Content {
     Built(olm_pack::Image),
 }
 
-/// Place that gets all images.
+/// Destination of all images.
 pub(super) enum Target<'a> {
-    Registry(&'a Place),
+    Registry(&'a TargetRegistry),
     Layout(&'a Layout),
 }
 
@@ -50,8 +50,8 @@ impl Target<'_> {
     /// Reference of the copy of an image.
     pub(super) fn name(&self, source: &Reference) -> String {
         match self {
-            Self::Registry(place) => {
-                place.target(source).map_or_else(|error| error.to_string(), |target| target.to_string())
+            Self::Registry(registry) => {
+                registry.target(source).map_or_else(|error| error.to_string(), |target| target.to_string())
             }
             Self::Layout(_) => source.to_string(),
         }
@@ -75,8 +75,8 @@ pub(super) async fn run(
         if let Content::Registry(from) = &job.content {
             pullers.add(from, false, images)?;
         }
-        if let Target::Registry(place) = target
-            && let Ok(target) = place.target(&job.source)
+        if let Target::Registry(registry) = target
+            && let Ok(target) = registry.target(&job.source)
         {
             pullers.add(&target, true, images)?;
         }
@@ -87,11 +87,16 @@ pub(super) async fn run(
     for is_catalog in [false, true] {
         // A reader of the mirror must not see a catalog before its bundles.
         let part = jobs.iter().filter(|job| job.catalog.is_some() == is_catalog);
-        let copies = part.map(|job| limited(job, target, layout, pullers, images, stats));
+        let copies = part.map(|job| async move {
+            let copied = copy(job, target, layout, pullers, images, stats);
+            let late = |_| Err(format!("not done within {} s", DEADLINE.as_secs()));
+            let copied = tokio::time::timeout(DEADLINE, copied).await.unwrap_or_else(late);
+            (job.source.to_string(), copied)
+        });
         let copies: Vec<_> = copies.collect();
         let mut copies = stream::iter(copies).buffer_unordered(PARALLEL);
         loop {
-            // Large images are shown on their way.
+            // The progress of large images is shown before they are complete.
             let next = tokio::time::timeout(Duration::from_secs(1), copies.next());
             match session.interruptible(next).await? {
                 Ok(None) => break,
@@ -112,20 +117,6 @@ pub(super) async fn run(
     }
     failures.sort();
     Ok(failures)
-}
-
-/// [`copy`] within the deadline, with the name of the image.
-async fn limited(
-    job: &Job,
-    target: &Target<'_>,
-    layout: Option<&Layout>,
-    pullers: &Pullers,
-    images: &ImageArgs,
-    stats: &Stats,
-) -> (String, Result<(), String>) {
-    let copied = tokio::time::timeout(DEADLINE, copy(job, target, layout, pullers, images, stats)).await;
-    let late = |_| Err(format!("not done within {} s", DEADLINE.as_secs()));
-    (job.source.to_string(), copied.unwrap_or_else(late))
 }
 
 async fn copy(
@@ -149,8 +140,8 @@ async fn copy(
         (Content::Built(image), _) => (Origin::Built(image), RawManifest::new(image.manifest.clone())),
     };
     let destination = match target {
-        Target::Registry(place) => {
-            let target = place.target(&job.source).map_err(|error| error.to_string())?;
+        Target::Registry(registry) => {
+            let target = registry.target(&job.source).map_err(|error| error.to_string())?;
             let puller = pullers.get(&target, true, images)?;
             let repository = Box::pin(puller.target(&target)).await;
             Destination::Registry(repository.map_err(|error| format!("to {target}: {error}"))?)

@@ -312,18 +312,19 @@ mod tests {
     async fn blob_appears_only_with_its_digest() {
         let folder = tempfile::tempdir().unwrap();
         let layout = Layout::create(&folder.path().join("layout")).unwrap();
-        let wanted = digest("content");
-        let error = layout.write_blob(&wanted, |sink| send(sink, "conten!")).await.unwrap_err();
+        let digest_of_content = digest("content");
+        let error = layout.write_blob(&digest_of_content, |sink| send(sink, "conten!")).await.unwrap_err();
         assert!(error.to_string().contains("the content has digest sha256:"), "{error}");
-        let error = layout.write_blob(&wanted, async |_| Err(TransferError::local("broken"))).await;
+        let error =
+            layout.write_blob(&digest_of_content, async |_| Err(TransferError::local("broken"))).await;
         assert_eq!(error.unwrap_err().to_string(), "broken");
-        assert!(!layout.has_blob(&wanted, 7).await.unwrap());
+        assert!(!layout.has_blob(&digest_of_content, 7).await.unwrap());
         assert_eq!(fs::read_dir(folder.path().join("layout/blobs/sha256")).unwrap().count(), 0);
-        layout.write_blob(&wanted, |sink| send(sink, "content")).await.unwrap();
-        assert!(layout.has_blob(&wanted, 7).await.unwrap());
-        assert!(!layout.has_blob(&wanted, 8).await.unwrap());
-        fs::write(layout.path(&wanted), "CONTENT").unwrap();
-        assert!(!layout.has_blob(&wanted, 7).await.unwrap(), "damaged blob");
+        layout.write_blob(&digest_of_content, |sink| send(sink, "content")).await.unwrap();
+        assert!(layout.has_blob(&digest_of_content, 7).await.unwrap());
+        assert!(!layout.has_blob(&digest_of_content, 8).await.unwrap());
+        fs::write(layout.path(&digest_of_content), "CONTENT").unwrap();
+        assert!(!layout.has_blob(&digest_of_content, 7).await.unwrap(), "damaged blob");
     }
 
     #[test]

@@ -26,7 +26,7 @@ use serde::Serialize;
 use self::copy::Stats;
 use self::jobs::{Content, Job, Target};
 use self::layout::Layout;
-use self::plan::Place;
+use self::plan::TargetRegistry;
 use super::selection::{SelectionArgs, catalog_files};
 use crate::author::{build, failed, write_whole};
 use crate::error::CliError;
@@ -131,22 +131,22 @@ struct Plan {
 /// # Errors
 /// The catalog cannot be read, the selection is refused, an image is not copied, or a file cannot be written.
 pub(crate) async fn run(args: MirrorArgs, session: &mut Session) -> Result<(), CliError> {
-    let place = args.to.as_deref().map(Place::parse).transpose()?;
+    let registry = args.to.as_deref().map(TargetRegistry::parse).transpose()?;
     let source_layout = open_layout(&args)?;
     let plan = match &source_layout {
         Some(layout) => of_layout(layout)?,
         None => plan(&args, session).await?,
     };
-    if let Some(place) = &place {
-        check_targets(place, &plan)?;
+    if let Some(registry) = &registry {
+        check_targets(registry, &plan)?;
     }
-    let configuration = match &place {
-        Some(place) => configuration(&args.output_dir, place, &plan.jobs)?,
+    let configuration = match &registry {
+        Some(registry) => configuration(&args.output_dir, registry, &plan.jobs)?,
         None => BTreeMap::new(),
     };
     let layout = args.to_dir.as_deref().map(Layout::create).transpose()?;
-    let target = match (&place, &layout) {
-        (Some(place), _) => Target::Registry(place),
+    let target = match (&registry, &layout) {
+        (Some(registry), _) => Target::Registry(registry),
         (None, Some(layout)) => Target::Layout(layout),
         (None, None) => return Err(CliError::usage("specify --to or --to-dir")),
     };
@@ -170,7 +170,7 @@ pub(crate) async fn run(args: MirrorArgs, session: &mut Session) -> Result<(), C
         blobs_present: count(&stats.known),
         bytes_copied: count(&stats.bytes),
         failures: failures.into_iter().map(|(image, error)| Failure { image, error }).collect(),
-        output_dir: place.is_some().then_some(args.output_dir),
+        output_dir: registry.is_some().then_some(args.output_dir),
     };
     session.output.result(args.format.output, "MirroredCatalog", &result, text)?;
     if result.failures.is_empty() {
@@ -181,13 +181,13 @@ pub(crate) async fn run(args: MirrorArgs, session: &mut Session) -> Result<(), C
 }
 
 /// Fails if a copy would overwrite another one, or the catalog that it is made of.
-fn check_targets(place: &Place, plan: &Plan) -> Result<(), CliError> {
-    if let Some((a, b)) = plan::conflict(place, plan.jobs.iter().map(|job| &job.source)) {
+fn check_targets(registry: &TargetRegistry, plan: &Plan) -> Result<(), CliError> {
+    if let Some((a, b)) = plan::conflict(registry, plan.jobs.iter().map(|job| &job.source)) {
         let why = format!("{a} and {b} would have the same name in the mirror");
         return Err(CliError::usage(format!("{why}; mirror them with different prefixes")));
     }
     let catalogs = plan.jobs.iter().filter(|job| job.catalog.is_some()).map(|job| &job.source);
-    match plan::overwritten(place, catalogs, plan.origin.as_ref()) {
+    match plan::overwritten(registry, catalogs, plan.origin.as_ref()) {
         None => Ok(()),
         Some(target) => {
             let why = format!("the copy would overwrite the catalog {target}; nothing was copied");
@@ -254,13 +254,13 @@ async fn plan(args: &MirrorArgs, session: &Session) -> Result<Plan, CliError> {
     };
     // The tag could move between the reads of the catalog.
     let source = match source {
-        Where::Image(image) => Where::Image(pinned(&image, args, session).await?),
+        CatalogContent::Image(image) => CatalogContent::Image(pinned(&image, args, session).await?),
         directory => directory,
     };
     let mut metas = args.access.read_one(&source.to_string(), session).await?;
     let content = match source {
-        Where::Image(image) if is_whole => Content::Registry(image),
-        Where::Directory(root) if is_whole => Content::Built(build::image_of(&root, session)?.image),
+        CatalogContent::Image(image) if is_whole => Content::Registry(image),
+        CatalogContent::Directory(root) if is_whole => Content::Built(build::image_of(&root, session)?.image),
         _ => {
             metas = args.selection.apply(&args.source, metas)?.metas;
             let files = catalog_files(&args.source, metas.clone(), Form::Json)?;
@@ -287,13 +287,13 @@ async fn pinned(image: &Reference, args: &MirrorArgs, session: &Session) -> Resu
     pinned.parse().map_err(|error| CliError::at(image, format!("{error}: {pinned}")))
 }
 
-/// Place of a catalog that is not a layout.
-enum Where {
+/// Content of a catalog that is not a layout.
+enum CatalogContent {
     Directory(PathBuf),
     Image(Reference),
 }
 
-impl std::fmt::Display for Where {
+impl std::fmt::Display for CatalogContent {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Directory(root) => write!(f, "{}", root.display()),
@@ -304,7 +304,7 @@ impl std::fmt::Display for Where {
 
 /// Content of a catalog with its names.
 struct Origin {
-    content: Where,
+    content: CatalogContent,
     /// Reference of the image that users know, such as by tag.
     reference: Option<Reference>,
     /// Name of the ClusterCatalog, if it is one of the cluster.
@@ -316,10 +316,10 @@ async fn origin(args: &MirrorArgs, session: &Session) -> Result<Origin, CliError
     let name = match one_catalog(&args.source)? {
         Source::Cluster(name) => name.unwrap_or_default(),
         Source::Directory(root) => {
-            return Ok(Origin { content: Where::Directory(root), reference: None, name: None });
+            return Ok(Origin { content: CatalogContent::Directory(root), reference: None, name: None });
         }
         Source::Image(reference) => {
-            let content = Where::Image(reference.clone());
+            let content = CatalogContent::Image(reference.clone());
             return Ok(Origin { content, reference: Some(reference), name: None });
         }
     };
@@ -336,7 +336,7 @@ async fn origin(args: &MirrorArgs, session: &Session) -> Result<Origin, CliError
         ))
     })?;
     let failed = |error: olm_oci::ReferenceError| CliError::at(format!("ClusterCatalog {name}"), error);
-    let content = Where::Image(served.image.ref_.parse().map_err(failed)?);
+    let content = CatalogContent::Image(served.image.ref_.parse().map_err(failed)?);
     let reference = Some(image.ref_.parse().map_err(failed)?);
     Ok(Origin { content, reference, name: Some(name) })
 }
@@ -344,17 +344,17 @@ async fn origin(args: &MirrorArgs, session: &Session) -> Result<Origin, CliError
 /// Files that lead clients to the mirror, by name. Those in `directory` must be of the same mirror.
 fn configuration(
     directory: &Path,
-    place: &Place,
+    registry: &TargetRegistry,
     jobs: &[Job],
 ) -> Result<BTreeMap<&'static str, String>, CliError> {
     let mut mapping = BTreeMap::new();
     let mut catalogs = Vec::new();
     for job in jobs {
-        let target = place.target(&job.source).map_err(|error| CliError::at(&job.source, error))?;
+        let target = registry.target(&job.source).map_err(|error| CliError::at(&job.source, error))?;
         catalogs.extend(job.catalog.clone().map(|name| (name, target.clone())));
         mapping.insert(job.source.clone(), target);
     }
-    let files = plan::files(place, &mapping, &plan::unique(catalogs.into_iter()))?;
+    let files = plan::files(registry, &mapping, &plan::unique(catalogs.into_iter()))?;
     for (name, text) in &files {
         let path = directory.join(name);
         match fs::read(&path) {

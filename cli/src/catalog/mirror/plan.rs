@@ -16,23 +16,23 @@ pub(super) const MAPPING: &str = "mapping.txt";
 
 /// Registry of the mirror, with a path below which the repositories are.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Place(String);
+pub(super) struct TargetRegistry(String);
 
-impl Place {
+impl TargetRegistry {
     /// Parses `REGISTRY[/PREFIX]`.
     ///
     /// # Errors
     /// The text does not begin references.
     pub(super) fn parse(text: &str) -> Result<Self, CliError> {
-        let place = text.trim_end_matches('/');
-        let parsed = format!("{place}/x:x").parse::<Reference>();
-        parsed.map(|_| Self(place.to_owned())).map_err(|error| {
+        let registry = text.trim_end_matches('/');
+        let parsed = format!("{registry}/x:x").parse::<Reference>();
+        parsed.map(|_| Self(registry.to_owned())).map_err(|error| {
             let why = format!("expected a registry and a path, such as registry.example.com/mirror: {error}");
             CliError::usage(format!("--to {}: {why}", quote(text)))
         })
     }
 
-    /// Reference of the copy of an image: the repository below this place, with the same tag or digest.
+    /// Reference of the copy of an image: the repository below this registry, with the same tag or digest.
     pub(super) fn target(&self, source: &Reference) -> Result<Reference, ReferenceError> {
         let (separator, selector) = match source.selector() {
             Selector::Tag(tag) => (':', tag.as_str()),
@@ -103,12 +103,12 @@ fn reference(text: &str) -> Result<Reference, ReferenceError> {
 
 /// First two references by tag that would overwrite each other in the mirror.
 pub(super) fn conflict<'a>(
-    place: &Place,
+    registry: &TargetRegistry,
     sources: impl Iterator<Item = &'a Reference>,
 ) -> Option<(&'a Reference, &'a Reference)> {
     let mut targets: BTreeMap<Reference, &Reference> = BTreeMap::new();
     for source in sources.filter(|source| matches!(source.selector(), Selector::Tag(_))) {
-        if let Some(other) = targets.insert(place.target(source).ok()?, source)
+        if let Some(other) = targets.insert(registry.target(source).ok()?, source)
             && other != source
         {
             return Some((other, source));
@@ -119,11 +119,11 @@ pub(super) fn conflict<'a>(
 
 /// First of the copied `catalogs` whose target is itself, or the image `origin` that it is made of.
 pub(super) fn overwritten<'a>(
-    place: &Place,
+    registry: &TargetRegistry,
     catalogs: impl Iterator<Item = &'a Reference>,
     origin: Option<&Reference>,
 ) -> Option<Reference> {
-    let targets = catalogs.filter_map(|source| Some((source, place.target(source).ok()?)));
+    let targets = catalogs.filter_map(|source| Some((source, registry.target(source).ok()?)));
     let is_overwritten =
         |(source, target): &(&Reference, Reference)| target == *source || Some(target) == origin;
     targets.into_iter().find(is_overwritten).map(|(_, target)| target)
@@ -147,13 +147,13 @@ pub(super) fn unique(catalogs: impl Iterator<Item = (String, Reference)>) -> BTr
 /// # Errors
 /// A file cannot be written as YAML.
 pub(super) fn files(
-    place: &Place,
+    registry: &TargetRegistry,
     mapping: &BTreeMap<Reference, Reference>,
     catalogs: &BTreeMap<String, Reference>,
 ) -> Result<BTreeMap<&'static str, String>, CliError> {
     let prefixes = |is_wanted: &dyn Fn(&Selector) -> bool| -> BTreeMap<String, String> {
         let sources = mapping.keys().filter(|source| is_wanted(source.selector()));
-        sources.map(|source| place.prefix(source)).filter(|(source, target)| source != target).collect()
+        sources.map(|source| registry.prefix(source)).filter(|(source, target)| source != target).collect()
     };
     let by_digest = prefixes(&|selector| matches!(selector, Selector::Digest(_)));
     let by_tag = prefixes(&|selector| matches!(selector, Selector::Tag(_)));
@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn mirrored_image_keeps_repository_and_tag_or_digest() {
         let digest = format!("sha256:{}", "a".repeat(64));
-        for (place, source, expected) in [
+        for (registry, source, expected) in [
             ("r.example", "quay.io/a/b:v1".to_owned(), "r.example/a/b:v1".to_owned()),
             (
                 "r.example:5000/m/n/",
@@ -233,41 +233,41 @@ mod tests {
             ("r.example/m", format!("quay.io/b:v1@{digest}"), format!("r.example/m/b@{digest}")),
             ("r.example/m", "quay.io/a/b".to_owned(), "r.example/m/a/b:latest".to_owned()),
         ] {
-            let target = Place::parse(place).unwrap().target(&parsed(&source)).unwrap();
+            let target = TargetRegistry::parse(registry).unwrap().target(&parsed(&source)).unwrap();
             assert_eq!(target.to_string(), expected);
         }
         for text in ["", "r.example/x:v1", "https://r.example"] {
-            let error = Place::parse(text).unwrap_err().to_string();
+            let error = TargetRegistry::parse(text).unwrap_err().to_string();
             assert!(error.contains("expected a registry and a path"), "{error}");
         }
     }
 
     #[test]
     fn tags_of_two_registries_conflict_only_in_the_same_repository() {
-        let place = Place::parse("r.example").unwrap();
+        let registry = TargetRegistry::parse("r.example").unwrap();
         let sources = ["a.example/x:v1", "b.example/x:v2", "b.example/y:v1", "b.example/x:v1"].map(parsed);
-        let found = conflict(&place, sources.iter()).map(|(a, b)| (a.to_string(), b.to_string()));
+        let found = conflict(&registry, sources.iter()).map(|(a, b)| (a.to_string(), b.to_string()));
         assert_eq!(found, Some(("a.example/x:v1".to_owned(), "b.example/x:v1".to_owned())));
-        assert_eq!(conflict(&place, sources[..3].iter()), None);
+        assert_eq!(conflict(&registry, sources[..3].iter()), None);
     }
 
     #[test]
     fn catalog_whose_target_is_its_source_is_overwritten() {
-        for (place, catalog, origin, expected) in [
+        for (registry, catalog, origin, expected) in [
             ("r.example", "r.example/a/c:v1", None, Some("r.example/a/c:v1")),
             ("r.example/m", "r.example/a/c:v1", None, None),
             ("r.example", "q.example/a/c:v1", Some("q.example/a/c:v1"), None),
             ("r.example", "q.example/a/c:v1", Some("r.example/a/c:v1"), Some("r.example/a/c:v1")),
         ] {
-            let place = Place::parse(place).unwrap();
-            let found = overwritten(&place, [parsed(catalog)].iter(), origin.map(parsed).as_ref());
+            let registry = TargetRegistry::parse(registry).unwrap();
+            let found = overwritten(&registry, [parsed(catalog)].iter(), origin.map(parsed).as_ref());
             assert_eq!(found, expected.map(parsed), "{catalog}");
         }
     }
 
     #[test]
     fn configuration_redirects_namespaces_to_the_mirror() {
-        let place = Place::parse("r.example/m").unwrap();
+        let registry = TargetRegistry::parse("r.example/m").unwrap();
         let digest = format!("sha256:{}", "a".repeat(64));
         let sources = [
             format!("quay.io/a/b@{digest}"),
@@ -276,9 +276,9 @@ mod tests {
             format!("r.example/m@{digest}"),
         ];
         let sources = sources.iter().map(|text| parsed(text));
-        let mapping = sources.map(|source| (source.clone(), place.target(&source).unwrap())).collect();
+        let mapping = sources.map(|source| (source.clone(), registry.target(&source).unwrap())).collect();
         let catalogs = BTreeMap::from([("c".to_owned(), parsed("r.example/m/a/c:v1"))]);
-        let files = files(&place, &mapping, &catalogs).unwrap();
+        let files = files(&registry, &mapping, &catalogs).unwrap();
         let registry = |source: &str, target: &str| {
             format!("[[registry]]\nlocation = \"{source}\"\n[[registry.mirror]]\nlocation = \"{target}\"\n\n")
         };
@@ -299,10 +299,10 @@ mod tests {
 
     #[test]
     fn catalogs_with_the_same_name_or_one_like_a_number_have_distinct_names_that_are_strings() {
-        let place = Place::parse("r.example/m").unwrap();
+        let registry = TargetRegistry::parse("r.example/m").unwrap();
         let images = ["r.example/m/a/123:v1", "r.example/m/b/123:v1", "r.example/m/on:v1"].map(parsed);
         let catalogs = unique(images.iter().map(|image| (catalog_name(image), image.clone())));
-        let files = files(&place, &BTreeMap::new(), &catalogs).unwrap();
+        let files = files(&registry, &BTreeMap::new(), &catalogs).unwrap();
         let catalogs = olm_yaml::all_from_slice(files["cluster-catalog.yaml"].as_bytes()).unwrap();
         let named = catalogs.iter().map(|catalog| (&catalog["metadata"]["name"], &catalog["spec"]["source"]));
         let expected = ["123", "123-2", "on"].into_iter().zip(&images).map(|(name, image)| {
