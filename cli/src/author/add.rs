@@ -23,7 +23,7 @@ pub(crate) const ABOUT: &str = "Add bundles to a catalog directory
 
 Each bundle becomes an olm.bundle object in the file of its package, and an entry in its channels. The edges of \
 the entry are those of the bundle itself: spec.replaces, spec.skips and the annotation olm.skipRange of its \
-ClusterServiceVersion. Missing channels are created. Comments and layout of the files stay, except in a channel whose \
+ClusterServiceVersion. Missing channels are created. Comments and layout of the files are kept, except in a channel whose \
 entries are in flow style ([…]): it is written anew below its first comments. Nothing is written unless everything can be added.";
 
 /// Arguments of `olm catalog add`.

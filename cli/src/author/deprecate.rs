@@ -22,7 +22,7 @@ pub(crate) const ABOUT: &str = "Deprecate a package, a channel or a version, or 
 
 Edits the olm.deprecations object of the package, which is created in deprecations.yaml beside the file of the package, \
 and prints which extensions get which condition. Deprecated bundles can still be installed, but others are preferred. \
-Comments and layout of the files stay, except in what changes. An object whose list is in flow style ([…]) is written \
+Comments and layout of the files are kept, except in what changes. An object whose list is in flow style ([…]) is written \
 anew below its first comments. Nothing is written unless the result passes `validate`. A repeated call changes \
 nothing.";
 

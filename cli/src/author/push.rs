@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::build;
 use super::catalog_dir::failed;
-use crate::catalog::serving;
+use crate::catalog::cluster_catalog;
 use crate::change;
 use crate::error::CliError;
 use crate::output::FormatArgs;
@@ -83,7 +83,7 @@ pub(crate) async fn run(args: PushArgs, session: &mut Session) -> Result<(), Cli
         None => None,
     };
     if let Some((cluster, catalog)) = &refreshed {
-        serving::check_refresh(cluster, catalog, &reference, session).await?;
+        cluster_catalog::check_refresh(cluster, catalog, &reference, session).await?;
     }
     let pushed = push(&image, &reference, &args.images, session).await?;
     session
@@ -91,8 +91,8 @@ pub(crate) async fn run(args: PushArgs, session: &mut Session) -> Result<(), Cli
         .result(args.format.output, "PushedCatalog", &pushed, |pushed| format!("{}\n", pushed.reference))?;
     let Some((cluster, catalog)) = refreshed else { return Ok(()) };
     session.output.finish()?;
-    serving::request_refresh(&cluster, catalog, session).await?;
-    say(&serving::wait(&cluster, catalog, Some(&pushed.digest), args.timeout, session).await?);
+    cluster_catalog::request_refresh(&cluster, catalog, session).await?;
+    say(&cluster_catalog::wait(&cluster, catalog, Some(&pushed.digest), args.timeout, session).await?);
     Ok(())
 }
 

@@ -11,7 +11,7 @@ use olm_api::cluster_catalog::{
 use olm_api::{ClusterCatalog, labels};
 use olm_version::quote;
 
-use super::serving;
+use super::cluster_catalog;
 use crate::change::{self, ChangeArgs, DryRun, FIELD_MANAGER, WriteResult, WrittenObject};
 use crate::error::CliError;
 use crate::session::Session;
@@ -72,7 +72,7 @@ pub(super) async fn run(args: CreateArgs, session: &mut Session) -> Result<(), C
         return Ok(());
     }
     session.output.finish()?;
-    let words = serving::wait(&cluster, &args.name, None, args.change.timeout, session).await?;
+    let words = cluster_catalog::wait(&cluster, &args.name, None, args.change.timeout, session).await?;
     change::print_end(args.change.output, &words, session)
 }
 
@@ -99,7 +99,7 @@ async fn write(
     let api: Api<ClusterCatalog> = Api::all(cluster.client().clone());
     let name = desired.name_any();
     let what = format!("ClusterCatalog {}", quote(&name));
-    if let Some(existing) = serving::find(cluster, &name, session).await? {
+    if let Some(existing) = cluster_catalog::find(cluster, &name, session).await? {
         let differences = differences(&existing, desired);
         if differences.is_empty() {
             return Ok(WrittenObject::new(serde_json::to_value(&existing)?, WriteResult::Unchanged, dry_run));

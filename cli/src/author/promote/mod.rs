@@ -25,7 +25,7 @@ version than the head is inserted: it replaces the next lower version, and is sk
 not skipped itself. In a new channel, the entry is copied.
 
 If the channel already lists the bundle, the edges that are given change, and --from is refused. Comments and layout \
-of the files stay, except in what changes. An object whose list is in flow style ([…]) is written anew below its \
+of the files are kept, except in what changes. An object whose list is in flow style ([…]) is written anew below its \
 first comments. Nothing is written unless the result passes `validate`.";
 
 /// Arguments of `olm catalog promote`.

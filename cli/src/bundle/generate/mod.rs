@@ -34,8 +34,8 @@ use crate::output::{FormatArgs, printable};
 use crate::progress::say;
 use crate::session::Session;
 
-/// Version of a bundle that is only tried out.
-const TRIED_VERSION: &str = "0.0.1";
+/// Version of the temporary bundle of a project.
+const TEMPORARY_VERSION: &str = "0.0.1";
 
 /// First lines of the command's help.
 pub(crate) const ABOUT: &str = "Make a bundle from the manifests of an operator
@@ -181,7 +181,7 @@ pub(crate) async fn run(args: GenerateArgs, session: &mut Session) -> Result<(),
     if errors.is_empty() { Ok(()) } else { Err(CliError::Findings) }
 }
 
-/// Folder with manifests, whose bundle is only tried out.
+/// Folder with manifests, and the options of its temporary bundle.
 pub(super) struct Project<'a> {
     pub(super) root: &'a Path,
     /// Name of the package; default: that of the folder.
@@ -209,7 +209,7 @@ pub(super) async fn write_project(
     let options = Options {
         choices: Choices {
             package: package.to_owned(),
-            version: TRIED_VERSION.to_owned(),
+            version: TEMPORARY_VERSION.to_owned(),
             ..Choices::default()
         },
         channels: Channels { channels: None, default: None },

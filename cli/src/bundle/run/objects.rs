@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::decide::{self, Leftover, Names};
 use super::{Published, logs};
-use crate::catalog::serving;
+use crate::catalog::cluster_catalog;
 use crate::change::{self, Completion, Deadline, FIELD_MANAGER};
 use crate::error::CliError;
 use crate::progress::say;
@@ -129,8 +129,8 @@ impl Run {
         }
         self.write_catalog(published, session).await?;
         let poll = async || {
-            let found = serving::find(&self.cluster, &self.names.catalog, session).await?;
-            Ok(serving::completion(found.as_ref(), Some(&published.catalog)))
+            let found = cluster_catalog::find(&self.cluster, &self.names.catalog, session).await?;
+            Ok(cluster_catalog::completion(found.as_ref(), Some(&published.catalog)))
         };
         change::until(&self.what(Kind::Catalog), &after, deadline, poll, session).await?;
         let desired = decide::extension(&self.names, &self.namespace, &published.label_value, config);

@@ -45,12 +45,12 @@ pub(crate) async fn check_refresh(
     let Some(catalog) = find(cluster, name, session).await? else {
         return Err(CliError::no_candidate(format!("there is no {what}; `catalog create` creates it")));
     };
-    refresh_obstacle(&catalog, reference)
+    refresh_problem(&catalog, reference)
         .map_or(Ok(()), |why| Err(CliError::findings(format!("{what} {why}"))))
 }
 
 /// Reason for which the catalog does not pull what is pushed to `reference`.
-fn refresh_obstacle(catalog: &ClusterCatalog, reference: &Reference) -> Option<String> {
+fn refresh_problem(catalog: &ClusterCatalog, reference: &Reference) -> Option<String> {
     if catalog.spec.availability_mode == Some(AvailabilityMode::Unavailable) {
         return Some("has availabilityMode Unavailable".to_owned());
     }
