@@ -1,15 +1,13 @@
 //! `olm catalog push`: pushes a catalog image to a registry.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use olm_oci::{Credentials, Limits, Reference};
-use olm_pack::{Image, Login, Push, is_layout, read_layout};
+use olm_oci::{Limits, Puller, PushedBlob, RawManifest, Reference};
+use olm_pack::{Image, is_layout, read_layout};
 use serde::Serialize;
 
 use super::build;
-use super::catalog_dir::failed;
 use crate::catalog::cluster_catalog;
 use crate::change;
 use crate::error::CliError;
@@ -17,9 +15,6 @@ use crate::output::FormatArgs;
 use crate::progress::say;
 use crate::session::Session;
 use crate::source::{ClusterArgs, ImageArgs, tagged_reference};
-
-/// Largest CA certificate file.
-const MAX_CA_FILE: u64 = 4 << 20;
 
 /// Help text of `olm catalog push`.
 pub(crate) const ABOUT: &str = "Push a catalog to a registry
@@ -106,54 +101,22 @@ pub(crate) async fn push(
     images: &ImageArgs,
     session: &Session,
 ) -> Result<PushedImage, CliError> {
-    let options = push_options(reference, images)?;
+    let puller = Puller::new(images.config(reference, Limits::CATALOG)?);
     let step = session.progress.step(format!("pushing to {reference}"));
-    let text = reference.to_string();
-    let on_blob = |pushed: olm_pack::Pushed| {
-        let what = if pushed.sent { "sent" } else { "known" };
-        step.update(format!("pushing to {reference}: {} ({} bytes) {what}", pushed.digest, pushed.bytes));
+    let on_blob = |blob: PushedBlob| {
+        let what = if blob.sent { "sent" } else { "known" };
+        step.update(format!("pushing to {reference}: {} ({} bytes) {what}", blob.digest, blob.bytes));
     };
-    let digest = session.unless_interrupted(olm_pack::push(&text, image, &options, &on_blob)).await?;
-    Ok(PushedImage { reference: format!("{}@{digest}", reference.name()), digest, tag: text })
-}
-
-/// Certificates and login for a push to `reference`.
-///
-/// # Errors
-/// A flag names a file that does not exist or cannot be used.
-pub(crate) fn push_options(reference: &Reference, images: &ImageArgs) -> Result<Push, CliError> {
-    let config = images.config(reference, Limits::CATALOG)?;
-    Ok(Push {
-        ca_pems: config.cas_dir.as_deref().map(certificates).transpose()?.unwrap_or_default(),
-        login: images.authfile(reference)?.map(|file| login(&file, reference)).transpose()?.flatten(),
+    let pushing = async {
+        let (manifest, blobs) = (RawManifest::new(image.manifest.clone()), image.blobs().cloned().collect());
+        puller.target(reference).await?.push(reference.selector().as_str(), &manifest, blobs, &on_blob).await
+    };
+    let failed = |error| CliError::operational(format!("push {reference}: {error}"));
+    session.unless_interrupted(async { pushing.await.map_err(failed) }).await?;
+    let digest = image.digest();
+    Ok(PushedImage {
+        reference: format!("{}@{digest}", reference.name()),
+        digest,
+        tag: reference.to_string(),
     })
-}
-
-/// Contents of the files in a certificate directory.
-fn certificates(folder: &Path) -> Result<Vec<Vec<u8>>, CliError> {
-    let wrong = |error: std::io::Error| failed("read", folder, &error);
-    let mut pems = Vec::new();
-    for entry in fs::read_dir(folder).map_err(wrong)? {
-        let path = entry.map_err(wrong)?.path();
-        let metadata = fs::metadata(&path).map_err(|error| failed("read", &path, &error))?;
-        if metadata.is_file() && metadata.len() <= MAX_CA_FILE {
-            pems.push(fs::read(&path).map_err(|error| failed("read", &path, &error))?);
-        }
-    }
-    Ok(pems)
-}
-
-/// Login for `reference` in a credentials file.
-fn login(file: &Path, reference: &Reference) -> Result<Option<Login>, CliError> {
-    let wrong =
-        |why: &dyn std::fmt::Display| CliError::operational(format!("credentials {}: {why}", file.display()));
-    let text = fs::read(file).map_err(|error| wrong(&error))?;
-    let credentials = Credentials::parse(&text).map_err(|error| wrong(&error))?;
-    let found = credentials.lookup(reference.host(), reference.path()).map_err(|error| wrong(&error))?;
-    let Some(found) = found else { return Ok(None) };
-    if found.identity_token.is_some() && found.password.is_empty() {
-        let why = "an identity token cannot be used for pushing; log in with user name and password";
-        return Err(wrong(&format!("{}: {why}", reference.host())));
-    }
-    Ok(Some(Login { username: found.username.clone(), password: found.password.clone() }))
 }

@@ -13,17 +13,14 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use olm_oci::{Limits, Puller, Reference, referrers_tag};
-use olm_pack::{
-    Artifact, Push, SigningKey, Subject, add_referrer, add_signature, push_artifact, referrer, signature_tag,
-};
+use olm_oci::{Limits, Puller, RawManifest, Reference, Repository, TransferError, referrers_tag};
+use olm_pack::{Artifact, SigningKey, Subject, add_referrer, add_signature, referrer, signature_tag};
 use serde::Serialize;
 
 pub(crate) use self::key::{ABOUT as KEYGEN_ABOUT, KeygenArgs, generate};
 pub(crate) use self::policy::{PolicyArgs, Verifier};
 
 use self::document::Use;
-use crate::author::push::push_options;
 use crate::error::CliError;
 use crate::output::FormatArgs;
 use crate::session::Session;
@@ -121,7 +118,7 @@ pub(crate) async fn run(args: SignArgs, session: &mut Session) -> Result<(), Cli
     let key = key::load(&args.key, session).await?;
     let identity = args.identity.as_ref().unwrap_or(&args.reference).to_string();
     let step = session.progress.step(format!("signing {}", args.reference));
-    let target = Target::open(&args.reference, &args.images)?;
+    let target = session.unless_interrupted(Target::open(&args.reference, &args.images)).await?;
     let manifest = session.unless_interrupted(target.manifest()).await?;
     let subject = Subject::of(&manifest);
     let added = session.unless_interrupted(target.sign(&identity, &subject.digest, &key)).await?;
@@ -164,16 +161,18 @@ impl File {
 struct Target<'a> {
     reference: &'a Reference,
     puller: Puller,
-    push: Push,
+    repository: Repository,
 }
 
 impl<'a> Target<'a> {
-    fn open(reference: &'a Reference, images: &ImageArgs) -> Result<Self, CliError> {
+    async fn open(reference: &'a Reference, images: &ImageArgs) -> Result<Self, CliError> {
         let mut config = images.config(reference, Limits::BUNDLE)?;
         // Signatures are added to those of the registry that gets them. A mirror may have fewer.
         config.paths.registries_conf = Some(PathBuf::from("/dev/null"));
         config.paths.registries_conf_override = None;
-        Ok(Self { reference, puller: Puller::new(config), push: push_options(reference, images)? })
+        let puller = Puller::new(config);
+        let repository = puller.target(reference).await.map_err(|error| CliError::at(reference, error))?;
+        Ok(Self { reference, puller, repository })
     }
 
     /// Manifest or index of the image.
@@ -181,33 +180,33 @@ impl<'a> Target<'a> {
         self.puller.manifest(self.reference).await.map_err(|error| CliError::at(self.reference, error))
     }
 
+    fn failed(&self, error: TransferError) -> CliError {
+        CliError::at(self.reference.name(), error)
+    }
+
     /// Content of a tag of the repository, if it exists.
     async fn tagged(&self, tag: &str) -> Result<Option<Bytes>, CliError> {
-        self.optional(&format!("{}:{tag}", self.reference.name())).await
+        let manifest = self.repository.tagged(tag).await.map_err(|error| self.failed(error))?;
+        Ok(manifest.map(|manifest| manifest.bytes))
     }
 
-    async fn optional(&self, text: &str) -> Result<Option<Bytes>, CliError> {
-        let reference: Reference = text.parse().map_err(|error| CliError::at(text, error))?;
-        match self.puller.manifest(&reference).await {
-            Ok(manifest) => Ok(Some(manifest)),
-            Err(error) if error.is_missing => Ok(None),
-            Err(error) => Err(CliError::at(text, error)),
-        }
-    }
-
-    async fn send(&self, tag: Option<&str>, artifact: &Artifact) -> Result<(), CliError> {
-        Ok(push_artifact(&self.reference.name(), tag, artifact, &self.push).await?)
+    /// Pushes an artifact under a tag, or without one under its digest.
+    async fn push(&self, tag: Option<&str>, artifact: Artifact) -> Result<(), CliError> {
+        let manifest = RawManifest::new(artifact.manifest);
+        let selector = tag.unwrap_or_else(|| manifest.digest.as_str());
+        let pushed = self.repository.push(selector, &manifest, artifact.blobs, &|_| ()).await;
+        pushed.map_err(|error| self.failed(error))
     }
 
     /// Adds a signature of the manifest `digest` for the image `identity`. `false` if there is one.
     async fn sign(&self, identity: &str, digest: &str, key: &SigningKey) -> Result<bool, CliError> {
         let tag = signature_tag(digest);
         let existing = self.tagged(&tag).await?;
-        let artifact = add_signature(existing.as_deref(), identity, digest, key)?;
-        if let Some(artifact) = &artifact {
-            self.send(Some(&tag), artifact).await?;
-        }
-        Ok(artifact.is_some())
+        let Some(artifact) = add_signature(existing.as_deref(), identity, digest, key)? else {
+            return Ok(false);
+        };
+        self.push(Some(&tag), artifact).await?;
+        Ok(true)
     }
 
     /// Attaches a file to the image, and signs it.
@@ -215,12 +214,13 @@ impl<'a> Target<'a> {
         let File { path, media_type, content } = file;
         let title = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let artifact = referrer(subject, &media_type, &title, content)?;
-        let digest = artifact.digest();
-        let named = format!("{}@{digest}", self.reference.name());
-        let mut added = self.optional(&named).await?.is_none();
+        let RawManifest { digest, .. } = RawManifest::new(artifact.manifest.clone());
+        let existing = self.repository.has_manifest(digest.as_str(), &digest).await;
+        let mut added = !existing.map_err(|error| self.failed(error))?;
         if added {
-            self.send(None, &artifact).await?;
+            self.push(None, artifact.clone()).await?;
         }
+        let named = format!("{}@{digest}", self.reference.name());
         let image = format!("{}@{}", self.reference.name(), subject.digest);
         let image: Reference = image.parse().map_err(|error| CliError::at(&image, error))?;
         let image = self.puller.resolve(&image).await?;
@@ -229,11 +229,11 @@ impl<'a> Target<'a> {
             let tag = referrers_tag(image.digest());
             let existing = self.tagged(&tag).await?;
             if let Some(index) = add_referrer(existing.as_deref(), &tag, &artifact)? {
-                self.send(Some(&tag), &index).await?;
+                self.push(Some(&tag), index).await?;
                 added = true;
             }
         }
-        self.sign(&named, &digest, key).await?;
-        Ok(Attachment { file: path, artifact_type: media_type, digest, added })
+        self.sign(&named, digest.as_str(), key).await?;
+        Ok(Attachment { file: path, artifact_type: media_type, digest: digest.to_string(), added })
     }
 }

@@ -71,7 +71,7 @@ pub use referrers::{Referrer, Referrers, referrers_tag};
 pub use settings::RegistrySettings;
 pub use store::remove_folder;
 pub use template::{KubernetesVersion, NotAKubernetesVersion, TemplateError, resolve_template};
-pub use transfer::{Children, RawManifest, ReferrersIndex, Repository, TransferError};
+pub use transfer::{Children, PushedBlob, RawManifest, ReferrersIndex, Repository, TransferError};
 
 /// Label of catalog images that names the folder of their content (docs/design/images.md#layers).
 pub const CATALOG_LABEL: &str = "operators.operatorframework.io.index.configs.v1";

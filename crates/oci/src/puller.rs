@@ -152,10 +152,7 @@ impl Puller {
     ) -> Result<T, InspectError> {
         let timeout = self.config.resolve_timeout;
         let budget = self.budget(timeout);
-        let name = match reference.selector() {
-            Selector::Digest(digest) => digest.as_str(),
-            Selector::Tag(tag) => tag,
-        };
+        let name = reference.selector().as_str();
         let permits = self.permits(reference.host());
         let search = Box::pin(self.sources.first(reference, name, &budget, ask));
         let found = timeout_at(budget.deadline, budget.with_permit(&permits[0], search)).await;

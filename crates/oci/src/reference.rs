@@ -81,6 +81,17 @@ pub enum Selector {
     Digest(Digest),
 }
 
+impl Selector {
+    /// Tag or digest without its separator.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Tag(tag) => tag,
+            Self::Digest(digest) => digest.as_str(),
+        }
+    }
+}
+
 /// Parsed image reference.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Reference {

@@ -1,7 +1,7 @@
 //! Requests to one repository of a registry: authentication, manifests and blobs, with retries and size limits.
 //!
-//! `oci-client` is used for pushes of built images and for its types, but not for these requests: it reads manifests,
-//! tokens and error texts of any size, and hides `Retry-After` and the text of a 401 (`tests/oci_client.rs` shows each).
+//! `oci-client` is used for its types, but not for these requests: it reads manifests, tokens and error texts of any size,
+//! and hides `Retry-After` and the text of a 401 (`tests/oci_client.rs` shows each).
 
 mod pages;
 mod upload;

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
 use oci_distribution::manifest::OciManifest;
 use olm_version::excerpt;
 use serde::Deserialize;
@@ -27,6 +28,8 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
 const MAX_BLOB: u64 = 64 << 30;
 /// Most blobs or manifests that one manifest may list.
 const MAX_CHILDREN: usize = 1024;
+/// Concurrent uploads of one push.
+const PARALLEL: usize = 3;
 
 /// Failure of a copy.
 #[derive(Debug, thiserror::Error)]
@@ -74,6 +77,17 @@ pub struct ReferrersIndex {
     pub index: RawManifest,
     /// Digests of the manifests.
     pub manifests: Vec<Digest>,
+}
+
+/// Blob that the registry has after a push.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PushedBlob {
+    /// Digest of the blob.
+    pub digest: Digest,
+    /// Size of the blob.
+    pub bytes: usize,
+    /// `true` if the blob was sent, `false` if the registry had it.
+    pub sent: bool,
 }
 
 /// One index with the entries of all pages. `None` without pages.
@@ -177,10 +191,7 @@ impl Puller {
     /// The image does not exist, the registry does not respond or denies access, or the manifest does not match.
     pub async fn source(&self, reference: &Reference) -> Result<(Repository, RawManifest), TransferError> {
         let selector = reference.selector();
-        let name = match selector {
-            Selector::Digest(digest) => digest.as_str(),
-            Selector::Tag(tag) => tag,
-        };
+        let name = selector.as_str();
         let retry = self.config().retry.clone();
         let budget = RequestBudget::new(retry, Instant::now() + REQUEST_TIMEOUT);
         let ask = |session: Session, source: Source| async move {
@@ -314,6 +325,46 @@ impl Repository {
         };
         let pushed = self.session.push_blob(digest, size, feed).await;
         pushed.map_err(|error| error.within(&format!("writing blob {digest}")).into())
+    }
+
+    /// Pushes those of `blobs` that the registry does not have, then `manifest` under a tag or its digest. Calls
+    /// `on_blob` for each blob once the registry has it.
+    ///
+    /// # Errors
+    /// The registry refuses a blob or the manifest.
+    pub async fn push(
+        &self,
+        selector: &str,
+        manifest: &RawManifest,
+        blobs: Vec<Bytes>,
+        on_blob: &(dyn Fn(PushedBlob) + Sync),
+    ) -> Result<(), TransferError> {
+        stream::iter(blobs)
+            .map(|blob| self.push_bytes(blob))
+            .buffer_unordered(PARALLEL)
+            .try_for_each(|pushed| async {
+                on_blob(pushed);
+                Ok(())
+            })
+            .await?;
+        self.push_manifest(selector, manifest).await
+    }
+
+    async fn push_bytes(&self, blob: Bytes) -> Result<PushedBlob, TransferError> {
+        let (digest, bytes) = (Hasher::sha256(&blob), blob.len());
+        let sent = !self.has_blob(&digest).await?;
+        if sent {
+            let feed = |sink: mpsc::Sender<Bytes>| {
+                let blob = blob.clone();
+                async move {
+                    // A closed sink ends the transfer.
+                    let _ = sink.send(blob).await;
+                    Ok(())
+                }
+            };
+            self.push_blob(&digest, bytes as u64, feed).await?;
+        }
+        Ok(PushedBlob { digest, bytes, sent })
     }
 
     /// Pushes a manifest under a tag or its digest.

@@ -1,8 +1,8 @@
-//! Errors of building, writing and pushing images.
+//! Errors of building and writing images.
 
 use std::path::PathBuf;
 
-/// Failure to build, write or push an image. Every text names the affected object.
+/// Failure to build or write an image. Every text names the affected object.
 #[derive(Debug, thiserror::Error)]
 pub enum PackError {
     /// A path outside of the image.
@@ -40,14 +40,6 @@ pub enum PackError {
         /// Fault and expectation.
         why: String,
     },
-    /// The text is not an image reference with a tag.
-    #[error("image reference {text:?}: {why}")]
-    Reference {
-        /// The text as given.
-        text: String,
-        /// The violated rule.
-        why: String,
-    },
     /// A key cannot be used for signing.
     #[error("private key: {0}")]
     Key(&'static str),
@@ -57,14 +49,6 @@ pub enum PackError {
         /// The tag, without its repository.
         tag: String,
         /// Fault and expectation.
-        why: String,
-    },
-    /// The registry does not accept the image.
-    #[error("push {reference}: {why}")]
-    Push {
-        /// Target of the push.
-        reference: String,
-        /// Error of the registry or the network.
         why: String,
     },
 }

@@ -1,16 +1,16 @@
-//! Builds OCI images without a container engine: layers, configuration, manifest, image layouts and pushes.
+//! Builds OCI images without a container engine: layers, configuration, manifest, image layouts.
 //!
 //! ```text
 //! files ─ Layer ─┐
-//!                ├ Image ─ write_layout ► folder ─ read_layout ► Image ─ push ► registry
+//!                ├ Image ─ write_layout ► folder ─ read_layout ► Image
 //! labels ────────┘       └ write_archive ► one file
 //!
-//! SigningKey ─ signature, files ─ referrer ► Artifact ─ push_artifact ► registry
+//! SigningKey ─ signature, files ─ referrer ► Artifact
 //! ```
 //!
 //! The same input always yields the same bytes and thus the same digest: entries are sorted, times are zero, the
-//! owner is root, and nothing depends on the machine (docs/design/cli.md#authoring-commands). Other crates
-//! read images from registries and find the credentials for pushes.
+//! owner is root, and nothing depends on the machine (docs/design/cli.md#authoring-commands). `olm-oci`
+//! pushes the results.
 
 mod archive;
 mod artifact;
@@ -18,17 +18,15 @@ mod error;
 mod image;
 mod layer;
 mod layout;
-mod push;
 mod referrer;
 mod signature;
 
 pub use archive::write_archive;
-pub use artifact::{Artifact, push_artifact};
+pub use artifact::Artifact;
 pub use error::PackError;
 pub use image::{BUNDLE_CHANNELS_LABEL, CATALOG_LABEL, Image, Runtime};
 pub use layer::{Layer, LayerEntry};
 pub use layout::{is_layout, read_layout, write_layout};
-pub use push::{Login, Push, Pushed, push};
 pub use referrer::{Subject, add_referrer, merge_referrers, referrer};
 pub use signature::{SigningKey, add_signature, merge_signatures, signature_tag};
 

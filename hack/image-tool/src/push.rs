@@ -1,8 +1,11 @@
 //! Pushes images with the credentials of a file.
 
-use anyhow::{Context, Result};
-use olm_oci::Credentials;
-use olm_pack::{Image, Login};
+use anyhow::{Context, Result, bail};
+use olm_oci::{
+    Config, CredentialSource, Credentials, Limits, Puller, RawManifest, Reference, RegistryPaths, Selector,
+};
+use olm_pack::Image;
+use tokio::sync::watch;
 
 /// Options of a push.
 #[derive(Debug, Clone, Default)]
@@ -14,19 +17,30 @@ pub struct Push {
 }
 
 /// Pushes `image` to `reference` (`registry/repository:tag`) with the matching credentials of `options`, and returns
-/// its digest. See [`olm_pack::push`].
+/// its digest. Files of this machine that configure registries are not read.
 ///
 /// # Errors
 /// `reference` cannot be parsed, or the registry rejects the image. The error contains the reference.
 pub async fn push(reference: &str, image: &Image, options: &Push) -> Result<String> {
-    let to: olm_oci::Reference =
-        reference.parse().with_context(|| format!("image reference {reference:?}"))?;
-    let login = options
-        .credentials
-        .lookup(to.host(), to.path())?
-        .map(|login| Login { username: login.username.clone(), password: login.password.clone() });
-    let options = olm_pack::Push { ca_pems: options.ca_pem.iter().cloned().collect(), login };
-    Ok(olm_pack::push(reference, image, &options, &|_| {}).await?)
+    let to: Reference = reference.parse().with_context(|| format!("image reference {reference:?}"))?;
+    let Selector::Tag(tag) = to.selector() else {
+        bail!("image reference {reference:?}: expected a tag; the digest follows from the content");
+    };
+    let authorities = tempfile::tempdir()?;
+    if let Some(pem) = &options.ca_pem {
+        std::fs::write(authorities.path().join("ca.crt"), pem)?;
+    }
+    let mut config = Config::new(Limits::CATALOG);
+    config.paths = RegistryPaths::default();
+    config.cas_dir = Some(authorities.path().to_owned());
+    config.credentials = CredentialSource::Memory(watch::channel(options.credentials.clone()).1);
+    let puller = Puller::new(config);
+    let pushing = async {
+        let blobs = image.blobs().cloned().collect();
+        puller.target(&to).await?.push(tag, &RawManifest::new(image.manifest.clone()), blobs, &|_| {}).await
+    };
+    pushing.await.with_context(|| format!("push {reference}"))?;
+    Ok(image.digest())
 }
 
 #[cfg(test)]
@@ -83,7 +97,8 @@ mod tests {
     async fn push_errors_contain_the_reference() {
         let registry = Registry::start().await.unwrap();
         let reference = format!("{}/a/cat:v1", registry.host());
-        let error = push(&reference, &image(), &Push::default()).await.unwrap_err().to_string();
+        let error = push(&reference, &image(), &Push::default()).await.unwrap_err();
+        let error = format!("{error:#}");
         assert!(error.starts_with(&format!("push {reference}: ")), "{error}");
         assert!(error.contains("certificate"), "{error}");
         let error = push("not a reference", &image(), &Push::default()).await.unwrap_err();
@@ -94,7 +109,7 @@ mod tests {
     async fn push_to_a_digest_fails() {
         let reference = format!("r.example/a/cat@{}", image().digest());
         let error = push(&reference, &image(), &Push::default()).await.unwrap_err().to_string();
-        let expected = "expected registry/repository:tag; the digest follows from the content";
+        let expected = "expected a tag; the digest follows from the content";
         assert_eq!(error, format!("image reference {reference:?}: {expected}"));
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
-use olm_oci::{Digest, Hasher, RawManifest, Repository, TransferError, referrers_tag};
+use olm_oci::{Digest, RawManifest, Repository, TransferError, referrers_tag};
 use olm_pack::{PackError, merge_referrers, merge_signatures};
 use tokio::sync::mpsc;
 
@@ -199,18 +199,7 @@ async fn retag(to: &Repository, tag: &str, manifest: &RawManifest) -> Result<(),
     let Some(merged) = merged.map_err(|error| TransferError::local(error.to_string()))? else {
         return Ok(());
     };
-    for blob in merged.blobs {
-        let (blob, digest, size) = (&blob, Hasher::sha256(&blob), blob.len() as u64);
-        if !to.has_blob(&digest).await? {
-            let feed = |sink: mpsc::Sender<Bytes>| async move {
-                // A closed sink ends the transfer.
-                let _ = sink.send(blob.clone()).await;
-                Ok(())
-            };
-            to.push_blob(&digest, size, feed).await?;
-        }
-    }
-    to.push_manifest(tag, &RawManifest::new(merged.manifest)).await
+    to.push(tag, &RawManifest::new(merged.manifest), merged.blobs, &|_| ()).await
 }
 
 type Merge = fn(&str, &[u8], &[u8]) -> Result<Option<olm_pack::Artifact>, PackError>;
