@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
-use crate::Scenario;
+use crate::Cluster;
 
 /// `olm` with access to the cluster's registry from this machine.
 pub struct Tool {
@@ -18,7 +18,7 @@ pub struct Tool {
 
 impl Tool {
     /// Uses the binary `OLM_TOOL` and the registry `OLM_REGISTRY_ADDRESS`.
-    pub fn new(scenario: &Scenario) -> Result<Self> {
+    pub fn new(cluster: &Cluster) -> Result<Self> {
         let variable =
             |name: &str| std::env::var(name).with_context(|| format!("{name} is not set; run hack/e2e"));
         let folder = tempfile::tempdir()?;
@@ -26,7 +26,7 @@ impl Tool {
         std::fs::create_dir(folder.path().join("ca"))?;
         std::fs::copy(variable("OLM_REGISTRY_CA")?, folder.path().join("ca/ca.crt"))?;
         let registries =
-            format!("[[registry]]\nprefix = \"{}\"\nlocation = \"{registry}\"\n", scenario.cluster.registry);
+            format!("[[registry]]\nprefix = \"{}\"\nlocation = \"{registry}\"\n", cluster.registry);
         std::fs::write(folder.path().join("registries.conf"), registries)?;
         Ok(Self { binary: variable("OLM_TOOL")?.into(), folder, registry })
     }

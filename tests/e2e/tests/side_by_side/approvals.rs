@@ -34,7 +34,7 @@ async fn approved_upgrade_is_installed_and_drift_is_repaired_while_it_waits() ->
     scenario.cluster.wait(&settings, &name, "repaired", repaired).await?;
     scenario.wait_installed("1.0.0").await?;
 
-    let tool = Tool::new(&scenario)?;
+    let tool = Tool::new(&scenario.cluster)?;
     let ca = tool.path("ca");
     let ca = ca.to_str().context("the path is not UTF-8")?;
     let plan = tool.run(&["plan", &scenario.name, "--ca-dir", ca]);

@@ -78,7 +78,7 @@ fn write(tool: &Tool, files: &BTreeMap<String, Vec<u8>>) -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn bundle_directory_runs_until_interrupt_and_upgrades_a_kept_run() -> Result<()> {
     let scenario = Scenario::of("loop", Sample::scoped, &[]).await?;
-    let tool = Tool::new(&scenario)?;
+    let tool = Tool::new(&scenario.cluster)?;
     let name = scenario.name.as_str();
     let namespace = format!("{name}-run");
     let bundle = tool.path("bundle");

@@ -59,7 +59,7 @@ async fn upgrade_that_never_becomes_ready_is_rolled_back_until_a_retry_is_reques
     ensure!(scenario.condition_now("Available").await?.starts_with("True/ProbesSucceeded"));
     // The pod of the old version was never replaced.
     ensure!(ready_pod(&scenario).await? == before);
-    let tool = Tool::new(&scenario)?;
+    let tool = Tool::new(&scenario.cluster)?;
     let status = tool.run(&["status", name])?;
     ensure!(status.contains("was rolled back") && status.contains(&old), "{status}");
     let ca = tool.path("ca");

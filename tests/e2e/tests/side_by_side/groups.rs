@@ -66,7 +66,7 @@ async fn deadlocked_pair_moves_together_with_upgrade_group() -> Result<()> {
     for name in [&scenario.name, &peer.package] {
         cluster.wait(&scenario.extensions(), name, "held", held()).await?;
     }
-    let tool = Tool::new(&scenario)?;
+    let tool = Tool::new(&scenario.cluster)?;
     let ca = tool.path("ca");
     let ca = ca.to_str().context("the path is not UTF-8")?;
     // Other tests have extensions without a candidate, so the command may fail. Its error then has the whole plan.

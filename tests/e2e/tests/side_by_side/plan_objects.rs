@@ -35,7 +35,7 @@ async fn approved_plan_object_is_installed_and_deleted_with_its_extension() -> R
     scenario.wait_condition("UpgradeAvailable", "True/ApprovalRequired").await?;
 
     // Neither catalogs nor bundles are read.
-    let tool = Tool::new(&scenario)?;
+    let tool = Tool::new(&scenario.cluster)?;
     let refused = tool.run(&["approve", &scenario.name, "--version", "1.2.0"]);
     ensure!(refused.is_err_and(|error| error.to_string().contains("installs version 1.1.0")));
     let said = tool.run(&["approve", &scenario.name, "--version", "1.1.0", "--wait"])?;

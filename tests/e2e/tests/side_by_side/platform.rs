@@ -75,7 +75,7 @@ async fn wait_operator(cluster: &Cluster, expect: &str) -> Result<DynamicObject>
 // docs/design/operations.md#acknowledgements; cases operations-a46, operations-e38
 async fn acknowledged_bundle_unblocks_until_it_changes(scenario: &mut Scenario, blocks: &str) -> Result<()> {
     let name = scenario.name.clone();
-    let tool = Tool::new(scenario)?;
+    let tool = Tool::new(&scenario.cluster)?;
     let shown = tool.json(&["cluster-check", "--acknowledge", &name, "--comment", "e2e"])?;
     ensure!(shown["upgradeable"] == "True" && shown["blockingExtensions"] == 0, "{shown}");
     wait_operator(&scenario.cluster, "True/AsExpected: All is well").await?;

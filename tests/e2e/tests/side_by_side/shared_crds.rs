@@ -12,7 +12,7 @@ const COLLIDES: &str = "True/Retrying: revision object collisions in phase ";
 
 /// Checks that `olm` ends with exit code 3 and an error that contains each of `texts`.
 fn ensure_refused(scenario: &Scenario, arguments: &[&str], texts: &[&str]) -> Result<()> {
-    let tool = Tool::new(scenario)?;
+    let tool = Tool::new(&scenario.cluster)?;
     let ca = tool.path("ca");
     let ca = ["--ca-dir", ca.to_str().context("the path is not UTF-8")?];
     let error = tool.run(&[arguments, &ca].concat()).err().context("olm succeeded")?.to_string();

@@ -23,7 +23,7 @@ async fn authored_catalog_is_pushed_served_and_read_from_the_cluster() -> Result
         }
     };
     scenario.push_bundle("1.1.0", replaces).await?;
-    let tool = Tool::new(&scenario)?;
+    let tool = Tool::new(&scenario.cluster)?;
     let (catalog, ca) = (tool.path("catalog"), tool.path("ca"));
     let (catalog, ca, package) = (text(&catalog)?, text(&ca)?, scenario.name.as_str());
 

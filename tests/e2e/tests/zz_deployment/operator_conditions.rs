@@ -69,7 +69,7 @@ async fn hold_and_release(scenario: &mut Scenario) -> Result<()> {
     let message = &extension.condition("UpgradeAvailable").context("no condition")?.message;
     ensure!(message.contains("the operator is not upgradeable: moving data"), "{message}");
     scenario.wait_installed("1.0.0").await?;
-    let tool = Tool::new(scenario)?;
+    let tool = Tool::new(&scenario.cluster)?;
     let status = tool.run(&["status"])?;
     ensure!(status.contains("OperatorNotUpgradeable"), "{status}");
     let ca = tool.path("ca");

@@ -78,7 +78,7 @@ async fn give_what_is_required(scenario: &Scenario, version: &str) -> Result<()>
     let (cluster, package) = (&scenario.cluster, scenario.name.as_str());
     let name = role(scenario, version);
     let name = name.as_str();
-    let (tool, catalog) = (Tool::new(scenario)?, format!("cluster/{package}"));
+    let (tool, catalog) = (Tool::new(&scenario.cluster)?, format!("cluster/{package}"));
     let ca = tool.path("ca").display().to_string();
     let arguments = ["rbac", "required", package, "-n", package, "--catalog", &catalog, "--version", version];
     let printed = tool.run(&[&arguments[..], &["--role-name", name, "--ca-dir", &ca]].concat())?;
