@@ -3,6 +3,7 @@
 //! Every test uses its own objects, named after it with a random suffix, so that tests run concurrently and again
 //! after a failure. `hack/e2e` prepares the cluster and sets the environment.
 
+pub mod classic;
 mod cluster;
 mod extension;
 mod forward;
