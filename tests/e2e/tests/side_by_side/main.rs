@@ -18,6 +18,7 @@ mod gitops;
 mod groups;
 mod install;
 mod metrics;
+mod migrate;
 mod objects;
 mod plan_objects;
 mod platform;
