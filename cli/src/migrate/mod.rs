@@ -5,6 +5,7 @@
 
 mod classify;
 mod objects;
+pub(crate) mod plan;
 mod read;
 mod rule;
 mod scan;

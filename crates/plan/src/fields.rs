@@ -4,11 +4,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 /// Field with a different value.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FieldChange {
     /// Path such as `spec.template.spec.containers[manager].image`.
     pub path: String,
@@ -19,7 +19,7 @@ pub struct FieldChange {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub new: Option<Value>,
     /// `true` if the values are secret and omitted.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub secret: bool,
 }
 

@@ -8,21 +8,21 @@ use std::fmt;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use olm_api::{annotations, labels};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::fields::{self, FieldChange};
 
 /// Identity of an object, independent of the API version.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ObjectName {
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     /// API group. Empty for the core group.
     pub group: String,
     /// Kind.
     pub kind: String,
     /// Empty for a cluster-scoped object.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub namespace: String,
     /// Name.
     pub name: String,
@@ -60,7 +60,7 @@ impl fmt::Display for ObjectName {
 }
 
 /// Kind of change to an object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum ChangeKind {
     /// It does not exist before.
     Created,
@@ -71,7 +71,7 @@ pub enum ChangeKind {
 }
 
 /// Changed object.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ObjectChange {
     /// Kind of change.
     pub change: ChangeKind,
@@ -79,10 +79,10 @@ pub struct ObjectChange {
     #[serde(flatten)]
     pub object: ObjectName,
     /// Fields of a changed object.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fields: Vec<FieldChange>,
     /// Remarks, such as the reason for which the change would fail.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
 
