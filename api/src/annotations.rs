@@ -88,6 +88,9 @@ pub const EXT_UNINSTALL_POLICY: &str = "ext.olm.operatorframework.io/uninstall-p
 /// Name of a Secret, on ClusterExtensions: index of a Helm release that is adopted although the extension does not
 /// own it.
 pub const EXT_ADOPT_RELEASE: &str = "ext.olm.operatorframework.io/adopt-release";
+/// Digest of the objects that the first revision adopts, on ClusterExtensions: `sha256:` and 64 hexadecimal digits
+/// (docs/design/migration.md#adoption). On revisions: the digest of the objects that the revision adopts.
+pub const EXT_ADOPT: &str = "ext.olm.operatorframework.io/adopt";
 /// Name of the former owning ClusterExtension, on CRDs retained by `KeepCRDs`. Only an extension of that name may
 /// adopt the CRD again.
 pub const EXT_KEPT_FOR: &str = "ext.olm.operatorframework.io/kept-for";

@@ -10,10 +10,12 @@
 //!                           ├ permissions ► gained and lost permissions
 //!                           └ summary ► one line of text
 //! newest revision, target ─── change ► olm_request::PlannedChange
+//! existing objects ───── adoption_digest ► sha256:…
 //! ```
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+mod adoption;
 mod aggregation;
 mod change;
 mod digest;
@@ -23,6 +25,7 @@ pub mod permissions;
 mod sentence;
 mod summary;
 
+pub use adoption::{AdoptedObject, adoption_digest};
 pub use change::{Target, change, newest_active};
 pub use digest::digest;
 pub use summary::summary;
