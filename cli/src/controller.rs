@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::Api;
+use olm_bundle::Certificates;
 use olm_resolve::DependencyMode;
 
 use crate::error::{CliError, Code};
@@ -47,6 +48,28 @@ impl Controller {
             "warning: cannot read the flags of operator-controller: {why}; assuming its most permissive feature gates"
         ));
         Ok(Self::default())
+    }
+
+    /// Provider of webhook certificates: the first whose gate is on (docs/design/bundles.md#certificate-providers).
+    pub(crate) fn certificates(&self) -> Certificates {
+        if self.gates.is_empty() {
+            return Certificates::Builtin;
+        }
+        let pairs =
+            || self.gates.iter().flat_map(|gates| gates.split(',')).filter_map(|pair| pair.split_once('='));
+        let is_on = |gate: &str, default: bool| {
+            let value = pairs().filter(|(name, _)| name.trim() == gate).last();
+            value.map_or(default, |(_, value)| value.trim() == "true")
+        };
+        if is_on("WebhookProviderCertManager", true) {
+            Certificates::CertManager
+        } else if is_on("WebhookProviderOpenshiftServiceCA", true) {
+            Certificates::OpenshiftServiceCa
+        } else if is_on("WebhookProviderBuiltin", false) {
+            Certificates::Builtin
+        } else {
+            Certificates::None
+        }
     }
 
     fn of_arguments(arguments: &[String]) -> Self {
@@ -92,5 +115,22 @@ mod tests {
         assert_eq!(controller.dependency_mode, Some(DependencyMode::Check));
         assert_eq!(of(&["--dependency-mode=nonsense", "--feature-gates-file=x"]).gates, [OFF]);
         assert_eq!(of(&["--dependency-mode=nonsense"]).dependency_mode, None);
+    }
+
+    #[test]
+    fn first_enabled_certificate_provider_is_used() {
+        let [cert_manager, openshift, builtin] =
+            ["CertManager", "OpenshiftServiceCA", "Builtin"].map(|name| format!("WebhookProvider{name}"));
+        for (gates, expected) in [
+            (String::new(), Certificates::CertManager),
+            (format!("{builtin}=true"), Certificates::CertManager),
+            (format!("{cert_manager}=false"), Certificates::OpenshiftServiceCa),
+            (format!("{cert_manager}=false,{openshift}=false"), Certificates::None),
+            (format!("{cert_manager}=false, {openshift}=false,{builtin}=true"), Certificates::Builtin),
+        ] {
+            let controller = Controller::of_arguments(&[format!("--feature-gates={gates}")]);
+            assert_eq!(controller.certificates(), expected, "{gates}");
+        }
+        assert_eq!(Controller::default().certificates(), Certificates::Builtin);
     }
 }

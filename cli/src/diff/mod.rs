@@ -25,7 +25,7 @@ pub(crate) use self::cluster::ComparedExtension;
 pub(crate) use self::ownership::{ALTERNATIVES, collision_error};
 pub(crate) use self::prediction::{Prediction, is_unchecked, refusal, unsafe_upgrade};
 use self::report::ComparedBundle;
-pub(crate) use self::report::Diff;
+pub(crate) use self::report::{Diff, object_text};
 use crate::bundle_source::{self, BundleFiles};
 use crate::crd_check::{self, CrdResult, Verdict};
 use crate::error::{CliError, Code};

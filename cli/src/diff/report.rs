@@ -80,7 +80,7 @@ impl Diff {
         };
         let (roles, others): (Vec<_>, Vec<_>) =
             self.objects.iter().partition(|change| is_in_permissions(change));
-        section(&mut text, "Objects", &counts, &others, |change| object(change));
+        section(&mut text, "Objects", &counts, &others, |change| object_text(change));
         text += &role_counts(&roles);
         let subjects = match self.permissions.len() {
             0 => String::new(),
@@ -111,7 +111,8 @@ fn section<T>(text: &mut String, title: &str, summary: &str, items: &[T], line: 
     }
 }
 
-fn object(change: &ObjectChange) -> String {
+/// Lines about a changed object, with its fields.
+pub(crate) fn object_text(change: &ObjectChange) -> String {
     let sign = match change.change {
         ChangeKind::Created => '+',
         ChangeKind::Changed => '~',

@@ -32,6 +32,19 @@ pub(super) struct PackageReport {
     pub(super) after: Vec<String>,
 }
 
+impl PackageReport {
+    /// Adds a finding, and adjusts the class.
+    pub(super) fn add(&mut self, rule: &'static Rule, message: String) {
+        self.findings.push(Finding { rule, message });
+        self.class = worst(&self.findings);
+    }
+
+    /// `namespace/package`
+    pub(super) fn id(&self) -> String {
+        qualified(&self.namespace, &self.package)
+    }
+}
+
 /// Judges all packages, by name and namespace.
 pub(super) fn classify(objects: &Objects) -> Vec<PackageReport> {
     let context = Context::new(objects);
@@ -192,7 +205,7 @@ impl<'a> Context<'a> {
         let uses_role = |role: &str| {
             role.strip_prefix(GROUP_ROLE).is_some_and(|rest| rest.starts_with(&format!("{name}.")))
         };
-        let bindings = self.objects.bindings.iter().filter(|(_, role)| uses_role(role));
+        let bindings = self.objects.bindings.iter().filter(|(_, binding)| uses_role(&binding.role));
         let users: Vec<String> = bindings.map(|((namespace, name), _)| qualified(namespace, name)).collect();
         if !users.is_empty() {
             findings
@@ -228,7 +241,7 @@ impl<'a> Context<'a> {
     /// Catalog that offers the installed bundle.
     fn catalog(&self, subscription: &Subscription, csv_key: &Key, findings: &mut Findings) {
         let offered = self.objects.offered.as_ref();
-        let is_offered = offered.is_some_and(|offered| offered.contains(&csv_key.1));
+        let is_offered = offered.is_some_and(|offered| offered.contains_key(&csv_key.1));
         if is_offered || csv_key.1.is_empty() {
             return;
         }
@@ -269,6 +282,14 @@ impl<'a> Context<'a> {
             let by = if by.is_empty() { "no operator of classic OLM".to_owned() } else { by.join(", ") };
             findings.add(rule::REQUIRES, format!("requires {api}, provided by {by}"));
         }
+        for api in &csv.owned {
+            let is_other = |other: &&Key| self.package_of(other) != subscription.package;
+            let by: Vec<&str> =
+                self.others(csv_key, api).filter(is_other).map(|(_, name)| name.as_str()).collect();
+            if !by.is_empty() {
+                findings.add(rule::SHARED, format!("{api} is also provided by {}", by.join(", ")));
+            }
+        }
         let dependents = self.dependents(csv_key, csv);
         if !dependents.is_empty() {
             let names: Vec<&str> = dependents.iter().map(|(_, name)| name.as_str()).collect();
@@ -296,12 +317,16 @@ impl<'a> Context<'a> {
         dependents.map(|(other, _)| other).collect()
     }
 
-    /// `namespace/package` of an installed operator, or its name if it has no Subscription.
-    fn package(&self, (namespace, name): &Key) -> String {
+    /// `namespace/package` of an installed operator.
+    fn package(&self, csv: &'a Key) -> String {
+        qualified(&csv.0, self.package_of(csv))
+    }
+
+    /// Package of an installed operator, or its name if it has no Subscription.
+    fn package_of(&self, (namespace, name): &'a Key) -> &'a str {
         let of_namespace = self.objects.subscriptions.iter().filter(|(key, _)| key.0 == *namespace);
         let mut subscriptions = of_namespace.filter(|(_, subscription)| subscription.installed_csv == *name);
-        let package = subscriptions.next().map_or(name, |(_, subscription)| &subscription.package);
-        qualified(namespace, package)
+        subscriptions.next().map_or(name, |(_, subscription)| &subscription.package)
     }
 }
 
@@ -343,8 +368,13 @@ impl Findings {
     }
 
     fn class(&self) -> Class {
-        self.0.iter().map(|finding| finding.rule.class).max().unwrap_or(Class::Ready)
+        worst(&self.0)
     }
+}
+
+/// Class of a package with these findings.
+fn worst(findings: &[Finding]) -> Class {
+    findings.iter().map(|finding| finding.rule.class).max().unwrap_or(Class::Ready)
 }
 
 #[cfg(test)]

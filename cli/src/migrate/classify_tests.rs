@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::migrate::objects::Offer;
 
 /// Objects of a package that is ready: Subscription, ClusterServiceVersion, OperatorGroup for all namespaces,
 /// CatalogSource, and the ClusterCatalog with its image.
@@ -53,7 +54,7 @@ fn ready() -> Vec<Value> {
 fn reports(objects: &[Value], offered: &[&str]) -> Vec<PackageReport> {
     let mut all = Objects::default();
     objects.iter().for_each(|object| all.add(object));
-    all.offered = Some(offered.iter().map(|bundle| (*bundle).to_owned()).collect());
+    all.offered = Some(offered.iter().map(|bundle| ((*bundle).to_owned(), Offer::default())).collect());
     classify(&all)
 }
 

@@ -1,7 +1,7 @@
 //! `olm migrate`: from classic OLM to ClusterExtensions (docs/design/migration.md).
 //!
 //! [`objects`] are the objects of classic OLM in the fields that a migration needs, and [`classify`], which is pure,
-//! judges each package. [`read`] gets the objects from a cluster or a dump.
+//! judges each package. [`read`] gets the objects from a cluster or a dump. [`plan`] computes what a migration does.
 
 mod classify;
 mod objects;
@@ -21,6 +21,9 @@ pub(crate) enum MigrateCommand {
     /// Report which packages of classic OLM can become ClusterExtensions
     #[command(long_about = scan::ABOUT)]
     Scan(scan::ScanArgs),
+    /// Plan how packages of classic OLM become ClusterExtensions
+    #[command(long_about = plan::ABOUT)]
+    Plan(plan::PlanArgs),
 }
 
 /// Runs a subcommand.
@@ -30,5 +33,6 @@ pub(crate) enum MigrateCommand {
 pub(crate) async fn run(command: MigrateCommand, session: &mut Session) -> Result<(), CliError> {
     match command {
         MigrateCommand::Scan(args) => scan::run(args, session).await,
+        MigrateCommand::Plan(args) => plan::run(args, session).await,
     }
 }

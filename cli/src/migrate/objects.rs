@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use olm_api::LabelSelector;
+use olm_api::{LabelSelector, annotations};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -11,6 +11,9 @@ use serde_json::Value;
 const COPIED_FROM: &str = "olm.copiedFrom";
 /// Annotation with the properties of the bundle.
 const PROPERTIES: &str = "operatorframework.io/properties";
+
+/// Properties of bundles that require packages or APIs.
+const REQUIREMENTS: [&str; 3] = ["olm.package.required", "olm.gvk.required", "olm.constraint"];
 
 /// Namespace and name.
 pub(super) type Key = (String, String);
@@ -43,6 +46,9 @@ pub(super) struct Csv {
     pub(super) api_services: usize,
     pub(super) copied_from: String,
     pub(super) replaces: String,
+    pub(super) uid: String,
+    /// `plural.group` and version of the owned CRDs and aggregated APIs.
+    pub(super) apis: BTreeSet<(String, String)>,
 }
 
 /// OperatorGroup: the namespaces that operators of its namespace watch.
@@ -53,12 +59,20 @@ pub(super) struct OperatorGroup {
     /// Namespaces that classic OLM computed.
     pub(super) namespaces: Vec<String>,
     pub(super) service_account: String,
+    pub(super) uid: String,
 }
 
 /// CatalogSource.
 #[derive(Debug, Clone, Default)]
 pub(super) struct CatalogSource {
     pub(super) image: String,
+    /// Duration between polls in the notation of Go. Empty without polls.
+    pub(super) poll_interval: String,
+    pub(super) priority: i64,
+    /// Annotation with the template of the image. May be empty.
+    pub(super) image_template: String,
+    /// Names of pull secrets.
+    pub(super) secrets: Vec<String>,
 }
 
 /// InstallPlan.
@@ -66,10 +80,53 @@ pub(super) struct CatalogSource {
 pub(super) struct InstallPlan {
     pub(super) phase: String,
     pub(super) csvs: Vec<String>,
+    pub(super) uid: String,
 }
 
-/// Names of the bundles that the ClusterCatalogs offer.
-pub(super) type Offered = BTreeSet<String>;
+/// RoleBinding or ClusterRoleBinding.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Binding {
+    pub(super) role: String,
+    pub(super) subjects: Vec<Value>,
+}
+
+/// Bundle of a catalog.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Offer {
+    pub(super) image: String,
+    /// Sources that offer it: the name of a ClusterCatalog, else as given.
+    pub(super) catalogs: BTreeSet<String>,
+    /// `true` if the bundle requires packages or APIs.
+    pub(super) has_requirements: bool,
+}
+
+impl Offer {
+    /// Adds the bundle object `blob` of a catalog. The image is that of the first catalog.
+    pub(super) fn add(&mut self, catalog: &str, blob: &[u8]) {
+        #[derive(Deserialize)]
+        struct Bundle {
+            #[serde(default)]
+            image: String,
+            #[serde(default)]
+            properties: Vec<Property>,
+        }
+        #[derive(Deserialize)]
+        struct Property {
+            #[serde(default, rename = "type")]
+            type_: String,
+        }
+        self.catalogs.insert(catalog.to_owned());
+        let Ok(bundle) = serde_json::from_slice::<Bundle>(blob) else { return };
+        let is_requirement = |one: &Property| REQUIREMENTS.contains(&one.type_.as_str());
+        self.has_requirements |= bundle.properties.iter().any(is_requirement);
+        if self.image.is_empty() {
+            self.image = bundle.image;
+        }
+    }
+}
+
+/// Bundles that catalogs offer, by name.
+pub(super) type Offered = BTreeMap<String, Offer>;
 
 /// Objects of classic OLM and of v1 in a cluster or a dump, by namespace and name.
 #[derive(Debug, Default)]
@@ -85,15 +142,21 @@ pub(super) struct Objects {
     pub(super) extensions: BTreeMap<String, String>,
     /// Image reference of each ClusterCatalog.
     pub(super) catalogs: BTreeMap<String, String>,
-    /// Role of each binding. The namespace of a ClusterRoleBinding is empty.
-    pub(super) bindings: BTreeMap<Key, String>,
-    /// Bundles that the ClusterCatalogs offer, if they were read.
+    /// The namespace of a ClusterRoleBinding is empty.
+    pub(super) bindings: BTreeMap<Key, Binding>,
+    /// Installed bundles that the ClusterCatalogs offer, if these were read.
     pub(super) offered: Option<Offered>,
     /// Kinds and catalogs that could not be read, each with the reason.
     pub(super) unreadable: Vec<String>,
 }
 
 impl Objects {
+    /// Names of the installed bundles.
+    pub(super) fn installed(&self) -> BTreeSet<String> {
+        let installed = self.subscriptions.values().map(|subscription| subscription.installed_csv.clone());
+        installed.filter(|name| !name.is_empty()).collect()
+    }
+
     /// Adds an object, or the items of a list. Other kinds are ignored.
     pub(super) fn add(&mut self, object: &Value) {
         if let Some(items) = object["items"].as_array() {
@@ -109,11 +172,12 @@ impl Objects {
             (CLASSIC, "ClusterServiceVersion") => drop(self.csvs.insert(key, csv(object))),
             (CLASSIC, "OperatorGroup") => drop(self.groups.insert(key, operator_group(object))),
             (CLASSIC, "CatalogSource") => {
-                self.sources.insert(key, CatalogSource { image: text("/spec/image") });
+                self.sources.insert(key, catalog_source(object));
             }
             (CLASSIC, "InstallPlan") => {
                 let csvs = strings(object, "/spec/clusterServiceVersionNames");
-                self.plans.insert(key, InstallPlan { phase: text("/status/phase"), csvs });
+                let (phase, uid) = (text("/status/phase"), text("/metadata/uid"));
+                self.plans.insert(key, InstallPlan { phase, csvs, uid });
             }
             (CLASSIC, "OperatorCondition") => {
                 let is_set = |path: &str| {
@@ -130,7 +194,8 @@ impl Objects {
                 self.catalogs.insert(key.1, text("/spec/source/image/ref"));
             }
             ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => {
-                self.bindings.insert(key, text("/roleRef/name"));
+                let subjects = object["subjects"].as_array().cloned().unwrap_or_default();
+                self.bindings.insert(key, Binding { role: text("/roleRef/name"), subjects });
             }
             _ => {}
         }
@@ -192,6 +257,25 @@ fn csv(object: &Value) -> Csv {
         api_services: list("/spec/apiservicedefinitions/owned").count(),
         copied_from: object["metadata"]["labels"][COPIED_FROM].as_str().unwrap_or_default().to_owned(),
         replaces: text("/spec/replaces"),
+        uid: text("/metadata/uid"),
+        apis: list("/spec/customresourcedefinitions/owned")
+            .filter_map(|crd| Some((crd["name"].as_str()?.to_owned(), crd["version"].as_str()?.to_owned())))
+            .chain(list("/spec/apiservicedefinitions/owned").filter_map(|api| {
+                let text = |field: &str| api[field].as_str();
+                Some((format!("{}.{}", text("name")?, text("group")?), text("version")?.to_owned()))
+            }))
+            .collect(),
+    }
+}
+
+fn catalog_source(object: &Value) -> CatalogSource {
+    let template = &object["metadata"]["annotations"][annotations::CLASSIC_IMAGE_TEMPLATE];
+    CatalogSource {
+        image: string(object, "/spec/image"),
+        poll_interval: string(object, "/spec/updateStrategy/registryPoll/interval"),
+        priority: object["spec"]["priority"].as_i64().unwrap_or_default(),
+        image_template: template.as_str().unwrap_or_default().to_owned(),
+        secrets: strings(object, "/spec/secrets"),
     }
 }
 
@@ -221,5 +305,6 @@ fn operator_group(object: &Value) -> OperatorGroup {
         selector: selector.filter(|selector| !is_empty(selector)),
         namespaces: strings(object, "/status/namespaces"),
         service_account: string(object, "/spec/serviceAccountName"),
+        uid: string(object, "/metadata/uid"),
     }
 }

@@ -1,5 +1,6 @@
 //! Objects of a cluster, or of a dump: files or folders with YAML or JSON, such as a must-gather.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -124,21 +125,23 @@ fn read_file(path: &Path, objects: &mut Objects) -> Result<(), String> {
     Ok(())
 }
 
-/// Bundles of the ClusterCatalogs. A catalog that is not served is named in `unreadable`.
+/// Bundles `wanted` of the ClusterCatalogs. A catalog that is not served is named in `unreadable`.
 ///
 /// # Errors
 /// The command is interrupted.
 pub(super) async fn offered_by_cluster(
     catalogs: &[String],
+    wanted: &BTreeSet<String>,
     access: &Access,
     unreadable: &mut Vec<String>,
     session: &Session,
 ) -> Result<Offered, CliError> {
     let mut all = Offered::new();
     for name in catalogs {
-        let source = format!("cluster/{name}");
-        match offered(&[source], access, session).await {
-            Ok(found) => all.extend(found),
+        let source = [format!("cluster/{name}")];
+        let mut found = all.clone();
+        match add_offered(&mut found, &source, wanted, access, session).await {
+            Ok(()) => all = found,
             Err(CliError::Message(Code::Interrupted, why)) => {
                 return Err(CliError::Message(Code::Interrupted, why));
             }
@@ -148,25 +151,36 @@ pub(super) async fn offered_by_cluster(
     Ok(all)
 }
 
-/// Bundles of the catalogs `sources`.
+/// Bundles `wanted` of the catalogs `sources`.
 ///
 /// # Errors
 /// A source cannot be read.
 pub(super) async fn offered(
     sources: &[String],
+    wanted: &BTreeSet<String>,
     access: &Access,
     session: &Session,
 ) -> Result<Offered, CliError> {
     let mut offered = Offered::new();
-    for source in sources {
-        access
-            .read(source, session, &mut |_: &str, meta: olm_fbc::Meta| {
-                if meta.schema == olm_fbc::SCHEMA_BUNDLE {
-                    offered.insert(meta.name);
-                }
-                Ok(())
-            })
-            .await?;
-    }
+    add_offered(&mut offered, sources, wanted, access, session).await?;
     Ok(offered)
+}
+
+async fn add_offered(
+    offered: &mut Offered,
+    sources: &[String],
+    wanted: &BTreeSet<String>,
+    access: &Access,
+    session: &Session,
+) -> Result<(), CliError> {
+    for source in sources {
+        let mut keep = |catalog: &str, meta: olm_fbc::Meta| {
+            if meta.schema == olm_fbc::SCHEMA_BUNDLE && wanted.contains(&meta.name) {
+                offered.entry(meta.name).or_default().add(catalog, &meta.blob);
+            }
+            Ok(())
+        };
+        access.read(source, session, &mut keep).await?;
+    }
+    Ok(())
 }

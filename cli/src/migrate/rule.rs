@@ -54,6 +54,9 @@ rules! {
     COPIES "NOTE-1" Ready
         "Users of other namespaces see the operator as a copied ClusterServiceVersion"
         "v1 has no copies: `olm apis` shows the operators that watch a namespace"
+    RESTART "NOTE-2" Ready
+        "A pod template changes: one rolling restart"
+        "Migrate when a restart of the operator is acceptable; `olm migrate plan` shows the changed fields"
     WATCH "SETTING-1" ReadyWithSetting
         "The OperatorGroup selects namespaces"
         "The ClusterExtension gets watchNamespace, watchNamespaces or watchNamespaceSelector in its configuration"
@@ -93,6 +96,9 @@ rules! {
     ACCOUNT "DECISION-7" NeedsDecision
         "The OperatorGroup limits installations to a service account"
         "v1 installs with the permissions of operator-controller: review them with `olm rbac required`"
+    SHARED "DECISION-8" NeedsDecision
+        "Another package provides the same API"
+        "v1 lets one extension own a CRD: uninstall one of the operators first"
     NOT_INSTALLED "STATE-1" NotPossible
         "The ClusterServiceVersion does not exist or has not succeeded"
         "Repair or remove the operator first"

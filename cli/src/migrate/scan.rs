@@ -112,12 +112,14 @@ async fn objects(args: &ScanArgs, session: &Session) -> Result<Objects, CliError
     for path in &args.from {
         read::from_dump(path, &mut objects, session)?;
     }
+    let wanted = objects.installed();
     if !args.catalogs.is_empty() {
-        objects.offered = Some(read::offered(&args.catalogs, &args.access, session).await?);
+        objects.offered = Some(read::offered(&args.catalogs, &wanted, &args.access, session).await?);
     } else if args.from.is_empty() && !objects.catalogs.is_empty() {
         let names: Vec<String> = objects.catalogs.keys().cloned().collect();
         let unreadable = &mut objects.unreadable;
-        objects.offered = Some(read::offered_by_cluster(&names, &args.access, unreadable, session).await?);
+        objects.offered =
+            Some(read::offered_by_cluster(&names, &wanted, &args.access, unreadable, session).await?);
     } else {
         say("note: no catalog was read, so that the installed bundles are not looked up; see --catalog");
     }

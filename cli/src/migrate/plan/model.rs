@@ -99,4 +99,7 @@ pub(crate) struct PackagePlan {
     pub(crate) differences: Vec<ObjectChange>,
     /// Packages that must be migrated before, as `namespace/package`: dependents.
     pub(crate) after: Vec<String>,
+    /// Settings of classic OLM without equivalent, and what the administrator should know.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) notes: Vec<String>,
 }
