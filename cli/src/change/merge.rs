@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 /// Patch from `before` to `after`. `None` if they are equal. Lists are replaced as a whole.
-pub(super) fn patch(before: &Value, after: &Value) -> Option<Value> {
+pub(crate) fn patch(before: &Value, after: &Value) -> Option<Value> {
     if before == after {
         return None;
     }

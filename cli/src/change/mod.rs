@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 
 pub(crate) use self::completion::{Completion, cannot_complete};
 pub(crate) use self::confirm::confirm;
+pub(crate) use self::merge::patch as merge_patch;
 pub(crate) use self::plan_progress::PlanProgress;
 pub(crate) use self::wait::{Deadline, ExpectedState, until, wait_for, wait_or};
 pub(crate) use self::write::{

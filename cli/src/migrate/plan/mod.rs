@@ -22,7 +22,7 @@ use serde::Serialize;
 
 pub(super) use self::context::{PlanContext, of_package};
 use self::model::PackagePlan;
-use self::selection::{ACCEPTABLE, ordered, refusal, select};
+pub(super) use self::selection::{ACCEPTABLE, ordered, refusal, select};
 use super::classify::PackageReport;
 use crate::error::{CliError, Code};
 use crate::output::FormatArgs;
@@ -89,11 +89,11 @@ struct MigrationPlan {
 
 /// Package without a plan.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-struct Refusal {
-    package: String,
-    namespace: String,
+pub(super) struct Refusal {
+    pub(super) package: String,
+    pub(super) namespace: String,
     /// Findings, each with the next step.
-    reasons: Vec<String>,
+    pub(super) reasons: Vec<String>,
 }
 
 /// Runs the command.

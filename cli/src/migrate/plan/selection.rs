@@ -10,13 +10,13 @@ use crate::migrate::rule::{self, Class, Rule};
 use crate::nearest::nearest;
 
 /// Findings that the plan answers, if the user accepts it.
-pub(super) const ACCEPTABLE: [&str; 3] = [rule::REQUIRES.id, rule::USERS.id, rule::ACCOUNT.id];
+pub(in crate::migrate) const ACCEPTABLE: [&str; 3] = [rule::REQUIRES.id, rule::USERS.id, rule::ACCOUNT.id];
 
 /// Reports of the packages `names`, each as `PACKAGE` or `NAMESPACE/PACKAGE`. All without names.
 ///
 /// # Errors
 /// A name is unknown, or that of packages in several namespaces.
-pub(super) fn select<'a>(
+pub(in crate::migrate) fn select<'a>(
     reports: &'a [PackageReport],
     names: &[String],
 ) -> Result<Vec<&'a PackageReport>, CliError> {
@@ -56,7 +56,7 @@ fn unknown(reports: &[PackageReport], name: &str) -> CliError {
 
 /// Reports with dependents before the packages that they require, by name where the order is free. Packages that
 /// require each other keep their order.
-pub(super) fn ordered<'a>(selected: &[&'a PackageReport]) -> Vec<&'a PackageReport> {
+pub(in crate::migrate) fn ordered<'a>(selected: &[&'a PackageReport]) -> Vec<&'a PackageReport> {
     let mut rest = selected.to_vec();
     let mut ordered = Vec::new();
     while !rest.is_empty() {
@@ -74,7 +74,7 @@ pub(super) fn ordered<'a>(selected: &[&'a PackageReport]) -> Vec<&'a PackageRepo
 
 /// Findings for which the package cannot be planned, each with the next step. `None` if it can. `planned` are the
 /// packages that migrate before, as `namespace/package`.
-pub(super) fn refusal(
+pub(in crate::migrate) fn refusal(
     report: &PackageReport,
     planned: &[String],
     accepted: &[String],

@@ -1,0 +1,237 @@
+//! Packages to migrate, in order, each with its plan: from its backup if the migration has begun, else computed from the
+//! cluster.
+
+use std::fs;
+use std::io::Read;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::super::access::ObjectAccess;
+use super::super::backup::{self, Backup};
+use super::super::plan::model::PackagePlan;
+use super::super::plan::{PlanContext, Refusal, of_package, ordered, refusal, select};
+use super::ApplyArgs;
+use crate::error::{CliError, Code};
+use crate::session::Session;
+use crate::source::Cluster;
+
+/// Largest plan file in bytes.
+const MAX_FILE: u64 = 64 << 20;
+/// Largest number of packages in a folder.
+const MAX_PACKAGES: usize = 10_000;
+
+/// Package to migrate.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) plan: PackagePlan,
+    /// Complete backup of a migration that has begun.
+    pub(super) backup: Option<Backup>,
+}
+
+/// Packages to migrate, and those that cannot be.
+#[derive(Debug, Default)]
+pub(super) struct Jobs {
+    pub(super) packages: Vec<Job>,
+    pub(super) refused: Vec<Refusal>,
+}
+
+/// Reads the packages that the arguments name. Migrations that have begun are first.
+///
+/// # Errors
+/// The cluster or a file cannot be read, a name is unknown, or a plan has changed.
+pub(super) async fn read(args: &ApplyArgs, cluster: &Cluster, session: &Session) -> Result<Jobs, CliError> {
+    let access = ObjectAccess::new(cluster, session, false);
+    let written = args.plan.as_deref().map(|folder| written(folder, &args.names)).transpose()?;
+    let mut names = match &written {
+        Some(plans) => plans.iter().map(|plan| format!("{}/{}", plan.namespace, plan.package)).collect(),
+        None => args.names.clone(),
+    };
+    let mut jobs = Jobs::default();
+    for (namespace, package) in backup::find(&access).await? {
+        let id = format!("{namespace}/{package}");
+        let is_named = |name: &String| *name == package || *name == id;
+        if !args.all && !names.iter().any(is_named) {
+            continue;
+        }
+        names.retain(|name| !is_named(name));
+        if let Some(backup) = backup::read(&access, &namespace, &package).await? {
+            jobs.packages.push(Job { plan: backup.plan.clone(), backup: Some(backup) });
+        }
+    }
+    if args.all || !names.is_empty() {
+        plans(args, &names, cluster, &mut jobs, session).await?;
+    }
+    for plan in written.iter().flatten() {
+        let computed = jobs.packages.iter().find(|job| {
+            job.backup.is_none()
+                && (&job.plan.namespace, &job.plan.package) == (&plan.namespace, &plan.package)
+        });
+        if let Some(changed) =
+            computed.map(|job| changes(plan, &job.plan)).transpose()?.filter(|all| !all.is_empty())
+        {
+            return Err(CliError::findings(format!(
+                "the plan of {} has changed since it was written: {}\nreview it again with `olm migrate plan {} --to DIR`",
+                plan.package,
+                changed.join("; "),
+                plan.package
+            )));
+        }
+    }
+    Ok(jobs)
+}
+
+/// Computes the plans of the packages `names`, or of all.
+async fn plans(
+    args: &ApplyArgs,
+    names: &[String],
+    cluster: &Cluster,
+    jobs: &mut Jobs,
+    session: &Session,
+) -> Result<(), CliError> {
+    let context = PlanContext::read(cluster, &args.access, &args.catalogs, session).await?;
+    let selected = select(&context.reports, names)?;
+    let mut planned: Vec<String> = Vec::new();
+    for report in ordered(&selected) {
+        let _step = session.progress.step(format!("planning {}", report.id()));
+        let refuse = |reasons| Refusal {
+            package: report.package.clone(),
+            namespace: report.namespace.clone(),
+            reasons,
+        };
+        if let Some(reasons) = refusal(report, &planned, &args.accept) {
+            jobs.refused.push(refuse(reasons));
+            continue;
+        }
+        match of_package(&context, report).await {
+            Ok(plan) => {
+                planned.push(report.id());
+                jobs.packages.push(Job { plan, backup: None });
+            }
+            Err(error @ CliError::Message(Code::Interrupted, _)) => return Err(error),
+            // One package does not prevent the migration of the others.
+            Err(error) => jobs.refused.push(refuse(vec![error.to_string()])),
+        }
+    }
+    Ok(())
+}
+
+/// Plans of the folder, only those of `names` if there are any.
+fn written(folder: &Path, names: &[String]) -> Result<Vec<PackagePlan>, CliError> {
+    let failed = |error: std::io::Error| CliError::at(folder.display(), error);
+    let mut plans = Vec::new();
+    for entry in fs::read_dir(folder).map_err(failed)?.take(MAX_PACKAGES) {
+        let path = entry.map_err(failed)?.path().join("plan.yaml");
+        if path.is_file() {
+            plans.push(parse(&path)?);
+        }
+    }
+    plans.sort_by(|a, b| (&a.namespace, &a.package).cmp(&(&b.namespace, &b.package)));
+    if let Some(name) = names.iter().find(|name| !plans.iter().any(|plan| is_named(plan, name))) {
+        return Err(CliError::no_candidate(format!("{}: no plan of package {name}", folder.display())));
+    }
+    if plans.is_empty() {
+        let folder = folder.display();
+        return Err(CliError::no_candidate(format!(
+            "{folder}: no folder in it has a plan.yaml; write it with `olm migrate plan NAME --to {folder}`"
+        )));
+    }
+    plans.retain(|plan| names.is_empty() || names.iter().any(|name| is_named(plan, name)));
+    Ok(plans)
+}
+
+fn is_named(plan: &PackagePlan, name: &str) -> bool {
+    plan.package == name || format!("{}/{}", plan.namespace, plan.package) == name
+}
+
+fn parse(path: &Path) -> Result<PackagePlan, CliError> {
+    let failed = |error: &dyn std::fmt::Display| CliError::at(path.display(), error);
+    let mut text = Vec::new();
+    let file = fs::File::open(path).map_err(|error| failed(&error))?;
+    file.take(MAX_FILE + 1).read_to_end(&mut text).map_err(|error| failed(&error))?;
+    if text.len() as u64 > MAX_FILE {
+        return Err(failed(&format!("larger than {} MiB", MAX_FILE >> 20)));
+    }
+    let plan: Value = olm_yaml::from_slice(&text).map_err(|error| failed(&error))?;
+    serde_json::from_value(plan).map_err(|error| failed(&error))
+}
+
+/// Fields in which two plans differ, with the objects that one of them has not.
+fn changes(written: &PackagePlan, now: &PackagePlan) -> Result<Vec<String>, CliError> {
+    let (written, now) = (serde_json::to_value(written)?, serde_json::to_value(now)?);
+    let fields = now.as_object().into_iter().flatten();
+    let mut changes = Vec::new();
+    for (field, value) in fields.filter(|(field, value)| written.get(*field) != Some(*value)) {
+        let lines =
+            |value: &Value| -> Vec<String> { value.as_array().into_iter().flatten().map(name).collect() };
+        let (before, after) = (lines(&written[field]), lines(value));
+        let gone = before.iter().filter(|line| !after.contains(line)).map(|line| format!("-{line}"));
+        let new = after.iter().filter(|line| !before.contains(line)).map(|line| format!("+{line}"));
+        let items: Vec<String> = gone.chain(new).collect();
+        changes.push(match (value, items.is_empty()) {
+            (Value::String(now), _) => {
+                format!("{field} was {}, is {now}", written[field].as_str().unwrap_or_default())
+            }
+            (_, true) => field.clone(),
+            (_, false) => format!("{field} {}", items.join(" ")),
+        });
+    }
+    Ok(changes)
+}
+
+/// Name of an item of a plan.
+fn name(item: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    match item {
+        Value::String(text) => text.clone(),
+        _ if item["metadata"].is_object() => {
+            format!("{} {}", text(&item["kind"]), text(&item["metadata"]["name"]))
+        }
+        _ => {
+            let uid = text(&item["uid"]);
+            let uid = if uid.is_empty() { uid } else { format!(" ({uid})") };
+            format!(
+                "{} {}{uid}",
+                text(&item["kind"]),
+                crate::output::qualified(&text(&item["namespace"]), &text(&item["name"]))
+            )
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{id, plan};
+    use super::*;
+
+    #[test]
+    fn changes_of_a_plan_name_fields_and_objects() {
+        assert_eq!(changes(&plan(), &plan()).unwrap(), [] as [&str; 0]);
+        let mut now = plan();
+        now.version = "1.1.0".to_owned();
+        now.adopted[0] = id("apps/v1", "Deployment", "ns", "pipe");
+        now.opened["spec"]["namespace"] = "other".into();
+        assert_eq!(
+            changes(&plan(), &now).unwrap(),
+            [
+                "adopted -Deployment ns/lamp (Deployment-lamp) +Deployment ns/pipe (Deployment-pipe)",
+                "opened",
+                "version was 1.0.0, is 1.1.0"
+            ]
+        );
+    }
+
+    #[test]
+    fn plans_of_a_folder_are_read_with_their_header() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("lamp")).unwrap();
+        let error = written(folder.path(), &[]).unwrap_err().to_string();
+        assert!(error.contains("no folder in it has a plan.yaml"), "{error}");
+        let text =
+            crate::output::result(crate::output::Format::Yaml, "PackagePlan", &plan(), |_| String::new());
+        fs::write(folder.path().join("lamp/plan.yaml"), format!("# a comment\n{}", text.unwrap())).unwrap();
+        assert_eq!(written(folder.path(), &[]).unwrap(), [plan()]);
+        assert_eq!(written(folder.path(), &["ns/lamp".to_owned()]).unwrap(), [plan()]);
+        assert!(written(folder.path(), &["pipe".to_owned()]).is_err());
+    }
+}

@@ -1,0 +1,416 @@
+//! Reads the state that decides on the next step of a migration. The interpretation of each object is pure.
+
+use std::collections::{BTreeSet, HashMap};
+
+use olm_api::annotations;
+use olm_plan::objects::ObjectName;
+use olm_plan::{AdoptedObject, adoption_digest};
+use serde_json::Value;
+
+use super::super::access::ObjectAccess;
+use super::super::backup::Backup;
+use super::super::detach::{CA_HASH, FINALIZER, from_classic};
+use super::super::objects::CLASSIC;
+use super::super::plan::model::{ObjectId, PackagePlan};
+use super::state::{CatalogState, ClassicObject, ExtensionState, Observed};
+use crate::change::merge_patch;
+use crate::error::CliError;
+
+/// Version of Subscriptions, ClusterServiceVersions and InstallPlans.
+pub(in crate::migrate) const V1ALPHA1: &str = "operators.coreos.com/v1alpha1";
+
+/// Identity of an object of classic OLM in the namespace of the package.
+pub(in crate::migrate) fn classic(plan: &PackagePlan, kind: &str, name: &str) -> ObjectId {
+    ObjectId {
+        api_version: V1ALPHA1.to_owned(),
+        kind: kind.to_owned(),
+        namespace: plan.namespace.clone(),
+        name: name.to_owned(),
+        uid: String::new(),
+    }
+}
+
+/// Objects that are detached from classic OLM, in the order of the detachment. Objects of classic OLM itself are not among
+/// them, except for the OperatorCondition.
+pub(in crate::migrate) fn detachable(plan: &PackagePlan) -> Vec<&ObjectId> {
+    let left = plan.left.iter().map(|left| &left.object);
+    let removed = plan.removed.iter().map(|removed| &removed.object);
+    let is_condition = |id: &ObjectId| id.kind == "OperatorCondition";
+    let is_own = |id: &ObjectId| id.api_version.starts_with(CLASSIC) && !is_condition(id);
+    let mut all: Vec<&ObjectId> =
+        plan.adopted.iter().chain(left).chain(removed).filter(|id| !is_own(id)).collect();
+    all.sort_by_key(|id| (is_condition(id), !id.namespace.is_empty()));
+    all
+}
+
+/// Objects of the plan that exist, by their identity in the plan.
+pub(in crate::migrate) type Live = HashMap<ObjectId, Value>;
+
+/// Observes the package. `backup` is its complete backup, if any.
+///
+/// # Errors
+/// The API server does not answer, or denies access.
+pub(in crate::migrate) async fn observe(
+    access: &ObjectAccess<'_>,
+    plan: &PackagePlan,
+    backup: Option<&Backup>,
+) -> Result<(Observed, Live), CliError> {
+    let live = live(access, plan).await?;
+    let subscription = access.get(&classic(plan, "Subscription", &plan.subscription)).await?;
+    let csv = access.get(&classic(plan, "ClusterServiceVersion", &plan.csv)).await?;
+    let extension = access.get(&ObjectId { uid: String::new(), ..ObjectId::of(&plan.extension) }).await?;
+    let extension = extension_state(plan, extension.as_ref());
+    let mut grants = Vec::new();
+    for grant in &plan.grants {
+        if access.get(&ObjectId::of(grant)).await?.is_none() {
+            grants.push(grant.clone());
+        }
+    }
+    let (pending, dependents) = match &subscription {
+        Some(found) => (pending(access, found).await?, dependents(access, plan).await?),
+        None => (Vec::new(), Vec::new()),
+    };
+    let saved = backup.into_iter().flat_map(|backup| [backup.subscription(), backup.csv()]).flatten();
+    let is_attached = |id: &&ObjectId| {
+        (csv.is_none() || id.kind != "OperatorCondition")
+            && live.get(id).is_some_and(|object| from_classic(object).is_some())
+    };
+    let attached = detachable(plan).into_iter().filter(is_attached);
+    let observed = Observed {
+        has_backup: backup.is_some(),
+        catalogs: catalogs(access, plan).await?,
+        subscription: subscription.as_ref().map(classic_object),
+        pending,
+        csv: csv.as_ref().map(classic_object),
+        known: saved.map(|object| ObjectId::of(object).uid).collect(),
+        dependents,
+        attached: attached.cloned().collect(),
+        lost: lost(plan, backup, &live, &extension),
+        grants,
+        unready_webhooks: unready_webhooks(access, plan).await?,
+        leftovers: leftovers(plan, &live),
+        certificates: certificates(plan, &live),
+        extension,
+        digest: digest(plan, &live),
+    };
+    Ok((observed, live))
+}
+
+/// Reads the objects of the plan that exist.
+async fn live(access: &ObjectAccess<'_>, plan: &PackagePlan) -> Result<Live, CliError> {
+    let mut live = Live::new();
+    let left = plan.left.iter().map(|left| &left.object);
+    let removed = plan.removed.iter().map(|removed| &removed.object);
+    for id in plan.adopted.iter().chain(left).chain(removed) {
+        if let Some(object) = access.get(id).await? {
+            live.insert(id.clone(), object);
+        }
+    }
+    Ok(live)
+}
+
+/// State of an object of classic OLM.
+pub(in crate::migrate) fn classic_object(object: &Value) -> ClassicObject {
+    ClassicObject {
+        id: ObjectId::of(object),
+        phase: object["status"]["phase"].as_str().unwrap_or_default().to_owned(),
+        is_deleting: !object["metadata"]["deletionTimestamp"].is_null(),
+        is_held: !object["metadata"]["deletionTimestamp"].is_null()
+            && object["metadata"]["finalizers"] == serde_json::json!([FINALIZER]),
+        has_conversion: kept_webhooks(object).is_some(),
+    }
+}
+
+/// Webhook definitions of a ClusterServiceVersion without those of conversions. `None` if it has no conversion.
+pub(in crate::migrate) fn kept_webhooks(csv: &Value) -> Option<Vec<&Value>> {
+    let all = csv["spec"]["webhookdefinitions"].as_array()?;
+    let kept: Vec<&Value> = all.iter().filter(|webhook| webhook["type"] != "ConversionWebhook").collect();
+    (kept.len() < all.len()).then_some(kept)
+}
+
+/// InstallPlans of the Subscription that are neither complete nor failed.
+async fn pending(access: &ObjectAccess<'_>, subscription: &Value) -> Result<Vec<String>, CliError> {
+    let uid = &subscription["metadata"]["uid"];
+    let namespace = subscription["metadata"]["namespace"].as_str().unwrap_or_default();
+    let plans = access.list((V1ALPHA1, "InstallPlan"), namespace, None).await?;
+    let is_of_subscription = |plan: &&Value| {
+        let owners = plan["metadata"]["ownerReferences"].as_array();
+        owners.is_some_and(|owners| owners.iter().any(|owner| owner["uid"] == *uid))
+    };
+    let is_open = |plan: &&Value| !matches!(plan["status"]["phase"].as_str(), Some("Complete" | "Failed"));
+    let open = plans.iter().filter(is_of_subscription).filter(is_open);
+    Ok(open
+        .map(|plan| format!("{namespace}/{}", plan["metadata"]["name"].as_str().unwrap_or_default()))
+        .collect())
+}
+
+/// Packages of `plan.after` that classic OLM still has, as `namespace/package`.
+async fn dependents(access: &ObjectAccess<'_>, plan: &PackagePlan) -> Result<Vec<String>, CliError> {
+    if plan.after.is_empty() {
+        return Ok(Vec::new());
+    }
+    let subscriptions = access.list((V1ALPHA1, "Subscription"), "", None).await?;
+    let id = |subscription: &Value| {
+        let text = |pointer: &str| {
+            subscription.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
+        };
+        format!("{}/{}", text("/metadata/namespace"), text("/spec/name"))
+    };
+    let found: BTreeSet<String> = subscriptions.iter().map(id).collect();
+    Ok(plan.after.iter().filter(|id| found.contains(*id)).cloned().collect())
+}
+
+async fn catalogs(access: &ObjectAccess<'_>, plan: &PackagePlan) -> Result<CatalogState, CliError> {
+    let mut state = CatalogState::default();
+    for catalog in &plan.catalogs {
+        let id = ObjectId::of(catalog);
+        match access.get(&id).await? {
+            None => state.missing.push(catalog.clone()),
+            Some(found) if condition(&found, "Serving")["status"] == "True" => {}
+            Some(found) => {
+                let message = condition(&found, "Progressing")["message"].as_str().unwrap_or("no status yet");
+                state.unserved.push(format!("{}: {message}", id.name));
+            }
+        }
+    }
+    Ok(state)
+}
+
+fn condition<'o>(object: &'o Value, type_: &str) -> &'o Value {
+    let conditions = object["status"]["conditions"].as_array();
+    let found = conditions.into_iter().flatten().find(|condition| condition["type"] == type_);
+    found.unwrap_or(&Value::Null)
+}
+
+/// State of the extension of the plan.
+fn extension_state(plan: &PackagePlan, extension: Option<&Value>) -> ExtensionState {
+    let Some(extension) = extension else { return ExtensionState::Absent };
+    let is_same = |pointer: &str| extension.pointer(pointer) == plan.extension.pointer(pointer);
+    if !is_same("/spec/source/catalog/packageName") || !is_same("/spec/namespace") {
+        return ExtensionState::Foreign;
+    }
+    if opening(plan).is_none_or(|patch| has(extension, &patch)) {
+        return ExtensionState::Opened;
+    }
+    let generation = &extension["metadata"]["generation"];
+    let is_true = |type_: &str| {
+        let condition = condition(extension, type_);
+        condition["status"] == "True"
+            && condition["reason"] == "Succeeded"
+            && condition["observedGeneration"] == *generation
+    };
+    let version = extension.pointer("/status/install/bundle/version").and_then(Value::as_str);
+    if is_true("Installed") && is_true("Progressing") && version == Some(&plan.version) {
+        return ExtensionState::Pinned;
+    }
+    let progressing = condition(extension, "Progressing");
+    let text = |field: &str| progressing[field].as_str().unwrap_or_default().to_owned();
+    let is_current = progressing["observedGeneration"] == *generation;
+    match progressing["reason"].as_str() {
+        Some("Blocked") if is_current => {
+            let digest = extension["metadata"]["annotations"][annotations::EXT_ADOPT].as_str();
+            ExtensionState::Blocked {
+                digest: digest.unwrap_or_default().to_owned(),
+                message: text("message"),
+            }
+        }
+        Some(reason) => ExtensionState::Installing(format!("{reason}: {}", text("message"))),
+        None => ExtensionState::Installing("operator-controller has not reconciled it yet".to_owned()),
+    }
+}
+
+/// Digest of the objects to adopt, with their present UIDs.
+fn digest(plan: &PackagePlan, live: &Live) -> String {
+    let object = |id: &ObjectId| {
+        let object = live.get(id)?;
+        Some(AdoptedObject { object: ObjectName::of(object), uid: ObjectId::of(object).uid })
+    };
+    adoption_digest(&plan.adopted.iter().filter_map(object).collect::<Vec<_>>())
+}
+
+/// Merge patch that removes the pin and the digest. `None` if the plan keeps both.
+pub(in crate::migrate) fn opening(plan: &PackagePlan) -> Option<Value> {
+    let changeable = |extension: &Value| {
+        let map = |field: &str| match &extension["metadata"][field] {
+            Value::Null => serde_json::json!({}),
+            map => map.clone(),
+        };
+        serde_json::json!({
+            "metadata": { "annotations": map("annotations"), "labels": map("labels") },
+            "spec": extension["spec"],
+        })
+    };
+    merge_patch(&changeable(&plan.extension), &changeable(&plan.opened))
+}
+
+/// Reports whether `object` has all values of the merge patch.
+fn has(object: &Value, patch: &Value) -> bool {
+    match patch {
+        Value::Object(fields) => {
+            fields.iter().all(|(key, value)| has(object.get(key).unwrap_or(&Value::Null), value))
+        }
+        value => object == value,
+    }
+}
+
+/// Objects that do not exist as the plan or the backup has them.
+fn lost(
+    plan: &PackagePlan,
+    backup: Option<&Backup>,
+    live: &Live,
+    extension: &ExtensionState,
+) -> Vec<ObjectId> {
+    let Some(backup) = backup else {
+        let is_same =
+            |id: &ObjectId| live.get(id).is_some_and(|object| object["metadata"]["uid"] == id.uid.as_str());
+        return plan.adopted.iter().filter(|id| !is_same(id)).cloned().collect();
+    };
+    let left = plan.left.iter().map(|left| &left.object);
+    let left = left.filter(|id| id.kind == "OperatorCondition" || !id.api_version.starts_with(CLASSIC));
+    // From its creation on, the extension repairs what it adopts.
+    let adopted = plan.adopted.iter().filter(|_| *extension == ExtensionState::Absent);
+    let is_lost = |id: &&ObjectId| {
+        let Some(saved) = backup.object(&id.kind, &id.namespace, &id.name) else { return false };
+        let Some(live) = live.get(*id) else { return true };
+        // Classic OLM removes the conversion webhook with the ClusterServiceVersion.
+        saved["spec"]["conversion"]["strategy"] == "Webhook"
+            && live["spec"]["conversion"]["strategy"] == "None"
+    };
+    match extension {
+        ExtensionState::Opened => Vec::new(),
+        _ => adopted.chain(left).filter(is_lost).cloned().collect(),
+    }
+}
+
+/// Webhook configurations of the extension that do not exist or have no CA.
+async fn unready_webhooks(access: &ObjectAccess<'_>, plan: &PackagePlan) -> Result<Vec<String>, CliError> {
+    let mut unready = Vec::new();
+    for id in plan.created.iter().filter(|id| id.kind.ends_with("WebhookConfiguration")) {
+        let found = access.get(id).await?;
+        let webhooks = found.as_ref().and_then(|found| found["webhooks"].as_array());
+        let has_ca =
+            |webhook: &Value| webhook["clientConfig"]["caBundle"].as_str().is_some_and(|ca| !ca.is_empty());
+        if !webhooks.is_some_and(|webhooks| webhooks.iter().all(has_ca)) {
+            unready.push(id.to_string());
+        }
+    }
+    Ok(unready)
+}
+
+/// Objects to remove that exist with the UID of the plan. The Operator object is created again while objects have its
+/// label, so that its UID changes.
+fn leftovers(plan: &PackagePlan, live: &Live) -> Vec<ObjectId> {
+    let found = plan.removed.iter().filter_map(|removed| Some((&removed.object, live.get(&removed.object)?)));
+    let is_same = |(id, object): &(&ObjectId, &Value)| {
+        (object["metadata"]["uid"] == id.uid.as_str() || id.kind == "Operator")
+            && object["metadata"]["deletionTimestamp"].is_null()
+    };
+    found.filter(is_same).map(|(_, object)| ObjectId::of(object)).collect()
+}
+
+/// Secrets with a serving certificate of classic OLM. operator-controller renews it once the annotation is removed.
+fn certificates(plan: &PackagePlan, live: &Live) -> Vec<ObjectId> {
+    let left = plan.left.iter().map(|left| &left.object);
+    let secrets = plan.adopted.iter().chain(left).filter(|id| id.kind == "Secret");
+    let is_classic = |object: &&Value| object["metadata"]["annotations"].get(CA_HASH).is_some();
+    secrets.filter_map(|id| live.get(id)).filter(is_classic).map(ObjectId::of).collect()
+}
+
+/// Objects for the backup, as they are. Field managers are not kept.
+pub(in crate::migrate) async fn saved(
+    access: &ObjectAccess<'_>,
+    plan: &PackagePlan,
+    live: &Live,
+) -> Result<Vec<Value>, CliError> {
+    let mut objects = Vec::new();
+    for (kind, name) in [("Subscription", &plan.subscription), ("ClusterServiceVersion", &plan.csv)] {
+        let id = classic(plan, kind, name);
+        let found = access.get(&id).await?;
+        objects.push(found.ok_or_else(|| CliError::operational(format!("{id} does not exist any more")))?);
+    }
+    let mut rest: Vec<(&ObjectId, &Value)> = live.iter().collect();
+    rest.sort_by_key(|(id, _)| *id);
+    objects.extend(rest.into_iter().map(|(_, object)| object.clone()));
+    for object in &mut objects {
+        if let Some(metadata) = object["metadata"].as_object_mut() {
+            metadata.remove("managedFields");
+        }
+    }
+    Ok(objects)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::plan;
+    use super::*;
+    use serde_json::json;
+
+    fn extension(change: impl Fn(&mut Value)) -> Value {
+        let mut extension = plan().extension;
+        extension["metadata"]["generation"] = json!(1);
+        let condition = |type_: &str| json!({"type": type_, "status": "True", "reason": "Succeeded", "message": "", "observedGeneration": 1});
+        extension["status"] = json!({"conditions": [condition("Installed"), condition("Progressing")],
+            "install": {"bundle": {"version": "1.0.0"}}});
+        change(&mut extension);
+        extension
+    }
+
+    #[test]
+    fn state_of_extension_follows_its_conditions() {
+        let state = |change: &dyn Fn(&mut Value)| extension_state(&plan(), Some(&extension(change)));
+        assert_eq!(extension_state(&plan(), None), ExtensionState::Absent);
+        assert_eq!(state(&|_| ()), ExtensionState::Pinned);
+        let other =
+            |extension: &mut Value| extension["spec"]["source"]["catalog"]["packageName"] = json!("pipe");
+        assert_eq!(state(&other), ExtensionState::Foreign);
+        let old = |extension: &mut Value| extension["metadata"]["generation"] = json!(2);
+        assert_eq!(state(&old), ExtensionState::Installing("Succeeded: ".to_owned()));
+        let open = |extension: &mut Value| {
+            extension["spec"] = plan().opened["spec"].clone();
+            extension["metadata"]["annotations"] = json!({"note": "a"});
+        };
+        assert_eq!(state(&open), ExtensionState::Opened);
+        let blocked = |extension: &mut Value| {
+            extension["status"]["conditions"][1]["reason"] = json!("Blocked");
+            extension["status"]["conditions"][1]["message"] = json!("other objects");
+        };
+        let expected =
+            ExtensionState::Blocked { digest: "sha256:00".to_owned(), message: "other objects".to_owned() };
+        assert_eq!(state(&blocked), expected);
+    }
+
+    #[test]
+    fn operator_condition_is_detached_last() {
+        use super::super::fixture::id;
+        let mut plan = plan();
+        for object in [
+            id("operators.coreos.com/v2", "OperatorCondition", "ns", "lamp.v1.0.0"),
+            id("operators.coreos.com/v1", "OperatorGroup", "ns", "group"),
+        ] {
+            plan.left.push(crate::migrate::plan::model::Reasoned { object, reason: String::new() });
+        }
+        let kinds: Vec<&str> = detachable(&plan).iter().map(|id| id.kind.as_str()).collect();
+        assert_eq!(kinds, ["ClusterRole", "Deployment", "ServiceAccount", "OperatorCondition"]);
+    }
+
+    #[test]
+    fn conversion_that_classic_reset_is_restored() {
+        use super::super::fixture::id;
+        let mut plan = plan();
+        let crd = id("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", "lamps.example.com");
+        plan.adopted = vec![crd.clone()];
+        let object = |strategy: &str| {
+            json!({"kind": "CustomResourceDefinition", "metadata": {"name": "lamps.example.com", "uid": crd.uid},
+                "spec": {"conversion": {"strategy": strategy}}})
+        };
+        let backup = Backup { plan: plan.clone(), objects: vec![object("Webhook")], pods: Vec::new() };
+        let lost = |live: &[(ObjectId, Value)], extension| {
+            lost(&plan, Some(&backup), &live.iter().cloned().collect(), &extension)
+        };
+        let reset = [(crd.clone(), object("None"))];
+        assert_eq!(lost(&reset, ExtensionState::Absent), [crd.clone()]);
+        assert_eq!(lost(&[(crd.clone(), object("Webhook"))], ExtensionState::Absent), []);
+        assert_eq!(lost(&[], ExtensionState::Absent), [crd]);
+        assert_eq!(lost(&reset, ExtensionState::Pinned), []);
+    }
+}

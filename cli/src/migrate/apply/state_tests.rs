@@ -1,0 +1,177 @@
+use super::super::fixture::{id, plan};
+use super::*;
+use serde_json::json;
+
+fn subscription() -> ClassicObject {
+    let id = id("operators.coreos.com/v1alpha1", "Subscription", "ns", "lamp");
+    ClassicObject { id, phase: String::new(), is_deleting: false, is_held: false, has_conversion: false }
+}
+
+fn csv(phase: &str) -> ClassicObject {
+    let id = id("operators.coreos.com/v1alpha1", "ClusterServiceVersion", "ns", "lamp.v1.0.0");
+    ClassicObject { id, phase: phase.to_owned(), is_deleting: false, is_held: false, has_conversion: true }
+}
+
+/// Package before its migration, with something to do for each step.
+fn installed_by_classic() -> Observed {
+    let catalog = json!({"metadata": {"name": "hub"}});
+    Observed {
+        has_backup: false,
+        catalogs: CatalogState { missing: vec![catalog], unserved: vec!["hub: unpacking".to_owned()] },
+        subscription: Some(subscription()),
+        pending: Vec::new(),
+        csv: Some(csv("Succeeded")),
+        known: Vec::new(),
+        dependents: Vec::new(),
+        attached: plan().adopted,
+        lost: Vec::new(),
+        grants: vec![json!({"kind": "RoleBinding"})],
+        extension: ExtensionState::Absent,
+        digest: "sha256:01".to_owned(),
+        unready_webhooks: vec!["lamp".to_owned()],
+        leftovers: vec![plan().removed[0].object.clone()],
+        certificates: vec![id("v1", "Secret", "ns", "lamp-service-cert")],
+    }
+}
+
+/// Names of the steps until the end.
+fn steps(mut observed: Observed) -> Vec<String> {
+    let plan = plan();
+    let mut steps = Vec::new();
+    loop {
+        let step = decide(&plan, &observed);
+        let text = format!("{step:?}");
+        steps.push(text.split(['(', ' ']).next().unwrap_or_default().to_owned());
+        if matches!(step, Step::Done | Step::Refuse(_)) || steps.len() > 30 {
+            return steps;
+        }
+        observed = observed.after(&step);
+    }
+}
+
+const ALL: [&str; 16] = [
+    "CreateCatalogs",
+    "AwaitCatalogs",
+    "BackUp",
+    "DeleteSubscription",
+    "HoldCsv",
+    "KeepConversion",
+    "Detach",
+    "ReleaseCsv",
+    "CreateGrants",
+    "CreateExtension",
+    "AwaitInstallation",
+    "AwaitWebhooks",
+    "Remove",
+    "RenewCertificates",
+    "Open",
+    "Done",
+];
+
+#[test]
+fn migration_takes_all_steps_in_order() {
+    assert_eq!(steps(installed_by_classic()), ALL);
+}
+
+#[test]
+fn migration_continues_from_each_step() {
+    let plan = plan();
+    let mut observed = installed_by_classic();
+    for done in 0..ALL.len() {
+        assert_eq!(steps(observed.clone()), ALL[done..]);
+        let step = decide(&plan, &observed);
+        observed = observed.after(&step);
+    }
+}
+
+#[test]
+fn half_done_steps_are_repeated() {
+    let backed_up = || {
+        let observed = installed_by_classic();
+        let mut observed = observed.after(&Step::BackUp);
+        observed.subscription = None;
+        observed
+    };
+    let next = |change: &dyn Fn(&mut Observed)| {
+        let mut observed = backed_up();
+        change(&mut observed);
+        decide(&plan(), &observed)
+    };
+    let account = || vec![plan().adopted[1].clone()];
+    let gone = |observed: &mut Observed| observed.csv = None;
+    let held =
+        || ClassicObject { is_deleting: true, is_held: true, has_conversion: false, ..csv("Succeeded") };
+    // Killed between the finalizer and the deletion.
+    let step = next(&|observed| observed.attached = account());
+    assert_eq!(step, Step::HoldCsv(csv("").id));
+    // Killed between two patches.
+    let step = next(&|observed| (observed.csv, observed.attached) = (Some(held()), account()));
+    assert_eq!(step, Step::Detach(account()));
+    // Killed before the release.
+    let step = next(&|observed| (observed.csv, observed.attached) = (Some(held()), Vec::new()));
+    assert_eq!(step, Step::ReleaseCsv(csv("").id));
+    // Another finalizer, or a deletion by another client.
+    let step = next(&|observed| {
+        observed.csv = Some(ClassicObject { is_held: false, ..held() });
+        observed.attached.clear();
+    });
+    assert_eq!(step, Step::AwaitCsvDeletion);
+    // Killed after the release, before the OperatorCondition was detached.
+    let step = next(&|observed| {
+        gone(observed);
+        observed.attached = account();
+        observed.lost = account();
+    });
+    assert_eq!(step, Step::Detach(account()));
+    let step = next(&|observed| {
+        gone(observed);
+        observed.attached.clear();
+        observed.lost = account();
+    });
+    assert_eq!(step, Step::Restore(account()));
+}
+
+#[test]
+fn blocked_extension_gets_the_digest_of_the_present_objects_once() {
+    let mut observed = installed_by_classic().after(&Step::BackUp);
+    (observed.subscription, observed.csv) = (None, None);
+    observed.attached.clear();
+    observed.grants.clear();
+    let mut next = |digest: &str| {
+        observed.extension =
+            ExtensionState::Blocked { digest: digest.to_owned(), message: "other objects".to_owned() };
+        decide(&plan(), &observed)
+    };
+    assert_eq!(next("sha256:00"), Step::CreateExtension);
+    assert_eq!(next("sha256:01"), Step::Refuse("ClusterExtension lamp: Blocked: other objects".to_owned()));
+}
+
+#[test]
+fn unsuitable_states_are_refused_with_the_next_step() {
+    let refused = |observed: &Observed| match decide(&plan(), observed) {
+        Step::Refuse(why) => why,
+        step => format!("{step:?}"),
+    };
+    let with = |change: &dyn Fn(&mut Observed)| {
+        let mut observed = installed_by_classic();
+        change(&mut observed);
+        refused(&observed)
+    };
+    assert_eq!(with(&|observed| observed.subscription = None), "Subscription ns/lamp does not exist");
+    assert_eq!(with(&|observed| observed.csv = None), "ClusterServiceVersion ns/lamp.v1.0.0 does not exist");
+    let why = "ClusterServiceVersion ns/lamp.v1.0.0: phase Failed, expected Succeeded";
+    assert_eq!(with(&|observed| observed.csv = Some(csv("Failed"))), why);
+    let why = "InstallPlan ns/a is not complete: approve it and wait for it, or delete it";
+    assert_eq!(with(&|observed| observed.pending = vec!["ns/a".to_owned()]), why);
+    let why = "lamp is required by ns/pipe: migrate them before, with `olm migrate apply ns/pipe lamp`";
+    assert_eq!(with(&|observed| observed.dependents = vec!["ns/pipe".to_owned()]), why);
+    let why = "ClusterExtension lamp exists already: delete or rename it";
+    assert_eq!(with(&|observed| observed.extension = ExtensionState::Opened), why);
+    let why = "Deployment ns/lamp was deleted or replaced since the plan: run `olm migrate plan` again";
+    assert_eq!(with(&|observed| observed.lost = plan().adopted), why);
+    let again = |observed: &mut Observed| {
+        *observed = installed_by_classic().after(&Step::BackUp);
+        observed.known = vec!["old".to_owned()];
+    };
+    assert!(with(&again).starts_with("Subscription ns/lamp was created again after its deletion: remove it"));
+}

@@ -1,0 +1,266 @@
+//! Backup of a migration: Secrets with the plan, the objects as they were, and the pods
+//! (docs/design/migration.md#backup).
+//!
+//! The content is JSON, compressed and split. The Secret `olm-migrate-PACKAGE` has the first part and the digest of
+//! all. It is written last, so that a backup without it is incomplete.
+
+use std::io::{Read, Write};
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use flate2::Compression;
+use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use super::access::{Dependents, ObjectAccess};
+use super::plan::model::{ObjectId, PackagePlan};
+use super::pods::PodState;
+use crate::error::CliError;
+
+/// Label of the Secrets, with the package.
+pub(super) const LABEL: &str = "ext.olm.operatorframework.io/migration";
+/// Annotation of the first Secret with the digest of the compressed content.
+const DIGEST: &str = "ext.olm.operatorframework.io/migration-digest";
+/// Annotation of the first Secret with the number of Secrets.
+const PARTS: &str = "ext.olm.operatorframework.io/migration-parts";
+/// Key of the data.
+const KEY: &str = "backup";
+/// Largest part in bytes. A Secret may have 1 MiB, with its metadata.
+const MAX_PART: usize = 1000 << 10;
+/// Largest content in bytes.
+const MAX_CONTENT: u64 = 256 << 20;
+/// Largest number of parts.
+const MAX_PARTS: usize = 64;
+
+/// State of the cluster before the migration of a package.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Backup {
+    pub(super) plan: PackagePlan,
+    /// Objects that are changed or removed, with their status.
+    pub(super) objects: Vec<Value>,
+    pub(super) pods: Vec<PodState>,
+}
+
+impl Backup {
+    /// Object of this kind, namespace and name.
+    pub(super) fn object(&self, kind: &str, namespace: &str, name: &str) -> Option<&Value> {
+        self.objects.iter().find(|object| {
+            object["kind"] == kind
+                && object["metadata"]["namespace"].as_str().unwrap_or_default() == namespace
+                && object["metadata"]["name"] == name
+        })
+    }
+
+    /// Subscription as it was.
+    pub(super) fn subscription(&self) -> Option<&Value> {
+        self.object("Subscription", &self.plan.namespace, &self.plan.subscription)
+    }
+
+    /// ClusterServiceVersion as it was.
+    pub(super) fn csv(&self) -> Option<&Value> {
+        self.object("ClusterServiceVersion", &self.plan.namespace, &self.plan.csv)
+    }
+}
+
+/// Name of the Secret `part`, from 1. A package cannot have the name of another one's part, because of the dot.
+pub(super) fn name(package: &str, part: usize) -> String {
+    match part {
+        1 => format!("olm-migrate-{package}"),
+        _ => format!("olm-migrate-{package}.{part}"),
+    }
+}
+
+fn id(namespace: &str, name: String) -> ObjectId {
+    let (api_version, kind) = ("v1".to_owned(), "Secret".to_owned());
+    ObjectId { api_version, kind, namespace: namespace.to_owned(), name, uid: String::new() }
+}
+
+/// Secrets of the backup, the first part last.
+fn pack(backup: &Backup) -> Result<Vec<Value>, CliError> {
+    let plan = &backup.plan;
+    let failed =
+        |error: std::io::Error| CliError::operational(format!("cannot compress the backup: {error}"));
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    encoder.write_all(&serde_json::to_vec(backup)?).map_err(failed)?;
+    let bytes = encoder.finish().map_err(failed)?;
+    let parts: Vec<&[u8]> = bytes.chunks(MAX_PART).collect();
+    if parts.len() > MAX_PARTS {
+        return Err(CliError::operational(format!(
+            "the backup of {} needs {} Secrets",
+            plan.package,
+            parts.len()
+        )));
+    }
+    let digest = format!("sha256:{}", hex::encode(Sha256::digest(&bytes)));
+    let secret = |(index, part): (usize, &&[u8])| {
+        let mut annotations = json!({});
+        if index == 0 {
+            annotations = json!({ DIGEST: digest, PARTS: parts.len().to_string() });
+        }
+        json!({
+            "apiVersion": "v1", "kind": "Secret", "type": LABEL, "immutable": true,
+            "metadata": { "name": name(&plan.package, index + 1), "namespace": plan.namespace,
+                "labels": { LABEL: label(&plan.package) }, "annotations": annotations },
+            "data": { KEY: BASE64_STANDARD.encode(part) },
+        })
+    };
+    Ok(parts.iter().enumerate().map(secret).rev().collect())
+}
+
+/// Value of the label. The name of a package can be longer than a label.
+fn label(package: &str) -> String {
+    package.chars().take(63).collect::<String>().trim_end_matches(['-', '.', '_']).to_owned()
+}
+
+/// Number of parts according to the first Secret.
+fn parts(first: &Value) -> Result<usize, String> {
+    let count = first["metadata"]["annotations"][PARTS].as_str().and_then(|count| count.parse().ok());
+    count
+        .filter(|count| (1..=MAX_PARTS).contains(count))
+        .ok_or_else(|| format!("annotation {PARTS} is invalid"))
+}
+
+/// Content of the Secrets, in the order of their parts.
+fn unpack(secrets: &[Value]) -> Result<Backup, String> {
+    let mut bytes = Vec::new();
+    for secret in secrets {
+        let data = secret["data"][KEY].as_str().ok_or("a Secret has no data")?;
+        bytes.extend(BASE64_STANDARD.decode(data).map_err(|error| error.to_string())?);
+    }
+    let digest = format!("sha256:{}", hex::encode(Sha256::digest(&bytes)));
+    let expected = secrets.first().map(|first| &first["metadata"]["annotations"][DIGEST]);
+    if expected.and_then(Value::as_str) != Some(&digest) {
+        return Err(format!("the content does not have the digest of annotation {DIGEST}"));
+    }
+    let mut plain = Vec::new();
+    let read = GzDecoder::new(bytes.as_slice()).take(MAX_CONTENT + 1).read_to_end(&mut plain);
+    read.map_err(|error| error.to_string())?;
+    if plain.len() as u64 > MAX_CONTENT {
+        return Err(format!("the content is larger than {} MiB", MAX_CONTENT >> 20));
+    }
+    serde_json::from_slice(&plain).map_err(|error| error.to_string())
+}
+
+/// Writes the backup. Parts of an incomplete one are replaced.
+///
+/// # Errors
+/// The API server refuses a Secret or does not answer.
+pub(super) async fn write(access: &ObjectAccess<'_>, backup: &Backup) -> Result<(), CliError> {
+    for secret in pack(backup)? {
+        let id = ObjectId::of(&secret);
+        if let Some(left) = access.get(&id).await? {
+            if left["metadata"]["labels"].get(LABEL).is_none() {
+                return Err(CliError::findings(format!(
+                    "{id} exists, and is no backup of a migration: rename it"
+                )));
+            }
+            access.delete(&ObjectId::of(&left), None, Dependents::Delete).await?;
+            if access.dry_run {
+                continue;
+            }
+        }
+        access.create(&secret).await?;
+    }
+    Ok(())
+}
+
+/// Reads the backup of a package. `None` without a complete one.
+///
+/// # Errors
+/// The Secrets cannot be read, or their content is damaged.
+pub(super) async fn read(
+    access: &ObjectAccess<'_>,
+    namespace: &str,
+    package: &str,
+) -> Result<Option<Backup>, CliError> {
+    let Some(first) = access.get(&id(namespace, name(package, 1))).await? else { return Ok(None) };
+    let damaged = |why: String| {
+        CliError::operational(format!(
+            "Secret {namespace}/{}: the backup is damaged: {why}",
+            name(package, 1)
+        ))
+    };
+    let count = parts(&first).map_err(damaged)?;
+    let mut secrets = vec![first];
+    for part in 2..=count {
+        let secret = access.get(&id(namespace, name(package, part))).await?;
+        let missing = || damaged(format!("Secret {} does not exist", name(package, part)));
+        secrets.push(secret.ok_or_else(missing)?);
+    }
+    unpack(&secrets).map(Some).map_err(damaged)
+}
+
+/// Finds the namespaces and packages of all backups, from their first Secrets.
+///
+/// # Errors
+/// The Secrets cannot be listed.
+pub(super) async fn find(access: &ObjectAccess<'_>) -> Result<Vec<(String, String)>, CliError> {
+    let secrets = access.list(("v1", "Secret"), "", Some(LABEL)).await?;
+    let firsts = secrets.iter().filter(|secret| secret["metadata"]["annotations"].get(DIGEST).is_some());
+    let found = firsts.filter_map(|secret| {
+        let name = secret["metadata"]["name"].as_str()?.strip_prefix("olm-migrate-")?;
+        Some((secret["metadata"]["namespace"].as_str()?.to_owned(), name.to_owned()))
+    });
+    Ok(found.collect())
+}
+
+/// Deletes the backup of a package, the first part first.
+///
+/// # Errors
+/// The API server refuses it or does not answer.
+pub(super) async fn delete(
+    access: &ObjectAccess<'_>,
+    namespace: &str,
+    package: &str,
+) -> Result<(), CliError> {
+    let selector = format!("{LABEL}={}", label(package));
+    let mut secrets = access.list(("v1", "Secret"), namespace, Some(&selector)).await?;
+    secrets.sort_by_key(|secret| secret["metadata"]["annotations"].get(DIGEST).is_none());
+    for secret in secrets {
+        access.delete(&ObjectId::of(&secret), None, Dependents::Delete).await?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::migrate::apply::fixture::plan;
+
+    /// Text that cannot be compressed.
+    fn noise(length: usize) -> String {
+        let mut state = 1_u64;
+        let mut next = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            char::from(b'!' + u8::try_from((state >> 33) % 90).unwrap())
+        };
+        (0..length).map(|_| next()).collect()
+    }
+
+    #[test]
+    fn large_backup_is_split_and_read_again() {
+        let objects = vec![json!({"kind": "ConfigMap", "data": {"a": noise(3 << 20)}})];
+        let backup = Backup { plan: plan(), objects, pods: Vec::new() };
+        let mut secrets = pack(&backup).unwrap();
+        assert!(secrets.len() > 2, "{} parts", secrets.len());
+        assert!(secrets.iter().all(|secret| secret.to_string().len() < 3 << 19));
+        assert_eq!(secrets[0]["metadata"]["name"], format!("olm-migrate-lamp.{}", secrets.len()));
+        secrets.reverse();
+        assert_eq!(parts(&secrets[0]), Ok(secrets.len()));
+        assert_eq!(unpack(&secrets).unwrap(), backup);
+    }
+
+    #[test]
+    fn changed_backup_is_refused() {
+        let backup = Backup { plan: plan(), objects: Vec::new(), pods: Vec::new() };
+        let mut secrets = pack(&backup).unwrap();
+        assert_eq!(unpack(&secrets).unwrap(), backup);
+        secrets[0]["data"]["backup"] = json!(BASE64_STANDARD.encode("other"));
+        assert!(unpack(&secrets).unwrap_err().contains("does not have the digest"));
+        secrets[0]["metadata"]["annotations"][PARTS] = json!("0");
+        assert!(parts(&secrets[0]).is_err());
+    }
+}

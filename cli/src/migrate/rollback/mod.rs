@@ -1,0 +1,289 @@
+//! `olm migrate rollback`: returns a migrated package to classic OLM, without a restart
+//! (docs/design/migration.md#rollback).
+//!
+//! [`observe`] reads the state, and [`state`], which is pure, chooses the next step.
+
+mod observe;
+mod state;
+
+use std::time::Duration;
+
+use clap::Args;
+use olm_api::annotations;
+use serde_json::{Value, json};
+
+use self::observe::{observe, owning, released, restorable};
+use self::state::{Step, decide};
+use super::access::{Dependents, ObjectAccess};
+use super::apply::observe::classic;
+use super::apply::{act, change, csv_id, detached, failed, fresh};
+use super::backup::{self, Backup};
+use super::plan::model::ObjectId;
+use super::pods::{announced, read as read_pods, restarted};
+use super::report::{MigrationReport, PackageResult};
+use crate::change::{self as changes, Completion};
+use crate::error::CliError;
+use crate::output::FormatArgs;
+use crate::progress::say;
+use crate::session::Session;
+use crate::source::ClusterArgs;
+
+/// Repetitions of a step after which something undoes it.
+const MAX_REPETITIONS: usize = 10;
+
+/// First lines of the command's help.
+pub(super) const ABOUT: &str = "Return a migrated package to classic OLM, without a restart
+
+Deletes the ClusterExtension and its revisions without their objects, restores the objects from the backup that \
+`olm migrate apply` wrote, and creates the ClusterServiceVersion and, last, the Subscription. Classic OLM must still be \
+installed. The command can be interrupted, and continues when it is run again. In the end the backup is deleted.";
+
+/// Arguments of the command.
+#[derive(Debug, Args)]
+#[command(after_help = "Exit codes:
+  0 success   1 operation failed, timed out, or a pod restarted   2 wrong usage
+  3 the state of the package does not permit it   4 there is no backup of the package
+
+Examples:
+  {olm} migrate rollback lamp
+  {olm} migrate rollback operators/lamp --yes -o json")]
+pub(crate) struct MigrateRollbackArgs {
+    /// Package, as PACKAGE or NAMESPACE/PACKAGE
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// Roll back without asking
+    #[arg(short, long)]
+    yes: bool,
+    /// Longest wait for each step, such as 90s, 10m or 1h
+    #[arg(long, value_name = "TIME", value_parser = changes::time, default_value = "10m")]
+    timeout: Duration,
+    #[command(flatten)]
+    format: FormatArgs,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// There is no backup, a step fails, or a pod restarted.
+pub(super) async fn run(args: MigrateRollbackArgs, session: &mut Session) -> Result<(), CliError> {
+    let cluster = args.cluster.connect().await?;
+    let backup = {
+        let access = ObjectAccess::new(&cluster, session, false);
+        find(&access, &args.name).await?
+    };
+    let plan = &backup.plan;
+    let question = format!("Return {}/{} {} to classic OLM?", plan.namespace, plan.package, plan.version);
+    changes::confirm(&question, args.yes, session).await?;
+    let access = ObjectAccess::new(&cluster, session, false);
+    let rollback = Rollback { access: &access, backup: &backup, timeout: args.timeout };
+    let steps = rollback.run().await?;
+    let after = read_pods(&access, plan).await?;
+    let restarts = restarted(&backup.pods, &after, &announced(plan));
+    let has_unannounced = restarts.iter().any(|restart| !restart.announced);
+    backup::delete(&access, &plan.namespace, &plan.package).await?;
+    let (package, namespace, version) = (plan.package.clone(), plan.namespace.clone(), plan.version.clone());
+    let mut report = MigrationReport::new(false);
+    report.packages.push(PackageResult {
+        package,
+        namespace,
+        version,
+        steps,
+        pods: backup.pods.len(),
+        restarts,
+    });
+    session.output.result(args.format.output, "MigrationReport", &report, MigrationReport::text)?;
+    match has_unannounced {
+        true => Err(CliError::operational(format!("pods restarted: {}", report.restarted().join("; ")))),
+        false => Ok(()),
+    }
+}
+
+/// Backup of the package `name`.
+async fn find(access: &ObjectAccess<'_>, name: &str) -> Result<Backup, CliError> {
+    let all = backup::find(access).await?;
+    let is_named = |(namespace, package): &&(String, String)| {
+        package == name || format!("{namespace}/{package}") == name
+    };
+    let found: Vec<&(String, String)> = all.iter().filter(is_named).collect();
+    let names = |found: &[&(String, String)]| {
+        found
+            .iter()
+            .map(|(namespace, package)| format!("{namespace}/{package}"))
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    let (namespace, package) = match found.as_slice() {
+        [one] => one,
+        [] if all.is_empty() => {
+            return Err(CliError::no_candidate("no package has been migrated: there is no backup"));
+        }
+        [] => {
+            let known = names(&all.iter().collect::<Vec<_>>());
+            return Err(CliError::no_candidate(format!(
+                "there is no backup of package {name}, only of {known}"
+            )));
+        }
+        several => return Err(CliError::usage(format!("package {name}: name one of {}", names(several)))),
+    };
+    let backup = backup::read(access, namespace, package).await?;
+    backup.ok_or_else(|| CliError::no_candidate(format!("the backup of {namespace}/{package} was deleted")))
+}
+
+/// Return of one package to classic OLM.
+struct Rollback<'a> {
+    access: &'a ObjectAccess<'a>,
+    backup: &'a Backup,
+    timeout: Duration,
+}
+
+impl Rollback<'_> {
+    /// Takes the steps until nothing is left to do. Returns their texts.
+    async fn run(&self) -> Result<Vec<String>, CliError> {
+        let plan = &self.backup.plan;
+        let remaining = format!(
+            "\nthe operator runs; to go on: olm migrate rollback {}; to migrate after all: olm migrate apply {}",
+            plan.package, plan.package
+        );
+        let mut steps = Vec::new();
+        let mut last: Option<(Step, usize)> = None;
+        loop {
+            let observed = observe(self.access, self.backup).await?;
+            let step = decide(plan, &observed);
+            let text = step.text(plan);
+            let what = format!("package {}: {text}", plan.package);
+            match &step {
+                Step::Done => return Ok(steps),
+                Step::Refuse(_) => return Err(CliError::findings(what)),
+                _ => {}
+            }
+            let repeated = last.as_ref().filter(|(last, _)| *last == step).map_or(0, |(_, count)| count + 1);
+            if repeated == 0 {
+                say(&format!("{}: {text}", plan.package));
+                steps.push(text);
+            }
+            if repeated == MAX_REPETITIONS {
+                return Err(CliError::operational(format!("{what}: is undone again and again{remaining}")));
+            }
+            let taken = match step.awaited() {
+                Some(_) => self.wait(&step, remaining.trim_start()).await,
+                None => self.act(&step, &observed).await.map_err(|error| failed(error, &what, &remaining)),
+            };
+            taken?;
+            last = Some((step, repeated));
+        }
+    }
+
+    /// Waits until another step is next.
+    async fn wait(&self, step: &Step, remaining: &str) -> Result<(), CliError> {
+        let plan = &self.backup.plan;
+        let poll = async || {
+            let next = decide(plan, &observe(self.access, self.backup).await?);
+            let is_same = std::mem::discriminant(&next) == std::mem::discriminant(step);
+            Ok(match next.awaited().filter(|_| is_same) {
+                Some(state) => Completion::InProgress(state.to_owned()),
+                None => Completion::Complete(String::new()),
+            })
+        };
+        changes::until(&plan.package, remaining, self.timeout, poll, self.access.session()).await.map(drop)
+    }
+
+    /// Takes a step that changes the cluster. It can be repeated.
+    async fn act(&self, step: &Step, observed: &state::Observed) -> Result<(), CliError> {
+        let Self { access, backup, .. } = self;
+        let plan = &backup.plan;
+        match step {
+            Step::Complete(step) => {
+                let live = super::apply::observe::Live::new();
+                act::take(access, plan, Some(backup), step, (&observed.migration, &live)).await
+            }
+            Step::Pause(extension) => {
+                let patch = json!({ "metadata": { "annotations": { (annotations::EXT_PAUSED): "true" } } });
+                access.merge(extension, &patch).await.map(drop)
+            }
+            Step::Recreate(objects) => self.recreate(objects).await,
+            Step::Release(objects) => self.release(objects).await,
+            Step::RemoveCreated(objects) => self.delete(objects, Dependents::Delete).await,
+            Step::DeleteExtension(extension) => {
+                self.delete(std::slice::from_ref(extension), Dependents::Orphan).await
+            }
+            Step::DeleteRevisions(revisions, content) => {
+                self.delete(revisions, Dependents::Orphan).await?;
+                self.delete(content, Dependents::Delete).await
+            }
+            Step::CreateCsv => self.create_classic(backup.csv(), &csv_id(plan)).await,
+            Step::SetCsvStatus => self.set_status(backup.csv(), &csv_id(plan)).await,
+            Step::ReleaseFinalizer(csv) => {
+                let finalizers =
+                    backup.csv().map_or(Value::Null, |csv| csv["metadata"]["finalizers"].clone());
+                access.merge(csv, &json!({ "metadata": { "finalizers": finalizers } })).await.map(drop)
+            }
+            Step::Attach(objects) => self.attach(objects).await,
+            Step::CreateSubscription => {
+                let id = classic(plan, "Subscription", &plan.subscription);
+                self.create_classic(backup.subscription(), &id).await
+            }
+            Step::SetSubscriptionStatus => {
+                let id = classic(plan, "Subscription", &plan.subscription);
+                self.set_status(backup.subscription(), &id).await
+            }
+            Step::Refuse(_) | Step::AwaitPause(_) | Step::AwaitDeletion(_) | Step::Done => Ok(()),
+        }
+    }
+
+    fn saved(&self, id: &ObjectId) -> Option<&Value> {
+        self.backup.object(&id.kind, &id.namespace, &id.name)
+    }
+
+    /// Creates objects of the backup. Webhook configurations also trust the CA that is in use.
+    async fn recreate(&self, objects: &[ObjectId]) -> Result<(), CliError> {
+        for saved in objects.iter().filter_map(|id| self.saved(id)) {
+            let created = self.access.create(&detached(saved)).await?;
+            let status = &saved["status"];
+            if status.is_object() && saved["kind"] != "Deployment" {
+                self.access.set_status(&ObjectId::of(&created), status).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn release(&self, objects: &[ObjectId]) -> Result<(), CliError> {
+        for id in objects {
+            let Some(saved) = self.saved(id) else { continue };
+            let Some(live) = self.access.get(id).await? else { continue };
+            self.access.replace(&released(saved, &live)).await?;
+        }
+        Ok(())
+    }
+
+    async fn delete(&self, objects: &[ObjectId], dependents: Dependents) -> Result<(), CliError> {
+        for id in objects {
+            self.access.delete(id, None, dependents).await?;
+        }
+        Ok(())
+    }
+
+    async fn attach(&self, objects: &[ObjectId]) -> Result<(), CliError> {
+        let csv = self.access.get(&csv_id(&self.backup.plan)).await?;
+        for id in objects {
+            let Some(saved) = self.saved(id) else { continue };
+            change(self.access, id, |live| owning(saved, live, csv.as_ref())).await?;
+        }
+        Ok(())
+    }
+
+    /// Creates a ClusterServiceVersion or Subscription exactly as it was: classic OLM copies annotations to pods.
+    async fn create_classic(&self, saved: Option<&Value>, id: &ObjectId) -> Result<(), CliError> {
+        let missing = || CliError::operational(format!("{id} is not in the backup"));
+        let saved = saved.ok_or_else(missing)?;
+        let created = self.access.create(&fresh(saved)).await?;
+        self.access.set_status(&ObjectId::of(&created), &saved["status"]).await
+    }
+
+    async fn set_status(&self, saved: Option<&Value>, id: &ObjectId) -> Result<(), CliError> {
+        let missing = || CliError::operational(format!("{id} is not in the backup"));
+        let live = self.access.get(id).await?.ok_or_else(missing)?;
+        self.access.set_status(&ObjectId::of(&live), &saved.ok_or_else(missing)?["status"]).await
+    }
+}

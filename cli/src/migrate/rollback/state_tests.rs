@@ -1,0 +1,184 @@
+use super::super::super::apply::fixture::{id, plan};
+use super::apply::CatalogState;
+use super::*;
+
+fn classic(kind: &str, name: &str) -> ClassicObject {
+    ClassicObject {
+        id: id("operators.coreos.com/v1alpha1", kind, "ns", name),
+        phase: "Succeeded".to_owned(),
+        is_deleting: false,
+        is_held: false,
+        has_conversion: false,
+    }
+}
+
+fn extension() -> ObjectId {
+    id("olm.operatorframework.io/v1", "ClusterExtension", "", "lamp")
+}
+
+/// Package after its migration.
+fn migrated() -> Observed {
+    let migration = apply::Observed {
+        has_backup: true,
+        catalogs: CatalogState::default(),
+        subscription: None,
+        pending: Vec::new(),
+        csv: None,
+        known: Vec::new(),
+        dependents: Vec::new(),
+        attached: Vec::new(),
+        lost: Vec::new(),
+        grants: Vec::new(),
+        extension: ExtensionState::Opened,
+        digest: String::new(),
+        unready_webhooks: Vec::new(),
+        leftovers: Vec::new(),
+        certificates: Vec::new(),
+    };
+    Observed {
+        migration,
+        extension: Some(extension()),
+        version: Some("1.0.0".to_owned()),
+        is_paused: false,
+        unpaused: vec!["lamp-1".to_owned()],
+        revisions: vec![id("olm.operatorframework.io/v1", "ClusterObjectSet", "", "lamp-1")],
+        deleting: Vec::new(),
+        content: vec![id("v1", "Secret", "olmv1-system", "lamp-1-abc")],
+        missing: vec![plan().removed[0].object.clone()],
+        changed: plan().adopted,
+        created: vec![id("rbac.authorization.k8s.io/v1", "ClusterRole", "", "lamp-xyz")],
+        unowned: Vec::new(),
+        has_finalizer: false,
+        has_subscription_status: false,
+    }
+}
+
+/// State after a step without disturbance.
+fn after(mut observed: Observed, step: &Step) -> Observed {
+    match step {
+        Step::Pause(_) => observed.is_paused = true,
+        Step::AwaitPause(_) => observed.unpaused.clear(),
+        Step::Recreate(_) => observed.missing.clear(),
+        Step::Release(_) => observed.changed.clear(),
+        Step::RemoveCreated(_) => observed.created.clear(),
+        Step::DeleteExtension(_) => {
+            observed.extension = None;
+            observed.deleting = vec!["ClusterExtension lamp".to_owned()];
+        }
+        Step::AwaitDeletion(_) => observed.deleting.clear(),
+        Step::DeleteRevisions(..) => {
+            observed.revisions.clear();
+            observed.content.clear();
+        }
+        Step::CreateCsv => {
+            let csv =
+                ClassicObject { phase: String::new(), ..classic("ClusterServiceVersion", "lamp.v1.0.0") };
+            observed.migration.csv = Some(csv);
+            observed.unowned = plan().adopted;
+        }
+        Step::SetCsvStatus => {
+            observed.migration.csv = Some(classic("ClusterServiceVersion", "lamp.v1.0.0"));
+        }
+        Step::Attach(_) => observed.unowned.clear(),
+        Step::CreateSubscription => observed.migration.subscription = Some(classic("Subscription", "lamp")),
+        Step::SetSubscriptionStatus => observed.has_subscription_status = true,
+        Step::ReleaseFinalizer(_) => observed.has_finalizer = false,
+        Step::Complete(step) => observed.migration = observed.migration.after(step),
+        Step::Refuse(_) | Step::Done => {}
+    }
+    observed
+}
+
+/// Names of the steps until the end.
+fn steps(mut observed: Observed) -> Vec<String> {
+    let mut steps = Vec::new();
+    loop {
+        let step = decide(&plan(), &observed);
+        let text = format!("{step:?}");
+        steps.push(text.split(['(', ' ']).next().unwrap_or_default().to_owned());
+        if matches!(step, Step::Done | Step::Refuse(_)) || steps.len() > 30 {
+            return steps;
+        }
+        observed = after(observed, &step);
+    }
+}
+
+const ALL: [&str; 14] = [
+    "Pause",
+    "AwaitPause",
+    "Recreate",
+    "Release",
+    "RemoveCreated",
+    "DeleteExtension",
+    "AwaitDeletion",
+    "DeleteRevisions",
+    "CreateCsv",
+    "SetCsvStatus",
+    "Attach",
+    "CreateSubscription",
+    "SetSubscriptionStatus",
+    "Done",
+];
+
+#[test]
+fn rollback_continues_from_each_step() {
+    let mut observed = migrated();
+    for done in 0..ALL.len() {
+        assert_eq!(steps(observed.clone()), ALL[done..]);
+        let step = decide(&plan(), &observed);
+        observed = after(observed, &step);
+    }
+}
+
+#[test]
+fn half_done_migration_is_left_safely() {
+    let mut observed = migrated();
+    observed.extension = None;
+    observed.revisions.clear();
+    observed.content.clear();
+    observed.created.clear();
+    observed.missing.clear();
+    observed.migration.attached = plan().adopted;
+    let held =
+        ClassicObject { is_deleting: true, is_held: true, ..classic("ClusterServiceVersion", "lamp.v1.0.0") };
+    observed.migration.csv = Some(held);
+    let expected = [
+        "Complete",
+        "Complete",
+        "Release",
+        "CreateCsv",
+        "SetCsvStatus",
+        "Attach",
+        "CreateSubscription",
+        "SetSubscriptionStatus",
+        "Done",
+    ];
+    assert_eq!(steps(observed.clone()), expected);
+    // Only the Subscription was deleted, and the finalizer set.
+    observed.migration.csv = Some(classic("ClusterServiceVersion", "lamp.v1.0.0"));
+    observed.has_finalizer = true;
+    assert_eq!(steps(observed), ["ReleaseFinalizer", "CreateSubscription", "SetSubscriptionStatus", "Done"]);
+}
+
+#[test]
+fn upgraded_extension_is_refused() {
+    let mut observed = migrated();
+    observed.version = Some("1.1.0".to_owned());
+    let Step::Refuse(why) = decide(&plan(), &observed) else { panic!("not refused") };
+    assert_eq!(
+        why,
+        "ClusterExtension lamp has version 1.1.0, but classic OLM had 1.0.0: return to it with \
+         `olm rollback lamp --to 1.0.0`, then run the command again"
+    );
+}
+
+#[test]
+fn extension_of_another_package_is_not_touched() {
+    let mut observed = migrated();
+    observed.migration.extension = ExtensionState::Foreign;
+    observed.version = None;
+    observed.created.clear();
+    observed.revisions.clear();
+    observed.content.clear();
+    assert_eq!(steps(observed)[..2], ["Recreate", "Release"]);
+}
