@@ -22,6 +22,7 @@ pub mod managed_fields;
 mod memory;
 pub mod object;
 pub mod observed_versions;
+pub mod ordering;
 pub mod packing;
 pub mod phases;
 pub mod plan;

@@ -13,6 +13,7 @@ use crate::generate::controller_reference;
 use crate::object::{
     annotation, gvk, is_crd, label, map_mut, resource_version, set_annotation, set_label, text,
 };
+use crate::ordering::ordered_like;
 
 /// Field manager of Helm installations by the reference.
 const HELM_ERA_MANAGER: &str = "operator-controller";
@@ -222,7 +223,7 @@ pub fn check_body(desired: &Value, actual: &Value, owner: &Owner) -> Value {
     }
     references.push(owner.reference());
     references.extend(owners(desired).iter().filter(|reference| is_keeper(reference)).cloned());
-    let mut body = desired.clone();
+    let mut body = ordered_like(desired, actual);
     if let Some(metadata) = map_mut(&mut body, &["metadata"]) {
         metadata.insert("ownerReferences".to_owned(), references.into());
     }
