@@ -64,6 +64,8 @@ pub(super) struct Leaf {
     pub is_accepted: bool,
     /// `true` if the current CA signed it.
     pub is_of_current: bool,
+    /// `true` if some clients may trust only the CA that signed it, so that it is kept until it is due.
+    pub is_held: bool,
     /// Time since which it is in its Secret. `None` if the Secret lacks the time, the current bundle, or our
     /// metadata.
     pub in_order_since: Option<Timestamp>,
@@ -125,6 +127,9 @@ pub(super) fn next(facts: &Facts, times: &Times, now: Timestamp) -> Step {
     let Some(since) = leaf.in_order_since.filter(|since| *since <= now) else {
         return Step::RepairLeaf;
     };
+    if !leaf.is_of_current && leaf.is_held && now < leaf.due {
+        return Step::Wait(leaf.due);
+    }
     if !leaf.is_of_current {
         return match facts.carried_for.map(|carried| times.settle.saturating_sub(carried)) {
             Some(Duration::ZERO) => Step::NewLeaf,
@@ -174,6 +179,7 @@ mod tests {
                 due: at("2026-07-01T00:00:00Z"),
                 is_accepted: true,
                 is_of_current: true,
+                is_held: false,
                 in_order_since: Some(at("2026-05-01T00:00:00Z")),
             }),
             issued_by_others: false,
@@ -271,6 +277,20 @@ mod tests {
             facts.carried_for = None;
         });
         assert_eq!(expired, Step::NewLeaf);
+    }
+
+    #[test]
+    fn certificate_of_classic_olm_is_kept_while_its_clients_may_need_it() {
+        let held = |is_held: bool, due: &str| {
+            decide(|facts, ca, leaf| {
+                ca.has_predecessors = true;
+                facts.carried_for = Some(Duration::from_secs(60));
+                (leaf.is_of_current, leaf.is_held, leaf.due) = (false, is_held, at(due));
+            })
+        };
+        assert_eq!(held(true, "2027-01-01T00:00:00Z"), Step::Wait(at("2027-01-01T00:00:00Z")));
+        assert_eq!(held(true, NOW), Step::NewLeaf);
+        assert_eq!(held(false, "2027-01-01T00:00:00Z"), Step::NewLeaf);
     }
 
     #[test]

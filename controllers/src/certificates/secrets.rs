@@ -30,6 +30,11 @@ const OPENSHIFT_MARKS: [&str; 2] = [
     "service.beta.openshift.io/originating-service-name",
     "service.alpha.openshift.io/originating-service-name",
 ];
+/// Annotation of classic OLM on the Secret of a serving certificate. While it is there, webhook configurations of classic
+/// OLM may still trust only its CA (docs/design/migration.md#certificates).
+const CLASSIC_MARK: &str = "olmcahash";
+/// CA of classic OLM in that Secret.
+const CLASSIC_CA: &str = "olmCAKey";
 /// Prefixes of all annotations and labels of theirs.
 const PREFIXES_OF_OTHERS: [&str; 4] = [
     "cert-manager.io",
@@ -154,6 +159,7 @@ impl ServiceSecrets<'_> {
         Some(Leaf {
             due: Validity::of(&pair.certificate)?.due(),
             is_accepted: is_accepted(&pair, bundle, &names, now),
+            is_held: secret.annotations().contains_key(CLASSIC_MARK),
             is_of_current: is_accepted(&pair, current, &names, now),
             in_order_since: since.filter(|_| in_order).and_then(|since| since.parse().ok()),
         })
@@ -171,8 +177,10 @@ impl ServiceSecrets<'_> {
                 let new = new_ca(&ca_secret(self.serving), now)?;
                 let served = self.leaf.as_ref();
                 let above = served.map(|secret| chain_above(value(secret, "tls.crt"))).unwrap_or_default();
-                let beside = served.map(|secret| value(secret, "ca.crt")).unwrap_or_default();
-                let bundle = merged_bundle([&new.certificate, &bundle, beside, &above[..]], MAX_TRUSTED, now);
+                let [beside, classic] = ["ca.crt", CLASSIC_CA]
+                    .map(|key| served.map(|secret| value(secret, key)).unwrap_or_default());
+                let texts = [&new.certificate, &bundle, beside, classic, &above[..]];
+                let bundle = merged_bundle(texts, MAX_TRUSTED, now);
                 self.ca_secret(&new, &bundle, self.owner.renewal_request.as_ref())
             }
             (Step::RepairAuthority, Some(ca)) => self.ca_secret(ca, &bundle, self.fulfilled_request()),
@@ -180,7 +188,11 @@ impl ServiceSecrets<'_> {
                 let bundle = merged_bundle([&ca.certificate[..]], MAX_TRUSTED, now);
                 self.ca_secret(ca, &bundle, self.fulfilled_request())
             }
-            (Step::NewLeaf, Some(ca)) => self.leaf_secret(&self.new_leaf(ca, &bundle, now)?, &bundle, now),
+            (Step::NewLeaf, Some(ca)) => {
+                let mut secret = self.leaf_secret(&self.new_leaf(ca, &bundle, now)?, &bundle, now);
+                secret.annotations_mut().remove(CLASSIC_MARK);
+                secret
+            }
             (Step::RepairLeaf, _) => {
                 let Some(held) = &self.leaf else { return Ok(None) };
                 let since = held.annotations().get(annotations::EXT_CERTIFICATE_SINCE);
@@ -294,7 +306,16 @@ fn possession(owner: &Owner, secret: &Secret, is_left: bool) -> Result<(), Strin
 /// Returns `true` if another provider created the Secret for this Service.
 fn is_left_by_others(secret: &Secret, serving: &Serving) -> bool {
     let says = |key: &str, value: &str| secret.annotations().get(key).is_some_and(|said| said == value);
-    says(CERT_MANAGER_MARK, &serving.secret) || OPENSHIFT_MARKS.iter().any(|key| says(key, &serving.service))
+    says(CERT_MANAGER_MARK, &serving.secret)
+        || OPENSHIFT_MARKS.iter().any(|key| says(key, &serving.service))
+        || is_left_by_classic(secret)
+}
+
+/// Returns `true` if classic OLM created the Secret, and its ClusterServiceVersion does not own it any more.
+fn is_left_by_classic(secret: &Secret) -> bool {
+    secret.annotations().contains_key(CLASSIC_MARK)
+        && !value(secret, CLASSIC_CA).is_empty()
+        && secret.owner_references().is_empty()
 }
 
 fn is_of_others(key: &str) -> bool {

@@ -131,6 +131,38 @@ fn served_certificate_stays_trusted_during_renewal() {
 }
 
 #[test]
+fn certificate_of_classic_olm_is_taken_over_without_a_failed_call() {
+    let classic = new_ca("classic", at(START)).unwrap();
+    let names = dns_names(&serving());
+    let served = new_leaf(&classic, "classic", &names, at(START)).unwrap();
+    let data =
+        [("tls.crt", &served.certificate), ("tls.key", &served.key), ("olmCAKey", &classic.certificate)];
+    let data = data.map(|(key, value)| (key.to_owned(), ByteString(value.clone())));
+    let mut left: Secret = serde_json::from_value(json!({"type": "kubernetes.io/tls", "metadata": {
+        "name": "d-service-cert", "namespace": "ns", "annotations": {"olmcahash": "0"}, "labels": {"olm.managed": "true"}}}))
+    .unwrap();
+    left.data = Some(data.into());
+    let mut cluster = Cluster { leaf: Some(left.clone()), ..Cluster::empty() };
+    assert_eq!(cluster.found().check(), Ok(()));
+    let (steps, until) = cluster.renew(START, Some(3600));
+    assert_eq!(steps, [NEW, Step::RepairLeaf]);
+    // Clients that trust either CA accept the certificate, which is kept.
+    let kept = cluster.leaf.clone().unwrap();
+    assert_eq!(pair(&kept), served);
+    assert!(
+        cluster.is_trusted(&kept, START) && is_accepted(&served, &classic.certificate, &names, at(START))
+    );
+    assert!(until > at("2026-03-01T00:00:00Z"));
+    // The annotation is removed once no object of classic OLM calls the Service.
+    cluster.leaf.as_mut().unwrap().annotations_mut().remove("olmcahash");
+    assert_eq!(cluster.renew(START, Some(3600)).0, [Step::NewLeaf]);
+    assert!(cluster.is_trusted(cluster.leaf.as_ref().unwrap(), START) && cluster.is_trusted(&kept, START));
+    // A Secret that a ClusterServiceVersion owns belongs to a running operator of classic OLM.
+    left.owner_references_mut().push(OwnerReference { uid: "csv".to_owned(), ..OwnerReference::default() });
+    assert!(Cluster { leaf: Some(left), ..Cluster::empty() }.found().check().is_err());
+}
+
+#[test]
 fn lost_or_damaged_secret_is_recreated() {
     let mut cluster = Cluster::empty();
     cluster.renew(START, None);
