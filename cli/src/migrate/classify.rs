@@ -4,14 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
+use super::group_role;
 use super::objects::{Csv, Key, Objects, OperatorGroup, Subscription};
 use super::rule::{self, Class, Finding, Rule};
 use crate::output::{counted, qualified};
 
 /// Group of the API of the package server, which is a part of classic OLM.
 const PACKAGE_SERVER: &str = ".packages.operators.coreos.com";
-/// Prefix of the ClusterRoles that classic OLM generates for an OperatorGroup.
-const GROUP_ROLE: &str = "olm.og.";
 /// States of an InstallPlan that is not at its end.
 const OPEN_PLANS: [&str; 4] = ["Planning", "RequiresApproval", "Installing", ""];
 
@@ -202,9 +201,7 @@ impl<'a> Context<'a> {
             let message = format!("OperatorGroup {name} has serviceAccountName {}", group.service_account);
             findings.add(rule::ACCOUNT, message);
         }
-        let uses_role = |role: &str| {
-            role.strip_prefix(GROUP_ROLE).is_some_and(|rest| rest.starts_with(&format!("{name}.")))
-        };
+        let uses_role = |role: &str| group_role::access(namespace, name, role).is_some();
         let bindings = self.objects.bindings.iter().filter(|(_, binding)| uses_role(&binding.role));
         let users: Vec<String> = bindings.map(|((namespace, name), _)| qualified(namespace, name)).collect();
         if !users.is_empty() {

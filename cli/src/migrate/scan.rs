@@ -1,19 +1,28 @@
 //! `olm migrate scan`: reports which packages of classic OLM can become ClusterExtensions.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
+use futures::{StreamExt, stream};
 use serde::Serialize;
+use tokio::time::timeout;
 
 use super::classify::{PackageReport, classify};
 use super::objects::Objects;
+use super::plan::{PlanContext, of_package};
 use super::read;
-use super::rule::{Class, RULES, Rule};
+use super::rule::{Class, RESTART, RULES, Rule};
 use crate::error::{CliError, Code};
 use crate::output::{FormatArgs, Table, counted};
 use crate::progress::say;
 use crate::session::Session;
 use crate::source::Access;
+
+/// Bundles that are pulled and rendered at a time.
+const CONCURRENT_BUNDLES: usize = 4;
+/// Deadline for one bundle.
+const BUNDLE_DEADLINE: Duration = Duration::from_secs(60);
 
 /// First lines of the command's help.
 pub(super) const ABOUT: &str = "Report which packages of classic OLM can become ClusterExtensions
@@ -21,6 +30,9 @@ pub(super) const ABOUT: &str = "Report which packages of classic OLM can become 
 Reads the Subscriptions, ClusterServiceVersions, InstallPlans, OperatorGroups, CatalogSources and OperatorConditions \
 of the cluster, and the bundles of its ClusterCatalogs. Changes nothing. Each package is ready, ready with settings \
 that its ClusterExtension gets, needs a decision, or is not possible yet. --rules explains the findings.
+
+--render also pulls and renders the installed bundles and compares them with what runs, by dry runs: a changed pod
+template means one rolling restart of the operator (NOTE-2).
 
 --from reads a dump instead: a file with objects, or a folder such as a must-gather. Make one with
 `kubectl get subscriptions,clusterserviceversions,installplans,operatorgroups,catalogsources,operatorconditions -A -o yaml`.
@@ -34,7 +46,7 @@ that its ClusterExtension gets, needs a decision, or is not possible yet. --rule
 
 Examples:
   {olm} migrate scan
-  {olm} migrate scan -n operators
+  {olm} migrate scan -n operators --render
   {olm} migrate scan --from ./must-gather --catalog quay.io/operatorhubio/catalog:latest
   {olm} migrate scan -o json | jq '.packages[] | select(.class == \"NotPossible\")'
   {olm} migrate scan --rules")]
@@ -49,8 +61,11 @@ pub(crate) struct ScanArgs {
     /// cluster; may be given several times
     #[arg(long = "catalog", value_name = "SOURCE")]
     catalogs: Vec<String>,
+    /// Also render the installed bundles, to find pod templates that change (NOTE-2)
+    #[arg(long, conflicts_with = "from")]
+    render: bool,
     /// Print the rules with their meaning and the next step
-    #[arg(long, conflicts_with_all = ["namespace", "from", "catalogs"])]
+    #[arg(long, conflicts_with_all = ["namespace", "from", "catalogs", "render"])]
     rules: bool,
     #[command(flatten)]
     format: FormatArgs,
@@ -90,16 +105,78 @@ pub(super) async fn run(args: ScanArgs, session: &mut Session) -> Result<(), Cli
         let rules = MigrationRules { rules: RULES };
         return session.output.result(args.format.output, "MigrationRules", &rules, rules_text);
     }
-    let objects = objects(&args, session).await?;
-    let mut packages = classify(&objects);
-    packages.retain(|report| args.namespace.as_ref().is_none_or(|namespace| *namespace == report.namespace));
+    let (packages, unreadable) = packages(&args, session).await?;
     let count = |class| packages.iter().filter(|report| report.class == class).count();
     let summary = Class::ALL.map(|class| ClassCount { class, packages: count(class) }).into();
-    let scan = MigrationScan { packages, summary, unreadable: objects.unreadable };
+    let scan = MigrationScan { packages, summary, unreadable };
     scan.unreadable.iter().for_each(|what| say(&format!("warning: not read: {what}")));
     session.output.result(args.format.output, "MigrationScan", &scan, text)?;
     let is_ready = |report: &PackageReport| report.class <= Class::ReadyWithSetting;
     if scan.packages.iter().all(is_ready) { Ok(()) } else { Err(CliError::ExitCode(Code::NoCandidate as u8)) }
+}
+
+/// Reports of the packages, and what could not be read.
+async fn packages(args: &ScanArgs, session: &Session) -> Result<(Vec<PackageReport>, Vec<String>), CliError> {
+    let objects = objects(args, session).await?;
+    let is_wanted = |report: &PackageReport| {
+        args.namespace.as_ref().is_none_or(|namespace| *namespace == report.namespace)
+    };
+    if !args.render {
+        let mut packages = classify(&objects);
+        packages.retain(is_wanted);
+        return Ok((packages, objects.unreadable));
+    }
+    let cluster = args.access.cluster.connect().await?;
+    let mut context = PlanContext::of_objects(&cluster, &args.access, objects, session).await?;
+    context.reports.retain(is_wanted);
+    let (found, failed) = restarts(&context, session).await?;
+    let (mut packages, mut unreadable) = (context.reports, context.objects.unreadable);
+    for (index, message) in found {
+        packages[index].add(RESTART, message);
+    }
+    unreadable.extend(failed);
+    Ok((packages, unreadable))
+}
+
+/// Restarts, with the indexes of their packages, and bundles that could not be rendered.
+async fn restarts(
+    context: &PlanContext<'_>,
+    session: &Session,
+) -> Result<(Vec<(usize, String)>, Vec<String>), CliError> {
+    let is_possible = |(_, report): &(usize, &PackageReport)| report.class < Class::NotPossible;
+    let calls: Vec<_> = context
+        .reports
+        .iter()
+        .enumerate()
+        .filter(is_possible)
+        .map(|(index, report)| async move {
+            (index, report, timeout(BUNDLE_DEADLINE, of_package(context, report)).await)
+        })
+        .collect();
+    let total = calls.len();
+    let step = session.progress.step("rendering the installed bundles");
+    let mut plans = stream::iter(calls).buffer_unordered(CONCURRENT_BUNDLES);
+    let (mut restarts, mut failed, mut done) = (Vec::new(), Vec::new(), 0);
+    while let Some((index, report, plan)) = plans.next().await {
+        done += 1;
+        step.update(format!("rendering the installed bundles: {done} of {total}"));
+        match plan {
+            Ok(Ok(plan)) => restarts.extend(plan.restarts.iter().map(|restart| {
+                let (deployment, fields) = (&restart.object, restart.fields.join(", "));
+                (index, format!("one rolling restart of {deployment}: {} ({fields})", restart.reason))
+            })),
+            Ok(Err(error @ CliError::Message(Code::Interrupted, _))) => return Err(error),
+            Ok(Err(error)) => failed.push(format!("bundle of {}: {error}", report.id())),
+            Err(_) => failed.push(format!(
+                "bundle of {}: no result in {} s",
+                report.id(),
+                BUNDLE_DEADLINE.as_secs()
+            )),
+        }
+    }
+    restarts.sort();
+    failed.sort();
+    Ok((restarts, failed))
 }
 
 /// Reads everything that is judged.

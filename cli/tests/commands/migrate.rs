@@ -1,4 +1,7 @@
-//! `olm migrate scan` with dumps of clusters.
+//! `olm migrate scan` with dumps of clusters, and `olm migrate plan` with an API server.
+
+mod classic;
+mod planning;
 
 use std::fmt::Write;
 use std::path::Path;

@@ -34,7 +34,7 @@ pub(crate) struct PlanContext<'a> {
     access: &'a Access,
     session: &'a Session,
     controller: Controller,
-    pub(super) objects: Objects,
+    pub(in crate::migrate) objects: Objects,
     /// Result of `olm migrate scan`, by name and namespace.
     pub(in crate::migrate) reports: Vec<PackageReport>,
 }
@@ -152,7 +152,8 @@ pub(in crate::migrate) async fn of_package(
     let catalog = catalogs::of_bundle(&context.objects, &installed.subscription.source, installed.offer)
         .map_err(refused)?;
     let observer = Observer::new(context.cluster, context.session);
-    let grants = grants(installed.group_name, &context.objects.bindings, installed.csv);
+    let group = (report.namespace.as_str(), installed.group_name);
+    let grants = grants(group, &context.objects.bindings, installed.csv);
     let installation = Installation {
         key: &installed.key,
         subscription: installed.subscription,

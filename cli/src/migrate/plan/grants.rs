@@ -5,17 +5,17 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+use crate::migrate::group_role;
 use crate::migrate::objects::{Binding, Csv, Key};
 
 const API_VERSION: &str = "rbac.authorization.k8s.io/v1";
-/// Access that the roles of an OperatorGroup give. API roles have the same suffixes.
-const SUFFIXES: [&str; 3] = ["admin", "edit", "view"];
 
-/// Bindings for the owned APIs of `csv`, one for each binding to a role of the OperatorGroup `group` and each API role.
-pub(super) fn grants(group: &str, bindings: &BTreeMap<Key, Binding>, csv: &Csv) -> Vec<Value> {
+/// Bindings for the owned APIs of `csv`, one for each binding to a role of the OperatorGroup and each API role. `group` is
+/// the namespace and the name of the OperatorGroup.
+pub(super) fn grants(group: (&str, &str), bindings: &BTreeMap<Key, Binding>, csv: &Csv) -> Vec<Value> {
     let mut grants = Vec::new();
     for ((namespace, name), binding) in bindings {
-        let Some(access) = access(group, &binding.role) else { continue };
+        let Some(access) = group_role::access(group.0, group.1, &binding.role) else { continue };
         for (api, version) in &csv.apis {
             let role = format!("{api}-{version}-{access}");
             grants.push(grant(namespace, name, &role, &binding.subjects));
@@ -27,19 +27,6 @@ pub(super) fn grants(group: &str, bindings: &BTreeMap<Key, Binding>, csv: &Csv) 
         }
     }
     grants
-}
-
-/// Access that a role of the OperatorGroup gives: `olm.og.<group>.<access>-<hash>`, in old versions
-/// `<group>-<access>`.
-fn access(group: &str, role: &str) -> Option<&'static str> {
-    let of_group = |prefix: &str| role.strip_prefix(prefix)?.strip_prefix(group);
-    let is = |suffix: &&str| {
-        of_group("olm.og.")
-            .and_then(|rest| rest.strip_prefix('.')?.strip_prefix(*suffix))
-            .is_some_and(|rest| rest.strip_prefix('-').is_some_and(|hash| !hash.contains('.')))
-            || of_group("").and_then(|rest| rest.strip_prefix('-')) == Some(suffix)
-    };
-    SUFFIXES.into_iter().find(is)
 }
 
 fn grant(namespace: &str, binding: &str, role: &str, subjects: &[Value]) -> Value {
@@ -64,38 +51,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn access_is_read_from_the_name_of_the_role() {
-        for (role, expected) in [
-            ("olm.og.team.admin-4kQ", Some("admin")),
-            ("olm.og.team.edit-4kQ", Some("edit")),
-            ("olm.og.team.view-4kQ", Some("view")),
-            ("team-view", Some("view")),
-            ("olm.og.team.view", None),
-            ("olm.og.team.viewer-4kQ", None),
-            ("olm.og.team-b.view-4kQ", None),
-            ("olm.og.tea.view-4kQ", None),
-            ("olm.og.team.b.view-4kQ", None),
-            ("team-viewer", None),
-            ("view", None),
-        ] {
-            assert_eq!(access("team", role), expected, "{role}");
-        }
-    }
-
-    #[test]
     fn each_binding_gets_the_roles_of_each_api() {
         let subjects = vec![json!({"kind": "User", "name": "ann"})];
-        let binding = |role: &str| Binding { role: role.to_owned(), subjects: subjects.clone() };
+        let binding = |(namespace, access)| {
+            let role = group_role::name(namespace, "team", access);
+            Binding { role, subjects: subjects.clone() }
+        };
         let key = |namespace: &str, name: &str| (namespace.to_owned(), name.to_owned());
         let bindings = BTreeMap::from([
-            (key("", "all"), binding("olm.og.team.view-1")),
-            (key("shop", "ann"), binding("olm.og.team.edit-1")),
-            (key("shop", "eve"), binding("olm.og.other.edit-1")),
+            (key("", "all"), binding(("ops", "view"))),
+            (key("shop", "ann"), binding(("ops", "edit"))),
+            (key("shop", "eve"), binding(("other", "edit"))),
         ]);
         let api = |name: &str| (name.to_owned(), "v1".to_owned());
         let csv =
             Csv { apis: [api("lamps.lamp.example"), api("suns.lamp.example")].into(), ..Csv::default() };
-        let grants = grants("team", &bindings, &csv);
+        let grants = grants(("ops", "team"), &bindings, &csv);
         let rows: Vec<String> = grants
             .iter()
             .map(|grant| {

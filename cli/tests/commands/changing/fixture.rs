@@ -97,6 +97,12 @@ impl Fixture {
         self.folder.path().join(name)
     }
 
+    /// Adds a bundle to the registry. Returns its reference.
+    pub(crate) fn add_bundle(&self, name: &str, version: &str, files: &BTreeMap<String, Vec<u8>>) -> String {
+        self.registry.add_image(name, version, &Image::bundle(files).unwrap());
+        self.reference(&format!("{name}:{version}"))
+    }
+
     /// Reference in the registry of the fixture.
     pub(crate) fn reference(&self, path: &str) -> String {
         format!("{}/{path}", self.registry.host())
@@ -386,7 +392,7 @@ fn data(name: &str) -> PathBuf {
 }
 
 /// Bundle with one Deployment and the install mode `mode`.
-fn small_bundle(name: &str, version: &str, mode: &str) -> BTreeMap<String, Vec<u8>> {
+pub(crate) fn small_bundle(name: &str, version: &str, mode: &str) -> BTreeMap<String, Vec<u8>> {
     let modes: Vec<Value> = ["OwnNamespace", "SingleNamespace", "MultiNamespace", "AllNamespaces"]
         .iter()
         .map(|type_| json!({"type": type_, "supported": *type_ == mode}))

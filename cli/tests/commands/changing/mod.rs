@@ -4,7 +4,7 @@ mod access;
 mod approve;
 mod bundle_run;
 mod catalogs;
-mod fixture;
+pub(crate) mod fixture;
 mod for_platform;
 mod install;
 mod shared_crds;
