@@ -54,6 +54,14 @@ pub(super) struct RevisionInputs {
     pub bundle: BundleIdentity,
 }
 
+impl RevisionInputs {
+    /// Namespaces in `watchNamespaces` of the configuration.
+    pub(super) fn watched(&self) -> Vec<&str> {
+        let listed = self.config.as_ref().and_then(|config| config.get("watchNamespaces"));
+        listed.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect()
+    }
+}
+
 #[derive(Debug, PartialEq)]
 pub(super) enum Decision {
     /// Catalog content is being fetched, and the current status remains correct until then.

@@ -1,5 +1,6 @@
 //! Events as values (docs/design/additions.md#events). Pure. The caller publishes them.
 
+use kube::ResourceExt;
 use olm_api::ClusterExtensionStatus;
 use olm_api::conditions::{self, Status, types};
 use olm_resolve::{Explanation, Fate, LeftOut};
@@ -25,6 +26,9 @@ pub(super) const OVERRIDE_USED: &str = "OverrideUsed";
 pub(super) const CRD_CHECK_FAILED: &str = "CRDCheckFailed";
 /// A revision was created with warnings.
 pub(super) const APPLIED_WITH_WARNINGS: &str = "AppliedWithWarnings";
+
+/// A revision was created that adopts existing objects.
+pub(super) const ADOPTING: &str = "Adopting";
 
 /// Maximum number of passed-over bundles in a note.
 const NAMED: usize = 5;
@@ -102,7 +106,11 @@ pub(super) fn of_installation(installation: &Installation) -> Vec<ExtensionEvent
         let key = olm_api::annotations::EXT_IGNORE_OPERATOR_CONDITION;
         ExtensionEvent::warning(OVERRIDE_USED, format!("{blocker}; replaced because of annotation {key}"))
     });
-    definitions.into_iter().chain(warnings).chain(overridden).collect()
+    let adopting = installation.made.as_ref().filter(|_| !installation.adopted.is_empty()).map(|made| {
+        let note = format!("revision {} adopts {}", made.set.name_any(), installation.adopted.join(", "));
+        ExtensionEvent::normal(ADOPTING, note)
+    });
+    definitions.into_iter().chain(warnings).chain(overridden).chain(adopting).collect()
 }
 
 /// Event of a refusal, unless the old status has the same message.

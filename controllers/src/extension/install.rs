@@ -60,6 +60,8 @@ pub(super) struct Installation {
     pub overridden: Option<String>,
     /// Reason for which a rollback prevents a new revision, or is prevented.
     pub rollback: Option<RollbackOutcome>,
+    /// Objects that the new revision adopts.
+    pub adopted: Vec<String>,
     /// Reason for which the new revision waits for another member of the upgrade group.
     pub awaited: Option<String>,
 }
@@ -90,6 +92,7 @@ impl Installation {
             held: None,
             overridden: None,
             rollback: None,
+            adopted: Vec::new(),
             awaited: None,
         }
     }
@@ -210,15 +213,12 @@ impl Context {
         }
         let checked =
             self.checked(observed, &inputs, &draft, &plan, (verdict, &failed_checks)).boxed().await?;
-        let mut installation = self.cleared(observed, checked, governed.as_mut()).boxed().await?;
-        if installation.applied.is_err() || installation.held.is_some() {
+        let others = (&plan, &inputs.bundle, together);
+        let mut installation = self.cleared(observed, checked, governed.as_mut(), others).boxed().await?;
+        if installation.applied.is_err() || installation.held.is_some() || installation.awaited.is_some() {
             return Ok(installation);
         }
-        if plan.makes_revision()
-            && let Some(awaited) = self.awaited_member(&name, &inputs.bundle, together)
-        {
-            return Ok(Installation { awaited: Some(awaited), requeue: true, ..installation });
-        }
+        let (draft, adopted) = self.adopting(observed, &inputs, draft, &plan).boxed().await?;
         let AppliedRevision { created, set } =
             match self.revisions.carry_out(&name, &draft, plan).boxed().await {
                 Ok(applied) => applied,
@@ -230,6 +230,7 @@ impl Context {
             warnings.extend(draft.warning.clone());
             warnings.iter().for_each(|warning| tracing::warn!(extension = name, "{warning}"));
             installation.warnings = warnings;
+            installation.adopted = adopted;
             // Without an override, the blocker would have held the plan.
             installation.overridden = governed.and_then(|plan| plan.change.blocker);
             installation.made = Some(CreatedRevision { set, before });
@@ -249,16 +250,26 @@ impl Context {
         Installation { unfinished: true, ..Installation::failed(failure) }
     }
 
-    /// The checked plan, or the plan as held by what is true right before its revision is created.
+    /// The checked plan, or the plan as held by what is true right before its revision is created, or as awaiting
+    /// another member of the upgrade group.
     async fn cleared(
         &self,
         observed: &Observed<'_>,
         checked: Installation,
         governed: Option<&mut Plan>,
+        (plan, target, together): (&RevisionPlan, &BundleIdentity, &Together),
     ) -> Result<Installation, InstallError> {
-        let Some(governed) = governed.filter(|_| checked.applied.is_ok()) else { return Ok(checked) };
-        let held = self.held_now(observed, governed).await?;
-        Ok(held.map_or(checked, Installation::held))
+        if !plan.makes_revision() || checked.applied.is_err() {
+            return Ok(checked);
+        }
+        if let Some(governed) = governed
+            && let Some(held) = self.held_now(observed, governed).await?
+        {
+            return Ok(Installation::held(held));
+        }
+        let awaited = self.awaited_member(&observed.name, target, together);
+        let requeue = checked.requeue || awaited.is_some();
+        Ok(Installation { awaited, requeue, ..checked })
     }
 
     /// Runs the install checks of the plan, if it changes anything.
@@ -432,14 +443,6 @@ impl Context {
             let same = memory.newest.as_ref().filter(|made| made.inputs == *inputs);
             same.map(|made| made.crds.clone()).unwrap_or_default()
         })
-    }
-}
-
-impl RevisionInputs {
-    /// Namespaces in `watchNamespaces` of the configuration.
-    fn watched(&self) -> Vec<&str> {
-        let listed = self.config.as_ref().and_then(|config| config.get("watchNamespaces"));
-        listed.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect()
     }
 }
 

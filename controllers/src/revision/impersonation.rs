@@ -17,17 +17,18 @@ impl Context {
     /// The revision names an invalid service account.
     pub(super) fn engine_of(&self, set: &ClusterObjectSet) -> Result<Engine<KubeCluster>, String> {
         let cluster = self.engine.cluster();
-        Ok(self.engine.on(match user(set, &self.system_namespace)? {
+        let account = set.annotations().get(annotations::EXT_SERVICE_ACCOUNT);
+        Ok(self.engine.on(match user(account, &self.system_namespace)? {
             Some(user) => cluster.acting_as(user),
             None => cluster.clone(),
         }))
     }
 }
 
-/// Returns the user name of the service account that the revision names. Accounts of `system_namespace` are refused:
-/// they belong to us and catalogd, and the revision would gain their rights.
-fn user(set: &ClusterObjectSet, system_namespace: &str) -> Result<Option<HeaderValue>, String> {
-    let Some(account) = set.annotations().get(annotations::EXT_SERVICE_ACCOUNT) else { return Ok(None) };
+/// Returns the user name of the service account `<namespace>/<name>`. Accounts of `system_namespace` are refused: they
+/// belong to us and catalogd, and the revision would gain their rights.
+pub(crate) fn user(account: Option<&String>, system_namespace: &str) -> Result<Option<HeaderValue>, String> {
+    let Some(account) = account else { return Ok(None) };
     let user = account
         .split_once('/')
         .filter(|(namespace, name)| ![*namespace, *name].contains(&"") && !name.contains('/'))
@@ -46,24 +47,17 @@ fn user(set: &ClusterObjectSet, system_namespace: &str) -> Result<Option<HeaderV
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
     fn service_account_outside_of_system_namespace_is_accepted() {
-        let set = |account: Option<&str>| -> ClusterObjectSet {
-            let annotations = account.map(|account| json!({annotations::EXT_SERVICE_ACCOUNT: account}));
-            serde_json::from_value(json!({"apiVersion": "olm.operatorframework.io/v1",
-                "kind": "ClusterObjectSet", "metadata": {"name": "demo-1", "annotations": annotations}}))
-            .unwrap()
-        };
-        assert_eq!(user(&set(None), "system"), Ok(None));
+        let of = |account: &str| user(Some(&account.to_owned()), "system");
+        assert_eq!(user(None, "system"), Ok(None));
         let named = HeaderValue::from_static("system:serviceaccount:ns:installer");
-        assert_eq!(user(&set(Some("ns/installer")), "system"), Ok(Some(named)));
+        assert_eq!(of("ns/installer"), Ok(Some(named)));
         for wrong in ["", "installer", "ns/", "/installer", "a/b/c", "ns/a\nb", "system/operator-controller"]
         {
-            let error = user(&set(Some(wrong)), "system").unwrap_err();
+            let error = of(wrong).unwrap_err();
             assert_eq!(
                 error,
                 format!(

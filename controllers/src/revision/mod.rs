@@ -9,7 +9,7 @@ mod deadline;
 mod denials;
 mod drift;
 mod finalizer;
-mod impersonation;
+pub(crate) mod impersonation;
 mod removal;
 mod status;
 mod timers;

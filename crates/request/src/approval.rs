@@ -121,20 +121,17 @@ impl ApprovalRules {
     }
 }
 
-/// Digest in the annotation `approved`.
+/// Digest in an annotation. `allowed` describes the allowed values.
 ///
 /// # Errors
 /// The text is no digest.
-pub(crate) fn digest(text: &str) -> Result<String, UnknownValue> {
+pub(crate) fn digest(text: &str, allowed: &'static str) -> Result<String, UnknownValue> {
     let is_hex = |digits: &str| {
         digits.len() == 64 && digits.chars().all(|c| c.is_ascii_digit() || ('a'..='f').contains(&c))
     };
     match text.strip_prefix("sha256:") {
         Some(digits) if is_hex(digits) => Ok(text.to_owned()),
-        _ => Err(UnknownValue {
-            value: text.to_owned(),
-            allowed: vec!["the digest of a plan, sha256: and 64 hexadecimal digits"],
-        }),
+        _ => Err(UnknownValue { value: text.to_owned(), allowed: vec![allowed] }),
     }
 }
 
@@ -241,12 +238,12 @@ mod tests {
     }
 
     #[test]
-    fn approved_value_must_be_a_digest() {
+    fn text_without_sha256_digest_is_rejected() {
         let digits = "0123456789abcdef".repeat(4);
-        assert_eq!(digest(&format!("sha256:{digits}")), Ok(format!("sha256:{digits}")));
+        assert_eq!(digest(&format!("sha256:{digits}"), "digests"), Ok(format!("sha256:{digits}")));
         for text in ["", "demo.v1.0.0", &digits, &format!("sha256:{}", &digits[1..]), &digits.to_uppercase()]
         {
-            assert!(digest(text).is_err(), "{text}");
+            assert!(digest(text, "digests").is_err(), "{text}");
         }
     }
 }

@@ -19,6 +19,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::content::{self, ContentObject, ContentPhase, same_content};
+use crate::object::ObjectKey;
 use crate::packing::pack;
 use crate::phases::{OwnerMetadata, is_aggregated, phases};
 use crate::probes::{api_service_probe, default_probes};
@@ -138,16 +139,32 @@ impl Draft {
         self
     }
 
+    /// Lets the revision adopt these existing objects, and records the digest of their list. All others keep collision
+    /// protection Prevent.
+    #[must_use]
+    pub fn adopting(mut self, digest: &str, adopted: &[ObjectKey]) -> Self {
+        self.annotations.insert(annotations::EXT_ADOPT.to_owned(), digest.to_owned());
+        for content in self.phases.iter_mut().flat_map(|phase| &mut phase.objects) {
+            if adopted.contains(&ObjectKey::of(&content.object)) {
+                content.collision_protection = CollisionProtection::IfNoController;
+            }
+        }
+        self
+    }
+
     /// Creates the desired revision of an `extension` that returns to the existing revision `set` with this content.
     /// `refused` is the value of [`annotations::EXT_REFUSED`].
     pub fn restored(
         extension: Extension,
         set: &ClusterObjectSet,
-        content: Vec<ContentPhase>,
+        mut content: Vec<ContentPhase>,
         refused: String,
     ) -> Self {
         let mut annotations = generated(&set.metadata.annotations);
         annotations.insert(annotations::EXT_REFUSED.to_owned(), refused);
+        for content in content.iter_mut().flat_map(|phase| &mut phase.objects) {
+            content.collision_protection = CollisionProtection::Prevent;
+        }
         Self { extension, annotations, phases: content, warning: None }
     }
 
@@ -212,9 +229,9 @@ impl Draft {
         );
         let wanted_spec = wanted.spec.as_mut()?;
         wanted_spec.collision_protection = spec.collision_protection.clone();
-        let refused = current.metadata.annotations.iter().flatten();
-        let refused = refused.filter(|(key, _)| *key == annotations::EXT_REFUSED);
-        wanted.metadata.annotations.get_or_insert_default().extend(refused.map(cloned));
+        let retained = current.metadata.annotations.iter().flatten();
+        let retained = retained.filter(|(key, _)| RETAINED_ANNOTATIONS.contains(&key.as_str()));
+        wanted.metadata.annotations.get_or_insert_default().extend(retained.map(cloned));
         let owner = extension_owner(&self.extension.name, &self.extension.uid);
         let has_labels = owner_labels(&self.extension.name)
             .iter()
@@ -240,6 +257,9 @@ const REVISION_ANNOTATIONS: [&str; 10] = [
     annotations::EXT_SERVICE_ACCOUNT,
     annotations::EXT_TARGET_NAMESPACES,
 ];
+
+/// Annotations that describe how a revision was created. They never change.
+const RETAINED_ANNOTATIONS: [&str; 2] = [annotations::EXT_REFUSED, annotations::EXT_ADOPT];
 
 /// Namespaces that the extension selected by label when the revision was created. `None` without a selector.
 pub fn selected_namespaces(set: &ClusterObjectSet) -> Option<Vec<String>> {
@@ -377,13 +397,22 @@ pub fn decide(
         Some(content) => same_content(&draft.phases, content),
         None => {
             let same_refs = draft.number(spec.revision, system_namespace)?;
-            same_refs.set.spec.is_some_and(|wanted| wanted.phases == spec.phases)
+            same_refs.set.spec.is_some_and(|wanted| wanted.phases == unprotected(&spec.phases))
         }
     };
     if !is_same {
         return Ok(next);
     }
     Ok(draft.patched(current).map_or(Decision::Keep, |set| Decision::Patch(Box::new(set))))
+}
+
+/// Phases without the collision protection of their objects, which only the adoption of objects sets.
+fn unprotected(phases: &[SpecPhase]) -> Vec<SpecPhase> {
+    let mut phases = phases.to_vec();
+    for object in phases.iter_mut().flat_map(|phase| &mut phase.objects) {
+        object.collision_protection = None;
+    }
+    phases
 }
 
 /// Revision with the highest number.

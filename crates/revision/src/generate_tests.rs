@@ -337,3 +337,39 @@ fn restored_revision_has_content_of_its_predecessor_and_keeps_refusal() {
     assert_eq!(patched.metadata.annotations, Some(expected));
     assert_eq!(decide(&later, &[*patched], Some(&content), SYSTEM), Ok(Decision::Keep));
 }
+
+// docs/design/migration.md#adoption
+#[test]
+fn adopting_revision_protects_all_other_objects() {
+    let map = |name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "ns1"}});
+    let plain = || Draft::new(extension("demo"), &bundle(), vec![map("a"), map("b")]).unwrap();
+    let rendered = plain();
+    let key = ObjectKey::of(content::objects(rendered.phases()).next().unwrap());
+    let (adopting, content) = installed(&plain().adopting("sha256:1", &[key]));
+    let spec = adopting.spec.as_ref().unwrap();
+    assert_eq!(spec.collision_protection, CollisionProtection::Prevent);
+    let protections = |set: &ClusterObjectSet| -> Vec<Value> {
+        let objects = set.spec.iter().flat_map(|spec| &spec.phases).flat_map(|phase| &phase.objects);
+        objects.map(|object| json!(object.collision_protection)).collect()
+    };
+    assert_eq!(protections(&adopting), [json!("IfNoController"), Value::Null]);
+    assert_eq!(adopting.metadata.annotations.as_ref().unwrap()[annotations::EXT_ADOPT], "sha256:1");
+    assert_eq!(content[0].objects[0].collision_protection, CollisionProtection::IfNoController);
+    let secrets = |draft: &Draft| draft.number(1, SYSTEM).unwrap().secrets;
+    assert_eq!(secrets(&plain()), secrets(&plain().adopting("sha256:1", &[])));
+
+    // Neither the annotation nor its removal changes the revision, with or without its content.
+    for content in [Some(&content[..]), None] {
+        let existing = std::slice::from_ref(&adopting);
+        assert_eq!(decide(&plain(), existing, content, SYSTEM), Ok(Decision::Keep));
+    }
+    let later = Extension { progress_deadline_minutes: Some(10), ..extension("demo") };
+    let later = Draft::new(later, &bundle(), vec![map("a"), map("b")]).unwrap();
+    let Ok(Decision::Patch(patched)) = decide(&later, &[adopting.clone()], Some(&content), SYSTEM) else {
+        panic!("not patched")
+    };
+    assert_eq!(patched.metadata.annotations, adopting.metadata.annotations);
+    assert_eq!(protections(&patched), protections(&adopting));
+    let restored = Draft::restored(extension("demo"), &adopting, content, "{}".to_owned());
+    assert_eq!(protections(&restored.number(3, SYSTEM).unwrap().set), [Value::Null, Value::Null]);
+}

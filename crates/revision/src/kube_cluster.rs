@@ -71,6 +71,18 @@ impl KubeCluster {
         self.kinds.lock().remove(gvk);
     }
 
+    /// Metadata of an object. `None` if it does not exist, or if the API server does not serve its kind.
+    ///
+    /// # Errors
+    /// The API server did not answer, or denies the read.
+    pub async fn metadata(&self, key: &ObjectKey) -> Result<Option<Value>, ClusterError> {
+        let request = match self.request(key).await {
+            Err(error) if error.reason == Reason::UnknownKind => return Ok(None),
+            request => request?.get_metadata(&key.name, &GetParams::default()),
+        };
+        existing(self.send(&key.gvk, request).await)
+    }
+
     async fn request(&self, key: &ObjectKey) -> Result<Request, ClusterError> {
         let (resource, scope) = self.discover(&key.gvk).await?;
         let namespace = match scope {
@@ -104,11 +116,7 @@ impl KubeCluster {
 impl Cluster for KubeCluster {
     async fn get(&self, key: &ObjectKey) -> Result<Option<Value>, ClusterError> {
         let request = self.request(key).await?.get(&key.name, &GetParams::default());
-        match self.send(&key.gvk, request).await {
-            Ok(object) => Ok(Some(object)),
-            Err(error) if error.reason == Reason::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
+        existing(self.send(&key.gvk, request).await)
     }
 
     async fn create(&self, object: &Value) -> Result<Value, ClusterError> {
@@ -165,6 +173,14 @@ impl Cluster for KubeCluster {
         // Items of a list can lack their kind.
         let first = ObjectKey { gvk: gvk.clone(), ..ObjectKey::of(first) };
         Ok(Some(Instances { count: items.len() as u64 + more, first, finalizers }))
+    }
+}
+
+/// The object that was read. `None` if it does not exist.
+fn existing(answer: Result<Value, ClusterError>) -> Result<Option<Value>, ClusterError> {
+    match answer {
+        Err(error) if error.reason == Reason::NotFound => Ok(None),
+        answer => answer.map(Some),
     }
 }
 

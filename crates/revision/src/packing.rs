@@ -16,7 +16,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 use kube::core::ObjectMeta;
-use olm_api::cluster_object_set::{ObjectRef, Phase, PhaseObject};
+use olm_api::cluster_object_set::{CollisionProtection, ObjectRef, Phase, PhaseObject};
 use olm_api::limits::{MAX_DECOMPRESSED_OBJECT_BYTES, MAX_SECRET_DATA_BYTES};
 use olm_api::{labels, names};
 use serde_json::Value;
@@ -26,7 +26,8 @@ use crate::canonical::{Numbers, canonical_json};
 use crate::content::ContentPhase;
 
 /// Packs the objects of `phases`, in order, into Secrets of `system_namespace` for the revision `revision` of
-/// `extension`. Returns the phases with references to the Secrets, and the Secrets, which have no owner yet.
+/// `extension`. Returns the phases with references to the Secrets, and the Secrets, which have no owner yet. An object
+/// has a collision protection only if it is not Prevent, that of the revision.
 ///
 /// # Errors
 /// An object exceeds the maximum size of a Secret.
@@ -37,7 +38,7 @@ pub fn pack(
     phases: &[ContentPhase],
 ) -> Result<(Vec<Phase>, Vec<Secret>), String> {
     let (mut full, mut open, mut open_size) = (Vec::new(), BTreeMap::new(), 0);
-    // Index of the Secret and key of each object.
+    // Index of the Secret, key, and collision protection of each object.
     let mut places = Vec::new();
     for phase in phases {
         for (index, content) in phase.objects.iter().enumerate() {
@@ -51,15 +52,20 @@ pub fn pack(
                 open_size += bytes.len();
                 open.insert(key.clone(), ByteString(bytes));
             }
-            places.push((full.len(), key));
+            let protection = Some(&content.collision_protection);
+            places.push((
+                full.len(),
+                key,
+                protection.filter(|protection| **protection != CollisionProtection::Prevent).cloned(),
+            ));
         }
     }
     full.extend(Some(open).filter(|open| !open.is_empty()));
     let secret = |data| content_secret(revision, extension, system_namespace, data);
     let secrets: Vec<Secret> = full.into_iter().map(secret).collect();
-    let mut objects = places.into_iter().map(|(secret, key)| {
+    let mut objects = places.into_iter().map(|(secret, key, collision_protection)| {
         let (name, namespace) = (secrets[secret].name_any(), system_namespace.to_owned());
-        PhaseObject { ref_: Some(ObjectRef { name, namespace, key }), ..PhaseObject::default() }
+        PhaseObject { object: None, ref_: Some(ObjectRef { name, namespace, key }), collision_protection }
     });
     let phase = |phase: &ContentPhase| {
         let objects = objects.by_ref().take(phase.objects.len()).collect();

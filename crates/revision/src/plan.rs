@@ -264,6 +264,21 @@ pub(crate) fn superseded_managers(actual: &Value, owner: &Owner) -> &'static [&'
     }
 }
 
+/// Managers of classic OLM, whose plain updates are converted, too, when a revision adopts `actual` from a sibling with
+/// this `outcome`: fields that classic OLM set and no revision lists disappear. None if only that would change the pod
+/// template (docs/design/migration.md#fields-of-classic-olm).
+pub(crate) fn classic_managers(
+    actual: &Value,
+    outcome: &Value,
+    siblings: &[String],
+) -> &'static [&'static str] {
+    let is_of_sibling =
+        controller(actual).is_some_and(|reference| siblings.iter().any(|uid| uid == text(reference, "/uid")));
+    let template = actual.pointer("/spec/template");
+    let is_kept = template.is_some() && template == outcome.pointer("/spec/template");
+    if is_of_sibling && !is_kept { &["olm", "catalog"] } else { &[] }
+}
+
 /// Merge patch that sets `metadata` members. It fails with a conflict if the object changed after the read.
 pub(crate) fn metadata_patch(
     actual: &Value,

@@ -10,7 +10,9 @@ use crate::error::{EngineError, ObjectError};
 use crate::managed_fields::{agrees, conflicts, taken_over};
 use crate::memory::{Hash, VerifiedObject, hash, hash_of_ours, hash_of_state};
 use crate::object::ObjectKey;
-use crate::plan::{Owner, Plan, add_keeper, check_body, desired, plan, superseded_managers};
+use crate::plan::{
+    Owner, Plan, add_keeper, check_body, classic_managers, desired, plan, superseded_managers,
+};
 use crate::probes::{ProbeResult, ProbeStatus};
 use crate::result::{Action, ObjectResult};
 
@@ -25,6 +27,8 @@ pub(super) struct Observed {
     pub(super) desired_hash: Hash,
     pub(super) actual: Option<Value>,
     pub(super) plan: Plan,
+    /// Field managers whose plain updates a write converts to our applies.
+    pub(super) superseded: Vec<&'static str>,
 }
 
 /// State of an object that was checked.
@@ -138,14 +142,16 @@ impl<C: Cluster> Engine<C> {
         match self.cluster.apply(&body, true).await {
             Ok(outcome) => {
                 let is_unchanged = |actual| {
-                    let superseded = superseded_managers(actual, &revision.owner);
                     hash_of_state(actual) == hash_of_state(&outcome)
-                        && taken_over(actual, superseded).is_none()
+                        && taken_over(actual, &observed.superseded).is_none()
                         // A field that only another manager owns can change without our notice.
                         && conflicts(&observed.desired, actual).is_empty()
                 };
                 if observed.plan == Plan::Repair && observed.actual.as_ref().is_some_and(is_unchanged) {
                     observed.plan = Plan::Keep;
+                }
+                if let (Plan::Adopt, Some(actual)) = (observed.plan, &observed.actual) {
+                    observed.superseded.extend(classic_managers(actual, &outcome, &revision.siblings));
                 }
                 Ok(ObjectCheck::Read(observed))
             }
@@ -182,7 +188,8 @@ impl<C: Cluster> Engine<C> {
         {
             plan = Plan::Keep;
         }
-        Ok(Observed { desired, desired_hash, actual, plan })
+        let superseded = actual.as_ref().map(|actual| superseded_managers(actual, &revision.owner).to_vec());
+        Ok(Observed { desired, desired_hash, actual, plan, superseded: superseded.unwrap_or_default() })
     }
 }
 

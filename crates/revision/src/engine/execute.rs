@@ -35,8 +35,9 @@ impl<C: Cluster> Engine<C> {
                         && (error.is(Reason::Conflict) || error.is(Reason::AlreadyExists)) =>
                 {
                     attempt += 1;
-                    let Observed { desired, desired_hash, .. } = observed;
+                    let Observed { desired, desired_hash, superseded, .. } = observed;
                     observed = self.observed(revision, content, desired, desired_hash, None).await?;
+                    observed.superseded = superseded;
                 }
                 result => return result,
             }
@@ -49,13 +50,13 @@ impl<C: Cluster> Engine<C> {
         observed: &Observed,
         mode: Mode,
     ) -> Result<(ObjectResult, Option<VerifiedObject>), ObjectError> {
-        let Observed { desired, desired_hash, actual, plan } = observed;
+        let Observed { desired, desired_hash, actual, plan, .. } = observed;
         let key = ObjectKey::of(desired);
         let (action, live) = match (plan, actual) {
             (Plan::Create | Plan::Adopt | Plan::Repair, _) if mode == Mode::Observe => {
                 return Ok((held(key, actual.as_ref(), &revision.probes), None));
             }
-            (Plan::Adopt | Plan::Repair, Some(actual)) => self.write(revision, desired, actual, plan).await?,
+            (Plan::Adopt | Plan::Repair, Some(actual)) => self.write(revision, observed, actual).await?,
             (Plan::AwaitDeletion, Some(actual)) if is_crd(&key.gvk) => {
                 return Ok((self.awaited(key, actual, &revision.probes).await, None));
             }
@@ -78,7 +79,8 @@ impl<C: Cluster> Engine<C> {
             .create(desired)
             .await
             .map_err(|error| ObjectError::new(&key, "creating resource: ", error))?;
-        self.take_over(revision, &key, created)
+        let superseded = superseded_managers(&created, &revision.owner);
+        self.take_over(superseded, &key, created)
             .await
             .map_err(|error| ObjectError::new(&key, "migrating to SSA after create: ", error))
     }
@@ -86,9 +88,8 @@ impl<C: Cluster> Engine<C> {
     async fn write(
         &self,
         revision: &Revision,
-        desired: &Value,
+        Observed { desired, plan, superseded, .. }: &Observed,
         actual: &Value,
-        plan: &Plan,
     ) -> Result<(Action, Value), ObjectError> {
         let key = ObjectKey::of(desired);
         let contested = !conflicts(desired, actual).is_empty();
@@ -99,7 +100,7 @@ impl<C: Cluster> Engine<C> {
         };
         let before = resource_version(actual);
         let write = async {
-            let current = self.take_over(revision, &key, actual.clone()).await?;
+            let current = self.take_over(superseded, &key, actual.clone()).await?;
             self.cluster.apply(&write_body(desired, &current, &revision.owner), false).await
         };
         let live = write.await.map_err(|error| ObjectError::new(&key, step, error))?;
@@ -120,14 +121,14 @@ impl<C: Cluster> Engine<C> {
         ObjectResult { not_ready: Some(waits), ..result }
     }
 
-    /// Converts our plain updates to server-side applies. Without any, makes no request.
+    /// Converts the plain updates of these managers to our applies. Without any, makes no request.
     async fn take_over(
         &self,
-        revision: &Revision,
+        superseded: &[&str],
         key: &ObjectKey,
         actual: Value,
     ) -> Result<Value, ClusterError> {
-        match taken_over(&actual, superseded_managers(&actual, &revision.owner)) {
+        match taken_over(&actual, superseded) {
             Some(entries) => {
                 let patch = metadata_patch(&actual, [("managedFields", entries.into())]);
                 self.cluster.merge(key, &patch).await

@@ -107,7 +107,7 @@ impl Fixture {
         serde_json::to_value(created.unwrap()).unwrap()
     }
 
-    async fn api(&self, key: &ObjectKey) -> Api<DynamicObject> {
+    pub(crate) async fn api(&self, key: &ObjectKey) -> Api<DynamicObject> {
         // A new kind is discovered a moment after its CRD is established.
         let (resource, scope) = until(async || self.cluster.discover(&key.gvk).await.ok()).await;
         Api::dynamic(self.client(), &resource, &scope).constrain(&key.namespace)

@@ -35,5 +35,7 @@ async fn engine_applies_adopts_and_removes_on_a_control_plane() {
     removal::conversion_webhook_is_removed_from_a_kept_crd(&fixture).await;
     rollout::terminating_namespace_and_quota_block_the_phase(&fixture).await;
     namespaces::permissions_in_gone_namespaces_are_skipped(&fixture).await;
+    ownership::classic_fields_stay_until_the_pod_template_changes(&fixture).await;
+    ownership::reordered_environment_changes_the_pod_template(&fixture).await;
     ownership::helm_era_objects_are_adopted_without_restart(&fixture).await;
 }

@@ -2,6 +2,8 @@
 
 use kube::api::PostParams;
 use olm_api::cluster_object_set::CollisionProtection;
+use olm_revision::engine::Revision;
+use olm_revision::object::ObjectKey;
 use olm_revision::result::Action;
 use olm_revision::teardown::{NewOwner, TeardownOptions};
 use serde_json::{Value, json};
@@ -174,4 +176,109 @@ pub(crate) async fn helm_era_objects_are_adopted_without_restart(fixture: &Fixtu
     fixture.complete(&second).await;
     let live = fixture.get(&op).await.unwrap();
     assert_eq!(live["spec"]["template"]["spec"]["containers"][0]["env"], Value::Null);
+}
+
+/// Creates a Deployment and a Service as classic OLM writes them, with fields that no bundle renders.
+async fn create_classic(fixture: &Fixture, ns: &str) -> (Value, Value) {
+    let mut op = deployment(ns, "op");
+    op["metadata"]["labels"] = json!({"olm.owner": "op.v1.0.0"});
+    let template = &mut op["spec"]["template"];
+    template["metadata"]["labels"]["team"] = json!("a");
+    template["metadata"]["annotations"] = json!({"olm.operatorGroup": "og"});
+    let container = &mut template["spec"]["containers"][0];
+    container["env"] = json!([{"name": "FIRST", "value": "1"}, {"name": "A", "value": "1"},
+        {"name": "OPERATOR_CONDITION_NAME", "value": "op.v1.0.0"}]);
+    container["volumeMounts"] = json!([{"name": "cert", "mountPath": "/cert"}]);
+    template["spec"]["volumes"] = json!([{"name": "cert", "secret": {"secretName": "op-cert"}}]);
+    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "op", "namespace": ns},
+        "spec": {"selector": {"app": "op"}, "ports": [{"name": "a", "port": 443}, {"name": "b", "port": 444}]}});
+    let params = PostParams { field_manager: Some("olm".to_owned()), ..PostParams::default() };
+    for object in [&op, &service] {
+        let key = ObjectKey::of(object);
+        let api = fixture.api(&key).await;
+        api.create(&params, &serde_json::from_value(object.clone()).unwrap()).await.unwrap();
+    }
+    (op, service)
+}
+
+// docs/design/migration.md#fields-of-classic-olm
+pub(crate) async fn classic_fields_stay_until_the_pod_template_changes(fixture: &Fixture) {
+    let ns = "classic";
+    fixture.namespace(ns).await;
+    let (op, service) = create_classic(fixture, ns).await;
+    let live = async |object: &Value| fixture.get(object).await.unwrap();
+    let before = [live(&op).await, live(&service).await];
+    let (mut wanted, mut wanted_service) = (deployment(ns, "op"), service.clone());
+    let mut revisions: Vec<Revision> = Vec::new();
+    let mut apply = async |deployment: &Value, service: &Value| {
+        let number = i64::try_from(revisions.len()).unwrap() + 1;
+        let protection = match number {
+            1 => CollisionProtection::IfNoController,
+            _ => CollisionProtection::Prevent,
+        };
+        let phases = vec![protected(phase("deploy", &[deployment, service]), protection)];
+        let mut revision = fixture.revision(ns, number, phases).await;
+        revision.siblings = revisions.iter().map(|revision| revision.owner.uid.clone()).collect();
+        revision.probes = Default::default();
+        fixture.complete(&revision).await;
+        assert_eq!(actions(&fixture.complete(&revision).await), [Action::Idle, Action::Idle]);
+        revisions.push(revision);
+    };
+    apply(&wanted, &wanted_service).await;
+    let adopted = live(&op).await;
+    assert_eq!(owner_names(&adopted), [("classic-1".to_owned(), Some(true))]);
+    assert_eq!((&adopted["spec"], &adopted["metadata"]["generation"]), (&before[0]["spec"], &json!(1)));
+    assert_eq!(live(&service).await["spec"], before[1]["spec"]);
+
+    // The template is unchanged, so its pods stay. A port that the Service no longer lists disappears.
+    wanted["metadata"]["labels"] = json!({"new": "x"});
+    wanted_service["spec"]["ports"].as_array_mut().unwrap().pop();
+    apply(&wanted, &wanted_service).await;
+    let second = live(&op).await;
+    assert_eq!((&second["spec"], &second["metadata"]["generation"]), (&before[0]["spec"], &json!(1)));
+    assert_eq!(live(&service).await["spec"]["ports"].as_array().unwrap().len(), 1);
+
+    wanted["spec"]["template"]["spec"]["containers"][0]["image"] = json!("example.test/op:v2");
+    apply(&wanted, &wanted_service).await;
+    let third = live(&op).await;
+    let container = &third["spec"]["template"]["spec"]["containers"][0];
+    assert_eq!(container["env"], json!([{"name": "A", "value": "1"}]));
+    assert_eq!(
+        (&container["volumeMounts"], &third["spec"]["template"]["spec"]["volumes"]),
+        (&Value::Null, &Value::Null)
+    );
+    assert_eq!(third["spec"]["template"]["metadata"], json!({"labels": {"app": "op"}}));
+    assert_eq!(third["metadata"]["labels"].get("olm.owner"), None);
+    assert_eq!(third["metadata"]["generation"], 2);
+}
+
+// docs/design/migration.md#fields-of-classic-olm
+pub(crate) async fn reordered_environment_changes_the_pod_template(fixture: &Fixture) {
+    let ns = "order";
+    fixture.namespace(ns).await;
+    let env =
+        |names: &[&str]| -> Value { names.iter().map(|name| json!({"name": name, "value": "1"})).collect() };
+    for (case, (live, wanted, after)) in [
+        (&["A", "B", "X"][..], &["A", "B"][..], &["A", "B", "X"][..]),
+        (&["X", "A", "B"], &["A", "B"], &["X", "A", "B"]),
+        (&["A", "X", "B"], &["A", "B"], &["A", "X", "B"]),
+        (&["B", "A"], &["A", "B"], &["A", "B"]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let name = format!("order-{case}");
+        let mut op = deployment(ns, &name);
+        op["spec"]["template"]["spec"]["containers"][0]["env"] = env(live);
+        fixture.create(&op).await;
+        op["spec"]["template"]["spec"]["containers"][0]["env"] = env(wanted);
+        let phases = vec![protected(phase("deploy", &[&op]), CollisionProtection::IfNoController)];
+        let mut revision = fixture.revision(&name, 1, phases).await;
+        revision.probes = Default::default();
+        fixture.complete(&revision).await;
+        let found = fixture.get(&op).await.unwrap();
+        assert_eq!(found["spec"]["template"]["spec"]["containers"][0]["env"], env(after), "{case}");
+        let generation = if live == after { 1 } else { 2 };
+        assert_eq!(found["metadata"]["generation"], generation, "{case}");
+    }
 }

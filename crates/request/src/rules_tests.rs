@@ -1,0 +1,188 @@
+use serde_json::json;
+
+use super::*;
+use crate::windows::WindowState;
+
+fn rules(annotations: &[(&str, &str)], settings: Settings) -> ExtensionRules {
+    let prefixed =
+        |(key, value): &(&str, &str)| (format!("{}{key}", annotations::EXT_PREFIX), (*value).to_owned());
+    ExtensionRules::of(Some(&annotations.iter().map(prefixed).collect()), settings)
+}
+
+// Case additions-a01
+#[test]
+fn extension_without_annotations_has_default_rules() {
+    let none = ExtensionRules::of(None, Settings::default());
+    assert_eq!(none, ExtensionRules::default());
+    assert!(!none.can_block_upgrades() && !none.needs_cluster_state());
+    assert_eq!(none.indexing(), Indexing::default());
+    assert_eq!(rules(&[("unknown", "Manual")], Settings::default()), none);
+}
+
+#[test]
+fn annotations_and_flags_set_rules() {
+    let all = rules(
+        &[
+            ("dependency-mode", "Check"),
+            ("ignore-dependencies", "olm.gvk.required, olm.constraint"),
+            ("ignore-dependents", "true"),
+            ("upgrade-group", "pair"),
+            ("upgrade-scope", "minor"),
+            ("exclude-skipped", "true"),
+        ],
+        Settings::default(),
+    );
+    assert_eq!(all.settings.dependencies, DependencyMode::Check);
+    assert_eq!(all.ignored_requirements, ["olm.gvk.required", "olm.constraint"]);
+    assert!(
+        all.ignore_dependents && all.exclude_skipped && all.can_block_upgrades() && all.needs_cluster_state()
+    );
+    assert_eq!(all.upgrade_scope, Some(UpgradeScope::Minor));
+    assert_eq!(all.upgrade_group.as_deref(), Some("pair"));
+    assert_eq!(all.invalid, []);
+
+    let report = Settings { dependencies: DependencyMode::Report, ..Settings::default() };
+    assert!(rules(&[], report).judges_dependencies() && !rules(&[], report).can_block_upgrades());
+    assert!(rules(&[("dependency-mode", "Check")], report).can_block_upgrades());
+    assert_eq!(rules(&[("dependency-mode", "Reject")], report), ExtensionRules::default());
+    let off = rules(&[("exclude-skipped", "false"), ("ignore-dependents", "false")], Settings::default());
+    assert_eq!(off, ExtensionRules::default());
+    let brake = rules(&[("upgrade-scope", "patch")], Settings::default());
+    assert!(brake.can_block_upgrades() && !brake.needs_cluster_state());
+    for (value, mode) in [("Strict", CrdCheck::Strict), ("Live", CrdCheck::Live), ("Warn", CrdCheck::Warn)] {
+        let checked = rules(&[("crd-check", value)], Settings::default());
+        assert_eq!(checked.crd_check, Some(mode));
+        assert!(checked.can_block_upgrades() && !checked.needs_cluster_state());
+    }
+    for (value, policy) in [
+        ("Delete", UninstallPolicy::Delete),
+        ("KeepCRDs", UninstallPolicy::KeepCrds),
+        ("BlockIfInUse", UninstallPolicy::BlockIfInUse),
+    ] {
+        let leaving = rules(&[("uninstall-policy", value)], Settings::default());
+        assert_eq!((leaving.uninstall_policy, policy.as_str()), (Some(policy), value));
+        assert!(!leaving.can_block_upgrades() && !leaving.paused);
+    }
+    let restored = rules(&[("on-failure", "Rollback")], Settings::default());
+    assert!(restored.rollback && restored.can_block_upgrades() && !restored.approval.can_hold());
+    assert!(rules(&[("paused", "true")], Settings::default()).paused);
+    assert_eq!(rules(&[("paused", "false")], Settings::default()), ExtensionRules::default());
+    let digest = format!("sha256:{}", "0f".repeat(32));
+    let adopting = rules(&[("adopt", &digest)], Settings::default());
+    assert_eq!(adopting.adopt, Some(digest));
+    assert!(!adopting.can_block_upgrades() && adopting.invalid.is_empty());
+    let shared = rules(&[("aggregate-api-roles", "true")], Settings::default());
+    assert!(shared.aggregate_api_roles && !shared.can_block_upgrades());
+    let gated = rules(&[], Settings { cluster_constraints: true, ..Settings::default() });
+    assert!(gated.can_block_upgrades() && gated.needs_cluster_state() && gated.indexing().properties);
+    assert!(!rules(&[], Settings { best_effort: true, ..Settings::default() }).can_block_upgrades());
+    let notified = rules(&[], Settings { update_notifications: true, ..Settings::default() });
+    assert!(notified.reports_upgrades() && !notified.can_block_upgrades());
+    let compatible = rules(&[], Settings { operator_conditions: true, ..Settings::default() });
+    assert!(compatible.can_hold() && compatible.can_block_upgrades() && !compatible.approval.can_hold());
+    assert!(brake.reports_upgrades() && !rules(&[], report).reports_upgrades());
+}
+
+// docs/design/additions.md#annotations
+#[test]
+fn invalid_values_have_no_effect_or_hold_upgrades_and_are_reported() {
+    let report = Settings { dependencies: DependencyMode::Report, ..Settings::default() };
+    let wrong = rules(
+        &[
+            ("adopt", "all"),
+            ("aggregate-api-roles", "yes"),
+            ("approval", "manual"),
+            ("approve-permission-increase", "yes"),
+            ("approved", "demo.v2.0.0"),
+            ("crd-check", "None"),
+            ("dependency-mode", "check"),
+            ("exclude-skipped", "yes"),
+            ("ignore-dependencies", "olm.gvk"),
+            ("ignore-dependents", ""),
+            ("ignore-operator-condition", "yes"),
+            ("on-failure", "rollback"),
+            ("paused", "True"),
+            ("uninstall-policy", "KeepCrds"),
+            ("upgrade-group", "a b"),
+            ("upgrade-scope", "Minor"),
+            ("upgrade-window", "0 22 * * 6"),
+        ],
+        report,
+    );
+    let told: Vec<String> = wrong.invalid.iter().map(ToString::to_string).collect();
+    let window = "windows such as `0 22 * * 6 4h Europe/Berlin`, separated by semicolons";
+    let expect = [
+        ("adopt", r#""all""#, "the digest of the objects to adopt, sha256: and 64 hexadecimal digits"),
+        ("aggregate-api-roles", r#""yes""#, "true, false"),
+        ("approval", r#""manual""#, "Automatic, ManualUpgrades, Manual"),
+        ("approve-permission-increase", r#""yes""#, "true, false"),
+        ("approved", r#""demo.v2.0.0""#, "the digest of a plan, sha256: and 64 hexadecimal digits"),
+        ("crd-check", r#""None""#, "Strict, Live, Warn"),
+        ("dependency-mode", r#""check""#, "Reject, Report, Check"),
+        ("exclude-skipped", r#""yes""#, "true, false"),
+        (
+            "ignore-dependencies",
+            r#""olm.gvk""#,
+            "lists, separated by commas, of olm.package.required, olm.gvk.required, olm.constraint",
+        ),
+        ("ignore-dependents", r#""""#, "true, false"),
+        ("ignore-operator-condition", r#""yes""#, "true, false"),
+        ("on-failure", r#""rollback""#, "Rollback"),
+        ("paused", r#""True""#, "true, false"),
+        ("uninstall-policy", r#""KeepCrds""#, "Delete, KeepCRDs, BlockIfInUse"),
+        ("upgrade-group", r#""a b""#, "names with the syntax of a label value"),
+        ("upgrade-scope", r#""Minor""#, "patch, minor, major"),
+        ("upgrade-window", r#""0 22 * * 6""#, window),
+    ];
+    let expect = expect.map(|(key, value, allowed)| {
+        let holds = ["adopt", "approval", "approve-permission-increase", "upgrade-window"].contains(&key);
+        let effect = if holds { "holds upgrades" } else { "has no effect" };
+        format!(
+            "annotation ext.olm.operatorframework.io/{key} {effect}: unknown value {value}, \
+             allowed are {allowed}"
+        )
+    });
+    assert_eq!(told, expect);
+    let strict = ApprovalRules {
+        mode: ApprovalMode::ManualUpgrades,
+        permission_increase: true,
+        windows: UpgradeWindows::closed(),
+        ..ApprovalRules::default()
+    };
+    let adopt = Some("all".to_owned());
+    let expected = ExtensionRules { approval: strict, adopt, ..rules(&[], report) };
+    assert_eq!(ExtensionRules { invalid: Vec::new(), ..wrong }, expected);
+    let now = jiff::Timestamp::UNIX_EPOCH;
+    assert_eq!(expected.approval.windows.state(now), WindowState::Closed { opens: None });
+}
+
+// docs/design/additions.md#dependency-modes; case additions-e20
+#[test]
+fn only_checked_extensions_not_being_deleted_are_protected() {
+    let extension = |mode: Option<&str>, going: bool| -> ClusterExtension {
+        let mut extension = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension",
+            "metadata": {"name": "app", "annotations": {}}});
+        if let Some(mode) = mode {
+            extension["metadata"]["annotations"][annotations::EXT_DEPENDENCY_MODE] = json!(mode);
+        }
+        if going {
+            extension["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        }
+        serde_json::from_value(extension).unwrap()
+    };
+    let all_checked = Settings { dependencies: DependencyMode::Check, ..Settings::default() };
+    let rows = [
+        (None, false, Settings::default(), false),
+        (Some("Report"), false, Settings::default(), false),
+        (Some("Check"), false, Settings::default(), true),
+        (Some("Check"), true, Settings::default(), false),
+        (Some("check"), false, Settings::default(), false),
+        (None, false, all_checked, true),
+        (Some("Reject"), false, all_checked, false),
+    ];
+    for (mode, going, settings, counts) in rows {
+        let extension = extension(mode, going);
+        let rules = ExtensionRules::of(extension.metadata.annotations.as_ref(), settings);
+        assert_eq!(rules.protect(&extension), counts, "{mode:?} {going}");
+    }
+}
