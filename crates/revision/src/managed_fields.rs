@@ -42,16 +42,16 @@ pub(crate) fn owned(object: &Value) -> Option<Vec<Value>> {
     Some(ours)
 }
 
-/// The managedFields of `object` with all plain updates of `managers` converted to our server-side apply. Then we are
-/// the only owner of those fields and can remove them. `None` if there is no such entry.
+/// The managedFields of `object` with all entries of `managers`, but our own applies, converted to our server-side
+/// apply. Then we are the only owner of those fields and can remove them. `None` if there is no such entry.
 pub(crate) fn taken_over(object: &Value, managers: &[&str]) -> Option<Vec<Value>> {
     let mut list = entries(object).to_vec();
-    let is_update = |entry: &Value| {
+    let is_superseded = |entry: &Value| {
         managers.contains(&text(entry, "/manager"))
-            && text(entry, "/operation") == "Update"
             && text(entry, "/subresource").is_empty()
+            && !is_ours(entry)
     };
-    let first = list.iter().position(is_update)?;
+    let first = list.iter().position(is_superseded)?;
     let target = list.iter().position(is_ours).unwrap_or(first);
     if target == first {
         let entry = list[first].as_object_mut()?;
@@ -60,7 +60,8 @@ pub(crate) fn taken_over(object: &Value, managers: &[&str]) -> Option<Vec<Value>
     }
     let api_version = text(&list[target], "/apiVersion").to_owned();
     let mut fields = list[target].get("fieldsV1").cloned().unwrap_or_default();
-    for entry in list.iter().filter(|entry| is_update(entry) && text(entry, "/apiVersion") == api_version) {
+    for entry in list.iter().filter(|entry| is_superseded(entry) && text(entry, "/apiVersion") == api_version)
+    {
         union(&mut fields, entry.get("fieldsV1").unwrap_or(&Value::Null));
     }
     // Later versions must not remove these annotations: the reference keeps them too
@@ -70,7 +71,7 @@ pub(crate) fn taken_over(object: &Value, managers: &[&str]) -> Option<Vec<Value>
         annotations.retain(|field, _| !field.starts_with("f:meta.helm.sh/"));
     }
     list[target].as_object_mut()?.insert("fieldsV1".to_owned(), fields);
-    list.retain(|entry| !is_update(entry));
+    list.retain(|entry| !is_superseded(entry));
     Some(list)
 }
 

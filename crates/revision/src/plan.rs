@@ -253,7 +253,7 @@ fn is_helm_era_owner(reference: &Value, owner: &Owner) -> bool {
     is_of_kind(reference, labels::OWNER_KIND_EXTENSION) && text(reference, "/name") == owner.extension
 }
 
-/// Managers whose plain updates of `actual` are converted to our applies: our own, and that of the Helm era on
+/// Managers whose entries for `actual` are converted to our applies: our own, and that of the Helm era on
 /// objects that it installed. Otherwise fields would have two owners and never be removed
 /// (docs/design/apply.md#migration-to-revision-1).
 pub(crate) fn superseded_managers(actual: &Value, owner: &Owner) -> &'static [&'static str] {
@@ -264,7 +264,7 @@ pub(crate) fn superseded_managers(actual: &Value, owner: &Owner) -> &'static [&'
     }
 }
 
-/// Managers of classic OLM, whose plain updates are converted, too, when a revision adopts `actual` from a sibling with
+/// Managers of classic OLM, whose entries are converted, too, when a revision adopts `actual` from a sibling with
 /// this `outcome`: fields that classic OLM set and no revision lists disappear. None if only that would change the pod
 /// template (docs/design/migration.md#fields-of-classic-olm).
 pub(crate) fn classic_managers(
@@ -276,7 +276,7 @@ pub(crate) fn classic_managers(
         controller(actual).is_some_and(|reference| siblings.iter().any(|uid| uid == text(reference, "/uid")));
     let template = actual.pointer("/spec/template");
     let is_kept = template.is_some() && template == outcome.pointer("/spec/template");
-    if is_of_sibling && !is_kept { &["olm", "catalog"] } else { &[] }
+    if is_of_sibling && !is_kept { &["olm", "catalog", "olm.install"] } else { &[] }
 }
 
 /// Merge patch that sets `metadata` members. It fails with a conflict if the object changed after the read.

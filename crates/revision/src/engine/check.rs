@@ -27,7 +27,7 @@ pub(super) struct Observed {
     pub(super) desired_hash: Hash,
     pub(super) actual: Option<Value>,
     pub(super) plan: Plan,
-    /// Field managers whose plain updates a write converts to our applies.
+    /// Field managers whose entries a write converts to our applies.
     pub(super) superseded: Vec<&'static str>,
 }
 

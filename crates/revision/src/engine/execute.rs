@@ -121,7 +121,7 @@ impl<C: Cluster> Engine<C> {
         ObjectResult { not_ready: Some(waits), ..result }
     }
 
-    /// Converts the plain updates of these managers to our applies. Without any, makes no request.
+    /// Converts the entries of these managers to our applies. Without any, makes no request.
     async fn take_over(
         &self,
         superseded: &[&str],
