@@ -234,6 +234,14 @@ mod tests {
     }
 
     #[test]
+    fn applies_of_superseded_managers_are_merged() {
+        let theirs = entry("olm.install", "Apply", json!({"f:spec": {"f:b": {}}}));
+        let before = object(&[theirs, entry(OURS, "Apply", json!({"f:spec": {"f:a": {}}}))]);
+        let both = entry(OURS, "Apply", json!({"f:spec": {"f:a": {}, "f:b": {}}}));
+        assert_eq!(taken_over(&before, &[OURS, "olm.install"]), Some(vec![both]));
+    }
+
+    #[test]
     fn object_without_plain_updates_is_unchanged() {
         let mut status = entry(OURS, "Update", json!({}));
         status["subresource"] = json!("status");

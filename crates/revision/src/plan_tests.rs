@@ -234,3 +234,32 @@ fn apply_keeps_other_owners_without_control() {
     assert_eq!(superseded_managers(&object, &owner()), ["olm.operatorframework.io", "operator-controller"]);
     assert_eq!(superseded_managers(&body, &owner()), ["olm.operatorframework.io"]);
 }
+
+// docs/design/migration.md#fields-of-classic-olm
+#[test]
+fn classic_managers_are_superseded_at_handover_unless_pods_would_restart() {
+    let siblings = ["uid-1".to_owned()];
+    let with_template = |owners: &[Value], template: Value| {
+        let mut object = actual(owners, Some("1"));
+        object["spec"] = json!({"replicas": 1, "template": template});
+        object
+    };
+    let (old, new) = (json!({"image": "v1"}), json!({"image": "v2"}));
+    let sibling = [set("demo-1", "uid-1")];
+    let all = &["olm", "catalog", "olm.install"][..];
+    for (case, actual, outcome, expected) in [
+        ("no pod template", actual(&sibling, Some("1")), actual(&sibling, Some("2")), all),
+        ("new pod template", with_template(&sibling, old.clone()), with_template(&sibling, new.clone()), all),
+        (
+            "same pod template",
+            with_template(&sibling, old.clone()),
+            with_template(&sibling, old.clone()),
+            &[],
+        ),
+        ("no controller", with_template(&[], old.clone()), with_template(&[], new), &[]),
+        ("this revision", actual(&[set("demo-2", OURS)], Some("2")), json!({}), &[]),
+        ("foreign controller", actual(&[foreign()], None), json!({}), &[]),
+    ] {
+        assert_eq!(classic_managers(&actual, &outcome, &siblings), expected, "{case}");
+    }
+}

@@ -1,6 +1,7 @@
 //! Behavior of OLM on a real cluster: tests that affect only their own objects, and run concurrently. Tests start in the
 //! order of their names: those that wait for a deadline stand in modules that sort first.
 
+mod adoption;
 mod api_roles;
 mod api_services;
 mod approvals;
