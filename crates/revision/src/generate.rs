@@ -162,6 +162,8 @@ impl Draft {
     ) -> Self {
         let mut annotations = generated(&set.metadata.annotations);
         annotations.insert(annotations::EXT_REFUSED.to_owned(), refused);
+        let recorded = set.metadata.annotations.iter().flatten();
+        annotations.extend(recorded.filter(|(key, _)| *key == annotations::EXT_ADOPT).map(cloned));
         for content in content.iter_mut().flat_map(|phase| &mut phase.objects) {
             content.collision_protection = CollisionProtection::Prevent;
         }

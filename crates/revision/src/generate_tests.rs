@@ -371,5 +371,7 @@ fn adopting_revision_protects_all_other_objects() {
     assert_eq!(patched.metadata.annotations, adopting.metadata.annotations);
     assert_eq!(protections(&patched), protections(&adopting));
     let restored = Draft::restored(extension("demo"), &adopting, content, "{}".to_owned());
-    assert_eq!(protections(&restored.number(3, SYSTEM).unwrap().set), [Value::Null, Value::Null]);
+    let restored = restored.number(3, SYSTEM).unwrap().set;
+    assert_eq!(protections(&restored), [Value::Null, Value::Null]);
+    assert_eq!(restored.metadata.annotations.unwrap()[annotations::EXT_ADOPT], "sha256:1");
 }
