@@ -12,7 +12,7 @@ use clap::Args;
 use olm_api::annotations;
 use serde_json::{Value, json};
 
-use self::observe::{observe, owning, released, restorable};
+use self::observe::{observe, owning, released};
 use self::state::{Step, decide};
 use super::access::{Dependents, ObjectAccess};
 use super::apply::observe::classic;
