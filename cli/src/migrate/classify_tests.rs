@@ -223,6 +223,22 @@ fn dependents_migrate_before_their_dependencies() {
 }
 
 #[test]
+fn api_of_two_packages_needs_a_decision() {
+    let mut objects = ready();
+    let mut other = [objects[0].clone(), objects[1].clone()];
+    other[0]["metadata"]["name"] = json!("sun");
+    other[0]["spec"]["name"] = json!("sun");
+    other[0]["status"] = json!({"installedCSV": "sun.v1.0.0", "currentCSV": "sun.v1.0.0"});
+    other[1]["metadata"]["name"] = json!("sun.v1.0.0");
+    objects.extend(other);
+    for (report, other) in reports(&objects, &["lamp.v1.0.0", "sun.v1.0.0"]).iter().zip(["sun", "lamp"]) {
+        let finding = &report.findings[0];
+        let expected = format!("Lamp.lamp.example is also provided by {other}.v1.0.0");
+        assert_eq!((finding.rule.id, &finding.message), ("DECISION-8", &expected));
+    }
+}
+
+#[test]
 fn other_objects_that_share_the_package_are_named() {
     let mut objects = ready();
     let mut twin = objects[0].clone();

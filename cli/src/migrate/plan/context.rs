@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kube::core::GroupVersionKind;
+use olm_api::ClusterExtension;
 use olm_bundle::{Certificates, distinct};
 use olm_plan::objects::ObjectName;
 use olm_plan::{AdoptedObject, adoption_digest};
@@ -154,20 +155,8 @@ pub(in crate::migrate) async fn of_package(
     let observer = Observer::new(context.cluster, context.session);
     let group = (report.namespace.as_str(), installed.group_name);
     let grants = grants(group, &context.objects.bindings, installed.csv);
-    let installation = Installation {
-        key: &installed.key,
-        subscription: installed.subscription,
-        group: installed.group,
-        catalog: &catalog.name,
-        has_requirements: installed.offer.has_requirements,
-        has_api_roles: !grants.is_empty() || has_api_roles(&observer, installed.csv).await?,
-    };
-    let name = extension::name(&context.objects, &report.package, &report.namespace);
-    let (opened, mut notes) = extension::opened(&name, &installation);
-    let opened_value = without_status(serde_json::to_value(&opened)?);
-    if let Some(fault) = validation_errors(&opened_value).first() {
-        return Err(refused(format!("the API server would refuse the ClusterExtension: {fault}")));
-    }
+    let has_api_roles = !grants.is_empty() || has_api_roles(&observer, installed.csv).await?;
+    let (opened, mut notes) = opened(context, report, &installed, &catalog.name, has_api_roles)?;
     let (rendered, version) = rendered(context, &opened, installed.offer, report).await?;
     let owner = Owner { namespace: &report.namespace, name: &report.csv, uid: &installed.csv.uid };
     let observed = observer.observe(&rendered, &owner, &report.package).await?;
@@ -192,7 +181,7 @@ pub(in crate::migrate) async fn of_package(
             .into_iter()
             .collect(),
         extension: without_status(serde_json::to_value(extension::pinned(&opened, &version, &digest))?),
-        opened: opened_value,
+        opened: without_status(serde_json::to_value(&opened)?),
         version,
         grants,
         restarts: restarts(&observed.changes, &observed.live),
@@ -206,6 +195,33 @@ pub(in crate::migrate) async fn of_package(
     })
 }
 
+/// Extension after the migration, and notes about settings without equivalent.
+fn opened(
+    context: &PlanContext<'_>,
+    report: &PackageReport,
+    installed: &Installed<'_>,
+    catalog: &str,
+    has_api_roles: bool,
+) -> Result<(ClusterExtension, Vec<String>), CliError> {
+    let installation = Installation {
+        key: &installed.key,
+        subscription: installed.subscription,
+        group: installed.group,
+        catalog,
+        has_requirements: installed.offer.has_requirements,
+        has_api_roles,
+    };
+    let name = extension::name(&context.objects, &report.package, &report.namespace);
+    let (opened, notes) = extension::opened(&name, &installation);
+    match validation_errors(&serde_json::to_value(&opened)?).first() {
+        None => Ok((opened, notes)),
+        Some(fault) => Err(CliError::findings(format!(
+            "package {}: the API server would refuse the ClusterExtension: {fault}",
+            report.id()
+        ))),
+    }
+}
+
 /// Reports whether classic OLM generated the roles of the first API.
 async fn has_api_roles(observer: &Observer<'_>, csv: &Csv) -> Result<bool, CliError> {
     let Some((api, version)) = csv.apis.first() else { return Ok(false) };
@@ -217,7 +233,7 @@ async fn has_api_roles(observer: &Observer<'_>, csv: &Csv) -> Result<bool, CliEr
 /// Objects of the first revision of the extension, and the version of the bundle.
 async fn rendered(
     context: &PlanContext<'_>,
-    extension: &olm_api::ClusterExtension,
+    extension: &ClusterExtension,
     offer: &Offer,
     report: &PackageReport,
 ) -> Result<(Vec<Value>, String), CliError> {
@@ -239,7 +255,13 @@ async fn rendered(
         OwnerMetadata { extension: name, package: &report.package, version: &version, release: None };
     let phases = phases(distinct(objects), metadata);
     let objects = phases.into_iter().flat_map(|phase| phase.objects).map(|content| content.object);
-    Ok((objects.collect(), version))
+    let objects: Vec<Value> = objects.collect();
+    let is_incomplete = |object: &&Value| object["apiVersion"].as_str().is_none_or(str::is_empty);
+    if let Some(object) = objects.iter().find(is_incomplete) {
+        let why = "has no apiVersion, so that operator-controller cannot apply it";
+        return Err(CliError::findings(format!("bundle {}: {} {why}", report.csv, ObjectId::of(object))));
+    }
+    Ok((objects, version))
 }
 
 /// Adds the objects that [`Observer`] does not look for: InstallPlans and the OperatorGroup.

@@ -63,7 +63,7 @@ struct Context {
 pub(super) async fn install(client: &kube::Client, installation: &Installation<'_>) {
     let bundle = Bundle::load(installation.files).unwrap();
     let (namespace, package) = (installation.namespace, bundle.package_name());
-    for name in ["olm", namespace] {
+    for name in ["olm", namespace].iter().chain(installation.targets) {
         add(client, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})).await;
     }
     let csv = csv(installation.files);
@@ -205,7 +205,23 @@ impl Context {
             "kind": "OperatorCondition", "name": self.name, "uid": "0-0", "controller": true}]);
         let operator = json!({"apiVersion": format!("{CLASSIC}/v1"), "kind": "Operator",
             "metadata": {"name": format!("{}.{}", self.package, self.namespace)}});
-        vec![source, group, subscription, plan, condition, role, operator]
+        let mut objects = vec![source, group, subscription, plan, condition, role, operator];
+        let others = installation.targets.iter().filter(|target| **target != self.namespace);
+        objects.extend(others.flat_map(|target| self.copies(target)));
+        objects
+    }
+
+    /// Copies of the ClusterServiceVersion and of a Role in a watched namespace.
+    fn copies(&self, target: &str) -> [Value; 2] {
+        let mut csv = self.object(&format!("{CLASSIC}/v1alpha1"), "ClusterServiceVersion", &self.name);
+        csv["metadata"]["namespace"] = json!(target);
+        csv["metadata"]["labels"] = json!({"olm.copiedFrom": self.namespace});
+        let mut role = self.object(RBAC, "Role", &format!("{}-permissions", self.name));
+        role["metadata"]["namespace"] = json!(target);
+        role["metadata"]["labels"] = self.owner_labels();
+        let copied = json!({"olm.owner.namespace": target, "olm.copiedFrom": self.namespace});
+        set(&mut role["metadata"], "labels", &copied);
+        [csv, role]
     }
 
     /// Object of the renderer as classic OLM makes it.
@@ -218,7 +234,8 @@ impl Context {
         }) {
             return object;
         }
-        let is_generated = name.starts_with(self.name.get(..20).unwrap_or(&self.name));
+        // The renderer cuts the name of the ClusterServiceVersion.
+        let is_generated = name.starts_with(self.name.get(..12).unwrap_or(&self.name)) && name.len() >= 60;
         if object["apiVersion"] == RBAC && is_generated {
             object["metadata"]["name"] = json!(format!("{name}-classic"));
             if let Some(role) = object["roleRef"]["name"].as_str().map(|role| format!("{role}-classic")) {

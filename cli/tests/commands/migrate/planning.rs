@@ -119,6 +119,32 @@ async fn changed_pod_template_is_one_rolling_restart() {
     assert_eq!((ran.code, ran.stderr.as_str()), (4, expected));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn copies_in_watched_namespaces_are_removed() {
+    let fixture = fixture().await;
+    let files = small_bundle("multi", "1.0.0", "MultiNamespace");
+    let image = fixture.add_bundle("multi", "1.0.0", &files);
+    let catalog = fixture.path("multi");
+    std::fs::create_dir(&catalog).unwrap();
+    let requirement =
+        json!({"type": "olm.gvk.required", "value": {"group": "a.b", "version": "v1", "kind": "C"}});
+    let entry = json!({"schema": "olm.bundle", "package": "multi", "name": "multi.v1.0.0", "image": image,
+        "properties": [{"type": "olm.package", "value": {"packageName": "multi", "version": "1.0.0"}}, requirement]});
+    std::fs::write(catalog.join("multi.json"), entry.to_string()).unwrap();
+    let installation = Installation {
+        files: &files,
+        namespace: "multi-system",
+        targets: &["shop", "stock"],
+        subscription: json!({"config": {"selector": {"matchLabels": {"a": "b"}}}}),
+        config: json!({"watchNamespaces": ["shop", "stock"]}),
+        source: "multi",
+    };
+    classic::install(&fixture.client(), &installation).await;
+    let ran = fixture.olm(&["migrate", "plan", "multi", "--catalog", catalog.to_str().unwrap()]).await;
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{}", ran.stdout);
+    compare("plan-multi.txt", &ran.stdout);
+}
+
 /// Binds a user to a role of the OperatorGroup of pipe.
 async fn bind_user(fixture: &Fixture) {
     let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
@@ -148,11 +174,11 @@ fn paths(folder: &Path) -> Vec<PathBuf> {
 /// Bundles of the field for all install modes, with and without webhooks, and the namespace that they watch.
 const FIELD: [(&str, &str); 10] = [
     ("automotive-dev-operator", "own"),
-    ("cluster-aas-operator", "all"),
     ("dynatrace-operator", "all"),
     ("group-sync-operator", "own"),
     ("konveyor-operator", "own"),
     ("loki-operator", "all"),
+    ("marin3r", "all"),
     ("opentelemetry-operator", "all"),
     ("service-binding-operator", "all"),
     ("universal-crossplane", "all"),
