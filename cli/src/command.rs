@@ -9,6 +9,7 @@ use crate::cluster_check::{self, ClusterCheckArgs};
 use crate::config::ConfigCommand;
 use crate::crd_check::{self, CrdCheckArgs};
 use crate::diff::{self, DiffArgs};
+use crate::doctor::{self, DoctorArgs};
 use crate::history::{self, HistoryArgs};
 use crate::install::{self, InstallArgs};
 use crate::migrate::MigrateCommand;
@@ -40,6 +41,7 @@ use crate::validate::{self, ValidateArgs};
 Examples:
   {olm} install my-operator -n my-operator --create-namespace --wait
   {olm} status my-operator                         # health, and the object that blocks the rollout
+  {olm} doctor                                     # what is wrong with the installation?
   {olm} apis -n my-team                            # the APIs of operators, and your rights on them
   {olm} catalog ls                                 # the catalogs of the cluster
   {olm} catalog ls quay.io/operatorhubio/catalog:latest
@@ -77,6 +79,9 @@ pub(crate) enum Command {
     /// Show the health of extensions, including the object that blocks the rollout
     #[command(long_about = status::ABOUT)]
     Status(StatusArgs),
+    /// Find faults of an installation and their remedies, and collect support data
+    #[command(long_about = doctor::ABOUT)]
+    Doctor(DoctorArgs),
     /// Show the revisions of an extension and the possible rollback targets
     #[command(long_about = history::ABOUT)]
     History(HistoryArgs),

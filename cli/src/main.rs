@@ -17,6 +17,7 @@ mod config;
 mod controller;
 mod crd_check;
 mod diff;
+mod doctor;
 mod error;
 mod history;
 mod install;
@@ -100,6 +101,7 @@ fn run(arguments: Vec<OsString>) -> Result<(), CliError> {
             Command::History(args) => history::run(args, &mut session).await,
             Command::Rollback(args) => rollback::run(*args, &mut session).await,
             Command::Status(args) => status::run(args, &mut session).await,
+            Command::Doctor(args) => doctor::run(args, &mut session).await,
             Command::Validate(args) => validate::run(args, &mut session).await,
             Command::Migrate(command) => migrate::run(command, &mut session).await,
             Command::Config(command) => config::run(command, &mut session).await,

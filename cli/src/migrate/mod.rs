@@ -11,10 +11,14 @@ mod read;
 mod rule;
 mod scan;
 
+use std::collections::BTreeSet;
+
 use clap::Subcommand;
 
 use crate::error::CliError;
+use crate::output::qualified;
 use crate::session::Session;
+use crate::source::{Access, Cluster};
 
 /// Subcommands of `olm migrate`.
 #[derive(Debug, Subcommand)]
@@ -36,4 +40,49 @@ pub(crate) async fn run(command: MigrateCommand, session: &mut Session) -> Resul
         MigrateCommand::Scan(args) => scan::run(args, session).await,
         MigrateCommand::Plan(args) => plan::run(args, session).await,
     }
+}
+
+/// Package of classic OLM.
+#[derive(Debug, Clone)]
+pub(crate) struct ClassicPackage {
+    /// `namespace/package`, or the name of a ClusterServiceVersion without Subscription.
+    pub(crate) name: String,
+    /// Message if a ClusterExtension installs the same package.
+    pub(crate) twin: Option<String>,
+}
+
+/// Packages of classic OLM on a cluster. Kinds that the user may not list are added to `unreadable`.
+///
+/// # Errors
+/// The API server does not answer, or denies access to the Subscriptions.
+pub(crate) async fn classic_packages(
+    cluster: &Cluster,
+    unreadable: &mut Vec<String>,
+    session: &Session,
+) -> Result<Vec<ClassicPackage>, CliError> {
+    let objects = read::from_cluster(cluster, session).await?;
+    let package = |report: classify::PackageReport| {
+        let name = if report.package.is_empty() { &report.csv } else { &report.package };
+        let twin = report.findings.iter().find(|finding| finding.rule == rule::EXTENSION);
+        ClassicPackage {
+            name: qualified(&report.namespace, name),
+            twin: twin.map(|finding| finding.message.clone()),
+        }
+    };
+    let packages = classify::classify(&objects).into_iter().map(package).collect();
+    unreadable.extend(objects.unreadable);
+    Ok(packages)
+}
+
+/// Names of the bundles of ClusterCatalogs. A catalog that cannot be read is added to `unreadable`.
+///
+/// # Errors
+/// The command is interrupted.
+pub(crate) async fn bundles_of_catalogs(
+    catalogs: &[String],
+    access: &Access,
+    unreadable: &mut Vec<String>,
+    session: &Session,
+) -> Result<BTreeSet<String>, CliError> {
+    read::offered_by_cluster(catalogs, access, unreadable, session).await
 }

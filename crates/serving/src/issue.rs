@@ -134,11 +134,15 @@ fn with_validity(mut params: CertificateParams, days: i64, now: Timestamp) -> Ce
 /// `true` if key and certificate match, and a client that trusts `bundle` (PEM) accepts them at `now`, for each
 /// name.
 pub fn is_accepted(pair: &PemPair, bundle: &[u8], dns_names: &[String], now: Timestamp) -> bool {
+    pair.parse("", &aws_lc_rs::default_provider()).is_ok()
+        && is_trusted(&pair.certificate, bundle, dns_names, now)
+}
+
+/// `true` if a client that trusts `bundle` (PEM) accepts the certificate chain (PEM, leaf first) at `now`, for each
+/// name.
+pub fn is_trusted(chain: &[u8], bundle: &[u8], dns_names: &[String], now: Timestamp) -> bool {
     let provider = Arc::new(aws_lc_rs::default_provider());
-    if pair.parse("", &provider).is_err() {
-        return false;
-    }
-    let mut chain = certificates(&pair.certificate);
+    let mut chain = certificates(chain);
     let Some(leaf) = chain.next() else {
         return false;
     };

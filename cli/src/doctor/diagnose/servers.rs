@@ -1,0 +1,190 @@
+//! Findings about the two servers: pods, logs, readiness, Leases, versions, the admission webhook.
+
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use olm_runtime::component::{Component, VERSION};
+use serde_json::Value;
+
+use super::{Finding, condition, condition_with};
+use crate::doctor::observed::{Observed, label, list, name, text, title};
+use crate::doctor::rule::{self, OF_LOGS, recognize};
+use crate::output::qualified;
+
+/// Both servers.
+pub(crate) const SERVERS: [Component; 2] = [Component::Catalogd, Component::OperatorController];
+/// Last lines of a log that are compared with known texts.
+const LINES: usize = 20;
+/// Line of a server that accepts every image.
+const UNSIGNED: &str = "no signature policy found";
+
+pub(super) fn findings(observed: &Observed, now: Timestamp) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for server in SERVERS {
+        of_server(server, observed, now, &mut findings);
+    }
+    if let Some(why) = &observed.webhook_failure {
+        let object = "MutatingWebhookConfiguration catalogd-mutating-webhook-configuration";
+        findings.push(Finding::new(rule::CATALOG_WEBHOOK, object, why));
+    }
+    findings.extend(versions(observed));
+    findings
+}
+
+fn of_server(server: Component, observed: &Observed, now: Timestamp, findings: &mut Vec<Finding>) {
+    let deployment_name = server.deployment_name();
+    let title_of = format!("Deployment {}", qualified(&observed.namespace, &deployment_name));
+    let Some(deployment) = observed.own("Deployment", &deployment_name) else {
+        if !observed.is_unreadable("deployments") {
+            let message = "it does not exist; use --catalogd-namespace if OLM is in another namespace";
+            findings.push(Finding::new(rule::SERVER_DOWN, title_of, message));
+        }
+        return;
+    };
+    let pods: Vec<&Value> = server_pods(server, observed).collect();
+    if pods.is_empty() && !observed.is_unreadable("pods") {
+        let why = ["ReplicaFailure", "Progressing", "Available"];
+        let why = why.iter().find_map(|type_| condition(deployment, type_));
+        let why = why.map(|found| text(found, "/message")).unwrap_or_default();
+        findings.push(Finding::new(rule::SERVER_DOWN, &title_of, format!("it has no pods: {why}")));
+    }
+    for pod in &pods {
+        of_pod(pod, observed, findings);
+    }
+    let has_election = arguments(deployment)
+        .any(|argument| argument == "--leader-elect" || argument == "--leader-elect=true");
+    if has_election && !observed.is_unreadable("leases") {
+        findings.extend(lease(server, observed, now));
+    }
+    let is_unsigned = |pod: &&Value| observed.log(name(pod), false).contains(UNSIGNED);
+    if pods.iter().any(is_unsigned) {
+        findings.push(Finding::new(
+            rule::UNSIGNED,
+            &title_of,
+            "its log says that no signature policy was found",
+        ));
+    }
+}
+
+/// Pods of a server that are not being deleted.
+pub(crate) fn server_pods(server: Component, observed: &Observed) -> impl Iterator<Item = &Value> {
+    let control_plane = server.deployment_name();
+    let is_own = move |pod: &&Value| {
+        label(pod, "control-plane") == control_plane && text(pod, "/metadata/deletionTimestamp").is_empty()
+    };
+    observed.list("Pod").iter().filter(is_own)
+}
+
+/// Arguments of all containers of a Deployment.
+pub(crate) fn arguments(deployment: &Value) -> impl Iterator<Item = &str> {
+    let containers = list(deployment, "/spec/template/spec/containers").iter();
+    containers
+        .flat_map(|one| list(one, "/args").iter().chain(list(one, "/command")))
+        .filter_map(Value::as_str)
+}
+
+fn of_pod(pod: &Value, observed: &Observed, findings: &mut Vec<Finding>) {
+    let (object, pod_name) = (title("Pod", pod), name(pod));
+    let statuses = list(pod, "/status/containerStatuses");
+    let restarts: u64 = statuses.iter().filter_map(|one| one["restartCount"].as_u64()).sum();
+    let is_running = !statuses.is_empty() && statuses.iter().all(|one| one["state"].get("running").is_some());
+    if !is_running {
+        let previous = observed.log(pod_name, true);
+        let lines = if previous.is_empty() { observed.log(pod_name, false) } else { previous };
+        let (cause, line) = last_lines(lines);
+        let message =
+            [stopped(pod), line].iter().filter(|part| !part.is_empty()).cloned().collect::<Vec<_>>();
+        findings.push(
+            Finding::new(rule::SERVER_DOWN, &object, message.join("; last line of its log: "))
+                .because_of(cause),
+        );
+        return;
+    }
+    if condition_with(pod, "Ready", "True").is_none() {
+        let (cause, line) = last_lines(observed.log(pod_name, false));
+        let checks = observed.readiness.get(pod_name).map(|checks| format!("readiness checks: {checks}"));
+        let line = if line.is_empty() { line } else { format!("last line of its log: {line}") };
+        let message: Vec<String> = checks.into_iter().chain([line]).filter(|part| !part.is_empty()).collect();
+        findings.push(Finding::new(rule::SERVER_UNREADY, &object, message.join("; ")).because_of(cause));
+    }
+    if restarts > 0 {
+        let reasons = statuses.iter().map(|one| text(one, "/lastState/terminated/reason"));
+        let reasons: Vec<&str> = reasons.filter(|reason| !reason.is_empty()).collect();
+        let (cause, line) = last_lines(observed.log(pod_name, true));
+        let line = if line.is_empty() { line } else { format!("; last line of its log: {line}") };
+        let message = format!("restarts: {restarts}; last reason: {}{line}", reasons.join(", "));
+        findings.push(Finding::new(rule::SERVER_RESTARTED, &object, message).because_of(cause));
+    }
+}
+
+/// Cause that the end of a log names, and the line that does, or else the last line.
+fn last_lines(log: &str) -> (Option<&'static rule::Rule>, String) {
+    let mut lines = log.lines().rev().filter(|line| !line.trim().is_empty()).take(LINES);
+    let known = lines.clone().find_map(|line| Some((recognize(OF_LOGS, line)?, line)));
+    match known {
+        Some((cause, line)) => (Some(cause), line.trim().to_owned()),
+        None => (None, lines.next().unwrap_or_default().trim().to_owned()),
+    }
+}
+
+/// Reason for which a pod does not run.
+fn stopped(pod: &Value) -> String {
+    let unscheduled = condition_with(pod, "PodScheduled", "False").map(|found| text(found, "/message"));
+    let states = list(pod, "/status/containerStatuses").iter().flat_map(|status| {
+        ["waiting", "terminated"].map(|state| (state, status.pointer(&format!("/state/{state}"))))
+    });
+    let states = states.filter_map(|(state, found)| {
+        let found = found?;
+        let parts = [text(found, "/reason"), text(found, "/message")];
+        let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+        Some(format!("{state}: {}", parts.join(": ")))
+    });
+    let texts: Vec<String> = unscheduled.map(str::to_owned).into_iter().chain(states).collect();
+    if texts.is_empty() { format!("phase {}", text(pod, "/status/phase")) } else { texts.join(", ") }
+}
+
+fn lease(server: Component, observed: &Observed, now: Timestamp) -> Option<Finding> {
+    let lease_name = server.lease_name();
+    let object = format!("Lease {}", qualified(&observed.namespace, lease_name));
+    let Some(lease) = observed.own("Lease", lease_name) else {
+        return Some(Finding::new(rule::NO_LEADER, object, "it does not exist"));
+    };
+    let holder = text(lease, "/spec/holderIdentity");
+    if holder.is_empty() {
+        return Some(Finding::new(rule::NO_LEADER, object, "it has no holder"));
+    }
+    let renewed: Timestamp = text(lease, "/spec/renewTime").parse().ok()?;
+    let seconds = lease.pointer("/spec/leaseDurationSeconds").and_then(Value::as_i64).unwrap_or_default();
+    let is_expired = now.duration_since(renewed) > SignedDuration::from_secs(seconds);
+    let message = format!("{holder} has not renewed it since {renewed}");
+    is_expired.then(|| Finding::new(rule::NO_LEADER, object, message))
+}
+
+/// Versions of the servers by Deployment, as far as the tags of their images tell.
+pub(crate) fn server_versions(observed: &Observed) -> Vec<(Component, String)> {
+    let version = |server: Component| {
+        let deployment = observed.own("Deployment", &server.deployment_name())?;
+        let image = text(deployment, "/spec/template/spec/containers/0/image");
+        let repository = image.split('@').next().unwrap_or_default();
+        let tag = repository.rsplit('/').next().unwrap_or_default().split_once(':')?.1;
+        Some((server, tag.to_owned()))
+    };
+    SERVERS.into_iter().filter_map(version).collect()
+}
+
+fn versions(observed: &Observed) -> Option<Finding> {
+    let found = server_versions(observed);
+    let plain = |tag: &str| tag.strip_prefix('v').unwrap_or(tag).to_owned();
+    let is_release = |tag: &str| plain(tag).starts_with(|c: char| c.is_ascii_digit());
+    // Tags of development images, such as `dev`, tell no version.
+    let releases: Vec<String> =
+        found.iter().filter(|(_, tag)| is_release(tag)).map(|(_, tag)| plain(tag)).collect();
+    let own = plain(VERSION);
+    let tool = option_env!("OLM_BUILD_VERSION").map(|_| own.clone());
+    let mut all = releases.iter().chain(&tool);
+    let first = all.next()?;
+    if releases.is_empty() || all.all(|other| other == first) {
+        return None;
+    }
+    let tags: Vec<String> = found.iter().map(|(server, tag)| format!("{} {tag}", server.name())).collect();
+    let message = format!("{}, olm {own}", tags.join(", "));
+    Some(Finding::new(rule::VERSIONS, format!("Namespace {}", observed.namespace), message))
+}
