@@ -8,6 +8,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use serde_json::Value;
+
 fn files(directory: &Path) -> BTreeMap<String, String> {
     fs::read_dir(directory)
         .unwrap_or_else(|error| panic!("{}: {error}", directory.display()))
@@ -32,4 +34,35 @@ fn checked_in_crds_match_the_generator() {
     for (name, content) in generated {
         assert!(checked_in[&name] == content, "manifests/crds/{name} is stale; run hack/generate");
     }
+}
+
+/// Paths of the fields without description. The API server describes `metadata` of the object itself.
+fn undescribed(schema: &Value, path: &str, found: &mut Vec<String>) {
+    for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+        let path = format!("{path}.{name}");
+        if field["description"].as_str().unwrap_or_default().is_empty() && path != ".metadata" {
+            found.push(path.clone());
+        }
+        undescribed(field, &path, found);
+    }
+    for inner in ["items", "additionalProperties"] {
+        undescribed(&schema[inner], &format!("{path}[]"), found);
+    }
+}
+
+#[test]
+fn kubectl_explain_has_a_text_for_every_field() {
+    let mut count = 0;
+    for crd in olm_api::crds::crds() {
+        for version in crd["spec"]["versions"].as_array().unwrap() {
+            let schema = &version["schema"]["openAPIV3Schema"];
+            let mut found = Vec::new();
+            undescribed(schema, "", &mut found);
+            let name = &crd["metadata"]["name"];
+            assert!(found.is_empty(), "{name}: no description of {found:?}");
+            assert!(!schema["description"].as_str().unwrap_or_default().is_empty(), "{name}");
+            count += 1;
+        }
+    }
+    assert!(count >= 5, "{count} schemas");
 }

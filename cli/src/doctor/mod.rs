@@ -23,7 +23,7 @@ use self::diagnose::{Finding, SERVERS, diagnose, server_pods, server_versions};
 use self::observed::{Observed, list, text};
 use self::rule::{RULES, Rule, Severity};
 use crate::error::CliError;
-use crate::output::{Fields, FormatArgs, counted, printable};
+use crate::output::{Fields, FormatArgs, Table, counted, printable};
 use crate::progress::say;
 use crate::session::Session;
 use crate::source::{Access, ClusterArgs, ImageArgs};
@@ -184,15 +184,15 @@ fn report_text(report: &Report) -> String {
     let versions = report.versions.iter().map(|one| format!("{} {}", one.name, one.version));
     fields.add(0, "Versions", &versions.collect::<Vec<_>>().join(", "));
     fields.add(0, "Namespace", &report.namespace);
-    for server in &report.servers {
-        let leader = if server.leader.is_empty() { "no leader" } else { &server.leader };
-        let state = format!("{} of {} ready; {leader}", server.ready_pods, counted(server.pods, "pod"));
-        fields.add(0, server.name, &state);
-    }
     let counts = |counts: &Counts, what: &str| format!("{}, {} {what}", counts.total, counts.well);
     fields.add(0, "Catalogs", &counts(&report.catalogs, "served"));
     fields.add(0, "Extensions", &counts(&report.extensions, "installed"));
-    let mut text = fields.text;
+    let mut table = Table::new(&["SERVER", "READY", "LEADER"]);
+    for server in &report.servers {
+        let ready = format!("{}/{}", server.ready_pods, server.pods);
+        table.row([server.name, &ready, &server.leader]);
+    }
+    let mut text = format!("{}\n{}", fields.text, table.text());
     for finding in &report.findings {
         let cause = finding.cause.map(|cause| format!(" ({})", cause.id)).unwrap_or_default();
         text += &format!(

@@ -279,11 +279,15 @@ async fn catalogs(access: &Access, observed: &mut Observed, session: &Session) -
         return Ok(());
     }
     let names: Vec<String> = served.iter().map(|one| name(one).to_owned()).collect();
-    let mut unreadable = Vec::new();
-    let offered: BTreeSet<String> = bundles_of_catalogs(&names, access, &mut unreadable, session).await?;
-    if unreadable.is_empty() {
-        observed.offered = Some(offered);
+    let (mut unreadable, mut offered) = (Vec::new(), BTreeSet::new());
+    for name in names {
+        offered.extend(bundles_of_catalogs(&[name], access, &mut unreadable, session).await?);
+        // If catalogd does not answer, each catalog would take the whole deadline.
+        if !unreadable.is_empty() {
+            observed.unreadable.extend(unreadable);
+            return Ok(());
+        }
     }
-    observed.unreadable.extend(unreadable);
+    observed.offered = Some(offered);
     Ok(())
 }

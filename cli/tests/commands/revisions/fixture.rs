@@ -213,7 +213,7 @@ impl Fixture {
 }
 
 /// Parses conditions of the form `Type=Status/Reason message`.
-fn conditions(texts: &[&str], generation: i64) -> Value {
+pub(crate) fn conditions(texts: &[&str], generation: i64) -> Value {
     let condition = |text: &&str| {
         let (head, message) = text.split_once(' ').unwrap();
         let (type_, head) = head.split_once('=').unwrap();

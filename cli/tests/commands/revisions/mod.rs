@@ -2,7 +2,7 @@
 //! operator-controller applies the revisions.
 
 mod apis;
-mod fixture;
+pub(crate) mod fixture;
 mod help;
 mod history;
 mod rollback;

@@ -42,6 +42,7 @@ follow! {
     rights "tasks/rights.md"
     roll_back "tasks/roll-back.md"
     share_crds "tasks/share-crds.md"
+    support "tasks/support.md"
     upgrade "tasks/upgrade.md"
     use_operators "tasks/use-operators.md"
     troubleshooting "troubleshooting.md"
