@@ -10,6 +10,7 @@ mod bundle_run;
 mod bundles;
 mod by_label;
 mod catalog;
+mod classic;
 mod cluster_object_sets;
 mod crds;
 mod deadline;

@@ -1,9 +1,11 @@
-use std::collections::{BTreeMap, BTreeSet};
+//! Recordings of classic OLM, and composed installations in their shape. Needs no cluster.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use olm_e2e::classic::{CASES, Installation, Origin, compose, crds};
 use sample_operator::content::Sample;
 use serde_json::{Value, json};
-
-use super::*;
 
 const MAX_BYTES: u64 = 200_000;
 
@@ -112,7 +114,8 @@ fn composed_objects_equal_recorded_ones() {
 #[test]
 fn recordings_are_small_and_owners_are_recorded() {
     for case in CASES {
-        let bytes = std::fs::metadata(folder().join(format!("{case}.yaml"))).unwrap().len();
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("data/classic/{case}.yaml"));
+        let bytes = std::fs::metadata(path).unwrap().len();
         assert!(bytes < MAX_BYTES, "{case}: {bytes} bytes");
         let recorded = Installation::recorded(case, "garden").unwrap();
         let uids: BTreeSet<&str> =
