@@ -381,7 +381,7 @@ fn at_most_one_of_three_conditions_is_true() {
 fn check(kind: &str, given: [&Option<Condition>; 4]) {
     let conditions: Vec<Condition> = given.into_iter().flatten().cloned().collect();
     let (all, _) = summarized_kind(kind, &conditions);
-    let told = lines(&all);
+    let shown = lines(&all);
     let is = |found: &Option<Condition>, status: &str| {
         found.as_ref().is_some_and(|one| one.status == status && one.observed_generation == CURRENT)
     };
@@ -391,11 +391,11 @@ fn check(kind: &str, given: [&Option<Condition>; 4]) {
     let [progressing, health, installed, paused] = given;
     let is_true: Vec<&str> = SUMMARY.into_iter().filter(|type_| conditions::is_true(&all, type_)).collect();
     if says(progressing, "Archived") || says(health, "Archived") || says(health, "UserSpecifiedUnavailable") {
-        assert_eq!(all, conditions, "{kind} {told:?}");
+        assert_eq!(all, conditions, "{kind} {shown:?}");
         return;
     }
-    assert_eq!(is_true.len(), 1, "{kind} {told:?}");
-    assert!(conditions::find(&all, types::READY).is_some(), "{kind} {told:?}");
+    assert_eq!(is_true.len(), 1, "{kind} {shown:?}");
+    assert!(conditions::find(&all, types::READY).is_some(), "{kind} {shown:?}");
     let works = is(health, "True")
         && (kind == "ClusterCatalog" || says(progressing, "Succeeded"))
         && (kind != "ClusterExtension" || is(installed, "True"));
@@ -405,7 +405,7 @@ fn check(kind: &str, given: [&Option<Condition>; 4]) {
         (false, true) => types::STALLED,
         (false, false) => types::RECONCILING,
     };
-    assert_eq!(is_true, [expected], "{kind} {told:?}");
+    assert_eq!(is_true, [expected], "{kind} {shown:?}");
 }
 
 #[test]

@@ -267,7 +267,7 @@ mod tests {
     }
 
     /// The status line of the answer.
-    async fn told(connection: TcpStream) -> String {
+    async fn status_line(connection: TcpStream) -> String {
         BufReader::new(connection).lines().next_line().await.unwrap().unwrap()
     }
 
@@ -287,9 +287,9 @@ mod tests {
         }
         let mut next = begun(&server, 2).await;
         next.write_all(b"{}").await.unwrap();
-        assert_eq!(told(next).await, "HTTP/1.1 200 OK");
+        assert_eq!(status_line(next).await, "HTTP/1.1 200 OK");
         // The slow clients time out after `READ_DEADLINE`.
-        let late = tokio::time::timeout(2 * READ_DEADLINE, told(slow.pop().unwrap())).await;
+        let late = tokio::time::timeout(2 * READ_DEADLINE, status_line(slow.pop().unwrap())).await;
         assert_eq!(late.unwrap(), "HTTP/1.1 400 Bad Request");
     }
 
@@ -315,7 +315,7 @@ mod tests {
             body.resize(BODY_LIMIT + more, b' ');
             let mut connection = begun(&server, body.len()).await;
             connection.write_all(&body).await.unwrap();
-            assert_eq!(told(connection).await, answer);
+            assert_eq!(status_line(connection).await, answer);
         }
     }
 

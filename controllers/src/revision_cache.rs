@@ -199,12 +199,12 @@ impl RevisionCache {
     /// [`EVENT_TIMEOUT`].
     pub(crate) async fn until_contains(&self, set: &ClusterObjectSet) {
         let mut events = self.0.events.subscribe();
-        let (name, wanted) = (ObjectRef::new(&set.name_any()), (set.uid(), set.metadata.generation));
+        let (name, written) = (ObjectRef::new(&set.name_any()), (set.uid(), set.metadata.generation));
         let shown = async {
             loop {
                 events.borrow_and_update();
                 let found = self.0.store.get(&name);
-                if found.is_some_and(|set| set.uid() == wanted.0 && set.metadata.generation >= wanted.1)
+                if found.is_some_and(|set| set.uid() == written.0 && set.metadata.generation >= written.1)
                     || events.changed().await.is_err()
                 {
                     return;

@@ -178,7 +178,7 @@ impl RevisionWriter {
     async fn patch(
         &self,
         current: &ClusterObjectSet,
-        mut wanted: ClusterObjectSet,
+        mut desired: ClusterObjectSet,
     ) -> Result<ClusterObjectSet, InstallError> {
         let mut attempt = 1;
         loop {
@@ -187,13 +187,13 @@ impl RevisionWriter {
                 found.map_err(|error| InstallError::api(&error))?.filter(|set| set.uid() == current.uid());
             let Some(found) = found else { return Err(InstallError::retry("it is gone")) };
             // Read after the revision: an orphaning from now on changes its resourceVersion.
-            for owner in wanted.owner_references() {
+            for owner in desired.owner_references() {
                 if !self.extension_stays(owner).await? {
                     return Err(InstallError::retry("its extension is about to go"));
                 }
             }
-            wanted.metadata.resource_version = found.metadata.resource_version;
-            match within_deadline(self.server_side_apply(&wanted)).await {
+            desired.metadata.resource_version = found.metadata.resource_version;
+            match within_deadline(self.server_side_apply(&desired)).await {
                 Err(kube::Error::Api(status)) if status.is_conflict() && attempt < ATTEMPTS => attempt += 1,
                 applied => return applied.map_err(|error| InstallError::api(&error)),
             }
@@ -257,10 +257,10 @@ impl RevisionWriter {
 
     /// Refuses to overwrite a ClusterObjectSet of another owner (docs/design/apply.md#writing-a-revision). Our own
     /// may exist: from an attempt that ended early, or without its label.
-    async fn refuse_foreign(&self, wanted: &ClusterObjectSet) -> Result<(), InstallError> {
-        let name = wanted.name_any();
+    async fn refuse_foreign(&self, desired: &ClusterObjectSet) -> Result<(), InstallError> {
+        let name = desired.name_any();
         let found = api_request(self.sets.get_opt(&name), "creating new Revision").await?;
-        match found.and_then(|found| foreign(&found, wanted)) {
+        match found.and_then(|found| foreign(&found, desired)) {
             Some(why) => Err(InstallError::retry(format!(
                 "creating new Revision: ClusterObjectSet {name:?} exists and is not of this extension: {why}"
             ))),
@@ -382,12 +382,12 @@ pub(crate) fn invalid(error: GenerateError) -> InstallError {
     InstallError::blocked(error)
 }
 
-/// Describes the owner of a foreign ClusterObjectSet of the wanted name. `None` if the extension owns it, or if its
+/// Describes the owner of a foreign ClusterObjectSet of this name. `None` if the extension owns it, or if its
 /// label names the extension and it has no other controller.
-fn foreign(found: &ClusterObjectSet, wanted: &ClusterObjectSet) -> Option<String> {
+fn foreign(found: &ClusterObjectSet, desired: &ClusterObjectSet) -> Option<String> {
     let label = |set: &ClusterObjectSet| set.labels().get(labels::OWNER_NAME).cloned().unwrap_or_default();
-    let (says, extension) = (label(found), label(wanted));
-    let mut ours = wanted.owner_references().iter();
+    let (says, extension) = (label(found), label(desired));
+    let mut ours = desired.owner_references().iter();
     let is_owned = ours.any(|ours| found.owner_references().iter().any(|owner| owner.uid == ours.uid));
     if is_owned || says == extension && belongs_to(found, &extension) {
         return None;

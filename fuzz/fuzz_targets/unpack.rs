@@ -1,4 +1,4 @@
-//! Fuzzes layers: any bytes, plain or compressed, are unpacked or rejected, and only wanted files are returned.
+//! Fuzzes layers: any bytes, plain or compressed, are unpacked or rejected, and only requested files are returned.
 //!
 //! The first byte determines whether the rest is split into two layers, and whether checksums of tar headers are
 //! fixed first. Otherwise nearly every change of a header would fail there.

@@ -43,7 +43,7 @@ pub enum Outcome<'a> {
 /// Verdict of the signature policy about the image of a catalog.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Signature {
-    /// The policy demands no signature, or no content is wanted.
+    /// The policy demands no signature, or no content is required.
     NotDemanded,
     /// No new verdict.
     Unchanged,

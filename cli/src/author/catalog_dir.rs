@@ -50,15 +50,15 @@ impl CatalogDir {
 
     /// File with an object of a package. The `olm.package` object has the name of the package.
     pub(super) fn file(&self, schema: &str, package: &str, name: &str) -> Option<&Path> {
-        let is_wanted =
+        let is_match =
             |object: &&Located| object.schema == schema && object.package == package && object.name == name;
-        self.objects.iter().find(is_wanted).map(|object| object.file.as_path())
+        self.objects.iter().find(is_match).map(|object| object.file.as_path())
     }
 
     /// File with the first object of this schema that belongs to a package.
     pub(super) fn file_of(&self, schema: &str, package: &str) -> Option<&Path> {
-        let is_wanted = |object: &&Located| object.schema == schema && object.package == package;
-        self.objects.iter().find(is_wanted).map(|object| object.file.as_path())
+        let is_match = |object: &&Located| object.schema == schema && object.package == package;
+        self.objects.iter().find(is_match).map(|object| object.file.as_path())
     }
 
     /// Text of a catalog file.

@@ -88,16 +88,16 @@ impl CatalogText {
         })
     }
 
-    /// Changes the first object for which `is_wanted` is true. The text of what does not change is preserved.
+    /// Changes the first object for which `is_match` is true. The text of what does not change is preserved.
     ///
     /// # Errors
     /// Only encoding errors.
     pub(crate) fn change(
         &mut self,
-        is_wanted: impl Fn(&Value) -> bool,
+        is_match: impl Fn(&Value) -> bool,
         change: impl FnOnce(&mut Value),
     ) -> Result<(), CliError> {
-        let Some(at) = self.documents.iter().position(|document| is_wanted(&document.value)) else {
+        let Some(at) = self.documents.iter().position(|document| is_match(&document.value)) else {
             return Ok(());
         };
         let Document { text: old, value: before } = &self.documents[at];

@@ -140,7 +140,7 @@ fn reference(package: &CatalogPackage, args: &DeprecateArgs) -> Result<Value, Cl
         return Ok(json_reference(SCHEMA_CHANNEL, &package.channel(channel)?.name));
     }
     match args.bundle.as_ref().or(args.version.as_ref()) {
-        Some(wanted) => Ok(json_reference(SCHEMA_BUNDLE, package.bundle_named(wanted)?)),
+        Some(requested) => Ok(json_reference(SCHEMA_BUNDLE, package.bundle_named(requested)?)),
         None => Ok(json_reference(SCHEMA_PACKAGE, "")),
     }
 }

@@ -1,6 +1,6 @@
 //! Changes to the lines of one YAML document: items of a block list, and values of one line. Pure.
 //!
-//! A result may be wrong for unusual layouts. The caller parses it and compares it with the wanted object.
+//! A result may be wrong for unusual layouts. The caller parses it and compares it with the desired object.
 
 use serde_json::{Map, Value, json};
 

@@ -90,11 +90,11 @@ impl CatalogPackage {
     ///
     /// # Errors
     /// There is none, or several have the version.
-    pub(crate) fn bundle_named(&self, wanted: &str) -> Result<&str, CliError> {
-        if let Some(bundle) = self.bundle(wanted) {
+    pub(crate) fn bundle_named(&self, requested: &str) -> Result<&str, CliError> {
+        if let Some(bundle) = self.bundle(requested) {
             return Ok(&bundle.name);
         }
-        let version = wanted.strip_prefix('v').unwrap_or(wanted);
+        let version = requested.strip_prefix('v').unwrap_or(requested);
         let offers = self.index.offers();
         let found = offers.filter(|offer| shown_version(offer).as_deref() == Some(version));
         let found: Vec<&str> = found.map(Offer::name).collect();
@@ -102,14 +102,16 @@ impl CatalogPackage {
             [name] => Ok(name),
             [] => {
                 let versions: Vec<_> = self.index.offers().filter_map(shown_version).collect();
-                let (name, wanted, versions) = (quote(&self.name), quote(wanted), listed(&versions));
+                let (name, requested, versions) = (quote(&self.name), quote(requested), listed(&versions));
                 let text =
-                    format!("package {name} has no bundle or version {wanted}; its versions: {versions}");
+                    format!("package {name} has no bundle or version {requested}; its versions: {versions}");
                 Err(CliError::no_candidate(text))
             }
             names => {
                 let names = names.join(", ");
-                Err(CliError::usage(format!("several bundles have version {wanted}: specify one of {names}")))
+                Err(CliError::usage(format!(
+                    "several bundles have version {requested}: specify one of {names}"
+                )))
             }
         }
     }

@@ -55,14 +55,14 @@ impl SelectionArgs {
     fn parse(&self) -> Result<Subset, CliError> {
         let wrong =
             |flag: &str, value: &str, why: &str| CliError::usage(format!("--{flag} {}: {why}", quote(value)));
-        let mut wanted = Subset::default();
+        let mut selection = Subset::default();
         let mut whole = BTreeSet::new();
         for value in &self.packages {
             let (name, range) = value.split_once('@').map_or((value.as_str(), None), |(n, r)| (n, Some(r)));
             if name.is_empty() {
                 return Err(wrong("package", value, "expected NAME or NAME@RANGE"));
             }
-            let package = wanted.packages.entry(name.to_owned()).or_default();
+            let package = selection.packages.entry(name.to_owned()).or_default();
             match range {
                 None => {
                     whole.insert(name);
@@ -77,7 +77,7 @@ impl SelectionArgs {
             }
         }
         let is_both = |(name, _): &(&String, &olm_fbc::PackageSubset)| whole.contains(name.as_str());
-        let mut ranged = wanted.packages.iter().filter(|(_, package)| !package.ranges.is_empty());
+        let mut ranged = selection.packages.iter().filter(|(_, package)| !package.ranges.is_empty());
         if let Some((name, _)) = ranged.find(is_both) {
             return Err(wrong("package", name, "given both with and without a range"));
         }
@@ -86,19 +86,19 @@ impl SelectionArgs {
                 value.split_once('/').filter(|(package, name)| !package.is_empty() && !name.is_empty());
             let (package, channel) =
                 parts.ok_or_else(|| wrong("channel", value, "expected PACKAGE/CHANNEL"))?;
-            wanted.packages.entry(package.to_owned()).or_default().channels.insert(channel.to_owned());
+            selection.packages.entry(package.to_owned()).or_default().channels.insert(channel.to_owned());
         }
         for value in &self.default_channels {
             let parts =
                 value.split_once('=').filter(|(package, name)| !package.is_empty() && !name.is_empty());
             let (package, channel) =
                 parts.ok_or_else(|| wrong("default-channel", value, "expected PACKAGE=CHANNEL"))?;
-            if wanted.default_channels.insert(package.to_owned(), channel.to_owned()).is_some() {
+            if selection.default_channels.insert(package.to_owned(), channel.to_owned()).is_some() {
                 return Err(wrong("default-channel", value, "given twice for the package"));
             }
         }
-        wanted.packages.values_mut().for_each(|package| package.heads = self.heads);
-        Ok(wanted)
+        selection.packages.values_mut().for_each(|package| package.heads = self.heads);
+        Ok(selection)
     }
 
     /// Reduces the catalog `source`, and checks the result as `validate` does.
@@ -106,12 +106,12 @@ impl SelectionArgs {
     /// # Errors
     /// A selected part does not exist, or the rest is not a valid catalog.
     pub(super) fn apply(&self, source: &str, metas: Vec<Meta>) -> Result<SmallerCatalog, CliError> {
-        let mut wanted = self.parse()?;
+        let mut selection = self.parse()?;
         let names: BTreeSet<String> =
             metas.iter().map(|meta| meta.owner().to_owned()).filter(|name| !name.is_empty()).collect();
-        if self.heads && wanted.packages.is_empty() {
+        if self.heads && selection.packages.is_empty() {
             let heads = PackageSubset { heads: true, ..PackageSubset::default() };
-            wanted.packages = names.iter().map(|name| (name.clone(), heads.clone())).collect();
+            selection.packages = names.iter().map(|name| (name.clone(), heads.clone())).collect();
         }
         let refused = |error: SubsetError| match error {
             SubsetError::NoPackage(name) => CliError::no_candidate(missing(source, &name, &names)),
@@ -122,18 +122,18 @@ impl SelectionArgs {
             SubsetError::Graph { .. } => CliError::findings(format!("{source}: {error}")),
             SubsetError::Object { .. } => CliError::at(source, error),
         };
-        if !self.with_dependencies || wanted.packages.is_empty() {
-            return subset(metas, &wanted).map_err(refused);
+        if !self.with_dependencies || selection.packages.is_empty() {
+            return subset(metas, &selection).map_err(refused);
         }
         let requirements = Requirements::of(&metas).map_err(|error| CliError::at(source, error))?;
         loop {
-            let smaller = subset(metas.clone(), &wanted).map_err(refused)?;
+            let smaller = subset(metas.clone(), &selection).map_err(refused)?;
             let required = requirements.missing(&smaller);
             if required.is_empty() {
                 requirements.unmet(&smaller).iter().for_each(|line| say(&format!("warning: {line}")));
                 return Ok(smaller);
             }
-            wanted
+            selection
                 .packages
                 .extend(required.into_iter().map(|name| (name.to_owned(), PackageSubset::default())));
         }
@@ -291,13 +291,13 @@ mod tests {
 
     #[test]
     fn selection_flags_are_parsed() {
-        let wanted = args(&["a", "b@>=1.0.0 <2.0.0", "b@3.x"], &["b/stable", "c/fast"], &["b=stable"])
+        let selection = args(&["a", "b@>=1.0.0 <2.0.0", "b@3.x"], &["b/stable", "c/fast"], &["b=stable"])
             .parse()
             .unwrap();
-        assert_eq!(wanted.packages.keys().collect::<Vec<_>>(), ["a", "b", "c"]);
-        assert_eq!(wanted.packages["b"].ranges.len(), 2);
-        assert_eq!(wanted.packages["b"].channels, BTreeSet::from(["stable".to_owned()]));
-        assert_eq!(wanted.default_channels["b"], "stable");
+        assert_eq!(selection.packages.keys().collect::<Vec<_>>(), ["a", "b", "c"]);
+        assert_eq!(selection.packages["b"].ranges.len(), 2);
+        assert_eq!(selection.packages["b"].channels, BTreeSet::from(["stable".to_owned()]));
+        assert_eq!(selection.default_channels["b"], "stable");
         assert!(SelectionArgs::default().is_everything());
     }
 

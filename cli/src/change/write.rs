@@ -288,8 +288,8 @@ mod tests {
         let object = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension",
             "metadata": {"name": "pipe", "uid": "u", "generation": 3, "resourceVersion": "7"}, "status": {}});
         let written = WrittenObject::new(object, WriteResult::Changed, Some(DryRun::Server));
-        let told = "clusterextension.olm.operatorframework.io/pipe changed (server dry run)";
-        assert_eq!(written.to_string(), told);
+        let expected = "clusterextension.olm.operatorframework.io/pipe changed (server dry run)";
+        assert_eq!(written.to_string(), expected);
         assert_eq!((written.generation, written.uid.as_deref()), (Some(3), Some("u")));
         let left = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension",
             "metadata": {"name": "pipe"}});

@@ -176,7 +176,7 @@ impl DependencyInputs {
         let mut served = self.served.external(|owner| self.owners.contains(owner));
         served.extend(installed.iter().flat_map(|one| one.provider.gvks()).cloned());
         let requested = queries.iter().map(|query| constraints(query, catalogs)).collect();
-        SolverInput { wanted: requested, installed, catalogs: sources, served, deadline }
+        SolverInput { requested, installed, catalogs: sources, served, deadline }
     }
 }
 

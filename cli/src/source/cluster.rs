@@ -185,10 +185,10 @@ async fn within<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Result
 
 /// Names of the served catalogs among `catalogs`, or only `requested`.
 fn select(catalogs: &[ClusterCatalog], requested: Option<&str>) -> Result<Vec<String>, CliError> {
-    let is_wanted = |name: &String| requested.is_none_or(|requested| name == requested);
+    let is_requested = |name: &String| requested.is_none_or(|requested| name == requested);
     let is_served = |catalog: &&ClusterCatalog| catalog.is_true(types::SERVING);
     let served: Vec<_> =
-        catalogs.iter().filter(is_served).map(ResourceExt::name_any).filter(is_wanted).collect();
+        catalogs.iter().filter(is_served).map(ResourceExt::name_any).filter(is_requested).collect();
     if !served.is_empty() {
         return Ok(served);
     }

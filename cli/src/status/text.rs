@@ -93,7 +93,7 @@ pub(crate) fn tree(state: &ExtensionState, now: Timestamp, wide: bool) -> String
 
 /// Version and channels that `spec` requests.
 fn requested(state: &ExtensionState) -> String {
-    let version = match state.wanted_version.as_str() {
+    let version = match state.requested_version.as_str() {
         "" => "any version".to_owned(),
         version => format!("version {version}"),
     };

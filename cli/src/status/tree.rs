@@ -28,7 +28,7 @@ pub(crate) struct ExtensionState {
     pub(crate) namespace: String,
     pub(crate) package: String,
     /// `spec.source.catalog.version`. Empty for any version.
-    pub(crate) wanted_version: String,
+    pub(crate) requested_version: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) channels: Vec<String>,
     pub(crate) upgrade_constraint_policy: String,
@@ -191,7 +191,7 @@ impl ExtensionState {
             up_to_date: conditions::find(&conditions, types::PROGRESSING).is_some_and(is_current),
             namespace: spec.map(|spec| spec.namespace.clone()).unwrap_or_default(),
             package: catalog.map(|catalog| catalog.package_name.clone()).unwrap_or_default(),
-            wanted_version: catalog.and_then(|catalog| catalog.version.clone()).unwrap_or_default(),
+            requested_version: catalog.and_then(|catalog| catalog.version.clone()).unwrap_or_default(),
             channels: catalog.map(|catalog| catalog.channels.clone()).unwrap_or_default(),
             upgrade_constraint_policy: policy.map_or("CatalogProvided", |policy| policy.as_str()).to_owned(),
             installed: installed(extension),

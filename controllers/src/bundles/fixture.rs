@@ -103,8 +103,8 @@ impl HangingRegistry {
     }
 
     /// Waits until there are this many connections.
-    pub(crate) async fn until_connections(&self, wanted: usize) {
-        self.connections.clone().wait_for(|count| *count == wanted).await.unwrap();
+    pub(crate) async fn until_connections(&self, expected: usize) {
+        self.connections.clone().wait_for(|count| *count == expected).await.unwrap();
     }
 }
 

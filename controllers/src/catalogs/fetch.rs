@@ -208,8 +208,8 @@ fn unexpected(status: StatusCode) -> FetchError {
 }
 
 /// Error of an answer with another digest than the status has.
-fn digest_mismatch(generation: &Generation, served: &str, wanted: &str) -> FetchError {
-    let message = format!("error: catalogd serves content of {served} instead of {wanted}");
+fn digest_mismatch(generation: &Generation, served: &str, requested: &str) -> FetchError {
+    let message = format!("error: catalogd serves content of {served} instead of {requested}");
     if generation.count_digest_mismatch() < MISMATCH_ATTEMPTS {
         FetchError::unreported(message)
     } else {

@@ -78,10 +78,10 @@ pub(super) struct PreparedPackage {
 }
 
 impl PreparedPackage {
-    /// Reports whether this includes everything that `wanted` selects.
-    pub(super) fn serves(&self, wanted: Indexing) -> bool {
+    /// Reports whether this includes everything that `required` selects.
+    pub(super) fn serves(&self, required: Indexing) -> bool {
         let Indexing { release_support, properties } = self.indexing;
-        release_support == wanted.release_support && (properties || !wanted.properties)
+        release_support == required.release_support && (properties || !required.properties)
     }
 }
 

@@ -73,9 +73,9 @@ async fn annotation_adds_and_removes_roles_with_new_revisions() {
     fixture.annotate("demo", &[("aggregate-api-roles", Some("yes"))]).await;
     fixture.succeed("demo-4").await;
     assert_eq!(roles(&fixture, "demo-4").await, [""; 0]);
-    let told = "InvalidAnnotation annotation ext.olm.operatorframework.io/aggregate-api-roles has no effect: unknown \
+    let event = "InvalidAnnotation annotation ext.olm.operatorframework.io/aggregate-api-roles has no effect: unknown \
                 value \"yes\", allowed are true, false";
-    fixture.until_event("demo", told).await;
+    fixture.until_event("demo", event).await;
 }
 
 // docs/design/approvals.md#approval

@@ -44,13 +44,13 @@ async fn upgrade_waits_until_its_plan_is_approved() {
     fixture.publish("main", &[version("1.0.0", "a"), version("1.1.0", "b")]).await;
     let available = "bundle demo.v1.1.0 version 1.1.0 from catalog main is available; plan sha256:";
     let (type_, state) = (types::UPGRADE_AVAILABLE, "True/ApprovalRequired");
-    let told = held(&fixture, type_, state, available).await;
+    let reported = held(&fixture, type_, state, available).await;
     assert!(
-        told.contains(": 0 objects created, 1 changed, 0 deleted; to approve it, run `olm approve demo`"),
-        "{told}"
+        reported.contains(": 0 objects created, 1 changed, 0 deleted; to approve it, run `olm approve demo`"),
+        "{reported}"
     );
     assert_eq!(fixture.condition("demo", types::PROGRESSING).await.unwrap(), DONE);
-    let plan = digest(&told);
+    let plan = digest(&reported);
 
     // At rest nothing is written, not even by a new process.
     let before = fixture.extensions.get("demo").await.unwrap().resource_version();
@@ -106,13 +106,13 @@ async fn manual_mode_holds_first_install_and_changed_content() {
     fixture.extensions.create(&Default::default(), &extension).await.unwrap();
     let begins =
         "installation of bundle demo.v1.0.0 version 1.0.0 from catalog main requires approval; plan sha256:";
-    let told = held(&fixture, types::PROGRESSING, "False/Blocked", begins).await;
+    let reported = held(&fixture, types::PROGRESSING, "False/Blocked", begins).await;
     assert_eq!(
         fixture.condition("demo", types::INSTALLED).await.unwrap(),
         "False/Absent No bundle installed"
     );
     assert_eq!(fixture.revisions().await, Vec::<String>::new());
-    fixture.annotate("demo", &[("approved", Some(&digest(&told)))]).await;
+    fixture.annotate("demo", &[("approved", Some(&digest(&reported)))]).await;
     fixture.revision("demo-1").await;
     until_done(&fixture, "demo-1", "1.0.0").await;
     // What is installed is not planned again.
@@ -128,8 +128,8 @@ async fn closed_window_holds_an_upgrade_and_an_open_one_does_not() {
     fixture.annotate("demo", &[("upgrade-window", Some("0 0 29 2 * 1h"))]).await;
     fixture.publish("main", &[version("1.0.0", "a"), version("1.1.0", "b")]).await;
     let begins = "bundle demo.v1.1.0 version 1.1.0 from catalog main is available; plan sha256:";
-    let told = held(&fixture, types::UPGRADE_AVAILABLE, "True/OutsideWindow", begins).await;
-    assert!(told.ends_with("-02-29T00:00:00Z"), "{told}");
+    let reported = held(&fixture, types::UPGRADE_AVAILABLE, "True/OutsideWindow", begins).await;
+    assert!(reported.ends_with("-02-29T00:00:00Z"), "{reported}");
     assert_eq!(fixture.revisions().await, ["demo-1"]);
     // An invalid window never opens.
     fixture.annotate("demo", &[("upgrade-window", Some("sometimes"))]).await;

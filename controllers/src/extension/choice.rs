@@ -409,9 +409,9 @@ fn admits(filter: &CatalogFilter, bundle: &BundleMetadata) -> bool {
 
 /// Properties of a catalog entry as JSON, as the revision records them. `None` if there are none.
 fn catalog_properties(properties: &[Property]) -> Option<String> {
-    let list = |wanted: fn(&str) -> bool| {
-        let wanted: Vec<_> = properties.iter().filter(|property| wanted(&property.kind)).collect();
-        serde_json::to_string(&wanted).ok().filter(|_| !wanted.is_empty())
+    let list = |is_selected: fn(&str) -> bool| {
+        let selected: Vec<_> = properties.iter().filter(|property| is_selected(&property.kind)).collect();
+        serde_json::to_string(&selected).ok().filter(|_| !selected.is_empty())
     };
     let all = list(|_| true)?;
     if all.len() <= PROPERTIES_BYTES { Some(all) } else { list(others_rely_on) }

@@ -46,8 +46,8 @@ fn newer_version_outside_of_range_is_reported_with_its_release() {
         assert_eq!(found(&json!({"version": range}), &ExtensionRules::default(), &main), "-");
     }
     // The extension upgrades by itself.
-    for wanted in [json!({}), json!({"version": ""}), json!({"version": ">=1"})] {
-        assert_eq!(found(&wanted, &notified(), &main), UP_TO_DATE);
+    for settings in [json!({}), json!({"version": ""}), json!({"version": ">=1"})] {
+        assert_eq!(found(&settings, &notified(), &main), UP_TO_DATE);
     }
     // The catalog has no bundle within the range.
     let withdrawn = json!({"version": "1.2.3"});
@@ -111,8 +111,8 @@ fn version_with_refused_or_unmet_dependency_is_reported() {
     let installed = [set(1, "Active", true)];
     let choice = decided(&json!({"version": "1.0.0"}), &installed, &check, &main()).unwrap();
     assert!(choice.requeue);
-    let told = shown(&choice.findings);
-    assert!(told.starts_with("True/DependencyConflict 2.0.0: "), "{told}");
+    let reported = shown(&choice.findings);
+    assert!(reported.starts_with("True/DependencyConflict 2.0.0: "), "{reported}");
     let pinned = json!({"version": "1.0.0"});
     assert!(!decided(&pinned, &installed, &notified(), &main()).unwrap().requeue);
 }

@@ -208,8 +208,8 @@ fn rollout_continues_while_range_admits_it() {
 #[test]
 fn missing_catalogs_keep_installed_bundle() {
     let (installed, none) = ([set(1, "Active", true)], plain(&[]));
-    for wanted in [json!({}), json!({"version": "1.0.0"}), json!({"version": "1.x"})] {
-        assert_eq!(version(&wanted, &installed, false, &none).unwrap(), "1.0.0");
+    for settings in [json!({}), json!({"version": "1.0.0"}), json!({"version": "1.x"})] {
+        assert_eq!(version(&settings, &installed, false, &none).unwrap(), "1.0.0");
     }
     let error = version(&json!({"version": "2.0.0"}), &installed, false, &none).unwrap_err();
     assert!(error.starts_with("error upgrading from currently installed version \"1.0.0\": "), "{error}");
@@ -290,11 +290,11 @@ fn skipped_version_is_reported_or_excluded() {
     let installed = [set(1, "Active", true)];
     let choice = decided(&json!({}), &installed, &ExtensionRules::default(), &inputs).unwrap();
     assert_eq!(choice.target.version, "2.0.0");
-    let told = events::merged(choice.events);
-    assert_eq!(told.len(), 1);
-    assert!(told[0].warning, "{told:?}");
+    let merged = events::merged(choice.events);
+    assert_eq!(merged.len(), 1);
+    assert!(merged[0].warning, "{merged:?}");
     assert_eq!(
-        told[0].note,
+        merged[0].note,
         "chose bundle demo.v2.0.0 version 2.0.0 from catalog main, which follows demo.v1.0.0 by replaces in channel \
          stable; passed over: demo.v3.0.0 (no successor of installed demo.v1.0.0); \
          bundle demo.v2.0.0 is skipped in channels [stable] and should not be installed"

@@ -79,7 +79,7 @@ impl Findings {
     pub(super) fn add_definitions(
         &mut self,
         definitions: &CrdVerdict,
-        wanted: &BundleIdentity,
+        next: &BundleIdentity,
         rules: &ExtensionRules,
         states: &RevisionStates,
     ) {
@@ -90,10 +90,10 @@ impl Findings {
             }
             CrdVerdict::Held(why) => {
                 let installed = states.installed.as_ref();
-                let is_upgrade = installed.is_some_and(|installed| is_other(&installed.bundle, wanted));
+                let is_upgrade = installed.is_some_and(|installed| is_other(&installed.bundle, next));
                 if is_upgrade && rules.reports_upgrades() {
-                    self.available_version = available_version(wanted, rules, states);
-                    self.upgrade = Finding::State(held_by_definitions(wanted, why));
+                    self.available_version = available_version(next, rules, states);
+                    self.upgrade = Finding::State(held_by_definitions(next, why));
                 }
             }
         }

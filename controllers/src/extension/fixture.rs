@@ -382,8 +382,8 @@ impl Fixture {
     pub(super) async fn until_reconciled(&self, name: &str) {
         let nothing = json!({"packageName": "nothing"});
         self.create(name, &nothing, &json!({})).await;
-        let is_told = |extension: &ClusterExtension| extension.status.is_some().then_some(());
-        self.until(name, name, is_told).await;
+        let has_status = |extension: &ClusterExtension| extension.status.is_some().then_some(());
+        self.until(name, name, has_status).await;
     }
 
     /// Archives the revision.

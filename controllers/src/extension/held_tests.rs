@@ -66,14 +66,14 @@ fn held_plan_names_bundle_plan_changes_and_release() {
         ),
     ] {
         let report = held(first, bundle_changes, cause).report(&observed, &choice);
-        let told = match report {
+        let found = match report {
             Ok(state) => (state.status.and(Some(state.reason)), state.message),
             Err(failure) => {
                 assert_eq!(failure.class, ErrorClass::Held);
                 (None, failure.message)
             }
         };
-        assert_eq!(told, (reason, expected));
+        assert_eq!(found, (reason, expected));
     }
 }
 

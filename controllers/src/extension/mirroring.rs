@@ -56,9 +56,9 @@ fn patch(set: &ClusterObjectSet, rules: &ExtensionRules, account: Option<&str>) 
     let account = if is_leaving && has_to_go { account } else { present(annotations::EXT_SERVICE_ACCOUNT) };
     let mut changes = Map::new();
     let keys = MIRRORED.into_iter().chain([annotations::EXT_SERVICE_ACCOUNT]);
-    for (key, wanted) in keys.zip([paused, policy, account]) {
-        if present(key) != wanted {
-            changes.insert(key.to_owned(), wanted.map_or(Value::Null, Value::from));
+    for (key, desired) in keys.zip([paused, policy, account]) {
+        if present(key) != desired {
+            changes.insert(key.to_owned(), desired.map_or(Value::Null, Value::from));
         }
     }
     let (uid, version) = (&set.metadata.uid, &set.metadata.resource_version);

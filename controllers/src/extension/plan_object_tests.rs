@@ -63,11 +63,11 @@ async fn approved_plan_object_installs_its_upgrade() {
     assert_eq!(waiting.name_any(), olm_api::names::plan_name("demo", 2, &content.digest));
     assert_eq!((content.bundle.catalog.as_deref(), content.objects.len()), (Some("main"), 1));
     assert!(content.bundle.image.ends_with(&content.bundle.image_digest) && !content.truncated);
-    let told = format!("; plan {}: {}; ", content.digest, content.summary);
-    let is_told = async || {
-        fixture.condition("demo", types::UPGRADE_AVAILABLE).await.filter(|text| text.contains(&told))
+    let expected = format!("; plan {}: {}; ", content.digest, content.summary);
+    let is_reported = async || {
+        fixture.condition("demo", types::UPGRADE_AVAILABLE).await.filter(|text| text.contains(&expected))
     };
-    fixture.eventually(&told, is_told).await;
+    fixture.eventually(&expected, is_reported).await;
     let refused = patch(&fixture, &waiting, json!({"spec": {"plan": {"summary": "nothing"}}})).await;
     assert!(refused.unwrap_err().to_string().contains("plan is immutable"));
 

@@ -244,12 +244,12 @@ async fn content_of_newest_revision_is_restored_without_that_of_the_installed_on
 async fn edit_without_bundle_content_stays_pending() {
     let mut fixture = Fixture::start().await;
     installed(&fixture, &json!({})).await;
-    let told = [
+    let expected = [
         "InstallStarted revision demo-1 installs bundle demo.v1.0.0 version 1.0.0",
         "Resolved chose bundle demo.v1.0.0 version 1.0.0 from catalog main",
         "RolloutSucceeded bundle demo.v1.0.0 version 1.0.0 is installed by revision demo-1",
     ];
-    for event in told {
+    for event in expected {
         fixture.until_event("demo", event).await;
     }
     fixture.stop_controller().await;
@@ -258,7 +258,7 @@ async fn edit_without_bundle_content_stays_pending() {
     fixture.until_reconciled("first").await;
     // After a restart no Event is repeated (docs/design/additions.md#events), and the status is unchanged.
     assert_eq!(fixture.condition("demo", types::PROGRESSING).await.unwrap(), DONE);
-    assert_eq!(fixture.events("demo").await, told);
+    assert_eq!(fixture.events("demo").await, expected);
 
     fixture.edit("demo", &json!({"spec": {"progressDeadlineMinutes": 20}})).await;
     let pending = |extension: &ClusterExtension| {

@@ -77,10 +77,10 @@ async fn deletion_follows_uninstall_policy() {
     fixture.annotate("demo", &[("uninstall-policy", Some("KeepCRDs"))]).await;
     let failed = |extension: &ClusterExtension| {
         let progressing = conditions::find(&extension.status.as_ref()?.conditions, types::PROGRESSING)?;
-        let is_told = line(progressing).starts_with(
+        let is_reported = line(progressing).starts_with(
             "True/Retrying finalizer \"olm.operatorframework.io/cleanup-unpack-cache\" failed: ",
         );
-        (is_told && extension.finalizers() == [FINALIZERS[0], "example.com/foreign"]).then_some(())
+        (is_reported && extension.finalizers() == [FINALIZERS[0], "example.com/foreign"]).then_some(())
     };
     fixture.until("the failed finalizer", "demo", failed).await;
     assert_eq!(policy("demo-1").await.as_deref(), Some("KeepCRDs"), "the policy is copied before a deletion");

@@ -126,11 +126,11 @@ impl OpenShiftWriter {
         &mut self,
         pass: &WriteInputs<'_>,
         about: ObjectReference,
-        is_as_wanted: bool,
+        is_desired: bool,
         still_says: impl Fn(&ClusterOperatorCondition) -> bool,
     ) -> bool {
         let uid = about.uid.as_deref().unwrap_or_default();
-        let turn = self.contention.decide(uid, is_as_wanted, still_says, pass.now);
+        let turn = self.contention.decide(uid, is_desired, still_says, pass.now);
         if turn == WriteDecision::Yield {
             let kind = about.kind.as_deref().unwrap_or_default();
             let note = format!(
@@ -147,7 +147,7 @@ impl OpenShiftWriter {
 
     /// Writes our part of the ClusterOperator's status.
     async fn write_cluster_operator(&mut self, pass: &WriteInputs<'_>) -> Result<(), kube::Error> {
-        let Some(wanted) = aggregated(pass.verdict) else { return Ok(()) };
+        let Some(desired) = aggregated(pass.verdict) else { return Ok(()) };
         let name = pass.settings.cluster_operator.as_str();
         let resource = cluster_operators();
         let api = Api::<DynamicObject>::all_with(pass.client.clone(), &resource);
@@ -166,31 +166,31 @@ impl OpenShiftWriter {
             completed_version: completed.and_then(|object| completed_version(&object.data)),
             version: olm_runtime::component::VERSION,
         };
-        let next = merged(&object.data, &wanted, own, pass.now);
-        let is_as_wanted = object.data["status"] == next;
+        let next = merged(&object.data, &desired, own, pass.now);
+        let is_desired = object.data["status"] == next;
         // The completed version may have been unknown at the last write.
         let before = ClusterOperatorFields { completed_version: None, ..own };
         let still_says = |written: &ClusterOperatorCondition| {
             object.data["status"] == merged(&object.data, written, before, pass.now)
         };
-        if !self.is_our_turn(pass, reference(&resource, &object), is_as_wanted, still_says) {
+        if !self.is_our_turn(pass, reference(&resource, &object), is_desired, still_says) {
             return Ok(());
         }
         object.data["status"] = next;
         object.metadata.managed_fields = None;
         counted(pass, within_deadline(api.replace_status(name, &PostParams::default(), &object)).await)?;
-        self.contention.wrote(&uid(&object), &wanted);
+        self.contention.wrote(&uid(&object), &desired);
         Ok(())
     }
 
     /// Writes our condition to the status of the OLM object.
     async fn contribute(&mut self, pass: &WriteInputs<'_>, olm: &DynamicObject) -> Result<(), kube::Error> {
-        let Some(wanted) = contributed(pass.verdict) else { return Ok(()) };
+        let Some(desired) = contributed(pass.verdict) else { return Ok(()) };
         let stored = ClusterOperatorCondition::stored(&olm.data, CONTRIBUTED);
         let says = |asked: &ClusterOperatorCondition| stored.as_ref() == Some(asked);
-        if self.is_our_turn(pass, reference(&olms(), olm), says(&wanted), says) {
-            apply(pass, olm, &wanted).await?;
-            self.contention.wrote(&uid(olm), &wanted);
+        if self.is_our_turn(pass, reference(&olms(), olm), says(&desired), says) {
+            apply(pass, olm, &desired).await?;
+            self.contention.wrote(&uid(olm), &desired);
         }
         Ok(())
     }

@@ -43,11 +43,11 @@ impl Preflight {
             return Ok(Some(format!("service account {name:?} not found in namespace {namespace:?}")));
         }
         let reviewer = AccessReviewer { client: self.client.clone(), namespace, name };
-        let mut missing = reviewer.denied(wanted(&rights.objects)).await?;
+        let mut missing = reviewer.denied(required(&rights.objects)).await?;
         // Roles may grant any right in scopes in which the account may escalate.
         let granted = &rights.granted;
         let escalation = granted.keys().map(|scope| (scope.clone(), escalate(scope.as_ref()))).collect();
-        let mut granted = wanted(granted);
+        let mut granted = required(granted);
         let scopes: BTreeSet<_> =
             reviewer.denied(escalation).await?.into_iter().map(|(scope, _)| scope).collect();
         granted.retain(|(scope, _)| scopes.contains(scope));
@@ -65,15 +65,15 @@ struct AccessReviewer<'a> {
 
 impl AccessReviewer<'_> {
     /// Returns the rights that the account lacks.
-    async fn denied(&self, wanted: BTreeSet<ScopedRight>) -> Result<BTreeSet<ScopedRight>, InstallError> {
+    async fn denied(&self, required: BTreeSet<ScopedRight>) -> Result<BTreeSet<ScopedRight>, InstallError> {
         let api: Api<SubjectAccessReview> = Api::all(self.client.clone());
-        let questions = wanted.into_iter().take(MAX_QUESTIONS).map(|wanted| {
-            let (api, review) = (api.clone(), self.review(&wanted));
+        let questions = required.into_iter().take(MAX_QUESTIONS).map(|required| {
+            let (api, review) = (api.clone(), self.review(&required));
             async move {
                 let params = PostParams::default();
                 let answer = api.create(&params, &review);
                 let answer = api_request(answer, "asking what the service account may do").await?;
-                Ok((!answer.status.is_some_and(|status| status.allowed)).then_some(wanted))
+                Ok((!answer.status.is_some_and(|status| status.allowed)).then_some(required))
             }
         });
         Ok(collect_some(questions.collect(), MAX_CONCURRENT_CALLS).await?.into_iter().collect())
@@ -112,7 +112,7 @@ impl AccessReviewer<'_> {
     }
 }
 
-fn wanted(rights: &Scoped) -> BTreeSet<ScopedRight> {
+fn required(rights: &Scoped) -> BTreeSet<ScopedRight> {
     let in_scope = |(scope, rules): (&Option<String>, &BTreeSet<Rule>)| {
         rules.iter().flat_map(Rule::rights).map(|right| (scope.clone(), right)).collect::<Vec<_>>()
     };

@@ -206,7 +206,7 @@ fn is_cleaned_up(object: &Value) -> bool {
 }
 
 /// Compares status without the fields that are absent when no replica is ready.
-fn is_shown(wanted: &Value, status: &Value) -> bool {
+fn is_shown(expected: &Value, status: &Value) -> bool {
     let without = |status: &Value| {
         let mut status = status.clone();
         if let Some(members) = status.as_object_mut() {
@@ -216,6 +216,6 @@ fn is_shown(wanted: &Value, status: &Value) -> bool {
         }
         status
     };
-    difference(&without(wanted), &without(status), "").is_none()
+    difference(&without(expected), &without(status), "").is_none()
         && status["readyReplicas"].as_i64().unwrap_or_default() == 0
 }

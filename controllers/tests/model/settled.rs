@@ -221,8 +221,8 @@ impl Judge<'_> {
         (Progress::Complete, wrong)
     }
 
-    fn object_state(&self, revision: &Revision, wanted: &Value) -> ObjectState {
-        let Some(actual) = self.snapshot.objects.get(&Key::of(wanted)) else {
+    fn object_state(&self, revision: &Revision, desired: &Value) -> ObjectState {
+        let Some(actual) = self.snapshot.objects.get(&Key::of(desired)) else {
             return ObjectState::Wrong("is missing".to_owned());
         };
         let readiness = || if self.is_ready(actual) { ObjectState::Ready } else { ObjectState::NotReady };
@@ -240,7 +240,7 @@ impl Judge<'_> {
                 if is_deleting(actual) {
                     return readiness();
                 }
-                match self.wrong(revision, wanted, actual) {
+                match self.wrong(revision, desired, actual) {
                     Some(wrong) => ObjectState::Wrong(wrong),
                     None => readiness(),
                 }
@@ -280,7 +280,7 @@ impl Judge<'_> {
         }
     }
 
-    fn wrong(&self, revision: &Revision, wanted: &Value, actual: &Value) -> Option<String> {
+    fn wrong(&self, revision: &Revision, desired: &Value, actual: &Value) -> Option<String> {
         if text(actual, "/kind") == "Deployment" && self.is_ready(actual) != self.intent.healthy {
             return Some("its status is not what the test makes of it yet".to_owned());
         }
@@ -297,7 +297,7 @@ impl Judge<'_> {
         if controllers(actual).count() != 1 {
             return Some("has two controllers".to_owned());
         }
-        difference(wanted, actual, "")
+        difference(desired, actual, "")
     }
 
     fn archived(&mut self, revision: &Revision) {
@@ -401,7 +401,7 @@ impl Judge<'_> {
                 ("False", "", "No bundle installed"),
             ),
         }
-        let wrong = self.wanted(wish, extension, installed, !self.window.edited);
+        let wrong = self.progress_faults(wish, extension, installed, !self.window.edited);
         self.faults.extend(wrong);
     }
 

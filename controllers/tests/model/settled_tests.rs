@@ -177,7 +177,7 @@ fn unexpected_condition_is_a_fault() {
 fn different_desired_version_is_a_fault() {
     let mut case = Case::new();
     case.wish().version = Some("1.0.1".to_owned());
-    case.expect("the newest is xm1-1 of Some(\"1.0.0\"), and 1.0.1 with None is wanted");
+    case.expect("the newest is xm1-1 of Some(\"1.0.0\"), and 1.0.1 with None is expected");
     case.wish().version = Some("1.1.0".to_owned());
     case.expect(
         "not True/Retrying error upgrading from currently installed version \"1.0.0\": no bundles found",
@@ -188,7 +188,7 @@ fn different_desired_version_is_a_fault() {
     case.wish().config = Config::Invalid;
     case.expect("not False/InvalidConfiguration");
     case.wish().config = Config::Env("1".to_owned());
-    case.expect("1.0.0 with Env(\"1\") is wanted");
+    case.expect("1.0.0 with Env(\"1\") is expected");
 }
 
 #[test]
@@ -227,7 +227,7 @@ fn removed_crd_field_requires_an_upgrade_check_condition() {
     );
     case.wish().unchecked = true;
     assert!(
-        case.faults().iter().any(|fault| fault.contains("1.0.1 with None is wanted")),
+        case.faults().iter().any(|fault| fault.contains("1.0.1 with None is expected")),
         "{:#?}",
         case.faults()
     );

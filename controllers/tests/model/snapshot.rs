@@ -169,24 +169,24 @@ pub(crate) fn condition(object: &Value, type_: &str) -> Option<Condition> {
     })
 }
 
-/// First difference of `actual` from `wanted`. Additional members of `actual` and empty values are ignored.
-pub(crate) fn difference(wanted: &Value, actual: &Value, at: &str) -> Option<String> {
+/// First difference of `actual` from `desired`. Additional members of `actual` and empty values are ignored.
+pub(crate) fn difference(desired: &Value, actual: &Value, at: &str) -> Option<String> {
     let is_empty =
         |value: &Value| value.is_null() || value.as_object().is_some_and(serde_json::Map::is_empty);
-    match (wanted, actual) {
-        (wanted, actual) if is_empty(wanted) && (is_empty(actual) || actual.is_object()) => None,
-        (Value::Object(wanted), Value::Object(actual)) => wanted.iter().find_map(|(key, value)| {
+    match (desired, actual) {
+        (desired, actual) if is_empty(desired) && (is_empty(actual) || actual.is_object()) => None,
+        (Value::Object(desired), Value::Object(actual)) => desired.iter().find_map(|(key, value)| {
             difference(value, actual.get(key).unwrap_or(&Value::Null), &format!("{at}.{key}"))
         }),
-        (Value::Array(wanted), Value::Array(actual)) if wanted.len() == actual.len() => wanted
+        (Value::Array(desired), Value::Array(actual)) if desired.len() == actual.len() => desired
             .iter()
             .zip(actual)
             .enumerate()
-            .find_map(|(index, (wanted, actual))| difference(wanted, actual, &format!("{at}[{index}]"))),
-        (Value::Array(wanted), Value::Null) if wanted.is_empty() => None,
+            .find_map(|(index, (desired, actual))| difference(desired, actual, &format!("{at}[{index}]"))),
+        (Value::Array(desired), Value::Null) if desired.is_empty() => None,
         (Value::Null, _) => None,
-        (wanted, actual) if wanted == actual => None,
-        (wanted, actual) => Some(format!("{at} is {actual}, not {wanted}")),
+        (desired, actual) if desired == actual => None,
+        (desired, actual) => Some(format!("{at} is {actual}, not {desired}")),
     }
 }
 
@@ -206,8 +206,8 @@ mod tests {
             (json!({"b": {"c": []}}), Some(".b.c is [{\"d\":2,\"more\":1}], not []")),
             (json!({"x": "y"}), Some(".x is null, not \"y\"")),
         ];
-        for (wanted, expected) in rows {
-            assert_eq!(difference(&wanted, &actual, "").as_deref(), expected, "{wanted}");
+        for (desired, expected) in rows {
+            assert_eq!(difference(&desired, &actual, "").as_deref(), expected, "{desired}");
         }
     }
 }

@@ -47,7 +47,7 @@ pub(crate) fn is_honoured(intent: &Intent, window: &Window, snapshot: &Snapshot)
 
 impl Judge<'_> {
     /// Faults of the extension's progress. With `is_free` an unfinished rollout may remain.
-    pub(crate) fn wanted(
+    pub(crate) fn progress_faults(
         &self,
         wish: &Wish,
         extension: &Value,
@@ -132,11 +132,11 @@ impl Judge<'_> {
         // An unfinished rollout remains although the catalogs have changed.
         let is_passed = |market: &BTreeMap<char, Catalog>| {
             let before = Intent { catalogs: market.clone(), ..self.intent.clone() };
-            let was_wanted = resolve(&before, wish, installed_version);
-            was_wanted.is_ok_and(|version| is_newest(version) && rolling.is_some())
+            let was_expected = resolve(&before, wish, installed_version);
+            was_expected.is_ok_and(|version| is_newest(version) && rolling.is_some())
         };
         let is_underway = underway.is_some() || has_passed && self.window.markets.iter().any(is_passed);
-        let wanted = match (resolved, kept.and_then(Revision::version)) {
+        let target = match (resolved, kept.and_then(Revision::version)) {
             (Ok(version), _) | (Err(_), Some(version)) => version,
             (Err(_), None) if is_underway && wish.config != Config::Invalid => return Verdict::InForce,
             (Err(text), None) => return Verdict::Refused("Retrying", text),
@@ -147,10 +147,10 @@ impl Judge<'_> {
                 "invalid ClusterExtension configuration: ".to_owned(),
             );
         }
-        if is_newest(wanted) || is_underway {
+        if is_newest(target) || is_underway {
             return Verdict::InForce;
         }
-        if !wish.unchecked && self.is_unsafe(wanted) {
+        if !wish.unchecked && self.is_unsafe(target) {
             return Verdict::Refused("Retrying", "validating upgrade for CRD ".to_owned());
         }
         let is = newest.map_or_else(
@@ -159,8 +159,8 @@ impl Judge<'_> {
                 format!("{} of {:?}", newest.name(), newest.version().map(|version| VERSIONS[version].text))
             },
         );
-        let text = VERSIONS[wanted].text;
-        Verdict::Pending(format!("the newest is {is}, and {text} with {:?} is wanted", wish.config))
+        let text = VERSIONS[target].text;
+        Verdict::Pending(format!("the newest is {is}, and {text} with {:?} is expected", wish.config))
     }
 
     /// Reports whether a revision's content matches the version and configuration. `true` if the content cannot be
@@ -178,8 +178,8 @@ impl Judge<'_> {
         listed == expected.keys().cloned().collect()
             && revision.objects().all(|object| {
                 let key = Key::of(object);
-                let wanted = expected.get(&key);
-                let agrees = wanted.is_none_or(|wanted| difference(wanted, object, "").is_none());
+                let object_agrees = |desired| difference(desired, object, "").is_none();
+                let agrees = expected.get(&key).is_none_or(object_agrees);
                 agrees && (key.kind != "Deployment" || env(object) == wish.env())
             })
     }

@@ -36,17 +36,17 @@ async fn hardened_controller_installs_only_with_sufficient_rights() {
     fixture.create_namespace("apps").await.unwrap();
     let published = fixture.publish(&bundle("1.0.0")).unwrap();
     fixture.serve("packages", &Catalog::default().chain(&[published])).await.unwrap();
-    let wanted = serde_json::from_value(extension("lamp", "apps", "lamp", None)).unwrap();
-    fixture.extensions().create(&PostParams::default(), &wanted).await.unwrap();
+    let lamp = serde_json::from_value(extension("lamp", "apps", "lamp", None)).unwrap();
+    fixture.extensions().create(&PostParams::default(), &lamp).await.unwrap();
 
     let message = until_says(&fixture, "is attempting to grant RBAC permissions not currently held").await;
     let user = "user \"system:serviceaccount:olmv1-system:operator-controller-controller-manager\"";
     assert!(message.contains(user), "{message}");
     // Case operations-e41
-    let told: Api<Event> = Api::namespaced(fixture.client(), "default");
+    let events: Api<Event> = Api::namespaced(fixture.client(), "default");
     let about = ListParams::default().fields("reason=PermissionMissing");
     let event =
-        eventually("Event PermissionMissing", async || told.list(&about).await.unwrap().items.pop()).await;
+        eventually("Event PermissionMissing", async || events.list(&about).await.unwrap().items.pop()).await;
     assert_eq!(event.regarding.and_then(|object| object.name).as_deref(), Some("lamp"));
     let note = event.note.unwrap();
     assert!(note.contains("is attempting to grant RBAC permissions not currently held"), "{note}");

@@ -42,22 +42,22 @@ async fn hostile_content_is_reported_briefly_and_affects_no_other_extension() {
     for package in ["lamp".to_owned(), format!("evil{CLEAR}"), "long".to_owned()] {
         let mut name = package.clone();
         name.retain(|c| c.is_ascii_lowercase());
-        let mut wanted = extension(&name, "apps", &package, None);
+        let mut body = extension(&name, "apps", &package, None);
         // A catalog that is not served blocks the installation of every package that it could contain.
-        wanted["spec"]["source"]["catalog"]["selector"] =
+        body["spec"]["source"]["catalog"]["selector"] =
             json!({"matchLabels": {"olm.operatorframework.io/metadata.name": "packages"}});
-        let made = serde_json::from_value(wanted).unwrap();
+        let made = serde_json::from_value(body).unwrap();
         if let Err(error) = fixture.extensions().create(&PostParams::default(), &made).await {
             // The API server validates package names.
             assert!(package.contains(CLEAR), "{error}");
         }
     }
     fixture.until_installed("lamp", "1.0.0").await.unwrap();
-    let told = |extension: &olm_api::ClusterExtension| {
+    let reported = |extension: &olm_api::ClusterExtension| {
         let status = extension.status.as_ref();
         status.is_some_and(|status| find(&status.conditions, "Progressing").is_some())
     };
-    fixture.until("long", "has the condition Progressing", told).await.unwrap();
+    fixture.until("long", "has the condition Progressing", reported).await.unwrap();
     messages_are_short_and_escaped(&fixture, &[&catalogd, &controller]).await;
     catalogd.check().unwrap();
     controller.check().unwrap();
@@ -92,11 +92,11 @@ async fn hostile_catalogs(fixture: &ServerFixture) {
         .unwrap();
         let api: Api<ClusterCatalog> = Api::all(fixture.client());
         api.create(&PostParams::default(), &catalog).await.unwrap();
-        let told = async || {
+        let reported = async || {
             let status = api.get(name).await.unwrap().status?;
             find(&status.conditions, "Progressing").map(drop)
         };
-        eventually(&format!("conditions of catalog {name}"), told).await;
+        eventually(&format!("conditions of catalog {name}"), reported).await;
     }
 }
 

@@ -122,11 +122,11 @@ async fn extension_is_applied_with_the_rights_of_its_service_account() {
     fixture.create_namespace(NAMESPACE).await.unwrap();
     let versions = ["1.0.0", "1.1.0"].map(|version| fixture.publish(&bundle(version)).unwrap());
     fixture.serve("packages", &Catalog::default().chain(&versions)).await.unwrap();
-    let mut wanted = extension("lamp", NAMESPACE, "lamp", Some("1.0.0"));
-    wanted["spec"]["serviceAccount"] = json!({"name": ACCOUNT});
+    let mut body = extension("lamp", NAMESPACE, "lamp", Some("1.0.0"));
+    body["spec"]["serviceAccount"] = json!({"name": ACCOUNT});
     fixture
         .extensions()
-        .create(&PostParams::default(), &serde_json::from_value(wanted).unwrap())
+        .create(&PostParams::default(), &serde_json::from_value(body).unwrap())
         .await
         .unwrap();
 

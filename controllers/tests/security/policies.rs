@@ -131,7 +131,7 @@ async fn delegated_installers_are_limited_to_allowed_values() {
     let catalog = |field: &'static str, value: Value| {
         extension("other", move |extension| extension["spec"]["source"]["catalog"][field] = value)
     };
-    for (wanted, reason) in [
+    for (body, reason) in [
         (
             extension("other", |extension| extension["spec"]["namespace"] = json!("kube-system")),
             "spec.namespace: kube-system is not among the namespaces argocd,grafana",
@@ -168,7 +168,7 @@ async fn delegated_installers_are_limited_to_allowed_values() {
             "spec.config: may not be set, changed or removed",
         ),
     ] {
-        let said = verdict(&ann, &wanted).await;
+        let said = verdict(&ann, &body).await;
         assert!(said.contains("denied request: ") && said.ends_with(reason), "{said}");
     }
     create(&ann, &extension("grafana", |_| {})).await;
@@ -398,12 +398,12 @@ async fn authors_must_be_allowed_to_impersonate_the_service_account() {
         })
     };
     let installer = json!({"name": "installer"});
-    let wanted = naming("grafana", "grafana", installer);
+    let body = naming("grafana", "grafana", installer);
     let refused =
-        async || Some(verdict(&ben, &wanted).await).filter(|said| said.contains("may not impersonate"));
+        async || Some(verdict(&ben, &body).await).filter(|said| said.contains("may not impersonate"));
     let said = eventually("the policy is active", refused).await;
     assert!(said.ends_with("ben may not impersonate the service account grafana/installer"), "{said}");
-    for (wanted, reason) in [
+    for (body, reason) in [
         (
             naming("other", "grafana", json!({"name": "somebody"})),
             "ann may not impersonate the service account grafana/somebody",
@@ -414,10 +414,10 @@ async fn authors_must_be_allowed_to_impersonate_the_service_account() {
             "must not be the namespace of OLM",
         ),
     ] {
-        let said = verdict(&ann, &wanted).await;
+        let said = verdict(&ann, &body).await;
         assert!(said.contains(reason), "{said}");
     }
-    create(&ann, &wanted).await;
+    create(&ann, &body).await;
     // A user who changes only metadata chooses no ServiceAccount. A change of the spec does.
     let bens: Api<ClusterExtension> = Api::all(ben);
     let merge =

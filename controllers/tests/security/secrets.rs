@@ -40,8 +40,8 @@ async fn secrets_appear_in_no_log_condition_revision_or_event() {
 
     fixture.serve("packages", &Catalog::default().chain(&versions)).await.unwrap();
     fixture.create_namespace("apps").await.unwrap();
-    let wanted = serde_json::from_value(extension("lamp", "apps", "lamp", Some("1.0.0"))).unwrap();
-    fixture.extensions().create(&PostParams::default(), &wanted).await.unwrap();
+    let body = serde_json::from_value(extension("lamp", "apps", "lamp", Some("1.0.0"))).unwrap();
+    fixture.extensions().create(&PostParams::default(), &body).await.unwrap();
     fixture.until_installed("lamp", "1.0.0").await.unwrap();
 
     // From here on, every pull fails.
@@ -67,7 +67,7 @@ async fn secrets_appear_in_no_log_condition_revision_or_event() {
             assert_eq!(files_with(&fixture.file(folder), &secret), Vec::<PathBuf>::new(), "{secret:?}");
         }
     }
-    for (what, text) in told(&fixture, &[&catalogd, &controller]).await {
+    for (what, text) in output(&fixture, &[&catalogd, &controller]).await {
         for secret in secrets(&fixture) {
             assert!(!text.contains(&secret), "{secret:?} is in {what}:\n{}", around(&text, &secret));
         }
@@ -156,22 +156,22 @@ fn logins() -> Vec<String> {
 }
 
 /// All texts visible to users, by source.
-async fn told(fixture: &ServerFixture, servers: &[&Server]) -> Vec<(String, String)> {
+async fn output(fixture: &ServerFixture, servers: &[&Server]) -> Vec<(String, String)> {
     let client = fixture.client();
-    let mut told: Vec<(String, String)> =
+    let mut output: Vec<(String, String)> =
         servers.iter().map(|server| (format!("a log of process {}", server.pid()), server.log())).collect();
     let all = ListParams::default();
-    let mut add = |what: &str, objects: Value| told.push((what.to_owned(), objects.to_string()));
+    let mut add = |what: &str, objects: Value| output.push((what.to_owned(), objects.to_string()));
     let catalogs: Api<ClusterCatalog> = Api::all(client.clone());
     add("ClusterCatalogs", json!(catalogs.list(&all).await.unwrap().items));
     add("ClusterExtensions", json!(fixture.extensions().list(&all).await.unwrap().items));
     add("ClusterObjectSets", json!(fixture.revisions().list(&all).await.unwrap().items));
     let events: Api<Event> = Api::all(client);
     add("Events", json!(events.list(&all).await.unwrap().items));
-    for (what, text) in &told {
+    for (what, text) in &output {
         assert!(text.len() > 100, "{what} is empty");
     }
-    told
+    output
 }
 
 /// Part of the line that surrounds the secret.

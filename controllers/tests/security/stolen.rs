@@ -31,8 +31,8 @@ async fn stolen_catalogd_token_writes_nothing_with_install_yaml() {
     let published = fixture.publish(&bundle("1.0.0")).unwrap();
     fixture.serve("packages", &Catalog::default().chain(&[published])).await.unwrap();
     fixture.create_namespace("apps").await.unwrap();
-    let wanted = serde_json::from_value(extension("lamp", "apps", "lamp", None)).unwrap();
-    fixture.extensions().create(&PostParams::default(), &wanted).await.unwrap();
+    let body = serde_json::from_value(extension("lamp", "apps", "lamp", None)).unwrap();
+    fixture.extensions().create(&PostParams::default(), &body).await.unwrap();
     fixture.until_installed("lamp", "1.0.0").await.unwrap();
 }
 

@@ -313,9 +313,9 @@ pub(crate) fn operator_conditions(csv: &Object, findings: &mut Findings) {
 
 /// Location of the first rule that grants access to OperatorConditions by name.
 fn operator_condition_rights(csv: &Object) -> Option<Location> {
-    let names = |rule: &Value, key: &str, wanted: &str| {
+    let names = |rule: &Value, key: &str, resource: &str| {
         let mut names = list(rule, key).iter().filter_map(Value::as_str);
-        names.any(|name| name.split('/').next() == Some(wanted))
+        names.any(|name| name.split('/').next() == Some(resource))
     };
     let permissions = csv.items("spec.install.spec.permissions");
     let mut permissions = permissions.chain(csv.items("spec.install.spec.clusterPermissions"));

@@ -135,9 +135,9 @@ impl<'a> Operator<'a> {
 
 /// Validates the configuration against the schema of the bundle.
 fn check(config: &Value, schema: &Value, operator: &Operator<'_>) -> Result<(), RenderError> {
-    let is_install_namespace = |wanted: bool| {
+    let is_install_namespace = |equal: bool| {
         let namespace = operator.install_namespace.to_string();
-        move |value: &str| namespace.is_empty() || (value == namespace) == wanted
+        move |value: &str| namespace.is_empty() || (value == namespace) == equal
     };
     let validator = jsonschema::options()
         .with_draft(Draft::Draft7)

@@ -155,9 +155,9 @@ fn name_fault(object: &Value) -> Option<String> {
     match (group_of(object), text(object, "/kind")) {
         ("", "Service") => None,
         (_, DEFINITION) => {
-            let wanted = format!("{}.{}", text(object, "/spec/names/plural"), text(object, "/spec/group"));
+            let expected = format!("{}.{}", text(object, "/spec/names/plural"), text(object, "/spec/group"));
             let parts = "spec.names.plural and spec.group";
-            (name != wanted).then(|| format!("metadata.name has to be {}, {parts}", quote(&wanted)))
+            (name != expected).then(|| format!("metadata.name has to be {}, {parts}", quote(&expected)))
         }
         (RBAC_GROUP, _) => {
             let is_segment = name != "." && name != ".." && !name.contains(['/', '%']);

@@ -26,12 +26,12 @@ impl Selector {
     /// `true` if the query returns a meta with these fields. A meta without schema is returned only with the whole
     /// catalog.
     pub fn matches(&self, schema: &str, package: &str, name: &str) -> bool {
-        let wanted = |wanted: &str, found: &str| wanted.is_empty() || wanted == found;
+        let is_match = |selected: &str, found: &str| selected.is_empty() || selected == found;
         self.selects_all()
             || !schema.is_empty()
-                && wanted(&self.schema, schema)
-                && wanted(&self.package, package)
-                && wanted(&self.name, name)
+                && is_match(&self.schema, schema)
+                && is_match(&self.package, package)
+                && is_match(&self.name, name)
     }
 }
 

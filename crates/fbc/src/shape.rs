@@ -308,12 +308,12 @@ impl Check {
         }
     }
 
-    fn number<T: FromStr>(&self, value: &RawValue, wanted: &str) -> Result<(), String> {
+    fn number<T: FromStr>(&self, value: &RawValue, expected: &str) -> Result<(), String> {
         match Kind::of(value.get().as_bytes()) {
             Kind::Null => Ok(()),
             Kind::Number if value.get().parse::<T>().is_ok() => Ok(()),
-            Kind::Number => Err(self.refused(&format!("number {}", value.get()), wanted)),
-            kind => Err(self.refused(kind.name(), wanted)),
+            Kind::Number => Err(self.refused(&format!("number {}", value.get()), expected)),
+            kind => Err(self.refused(kind.name(), expected)),
         }
     }
 
@@ -344,13 +344,13 @@ impl Check {
         Ok(())
     }
 
-    fn refused(&self, kind: &str, wanted: &str) -> String {
+    fn refused(&self, kind: &str, expected: &str) -> String {
         if self.path.is_empty() {
-            return format!("json: cannot unmarshal {kind} into Go value of type {wanted}");
+            return format!("json: cannot unmarshal {kind} into Go value of type {expected}");
         }
         let path = self.path.join(".");
         format!(
-            "json: cannot unmarshal {kind} into Go struct field {}.{path} of type {wanted}",
+            "json: cannot unmarshal {kind} into Go struct field {}.{path} of type {expected}",
             self.structure
         )
     }

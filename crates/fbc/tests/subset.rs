@@ -39,11 +39,11 @@ fn of_package(package: &str, ranges: &[&str], channels: &[&str], heads: bool) ->
 }
 
 /// [`subset`], where a missing default channel is replaced by the first remaining one.
-fn reduced(metas: &[Meta], mut wanted: Subset) -> Result<SmallerCatalog, SubsetError> {
-    match subset(metas.to_vec(), &wanted) {
+fn reduced(metas: &[Meta], mut selection: Subset) -> Result<SmallerCatalog, SubsetError> {
+    match subset(metas.to_vec(), &selection) {
         Err(SubsetError::DefaultChannel { package, remaining, .. }) => {
-            wanted.default_channels.insert(package, remaining[0].clone());
-            subset(metas.to_vec(), &wanted)
+            selection.default_channels.insert(package, remaining[0].clone());
+            subset(metas.to_vec(), &selection)
         }
         result => result,
     }
@@ -151,9 +151,9 @@ fn absent_or_invalid_part_is_refused_with_those_that_exist() {
     assert_eq!(of(&[], &["old"]), error);
     let error = subset(metas.clone(), &of_package("q", &[], &[], false)).unwrap_err().to_string();
     assert_eq!(error, "no package \"q\"");
-    let mut wanted = of_package("p", &[], &["old"], false);
-    wanted.default_channels.insert("p".to_owned(), "old".to_owned());
-    let smaller = subset(metas, &wanted).unwrap();
+    let mut selection = of_package("p", &[], &["old"], false);
+    selection.default_channels.insert("p".to_owned(), "old".to_owned());
+    let smaller = subset(metas, &selection).unwrap();
     assert_eq!(content("p", &smaller.metas).packages[0].default_channel, "old");
     assert_eq!(problems(&smaller.metas), None);
 }
@@ -196,9 +196,9 @@ proptest! {
 }
 
 /// Checks a selection of a valid catalog. `true` if it is not refused.
-fn check(package: &str, metas: &[Meta], wanted: Subset) -> bool {
-    let shown = format!("{wanted:?}");
-    let Ok(smaller) = reduced(metas, wanted) else { return false };
+fn check(package: &str, metas: &[Meta], selection: Subset) -> bool {
+    let shown = format!("{selection:?}");
+    let Ok(smaller) = reduced(metas, selection) else { return false };
     assert_eq!(problems(&smaller.metas), None, "{package}: {shown}");
     let entries = |content: PackageContent| -> BTreeMap<(String, String), ChannelEntry> {
         let channels = content.channels.into_iter();
@@ -239,7 +239,7 @@ fn selections_of_community_catalog_are_refused_or_valid() {
         let (first, middle, last) =
             (&versions[0], &versions[versions.len() / 2], &versions[versions.len() - 1]);
         let channel = content.channels[0].name.as_str();
-        for wanted in [
+        for selection in [
             of_package(&package, &[], &[], true),
             of_package(&package, &[&format!(">={middle}")], &[], false),
             of_package(&package, &[&format!("<={middle}")], &[], false),
@@ -247,7 +247,7 @@ fn selections_of_community_catalog_are_refused_or_valid() {
             of_package(&package, &[&format!("<={middle}")], &[channel], true),
             of_package(&package, &[], &[channel], false),
         ] {
-            if check(&package, &metas, wanted) {
+            if check(&package, &metas, selection) {
                 valid += 1;
             } else {
                 refused += 1;

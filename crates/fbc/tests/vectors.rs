@@ -114,8 +114,8 @@ fn check(folder: &Path) -> Result<(), String> {
         metas.push(meta);
         Ok(())
     });
-    let wanted = if case["wanted"].is_object() { &case["wanted"] } else { &case };
-    match (wanted["expect"].as_str(), loaded) {
+    let expected = if case["wanted"].is_object() { &case["wanted"] } else { &case };
+    match (expected["expect"].as_str(), loaded) {
         (Some("ok"), Ok(())) => check_content(folder, &case, &metas),
         (Some("error"), Err(error)) => check_error(&case, &error.to_string()),
         (Some("ok"), Err(error)) => Err(format!("does not load: {error}")),

@@ -14,7 +14,7 @@ pub(crate) type Members<'a> = BTreeMap<String, &'a RawValue>;
 /// Elements of an array that discovery inspects.
 const SAMPLE: usize = 10;
 
-/// Members of the object `json` whose field is `wanted`. If several map to the same field name, the one with
+/// Members of the object `json` whose field `selects` accepts. If several map to the same field name, the one with
 /// exactly that name wins, otherwise the first. At most `limit` members are returned.
 ///
 /// # Errors
@@ -22,15 +22,15 @@ const SAMPLE: usize = 10;
 pub(crate) fn members<'a>(
     json: &'a str,
     limit: usize,
-    wanted: &dyn Fn(&str) -> bool,
+    selects: &dyn Fn(&str) -> bool,
 ) -> serde_json::Result<Members<'a>> {
-    let visitor = MembersVisitor { limit, wanted };
+    let visitor = MembersVisitor { limit, selects };
     serde_json::Deserializer::from_str(json).deserialize_map(visitor)
 }
 
 struct MembersVisitor<'w> {
     limit: usize,
-    wanted: &'w dyn Fn(&str) -> bool,
+    selects: &'w dyn Fn(&str) -> bool,
 }
 
 impl<'de> Visitor<'de> for MembersVisitor<'_> {
@@ -46,7 +46,7 @@ impl<'de> Visitor<'de> for MembersVisitor<'_> {
             let field = field_name(&member);
             let is_known = members.contains_key(&field);
             let is_first = !is_known && members.len() < self.limit;
-            if (self.wanted)(&field) && (is_first || is_known && member == field) {
+            if (self.selects)(&field) && (is_first || is_known && member == field) {
                 members.insert(field, map.next_value()?);
             } else {
                 map.next_value::<IgnoredAny>()?;
@@ -101,9 +101,9 @@ mod tests {
 
     #[test]
     fn member_with_exact_field_name_wins() {
-        let of = |json, wanted: &str| {
-            let members = members(json, 9, &|field| field == wanted).unwrap();
-            members.get(wanted).map(|value| value.get().to_owned())
+        let of = |json, name: &str| {
+            let members = members(json, 9, &|field| field == name).unwrap();
+            members.get(name).map(|value| value.get().to_owned())
         };
         assert_eq!(of(r#"{"A-B":1,"aB":2,"a_b":3}"#, "aB"), Some("2".to_owned()));
         assert_eq!(of(r#"{"a-b":1,"a_b":3}"#, "aB"), Some("1".to_owned()));

@@ -219,7 +219,7 @@ impl Session {
                 let start = range_start(response.headers()).unwrap_or(*offset);
                 offset.checked_sub(start).ok_or_else(|| {
                     RequestError::fatal(format!(
-                        "the registry sent the blob from byte {start}, wanted from {offset}"
+                        "the registry sent the blob from byte {start}, requested from {offset}"
                     ))
                 })?
             }
@@ -380,12 +380,12 @@ fn range_start(headers: &HeaderMap) -> Option<u64> {
     range.trim().strip_prefix("bytes ")?.split('-').next()?.trim().parse().ok()
 }
 
-/// Fails unless `actual` is the digest `wanted`.
-pub(crate) fn check_digest(wanted: &Digest, actual: &str) -> Result<(), RequestError> {
-    if actual == wanted.as_str() {
+/// Fails unless `actual` is the digest `expected`.
+pub(crate) fn check_digest(expected: &Digest, actual: &str) -> Result<(), RequestError> {
+    if actual == expected.as_str() {
         Ok(())
     } else {
-        Err(RequestError::fatal(format!("Digest did not match, expected {wanted}, got {actual}")))
+        Err(RequestError::fatal(format!("Digest did not match, expected {expected}, got {actual}")))
     }
 }
 

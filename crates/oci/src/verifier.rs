@@ -132,7 +132,7 @@ struct ClientKeys(Vec<Arc<CertifiedKey>>);
 
 impl ResolvesClientCert for ClientKeys {
     fn resolve(&self, issuers: &[&[u8]], schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
-        let is_wanted = |key: &&Arc<CertifiedKey>| {
+        let is_requested = |key: &&Arc<CertifiedKey>| {
             let by_issuer = |certificate: &CertificateDer<'_>| {
                 X509Certificate::from_der(certificate)
                     .is_ok_and(|(_, certificate)| issuers.contains(&certificate.issuer().as_raw()))
@@ -140,7 +140,7 @@ impl ResolvesClientCert for ClientKeys {
             let trusted = issuers.is_empty() || key.cert.iter().any(by_issuer);
             trusted && key.key.choose_scheme(schemes).is_some()
         };
-        self.0.iter().find(is_wanted).cloned()
+        self.0.iter().find(is_requested).cloned()
     }
 
     fn has_certs(&self) -> bool {

@@ -170,11 +170,11 @@ fn applied_list(live: &[Value], old: &[Value], new: &[Value]) -> Vec<Value> {
         let was = |at| old.get(at).unwrap_or(&Value::Null);
         return items.map(|(at, (live, new))| applied(live, was(at), new)).collect();
     };
-    let (is, was, wanted) = (named(live, key), named(old, key), named(new, key));
+    let (is, was, desired) = (named(live, key), named(old, key), named(new, key));
     let mut result = Vec::new();
     for item in live {
         let name = name(item, key).unwrap_or_default();
-        match (wanted.get(&name), was.get(&name)) {
+        match (desired.get(&name), was.get(&name)) {
             (Some(&new), was) => result.push(applied(item, was.copied().unwrap_or(&Value::Null), new)),
             // Owned by another field manager.
             (None, None) => result.push(item.clone()),
@@ -193,7 +193,7 @@ mod tests {
 
     use super::*;
 
-    fn told(old: &Value, new: &Value) -> Vec<String> {
+    fn change_texts(old: &Value, new: &Value) -> Vec<String> {
         let shown = |value: &Option<Value>| value.as_ref().map_or_else(|| "-".to_owned(), Value::to_string);
         let line =
             |change: FieldChange| format!("{}: {} > {}", change.path, shown(&change.old), shown(&change.new));
@@ -229,7 +229,7 @@ mod tests {
             ),
             (json!({"a": 1}), json!({"a": [1]}), vec!["a: 1 > [1]"]),
         ] {
-            assert_eq!(told(&old, &new), expected, "{old} {new}");
+            assert_eq!(change_texts(&old, &new), expected, "{old} {new}");
         }
     }
 

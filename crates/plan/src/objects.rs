@@ -205,12 +205,12 @@ mod tests {
             object("A", "other", &json!({"x": 2})),
             object("A", "same", &json!(1)),
         ];
-        let told: Vec<_> = changes(&old, &new)
+        let shown: Vec<_> = changes(&old, &new)
             .into_iter()
             .map(|change| (change.change, change.object.to_string(), change.fields.len()))
             .collect();
         assert_eq!(
-            told,
+            shown,
             [
                 (ChangeKind::Created, "A ns/new".to_owned(), 0),
                 (ChangeKind::Changed, "A ns/other".to_owned(), 1),

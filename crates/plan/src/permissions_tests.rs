@@ -26,8 +26,8 @@ fn rule(group: &str, resource: &str, verbs: &[&str]) -> Value {
     json!({"apiGroups": [group], "resources": [resource], "verbs": verbs})
 }
 
-fn told(old: &[Value], new: &[Value]) -> Vec<String> {
-    let mut told = Vec::new();
+fn shown(old: &[Value], new: &[Value]) -> Vec<String> {
+    let mut shown = Vec::new();
     for change in changes(old, new).unwrap() {
         let subject = format!("{} {}/{}", change.subject.kind, change.subject.namespace, change.subject.name);
         for (sign, permissions) in [('+', change.gained), ('-', change.lost)] {
@@ -37,11 +37,11 @@ fn told(old: &[Value], new: &[Value]) -> Vec<String> {
                     let parts = [one.resources, one.resource_names, one.urls].concat().join(",");
                     format!("{}/{parts}: {}", one.api_group.unwrap_or_default(), one.verbs.join(","))
                 });
-                told.push(format!("{sign} {subject} in {place}: {what}"));
+                shown.push(format!("{sign} {subject} in {place}: {what}"));
             }
         }
     }
-    told
+    shown
 }
 
 #[test]
@@ -49,14 +49,14 @@ fn gained_and_lost_verbs_are_listed_per_resource() {
     let old = role(&json!([rule("", "pods", &["get", "list"]), rule("apps", "deployments", &["get"])]), None);
     let new = role(&json!([rule("", "pods", &["get", "delete"]), rule("", "secrets", &["delete"])]), None);
     assert_eq!(
-        told(&old, &new),
+        shown(&old, &new),
         [
             "+ ServiceAccount ns/sa in *: /pods,secrets: delete",
             "- ServiceAccount ns/sa in *: /pods: list",
             "- ServiceAccount ns/sa in *: apps/deployments: get",
         ]
     );
-    assert_eq!(told(&old, &old), [""; 0]);
+    assert_eq!(shown(&old, &old), [""; 0]);
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn permission_covered_by_wildcard_is_neither_gained_nor_lost() {
         ),
     ] {
         let (old, new) = (role(&json!([old]), None), role(&json!([new]), None));
-        assert_eq!(told(&old, &new), expected);
+        assert_eq!(shown(&old, &new), expected);
     }
 }
 
@@ -127,19 +127,19 @@ fn lost_verb_wildcard_lists_kept_verbs() {
 fn cluster_wide_permission_covers_namespaces() {
     let rules = json!([rule("", "pods", &["get"])]);
     let (everywhere, here) = (role(&rules, None), role(&rules, Some("apps")));
-    assert_eq!(told(&here, &everywhere), ["+ ServiceAccount ns/sa in *: /pods: get"]);
-    assert_eq!(told(&everywhere, &here), ["- ServiceAccount ns/sa in *: /pods: get"]);
+    assert_eq!(shown(&here, &everywhere), ["+ ServiceAccount ns/sa in *: /pods: get"]);
+    assert_eq!(shown(&everywhere, &here), ["- ServiceAccount ns/sa in *: /pods: get"]);
     assert_eq!(changes(&everywhere, &here).unwrap()[0].lost[0].kept_in, ["apps"]);
     let both = [everywhere.clone(), here].concat();
-    assert_eq!(told(&everywhere, &both), [""; 0]);
+    assert_eq!(shown(&everywhere, &both), [""; 0]);
 }
 
 #[test]
 fn unknown_role_is_named_and_unbound_role_is_ignored() {
     let mut binding = role(&json!([]), Some("apps"));
     let role_alone = binding.remove(0);
-    assert_eq!(told(&[], &[role_alone]), [""; 0]);
-    assert_eq!(told(&[], &binding), ["+ ServiceAccount ns/sa in apps: ClusterRole r"]);
+    assert_eq!(shown(&[], &[role_alone]), [""; 0]);
+    assert_eq!(shown(&[], &binding), ["+ ServiceAccount ns/sa in apps: ClusterRole r"]);
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn aggregate_to_label_adds_rules_to_target_role() {
     let mut role = role(&json!([rule("x.io", "widgets", &["get"])]), None);
     role.truncate(1);
     role[0]["metadata"]["labels"] = json!({"rbac.authorization.k8s.io/aggregate-to-view": "true", "rbac.authorization.k8s.io/aggregate-to-edit": "no"});
-    assert_eq!(told(&[], &role), ["+ ClusterRole /view in *: x.io/widgets: get"]);
+    assert_eq!(shown(&[], &role), ["+ ClusterRole /view in *: x.io/widgets: get"]);
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn aggregation_rule_adds_rules_of_selected_roles() {
     part["metadata"] = json!({"name": "part", "labels": {"to-r": "true"}});
     let both = [objects.clone(), vec![part]].concat();
     assert_eq!(
-        told(&objects, &both),
+        shown(&objects, &both),
         ["+ ClusterRole /admin in *: x.io/widgets: get", "+ ServiceAccount ns/sa in *: x.io/widgets: get"]
     );
 }
@@ -167,7 +167,7 @@ fn aggregation_rule_adds_rules_of_selected_roles() {
 #[test]
 fn role_binding_grants_no_urls() {
     let rules = json!([{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]);
-    assert_eq!(told(&[], &role(&rules, Some("apps"))), [""; 0]);
+    assert_eq!(shown(&[], &role(&rules, Some("apps"))), [""; 0]);
 }
 
 #[test]

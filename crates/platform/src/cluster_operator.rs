@@ -157,16 +157,16 @@ fn versions(mut versions: Vec<Value>, own: ClusterOperatorFields<'_>) -> Vec<Val
 fn related(mut related: Vec<Value>, system_namespace: &str) -> Vec<Value> {
     let object =
         |group: &str, resource: &str, name: &str| json!({"group": group, "resource": resource, "name": name});
-    let wanted = [
+    let required = [
         object("", "namespaces", system_namespace),
         object(names::GROUP, "clusterextensions", ""),
         object(names::GROUP, "clusterobjectsets", ""),
         object(names::GROUP, "clustercatalogs", ""),
         object(names::EXT_GROUP, cluster_upgrade_status::PLURAL, names::CLUSTER_UPGRADE_STATUS_NAME),
     ];
-    for wanted in wanted {
-        if !related.iter().any(|entry| is_same_object(entry, &wanted)) {
-            related.push(wanted);
+    for required in required {
+        if !related.iter().any(|entry| is_same_object(entry, &required)) {
+            related.push(required);
         }
     }
     related

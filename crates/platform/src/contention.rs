@@ -83,10 +83,10 @@ mod tests {
         contention: &mut Contention,
         uid: &str,
         stored: &str,
-        wanted: &str,
+        desired: &str,
         minute: i64,
     ) -> WriteDecision {
-        contention.decide(uid, stored == wanted, |written| written.reason == stored, at(minute))
+        contention.decide(uid, stored == desired, |written| written.reason == stored, at(minute))
     }
 
     #[test]
@@ -120,9 +120,9 @@ mod tests {
     fn deletions_and_new_verdicts_are_no_contention() {
         let mut contention = Contention::default();
         for number in 0..20 {
-            let (wanted, before) = (number.to_string(), (number - 1).to_string());
-            assert_eq!(turn(&mut contention, "u", &before, &wanted, 0), WriteDecision::Write);
-            contention.wrote("u", &condition(&wanted));
+            let (desired, before) = (number.to_string(), (number - 1).to_string());
+            assert_eq!(turn(&mut contention, "u", &before, &desired, 0), WriteDecision::Write);
+            contention.wrote("u", &condition(&desired));
             // A write whose response was lost.
             assert_eq!(turn(&mut contention, "u", "lost", "lost", 0), WriteDecision::Unchanged);
         }

@@ -112,9 +112,9 @@ impl Reach {
         hops
     }
 
-    /// Upgrades that lead to the best bundle that `wanted` accepts, in their order. Empty if it accepts no bundle.
-    pub fn route(&self, wanted: impl Fn(&Hop) -> bool) -> Vec<&Hop> {
-        let mut next = self.best_first().into_iter().find(|hop| wanted(hop));
+    /// Upgrades that lead to the best bundle that `accepts` selects, in their order. Empty if it accepts no bundle.
+    pub fn route(&self, accepts: impl Fn(&Hop) -> bool) -> Vec<&Hop> {
+        let mut next = self.best_first().into_iter().find(|hop| accepts(hop));
         let mut route = Vec::new();
         while let Some(hop) = next {
             route.push(hop);
@@ -189,14 +189,14 @@ mod tests {
     }
 
     #[test]
-    fn route_lists_the_fewest_upgrades_to_the_best_wanted_bundle() {
+    fn route_lists_the_fewest_upgrades_to_the_best_accepted_bundle() {
         let entries = [("1.0.0", ""), ("1.1.0", "1.0.0"), ("1.2.0", "1.1.0"), ("1.3.0", "1.2.0")];
         let mut short = entries;
         short[2].1 = "1.0.0";
         let catalogs = [catalog("hub", 0, &entries), catalog("fast", -1, &short)];
         let reach = Reach::new(&request(None), &catalogs).unwrap();
-        let steps = |wanted: &dyn Fn(&Hop) -> bool| {
-            let route = reach.route(wanted);
+        let steps = |accepts: &dyn Fn(&Hop) -> bool| {
+            let route = reach.route(accepts);
             route.iter().map(|hop| format!("{} {}", hop.catalog, hop.version)).collect::<Vec<_>>().join(", ")
         };
         assert_eq!(steps(&|_| true), "fast 1.2.0, hub 1.3.0");

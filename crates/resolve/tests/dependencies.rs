@@ -74,17 +74,17 @@ fn reject_mode_returns_the_reference_error() {
 // Cases additions-a22, seeds-s0-6
 #[test]
 fn report_mode_installs_and_reports_requirements() {
-    let told = |available: &AvailableProviders| {
+    let choice = |available: &AvailableProviders| {
         let resolved = request()
             .rules(under(DependencyMode::Report, available))
             .resolve(&[dependent().at("main", 0)])
             .unwrap();
-        let told: Vec<_> = resolved.requirements.iter().map(ToString::to_string).collect();
-        (resolved.bundle, told)
+        let requirements: Vec<_> = resolved.requirements.iter().map(ToString::to_string).collect();
+        (resolved.bundle, requirements)
     };
-    assert_eq!(told(&around([])), ("demo.v2.0.0".to_owned(), vec![format!("{BASE}: not satisfied")]));
+    assert_eq!(choice(&around([])), ("demo.v2.0.0".to_owned(), vec![format!("{BASE}: not satisfied")]));
     assert_eq!(
-        told(&around([installed("base", "1.4.0", &[])])),
+        choice(&around([installed("base", "1.4.0", &[])])),
         ("demo.v2.0.0".to_owned(), vec![format!("{BASE}: satisfied by my-base")])
     );
     // Without providers every requirement is unmet.
@@ -182,11 +182,14 @@ fn bundle_can_meet_its_own_requirements() {
                 let request = request.rules(under(mode, available));
                 let resolved = request.resolve(&[content.at("main", 0)]).unwrap();
                 assert_eq!((resolved.bundle.as_str(), resolved.held.len()), ("demo.v2.0.0", 0), "{mode:?}");
-                let told: Vec<_> = resolved.requirements.iter().map(ToString::to_string).collect();
-                assert_eq!(told.len(), 2);
-                assert!(told.iter().all(|line| line.ends_with(": satisfied by demo.v2.0.0")), "{told:?}");
+                let requirements: Vec<_> = resolved.requirements.iter().map(ToString::to_string).collect();
+                assert_eq!(requirements.len(), 2);
+                assert!(
+                    requirements.iter().all(|line| line.ends_with(": satisfied by demo.v2.0.0")),
+                    "{requirements:?}"
+                );
                 let explanation = request.explain(&[content.at("main", 0)]);
-                assert_eq!(explanation.chosen.unwrap().requirements, told);
+                assert_eq!(explanation.chosen.unwrap().requirements, requirements);
             }
         }
     }

@@ -132,9 +132,9 @@ fn explanation_names_the_catalogs_that_win() {
 #[test]
 fn explanation_shows_the_error_and_undecided_bundles() {
     let refused = one("1.0.0").bundle("2.0.0", &["olm.gvk.required"]);
-    let told = lines(&request(), &[refused.at("main", 0)]);
+    let shown = lines(&request(), &[refused.at("main", 0)]);
     assert_eq!(
-        told[1..3],
+        shown[1..3],
         [
             r#"  passed over demo.v2.0.0: declares a dependency via property "olm.gvk.required", which mode Reject refuses"#,
             "  passed over demo.v1.0.0: demo.v2.0.0 is preferred",

@@ -38,7 +38,7 @@ fn chain(versions: &[&str]) -> Content {
 fn choice_without_range_waits_if_it_is_newer() {
     let three = chain(&["1.0.0", "1.1.0", "2.0.0"]);
     let installed = || request().installed("1.0.0");
-    for (wanted, expected) in [
+    for (request, expected) in [
         (installed().version("1.0.0"), "1.1.0 from main; outside of 1.0.0; last 2.0.0"),
         (installed().version("1.0.x").self_certified(), "2.0.0 from main; outside of 1.0.x"),
         (request().installed("1.1.0").version("1.x"), "2.0.0 from main; outside of 1.x"),
@@ -49,7 +49,7 @@ fn choice_without_range_waits_if_it_is_newer() {
         // Outside of the channel.
         (installed().version("1.0.0").channels(&["other"]), "-"),
     ] {
-        assert_eq!(from(&wanted, &three), expected);
+        assert_eq!(from(&request, &three), expected);
     }
     // A target that is not the newest one within reach.
     let jump = Content::default().channel(

@@ -107,14 +107,14 @@ fn revision_with_aggregated_api_has_one_more_probe() {
 // docs/design/apply.md#keep-patch-or-create; cases apply-7, apply-8, apply-11, apply-35
 #[test]
 fn decide_keeps_patches_or_creates() {
-    let wanted = draft();
-    let (current, content) = installed(&wanted);
+    let desired = draft();
+    let (current, content) = installed(&desired);
     let decide_on = |draft: &Draft, current: &ClusterObjectSet, content| {
         decide(draft, std::slice::from_ref(current), content, SYSTEM).unwrap()
     };
-    assert_eq!(decide(&wanted, &[], None, SYSTEM), Ok(Decision::New { number: 1 }));
-    assert_eq!(decide_on(&wanted, &current, Some(&content)), Decision::Keep);
-    assert_eq!(decide_on(&wanted, &current, None), Decision::Keep, "a lost Secret is no change");
+    assert_eq!(decide(&desired, &[], None, SYSTEM), Ok(Decision::New { number: 1 }));
+    assert_eq!(decide_on(&desired, &current, Some(&content)), Decision::Keep);
+    assert_eq!(decide_on(&desired, &current, None), Decision::Keep, "a lost Secret is no change");
 
     let later = Extension { progress_deadline_minutes: Some(20), ..extension("demo") };
     let deadline = Draft::new(later, &bundle(), objects()).unwrap();
@@ -125,7 +125,7 @@ fn decide_keeps_patches_or_creates() {
     assert_eq!(spec.progress_deadline_minutes, Some(20));
     assert_eq!(spec.phases, current.spec.as_ref().unwrap().phases);
     assert_eq!(decide_on(&deadline, &patched, Some(&content)), Decision::Keep);
-    let Decision::Patch(back) = decide_on(&wanted, &patched, Some(&content)) else { panic!("no patch") };
+    let Decision::Patch(back) = decide_on(&desired, &patched, Some(&content)) else { panic!("no patch") };
     assert_eq!(back.spec.unwrap().progress_deadline_minutes, None);
 
     let new = Decision::New { number: 2 };
@@ -139,9 +139,9 @@ fn decide_keeps_patches_or_creates() {
         current
     };
     let archived = changed(|spec| spec.lifecycle_state = LifecycleState::Archived);
-    assert_eq!(decide_on(&wanted, &archived, Some(&content)), new);
+    assert_eq!(decide_on(&desired, &archived, Some(&content)), new);
     let adopting = changed(|spec| spec.collision_protection = CollisionProtection::None);
-    assert_eq!(decide_on(&wanted, &adopting, Some(&content)), new);
+    assert_eq!(decide_on(&desired, &adopting, Some(&content)), new);
 }
 
 // docs/design/additions.md#maximum-openshift-version; case operations-a37
@@ -193,8 +193,8 @@ fn catalog_properties_annotation_is_patched() {
 
 #[test]
 fn metadata_differences_are_patched() {
-    let wanted = draft();
-    let (current, content) = installed(&wanted);
+    let desired = draft();
+    let (current, content) = installed(&desired);
     let changes: [fn(&mut ObjectMeta); 5] = [
         |metadata| metadata.owner_references = None,
         |metadata| metadata.labels = None,
@@ -214,13 +214,13 @@ fn metadata_differences_are_patched() {
     for (index, change) in changes.into_iter().enumerate() {
         let mut altered = current.clone();
         change(&mut altered.metadata);
-        let decision = decide(&wanted, &[altered], Some(&content), SYSTEM).unwrap();
+        let decision = decide(&desired, &[altered], Some(&content), SYSTEM).unwrap();
         assert_eq!(decision, Decision::Patch(Box::new(current.clone())), "{index}");
     }
     let mut altered = current.clone();
     altered.metadata.labels.get_or_insert_default().insert("mine".to_owned(), "1".to_owned());
     altered.metadata.annotations.get_or_insert_default().insert("mine".to_owned(), "1".to_owned());
-    assert_eq!(decide(&wanted, &[altered], Some(&content), SYSTEM), Ok(Decision::Keep));
+    assert_eq!(decide(&desired, &[altered], Some(&content), SYSTEM), Ok(Decision::Keep));
 }
 
 // Case apply-63

@@ -253,18 +253,18 @@ mod tests {
 
     #[test]
     fn agrees_if_we_own_all_desired_fields() {
-        let wanted = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d", "labels": {"a": "b"}},
+        let desired = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d", "labels": {"a": "b"}},
             "spec": {"replicas": 1, "containers": [{"name": "m", "args": ["x", "y"], "dir": {}}], "set": ["s"]}});
         let container = json!({".": {}, "f:name": {}, "f:args": {}, "f:dir": {}, "f:policy": {}});
         let fields = json!({"f:metadata": {"f:labels": {".": {}, "f:a": {}}}, "f:spec": {"f:replicas": {}, "f:strategy": {},
             "f:containers": {"k:{\"name\":\"m\"}": container}, "f:set": {".": {}, "v:\"s\"": {}}}});
         let found = |change: &dyn Fn(&mut Value, &mut Value)| {
-            let (mut object, mut ours) = (wanted.clone(), fields.clone());
+            let (mut object, mut ours) = (desired.clone(), fields.clone());
             object["spec"]["strategy"] = json!("default");
             object["spec"]["containers"][0]["policy"] = json!("default");
             change(&mut object, &mut ours);
             object["metadata"]["managedFields"] = json!([entry(OURS, "Apply", ours)]);
-            agrees(&wanted, &object)
+            agrees(&desired, &object)
         };
         assert!(found(&|_, _| {}), "we can own defaults");
         assert!(found(&|object, _| object["metadata"]["labels"]["c"] = json!("d")), "others can add fields");
@@ -276,7 +276,7 @@ mod tests {
         );
         assert!(!found(&|_, ours| drop(ours["f:spec"]["f:set"].as_object_mut().unwrap().remove("v:\"s\""))));
         assert!(!found(&|_, ours| ours["f:metadata"]["f:labels"]["f:old"] = json!({})), "a label to remove");
-        assert!(!agrees(&wanted, &wanted), "we own nothing");
+        assert!(!agrees(&desired, &desired), "we own nothing");
     }
 
     #[test]

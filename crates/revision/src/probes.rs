@@ -160,7 +160,7 @@ impl Assertion {
     }
 }
 
-fn condition_equal(object: &Value, wanted: &str, status: &str) -> ProbeResult {
+fn condition_equal(object: &Value, type_: &str, status: &str) -> ProbeResult {
     let unknown = |message: String| ProbeResult::one(ProbeStatus::Unknown, message);
     let Some(conditions) = object.get("status").and_then(|status| status.get("conditions")) else {
         return unknown("missing .status.conditions".to_owned());
@@ -173,18 +173,18 @@ fn condition_equal(object: &Value, wanted: &str, status: &str) -> ProbeResult {
         let Some(condition) = condition.as_object() else {
             return malformed();
         };
-        if condition.get("type").and_then(Value::as_str) != Some(wanted) {
+        if condition.get("type").and_then(Value::as_str) != Some(type_) {
             continue;
         }
         if is_outdated(condition.get("observedGeneration"), object) {
-            return unknown(format!(".status.condition[{wanted:?}] outdated"));
+            return unknown(format!(".status.condition[{type_:?}] outdated"));
         }
         let actual = condition.get("status").unwrap_or(&Value::Null);
         let text = actual.as_str().map_or_else(|| json(actual), str::to_owned);
         let verdict = if actual.as_str() == Some(status) { ProbeStatus::True } else { ProbeStatus::False };
-        return ProbeResult::one(verdict, format!(".status.condition[{wanted:?}] is {text}"));
+        return ProbeResult::one(verdict, format!(".status.condition[{type_:?}] is {text}"));
     }
-    unknown(format!("missing .status.condition[{wanted:?}]"))
+    unknown(format!("missing .status.condition[{type_:?}]"))
 }
 
 fn fields_equal(object: &Value, a: &str, b: &str) -> ProbeResult {

@@ -217,8 +217,8 @@ async fn credentials_follow_the_secrets(plane: &ControlPlane) {
     );
 
     let (changed, stop) = (Arc::new(Notify::new()), CancellationToken::new());
-    let (told, end) = (Arc::clone(&changed), stop.clone());
-    let following = tokio::spawn(pulling.follow(move || told.notify_one(), end));
+    let (notifier, end) = (Arc::clone(&changed), stop.clone());
+    let following = tokio::spawn(pulling.follow(move || notifier.notify_one(), end));
     let soon = async || {
         tokio::time::timeout(Duration::from_secs(10), changed.notified()).await.expect("no change in 10 s")
     };

@@ -60,8 +60,9 @@ pub struct Conflict {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase", tag = "kind")]
 pub enum Goal {
-    /// Installation of a wanted package.
-    Wanted {
+    /// Installation of a requested package.
+    #[serde(rename = "wanted")]
+    Requested {
         /// Name of the package.
         package: String,
         /// Requested version constraint.
@@ -185,7 +186,7 @@ impl Unmet {
 impl fmt::Display for Goal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Wanted { package, version, channels } => {
+            Self::Requested { package, version, channels } => {
                 write!(f, "package {package} is requested")?;
                 if let Some(version) = version {
                     write!(f, " in version {version}")?;

@@ -50,10 +50,10 @@ impl Explainer<'_, '_, '_> {
     fn demand(&self, demand: &Demand<'_>) -> OpenGoal {
         let constraints = demand.constraints;
         let label = match demand.installed {
-            Some(installed) if !demand.wanted => {
+            Some(installed) if !demand.requested => {
                 Goal::Installed { extension: installed.extension.clone(), bundle: installed.bundle.clone() }
             }
-            _ => Goal::Wanted {
+            _ => Goal::Requested {
                 package: constraints.package.clone(),
                 version: constraints.version.clone().filter(|version| !version.is_empty()),
                 channels: constraints.channels.clone(),

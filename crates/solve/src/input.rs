@@ -11,7 +11,7 @@ use olm_resolve::{Gvk, PackageIndex, Provider, Requirement, UpgradePolicy, Upgra
 pub struct SolverInput<'a> {
     /// Packages that must be installed, each at the best possible bundle. Constraints for an installed package
     /// request its best upgrade and replace the extension's own constraints.
-    pub wanted: Vec<PackageConstraints>,
+    pub requested: Vec<PackageConstraints>,
     /// Installed extensions. They stay installed, and change only where the plan requires it.
     pub installed: Vec<InstalledExtension>,
     /// Available catalogs with all their content.

@@ -1,7 +1,7 @@
 //! Complete dependency solver over catalogs and installed extensions, with explanations
 //! (docs/design/additions.md#dependencies).
 //!
-//! [`solve`] answers a [`SolverInput`] (wanted packages, installed extensions, content of catalogs, APIs of the cluster)
+//! [`solve`] answers a [`SolverInput`] (requested packages, installed extensions, content of catalogs, APIs of the cluster)
 //! with a [`Plan`]: the bundles to install or upgrade, in order, so that every requirement of every bundle is met.
 //! Without a plan, it returns a [`Conflict`]: a tree of each requirement, each of its candidates, and the reason for
 //! the rejection of that candidate.

@@ -11,7 +11,7 @@ use serde::Serialize;
 pub struct Plan {
     /// Steps in the order of execution.
     pub steps: Vec<Step>,
-    /// Wanted packages that are at their best bundle already, sorted by name.
+    /// Requested packages that are at their best bundle already, sorted by name.
     pub kept: Vec<String>,
     /// Requirements of the bundles in the steps and of kept packages, with the bundles that meet them.
     pub requirements: Vec<Met>,
@@ -75,8 +75,9 @@ pub struct Chosen {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase", tag = "kind")]
 pub enum ChangeReason {
-    /// The user wants the package.
-    Wanted,
+    /// The user requests the package.
+    #[serde(rename = "wanted")]
+    Requested,
     /// A bundle of the plan requires it.
     Required {
         /// Name of that bundle.
@@ -152,7 +153,7 @@ impl fmt::Display for Change {
 impl fmt::Display for ChangeReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Wanted => f.write_str("requested"),
+            Self::Requested => f.write_str("requested"),
             Self::Required { by, requires } => write!(f, "{by} requires an operator {requires}"),
             Self::WouldBreak { what } => write!(f, "the installed bundle cannot be kept: {what}"),
         }

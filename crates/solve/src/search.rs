@@ -17,7 +17,7 @@ use crate::unsatisfiable::unsatisfiable;
 
 /// Finds the plan that is first in the order of preference.
 ///
-/// Wanted packages, in the order of their names, get the best possible bundle. Then installed extensions keep their
+/// Requested packages, in the order of their names, get the best possible bundle. Then installed extensions keep their
 /// bundles where possible. Then each requirement, in the order of the bundles and their properties, gets the best
 /// bundle (docs/design/additions.md#order-of-preference): one that is installed, else one that is not deprecated, of
 /// the same catalog, of a catalog of higher priority, of the default channel, nearer to the head of its channel.

@@ -13,7 +13,7 @@ pub(crate) fn plan(universe: &Universe<'_>, chosen: &[Id]) -> Plan {
         .demands
         .iter()
         .filter(|demand| {
-            demand.wanted && !transition.changed.contains_key(demand.constraints.package.as_str())
+            demand.requested && !transition.changed.contains_key(demand.constraints.package.as_str())
         })
         .map(|demand| demand.constraints.package.clone())
         .collect();
@@ -130,8 +130,8 @@ impl<'a, 'q> Transition<'a, 'q> {
     fn because(&self, id: Id) -> ChangeReason {
         let universe = self.universe;
         let package = universe.bundles[id].package;
-        if universe.is_wanted(package) {
-            return ChangeReason::Wanted;
+        if universe.is_requested(package) {
+            return ChangeReason::Requested;
         }
         let others = || self.chosen.iter().filter(|other| **other != id);
         let old = self.installed.get(package);
@@ -172,12 +172,12 @@ impl<'a, 'q> Transition<'a, 'q> {
 
     fn requirements(&self) -> Vec<Met> {
         let universe = self.universe;
-        let is_told = |id: &&Id| {
+        let is_listed = |id: &&Id| {
             let package = universe.bundles[**id].package;
-            self.changed.contains_key(package) || universe.is_wanted(package)
+            self.changed.contains_key(package) || universe.is_requested(package)
         };
         let mut requirements = Vec::new();
-        for id in self.chosen.iter().filter(is_told) {
+        for id in self.chosen.iter().filter(is_listed) {
             for need in &universe.bundles[*id].needs {
                 let met = self.chosen.iter().find(|other| universe.met_by(*need).contains(other));
                 let need = &universe.needs[*need];

@@ -71,7 +71,7 @@ pub(crate) struct Need {
 /// Package that must be installed after the plan.
 pub(crate) struct Demand<'q> {
     pub(crate) constraints: &'q PackageConstraints,
-    pub(crate) wanted: bool,
+    pub(crate) requested: bool,
     pub(crate) installed: Option<&'q InstalledExtension>,
     /// Bundles that the constraints admit, best first.
     pub(crate) candidates: Vec<Id>,
@@ -85,7 +85,7 @@ pub(crate) struct Universe<'q> {
     pub(crate) packages: BTreeMap<&'q str, Vec<Id>>,
     /// Kinds that bundles of more than one package provide, each with a number.
     pub(crate) contested: BTreeMap<Gvk, usize>,
-    /// Wanted packages first, then installed ones, each sorted by name.
+    /// Requested packages first, then installed ones, each sorted by name.
     pub(crate) demands: Vec<Demand<'q>>,
 }
 
@@ -94,8 +94,8 @@ impl<'q> Universe<'q> {
     /// Constraints are unreadable, or a package has two.
     pub(crate) fn new(input: &'q SolverInput<'q>) -> Result<Self, SolveError> {
         let mut builder = Builder::new(input);
-        for (constraints, installed, wanted) in demands(input)? {
-            builder.demand(constraints, installed, wanted)?;
+        for (constraints, installed, requested) in demands(input)? {
+            builder.demand(constraints, installed, requested)?;
         }
         builder.rest();
         Ok(builder.finish())
@@ -138,9 +138,9 @@ impl<'q> Universe<'q> {
         found
     }
 
-    /// `true` if the user wants the package.
-    pub(crate) fn is_wanted(&self, package: &str) -> bool {
-        self.demands.iter().any(|demand| demand.wanted && demand.constraints.package == package)
+    /// `true` if the user requests the package.
+    pub(crate) fn is_requested(&self, package: &str) -> bool {
+        self.demands.iter().any(|demand| demand.requested && demand.constraints.package == package)
     }
 
     /// Kind that both bundles provide, if they belong to different packages.
@@ -163,13 +163,13 @@ impl<'q> Bundle<'q> {
     }
 }
 
-/// Constraints with their installed extensions: wanted packages first, then installed ones, each by package.
+/// Constraints with their installed extensions: requested packages first, then installed ones, each by package.
 type Demands<'q> = Vec<(&'q PackageConstraints, Option<&'q InstalledExtension>, bool)>;
 
 fn demands<'q>(input: &'q SolverInput<'q>) -> Result<Demands<'q>, SolveError> {
-    let mut wanted: BTreeMap<&str, &PackageConstraints> = BTreeMap::new();
-    for constraints in &input.wanted {
-        if wanted.insert(&constraints.package, constraints).is_some() {
+    let mut requested: BTreeMap<&str, &PackageConstraints> = BTreeMap::new();
+    for constraints in &input.requested {
+        if requested.insert(&constraints.package, constraints).is_some() {
             let package = constraints.package.clone();
             return Err(SolveError::Twice { package, state: "requested", extensions: Vec::new() });
         }
@@ -183,11 +183,12 @@ fn demands<'q>(input: &'q SolverInput<'q>) -> Result<Demands<'q>, SolveError> {
             return Err(SolveError::Twice { package: package.clone(), state: "installed", extensions });
         }
     }
-    let asked = wanted
+    let demanded = requested
         .values()
         .map(|constraints| (*constraints, installed.get(&*constraints.package).copied(), true));
-    let others = installed.values().filter(|extension| !wanted.contains_key(&*extension.constraints.package));
-    Ok(asked.chain(others.map(|extension| (&extension.constraints, Some(*extension), false))).collect())
+    let others =
+        installed.values().filter(|extension| !requested.contains_key(&*extension.constraints.package));
+    Ok(demanded.chain(others.map(|extension| (&extension.constraints, Some(*extension), false))).collect())
 }
 
 struct Builder<'q> {
@@ -240,7 +241,7 @@ impl<'q> Builder<'q> {
         &mut self,
         constraints: &'q PackageConstraints,
         installed: Option<&'q InstalledExtension>,
-        wanted: bool,
+        requested: bool,
     ) -> Result<(), SolveError> {
         let request = request(constraints, installed);
         let selected = |catalog: &&&'q SourceCatalog| {
@@ -286,22 +287,27 @@ impl<'q> Builder<'q> {
         let mut candidates: Vec<Id> = sound;
         let further: Vec<Id> = deprecated.into_iter().filter(|id| !candidates.contains(id)).collect();
         candidates.extend(further);
-        self.place_installed(stay.filter(|_| !(wanted && offered)), constraints, wanted, &mut candidates);
-        self.universe.demands.push(Demand { constraints, wanted, installed, candidates });
+        self.place_installed(
+            stay.filter(|_| !(requested && offered)),
+            constraints,
+            requested,
+            &mut candidates,
+        );
+        self.universe.demands.push(Demand { constraints, requested, installed, candidates });
         Ok(())
     }
 
-    /// Inserts the installed bundle. An extension that is not wanted keeps its bundle if possible. A wanted extension
+    /// Inserts the installed bundle. An extension that is not requested keeps its bundle if possible. A requested one
     /// that no catalog offers keeps its bundle if no other is possible and its constraints admit the bundle.
     fn place_installed(
         &self,
         stay: Option<Id>,
         constraints: &PackageConstraints,
-        wanted: bool,
+        requested: bool,
         candidates: &mut Vec<Id>,
     ) {
         let Some(stay) = stay else { return };
-        if !wanted {
+        if !requested {
             candidates.retain(|id| *id != stay);
             candidates.insert(0, stay);
         } else if !candidates.contains(&stay) {

@@ -30,8 +30,8 @@ fn run(file: &str, check: impl Fn(&Value) -> Result<(), String>) {
     assert!(failures.is_empty(), "{file}, failing rows:\n{}", failures.join("\n"));
 }
 
-fn expect(what: &str, got: &Value, wanted: &Value) -> Result<(), String> {
-    if got == wanted { Ok(()) } else { Err(format!("{what}: got {got}, want {wanted}")) }
+fn expect(what: &str, got: &Value, expected: &Value) -> Result<(), String> {
+    if got == expected { Ok(()) } else { Err(format!("{what}: got {got}, want {expected}")) }
 }
 
 fn text<'a>(value: &'a Value, key: &str) -> &'a str {

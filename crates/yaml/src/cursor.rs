@@ -46,10 +46,10 @@ impl<'a> Cursor<'a> {
         self.mark.column += 1;
     }
 
-    /// Advances while bytes satisfy `wanted`, and returns the text passed. `wanted` must accept only ASCII.
-    pub(crate) fn skip_while(&mut self, wanted: impl Fn(u8) -> bool) -> &'a str {
+    /// Advances while `accepts` is true, and returns the text passed. `accepts` must select only ASCII.
+    pub(crate) fn skip_while(&mut self, accepts: impl Fn(u8) -> bool) -> &'a str {
         let rest = &self.text.as_bytes()[self.at..];
-        let length = rest.iter().position(|b| !wanted(*b)).unwrap_or(rest.len());
+        let length = rest.iter().position(|b| !accepts(*b)).unwrap_or(rest.len());
         let passed = &self.text[self.at..self.at + length];
         self.at += length;
         self.mark.index += length;

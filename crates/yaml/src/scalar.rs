@@ -96,10 +96,10 @@ pub(crate) fn resolve(text: Cow<'_, str>, tag: ScalarTag, plain: bool) -> Result
     match (tag, implicit(&text)) {
         (ScalarTag::None, value) => Ok(value.unwrap_or(Scalar::Text(text))),
         (ScalarTag::Float, Some(Scalar::Int(n))) => Ok(Scalar::Float(n as f64)),
-        (wanted, Some(value)) if wanted == value.tag() => Ok(value),
-        (wanted, value) => {
+        (explicit, Some(value)) if explicit == value.tag() => Ok(value),
+        (explicit, value) => {
             let found = value.map_or(ScalarTag::Str, |value| value.tag());
-            Err(format!("cannot decode {} `{}` as a {}", found.name(), excerpt(&text), wanted.name()))
+            Err(format!("cannot decode {} `{}` as a {}", found.name(), excerpt(&text), explicit.name()))
         }
     }
 }

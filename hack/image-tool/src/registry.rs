@@ -277,7 +277,7 @@ impl Content {
 
     /// Error response for missing credentials. `None` if the request is authorized.
     fn auth_error(&self, host: &str, path: &str, given: Option<&str>) -> Option<Response> {
-        let (wanted, challenge) = match &self.access {
+        let (expected, challenge) = match &self.access {
             Access::Open => return None,
             Access::Basic(user, password) => (basic(user, password), "Basic realm=\"registry\"".to_owned()),
             Access::Bearer(login) if path == "/token" => {
@@ -289,7 +289,7 @@ impl Content {
                 format!("Bearer realm=\"https://{host}/token\",service=\"test\",scope=\"repository:x:pull\""),
             ),
         };
-        if given == Some(wanted.as_str()) {
+        if given == Some(expected.as_str()) {
             return None;
         }
         let mut response = failure(StatusCode::UNAUTHORIZED, "UNAUTHORIZED", "authentication required");

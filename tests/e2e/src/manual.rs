@@ -49,21 +49,21 @@ pub async fn follow(test: &str, document: &Document) -> Result<()> {
     prepare(&mut scenario, &script.fixture).await?;
     let folder = tempfile::tempdir()?;
     furnish(folder.path(), &scenario)?;
-    let wanted: Vec<Step> = script.steps.iter().map(|step| named(step, &scenario)).collect();
-    let (ended, output) = run(folder.path(), &wanted).await?;
+    let steps: Vec<Step> = script.steps.iter().map(|step| named(step, &scenario)).collect();
+    let (ended, output) = run(folder.path(), &steps).await?;
     let shown = |step: &Step, output: &str| {
         let place = format!("docs/{}:{}", document.path, step.line);
         format!("{place}\n{}--- printed:\n{output}", step.commands)
     };
     let outputs: Vec<&str> = output.split(MARK).skip(1).collect();
-    for (step, output) in wanted.iter().zip(&outputs) {
+    for (step, output) in steps.iter().zip(&outputs) {
         let output = output.split_once('\n').map_or("", |(_, output)| output);
         if let Some(line) = olm_docs::missing_line(&step.output, output) {
             bail!("not printed: {line:?} of {}", shown(step, output));
         }
     }
     if !ended {
-        let failed = outputs.len().checked_sub(1).and_then(|last| Some((wanted.get(last)?, outputs[last])));
+        let failed = outputs.len().checked_sub(1).and_then(|last| Some((steps.get(last)?, outputs[last])));
         let (step, output) = failed.context("the first step did not start")?;
         bail!("failed: {}", shown(step, output));
     }

@@ -157,11 +157,11 @@ impl Scenario {
 
     /// Waits until the catalog with this name serves the content of this digest reference.
     pub async fn wait_served_by(&self, name: &str, digest_reference: &str) -> Result<()> {
-        let wanted = digest_reference.to_owned();
+        let expected = digest_reference.to_owned();
         let served = move |catalog: Option<&ClusterCatalog>| {
             catalog.and_then(|catalog| catalog.status.as_ref()).is_some_and(|status| {
                 olm_api::conditions::is_true(&status.conditions, "Serving")
-                    && status.resolved_source.as_ref().is_some_and(|source| source.image.ref_ == wanted)
+                    && status.resolved_source.as_ref().is_some_and(|source| source.image.ref_ == expected)
             })
         };
         self.cluster.wait(&self.catalogs(), name, "serving the pushed content", served).await?;

@@ -95,20 +95,20 @@ pub async fn wait_rolled_out(cluster: &Cluster, server: Server) -> Result<()> {
     let since = Instant::now();
     eventually(&format!("{} is rolled out", server.name()), PATIENCE, async || {
         let found = deployments.get(&server.deployment()).await?;
-        let wanted = found.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
+        let desired = found.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
         let status = found.status.unwrap_or_default();
         ensure!(
             status.observed_generation == found.metadata.generation
-                && status.updated_replicas == Some(wanted)
-                && status.available_replicas == Some(wanted)
-                && status.replicas == Some(wanted),
+                && status.updated_replicas == Some(desired)
+                && status.available_replicas == Some(desired)
+                && status.replicas == Some(desired),
             "after {} s: {status:?}",
             since.elapsed().as_secs()
         );
         // The Deployment's status includes pods that are being deleted.
         let (all, ready) = (cluster.pods_of(server.name()).await?, ready_pods(cluster, server).await?);
-        let as_wanted = [all.len(), ready.len()].map(|count| i32::try_from(count).ok() == Some(wanted));
-        ensure!(as_wanted == [true; 2], "{} pods, {} ready", all.len(), ready.len());
+        let are_desired = [all.len(), ready.len()].map(|count| i32::try_from(count).ok() == Some(desired));
+        ensure!(are_desired == [true; 2], "{} pods, {} ready", all.len(), ready.len());
         Ok(())
     })
     .await

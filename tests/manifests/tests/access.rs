@@ -50,9 +50,9 @@ fn network_policies_permit_exactly_the_ports_of_services_and_containers() {
             );
             assert_eq!(policy["spec"]["policyTypes"], json!(["Ingress", "Egress"]));
             assert!(!policy["spec"]["egress"].as_array().unwrap().is_empty(), "{file}");
-            let wanted =
+            let expected =
                 BTreeSet::from_iter(if server == "catalogd" { vec![7443, 8443, 9443] } else { vec![8443] });
-            assert_eq!(let_in(policy), wanted, "{file}: {server}");
+            assert_eq!(let_in(policy), expected, "{file}: {server}");
 
             let container = container(deployment(&all, server));
             let listens: BTreeSet<u64> = container["ports"]
@@ -62,13 +62,13 @@ fn network_policies_permit_exactly_the_ports_of_services_and_containers() {
                 .filter(|port| port["name"] != "probes")
                 .map(|port| port["containerPort"].as_u64().unwrap())
                 .collect();
-            assert_eq!(listens, wanted, "{file}: {server}: ports of the container");
+            assert_eq!(listens, expected, "{file}: {server}: ports of the container");
             let service = named(&all, "Service", &format!("{server}-service"));
             assert_eq!(service["spec"]["selector"], json!({"app.kubernetes.io/name": server}));
             let ports = service["spec"]["ports"].as_array().unwrap();
             let targets: BTreeSet<u64> =
                 ports.iter().map(|port| port["targetPort"].as_u64().unwrap()).collect();
-            assert_eq!(targets, wanted, "{file}: {server}: ports of the Service");
+            assert_eq!(targets, expected, "{file}: {server}: ports of the Service");
             // Port-forwarding to a Service uses the port number of the pod.
             let metrics = ports.iter().find(|port| port["name"] == "metrics").unwrap();
             assert_eq!(metrics["port"], metrics["targetPort"]);

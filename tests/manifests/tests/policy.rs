@@ -88,8 +88,8 @@ fn names_match_the_reference() {
         let all = objects(file);
         let found = identities(&all);
         let wants_certificates = ["install-cert-manager.yaml", "experimental.yaml"].contains(&file);
-        let wanted = INVENTORY.iter().chain(CERTIFICATES.iter().filter(|_| wants_certificates));
-        for name in wanted {
+        let expected = INVENTORY.iter().chain(CERTIFICATES.iter().filter(|_| wants_certificates));
+        for name in expected {
             assert!(found.contains(*name), "{file} has no {name}");
         }
         for name in FORBIDDEN {
@@ -110,7 +110,7 @@ fn names_match_the_reference() {
 #[test]
 fn objects_have_labels_and_feature_set() {
     for file in INSTALLATIONS.into_iter().chain(ADDITIONS) {
-        let wanted = if file == "experimental.yaml" { "experimental" } else { "standard" };
+        let expected = if file == "experimental.yaml" { "experimental" } else { "standard" };
         for object in objects(file) {
             let name = identity(&object);
             if object["kind"] == "CustomResourceDefinition" {
@@ -125,12 +125,12 @@ fn objects_have_labels_and_feature_set() {
             if object["kind"] == "ClusterCatalog" {
                 continue;
             }
-            assert_eq!(text(&object, FEATURE_SET), wanted, "{file}: {name}");
+            assert_eq!(text(&object, FEATURE_SET), expected, "{file}: {name}");
             assert_eq!(text(&object, "/metadata/labels/app.kubernetes.io~1part-of"), "olm", "{file}: {name}");
             let of = text(&object, "/metadata/labels/app.kubernetes.io~1name");
             assert!(["olmv1", "catalogd", "operator-controller"].contains(&of), "{file}: {name}: {of}");
             if object["kind"] == "Deployment" {
-                assert_eq!(text(&object["spec"]["template"], FEATURE_SET), wanted, "{file}: {name}");
+                assert_eq!(text(&object["spec"]["template"], FEATURE_SET), expected, "{file}: {name}");
             }
         }
     }
@@ -207,7 +207,7 @@ fn args_have_the_order_of_the_reference_with_one_arg_per_gate() {
     let gate = Regex::new("^--feature-gates=([[:alnum:]]+)=(true|false)$").unwrap();
     for (file, of_catalogd, of_operator_controller) in expected_gates() {
         let all = objects(file);
-        for (server, wanted) in SERVERS.into_iter().zip([of_catalogd, of_operator_controller]) {
+        for (server, expected) in SERVERS.into_iter().zip([of_catalogd, of_operator_controller]) {
             let args = strings(&container(deployment(&all, server))["args"]);
             let found: Vec<String> = args
                 .iter()
@@ -217,7 +217,7 @@ fn args_have_the_order_of_the_reference_with_one_arg_per_gate() {
                     format!("{}={}", &parts[1], &parts[2])
                 })
                 .collect();
-            assert_eq!(found, wanted, "{file}: {server}");
+            assert_eq!(found, expected, "{file}: {server}");
             assert!(args.iter().all(|arg| arg.starts_with("--")), "{file}: one arg per option: {args:?}");
             assert!(
                 !args.iter().any(|arg| arg.starts_with("--tls-profile") || arg.starts_with("--tls-custom"))

@@ -66,9 +66,9 @@ fn admission(response: Value) -> Value {
 /// Converts all objects to the desired version, or returns the error of one.
 fn converted(mut request: ConversionRequest) -> ConversionResponse {
     let objects = std::mem::take(&mut request.objects);
-    let wanted = request.desired_api_version.clone();
+    let desired = request.desired_api_version.clone();
     let response = ConversionResponse::for_request(request);
-    match objects.into_iter().map(|object| in_version(object, &wanted)).collect() {
+    match objects.into_iter().map(|object| in_version(object, &desired)).collect() {
         Ok(objects) => response.success(objects),
         Err(why) => response.failure(Status::failure(&why, "BadRequest")),
     }

@@ -10,7 +10,7 @@ use crate::catalog::classic_chain;
 use crate::catalog::package::{CatalogPackage, listed};
 use crate::error::CliError;
 
-/// Wanted entry. Fields that are not set follow from the catalog.
+/// Requested entry. Fields that are not set follow from the catalog.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Request {
     pub(super) channel: String,
@@ -36,12 +36,12 @@ pub(super) struct Plan {
     pub(super) skipped_by: Option<String>,
 }
 
-/// Plans the entry of the bundle with the name or version `wanted`.
+/// Plans the entry of the bundle with the name or version `requested`.
 ///
 /// # Errors
 /// The bundle or a channel does not exist, or the entry does not follow from the catalog.
-pub(super) fn plan(package: &CatalogPackage, wanted: &str, request: &Request) -> Result<Plan, CliError> {
-    let bundle = package.bundle_named(wanted)?.to_owned();
+pub(super) fn plan(package: &CatalogPackage, requested: &str, request: &Request) -> Result<Plan, CliError> {
+    let bundle = package.bundle_named(requested)?.to_owned();
     let channel = package.content.channels.iter().find(|channel| channel.name == request.channel);
     let Some(channel) = channel else {
         if !request.create {
@@ -218,8 +218,8 @@ mod tests {
     }
 
     /// `replaces!skips`, with the bundle that skips it from now on after ` by `.
-    fn planned(channels: &[&str], wanted: &str, request: &Request) -> Result<String, String> {
-        let plan = plan(&package(channels), wanted, request).map_err(|error| error.to_string())?;
+    fn planned(channels: &[&str], requested: &str, request: &Request) -> Result<String, String> {
+        let plan = plan(&package(channels), requested, request).map_err(|error| error.to_string())?;
         let by = plan.skipped_by.map(|name| format!(" by {name}")).unwrap_or_default();
         let edges: Vec<_> = [plan.entry.replaces].into_iter().chain(plan.entry.skips).collect();
         Ok((edges.join("!") + &by).replace("p.v", ""))
@@ -244,8 +244,8 @@ mod tests {
                 "1.0.0 by 1.1.1",
             ),
         ];
-        for (channels, wanted, expected) in cases {
-            assert_eq!(planned(channels, wanted, &to("stable")).as_deref(), Ok(expected), "{channels:?}");
+        for (channels, requested, expected) in cases {
+            assert_eq!(planned(channels, requested, &to("stable")).as_deref(), Ok(expected), "{channels:?}");
         }
     }
 
@@ -284,7 +284,7 @@ mod tests {
     #[test]
     fn ambiguous_or_missing_source_is_refused() {
         let channels = ["fast: 1.2.0<1.1.0", "slow: 1.2.0<1.0.0", "stable: 1.0.0", "two: 1.0.0, 1.1.0"];
-        let fails = |wanted: &str, request: Request| planned(&channels, wanted, &request).unwrap_err();
+        let fails = |requested: &str, request: Request| planned(&channels, requested, &request).unwrap_err();
         for (error, expected) in [
             (fails("1.2.0", to("stable")), "different upgrade edges in the channels fast, slow: choose one"),
             (

@@ -151,8 +151,8 @@ pub(super) fn files(
     mapping: &BTreeMap<Reference, Reference>,
     catalogs: &BTreeMap<String, Reference>,
 ) -> Result<BTreeMap<&'static str, String>, CliError> {
-    let prefixes = |is_wanted: &dyn Fn(&Selector) -> bool| -> BTreeMap<String, String> {
-        let sources = mapping.keys().filter(|source| is_wanted(source.selector()));
+    let prefixes = |is_selected: &dyn Fn(&Selector) -> bool| -> BTreeMap<String, String> {
+        let sources = mapping.keys().filter(|source| is_selected(source.selector()));
         sources.map(|source| registry.prefix(source)).filter(|(source, target)| source != target).collect()
     };
     let by_digest = prefixes(&|selector| matches!(selector, Selector::Digest(_)));

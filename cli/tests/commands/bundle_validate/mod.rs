@@ -58,13 +58,13 @@ fn warning_fails_validation_only_with_strict() {
         let text = String::from_utf8(text).unwrap().replace("  minKubeVersion: 1.30.0\n", "");
         std::fs::write(file, text).unwrap();
     }
-    let told = format!(
+    let message = format!(
         "warning: manifests/lamp.clusterserviceversion.yaml:7: ClusterServiceVersion lamp.v1.2.0: spec.minKubeVersion: the minimum Kubernetes version is missing; expected a version such as 1.26.0 [CSV-6]\n{path}: 1 \
          warning\n"
     );
     for (args, code) in [(&[path][..], 0), (&[path, "--strict"], 3)] {
         let ran = validate(args);
-        assert_eq!((ran.code, ran.stdout.as_str(), ran.stderr.as_str()), (code, "", told.as_str()));
+        assert_eq!((ran.code, ran.stdout.as_str(), ran.stderr.as_str()), (code, "", message.as_str()));
     }
     let passed =
         |args: &[&str]| serde_json::from_str::<Value>(&validate(args).stdout).unwrap()["passed"].clone();
@@ -87,7 +87,7 @@ fn rules_and_help_match_golden_files() {
 
 #[test]
 fn wrong_usage_fails_with_exit_code_and_message() {
-    for (args, code, told) in [
+    for (args, code, message) in [
         (&[][..], 2, "required arguments were not provided"),
         (&["--rules", "good"], 2, "cannot be used with"),
         (&["good", "--k8s-version", "new"], 2, "\"new\": expected a Kubernetes version such as 1.31"),
@@ -97,7 +97,7 @@ fn wrong_usage_fails_with_exit_code_and_message() {
     ] {
         let ran = validate(args);
         assert_eq!((ran.code, ran.stdout.as_str()), (code, ""), "{args:?}: {}", ran.stderr);
-        assert!(ran.stderr.contains(told), "{args:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains(message), "{args:?}: {}", ran.stderr);
     }
 }
 

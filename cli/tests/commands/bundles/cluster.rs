@@ -115,7 +115,7 @@ impl Fixture {
     }
 
     /// Runs `olm diff`, which must succeed with empty standard error. Returns its output.
-    async fn told(&self, args: &[&str]) -> String {
+    async fn printed(&self, args: &[&str]) -> String {
         let ran = self.diff(self.plane.kubeconfig(), args).await;
         assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{args:?}");
         ran.stdout
@@ -164,13 +164,13 @@ async fn diff_against_a_cluster_shows_changes_drift_and_collisions() {
 }
 
 async fn nothing_is_installed(fixture: &Fixture) {
-    let told = fixture.told(&["new", "-f", "extension.yaml"]).await;
+    let printed = fixture.printed(&["new", "-f", "extension.yaml"]).await;
     assert!(
-        told.starts_with("Old:  nothing is installed\nNew:  pipe.v1.1.0, version 1.1.0 (new)\n"),
-        "{told}"
+        printed.starts_with("Old:  nothing is installed\nNew:  pipe.v1.1.0, version 1.1.0 (new)\n"),
+        "{printed}"
     );
-    assert!(told.contains("\nObjects: 9 created, 0 changed, 0 deleted\n"), "{told}");
-    assert!(told.contains("+ get, update on configmaps cluster-wide\n"), "{told}");
+    assert!(printed.contains("\nObjects: 9 created, 0 changed, 0 deleted\n"), "{printed}");
+    assert!(printed.contains("+ get, update on configmaps cluster-wide\n"), "{printed}");
     let missing = fixture.diff(fixture.plane.kubeconfig(), &["new", "--extension", "pipe"]).await;
     assert_eq!(missing.code, 4);
     assert!(missing.stderr.contains("there is no ClusterExtension \"pipe\""), "{}", missing.stderr);
@@ -181,7 +181,7 @@ async fn nothing_is_installed(fixture: &Fixture) {
 
 async fn the_installed_bundle_changes_nothing(fixture: &Fixture) {
     for which in [["--extension", "pipe"], ["-f", "extension.yaml"]] {
-        let told = fixture.told(&["old", which[0], which[1], "--exit-code"]).await;
+        let printed = fixture.printed(&["old", which[0], which[1], "--exit-code"]).await;
         let expected = "\
 Old:  pipe.v1.0.0, version 1.0.0 (revision pipe-1 on the cluster)
 New:  pipe.v1.0.0, version 1.0.0 (old)
@@ -194,18 +194,18 @@ CRDs: no difference
 
 Config: no difference
 ";
-        assert_eq!(told, expected);
+        assert_eq!(printed, expected);
     }
     let ran = fixture.diff(&fixture.viewer, &["old", "--extension", "pipe", "--exit-code"]).await;
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{}", ran.stdout);
 }
 
 async fn a_new_bundle(fixture: &Fixture) {
-    let told = fixture.told(&["new", "--extension", "pipe"]).await;
+    let printed = fixture.printed(&["new", "--extension", "pipe"]).await;
     let two = super::fixture::olm(&["diff", "old", "new", "-f", "extension.yaml"]).stdout;
     let below =
         |text: &str| text[text.find("\nPermissions").unwrap()..text.find("\nConfig").unwrap()].to_owned();
-    assert_eq!(below(&told), below(&two));
+    assert_eq!(below(&printed), below(&two));
     for line in [
         "Objects: 5 created, 3 changed, 5 deleted\n",
         "  + Service pipe-system/pipe-metrics\n",
@@ -215,16 +215,17 @@ async fn a_new_bundle(fixture: &Fixture) {
         "  - ConfigMap pipe-system/pipe-dashboard\n",
         "\nConfig: no difference\n",
     ] {
-        assert!(told.contains(line), "{line}{told}");
+        assert!(printed.contains(line), "{line}{printed}");
     }
     let config = fixture.folder.path().join("config.yaml");
     std::fs::write(&config, "deploymentConfig: {nodeSelector: {disk: hdd}}\n").unwrap();
-    let told = fixture.told(&["old", "--extension", "pipe", "--config", config.to_str().unwrap()]).await;
+    let printed =
+        fixture.printed(&["old", "--extension", "pipe", "--config", config.to_str().unwrap()]).await;
     for line in [
         "      spec.template.spec.nodeSelector.disk: \"ssd\" -> \"hdd\"\n",
         "\nConfig\n  inline.deploymentConfig.nodeSelector.disk: \"ssd\" -> \"hdd\"\n",
     ] {
-        assert!(told.contains(line), "{line}{told}");
+        assert!(printed.contains(line), "{line}{printed}");
     }
 }
 
@@ -233,7 +234,7 @@ async fn viewers_get_the_same_diff(fixture: &Fixture) {
         fixture.diff(&fixture.viewer, &["new", "--extension", "pipe", "--exit-code", "-o", "json"]).await;
     assert_eq!((ran.code, ran.stderr.as_str()), (5, ""));
     let looked: Value = serde_json::from_str(&ran.stdout).unwrap();
-    let asked = fixture.told(&["new", "--extension", "pipe", "-o", "json"]).await;
+    let asked = fixture.printed(&["new", "--extension", "pipe", "-o", "json"]).await;
     let mut asked: Value = serde_json::from_str(&asked).unwrap();
     let deployment = |answer: &Value| {
         let objects = answer["objects"].as_array().unwrap();
@@ -263,14 +264,14 @@ async fn drift_and_collisions(fixture: &Fixture) {
     let service = json!({"metadata": {"name": "pipe-metrics"}, "spec": {"ports": [{"port": 1}]}});
     create(&fixture.plane, "", "v1", "Service", Some(NAMESPACE), &service).await;
 
-    let told = fixture.told(&["old", "--extension", "pipe"]).await;
+    let printed = fixture.printed(&["old", "--extension", "pipe"]).await;
     assert!(
-        told.contains("  ~ Deployment pipe-system/pipe-manager\n      spec.replicas: 3 -> 1\n\n"),
-        "{told}"
+        printed.contains("  ~ Deployment pipe-system/pipe-manager\n      spec.replicas: 3 -> 1\n\n"),
+        "{printed}"
     );
-    let told = fixture.told(&["new", "--extension", "pipe"]).await;
+    let printed = fixture.printed(&["new", "--extension", "pipe"]).await;
     let collision =
         "  ~ Service pipe-system/pipe-metrics\n      ! it exists without being owned by the extension";
-    assert!(told.contains(collision), "{told}");
+    assert!(printed.contains(collision), "{printed}");
     assert_eq!(deployments.get("pipe-manager").await.unwrap().metadata.resource_version, before);
 }

@@ -78,9 +78,9 @@ async fn approval_and_failed_resolution_are_reported(fixture: &Fixture) {
     fixture.say(&shade, Some(("shade.v1.0.0", "1.0.0")), &[installed, succeeded, held]).await;
     let ran = fixture.olm(&["upgrade", "--all"]).await;
     assert_eq!(ran.code, 0, "{}", ran.stderr);
-    let told = "shade: shade is held: bundle shade.v1.2.0 version 1.2.0 is available";
+    let expected = "shade: shade is held: bundle shade.v1.2.0 version 1.2.0 is available";
     assert!(ran.stdout.starts_with("no upgrade is available\n"), "{}", ran.stdout);
-    assert!(ran.stdout.contains(told), "{}", ran.stdout);
+    assert!(ran.stdout.contains(expected), "{}", ran.stdout);
 
     let range = json!({"spec": {"source": {"catalog": {"version": "9.x"}}}});
     fixture.extensions().patch("own", &PatchParams::default(), &Patch::Merge(&range)).await.unwrap();

@@ -46,9 +46,9 @@ async fn until_it_is_installed(fixture: &Fixture) {
     fixture.say(&made, None, &[["Installed", "False", "Absent", "No bundle installed"], rolling]).await;
     let mut child = child;
     let stderr = child.stderr.take().unwrap();
-    let told = tokio::task::spawn_blocking(move || first_line_with(stderr, message)).await.unwrap();
+    let error = tokio::task::spawn_blocking(move || first_line_with(stderr, message)).await.unwrap();
     assert_eq!(
-        told.as_deref(),
+        error.as_deref(),
         Some(format!("lamp: revision lamp-1: Revision 1.0.0 is rolling out. {message}").as_str())
     );
     fixture.settle(&made, 1, "lamp.v1.0.0").await;

@@ -180,12 +180,12 @@ fn plan_respects_upgrade_policy_and_scope() {
     let policies = ran.stdout.matches("upgradeConstraintPolicy: SelfCertified").count();
     assert_eq!((ran.code, policies), (0, 1), "{}", ran.stdout);
     let ran = solve(&["--manifests", "-o", "json"]);
-    let told = "error: --manifests prints YAML for kubectl apply; omit -o json\n";
-    assert_eq!((ran.code, ran.stderr.as_str()), (2, told));
+    let expected = "error: --manifests prints YAML for kubectl apply; omit -o json\n";
+    assert_eq!((ran.code, ran.stderr.as_str()), (2, expected));
     let ran = olm(&["resolve", "ap", "--catalog", "deps", "--solve"]);
-    let told = "error: no plan exists\n  package ap is requested: no catalog offers a candidate\n\
+    let expected = "error: no plan exists\n  package ap is requested: no catalog offers a candidate\n\
                 hint: deps has no package \"ap\"; similar names: app\n";
-    assert_eq!((ran.code, ran.stderr.as_str()), (4, told));
+    assert_eq!((ran.code, ran.stderr.as_str()), (4, expected));
 }
 
 /// `kubectl apply` removes fields that an earlier manifest had and this one lacks.
@@ -374,8 +374,8 @@ async fn kinds_belong_to_the_extension_that_owns_their_crds() {
         let ran = cluster.olm(&["resolve", "--extension", "app"]).await;
         assert_eq!(ran.code, 0, "{}", ran.stderr);
         assert!(ran.stdout.contains(&format!("Decision:           {decision}")), "{}", ran.stdout);
-        let told = "warning: store-1: annotation ext.olm.operatorframework.io/catalog-properties: not a JSON list of";
-        assert!(ran.stderr.starts_with(told), "{}", ran.stderr);
+        let expected = "warning: store-1: annotation ext.olm.operatorframework.io/catalog-properties: not a JSON list of";
+        assert!(ran.stderr.starts_with(expected), "{}", ran.stderr);
         assert!(
             ran.stderr.ends_with("; dependencies are checked without these properties\n"),
             "{}",

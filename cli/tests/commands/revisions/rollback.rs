@@ -61,9 +61,9 @@ async fn harmless(fixture: &Fixture) {
     let catalog = &fixture.extension("pipe").await.spec.unwrap().source.catalog.unwrap();
     assert_eq!(catalog.version.as_deref(), Some("1.x"));
     let ran = rollback(fixture, &["--to", "1", "--dry-run=server", "-o", "json"]).await;
-    let wanted: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let desired: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!(
-        wanted["spec"]["source"]["catalog"],
+        desired["spec"]["source"]["catalog"],
         json!({"packageName": "pipe", "version": "1.0.0", "upgradeConstraintPolicy": "SelfCertified"})
     );
     fixture.allow("viewer", &["*/*"]).await;

@@ -121,7 +121,7 @@ mod tests {
     }
 
     /// Steps as text.
-    fn told(all: Vec<ExtensionPlan>, id: &PlanId, phase: PlanPhase, is_missing: bool) -> Vec<String> {
+    fn step_texts(all: Vec<ExtensionPlan>, id: &PlanId, phase: PlanPhase, is_missing: bool) -> Vec<String> {
         let missing = is_missing.then(|| Box::new(content(id)));
         let current = CurrentPlan { id: id.clone(), phase, missing };
         let all: Vec<_> = all.into_iter().map(Arc::new).collect();
@@ -139,28 +139,28 @@ mod tests {
     fn waiting_plan_is_written_once_and_supersedes_others() {
         use PlanPhase::{Applied, Approved, Pending, Superseded};
         let (first, second, other) = (id(1, "a"), id(2, "b"), id(2, "c"));
-        assert_eq!(told(vec![], &second, Pending, true), ["create 2"]);
-        assert_eq!(told(vec![stored(&second, None)], &second, Pending, true), ["2-b Pending"]);
+        assert_eq!(step_texts(vec![], &second, Pending, true), ["create 2"]);
+        assert_eq!(step_texts(vec![stored(&second, None)], &second, Pending, true), ["2-b Pending"]);
         let rest = || vec![stored(&first, Some(Applied)), stored(&second, Some(Pending))];
-        assert_eq!(told(rest(), &second, Pending, false), [""; 0]);
-        assert_eq!(told(rest(), &second, Approved, false), ["2-b Approved"]);
-        assert_eq!(told(rest(), &second, Applied, false), ["2-b Applied"]);
-        assert_eq!(told(rest(), &other, Pending, true), ["2-b Superseded", "create 2"]);
+        assert_eq!(step_texts(rest(), &second, Pending, false), [""; 0]);
+        assert_eq!(step_texts(rest(), &second, Approved, false), ["2-b Approved"]);
+        assert_eq!(step_texts(rest(), &second, Applied, false), ["2-b Applied"]);
+        assert_eq!(step_texts(rest(), &other, Pending, true), ["2-b Superseded", "create 2"]);
         // No plan waits, and the newest revision has no ExtensionPlan.
-        assert_eq!(told(rest(), &id(1, "a"), Applied, false), ["2-b Superseded"]);
+        assert_eq!(step_texts(rest(), &id(1, "a"), Applied, false), ["2-b Superseded"]);
         let over = vec![stored(&second, Some(Superseded))];
-        assert_eq!(told(over, &second, Pending, false), ["2-b Pending"]);
+        assert_eq!(step_texts(over, &second, Pending, false), ["2-b Pending"]);
     }
 
     #[test]
     fn five_plans_are_kept() {
         use PlanPhase::{Pending, Superseded};
         let all = || (1..=5).map(|number| stored(&id(number, "a"), Some(Superseded))).collect::<Vec<_>>();
-        assert_eq!(told(all(), &id(6, "b"), Pending, true), ["delete 1-a", "create 6"]);
-        assert_eq!(told(all(), &id(6, "b"), Pending, false), [""; 0]);
+        assert_eq!(step_texts(all(), &id(6, "b"), Pending, true), ["delete 1-a", "create 6"]);
+        assert_eq!(step_texts(all(), &id(6, "b"), Pending, false), [""; 0]);
         // The current one is kept, whatever the numbers of the others.
         let many = all().into_iter().chain([stored(&id(0, "c"), Some(Pending))]).collect();
-        assert_eq!(told(many, &id(0, "c"), Pending, false), ["delete 1-a"]);
+        assert_eq!(step_texts(many, &id(0, "c"), Pending, false), ["delete 1-a"]);
     }
 
     #[test]
@@ -175,7 +175,7 @@ mod tests {
         named.spec.plan.extension = "other".to_owned();
         for plan in [former, forged, named] {
             assert!(!id.is_of(&plan, &extension()));
-            assert_eq!(told(vec![plan], &id, PlanPhase::Pending, true), ["delete 2-b", "create 2"]);
+            assert_eq!(step_texts(vec![plan], &id, PlanPhase::Pending, true), ["delete 2-b", "create 2"]);
         }
         assert!(id.is_of(&pending(), &extension()));
     }

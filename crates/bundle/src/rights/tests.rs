@@ -218,12 +218,12 @@ fn rights_of_field_bundles_are_valid_and_complete() {
             for object in &objects {
                 let (kind, namespace, name) = identity(object);
                 let group = text_of_group(object);
-                let wanted = Rule::on(group, plural(kind), &KEEP).named(name);
+                let required = Rule::on(group, plural(kind), &KEEP).named(name);
                 let scope = scope(kind, namespace);
                 let holds = |(at, rule): &(&Option<String>, &Rule)| {
-                    (at.is_none() || **at == scope) && rule.includes(&wanted)
+                    (at.is_none() || **at == scope) && rule.includes(&required)
                 };
-                assert!(rules.iter().any(holds), "{}: {wanted:?}", folder.display());
+                assert!(rules.iter().any(holds), "{}: {required:?}", folder.display());
             }
         }
         count += 1;

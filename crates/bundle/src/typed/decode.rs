@@ -25,7 +25,7 @@ enum DecodeFault {
         /// Dotted path of the field from the root.
         path: String,
         found: String,
-        wanted: String,
+        expected: String,
     },
     Other(String),
 }
@@ -34,11 +34,13 @@ impl DecodeFault {
     fn text(self) -> String {
         match self {
             Self::Other(text) => text,
-            Self::Mismatch { owner: Some(owner), path, found, wanted } => {
-                format!("json: cannot unmarshal {found} into Go struct field {owner}.{path} of type {wanted}")
+            Self::Mismatch { owner: Some(owner), path, found, expected } => {
+                format!(
+                    "json: cannot unmarshal {found} into Go struct field {owner}.{path} of type {expected}"
+                )
             }
-            Self::Mismatch { owner: None, found, wanted, .. } => {
-                format!("json: cannot unmarshal {found} into Go value of type {wanted}")
+            Self::Mismatch { owner: None, found, expected, .. } => {
+                format!("json: cannot unmarshal {found} into Go value of type {expected}")
             }
         }
     }
@@ -106,8 +108,8 @@ impl Walk {
     /// Assigns the error of a union, which is decoded on its own, to the type that contains it.
     fn adopt(&self, fault: Option<DecodeFault>) -> Option<DecodeFault> {
         match (fault, self.owner) {
-            (Some(DecodeFault::Mismatch { path, found, wanted, .. }), owner @ Some(_)) => {
-                Some(DecodeFault::Mismatch { owner, path, found, wanted })
+            (Some(DecodeFault::Mismatch { path, found, expected, .. }), owner @ Some(_)) => {
+                Some(DecodeFault::Mismatch { owner, path, found, expected })
             }
             (fault, _) => fault,
         }
@@ -120,12 +122,12 @@ impl Walk {
             }
             _ => go_json::kind(value).to_string(),
         };
-        let wanted = match (kind, go_name) {
+        let expected = match (kind, go_name) {
             (Type::List(element), Some(name)) if **element == Type::String => format!("[]{name}"),
             (_, Some(name)) => name.to_string(),
             (kind, None) => go_type(kind),
         };
-        DecodeFault::Mismatch { owner: self.owner, path: self.path.join("."), found, wanted }
+        DecodeFault::Mismatch { owner: self.owner, path: self.path.join("."), found, expected }
     }
 }
 

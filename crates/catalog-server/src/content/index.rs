@@ -49,7 +49,7 @@ pub struct Index {
 #[derive(Clone, Debug)]
 pub(super) struct Query {
     /// Indexes of requested fields and texts, the rarest first.
-    wanted: Vec<(usize, usize)>,
+    filters: Vec<(usize, usize)>,
     /// Number of blobs with the rarest text that were examined.
     next: usize,
     /// Range that the next blob may extend.
@@ -114,27 +114,27 @@ impl Index {
     pub(super) fn query(&self, selector: &Selector) -> Query {
         if selector.selects_all() {
             let whole = Some(0..self.content_length()).filter(|whole| !whole.is_empty());
-            return Query { wanted: Vec::new(), next: 0, pending: whole };
+            return Query { filters: Vec::new(), next: 0, pending: whole };
         }
         // A text that the catalog does not have matches nothing. An empty one matches everything.
         let fields = [&selector.schema, &selector.package, &selector.name].into_iter().enumerate();
-        let wanted = fields.filter(|(_, text)| !text.is_empty());
-        let wanted: Option<Vec<_>> =
-            wanted.map(|(field, text)| Some((field, self.position(text)?))).collect();
-        let mut wanted = wanted.unwrap_or_default();
-        wanted.sort_by_key(|&(field, text)| self.having(field, text).len());
-        Query { wanted, next: 0, pending: None }
+        let filters = fields.filter(|(_, text)| !text.is_empty());
+        let filters: Option<Vec<_>> =
+            filters.map(|(field, text)| Some((field, self.position(text)?))).collect();
+        let mut filters = filters.unwrap_or_default();
+        filters.sort_by_key(|&(field, text)| self.having(field, text).len());
+        Query { filters, next: 0, pending: None }
     }
 
     /// The next range of the answer to `query`.
     pub(super) fn next_range(&self, query: &mut Query) -> Option<Range<u64>> {
-        let rarest = query.wanted.first().map_or(&[][..], |&(field, text)| self.having(field, text));
+        let rarest = query.filters.first().map_or(&[][..], |&(field, text)| self.having(field, text));
         for &blob in rarest.iter().skip(query.next) {
             query.next += 1;
             let blob = blob as usize;
             let fields = self.stored.blobs[blob].fields().map(|text| text as usize);
             let has_schema = self.stored.texts.get(fields[0]).is_some_and(|schema| !schema.is_empty());
-            if !has_schema || query.wanted.iter().any(|&(field, text)| fields[field] != text) {
+            if !has_schema || query.filters.iter().any(|&(field, text)| fields[field] != text) {
                 continue;
             }
             let range = self.range(blob);
@@ -326,11 +326,11 @@ mod tests {
         #[test]
         fn ranges_match_selector(
             blobs in proptest::collection::vec((1usize..4, "[ab]?", "[ab]?", "[ab]?"), 0..12),
-            wanted in ("[abc]?", "[abc]?", "[abc]?"),
+            texts in ("[abc]?", "[abc]?", "[abc]?"),
         ) {
             let rows: Vec<_> =
                 blobs.iter().map(|(length, a, b, c)| (*length, [a.as_str(), b.as_str(), c.as_str()])).collect();
-            let selector = selector(&wanted.0, &wanted.1, &wanted.2);
+            let selector = selector(&texts.0, &texts.1, &texts.2);
             let mut expect = Vec::new();
             let mut start = 0u64;
             for (length, [schema, package, name]) in &rows {

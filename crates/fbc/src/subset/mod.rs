@@ -110,14 +110,14 @@ pub enum SubsetError {
 ///
 /// # Errors
 /// A selected part does not exist, or the rest would not be a valid catalog.
-pub fn subset(metas: Vec<Meta>, wanted: &Subset) -> Result<SmallerCatalog, SubsetError> {
+pub fn subset(metas: Vec<Meta>, selection: &Subset) -> Result<SmallerCatalog, SubsetError> {
     let mut packages: BTreeMap<String, Vec<Meta>> = BTreeMap::new();
     for meta in metas {
         packages.entry(meta.owner().to_owned()).or_default().push(meta);
     }
     let mut smaller = SmallerCatalog { metas: Vec::new(), packages: Vec::new(), dropped: Vec::new() };
-    let is_kept = |name: &str| wanted.packages.is_empty() || wanted.packages.contains_key(name);
-    let named = wanted.packages.keys().chain(wanted.default_channels.keys());
+    let is_kept = |name: &str| selection.packages.is_empty() || selection.packages.contains_key(name);
+    let named = selection.packages.keys().chain(selection.default_channels.keys());
     if let Some(name) =
         named.into_iter().find(|name| name.is_empty() || !packages.contains_key(*name) || !is_kept(name))
     {
@@ -127,8 +127,8 @@ pub fn subset(metas: Vec<Meta>, wanted: &Subset) -> Result<SmallerCatalog, Subse
         if name.is_empty() {
             smaller.metas.extend(metas);
         } else if is_kept(&name) {
-            let package = wanted.packages.get(&name).cloned().unwrap_or_default();
-            let default = wanted.default_channels.get(&name).map(String::as_str);
+            let package = selection.packages.get(&name).cloned().unwrap_or_default();
+            let default = selection.default_channels.get(&name).map(String::as_str);
             let (kept, metas) = reduce(&name, metas, &package, default)?;
             smaller.packages.push(kept);
             smaller.metas.extend(metas);
@@ -143,15 +143,15 @@ pub fn subset(metas: Vec<Meta>, wanted: &Subset) -> Result<SmallerCatalog, Subse
 fn reduce(
     name: &str,
     metas: Vec<Meta>,
-    wanted: &PackageSubset,
+    selection: &PackageSubset,
     default: Option<&str>,
 ) -> Result<(KeptPackage, Vec<Meta>), SubsetError> {
     let content = PackageContent::from_metas(name, metas.iter().map(|meta| meta.blob.as_slice()));
     let object = |why: String| SubsetError::Object { package: name.to_owned(), why };
     let content = content.map_err(|error: ModelError| object(error.to_string()))?;
-    let is_whole = !wanted.heads && wanted.ranges.is_empty() && wanted.channels.is_empty();
+    let is_whole = !selection.heads && selection.ranges.is_empty() && selection.channels.is_empty();
     let mut kept = KeptPackage { name: name.to_owned(), ..KeptPackage::default() };
-    let entries = reduce_channels(&content, wanted, &mut kept)?;
+    let entries = reduce_channels(&content, selection, &mut kept)?;
     let current = content.packages.first().map(|package| package.default_channel.as_str());
     let channel = default.or(current).unwrap_or_default();
     if !channel.is_empty() && !entries.contains_key(channel) {
@@ -177,16 +177,16 @@ fn reduce(
 /// Entries of the channels of a package that are kept, which it adds to `kept` with the dropped ones.
 fn reduce_channels<'a>(
     content: &'a PackageContent,
-    wanted: &PackageSubset,
+    selection: &PackageSubset,
     kept: &mut KeptPackage,
 ) -> Result<BTreeMap<&'a str, BTreeSet<&'a str>>, SubsetError> {
     let versions: BTreeMap<&str, Version> =
         content.bundles.iter().filter_map(|bundle| Some((bundle.name.as_str(), version(bundle)?))).collect();
-    check_selection(content, wanted, &versions, &kept.name)?;
+    check_selection(content, selection, &versions, &kept.name)?;
     let is_in_range = |name: &str| {
         let contains =
-            |version| wanted.ranges.iter().any(|(_, range): &(String, Range)| range.contains(version));
-        wanted.ranges.is_empty() || versions.get(name).is_some_and(contains)
+            |version| selection.ranges.iter().any(|(_, range): &(String, Range)| range.contains(version));
+        selection.ranges.is_empty() || versions.get(name).is_some_and(contains)
     };
     let mut entries = BTreeMap::new();
     let mut connecting = BTreeSet::new();
@@ -194,11 +194,11 @@ fn reduce_channels<'a>(
         let names = channel.entries.iter().map(|entry| entry.name.as_str());
         let chosen: BTreeSet<&str> = names.filter(|name| is_in_range(name)).collect();
         // A channel that is empty from the start is for the validation to refuse.
-        if !is_selected(wanted, channel) || chosen.is_empty() && !channel.entries.is_empty() {
+        if !is_selected(selection, channel) || chosen.is_empty() && !channel.entries.is_empty() {
             kept.dropped_channels.push(channel.name.clone());
             continue;
         }
-        let rest = channel::rest(&channel.entries, &chosen, &versions, wanted.heads);
+        let rest = channel::rest(&channel.entries, &chosen, &versions, selection.heads);
         let rest = rest.map_err(|why| SubsetError::Graph {
             package: kept.name.clone(),
             channel: channel.name.clone(),
@@ -212,28 +212,28 @@ fn reduce_channels<'a>(
     Ok(entries)
 }
 
-fn is_selected(wanted: &PackageSubset, channel: &Channel) -> bool {
-    wanted.channels.is_empty() || wanted.channels.contains(&channel.name)
+fn is_selected(selection: &PackageSubset, channel: &Channel) -> bool {
+    selection.channels.is_empty() || selection.channels.contains(&channel.name)
 }
 
 /// Fails unless each selected channel exists, and each range has a version in a selected channel.
 fn check_selection(
     content: &PackageContent,
-    wanted: &PackageSubset,
+    selection: &PackageSubset,
     versions: &BTreeMap<&str, Version>,
     package: &str,
 ) -> Result<(), SubsetError> {
     let nothing = |why: String| Err(SubsetError::Nothing { package: package.to_owned(), why });
     let names: Vec<&str> = content.channels.iter().map(|channel| channel.name.as_str()).collect();
-    if let Some(absent) = wanted.channels.iter().find(|name| !names.contains(&name.as_str())) {
+    if let Some(absent) = selection.channels.iter().find(|name| !names.contains(&name.as_str())) {
         return nothing(format!("no channel {}; its channels: {}", quote(absent), names.join(", ")));
     }
-    let selected = content.channels.iter().filter(|channel| is_selected(wanted, channel));
+    let selected = content.channels.iter().filter(|channel| is_selected(selection, channel));
     let entries = selected.flat_map(|channel| &channel.entries);
     let mut known: Vec<&Version> = entries.filter_map(|entry| versions.get(entry.name.as_str())).collect();
     known.sort();
     let is_unused = |(_, range): &&(String, Range)| !known.iter().any(|version| range.contains(version));
-    let Some((text, _)) = wanted.ranges.iter().find(is_unused) else { return Ok(()) };
+    let Some((text, _)) = selection.ranges.iter().find(is_unused) else { return Ok(()) };
     let known = match known.as_slice() {
         [] => "none".to_owned(),
         [first, .., last] if first != last => format!("{first} to {last}"),

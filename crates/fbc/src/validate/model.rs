@@ -60,9 +60,9 @@ fn check_entry(package: &str, name: &str, entry: &ModelEntry, channel: &ModelCha
     if let BundleState::Found { version, release, .. } = &entry.bundle
         && !release.as_str().is_empty()
     {
-        let wanted = format!("{package}-v{}", version_text(version, release));
-        if name != wanted {
-            let message = format!("name {} does not match normalized name {}", quote(name), quote(&wanted));
+        let expected = format!("{package}-v{}", version_text(version, release));
+        if name != expected {
+            let message = format!("name {} does not match normalized name {}", quote(name), quote(&expected));
             found.message(message, &entry.origin);
         }
     }

@@ -220,8 +220,8 @@ fn sources(
     Ok(given.into_iter().flatten().collect())
 }
 
-fn exactly_one(given: usize, wanted: &str) -> Result<(), String> {
-    if given == 1 { Ok(()) } else { Err(format!("{wanted} must be given, not {given}")) }
+fn exactly_one(given: usize, required: &str) -> Result<(), String> {
+    if given == 1 { Ok(()) } else { Err(format!("{required} must be given, not {given}")) }
 }
 
 #[derive(Deserialize)]

@@ -146,7 +146,7 @@ impl SignatureRequirement<'_> {
         }
         let payload = Payload::parse(&signature.payload)?;
         let digest = payload.critical.image.docker_manifest_digest;
-        if !self.digests.iter().any(|wanted| wanted.as_str() == digest) {
+        if !self.digests.iter().any(|resolved| resolved.as_str() == digest) {
             return Err(format!("Signature for digest {digest} does not match"));
         }
         let signed = payload.critical.identity.docker_reference;

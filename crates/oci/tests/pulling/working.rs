@@ -55,7 +55,7 @@ async fn resolving_tag_costs_two_requests_and_digest_none() {
 #[tokio::test]
 async fn index_resolves_to_its_digest_and_pulls_own_platform() {
     let fixture = Fixture::new().await;
-    let wanted = fixture.registry.add_image("a/cat", "wanted", &catalog());
+    let own = fixture.registry.add_image("a/cat", "own", &catalog());
     let other = fixture.registry.add_image("a/cat", "other", &image(&[], "/other"));
     let platform = Platform::current();
     let index = |architecture: &str| {
@@ -65,7 +65,7 @@ async fn index_resolves_to_its_digest_and_pulls_own_platform() {
                 "platform": { "os": "linux", "architecture": architecture },
             })
         };
-        let entries = [entry(&other, "mips64le"), entry(&wanted, architecture)];
+        let entries = [entry(&other, "mips64le"), entry(&own, architecture)];
         let index = serde_json::json!({ "schemaVersion": 2, "manifests": entries });
         serde_json::to_vec(&index).unwrap().into()
     };

@@ -187,12 +187,12 @@ impl Decoder<'_> {
             return;
         }
         let found = json::Kind::of(self.text[self.at..].trim_start().as_bytes()).name();
-        let wanted = slot.kind.type_name();
+        let required = slot.kind.type_name();
         let target = match self.open.last() {
             Some(owner) => format!("struct field {}.{}", owner.kind.structure(), self.names.join(".")),
             None => "value".to_owned(),
         };
-        self.refuse(format!("json: cannot unmarshal {found} into Go {target} of type {wanted}"), None);
+        self.refuse(format!("json: cannot unmarshal {found} into Go {target} of type {required}"), None);
     }
 
     fn refuse(&mut self, text: String, hint: Option<String>) {

@@ -28,8 +28,8 @@ pub(super) fn no_replicas(object: &Value, a: &str, b: &str) -> Option<ProbeResul
 }
 
 /// Result for a StatefulSet, which never has conditions: ready if all of its replicas are.
-pub(super) fn stateful_set_available(object: &Value, condition: &str, wanted: &str) -> Option<ProbeResult> {
-    if !is_apps(object, &["StatefulSet"]) || (condition, wanted) != ("Available", "True") {
+pub(super) fn stateful_set_available(object: &Value, condition: &str, status: &str) -> Option<ProbeResult> {
+    if !is_apps(object, &["StatefulSet"]) || (condition, status) != ("Available", "True") {
         return None;
     }
     let status = object.get("status")?.as_object()?;

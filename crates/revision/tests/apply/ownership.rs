@@ -52,10 +52,10 @@ pub(crate) async fn existing_objects_are_adopted_by_protection(fixture: &Fixture
     owned["metadata"]["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "holder",
         "uid": holder["metadata"]["uid"], "controller": true}]);
     fixture.create(&owned).await;
-    let wanted = ["unowned", "owned"].map(|name| config_map(ns, name, json!({"k": "new"})));
+    let desired = ["unowned", "owned"].map(|name| config_map(ns, name, json!({"k": "new"})));
     let phases = vec![
-        protected(phase("a", &[&wanted[0]]), CollisionProtection::IfNoController),
-        protected(phase("b", &[&wanted[1]]), CollisionProtection::None),
+        protected(phase("a", &[&desired[0]]), CollisionProtection::IfNoController),
+        protected(phase("b", &[&desired[1]]), CollisionProtection::None),
     ];
     let revision = fixture.revision("adopt", 1, phases).await;
     assert_eq!(actions(&fixture.complete(&revision).await), [Action::Updated, Action::Updated]);
@@ -157,9 +157,9 @@ pub(crate) async fn helm_era_objects_are_adopted_without_restart(fixture: &Fixtu
         PostParams { field_manager: Some("operator-controller".to_owned()), ..PostParams::default() };
     deployments.create(&params, &serde_json::from_value(op.clone()).unwrap()).await.unwrap();
     let before = fixture.get(&op).await.unwrap();
-    let wanted = deployment(ns, "op");
+    let desired = deployment(ns, "op");
     let mut first = fixture
-        .revision("helm", 1, vec![protected(phase("deploy", &[&wanted]), CollisionProtection::None)])
+        .revision("helm", 1, vec![protected(phase("deploy", &[&desired]), CollisionProtection::None)])
         .await;
     first.probes = Default::default();
     assert_eq!(actions(&fixture.complete(&first).await), [Action::Updated]);
@@ -168,7 +168,7 @@ pub(crate) async fn helm_era_objects_are_adopted_without_restart(fixture: &Fixtu
     assert_eq!(live["metadata"]["managedFields"].as_array().unwrap().len(), 1);
     assert_eq!(live["spec"], before["spec"], "adoption must not restart pods");
 
-    let mut without_env = wanted.clone();
+    let mut without_env = desired.clone();
     without_env["spec"]["template"]["spec"]["containers"][0].as_object_mut().unwrap().remove("env");
     let mut second = fixture.revision("helm", 2, vec![phase("deploy", &[&without_env])]).await;
     second.siblings = vec![first.owner.uid.clone()];

@@ -30,7 +30,7 @@ fn every_field_package_has_a_plan_or_a_conflict() {
     for package in catalogs[0].packages.keys() {
         let start = Instant::now();
         let input = SolverInput {
-            wanted: vec![constraints(package)],
+            requested: vec![constraints(package)],
             installed: Vec::new(),
             catalogs: &catalogs,
             served: Default::default(),

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 pub(crate) struct Fixture {
     pub(crate) catalogs: Vec<SourceCatalog>,
     pub(crate) installed: Vec<InstalledExtension>,
-    pub(crate) wanted: Vec<PackageConstraints>,
+    pub(crate) requested: Vec<PackageConstraints>,
     pub(crate) served: BTreeSet<Gvk>,
 }
 
@@ -59,7 +59,7 @@ impl Fixture {
     /// Adds constraints: `app` or `app >=1.0.0`.
     pub(crate) fn wants(mut self, text: &str) -> Self {
         let (package, version) = text.split_once(' ').map_or((text, None), |(p, v)| (p, Some(v.to_owned())));
-        self.wanted.push(PackageConstraints { version, ..constraints(package) });
+        self.requested.push(PackageConstraints { version, ..constraints(package) });
         self
     }
 
@@ -70,7 +70,7 @@ impl Fixture {
 
     pub(crate) fn input(&self) -> SolverInput<'_> {
         SolverInput {
-            wanted: self.wanted.clone(),
+            requested: self.requested.clone(),
             installed: self.installed.clone(),
             catalogs: &self.catalogs,
             served: self.served.clone(),

@@ -6,14 +6,14 @@ use olm_solve::{ChangeReason, SolveError};
 
 use crate::fixture::{Fixture, constraints};
 
-/// Order of preference: a wanted package gets the highest version, a required one the bundle nearest to the head of
+/// Order of preference: a requested package gets the highest version, a required one the bundle nearest to the head of
 /// the preferred channel.
 #[test]
 fn plan_follows_the_order_of_preference() {
     let app = "app 1.0.0 @stable pkg:base:>=1.0.0";
     for (name, fixture, plan) in [
         (
-            "a wanted package: the highest version wins, whatever the channel",
+            "a requested package: the highest version wins, whatever the channel",
             Fixture::default()
                 .catalog("main", 0, &["app 1.0.0 @stable default:stable", "app 2.0.0 @alpha"])
                 .wants("app"),
@@ -139,7 +139,7 @@ fn plan_keeps_installed_bundles_and_avoids_deprecated_ones() {
             "cain.v1.0.0@main; app.v1.0.0@main",
         ),
         (
-            "wanted packages: priority decides, not the version",
+            "requested packages: priority decides, not the version",
             Fixture::default()
                 .catalog("low", 0, &["app 2.0.0 @s"])
                 .catalog("high", 5, &["app 1.0.0 @s"])
@@ -172,7 +172,7 @@ fn lower_version_is_chosen_if_the_highest_is_unsatisfiable() {
         let changes = plan.steps.iter().flat_map(|step| &step.changes);
         changes.filter(|c| c.package == package).map(|c| c.because.clone()).next().unwrap()
     };
-    assert_eq!(because("app"), ChangeReason::Wanted);
+    assert_eq!(because("app"), ChangeReason::Requested);
     let requires = "with package: store and with version in range: 1.x".to_owned();
     assert_eq!(because("store"), ChangeReason::Required { by: "base.v2.0.0".to_owned(), requires });
     assert_eq!(
@@ -205,7 +205,7 @@ fn installed_extensions_follow_edges_only_where_needed() {
     assert_eq!((plan.steps.len(), plan.kept), (0, vec!["base".to_owned()]));
     // An installed bundle that the constraints exclude is not kept, as in the controller.
     let mut elsewhere = Fixture::default().catalog("main", 0, &catalog).installed("base 3.0.0").wants("base");
-    elsewhere.wanted[0].channels = vec!["t".to_owned()];
+    elsewhere.requested[0].channels = vec!["t".to_owned()];
     assert!(matches!(elsewhere.solve(), Err(SolveError::Conflict(_))));
     let gone = Fixture::default().installed("base 1.0.0").wants("base");
     assert_eq!(gone.plan(), "", "a bundle that no catalog offers any more is kept");
@@ -381,7 +381,7 @@ fn invalid_questions_return_errors() {
     twice.installed[0].extension = "other".to_owned();
     assert_eq!(error(&twice), "package app is installed more than once, by app and other");
     let mut late = fixture.input();
-    late.wanted.push(constraints("app"));
+    late.requested.push(constraints("app"));
     late.deadline = std::time::Instant::now();
     assert_eq!(
         olm_solve::solve(&late).unwrap_err().to_string(),
@@ -403,11 +403,11 @@ fn constraints_restrict_channels_catalogs_and_requirements() {
         .catalog("main", 0, &["app 2.0.0 @fast", "app 1.0.0 @slow pkg:none:1.x"])
         .catalog("other", 9, &["app 9.0.0 @fast"]);
     let mut narrow = fixture.clone().wants("app");
-    narrow.wanted[0].catalogs = Some(["main".to_owned()].into());
+    narrow.requested[0].catalogs = Some(["main".to_owned()].into());
     assert_eq!(narrow.plan(), "app.v2.0.0@main");
-    narrow.wanted[0].channels = vec!["slow".to_owned()];
+    narrow.requested[0].channels = vec!["slow".to_owned()];
     assert!(narrow.solve().is_err());
-    narrow.wanted[0].ignored_requirements = vec!["olm.package.required".to_owned()];
+    narrow.requested[0].ignored_requirements = vec!["olm.package.required".to_owned()];
     assert_eq!(narrow.plan(), "app.v1.0.0@main");
 }
 
@@ -419,9 +419,9 @@ fn upgrade_scope_and_skipped_versions_limit_the_plan() {
         .installed("app 1.0.0")
         .wants("app");
     assert_eq!(fixture.plan(), "app.v2.0.0@main");
-    fixture.wanted[0].upgrade_scope = Some(UpgradeScope::Minor);
+    fixture.requested[0].upgrade_scope = Some(UpgradeScope::Minor);
     assert_eq!(fixture.plan(), "app.v1.1.0@main");
-    fixture.wanted[0].upgrade_scope = Some(UpgradeScope::Patch);
+    fixture.requested[0].upgrade_scope = Some(UpgradeScope::Patch);
     assert_eq!(fixture.plan(), "");
 
     // An installed extension that changes only because of another one obeys its own constraints.
@@ -439,6 +439,6 @@ fn upgrade_scope_and_skipped_versions_limit_the_plan() {
         .catalog("main", 0, &["app 1.5.0 @s", "app 1.0.0 @s", "app 2.0.0 @s skips:1.5.0"])
         .wants("app <2.0.0");
     assert_eq!(skipping.plan(), "app.v1.5.0@main");
-    skipping.wanted[0].exclude_skipped = true;
+    skipping.requested[0].exclude_skipped = true;
     assert_eq!(skipping.plan(), "app.v1.0.0@main");
 }

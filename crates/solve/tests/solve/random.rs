@@ -56,16 +56,16 @@ fn catalog() -> impl Strategy<Value = Vec<String>> {
 
 fn fixture() -> impl Strategy<Value = Fixture> {
     let installed = prop::collection::btree_map("[abcd]", (1..3u32, traits()), 0..3);
-    let wanted = prop::collection::btree_set("[abcd]", 0..3);
-    (catalog(), catalog(), 0..2i32, installed, wanted, any::<bool>()).prop_map(
-        |(first, second, priority, installed, wanted, served)| {
+    let requested = prop::collection::btree_set("[abcd]", 0..3);
+    (catalog(), catalog(), 0..2i32, installed, requested, any::<bool>()).prop_map(
+        |(first, second, priority, installed, requested, served)| {
             let mut fixture = Fixture::default()
                 .catalog("one", 0, &first.iter().map(String::as_str).collect::<Vec<_>>())
                 .catalog("two", priority, &second.iter().map(String::as_str).collect::<Vec<_>>());
             for (package, (version, traits)) in installed {
                 fixture = fixture.installed(&format!("{package} {version}.0.0 {traits}"));
             }
-            for package in wanted {
+            for package in requested {
                 fixture = fixture.wants(&package);
             }
             if served { fixture.serves("L") } else { fixture }
@@ -78,9 +78,9 @@ fn choices(fixture: &Fixture) -> BTreeMap<String, Vec<Option<Choice>>> {
     let mut choices: BTreeMap<String, Vec<Option<Choice>>> = BTreeMap::new();
     for package in PACKAGES {
         let installed = fixture.installed.iter().find(|installed| installed.constraints.package == package);
-        let wanted = fixture.wanted.iter().any(|constraints| constraints.package == package);
+        let requested = fixture.requested.iter().any(|constraints| constraints.package == package);
         let mut list = Vec::new();
-        if installed.is_none() && !wanted {
+        if installed.is_none() && !requested {
             list.push(None);
         }
         if let Some(installed) = installed {
@@ -213,18 +213,18 @@ proptest! {
                 prop_assert_eq!(fault(&fixture, &outcome), None, "{}", plan);
                 // No new bundle is redundant.
                 for change in plan.steps.iter().flat_map(|step| &step.changes) {
-                    let wanted = fixture.wanted.iter().any(|constraints| constraints.package == change.package);
-                    if change.from.is_none() && !wanted {
+                    let requested = fixture.requested.iter().any(|constraints| constraints.package == change.package);
+                    if change.from.is_none() && !requested {
                         let rest: Vec<_> = outcome.iter().copied().filter(|c| c.package != change.package).collect();
                         prop_assert!(fault(&fixture, &rest).is_some(), "{} is needless in\n{}", change.package, plan);
                     }
                 }
-                // Each wanted package in turn has the best possible bundle. Then each installed extension without a
+                // Each requested package in turn has the best possible bundle. Then each installed extension without a
                 // request in turn keeps its bundle where possible.
                 let mut possible: Vec<_> = solutions.clone();
-                let mut wanted: Vec<_> = fixture.wanted.iter().map(|constraints| &constraints.package).collect();
-                wanted.sort();
-                for package in wanted {
+                let mut requested: Vec<_> = fixture.requested.iter().map(|constraints| &constraints.package).collect();
+                requested.sort();
+                for package in requested {
                     let got = outcome.iter().find(|c| c.package == *package).unwrap();
                     if !fixture.installed.iter().any(|i| i.constraints.package == *package) {
                         let better = |c: &&&Choice| c.package == *package && c.place < got.place;
@@ -238,7 +238,7 @@ proptest! {
                 for package in installed {
                     let moved = outcome.iter().any(|c| c.package == *package && c.catalog.is_some());
                     let stays = |set: &&Vec<&Choice>| set.iter().any(|c| c.package == *package && c.catalog.is_none());
-                    let asked = fixture.wanted.iter().any(|constraints| constraints.package == *package);
+                    let asked = fixture.requested.iter().any(|constraints| constraints.package == *package);
                     prop_assert!(asked || !moved || !possible.iter().any(|set| stays(&set)), "{} could stay", package);
                     let got = outcome.iter().find(|c| c.package == *package).unwrap();
                     possible.retain(|set| set.iter().any(|c| c.bundle == got.bundle && c.catalog == got.catalog));
@@ -261,7 +261,7 @@ proptest! {
         let mut turned = fixture.clone();
         turned.catalogs.reverse();
         turned.installed.reverse();
-        turned.wanted.reverse();
+        turned.requested.reverse();
         prop_assert_eq!(answer(&fixture), answer(&turned));
         prop_assert_eq!(answer(&fixture), answer(&fixture));
     }

@@ -1,5 +1,5 @@
-// Command pause holds a pod's namespaces open: it sleeps until it is told to
-// stop, and reaps the processes that the pod's containers leave behind when
+// Command pause holds a pod's namespaces open: it sleeps until a signal
+// stops it, and reaps the processes that the pod's containers leave behind when
 // they share its process namespace.
 package main
 

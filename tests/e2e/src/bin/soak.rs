@@ -48,7 +48,7 @@ struct Soak {
     cluster: Cluster,
     extensions: Vec<Scenario>,
     /// Last requested version of each element of `extensions`.
-    wanted: Vec<&'static str>,
+    versions: Vec<&'static str>,
     random: u64,
     changes: u64,
     /// Largest anonymous memory of each server's processes per minute, in MB.
@@ -63,7 +63,7 @@ impl Soak {
         println!("{count} extensions installed in {} s; OLM_SEED={seed}", began.elapsed().as_secs());
         Ok(Self {
             cluster: Cluster::connect().await?,
-            wanted: vec![VERSIONS[0]; made.len()],
+            versions: vec![VERSIONS[0]; made.len()],
             extensions: made,
             random: seed,
             changes: 0,
@@ -114,7 +114,7 @@ impl Soak {
     async fn change(&mut self) -> Result<()> {
         let (place, version) = (self.below(self.extensions.len()), VERSIONS[self.below(VERSIONS.len())]);
         self.extensions[place].edit(json!({ "version": version })).await?;
-        self.wanted[place] = version;
+        self.versions[place] = version;
         self.changes += 1;
         Ok(())
     }
@@ -149,21 +149,25 @@ impl Soak {
     /// Number of extensions without their last requested version.
     async fn behind(&self) -> Result<usize> {
         let mut behind = 0;
-        for (scenario, wanted) in self.extensions.iter().zip(&self.wanted) {
+        for (scenario, versions) in self.extensions.iter().zip(&self.versions) {
             let extension = scenario.extensions().get(&scenario.name).await?;
-            behind += usize::from(!olm_e2e::is_installed(wanted).matches_object(Some(&extension)));
+            behind += usize::from(!olm_e2e::is_installed(versions).matches_object(Some(&extension)));
         }
         Ok(behind)
     }
 
     async fn finish(self) -> Result<()> {
-        for (scenario, wanted) in self.extensions.iter().zip(&self.wanted) {
-            scenario.wait_installed(wanted).await?;
+        for (scenario, versions) in self.extensions.iter().zip(&self.versions) {
+            scenario.wait_installed(versions).await?;
             let settings = scenario.cluster.within::<ConfigMap>(&scenario.name);
             let settings =
                 settings.get(&format!("{}-settings", scenario.name)).await?.data.unwrap_or_default();
             let name = &scenario.name;
-            ensure!(settings["version"] == *wanted, "{name} has {} instead of {wanted}", settings["version"]);
+            ensure!(
+                settings["version"] == *versions,
+                "{name} has {} instead of {versions}",
+                settings["version"]
+            );
             eventually(&format!("one revision of {name} is active"), MINUTE, async || {
                 let owned = ListParams::default().labels(&format!("{}={name}", olm_api::labels::OWNER_NAME));
                 let sets = self.cluster.all::<ClusterObjectSet>().list(&owned).await?.items;

@@ -25,11 +25,11 @@ pub(crate) async fn works_in(scenario: &Scenario, targets: &str) -> Result<()> {
     let ours = ListParams::default().labels(&format!("app={}", scenario.name));
     eventually("a single pod", PATIENCE, async || {
         let pods = pods.list(&ours).await?.items;
-        let told: Vec<_> = pods
+        let watched: Vec<_> = pods
             .iter()
             .map(|pod| pod.annotations().get("olm.targetNamespaces").map(String::as_str))
             .collect();
-        ensure!(told == [Some(targets)], "pods for {told:?}");
+        ensure!(watched == [Some(targets)], "pods for {watched:?}");
         Ok(())
     })
     .await

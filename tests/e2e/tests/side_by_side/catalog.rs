@@ -34,9 +34,9 @@ async fn extension_survives_deletion_and_recreation_of_its_catalog() -> Result<(
     scenario.wait_condition("BundleDeprecated", unknown).await?;
 
     scenario.edit(json!({"version": "1.1.0"})).await?;
-    let wanted =
+    let expected =
         "True/Retrying: error upgrading from currently installed version \"1.0.0\": no bundles found";
-    scenario.wait_condition("Progressing", wanted).await?;
+    scenario.wait_condition("Progressing", expected).await?;
     scenario.wait_condition("Installed", "True/Succeeded").await?;
     scenario.push_bundle("1.1.0", |_| ()).await?;
     scenario.serve(&[("stable", scenario.chain(&["1.0.0", "1.1.0"]))]).await?;

@@ -54,8 +54,8 @@ async fn upgrade_that_never_becomes_ready_is_rolled_back_until_a_retry_is_reques
     scenario.wait_revision(3, "Succeeded", "True/Succeeded").await?;
     scenario.wait_condition("UpgradeAvailable", &format!("True/RolledBack: bundle {new} ")).await?;
     scenario.wait_revision(2, "Progressing", "False/Archived").await?;
-    let told = scenario.wait_event("RolledBack").await?;
-    ensure!(told.starts_with(&format!("revision {name}-3 restores ")), "{told}");
+    let note = scenario.wait_event("RolledBack").await?;
+    ensure!(note.starts_with(&format!("revision {name}-3 restores ")), "{note}");
     ensure!(scenario.condition_now("Available").await?.starts_with("True/ProbesSucceeded"));
     // The pod of the old version was never replaced.
     ensure!(ready_pod(&scenario).await? == before);

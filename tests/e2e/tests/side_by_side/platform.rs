@@ -66,8 +66,8 @@ async fn wait_verdict(cluster: &Cluster, expect: &'static str) -> Result<Cluster
 
 async fn wait_operator(cluster: &Cluster, expect: &str) -> Result<DynamicObject> {
     let operators = config_api(cluster, "ClusterOperator", "clusteroperators");
-    let wanted = expect.to_owned();
-    let says = move |found: Option<&DynamicObject>| found.is_some_and(|found| upgradeable(found) == wanted);
+    let expected = expect.to_owned();
+    let says = move |found: Option<&DynamicObject>| found.is_some_and(|found| upgradeable(found) == expected);
     cluster.wait(&operators, "olm", expect, says).await
 }
 

@@ -80,7 +80,7 @@ async fn answer(
 }
 
 /// Waits until the extension reports a retry with this cause.
-async fn wait_told(scenario: &Scenario, cause: &str) -> Result<()> {
+async fn wait_reported(scenario: &Scenario, cause: &str) -> Result<()> {
     eventually(cause, PATIENCE, async || {
         let progressing = scenario.condition_now("Progressing").await?;
         ensure!(progressing.starts_with("True/Retrying") && progressing.contains(cause), "{progressing}");
@@ -99,11 +99,11 @@ async fn unreachable_proxy_is_reported() -> Result<()> {
     let environment = [("HTTPS_PROXY", "http://127.0.0.1:39999"), ("NO_PROXY", around.as_str())];
     let before =
         Before::with_environment(&scenario.cluster, Server::OperatorController, &environment).await?;
-    let told = async || {
+    let reported = async || {
         scenario.install(json!({})).await?;
-        wait_told(&scenario, "proxyconnect").await
+        wait_reported(&scenario, "proxyconnect").await
     };
-    before.during(&scenario.cluster, told).await?;
+    before.during(&scenario.cluster, reported).await?;
     scenario.wait_installed("1.0.0").await?;
     scenario.finish().await
 }
@@ -125,18 +125,18 @@ async fn working_proxy_receives_only_catalog_requests() -> Result<()> {
     let address = format!("http://{}", proxy.address);
     let environment = [("HTTPS_PROXY", address.as_str()), ("NO_PROXY", around.as_str())];
     let before = Before::with_environment(cluster, Server::OperatorController, &environment).await?;
-    let told_and_installed = async || {
+    let reported_and_installed = async || {
         scenario.install(json!({})).await?;
-        wait_told(&scenario, &format!("proxy {}: ", proxy.address)).await?;
+        wait_reported(&scenario, &format!("proxy {}: ", proxy.address)).await?;
         let catalogd = Forward::to_service(SYSTEM, "catalogd-service", 443).await?;
         proxy.connects_to(catalogd.address());
         scenario.wait_installed("1.0.0").await?;
         Ok(())
     };
-    before.during(cluster, told_and_installed).await?;
+    before.during(cluster, reported_and_installed).await?;
     let asked = proxy.asked();
-    let wanted = "CONNECT catalogd-service.olmv1-system.svc:443 ";
-    ensure!(asked.iter().any(|line| line.starts_with(wanted)), "{asked:?}");
+    let expected = "CONNECT catalogd-service.olmv1-system.svc:443 ";
+    ensure!(asked.iter().any(|line| line.starts_with(expected)), "{asked:?}");
     ensure!(
         asked.iter().all(|line| line.contains("catalogd")),
         "the proxy received requests to NO_PROXY: {asked:?}"

@@ -89,8 +89,8 @@ async fn only_the_newest(cluster: &Cluster) -> Result<()> {
 
 async fn only_what_is_listed(cluster: &Cluster) -> Result<()> {
     let found = agreed(cluster, Offer::of(&TLS12)).await?;
-    let wanted = (ProtocolVersion::TLSv1_2, CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256);
-    ensure!(found == Some(wanted), "{found:?}");
+    let expected = (ProtocolVersion::TLSv1_2, CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256);
+    ensure!(found == Some(expected), "{found:?}");
     let other = vec![cipher_suite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384];
     let found = agreed(cluster, Offer { suites: other, ..Offer::of(&TLS12) }).await?;
     ensure!(found.is_none(), "a suite outside of the list is accepted: {found:?}");

@@ -70,9 +70,9 @@ impl Pods {
 /// Checks which connections are possible.
 fn check(from: &Pod, to: &Pod, ports: &[(u16, bool)]) -> Result<()> {
     let address = to.status.as_ref().and_then(|status| status.pod_ip.as_deref()).context("no address")?;
-    for (port, wanted) in ports {
+    for (port, expected) in ports {
         let comes_about = connects(from, address, *port)?;
-        ensure!(comes_about == *wanted, "to {:?}, port {port}: {comes_about}", to.metadata.name);
+        ensure!(comes_about == *expected, "to {:?}, port {port}: {comes_about}", to.metadata.name);
     }
     Ok(())
 }

@@ -115,8 +115,8 @@ fn wrong_usage_fails_with_its_reason() {
         (&[], &[("MANIFEST", "")], "Error: Missing required MANIFEST variable"),
         (&[], &[("MANIFEST", "/nonexistent")], "Error: cannot read /nonexistent"),
     ] {
-        let told = script.run(arguments, environment).failed();
-        assert!(told.starts_with(said), "{arguments:?}: {told}");
+        let message = script.run(arguments, environment).failed();
+        assert!(message.starts_with(said), "{arguments:?}: {message}");
     }
 }
 
@@ -167,8 +167,8 @@ async fn namespace_option_replaces_every_reference_to_the_namespace() {
             "operator-controller-service.other.svc",
             "operator-controller-service.other.svc.cluster.local",
         ];
-        let wanted = if ["install", "hardened"].contains(&variant) { &[][..] } else { &names };
-        assert_eq!(certificates, wanted, "{variant}");
+        let expected = if ["install", "hardened"].contains(&variant) { &[][..] } else { &names };
+        assert_eq!(certificates, expected, "{variant}");
     }
     let (_, all) = script.dry_run(&[]);
     assert_eq!(all, olm_manifests::objects("install.yaml"));
@@ -270,13 +270,13 @@ async fn preconditions_are_checked_before_any_change() {
         ("kubectl --as somebody \"$@\"", "cluster-admin permissions are required"),
         (old, "Kubernetes 1.30 or newer is required; this cluster runs 1.29"),
     ] {
-        let told = Script::with_kubectl(&server, kubectl).run(&[], &[]).failed();
-        assert_eq!(told, format!("Error: {said}\n"));
+        let message = Script::with_kubectl(&server, kubectl).run(&[], &[]).failed();
+        assert_eq!(message, format!("Error: {said}\n"));
     }
     let script = Script::of(&server);
-    let told = script.run(&["--variant", "experimental"], &[]).failed();
+    let message = script.run(&["--variant", "experimental"], &[]).failed();
     assert_eq!(
-        told,
+        message,
         "Error: Missing CERT_MGR_MANIFEST variable: cert-manager is not installed; set it to a file or URL\n"
     );
     assert!(!exists(&server, "namespace", "olmv1-system"));
@@ -285,9 +285,9 @@ async fn preconditions_are_checked_before_any_change() {
     let of_helm =
         ["annotate", "crd", "clustercatalogs.olm.operatorframework.io", "meta.helm.sh/release-name=olmv1"];
     server.kubectl(&of_helm, "");
-    let told = script.run(&[], &[]).failed();
+    let message = script.run(&[], &[]).failed();
     assert_eq!(
-        told,
+        message,
         "Error: the CRDs of OLM are managed by olmv1, which would revert changes; upgrade OLM with olmv1 instead\n"
     );
 }

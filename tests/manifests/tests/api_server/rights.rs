@@ -216,11 +216,11 @@ async fn aggregate(client: &Client, file: &str, present: bool) {
     let labeled = |role: &&Value| role.pointer(AGGREGATED).is_some();
     let all = objects(file);
     let roles: Vec<&Value> = of_kind(&all, "ClusterRole").into_iter().filter(labeled).collect();
-    let wanted: Vec<&Value> = roles.iter().flat_map(|role| role["rules"].as_array().unwrap()).collect();
+    let expected: Vec<&Value> = roles.iter().flat_map(|role| role["rules"].as_array().unwrap()).collect();
     eventually("the role is aggregated", async || {
         let rules = json!(api.get("operator-controller-content-role").await.unwrap().rules);
         let rules = rules.as_array().map(Vec::as_slice).unwrap_or_default();
-        wanted.iter().all(|rule| rules.contains(rule) == present).then_some(())
+        expected.iter().all(|rule| rules.contains(rule) == present).then_some(())
     })
     .await;
 }
