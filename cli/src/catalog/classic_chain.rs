@@ -3,27 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use olm_fbc::{Channel, ChannelEntry};
+use olm_fbc::Channel;
 use olm_version::quote;
 
 /// Names of the entries that no entry of the channel replaces or skips, sorted. A valid channel has one.
 pub(crate) fn heads(channel: &Channel) -> Vec<&str> {
-    let followed: BTreeSet<_> = channel.entries.iter().flat_map(followed).collect();
-    let mut heads: Vec<_> = channel
-        .entries
-        .iter()
-        .map(|entry| entry.name.as_str())
-        .filter(|name| !followed.contains(name))
-        .collect();
-    heads.sort_unstable();
-    heads.dedup();
-    heads
-}
-
-/// Names that `entry` replaces or skips.
-fn followed(entry: &ChannelEntry) -> impl Iterator<Item = &str> {
-    let replaces = Some(entry.replaces.as_str()).filter(|name| !name.is_empty());
-    replaces.into_iter().chain(entry.skips.iter().map(String::as_str))
+    olm_fbc::heads(&channel.entries)
 }
 
 /// Bundle names that classic OLM may offer in a channel, head first: the replaces chain without skipped entries.
@@ -59,6 +44,8 @@ pub(crate) fn chain(channel: &Channel) -> Result<Vec<&str>, String> {
 
 #[cfg(test)]
 mod tests {
+    use olm_fbc::ChannelEntry;
+
     use super::*;
 
     /// Channel with entries of the form `name<replaced!skipped!skipped`.

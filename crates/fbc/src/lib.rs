@@ -36,7 +36,7 @@ pub use meta::{Meta, MetaError, MetaReader};
 pub use migrate::{MigrationLevel, migrate};
 pub use model::{
     Bundle, Channel, ChannelEntry, Deprecation, DeprecationEntry, ModelError, Package, PackageContent,
-    Property, Reference, RelatedImage,
+    Property, Reference, RelatedImage, heads,
 };
 pub use olm_yaml::Limits as DocumentLimits;
 pub use origin::Origin;

@@ -5,7 +5,8 @@
 //! Parsing is as lenient as upstream: field names are case-insensitive, unknown and missing fields are accepted,
 //! and objects are not checked against each other.
 
-use std::{collections::BTreeMap, fmt};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use olm_version::excerpt;
 use serde::{
@@ -82,6 +83,21 @@ pub struct ChannelEntry {
     /// empty.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub skip_range: String,
+}
+
+impl ChannelEntry {
+    /// Names of the bundles that this one replaces or skips.
+    pub fn followed(&self) -> impl Iterator<Item = &str> {
+        let replaces = Some(&self.replaces).filter(|name| !name.is_empty());
+        replaces.into_iter().chain(&self.skips).map(String::as_str)
+    }
+}
+
+/// Names of the entries that no other entry replaces or skips, sorted. A valid channel has one.
+pub fn heads<'a>(entries: impl IntoIterator<Item = &'a ChannelEntry> + Clone) -> Vec<&'a str> {
+    let followed: BTreeSet<&str> = entries.clone().into_iter().flat_map(ChannelEntry::followed).collect();
+    let names: BTreeSet<&str> = entries.into_iter().map(|entry| entry.name.as_str()).collect();
+    names.difference(&followed).copied().collect()
 }
 
 /// `olm.bundle` object.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use olm_version::Version;
 
-use crate::ChannelEntry;
+use crate::model::{ChannelEntry, heads};
 use crate::validate::graph;
 
 /// Entries of a channel, by name.
@@ -20,15 +20,14 @@ pub(super) fn rest<'a>(
     entries: &'a [ChannelEntry],
     chosen: &Names<'a>,
     versions: &BTreeMap<&str, Version>,
-    heads: bool,
+    heads_only: bool,
 ) -> Result<Names<'a>, String> {
     let all: Entries<'a> = entries.iter().map(|entry| (entry.name.as_str(), entry)).collect();
-    if chosen.is_empty() || (chosen.len() == all.len() && !heads) {
+    if chosen.is_empty() || (chosen.len() == all.len() && !heads_only) {
         return Ok(chosen.clone());
     }
-    if heads {
-        let found = heads_of(&all, chosen);
-        let newest = found.iter().max_by_key(|name| versions.get(*name)).copied();
+    if heads_only {
+        let newest = heads_among(&all, chosen).into_iter().max_by_key(|name| versions.get(name));
         return newest
             .map(|head| Names::from([head]))
             .ok_or_else(|| "no channel head found in graph".to_owned());
@@ -55,11 +54,9 @@ fn followed(entry: &ChannelEntry, with_skips: bool) -> impl Iterator<Item = &str
     [&entry.replaces].into_iter().chain(skips).map(String::as_str)
 }
 
-/// Entries among `names` that none of them replaces or skips.
-fn heads_of<'a>(all: &Entries<'a>, names: &Names<'a>) -> Names<'a> {
-    let below: Names<'_> =
-        names.iter().filter_map(|name| all.get(name)).flat_map(|entry| followed(entry, true)).collect();
-    names.difference(&below).copied().collect()
+/// Heads among the entries `names`.
+fn heads_among<'a>(all: &Entries<'a>, names: &Names<'a>) -> Vec<&'a str> {
+    heads(names.iter().filter_map(|name| all.get(name).copied()))
 }
 
 /// Entries below a chosen one that are above another.
@@ -97,9 +94,11 @@ fn connection<'a>(
     kept: &Names<'a>,
     versions: &BTreeMap<&str, Version>,
 ) -> Option<&'a str> {
-    let heads = heads_of(all, kept);
-    let follows =
-        |name: &&&str| !kept.contains(**name) && heads.is_subset(&reached(all, [**name].into_iter(), true));
+    let heads = heads_among(all, kept);
+    let follows = |name: &&&str| {
+        let reached = reached(all, [**name].into_iter(), true);
+        !kept.contains(**name) && heads.iter().all(|head| reached.contains(head))
+    };
     all.keys().filter(follows).min_by_key(|name| versions.get(*name)).copied()
 }
 

@@ -3,15 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::ChannelEntry;
+use crate::model::{ChannelEntry, heads};
 
 /// Fault in the edges of a non-empty channel, if any. `skipRange` is not an edge here.
 pub(crate) fn problem(entries: &BTreeMap<&str, &ChannelEntry>) -> Option<String> {
     let skipped: BTreeSet<&str> = entries.values().flat_map(|e| &e.skips).map(String::as_str).collect();
-    let replaced = || entries.values().map(|entry| entry.replaces.as_str()).filter(|name| !name.is_empty());
-    let followed: BTreeSet<&str> = replaced().chain(skipped.iter().copied()).collect();
-    let heads: Vec<&str> = entries.keys().copied().filter(|name| !followed.contains(name)).collect();
-    let head = match heads.as_slice() {
+    let head = match heads(entries.values().copied()).as_slice() {
         [] => return Some("no channel head found in graph".to_owned()),
         [head] => *head,
         many => return Some(format!("multiple channel heads found in graph: {}", many.join(", "))),
