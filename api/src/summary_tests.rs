@@ -385,19 +385,22 @@ fn check(kind: &str, given: [&Option<Condition>; 4]) {
     let is = |found: &Option<Condition>, status: &str| {
         found.as_ref().is_some_and(|one| one.status == status && one.observed_generation == CURRENT)
     };
-    let says = |found: &Option<Condition>, reason: &str| {
+    let has_reason = |found: &Option<Condition>, reason: &str| {
         found.as_ref().is_some_and(|one| one.reason == reason && one.observed_generation == CURRENT)
     };
     let [progressing, health, installed, paused] = given;
     let is_true: Vec<&str> = SUMMARY.into_iter().filter(|type_| conditions::is_true(&all, type_)).collect();
-    if says(progressing, "Archived") || says(health, "Archived") || says(health, "UserSpecifiedUnavailable") {
+    if has_reason(progressing, "Archived")
+        || has_reason(health, "Archived")
+        || has_reason(health, "UserSpecifiedUnavailable")
+    {
         assert_eq!(all, conditions, "{kind} {shown:?}");
         return;
     }
     assert_eq!(is_true.len(), 1, "{kind} {shown:?}");
     assert!(conditions::find(&all, types::READY).is_some(), "{kind} {shown:?}");
     let works = is(health, "True")
-        && (kind == "ClusterCatalog" || says(progressing, "Succeeded"))
+        && (kind == "ClusterCatalog" || has_reason(progressing, "Succeeded"))
         && (kind != "ClusterExtension" || is(installed, "True"));
     let is_stopped = is(progressing, "False");
     let expected = match (works && !is_stopped, is_stopped || paused.is_some()) {

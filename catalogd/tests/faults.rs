@@ -29,7 +29,7 @@ struct RegistryFault {
     name: &'static str,
     request: &'static str,
     fault: Fault,
-    says: &'static str,
+    expected: &'static str,
 }
 
 fn status(code: u16, body: &str) -> Fault {
@@ -41,7 +41,7 @@ fn refusal(code: u16, error: &str, text: &str) -> Fault {
 }
 
 fn registry_faults() -> Vec<RegistryFault> {
-    let row = |name, request, fault, says| RegistryFault { name, request, fault, says };
+    let row = |name, request, fault, expected| RegistryFault { name, request, fault, expected };
     vec![
         row(
             "unauthorized",
@@ -112,9 +112,9 @@ async fn registry_faults_are_reported_and_retried() {
 
     for row in registry_faults() {
         let failing = fixture.until(row.name, |catalog| condition(catalog, "Progressing").is_some()).await;
-        let says = format!("source catalog content: {}", filled(row.says, row.name, &fixture));
+        let expected = format!("source catalog content: {}", filled(row.expected, row.name, &fixture));
         let text = message(&failing, "Progressing");
-        assert!(text.starts_with(&says), "{}: {text}", row.name);
+        assert!(text.starts_with(&expected), "{}: {text}", row.name);
         assert_eq!(reason(&failing, "Progressing"), "Retrying", "{}", row.name);
         assert_eq!(condition(&failing, "Serving"), None, "{}", row.name);
         println!("{}: {text}", row.name);
@@ -195,7 +195,7 @@ async fn hostile_images(fixture: &Fixture, catalogd: &Catalogd) {
         ("link", labeled(vec![Layer::from_tar(&outside).unwrap()]), ""),
         ("nowhere", hostile(&[("other/a", LayerEntry::file("schema: a"))]), "which is not in the image"),
     ];
-    for (name, image, says) in &rows {
+    for (name, image, expected) in &rows {
         let digest = fixture.registry.add_image(&format!("a/{name}"), "v1", image);
         for (catalog, reference, expect) in [
             (format!("{name}-tag"), format!("a/{name}:v1"), "Retrying"),
@@ -206,7 +206,7 @@ async fn hostile_images(fixture: &Fixture, catalogd: &Catalogd) {
                 fixture.until(&catalog, |catalog| condition(catalog, "Progressing").is_some()).await;
             let text = message(&refused, "Progressing");
             assert_eq!(reason(&refused, "Progressing"), expect, "{catalog}: {text}");
-            assert!(text.contains(says), "{catalog}: {text}");
+            assert!(text.contains(expected), "{catalog}: {text}");
             assert!(!text.contains("root:"), "{catalog}: {text}");
             assert_eq!(catalogd.get(fixture, &format!("{catalog}/api/v1/all")).await.0, 404);
         }
@@ -288,7 +288,7 @@ async fn full_disk_is_reported_and_old_content_stays_served() {
     assert_eq!(old.0, 200);
 
     let full = "No space left on device (os error 28)";
-    for (tag, bytes, says) in [
+    for (tag, bytes, expected) in [
         // Too large when unpacked.
         (
             "v2",
@@ -303,13 +303,13 @@ async fn full_disk_is_reported_and_old_content_stays_served() {
         let reference = format!("{}/a/cat:{tag}", fixture.registry.host());
         fixture.patch("cat", json!({"spec": {"source": {"image": {"ref": reference}}}})).await;
         let failing = fixture.until("cat", is_full).await;
-        assert_eq!(message(&failing, "Progressing"), says, "{tag}");
+        assert_eq!(message(&failing, "Progressing"), expected, "{tag}");
         assert_eq!(condition(&failing, "Serving"), serving);
         assert_eq!(fixture::resolved(&failing), fixture::resolved(&before));
         assert!(catalogd.get(&fixture, "cat/api/v1/all").await == old, "{tag}: the old content is served");
         // Between two attempts their files are removed.
         eventually("leftovers are removed", async || (files_below(&cache) == IDLE_CACHE).then_some(())).await;
-        println!("{tag}: {says}");
+        println!("{tag}: {expected}");
 
         disk.resize("64m").await;
         fixture.until_served("cat", &digest).await;

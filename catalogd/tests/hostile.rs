@@ -130,7 +130,7 @@ async fn hostile_images_in_256_mib_get_conditions_and_other_catalogs_are_served(
 
     let digest = fixture.registry.add_image("a/largest", "v1", &largest());
     fixture.create("largest", "a/largest:v1", json!({})).await;
-    for (name, hostile, says) in hostile_images() {
+    for (name, hostile, expected) in hostile_images() {
         fixture.registry.add_image(&format!("a/{name}"), "v1", &hostile);
         fixture.create(name, &format!("a/{name}:v1"), json!({})).await;
         let good = fixture.registry.add_image("a/good", "v1", &image(&format!("schema: {name}\n")));
@@ -143,7 +143,7 @@ async fn hostile_images_in_256_mib_get_conditions_and_other_catalogs_are_served(
             })
             .await;
         let text = message(&failing, "Progressing");
-        assert!(text.contains(says), "{name}: {text}");
+        assert!(text.contains(expected), "{name}: {text}");
         assert_eq!(reason(&failing, "Progressing"), "Retrying", "{name}");
         println!("{name}: {text}");
     }

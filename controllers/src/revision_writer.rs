@@ -386,16 +386,16 @@ pub(crate) fn invalid(error: GenerateError) -> InstallError {
 /// label names the extension and it has no other controller.
 fn foreign(found: &ClusterObjectSet, desired: &ClusterObjectSet) -> Option<String> {
     let label = |set: &ClusterObjectSet| set.labels().get(labels::OWNER_NAME).cloned().unwrap_or_default();
-    let (says, extension) = (label(found), label(desired));
+    let (owner_name, extension) = (label(found), label(desired));
     let mut ours = desired.owner_references().iter();
     let is_owned = ours.any(|ours| found.owner_references().iter().any(|owner| owner.uid == ours.uid));
-    if is_owned || says == extension && belongs_to(found, &extension) {
+    if is_owned || owner_name == extension && belongs_to(found, &extension) {
         return None;
     }
     let owners = found.owner_references().iter().filter(|owner| owner.controller == Some(true));
     let owners: Vec<String> = owners.map(|owner| format!("{} {:?}", owner.kind, owner.name)).collect();
     Some(match owners.is_empty() {
-        true => format!("its label {} is {says:?}", labels::OWNER_NAME),
+        true => format!("its label {} is {owner_name:?}", labels::OWNER_NAME),
         false => format!("it is controlled by {}", owners.join(", ")),
     })
 }

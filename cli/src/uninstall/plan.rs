@@ -289,10 +289,10 @@ mod tests {
     // docs/design/additions.md#uninstall-policy
     #[test]
     fn plan_counts_objects_and_custom_resources() {
-        let goes = plan(None, false, 3);
-        assert_eq!(goes.definitions[0].gvk.as_ref().unwrap().version, "v1");
+        let deleting = plan(None, false, 3);
+        assert_eq!(deleting.definitions[0].gvk.as_ref().unwrap().version, "v1");
         assert_eq!(
-            goes.text(),
+            deleting.text(),
             "\
 Extension:          pipe
 Installed:          nothing
@@ -304,8 +304,8 @@ Warning:            ConfigMap ns/secret is not counted: forbidden
 "
         );
         let question = "Uninstall pipe and permanently delete 2 objects, including 1 CustomResourceDefinition with 3 custom resources?";
-        assert_eq!(goes.question(), question);
-        assert!(goes.blocked().is_none() && !goes.keeps_definitions());
+        assert_eq!(deleting.question(), question);
+        assert!(deleting.blocked().is_none() && !deleting.keeps_definitions());
     }
 
     // Cases additions-a49, additions-a50

@@ -127,10 +127,10 @@ impl OpenShiftWriter {
         pass: &WriteInputs<'_>,
         about: ObjectReference,
         is_desired: bool,
-        still_says: impl Fn(&ClusterOperatorCondition) -> bool,
+        is_retained: impl Fn(&ClusterOperatorCondition) -> bool,
     ) -> bool {
         let uid = about.uid.as_deref().unwrap_or_default();
-        let turn = self.contention.decide(uid, is_desired, still_says, pass.now);
+        let turn = self.contention.decide(uid, is_desired, is_retained, pass.now);
         if turn == WriteDecision::Yield {
             let kind = about.kind.as_deref().unwrap_or_default();
             let note = format!(
@@ -170,10 +170,10 @@ impl OpenShiftWriter {
         let is_desired = object.data["status"] == next;
         // The completed version may have been unknown at the last write.
         let before = ClusterOperatorFields { completed_version: None, ..own };
-        let still_says = |written: &ClusterOperatorCondition| {
+        let is_retained = |written: &ClusterOperatorCondition| {
             object.data["status"] == merged(&object.data, written, before, pass.now)
         };
-        if !self.is_our_turn(pass, reference(&resource, &object), is_desired, still_says) {
+        if !self.is_our_turn(pass, reference(&resource, &object), is_desired, is_retained) {
             return Ok(());
         }
         object.data["status"] = next;
@@ -187,8 +187,8 @@ impl OpenShiftWriter {
     async fn contribute(&mut self, pass: &WriteInputs<'_>, olm: &DynamicObject) -> Result<(), kube::Error> {
         let Some(desired) = contributed(pass.verdict) else { return Ok(()) };
         let stored = ClusterOperatorCondition::stored(&olm.data, CONTRIBUTED);
-        let says = |asked: &ClusterOperatorCondition| stored.as_ref() == Some(asked);
-        if self.is_our_turn(pass, reference(&olms(), olm), says(&desired), says) {
+        let is_stored = |asked: &ClusterOperatorCondition| stored.as_ref() == Some(asked);
+        if self.is_our_turn(pass, reference(&olms(), olm), is_stored(&desired), is_stored) {
             apply(pass, olm, &desired).await?;
             self.contention.wrote(&uid(olm), &desired);
         }

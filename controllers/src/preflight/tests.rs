@@ -95,7 +95,7 @@ async fn new_crd_is_not_checked(fixture: &Fixture) {
     }
 }
 
-fn says(lines: &str) -> CrdVerdict {
+fn held_crd(lines: &str) -> CrdVerdict {
     held(&format!("validating upgrade for CRD \"{NAME}\": {lines}"))
 }
 
@@ -118,7 +118,7 @@ async fn findings_have_texts_of_reference(fixture: &Fixture) {
         (changed(&|_| {}), CrdVerdict::Safe),
         (
             changed(&|spec| drop(spec.as_object_mut().unwrap().remove("x"))),
-            says(
+            held_crd(
                 "existingFieldRemoval: removed field : v1.^.spec.x\n\
                   v1: ^.spec.x: type: type changed : \"string\" -> \"\"",
             ),
@@ -134,7 +134,7 @@ async fn findings_have_texts_of_reference(fixture: &Fixture) {
         ),
         (
             changed(&|spec| spec["f"]["format"] = json!("email")),
-            says("v1: ^.spec.f: unhandled: unhandled changes found (Format \"\" -> \"email\")"),
+            held_crd("v1: ^.spec.f: unhandled: unhandled changes found (Format \"\" -> \"email\")"),
         ),
     ];
     for (new, expected) in rows {
@@ -157,7 +157,7 @@ async fn findings_in_several_versions_have_texts_of_reference(fixture: &Fixture)
     let one_more = crd(&[strings, number(&json!({"f": {"type": "string", "maxLength": 5}}))]);
     let lines = "v2: ^.spec.f: maxLength: maximum constraint added when there was none previously : 5\n\
                  v1 -> v2: ^.spec.f: maxLength: maximum constraint added when there was none previously : 5";
-    assert_eq!(fixture.judge(&[one_more], CrdCheck::Strict).await, says(lines));
+    assert_eq!(fixture.judge(&[one_more], CrdCheck::Strict).await, held_crd(lines));
     let definitions: Api<CustomResourceDefinition> = Api::all(fixture.plane.client());
     definitions.delete(NAME, &DeleteParams::default()).await.unwrap();
     let gone = kube::runtime::wait::conditions::is_deleted;

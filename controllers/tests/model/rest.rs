@@ -157,7 +157,7 @@ impl Actor {
             ));
         }
         lines.extend(snapshot.objects.iter().map(|(key, object)| format!("{key}: {}", brief(object))));
-        lines.push(format!("operator-controller says:\n{}", self.fixture.log(&self.intent.name, 40).await));
+        lines.push(format!("log of operator-controller:\n{}", self.fixture.log(&self.intent.name, 40).await));
         lines.join("\n")
     }
 }

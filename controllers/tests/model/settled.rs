@@ -250,7 +250,7 @@ impl Judge<'_> {
                 Some(sibling) => ObjectState::Wrong(format!("still belongs to {}", sibling.name())),
                 None => ObjectState::Collision,
             },
-            None if self.is_abandoned(actual) => ObjectState::Wrong("nobody controls it".to_owned()),
+            None if self.is_abandoned(actual) => ObjectState::Wrong("no owner controls it".to_owned()),
             None => ObjectState::Collision,
         }
     }

@@ -125,7 +125,7 @@ fn changed_or_missing_object_is_a_fault() {
         (|case| case.object("ConfigMap")["data"]["version"] = "x".into(), ".data.version is \"x\""),
         (|case| case.object("ConfigMap")["metadata"]["labels"][OWNER_NAME] = "x".into(), "instead of"),
         (|case| case.object("ConfigMap")["metadata"]["annotations"][REVISION] = "9".into(), "instead of"),
-        (|case| case.object("ConfigMap")["metadata"]["ownerReferences"] = json!([]), "nobody controls it"),
+        (|case| case.object("ConfigMap")["metadata"]["ownerReferences"] = json!([]), "no owner controls it"),
         (|case| case.intent.healthy = false, "is not what the test makes of it"),
         (|case| case.snapshot.extension = None, "the extension is gone"),
         (|case| case.intent.namespace = false, "the namespace is There"),

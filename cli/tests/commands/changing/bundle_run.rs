@@ -100,7 +100,7 @@ async fn bundle_image(fixture: &Fixture, folder: &str) -> String {
 }
 
 /// Waits for a line of standard error, then lets a thread read the rest.
-async fn says(child: &mut Child, text: &'static str) -> std::thread::JoinHandle<String> {
+async fn until_printed(child: &mut Child, text: &'static str) -> std::thread::JoinHandle<String> {
     let stderr: ChildStderr = child.stderr.take().unwrap();
     let (found, rest) = tokio::task::spawn_blocking(move || {
         use std::io::BufRead;
@@ -184,7 +184,7 @@ async fn run_installs_upgrades_and_removes_everything_at_interrupt() {
     assert_eq!(namespaces.get("pipe-run").await.unwrap().labels()[LABEL], label);
     let old = bundle_image(&fixture, "old").await;
     install(&fixture, &made, 1, "pipe.v1.0.0", &old).await;
-    let rest = says(&mut child, "following the logs; Ctrl-C ends the command").await;
+    let rest = until_printed(&mut child, "following the logs; Ctrl-C ends the command").await;
     interrupt(&child);
     assert_eq!(ended(child).await.code, 0);
     assert_eq!(rest.join().unwrap(), "kept ClusterExtension pipe and its catalog (--keep)\n");
@@ -214,7 +214,7 @@ async fn run_installs_upgrades_and_removes_everything_at_interrupt() {
     assert_ne!(changed.labels()[LABEL], label);
     let new = bundle_image(&fixture, "new").await;
     install(&fixture, &changed, 2, "pipe.v1.1.0", &new).await;
-    let rest = says(&mut child, "following the logs; Ctrl-C removes the operator").await;
+    let rest = until_printed(&mut child, "following the logs; Ctrl-C removes the operator").await;
     interrupt(&child);
     uninstall(&fixture).await;
     assert_eq!(ended(child).await.code, 0);
@@ -274,7 +274,7 @@ async fn logs_of_pods_and_their_successors_are_followed() {
     let image = bundle_image(&fixture, "old").await;
     install(&fixture, &made, 1, "pipe.v1.0.0", &image).await;
     let stdout = child.stdout.take().unwrap();
-    let rest = says(&mut child, "following the logs").await;
+    let rest = until_printed(&mut child, "following the logs").await;
     let (sender, mut lines) = tokio::sync::mpsc::unbounded_channel();
     std::thread::spawn(move || {
         use std::io::BufRead;
@@ -346,7 +346,7 @@ async fn folder_with_manifests_is_installed_as_a_generated_bundle() {
     let made = fixture.extension("pipe").await;
     let bundle = bundle_image(&fixture, "generated").await;
     install(&fixture, &made, 1, "pipe.v0.0.1", &bundle).await;
-    let rest = says(&mut child, "pipe is installed: pipe.v0.0.1, version 0.0.1").await;
+    let rest = until_printed(&mut child, "pipe is installed: pipe.v0.0.1, version 0.0.1").await;
     uninstall(&fixture).await;
     assert_eq!(ended(child).await.code, 0);
     assert!(rest.join().unwrap().contains("removed ClusterExtension \"pipe\""));
