@@ -6,7 +6,6 @@ use super::fixture::{CRD, Files, compare};
 #[test]
 fn crd_rules_report_owned_and_shipped_crds() {
     let good = Files::good;
-    let second = CRD.replace("lamps", "lamps2").replace("listKind: LampList, ", "");
     compare(&[
         (
             good().csv("      version: v1\n      kind: Lamp\n", "      version: v2\n      kind: Light\n"),
@@ -39,6 +38,14 @@ fn crd_rules_report_owned_and_shipped_crds() {
                resource definition 'lamps.light.example.com' [CRD-1]",
             ],
         ),
+    ]);
+}
+
+#[test]
+fn crd_rules_report_extra_and_invalid_crds() {
+    let good = Files::good;
+    let second = CRD.replace("lamps", "lamps2").replace("listKind: LampList, ", "");
+    compare(&[
         (
             good().with("manifests/more.yaml", &second),
             &[
@@ -168,15 +175,19 @@ fn webhook(fields: &str) -> Files {
     Files::good().csv("  install:\n", &format!("  webhookdefinitions:\n  - {{{fields}}}\n  install:\n"))
 }
 
+/// Fields of a validating webhook.
+const VALIDATING: &str = "type: ValidatingAdmissionWebhook, generateName: v.lamp.example.com, deploymentName: lamp, containerPort: 443";
+
+/// Rule of a webhook for the creation of these objects.
+fn rule(group: &str, resource: &str) -> String {
+    format!(
+        "rules: [{{apiGroups: [{group}], apiVersions: ['*'], resources: [{resource}], operations: [CREATE]}}]"
+    )
+}
+
 #[test]
 fn webhook_rules_report_invalid_and_vital_rules() {
-    let start = "type: ValidatingAdmissionWebhook, generateName: v.lamp.example.com, deploymentName: lamp, containerPort: 443";
-    let rest = "sideEffects: None, admissionReviewVersions: [v1]";
-    let rule = |group: &str, resource: &str| {
-        format!(
-            "rules: [{{apiGroups: [{group}], apiVersions: ['*'], resources: [{resource}], operations: [CREATE]}}]"
-        )
-    };
+    let (start, rest) = (VALIDATING, "sideEffects: None, admissionReviewVersions: [v1]");
     let lamps = rule("light.example.com", "'*'");
     compare(&[
         (webhook(&format!("{start}, {rest}, {lamps}")), &[]),
@@ -214,6 +225,14 @@ fn webhook_rules_report_invalid_and_vital_rules() {
             )),
             &[],
         ),
+    ]);
+}
+
+#[test]
+fn webhook_rules_report_unknown_types_and_conversions() {
+    let (rest, lamps) =
+        ("sideEffects: None, admissionReviewVersions: [v1]", rule("light.example.com", "'*'"));
+    compare(&[
         (
             webhook(&format!(
                 "{rest}, {lamps}, type: Strange, generateName: v.lamp.example.com, deploymentName: nowhere"
@@ -249,7 +268,7 @@ fn removed_api_versions_are_errors_for_target_kubernetes() {
     let files = Files::good()
         .with("manifests/b.yaml", budget)
         .csv("minKubeVersion: 1.30.0", "minKubeVersion: 1.24.0");
-    let told = "error: manifests/b.yaml:1: PodDisruptionBudget b: apiVersion: Kubernetes 1.25 and later do not serve \
+    let finding = "error: manifests/b.yaml:1: PodDisruptionBudget b: apiVersion: Kubernetes 1.25 and later do not serve \
                 policy/v1beta1: use policy/v1 [KUBE-1]";
     let needs = "error: manifests/csv.yaml:10: ClusterServiceVersion lamp.v1.2.0: spec.minKubeVersion: the operator needs \
                  Kubernetes 1.24, the bundle targets 1.23 [KUBE-2]";
@@ -257,10 +276,10 @@ fn removed_api_versions_are_errors_for_target_kubernetes() {
     let never = "error: manifests/b.yaml:1: PodDisruptionBudget \"b\": apiVersion is \"policy/v1beta1\", it has to be policy/v1 \
                  [RENDER-2]";
     for (version, expected) in [
-        (None, vec![told]),
+        (None, vec![finding]),
         (Some("1.24"), vec![never]),
-        (Some("v1.25.3"), vec![told]),
-        (Some("1.31"), vec![told]),
+        (Some("v1.25.3"), vec![finding]),
+        (Some("1.31"), vec![finding]),
         (Some("1.23"), vec![never, needs]),
     ] {
         let kubernetes = version.map(|version| version.parse().unwrap());

@@ -60,6 +60,13 @@ fn annotation_rules_report_missing_and_invalid_values() {
             &["error: metadata/annotations.yaml:7: \
                annotations[\"operators.operatorframework.io.bundle.channel.default.v1\"]: must not be empty; omit it instead [ANN-3]"],
         ),
+    ]);
+}
+
+#[test]
+fn annotation_rules_report_unknown_channels_paths_and_names() {
+    let good = Files::good;
+    compare(&[
         (good().annotations("  operators.operatorframework.io.bundle.channel.default.v1: stable\n", ""), &[]),
         (
             good().annotations("default.v1: stable", "default.v1: fast"),
