@@ -121,13 +121,26 @@ fn default_channel_follows_stability_version_and_preference() {
     }
 }
 
+/// Start of an error about the bundles of a semver template.
+const BUNDLE_INFO: &str = "render: unable to post-process bundle info: ";
+
+/// Semver template with these versions in the stream `fast`.
+fn fast(versions: &[&str]) -> String {
+    format!("schema: olm.semver\n{}", stream("fast", versions))
+}
+
+fn compare_semver_errors(cases: &[(String, String)]) {
+    for (template, expected) in cases {
+        let found = expand(template, &["1.0.0", "1.0.0+1", "1.0.0+2", "v1"]).unwrap_err();
+        assert!(found.starts_with(expected), "{template}: {found}");
+    }
+}
+
 #[test]
 fn invalid_semver_template_is_rejected() {
     let read = "render: unable to read file: ";
     let json = "render: unable to read file: error unmarshaling JSON: while decoding JSON: ";
-    let bundle = "render: unable to post-process bundle info: ";
-    let fast = |versions: &[&str]| format!("schema: olm.semver\n{}", stream("fast", versions));
-    let cases = [
+    compare_semver_errors(&[
         ("a: [".to_owned(), format!("{read}error converting YAML to JSON: yaml: ")),
         ("schema: olm.semver\nextra: 1\n".to_owned(), format!("{json}json: unknown field \"extra\"")),
         (
@@ -163,6 +176,13 @@ fn invalid_semver_template_is_rejected() {
             "schema: olm.semver\n".to_owned(),
             "render: no bundles specified or no bundles could be rendered".to_owned(),
         ),
+    ]);
+}
+
+#[test]
+fn invalid_bundles_of_semver_template_are_rejected() {
+    let bundle = BUNDLE_INFO;
+    compare_semver_errors(&[
         (
             fast(&["9.9.9"]),
             format!("{bundle}supplied bundle image name \"i:9.9.9\" not found in rendered bundle images"),
@@ -181,11 +201,7 @@ fn invalid_semver_template_is_rejected() {
                  bundle version \"1.0.0+2\" cannot be compared to \"1.0.0\""
             ),
         ),
-    ];
-    for (template, expected) in cases {
-        let found = expand(&template, &["1.0.0", "1.0.0+1", "1.0.0+2", "v1"]).unwrap_err();
-        assert!(found.starts_with(&expected), "{template}: {found}");
-    }
+    ]);
     let mut two = bundles(&["1.0.0", "1.0.1"]);
     two.get_mut("i:1.0.1").unwrap().package = "other".to_owned();
     let template = SemverTemplate::parse(fast(&["1.0.0", "1.0.1"]).as_bytes()).unwrap();
