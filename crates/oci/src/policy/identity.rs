@@ -163,27 +163,27 @@ mod tests {
         serde_json::from_str(json).unwrap()
     }
 
+    /// Row: identity, reference of the image, reference in the signature, `true` if accepted.
+    fn compare(rows: &[(&str, &str, &str, bool)]) {
+        for &(identity_json, image, signed, expected) in rows {
+            let accepted = identity(identity_json).accepts(&image.parse().unwrap(), signed);
+            assert_eq!(accepted, expected, "{identity_json} {image} {signed}");
+        }
+    }
+
+    /// Reference with a digest of this digit only.
+    fn app_by_digest(tag: &str, digit: &str) -> String {
+        format!("r.io/ns/app{tag}@sha256:{}", digit.repeat(64))
+    }
+
     #[test]
-    fn each_identity_type_accepts_matching_references() {
-        let zeros = format!("sha256:{}", "0".repeat(64));
-        let by_digest = format!("r.io/ns/app@{zeros}");
-        let tag_and_digest = format!("r.io/ns/app:v1@{zeros}");
-        let ones = format!("r.io/ns/app@sha256:{}", "1".repeat(64));
-        let remap = |prefix: &str, signed: &str| {
-            format!(r#"{{"type":"remapIdentity","prefix":"{prefix}","signedPrefix":"{signed}"}}"#)
-        };
+    fn match_identities_accept_references_of_the_image() {
+        let (by_digest, tag_and_digest) = (app_by_digest("", "0"), app_by_digest(":v1", "0"));
+        let ones = app_by_digest("", "1");
         let exact = r#"{"type":"matchExact"}"#;
         let default = r#"{"type":"matchRepoDigestOrExact"}"#;
         let repository = r#"{"type":"matchRepository"}"#;
-        let reference = r#"{"type":"exactReference","dockerReference":"vendor.io/app:v2"}"#;
-        let exact_repository = r#"{"type":"exactRepository","dockerRepository":"vendor.io/app"}"#;
-        let (namespace, whole, host) = (
-            remap("r.io/ns", "vendor.io"),
-            remap("r.io/ns/app", "vendor.io/x"),
-            remap("r.io", "vendor.io:5000/m"),
-        );
-        let (part, docker) = (remap("r.io/n", "vendor.io"), remap("r.io/ns", "docker.io"));
-        for (identity_json, image, signed, expected) in [
+        compare(&[
             (exact, "r.io/ns/app:v1", "r.io/ns/app:v1", true),
             (exact, "r.io/ns/app:v1", "r.io/ns/app:v2", false),
             (exact, "r.io/ns/app:v1", "r.io/ns/app", false),
@@ -207,6 +207,24 @@ mod tests {
             (repository, "docker.io/library/busybox:v1", "busybox", true),
             (repository, "docker.io/library/busybox:v1", "index.docker.io/library/busybox:v1", true),
             (repository, "docker.io/ns/app:v1", "ns/app", true),
+        ]);
+    }
+
+    #[test]
+    fn exact_and_remap_identities_accept_references_of_another_repository() {
+        let by_digest = app_by_digest("", "0");
+        let remap = |prefix: &str, signed: &str| {
+            format!(r#"{{"type":"remapIdentity","prefix":"{prefix}","signedPrefix":"{signed}"}}"#)
+        };
+        let reference = r#"{"type":"exactReference","dockerReference":"vendor.io/app:v2"}"#;
+        let exact_repository = r#"{"type":"exactRepository","dockerRepository":"vendor.io/app"}"#;
+        let (namespace, whole, host) = (
+            remap("r.io/ns", "vendor.io"),
+            remap("r.io/ns/app", "vendor.io/x"),
+            remap("r.io", "vendor.io:5000/m"),
+        );
+        let (part, docker) = (remap("r.io/n", "vendor.io"), remap("r.io/ns", "docker.io"));
+        compare(&[
             (reference, "r.io/ns/app:v1", "vendor.io/app:v2", true),
             (reference, "r.io/ns/app:v1", "vendor.io/app:v1", false),
             (reference, "vendor.io/app:v2", "r.io/ns/app:v1", false),
@@ -224,10 +242,7 @@ mod tests {
             (&part, "r.io/ns/app:v1", "r.io/ns/app:v1", true),
             // Names in Docker's registry must be in full form.
             (&docker, "r.io/ns/app:v1", "docker.io/app:v1", false),
-        ] {
-            let accepted = identity(identity_json).accepts(&image.parse().unwrap(), signed);
-            assert_eq!(accepted, expected, "{identity_json} {image} {signed}");
-        }
+        ]);
     }
 
     #[test]

@@ -94,16 +94,17 @@ mod tests {
         fs::write(path, format!("[[registry]]\nprefix = \"r.test\"\nlocation = \"{location}\"\n")).unwrap();
     }
 
+    fn found(root: &TempDir, paths: &RegistryPaths) -> Vec<String> {
+        let files = config_files(paths).unwrap();
+        files.iter().map(|path| path.strip_prefix(root.path()).unwrap().display().to_string()).collect()
+    }
+
     #[test]
     fn registries_files_are_found_in_order_of_precedence() {
         let root = TempDir::new().unwrap();
         let folders = ["own", "etc"].map(|name| root.path().join(name));
         let mut paths = RegistryPaths { containers: folders.to_vec(), uid: 7, ..RegistryPaths::default() };
-        let found = |paths: &RegistryPaths| -> Vec<String> {
-            let files = config_files(paths).unwrap();
-            files.iter().map(|path| path.strip_prefix(root.path()).unwrap().display().to_string()).collect()
-        };
-        assert_eq!(found(&paths), [""; 0]);
+        assert_eq!(found(&root, &paths), [""; 0]);
         assert_eq!(Registries::load(&paths), Ok(Registries::default()));
 
         for (path, location) in [
@@ -122,15 +123,15 @@ mod tests {
             "etc/registries.rootless.conf.d/7/a.conf",
             "own/registries.conf.d/b.conf",
         ];
-        assert_eq!(found(&paths), expected);
+        assert_eq!(found(&root, &paths), expected);
         let sources = Registries::load(&paths).unwrap().sources(&"r.test/a:v1".parse().unwrap()).unwrap();
         assert_eq!(sources[0].reference.host(), "own-b.test");
 
         write(&root, "own/registries.conf", "own.test");
-        assert_eq!(found(&paths)[0], "own/registries.conf");
+        assert_eq!(found(&root, &paths)[0], "own/registries.conf");
         paths.uid = 0;
         assert_eq!(
-            found(&paths),
+            found(&root, &paths),
             [
                 "own/registries.conf",
                 "etc/registries.conf.d/a.conf",
@@ -138,11 +139,17 @@ mod tests {
                 "etc/registries.rootful.conf.d/r.conf"
             ]
         );
+    }
+
+    #[test]
+    fn named_registries_files_are_the_only_ones_and_required() {
+        let root = TempDir::new().unwrap();
+        let mut paths = RegistryPaths::default();
         write(&root, "only.conf", "only.test");
         write(&root, "last.conf", "last.test");
         paths.registries_conf = Some(root.path().join("only.conf"));
         paths.registries_conf_override = Some(root.path().join("last.conf"));
-        assert_eq!(found(&paths), ["only.conf", "last.conf"]);
+        assert_eq!(found(&root, &paths), ["only.conf", "last.conf"]);
         fs::remove_file(root.path().join("last.conf")).unwrap();
         let last = root.path().join("last.conf");
         assert_eq!(
