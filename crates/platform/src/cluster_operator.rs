@@ -260,6 +260,10 @@ mod tests {
             let got = aggregated(&verdict).map(|got| (got.status.as_str(), got.reason, got.message));
             assert_eq!(got, expected);
         }
+    }
+
+    #[test]
+    fn contributed_condition_of_compatible_cluster_has_no_message() {
         let good = contributed(&verdict(Status::True, "AsExpected", "All is well")).unwrap();
         assert_eq!(
             (good.status, good.reason.as_str(), good.message.as_str()),

@@ -54,29 +54,18 @@ const BLOCKED: &str = "False/IncompatibleOperatorsInstalled: Found ClusterExtens
 // seeds-s2-7, seeds-s2-8
 #[test]
 fn verdict_on_openshift_compares_with_next_version() {
+    let blocked = |next: &str| format!("{BLOCKED}{next}: bundle \"a.v1\" for ClusterExtension \"a\".");
     let bad = "error(s) with cluster extension bad: error in bundle bad.v1: error converting to semver for version \
                \"4.18.0\": invalid version format";
     let rows: [(&str, &[Revision], String); 16] = [
         ("4.17", &[], WELL.into()),
         ("4.17", &[revision("a", "a.v1", "[]"), revision("b", "b.v1", "null")], WELL.into()),
         // Case operations-a34
-        (
-            "4.17.3",
-            &[limited("a", "\"4.17\"")],
-            format!("{BLOCKED}4.18: bundle \"a.v1\" for ClusterExtension \"a\"."),
-        ),
+        ("4.17.3", &[limited("a", "\"4.17\"")], blocked("4.18")),
         // Cases operations-a35, seeds-s2-7
         ("4.17.9", &[limited("a", "\"4.18\"")], WELL.into()),
-        (
-            "4.18.0",
-            &[limited("a", "\"4.18\"")],
-            format!("{BLOCKED}4.19: bundle \"a.v1\" for ClusterExtension \"a\"."),
-        ),
-        (
-            "4.18.0-rc1",
-            &[limited("a", "4.18")],
-            format!("{BLOCKED}4.19: bundle \"a.v1\" for ClusterExtension \"a\"."),
-        ),
+        ("4.18.0", &[limited("a", "\"4.18\"")], blocked("4.19")),
+        ("4.18.0-rc1", &[limited("a", "4.18")], blocked("4.19")),
         // Case operations-a36
         (
             "4.18",
@@ -87,19 +76,11 @@ fn verdict_on_openshift_compares_with_next_version() {
         ),
         // Case operations-a37: 4.20 is not 4.2
         ("4.19", &[limited("a", "4.20")], WELL.into()),
-        (
-            "4.19",
-            &[limited("a", "4.2")],
-            format!("{BLOCKED}4.20: bundle \"a.v1\" for ClusterExtension \"a\"."),
-        ),
+        ("4.19", &[limited("a", "4.2")], blocked("4.20")),
         // Case operations-a38
-        (
-            "4.23",
-            &[limited("a", "5.0")],
-            format!("{BLOCKED}5.1: bundle \"a.v1\" for ClusterExtension \"a\"."),
-        ),
+        ("4.23", &[limited("a", "5.0")], blocked("5.1")),
         ("4.23", &[limited("a", "5.1")], WELL.into()),
-        ("5.1", &[limited("a", "5.1")], format!("{BLOCKED}5.2: bundle \"a.v1\" for ClusterExtension \"a\".")),
+        ("5.1", &[limited("a", "5.1")], blocked("5.2")),
         // Case operations-a39
         ("4.17", &[limited("bad", "\"4.18.0\"")], format!("False/FailureGettingExtensionMetadata: {bad}")),
         // Case operations-a40
@@ -112,17 +93,9 @@ fn verdict_on_openshift_compares_with_next_version() {
             ),
         ),
         // Case operations-e29: an older revision that is still active counts.
-        (
-            "4.18",
-            &[revision("a", "a.v2", "[]"), limited("a", "4.18")],
-            format!("{BLOCKED}4.19: bundle \"a.v1\" for ClusterExtension \"a\"."),
-        ),
+        ("4.18", &[revision("a", "a.v2", "[]"), limited("a", "4.18")], blocked("4.19")),
         // Two revisions of one bundle
-        (
-            "4.18",
-            &[limited("a", "4.18"), limited("a", "4.18")],
-            format!("{BLOCKED}4.19: bundle \"a.v1\" for ClusterExtension \"a\"."),
-        ),
+        ("4.18", &[limited("a", "4.18"), limited("a", "4.18")], blocked("4.19")),
     ];
     for (version, revisions, expected) in rows {
         assert_eq!(conclusion(&openshift(version), revisions), expected);
