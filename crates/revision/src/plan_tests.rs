@@ -29,21 +29,31 @@ fn decide(actual: &Value, protection: &str) -> Plan {
     plan(Some(actual), &owner(), &siblings, &protection)
 }
 
+fn deleting(mut object: Value) -> Value {
+    object["metadata"]["deletionTimestamp"] = json!("2024-01-01T00:00:00Z");
+    object
+}
+
+fn labeled(mut object: Value, name: &str) -> Value {
+    object["metadata"]["labels"] = json!({"olm.operatorframework.io/owner-name": name});
+    object
+}
+
 /// Rows: actual object, then the plan under Prevent, IfNoController and None (docs/design/apply.md#decision-table,
 /// docs/design/apply.md#collision-protection).
+fn compare(rows: &[(&str, Value, [Plan; 3])]) {
+    for (name, object, plans) in rows {
+        for (protection, expected) in ["Prevent", "IfNoController", "None"].into_iter().zip(plans) {
+            assert_eq!(decide(object, protection), *expected, "{name}, {protection}");
+        }
+    }
+}
+
 #[test]
-fn plan_follows_the_decision_table() {
+fn plan_of_unowned_object_follows_the_decision_table() {
     use Plan::*;
-    let deleting = |mut object: Value| {
-        object["metadata"]["deletionTimestamp"] = json!("2024-01-01T00:00:00Z");
-        object
-    };
-    let labeled = |mut object: Value, name: &str| {
-        object["metadata"]["labels"] = json!({"olm.operatorframework.io/owner-name": name});
-        object
-    };
     let plain_owner = reference("ClusterObjectSet", "demo-1", "uid-1", false);
-    let rows = [
+    compare(&[
         ("no owner, never ours", actual(&[], None), [Collide, Adopt, Adopt]),
         (
             "no controller, never ours",
@@ -67,6 +77,15 @@ fn plan_follows_the_decision_table() {
             labeled(actual(&[], Some("1")), "x"),
             [Collide, Adopt, Adopt],
         ),
+        ("no owner, corrupt number", labeled(actual(&[], Some("one")), "demo"), [Adopt; 3]),
+    ]);
+    assert_eq!(plan(None, &owner(), &[], &CollisionProtection::Prevent), Create);
+}
+
+#[test]
+fn plan_of_controlled_object_follows_the_decision_table() {
+    use Plan::*;
+    compare(&[
         ("foreign controller", actual(&[foreign()], None), [Collide, Collide, Adopt]),
         (
             "controlled by a Helm-era extension",
@@ -88,16 +107,9 @@ fn plan_follows_the_decision_table() {
         ("ours", actual(&[set("demo-2", OURS)], Some("2")), [Repair; 3]),
         ("ours, number altered", actual(&[set("demo-2", OURS)], Some("7")), [Repair; 3]),
         ("ours, corrupt number", actual(&[set("demo-2", OURS)], Some("two")), [Repair; 3]),
-        ("no owner, corrupt number", labeled(actual(&[], Some("one")), "demo"), [Adopt; 3]),
         ("ours, being deleted", deleting(actual(&[set("demo-2", OURS)], Some("2"))), [AwaitDeletion; 3]),
         ("our name, other UID", actual(&[set("demo-2", "uid-old")], Some("2")), [Collide, Collide, Adopt]),
-    ];
-    for (name, object, plans) in rows {
-        for (protection, expected) in ["Prevent", "IfNoController", "None"].into_iter().zip(plans) {
-            assert_eq!(decide(&object, protection), expected, "{name}, {protection}");
-        }
-    }
-    assert_eq!(plan(None, &owner(), &[], &CollisionProtection::Prevent), Create);
+    ]);
 }
 
 #[test]
