@@ -235,12 +235,16 @@ async fn credentials_follow_the_secrets(plane: &ControlPlane) {
     soon().await;
     assert_eq!((password("new.example").as_str(), password("late.example").as_str()), ("4", ""));
 
+    invalid_pull_secret_is_reported(plane).await;
+    stop.cancel();
+    following.await.unwrap();
+}
+
+async fn invalid_pull_secret_is_reported(plane: &ControlPlane) {
     let about = ListParams::default().fields("reason=InvalidPullSecret");
-    let said: Api<Event> = Api::namespaced(plane.client(), NAMESPACE);
-    let event = said.list(&about).await.unwrap().items.remove(0);
+    let events: Api<Event> = Api::namespaced(plane.client(), NAMESPACE);
+    let event = events.list(&about).await.unwrap().items.remove(0);
     let note = format!("Secret {NAMESPACE}/broken is not used: its value is not a JSON object");
     assert_eq!(event.note, Some(note));
     assert_eq!(event.regarding.and_then(|account| account.name).as_deref(), Some("server"));
-    stop.cancel();
-    following.await.unwrap();
 }
