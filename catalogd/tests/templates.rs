@@ -160,23 +160,7 @@ async fn old_content_is_served_while_template_or_image_fails() {
 
     // After the loss of the cache, the old content is pulled again, and not that of the spec.
     catalogd.kill().await;
-    std::fs::remove_dir_all(fixture.cache("pod")).unwrap();
-    let catalogd = templates.catalogd().await;
-    eventually("old content is served", async || {
-        let answer = catalogd.get(fixture, "cat/api/v1/all").await;
-        (answer == (200, "{\"schema\":\"v1.31\"}\n".to_owned())).then_some(())
-    })
-    .await;
-
-    // The version is not known.
-    catalogd.kill().await;
-    proxy.report(None);
-    fixture.patch("cat", templates.template(EXT_IMAGE_TEMPLATE, VARIABLES)).await;
-    let catalogd = templates.catalogd().await;
-    let unknown = "variable(s) \"{kube_major_version}\", \"{kube_minor_version}\" could not be resolved";
-    templates.until_unresolved("cat", unknown, "Retrying").await;
-    proxy.report(Some("v1.31.9"));
-    fixture.until_served("cat", &first).await;
+    let catalogd = old_content_is_pulled_after_loss_of_cache(&templates, &first).await;
 
     // The registry does not have the image of the new version.
     proxy.report(Some("v1.33.0"));
@@ -200,4 +184,27 @@ async fn old_content_is_served_while_template_or_image_fails() {
     assert_eq!(catalogd.get(fixture, "cat/api/v1/all").await, (200, "{\"schema\":\"v1.33\"}\n".to_owned()));
     fixture.registry.clear_faults();
     fixture.until_served("cat", &third).await;
+}
+
+/// Restarts catalogd with an empty cache, then while the version of the cluster is unknown.
+async fn old_content_is_pulled_after_loss_of_cache(templates: &Templates, first: &str) -> Catalogd {
+    let (fixture, proxy) = (&templates.fixture, &templates.proxy);
+    std::fs::remove_dir_all(fixture.cache("pod")).unwrap();
+    let catalogd = templates.catalogd().await;
+    eventually("old content is served", async || {
+        let answer = catalogd.get(fixture, "cat/api/v1/all").await;
+        (answer == (200, "{\"schema\":\"v1.31\"}\n".to_owned())).then_some(())
+    })
+    .await;
+
+    // The version is not known.
+    catalogd.kill().await;
+    proxy.report(None);
+    fixture.patch("cat", templates.template(EXT_IMAGE_TEMPLATE, VARIABLES)).await;
+    let catalogd = templates.catalogd().await;
+    let unknown = "variable(s) \"{kube_major_version}\", \"{kube_minor_version}\" could not be resolved";
+    templates.until_unresolved("cat", unknown, "Retrying").await;
+    proxy.report(Some("v1.31.9"));
+    fixture.until_served("cat", first).await;
+    catalogd
 }

@@ -307,6 +307,8 @@ mod tests {
     #[test]
     fn leader_decision_follows_reconcile_order() {
         let poll = json!({"spec": {"source": {"image": {"pollIntervalMinutes": 10}}}});
+        let due = || unpack("poll duration has elapsed");
+        let changed = || unpack("catalog generation differs from observed generation");
         let minutes = |n: u64| Some(Duration::from_secs(n * 60));
         let deleted = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
         let unavailable = json!({"spec": {"availabilityMode": "Unavailable"}});
@@ -321,15 +323,9 @@ mod tests {
             ),
             ("nothing held", json!({}), None, None, unpack("no stored content found for this catalog")),
             ("restart, content held", json!({}), Some(DIGEST), None, Decision::Publish(None)),
-            ("restart, polled", poll.clone(), Some(DIGEST), None, unpack("poll duration has elapsed")),
+            ("restart, polled", poll.clone(), Some(DIGEST), None, due()),
             ("steady", poll.clone(), Some(DIGEST), record(2, Some(-3)), Decision::Publish(minutes(7))),
-            (
-                "poll due",
-                poll.clone(),
-                Some(DIGEST),
-                record(2, Some(-10)),
-                unpack("poll duration has elapsed"),
-            ),
+            ("poll due", poll.clone(), Some(DIGEST), record(2, Some(-10)), due()),
             (
                 "clock went back",
                 poll.clone(),
@@ -337,23 +333,17 @@ mod tests {
                 record(2, Some(5)),
                 Decision::Publish(minutes(10)),
             ),
-            ("interval added", poll, Some(DIGEST), record(2, None), unpack("poll duration has elapsed")),
-            (
-                "spec changed",
-                json!({}),
-                Some(DIGEST),
-                record(1, None),
-                unpack("catalog generation differs from observed generation"),
-            ),
+            ("interval added", poll, Some(DIGEST), record(2, None), due()),
+            ("spec changed", json!({}), Some(DIGEST), record(1, None), changed()),
             (
                 "changed while the server was down",
                 json!({"metadata": {"generation": 3}}),
                 Some(DIGEST),
                 None,
-                unpack("catalog generation differs from observed generation"),
+                changed(),
             ),
-            ("deleted", deleted.clone(), Some(DIGEST), record(2, None), Decision::Finalize),
-            ("unavailable", unavailable.clone(), Some(DIGEST), record(2, None), Decision::Withdraw),
+            ("deleted", deleted, Some(DIGEST), record(2, None), Decision::Finalize),
+            ("unavailable", unavailable, Some(DIGEST), record(2, None), Decision::Withdraw),
             (
                 "no image",
                 json!({"spec": {"source": {"type": "Http"}}}),
@@ -368,12 +358,18 @@ mod tests {
             let observed = observe(&catalog, held, true, record);
             assert_eq!(decide(observed), expect, "{title}");
         }
+    }
+
+    // Case catalogd-42
+    #[test]
+    fn leader_decision_follows_precedence() {
+        let deleted = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
         let observed = |catalog, held| observe(catalog, held, true, None);
         // Held content that the status does not name: an attempt before failed after storing it.
         let moved = catalog(json!({}));
         let expect = unpack("catalog generation differs from observed generation");
         assert_eq!(decide(observed(&moved, Some("r.example/a/b@sha256:2"))), expect);
-        // Case catalogd-42: only finalizers of others are left.
+        // Only finalizers of other controllers remain.
         let mut foreign = catalog(deleted.clone());
         foreign.metadata.finalizers = Some(vec!["example.org/x".to_owned()]);
         assert_eq!(decide(observed(&foreign, None)), Decision::Nothing);

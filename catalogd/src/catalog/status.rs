@@ -275,6 +275,14 @@ mod tests {
             ("switched off", served(1), Outcome::Withdrawn, withdrawn.clone()),
             ("still off", withdrawn.clone(), Outcome::Withdrawn, withdrawn),
             ("deleted", served(1), Outcome::Removed, removed),
+        ];
+        compare(rows.into());
+    }
+
+    #[test]
+    fn rejection_and_first_failure_determine_conditions() {
+        let later = "2026-02-02T00:00:00Z";
+        compare(vec![
             (
                 "rejected",
                 served(1),
@@ -295,9 +303,13 @@ mod tests {
                 Outcome::Failed { message: "x", terminal: false },
                 json!({"conditions": [condition("Progressing", "True", "Retrying", "x", 2, later)]}),
             ),
-        ];
+        ]);
+    }
+
+    /// Compares the next status at the later time.
+    fn compare(rows: Vec<(&str, Value, Outcome<'_>, Value)>) {
         for (title, before, outcome, expect) in rows {
-            let status = next(&catalog(before), &outcome, None, at(later));
+            let status = next(&catalog(before), &outcome, None, at("2026-02-02T00:00:00Z"));
             assert_eq!(serde_json::to_value(status).unwrap(), expect, "{title}");
         }
     }
