@@ -114,14 +114,23 @@ fn package_property_contains_release() {
 /// Change to the files of a bundle, and the expected error.
 type Case = (fn(&mut BTreeMap<String, Vec<u8>>), &'static str);
 
-#[test]
-fn invalid_bundle_is_rejected_with_file_and_field() {
-    fn replace(files: &mut BTreeMap<String, Vec<u8>>, file: &str, from: &str, to: &str) {
-        let text = String::from_utf8(files[file].clone()).unwrap();
-        assert!(text.contains(from), "{text}");
-        files.insert(file.to_owned(), text.replace(from, to).into());
+fn replace(files: &mut BTreeMap<String, Vec<u8>>, file: &str, from: &str, to: &str) {
+    let text = String::from_utf8(files[file].clone()).unwrap();
+    assert!(text.contains(from), "{text}");
+    files.insert(file.to_owned(), text.replace(from, to).into());
+}
+
+fn compare_errors(cases: &[Case]) {
+    for (change, expected) in cases {
+        let mut files = files("");
+        change(&mut files);
+        assert_eq!(catalog_bundle(&files, "").unwrap_err().to_string(), *expected);
     }
-    let cases: [Case; 10] = [
+}
+
+#[test]
+fn bundle_with_missing_or_extra_files_is_rejected() {
+    compare_errors(&[
         (
             |files| drop(files.remove(ANNOTATIONS_FILE)),
             "open metadata/annotations.yaml: no such file or directory",
@@ -139,6 +148,12 @@ fn invalid_bundle_is_rejected_with_file_and_field() {
             },
             "manifests/csv.yaml: a ClusterServiceVersion in a List is not supported: move it to a document of its own",
         ),
+    ]);
+}
+
+#[test]
+fn bundle_with_invalid_field_is_rejected_with_file_and_field() {
+    compare_errors(&[
         (
             |files| replace(files, ANNOTATIONS_FILE, "package.v1: foo", "package.v1: ''"),
             "metadata/annotations.yaml: annotation operators.operatorframework.io.bundle.package.v1 must be the package name",
@@ -175,12 +190,7 @@ fn invalid_bundle_is_rejected_with_file_and_field() {
             |files| drop(files.insert(DEPENDENCIES_FILE.to_owned(), "dependencies: {a: b}".into())),
             "metadata/dependencies.yaml: dependencies: expected a list of objects with type and value: invalid type: map, expected a sequence",
         ),
-    ];
-    for (change, expected) in cases {
-        let mut files = files("");
-        change(&mut files);
-        assert_eq!(catalog_bundle(&files, "").unwrap_err().to_string(), expected);
-    }
+    ]);
 }
 
 /// Each bundle of the field data that is listed in a catalog there converts to the object of that catalog (case

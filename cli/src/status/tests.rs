@@ -180,7 +180,7 @@ fn object_state_follows_from_owner_and_probes() {
     let ours = || of_revision(&map, 1);
     let foreign =
         |reference: Value| with(ours(), |live| live["metadata"]["ownerReferences"] = json!([reference]));
-    for (live, word, line) in [
+    compare_states(vec![
         (ours(), ObjectStatus::Ready, "ConfigMap pipe-system/settings ready"),
         (Live::Missing, ObjectStatus::Missing, "ConfigMap pipe-system/settings missing"),
         (
@@ -225,7 +225,13 @@ fn object_state_follows_from_owner_and_probes() {
             ObjectStatus::Ready,
             "ConfigMap pipe-system/settings ready",
         ),
-    ] {
+    ]);
+}
+
+/// Compares the state and the line of a ConfigMap for its live states.
+fn compare_states(rows: Vec<(Live, ObjectStatus, &str)>) {
+    let map = object("v1", "ConfigMap", "settings");
+    for (live, word, line) in rows {
         let phases = vec![phase("configuration", vec![(map.clone(), live)])];
         let observed = Observed {
             extension: extension(json!({}), json!({})),
@@ -265,7 +271,20 @@ fn tree_shows_holds_adoption_and_unreadable_revision() {
         ],
     };
     let state = ExtensionState::new(&observed);
-    let expected = "\
+    assert_eq!(text::tree(&state, now(), false), HELD_TREE);
+    let wide = text::tree(&state, now(), true);
+    for shown in ["  Deprecated False (NotDeprecated) for 5m\n", "  Ready True (ProbesSucceeded) for 5m\n"] {
+        assert!(wide.contains(shown), "{wide}");
+    }
+    let table = "\
+NAME   PACKAGE   INSTALLED     VERSION   AVAILABLE   HELD-BY               HEALTH    AGE
+pipe   pipe      pipe.v1.0.0   1.0.0     2.0.0       Paused,OutsideScope   Healthy   5m
+";
+    assert_eq!(text::list(&[state], now(), false), table);
+    assert_eq!(text::list(&[], now(), false), "The cluster has no ClusterExtensions.\n");
+}
+
+const HELD_TREE: &str = "\
 Name:               pipe
 Health:             Healthy (not reconciled since the last change of the extension)
 Package:            pipe
@@ -297,18 +316,6 @@ pipe-2  pipe.v1.0.0  retrying, created 5m ago
 
 pipe-1  pipe.v0.9.0  archived, created 5m ago, adopted from Helm
 ";
-    assert_eq!(text::tree(&state, now(), false), expected);
-    let wide = text::tree(&state, now(), true);
-    for shown in ["  Deprecated False (NotDeprecated) for 5m\n", "  Ready True (ProbesSucceeded) for 5m\n"] {
-        assert!(wide.contains(shown), "{wide}");
-    }
-    let table = "\
-NAME   PACKAGE   INSTALLED     VERSION   AVAILABLE   HELD-BY               HEALTH    AGE
-pipe   pipe      pipe.v1.0.0   1.0.0     2.0.0       Paused,OutsideScope   Healthy   5m
-";
-    assert_eq!(text::list(&[state], now(), false), table);
-    assert_eq!(text::list(&[], now(), false), "The cluster has no ClusterExtensions.\n");
-}
 
 #[test]
 fn ready_objects_of_large_phase_are_counted_and_others_listed() {

@@ -43,7 +43,7 @@ async fn init_rejects_invalid_input() {
 }
 
 #[tokio::test]
-async fn add_rejects_invalid_input() {
+async fn add_rejects_invalid_bundles_and_catalogs() {
     let fixture = Fixture::open().await;
     fixture.write("catalog/lamp/index.yaml", INDEX);
     fixture.write("empty/index.yaml", "schema: vendor.x\n");
@@ -99,6 +99,13 @@ async fn add_rejects_invalid_input() {
         "error: bundle lamp.v1.1.0: its annotations have no channel; specify one with --channel\n",
     )
     .await;
+}
+
+#[tokio::test]
+async fn add_rejects_invalid_references() {
+    let fixture = Fixture::open().await;
+    fixture.write("catalog/lamp/index.yaml", INDEX);
+    fixture.write_bundle("b", 1);
     let ran = fixture.olm(&format!("add catalog {} --ca-dir cas", fixture.reference("team/none:v1"))).await;
     assert_eq!(ran.code, 1);
     assert!(ran.stderr.starts_with("error: image REGISTRY/team/none:v1: "), "{}", ran.stderr);

@@ -108,36 +108,13 @@ async fn planted_faults_of_200_bundles_are_all_found_and_nothing_else() {
         of(&mut objects, minor)["image"] = json!(image);
         expect("IMAGE-4", minor);
     }
-    for minor in [12, 161] {
-        let lost = format!("/v2/team/lamp/blobs/{}", blobs(&fixture, of(&mut objects, minor)).await[0]);
+    for (minor, method, part) in [(12, "", 0), (161, "", 0), (13, "HEAD ", 1), (162, "HEAD ", 1)] {
+        let blobs = blobs(&fixture, of(&mut objects, minor)).await;
+        let lost = format!("{method}/v2/team/lamp/blobs/{}", blobs[part]);
         fixture.registry.add_fault(&lost, usize::MAX, Fault::Status(404, vec![], String::new()));
         expect("IMAGE-5", minor);
     }
-    for minor in [13, 162] {
-        let layers = blobs(&fixture, of(&mut objects, minor)).await;
-        let lost = format!("HEAD /v2/team/lamp/blobs/{}", layers[1]);
-        fixture.registry.add_fault(&lost, usize::MAX, Fault::Status(404, vec![], String::new()));
-        expect("IMAGE-5", minor);
-    }
-    // Bundles that OLM v1 does not install, with the properties of the catalog.
-    for minor in [14, 163] {
-        let image = publish_changed(&fixture, minor, "manifests/csv.yaml", |csv| {
-            csv.replace("{type: AllNamespaces, supported: true}", "{type: MultiNamespace, supported: true}")
-        });
-        of(&mut objects, minor)["image"] = json!(image);
-        expect("CONTENT-5", minor);
-    }
-    for minor in [15, 164] {
-        let dependency =
-            "dependencies:\n- type: olm.package\n  value: {packageName: base, version: '>=1.0.0'}\n";
-        let image = publish_changed(&fixture, minor, "metadata/dependencies.yaml", |_| dependency.to_owned());
-        let object = of(&mut objects, minor);
-        object["image"] = json!(image);
-        let required = json!({ "packageName": "base", "versionRange": ">=1.0.0" });
-        let required = json!({ "type": "olm.package.required", "value": required });
-        object["properties"].as_array_mut().unwrap().push(required);
-        expect("CONTENT-6", minor);
-    }
+    plant_uninstallable_bundles(&fixture, &mut objects, &mut expect);
     for (minor, other) in [(9, 10), (150, 151)] {
         // The image of another bundle.
         let image = of(&mut objects, other)["image"].clone();
@@ -148,6 +125,32 @@ async fn planted_faults_of_200_bundles_are_all_found_and_nothing_else() {
     let (code, found) = findings(&fixture, "--content --layers").await;
     assert_eq!(code, 3);
     assert_eq!(found, expected);
+}
+
+/// Changes bundles so that OLM v1 does not install them. Properties of the catalog match.
+fn plant_uninstallable_bundles(
+    fixture: &Fixture,
+    objects: &mut [Value],
+    expect: &mut impl FnMut(&str, u32) -> bool,
+) {
+    for minor in [14, 163] {
+        let image = publish_changed(fixture, minor, "manifests/csv.yaml", |csv| {
+            csv.replace("{type: AllNamespaces, supported: true}", "{type: MultiNamespace, supported: true}")
+        });
+        of(objects, minor)["image"] = json!(image);
+        expect("CONTENT-5", minor);
+    }
+    for minor in [15, 164] {
+        let dependency =
+            "dependencies:\n- type: olm.package\n  value: {packageName: base, version: '>=1.0.0'}\n";
+        let image = publish_changed(fixture, minor, "metadata/dependencies.yaml", |_| dependency.to_owned());
+        let object = of(objects, minor);
+        object["image"] = json!(image);
+        let required = json!({ "packageName": "base", "versionRange": ">=1.0.0" });
+        let required = json!({ "type": "olm.package.required", "value": required });
+        object["properties"].as_array_mut().unwrap().push(required);
+        expect("CONTENT-6", minor);
+    }
 }
 
 /// Publishes a bundle of version `1.<minor>.0` with a changed file, in one layer more than others, and returns its

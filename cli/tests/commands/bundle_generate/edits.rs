@@ -28,10 +28,8 @@ fn generated() -> tempfile::TempDir {
     folder
 }
 
-#[test]
-fn hand_written_fields_survive_and_derived_fields_follow_the_input() {
-    let folder = generated();
-    let root = folder.path();
+/// Edits fields as an author does.
+fn edit_by_hand(root: &Path) {
     edit(root, CSV, |csv| {
         csv["metadata"]["annotations"] =
             json!({"capabilities": "Full Lifecycle", "mine": "yes", "olm.skipRange": "<0.1.0"});
@@ -54,6 +52,13 @@ fn hand_written_fields_survive_and_derived_fields_follow_the_input() {
     });
     edit(root, ANNOTATIONS, |file| file["annotations"]["mine"] = json!("kept"));
     fs::write(root.join("bundle/metadata/dependencies.yaml"), "dependencies: []\n# mine\n").unwrap();
+}
+
+#[test]
+fn hand_written_fields_survive_and_derived_fields_follow_the_input() {
+    let folder = generated();
+    let root = folder.path();
+    edit_by_hand(root);
     let args =
         ["--version", "0.2.0", "--set-image", "quay.io/example/lamp=quay.io/example/lamp:v2", "-o", "json"];
     let fixed = ["generate", "lamp", "--from", "-", "--to", "bundle"];

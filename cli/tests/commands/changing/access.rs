@@ -226,6 +226,10 @@ async fn users_grant_only_what_they_may_do(fixture: &Fixture) {
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     until_allowed(fixture, "eve", "create", NAMESPACE).await;
 
+    users_list_only_what_they_may_read(fixture).await;
+}
+
+async fn users_list_only_what_they_may_read(fixture: &Fixture) {
     let who = ["rbac", "who", "pipe", "-n", NAMESPACE, "--api", "pipes.example.com"];
     let ran = as_user(fixture, "bea", &who).await;
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));

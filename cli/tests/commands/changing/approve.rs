@@ -13,28 +13,29 @@ use super::fixture::{Fixture, pipe_bundle};
 
 const APPROVED: &str = "ext.olm.operatorframework.io/approved";
 
+async fn merge(fixture: &Fixture, patch: Value) -> ClusterExtension {
+    fixture.extensions().patch("pipe", &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap()
+}
+
+/// Exit code and output of `olm plan`.
+async fn plan(fixture: &Fixture) -> (i32, Value) {
+    let ran = fixture.olm(&["plan", "pipe", "-o", "json"]).await;
+    let answer: Value = serde_json::from_str(&ran.stdout).unwrap_or_else(|_| panic!("{}", ran.stderr));
+    (ran.code, answer)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn plan_requires_an_approval_until_its_digest_is_approved() {
     let fixture = Fixture::start(&[]).await;
     fixture.install_pipe().await;
-    let merge = async |patch: Value| {
-        fixture.extensions().patch("pipe", &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap()
-    };
-    merge(json!({"spec": {"source": {"catalog": {"version": "1.1.0"}}}})).await;
-    let plan = async || {
-        let ran = fixture.olm(&["plan", "pipe", "-o", "json"]).await;
-        let answer: Value = serde_json::from_str(&ran.stdout).unwrap_or_else(|_| panic!("{}", ran.stderr));
-        (ran.code, answer)
-    };
-    let (code, answer) = plan().await;
+    merge(&fixture, json!({"spec": {"source": {"catalog": {"version": "1.1.0"}}}})).await;
+    let (code, answer) = plan(&fixture).await;
     assert_eq!((code, answer["state"].as_str()), (0, Some("Automatic")));
     let digest = answer["digest"].as_str().unwrap().to_owned();
     assert_eq!(digest, expected_digest(&answer, false));
 
-    let extension = merge(
-        json!({"metadata": {"annotations": {"ext.olm.operatorframework.io/approval": "ManualUpgrades"}}}),
-    );
-    let extension = extension.await;
+    let annotations = json!({"ext.olm.operatorframework.io/approval": "ManualUpgrades"});
+    let extension = merge(&fixture, json!({"metadata": {"annotations": annotations}})).await;
     let ran = fixture.olm(&["plan", "pipe"]).await;
     assert_eq!(ran.code, 6, "{}", ran.stderr);
     for line in [
@@ -46,7 +47,7 @@ async fn plan_requires_an_approval_until_its_digest_is_approved() {
         assert!(ran.stdout.contains(line), "{line}: {}", ran.stdout);
     }
     assert_eq!(
-        plan().await,
+        plan(&fixture).await,
         (6, {
             let mut answer = answer;
             answer["state"] = json!("ApprovalRequired");
@@ -55,9 +56,14 @@ async fn plan_requires_an_approval_until_its_digest_is_approved() {
     );
 
     plan_is_approved_by_its_version_and_digest(&fixture, &extension, &digest).await;
-    let (code, answer) = plan().await;
+    let (code, answer) = plan(&fixture).await;
     assert_eq!((code, answer["state"].as_str()), (0, Some("Approved")));
 
+    restored_and_changed_plans_wait_again(&fixture).await;
+}
+
+/// Plans after a rollback of the same content, a request to retry, and a change of the configuration.
+async fn restored_and_changed_plans_wait_again(fixture: &Fixture) {
     // The newest revision restores the predecessor of the same content.
     let annotation = |key: &str, value: &str| json!({"metadata": {"annotations": {(format!("ext.olm.operatorframework.io/{key}")): value}}});
     let refused = json!({"digest": content_digest(), "revision": "pipe-0", "bundle": "pipe.v1.1.0", "version": "1.1.0"});
@@ -65,16 +71,16 @@ async fn plan_requires_an_approval_until_its_digest_is_approved() {
     fixture.sets().patch("pipe-1", &PatchParams::default(), &refused).await.unwrap();
     let mut states = Vec::new();
     for (key, value) in [("on-failure", "Rollback"), ("retry-requested-at", "now")] {
-        merge(annotation(key, value)).await;
-        states.push(plan().await.1["state"].clone());
+        merge(fixture, annotation(key, value)).await;
+        states.push(plan(fixture).await.1["state"].clone());
     }
     assert_eq!(states, ["RolledBack", "Approved"]);
 
     // A changed configuration is another plan.
     fixture.set_controller(&["--feature-gates=DeploymentConfig=true"]).await;
     let inline = json!({"deploymentConfig": {"nodeSelector": {"disk": "ssd"}}});
-    merge(json!({"spec": {"config": {"configType": "Inline", "inline": inline}}})).await;
-    let (code, answer) = plan().await;
+    merge(fixture, json!({"spec": {"config": {"configType": "Inline", "inline": inline}}})).await;
+    let (code, answer) = plan(fixture).await;
     assert_eq!((code, answer["state"].as_str()), (6, Some("ApprovalRequired")));
 }
 
@@ -230,38 +236,44 @@ async fn waiting_plan_object_is_shown_and_approved() {
     ] {
         assert!(ran.stdout.contains(line), "{line}: {}", ran.stdout);
     }
+    waiting_plan_object_is_approved_by_its_digest(&fixture, &plans, &extension, &digest).await;
+
+    // A plan that no longer waits is not shown.
+    let superseded = Patch::Merge(json!({"status": {"phase": "Superseded"}}));
+    plans.patch_status(&name, &PatchParams::default(), &superseded).await.unwrap();
+    let (code, answer) = plan(&fixture).await;
+    assert_eq!((code, &answer["state"], &answer["object"]), (6, &json!("ApprovalRequired"), &Value::Null));
+}
+
+/// Approves the plan after dry runs and the refusal of other versions and plans.
+async fn waiting_plan_object_is_approved_by_its_digest(
+    fixture: &Fixture,
+    plans: &Api<ExtensionPlan>,
+    extension: &ClusterExtension,
+    digest: &str,
+) {
+    let name = names::plan_name("pipe", 2, digest);
     let ran = fixture.olm(&["approve", "pipe", "--version", "1.2.0"]).await;
     assert!(ran.code == 3 && ran.stderr.contains("installs version 1.1.0"), "{}", ran.stderr);
     let other =
         format!("bundle pipe.v1.1.0 version 1.1.0 is available; plan sha256:{}: x; y", "0".repeat(64));
-    fixture.say(&extension, None, &[["UpgradeAvailable", "True", "ApprovalRequired", &other]]).await;
+    fixture.say(extension, None, &[["UpgradeAvailable", "True", "ApprovalRequired", &other]]).await;
     let ran = fixture.olm(&["approve", "pipe"]).await;
     assert!(ran.code == 3 && ran.stderr.contains("operator-controller reports plan "), "{}", ran.stderr);
     let same = format!("bundle pipe.v1.1.0 version 1.1.0 is available; plan {digest}: x; y");
-    fixture.say(&extension, None, &[["UpgradeAvailable", "True", "ApprovalRequired", &same]]).await;
+    fixture.say(extension, None, &[["UpgradeAvailable", "True", "ApprovalRequired", &same]]).await;
     let approved = async || plans.get(&name).await.unwrap().spec.approved;
     for (dry_run, note) in
         [(&["--dry-run=client"][..], " (dry run)"), (&["--dry-run=server"], " (server dry run)"), (&[], "")]
     {
         assert!(!approved().await);
-        let ran = fixture.olm(&[&["approve", "pipe", "--digest", &digest], dry_run].concat()).await;
+        let ran = fixture.olm(&[&["approve", "pipe", "--digest", digest], dry_run].concat()).await;
         let said = format!("\nextensionplan.ext.olm.operatorframework.io/{name} changed{note}\n");
         assert!(ran.code == 0 && ran.stdout.ends_with(&said), "{}{}", ran.stdout, ran.stderr);
     }
     assert!(approved().await);
     let annotations = fixture.extensions().get("pipe").await.unwrap().metadata.annotations.unwrap();
     assert_eq!(annotations.get(APPROVED), None);
-    let ran = fixture.olm(&["plan", "pipe", "-o", "json"]).await;
-    let answer: Value = serde_json::from_str(&ran.stdout).unwrap();
-    assert_eq!((ran.code, &answer["state"], &answer["object"]), (0, &json!("Approved"), &json!(name)));
-
-    // A plan that no longer waits is not shown.
-    let superseded = Patch::Merge(json!({"status": {"phase": "Superseded"}}));
-    plans.patch_status(&name, &PatchParams::default(), &superseded).await.unwrap();
-    let ran = fixture.olm(&["plan", "pipe", "-o", "json"]).await;
-    let answer: Value = serde_json::from_str(&ran.stdout).unwrap();
-    assert_eq!(
-        (ran.code, &answer["state"], &answer["object"]),
-        (6, &json!("ApprovalRequired"), &Value::Null)
-    );
+    let (code, answer) = plan(fixture).await;
+    assert_eq!((code, &answer["state"], &answer["object"]), (0, &json!("Approved"), &json!(name)));
 }

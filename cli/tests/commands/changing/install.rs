@@ -37,13 +37,19 @@ async fn nothing_is_written_by_a_dry_run(fixture: &Fixture) {
     assert!(namespaces.get_opt("lamp").await.unwrap().is_none());
 }
 
-async fn invalid_install_is_rejected_before_any_write(fixture: &Fixture) {
-    let config = fixture.path("config.yaml");
-    std::fs::write(&config, "deploymentConfig: {nodeSelector: {disk: ssd}}\n").unwrap();
-    let config = config.to_str().unwrap();
-    for (args, code, said) in [
+/// Compares exit code and start of the error of `olm install` with these arguments.
+async fn expect_rejected(fixture: &Fixture, rows: &[(&[&str], i32, &str)]) {
+    for (args, code, error) in rows {
+        let ran = fixture.olm(&[&["install"], *args].concat()).await;
+        assert_eq!((ran.code, ran.stdout.as_str()), (*code, ""), "{args:?}: {}", ran.stderr);
+        assert!(ran.stderr.starts_with(error), "{args:?}: {}", ran.stderr);
+    }
+}
+
+async fn unresolvable_install_is_rejected(fixture: &Fixture) {
+    let rows: &[(&[&str], i32, &str)] = &[
         (
-            &["lam", "-n", "pipe-system"][..],
+            &["lam", "-n", "pipe-system"],
             4,
             "error: no bundles found for package \"lam\"\nhint: hub has no package \"lam\"; similar names: lamp\n",
         ),
@@ -72,6 +78,16 @@ async fn invalid_install_is_rejected_before_any_write(fixture: &Fixture) {
             2,
             "error: spec.source.catalog.version: ",
         ),
+    ];
+    expect_rejected(fixture, rows).await;
+}
+
+async fn invalid_install_is_rejected_before_any_write(fixture: &Fixture) {
+    unresolvable_install_is_rejected(fixture).await;
+    let config = fixture.path("config.yaml");
+    std::fs::write(&config, "deploymentConfig: {nodeSelector: {disk: ssd}}\n").unwrap();
+    let config = config.to_str().unwrap();
+    let rows: &[(&[&str], i32, &str)] = &[
         // Case additions-a21
         (
             &["app", "-n", "pipe-system"],
@@ -91,11 +107,8 @@ async fn invalid_install_is_rejected_before_any_write(fixture: &Fixture) {
             2,
             "error: the following required arguments were not provided:\n  --namespace <NAMESPACE>\n",
         ),
-    ] {
-        let ran = fixture.olm(&[&["install"], args].concat()).await;
-        assert_eq!((ran.code, ran.stdout.as_str()), (code, ""), "{args:?}: {}", ran.stderr);
-        assert!(ran.stderr.starts_with(said), "{args:?}: {}", ran.stderr);
-    }
+    ];
+    expect_rejected(fixture, rows).await;
     assert_eq!(fixture.extensions().list(&Default::default()).await.unwrap().items.len(), 0);
 }
 

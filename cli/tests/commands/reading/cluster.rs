@@ -88,6 +88,11 @@ impl Cluster {
         let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address: SocketAddr = listener.local_addr().unwrap();
         tokio::spawn(async move { axum::serve(listener, app).await });
+        Self::at(address)
+    }
+
+    /// Kubeconfig for the API server at this address.
+    fn at(address: SocketAddr) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let kubeconfig = folder.path().join("config");
         let config = json!({

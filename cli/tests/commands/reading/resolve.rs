@@ -17,7 +17,7 @@ fn failed(args: &[&str]) -> (i32, String) {
 
 #[test]
 fn failed_resolution_prints_the_controllers_message_and_hints() {
-    let cases: &[(&[&str], i32, &str)] = &[
+    compare_failures(&[
         // Case resolution-14
         (
             &["pipe", "--catalog", "catalog", "--channel", "nope"],
@@ -67,6 +67,12 @@ fn failed_resolution_prints_the_controllers_message_and_hints() {
              rejecting them, as does annotation ext.olm.operatorframework.io/dependency-mode\n\
              hint: app.v1.0.0 has no dependencies: --version 1.0.0\n",
         ),
+    ]);
+}
+
+#[test]
+fn invalid_input_of_resolution_is_rejected() {
+    compare_failures(&[
         // docs/design/cli.md#version-expressions; case seeds-s2-6
         (
             &["pipe", "--catalog", "catalog", "--version", "1.11 OR 1.13"],
@@ -90,7 +96,11 @@ fn failed_resolution_prints_the_controllers_message_and_hints() {
             2,
             "error: catalog \"catalog\" is given more than once\n",
         ),
-    ];
+    ]);
+}
+
+/// Compares exit code and error output of `olm resolve` with these arguments.
+fn compare_failures(cases: &[(&[&str], i32, &str)]) {
     for (args, code, stderr) in cases {
         assert_eq!(failed(args), (*code, (*stderr).to_owned()), "{args:?}");
     }
