@@ -24,14 +24,16 @@ use serde_json::{Value, json};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_operator-controller");
 
-// docs/design/operations.md#flag-syntax, docs/design/operations.md#start-up-errors; case operations-a59
+/// Exit code, output and errors of the program.
+fn run(arguments: &[&str]) -> (Option<i32>, String, String) {
+    let output = Command::new(PROGRAM).args(arguments).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+// docs/design/operations.md#flag-syntax, docs/design/operations.md#start-up-errors
 #[test]
-fn command_line_errors_and_subcommands_print_like_the_reference() {
-    let run = |arguments: &[&str]| {
-        let output = Command::new(PROGRAM).args(arguments).output().unwrap();
-        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-        (output.status.code(), text(&output.stdout), text(&output.stderr))
-    };
+fn command_line_errors_print_like_the_reference() {
     for (arguments, error) in [
         (
             &["--tls-cert=a"][..],
@@ -71,6 +73,11 @@ fn command_line_errors_and_subcommands_print_like_the_reference() {
             said.contains("Value of global-pull-secret should be of the format <namespace>/<name>");
         assert_eq!(is_logged, arguments[0].starts_with("--global-pull-secret"), "{said}");
     }
+}
+
+// Case operations-a59
+#[test]
+fn subcommands_and_help_print_like_the_reference() {
     let (code, version, _) = run(&["version"]);
     assert_eq!(code, Some(0));
     assert!(version.starts_with("version: \"") && version.contains("\", commit: \""), "{version}");

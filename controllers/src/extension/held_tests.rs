@@ -13,6 +13,16 @@ fn held(is_first: bool, changes_bundle: bool, cause: HoldCause) -> HeldPlan {
     HeldPlan { plan, cause, wait: None }
 }
 
+fn reason_and_message(report: Result<ConditionState, InstallError>) -> (Option<&'static str>, String) {
+    match report {
+        Ok(state) => (state.status.and(Some(state.reason)), state.message),
+        Err(failure) => {
+            assert_eq!(failure.class, ErrorClass::Held);
+            (None, failure.message)
+        }
+    }
+}
+
 // docs/design/approvals.md#approval, docs/design/approvals.md#upgrade-windows
 #[test]
 fn held_plan_names_bundle_plan_changes_and_release() {
@@ -27,7 +37,7 @@ fn held_plan_names_bundle_plan_changes_and_release() {
     let operator = "OperatorCondition ns/demo.v1.0.0: the operator is not upgradeable: moving; to upgrade anyway, set an \
                     override there or annotation ext.olm.operatorframework.io/ignore-operator-condition to \"true\"";
     let window = "the next upgrade window opens at 1970-01-01T00:00:00Z";
-    for (first, bundle_changes, cause, reason, expected) in [
+    let rows = [
         (
             false,
             true,
@@ -64,16 +74,10 @@ fn held_plan_names_bundle_plan_changes_and_release() {
             None,
             format!("installation of {bundle} waits for its upgrade window; {plan}; {window}"),
         ),
-    ] {
+    ];
+    for (first, bundle_changes, cause, reason, expected) in rows {
         let report = held(first, bundle_changes, cause).report(&observed, &choice);
-        let found = match report {
-            Ok(state) => (state.status.and(Some(state.reason)), state.message),
-            Err(failure) => {
-                assert_eq!(failure.class, ErrorClass::Held);
-                (None, failure.message)
-            }
-        };
-        assert_eq!(found, (reason, expected));
+        assert_eq!(reason_and_message(report), (reason, expected));
     }
 }
 

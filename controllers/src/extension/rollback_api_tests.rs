@@ -64,31 +64,9 @@ async fn failed_upgrade_is_rolled_back_and_tried_again_only_on_request() {
     let active: Vec<&str> = status.active_revisions.iter().map(|revision| revision.name.as_str()).collect();
     assert_eq!(active, ["demo-1", "demo-2", "demo-3"]);
 
-    // Neither a new process nor a failure of the restored revision makes another one.
-    fixture.stop_controller().await;
-    fixture.start_controller();
-    fixture.until_reconciled("other").await;
-    let late = message("demo-2", "1.1.0", "demo-3", &format!("; last status: {LATE}"));
-    fail(&fixture, "demo-3").await;
-    fixture.until_condition("demo", types::PROGRESSING, &late).await;
-    fixture.succeed("demo-3").await;
-    fixture.archive("demo-1").await;
-    fixture.archive("demo-2").await;
-    let done = message("demo-2", "1.1.0", "demo-3", "");
-    fixture.until_condition("demo", types::PROGRESSING, &done).await;
     let available = "True/RolledBack bundle demo.v1.1.0 version 1.1.0 is available and was rolled back; to try it again, set \
                      annotation ext.olm.operatorframework.io/retry-requested-at to a new value";
-    fixture.until_condition("demo", types::UPGRADE_AVAILABLE, available).await;
-
-    // At rest nothing is written.
-    let before = fixture.extensions.get("demo").await.unwrap().resource_version();
-    fixture.context().parts.catalogs.requeue_extensions();
-    fixture.until_reconciled("another").await;
-    fixture.stop_controller().await;
-    fixture.start_controller();
-    fixture.until_reconciled("third").await;
-    assert_eq!(fixture.extensions.get("demo").await.unwrap().resource_version(), before);
-    assert_eq!(fixture.revisions().await, ["demo-1", "demo-2", "demo-3"]);
+    restored_revision_stays(&mut fixture, available).await;
 
     // Each request permits one attempt. Approvals and windows hold it as any upgrade.
     fixture.annotate("demo", &[("retry-requested-at", Some("1"))]).await;
@@ -110,6 +88,32 @@ async fn failed_upgrade_is_rolled_back_and_tried_again_only_on_request() {
     fixture.succeed("demo-6").await;
     let done = "True/Succeeded Revision 1.1.0 has rolled out.";
     fixture.until_condition("demo", types::PROGRESSING, done).await;
+}
+
+/// Neither a new process nor a failure of the restored revision makes another revision. Nothing is written afterwards.
+async fn restored_revision_stays(fixture: &mut Fixture, available: &str) {
+    fixture.stop_controller().await;
+    fixture.start_controller();
+    fixture.until_reconciled("other").await;
+    let late = message("demo-2", "1.1.0", "demo-3", &format!("; last status: {LATE}"));
+    fail(fixture, "demo-3").await;
+    fixture.until_condition("demo", types::PROGRESSING, &late).await;
+    fixture.succeed("demo-3").await;
+    fixture.archive("demo-1").await;
+    fixture.archive("demo-2").await;
+    let done = message("demo-2", "1.1.0", "demo-3", "");
+    fixture.until_condition("demo", types::PROGRESSING, &done).await;
+    fixture.until_condition("demo", types::UPGRADE_AVAILABLE, available).await;
+
+    // At rest nothing is written.
+    let before = fixture.extensions.get("demo").await.unwrap().resource_version();
+    fixture.context().parts.catalogs.requeue_extensions();
+    fixture.until_reconciled("another").await;
+    fixture.stop_controller().await;
+    fixture.start_controller();
+    fixture.until_reconciled("third").await;
+    assert_eq!(fixture.extensions.get("demo").await.unwrap().resource_version(), before);
+    assert_eq!(fixture.revisions().await, ["demo-1", "demo-2", "demo-3"]);
 }
 
 // docs/design/approvals.md#automatic-rollback

@@ -34,16 +34,31 @@ fn applied() -> StatusUpdate {
     tried(Ok(()), DeprecationData::None)
 }
 
+type RevisionCondition = (&'static str, Status, &'static str, &'static str);
+const ROLLING: &[RevisionCondition] =
+    &[(types::PROGRESSING, Status::True, "RollingOut", "Revision 1.0.0 is rolling out.")];
+const RETRYING: &[RevisionCondition] = &[(types::PROGRESSING, Status::True, "Retrying", "collision")];
+const DONE: &[RevisionCondition] = &[
+    (types::PROGRESSING, Status::True, "Succeeded", "Revision 1.0.0 has rolled out."),
+    (types::AVAILABLE, Status::True, "ProbesSucceeded", "Objects are available and pass all probes."),
+];
+
+/// Revisions, outcome of the attempt, conditions of the extension, active revisions.
+type Row = (Vec<Arc<olm_api::ClusterObjectSet>>, StatusUpdate, Vec<&'static str>, Vec<&'static str>);
+
+fn compare(rows: Vec<Row>) {
+    for (sets, outcome, expect, revisions) in rows {
+        let next = next(&ClusterExtensionStatus::default(), Some(3), &states(&sets), &outcome, NOW);
+        assert_eq!(lines(&next), expect);
+        assert_eq!(next.active_revisions.iter().map(|r| r.name.as_str()).collect::<Vec<_>>(), revisions);
+        assert!(next.conditions.iter().all(|c| c.observed_generation == Some(3)));
+    }
+}
+
 // docs/design/apply.md#extension-conditions, docs/design/api.md#install-and-upgrade-states
 #[test]
-fn install_and_upgrade_mirror_revision_conditions() {
-    let rolling: &[_] = &[(types::PROGRESSING, Status::True, "RollingOut", "Revision 1.0.0 is rolling out.")];
-    let retrying: &[_] = &[(types::PROGRESSING, Status::True, "Retrying", "collision")];
-    let done: &[_] = &[
-        (types::PROGRESSING, Status::True, "Succeeded", "Revision 1.0.0 has rolled out."),
-        (types::AVAILABLE, Status::True, "ProbesSucceeded", "Objects are available and pass all probes."),
-    ];
-    let rows = [
+fn install_mirrors_revision_conditions() {
+    compare(vec![
         (vec![], applied(), vec!["Installed False/Failed No bundle installed"], vec![]),
         // A new revision: neither a failure nor the conditions of its predecessor.
         (
@@ -56,17 +71,7 @@ fn install_and_upgrade_mirror_revision_conditions() {
             vec!["demo-1"],
         ),
         (
-            vec![with(1, true, done), with(2, false, &[])],
-            applied(),
-            vec![
-                "Available True/ProbesSucceeded Objects are available and pass all probes.",
-                "Progressing True/RollingOut Revision 2.0.0 is rolling out.",
-                "Installed True/Succeeded Installed bundle r.example/demo:v1 successfully",
-            ],
-            vec!["demo-1", "demo-2"],
-        ),
-        (
-            vec![with(1, false, rolling)],
+            vec![with(1, false, ROLLING)],
             applied(),
             vec![
                 "Progressing True/RollingOut Revision 1.0.0 is rolling out.",
@@ -75,7 +80,7 @@ fn install_and_upgrade_mirror_revision_conditions() {
             vec!["demo-1"],
         ),
         (
-            vec![with(1, false, retrying)],
+            vec![with(1, false, RETRYING)],
             applied(),
             vec!["Progressing True/Retrying collision", "Installed False/Failed No bundle installed"],
             vec!["demo-1"],
@@ -88,7 +93,7 @@ fn install_and_upgrade_mirror_revision_conditions() {
             vec![],
         ),
         (
-            vec![with(1, true, done)],
+            vec![with(1, true, DONE)],
             applied(),
             vec![
                 "Available True/ProbesSucceeded Objects are available and pass all probes.",
@@ -97,8 +102,24 @@ fn install_and_upgrade_mirror_revision_conditions() {
             ],
             vec!["demo-1"],
         ),
+    ]);
+}
+
+#[test]
+fn upgrade_keeps_installed_and_mirrors_new_revision() {
+    compare(vec![
         (
-            vec![with(1, true, done), with(2, false, retrying)],
+            vec![with(1, true, DONE), with(2, false, &[])],
+            applied(),
+            vec![
+                "Available True/ProbesSucceeded Objects are available and pass all probes.",
+                "Progressing True/RollingOut Revision 2.0.0 is rolling out.",
+                "Installed True/Succeeded Installed bundle r.example/demo:v1 successfully",
+            ],
+            vec!["demo-1", "demo-2"],
+        ),
+        (
+            vec![with(1, true, DONE), with(2, false, RETRYING)],
             applied(),
             vec![
                 "Available True/ProbesSucceeded Objects are available and pass all probes.",
@@ -107,13 +128,7 @@ fn install_and_upgrade_mirror_revision_conditions() {
             ],
             vec!["demo-1", "demo-2"],
         ),
-    ];
-    for (sets, outcome, expect, revisions) in rows {
-        let next = next(&ClusterExtensionStatus::default(), Some(3), &states(&sets), &outcome, NOW);
-        assert_eq!(lines(&next), expect);
-        assert_eq!(next.active_revisions.iter().map(|r| r.name.as_str()).collect::<Vec<_>>(), revisions);
-        assert!(next.conditions.iter().all(|c| c.observed_generation == Some(3)));
-    }
+    ]);
 }
 
 #[test]

@@ -9,6 +9,7 @@
 
 mod fixture;
 mod kills;
+mod rows;
 mod sample;
 mod snapshot;
 mod table;

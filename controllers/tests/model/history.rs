@@ -211,21 +211,9 @@ impl History {
         {
             return Some(format!("comes after number {}", number(former)));
         }
-        let says = |object: &Value| {
-            let phases = object["spec"]["phases"].as_array().into_iter().flatten();
-            let keys = |phase: &Value| -> Vec<String> {
-                let objects = phase["objects"].as_array().into_iter().flatten();
-                objects.map(|object| text(object, "/ref/key").to_owned()).collect()
-            };
-            phases.map(|phase| (text(phase, "/name").to_owned(), keys(phase))).collect::<Vec<_>>()
-        };
-        if let Some(former) = former.filter(|former| is_active(former) && says(former) == says(object)) {
-            return Some(format!("says the same as number {}", number(former)));
+        if let Some(former) = former.filter(|former| is_active(former) && phases(former) == phases(object)) {
+            return Some(format!("has the content of number {}", number(former)));
         }
-        let version = |object: &Value| {
-            let text = annotation(object, "olm.operatorframework.io/bundle-version")?;
-            VERSIONS.iter().position(|version| version.text == text)
-        };
         // The product may not have seen a recent success, and may have seen a revision that was deleted recently.
         let made = text(object, "/metadata/creationTimestamp").parse::<Timestamp>().ok();
         let succeeded = |seen: Option<Timestamp>, gone: Option<Timestamp>| {
@@ -439,6 +427,22 @@ impl History {
             _ => (is_in_use && !is_leaving).then(|| "was deleted by an upgrade while in use".to_owned()),
         }
     }
+}
+
+/// Names of the phases, with the content keys of their objects.
+fn phases(revision: &Value) -> Vec<(String, Vec<String>)> {
+    let phases = revision["spec"]["phases"].as_array().into_iter().flatten();
+    let keys = |phase: &Value| -> Vec<String> {
+        let objects = phase["objects"].as_array().into_iter().flatten();
+        objects.map(|object| text(object, "/ref/key").to_owned()).collect()
+    };
+    phases.map(|phase| (text(phase, "/name").to_owned(), keys(phase))).collect()
+}
+
+/// Index of the revision's version.
+fn version(revision: &Value) -> Option<usize> {
+    let text = annotation(revision, "olm.operatorframework.io/bundle-version")?;
+    VERSIONS.iter().position(|version| version.text == text)
 }
 
 #[cfg(test)]

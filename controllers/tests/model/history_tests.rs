@@ -199,7 +199,7 @@ fn loss_of_user_metadata_is_a_fault() {
 #[test]
 fn identical_or_unjustified_revision_is_a_fault() {
     let same = revision(2, json!({"spec": {"phases": revision(1, json!({}))["spec"]["phases"]}}));
-    let wrong = ["at 100: ClusterObjectSet /xm1-2: says the same as number 1"];
+    let wrong = ["at 100: ClusterObjectSet /xm1-2: has the content of number 1"];
     assert_eq!(faults(vec![event(NEW, same.clone())]), wrong);
     let archived = event(20, revision(1, json!({"spec": {"lifecycleState": "Archived"}})));
     assert_eq!(faults(vec![archived, event(NEW, same)]), [""; 0]);

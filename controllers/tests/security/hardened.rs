@@ -11,7 +11,7 @@ use olm_servers::{Catalog, Programs, ServerFixture, Workloads, extension};
 use serde_json::{Value, json};
 
 use crate::fixture::{apply, documents};
-use crate::impersonation::{bundle, rights, rights_with, until_says};
+use crate::impersonation::{bundle, rights, rights_with, until_message};
 
 const CONTENT: &str = "operator-controller-content-role";
 
@@ -39,7 +39,7 @@ async fn hardened_controller_installs_only_with_sufficient_rights() {
     let lamp = serde_json::from_value(extension("lamp", "apps", "lamp", None)).unwrap();
     fixture.extensions().create(&PostParams::default(), &lamp).await.unwrap();
 
-    let message = until_says(&fixture, "is attempting to grant RBAC permissions not currently held").await;
+    let message = until_message(&fixture, "is attempting to grant RBAC permissions not currently held").await;
     let user = "user \"system:serviceaccount:olmv1-system:operator-controller-controller-manager\"";
     assert!(message.contains(user), "{message}");
     // Case operations-e41
@@ -64,7 +64,7 @@ async fn api_roles_require_what_they_grant(fixture: &ServerFixture) {
     let annotation = json!({"metadata": {"annotations": {annotations::EXT_AGGREGATE_API_ROLES: "true"}}});
     let patch = Patch::Merge(annotation);
     fixture.extensions().patch("lamp", &PatchParams::default(), &patch).await.unwrap();
-    let message = until_says(fixture, "is attempting to grant RBAC permissions not currently held").await;
+    let message = until_message(fixture, "is attempting to grant RBAC permissions not currently held").await;
     assert!(message.contains("-v1-admin"), "{message}");
     let needed: Scoped = rights_with("1.0.0", true).exact();
     let needed: Vec<&Rule> = needed.values().flatten().collect();

@@ -96,18 +96,18 @@ pub(crate) async fn grant(client: &Client, home: &str, account: &str, rights: &S
 }
 
 /// Message of the extension's condition Progressing if it has this reason.
-fn says(extension: &olm_api::ClusterExtension, reason: &str) -> Option<String> {
+fn message_with_reason(extension: &olm_api::ClusterExtension, reason: &str) -> Option<String> {
     let progressing = find(&extension.status.as_ref()?.conditions, "Progressing")?;
     (progressing.reason == reason).then(|| progressing.message.clone())
 }
 
 /// Waits until the extension `lamp` has the reason Retrying and a message that contains `part`. Returns the message.
-pub(crate) async fn until_says(fixture: &ServerFixture, part: &str) -> String {
+pub(crate) async fn until_message(fixture: &ServerFixture, part: &str) -> String {
     let holds = |extension: &olm_api::ClusterExtension| {
-        says(extension, "Retrying").is_some_and(|message| message.contains(part))
+        message_with_reason(extension, "Retrying").is_some_and(|message| message.contains(part))
     };
     let extension = fixture.until("lamp", part, holds).await.unwrap();
-    says(&extension, "Retrying").unwrap()
+    message_with_reason(&extension, "Retrying").unwrap()
 }
 
 // docs/design/additions.md#service-account-impersonation; case operations-a53
@@ -137,11 +137,11 @@ async fn extension_is_applied_with_the_rights_of_its_service_account() {
 }
 
 async fn nothing_is_made_before_all_rights_are_there(fixture: &ServerFixture) {
-    let missing = until_says(fixture, "not found").await;
+    let missing = until_message(fixture, "not found").await;
     let said = "with version \"1.0.0\": service account \"installer\" not found in namespace \"apps\"";
     assert!(missing.ends_with(said), "{missing}");
     create(of::<ServiceAccount>(&fixture.client(), NAMESPACE), json!({"metadata": {"name": ACCOUNT}})).await;
-    let missing = until_says(fixture, "requires the following permissions").await;
+    let missing = until_message(fixture, "requires the following permissions").await;
     for part in [
         "service account \"apps/installer\" requires the following permissions to manage the extension: ",
         "Namespace:\"apps\" APIGroups:[apps] Resources:[deployments] Verbs:[create]",

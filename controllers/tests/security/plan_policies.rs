@@ -18,19 +18,21 @@ fn plan(extension: &str, approved: bool) -> ExtensionPlan {
     .unwrap()
 }
 
+/// ClusterRole, and its binding to the group of the same name.
+fn role(name: &str, rules: Value) -> [Value; 2] {
+    let group = "rbac.authorization.k8s.io";
+    [
+        json!({"apiVersion": format!("{group}/v1"), "kind": "ClusterRole", "metadata": {"name": name},
+            "rules": rules}),
+        json!({"apiVersion": format!("{group}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": name},
+            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": name},
+            "subjects": [{"apiGroup": group, "kind": "Group", "name": name}]}),
+    ]
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn only_approvers_approve_plans() {
     let cluster = Cluster::start().await;
-    let group = "rbac.authorization.k8s.io";
-    let role = |name: &str, rules: Value| {
-        [
-            json!({"apiVersion": format!("{group}/v1"), "kind": "ClusterRole", "metadata": {"name": name},
-                "rules": rules}),
-            json!({"apiVersion": format!("{group}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": name},
-                "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": name},
-                "subjects": [{"apiGroup": group, "kind": "Group", "name": name}]}),
-        ]
-    };
     let plans = |verbs: &[&str]| json!({"apiGroups": [names::EXT_GROUP], "resources": ["extensionplans"], "verbs": verbs});
     let approve = json!({"apiGroups": [names::GROUP], "resources": ["clusterextensions"],
         "resourceNames": ["lamp"], "verbs": ["approve"]});

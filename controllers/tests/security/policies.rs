@@ -128,6 +128,15 @@ async fn delegated_installers_are_limited_to_allowed_values() {
         "spec.source.catalog.packageName: lamp is not among the packages argocd-operator,grafana-operator";
     assert!(said.ends_with(reason), "{said}");
 
+    other_values_are_denied(&ann).await;
+    create(&ann, &extension("grafana", |_| {})).await;
+    // The policy applies only to members of the group.
+    let admin = cluster.plane.client();
+    create(&admin, &other("lamp")).await;
+    delegated_installers_change_their_own(&ann, &admin).await;
+}
+
+async fn other_values_are_denied(ann: &Client) {
     let catalog = |field: &'static str, value: Value| {
         extension("other", move |extension| extension["spec"]["source"]["catalog"][field] = value)
     };
@@ -168,14 +177,9 @@ async fn delegated_installers_are_limited_to_allowed_values() {
             "spec.config: may not be set, changed or removed",
         ),
     ] {
-        let said = verdict(&ann, &body).await;
+        let said = verdict(ann, &body).await;
         assert!(said.contains("denied request: ") && said.ends_with(reason), "{said}");
     }
-    create(&ann, &extension("grafana", |_| {})).await;
-    // The policy applies only to members of the group.
-    let admin = cluster.plane.client();
-    create(&admin, &other("lamp")).await;
-    delegated_installers_change_their_own(&ann, &admin).await;
 }
 
 const ANNOTATIONS: &str = "metadata.annotations: those that begin with ext.olm.operatorframework.io/ may not be set, changed \
@@ -293,6 +297,42 @@ async fn service_account_is_required_with_the_sample_policy() {
     assert_eq!(verdict(&client, &named).await, "allowed");
 }
 
+fn key(key: &str) -> String {
+    format!("ext.olm.operatorframework.io/{key}")
+}
+
+/// Patch of an annotation.
+fn of(annotation: &str, value: Value) -> Value {
+    json!({"metadata": {"annotations": {key(annotation): value}}})
+}
+
+async fn patched(api: &Api<ClusterExtension>, patch: &Value) -> kube::Result<()> {
+    api.patch("lamp", &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
+}
+
+async fn editors_change_only_other_fields(ed: &Api<ClusterExtension>) {
+    for (annotation, value) in [
+        ("approval", json!("Automatic")),
+        ("approval", Value::Null),
+        ("approved", json!("x")),
+        ("approve-permission-increase", json!("true")),
+        ("upgrade-window", json!("0 0 * * * 1h")),
+        ("on-failure", json!("Rollback")),
+        ("ignore-operator-condition", json!("true")),
+    ] {
+        let patch = of(annotation, value);
+        let error = patched(ed, &patch).await.unwrap_err().to_string();
+        assert!(error.contains("only an approver may set, change or remove"), "{patch}: {error}");
+    }
+    for patch in [
+        json!({"spec": {"source": {"catalog": {"version": "1.x"}}}}),
+        of("paused", json!("true")),
+        json!({"metadata": {"annotations": {"example.com/note": "mine"}}}),
+    ] {
+        patched(ed, &patch).await.unwrap();
+    }
+}
+
 // docs/design/approvals.md#approvers
 #[tokio::test(flavor = "multi_thread")]
 async fn only_approvers_change_approvals_and_delete_governed_extensions() {
@@ -313,7 +353,6 @@ async fn only_approvers_change_approvals_and_delete_governed_extensions() {
     let ed_client = cluster.client_of("ed", &groups("editors")).await;
     let ed: Api<ClusterExtension> = Api::all(ed_client.clone());
     let ann: Api<ClusterExtension> = Api::all(cluster.client_of("ann", &groups("extension-approvers")).await);
-    let key = |key: &str| format!("ext.olm.operatorframework.io/{key}");
     let annotated = |name: &str, annotation: &str, value: &str| {
         let annotations = json!({key(annotation): value});
         extension(name, |extension| extension["metadata"]["annotations"] = annotations)
@@ -326,30 +365,7 @@ async fn only_approvers_change_approvals_and_delete_governed_extensions() {
     .await;
     assert_eq!(verdict(&ed_client, &extension("plain", |_| {})).await, "allowed");
     create(&cluster.plane.client(), &annotated("lamp", "approval", "Manual")).await;
-    let patched = async |api: &Api<ClusterExtension>, patch: &Value| {
-        api.patch("lamp", &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
-    };
-    let of = |annotation: &str, value: Value| json!({"metadata": {"annotations": {key(annotation): value}}});
-    for (annotation, value) in [
-        ("approval", json!("Automatic")),
-        ("approval", Value::Null),
-        ("approved", json!("x")),
-        ("approve-permission-increase", json!("true")),
-        ("upgrade-window", json!("0 0 * * * 1h")),
-        ("on-failure", json!("Rollback")),
-        ("ignore-operator-condition", json!("true")),
-    ] {
-        let patch = of(annotation, value);
-        let error = patched(&ed, &patch).await.unwrap_err().to_string();
-        assert!(error.contains("only an approver may set, change or remove"), "{patch}: {error}");
-    }
-    for patch in [
-        json!({"spec": {"source": {"catalog": {"version": "1.x"}}}}),
-        of("paused", json!("true")),
-        json!({"metadata": {"annotations": {"example.com/note": "mine"}}}),
-    ] {
-        patched(&ed, &patch).await.unwrap();
-    }
+    editors_change_only_other_fields(&ed).await;
     let error = ed.delete("lamp", &DeleteParams::default()).await.unwrap_err().to_string();
     assert!(error.contains("only an approver may delete"), "{error}");
     let error = ed.delete_collection(&DeleteParams::default(), &Default::default()).await;
@@ -390,6 +406,19 @@ async fn authors_must_be_allowed_to_impersonate_the_service_account() {
     }
     let groups = ["authors", "system:authenticated"];
     let (ann, ben) = (cluster.client_of("ann", &groups).await, cluster.client_of("ben", &groups).await);
+    authors_choose_permitted_service_accounts(&ann, &ben).await;
+    // A user who changes only metadata chooses no ServiceAccount. A change of the spec does.
+    let bens: Api<ClusterExtension> = Api::all(ben);
+    let merge =
+        async |patch: Value| bens.patch("grafana", &PatchParams::default(), &Patch::Merge(patch)).await;
+    merge(json!({"metadata": {"finalizers": ["example.com/held"]}})).await.unwrap();
+    merge(json!({"metadata": {"finalizers": null}})).await.unwrap();
+    let error = merge(json!({"spec": {"source": {"catalog": {"version": "1.x"}}}})).await.unwrap_err();
+    assert!(error.to_string().contains("ben may not impersonate"), "{error}");
+}
+
+/// Ann may impersonate the ServiceAccount grafana/installer, Ben may not.
+async fn authors_choose_permitted_service_accounts(ann: &Client, ben: &Client) {
     let naming = |name: &str, namespace: &str, account: Value| {
         let (namespace, account) = (namespace.to_owned(), account.clone());
         extension(name, move |extension| {
@@ -400,7 +429,7 @@ async fn authors_must_be_allowed_to_impersonate_the_service_account() {
     let installer = json!({"name": "installer"});
     let body = naming("grafana", "grafana", installer);
     let refused =
-        async || Some(verdict(&ben, &body).await).filter(|said| said.contains("may not impersonate"));
+        async || Some(verdict(ben, &body).await).filter(|said| said.contains("may not impersonate"));
     let said = eventually("the policy is active", refused).await;
     assert!(said.ends_with("ben may not impersonate the service account grafana/installer"), "{said}");
     for (body, reason) in [
@@ -414,16 +443,8 @@ async fn authors_must_be_allowed_to_impersonate_the_service_account() {
             "must not be the namespace of OLM",
         ),
     ] {
-        let said = verdict(&ann, &body).await;
+        let said = verdict(ann, &body).await;
         assert!(said.contains(reason), "{said}");
     }
-    create(&ann, &body).await;
-    // A user who changes only metadata chooses no ServiceAccount. A change of the spec does.
-    let bens: Api<ClusterExtension> = Api::all(ben);
-    let merge =
-        async |patch: Value| bens.patch("grafana", &PatchParams::default(), &Patch::Merge(patch)).await;
-    merge(json!({"metadata": {"finalizers": ["example.com/held"]}})).await.unwrap();
-    merge(json!({"metadata": {"finalizers": null}})).await.unwrap();
-    let error = merge(json!({"spec": {"source": {"catalog": {"version": "1.x"}}}})).await.unwrap_err();
-    assert!(error.to_string().contains("ben may not impersonate"), "{error}");
+    create(ann, &body).await;
 }

@@ -47,20 +47,7 @@ async fn own_cluster_operator_follows_verdict() {
     // Cases operations-a34, operations-a36
     fixture.install("kiwi", 1, &openshift_limit("\"4.18\"")).await;
     let kiwi = "bundle \"kiwi.v1\" for ClusterExtension \"kiwi\"";
-    let object = fixture.until_upgradeable(&own(&format!("{BLOCKED}{kiwi}."))).await;
-    assert_eq!(object.data["status"]["versions"][0], json!({"name": "operator", "version": "4.18.3"}));
-    assert_eq!(object.data["status"]["conditions"].as_array().unwrap().len(), 4);
-    let status = fixture
-        .until_status(&format!("False/IncompatibleOperatorsInstalled: {BLOCKED}{kiwi}."))
-        .await
-        .status
-        .unwrap();
-    assert_eq!(status.blocking_extensions, Some(1));
-    let shown = status.platform.unwrap();
-    assert_eq!((shown.type_.as_str(), shown.next_version.as_deref()), ("OpenShift", Some("4.19")));
-    let results: Vec<_> =
-        status.extensions.iter().map(|row| (row.name.as_str(), row.result.as_str())).collect();
-    assert_eq!(results, [("kiwi", "Blocking"), ("plum", "Compatible")]);
+    blocked_upgrade_is_reported(&fixture, kiwi).await;
     let note =
         "BlocksClusterUpgrade: Bundle \"kiwi.v1\" supports at most 4.18; the next cluster version is 4.19";
     eventually(note, async || fixture.events("kiwi").await.contains(&note.to_owned()).then_some(())).await;
@@ -105,26 +92,48 @@ async fn own_cluster_operator_follows_verdict() {
     fixture.uninstall("bad-1").await;
     fixture.until_upgradeable(WELL).await;
     fixture.until_status(WELL).await;
+    repeated_block_is_reported_again(&fixture, note).await;
+    metrics_show_compatible_cluster(&controller.metrics.prometheus_text());
+    controller.stop().await;
+}
+
+/// Waits for the ClusterOperator and the ClusterUpgradeStatus that extension kiwi blocks.
+async fn blocked_upgrade_is_reported(fixture: &Fixture, kiwi: &str) {
+    let object = fixture.until_upgradeable(&own(&format!("{BLOCKED}{kiwi}."))).await;
+    assert_eq!(object.data["status"]["versions"][0], json!({"name": "operator", "version": "4.18.3"}));
+    assert_eq!(object.data["status"]["conditions"].as_array().unwrap().len(), 4);
+    let status = fixture
+        .until_status(&format!("False/IncompatibleOperatorsInstalled: {BLOCKED}{kiwi}."))
+        .await
+        .status
+        .unwrap();
+    assert_eq!(status.blocking_extensions, Some(1));
+    let shown = status.platform.unwrap();
+    assert_eq!((shown.type_.as_str(), shown.next_version.as_deref()), ("OpenShift", Some("4.19")));
+    let results: Vec<_> =
+        status.extensions.iter().map(|row| (row.name.as_str(), row.result.as_str())).collect();
+    assert_eq!(results, [("kiwi", "Blocking"), ("plum", "Compatible")]);
+}
+
+fn metrics_show_compatible_cluster(metrics: &str) {
+    for line in [
+        "operator_controller_cluster_upgradeable{status=\"True\"} 1",
+        "operator_controller_cluster_upgradeable{status=\"False\"} 0",
+        "operator_controller_cluster_operator_writes_total{result=\"success\"}",
+        "operator_controller_upgrade_status_eval_seconds_count",
+    ] {
+        assert!(metrics.contains(line), "{line}: {metrics}");
+    }
+    assert!(!metrics.contains("operator_controller_extension_platform_incompatible{"), "{metrics}");
+}
+
+/// Waits for the Event, then reinstalls the blocking bundle and removes it again.
+async fn repeated_block_is_reported_again(fixture: &Fixture, note: &str) {
     let unblocked = "ClusterUpgradeUnblocked: ";
     eventually(unblocked, async || {
         fixture.events("kiwi").await.iter().any(|event| event.starts_with(unblocked)).then_some(())
     })
     .await;
-    repeated_block_is_reported_again(&fixture, note).await;
-    let metrics = controller.metrics.prometheus_text();
-    assert!(metrics.contains("operator_controller_cluster_upgradeable{status=\"True\"} 1"), "{metrics}");
-    assert!(metrics.contains("operator_controller_cluster_upgradeable{status=\"False\"} 0"), "{metrics}");
-    assert!(!metrics.contains("operator_controller_extension_platform_incompatible{"), "{metrics}");
-    assert!(
-        metrics.contains("operator_controller_cluster_operator_writes_total{result=\"success\"}"),
-        "{metrics}"
-    );
-    assert!(metrics.contains("operator_controller_upgrade_status_eval_seconds_count"), "{metrics}");
-    controller.stop().await;
-}
-
-/// Reinstalls the blocking bundle and removes it again.
-async fn repeated_block_is_reported_again(fixture: &Fixture, note: &str) {
     fixture.uninstall("kiwi-1").await;
     fixture.install("kiwi", 1, &openshift_limit("\"4.18\"")).await;
     let twice = async |note: &str| {
