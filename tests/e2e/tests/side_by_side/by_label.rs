@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::rbac::v1::Role;
+use kube::Api;
 use kube::api::ListParams;
 use olm_api::ClusterObjectSet;
 use olm_e2e::{PATIENCE, Scenario, eventually};
@@ -78,22 +79,30 @@ async fn operator_watches_namespaces_by_label() -> Result<()> {
     reported(&scenario, &[&second]).await?;
     scenario.wait_condition("UpgradeAvailable", "True/ApprovalRequired").await?;
 
-    // A namespace that is deleted and created again gets its Role.
     let namespaces = scenario.cluster.all::<Namespace>();
-    scenario.cluster.delete(&namespaces, &second).await?;
-    scenario.cluster.wait_gone(&namespaces, &second).await?;
-    scenario.cluster.create_namespace(&second).await?;
-    label(&scenario, &second, Some(name)).await?;
-    let ours = ListParams::default().labels(&format!("olm.operatorframework.io/owner-name={name}"));
-    eventually("the Role in the new namespace", PATIENCE, async || {
-        let roles = scenario.cluster.within::<Role>(&second).list(&ours).await?.items;
-        ensure!(roles.len() == 1, "{} Roles", roles.len());
-        Ok(())
-    })
-    .await?;
+    recreated_namespace_gets_its_role(&scenario, &namespaces, &second).await?;
     scenario.wait_installed("1.0.0").await?;
     for namespace in [&first, &second] {
         scenario.cluster.delete(&namespaces, namespace).await?;
     }
     scenario.finish().await
+}
+
+async fn recreated_namespace_gets_its_role(
+    scenario: &Scenario,
+    namespaces: &Api<Namespace>,
+    namespace: &str,
+) -> Result<()> {
+    let name = scenario.name.as_str();
+    scenario.cluster.delete(namespaces, namespace).await?;
+    scenario.cluster.wait_gone(namespaces, namespace).await?;
+    scenario.cluster.create_namespace(namespace).await?;
+    label(scenario, namespace, Some(name)).await?;
+    let ours = ListParams::default().labels(&format!("olm.operatorframework.io/owner-name={name}"));
+    eventually("the Role in the new namespace", PATIENCE, async || {
+        let roles = scenario.cluster.within::<Role>(namespace).list(&ours).await?.items;
+        ensure!(roles.len() == 1, "{} Roles", roles.len());
+        Ok(())
+    })
+    .await
 }

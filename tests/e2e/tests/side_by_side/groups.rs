@@ -15,20 +15,17 @@ fn requires(package: &str) -> Value {
     json!({"type": "olm.package.required", "value": {"packageName": package, "versionRange": ">=1.1.0"}})
 }
 
-// docs/design/additions.md#upgrade-groups, docs/design/cli.md#changing-commands; cases additions-a71, additions-a73
-#[tokio::test(flavor = "multi_thread")]
-async fn deadlocked_pair_moves_together_with_upgrade_group() -> Result<()> {
-    let versions = ["1.0.0", "1.1.0"];
-    let scenario = Scenario::new("pair", &versions).await?;
-    let cluster = &scenario.cluster;
-    let peer = Sample::idle(&format!("{}-peer", scenario.name), &cluster.operator_image);
+/// Serves a catalog in which version 1.1.0 of each package requires version 1.1.0 of the other.
+async fn serve_deadlocked_pair(
+    scenario: &Scenario,
+    peer: &Sample,
+    versions: [&'static str; 2],
+) -> Result<()> {
     let mut pushed = Vec::new();
     for version in versions {
         let image = Image::bundle(&peer.bundle(version))?;
-        pushed.push((
-            version,
-            cluster.push(&format!("e2e/{}", peer.package), &format!("v{version}"), &image).await?,
-        ));
+        let repository = format!("e2e/{}", peer.package);
+        pushed.push((version, scenario.cluster.push(&repository, &format!("v{version}"), &image).await?));
     }
     let entries = vec![
         json!({"name": peer.bundle_name("1.0.0")}),
@@ -41,7 +38,25 @@ async fn deadlocked_pair_moves_together_with_upgrade_group() -> Result<()> {
         (peer.bundle_name("1.1.0"), vec![requires(&scenario.sample.package)]),
     ]);
     let digest = scenario.push_catalog(&with_properties(&text, &requirements)?).await?;
-    scenario.apply_catalog(json!({"ref": digest})).await?;
+    scenario.apply_catalog(json!({"ref": digest})).await.map(drop)
+}
+
+/// Patches both extensions.
+async fn merge_both(scenario: &Scenario, peer: &Sample, patch: &Value) -> Result<()> {
+    for name in [&scenario.name, &peer.package] {
+        scenario.cluster.merge(&scenario.extensions(), name, patch.clone()).await?;
+    }
+    Ok(())
+}
+
+// docs/design/additions.md#upgrade-groups, docs/design/cli.md#changing-commands; cases additions-a71, additions-a73
+#[tokio::test(flavor = "multi_thread")]
+async fn deadlocked_pair_moves_together_with_upgrade_group() -> Result<()> {
+    let versions = ["1.0.0", "1.1.0"];
+    let scenario = Scenario::new("pair", &versions).await?;
+    let cluster = &scenario.cluster;
+    let peer = Sample::idle(&format!("{}-peer", scenario.name), &cluster.operator_image);
+    serve_deadlocked_pair(&scenario, &peer, versions).await?;
 
     scenario.install(json!({"version": "1.0.0"})).await?;
     let selector = json!({"matchLabels": {"e2e": scenario.name}});
@@ -59,9 +74,7 @@ async fn deadlocked_pair_moves_together_with_upgrade_group() -> Result<()> {
     let check = json!({"ext.olm.operatorframework.io/dependency-mode": "Check"});
     let open =
         json!({"metadata": {"annotations": check}, "spec": {"source": {"catalog": {"version": "1.x"}}}});
-    for name in [&scenario.name, &peer.package] {
-        cluster.merge(&scenario.extensions(), name, open.clone()).await?;
-    }
+    merge_both(&scenario, &peer, &open).await?;
     let held = || condition("UpgradeAvailable", "True/DependencyConflict: bundle ");
     for name in [&scenario.name, &peer.package] {
         cluster.wait(&scenario.extensions(), name, "held", held()).await?;
@@ -78,9 +91,7 @@ async fn deadlocked_pair_moves_together_with_upgrade_group() -> Result<()> {
 
     let group =
         json!({"metadata": {"annotations": {"ext.olm.operatorframework.io/upgrade-group": scenario.name}}});
-    for name in [&scenario.name, &peer.package] {
-        cluster.merge(&scenario.extensions(), name, group.clone()).await?;
-    }
+    merge_both(&scenario, &peer, &group).await?;
     scenario.wait_installed("1.1.0").await?;
     cluster.wait(&scenario.extensions(), &peer.package, "1.1.0 installed", is_installed("1.1.0")).await?;
     scenario.wait_condition("UpgradeAvailable", "False/UpToDate").await?;
@@ -88,9 +99,7 @@ async fn deadlocked_pair_moves_together_with_upgrade_group() -> Result<()> {
     // Each protects what it requires, so the deletion of one would wait for the other.
     let report =
         json!({"metadata": {"annotations": {"ext.olm.operatorframework.io/dependency-mode": "Report"}}});
-    for name in [&scenario.name, &peer.package] {
-        cluster.merge(&scenario.extensions(), name, report.clone()).await?;
-    }
+    merge_both(&scenario, &peer, &report).await?;
     cluster.delete(&scenario.extensions(), &peer.package).await?;
     cluster.wait_gone(&scenario.extensions(), &peer.package).await?;
     scenario.finish().await

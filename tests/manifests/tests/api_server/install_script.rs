@@ -395,6 +395,20 @@ const CATALOG: &str = "---
 {apiVersion: olm.operatorframework.io/v1, kind: ClusterCatalog, metadata: {name: hub},
     spec: {source: {type: Image, image: {ref: r.example/hub:v1}}}}";
 
+/// Names of the objects that exist.
+fn existing(server: &Server, objects: &[Value]) -> Vec<String> {
+    let names = objects.iter().map(|object| {
+        let namespace = text(object, "/metadata/namespace");
+        let within: &[&str] = if namespace.is_empty() { &[] } else { &["--namespace", namespace] };
+        let (group, _) = text(object, "/apiVersion").split_once('/').unwrap_or_default();
+        let kind = format!("{}.{group}", text(object, "/kind"));
+        let name = text(object, "/metadata/name");
+        let get = ["get", kind.trim_end_matches('.'), name, "--ignore-not-found", "-o", "name"];
+        server.kubectl(&[within, &get].concat(), "").trim().to_owned()
+    });
+    names.filter(|name| !name.is_empty()).collect()
+}
+
 // docs/design/operations.md#upgrade-and-removal
 #[tokio::test(flavor = "multi_thread")]
 async fn uninstall_deletes_what_the_script_installed() {
@@ -424,24 +438,6 @@ async fn uninstall_deletes_what_the_script_installed() {
     server.kubectl(&["delete", "clusterextension", "pipe"], "");
     let printed = script.run(&["--uninstall"], &[]).succeeded();
     assert!(!printed.contains("customresourcedefinition"), "{printed}");
-    let left = |all: &[Value]| -> Vec<String> {
-        let names = all.iter().map(|object| {
-            let namespace = text(object, "/metadata/namespace");
-            let within: &[&str] = if namespace.is_empty() { &[] } else { &["--namespace", namespace] };
-            let (group, _) = text(object, "/apiVersion").split_once('/').unwrap_or_default();
-            let kind = format!("{}.{group}", text(object, "/kind"));
-            let get = [
-                "get",
-                kind.trim_end_matches('.'),
-                text(object, "/metadata/name"),
-                "--ignore-not-found",
-                "-o",
-                "name",
-            ];
-            server.kubectl(&[within, &get].concat(), "").trim().to_owned()
-        });
-        names.filter(|name| !name.is_empty()).collect()
-    };
     let definitions: Vec<String> = [
         "clustercatalogs.olm",
         "clusterextensions.olm",
@@ -452,12 +448,12 @@ async fn uninstall_deletes_what_the_script_installed() {
     .map(|name| format!("customresourcedefinition.apiextensions.k8s.io/{name}.operatorframework.io"))
     .into();
     let all = olm_manifests::objects("install.yaml");
-    assert_eq!(left(&all), definitions);
+    assert_eq!(existing(&server, &all), definitions);
     assert!(!exists(&server, "clustercatalog", "hub"));
 
     create(EXTENSION);
     script.run(&["--uninstall", "--purge"], &[]).succeeded();
-    assert_eq!(left(&all), [""; 0]);
+    assert_eq!(existing(&server, &all), [""; 0]);
     // The second run has nothing to delete.
     script.run(&["--uninstall", "--purge"], &[]).succeeded();
 }
