@@ -185,9 +185,12 @@ impl Run<'_> {
         let mut outcome = Outcome::default();
         let mut last: Option<(Step, usize)> = None;
         loop {
-            let (observed, live) = self.observe(backup.as_ref()).await?;
+            let remaining = self.remaining(backup.is_some());
+            let (observed, live) = self
+                .observe(backup.as_ref())
+                .await
+                .map_err(|error| failed(error, &format!("package {}", self.plan.package), &remaining))?;
             let step = decide(self.plan, &observed);
-            let remaining = self.remaining(&observed);
             if step == Step::Done {
                 break;
             }
@@ -274,9 +277,9 @@ impl Run<'_> {
     }
 
     /// State after a failure, and how to go on or back.
-    fn remaining(&self, observed: &Observed) -> String {
+    fn remaining(&self, has_backup: bool) -> String {
         let PackagePlan { package, .. } = self.plan;
-        match observed.has_backup {
+        match has_backup {
             false => "\nnothing has been changed".to_owned(),
             true => format!(
                 "\nthe operator runs; to go on: olm migrate apply {package}; to go back: olm migrate rollback {package}"

@@ -5,6 +5,7 @@
 
 mod observe;
 mod state;
+mod trust;
 
 use std::time::Duration;
 
@@ -202,7 +203,7 @@ impl Rollback<'_> {
                 let patch = json!({ "metadata": { "annotations": { (annotations::EXT_PAUSED): "true" } } });
                 access.merge(extension, &patch).await.map(drop)
             }
-            Step::Recreate(objects) => self.recreate(objects).await,
+            Step::Recreate(objects) => self.recreate(objects, &observed.created).await,
             Step::Release(objects) => self.release(objects).await,
             Step::RemoveCreated(objects) => self.delete(objects, Dependents::Delete).await,
             Step::DeleteExtension(extension) => {
@@ -237,9 +238,16 @@ impl Rollback<'_> {
     }
 
     /// Creates objects of the backup. Webhook configurations also trust the CA that is in use.
-    async fn recreate(&self, objects: &[ObjectId]) -> Result<(), CliError> {
+    async fn recreate(&self, objects: &[ObjectId], of_extension: &[ObjectId]) -> Result<(), CliError> {
+        let mut trusted = trust::Trusted::new();
+        for id in of_extension.iter().filter(|id| id.kind.ends_with("WebhookConfiguration")) {
+            let live = self.access.get(id).await?;
+            live.iter().for_each(|live| trust::collect(live, &mut trusted));
+        }
         for saved in objects.iter().filter_map(|id| self.saved(id)) {
-            let created = self.access.create(&detached(saved)).await?;
+            let mut object = detached(saved);
+            trust::extend(&mut object, &trusted);
+            let created = self.access.create(&object).await?;
             let status = &saved["status"];
             if status.is_object() && saved["kind"] != "Deployment" {
                 self.access.set_status(&ObjectId::of(&created), status).await?;
@@ -252,7 +260,11 @@ impl Rollback<'_> {
         for id in objects {
             let Some(saved) = self.saved(id) else { continue };
             let Some(live) = self.access.get(id).await? else { continue };
-            self.access.replace(&released(saved, &live)).await?;
+            let mut object = released(saved, &live);
+            let mut trusted = trust::Trusted::new();
+            trust::collect(&live, &mut trusted);
+            trust::extend(&mut object, &trusted);
+            self.access.replace(&object).await?;
         }
         Ok(())
     }

@@ -12,6 +12,7 @@ use super::super::backup::Backup;
 use super::super::detach::{FINALIZER, from_classic, from_extension, is_of_classic};
 use super::super::plan::model::ObjectId;
 use super::state::Observed;
+use super::trust::without;
 use crate::error::CliError;
 use crate::status::observe::{is_active, revisions};
 
@@ -139,7 +140,9 @@ fn is_changed(saved: &Value, live: &Value, extension: &str) -> bool {
     let fields = desired.as_object().into_iter().flatten();
     let annotations = saved["metadata"]["annotations"].as_object().into_iter().flatten();
     from_extension(live, extension).is_some()
-        || fields.filter(|(field, _)| is_part(field)).any(|(field, value)| live.get(field) != Some(value))
+        || fields
+            .filter(|(field, _)| is_part(field))
+            .any(|(field, value)| live.get(field).is_none_or(|live| without(live) != without(value)))
         || annotations.into_iter().any(|(key, value)| live["metadata"]["annotations"].get(key) != Some(value))
 }
 

@@ -1,0 +1,384 @@
+//! Cluster with packages that classic OLM has installed. The classic kinds are CRDs without controllers.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::core::GroupVersionKind;
+use kube::{Client, ResourceExt};
+use olm_control_plane::eventually;
+use olm_servers::{
+    Bundle, Call, Catalog, Fault, Programs, Proxy, Published, Rule, Server, ServerFixture, When, Workloads,
+};
+use serde_json::{Value, json};
+
+const OLM: &str = env!("CARGO_BIN_EXE_olm");
+const VERSION: &str = "1.0.0";
+const CLASSIC: &str = "operators.coreos.com";
+/// Classic kinds: version, kind, plural, scope.
+const KINDS: [(&str, &str, &str, &str); 8] = [
+    ("v1alpha1", "Subscription", "subscriptions", "Namespaced"),
+    ("v1alpha1", "ClusterServiceVersion", "clusterserviceversions", "Namespaced"),
+    ("v1alpha1", "InstallPlan", "installplans", "Namespaced"),
+    ("v1alpha1", "CatalogSource", "catalogsources", "Namespaced"),
+    ("v1", "OperatorGroup", "operatorgroups", "Namespaced"),
+    ("v2", "OperatorCondition", "operatorconditions", "Namespaced"),
+    ("v1", "Operator", "operators", "Cluster"),
+    ("v1", "OLMConfig", "olmconfigs", "Cluster"),
+];
+/// Kinds of the objects of a package: group, version, kind.
+const OBJECTS: [(&str, &str, &str); 11] = [
+    (CLASSIC, "v1alpha1", "Subscription"),
+    (CLASSIC, "v1alpha1", "ClusterServiceVersion"),
+    ("", "v1", "ConfigMap"),
+    ("", "v1", "Pod"),
+    ("", "v1", "Service"),
+    ("", "v1", "ServiceAccount"),
+    ("apps", "v1", "Deployment"),
+    ("apps", "v1", "ReplicaSet"),
+    ("apiextensions.k8s.io", "v1", "CustomResourceDefinition"),
+    ("rbac.authorization.k8s.io", "v1", "ClusterRole"),
+    ("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding"),
+];
+
+/// Exit code and output of `olm`. The code of a killed process is -1.
+pub(crate) struct Ran {
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+pub(crate) struct Fixture {
+    proxy: Proxy,
+    servers: ServerFixture,
+    _controller: Server,
+    _catalogd: Server,
+    _workloads: Workloads,
+}
+
+/// Objects of a package, by kind and name.
+pub(crate) type Objects = BTreeMap<String, Value>;
+
+impl Fixture {
+    /// Starts the cluster with this number of packages, each in a namespace of its name.
+    pub(crate) async fn start(packages: usize) -> Self {
+        let beside = |name: &str| Path::new(OLM).with_file_name(name);
+        let programs =
+            Programs { catalogd: beside("catalogd"), operator_controller: beside("operator-controller") };
+        let servers = ServerFixture::start(programs).await.unwrap();
+        servers.plane.apply_crds(&KINDS.map(definition)).await.unwrap();
+        let workloads = Workloads::start(servers.client());
+        let catalogd = servers.start_catalogd().await.unwrap();
+        let controller = servers.start_controller().await.unwrap();
+        let proxy = Proxy::start(servers.plane.kubeconfig()).await.unwrap();
+        let fixture =
+            Self { proxy, servers, _controller: controller, _catalogd: catalogd, _workloads: workloads };
+        let mut catalog = Catalog::default();
+        let bundles: Vec<Bundle> =
+            (0..packages).map(|number| Bundle::sample(&Self::name(number), VERSION)).collect();
+        for bundle in &bundles {
+            let published: Published = fixture.servers.publish(bundle).unwrap();
+            catalog = catalog.chain(&[published]);
+        }
+        fixture.servers.serve("packages", &catalog).await.unwrap();
+        let folder = fixture.servers.file("catalog");
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::write(folder.join("catalog.json"), catalog.text()).unwrap();
+        let image = fixture.servers.push_catalog("packages", &catalog).unwrap();
+        fixture.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "olm"}})).await;
+        fixture
+            .create(classic(
+                "v1alpha1",
+                "CatalogSource",
+                "olm",
+                "packages",
+                json!({"image": image, "sourceType": "grpc"}),
+            ))
+            .await;
+        for bundle in &bundles {
+            fixture.install(bundle).await;
+        }
+        fixture
+    }
+
+    /// Name of a package of fixed length, so that no name is a prefix of another.
+    pub(crate) fn name(number: usize) -> String {
+        format!("m{number:03}")
+    }
+
+    fn client(&self) -> Client {
+        self.servers.client()
+    }
+
+    fn api(&self, object: &Value) -> Api<DynamicObject> {
+        let (version, kind) = (object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap());
+        let (group, version) = version.split_once('/').unwrap_or(("", version));
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+        match object["metadata"]["namespace"].as_str() {
+            Some(namespace) => Api::namespaced_with(self.client(), namespace, &resource),
+            None => Api::all_with(self.client(), &resource),
+        }
+    }
+
+    /// Creates an object with its status. Returns its UID.
+    async fn create(&self, object: Value) -> String {
+        let api = self.api(&object);
+        let parsed: DynamicObject = serde_json::from_value(object.clone()).unwrap();
+        let created = api.create(&PostParams::default(), &parsed).await.unwrap();
+        if object["status"].is_object() {
+            let status = Patch::Merge(json!({"status": object["status"]}));
+            api.patch_status(&created.name_any(), &PatchParams::default(), &status).await.unwrap();
+        }
+        created.uid().unwrap()
+    }
+
+    /// Creates the objects that classic OLM makes for the bundle.
+    async fn install(&self, bundle: &Bundle) {
+        let (name, csv_name) = (bundle.package.as_str(), bundle.name());
+        self.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})).await;
+        self.create(classic("v1", "OperatorGroup", name, "group", json!({}))).await;
+        let files = bundle.files();
+        let mut csv: Value =
+            serde_json::from_slice(&files["manifests/operator.clusterserviceversion.yaml"]).unwrap();
+        csv["metadata"]["namespace"] = json!(name);
+        csv["metadata"]["finalizers"] = json!(["operators.coreos.com/csv-cleanup"]);
+        let properties = json!({"properties": [{"type": "olm.package", "value": {"packageName": name, "version": VERSION}}]});
+        csv["metadata"]["annotations"] = json!({"operatorframework.io/properties": properties.to_string()});
+        csv["status"] = json!({"phase": "Succeeded"});
+        let uid = self.create(csv.clone()).await;
+        let mut subscription = classic(
+            "v1alpha1",
+            "Subscription",
+            name,
+            name,
+            json!({
+            "name": name, "channel": "stable", "source": "packages", "sourceNamespace": "olm"}),
+        );
+        subscription["status"] =
+            json!({"installedCSV": csv_name, "currentCSV": csv_name, "state": "AtLatestKnown"});
+        self.create(subscription).await;
+        let reference = json!([{"apiVersion": format!("{CLASSIC}/v1alpha1"), "kind": "ClusterServiceVersion",
+            "name": csv_name, "uid": uid, "controller": false, "blockOwnerDeletion": false}]);
+        let labels = json!({"olm.owner": csv_name, "olm.owner.kind": "ClusterServiceVersion",
+            "olm.owner.namespace": name, "olm.managed": "true", format!("operators.coreos.com/{name}.{name}"): ""});
+        let owned = |mut object: Value| {
+            object["metadata"]["namespace"] = json!(name);
+            object["metadata"]["labels"] = labels.clone();
+            object["metadata"]["ownerReferences"] = reference.clone();
+            object
+        };
+        for (path, text) in &files {
+            let mut object: Value = serde_json::from_slice(text).unwrap();
+            match object["kind"].as_str() {
+                Some("CustomResourceDefinition") => {
+                    object["metadata"]["labels"] = json!({"olm.managed": "true"});
+                    self.create(object).await;
+                }
+                Some("ConfigMap" | "Service") => drop(self.create(owned(object)).await),
+                _ => {
+                    assert!(path.contains("clusterserviceversion") || path.contains("annotations"), "{path}")
+                }
+            }
+        }
+        self.create(owned(json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}})))
+            .await;
+        let install = &csv["spec"]["install"]["spec"];
+        let mut deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
+            "spec": install["deployments"][0]["spec"]});
+        deployment["spec"]["template"]["metadata"]["annotations"] = json!({"olm.operatorGroup": "group"});
+        let deployment = self.create(owned(deployment)).await;
+        self.create_roles(name, &csv_name, &labels, &install["clusterPermissions"][0]["rules"]).await;
+        self.create_pod(name, &deployment).await;
+    }
+
+    async fn create_roles(&self, name: &str, csv: &str, labels: &Value, rules: &Value) {
+        let rbac = "rbac.authorization.k8s.io";
+        let metadata = json!({"name": format!("{csv}-hash"), "labels": labels});
+        let role = json!({"apiVersion": format!("{rbac}/v1"), "kind": "ClusterRole", "metadata": metadata, "rules": rules});
+        self.create(role).await;
+        let subject = json!({"kind": "ServiceAccount", "name": name, "namespace": name});
+        let role = json!({"apiGroup": rbac, "kind": "ClusterRole", "name": format!("{csv}-hash")});
+        let binding = json!({"apiVersion": format!("{rbac}/v1"), "kind": "ClusterRoleBinding", "metadata": metadata,
+            "roleRef": role, "subjects": [subject]});
+        self.create(binding).await;
+    }
+
+    /// Creates a pod of the Deployment with its ReplicaSet.
+    async fn create_pod(&self, name: &str, deployment: &str) {
+        let owner = |kind: &str, uid: &str| json!([{"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": uid}]);
+        let pod = json!({"containers": [{"name": "operator", "image": "registry.example/operator"}]});
+        let labels = json!({"app": name});
+        let set = self.create(json!({"apiVersion": "apps/v1", "kind": "ReplicaSet",
+            "metadata": {"name": name, "namespace": name, "ownerReferences": owner("Deployment", deployment)},
+            "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": pod}}}));
+        let set = set.await;
+        let status = json!({"phase": "Running", "containerStatuses": [{"name": "operator", "restartCount": 0,
+            "image": "", "imageID": "", "ready": true}]});
+        self.create(json!({"apiVersion": "v1", "kind": "Pod", "status": status, "spec": pod,
+            "metadata": {"name": name, "namespace": name, "ownerReferences": owner("ReplicaSet", &set)}}))
+            .await;
+    }
+
+    /// Objects of the package with UIDs, owners, labels of classic OLM and content, without what every write changes.
+    pub(crate) async fn objects(&self, package: &str) -> Objects {
+        let mut objects = Objects::new();
+        for (group, version, kind) in OBJECTS {
+            let gvk = GroupVersionKind::gvk(group, version, kind);
+            let api: Api<DynamicObject> = Api::all_with(self.client(), &ApiResource::from_gvk(&gvk));
+            for object in api.list(&ListParams::default()).await.unwrap() {
+                let (name, namespace) = (object.name_any(), object.namespace().unwrap_or_default());
+                let is_of_package =
+                    if namespace.is_empty() { name.contains(package) } else { namespace == package };
+                if !is_of_package || name == "kube-root-ca.crt" || name == "default" {
+                    continue;
+                }
+                let mut object = serde_json::to_value(object).unwrap();
+                let metadata = object["metadata"].as_object_mut().unwrap();
+                for field in ["managedFields", "resourceVersion", "generation", "creationTimestamp"] {
+                    metadata.remove(field);
+                }
+                objects.insert(format!("{kind} {name}"), object);
+            }
+        }
+        objects
+    }
+
+    /// Fails unless the package is an extension, with all objects and without owners of classic OLM.
+    pub(crate) async fn is_migrated(&self, package: &str, before: &Objects) {
+        let extension = self.servers.extensions().get(package).await.unwrap();
+        let catalog = extension.spec.as_ref().unwrap().source.catalog.as_ref().unwrap();
+        assert_eq!(
+            (catalog.version.as_ref(), catalog.channels.as_slice()),
+            (None, &["stable".to_owned()][..])
+        );
+        assert!(extension.annotations().keys().all(|key| !key.ends_with("/adopt")), "{extension:?}");
+        let after = self.objects(package).await;
+        for (key, object) in before {
+            let is_removed = key.contains("-hash")
+                || key.starts_with("Subscription")
+                || key.starts_with("ClusterServiceV");
+            let now = after.get(key).map(|now| &now["metadata"]["uid"]);
+            assert_eq!(now, Some(&object["metadata"]["uid"]).filter(|_| !is_removed), "{key}");
+        }
+        for (key, object) in &after {
+            assert!(!object["metadata"].to_string().contains(CLASSIC), "{key}: {object}");
+            assert!(object["metadata"]["labels"].get("olm.owner").is_none(), "{key}: {object}");
+        }
+    }
+
+    /// Waits until the package is as classic OLM left it. Only what was deleted has another UID.
+    pub(crate) async fn is_classic(&self, package: &str, before: &Objects) {
+        let plain = |objects: &Objects| {
+            let mut objects = objects.clone();
+            for (key, object) in &mut objects {
+                let is_recreated = key.contains("-hash")
+                    || !object["status"]["phase"].is_null()
+                    || key.starts_with("Subscr");
+                let metadata = object["metadata"].as_object_mut().unwrap();
+                if is_recreated {
+                    metadata.remove("uid");
+                }
+                if let Some(owners) = metadata.get_mut("ownerReferences").and_then(Value::as_array_mut) {
+                    owners.iter_mut().for_each(|owner| owner["uid"] = Value::Null);
+                }
+                object.as_object_mut().unwrap().remove("status");
+            }
+            objects
+        };
+        let expected = plain(before);
+        let mut found = plain(&self.objects(package).await);
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while found != expected && std::time::Instant::now() < deadline {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            found = plain(&self.objects(package).await);
+        }
+        for key in expected.keys().chain(found.keys()) {
+            assert_eq!(found.get(key), expected.get(key), "{key}");
+        }
+        eventually("the extension is deleted", async || {
+            let found = self.servers.extensions().get_opt(package).await.unwrap();
+            found.is_none().then_some(())
+        })
+        .await;
+    }
+
+    /// Runs `olm migrate`.
+    pub(crate) async fn olm(&self, args: &[&str]) -> Ran {
+        let child = self.spawn(args);
+        ran(child).await
+    }
+
+    /// Runs `olm migrate` with a fault at the call number `index` that `counts`.
+    pub(crate) async fn olm_with(
+        &self,
+        args: &[&str],
+        fault: Fault,
+        index: usize,
+        when: When,
+        counts: impl Fn(&Call) -> bool + Send + Sync + 'static,
+    ) -> Ran {
+        let child = self.spawn(args);
+        let rule = self.proxy.add(Rule::new(fault, counts).when(when).skip(index).times(1));
+        let ran = ran(child).await;
+        self.proxy.remove(rule);
+        ran
+    }
+
+    /// Number of calls of `olm migrate` that `counts`.
+    pub(crate) async fn count_calls(
+        &self,
+        args: &[&str],
+        counts: impl Fn(&Call) -> bool + Send + Sync + 'static,
+    ) -> usize {
+        let before = self.proxy.count();
+        let ran = self.olm(args).await;
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        let seen = Arc::new(AtomicUsize::new(0));
+        self.proxy.calls(before).iter().filter(|call| counts(call)).for_each(|_| {
+            seen.fetch_add(1, Ordering::Relaxed);
+        });
+        seen.load(Ordering::Relaxed)
+    }
+
+    fn spawn(&self, args: &[&str]) -> tokio::process::Child {
+        let mut command = tokio::process::Command::new(OLM);
+        command.arg("migrate").args(args).arg("--kubeconfig").arg(self.proxy.kubeconfig());
+        if args[0] == "apply" {
+            command.arg("--catalog").arg(self.servers.file("catalog"));
+            command.arg("--ca-dir").arg(self.servers.file("registry"));
+        }
+        command.env_clear().env("HOME", "/nonexistent").env("TMPDIR", self.servers.file("tmp"));
+        let child =
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        self.proxy.set_process(child.id().unwrap());
+        child
+    }
+}
+
+async fn ran(child: tokio::process::Child) -> Ran {
+    let output = child.wait_with_output().await.unwrap();
+    Ran {
+        code: output.status.code().unwrap_or(-1),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+fn classic(version: &str, kind: &str, namespace: &str, name: &str, spec: Value) -> Value {
+    json!({"apiVersion": format!("{CLASSIC}/{version}"), "kind": kind,
+        "metadata": {"namespace": namespace, "name": name}, "spec": spec})
+}
+
+/// CRD of a classic kind that accepts every field.
+fn definition((version, kind, plural, scope): (&str, &str, &str, &str)) -> Value {
+    let any = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{plural}.{CLASSIC}")},
+        "spec": {"group": CLASSIC, "scope": scope,
+            "names": {"kind": kind, "plural": plural, "singular": kind.to_lowercase()},
+            "versions": [{"name": version, "served": true, "storage": true,
+                "subresources": {"status": {}}, "schema": {"openAPIV3Schema": any}}]}})
+}
