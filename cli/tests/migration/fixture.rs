@@ -65,9 +65,7 @@ pub(crate) type Objects = BTreeMap<String, Value>;
 impl Fixture {
     /// Starts the cluster with this number of packages, each in a namespace of its name.
     pub(crate) async fn start(packages: usize) -> Self {
-        let beside = |name: &str| Path::new(OLM).with_file_name(name);
-        let programs =
-            Programs { catalogd: beside("catalogd"), operator_controller: beside("operator-controller") };
+        let programs = Programs::beside(Path::new(OLM).with_file_name("operator-controller")).unwrap();
         let servers = ServerFixture::start(programs).await.unwrap();
         servers.plane.apply_crds(&KINDS.map(definition)).await.unwrap();
         let workloads = Workloads::start(servers.client());
