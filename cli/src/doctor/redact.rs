@@ -11,7 +11,7 @@ pub(super) const REDACTED: &str = "REDACTED";
 /// Shortest value of a Secret that is looked for in other texts. Shorter ones would match by chance.
 const MIN_KNOWN: usize = 6;
 /// Ends of field names, in lower case without `-` and `_`, whose texts are secret.
-const SECRET_FIELDS: [&str; 14] = [
+const SECRET_FIELDS: [&str; 16] = [
     "password",
     "passwd",
     "passphrase",
@@ -22,6 +22,8 @@ const SECRET_FIELDS: [&str; 14] = [
     "accesskey",
     "secretkey",
     "privatekey",
+    "accountkey",
+    "connectionstring",
     "credential",
     "credentials",
     "authorization",
@@ -35,11 +37,14 @@ static PATTERNS: LazyLock<Vec<Regex>> = LazyLock::new(|| {
     let patterns = [
         // Private keys. Line feeds may be escaped, and the end may be cut off.
         r"(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY( BLOCK)?-----.*?(-----END [A-Z0-9 ]*PRIVATE KEY( BLOCK)?-----|\z)",
+        // The end of one whose begin is cut off, and base64 of one.
+        r"([A-Za-z0-9+/=]+\s+)*-----END [A-Z0-9 ]*PRIVATE KEY( BLOCK)?-----",
+        r"LS0tLS1CRUdJTi(BE|BF|BP|BQ|BS)[A-Za-z0-9+/=]+",
         r#"(?i)(?<keep>(proxy-)?authorization\\?["']?\s*[:=]\s*\[?\\?["']?)[^\r\n"'\\]+"#,
         r"(?i)(?<keep>\b(bearer|basic)\s+)[a-z0-9._~+/=-]{6,}",
         r#"(?<keep>[A-Za-z][A-Za-z0-9+.-]*://)[^/\s"'<>\\]*@"#,
         // Field or variable whose name says that its value is secret.
-        r#"(?i)(?<keep>[\w.-]*(password|passwd|passphrase|pwd|token|secret|api[_-]?key|access[_-]?key|private[_-]?key|credentials?|auth)\\?["']?\s*[:=]\s*\\?)("[^"]*"?|'[^']*'?|[^\s"',;&}\]]+)"#,
+        r#"(?i)(?<keep>[\w.-]*(password|passwd|passphrase|pwd|token|secret|api[_-]?key|access[_-]?key|private[_-]?key|account[_-]?key|credentials?|auth)\\?["']?\s*[:=]\s*\\?)("[^"]*"?|'[^']*'?|[^\s"',;&}\]]+)"#,
         // JSON web tokens, and base64 of JSON objects such as pull secrets.
         r"\beyJ[A-Za-z0-9_+/=-]{6,}(\.[A-Za-z0-9_-]+)*",
         // Tokens of common services.
@@ -94,7 +99,17 @@ impl Redactor {
     pub(super) fn object(&self, object: &mut Value) {
         match object {
             Value::String(text) => *text = self.text(text),
-            Value::Array(items) => items.iter_mut().for_each(|item| self.object(item)),
+            Value::Array(items) => {
+                let mut is_value = false;
+                for item in items {
+                    // Value of a flag that is an argument of its own.
+                    if is_value && item.is_string() {
+                        wipe(item);
+                    }
+                    is_value = item.as_str().is_some_and(|flag| flag.starts_with('-') && is_secret(flag));
+                    self.object(item);
+                }
+            }
             Value::Object(fields) => self.fields(fields),
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
@@ -149,7 +164,7 @@ mod tests {
 
     #[test]
     fn patterns_compile() {
-        assert_eq!(PATTERNS.len(), 7);
+        assert_eq!(PATTERNS.len(), 9);
     }
 
     #[test]
@@ -174,6 +189,9 @@ mod tests {
                 Some("REDACTED\nb"),
             ),
             ("-----BEGIN PRIVATE KEY-----\nhunter2", Some("REDACTED")),
+            ("hunter2hunter2\n-----END PRIVATE KEY-----\nb", Some("REDACTED\nb")),
+            ("a: LS0tLS1CRUdJTiBQUklWhunter2", Some("a: REDACTED")),
+            ("caBundle: LS0tLS1CRUdJTiBDRVJUSUZJ", None),
             ("jwt eyJhbGciOi.eyJzdWIi.c2ln end", Some("jwt REDACTED end")),
             ("id AKIAABCDEFGHIJKLMNOP", Some("id REDACTED")),
         ] {
@@ -201,6 +219,7 @@ mod tests {
                 "phases": [{"objects": [{"object": {"kind": "Secret", "data": {"a": "hunter2"}, "stringData": {"b": "hunter2"}}}]}],
                 "env": [{"name": "API_TOKEN", "value": "hunter2"}, {"name": "HTTP_PROXY", "value": "http://a:hunter2@proxy"},
                     {"name": "MODE", "value": "fast"}],
+                "args": ["--db-password", "hunter2", "--global-pull-secret=a/b", "--v", "2"],
                 "config": {"adminPassword": "hunter2", "secretName": "kept", "imagePullSecrets": [{"name": "kept"}]},
             },
         });
@@ -210,6 +229,10 @@ mod tests {
         assert_eq!(object["spec"]["config"]["secretName"], "kept");
         assert_eq!(object["spec"]["config"]["imagePullSecrets"][0]["name"], "kept");
         assert_eq!(object["spec"]["env"][2]["value"], "fast");
+        assert_eq!(
+            object["spec"]["args"],
+            json!(["--db-password", REDACTED, "--global-pull-secret=REDACTED", "--v", "2"])
+        );
         assert_eq!(object["metadata"], json!({"name": "a", "annotations": {"note": "kept"}}));
     }
 }

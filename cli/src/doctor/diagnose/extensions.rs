@@ -129,8 +129,8 @@ fn of_rollout(
             let active: Vec<&str> = list(extension, "/status/activeRevisions").iter().map(name_of).collect();
             let is_active = |set: &&Value| active.contains(&name(set));
             let sets = observed.list(REVISION).iter().filter(is_active);
-            let failing = sets.filter_map(|set| condition_with(set, types::AVAILABLE, "False"));
-            let failing = failing.filter(|found| found["reason"] == reasons::PROBE_FAILURE).last();
+            let mut failing = sets.filter_map(|set| condition_with(set, types::AVAILABLE, "False"));
+            let failing = failing.rfind(|found| found["reason"] == reasons::PROBE_FAILURE);
             if let Some(failing) = failing {
                 let message = format!("{message} {}", text(failing, "/message"));
                 findings.push(Finding::new(rule::ROLLOUT, object, message));

@@ -239,10 +239,9 @@ async fn plant_pull_secret(installation: &Installation, registry: &str, password
         .await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn archive_contains_no_planted_secret() {
-    let installation = Installation::start().await;
-    plant_pull_secret(&installation, "registry.example.com", "planted-pull").await;
+/// Plants secrets in objects, conditions, Events and logs. All begin with `planted-`.
+async fn plant_secrets(installation: &Installation) {
+    plant_pull_secret(installation, "registry.example.com", "planted-pull").await;
     let fixture = &installation.fixture;
     let extension = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension", "metadata": {"name": "demo"}});
     let config = json!({"configType": "Inline", "inline": {"adminPassword": "planted-config",
@@ -269,7 +268,29 @@ async fn archive_contains_no_planted_secret() {
         "GET Authorization: Bearer planted-header\nlogin with planted-pull\nsecret: \"planted-field\"\n\
          -----BEGIN PRIVATE KEY-----\nplanted-key\n-----END PRIVATE KEY-----\nthe last line\n",
     );
-    let path = fixture.path("support.tar.gz");
+}
+
+/// Ends of the planted secrets. `env` and `proxy` are in every Deployment.
+const PLANTED: [&str; 12] = [
+    "env",
+    "proxy",
+    "config",
+    "config-env",
+    "applied",
+    "url",
+    "bundle",
+    "event",
+    "header",
+    "pull",
+    "field",
+    "key",
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn archive_contains_no_planted_secret() {
+    let installation = Installation::start().await;
+    plant_secrets(&installation).await;
+    let path = installation.fixture.path("support.tar.gz");
     let ran = installation.doctor(&["--bundle", path.to_str().unwrap()]).await;
     assert_eq!(ran.code, 3, "{}", ran.stderr);
     let tar = |option: &str| {
@@ -286,21 +307,7 @@ async fn archive_contains_no_planted_secret() {
     ] {
         assert!(files.lines().any(|line| line == format!("olm-doctor/{file}")), "{files}");
     }
-    let planted = [
-        "env",
-        "proxy",
-        "config",
-        "config-env",
-        "applied",
-        "url",
-        "bundle",
-        "event",
-        "header",
-        "pull",
-        "field",
-        "key",
-    ];
-    let planted = planted.map(|secret| format!("planted-{secret}"));
+    let planted = PLANTED.map(|secret| format!("planted-{secret}"));
     let encoded = planted.clone().map(|secret| BASE64_STANDARD.encode(secret));
     let auth = BASE64_STANDARD.encode("user:planted-pull");
     let looked_for = planted.into_iter().chain(encoded).chain([auth, "PRIVATE KEY".to_owned()]);
