@@ -37,11 +37,10 @@ fn unknown(expression: &str, known: &BTreeMap<String, String>) -> Vec<String> {
     let mut unknown = Vec::new();
     let quoted = Regex::new(r#""[^"]*"|\[[^\]]*\]"#).unwrap().replace_all(expression, "").into_owned();
     let groups = Regex::new(r"by \(([^)]*)\)|\{([^}]*)\}").unwrap();
-    let mut labels = BTreeSet::new();
+    let (label, mut labels) = (Regex::new(r"[a-z_]+").unwrap(), BTreeSet::new());
     for group in groups.captures_iter(&quoted) {
         let inner = group.get(1).or_else(|| group.get(2)).unwrap().as_str();
-        labels
-            .extend(Regex::new(r"[a-z_]+").unwrap().find_iter(inner).map(|label| label.as_str().to_owned()));
+        labels.extend(label.find_iter(inner).map(|label| label.as_str().to_owned()));
     }
     let plain = groups.replace_all(&quoted, "").into_owned();
     let mut of_metrics = String::new();

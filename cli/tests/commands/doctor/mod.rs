@@ -139,7 +139,7 @@ async fn faults_of_servers_are_found(installation: &Installation) {
     let found = olm_control_plane::eventually("the API server calls the webhook", async || {
         Some(installation.findings().await).filter(|found| !found.is_empty())
     });
-    assert_eq!(found.await, [failure.clone()]);
+    assert_eq!(found.await, std::slice::from_ref(&failure));
     configuration["webhooks"][0]["clientConfig"]["caBundle"] = json!("");
     installation.merge(&configuration, json!({"webhooks": configuration["webhooks"]})).await;
     assert_eq!(
