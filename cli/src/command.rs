@@ -7,6 +7,7 @@ use crate::bundle::BundleCommand;
 use crate::catalog::CatalogCommand;
 use crate::cluster_check::{self, ClusterCheckArgs};
 use crate::config::ConfigCommand;
+use crate::console::{self, ConsoleArgs};
 use crate::crd_check::{self, CrdCheckArgs};
 use crate::diff::{self, DiffArgs};
 use crate::doctor::{self, DoctorArgs};
@@ -109,6 +110,9 @@ pub(crate) enum Command {
     /// Show the APIs of operators in a namespace, and what you may do with them
     #[command(long_about = apis::ABOUT)]
     Apis(ApisArgs),
+    /// Open a console in the browser: catalogs, packages, extensions
+    #[command(long_about = console::ABOUT)]
+    Console(Box<ConsoleArgs>),
     /// Move from classic OLM to ClusterExtensions
     #[command(
         subcommand,

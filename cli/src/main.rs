@@ -14,6 +14,7 @@ mod classic_kinds;
 mod cluster_check;
 mod command;
 mod config;
+mod console;
 mod controller;
 mod crd_check;
 mod diff;
@@ -104,6 +105,7 @@ fn run(arguments: Vec<OsString>) -> Result<(), CliError> {
             Command::Doctor(args) => doctor::run(args, &mut session).await,
             Command::Validate(args) => validate::run(args, &mut session).await,
             Command::Migrate(command) => migrate::run(command, &mut session).await,
+            Command::Console(args) => console::run(*args, &mut session).await,
             Command::Config(command) => config::run(command, &mut session).await,
             Command::Rbac(command) => rbac::run(command, &mut session).await,
             Command::Bundle(command) => bundle::run(command, &mut session).await,

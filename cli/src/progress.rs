@@ -21,6 +21,11 @@ impl Progress {
         Self { lines: io::stderr().is_terminal().then(MultiProgress::new) }
     }
 
+    /// Shows nothing.
+    pub(crate) fn hidden() -> Self {
+        Self { lines: None }
+    }
+
     /// Shows a step, such as `pulling registry.example.com/catalog:v1`, until the result is dropped.
     pub(crate) fn step(&self, what: impl Into<String>) -> Step {
         let Some(lines) = &self.lines else {

@@ -31,6 +31,11 @@ impl Session {
         Self { output: Output::new(), progress: Progress::new(), interrupt }
     }
 
+    /// Session for work beside this one, without progress lines. A signal interrupts both.
+    pub(crate) fn in_background(&self) -> Self {
+        Self { output: Output::new(), progress: Progress::hidden(), interrupt: self.interrupt.clone() }
+    }
+
     /// Session for the removal of what the command created, which a first signal does not stop.
     pub(crate) fn for_removal() -> Self {
         let interrupt = CancellationToken::new();

@@ -91,16 +91,20 @@ pub(crate) fn csv_facts(bundle: &Bundle) -> CsvFacts {
     if let Some(metadata) = values(bundle, PROPERTY_CSV_METADATA).next() {
         return facts(&metadata, &metadata["labels"]);
     }
-    let mut objects = values(bundle, PROPERTY_BUNDLE_OBJECT).filter_map(|value| {
-        let data = BASE64_STANDARD.decode(value["data"].as_str()?).ok()?;
-        olm_yaml::from_slice(&data).ok()
-    });
-    let csv = objects.find(|object| object["kind"] == "ClusterServiceVersion");
+    let csv = bundle_objects(bundle).find(|object| object["kind"] == "ClusterServiceVersion");
     csv.map(|csv| facts(&csv["spec"], &csv["metadata"]["labels"])).unwrap_or_default()
 }
 
+/// Manifests among the properties `olm.bundle.object`. Skips those that cannot be parsed.
+pub(crate) fn bundle_objects(bundle: &Bundle) -> impl Iterator<Item = Value> + '_ {
+    values(bundle, PROPERTY_BUNDLE_OBJECT).filter_map(|value| {
+        let data = BASE64_STANDARD.decode(value["data"].as_str()?).ok()?;
+        olm_yaml::from_slice(&data).ok()
+    })
+}
+
 /// Values of all properties of one type. Skips values that cannot be parsed.
-fn values<'a>(bundle: &'a Bundle, kind: &'a str) -> impl Iterator<Item = Value> + 'a {
+pub(crate) fn values<'a>(bundle: &'a Bundle, kind: &'a str) -> impl Iterator<Item = Value> + 'a {
     bundle.properties.iter().filter(move |property| property.kind == kind).filter_map(|one| one.parse().ok())
 }
 

@@ -1,6 +1,6 @@
 //! `olm catalog`: commands that read a catalog or create it on a cluster, one module each. [`crate::author`] contains the authoring commands.
 
-mod bundle_details;
+pub(crate) mod bundle_details;
 mod bundles;
 mod channels;
 pub(crate) mod classic_chain;
@@ -27,6 +27,7 @@ mod whole;
 use clap::Subcommand;
 
 pub(crate) use graph::flowchart;
+pub(crate) use serve::{default_name, named};
 
 use crate::author::{add, build, deprecate, dockerfile, init, promote, push, template};
 use crate::error::CliError;

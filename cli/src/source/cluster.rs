@@ -52,6 +52,11 @@ pub(crate) struct Cluster {
 }
 
 impl ClusterArgs {
+    /// Reports whether a flag selects a cluster.
+    pub(crate) fn is_given(&self) -> bool {
+        self.kubeconfig.is_some() || self.context.is_some()
+    }
+
     /// Reads the configuration. Does not connect yet.
     ///
     /// # Errors
@@ -90,6 +95,19 @@ impl Cluster {
         self.list(session).await
     }
 
+    /// The ClusterCatalog `name`, or `None` if it does not exist.
+    ///
+    /// # Errors
+    /// The API server does not answer.
+    pub(crate) async fn catalog(
+        &self,
+        name: &str,
+        session: &Session,
+    ) -> Result<Option<ClusterCatalog>, CliError> {
+        let api: Api<ClusterCatalog> = Api::all(self.client.clone());
+        self.call(&format!("ClusterCatalog {name:?}"), api.get_opt(name), session).await
+    }
+
     /// All objects of a kind of OLM v1, by name.
     pub(super) async fn list<K>(&self, session: &Session) -> Result<Vec<K>, CliError>
     where
@@ -124,6 +142,11 @@ impl Cluster {
     /// Client, for calls that this type does not offer.
     pub(crate) fn client(&self) -> &Client {
         &self.client
+    }
+
+    /// Host of the API server.
+    pub(crate) fn server(&self) -> &str {
+        &self.server
     }
 
     /// Namespace that catalogd and operator-controller run in.

@@ -135,7 +135,7 @@ impl Catalogs {
 }
 
 /// Name, if it is given, and source.
-fn named(text: &str) -> (Option<&str>, &str) {
+pub(crate) fn named(text: &str) -> (Option<&str>, &str) {
     match text.split_once('=') {
         Some((name, source)) if !Path::new(text).exists() => (Some(name), source),
         _ => (None, text),
@@ -143,7 +143,7 @@ fn named(text: &str) -> (Option<&str>, &str) {
 }
 
 /// Last part of the path of a directory or repository, in lower case.
-fn default_name(source: &Source) -> Option<String> {
+pub(crate) fn default_name(source: &Source) -> Option<String> {
     let name = match source {
         Source::Directory(path) => path.canonicalize().ok()?.file_name()?.to_string_lossy().into_owned(),
         Source::Image(reference) => reference.path().rsplit('/').next()?.to_owned(),

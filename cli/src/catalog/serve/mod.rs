@@ -21,6 +21,7 @@ use olm_serving::https::HttpServer;
 use serde::Serialize;
 
 use self::catalogs::Catalogs;
+pub(crate) use self::catalogs::{default_name, named};
 use crate::error::CliError;
 use crate::output::FormatArgs;
 use crate::progress::say;

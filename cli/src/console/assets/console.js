@@ -1,0 +1,121 @@
+// Search as you type, keyboard, theme, live updates. Pages work without it.
+
+document.documentElement.classList.add("with-script");
+
+// Theme: the server renders the cookie, so that a page never flashes in the other theme.
+const themeButton = document.querySelector("[data-theme-toggle]");
+if (themeButton) {
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const current = () => document.documentElement.dataset.theme ?? (dark.matches ? "dark" : "light");
+  const label = () => { themeButton.textContent = current() === "dark" ? "Light theme" : "Dark theme"; };
+  themeButton.hidden = false;
+  label();
+  dark.addEventListener("change", label);
+  themeButton.addEventListener("click", () => {
+    const theme = current() === "dark" ? "light" : "dark";
+    document.documentElement.dataset.theme = theme;
+    document.cookie = `olm-theme=${theme}; path=/; max-age=31536000; samesite=strict`;
+    label();
+  });
+}
+
+// An icon that cannot be shown becomes its letter.
+const letterIcon = (image) => {
+  const letter = document.createElement("span");
+  letter.className = "icon letter";
+  letter.ariaHidden = "true";
+  letter.textContent = image.dataset.letter;
+  image.replaceWith(letter);
+};
+const checkIcons = (root) => {
+  for (const image of root.querySelectorAll("img[data-letter]")) {
+    if (image.complete && image.naturalWidth === 0 && image.src) letterIcon(image);
+  }
+};
+document.addEventListener("error", (event) => {
+  if (event.target instanceof HTMLImageElement && event.target.dataset.letter) letterIcon(event.target);
+}, true);
+checkIcons(document);
+
+// Forms with data-live="ID": a change replaces the content of the element ID, and the address.
+for (const form of document.querySelectorAll("form[data-live]")) {
+  const target = document.getElementById(form.dataset.live);
+  let timer;
+  let running;
+  const address = () => {
+    const query = new URLSearchParams(new FormData(form));
+    for (const [name, value] of [...query]) if (value === "") query.delete(name);
+    const text = query.toString();
+    return form.action.split("?")[0] + (text ? `?${text}` : "");
+  };
+  const update = async () => {
+    running?.abort();
+    running = new AbortController();
+    const url = address();
+    try {
+      const part = `${url}${url.includes("?") ? "&" : "?"}fragment=1`;
+      const response = await fetch(part, { signal: running.signal, credentials: "same-origin" });
+      if (!response.ok) { location.assign(url); return; }
+      target.innerHTML = await response.text();
+      history.replaceState(null, "", url);
+    } catch (error) {
+      if (error.name !== "AbortError") location.assign(url);
+    }
+  };
+  const later = (delay) => { clearTimeout(timer); timer = setTimeout(update, delay); };
+  form.addEventListener("input", (event) => later(event.target.type === "search" ? 120 : 0));
+  form.addEventListener("submit", (event) => { event.preventDefault(); later(0); });
+}
+
+// Selects with data-submit send their form.
+document.addEventListener("change", (event) => {
+  if (event.target.matches?.("select[data-submit]")) event.target.form.requestSubmit();
+});
+
+// Keyboard: "/" goes to the search, arrows move between items, Escape leaves the search.
+const items = () => [...document.querySelectorAll("[data-item] a")];
+const move = (step) => {
+  const all = items();
+  const index = all.indexOf(document.activeElement);
+  const next = index < 0 ? (step > 0 ? 0 : -1) : index + step;
+  const search = document.querySelector("[data-search]");
+  if (next < 0) search?.focus(); else all[Math.min(next, all.length - 1)]?.focus();
+};
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  const field = event.target.closest?.("input, select, textarea, [contenteditable]");
+  const search = document.querySelector("[data-search]");
+  if (event.key === "/" && !field && search) {
+    event.preventDefault();
+    search.focus();
+    search.select();
+  } else if (event.key === "Escape" && field === search && search) {
+    search.blur();
+  } else if (event.key === "ArrowDown" && (field === search || document.activeElement.closest("[data-item]"))) {
+    if (!items().length) return;
+    event.preventDefault();
+    move(1);
+  } else if (event.key === "ArrowUp" && document.activeElement.closest("[data-item]")) {
+    event.preventDefault();
+    move(-1);
+  }
+});
+
+// Elements with data-events="URL": every message of the server replaces their content. Opened details with an id stay
+// open, and the focus stays on the element with the same id.
+for (const element of document.querySelectorAll("[data-events]")) {
+  const source = new EventSource(element.dataset.events);
+  source.onmessage = (event) => {
+    const open = new Set([...element.querySelectorAll("details[id][open]")].map((details) => details.id));
+    const closed = new Set([...element.querySelectorAll("details[id]:not([open])")].map((details) => details.id));
+    const focused = element.contains(document.activeElement) ? document.activeElement.id : "";
+    element.innerHTML = event.data;
+    for (const details of element.querySelectorAll("details[id]")) {
+      if (open.has(details.id)) details.open = true;
+      if (closed.has(details.id)) details.open = false;
+    }
+    if (focused) document.getElementById(focused)?.focus();
+  };
+  // The server ends the stream with this event when nothing more will change.
+  source.addEventListener("end", () => source.close());
+}

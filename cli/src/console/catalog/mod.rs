@@ -1,0 +1,33 @@
+//! Pages of catalogs and packages.
+
+mod content;
+mod facts;
+mod filter;
+mod icon;
+mod library;
+mod list_page;
+mod results;
+mod search;
+mod summary;
+
+use axum::Router;
+use axum::routing::get;
+
+pub(super) use self::library::Library;
+use super::app::App;
+
+pub(super) fn routes() -> Router<App> {
+    Router::new()
+        .route("/", get(list_page::page))
+        .route("/catalogs/{catalog}/packages/{package}/icon", get(icon::serve))
+}
+
+/// Path of a package's page.
+pub(crate) fn package_path(catalog: &str, package: &str) -> String {
+    format!("/catalogs/{}/packages/{}", encoded(catalog), encoded(package))
+}
+
+/// Text as part of a path or as a value in a query.
+pub(crate) fn encoded(text: &str) -> impl std::fmt::Display + '_ {
+    percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC)
+}

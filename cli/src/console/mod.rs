@@ -1,0 +1,91 @@
+//! `olm console`: catalogs and extensions in the browser (docs/design/console.md).
+//!
+//! [`app`] composes the routes, [`guard`] checks every request, [`visitor`] knows the user, [`page`] is the frame of all
+//! pages. Each other module has the pages of one subject.
+
+mod app;
+mod assets;
+mod browser;
+mod catalog;
+mod guard;
+mod page;
+#[cfg(test)]
+mod tests;
+mod visitor;
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use olm_serving::https::HttpServer;
+
+use self::app::{Console, router};
+use crate::error::CliError;
+use crate::progress::say;
+use crate::session::Session;
+use crate::source::Access;
+
+/// First lines of the command's help.
+pub(crate) const ABOUT: &str = "Open a console in the browser: catalogs, packages, extensions
+
+The console listens on the loopback address of this machine and has your rights on the cluster. It prints an address \
+with a secret: whoever has it may use the console until it ends. Nothing is loaded from other hosts. Ctrl-C stops it.";
+
+/// Time that open requests have at the end.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// Arguments of `olm console`.
+#[derive(Debug, Args)]
+#[command(after_help = "Exit codes:
+  0 ended by Ctrl-C   1 operation failed, such as reading a catalog   2 wrong usage
+
+Examples:
+  {olm} console
+  {olm} console --read-only --context production
+  {olm} console --catalog ./catalog --catalog quay.io/operatorhubio/catalog:latest --no-open")]
+pub(crate) struct ConsoleArgs {
+    /// Catalog to show, with its name in addresses: a directory, an image reference, cluster/NAME, or cluster for all
+    /// catalogs of the cluster; may be given several times
+    #[arg(long = "catalog", value_name = "[NAME=]SOURCE", default_value = "cluster")]
+    catalogs: Vec<String>,
+    /// Port on 127.0.0.1; 0 for a free one
+    #[arg(long, value_name = "PORT", default_value_t = 0)]
+    port: u16,
+    /// Only print the address
+    #[arg(long)]
+    no_open: bool,
+    /// Offer nothing that changes the cluster
+    #[arg(long)]
+    read_only: bool,
+    #[command(flatten)]
+    access: Access,
+}
+
+/// Runs the command until it is interrupted.
+///
+/// # Errors
+/// A catalog cannot be read, there is no access to the cluster, or the port is taken.
+pub(crate) async fn run(args: ConsoleArgs, session: &mut Session) -> Result<(), CliError> {
+    let (port, no_open) = (args.port, args.no_open);
+    let console = Arc::new(Console::new(args, session).await?);
+    let server = HttpServer::start(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), None, router(&console))
+        .map_err(|error| CliError::operational(format!("cannot start the server: {error}")))?;
+    console.hosts.listen_at(server.address.port());
+    let address = console.hosts.address();
+    let login = format!("http://{address}{}", console.keys.login_path());
+    session.output.text(&format!("{login}\n"))?;
+    session.output.finish()?;
+    let opened = match no_open {
+        true => None,
+        false => browser::open(&login)?,
+    };
+    if opened.is_none() {
+        say("open this address in a browser; Ctrl-C stops the console");
+    }
+    console.library.preload(&console);
+    // Never ends by itself: the only result is the error of an interruption.
+    let _ = session.interruptible(std::future::pending::<()>()).await;
+    server.drain(GRACE).await;
+    Ok(())
+}

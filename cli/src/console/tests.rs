@@ -1,0 +1,130 @@
+//! Requests to the real routes, without a cluster and without a browser.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use axum::body::{Body, to_bytes};
+use axum::http::{HeaderMap, Method, Request, StatusCode, header};
+use clap::Parser;
+use tower::ServiceExt;
+
+use super::ConsoleArgs;
+use super::app::{App, Console, router};
+use crate::session::Session;
+
+#[derive(Parser)]
+struct Line {
+    #[command(flatten)]
+    args: ConsoleArgs,
+}
+
+/// Console with the catalogs of these directories, and a session.
+pub(super) struct Rig {
+    pub(super) console: App,
+    cookie: String,
+}
+
+/// Response that was read.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
+    pub(super) text: String,
+}
+
+impl Rig {
+    pub(super) async fn new(arguments: &[&str]) -> Self {
+        let line = Line::parse_from(["console"].iter().chain(arguments));
+        let console = Arc::new(Console::new(line.args, &Session::start()).await.unwrap());
+        console.hosts.listen_at(8000);
+        let mut rig = Self { console, cookie: String::new() };
+        let login = rig.console.keys.login_path();
+        let cookie = rig.get(&login).await.headers[header::SET_COOKIE].to_str().unwrap().to_owned();
+        rig.cookie = cookie.split(';').next().unwrap().to_owned();
+        rig
+    }
+
+    /// Console with a catalog `hostile` that consists of this YAML.
+    pub(super) async fn with_catalog(folder: &Path, yaml: &str) -> Self {
+        std::fs::write(folder.join("catalog.yaml"), yaml).unwrap();
+        Self::new(&["--catalog", &format!("hostile={}", folder.display())]).await
+    }
+
+    pub(super) async fn get(&self, path: &str) -> Answer {
+        self.send(Method::GET, path, &[("host", "127.0.0.1:8000"), ("cookie", &self.cookie)], "").await
+    }
+
+    pub(super) async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> Answer {
+        let mut request = Request::builder().method(method).uri(path);
+        for (name, value) in headers.iter().filter(|(_, value)| !value.is_empty()) {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Body::from(body.to_owned())).unwrap();
+        let response = router(&self.console).oneshot(request).await.unwrap();
+        let (parts, body) = response.into_parts();
+        let bytes = to_bytes(body, 8 << 20).await.unwrap();
+        Answer {
+            status: parts.status,
+            headers: parts.headers,
+            text: String::from_utf8_lossy(&bytes).into_owned(),
+        }
+    }
+}
+
+fn data(name: &str) -> String {
+    format!("{}/tests/data/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn list_shows_packages_and_each_filter_has_an_address() {
+    let rig = Rig::new(&["--catalog", &data("catalog")]).await;
+    let all = rig.get("/").await;
+    assert_eq!(all.status, StatusCode::OK, "{}", all.text);
+    assert!(all.text.contains("/catalogs/catalog/packages/lamp"), "{}", all.text);
+    let none = rig.get("/?q=nowhere&fragment=1").await.text;
+    assert!(none.contains("No package matches") && !none.contains("<html"), "{none}");
+    assert!(rig.get("/?q=lamp").await.text.contains("value=\"lamp\""));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_response_has_security_headers() {
+    let rig = Rig::new(&["--catalog", &data("catalog")]).await;
+    for path in ["/", "/nowhere", "/assets/0/console.js", "/login"] {
+        let answer = rig.get(path).await;
+        let header = |name: &str| answer.headers[name].to_str().unwrap().to_owned();
+        assert!(
+            header("content-security-policy").starts_with("default-src 'none'; script-src 'self'"),
+            "{path}"
+        );
+        assert_eq!(header("x-content-type-options"), "nosniff", "{path}");
+        assert_eq!(header("referrer-policy"), "no-referrer", "{path}");
+        assert_eq!(header("cross-origin-opener-policy"), "same-origin", "{path}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn request_without_session_or_with_wrong_secret_is_refused() {
+    let rig = Rig::new(&["--catalog", &data("catalog")]).await;
+    let host = ("host", "localhost:8000");
+    for (path, headers) in [
+        ("/", vec![host]),
+        ("/", vec![host, ("cookie", "olm-console=x")]),
+        ("/login", vec![host]),
+        ("/login?secret=x", vec![host]),
+        ("/catalogs/catalog/packages/lamp/icon", vec![host]),
+        ("/nowhere", vec![host]),
+    ] {
+        let answer = rig.send(Method::GET, path, &headers, "").await;
+        assert_eq!(answer.status, StatusCode::UNAUTHORIZED, "{path} {headers:?}");
+        assert!(!answer.text.contains("lamp"), "{}", answer.text);
+    }
+    let rebound =
+        rig.send(Method::GET, "/", &[("host", "evil.example:8000"), ("cookie", &rig.cookie)], "").await;
+    assert_eq!(rebound.status, StatusCode::FORBIDDEN);
+}
