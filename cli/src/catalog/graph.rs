@@ -11,6 +11,7 @@ use olm_resolve::{Indexing, Offer, Origin};
 use serde::Serialize;
 
 use super::classic_chain::{chain, heads};
+use super::graph_decision::{Decision, Wanted};
 use super::graph_path::{Path, cut};
 use super::package::{CatalogPackage, read_single_package, shown_version};
 use super::{graph_svg, graph_text};
@@ -67,7 +68,7 @@ pub(crate) struct GraphArgs {
 /// Upgrade rules of an OLM generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Semantics {
+pub(crate) enum Semantics {
     /// Every edge of every selected channel
     V1,
     /// Only along the replaces chain of a channel
@@ -98,10 +99,11 @@ pub(crate) async fn run(args: GraphArgs, session: &mut Session) -> Result<(), Cl
     }
     if let Some(installed) = &args.from {
         graph.path = Some(Path::new(&graph, installed)?);
+        graph.decide(&package);
     }
     match (args.format, args.output) {
         (GraphFormat::Mermaid, _) => session.output.text(&graph_text::mermaid(&[graph])),
-        (GraphFormat::Svg, _) => session.output.text(&graph_svg::svg(&graph)),
+        (GraphFormat::Svg, _) => session.output.text(&graph_svg::svg(&graph, &graph_svg::View::default())),
         (GraphFormat::Json, _) => session.output.result(Format::Json, KIND, &graph, graph_text::text),
         (GraphFormat::Text, format) => {
             session.output.result(format.unwrap_or(Format::Table), KIND, &graph, graph_text::text)
@@ -129,7 +131,7 @@ const KIND: &str = "UpgradeGraph";
 
 /// Upgrade graph of a package.
 #[derive(Debug, Serialize)]
-pub(super) struct Graph {
+pub(crate) struct Graph {
     pub(super) catalog: String,
     pub(super) package: String,
     pub(super) semantics: Semantics,
@@ -137,7 +139,7 @@ pub(super) struct Graph {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) channel: Option<String>,
     /// Nodes by version, lowest first. Nodes without a valid version come before all others.
-    pub(super) nodes: Vec<Node>,
+    pub(crate) nodes: Vec<Node>,
     /// Edges in the order of their start nodes, highest target first.
     pub(super) edges: Vec<Edge>,
     /// Errors in the catalog that remove edges.
@@ -145,16 +147,19 @@ pub(super) struct Graph {
     pub(super) notes: Vec<String>,
     /// Upgrade path of the bundle given with `--from`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) path: Option<Path>,
+    pub(crate) path: Option<Path>,
+    /// Choice of the v1 resolver, for the drawing.
+    #[serde(skip)]
+    pub(crate) decision: Option<Decision>,
 }
 
 /// Bundle of the graph.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Node {
-    pub(super) bundle: String,
+pub(crate) struct Node {
+    pub(crate) bundle: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) version: Option<String>,
+    pub(crate) version: Option<String>,
     pub(super) channels: Vec<String>,
     /// Channels in which no entry follows this bundle.
     pub(super) head_of: Vec<String>,
@@ -176,7 +181,7 @@ pub(super) struct Node {
 
 /// Allowed upgrade.
 #[derive(Debug, Serialize)]
-pub(super) struct Edge {
+pub(crate) struct Edge {
     pub(super) from: String,
     pub(super) to: String,
     /// Entries that allow the upgrade.
@@ -189,7 +194,7 @@ pub(super) struct Edge {
 
 /// Channel entry that creates an edge.
 #[derive(Debug, Clone, Serialize, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct EdgeRuleUse {
+pub(crate) struct EdgeRuleUse {
     pub(super) channel: String,
     /// `replaces`, `skips` or `skipRange`.
     pub(super) rule: &'static str,
@@ -211,7 +216,7 @@ struct Selection<'a> {
 type Targets<'e> = BTreeMap<&'e str, BTreeMap<&'e str, Vec<&'e EdgeRuleUse>>>;
 
 impl Graph {
-    pub(super) fn new(
+    pub(crate) fn new(
         package: &CatalogPackage,
         channel: Option<&str>,
         semantics: Semantics,
@@ -247,7 +252,17 @@ impl Graph {
             edges,
             notes,
             path: None,
+            decision: None,
         })
+    }
+
+    /// Adds the resolver's choice for the start of the path, if the resolver applies the rules of the graph.
+    fn decide(&mut self, package: &CatalogPackage) {
+        let Some(path) = self.path.as_ref().filter(|_| self.semantics == Semantics::V1) else { return };
+        let version = package.version(&path.from).unwrap_or_default();
+        let installed = Some((path.from.as_str(), version.as_str()));
+        let wanted = Wanted { channel: self.channel.as_deref(), version: None, installed };
+        self.decision = Some(Decision::new(package, wanted));
     }
 }
 

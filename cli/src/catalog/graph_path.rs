@@ -11,23 +11,23 @@ use crate::error::CliError;
 
 /// Upgrades that start from an installed bundle.
 #[derive(Debug, Serialize)]
-pub(super) struct Path {
-    pub(super) from: String,
+pub(crate) struct Path {
+    pub(crate) from: String,
     /// Direct successors, highest first.
     pub(super) successors: Vec<String>,
     /// Bundles that are installed in sequence if nothing else changes. Empty if there is no upgrade.
-    pub(super) steps: Vec<PathStep>,
+    pub(crate) steps: Vec<PathStep>,
     /// Reason for which the path ends although there is an edge.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) stopped: Option<String>,
+    pub(crate) stopped: Option<String>,
 }
 
 /// Upgrade of a [`Path`].
 #[derive(Debug, Serialize)]
-pub(super) struct PathStep {
-    pub(super) bundle: String,
+pub(crate) struct PathStep {
+    pub(crate) bundle: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) version: Option<String>,
+    pub(crate) version: Option<String>,
     /// Entries that allow the step.
     pub(super) by: Vec<EdgeRuleUse>,
 }

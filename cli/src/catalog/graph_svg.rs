@@ -1,196 +1,374 @@
-//! Drawing of an upgrade graph as SVG: bundles in one column, the highest version on top, and edges as arcs beside it.
-//!
-//! Versions have an order, so that an arc diagram shows each edge without a search for positions: its height is the
-//! number of versions that it passes.
+//! Drawing of an upgrade graph as SVG (docs/design/cli.md#drawings-of-upgrade-graphs). [`super::graph_layout`] has the
+//! positions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::graph::{Edge, Graph, Node};
-use super::graph_text::{reasons, title};
+use super::graph::{Graph, Node};
+use super::graph_hint::hint;
+use super::graph_layout::{Layout, Link, Rail, Rule, Wire, layout};
+use super::graph_path::Path;
 use crate::output::{printable, xml};
 
 /// Height of a row in pixels, like all lengths here.
-const ROW: usize = 30;
-/// Distance of the first row from the upper border.
-const TOP: usize = 30;
-/// Width of an arc for each row that it spans, and the largest width.
-const ARC: (usize, usize) = (14, 220);
-/// Radius of a bundle's dot.
-const DOT: usize = 6;
+const ROW: usize = 26;
+/// Distance of the columns of rails, and of lanes.
+const RAIL: usize = 16;
+const LANE: usize = 18;
+/// Width of the column with the upgrade path.
+const PATH: usize = 34;
+const MARGIN: usize = 12;
+/// Height of the legend.
+const LEGEND: usize = 40;
 /// Estimated width of a character.
 const CHARACTER: usize = 8;
+/// Longest shown label, in characters.
+const LABEL: usize = 120;
 
-/// Colors and lines. The colors follow the theme of the page or viewer.
-const STYLE: &str = "\
-svg { background: #fff; color: #1f2328; font: 14px sans-serif }
-text { fill: currentColor }
-.version { font-weight: bold }
-.note { fill: #656d76 }
-.dot { fill: #0969da; stroke: none }
-.head { stroke: currentColor; stroke-width: 3 }
-.deprecated { fill: #bf8700 }
-.unreachable { fill: #fff; stroke: #656d76; stroke-width: 2; stroke-dasharray: 2 2 }
-.edge { fill: none; stroke: #8c959f; stroke-width: 1 }
-.skips { stroke-dasharray: 6 3 }
-.skipRange { stroke-dasharray: 1 3 }
-.chosen { stroke: #0969da; stroke-width: 2.5 }
-.path { stroke: #1a7f37; stroke-width: 4 }
-.arrow { fill: #8c959f; fill: context-stroke }
-@media (prefers-color-scheme: dark) {
-  svg { background: #0d1117; color: #e6edf3 }
-  .note { fill: #8d96a0 }
-  .unreachable { fill: #0d1117 }
-  .chosen { stroke: #4493f8 }
-  .dot { fill: #4493f8 }
-  .deprecated { fill: #d29922 }
-  .path { stroke: #3fb950 }
-}
+/// Rules of the drawing. Each color is a custom property, which [`COLORS`] or the page of the console sets.
+const RULES: &str = include_str!("graph.css");
+
+/// Colors of a file that no page sets, by the theme of the viewer.
+const COLORS: &str = "\
+.upgrade-graph { background: var(--graph-back);
+  --graph-back: #fff; --graph-text: #1f2328; --graph-muted: #656d76; --graph-line: #6e7781; --graph-node: #0969da;
+  --graph-warn: #9a6700; --graph-path: #1a7f37 }
+@media (prefers-color-scheme: dark) { .upgrade-graph {
+  --graph-back: #0d1117; --graph-text: #e6edf3; --graph-muted: #8d96a0; --graph-line: #8b949e; --graph-node: #4493f8;
+  --graph-warn: #d29922; --graph-path: #3fb950 } }
 ";
 
+/// How the drawing is used.
+#[derive(Default)]
+pub(crate) struct View<'a> {
+    /// Address for each bundle. Without it, the drawing is a file of its own, with its style.
+    pub(crate) link: Option<&'a dyn Fn(&Node) -> String>,
+    /// Name of the selected bundle.
+    pub(crate) selected: Option<&'a str>,
+    /// Size in percent, if it is not 100.
+    pub(crate) zoom: Option<usize>,
+}
+
 /// Draws the graph.
-pub(super) fn svg(graph: &Graph) -> String {
-    let rows: BTreeMap<&str, usize> =
-        graph.nodes.iter().rev().enumerate().map(|(row, node)| (node.bundle.as_str(), row)).collect();
-    let mut edges: Vec<DrawnEdge> =
-        graph.edges.iter().filter_map(|edge| DrawnEdge::new(graph, edge, &rows)).collect();
-    // The chosen upgrades are drawn last, on top of the others.
-    edges.sort_by_key(|edge| (edge.is_path, edge.is_chosen));
-    let x = edges.iter().map(DrawnEdge::bulge).max().unwrap_or_default() + 20;
-    let words: Vec<(&Node, String)> = graph.nodes.iter().rev().map(|node| (node, notes(node))).collect();
-    let longest =
-        words.iter().map(|(node, notes)| title(node).chars().count() + notes.chars().count() + 2).max();
-    let width = (x + 30 + longest.unwrap_or_default() * CHARACTER).max(LEGEND_WIDTH);
-    let height = TOP + (graph.nodes.len() + 1) * ROW;
-    let mut text = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" \
-         role=\"img\">\n<title>{}</title>\n<style>\n{STYLE}</style>\n\
-         <marker id=\"arrow\" viewBox=\"0 0 8 8\" refX=\"12\" refY=\"4\" markerWidth=\"8\" markerHeight=\"8\" \
-         markerUnits=\"userSpaceOnUse\" orient=\"auto\"><path class=\"arrow\" d=\"M0 0L8 4L0 8z\"/></marker>\n",
-        xml(&printable(&format!("Upgrade graph of {}", graph.package)))
-    );
-    for edge in &edges {
-        text += &edge.svg(x);
+pub(crate) fn svg(graph: &Graph, view: &View<'_>) -> String {
+    Drawing::new(graph).svg(view)
+}
+
+struct Drawing<'a> {
+    graph: &'a Graph,
+    /// Nodes by row.
+    rows: Vec<&'a Node>,
+    numbers: BTreeMap<&'a str, usize>,
+    layout: Layout,
+    path: Option<&'a Path>,
+    /// Left end of the lanes and of the names.
+    lanes: usize,
+    names: usize,
+}
+
+impl<'a> Drawing<'a> {
+    fn new(graph: &'a Graph) -> Self {
+        let rows: Vec<&Node> = graph.nodes.iter().rev().collect();
+        let numbers: BTreeMap<&str, usize> =
+            rows.iter().enumerate().map(|(row, node)| (node.bundle.as_str(), row)).collect();
+        let mut links = BTreeSet::new();
+        for edge in &graph.edges {
+            let (Some(&from), Some(&to)) = (numbers.get(edge.from.as_str()), numbers.get(edge.to.as_str()))
+            else {
+                continue;
+            };
+            links.extend(edge.by.iter().map(|by| Link { rule: rule(by.rule), from, to }));
+        }
+        let layout = layout(rows.len(), &links.into_iter().collect::<Vec<_>>());
+        let path = graph.path.as_ref().filter(|path| !path.steps.is_empty());
+        let lanes = MARGIN + layout.columns * RAIL;
+        let names = lanes + layout.lanes * LANE + if path.is_some() { PATH } else { 0 } + MARGIN;
+        Self { graph, rows, numbers, layout, path, lanes, names }
     }
-    for (row, (node, notes)) in words.iter().enumerate() {
-        text += &row_svg(graph, node, notes, x, y(row));
+
+    fn svg(&self, view: &View<'_>) -> String {
+        let labels: Vec<Label> = self.rows.iter().map(|node| Label::new(self.graph, node)).collect();
+        let longest = labels.iter().map(Label::width).max().unwrap_or_default();
+        let legend = self.legend();
+        let width = (self.names + longest + MARGIN).max(legend.1);
+        let height = LEGEND + self.rows.len() * ROW + MARGIN;
+        let zoom = view.zoom.unwrap_or(100);
+        let title = xml(&printable(&format!("Upgrade graph of {}", self.graph.package)));
+        let mut text = format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"upgrade-graph\" viewBox=\"0 0 {width} {height}\" \
+             width=\"{}\" height=\"{}\" role=\"group\" aria-label=\"{title}\">\n",
+            width * zoom / 100,
+            height * zoom / 100,
+        );
+        if view.link.is_none() {
+            text += &format!("<title>{title}</title>\n<style>\n{COLORS}{RULES}</style>\n");
+        }
+        text += &legend.0;
+        self.layout.rails.iter().for_each(|rail| text += &self.rail(rail));
+        self.layout.wires.iter().for_each(|wire| text += &self.wire(*wire));
+        text += &self.path();
+        for (row, label) in labels.iter().enumerate() {
+            text += &self.row(row, label, width, view);
+        }
+        text + "</svg>\n"
     }
-    text += &legend(height - 12);
-    text + "</svg>\n"
+
+    /// Horizontal center of a lane.
+    fn lane(&self, lane: usize) -> usize {
+        self.lanes + (self.layout.lanes - lane) * LANE - LANE / 2
+    }
+
+    fn column(&self, column: usize) -> usize {
+        MARGIN + (self.layout.columns - column) * RAIL - RAIL / 2
+    }
+
+    fn wire(&self, wire: Wire) -> String {
+        let (from, to) = (y(wire.from), y(wire.to));
+        let (x1, x, x2) = (
+            self.lane(self.layout.nodes[wire.from]),
+            self.lane(wire.lane),
+            self.lane(self.layout.nodes[wire.to]),
+        );
+        // A curve of one row leads to another lane. Downgrades run downward.
+        let turn = |y: usize, other: usize| if y < other { y + ROW / 2 } else { y.saturating_sub(ROW / 2) };
+        let (leave, arrive) = (turn(from, to), turn(to, from));
+        let mut d = format!("M{x1} {from}");
+        if x1 != x {
+            d += &format!("Q{x} {from} {x} {leave}");
+        }
+        if x2 == x {
+            d += &format!("V{to}");
+        } else {
+            d += &format!("V{arrive}Q{x} {to} {x2} {to}");
+        }
+        format!(
+            "<path class=\"wire\" d=\"{d}\"/>\n{}",
+            if to > from { arrow_down(x2, to) } else { String::new() }
+        )
+    }
+
+    fn rail(&self, rail: &Rail) -> String {
+        let x = self.column(rail.column);
+        let (top, bottom) = rail.span();
+        let class = name(rail.rule);
+        let mut text = format!("<path class=\"rail {class}\" d=\"M{x} {}V{}\"/>\n", y(top), y(bottom));
+        for target in &rail.targets {
+            let (end, y) = (self.lane(self.layout.nodes[*target]), y(*target));
+            text += &format!(
+                "<path class=\"rail {class}\" d=\"M{x} {y}H{end}\"/><path class=\"arrow\" d=\"M{} {}l7 4l-7 4z\"/>\n",
+                end - 15,
+                y - 4
+            );
+        }
+        let is_target = |row: &&usize| !rail.targets.contains(row);
+        for source in rail.sources.iter().filter(is_target) {
+            text += &match rail.rule {
+                Rule::SkipRange => {
+                    format!("<circle class=\"tick\" cx=\"{x}\" cy=\"{}\" r=\"2.5\"/>\n", y(*source))
+                }
+                _ => format!("<path class=\"rail\" d=\"M{} {}h8\"/>\n", x - 4, y(*source)),
+            };
+        }
+        text
+    }
+
+    /// Column of the upgrade path.
+    fn path(&self) -> String {
+        let Some(path) = self.path else { return String::new() };
+        let x = self.names - MARGIN - PATH / 2;
+        let mut text = String::new();
+        let mut from = self.numbers.get(path.from.as_str());
+        let at = |bundle: &str| self.numbers.get(bundle).map(|row| y(*row));
+        for step in &path.steps {
+            let to = self.numbers.get(step.bundle.as_str());
+            if let (Some(from), Some(to)) = (from, to) {
+                let rule = step.by.iter().map(|by| rule(by.rule)).min().map(name).unwrap_or_default();
+                text += &format!("<path class=\"path {rule}\" d=\"M{x} {}V{}\"/>\n", y(*from), y(*to));
+            }
+            from = to;
+        }
+        if let Some(y) = at(&path.from) {
+            text += &format!("<path class=\"step\" d=\"M{} {}h12v12h-12z\"/>\n", x - 6, y - 6);
+        }
+        for (number, step) in path.steps.iter().enumerate() {
+            if let Some(y) = at(&step.bundle) {
+                text += &format!(
+                    "<circle class=\"step\" cx=\"{x}\" cy=\"{y}\" r=\"9\"/><text class=\"number\" x=\"{x}\" y=\"{}\">{}</text>\n",
+                    y + 4,
+                    number + 1
+                );
+            }
+        }
+        text
+    }
+
+    /// Bundle with its label. The whole row reacts to the pointer.
+    fn row(&self, row: usize, label: &Label, width: usize, view: &View<'_>) -> String {
+        let node = self.rows[row];
+        let decided = self.graph.decision.as_ref().and_then(|decision| decision.reasons.get(&node.bundle));
+        let mut class = "row".to_owned();
+        for (is_set, name) in [
+            (node.deprecated, " deprecated"),
+            (decided.is_some_and(|reason| !reason.is_candidate()) && !label.is_on_path, " out"),
+            (view.selected == Some(node.bundle.as_str()), " selected"),
+        ] {
+            class += if is_set { name } else { "" };
+        }
+        let (open, close) = match view.link {
+            Some(link) => (format!("<a class=\"{class}\" href=\"{}\"", xml(&link(node))), "a"),
+            None => (format!("<g class=\"{class}\""), "g"),
+        };
+        let current = if view.selected == Some(node.bundle.as_str()) { " aria-current=\"true\"" } else { "" };
+        format!(
+            "{open}{current}><title>{}</title><rect class=\"hit\" x=\"1\" y=\"{}\" width=\"{}\" height=\"{ROW}\"/>{}\
+             <text x=\"{}\" y=\"{}\"><tspan class=\"version\">{}</tspan> <tspan class=\"note\">{}</tspan></text></{close}>\n",
+            xml(&hint(self.graph, node)),
+            y(row) - ROW / 2,
+            width - 2,
+            glyph(node, self.is_installed(node), self.lane(self.layout.nodes[row]), y(row)),
+            self.names,
+            y(row) + 5,
+            xml(&label.version),
+            xml(&label.notes),
+        )
+    }
+
+    fn is_installed(&self, node: &Node) -> bool {
+        self.graph.path.as_ref().is_some_and(|path| path.from == node.bundle)
+    }
+
+    /// Meaning of the lines and signs that the graph has, and its width.
+    fn legend(&self) -> (String, usize) {
+        let y = MARGIN + 8;
+        let has_rail = |rule| self.layout.rails.iter().any(|rail| rail.rule == rule);
+        let lines = [
+            (!self.layout.wires.is_empty(), "wire", "replaces"),
+            (has_rail(Rule::Skips), "rail skips", "skips"),
+            (has_rail(Rule::SkipRange), "rail skipRange", "skipRange"),
+            (self.path.is_some(), "path", "upgrade path"),
+        ];
+        let any = |is: &dyn Fn(&Node) -> bool| self.rows.iter().any(|node| is(node));
+        let plain = Node::default();
+        let signs = [
+            (any(&|node| self.is_installed(node)), plain.clone(), true, "installed"),
+            (
+                any(&|node| !node.head_of.is_empty()),
+                Node { head_of: vec![String::new()], ..plain.clone() },
+                false,
+                "head",
+            ),
+            (any(&|node| node.deprecated), Node { deprecated: true, ..plain.clone() }, false, "deprecated"),
+            (any(&|node| node.skipped), Node { skipped: true, ..plain.clone() }, false, "skipped"),
+            (
+                any(&|node| node.unreachable),
+                Node { unreachable: true, ..plain.clone() },
+                false,
+                "unreachable",
+            ),
+        ];
+        let mut text = String::new();
+        let mut x = MARGIN;
+        let mut add = |sign: &dyn Fn(usize) -> String, width: usize, name: &str| {
+            text += &format!(
+                "{}<text class=\"note\" x=\"{}\" y=\"{}\">{name}</text>\n",
+                sign(x),
+                x + width + 6,
+                y + 5
+            );
+            x += width + 20 + name.len() * CHARACTER;
+        };
+        for (_, class, name) in lines.iter().filter(|line| line.0) {
+            add(&|x| format!("<path class=\"{class}\" d=\"M{x} {y}h26\"/>"), 26, name);
+        }
+        for (_, node, is_installed, name) in signs.iter().filter(|sign| sign.0) {
+            add(&|x| glyph(node, *is_installed, x + 8, y), 16, name);
+        }
+        (text, x)
+    }
 }
 
 /// Vertical center of a row.
 fn y(row: usize) -> usize {
-    TOP + row * ROW
+    LEGEND + row * ROW + ROW / 2
 }
 
-/// Edge between two rows.
-struct DrawnEdge<'a> {
-    edge: &'a Edge,
-    from: usize,
-    to: usize,
-    is_chosen: bool,
-    is_path: bool,
-}
-
-impl<'a> DrawnEdge<'a> {
-    fn new(graph: &Graph, edge: &'a Edge, rows: &BTreeMap<&str, usize>) -> Option<Self> {
-        let (from, to) = (*rows.get(edge.from.as_str())?, *rows.get(edge.to.as_str())?);
-        let node = graph.nodes.iter().rev().nth(from)?;
-        let is_path = graph.path.as_ref().is_some_and(|path| path.has(&edge.from, &edge.to));
-        Some(Self { edge, from, to, is_chosen: node.next.as_ref() == Some(&edge.to), is_path })
-    }
-
-    /// Distance of the arc from the column. Neighbors are joined by a straight line.
-    fn bulge(&self) -> usize {
-        match self.from.abs_diff(self.to) {
-            1 => 0,
-            span => (span * ARC.0).min(ARC.1),
-        }
-    }
-
-    fn svg(&self, x: usize) -> String {
-        let (from, to) = (y(self.from), y(self.to));
-        // A Bézier curve reaches three quarters of the distance of its control points.
-        let control = x - (self.bulge() * 4 / 3).min(x);
-        let mut class = format!("edge {}", rule(self.edge));
-        for (is_set, name) in [(self.is_chosen, " chosen"), (self.is_path, " path")] {
-            class += if is_set { name } else { "" };
-        }
-        let hint = format!("{} to {}: {}", self.edge.from, self.edge.to, reasons(self.edge));
-        format!(
-            "<path class=\"{class}\" marker-end=\"url(#arrow)\" d=\"M{x} {from}C{control} {from} {control} {to} {x} {to}\">\
-             <title>{}</title></path>\n",
-            xml(&printable(&hint))
-        )
+fn rule(name: &str) -> Rule {
+    match name {
+        "replaces" => Rule::Replaces,
+        "skips" => Rule::Skips,
+        _ => Rule::SkipRange,
     }
 }
 
-/// Strongest rule of an edge.
-fn rule(edge: &Edge) -> &'static str {
-    let rules = ["replaces", "skips", "skipRange"];
-    let found = rules.into_iter().find(|rule| edge.by.iter().any(|by| by.rule == *rule));
-    found.unwrap_or_default()
+fn name(rule: Rule) -> &'static str {
+    match rule {
+        Rule::Replaces => "replaces",
+        Rule::Skips => "skips",
+        Rule::SkipRange => "skipRange",
+    }
 }
 
-/// Channels and properties of a bundle.
-fn notes(node: &Node) -> String {
-    let mut notes =
-        vec![if node.channels.is_empty() { "no channel".to_owned() } else { node.channels.join(", ") }];
+fn arrow_down(x: usize, y: usize) -> String {
+    format!("<path class=\"arrow\" d=\"M{} {}l4 7l4 -7z\"/>\n", x - 4, y - 15)
+}
+
+/// Sign of a bundle. Each property changes the shape, so that no color is needed.
+fn glyph(node: &Node, is_installed: bool, x: usize, y: usize) -> String {
+    let (left, top) = (x - 5, y - 5);
+    let hollow = node.skipped || node.unreachable || node.deprecated;
+    let dashed = if node.unreachable { " dashed" } else { "" };
+    let mut text = match (is_installed, hollow) {
+        (true, _) => format!("<path class=\"dot\" d=\"M{left} {top}h10v10h-10z\"/>"),
+        (false, true) => format!("<circle class=\"hollow{dashed}\" cx=\"{x}\" cy=\"{y}\" r=\"5\"/>"),
+        (false, false) => format!("<circle class=\"dot\" cx=\"{x}\" cy=\"{y}\" r=\"5\"/>"),
+    };
     if !node.head_of.is_empty() {
-        notes.push(format!("head of {}", node.head_of.join(", ")));
+        text += &format!("<circle class=\"ring\" cx=\"{x}\" cy=\"{y}\" r=\"8\"/>");
     }
-    let properties =
-        [(node.deprecated, "deprecated"), (node.skipped, "skipped"), (node.unreachable, "unreachable")];
-    notes.extend(properties.iter().filter(|(is_set, _)| *is_set).map(|(_, name)| (*name).to_owned()));
-    notes.extend(node.refused.as_ref().map(|property| format!("refused for {property}")));
-    notes.join(" · ")
-}
-
-/// Dot and text of a bundle.
-fn row_svg(graph: &Graph, node: &Node, notes: &str, x: usize, y: usize) -> String {
-    let mut class = "dot".to_owned();
-    for (is_set, name) in [
-        (!node.head_of.is_empty(), " head"),
-        (node.deprecated, " deprecated"),
-        (node.unreachable, " unreachable"),
-    ] {
-        class += if is_set { name } else { "" };
-    }
-    let mark = graph.path.as_ref().and_then(|path| path.mark(&node.bundle));
-    let mark = mark.map(|mark| format!("{mark} · ")).unwrap_or_default();
-    format!(
-        "<circle class=\"{class}\" cx=\"{x}\" cy=\"{y}\" r=\"{DOT}\"/>\n\
-         <text x=\"{}\" y=\"{}\"><tspan class=\"version\">{}</tspan> {} <tspan class=\"note\">{}</tspan></text>\n",
-        x + 16,
-        y + 5,
-        xml(&printable(node.version.as_deref().unwrap_or("?"))),
-        xml(&printable(&node.bundle)),
-        xml(&printable(&format!("{mark}{notes}"))),
-    )
-}
-
-/// Width of the legend.
-const LEGEND_WIDTH: usize = 500;
-
-/// Meaning of the lines.
-fn legend(y: usize) -> String {
-    let entries = [
-        ("replaces chosen", "chosen upgrade"),
-        ("replaces", "replaces"),
-        ("skips", "skips"),
-        ("skipRange", "skipRange"),
-    ];
-    let mut text = String::new();
-    let mut x = 10;
-    for (class, name) in entries {
-        text += &format!(
-            "<path class=\"edge {class}\" d=\"M{x} {}h24\"/><text class=\"note\" x=\"{}\" y=\"{y}\">{name}</text>\n",
-            y - 4,
-            x + 30
-        );
-        x += 50 + name.len() * CHARACTER;
+    if node.deprecated {
+        text += &format!("<path class=\"cross\" d=\"M{left} {top}l10 10m0 -10l-10 10\"/>");
     }
     text
+}
+
+/// Text beside a bundle.
+struct Label {
+    version: String,
+    notes: String,
+    is_on_path: bool,
+}
+
+impl Label {
+    fn new(graph: &Graph, node: &Node) -> Self {
+        let version = node.version.as_deref().unwrap_or("?");
+        let mark = graph.path.as_ref().and_then(|path| path.mark(&node.bundle));
+        let is_on_path = mark.is_some();
+        let mut notes: Vec<String> = mark.into_iter().collect();
+        if !node.bundle.ends_with(version) {
+            notes.push(node.bundle.clone());
+        }
+        notes.push(if node.channels.is_empty() { "no channel".to_owned() } else { node.channels.join(", ") });
+        if !node.head_of.is_empty() {
+            notes.push(format!("head of {}", node.head_of.join(", ")));
+        }
+        let properties =
+            [(node.deprecated, "deprecated"), (node.skipped, "skipped"), (node.unreachable, "unreachable")];
+        notes.extend(properties.iter().filter(|(is_set, _)| *is_set).map(|(_, name)| (*name).to_owned()));
+        notes.extend(node.refused.as_ref().map(|property| format!("refused for {property}")));
+        Self { version: short(version), notes: short(&notes.join(" · ")), is_on_path }
+    }
+
+    fn width(&self) -> usize {
+        (self.version.chars().count() + self.notes.chars().count() + 2) * CHARACTER
+    }
+}
+
+/// Text of a limited length. The hint has all of it.
+fn short(text: &str) -> String {
+    let text = printable(text);
+    match text.char_indices().nth(LABEL) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
 }
 
 #[cfg(test)]
@@ -198,22 +376,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arc_width_grows_with_span_up_to_a_limit() {
-        let edge = Edge { from: String::new(), to: String::new(), by: Vec::new(), downgrade: false };
-        let bulge = |from, to| DrawnEdge { edge: &edge, from, to, is_chosen: false, is_path: false }.bulge();
-        assert_eq!([bulge(1, 0), bulge(0, 1), bulge(2, 0), bulge(149, 0)], [0, 0, 2 * ARC.0, ARC.1]);
+    fn long_label_is_cut_at_a_character() {
+        let text = "é".repeat(LABEL + 1);
+        assert_eq!(short(&text), format!("{}…", "é".repeat(LABEL)));
+        assert_eq!(short("1.0.0"), "1.0.0");
     }
 
+    // Shapes tell the properties apart without color (docs/design/cli.md#drawings-of-upgrade-graphs).
     #[test]
-    fn strongest_rule_decides_the_line() {
-        let by = |rule| super::super::graph::EdgeRuleUse { channel: "stable".to_owned(), rule };
-        let edge = |rules: &[&'static str]| Edge {
-            from: String::new(),
-            to: String::new(),
-            by: rules.iter().copied().map(by).collect(),
-            downgrade: false,
-        };
-        assert_eq!(rule(&edge(&["skipRange", "replaces"])), "replaces");
-        assert_eq!(rule(&edge(&["skipRange", "skips"])), "skips");
+    fn each_property_of_a_bundle_has_a_shape() {
+        let plain = Node::default();
+        let shapes = [
+            glyph(&plain, false, 10, 10),
+            glyph(&plain, true, 10, 10),
+            glyph(&Node { head_of: vec!["stable".to_owned()], ..plain.clone() }, false, 10, 10),
+            glyph(&Node { deprecated: true, ..plain.clone() }, false, 10, 10),
+            glyph(&Node { skipped: true, ..plain.clone() }, false, 10, 10),
+            glyph(&Node { unreachable: true, ..plain }, false, 10, 10),
+        ];
+        assert_eq!(BTreeSet::from(shapes).len(), 6);
     }
 }
