@@ -144,7 +144,7 @@ pub(crate) struct Graph {
     pub(super) edges: Vec<Edge>,
     /// Errors in the catalog that remove edges.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) notes: Vec<String>,
+    pub(crate) notes: Vec<String>,
     /// Upgrade path of the bundle given with `--from`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) path: Option<Path>,

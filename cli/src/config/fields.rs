@@ -98,7 +98,7 @@ pub(super) fn explain(
     Ok(text)
 }
 
-fn description(path: &str) -> Option<&'static str> {
+pub(super) fn description(path: &str) -> Option<&'static str> {
     DESCRIPTIONS.iter().find(|(name, _)| *name == path).map(|(_, description)| *description)
 }
 
@@ -141,7 +141,7 @@ fn required<'a>(schema: &'a Value, value: &'a Value) -> Vec<&'a str> {
 }
 
 /// Type of a field in the notation of `kubectl explain`.
-fn kind(value: &Value) -> String {
+pub(super) fn kind(value: &Value) -> String {
     if let Some(name) = value.get("$ref").and_then(Value::as_str) {
         return name.rsplit('/').next().unwrap_or(name).to_owned();
     }

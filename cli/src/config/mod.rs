@@ -93,7 +93,7 @@ struct Subject {
 }
 
 /// Configuration of one bundle.
-struct Configurable {
+pub(crate) struct Configurable {
     bundle: Bundle,
     /// Schema with all feature gates.
     schema: Value,
@@ -166,13 +166,52 @@ async fn installed_image(
 }
 
 impl Configurable {
-    fn new(files: &BundleFiles, settings: Option<&RenderSettings>) -> Result<Self, CliError> {
+    /// Bundle in `files`, under the gates of `settings`.
+    ///
+    /// # Errors
+    /// The bundle is invalid.
+    pub(crate) fn new(files: &BundleFiles, settings: Option<&RenderSettings>) -> Result<Self, CliError> {
         let bundle = Bundle::load(&files.files)
             .map_err(|error| CliError::findings(format!("{}: {error}", files.origin)))?;
         let schema = config_schema(&bundle, true, true);
         let is_on = |gate: &str| settings.is_none_or(|settings| settings.is_on(gate));
         let off = hints::refused_fields(&bundle, is_on);
         Ok(Self { bundle, schema, off })
+    }
+
+    /// Fields of the configuration. Those in `expanded` are replaced by their own fields. Omits fields that a disabled
+    /// gate refuses.
+    pub(crate) fn explained(&self, expanded: &[&str]) -> Vec<Explained> {
+        let accepted = |name: &&String| self.off.iter().all(|(refused, _)| refused != name);
+        let mut all = Vec::new();
+        for (name, value) in fields::fields(&self.schema, &self.schema).into_iter().flatten() {
+            if !accepted(&name) {
+                continue;
+            }
+            match fields::fields(&self.schema, value).filter(|_| expanded.contains(&name.as_str())) {
+                None => all.push(Explained::new(name.clone(), value)),
+                Some(inner) => all.extend(
+                    inner.iter().map(|(field, value)| Explained::new(format!("{name}.{field}"), value)),
+                ),
+            }
+        }
+        all
+    }
+}
+
+/// Field of the configuration.
+pub(crate) struct Explained {
+    /// Path, such as `deploymentConfig.env`.
+    pub(crate) path: String,
+    /// Type in the notation of `kubectl explain`, with its limits.
+    pub(crate) kind: String,
+    pub(crate) help: String,
+}
+
+impl Explained {
+    fn new(path: String, value: &Value) -> Self {
+        let help = fields::description(&path).unwrap_or_default().to_owned();
+        Self { kind: format!("{}{}", fields::kind(value), fields::limits(value)), help, path }
     }
 }
 

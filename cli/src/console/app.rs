@@ -9,9 +9,10 @@ use axum::routing::get;
 
 use super::catalog::Library;
 use super::guard::Hosts;
+use super::install::BundleCache;
 use super::page::PageError;
 use super::visitor::{Identity, Keys};
-use super::{ConsoleArgs, assets, catalog, guard, page, visitor};
+use super::{ConsoleArgs, assets, catalog, graph, guard, install, page, visitor};
 use crate::error::CliError;
 use crate::session::Session;
 
@@ -30,6 +31,8 @@ pub(crate) struct Console {
     pub(super) identity: Identity,
     /// `true` if no page may change the cluster.
     pub(super) read_only: bool,
+    /// Bundle of the install page.
+    pub(super) bundles: BundleCache,
     /// Session for calls to the API server. It has no progress lines.
     pub(super) session: Session,
 }
@@ -51,6 +54,7 @@ impl Console {
             hosts: Hosts::loopback()?,
             identity: Identity::Local(cluster),
             read_only: args.read_only,
+            bundles: BundleCache::default(),
             session: session.in_background(),
         })
     }
@@ -58,12 +62,12 @@ impl Console {
 
 /// Pages that change nothing. A subject adds its routes here.
 fn pages() -> Router<App> {
-    Router::new().merge(catalog::routes())
+    Router::new().merge(catalog::routes()).merge(graph::routes()).merge(install::routes())
 }
 
 /// Routes that change the cluster. `--read-only` removes them.
 fn changes() -> Router<App> {
-    Router::new()
+    Router::new().merge(install::changes())
 }
 
 /// All routes, behind the checks of every request.

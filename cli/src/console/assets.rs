@@ -10,7 +10,11 @@ use std::sync::LazyLock;
 use super::app::App;
 
 pub(super) static STYLE: LazyLock<Asset> = LazyLock::new(|| {
-    Asset::new("console.css", "text/css; charset=utf-8", include_str!("assets/console.css"))
+    Asset::new(
+        "console.css",
+        "text/css; charset=utf-8",
+        concat!(include_str!("assets/console.css"), include_str!("../catalog/graph.css")),
+    )
 });
 pub(super) static SCRIPT: LazyLock<Asset> = LazyLock::new(|| {
     Asset::new("console.js", "text/javascript; charset=utf-8", include_str!("assets/console.js"))

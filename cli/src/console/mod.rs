@@ -7,7 +7,9 @@ mod app;
 mod assets;
 mod browser;
 mod catalog;
+mod graph;
 mod guard;
+mod install;
 mod page;
 #[cfg(test)]
 mod tests;

@@ -54,6 +54,17 @@ impl Rig {
         self.send(Method::GET, path, &[("host", "127.0.0.1:8000"), ("cookie", &self.cookie)], "").await
     }
 
+    /// Sends a form of the console, without its token.
+    pub(super) async fn post(&self, path: &str, form: &str) -> Answer {
+        let headers = [
+            ("host", "127.0.0.1:8000"),
+            ("origin", "http://127.0.0.1:8000"),
+            ("cookie", &self.cookie),
+            ("content-type", "application/x-www-form-urlencoded"),
+        ];
+        self.send(Method::POST, path, &headers, form).await
+    }
+
     pub(super) async fn send(
         &self,
         method: Method,

@@ -58,7 +58,6 @@ impl Visitor {
     }
 
     /// Hidden field that every form with the method POST contains.
-    #[allow(dead_code, reason = "forms of later pages")]
     pub(crate) fn csrf_field(&self) -> Markup {
         html! { input type="hidden" name=(CSRF_FIELD) value=(self.csrf); }
     }

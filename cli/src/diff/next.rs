@@ -1,5 +1,6 @@
 //! Complete difference that the next revision of an extension makes on a cluster, for commands that judge it.
 
+use olm_plan::objects::changes;
 use olm_revision::content::content_digest;
 use olm_revision::generate::BundleIdentity;
 use olm_revision::phases::{OwnerMetadata, phases};
@@ -39,6 +40,26 @@ impl ComparedExtension<'_> {
         access: &Access,
     ) -> Result<Diff, CliError> {
         self.planned(image, controller, access).await.map(|planned| planned.diff)
+    }
+
+    /// Objects that the bundle in `image` would create, without dry runs: the namespace need not exist.
+    ///
+    /// # Errors
+    /// Errors of [`Self::with_image`].
+    pub(crate) async fn rendered(
+        &self,
+        image: &str,
+        controller: &Controller,
+        access: &Access,
+    ) -> Result<Diff, CliError> {
+        let files = bundle_source::read(image, &access.images, self.session).await?;
+        let settings = RenderSettings::as_configured(self.extension, &controller.gates)?;
+        let settings = settings.on(self.cluster, self.session).await?;
+        let Rendered { bundle, objects } = rendering::objects(&files, &settings)?;
+        let mut diff = Diff::new(&[], &objects, &[], changes(&[], &objects));
+        diff.collisions = self.collisions(&objects).await?;
+        diff.new = super::compared_bundle(&files, &bundle);
+        Ok(diff)
     }
 
     /// Plan of installing the bundle in `image` with the settings of the extension.

@@ -8,13 +8,11 @@ use olm_request::{CrdCheck, ExtensionRules, Settings};
 use super::cluster::ComparedExtension;
 use super::ownership::{Collision, collision_error};
 use super::report::Diff;
-use crate::bundle_source;
 use crate::controller::Controller;
 use crate::crd_check::{CrdResult, Verdict};
 use crate::error::{CliError, Code};
 use crate::output::counted;
 use crate::progress::say;
-use crate::rendering::{self, RenderSettings};
 use crate::source::Access;
 
 /// Highest number of objects or findings that a message names.
@@ -51,12 +49,9 @@ impl ComparedExtension<'_> {
             if compare {
                 return Ok(Prediction::of(&self.with_image(image, controller, access).await?));
             }
-            let files = bundle_source::read(image, &access.images, self.session).await?;
-            let settings = RenderSettings::as_configured(self.extension, &controller.gates)?;
-            let settings = settings.on(self.cluster, self.session).await?;
-            let objects = rendering::objects(&files, &settings)?.objects;
-            let collisions = self.collisions(&objects).await?;
-            let changes = vec![format!("{} created", counted(objects.len(), "object"))];
+            let diff = self.rendered(image, controller, access).await?;
+            let changes = vec![format!("{} created", counted(diff.objects.len(), "object"))];
+            let collisions = diff.collisions;
             Ok(Prediction { changes, collisions, ..Prediction::default() })
         };
         match prediction.await {

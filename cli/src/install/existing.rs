@@ -16,7 +16,7 @@ use crate::source::Cluster;
 ///
 /// # Errors
 /// The name belongs to an extension of another package, or the existing extension is being deleted.
-pub(super) fn find_existing<'a>(
+pub(crate) fn find_existing<'a>(
     extensions: &'a [ClusterExtension],
     desired: &ClusterExtension,
 ) -> Result<Option<&'a ClusterExtension>, CliError> {
@@ -43,7 +43,7 @@ pub(super) fn find_existing<'a>(
 }
 
 /// Extension under another name that already installs the package of `desired`. The name of `desired` is not in use.
-pub(super) fn find_twin<'a>(
+pub(crate) fn find_twin<'a>(
     extensions: &'a [ClusterExtension],
     desired: &ClusterExtension,
 ) -> Option<&'a ClusterExtension> {
@@ -51,7 +51,7 @@ pub(super) fn find_twin<'a>(
 }
 
 /// Error for a second installation of a package. `crds` are the names of the CRDs of the existing extension.
-pub(super) fn twin_error(existing: &ClusterExtension, crds: &[String]) -> CliError {
+pub(crate) fn twin_error(existing: &ClusterExtension, crds: &[String]) -> CliError {
     let owned: String = crds.iter().map(|crd| format!("\n  CustomResourceDefinition {crd}")).collect();
     let colon = if owned.is_empty() { "" } else { ":" };
     CliError::findings(format!(
@@ -65,7 +65,7 @@ pub(super) fn twin_error(existing: &ClusterExtension, crds: &[String]) -> CliErr
 ///
 /// # Errors
 /// It does not. The message lists the fields.
-pub(super) fn require_same(existing: &ClusterExtension, desired: &ClusterExtension) -> Result<(), CliError> {
+pub(crate) fn require_same(existing: &ClusterExtension, desired: &ClusterExtension) -> Result<(), CliError> {
     let (name, differences) = (existing.name_any(), differences(existing, desired));
     if differences.is_empty() {
         return Ok(());
@@ -82,7 +82,7 @@ pub(super) fn require_same(existing: &ClusterExtension, desired: &ClusterExtensi
 ///
 /// # Errors
 /// The API server does not answer, the namespace is being deleted, or it does not exist and may not be created.
-pub(super) async fn check_namespace(
+pub(crate) async fn check_namespace(
     cluster: &Cluster,
     namespace: &str,
     may_create: bool,

@@ -13,27 +13,43 @@ use crate::error::CliError;
 /// # Errors
 /// The configuration is no object, or sets a value that a flag sets, too.
 pub(super) fn extension(args: &InstallArgs, file: Option<Value>) -> Result<ClusterExtension, CliError> {
-    let selector = args.catalog.clone().map(|name| LabelSelector {
-        match_labels: Some([(labels::METADATA_NAME.to_owned(), name)].into()),
-        match_expressions: None,
-    });
     let filter = CatalogFilter {
         package_name: args.package.clone(),
         version: args.version.clone(),
         channels: args.channels.clone(),
-        selector,
+        selector: args.catalog.as_deref().map(of_catalog),
         upgrade_constraint_policy: None,
     };
-    let mut spec = ClusterExtensionSpec::of_package(&args.namespace, filter);
-    spec.config = config(file, args.watch_namespaces.clone())?
-        .map(|inline| ExtensionConfig { config_type: ConfigType::Inline, inline: Some(inline) });
-    let mut extension = ClusterExtension::new(args.name.as_ref().unwrap_or(&args.package), spec);
+    let config = config(file, args.watch_namespaces.clone())?;
+    let mut extension =
+        of_package(args.name.as_ref().unwrap_or(&args.package), &args.namespace, filter, config);
     if args.aggregate_api_roles {
         extension
             .annotations_mut()
             .insert(annotations::EXT_AGGREGATE_API_ROLES.to_owned(), "true".to_owned());
     }
     Ok(extension)
+}
+
+/// Extension with this request and `spec.config.inline`.
+pub(crate) fn of_package(
+    name: &str,
+    namespace: &str,
+    filter: CatalogFilter,
+    config: Option<Map<String, Value>>,
+) -> ClusterExtension {
+    let mut spec = ClusterExtensionSpec::of_package(namespace, filter);
+    spec.config =
+        config.map(|inline| ExtensionConfig { config_type: ConfigType::Inline, inline: Some(inline) });
+    ClusterExtension::new(name, spec)
+}
+
+/// Selector of the ClusterCatalog `name`.
+pub(crate) fn of_catalog(name: &str) -> LabelSelector {
+    LabelSelector {
+        match_labels: Some([(labels::METADATA_NAME.to_owned(), name.to_owned())].into()),
+        match_expressions: None,
+    }
 }
 
 fn config(file: Option<Value>, mut namespaces: Vec<String>) -> Result<Option<Map<String, Value>>, CliError> {

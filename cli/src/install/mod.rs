@@ -12,8 +12,9 @@ use clap::Args;
 use kube::ResourceExt;
 use olm_api::ClusterExtension;
 
-use self::existing::{check_namespace, find_existing, find_twin, require_same, twin_error};
+pub(crate) use self::existing::{check_namespace, find_existing, find_twin, require_same, twin_error};
 use self::extension::differences;
+pub(crate) use self::extension::{of_catalog, of_package};
 use self::with_dependencies::PlanContext;
 use crate::change::{self, ChangeArgs, ChangeFormat};
 use crate::controller::Controller;

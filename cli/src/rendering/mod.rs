@@ -10,7 +10,7 @@ use serde_json::Value;
 
 pub(crate) use self::settings::{
     DEPLOYMENT_CONFIG, MULTI_WATCH, OWN_NAMESPACE, OWNED_API_SERVICES, RenderSettings, RenderSettingsArgs,
-    config, inline_config,
+    config, inline, inline_config,
 };
 use crate::bundle_source::BundleFiles;
 use crate::config::hints;

@@ -247,6 +247,18 @@ pub(crate) fn inline_config(extension: &ClusterExtension) -> Option<Value> {
     config.inline.clone().map(Value::Object)
 }
 
+/// Parses a value in YAML, such as one field of a configuration.
+///
+/// # Errors
+/// The text is not YAML, or has several documents.
+pub(crate) fn inline(text: &str) -> Result<Value, CliError> {
+    let documents = olm_yaml::all_from_slice(text.as_bytes()).map_or(0, |documents| documents.len());
+    if documents > 1 {
+        return Err(CliError::usage(format!("expected one document, found {documents}")));
+    }
+    olm_yaml::from_slice(text.as_bytes()).map_err(|error| CliError::usage(error.to_string()))
+}
+
 /// Reads the configuration in a file. `None` if the file is empty.
 ///
 /// # Errors

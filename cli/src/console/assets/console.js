@@ -119,3 +119,90 @@ for (const element of document.querySelectorAll("[data-events]")) {
   // The server ends the stream with this event when nothing more will change.
   source.addEventListener("end", () => source.close());
 }
+
+// Upgrade graph: the bundle under the pointer or the focus is described beside the drawing. A click selects it, which
+// changes the address. Arrows move between bundles, + and - zoom.
+const graph = document.querySelector("[data-graph]");
+if (graph) {
+  const drawing = graph.querySelector("svg");
+  const rows = [...drawing.querySelectorAll(".row")];
+  const panel = document.getElementById("bundle");
+  const element = (name, text) => Object.assign(document.createElement(name), { textContent: text });
+  const describe = (row) => {
+    const [name, ...lines] = row.querySelector("title").textContent.split("\n");
+    const list = element("dl", "");
+    list.className = "pairs";
+    for (const line of lines) {
+      const end = line.indexOf(": ");
+      list.append(element("dt", end < 0 ? "Note" : line.slice(0, end)), element("dd", end < 0 ? line : line.slice(end + 2)));
+    }
+    const title = element("p", "");
+    title.append(element("strong", name));
+    panel.replaceChildren(element("h2", "Bundle"), title, list);
+  };
+  const selected = () => drawing.querySelector(".selected");
+  const setQuery = (change) => {
+    const address = new URL(location);
+    change(address.searchParams);
+    history.replaceState(null, "", address);
+  };
+  const select = (row) => {
+    selected()?.removeAttribute("aria-current");
+    selected()?.classList.remove("selected");
+    row.classList.add("selected");
+    row.setAttribute("aria-current", "true");
+    const bundle = new URL(row.getAttribute("href"), location).searchParams.get("bundle");
+    setQuery((query) => query.set("bundle", bundle));
+    describe(row);
+  };
+  for (const row of rows) {
+    row.addEventListener("mouseenter", () => describe(row));
+    row.addEventListener("focus", () => describe(row));
+    row.addEventListener("click", (event) => {
+      if (event.ctrlKey || event.metaKey || event.shiftKey) return;
+      event.preventDefault();
+      select(row);
+    });
+  }
+  drawing.addEventListener("mouseleave", () => { if (selected()) describe(selected()); });
+  const [, , width, height] = drawing.getAttribute("viewBox").split(" ").map(Number);
+  const zoom = (change) => {
+    const percent = Math.round(Math.min(400, Math.max(25, change(drawing.getAttribute("width") / width * 100))));
+    drawing.setAttribute("width", width * percent / 100);
+    drawing.setAttribute("height", height * percent / 100);
+    setQuery((query) => query.set("zoom", percent));
+  };
+  const zooms = {
+    in: (percent) => percent * 1.25,
+    out: (percent) => percent / 1.25,
+    reset: () => 100,
+    fit: () => graph.querySelector(".scroll").clientWidth / width * 100,
+  };
+  for (const button of graph.querySelectorAll("[data-zoom]")) {
+    button.hidden = false;
+    button.addEventListener("click", (event) => { event.preventDefault(); zoom(zooms[button.dataset.zoom]); });
+  }
+  const print = graph.querySelector("[data-print]");
+  print.hidden = false;
+  print.addEventListener("click", () => window.print());
+  graph.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const change = { "+": zooms.in, "=": zooms.in, "-": zooms.out, "0": zooms.reset }[event.key];
+    const step = { ArrowUp: -1, ArrowDown: 1 }[event.key];
+    const index = rows.indexOf(document.activeElement);
+    if (change) zoom(change);
+    else if (step && index >= 0) rows[Math.min(rows.length - 1, Math.max(0, index + step))].focus();
+    else return;
+    event.preventDefault();
+  });
+  selected()?.scrollIntoView({ block: "center" });
+}
+
+// Buttons with data-copy="ID" copy the text of the element ID.
+for (const button of document.querySelectorAll("[data-copy]")) {
+  button.hidden = !navigator.clipboard;
+  button.addEventListener("click", async () => {
+    await navigator.clipboard.writeText(document.getElementById(button.dataset.copy).textContent);
+    button.textContent = "Copied";
+  });
+}

@@ -143,6 +143,11 @@ impl Library {
         self.served(&catalog, cluster, &console.session).await
     }
 
+    /// Reports whether the catalog `name` is a ClusterCatalog.
+    pub(crate) fn is_of_cluster(&self, name: &str) -> bool {
+        self.shows(name) && self.sources.iter().all(|(known, _)| known != name)
+    }
+
     /// Reports whether the console shows the ClusterCatalog `name`.
     fn shows(&self, name: &str) -> bool {
         self.of_cluster.iter().any(|wanted| wanted.as_deref().is_none_or(|wanted| wanted == name))

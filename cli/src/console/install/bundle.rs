@@ -1,0 +1,65 @@
+//! Bundle whose configuration the form shows.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use olm_oci::{Reference, ReferenceError};
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+
+use crate::bundle_source::{self, BundleFiles};
+use crate::catalog::graph_decision::{Decision, Wanted};
+use crate::catalog::package::CatalogPackage;
+use crate::error::CliError;
+use crate::session::Session;
+use crate::source::Access;
+
+/// Longest pull of a bundle. The form works without it.
+const DEADLINE: Duration = Duration::from_secs(20);
+
+/// Last bundle that was read, so that steps of one form pull it once.
+#[derive(Default)]
+pub(crate) struct BundleCache(Mutex<Option<(String, Arc<BundleFiles>)>>);
+
+impl BundleCache {
+    /// Files of the bundle image. Only an image with a digest is kept.
+    ///
+    /// # Errors
+    /// The image cannot be pulled in time, or is no bundle.
+    pub(super) async fn read(
+        &self,
+        image: &str,
+        access: &Access,
+        session: &Session,
+    ) -> Result<Arc<BundleFiles>, CliError> {
+        let mut kept = self.0.lock().await;
+        if let Some((known, files)) = kept.as_ref()
+            && known == image
+        {
+            return Ok(Arc::clone(files));
+        }
+        // Not `bundle_source::read`, which would take a path in a catalog for a local directory.
+        let reference: Reference = image
+            .parse()
+            .map_err(|error: ReferenceError| CliError::usage(format!("invalid image {image:?}: {error}")))?;
+        let pulled = timeout(DEADLINE, bundle_source::pull(&reference, &access.images, session)).await;
+        let late = |_| CliError::operational(format!("{image}: no answer within {} s", DEADLINE.as_secs()));
+        let (files, digest) = pulled.map_err(late)??;
+        let files = Arc::new(BundleFiles { files, origin: image.to_owned(), digest: Some(digest) });
+        if image.contains("@sha256:") {
+            *kept = Some((image.to_owned(), Arc::clone(&files)));
+        }
+        Ok(files)
+    }
+}
+
+/// Name and image of the bundle that the resolver chooses for a new installation. `None` if there is none.
+pub(super) fn chosen(
+    package: &CatalogPackage,
+    channel: Option<&str>,
+    version: Option<&str>,
+) -> Option<(String, String)> {
+    let chosen = Decision::new(package, Wanted { channel, version, installed: None }).chosen?;
+    let image = package.offer(&chosen)?.image().to_owned();
+    Some((chosen, image))
+}

@@ -1,0 +1,349 @@
+//! Handlers and markup of the install page.
+
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Form};
+use maud::{Markup, html};
+use olm_api::ClusterExtension;
+use olm_api::cluster_extension::CatalogFilter;
+use tokio::runtime::Handle;
+
+use super::bundle::chosen;
+use super::form::{Errors, Field, Kind, Values, config_fields, extension, place, value};
+use super::preview::{Preview, Target};
+use crate::catalog::package::CatalogPackage;
+use crate::config::Configurable;
+use crate::console::app::{App, Console};
+use crate::console::catalog::package_path;
+use crate::console::page::{Page, PageError, Section};
+use crate::console::visitor::Visitor;
+use crate::controller::Controller;
+use crate::error::CliError;
+use crate::install::of_package;
+use crate::output;
+use crate::rendering::RenderSettings;
+
+/// Most changed objects and permissions that the page lists.
+const LISTED: usize = 200;
+
+/// What all parts of the page show.
+struct Sheet<'a> {
+    catalog: &'a str,
+    package: &'a CatalogPackage,
+    values: &'a Values,
+    fields: Vec<Field>,
+    /// Bundle whose configuration the form has.
+    bundle: Option<String>,
+    /// Notes about the form.
+    notes: Vec<String>,
+    errors: Errors,
+    preview: Option<Preview>,
+    yaml: String,
+    extension: ClusterExtension,
+    can_write: bool,
+}
+
+/// Form, and with `preview` in the query also its result.
+///
+/// # Errors
+/// The catalog or package does not exist.
+pub(super) async fn page(
+    State(console): State<App>,
+    Extension(visitor): Extension<Visitor>,
+    Path((catalog, package)): Path<(String, String)>,
+    Query(values): Query<Values>,
+) -> Result<Page, PageError> {
+    let title = format!("Install {package}");
+    let body = detached(console, visitor, async move |console, visitor| {
+        let package = console.library.content(&catalog, console, visitor).await?.package(&package)?;
+        let mut sheet = Sheet::read(console, visitor, &catalog, &package, &values).await?;
+        if values.contains_key("preview") && sheet.errors.is_empty() {
+            sheet.check(console, visitor).await;
+        }
+        Ok(sheet.markup(visitor))
+    });
+    Ok(Page::new(Section::Catalog, title, body.await?))
+}
+
+/// Creates the extension.
+///
+/// # Errors
+/// The catalog or package does not exist.
+pub(super) async fn apply(
+    State(console): State<App>,
+    Extension(visitor): Extension<Visitor>,
+    Path((catalog, package)): Path<(String, String)>,
+    Form(values): Form<Values>,
+) -> Result<Response, PageError> {
+    let title = format!("Install {package}");
+    let result = detached(console, visitor, async move |console, visitor| {
+        let package = console.library.content(&catalog, console, visitor).await?.package(&package)?;
+        let mut sheet = Sheet::read(console, visitor, &catalog, &package, &values).await?;
+        if !sheet.errors.is_empty() {
+            return Ok((StatusCode::UNPROCESSABLE_ENTITY, sheet.markup(visitor)));
+        }
+        let Some(target) = sheet.target(console, visitor) else {
+            return Err(CliError::usage("the console uses no cluster"));
+        };
+        match target.apply(&sheet.extension).await {
+            Ok(written) => Ok((StatusCode::OK, written_markup(&sheet, &written))),
+            Err(error) => {
+                sheet.place(&error.to_string());
+                Ok((StatusCode::UNPROCESSABLE_ENTITY, sheet.markup(visitor)))
+            }
+        }
+    });
+    let (status, body) = result.await?;
+    Ok((status, Page::new(Section::Catalog, title, body)).into_response())
+}
+
+/// Runs work with the functions of the command line, whose futures stay on one thread.
+async fn detached<T: Send + 'static>(
+    console: App,
+    visitor: Visitor,
+    work: impl AsyncFnOnce(&Console, &Visitor) -> Result<T, CliError> + Send + 'static,
+) -> Result<T, CliError> {
+    let run = move || Handle::current().block_on(work(&console, &visitor));
+    let done = tokio::task::spawn_blocking(run).await;
+    done.map_err(|_| CliError::operational("the work for this page ended early"))?
+}
+
+impl<'a> Sheet<'a> {
+    /// Reads the bundle, whose schema gives the fields, and the values.
+    async fn read(
+        console: &Console,
+        visitor: &Visitor,
+        catalog: &'a str,
+        package: &'a CatalogPackage,
+        values: &'a Values,
+    ) -> Result<Self, CliError> {
+        let given = |name| Some(value(values, name)).filter(|text| !text.is_empty());
+        let chosen = chosen(package, given("channel"), given("version"));
+        let mut notes = Vec::new();
+        let mut fields = Vec::new();
+        match &chosen {
+            None => notes.push("No bundle of the package is in this channel and version range.".to_owned()),
+            Some((name, image)) => match configurable(console, visitor, image).await {
+                Ok(bundle) => fields = config_fields(&bundle),
+                Err(error) => notes.push(format!(
+                    "The bundle {name} cannot be read, so its configuration is not in the form: {error}"
+                )),
+            },
+        }
+        let of_cluster = visitor.cluster().is_some() && console.library.is_of_cluster(catalog);
+        let (extension, mut errors) =
+            extension(of_cluster.then_some(catalog), &package.name, values, &fields);
+        // An empty form is no error.
+        if !values.contains_key("preview") {
+            errors.clear();
+        }
+        let yaml = output::yaml(&serde_json::to_value(&extension)?)?;
+        let can_write = of_cluster && !console.read_only;
+        let bundle = chosen.map(|(name, _)| name);
+        Ok(Self {
+            catalog,
+            package,
+            values,
+            fields,
+            bundle,
+            notes,
+            errors,
+            preview: None,
+            yaml,
+            extension,
+            can_write,
+        })
+    }
+
+    fn target<'b>(&self, console: &'b Console, visitor: &'b Visitor) -> Option<Target<'b>> {
+        let cluster = visitor.cluster().filter(|_| console.library.is_of_cluster(self.catalog))?;
+        Some(Target {
+            cluster,
+            access: console.library.access(),
+            session: &console.session,
+            source: format!("cluster/{}", self.catalog),
+            create_namespace: self.values.contains_key("create_namespace"),
+        })
+    }
+
+    /// Makes the preview, if the console has a cluster.
+    async fn check(&mut self, console: &Console, visitor: &Visitor) {
+        let Some(target) = self.target(console, visitor) else {
+            self.notes
+                .push("Without a cluster that serves this catalog, only the manifest is checked.".to_owned());
+            return;
+        };
+        match target.preview(&self.extension).await {
+            Ok(preview) => self.preview = Some(preview),
+            Err(error) => self.place(&error.to_string()),
+        }
+    }
+
+    fn place(&mut self, error: &str) {
+        let field = place(error, &self.fields);
+        self.errors.entry(field).or_default().push(error.to_owned());
+    }
+
+    fn value(&self, name: &str) -> &str {
+        value(self.values, name)
+    }
+
+    fn markup(&self, visitor: &Visitor) -> Markup {
+        let general = self.errors.get("").into_iter().flatten();
+        html! {
+            p.trail { a href=(package_path(self.catalog, &self.package.name)) { (self.package.name) } " in catalog " (self.catalog) }
+            h1 { "Install " (self.package.name) }
+            @if let Some(bundle) = &self.bundle { p.soft { "Bundle: " (bundle) } }
+            @for note in &self.notes { p.notice { (note) } }
+            @if !self.errors.is_empty() { p.notice.bad role="alert" tabindex="-1" { "The installation would be refused. See the marked fields." } }
+            @for error in general { p.notice.bad role="alert" { (error) } }
+            (self.form())
+            @if self.values.contains_key("preview") && self.errors.is_empty() {
+                (self.manifest())
+                @if let Some(preview) = &self.preview { (preview_markup(preview)) }
+                @if self.can_write { (self.write_form(visitor)) }
+            }
+        }
+    }
+
+    fn form(&self) -> Markup {
+        html! {
+            form.install method="get" action=(address(self.catalog, &self.package.name)) {
+                (self.text("name", "Name", "Name of the ClusterExtension", &self.package.name))
+                (self.text("namespace", "Namespace", "Namespace that the operator is installed into", ""))
+                label.check {
+                    input type="checkbox" name="create_namespace" value="yes" checked[self.values.contains_key("create_namespace")];
+                    "Create the namespace if it does not exist"
+                }
+                div.field {
+                    label for="channel" { "Channel" }
+                    select #channel name="channel" {
+                        option value="" { "All channels" }
+                        @for channel in &self.package.content.channels {
+                            option value=(channel.name) selected[channel.name == self.value("channel")] { (channel.name) }
+                        }
+                    }
+                    (self.errors_of("channel"))
+                }
+                (self.text("version", "Version range", "Only these versions, such as 1.2.3, 1.2.x or >=1.2, <2. Upgrades stay within them", "any"))
+                @let (plain, nested): (Vec<_>, Vec<_>) = self.fields.iter().partition(|field| !field.path.contains('.'));
+                @for field in plain { (self.config_field(field)) }
+                @if !nested.is_empty() {
+                    @let is_used = nested.iter().any(|field| !self.value(&field.path).is_empty());
+                    details open[is_used] {
+                        summary { "Deployments" }
+                        @for field in nested { (self.config_field(field)) }
+                    }
+                }
+                button type="submit" name="preview" value="yes" { "Preview" }
+            }
+        }
+    }
+
+    fn text(&self, name: &str, label: &str, help: &str, placeholder: &str) -> Markup {
+        html! {
+            div.field {
+                label for=(name) { (label) }
+                input id=(name) type="text" name=(name) value=(self.value(name)) placeholder=(placeholder) spellcheck="false"
+                    autocomplete="off" aria-describedby=(format!("{name}-help {name}-errors"))
+                    aria-invalid=[self.errors.contains_key(name).then_some("true")];
+                p.soft id=(format!("{name}-help")) { (help) }
+                (self.errors_of(name))
+            }
+        }
+    }
+
+    fn config_field(&self, field: &Field) -> Markup {
+        let name = field.path.as_str();
+        if field.kind != Kind::Yaml {
+            return self.text(name, name, &format!("{} ({})", field.help, field.notation), "");
+        }
+        html! {
+            div.field {
+                label for=(name) { (name) }
+                textarea id=(name) name=(name) rows="3" spellcheck="false" aria-describedby=(format!("{name}-help {name}-errors"))
+                    aria-invalid=[self.errors.contains_key(name).then_some("true")] { (self.value(name)) }
+                p.soft id=(format!("{name}-help")) { (field.help) " YAML of type " code { (field.notation) } }
+                (self.errors_of(name))
+            }
+        }
+    }
+
+    fn errors_of(&self, name: &str) -> Markup {
+        let errors = self.errors.get(name);
+        html! {
+            ul.errors id=(format!("{name}-errors")) hidden[errors.is_none()] {
+                @for error in errors.into_iter().flatten() { li { (error) } }
+            }
+        }
+    }
+
+    fn manifest(&self) -> Markup {
+        html! {
+            h2 { "Manifest" }
+            pre #manifest tabindex="0" { (self.yaml) }
+            button.quiet type="button" data-copy="manifest" hidden { "Copy" }
+        }
+    }
+
+    /// Form with the values that were checked.
+    fn write_form(&self, visitor: &Visitor) -> Markup {
+        html! {
+            form method="post" action=(address(self.catalog, &self.package.name)) {
+                (visitor.csrf_field())
+                @for (name, value) in self.values { input type="hidden" name=(name) value=(value); }
+                button type="submit" data-apply { "Install" }
+            }
+        }
+    }
+}
+
+async fn configurable(console: &Console, visitor: &Visitor, image: &str) -> Result<Configurable, CliError> {
+    let files = console.bundles.read(image, console.library.access(), &console.session).await?;
+    let settings = match visitor.cluster() {
+        None => None,
+        Some(cluster) => {
+            let controller = Controller::read(cluster, &console.session).await?;
+            // Only the gates of the controller matter.
+            let any = of_package("", "", CatalogFilter::default(), None);
+            Some(RenderSettings::as_configured(&any, &controller.gates)?)
+        }
+    };
+    Configurable::new(&files, settings.as_ref())
+}
+
+fn address(catalog: &str, package: &str) -> String {
+    format!("{}/install", package_path(catalog, package))
+}
+
+fn preview_markup(preview: &Preview) -> Markup {
+    let diff = &preview.diff;
+    html! {
+        h2 { "Preview" }
+        pre { (preview.choice) }
+        @for warning in preview.warnings.iter().chain(&diff.warnings) { p.notice { (warning) } }
+        @if !preview.has_namespace { p.soft { "The namespace does not exist yet, so that the objects are not compared with the cluster." } }
+        h3 { "Objects (" (diff.objects.len()) ")" }
+        ul #objects {
+            @for change in diff.objects.iter().take(LISTED) { li { (change.object) } }
+            @if diff.objects.len() > LISTED { li { "and " (diff.objects.len() - LISTED) " more" } }
+        }
+        h3 { "Permissions" }
+        @if diff.permissions.is_empty() { p { "None." } }
+        @for change in diff.permissions.iter().take(LISTED) {
+            h4 { (change.subject) }
+            ul { @for permission in change.gained.iter().take(LISTED) { li { (permission) } } }
+        }
+    }
+}
+
+fn written_markup(sheet: &Sheet<'_>, written: &[String]) -> Markup {
+    let name = sheet.extension.metadata.name.as_deref().unwrap_or_default();
+    html! {
+        h1 { "Installing " (sheet.package.name) }
+        ul role="status" { @for line in written { li { (line) } } }
+        p { "operator-controller installs the bundle. Follow it with " code { "olm status " (name) } "." }
+        p { a href=(package_path(sheet.catalog, &sheet.package.name)) { (sheet.package.name) } }
+    }
+}

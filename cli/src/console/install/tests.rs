@@ -1,0 +1,62 @@
+use axum::http::{Method, StatusCode};
+
+use crate::console::tests::Rig;
+
+/// Nothing listens at the address of the image.
+const CATALOG: &str = r#"---
+schema: olm.package
+name: lamp
+defaultChannel: stable
+---
+schema: olm.channel
+package: lamp
+name: stable
+entries: [{name: lamp.v1.0.0}]
+---
+schema: olm.bundle
+package: lamp
+name: lamp.v1.0.0
+image: 127.0.0.1:1/lamp:v1
+properties:
+- {type: olm.package, value: {packageName: lamp, version: 1.0.0}}
+"#;
+
+const INSTALL: &str = "/catalogs/hostile/packages/lamp/install";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn form_shows_errors_at_their_field_and_the_manifest_without_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let rig = Rig::with_catalog(folder.path(), CATALOG).await;
+    let empty = rig.get(INSTALL).await;
+    assert_eq!(empty.status, StatusCode::OK, "{}", empty.text);
+    assert!(empty.text.contains("The bundle lamp.v1.0.0 cannot be read"), "{}", empty.text);
+    assert!(!empty.text.contains("aria-invalid"), "{}", empty.text);
+    let wrong = rig.get(&format!("{INSTALL}?namespace=N_S&preview=yes")).await.text;
+    let at = wrong.find("id=\"namespace-errors\"").unwrap();
+    assert!(wrong[at..].starts_with("id=\"namespace-errors\"><li>"), "{wrong}");
+    assert!(!wrong.contains("id=\"manifest\""), "{wrong}");
+    let right = rig.get(&format!("{INSTALL}?namespace=ns&version=1.x&preview=yes")).await.text;
+    assert!(right.contains("id=\"manifest\"") && right.contains("packageName: lamp"), "{right}");
+    // The catalog is no ClusterCatalog: its name selects nothing, and nothing can be written.
+    assert!(!right.contains("matchLabels") && !right.contains("data-apply"), "{right}");
+    let none = rig.get(&format!("{INSTALL}?version=2.x")).await.text;
+    assert!(none.contains("No bundle of the package is in this channel and version range."), "{none}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn write_needs_the_token_and_is_absent_when_read_only() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("catalog.yaml"), CATALOG).unwrap();
+    let source = format!("hostile={}", folder.path().display());
+    for (arguments, expected) in [
+        (vec!["--catalog", &source], StatusCode::FORBIDDEN),
+        (vec!["--catalog", &source, "--read-only"], StatusCode::METHOD_NOT_ALLOWED),
+    ] {
+        let rig = Rig::new(&arguments).await;
+        let status = rig.post(INSTALL, "namespace=ns").await.status;
+        assert_eq!(status, expected);
+    }
+    let rig = Rig::new(&["--catalog", &source, "--read-only"]).await;
+    let answer = rig.send(Method::POST, INSTALL, &[("host", "127.0.0.1:8000")], "").await;
+    assert_eq!(answer.status, StatusCode::UNAUTHORIZED);
+}
