@@ -90,3 +90,6 @@ fn replace(value: &mut Value, from: &str, to: &str) {
         _ => {}
     }
 }
+
+#[cfg(test)]
+mod tests;
