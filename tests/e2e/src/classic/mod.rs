@@ -90,6 +90,3 @@ fn replace(value: &mut Value, from: &str, to: &str) {
         _ => {}
     }
 }
-
-#[cfg(test)]
-mod tests;
