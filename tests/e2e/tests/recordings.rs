@@ -94,6 +94,7 @@ fn composed_objects_equal_recorded_ones() {
         ("single", Sample::scoped, &["-a"]),
         ("multi", Sample::scoped, &["-a", "-b"]),
         ("hooks", Sample::webhooks, &[]),
+        ("wide", Sample::scoped, &[]),
     ] {
         let name = format!("garden-{case}");
         let recorded = Installation::recorded(case, &name).unwrap();

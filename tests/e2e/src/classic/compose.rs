@@ -111,7 +111,7 @@ impl Composer<'_> {
             }
             self.add("administrator", object);
         }
-        self.add("administrator", json!({"apiVersion": V1ALPHA1, "kind": "CatalogSource",
+        self.add("catalog", json!({"apiVersion": V1ALPHA1, "kind": "CatalogSource",
             "metadata": {"name": "samples", "namespace": "olm"},
             "spec": {"sourceType": "grpc", "address": "samples.olm:50051", "displayName": "Samples", "publisher": "OLM"},
             "status": {"connectionState": {"address": "samples.olm:50051", "lastConnect": AT, "lastObservedState": "READY"}}}));

@@ -13,8 +13,9 @@ pub use compose::{Origin, compose, with_sample_operator};
 pub use replay::{Replay, replay};
 
 /// Recorded cases, by the file name without its ending.
-pub const CASES: [&str; 12] =
-    ["all", "api", "conf", "fail", "harbor", "hooks", "lift", "multi", "own", "single", "two", "wait"];
+pub const CASES: [&str; 13] = [
+    "all", "api", "conf", "fail", "harbor", "hooks", "lift", "multi", "own", "single", "two", "wait", "wide",
+];
 
 /// Objects of an installation by classic OLM.
 #[derive(Clone, Debug)]

@@ -32,13 +32,13 @@ impl Composer<'_> {
             );
         }
         for entry in wide {
-            self.cluster_role(entry);
+            self.cluster_role("catalog", entry);
         }
         for entry in narrow {
             let owner = self.owner();
             self.role(entry, namespace, &owner);
             if self.origin.targets.is_empty() {
-                self.cluster_role(entry);
+                self.cluster_role("olm", entry);
             }
             for tenant in self.tenants(&[]) {
                 let is_copy = |object: &&Value| {
@@ -66,11 +66,11 @@ impl Composer<'_> {
     }
 
     /// ClusterRole and ClusterRoleBinding of an entry.
-    fn cluster_role(&mut self, entry: &Value) {
+    fn cluster_role(&mut self, manager: &str, entry: &Value) {
         let mut labels = self.labels(true, Some(self.origin.namespace));
         labels["olm.permissions.hash"] = json!(hash(entry));
         let metadata = json!({"name": format!("{}-{}", self.name, hash(entry)), "labels": labels});
-        self.pair("catalog", "ClusterRole", &metadata, entry);
+        self.pair(manager, "ClusterRole", &metadata, entry);
     }
 
     fn pair(&mut self, manager: &str, kind: &str, metadata: &Value, entry: &Value) {
