@@ -61,16 +61,25 @@ fn shape(object: &Value) -> (String, Value) {
     };
     let details = json!({
         "labels": masked(&metadata["labels"]), "annotations": masked(&metadata["annotations"]), "owners": owners,
-        "finalizers": metadata["finalizers"], "manager": metadata["managedFields"][0]["manager"],
+        "finalizers": metadata["finalizers"], "manager": Some(&metadata["managedFields"][0]["manager"]).filter(|_| kind != "CatalogSource"),
         "template": masked(&object["spec"]["template"]["metadata"]["annotations"]), "volumes": names(&pod["volumes"]),
         "mounts": names(&container["volumeMounts"]), "env": names(&container["env"]),
         "rules": object["rules"], "subjects": subjects, "role": object["roleRef"]["kind"],
-        "webhook": object["webhooks"][0]["clientConfig"], "selector": object["webhooks"][0]["rules"],
+        "webhook": object["webhooks"][0]["clientConfig"], "selector": without_scope(&object["webhooks"][0]["rules"]),
         "conversion": object["spec"]["conversion"]["webhook"], "ports": object["spec"]["ports"],
         "data": object["data"].as_object().filter(|_| kind == "Secret"),
         "phase": object["status"]["phase"],
     });
     (format!("{kind} {}/{name}", text(&metadata["namespace"])), details)
+}
+
+/// Rules of a webhook without the scope, which the API server sets by default.
+fn without_scope(rules: &Value) -> Value {
+    let mut rules = rules.clone();
+    for rule in rules.as_array_mut().into_iter().flatten() {
+        rule.as_object_mut().map(|rule| rule.remove("scope"));
+    }
+    rules
 }
 
 fn shapes(installation: &Installation) -> BTreeMap<String, Vec<Value>> {
