@@ -38,7 +38,11 @@ impl Composer<'_> {
             let owner = self.owner();
             self.role(entry, namespace, &owner);
             if self.origin.targets.is_empty() {
-                self.cluster_role("olm", entry);
+                let mut wide = entry.clone();
+                if let Some(rules) = wide["rules"].as_array_mut() {
+                    rules.push(json!({"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get", "list", "watch"]}));
+                }
+                self.cluster_role("olm", &wide);
             }
             for tenant in self.tenants(&[]) {
                 let is_copy = |object: &&Value| {
