@@ -17,7 +17,8 @@ const SAMPLED: usize = 10;
 /// Points among `count` calls: all, or some at equal distances.
 fn points(count: usize) -> Vec<usize> {
     let all = std::env::var("OLM_FAULTS").is_ok_and(|chosen| chosen == "all");
-    let step = if all { 1 } else { count.div_ceil(SAMPLED).max(1) };
+    // Odd, so that points before and after calls are among them.
+    let step = if all { 1 } else { count.div_ceil(SAMPLED) | 1 };
     (0..count).step_by(step).collect()
 }
 
