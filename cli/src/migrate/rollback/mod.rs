@@ -13,11 +13,11 @@ use clap::Args;
 use olm_api::annotations;
 use serde_json::{Value, json};
 
-use self::observe::{observe, owning, released};
+use self::observe::{observe, owning, released, unowned};
 use self::state::{Step, decide};
 use super::access::{Dependents, ObjectAccess};
 use super::apply::observe::classic;
-use super::apply::{act, change, csv_id, detached, failed, fresh};
+use super::apply::{act, change, csv_id, failed, fresh};
 use super::backup::{self, Backup};
 use super::plan::model::ObjectId;
 use super::pods::{announced, read as read_pods, restarted};
@@ -31,6 +31,9 @@ use crate::source::ClusterArgs;
 
 /// Repetitions of a step after which something undoes it.
 const MAX_REPETITIONS: usize = 10;
+
+/// Time until classic OLM has surely seen the restored objects.
+const CACHE_DELAY: Duration = Duration::from_secs(1);
 
 /// First lines of the command's help.
 pub(super) const ABOUT: &str = "Return a migrated package to classic OLM, without a restart
@@ -213,7 +216,10 @@ impl Rollback<'_> {
                 self.delete(revisions, Dependents::Orphan).await?;
                 self.delete(content, Dependents::Delete).await
             }
-            Step::CreateCsv => self.create_classic(backup.csv(), &csv_id(plan)).await,
+            Step::CreateCsv => {
+                access.session().interruptible(tokio::time::sleep(CACHE_DELAY)).await?;
+                self.create_classic(backup.csv(), &csv_id(plan)).await
+            }
             Step::SetCsvStatus => self.set_status(backup.csv(), &csv_id(plan)).await,
             Step::ReleaseFinalizer(csv) => {
                 let finalizers =
@@ -245,7 +251,7 @@ impl Rollback<'_> {
             live.iter().for_each(|live| trust::collect(live, &mut trusted));
         }
         for saved in objects.iter().filter_map(|id| self.saved(id)) {
-            let mut object = detached(saved);
+            let mut object = unowned(saved);
             trust::extend(&mut object, &trusted);
             let created = self.access.create(&object).await?;
             let status = &saved["status"];

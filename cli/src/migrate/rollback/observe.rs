@@ -19,6 +19,9 @@ use crate::status::observe::{is_active, revisions};
 /// Kind of the revisions.
 const REVISION: (&str, &str) = ("olm.operatorframework.io/v1", "ClusterObjectSet");
 
+/// Label of all objects that classic OLM reads.
+const MANAGED: &str = "olm.managed";
+
 /// Objects of the backup that the rollback restores: not those of classic OLM, which restores its own.
 pub(super) fn restorable(backup: &Backup) -> impl Iterator<Item = &Value> {
     backup.objects.iter().filter(|object| !is_of_classic(object))
@@ -139,7 +142,9 @@ fn is_changed(saved: &Value, live: &Value, extension: &str) -> bool {
     let is_part = |field: &str| !["metadata", "status"].contains(&field);
     let fields = desired.as_object().into_iter().flatten();
     let annotations = saved["metadata"]["annotations"].as_object().into_iter().flatten();
+    let managed = |object: &Value| object["metadata"]["labels"].get(MANAGED).cloned();
     from_extension(live, extension).is_some()
+        || managed(saved).is_some_and(|saved| managed(live) != Some(saved))
         || fields
             .filter(|(field, _)| is_part(field))
             .any(|(field, value)| live.get(field).is_none_or(|live| without(live) != without(value)))
@@ -155,9 +160,19 @@ fn content_of(saved: &Value, live: &Value) -> Value {
     desired
 }
 
+/// The saved object as a new one without owners. Before an installation, classic OLM sees only objects with label
+/// `olm.managed`: without its certificate it would make a new one, and restart the pods.
+pub(super) fn unowned(saved: &Value) -> Value {
+    let mut object = detached(saved);
+    if let Some(managed) = saved["metadata"]["labels"].get(MANAGED) {
+        object["metadata"]["labels"][MANAGED] = managed.clone();
+    }
+    object
+}
+
 /// The saved object without owners, as a replacement of the live one.
 pub(super) fn released(saved: &Value, live: &Value) -> Value {
-    let mut object = detached(&content_of(saved, live));
+    let mut object = unowned(&content_of(saved, live));
     for field in ["uid", "resourceVersion"] {
         object["metadata"][field] = live["metadata"][field].clone();
     }
@@ -246,6 +261,10 @@ mod tests {
         assert!(!changed(&|live| live["spec"]["replicas"] = json!(3)));
         assert!(changed(&|live| live["spec"]["template"] = json!({})));
         assert!(changed(&|live| live["metadata"]["annotations"] = json!({})));
+        let mut managed = saved();
+        managed["metadata"]["labels"][MANAGED] = json!("true");
+        assert!(is_changed(&managed, &saved(), "lamp") && !is_changed(&managed, &managed, "lamp"));
+        assert_eq!(unowned(&managed)["metadata"]["labels"], json!({"app": "lamp", "olm.managed": "true"}));
         let label = |live: &mut Value| {
             live["metadata"]["labels"]["olm.operatorframework.io/owner-name"] = json!("lamp")
         };
