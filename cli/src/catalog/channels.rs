@@ -52,29 +52,29 @@ pub(super) struct InCatalog<T> {
 /// Summary of a channel.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct ChannelSummary {
-    pub(super) name: String,
-    pub(super) default: bool,
+pub(crate) struct ChannelSummary {
+    pub(crate) name: String,
+    pub(crate) default: bool,
     /// Entries that no other entry follows. More than one is an error in the catalog.
-    pub(super) heads: Vec<Head>,
+    pub(crate) heads: Vec<Head>,
     /// Number of entries.
-    pub(super) bundles: usize,
+    pub(crate) bundles: usize,
     /// Deprecation messages.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) deprecation: Vec<String>,
+    pub(crate) deprecation: Vec<String>,
 }
 
 /// Head of a channel.
 #[derive(Debug, Serialize)]
-pub(super) struct Head {
-    pub(super) bundle: String,
+pub(crate) struct Head {
+    pub(crate) bundle: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) version: Option<String>,
+    pub(crate) version: Option<String>,
 }
 
 impl ChannelSummary {
     /// Summarizes `channel`, which belongs to `package`.
-    pub(super) fn new(package: &CatalogPackage, channel: &Channel) -> Self {
+    pub(crate) fn new(package: &CatalogPackage, channel: &Channel) -> Self {
         let head = |name: &str| Head { bundle: name.to_owned(), version: package.version(name) };
         Self {
             name: channel.name.clone(),
@@ -86,7 +86,7 @@ impl ChannelSummary {
     }
 
     /// Name (marked if it is the default channel), heads, their versions, entries, deprecation.
-    pub(super) fn cells(&self) -> [String; 5] {
+    pub(crate) fn cells(&self) -> [String; 5] {
         let join = |parts: Vec<&str>| parts.join(", ");
         [
             format!("{}{}", self.name, if self.default { " (default)" } else { "" }),

@@ -2,7 +2,7 @@
 
 pub(crate) mod bundle_details;
 mod bundles;
-mod channels;
+pub(crate) mod channels;
 pub(crate) mod classic_chain;
 pub(crate) mod cluster_catalog;
 mod create;

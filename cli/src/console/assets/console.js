@@ -57,6 +57,8 @@ for (const form of document.querySelectorAll("form[data-live]")) {
       const response = await fetch(part, { signal: running.signal, credentials: "same-origin" });
       if (!response.ok) { location.assign(url); return; }
       target.innerHTML = await response.text();
+      const status = document.querySelector("[data-status]");
+      if (status) status.textContent = target.querySelector(".count")?.textContent ?? "";
       history.replaceState(null, "", url);
     } catch (error) {
       if (error.name !== "AbortError") location.assign(url);

@@ -13,6 +13,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use image::{ImageFormat, ImageReader, Limits};
 use serde::Deserialize;
+use tokio::sync::Semaphore;
 
 use crate::console::app::App;
 use crate::console::page::PageError;
@@ -26,6 +27,8 @@ const PIXEL_LIMIT: u32 = 2048;
 const MEMORY_LIMIT: u64 = 32 << 20;
 /// Width and height of a served raster image.
 const SERVED_PIXELS: u32 = 128;
+/// Decodes one image at a time, because each may need [`MEMORY_LIMIT`].
+static DECODER: Semaphore = Semaphore::const_new(1);
 /// Policy of a response with an SVG image, for a browser that opens it as a document.
 const SVG_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; sandbox";
 
@@ -64,12 +67,14 @@ pub(super) async fn serve(
     Path((catalog, package)): Path<(String, String)>,
 ) -> Result<Response, PageError> {
     let content = console.library.content(&catalog, &console, &visitor).await?;
+    let turn = DECODER.acquire().await;
     let decoded = tokio::task::spawn_blocking(move || {
         let content = Arc::clone(&content);
         let object = content.package_object(&package).ok().flatten();
         object.as_deref().and_then(declared).and_then(|icon| decode(&icon))
     });
     let image = decoded.await.ok().flatten();
+    drop(turn);
     let image =
         image.ok_or_else(|| PageError::new(StatusCode::NOT_FOUND, "the package has no usable icon"))?;
     let keep = (CACHE_CONTROL, "private, max-age=3600");
@@ -132,9 +137,21 @@ fn svg(bytes: Vec<u8>) -> Option<String> {
 }
 
 fn is_active_element(name: &str) -> bool {
-    ["script", "foreignobject", "iframe", "object", "embed", "audio", "video", "handler", "listener"]
-        .iter()
-        .any(|active| name.eq_ignore_ascii_case(active))
+    [
+        "script",
+        "foreignobject",
+        "iframe",
+        "object",
+        "embed",
+        "audio",
+        "video",
+        "handler",
+        "listener",
+        "set",
+        "animate",
+    ]
+    .iter()
+    .any(|active| name.eq_ignore_ascii_case(active))
 }
 
 fn is_active_attribute(name: &str, value: &str) -> bool {

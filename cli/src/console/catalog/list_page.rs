@@ -44,7 +44,10 @@ pub(super) async fn page(
         (problems(&catalogs))
         div.columns {
             (form(&filter, &catalogs, &Choices::new(&contents), installed.is_some()))
-            div #results aria-live="polite" { (results) }
+            div {
+                p.hidden role="status" data-status {}
+                div #results { (results) }
+            }
         }
     };
     Ok(Page::new(Section::Catalog, "Packages", body).into_response())

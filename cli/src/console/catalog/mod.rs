@@ -6,6 +6,9 @@ mod filter;
 mod icon;
 mod library;
 mod list_page;
+mod markdown;
+mod package_page;
+mod package_tables;
 mod results;
 mod search;
 mod summary;
@@ -19,6 +22,7 @@ use super::app::App;
 pub(super) fn routes() -> Router<App> {
     Router::new()
         .route("/", get(list_page::page))
+        .route("/catalogs/{catalog}/packages/{package}", get(package_page::page))
         .route("/catalogs/{catalog}/packages/{package}/icon", get(icon::serve))
 }
 

@@ -72,6 +72,7 @@ fn item(package: &Summary, installed: Option<&Vec<String>>, name_catalog: bool) 
                     @if package.channels.len() > CHANNELS {
                         div { dt { "more" } dd { (package.channels.len() - CHANNELS) " channels" } }
                     }
+                    div { dt { "versions" } dd { (package.bundles) } }
                     @if let Some(level) = package.capability {
                         div { dt { "level" } dd { (level) " " (CAPABILITIES[usize::from(level - 1)]) } }
                     }

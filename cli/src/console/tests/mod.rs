@@ -1,5 +1,7 @@
 //! Requests to the real routes, without a cluster and without a browser.
 
+mod hostile;
+
 use std::path::Path;
 use std::sync::Arc;
 
