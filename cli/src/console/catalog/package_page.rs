@@ -9,12 +9,12 @@ use serde::Deserialize;
 
 use super::facts::Facts;
 use super::markdown::markdown;
-use super::package_path;
 use super::package_tables::{apis, channels, requirements, side, versions};
 use super::results::icon;
 use super::summary::Summary;
+use super::{encoded, package_path};
 use crate::catalog::bundle_details::BundleDetails;
-use crate::catalog::package::CatalogPackage;
+use crate::catalog::package::{CatalogPackage, shown_version};
 use crate::console::app::App;
 use crate::console::page::{Page, PageError, Section};
 use crate::console::visitor::Visitor;
@@ -181,6 +181,15 @@ fn choices(package: &CatalogPackage, choice: &Choice, offer: Option<&Offer>) -> 
 }
 
 /// Links to the other pages of the package.
-fn actions(_package: &CatalogPackage, _offer: Option<&Offer>) -> Markup {
-    html! {}
+fn actions(package: &CatalogPackage, offer: Option<&Offer>) -> Markup {
+    let path = package_path(&package.catalog, &package.name);
+    let version = offer.and_then(shown_version);
+    let install = version.map(|version| format!("{path}/install?version={}", encoded(&version)));
+    html! {
+        p.actions {
+            a.button href=(install.unwrap_or_else(|| format!("{path}/install"))) { "Install" }
+            " "
+            a.button.quiet href=(format!("{path}/graph")) { "Upgrade graph" }
+        }
+    }
 }
