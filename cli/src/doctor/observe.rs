@@ -268,20 +268,22 @@ async fn classic(cluster: &Cluster, observed: &mut Observed, session: &Session) 
 
 /// Bundles of all catalogs, if an extension is installed and all catalogs can be read.
 async fn catalogs(access: &Access, observed: &mut Observed, session: &Session) -> Result<(), CliError> {
-    let is_installed = |one: &Value| !text(one, "/status/install/bundle/name").is_empty();
+    let extensions = observed.list("ClusterExtension").iter();
+    let installed = extensions.map(|one| text(one, "/status/install/bundle/name").to_owned());
+    let installed: BTreeSet<String> = installed.filter(|name| !name.is_empty()).collect();
     let used = observed.list("ClusterCatalog").iter();
     let used = used.filter(|one| text(one, "/spec/availabilityMode") != "Unavailable");
     let (served, unserved): (Vec<&Value>, Vec<&Value>) = used.partition(|one| {
         list(one, "/status/conditions").iter().any(|c| c["type"] == types::SERVING && c["status"] == "True")
     });
     let is_complete = unserved.is_empty() && !served.is_empty();
-    if !is_complete || !observed.list("ClusterExtension").iter().any(is_installed) {
+    if !is_complete || installed.is_empty() {
         return Ok(());
     }
     let names: Vec<String> = served.iter().map(|one| name(one).to_owned()).collect();
     let (mut unreadable, mut offered) = (Vec::new(), BTreeSet::new());
     for name in names {
-        offered.extend(bundles_of_catalogs(&[name], access, &mut unreadable, session).await?);
+        offered.extend(bundles_of_catalogs(&[name], &installed, access, &mut unreadable, session).await?);
         // If catalogd does not answer, each catalog would take the whole deadline.
         if !unreadable.is_empty() {
             observed.unreadable.extend(unreadable);

@@ -74,15 +74,17 @@ pub(crate) async fn classic_packages(
     Ok(packages)
 }
 
-/// Names of the bundles of ClusterCatalogs. A catalog that cannot be read is added to `unreadable`.
+/// Those of `names` that are bundles of the ClusterCatalogs. A catalog that cannot be read is added to `unreadable`.
 ///
 /// # Errors
 /// The command is interrupted.
 pub(crate) async fn bundles_of_catalogs(
     catalogs: &[String],
+    names: &BTreeSet<String>,
     access: &Access,
     unreadable: &mut Vec<String>,
     session: &Session,
 ) -> Result<BTreeSet<String>, CliError> {
-    read::offered_by_cluster(catalogs, access, unreadable, session).await
+    let offered = read::offered_by_cluster(catalogs, names, access, unreadable, session).await?;
+    Ok(offered.into_keys().collect())
 }
