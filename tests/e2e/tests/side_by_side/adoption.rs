@@ -31,7 +31,7 @@ fn create(object: &Value) -> Result<()> {
 /// Creates ServiceAccount and Deployment of version 1.0.0 with the additions of classic OLM. Returns the digest of both
 /// for the annotation.
 async fn create_classic(scenario: &Scenario) -> Result<String> {
-    let (name, tool) = (scenario.name.as_str(), Tool::new(scenario)?);
+    let (name, tool) = (scenario.name.as_str(), Tool::new(&scenario.cluster)?);
     let ca = tool.path("ca");
     let ca = ca.to_str().context("the path is not UTF-8")?;
     let rendered = tool.json(&["render", scenario.bundle_image("1.0.0"), "-n", name, "--ca-dir", ca])?;
