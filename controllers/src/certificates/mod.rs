@@ -12,6 +12,7 @@
 //! one stays trusted for the overlap. If its key is compromised, delete both Secrets. If another provider is selected
 //! and no extension still needs this one, nothing is watched.
 
+mod creation;
 mod injection;
 mod needs;
 mod objects;
@@ -41,6 +42,7 @@ use tokio_util::sync::CancellationToken;
 use crate::install_error::{InstallError, api_request};
 use crate::revision_cache::RevisionCache;
 use crate::revision_writer::content_secrets;
+pub(crate) use creation::CertifiedCluster;
 use needs::{Needs, RequiredCertificates, ca_secret};
 use objects::write;
 pub(crate) use plan::Times;

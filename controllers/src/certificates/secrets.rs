@@ -121,8 +121,7 @@ impl ServiceSecrets<'_> {
 
     /// Returns the CAs that clients must trust now, the current one first.
     pub(super) fn bundle(&self, now: Timestamp) -> Vec<u8> {
-        let texts = self.ca.as_ref().map(|secret| [value(secret, "tls.crt"), value(secret, "ca.crt")]);
-        merged_bundle(texts.into_iter().flatten(), MAX_TRUSTED, now)
+        self.ca.as_ref().map(|secret| trusted(secret, now)).unwrap_or_default()
     }
 
     /// Returns the facts that decide the next step.
@@ -320,6 +319,11 @@ fn is_left_by_classic(secret: &Secret) -> bool {
 
 fn is_of_others(key: &str) -> bool {
     key.split_once('/').is_some_and(|(prefix, _)| PREFIXES_OF_OTHERS.contains(&prefix))
+}
+
+/// Returns the CAs in the Secret of a CA that clients must trust now, the current one first.
+pub(super) fn trusted(ca: &Secret, now: Timestamp) -> Vec<u8> {
+    merged_bundle([value(ca, "tls.crt"), value(ca, "ca.crt")], MAX_TRUSTED, now)
 }
 
 fn value<'a>(secret: &'a Secret, key: &str) -> &'a [u8] {

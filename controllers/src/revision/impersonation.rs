@@ -6,22 +6,22 @@ use http::HeaderValue;
 use kube::ResourceExt;
 use olm_api::{ClusterObjectSet, annotations};
 use olm_revision::engine::Engine;
-use olm_revision::kube_cluster::KubeCluster;
 
 use super::Context;
+use crate::certificates::CertifiedCluster;
 
 impl Context {
     /// Returns the engine for the objects of this revision.
     ///
     /// # Errors
     /// The revision names an invalid service account.
-    pub(super) fn engine_of(&self, set: &ClusterObjectSet) -> Result<Engine<KubeCluster>, String> {
-        let cluster = self.engine.cluster();
+    pub(super) fn engine_of(&self, set: &ClusterObjectSet) -> Result<Engine<CertifiedCluster>, String> {
+        let mut cluster = self.engine.cluster().clone();
         let account = set.annotations().get(annotations::EXT_SERVICE_ACCOUNT);
-        Ok(self.engine.on(match user(account, &self.system_namespace)? {
-            Some(user) => cluster.acting_as(user),
-            None => cluster.clone(),
-        }))
+        if let Some(user) = user(account, &self.system_namespace)? {
+            cluster.cluster = cluster.cluster.acting_as(user);
+        }
+        Ok(self.engine.on(cluster))
     }
 }
 

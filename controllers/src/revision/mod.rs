@@ -49,6 +49,7 @@ use tokio::time::Instant;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tokio_util::sync::CancellationToken;
 
+use crate::certificates::CertifiedCluster;
 use crate::metrics::classic;
 use crate::metrics::revisions::RevisionMetrics;
 use crate::revision_cache::{Change, RevisionCache};
@@ -98,7 +99,7 @@ struct Context {
     client: Client,
     sets: Api<ClusterObjectSet>,
     cache: RevisionCache,
-    engine: Engine<KubeCluster>,
+    engine: Engine<CertifiedCluster>,
     watches: Watches,
     events: Events,
     drift_reporter: DriftReporter,
@@ -152,7 +153,7 @@ pub async fn run(
     stop: CancellationToken,
 ) {
     let cluster = KubeCluster::new(client.clone());
-    let engine = Engine::new(cluster.clone());
+    let engine = Engine::new(CertifiedCluster { cluster: cluster.clone(), client: client.clone() });
     let (watches, changed) = Watches::new(client.clone(), cluster, engine.observed_versions());
     let events = Events::new(client.clone(), Component::OperatorController);
     let measures = RevisionMetrics::default();

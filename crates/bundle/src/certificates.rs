@@ -107,7 +107,7 @@ pub fn injections(objects: &[&Value]) -> Vec<Injection> {
             && !others.contains(&(serving.namespace.clone(), serving.secret.clone()))
     };
     let all: BTreeSet<Injection> =
-        objects.iter().filter_map(|object| injection(object)).filter(is_ours).collect();
+        objects.iter().filter_map(|object| Injection::of(object)).filter(is_ours).collect();
     all.into_iter().collect()
 }
 
@@ -118,27 +118,31 @@ fn service(object: &Value) -> Option<(&str, &str)> {
     is_service.then_some((metadata["namespace"].as_str()?, metadata["name"].as_str()?))
 }
 
-fn injection(object: &Value) -> Option<Injection> {
-    let kind = InjectionKind::of(object)?;
-    let metadata = &object["metadata"];
-    let (namespace, secret) = metadata["annotations"][BUILTIN_CA_ANNOTATION].as_str()?.split_once('/')?;
-    let client = match kind {
-        InjectionKind::Validating | InjectionKind::Mutating => object.pointer("/webhooks/0/clientConfig"),
-        InjectionKind::Definition => object.pointer("/spec/conversion/webhook/clientConfig"),
-        InjectionKind::ApiService => object.pointer("/spec"),
-    };
-    let called = &client?["service"];
-    let service = called["name"].as_str()?;
-    let agrees = called["namespace"] == namespace && names::certificate(service) == secret;
-    agrees.then(|| Injection {
-        kind,
-        name: metadata["name"].as_str().unwrap_or_default().to_owned(),
-        serving: Serving {
-            namespace: namespace.to_owned(),
-            service: service.to_owned(),
-            secret: secret.to_owned(),
-        },
-    })
+impl Injection {
+    /// Injection that the annotation of an object requests. `None` without the annotation, or if it is not that of the
+    /// called Service.
+    pub fn of(object: &Value) -> Option<Self> {
+        let kind = InjectionKind::of(object)?;
+        let metadata = &object["metadata"];
+        let (namespace, secret) = metadata["annotations"][BUILTIN_CA_ANNOTATION].as_str()?.split_once('/')?;
+        let client = match kind {
+            InjectionKind::Validating | InjectionKind::Mutating => object.pointer("/webhooks/0/clientConfig"),
+            InjectionKind::Definition => object.pointer("/spec/conversion/webhook/clientConfig"),
+            InjectionKind::ApiService => object.pointer("/spec"),
+        };
+        let called = &client?["service"];
+        let service = called["name"].as_str()?;
+        let agrees = called["namespace"] == namespace && names::certificate(service) == secret;
+        agrees.then(|| Self {
+            kind,
+            name: metadata["name"].as_str().unwrap_or_default().to_owned(),
+            serving: Serving {
+                namespace: namespace.to_owned(),
+                service: service.to_owned(),
+                secret: secret.to_owned(),
+            },
+        })
+    }
 }
 
 /// Namespace and name of the Secrets that cert-manager or OpenShift issue for these objects.
