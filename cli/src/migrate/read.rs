@@ -72,6 +72,23 @@ pub(super) async fn from_cluster(cluster: &Cluster, session: &Session) -> Result
     Ok(objects)
 }
 
+/// Reports whether the cluster serves the kinds from which packages are found. `true` if discovery fails.
+///
+/// # Errors
+/// The command is interrupted.
+pub(super) async fn has_packages(cluster: &Cluster, session: &Session) -> Result<bool, CliError> {
+    let version = format!("{CLASSIC}/v1alpha1");
+    let discovery = within_deadline(cluster.client().list_api_group_resources(&version));
+    Ok(match session.interruptible(discovery).await? {
+        Ok(served) => served
+            .resources
+            .iter()
+            .any(|one| ["Subscription", "ClusterServiceVersion"].contains(&one.kind.as_str())),
+        Err(kube::Error::Api(status)) => status.code != 404,
+        Err(_) => true,
+    })
+}
+
 /// Reads the objects of the file or folder `path`. A file of a folder that cannot be parsed is reported and skipped.
 ///
 /// # Errors
