@@ -16,7 +16,7 @@ const FOREIGN: [&str; 3] =
 /// Labels that Prometheus or cAdvisor add.
 const ADDED: [&str; 5] = ["job", "namespace", "pod", "container", "le"];
 /// Words of PromQL.
-const WORDS: [&str; 3] = ["by", "e3", "e6"];
+const WORDS: [&str; 4] = ["by", "or", "e3", "e6"];
 
 /// Labels of the documented metrics, by name.
 fn metrics() -> BTreeMap<String, String> {
