@@ -5,6 +5,7 @@
 
 mod archive;
 mod diagnose;
+mod fields;
 mod observe;
 mod observed;
 mod redact;

@@ -6,33 +6,33 @@ use std::sync::LazyLock;
 use regex::{Captures, Regex};
 use serde_json::{Map, Value};
 
+use super::fields::{self, is_secret};
+
 /// Text in the place of a secret.
 pub(super) const REDACTED: &str = "REDACTED";
 /// Shortest value of a Secret that is looked for in other texts. Shorter ones would match by chance.
 const MIN_KNOWN: usize = 6;
-/// Ends of field names, in lower case without `-` and `_`, whose texts are secret.
-const SECRET_FIELDS: [&str; 16] = [
-    "password",
-    "passwd",
-    "passphrase",
-    "pwd",
-    "token",
-    "secret",
-    "apikey",
-    "accesskey",
-    "secretkey",
-    "privatekey",
-    "accountkey",
-    "connectionstring",
-    "credential",
-    "credentials",
-    "authorization",
-    "auth",
+/// Environment variables whose literal values are kept. Every other one may be a secret.
+const PUBLIC_VARIABLES: [&str; 14] = [
+    "POD_NAME",
+    "POD_NAMESPACE",
+    "NAMESPACE",
+    "OPERATOR_NAME",
+    "OPERATOR_NAMESPACE",
+    "OPERATOR_CONDITION_NAME",
+    "WATCH_NAMESPACE",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "NO_PROXY",
+    "SSL_CERT_DIR",
+    "SSL_CERT_FILE",
+    "GOMEMLIMIT",
+    "RUST_LOG",
 ];
 /// Annotation of `kubectl apply` with a copy of the whole object.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Patterns of secrets. Group `keep`, if any, remains.
+/// Patterns of secrets. Groups `keep` and `end`, if any, remain.
 static PATTERNS: LazyLock<Vec<Regex>> = LazyLock::new(|| {
     let patterns = [
         // Private keys. Line feeds may be escaped, and the end may be cut off.
@@ -40,18 +40,32 @@ static PATTERNS: LazyLock<Vec<Regex>> = LazyLock::new(|| {
         // The end of one whose begin is cut off, and base64 of one.
         r"([A-Za-z0-9+/=]+\s+)*-----END [A-Z0-9 ]*PRIVATE KEY( BLOCK)?-----",
         r"LS0tLS1CRUdJTi(BE|BF|BP|BQ|BS)[A-Za-z0-9+/=]+",
-        r#"(?i)(?<keep>(proxy-)?authorization\\?["']?\s*[:=]\s*\[?\\?["']?)[^\r\n"'\\]+"#,
         r"(?i)(?<keep>\b(bearer|basic)\s+)[a-z0-9._~+/=-]{6,}",
-        r#"(?<keep>[A-Za-z][A-Za-z0-9+.-]*://)[^/\s"'<>\\]*@"#,
-        // Field or variable whose name says that its value is secret.
-        r#"(?i)(?<keep>[\w.-]*(password|passwd|passphrase|pwd|token|secret|api[_-]?key|access[_-]?key|private[_-]?key|account[_-]?key|credentials?|auth)\\?["']?\s*[:=]\s*\\?)("[^"]*"?|'[^']*'?|[^\s"',;&}\]]+)"#,
+        // User and password of a data source of Go.
+        r#"[^\s"':@/=]+:\S*?(?<end>@(tcp[46]?|unix|udp)\()"#,
         // JSON web tokens, and base64 of JSON objects such as pull secrets.
-        r"\beyJ[A-Za-z0-9_+/=-]{6,}(\.[A-Za-z0-9_-]+)*",
+        r"\b(eyJ|eyAi|ewog|ewoJ|ew0K)[A-Za-z0-9_+/=-]{6,}(\.[A-Za-z0-9_-]+)*",
         // Tokens of common services.
         r"\b(gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}|xox[abeprs]-[\w-]{8,}|(AKIA|ASIA)[A-Z0-9]{16}|sha256~[\w-]{20,})",
     ];
     patterns.iter().filter_map(|pattern| Regex::new(pattern).ok()).collect()
 });
+
+/// URL: scheme, then host and path with user and password.
+static URL: LazyLock<Option<Regex>> =
+    LazyLock::new(|| Regex::new(r#"([A-Za-z][A-Za-z0-9+.-]*://)([^\s"'<>\\]*)"#).ok());
+
+/// URL without user and password. A password may contain slashes, and a path `@`, such as that of an image with digest.
+fn without_user(url: &Captures<'_>) -> String {
+    let rest = &url[2];
+    let image = rest.find("@sha256:").map_or(rest, |digest| &rest[..digest]);
+    let has_password = image.split('/').next().is_some_and(|host| host.contains(':'));
+    let users = if has_password { image } else { image.split('/').next().unwrap_or_default() };
+    match users.rfind('@') {
+        Some(at) => format!("{}{REDACTED}{}", &url[1], &rest[at..]),
+        None => url[0].to_owned(),
+    }
+}
 
 /// Redaction with the values of the Secrets that were read.
 #[derive(Default)]
@@ -84,18 +98,20 @@ impl Redactor {
         }
         for pattern in PATTERNS.iter() {
             let replace = |found: &Captures<'_>| {
-                let kept = found.name("keep").map_or("", |kept| kept.as_str());
-                let end = if found[0].ends_with('@') { "@" } else { "" };
-                format!("{kept}{REDACTED}{end}")
+                let group = |name| found.name(name).map_or("", |kept| kept.as_str());
+                format!("{}{REDACTED}{}", group("keep"), group("end"))
             };
             redacted = pattern.replace_all(&redacted, replace).into_owned();
         }
-        redacted
+        if let Some(url) = URL.as_ref() {
+            redacted = url.replace_all(&redacted, without_user).into_owned();
+        }
+        fields::redact(&redacted)
     }
 
-    /// Removes the secrets of an object, in place: those of Secrets at any depth, environment variables and fields with
-    /// secret names, and secrets in texts. Also removes what repeats the object: managed fields and the last
-    /// applied configuration.
+    /// Removes the secrets of an object, in place: the data of Secrets and ConfigMaps at any depth, environment
+    /// variables, fields with secret names, and secrets in texts. Also removes what repeats the object: managed
+    /// fields and the last applied configuration.
     pub(super) fn object(&self, object: &mut Value) {
         match object {
             Value::String(text) => *text = self.text(text),
@@ -106,7 +122,9 @@ impl Redactor {
                     if is_value && item.is_string() {
                         wipe(item);
                     }
-                    is_value = item.as_str().is_some_and(|flag| flag.starts_with('-') && is_secret(flag));
+                    let is_flag =
+                        |text: &str| text.starts_with('-') && !text.contains('=') && is_secret(text);
+                    is_value = item.as_str().is_some_and(is_flag);
                     self.object(item);
                 }
             }
@@ -118,23 +136,28 @@ impl Redactor {
     fn fields(&self, fields: &mut Map<String, Value>) {
         fields.remove("managedFields");
         fields.remove(LAST_APPLIED);
-        if fields.get("kind").is_some_and(|kind| kind == "Secret") {
-            for part in ["data", "stringData"] {
+        if fields.get("kind").is_some_and(|kind| kind == "Secret" || kind == "ConfigMap") {
+            for part in ["data", "stringData", "binaryData"] {
                 fields.get_mut(part).into_iter().for_each(wipe);
             }
         }
-        // An environment variable, or another pair of name and value.
+        for variable in fields.get_mut("env").and_then(Value::as_array_mut).into_iter().flatten() {
+            let is_public = variable["name"].as_str().is_some_and(|name| PUBLIC_VARIABLES.contains(&name));
+            if !is_public && let Some(value) = variable.get_mut("value") {
+                wipe(value);
+            }
+        }
+        // Another pair of name and value.
         if fields.get("name").and_then(Value::as_str).is_some_and(is_secret)
             && let Some(value) = fields.get_mut("value")
         {
             wipe(value);
         }
         for (name, value) in fields.iter_mut() {
-            if is_secret(name) && value.is_string() {
-                wipe(value);
-            } else {
-                self.object(value);
+            if is_secret(name) {
+                wipe_plain(value);
             }
+            self.object(value);
         }
     }
 }
@@ -149,11 +172,13 @@ fn wipe(value: &mut Value) {
     }
 }
 
-/// Reports whether the text of a field or variable of this name is secret.
-fn is_secret(name: &str) -> bool {
-    let plain: String = name.chars().filter(|c| !matches!(c, '-' | '_' | '.')).collect();
-    let plain = plain.to_lowercase();
-    SECRET_FIELDS.iter().any(|end| plain.ends_with(end))
+/// Replaces a text or number, and those of an array. Fields of objects have names of their own.
+fn wipe_plain(value: &mut Value) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(wipe_plain),
+        Value::String(_) | Value::Number(_) => *value = Value::from(REDACTED),
+        Value::Object(_) | Value::Null | Value::Bool(_) => {}
+    }
 }
 
 #[cfg(test)]
@@ -164,7 +189,8 @@ mod tests {
 
     #[test]
     fn patterns_compile() {
-        assert_eq!(PATTERNS.len(), 9);
+        assert_eq!(PATTERNS.len(), 7);
+        assert!(URL.is_some());
     }
 
     #[test]
@@ -178,11 +204,11 @@ mod tests {
             ),
             ("proxy http://hunter2@proxy:3128", Some("proxy http://REDACTED@proxy:3128")),
             ("Authorization: Bearer hunter2hunter2", Some("Authorization: REDACTED")),
-            (r#"{"Authorization":["Basic hunter2="]}"#, Some(r#"{"Authorization":["REDACTED"]}"#)),
+            (r#"{"Authorization":["Basic hunter2="]}"#, Some(r#"{"Authorization":REDACTED}"#)),
             ("sent bearer hunter2.hunter2", Some("sent bearer REDACTED")),
             ("DB_PASSWORD=hunter2 next=1", Some("DB_PASSWORD=REDACTED next=1")),
             (r#"{"password": "hunter 2", "a": 1}"#, Some(r#"{"password": REDACTED, "a": 1}"#)),
-            (r#"msg="{\"token\":\"hunter2\"}""#, Some(r#"msg="{\"token\":\REDACTED}""#)),
+            (r#"msg="{\"token\":\"hunter2\"}""#, Some(r#"msg="{\"token\":REDACTED}""#)),
             ("x?access_token=hunter2&y=1", Some("x?access_token=REDACTED&y=1")),
             (
                 "-----BEGIN RSA PRIVATE KEY-----\nhunter2\n-----END RSA PRIVATE KEY-----\nb",
@@ -193,6 +219,12 @@ mod tests {
             ("a: LS0tLS1CRUdJTiBQUklWhunter2", Some("a: REDACTED")),
             ("caBundle: LS0tLS1CRUdJTiBDRVJUSUZJ", None),
             ("jwt eyJhbGciOi.eyJzdWIi.c2ln end", Some("jwt REDACTED end")),
+            ("auth ewogICJhdXRocyI6", Some("auth REDACTED")),
+            ("postgres://u:a/hunter2@h/db", Some("postgres://REDACTED@h/db")),
+            ("dsn u:hunter2@tcp(db)/a", Some("dsn REDACTED@tcp(db)/a")),
+            ("docker://u:hunter2@h:5000/a@sha256:ab", Some("docker://REDACTED@h:5000/a@sha256:ab")),
+            ("docker://h:5000/a@sha256:ab", None),
+            ("https://h/a@b", None),
             ("id AKIAABCDEFGHIJKLMNOP", Some("id REDACTED")),
         ] {
             let redacted = redactor.text(text);
@@ -216,11 +248,11 @@ mod tests {
             "kind": "ClusterObjectSet",
             "metadata": {"name": "a", "managedFields": [1], "annotations": {LAST_APPLIED: "hunter2", "note": "kept"}},
             "spec": {
-                "phases": [{"objects": [{"object": {"kind": "Secret", "data": {"a": "hunter2"}, "stringData": {"b": "hunter2"}}}]}],
+                "phases": [{"objects": [{"object": {"kind": "ConfigMap", "data": {"a.yaml": "hunter2"}}}, {"object": {"kind": "Secret", "data": {"a": "hunter2"}, "stringData": {"b": "hunter2"}}}]}],
                 "env": [{"name": "API_TOKEN", "value": "hunter2"}, {"name": "HTTP_PROXY", "value": "http://a:hunter2@proxy"},
-                    {"name": "MODE", "value": "fast"}],
+                    {"name": "MODE", "value": "hunter2"}, {"name": "WATCH_NAMESPACE", "value": "demo"}],
                 "args": ["--db-password", "hunter2", "--global-pull-secret=a/b", "--v", "2"],
-                "config": {"adminPassword": "hunter2", "secretName": "kept", "imagePullSecrets": [{"name": "kept"}]},
+                "config": {"adminPassword": "hunter2", "passwords": ["hunter2"], "smtpPass": "hunter2", "pinKey": 1234, "secretName": "kept", "imagePullSecrets": [{"name": "kept"}]},
             },
         });
         Redactor::default().object(&mut object);
@@ -228,7 +260,8 @@ mod tests {
         assert!(!text.contains("hunter2"), "{text}");
         assert_eq!(object["spec"]["config"]["secretName"], "kept");
         assert_eq!(object["spec"]["config"]["imagePullSecrets"][0]["name"], "kept");
-        assert_eq!(object["spec"]["env"][2]["value"], "fast");
+        assert_eq!(object["spec"]["config"]["pinKey"], REDACTED);
+        assert_eq!(object["spec"]["env"][3]["value"], "demo");
         assert_eq!(
             object["spec"]["args"],
             json!(["--db-password", REDACTED, "--global-pull-secret=REDACTED", "--v", "2"])
