@@ -15,7 +15,6 @@ mod secrets;
 use std::path::PathBuf;
 
 use clap::Args;
-use k8s_openapi::jiff::Timestamp;
 use olm_api::conditions::types;
 use olm_runtime::component::VERSION;
 use serde::Serialize;
@@ -40,9 +39,10 @@ section of the documentation. --rules lists all rules.
 Changes nothing: the admission webhook is called by a dry run. What you may not read is named on standard error, and \
 the rest is checked.
 
---bundle writes an archive to send with a question: findings, objects and logs. Secrets are removed: data of Secrets, \
-environment variables and fields with secret names, tokens, Authorization headers, private keys, and passwords in \
-URLs. Names of objects, hosts and images remain: review the archive before you send it.";
+--bundle writes an archive to send with a question: findings, objects and logs. It removes data of Secrets and \
+ConfigMaps, environment variables, fields with secret names, tokens, Authorization headers, private keys, and \
+passwords in URLs. Names of objects, hosts and images remain. A secret in another form is not recognized: review the \
+archive before you send it.";
 
 /// Arguments of the command.
 #[derive(Debug, Args)]
@@ -56,7 +56,7 @@ Examples:
   {olm} doctor -o json | jq -r '.findings[] | select(.severity == \"Error\") | .remedy'
   {olm} doctor --rules")]
 pub(crate) struct DoctorArgs {
-    /// Write findings, objects and logs without secrets to this new file (tar.gz)
+    /// Write findings, objects and logs without known secrets to this new file (tar.gz)
     #[arg(long, value_name = "FILE")]
     bundle: Option<PathBuf>,
     /// Print the rules with their meaning and remedy
@@ -104,7 +104,7 @@ struct ServerState {
 #[derive(Debug, Serialize)]
 struct Counts {
     total: usize,
-    well: usize,
+    healthy: usize,
 }
 
 /// Rules as JSON or YAML.
@@ -127,7 +127,7 @@ pub(crate) async fn run(args: DoctorArgs, session: &mut Session) -> Result<(), C
     let cluster = args.cluster.connect().await?;
     let access = Access { images: ImageArgs::default(), cluster: args.cluster.clone() };
     let observed = observe::observe(&cluster, &access, session).await?;
-    let report = Report::new(&observed, Timestamp::now());
+    let report = Report::new(&observed);
     report.unreadable.iter().for_each(|what| say(&format!("warning: not read: {what}")));
     session.output.result(args.format.output, "DoctorReport", &report, report_text)?;
     if let Some(path) = &args.bundle {
@@ -139,7 +139,7 @@ pub(crate) async fn run(args: DoctorArgs, session: &mut Session) -> Result<(), C
 }
 
 impl Report {
-    fn new(observed: &Observed, now: Timestamp) -> Self {
+    fn new(observed: &Observed) -> Self {
         let mut versions = vec![
             Version { name: "olm", version: VERSION.to_owned() },
             Version { name: "kubernetes", version: observed.kubernetes.clone() },
@@ -151,8 +151,8 @@ impl Report {
         versions.extend(server_versions(observed).into_iter().map(of_server));
         let count = |kind: &str, type_: &str| {
             let objects = observed.list(kind);
-            let is_well = |one: &&serde_json::Value| has(one, type_);
-            Counts { total: objects.len(), well: objects.iter().filter(is_well).count() }
+            let is_healthy = |one: &&serde_json::Value| has(one, type_);
+            Counts { total: objects.len(), healthy: objects.iter().filter(is_healthy).count() }
         };
         let server = |server: olm_runtime::component::Component| ServerState {
             name: server.name(),
@@ -169,7 +169,7 @@ impl Report {
             servers: SERVERS.map(server).into(),
             catalogs: count("ClusterCatalog", types::SERVING),
             extensions: count("ClusterExtension", types::INSTALLED),
-            findings: diagnose(observed, now),
+            findings: diagnose(observed, observed.time),
             unreadable: observed.unreadable.clone(),
         }
     }
@@ -185,7 +185,7 @@ fn report_text(report: &Report) -> String {
     let versions = report.versions.iter().map(|one| format!("{} {}", one.name, one.version));
     fields.add(0, "Versions", &versions.collect::<Vec<_>>().join(", "));
     fields.add(0, "Namespace", &report.namespace);
-    let counts = |counts: &Counts, what: &str| format!("{}, {} {what}", counts.total, counts.well);
+    let counts = |counts: &Counts, what: &str| format!("{}, {} {what}", counts.total, counts.healthy);
     fields.add(0, "Catalogs", &counts(&report.catalogs, "served"));
     fields.add(0, "Extensions", &counts(&report.extensions, "installed"));
     let mut table = Table::new(&["SERVER", "READY", "LEADER"]);

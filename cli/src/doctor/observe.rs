@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 
 use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams, LogParams, PostParams};
 use kube::core::GroupVersionKind;
 use olm_api::ClusterCatalog;
@@ -30,6 +31,8 @@ const PAGES: usize = 50;
 /// Last lines of a log, and their bytes.
 const LOG_LINES: i64 = 1000;
 const LOG_BYTES: i64 = 1 << 20;
+/// Highest number of lines of a readiness answer.
+const READINESS_LINES: usize = 20;
 /// Port of the probes, as in the install files.
 const PROBES: u16 = 8081;
 
@@ -100,6 +103,8 @@ pub(super) async fn observe(
     let mut observed = Observed {
         namespace: cluster.namespace().to_owned(),
         kubernetes: version.git_version,
+        // A Lease that is renewed while other objects are read is not expired.
+        time: Timestamp::now(),
         ..Observed::default()
     };
     let mut raw = Vec::new();
@@ -117,7 +122,7 @@ pub(super) async fn observe(
     let redactor = session.interruptible(secrets::read(cluster, &mut observed)).await?;
     redact(&mut observed, &redactor);
     session.interruptible(logs(cluster, &mut observed, &redactor)).await?;
-    session.interruptible(readiness(cluster, &mut observed)).await?;
+    session.interruptible(readiness(cluster, &mut observed, &redactor)).await?;
     let failure = session.interruptible(webhook_failure(cluster)).await?;
     observed.webhook_failure = failure.map(|why| redactor.text(&why));
     classic(cluster, &mut observed, session).await?;
@@ -214,7 +219,7 @@ async fn logs(cluster: &Cluster, observed: &mut Observed, redactor: &Redactor) {
 }
 
 /// Failing readiness checks of pods that run and are not ready, through the API server's proxy of pods.
-async fn readiness(cluster: &Cluster, observed: &mut Observed) {
+async fn readiness(cluster: &Cluster, observed: &mut Observed, redactor: &Redactor) {
     let is_unready = |pod: &&Value| {
         text(pod, "/status/phase") == "Running"
             && !list(pod, "/status/conditions")
@@ -236,16 +241,19 @@ async fn readiness(cluster: &Cluster, observed: &mut Observed) {
             Ok(answer) => answer,
             Err(error) => describe(&error),
         };
-        let failing: Vec<&str> = answer.lines().filter(|line| line.contains("[-]")).collect();
+        let answer = redactor.text(&answer);
+        let failing: Vec<&str> =
+            answer.lines().filter(|line| line.contains("[-]")).take(READINESS_LINES).collect();
         if failing.is_empty() {
-            observed.unreadable.push(format!("readiness of pod {pod}: {}", answer.trim()));
+            let lines: Vec<&str> = answer.trim().lines().take(READINESS_LINES).collect();
+            observed.unreadable.push(format!("readiness of pod {pod}: {}", lines.join("\n")));
         } else {
             observed.readiness.insert(pod, failing.join(", "));
         }
     }
 }
 
-/// Failure of the admission webhook for ClusterCatalogs, found by the dry run of a creation. A user who may not
+/// Failure of an admission webhook for ClusterCatalogs, found by the dry run of a creation. A user who may not
 /// create catalogs does not find it.
 async fn webhook_failure(cluster: &Cluster) -> Option<String> {
     let catalogs: Api<ClusterCatalog> = Api::all(cluster.client().clone());

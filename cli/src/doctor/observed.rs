@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use k8s_openapi::jiff::Timestamp;
 use olm_api::labels;
 use serde_json::Value;
 
@@ -10,6 +11,8 @@ use crate::migrate::ClassicPackage;
 /// Facts from which the findings are derived. Contains no secret.
 #[derive(Debug, Default)]
 pub(super) struct Observed {
+    /// Time before the objects were read, with which they are compared.
+    pub(super) time: Timestamp,
     /// Namespace of the servers.
     pub(super) namespace: String,
     /// Version of the API server, such as `v1.36.0`.
@@ -88,9 +91,10 @@ impl Observed {
         self.unreadable.iter().any(|why| own.iter().any(|begin| why.starts_with(begin)))
     }
 
-    /// Log of a pod: that of its previous run, or of its current one.
+    /// Log of a pod: that of its previous run, or of its current one. Of several containers, that of the server.
     pub(super) fn log(&self, pod: &str, previous: bool) -> &str {
-        let found = self.logs.iter().find(|log| log.pod == pod && log.previous == previous);
+        let of_pod = self.logs.iter().filter(|log| log.pod == pod && log.previous == previous);
+        let found = of_pod.min_by_key(|log| log.container != "manager");
         found.map_or("", |log| log.text.as_str())
     }
 }

@@ -87,7 +87,7 @@ pub(super) const OF_EXTENSIONS: &[&Rule] = &[
 ];
 /// Causes of a failed step.
 pub(super) const CAUSES: &[&Rule] =
-    &[AUTHORITY, NETWORK, ADMISSION, RIGHTS, CREDENTIALS, NO_IMAGE, NO_NAMESPACE, UNSUPPORTED];
+    &[OTHER_WEBHOOK, AUTHORITY, NETWORK, ADMISSION, RIGHTS, CREDENTIALS, NO_IMAGE, NO_NAMESPACE, UNSUPPORTED];
 /// Failures of a catalog.
 pub(super) const OF_CATALOGS: &[&Rule] = &[CATALOG_IMAGE, CATALOG_CONTENT];
 /// Causes of a deletion that hangs.
@@ -154,7 +154,7 @@ rules! {
         "Correct the field that the message names; `olm config explain NAME` shows the accepted fields"
     COLLISION "INSTALL-4" Error COLLISIONS ["revision object collisions in phase"]
         "An object of the bundle exists already, with another owner or without one"
-        "Delete the object if it is not needed; if another extension owns it, install only one of the two"
+        "If another extension owns the object, install only one of the two. Delete the object only if nothing uses it: the deletion of a CRD deletes all its custom resources"
     CRD_CHECK "INSTALL-5" Error CRDS ["validating upgrade for CRD"]
         "The new CRD would break custom resources"
         "Review the findings of `olm diff --extension NAME`; then, at your own risk, set the annotation crd-check to Live or Warn"
@@ -188,6 +188,9 @@ rules! {
     ADMISSION "CAUSE-8" Error RESOLVED ["admission webhook …denied the request"]
         "An admission webhook or policy of the cluster denies an object"
         "Change the policy, or the configuration of the extension"
+    OTHER_WEBHOOK "CAUSE-9" Error RESOLVED ["failed calling webhook"]
+        "The API server cannot call an admission webhook of another component"
+        "Repair the server, the Service or the CA bundle of the webhook that the message names"
     ROLLOUT "ROLLOUT-1" Warning ROLLING ["Revision …is rolling out."]
         "An object of the new revision fails its probe, so that the rollout does not end"
         "Find the cause in the status, the Events and the pods of the object; `olm status NAME` names it"
@@ -215,7 +218,7 @@ rules! {
     CATALOG_CONTENT "CATALOG-2" Error STORING ["error storing fbc"]
         "The image has no valid catalog"
         "List the findings with `olm validate IMAGE`, and publish a corrected image"
-    CATALOG_WEBHOOK "CATALOG-3" Error WEBHOOK ["failed calling webhook"]
+    CATALOG_WEBHOOK "CATALOG-3" Error WEBHOOK ["failed calling webhook \"inject-metadata-name.olm.operatorframework.io\""]
         "catalogd's admission webhook does not answer, so that ClusterCatalogs cannot be changed"
         "Repair catalogd, its Service, or the network between API server and pod; check the CA bundle of the webhook"
     DELETING "DELETE-1" Error DELETION []
@@ -280,7 +283,7 @@ rules! {
         "Remove one installation, but not the CRDs (docs/tasks/install.md#another-namespace)"
     EXPIRED "CERT-1" Error WITHOUT_MESSAGE []
         "A certificate is not valid now"
-        "See the log of its issuer: operator-controller, cert-manager or service-ca; then delete its Secret to issue it anew"
+        "See the log of its issuer. Delete the Secret only if operator-controller, cert-manager or service-ca issued it, which issues it anew; renew any other certificate where it comes from"
     EXPIRES "CERT-2" Warning WITHOUT_MESSAGE []
         "A certificate expires within 7 days, and was not renewed"
         "See the log of its issuer: operator-controller, cert-manager or service-ca"
@@ -290,6 +293,9 @@ rules! {
     CA_MISSING "CERT-4" Error WITHOUT_MESSAGE []
         "A webhook of an extension has no CA bundle, so that the API server cannot call it"
         "Check that the certificate provider of operator-controller runs: cert-manager, service-ca, or the built-in one"
+    CA_EXPIRED "CERT-5" Error WITHOUT_MESSAGE []
+        "The certificate authority of the built-in certificates is not valid now"
+        "See the log of operator-controller, which renews it while it leads. Keep its Secret: clients trust the certificates in it"
     NO_ENDPOINT "NETWORK-1" Error WITHOUT_MESSAGE []
         "A Service has no ready endpoint"
         "Repair its pods; compare its selector with their labels"
@@ -313,7 +319,7 @@ rules! {
         "Decide for one of the two (docs/design/migration.md)"
     ORPHANS "ORPHAN-1" Warning WITHOUT_MESSAGE []
         "Objects have the owner labels of a ClusterExtension that does not exist"
-        "Delete them if nothing uses them, or create the ClusterExtension again, which adopts its revisions"
+        "Create the ClusterExtension again, which adopts its revisions. Delete the objects only if nothing uses them: the deletion of a CRD deletes all its custom resources"
     PULL_SECRET "SECRET-1" Warning WITHOUT_MESSAGE []
         "A pull Secret of a server does not exist, or has no usable credentials"
         "Create it as type kubernetes.io/dockerconfigjson (docs/tasks/private-registry.md#pull-secret)"

@@ -3,6 +3,7 @@
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use olm_serving::builtin::CA_SECRET;
 use olm_serving::issue::{Validity, is_trusted};
 use serde_json::Value;
 
@@ -43,7 +44,8 @@ fn validity(certificate: &Certificate, now: Timestamp) -> Option<Finding> {
     };
     let message = format!("its certificate is valid from {} until {}", validity.from, validity.until);
     if !validity.contains(now) {
-        return Some(Finding::new(rule::EXPIRED, object, message));
+        let is_ca = certificate.secret == CA_SECRET;
+        return Some(Finding::new(if is_ca { rule::CA_EXPIRED } else { rule::EXPIRED }, object, message));
     }
     let is_soon = validity.until.duration_since(now) < SOON;
     is_soon.then(|| Finding::new(rule::EXPIRES, object, message))

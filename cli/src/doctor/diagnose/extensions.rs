@@ -128,13 +128,16 @@ fn of_rollout(
         reasons::ROLLING_OUT => {
             let active: Vec<&str> = list(extension, "/status/activeRevisions").iter().map(name_of).collect();
             let is_active = |set: &&Value| active.contains(&name(set));
-            let sets = observed.list(REVISION).iter().filter(is_active);
-            let mut failing = sets.filter_map(|set| condition_with(set, types::AVAILABLE, "False"));
-            let failing = failing.rfind(|found| found["reason"] == reasons::PROBE_FAILURE);
+            let sets: Vec<&Value> = observed.list(REVISION).iter().filter(is_active).collect();
+            let failing = sets.iter().rev().filter_map(|set| condition_with(set, types::AVAILABLE, "False"));
+            let mut failing = failing.filter(|found| found["reason"] == reasons::PROBE_FAILURE);
+            let failing = failing.find(|found| is_older(found, "/lastTransitionTime", PATIENCE, now));
+            // An upgrade keeps the status of Progressing, and so its time.
+            let is_new = |set: &&Value| !is_older(set, "/metadata/creationTimestamp", ROLLOUT, now);
             if let Some(failing) = failing {
                 let message = format!("{message} {}", text(failing, "/message"));
                 findings.push(Finding::new(rule::ROLLOUT, object, message));
-            } else if is_older(progress, "/lastTransitionTime", ROLLOUT, now) {
+            } else if is_older(progress, "/lastTransitionTime", ROLLOUT, now) && !sets.iter().any(is_new) {
                 findings.push(Finding::new(rule::ROLLOUT, object, message));
             }
         }

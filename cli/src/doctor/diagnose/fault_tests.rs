@@ -136,6 +136,8 @@ const FAULTS: [Fault; 20] = [
             progress(observed, "ClusterExtension", "True", "RollingOut", "Revision 1.0.0 is rolling out.");
             let message = "Object Deployment.apps demo/demo: condition \"Available\" is False";
             set_condition(observed, "ClusterObjectSet", "Available", "False", "ProbeFailure", message);
+            let set = &mut observed.objects.get_mut("ClusterObjectSet").unwrap()[0];
+            set["status"]["conditions"][0]["lastTransitionTime"] = json!("2026-01-01T11:50:00Z");
         },
         found: "ROLLOUT-1",
         remedy: "pods of the object",

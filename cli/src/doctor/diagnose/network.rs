@@ -88,12 +88,22 @@ fn policies(pod: &Value, ports: &[i64], observed: &Observed) -> Vec<Finding> {
     findings
 }
 
-/// Reports whether a selector selects labels. A selector with expressions counts as one that does not, so that no
-/// policy is blamed for pods that it may not select.
+/// Reports whether a label selector selects labels.
 fn selects(selector: &Value, labels: &Value) -> bool {
     let is_equal = |(key, value): (&String, &Value)| labels.get(key) == Some(value);
     let matches = selector["matchLabels"].as_object().is_none_or(|all| all.iter().all(is_equal));
-    matches && list(selector, "/matchExpressions").is_empty()
+    let holds = |expression: &Value| {
+        let value = labels.get(text(expression, "/key"));
+        let is_listed = value.is_some_and(|value| list(expression, "/values").contains(value));
+        match text(expression, "/operator") {
+            "In" => is_listed,
+            "NotIn" => !is_listed,
+            "Exists" => value.is_some(),
+            "DoesNotExist" => value.is_none(),
+            _ => false,
+        }
+    };
+    matches && list(selector, "/matchExpressions").iter().all(holds)
 }
 
 /// Reports whether an ingress rule opens a port for at least some sources. Named ports count as open.

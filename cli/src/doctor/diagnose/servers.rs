@@ -4,7 +4,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use olm_runtime::component::{Component, VERSION};
 use serde_json::Value;
 
-use super::{Finding, condition, condition_with};
+use super::{Finding, PATIENCE, condition, condition_with, is_older};
 use crate::doctor::observed::{Observed, label, list, name, text, title};
 use crate::doctor::rule::{self, OF_LOGS, recognize};
 use crate::output::qualified;
@@ -13,6 +13,10 @@ use crate::output::qualified;
 pub(crate) const SERVERS: [Component; 2] = [Component::Catalogd, Component::OperatorController];
 /// Last lines of a log that are compared with known texts.
 const LINES: usize = 20;
+/// Reasons of containers that are about to start.
+const STARTING: [&str; 2] = ["ContainerCreating", "PodInitializing"];
+/// Shortest time after which a Lease counts as not renewed: clocks differ.
+const SLACK: SignedDuration = SignedDuration::from_mins(1);
 /// Line of a server that accepts every image.
 const UNSIGNED: &str = "no signature policy found";
 
@@ -22,8 +26,12 @@ pub(super) fn findings(observed: &Observed, now: Timestamp) -> Vec<Finding> {
         of_server(server, observed, now, &mut findings);
     }
     if let Some(why) = &observed.webhook_failure {
-        let object = "MutatingWebhookConfiguration catalogd-mutating-webhook-configuration";
-        findings.push(Finding::new(rule::CATALOG_WEBHOOK, object, why));
+        findings.push(if rule::CATALOG_WEBHOOK.matches(why) {
+            let object = "MutatingWebhookConfiguration catalogd-mutating-webhook-configuration";
+            Finding::new(rule::CATALOG_WEBHOOK, object, why)
+        } else {
+            Finding::new(rule::OTHER_WEBHOOK, "ClusterCatalogs", why)
+        });
     }
     findings.extend(versions(observed));
     findings
@@ -47,7 +55,7 @@ fn of_server(server: Component, observed: &Observed, now: Timestamp, findings: &
         findings.push(Finding::new(rule::SERVER_DOWN, &title_of, format!("it has no pods: {why}")));
     }
     for pod in &pods {
-        of_pod(pod, observed, findings);
+        of_pod(pod, observed, now, findings);
     }
     let has_election = arguments(deployment)
         .any(|argument| argument == "--leader-elect" || argument == "--leader-elect=true");
@@ -64,13 +72,35 @@ fn of_server(server: Component, observed: &Observed, now: Timestamp, findings: &
     }
 }
 
-/// Pods of a server that are not being deleted.
+/// Pods of a server that are not being deleted. Ended ones, such as evicted ones, only if none runs.
 pub(crate) fn server_pods(server: Component, observed: &Observed) -> impl Iterator<Item = &Value> {
     let control_plane = server.deployment_name();
     let is_own = move |pod: &&Value| {
         label(pod, "control-plane") == control_plane && text(pod, "/metadata/deletionTimestamp").is_empty()
     };
-    observed.list("Pod").iter().filter(is_own)
+    let pods: Vec<&Value> = observed.list("Pod").iter().filter(is_own).collect();
+    let runs = pods.iter().any(|pod| is_running(pod));
+    pods.into_iter().filter(move |pod| !runs || !has_ended(pod))
+}
+
+fn has_ended(pod: &Value) -> bool {
+    ["Failed", "Succeeded"].contains(&text(pod, "/status/phase"))
+}
+
+/// Reports whether all containers run.
+fn is_running(pod: &Value) -> bool {
+    let statuses = list(pod, "/status/containerStatuses");
+    !statuses.is_empty() && statuses.iter().all(|one| one["state"].get("running").is_some())
+}
+
+/// Reports whether a scheduled pod waits for the start of its containers, and for nothing else.
+fn is_starting(pod: &Value) -> bool {
+    let stopped =
+        list(pod, "/status/containerStatuses").iter().filter(|one| one["state"].get("running").is_none());
+    let mut reasons = stopped.map(|one| text(one, "/state/waiting/reason"));
+    !has_ended(pod)
+        && condition_with(pod, "PodScheduled", "False").is_none()
+        && reasons.all(|reason| STARTING.contains(&reason))
 }
 
 /// Arguments of all containers of a Deployment.
@@ -81,12 +111,14 @@ pub(crate) fn arguments(deployment: &Value) -> impl Iterator<Item = &str> {
         .filter_map(Value::as_str)
 }
 
-fn of_pod(pod: &Value, observed: &Observed, findings: &mut Vec<Finding>) {
+fn of_pod(pod: &Value, observed: &Observed, now: Timestamp, findings: &mut Vec<Finding>) {
     let (object, pod_name) = (title("Pod", pod), name(pod));
     let statuses = list(pod, "/status/containerStatuses");
     let restarts: u64 = statuses.iter().filter_map(|one| one["restartCount"].as_u64()).sum();
-    let is_running = !statuses.is_empty() && statuses.iter().all(|one| one["state"].get("running").is_some());
-    if !is_running {
+    if is_starting(pod) && !is_running(pod) && !is_older(pod, "/metadata/creationTimestamp", PATIENCE, now) {
+        return;
+    }
+    if !is_running(pod) {
         let previous = observed.log(pod_name, true);
         let lines = if previous.is_empty() { observed.log(pod_name, false) } else { previous };
         let (cause, line) = last_lines(lines);
@@ -153,7 +185,8 @@ fn lease(server: Component, observed: &Observed, now: Timestamp) -> Option<Findi
     }
     let renewed: Timestamp = text(lease, "/spec/renewTime").parse().ok()?;
     let seconds = lease.pointer("/spec/leaseDurationSeconds").and_then(Value::as_i64).unwrap_or_default();
-    let is_expired = now.duration_since(renewed) > SignedDuration::from_secs(seconds);
+    let longest = SignedDuration::from_secs(seconds.saturating_mul(4)).max(SLACK);
+    let is_expired = now.duration_since(renewed) > longest;
     let message = format!("{holder} has not renewed it since {renewed}");
     is_expired.then(|| Finding::new(rule::NO_LEADER, object, message))
 }

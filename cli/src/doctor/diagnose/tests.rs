@@ -162,6 +162,7 @@ fn every_log_line_of_a_stopped_server_has_its_cause() {
 #[test]
 fn every_cause_of_a_failed_bundle_is_recognized() {
     for (why, cause) in [
+        ("failed calling webhook \"a\": dial tcp: connection refused", " CAUSE-9"),
         ("dial tcp: lookup r.example: no such host", " CAUSE-1"),
         ("tls: certificate signed by unknown authority", " CAUSE-2"),
         ("denied: requested access", " CAUSE-3"),
@@ -247,7 +248,7 @@ fn missing_servers_pods_and_restarts_are_found() {
 #[test]
 fn lease_without_active_holder_is_found() {
     let lease = "LEASE-1: Lease olmv1-system/catalogd-operator-lock";
-    for change in [json!({"renewTime": "2026-01-01T11:59:00.000000Z"}), json!({"holderIdentity": ""})] {
+    for change in [json!({"renewTime": "2026-01-01T11:57:59.000000Z"}), json!({"holderIdentity": ""})] {
         let found = after(|observed| {
             let spec = &mut first(observed, "Lease")["spec"];
             change.as_object().unwrap().iter().for_each(|(key, value)| spec[key] = value.clone());
@@ -255,6 +256,50 @@ fn lease_without_active_holder_is_found() {
         assert_eq!(found, [lease]);
     }
     assert_eq!(after(|observed| drop(observed.objects.get_mut("Lease").unwrap().remove(0))), [lease]);
+    let late = after(|observed| {
+        first(observed, "Lease")["spec"]["renewTime"] = json!("2026-01-01T11:58:30.000000Z");
+    });
+    assert_eq!(late, [""; 0], "three times its duration");
+}
+
+#[test]
+fn evicted_and_starting_pods_are_no_faults() {
+    let plant = |created: &str, status: Value| {
+        after(|observed| {
+            let pod = json!({"metadata": {"labels": {"control-plane": "catalogd-controller-manager"},
+                "creationTimestamp": created}, "status": status});
+            observed.add("Pod", own("catalogd-controller-manager-2", pod));
+        })
+    };
+    let down = ["SERVER-1: Pod olmv1-system/catalogd-controller-manager-2"];
+    let (old, young) = ("2026-01-01T11:50:00Z", "2026-01-01T11:59:00Z");
+    let waiting = |reason: &str| {
+        json!({"phase": "Pending", "containerStatuses": [{"name": "manager", "restartCount": 0,
+            "state": {"waiting": {"reason": reason}}}]})
+    };
+    assert_eq!(plant(old, json!({"phase": "Failed", "reason": "Evicted"})), [""; 0]);
+    assert_eq!(plant(young, waiting("ContainerCreating")), [""; 0]);
+    assert_eq!(plant(old, waiting("PodInitializing")), down);
+    assert_eq!(plant(young, waiting("ImagePullBackOff")), down);
+    let ended = after(|observed| first(observed, "Pod")["status"] = json!({"phase": "Failed"}));
+    assert_eq!(ended, ["SERVER-1: Pod olmv1-system/catalogd-controller-manager-1"]);
+}
+
+#[test]
+fn log_of_a_pod_is_that_of_its_server() {
+    let mut observed = healthy();
+    for container in ["sidecar", "manager"] {
+        let (pod, text) = ("a".to_owned(), container.to_owned());
+        observed.logs.push(Log { pod, container: container.to_owned(), text, ..Log::default() });
+    }
+    assert_eq!(observed.log("a", false), "manager");
+}
+
+#[test]
+fn webhook_of_another_component_is_not_that_of_catalogd() {
+    let why = "failed calling webhook \"policy.example.com\": connection refused";
+    let found = after(|observed| observed.webhook_failure = Some(why.to_owned()));
+    assert_eq!(found, ["CAUSE-9: ClusterCatalogs"]);
 }
 
 #[test]
@@ -269,6 +314,19 @@ fn endpoints_and_network_policies_are_checked() {
             json!([{"ports": [{"port": 8000, "endPort": 8500}]}]);
     });
     assert_eq!(closed, [pod]);
+    for (operator, values, expected) in [
+        ("In", json!(["catalogd-controller-manager"]), &[""; 0][..]),
+        ("NotIn", json!(["catalogd-controller-manager"]), &[pod, pod]),
+        ("Exists", json!([]), &[]),
+        ("DoesNotExist", json!([]), &[pod, pod]),
+    ] {
+        let found = after(|observed| {
+            let expression = json!({"key": "control-plane", "operator": operator, "values": values});
+            first(observed, "NetworkPolicy")["spec"]["podSelector"] =
+                json!({"matchExpressions": [expression]});
+        });
+        assert_eq!(found, expected, "{operator}");
+    }
     let isolated = after(|observed| drop(observed.objects.get_mut("NetworkPolicy").unwrap().remove(0)));
     assert_eq!(isolated, [pod, pod]);
 }
@@ -299,6 +357,8 @@ fn certificates_expire_and_their_ca_bundles_match() {
     ] {
         assert_eq!(found(&with_certificate(days(issued), secret, "catalogd-service", "").0), expected);
     }
+    let ca = found(&with_certificate(days(100), "olmv1-ca", "a", "").0);
+    assert_eq!(ca, ["CERT-5: Secret olmv1-system/olmv1-ca"]);
     for (owner, kind) in [("", "MutatingWebhookConfiguration"), ("demo", "ValidatingWebhookConfiguration")] {
         let (mut observed, ca) = with_certificate(days(1), secret, "catalogd-service", owner);
         let labels = if owner.is_empty() { json!({}) } else { owned_by(owner) };
@@ -361,6 +421,11 @@ fn rollouts_conditions_and_holds_of_extensions_are_found() {
         extension(&move |observed| progress(observed, "ClusterExtension", status, reason, message))
     };
     assert_eq!(set("True", "RollingOut", "Revision 1.0.0 is rolling out."), [""; 0]);
+    let probe = extension(&|observed| {
+        progress(observed, "ClusterExtension", "True", "RollingOut", "Revision 1.0.0 is rolling out.");
+        set_condition(observed, "ClusterObjectSet", "Available", "False", "ProbeFailure", "x");
+    });
+    assert_eq!(probe, [""; 0], "for two minutes");
     let late = "Revision has not rolled out for 5 minute(s). Last status: x";
     assert_eq!(set("False", "ProgressDeadlineExceeded", late), ["ROLLOUT-2: ClusterExtension demo"]);
     assert_eq!(set("True", "Retrying", "something new"), ["INSTALL-6: ClusterExtension demo"]);
