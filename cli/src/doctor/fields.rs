@@ -111,6 +111,8 @@ impl Field<'_> {
     fn end(&self) -> usize {
         let rest = &self.text[self.value..];
         let length = match rest.trim_start_matches('\\').bytes().next() {
+            // A shell joins quoted parts and the text that follows.
+            Some(b'"' | b'\'') if self.sign == "=" => quoted(rest) + joined(&rest[quoted(rest)..]),
             Some(b'"' | b'\'') => quoted(rest),
             Some(b'[') if self.sign == ":" => array(rest),
             // An object, whose fields have names.
@@ -217,6 +219,11 @@ fn quoted(text: &str) -> usize {
     line(text).len()
 }
 
+/// Length of the text that follows a quoted one without a separator.
+fn joined(text: &str) -> usize {
+    text.find(|c: char| c.is_whitespace() || r#",;&)}]"'\"#.contains(c)).unwrap_or(text.len())
+}
+
 /// Length of an array with its brackets. Without an end, that of the line.
 fn array(text: &str) -> usize {
     let (mut at, mut depth) = (0, 0_usize);
@@ -256,6 +263,7 @@ mod tests {
             (r#"{"token": 1234567, "b": 1}"#, r#"{"token": REDACTED, "b": 1}"#),
             ("run --password hunter2 --v 2", "run --password REDACTED --v 2"),
             (r#"["--db-pass", "hunter2", "b"]"#, r#"["--db-pass", REDACTED, "b"]"#),
+            ("DB_PASSWORD=\"a b\"hunter2 c", "DB_PASSWORD=REDACTED c"),
             ("SECRET_KEY=hunter2", "SECRET_KEY=REDACTED"),
             ("api token := hunter2 b", "api token := REDACTED b"),
             ("password: |\r\n  hunter2\r\nb", "password: REDACTED\r\nb"),
