@@ -110,8 +110,10 @@ impl Lanes {
         let chains = self.spans.clone();
         let mut wires = Vec::new();
         for &(from, to) in replaces {
+            // A line over another bundle of the chain would read as an edge to that bundle.
+            let is_next = |chain| to < from && !self.chains[to + 1..from].contains(&chain);
             let span = match (self.chains[from], self.chains[to]) {
-                (one, same) if one == same && to < from => one,
+                (one, same) if one == same && is_next(one) => one,
                 (_, upper) if to < from && chains[upper].1 == to => upper,
                 (lower, _) if to < from && chains[lower].0 == from => lower,
                 _ => {
@@ -224,6 +226,34 @@ mod tests {
     }
 
     #[test]
+    fn edge_over_a_bundle_of_its_chain_has_a_lane_of_its_own() {
+        let layout = layout(3, &links(Rule::Replaces, &[(2, 1), (1, 0), (2, 0)]));
+        let lane =
+            |from, to| layout.wires.iter().find(|wire| (wire.from, wire.to) == (from, to)).unwrap().lane;
+        assert_eq!(layout.nodes, [lane(1, 0); 3]);
+        assert_ne!(lane(2, 0), lane(2, 1));
+    }
+
+    #[test]
+    fn wire_never_passes_over_another_bundle() {
+        let mut state = 5_usize;
+        let mut random = |below: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        for _ in 0..300 {
+            let rows = 3 + random(7);
+            let edge = |_| (random(rows), random(rows));
+            let edges: Vec<_> = (0..9).map(edge).filter(|(from, to)| from != to).collect();
+            let layout = layout(rows, &links(Rule::Replaces, &edges));
+            for wire in &layout.wires {
+                let between = wire.from.min(wire.to) + 1..wire.from.max(wire.to);
+                assert!(!layout.nodes[between].contains(&wire.lane), "{wire:?} {edges:?}");
+            }
+        }
+    }
+
+    #[test]
     fn range_of_every_version_below_is_one_rail() {
         let edges: Vec<_> = (0..150).flat_map(|to| (to + 1..150).map(move |from| (from, to))).collect();
         let layout = layout(150, &links(Rule::SkipRange, &edges));
@@ -250,7 +280,7 @@ mod tests {
                 let is_downgrade = rail.sources[0] < rail.targets[0];
                 let pairs =
                     rail.sources.iter().flat_map(|&from| rail.targets.iter().map(move |&to| (from, to)));
-                let pairs = pairs.filter(|(from, to)| (from < to) == is_downgrade);
+                let pairs = pairs.filter(|(from, to)| from != to && (from < to) == is_downgrade);
                 shown.extend(pairs.map(|(from, to)| Link { rule: rail.rule, from, to }));
             }
             assert!(shown.is_superset(&links));

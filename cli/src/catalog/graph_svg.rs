@@ -159,8 +159,8 @@ impl<'a> Drawing<'a> {
                 y - 4
             );
         }
-        let is_target = |row: &&usize| !rail.targets.contains(row);
-        for source in rail.sources.iter().filter(is_target) {
+        // A source that is also a target has both signs.
+        for source in &rail.sources {
             text += &match rail.rule {
                 Rule::SkipRange => {
                     format!("<circle class=\"tick\" cx=\"{x}\" cy=\"{}\" r=\"2.5\"/>\n", y(*source))
@@ -374,6 +374,99 @@ fn short(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::catalog::graph::{Edge, EdgeRuleUse, Semantics};
+
+    const RULE_NAMES: [&str; 3] = ["replaces", "skips", "skipRange"];
+
+    fn graph(rows: usize, edges: &BTreeSet<(usize, usize, usize)>) -> Graph {
+        let name = |row: usize| format!("n{row}");
+        let node = |row| Node { bundle: name(row), ..Node::default() };
+        let edge = |&(from, to, rule): &(usize, usize, usize)| Edge {
+            from: name(from),
+            to: name(to),
+            by: vec![EdgeRuleUse { channel: "c".to_owned(), rule: RULE_NAMES[rule] }],
+            downgrade: from < to,
+        };
+        Graph {
+            catalog: String::new(),
+            package: "p".to_owned(),
+            semantics: Semantics::V1,
+            channel: None,
+            nodes: (0..rows).rev().map(node).collect(),
+            edges: edges.iter().map(edge).collect(),
+            notes: Vec::new(),
+            path: None,
+            decision: None,
+        }
+    }
+
+    fn attribute<'a>(tag: &'a str, name: &str) -> &'a str {
+        let value = tag.split_once(&format!(" {name}=\"")).and_then(|(_, rest)| rest.split_once('"'));
+        value.map_or("", |(value, _)| value)
+    }
+
+    fn numbers(text: &str) -> Vec<usize> {
+        text.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse().ok()).collect()
+    }
+
+    /// Edges between rows that a reader of the drawing sees.
+    fn drawn(svg: &str) -> BTreeSet<(usize, usize)> {
+        let row = |y: usize| (y - LEGEND) / ROW;
+        let mut edges = BTreeSet::new();
+        let (mut rails, mut sources, mut targets) = (Vec::new(), Vec::new(), Vec::new());
+        for tag in svg.split('<').filter(|tag| !tag.contains("h26")) {
+            let (class, path) = (attribute(tag, "class"), attribute(tag, "d"));
+            match (class, numbers(path).as_slice()) {
+                ("wire", [_, from, .., to]) => edges.extend([(row(*from), row(*to))]),
+                ("tick", _) => {
+                    sources.push((numbers(attribute(tag, "cx"))[0], row(numbers(attribute(tag, "cy"))[0])));
+                }
+                ("rail", [x, y, _]) => sources.push((x + 4, row(*y))),
+                (_, [x, top, bottom]) if class.starts_with("rail ") && path.contains('V') => {
+                    rails.push((*x, row(*top), row(*bottom)));
+                }
+                (_, [x, y, _]) if class.starts_with("rail ") => targets.push((*x, row(*y))),
+                _ => {}
+            }
+        }
+        for (x, top, bottom) in rails {
+            let on_rail = |signs: &[(usize, usize)]| -> Vec<usize> {
+                let rows = signs.iter().filter(|(column, row)| *column == x && (top..=bottom).contains(row));
+                rows.map(|(_, row)| *row).collect()
+            };
+            let (sources, targets) = (on_rail(&sources), on_rail(&targets));
+            // Upgrades end at the top, downgrades at the bottom.
+            let is_upgrade = targets.contains(&top);
+            let pairs = sources.iter().flat_map(|from| targets.iter().map(|to| (*from, *to)));
+            edges.extend(pairs.filter(|(from, to)| from != to && (from > to) == is_upgrade));
+        }
+        edges
+    }
+
+    #[test]
+    fn source_that_is_also_a_target_has_a_tick() {
+        let edges = BTreeSet::from([(2, 1, 2), (2, 0, 2), (1, 0, 2)]);
+        let svg = svg(&graph(3, &edges), &View::default());
+        assert_eq!(svg.matches("class=\"tick\"").count(), 2, "{svg}");
+        assert_eq!(drawn(&svg), BTreeSet::from([(2, 1), (2, 0), (1, 0)]), "{svg}");
+    }
+
+    #[test]
+    fn drawing_shows_exactly_the_edges_of_the_graph() {
+        let mut state = 11_usize;
+        let mut random = |below: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        for _ in 0..300 {
+            let rows = 2 + random(7);
+            let edge = |_| (random(rows), random(rows), random(3));
+            let edges: BTreeSet<_> = (0..14).map(edge).filter(|(from, to, _)| from != to).collect();
+            let svg = svg(&graph(rows, &edges), &View::default());
+            let pairs: BTreeSet<_> = edges.iter().map(|&(from, to, _)| (from, to)).collect();
+            assert_eq!(drawn(&svg), pairs, "{edges:?}\n{svg}");
+        }
+    }
 
     #[test]
     fn long_label_is_cut_at_a_character() {
