@@ -11,7 +11,7 @@ use olm_resolve::{Indexing, Offer, Origin};
 use serde::Serialize;
 
 use super::classic_chain::{chain, heads};
-use super::graph_decision::{Decision, Wanted};
+use super::graph_decision::{Decision, DecisionInputs};
 use super::graph_path::{Path, cut};
 use super::package::{CatalogPackage, read_single_package, shown_version};
 use super::{graph_svg, graph_text};
@@ -261,8 +261,8 @@ impl Graph {
         let Some(path) = self.path.as_ref().filter(|_| self.semantics == Semantics::V1) else { return };
         let version = package.version(&path.from).unwrap_or_default();
         let installed = Some((path.from.as_str(), version.as_str()));
-        let wanted = Wanted { channel: self.channel.as_deref(), version: None, installed };
-        self.decision = Some(Decision::new(package, wanted));
+        let inputs = DecisionInputs { channel: self.channel.as_deref(), version: None, installed };
+        self.decision = Some(Decision::new(package, inputs));
     }
 }
 

@@ -14,7 +14,7 @@ use crate::error::CliError;
 
 /// Request as in `spec.source.catalog` of an extension without annotations.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Wanted<'a> {
+pub(crate) struct DecisionInputs<'a> {
     pub(crate) channel: Option<&'a str>,
     /// Version range as written.
     pub(crate) version: Option<&'a str>,
@@ -43,9 +43,9 @@ pub(crate) struct Reason {
 
 impl Decision {
     /// Asks the resolver.
-    pub(crate) fn new(package: &CatalogPackage, wanted: Wanted<'_>) -> Self {
-        let channels: Vec<String> = wanted.channel.map(str::to_owned).into_iter().collect();
-        let explanation = explain(&request(package, wanted, &channels), &[catalog(package)]);
+    pub(crate) fn new(package: &CatalogPackage, inputs: DecisionInputs<'_>) -> Self {
+        let channels: Vec<String> = inputs.channel.map(str::to_owned).into_iter().collect();
+        let explanation = explain(&request(package, inputs, &channels), &[catalog(package)]);
         let bundles = explanation.catalogs.into_iter().flat_map(|catalog| catalog.bundles);
         Self {
             chosen: explanation.chosen.map(|choice| choice.bundle),
@@ -72,25 +72,25 @@ impl Graph {
     ///
     /// # Errors
     /// There is no such channel.
-    pub(crate) fn decided(package: &CatalogPackage, wanted: Wanted<'_>) -> Result<Self, CliError> {
-        let mut graph = Self::new(package, wanted.channel, Semantics::V1)?;
-        graph.path = upgrade_path(package, wanted);
-        graph.decision = Some(Decision::new(package, wanted));
+    pub(crate) fn decided(package: &CatalogPackage, inputs: DecisionInputs<'_>) -> Result<Self, CliError> {
+        let mut graph = Self::new(package, inputs.channel, Semantics::V1)?;
+        graph.path = upgrade_path(package, inputs);
+        graph.decision = Some(Decision::new(package, inputs));
         Ok(graph)
     }
 }
 
 /// Upgrades that the resolver chooses one after the other, from the installed bundle. `None` without one.
-fn upgrade_path(package: &CatalogPackage, wanted: Wanted<'_>) -> Option<Path> {
-    let (name, version) = wanted.installed?;
-    let channels: Vec<String> = wanted.channel.map(str::to_owned).into_iter().collect();
+fn upgrade_path(package: &CatalogPackage, inputs: DecisionInputs<'_>) -> Option<Path> {
+    let (name, version) = inputs.installed?;
+    let channels: Vec<String> = inputs.channel.map(str::to_owned).into_iter().collect();
     let catalogs = [catalog(package)];
     let mut path = Path { from: name.to_owned(), successors: Vec::new(), steps: Vec::new(), stopped: None };
     let mut visited = BTreeSet::from([name.to_owned()]);
     let mut current = (name.to_owned(), version.to_owned());
     loop {
-        let wanted = Wanted { installed: Some((&current.0, &current.1)), ..wanted };
-        let explanation = explain(&request(package, wanted, &channels), &catalogs);
+        let inputs = DecisionInputs { installed: Some((&current.0, &current.1)), ..inputs };
+        let explanation = explain(&request(package, inputs, &channels), &catalogs);
         let Some(choice) = explanation.chosen else {
             // The first step without a choice is the error of the decision.
             path.stopped = explanation.error.filter(|_| !path.steps.is_empty());
@@ -116,13 +116,17 @@ fn upgrade_path(package: &CatalogPackage, wanted: Wanted<'_>) -> Option<Path> {
     }
 }
 
-fn request<'a>(package: &'a CatalogPackage, wanted: Wanted<'a>, channels: &'a [String]) -> Request<'a> {
+fn request<'a>(
+    package: &'a CatalogPackage,
+    inputs: DecisionInputs<'a>,
+    channels: &'a [String],
+) -> Request<'a> {
     Request {
         package: &package.name,
         channels,
-        version: wanted.version,
+        version: inputs.version,
         policy: UpgradePolicy::CatalogProvided,
-        installed: wanted.installed.map(|(name, version)| Installed { name, version, release: None }),
+        installed: inputs.installed.map(|(name, version)| Installed { name, version, release: None }),
         rules: Rules::default(),
     }
 }
@@ -164,8 +168,8 @@ mod tests {
     fn path_repeats_the_choice_of_the_resolver_within_the_range() {
         let installed = Some(("p.v1.1.0", "1.1.0"));
         let graph = |version| {
-            let wanted = Wanted { channel: Some("stable"), version, installed };
-            Graph::decided(&package(), wanted).unwrap()
+            let inputs = DecisionInputs { channel: Some("stable"), version, installed };
+            Graph::decided(&package(), inputs).unwrap()
         };
         assert_eq!(steps(&graph(None)), ["p.v1.3.0", "p.v1.4.0"]);
         assert_eq!(steps(&graph(Some("<1.4.0"))), ["p.v1.3.0"]);
@@ -179,10 +183,10 @@ mod tests {
 
     #[test]
     fn bundle_that_is_not_in_the_catalog_has_reasons_but_no_path() {
-        let wanted = Wanted { installed: Some(("p.v0.9.0", "0.9.0")), ..Wanted::default() };
-        let graph = Graph::decided(&package(), wanted).unwrap();
+        let inputs = DecisionInputs { installed: Some(("p.v0.9.0", "0.9.0")), ..DecisionInputs::default() };
+        let graph = Graph::decided(&package(), inputs).unwrap();
         assert_eq!(steps(&graph), [""; 0]);
         assert!(graph.decision.as_ref().unwrap().error.is_some());
-        assert!(Graph::decided(&package(), Wanted { channel: Some("no"), ..wanted }).is_err());
+        assert!(Graph::decided(&package(), DecisionInputs { channel: Some("no"), ..inputs }).is_err());
     }
 }

@@ -6,7 +6,7 @@ use maud::{Markup, PreEscaped, html};
 
 use super::state::{GraphState, ZOOM, given};
 use crate::catalog::graph::Graph;
-use crate::catalog::graph_decision::Wanted;
+use crate::catalog::graph_decision::DecisionInputs;
 use crate::catalog::graph_hint::hint;
 use crate::catalog::graph_svg::{View, svg};
 use crate::catalog::package::CatalogPackage;
@@ -46,12 +46,12 @@ fn body(catalog: &str, package: &CatalogPackage, state: &GraphState) -> Result<M
         let way = if state.channel.is_empty() { "choose a channel" } else { "use `olm catalog graph`" };
         html! { p.notice role="alert" { (bundles) " bundles are too many for one drawing: " (way) "." } }
     } else {
-        let wanted = Wanted {
+        let inputs = DecisionInputs {
             channel: given(&state.channel),
             version: given(&state.version),
             installed: installed.as_ref().map(|(name, version)| (name.as_str(), version.as_str())),
         };
-        drawing(catalog, package, state, &Graph::decided(package, wanted)?)
+        drawing(catalog, package, state, &Graph::decided(package, inputs)?)
     };
     Ok(html! {
         p.trail { a href=(package_path(catalog, &package.name)) { (package.name) } " in catalog " (catalog) }
@@ -70,7 +70,7 @@ fn form(catalog: &str, package: &CatalogPackage, state: &GraphState) -> Markup {
         form.choice method="get" action=(GraphState::default().address(catalog, &package.name)) {
             div {
                 label for="channel" { "Channel" }
-                select #channel name="channel" data-submit {
+                select #channel name="channel" {
                     option value="" { "All channels" }
                     @for channel in &package.content.channels {
                         option value=(channel.name) selected[channel.name == state.channel] {
@@ -82,7 +82,7 @@ fn form(catalog: &str, package: &CatalogPackage, state: &GraphState) -> Markup {
             }
             div {
                 label for="installed" { "Installed" }
-                select #installed name="installed" data-submit {
+                select #installed name="installed" {
                     option value="" { "None: a new installation" }
                     @if !state.installed.is_empty() && !is_listed {
                         option value=(state.installed) selected { (state.installed) }
@@ -139,7 +139,7 @@ fn choice(graph: &Graph) -> Markup {
     let Some(decision) = &graph.decision else { return html! {} };
     let path = graph.path.as_ref().filter(|path| !path.steps.is_empty());
     html! {
-        p.result role="status" {
+        p.result {
             @match (&decision.chosen, path) {
                 (_, Some(path)) => {
                     "Upgrade path: " (path.from)
@@ -150,6 +150,7 @@ fn choice(graph: &Graph) -> Markup {
                 (None, None) => { "The resolver finds no bundle." },
             }
         }
+        p.soft { "With default rules and this catalog only. operator-controller may have other rules and catalogs." }
         @if let Some(error) = &decision.error { p.notice role="alert" { (error) } }
         @if let Some(stopped) = path.and_then(|path| path.stopped.as_ref()) { p.notice { "The path ends: " (stopped) } }
         @for note in &graph.notes { p.notice { (note) } }

@@ -8,7 +8,7 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use crate::bundle_source::{self, BundleFiles};
-use crate::catalog::graph_decision::{Decision, Wanted};
+use crate::catalog::graph_decision::{Decision, DecisionInputs};
 use crate::catalog::package::CatalogPackage;
 use crate::error::CliError;
 use crate::session::Session;
@@ -32,11 +32,9 @@ impl BundleCache {
         access: &Access,
         session: &Session,
     ) -> Result<Arc<BundleFiles>, CliError> {
-        let mut kept = self.0.lock().await;
-        if let Some((known, files)) = kept.as_ref()
-            && known == image
-        {
-            return Ok(Arc::clone(files));
+        let kept = self.0.lock().await.as_ref().filter(|(known, _)| known == image).cloned();
+        if let Some((_, files)) = kept {
+            return Ok(files);
         }
         // Not `bundle_source::read`, which would take a path in a catalog for a local directory.
         let reference: Reference = image
@@ -47,19 +45,20 @@ impl BundleCache {
         let (files, digest) = pulled.map_err(late)??;
         let files = Arc::new(BundleFiles { files, origin: image.to_owned(), digest: Some(digest) });
         if image.contains("@sha256:") {
-            *kept = Some((image.to_owned(), Arc::clone(&files)));
+            *self.0.lock().await = Some((image.to_owned(), Arc::clone(&files)));
         }
         Ok(files)
     }
 }
 
-/// Name and image of the bundle that the resolver chooses for a new installation. `None` if there is none.
+/// Name and image of the bundle that the resolver chooses for a new installation, with default rules and this catalog
+/// only. `None` if there is none.
 pub(super) fn chosen(
     package: &CatalogPackage,
     channel: Option<&str>,
     version: Option<&str>,
 ) -> Option<(String, String)> {
-    let chosen = Decision::new(package, Wanted { channel, version, installed: None }).chosen?;
+    let chosen = Decision::new(package, DecisionInputs { channel, version, installed: None }).chosen?;
     let image = package.offer(&chosen)?.image().to_owned();
     Some((chosen, image))
 }
