@@ -148,9 +148,11 @@ impl Library {
         self.shows(name) && self.sources.iter().all(|(known, _)| known != name)
     }
 
-    /// Reports whether the console shows the ClusterCatalog `name`.
+    /// Reports whether the console shows the ClusterCatalog `name`. The name may come from the path of a request, and
+    /// becomes part of the path of a call to the API server.
     fn shows(&self, name: &str) -> bool {
-        self.of_cluster.iter().any(|wanted| wanted.as_deref().is_none_or(|wanted| wanted == name))
+        name_problems(name).is_empty()
+            && self.of_cluster.iter().any(|wanted| wanted.as_deref().is_none_or(|wanted| wanted == name))
     }
 
     /// Content of a directory or image, which is read once.
@@ -211,5 +213,28 @@ impl Library {
 impl Slot {
     fn new(digest: &str) -> Self {
         Self { digest: digest.to_owned(), content: Arc::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        access: Access,
+    }
+
+    #[test]
+    fn invalid_name_is_no_catalog_of_the_cluster() {
+        let access = Line::parse_from(["console"]).access;
+        let library = Library::new(&["cluster".to_owned()], access).unwrap();
+        assert!(library.is_of_cluster("hub") && library.is_of_cluster("hub.example"));
+        for name in ["", ".", "..", "../secrets", "a/b", "a%2Fb", "a?b", "a#b", "A", "a\n"] {
+            assert!(!library.shows(name) && !library.is_of_cluster(name), "{name:?}");
+        }
     }
 }
