@@ -1,6 +1,7 @@
 //! Icons of packages. Their content is hostile input: raster images are decoded with limits and encoded again, and SVG
 //! images with active content are refused (docs/design/console.md#icons).
 
+use std::collections::HashSet;
 use std::io::Cursor;
 use std::sync::Arc;
 
@@ -133,7 +134,27 @@ fn svg(bytes: Vec<u8>) -> Option<String> {
             || node.attributes().any(|attribute| is_active_attribute(attribute.name(), attribute.value()))
             || node.tag_name().name().eq_ignore_ascii_case("style") && node.text().is_some_and(loads)
     });
-    (is_svg && !is_active).then_some(text)
+    (is_svg && !is_active && !has_nested_use(&document)).then_some(text)
+}
+
+/// Reports whether a `use` element refers, or with an encoded name may refer, to an element that contains another one.
+/// Few nested ones would draw billions of elements.
+fn has_nested_use(document: &roxmltree::Document<'_>) -> bool {
+    let uses: Vec<_> =
+        document.descendants().filter(|node| node.tag_name().name().eq_ignore_ascii_case("use")).collect();
+    let mut containing = HashSet::new();
+    let mut names = HashSet::new();
+    for node in &uses {
+        for outer in node.ancestors().take_while(|outer| containing.insert(outer.id())) {
+            names.extend(outer.attribute("id"));
+        }
+    }
+    let mut attributes = uses.iter().flat_map(|node| node.attributes());
+    attributes.any(|attribute| {
+        let target = attribute.value().trim().strip_prefix('#');
+        attribute.name() == "href"
+            && target.is_some_and(|target| names.contains(target) || target.contains('%'))
+    })
 }
 
 fn is_active_element(name: &str) -> bool {

@@ -1,6 +1,7 @@
 //! Summary of a package: what the list of packages shows, and what the search looks at.
 
 use olm_api::text::visible;
+use olm_resolve::Offer;
 
 use super::facts::Facts;
 use crate::catalog::classic_chain::heads;
@@ -50,7 +51,7 @@ impl Summary {
         let default = package.default_channel();
         let mut channels: Vec<_> = package.content.channels.iter().collect();
         channels.sort_by_key(|channel| (channel.name != default, channel.name.clone()));
-        let head = channels.first().and_then(|channel| heads(channel).first().copied());
+        let head = channels.first().and_then(|channel| best_head(package, channel));
         let facts = head.and_then(|head| package.bundle(head)).map(Facts::of).unwrap_or_default();
         let description = [facts.summary.as_str(), package.description(), first_line(&facts.description)];
         let description = description.into_iter().find(|text| !text.is_empty()).unwrap_or_default();
@@ -85,8 +86,15 @@ impl Summary {
     }
 }
 
+/// Head of a channel that the resolver prefers. A valid channel has one.
+fn best_head<'a>(package: &'a CatalogPackage, channel: &'a olm_fbc::Channel) -> Option<&'a str> {
+    let heads = heads(channel);
+    let best = package.index.offers().map(Offer::name).find(|name| heads.contains(name));
+    best.or_else(|| heads.first().copied())
+}
+
 fn channel_head(package: &CatalogPackage, channel: &olm_fbc::Channel) -> ChannelHead {
-    let head = heads(channel).first().copied().unwrap_or_default();
+    let head = best_head(package, channel).unwrap_or_default();
     ChannelHead {
         name: channel.name.clone(),
         version: package.version(head).unwrap_or_else(|| head.to_owned()),
@@ -105,5 +113,28 @@ fn short(text: &str) -> String {
     match text.char_indices().nth(LONGEST) {
         Some((end, _)) => format!("{}…", text[..end].trim_end()),
         None => text.trim().to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use olm_resolve::Indexing;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn latest_version_is_the_highest_head_of_the_channel() {
+        let bundle = |version: &str| {
+            json!({"schema": "olm.bundle", "package": "p", "name": format!("p.v{version}"), "image": "i", "properties": [
+                {"type": "olm.package", "value": {"packageName": "p", "version": version}}]})
+        };
+        let channel = json!({"schema": "olm.channel", "package": "p", "name": "stable",
+            "entries": [{"name": "p.v10.0.0"}, {"name": "p.v9.0.0"}, {"name": "p.v1.0.0"}]});
+        let metas = [bundle("1.0.0"), bundle("10.0.0"), bundle("9.0.0"), channel];
+        let lines: Vec<Vec<u8>> = metas.iter().map(|meta| meta.to_string().into_bytes()).collect();
+        let package = CatalogPackage::new("c", "p", &lines, Indexing::default()).unwrap();
+        let summary = Summary::new(&package, None, 3);
+        assert_eq!(summary.channels[0].version, "10.0.0");
     }
 }
