@@ -15,14 +15,15 @@ mod page;
 mod tests;
 mod visitor;
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
 use olm_serving::https::HttpServer;
 
-use self::app::{Console, router};
+use self::app::{App, Console, router};
 use crate::error::CliError;
 use crate::progress::say;
 use crate::session::Session;
@@ -31,11 +32,14 @@ use crate::source::Access;
 /// First lines of the command's help.
 pub(crate) const ABOUT: &str = "Open a console in the browser: catalogs, packages, extensions
 
-The console listens on the loopback address of this machine and has your rights on the cluster. It prints an address \
-with a secret: whoever has it may use the console until it ends. Nothing is loaded from other hosts. Ctrl-C stops it.";
+The console listens on the loopback addresses of this machine and has your rights on the cluster. It prints an address \
+with a secret, which is valid for one browser, and then the next address. Nothing is loaded from other hosts. Ctrl-C \
+stops it.";
 
 /// Time that open requests have at the end.
 const GRACE: Duration = Duration::from_secs(1);
+/// Most tries to find a port that is free on both loopback addresses.
+const PORT_TRIES: usize = 16;
 
 /// Arguments of `olm console`.
 #[derive(Debug, Args)]
@@ -51,7 +55,7 @@ pub(crate) struct ConsoleArgs {
     /// catalogs of the cluster; may be given several times
     #[arg(long = "catalog", value_name = "[NAME=]SOURCE", default_value = "cluster")]
     catalogs: Vec<String>,
-    /// Port on 127.0.0.1; 0 for a free one
+    /// Port on 127.0.0.1 and ::1; 0 for a free one
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     port: u16,
     /// Only print the address
@@ -71,9 +75,7 @@ pub(crate) struct ConsoleArgs {
 pub(crate) async fn run(args: ConsoleArgs, session: &mut Session) -> Result<(), CliError> {
     let (port, no_open) = (args.port, args.no_open);
     let console = Arc::new(Console::new(args, session).await?);
-    let server = HttpServer::start(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), None, router(&console))
-        .map_err(|error| CliError::operational(format!("cannot start the server: {error}")))?;
-    console.hosts.listen_at(server.address.port());
+    let servers = listen(&console, port).await?;
     let address = console.hosts.address();
     let login = format!("http://{address}{}", console.keys.login_path());
     session.output.text(&format!("{login}\n"))?;
@@ -88,6 +90,34 @@ pub(crate) async fn run(args: ConsoleArgs, session: &mut Session) -> Result<(), 
     console.library.preload(&console);
     // Never ends by itself: the only result is the error of an interruption.
     let _ = session.interruptible(std::future::pending::<()>()).await;
-    server.drain(GRACE).await;
+    futures::future::join_all(servers.into_iter().map(|server| server.drain(GRACE))).await;
     Ok(())
+}
+
+/// Servers on both loopback addresses with the same port. Browsers may use either for `localhost`, so that another user
+/// of this machine must not get one of them.
+async fn listen(console: &App, port: u16) -> Result<Vec<HttpServer>, CliError> {
+    let failed = |error| CliError::operational(format!("cannot start the server: {error}"));
+    let start = |address: SocketAddr| HttpServer::start(address, None, router(console));
+    let mut tries = if port == 0 { PORT_TRIES } else { 1 };
+    loop {
+        tries -= 1;
+        let first = start((Ipv4Addr::LOCALHOST, port).into()).map_err(failed)?;
+        let port = first.address.port();
+        let mut servers = vec![first];
+        match start((Ipv6Addr::LOCALHOST, port).into()) {
+            Ok(second) => servers.push(second),
+            Err(error) if error.kind() == ErrorKind::AddrInUse => {
+                futures::future::join_all(servers.into_iter().map(|server| server.drain(GRACE))).await;
+                if tries == 0 {
+                    return Err(failed(error));
+                }
+                continue;
+            }
+            // The host has no IPv6.
+            Err(_) => {}
+        }
+        console.hosts.listen_at(port);
+        return Ok(servers);
+    }
 }

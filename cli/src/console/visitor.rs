@@ -1,6 +1,6 @@
 //! Users of the console: login, session cookies, CSRF tokens (docs/design/console.md#sessions).
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
@@ -20,6 +20,7 @@ use serde::Deserialize;
 use super::app::{App, Console};
 use super::page::PageError;
 use crate::error::CliError;
+use crate::progress::say;
 use crate::source::Cluster;
 
 /// Name of the session cookie.
@@ -28,9 +29,8 @@ const COOKIE: &str = "olm-console";
 const LIFETIME: Duration = Duration::from_secs(12 * 3600);
 /// Largest body of a request, in bytes.
 const BODY_LIMIT: usize = 1 << 20;
-/// Field of a form, and header of a script, that contains the CSRF token.
+/// Field of a form that contains the CSRF token.
 const CSRF_FIELD: &str = "csrf";
-const CSRF_HEADER: &str = "x-csrf-token";
 
 /// Source of the user's rights.
 pub(super) enum Identity {
@@ -65,8 +65,8 @@ impl Visitor {
 
 /// Keys of this process. They are never stored.
 pub(super) struct Keys {
-    /// Secret of the printed address.
-    secret: String,
+    /// Secret of the address that was printed last.
+    secret: Mutex<String>,
     cookies: RandomizedNonceKey,
     csrf: hmac::Key,
 }
@@ -78,7 +78,7 @@ impl Keys {
         let failed = |_| CliError::operational("cannot create the keys of the console");
         let (cookies, csrf) = (random::<32>()?, random::<32>()?);
         Ok(Self {
-            secret: random_text(32)?,
+            secret: Mutex::new(random_text(32)?),
             cookies: RandomizedNonceKey::new(&AES_256_GCM, &cookies).map_err(failed)?,
             csrf: hmac::Key::new(HMAC_SHA256, &csrf),
         })
@@ -86,7 +86,26 @@ impl Keys {
 
     /// Path and query that begin a session.
     pub(super) fn login_path(&self) -> String {
-        format!("/login?secret={}", self.secret)
+        format!("/login?secret={}", self.secret())
+    }
+
+    fn secret(&self) -> MutexGuard<'_, String> {
+        self.secret.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reports whether `given` is the secret, and replaces it: others may see the address later, such as in the
+    /// history of the browser.
+    ///
+    /// # Errors
+    /// There are no random numbers.
+    fn redeem(&self, given: &str) -> Result<bool, CliError> {
+        let next = random_text(32)?;
+        let mut secret = self.secret();
+        let is_secret = verify_slices_are_equal(given.as_bytes(), secret.as_bytes()).is_ok();
+        if is_secret {
+            *secret = next;
+        }
+        Ok(is_secret)
     }
 
     /// Encrypted session that ends after [`LIFETIME`].
@@ -106,7 +125,7 @@ impl Keys {
         <[u8; 8]>::try_from(&*text).is_ok_and(|end| seconds(now) < u64::from_be_bytes(end))
     }
 
-    fn csrf_token(&self, credential: &str) -> String {
+    pub(super) fn csrf_token(&self, credential: &str) -> String {
         BASE64_URL_SAFE_NO_PAD.encode(hmac::sign(&self.csrf, credential.as_bytes()))
     }
 }
@@ -166,10 +185,7 @@ async fn with_csrf_token(request: Request, expected: &str) -> Result<Request, Pa
     let body = to_bytes(body, BODY_LIMIT).await.map_err(|_| {
         PageError::new(StatusCode::PAYLOAD_TOO_LARGE, format!("the form has more than {BODY_LIMIT} bytes"))
     })?;
-    let sent = match parts.headers.get(CSRF_HEADER) {
-        Some(value) => value.as_bytes().to_vec(),
-        None => form_field(&body, CSRF_FIELD),
-    };
+    let sent = form_field(&body, CSRF_FIELD);
     if verify_slices_are_equal(&sent, expected.as_bytes()).is_err() {
         let text = "the form is from an earlier session; load its page again";
         return Err(PageError::new(StatusCode::FORBIDDEN, text));
@@ -200,10 +216,13 @@ pub(super) async fn login(
     State(console): State<App>,
     Query(login): Query<Login>,
 ) -> Result<Response, PageError> {
-    if verify_slices_are_equal(login.secret.as_bytes(), console.keys.secret.as_bytes()).is_err() {
-        let text = "the address is not that of this console; open the one that `olm console` printed last";
+    if !console.keys.redeem(&login.secret)? {
+        let text = "the address was used already or is not that of this console; open the one that `olm console` \
+                    printed last";
         return Err(PageError::new(StatusCode::UNAUTHORIZED, text));
     }
+    let next = format!("http://{}{}", console.hosts.address(), console.keys.login_path());
+    say(&format!("a browser signed in; the address is valid once, the next one is {next}"));
     let session = console.keys.seal(SystemTime::now());
     let cookie = session.map(|session| format!("{COOKIE}={session}; Path=/; HttpOnly; SameSite=Strict"));
     let cookie = cookie.and_then(|cookie| HeaderValue::from_str(&cookie).ok());

@@ -67,6 +67,13 @@ impl Rig {
         self.send(Method::POST, path, &headers, form).await
     }
 
+    /// Sends a form of the console with its token.
+    pub(super) async fn submit(&self, path: &str, form: &str) -> Answer {
+        let session = self.cookie.split_once('=').unwrap().1;
+        let token = self.console.keys.csrf_token(session);
+        self.post(path, &format!("{form}&csrf={token}")).await
+    }
+
     pub(super) async fn send(
         &self,
         method: Method,
@@ -119,6 +126,35 @@ async fn every_response_has_security_headers() {
         assert_eq!(header("referrer-policy"), "no-referrer", "{path}");
         assert_eq!(header("cross-origin-opener-policy"), "same-origin", "{path}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn port_must_be_free_on_both_loopback_addresses() {
+    // A host without IPv6 has only one.
+    let Ok(taken) = std::net::TcpListener::bind("[::1]:0") else { return };
+    let port = taken.local_addr().unwrap().port();
+    let args = || Line::parse_from(["console", "--catalog", &data("catalog")]).args;
+    let console = Arc::new(Console::new(args(), &Session::start()).await.unwrap());
+    let error = super::listen(&console, port).await.unwrap_err().to_string();
+    assert!(error.starts_with("cannot start the server: listen on "), "{error}");
+    let servers = super::listen(&console, 0).await.unwrap();
+    let addresses: Vec<_> = servers.iter().map(|server| server.address).collect();
+    assert_eq!(addresses.len(), 2, "{addresses:?}");
+    assert!(addresses[0].is_ipv4() && addresses[1].is_ipv6(), "{addresses:?}");
+    assert!(addresses[0].port() == addresses[1].port() && addresses[0].port() != port, "{addresses:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn secret_of_the_address_is_valid_once() {
+    let rig = Rig::new(&["--catalog", &data("catalog")]).await;
+    let login = rig.console.keys.login_path();
+    let host = [("host", "localhost:8000")];
+    assert_eq!(rig.send(Method::GET, &login, &host, "").await.status, StatusCode::OK);
+    let second = rig.send(Method::GET, &login, &host, "").await;
+    assert_eq!(second.status, StatusCode::UNAUTHORIZED);
+    assert!(second.text.contains("printed last"), "{}", second.text);
+    let next = rig.console.keys.login_path();
+    assert_eq!(rig.send(Method::GET, &next, &host, "").await.status, StatusCode::OK);
 }
 
 #[tokio::test(flavor = "multi_thread")]
