@@ -39,6 +39,11 @@ impl Page {
     pub(crate) fn new(section: Section, title: impl Into<String>, body: Markup) -> Self {
         Self { status: StatusCode::OK, section, title: title.into(), body }
     }
+
+    /// The page with another status. A status beside the page would get lost in [`frame`].
+    pub(crate) fn with_status(self, status: StatusCode) -> Self {
+        Self { status, ..self }
+    }
 }
 
 impl IntoResponse for Page {

@@ -42,6 +42,23 @@ impl ComparedExtension<'_> {
         self.planned(image, controller, access).await.map(|planned| planned.diff)
     }
 
+    /// Difference that installing the bundle of `files` makes. Without `compare`, as for a namespace that does not
+    /// exist, the objects that it would create, without dry runs.
+    ///
+    /// # Errors
+    /// The cluster cannot be read, or the bundle cannot be installed this way.
+    pub(crate) async fn with_files(
+        &self,
+        files: &BundleFiles,
+        controller: &Controller,
+        compare: bool,
+    ) -> Result<Diff, CliError> {
+        match compare {
+            true => self.planned_files(files, controller).await.map(|planned| planned.diff),
+            false => self.rendered_files(files, controller).await,
+        }
+    }
+
     /// Objects that the bundle in `image` would create, without dry runs: the namespace need not exist.
     ///
     /// # Errors
@@ -53,12 +70,16 @@ impl ComparedExtension<'_> {
         access: &Access,
     ) -> Result<Diff, CliError> {
         let files = bundle_source::read(image, &access.images, self.session).await?;
+        self.rendered_files(&files, controller).await
+    }
+
+    async fn rendered_files(&self, files: &BundleFiles, controller: &Controller) -> Result<Diff, CliError> {
         let settings = RenderSettings::as_configured(self.extension, &controller.gates)?;
         let settings = settings.on(self.cluster, self.session).await?;
-        let Rendered { bundle, objects } = rendering::objects(&files, &settings)?;
+        let Rendered { bundle, objects } = rendering::objects(files, &settings)?;
         let mut diff = Diff::new(&[], &objects, &[], changes(&[], &objects));
         diff.collisions = self.collisions(&objects).await?;
-        diff.new = super::compared_bundle(&files, &bundle);
+        diff.new = super::compared_bundle(files, &bundle);
         Ok(diff)
     }
 
@@ -72,17 +93,25 @@ impl ComparedExtension<'_> {
         controller: &Controller,
         access: &Access,
     ) -> Result<PlannedBundle, CliError> {
+        let files = bundle_source::read(image, &access.images, self.session).await?;
+        self.planned_files(&files, controller).await
+    }
+
+    async fn planned_files(
+        &self,
+        files: &BundleFiles,
+        controller: &Controller,
+    ) -> Result<PlannedBundle, CliError> {
         let settings = RenderSettings::as_configured(self.extension, &controller.gates)?;
         let operator_conditions = settings.operator_condition;
         let mut settings = settings.on(self.cluster, self.session).await?;
-        let files = bundle_source::read(image, &access.images, self.session).await?;
         let installed = self.installed().await?;
         settings.certificates = cluster::certificates(&installed.objects);
-        let Rendered { bundle, objects } = rendering::objects(&files, &settings)?;
+        let Rendered { bundle, objects } = rendering::objects(files, &settings)?;
         let image_digest = files.digest.as_deref().unwrap_or_default();
         let digest = olm_plan::digest(&bundle, &settings.options(), &objects, image_digest)
             .map_err(|error| CliError::findings(format!("{}: {error}", files.origin)))?;
-        let new = super::compared_bundle(&files, &bundle);
+        let new = super::compared_bundle(files, &bundle);
         let identity = cluster::identity(&bundle);
         let extension = self.extension.metadata.name.as_deref().unwrap_or_default();
         let (package, version) = (identity.package.as_str(), identity.version.as_str());

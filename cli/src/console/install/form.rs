@@ -16,6 +16,15 @@ pub(super) type Values = BTreeMap<String, String>;
 /// Errors by field name. Those of the whole form have an empty name.
 pub(super) type Errors = BTreeMap<String, Vec<String>>;
 
+/// Hidden field with the digest of what the preview showed.
+pub(super) const PREVIEWED: &str = "previewed";
+/// Hidden field with the name of the bundle that the preview showed.
+pub(super) const BUNDLE: &str = "bundle";
+/// Controls of every form.
+const CONTROLS: [&str; 6] = ["name", "namespace", "create_namespace", "channel", "version", "preview"];
+/// Fields that only the form of a write has.
+const OF_WRITE: [&str; 3] = [PREVIEWED, BUNDLE, "csrf"];
+
 /// Field of `spec.config.inline`.
 #[derive(Debug, PartialEq)]
 pub(super) struct Field {
@@ -51,6 +60,27 @@ fn field(explained: Explained) -> Field {
     Field { path: explained.path, kind, help: explained.help, notation: explained.kind }
 }
 
+/// Fields for the values that the form has no field for, such as when the bundle cannot be read. Without them, the
+/// values would get lost without notice.
+pub(super) fn orphans(values: &Values, fields: &[Field]) -> Vec<Field> {
+    let is_known = |name: &str| {
+        CONTROLS.contains(&name) || OF_WRITE.contains(&name) || fields.iter().any(|field| field.path == name)
+    };
+    let names = values.keys().filter(|name| !is_known(name) && !value(values, name).is_empty());
+    let orphan = |name: &String| Field {
+        path: name.clone(),
+        kind: Kind::Yaml,
+        help: "This value is not used.".to_owned(),
+        notation: "any".to_owned(),
+    };
+    names.map(orphan).collect()
+}
+
+/// Values of the form itself, without what a write adds.
+pub(super) fn kept(values: &Values) -> impl Iterator<Item = (&String, &String)> {
+    values.iter().filter(|(name, _)| !OF_WRITE.contains(&name.as_str()))
+}
+
 /// Trimmed value of a field. Empty if it is not set.
 pub(super) fn value<'a>(values: &'a Values, name: &str) -> &'a str {
     values.get(name).map_or("", |value| value.trim())
@@ -76,6 +106,11 @@ pub(super) fn extension(
         errors.entry("version".to_owned()).or_default().push(error.to_string());
     }
     let config = config(values, fields, &mut errors);
+    for orphan in orphans(values, fields) {
+        let why =
+            "the bundle has no such field, or cannot be read: remove the value, or choose another version";
+        errors.entry(orphan.path).or_default().push(why.to_owned());
+    }
     let name = optional("name").unwrap_or_else(|| package.to_owned());
     let extension = of_package(&name, value(values, "namespace"), filter, config);
     // An extension always serializes.
@@ -179,7 +214,10 @@ mod tests {
             ("watchNamespaces", "a, b"),
             ("deploymentConfig.nodeSelector", "disk: ssd"),
             ("deploymentConfig.env", "- name: A\n  value: b"),
-            ("unknown", "x"),
+            ("unknown", " "),
+            ("create_namespace", "yes"),
+            ("preview", "yes"),
+            ("previewed", "sha256:0"),
         ]);
         let (extension, errors) = extension(Some("hub"), "pipe", &values, &fields());
         assert_eq!(errors, Errors::new());
@@ -193,6 +231,16 @@ mod tests {
                 "nodeSelector": {"disk": "ssd"}, "env": [{"name": "A", "value": "b"}]}}},
         });
         assert_eq!(object["spec"], expected);
+    }
+
+    #[test]
+    fn value_without_a_field_is_an_error_and_stays_visible() {
+        let values = values(&[("namespace", "ns"), ("watchNamespace", "a"), ("csrf", "x"), ("bundle", "x")]);
+        let (_, errors) = extension(None, "pipe", &values, &[]);
+        assert_eq!(errors.keys().collect::<Vec<_>>(), ["watchNamespace"]);
+        let orphans = orphans(&values, &[]);
+        assert_eq!(orphans.iter().map(|field| field.path.as_str()).collect::<Vec<_>>(), ["watchNamespace"]);
+        assert_eq!(extension(None, "pipe", &values, &fields()).1, Errors::new());
     }
 
     #[test]

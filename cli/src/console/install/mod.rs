@@ -1,8 +1,10 @@
 //! Page that installs a package: form, preview, write.
 
 mod bundle;
+mod done;
 mod form;
 mod page;
+mod permissions;
 mod preview;
 #[cfg(test)]
 mod tests;
@@ -14,9 +16,10 @@ pub(super) use self::bundle::BundleCache;
 use super::app::App;
 
 const PATH: &str = "/catalogs/{catalog}/packages/{package}/install";
+const DONE_PATH: &str = "/catalogs/{catalog}/packages/{package}/installed";
 
 pub(super) fn routes() -> Router<App> {
-    Router::new().route(PATH, get(page::page))
+    Router::new().route(PATH, get(page::page)).route(DONE_PATH, get(done::page))
 }
 
 pub(super) fn changes() -> Router<App> {

@@ -2,7 +2,7 @@
 
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
+use axum::response::{IntoResponse, Redirect, Response};
 use axum::{Extension, Form};
 use maud::{Markup, html};
 use olm_api::ClusterExtension;
@@ -10,8 +10,11 @@ use olm_api::cluster_extension::CatalogFilter;
 use tokio::runtime::Handle;
 
 use super::bundle::chosen;
-use super::form::{Errors, Field, Kind, Values, config_fields, extension, place, value};
+use super::form::{
+    BUNDLE, Errors, Field, Kind, PREVIEWED, Values, config_fields, extension, kept, orphans, place, value,
+};
 use super::preview::{Preview, Target};
+use super::{done, permissions};
 use crate::catalog::package::CatalogPackage;
 use crate::config::Configurable;
 use crate::console::app::{App, Console};
@@ -24,8 +27,8 @@ use crate::install::of_package;
 use crate::output;
 use crate::rendering::RenderSettings;
 
-/// Most changed objects and permissions that the page lists.
-const LISTED: usize = 200;
+/// Most items of a list: changed objects, subjects, permissions of a subject.
+pub(super) const LISTED: usize = 200;
 
 /// What all parts of the page show.
 struct Sheet<'a> {
@@ -33,6 +36,8 @@ struct Sheet<'a> {
     package: &'a CatalogPackage,
     values: &'a Values,
     fields: Vec<Field>,
+    /// Fields for values that the bundle has no field for.
+    orphans: Vec<Field>,
     /// Bundle whose configuration the form has.
     bundle: Option<String>,
     /// Notes about the form.
@@ -58,7 +63,10 @@ pub(super) async fn page(
     let body = detached(console, visitor, async move |console, visitor| {
         let package = console.library.content(&catalog, console, visitor).await?.package(&package)?;
         let mut sheet = Sheet::read(console, visitor, &catalog, &package, &values).await?;
-        if values.contains_key("preview") && sheet.errors.is_empty() {
+        if !values.contains_key("preview") {
+            // An empty form is no error.
+            sheet.errors.clear();
+        } else if sheet.errors.is_empty() {
             sheet.check(console, visitor).await;
         }
         Ok(sheet.markup(visitor))
@@ -81,25 +89,31 @@ pub(super) async fn apply(
         let package = console.library.content(&catalog, console, visitor).await?.package(&package)?;
         let mut sheet = Sheet::read(console, visitor, &catalog, &package, &values).await?;
         if !sheet.errors.is_empty() {
-            return Ok((StatusCode::UNPROCESSABLE_ENTITY, sheet.markup(visitor)));
+            return Ok(Err((StatusCode::UNPROCESSABLE_ENTITY, sheet.markup(visitor))));
+        }
+        if sheet.value(PREVIEWED) != sheet.fingerprint() {
+            sheet.place("The form does not describe what the preview showed. Preview it again.");
+            return Ok(Err((StatusCode::CONFLICT, sheet.markup(visitor))));
         }
         let Some(target) = sheet.target(console, visitor) else {
             return Err(CliError::usage("the console uses no cluster"));
         };
-        match target.apply(&sheet.extension).await {
-            Ok(written) => Ok((StatusCode::OK, written_markup(&sheet, &written))),
+        match target.apply(&sheet.extension, sheet.value(BUNDLE)).await {
+            Ok(name) => Ok(Ok(done::address(&catalog, &package.name, &name))),
             Err(error) => {
                 sheet.place(&error.to_string());
-                Ok((StatusCode::UNPROCESSABLE_ENTITY, sheet.markup(visitor)))
+                Ok(Err((StatusCode::UNPROCESSABLE_ENTITY, sheet.markup(visitor))))
             }
         }
     });
-    let (status, body) = result.await?;
-    Ok((status, Page::new(Section::Catalog, title, body)).into_response())
+    Ok(match result.await? {
+        Ok(address) => Redirect::to(&address).into_response(),
+        Err((status, body)) => Page::new(Section::Catalog, title, body).with_status(status).into_response(),
+    })
 }
 
 /// Runs work with the functions of the command line, whose futures stay on one thread.
-async fn detached<T: Send + 'static>(
+pub(super) async fn detached<T: Send + 'static>(
     console: App,
     visitor: Visitor,
     work: impl AsyncFnOnce(&Console, &Visitor) -> Result<T, CliError> + Send + 'static,
@@ -132,12 +146,7 @@ impl<'a> Sheet<'a> {
             },
         }
         let of_cluster = visitor.cluster().is_some() && console.library.is_of_cluster(catalog);
-        let (extension, mut errors) =
-            extension(of_cluster.then_some(catalog), &package.name, values, &fields);
-        // An empty form is no error.
-        if !values.contains_key("preview") {
-            errors.clear();
-        }
+        let (extension, errors) = extension(of_cluster.then_some(catalog), &package.name, values, &fields);
         let yaml = output::yaml(&serde_json::to_value(&extension)?)?;
         let can_write = of_cluster && !console.read_only;
         let bundle = chosen.map(|(name, _)| name);
@@ -145,6 +154,7 @@ impl<'a> Sheet<'a> {
             catalog,
             package,
             values,
+            orphans: orphans(values, &fields),
             fields,
             bundle,
             notes,
@@ -161,6 +171,7 @@ impl<'a> Sheet<'a> {
         Some(Target {
             cluster,
             access: console.library.access(),
+            bundles: &console.bundles,
             session: &console.session,
             source: format!("cluster/{}", self.catalog),
             create_namespace: self.values.contains_key("create_namespace"),
@@ -189,12 +200,18 @@ impl<'a> Sheet<'a> {
         value(self.values, name)
     }
 
+    /// Digest of what a write creates.
+    fn fingerprint(&self) -> String {
+        let creates_namespace = self.values.contains_key("create_namespace");
+        olm_pack::digest_of(format!("{creates_namespace}\n{}", self.yaml).as_bytes())
+    }
+
     fn markup(&self, visitor: &Visitor) -> Markup {
         let general = self.errors.get("").into_iter().flatten();
         html! {
             p.trail { a href=(package_path(self.catalog, &self.package.name)) { (self.package.name) } " in catalog " (self.catalog) }
             h1 { "Install " (self.package.name) }
-            @if let Some(bundle) = &self.bundle { p.soft { "Bundle: " (bundle) } }
+            @if let Some(bundle) = &self.bundle { p.soft { "Bundle with default rules and this catalog only: " (bundle) } }
             @for note in &self.notes { p.notice { (note) } }
             @if !self.errors.is_empty() { p.notice.bad role="alert" tabindex="-1" { "The installation would be refused. See the marked fields." } }
             @for error in general { p.notice.bad role="alert" { (error) } }
@@ -202,7 +219,7 @@ impl<'a> Sheet<'a> {
             @if self.values.contains_key("preview") && self.errors.is_empty() {
                 (self.manifest())
                 @if let Some(preview) = &self.preview { (preview_markup(preview)) }
-                @if self.can_write { (self.write_form(visitor)) }
+                @if let (true, Some(preview)) = (self.can_write, &self.preview) { (self.write_form(visitor, preview)) }
             }
         }
     }
@@ -229,6 +246,7 @@ impl<'a> Sheet<'a> {
                 (self.text("version", "Version range", "Only these versions, such as 1.2.3, 1.2.x or >=1.2, <2. Upgrades stay within them", "any"))
                 @let (plain, nested): (Vec<_>, Vec<_>) = self.fields.iter().partition(|field| !field.path.contains('.'));
                 @for field in plain { (self.config_field(field)) }
+                @for field in &self.orphans { (self.config_field(field)) }
                 @if !nested.is_empty() {
                     @let is_used = nested.iter().any(|field| !self.value(&field.path).is_empty());
                     details open[is_used] {
@@ -287,12 +305,14 @@ impl<'a> Sheet<'a> {
         }
     }
 
-    /// Form with the values that were checked.
-    fn write_form(&self, visitor: &Visitor) -> Markup {
+    /// Form with the values that were checked, and what they led to.
+    fn write_form(&self, visitor: &Visitor, preview: &Preview) -> Markup {
         html! {
             form method="post" action=(address(self.catalog, &self.package.name)) {
                 (visitor.csrf_field())
-                @for (name, value) in self.values { input type="hidden" name=(name) value=(value); }
+                @for (name, value) in kept(self.values) { input type="hidden" name=(name) value=(value); }
+                input type="hidden" name=(PREVIEWED) value=(self.fingerprint());
+                input type="hidden" name=(BUNDLE) value=(preview.bundle);
                 button type="submit" data-apply { "Install" }
             }
         }
@@ -318,32 +338,19 @@ fn address(catalog: &str, package: &str) -> String {
 }
 
 fn preview_markup(preview: &Preview) -> Markup {
-    let diff = &preview.diff;
     html! {
         h2 { "Preview" }
         pre { (preview.choice) }
-        @for warning in preview.warnings.iter().chain(&diff.warnings) { p.notice { (warning) } }
+        @for warning in &preview.warnings { p.notice { (warning) } }
         @if !preview.has_namespace { p.soft { "The namespace does not exist yet, so that the objects are not compared with the cluster." } }
-        h3 { "Objects (" (diff.objects.len()) ")" }
-        ul #objects {
-            @for change in diff.objects.iter().take(LISTED) { li { (change.object) } }
-            @if diff.objects.len() > LISTED { li { "and " (diff.objects.len() - LISTED) " more" } }
+        @if let Some(diff) = &preview.diff {
+            @for warning in &diff.warnings { p.notice { (warning) } }
+            h3 { "Objects (" (diff.objects.len()) ")" }
+            ul #objects {
+                @for change in diff.objects.iter().take(LISTED) { li { (change.object) } }
+                (permissions::more(diff.objects.len(), "objects"))
+            }
+            (permissions::markup(&diff.permissions))
         }
-        h3 { "Permissions" }
-        @if diff.permissions.is_empty() { p { "None." } }
-        @for change in diff.permissions.iter().take(LISTED) {
-            h4 { (change.subject) }
-            ul { @for permission in change.gained.iter().take(LISTED) { li { (permission) } } }
-        }
-    }
-}
-
-fn written_markup(sheet: &Sheet<'_>, written: &[String]) -> Markup {
-    let name = sheet.extension.metadata.name.as_deref().unwrap_or_default();
-    html! {
-        h1 { "Installing " (sheet.package.name) }
-        ul role="status" { @for line in written { li { (line) } } }
-        p { "operator-controller installs the bundle. Follow it with " code { "olm status " (name) } "." }
-        p { a href=(package_path(sheet.catalog, &sheet.package.name)) { (sheet.package.name) } }
     }
 }

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use kube::ResourceExt;
 use olm_api::ClusterExtension;
 
+use super::bundle::BundleCache;
 use crate::change;
 use crate::controller::Controller;
 use crate::diff::{ComparedExtension, Diff, Prediction, collision_error};
-use crate::error::CliError;
+use crate::error::{CliError, Code};
 use crate::install::{check_namespace, find_existing, find_twin, require_same, twin_error};
 use crate::resolve::choose_as;
 use crate::session::Session;
@@ -16,10 +17,13 @@ use crate::source::{Access, Cluster};
 
 /// Predicted installation.
 pub(super) struct Preview {
+    /// Name of the chosen bundle.
+    pub(super) bundle: String,
     /// Choice of the resolver, as text.
     pub(super) choice: String,
     pub(super) warnings: Vec<String>,
-    pub(super) diff: Diff,
+    /// `None` if this machine cannot read the bundle. The cluster may be able to.
+    pub(super) diff: Option<Diff>,
     pub(super) has_namespace: bool,
 }
 
@@ -27,6 +31,7 @@ pub(super) struct Preview {
 pub(super) struct Target<'a> {
     pub(super) cluster: &'a Arc<Cluster>,
     pub(super) access: &'a Access,
+    pub(super) bundles: &'a BundleCache,
     pub(super) session: &'a Session,
     /// Catalog source, such as `cluster/NAME`.
     pub(super) source: String,
@@ -61,34 +66,62 @@ impl Target<'_> {
             choose_as(&controller, desired, std::slice::from_ref(&self.source), access, session).await?;
         let namespace = desired.spec.as_ref().map(|spec| spec.namespace.as_str()).unwrap_or_default();
         let has_namespace = check_namespace(cluster, namespace, self.create_namespace, session).await?;
-        let compared = ComparedExtension { cluster, extension: desired, session };
-        let diff = match has_namespace {
-            true => compared.with_image(&choice.image, &controller, access).await?,
-            false => compared.rendered(&choice.image, &controller, access).await?,
+        let mut warnings = choice.warnings;
+        let diff = match self.diff(desired, &choice.image, &controller, has_namespace).await {
+            Ok(diff) => Some(diff),
+            Err(CliError::Message(Code::Operational | Code::Usage, why)) => {
+                warnings.push(format!("cannot predict the changes of the bundle: {why}"));
+                None
+            }
+            Err(error) => return Err(error),
         };
-        if let Some(error) = collision_error(&diff.collisions) {
+        if let Some(error) = diff.as_ref().and_then(|diff| collision_error(&diff.collisions)) {
             return Err(error);
         }
         change::dry_create(cluster, desired, session).await?;
-        let mut warnings = choice.warnings;
-        warnings.extend(Prediction::of(&diff).problems);
-        Ok(Preview { choice: choice.text, warnings, diff, has_namespace })
+        warnings.extend(diff.iter().flat_map(|diff| Prediction::of(diff).problems));
+        Ok(Preview { bundle: choice.bundle, choice: choice.text, warnings, diff, has_namespace })
     }
 
-    /// Creates the extension after the same checks, and returns the lines of the written objects.
+    /// Difference to the cluster. The image is text of a catalog, which only [`BundleCache`] may resolve.
+    async fn diff(
+        &self,
+        desired: &ClusterExtension,
+        image: &str,
+        controller: &Controller,
+        compare: bool,
+    ) -> Result<Diff, CliError> {
+        let Self { cluster, access, bundles, session, .. } = self;
+        let files = bundles.read(image, access, session).await?;
+        let compared = ComparedExtension { cluster, extension: desired, session };
+        compared.with_files(&files, controller, compare).await
+    }
+
+    /// Creates the extension after the same checks, and returns its name.
     ///
     /// # Errors
-    /// Errors of [`Self::preview`], or the API server refuses a write.
-    pub(super) async fn apply(&self, desired: &ClusterExtension) -> Result<Vec<String>, CliError> {
+    /// Errors of [`Self::preview`], another bundle than `bundle` would be chosen, or the API server refuses a write.
+    /// The message names what was written before.
+    pub(super) async fn apply(&self, desired: &ClusterExtension, bundle: &str) -> Result<String, CliError> {
         let preview = self.preview(desired).await?;
-        let namespace = desired.spec.as_ref().map(|spec| spec.namespace.as_str()).unwrap_or_default();
-        let mut written = Vec::new();
-        if !preview.has_namespace {
-            let created =
-                change::create_namespace(self.cluster, namespace, [].into(), None, self.session).await?;
-            written.extend(created.map(|one| one.to_string()));
+        if preview.bundle != bundle {
+            return Err(CliError::findings(format!(
+                "the resolver now chooses {}, not {bundle}, which the preview showed: preview again",
+                preview.bundle
+            )));
         }
-        written.push(change::apply(self.cluster, None, desired, None, self.session).await?.to_string());
-        Ok(written)
+        let namespace = desired.spec.as_ref().map(|spec| spec.namespace.as_str()).unwrap_or_default();
+        let created = match preview.has_namespace {
+            true => None,
+            false => change::create_namespace(self.cluster, namespace, [].into(), None, self.session).await?,
+        };
+        match change::apply(self.cluster, None, desired, None, self.session).await {
+            Ok(_) => Ok(desired.name_any()),
+            Err(CliError::Message(code, why)) if created.is_some() => {
+                let why = format!("{why}; namespace {namespace} was created before and remains");
+                Err(CliError::Message(code, why))
+            }
+            Err(error) => Err(error),
+        }
     }
 }

@@ -44,19 +44,59 @@ async fn form_shows_errors_at_their_field_and_the_manifest_without_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn write_is_refused_if_it_differs_from_the_preview() {
+    let folder = tempfile::tempdir().unwrap();
+    let rig = Rig::with_catalog(folder.path(), CATALOG).await;
+    let page = rig.get(&format!("{INSTALL}?namespace=ns&preview=yes")).await.text;
+    let manifest = page.split_once("id=\"manifest\"").and_then(|(_, rest)| rest.split_once('>'));
+    let manifest = manifest.and_then(|(_, rest)| rest.split_once("</pre>")).unwrap().0;
+    let digest = |namespace: &str| {
+        let manifest = manifest.replace("namespace: ns", &format!("namespace: {namespace}"));
+        olm_pack::digest_of(format!("false\n{manifest}").as_bytes())
+    };
+    for (form, status, text) in [
+        ("namespace=ns".to_owned(), StatusCode::CONFLICT, "what the preview showed"),
+        ("namespace=ns&previewed=sha256:0".to_owned(), StatusCode::CONFLICT, "what the preview showed"),
+        (
+            format!("namespace=ns&previewed={}", digest("other")),
+            StatusCode::CONFLICT,
+            "what the preview showed",
+        ),
+        (
+            format!("namespace=ns&create_namespace=yes&previewed={}", digest("ns")),
+            StatusCode::CONFLICT,
+            "preview",
+        ),
+        // The bundle cannot be read, so that the form has no such field.
+        (
+            "namespace=ns&watchNamespace=a".to_owned(),
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "name=\"watchNamespace\"",
+        ),
+        ("namespace=N_S".to_owned(), StatusCode::UNPROCESSABLE_ENTITY, "aria-invalid"),
+        // Only the cluster is absent.
+        (
+            format!("namespace=ns&previewed={}", digest("ns")),
+            StatusCode::BAD_REQUEST,
+            "the console uses no cluster",
+        ),
+    ] {
+        let answer = rig.submit(INSTALL, &form).await;
+        assert_eq!(answer.status, status, "{form}: {}", answer.text);
+        assert!(answer.text.contains(text), "{form}: {}", answer.text);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn write_needs_the_token_and_is_absent_when_read_only() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("catalog.yaml"), CATALOG).unwrap();
     let source = format!("hostile={}", folder.path().display());
-    for (arguments, expected) in [
-        (vec!["--catalog", &source], StatusCode::FORBIDDEN),
-        (vec!["--catalog", &source, "--read-only"], StatusCode::METHOD_NOT_ALLOWED),
-    ] {
-        let rig = Rig::new(&arguments).await;
-        let status = rig.post(INSTALL, "namespace=ns").await.status;
-        assert_eq!(status, expected);
-    }
+    let rig = Rig::new(&["--catalog", &source]).await;
+    assert_eq!(rig.post(INSTALL, "namespace=ns").await.status, StatusCode::FORBIDDEN);
     let rig = Rig::new(&["--catalog", &source, "--read-only"]).await;
-    let answer = rig.send(Method::POST, INSTALL, &[("host", "127.0.0.1:8000")], "").await;
+    assert_eq!(rig.submit(INSTALL, "namespace=ns").await.status, StatusCode::METHOD_NOT_ALLOWED);
+    let headers = [("host", "127.0.0.1:8000"), ("origin", "http://127.0.0.1:8000")];
+    let answer = rig.send(Method::POST, INSTALL, &headers, "").await;
     assert_eq!(answer.status, StatusCode::UNAUTHORIZED);
 }
