@@ -55,6 +55,7 @@ async fn package_page_follows_channel_and_version() {
     assert!(browser.texts(".prose h4").await.contains(&"Features".to_owned()));
     let channel = browser.driver.find(By::Css("#channel option[value='candidate']")).await.unwrap();
     channel.click().await.unwrap();
+    browser.driver.find(By::Css("form:has(#channel) button")).await.unwrap().click().await.unwrap();
     browser.wait_until("location.search === '?channel=candidate'", NOW).await;
     browser.wait_until("document.title.startsWith('Tide Database 3.0.0-rc.1')", NOW).await;
     browser.quit().await;

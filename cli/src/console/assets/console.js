@@ -69,11 +69,6 @@ for (const form of document.querySelectorAll("form[data-live]")) {
   form.addEventListener("submit", (event) => { event.preventDefault(); later(0); });
 }
 
-// Selects with data-submit send their form.
-document.addEventListener("change", (event) => {
-  if (event.target.matches?.("select[data-submit]")) event.target.form.requestSubmit();
-});
-
 // Keyboard: "/" goes to the search, arrows move between items, Escape leaves the search.
 const items = () => [...document.querySelectorAll("[data-item] a")];
 const move = (step) => {
@@ -102,25 +97,6 @@ document.addEventListener("keydown", (event) => {
     move(-1);
   }
 });
-
-// Elements with data-events="URL": every message of the server replaces their content. Opened details with an id stay
-// open, and the focus stays on the element with the same id.
-for (const element of document.querySelectorAll("[data-events]")) {
-  const source = new EventSource(element.dataset.events);
-  source.onmessage = (event) => {
-    const open = new Set([...element.querySelectorAll("details[id][open]")].map((details) => details.id));
-    const closed = new Set([...element.querySelectorAll("details[id]:not([open])")].map((details) => details.id));
-    const focused = element.contains(document.activeElement) ? document.activeElement.id : "";
-    element.innerHTML = event.data;
-    for (const details of element.querySelectorAll("details[id]")) {
-      if (open.has(details.id)) details.open = true;
-      if (closed.has(details.id)) details.open = false;
-    }
-    if (focused) document.getElementById(focused)?.focus();
-  };
-  // The server ends the stream with this event when nothing more will change.
-  source.addEventListener("end", () => source.close());
-}
 
 // Upgrade graph: the bundle under the pointer or the focus is described beside the drawing. A click selects it, which
 // changes the address. Arrows move between bundles, + and - zoom.

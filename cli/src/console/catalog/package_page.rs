@@ -148,7 +148,7 @@ fn choices(package: &CatalogPackage, choice: &Choice, offer: Option<&Offer>) -> 
             form method="get" action=(path) {
                 div {
                     label for="channel" { "Channel" }
-                    select #channel name="channel" data-submit {
+                    select #channel name="channel" {
                         option value="" { "All channels" }
                         @for channel in &package.content.channels {
                             option value=(channel.name) selected[channel.name == choice.channel] {
@@ -158,13 +158,13 @@ fn choices(package: &CatalogPackage, choice: &Choice, offer: Option<&Offer>) -> 
                         }
                     }
                 }
-                button type="submit" data-without-script { "Show" }
+                button type="submit" { "Show" }
             }
             form method="get" action=(path) {
                 @if !choice.channel.is_empty() { input type="hidden" name="channel" value=(choice.channel); }
                 div {
                     label for="version" { "Version" }
-                    select #version name="version" data-submit {
+                    select #version name="version" {
                         @for offer in package.index.offers().filter(is_in_channel) {
                             option value=(offer.name()) selected[Some(offer.name()) == current] {
                                 (package.version(offer.name()).as_deref().unwrap_or(offer.name()))
@@ -173,7 +173,7 @@ fn choices(package: &CatalogPackage, choice: &Choice, offer: Option<&Offer>) -> 
                         }
                     }
                 }
-                button type="submit" data-without-script { "Show" }
+                button type="submit" { "Show" }
             }
             (actions(package, offer))
         }
