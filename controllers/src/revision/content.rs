@@ -185,6 +185,8 @@ impl Context {
         Revision {
             owner: owner(set),
             siblings: self.sibling_uids(set),
+            // Later revisions pass the annotation on.
+            is_migrated: set.annotations().contains_key(olm_api::annotations::EXT_ADOPT),
             phases,
             probes: Probes::default(),
             selected_namespaces: selected_namespaces(set).into_iter().flatten().collect(),

@@ -36,6 +36,8 @@ pub struct Revision {
     pub owner: Owner,
     /// UIDs of the other revisions of the extension that are neither archived nor being deleted.
     pub siblings: Vec<String>,
+    /// `true` if this revision or an older one adopted objects of classic OLM.
+    pub is_migrated: bool,
     /// Resolved content.
     pub phases: Vec<ContentPhase>,
     /// Readiness probes of the objects.

@@ -96,6 +96,7 @@ fn revision(phases: &[(&str, &[&str])]) -> Revision {
     Revision {
         owner: Owner { name: "r-1".to_owned(), uid: "u".to_owned(), number: 1, extension: "r".to_owned() },
         siblings: Vec::new(),
+        is_migrated: false,
         phases: phases.iter().map(phase).collect(),
         probes: Probes::new(&default_probes()).unwrap(),
         selected_namespaces: Default::default(),

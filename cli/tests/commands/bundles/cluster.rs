@@ -100,6 +100,7 @@ impl Fixture {
         let revision = Revision {
             owner,
             siblings: Vec::new(),
+            is_migrated: false,
             phases: draft.phases().to_vec(),
             probes: Default::default(),
             selected_namespaces: Default::default(),

@@ -207,7 +207,7 @@ impl Fixture {
         };
         let (phases, probes, selected_namespaces) =
             (draft.phases().to_vec(), Default::default(), Default::default());
-        let revision = Revision { owner, siblings, phases, probes, selected_namespaces };
+        let revision = Revision { owner, siblings, phases, probes, selected_namespaces, is_migrated: false };
         let _ = Engine::new(KubeCluster::new(client)).reconcile(&revision).await;
     }
 }

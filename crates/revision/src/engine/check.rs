@@ -150,7 +150,9 @@ impl<C: Cluster> Engine<C> {
                 if observed.plan == Plan::Repair && observed.actual.as_ref().is_some_and(is_unchanged) {
                     observed.plan = Plan::Keep;
                 }
-                if let (Plan::Adopt, Some(actual)) = (observed.plan, &observed.actual) {
+                if let (Plan::Adopt, Some(actual), true) =
+                    (observed.plan, &observed.actual, revision.is_migrated)
+                {
                     observed.superseded.extend(classic_managers(actual, &outcome, &revision.siblings));
                 }
                 Ok(ObjectCheck::Read(observed))

@@ -161,6 +161,7 @@ impl Fixture {
                 extension: extension.to_owned(),
             },
             siblings: Vec::new(),
+            is_migrated: true,
             phases,
             probes: Probes::new(&default_probes()).unwrap(),
             selected_namespaces: Default::default(),
