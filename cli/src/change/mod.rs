@@ -30,8 +30,8 @@ use crate::progress::say;
 use crate::session::Session;
 use crate::source::Cluster;
 
-/// Field manager of all writes.
-pub(crate) const FIELD_MANAGER: &str = "olm";
+/// Field manager of all writes. A component of classic OLM has the manager `olm`.
+pub(crate) const FIELD_MANAGER: &str = "olm-cli";
 
 /// Flags of the commands that change a cluster (docs/design/cli.md#changing-commands).
 #[derive(Debug, Clone, Args)]
