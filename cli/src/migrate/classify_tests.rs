@@ -248,7 +248,7 @@ fn other_objects_that_share_the_package_are_named() {
         json!({"namespace": "team", "name": "lamp.v1.0.0", "labels": {"olm.copiedFrom": "ops"}});
     let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
         "metadata": {"namespace": "team", "name": "users"},
-        "roleRef": {"name": group_role::name("ops", "global", "view")}});
+        "roleRef": {"kind": "ClusterRole", "name": group_role::name("ops", "global", "view")}});
     let condition = json!({"apiVersion": "operators.coreos.com/v2", "kind": "OperatorCondition",
         "metadata": {"namespace": "ops", "name": "lamp.v1.0.0"}, "spec": {"overrides": [{"type": "Upgradeable"}]}});
     let extension = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension",

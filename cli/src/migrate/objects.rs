@@ -193,7 +193,10 @@ impl Objects {
             ("olm.operatorframework.io", "ClusterCatalog") => {
                 self.catalogs.insert(key.1, text("/spec/source/image/ref"));
             }
-            ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => {
+            // A Role can have the name of a ClusterRole of an OperatorGroup, but gives other permissions.
+            ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding")
+                if text("/roleRef/kind") == "ClusterRole" =>
+            {
                 let subjects = object["subjects"].as_array().cloned().unwrap_or_default();
                 self.bindings.insert(key, Binding { role: text("/roleRef/name"), subjects });
             }
