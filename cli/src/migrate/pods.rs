@@ -33,6 +33,9 @@ pub(super) struct PodState {
     pub(super) restarts: BTreeMap<String, u64>,
     /// UIDs of its owners, such as a ReplicaSet and a Deployment.
     pub(super) owners: Vec<String>,
+    /// `true` if it has succeeded or failed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) has_ended: bool,
 }
 
 /// Pod that was replaced or restarted.
@@ -55,7 +58,7 @@ impl std::fmt::Display for RestartedPod {
 }
 
 /// Pods of the package among `pods`: those whose chain of owners reaches a Deployment of the bundle, or a custom
-/// resource of one of its APIs. Pods that have ended are not among them.
+/// resource of one of its APIs. Pods of Jobs end by themselves, and are not among them.
 fn of_package(plan: &PackagePlan, pods: &[Value], owners: &HashMap<String, Vec<Value>>) -> Vec<PodState> {
     let deployments: BTreeSet<&str> = plan
         .adopted
@@ -74,11 +77,11 @@ fn of_package(plan: &PackagePlan, pods: &[Value], owners: &HashMap<String, Vec<V
         reference["uid"].as_str().is_some_and(|uid| deployments.contains(uid))
             || group.is_some_and(|(group, _)| groups.contains(group))
     };
-    let ended = |pod: &Value| matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+    let is_job = |reference: &Value| reference["kind"] == "Job" && reference["apiVersion"] == "batch/v1";
     let mut found = Vec::new();
-    for pod in pods.iter().filter(|pod| !ended(pod) && pod["metadata"]["deletionTimestamp"].is_null()) {
+    for pod in pods.iter().filter(|pod| pod["metadata"]["deletionTimestamp"].is_null()) {
         let chain = chain(pod, owners);
-        if chain.iter().any(is_ours) {
+        if chain.iter().any(is_ours) && !chain.iter().any(is_job) {
             found.push(state(pod, &chain));
         }
     }
@@ -112,10 +115,11 @@ fn state(pod: &Value, chain: &[Value]) -> PodState {
         uid: text("/metadata/uid"),
         restarts: restarts.collect(),
         owners: chain.iter().filter_map(|owner| owner["uid"].as_str()).map(str::to_owned).collect(),
+        has_ended: matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed")),
     }
 }
 
-/// Pods of `before` that were replaced or restarted. `announced` are the UIDs of Deployments that restart according to
+/// Pods of `before` that were replaced or restarted, except for those that ended. `announced` are the UIDs of Deployments that restart according to
 /// the plan.
 pub(super) fn restarted(
     before: &[PodState],
@@ -125,6 +129,7 @@ pub(super) fn restarted(
     let now: HashMap<&str, &PodState> = after.iter().map(|pod| (pod.uid.as_str(), pod)).collect();
     let change = |pod: &PodState| match now.get(pod.uid.as_str()) {
         None => Some("was replaced".to_owned()),
+        Some(now) if now.has_ended => None,
         Some(now) => {
             let restarted = now.restarts.iter().find(|(container, count)| {
                 **count > pod.restarts.get(*container).copied().unwrap_or_default()
@@ -132,7 +137,7 @@ pub(super) fn restarted(
             restarted.map(|(container, _)| format!("restarted its container {container}"))
         }
     };
-    let restarted = before.iter().filter_map(|pod| {
+    let restarted = before.iter().filter(|pod| !pod.has_ended).filter_map(|pod| {
         Some(RestartedPod {
             namespace: pod.namespace.clone(),
             name: pod.name.clone(),
@@ -193,8 +198,9 @@ mod tests {
         let lamp = json!({"apiVersion": "example.com/v1", "kind": "Lamp", "uid": "lamp"});
         let owners = HashMap::from([
             ("set".to_owned(), vec![owner("Deployment", &deployment.uid)]),
-            ("stateful".to_owned(), vec![lamp]),
+            ("stateful".to_owned(), vec![lamp.clone()]),
             ("foreign".to_owned(), vec![owner("Deployment", "other")]),
+            ("job".to_owned(), vec![lamp.clone()]),
         ]);
         let mut ended = pod("ended", owner("StatefulSet", "stateful"), 0);
         ended["status"]["phase"] = json!("Succeeded");
@@ -203,12 +209,14 @@ mod tests {
             pod("operand", owner("StatefulSet", "stateful"), 0),
             pod("foreign", owner("ReplicaSet", "foreign"), 0),
             ended,
+            pod("job", json!({"apiVersion": "batch/v1", "kind": "Job", "uid": "job"}), 0),
         ];
         let found = of_package(&plan, &pods, &owners);
         let names: Vec<&str> = found.iter().map(|pod| pod.name.as_str()).collect();
-        assert_eq!(names, ["operand", "operator"]);
-        assert_eq!(found[1].restarts["manager"], 1);
-        assert_eq!(found[1].owners, ["set", deployment.uid.as_str()]);
+        assert_eq!(names, ["ended", "operand", "operator"]);
+        assert!(found[0].has_ended && !found[1].has_ended);
+        assert_eq!(found[2].restarts["manager"], 1);
+        assert_eq!(found[2].owners, ["set", deployment.uid.as_str()]);
     }
 
     #[test]
@@ -219,9 +227,11 @@ mod tests {
             uid: uid.to_owned(),
             restarts: [("manager".to_owned(), restarts)].into(),
             owners: vec![format!("deployment-{uid}")],
+            has_ended: false,
         };
-        let before = [state("a", 1), state("b", 1), state("c", 1), state("d", 1)];
-        let after = [state("a", 1), state("b", 2), state("new", 0)];
+        let ended = |uid: &str| PodState { has_ended: true, ..state(uid, 2) };
+        let before = [state("a", 1), state("b", 1), state("c", 1), state("d", 1), state("e", 1), ended("f")];
+        let after = [state("a", 1), state("b", 2), state("new", 0), ended("e")];
         let found = restarted(&before, &after, &["deployment-d".to_owned()].into());
         let text: Vec<String> = found.iter().map(ToString::to_string).collect();
         assert_eq!(
