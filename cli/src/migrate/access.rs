@@ -29,7 +29,7 @@ pub(super) enum Dependents {
     Orphan,
 }
 
-/// ObjectAccess to the objects of a cluster.
+/// Client for the objects of a cluster.
 pub(super) struct ObjectAccess<'a> {
     cluster: &'a Cluster,
     session: &'a Session,
@@ -124,10 +124,10 @@ impl<'a> ObjectAccess<'a> {
         found.into_iter().map(|object| complete(object, api_version, kind)).collect()
     }
 
-    /// Creates `object` and returns it. An object that exists is returned as it is.
+    /// Creates `object` and returns it. An object that exists with all its fields is returned as it is.
     ///
     /// # Errors
-    /// The API server refuses it or does not answer.
+    /// An object of this name has another content, or the API server refuses the object or does not answer.
     pub(super) async fn create(&self, object: &Value) -> Result<Value, CliError> {
         let id = ObjectId::of(object);
         let api = self.writer(&id).await?;
@@ -135,12 +135,20 @@ impl<'a> ObjectAccess<'a> {
         let parameters = PostParams { dry_run: self.dry_run, field_manager: Some(FIELD_MANAGER.to_owned()) };
         let create = async {
             match api.create(&parameters, &parsed).await {
-                Err(kube::Error::Api(status)) if status.code == 409 => api.get(&id.name).await,
-                answer => answer,
+                Err(kube::Error::Api(status)) if status.code == 409 => {
+                    api.get(&id.name).await.map(|found| (found, true))
+                }
+                answer => answer.map(|created| (created, false)),
             }
         };
-        let created = change::call(&format!("create {id}"), create, self.session).await?;
-        complete(created, &id.api_version, &id.kind)
+        let (created, has_existed) = change::call(&format!("create {id}"), create, self.session).await?;
+        let created = complete(created, &id.api_version, &id.kind)?;
+        if !has_existed || contains(&created, object) {
+            return Ok(created);
+        }
+        Err(CliError::operational(format!(
+            "create {id}: it exists with another content; delete or rename it, and run the command again"
+        )))
     }
 
     /// Applies a merge patch to the object with the UID of `id`. Returns `None` if it does not exist.
@@ -224,10 +232,42 @@ impl<'a> ObjectAccess<'a> {
     }
 }
 
+/// Reports whether `object` has all values of `part`. Fields that the API server adds have no effect.
+pub(super) fn contains(object: &Value, part: &Value) -> bool {
+    match (object, part) {
+        (_, Value::Object(fields)) => {
+            fields.iter().all(|(key, value)| contains(object.get(key).unwrap_or(&Value::Null), value))
+        }
+        (Value::Array(items), Value::Array(parts)) => {
+            items.len() == parts.len() && items.iter().zip(parts).all(|(item, part)| contains(item, part))
+        }
+        (Value::Null, Value::Array(parts)) => parts.is_empty(),
+        _ => object == part,
+    }
+}
+
 /// Object as JSON with its kind, which the items of a list do not have.
 fn complete(object: DynamicObject, api_version: &str, kind: &str) -> Result<Value, CliError> {
     let mut object = serde_json::to_value(object)?;
     object["apiVersion"] = Value::from(api_version);
     object["kind"] = Value::from(kind);
     Ok(object)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn defaults_of_the_api_server_are_no_other_content() {
+        let desired =
+            json!({"metadata": {"name": "a", "labels": {}}, "subjects": [{"name": "ann"}], "rules": []});
+        let stored = json!({"metadata": {"name": "a", "uid": "u"},
+            "subjects": [{"name": "ann", "apiGroup": "rbac.authorization.k8s.io"}]});
+        assert!(contains(&stored, &desired));
+        for part in [json!({"subjects": []}), json!({"subjects": [{"name": "eve"}]}), json!({"a": 1})] {
+            assert!(!contains(&stored, &part), "{part}");
+        }
+    }
 }

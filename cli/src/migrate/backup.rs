@@ -1,8 +1,9 @@
 //! Backup of a migration: Secrets with the plan, the objects as they were, and the pods
 //! (docs/design/migration.md#backup).
 //!
-//! The content is JSON, compressed and split. The Secret `olm-migrate-PACKAGE` has the first part and the digest of
-//! all. It is written last, so that a backup without it is incomplete.
+//! The content is JSON, compressed and split. The Secret `olm-migrate-NAMESPACE.PACKAGE` has the first part and the
+//! digest of all. It is written last, so that a backup without it is incomplete. A backup is executed as a plan, so it
+//! is only read from the namespace of the controllers, where only administrators write Secrets.
 
 use std::io::{Read, Write};
 
@@ -22,6 +23,10 @@ use crate::error::CliError;
 
 /// Label of the Secrets, with the package.
 pub(super) const LABEL: &str = "ext.olm.operatorframework.io/migration";
+/// Label of the Secrets, with the namespace of the package.
+const NAMESPACE: &str = "ext.olm.operatorframework.io/migration-namespace";
+/// Annotation of the first Secret once the migration is complete.
+const COMPLETE: &str = "ext.olm.operatorframework.io/migration-complete";
 /// Annotation of the first Secret with the digest of the compressed content.
 const DIGEST: &str = "ext.olm.operatorframework.io/migration-digest";
 /// Annotation of the first Secret with the number of Secrets.
@@ -65,26 +70,35 @@ impl Backup {
     }
 }
 
-/// Name of the Secret `part`, from 1. A package cannot have the name of another one's part, because of the dot.
-pub(super) fn name(package: &str, part: usize) -> String {
+/// Name of the Secret `part`, from 1. The name of a namespace has no dot.
+pub(super) fn name(namespace: &str, package: &str, part: usize) -> String {
     match part {
-        1 => format!("olm-migrate-{package}"),
-        _ => format!("olm-migrate-{package}.{part}"),
+        1 => format!("olm-migrate-{namespace}.{package}"),
+        _ => format!("olm-migrate-{namespace}.{package}.{part}"),
     }
 }
 
-fn id(namespace: &str, name: String) -> ObjectId {
+fn id(access: &ObjectAccess<'_>, name: String) -> ObjectId {
     let (api_version, kind) = ("v1".to_owned(), "Secret".to_owned());
-    ObjectId { api_version, kind, namespace: namespace.to_owned(), name, uid: String::new() }
+    let namespace = access.cluster().namespace().to_owned();
+    ObjectId { api_version, kind, namespace, name, uid: String::new() }
 }
 
-/// Secrets of the backup, the first part last.
-fn pack(backup: &Backup) -> Result<Vec<Value>, CliError> {
+/// Secrets of the backup in the namespace `home`, the first part last.
+fn pack(backup: &Backup, home: &str) -> Result<Vec<Value>, CliError> {
     let plan = &backup.plan;
     let failed =
         |error: std::io::Error| CliError::operational(format!("cannot compress the backup: {error}"));
+    let plain = serde_json::to_vec(backup)?;
+    if plain.len() as u64 > MAX_CONTENT {
+        let limit = MAX_CONTENT >> 20;
+        return Err(CliError::operational(format!(
+            "the backup of {} is larger than {limit} MiB",
+            plan.package
+        )));
+    }
     let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
-    encoder.write_all(&serde_json::to_vec(backup)?).map_err(failed)?;
+    encoder.write_all(&plain).map_err(failed)?;
     let bytes = encoder.finish().map_err(failed)?;
     let parts: Vec<&[u8]> = bytes.chunks(MAX_PART).collect();
     if parts.len() > MAX_PARTS {
@@ -102,8 +116,8 @@ fn pack(backup: &Backup) -> Result<Vec<Value>, CliError> {
         }
         json!({
             "apiVersion": "v1", "kind": "Secret", "type": LABEL, "immutable": true,
-            "metadata": { "name": name(&plan.package, index + 1), "namespace": plan.namespace,
-                "labels": { LABEL: label(&plan.package) }, "annotations": annotations },
+            "metadata": { "name": name(&plan.namespace, &plan.package, index + 1), "namespace": home,
+                "labels": { LABEL: label(&plan.package), NAMESPACE: plan.namespace }, "annotations": annotations },
             "data": { KEY: BASE64_STANDARD.encode(part) },
         })
     };
@@ -141,7 +155,16 @@ fn unpack(secrets: &[Value]) -> Result<Backup, String> {
     if plain.len() as u64 > MAX_CONTENT {
         return Err(format!("the content is larger than {} MiB", MAX_CONTENT >> 20));
     }
-    serde_json::from_slice(&plain).map_err(|error| error.to_string())
+    let backup: Backup = serde_json::from_slice(&plain).map_err(|error| error.to_string())?;
+    let PackagePlan { namespace, package, .. } = &backup.plan;
+    let metadata = secrets.first().map_or(&Value::Null, |first| &first["metadata"]);
+    let is_same = metadata["name"] == name(namespace, package, 1)
+        && metadata["labels"][LABEL] == label(package)
+        && metadata["labels"][NAMESPACE] == namespace.as_str();
+    if !is_same {
+        return Err(format!("it has the plan of {namespace}/{package}, unlike its name and labels"));
+    }
+    Ok(backup)
 }
 
 /// Writes the backup. Parts of an incomplete one are replaced.
@@ -149,12 +172,12 @@ fn unpack(secrets: &[Value]) -> Result<Backup, String> {
 /// # Errors
 /// The API server refuses a Secret or does not answer.
 pub(super) async fn write(access: &ObjectAccess<'_>, backup: &Backup) -> Result<(), CliError> {
-    for secret in pack(backup)? {
+    for secret in pack(backup, access.cluster().namespace())? {
         let id = ObjectId::of(&secret);
         if let Some(left) = access.get(&id).await? {
-            if left["metadata"]["labels"].get(LABEL).is_none() {
+            if left["metadata"]["labels"] != secret["metadata"]["labels"] {
                 return Err(CliError::findings(format!(
-                    "{id} exists, and is no backup of a migration: rename it"
+                    "{id} exists, and is no backup of this migration: rename it"
                 )));
             }
             access.delete(&ObjectId::of(&left), None, Dependents::Delete).await?;
@@ -176,18 +199,19 @@ pub(super) async fn read(
     namespace: &str,
     package: &str,
 ) -> Result<Option<Backup>, CliError> {
-    let Some(first) = access.get(&id(namespace, name(package, 1))).await? else { return Ok(None) };
+    let first = id(access, name(namespace, package, 1));
     let damaged = |why: String| {
         CliError::operational(format!(
-            "Secret {namespace}/{}: the backup is damaged: {why}",
-            name(package, 1)
+            "{first}: the backup is damaged: {why}; if the Subscription still exists, nothing has been changed: delete the \
+             Secret; else restore the Secret from a backup of the cluster, then run the command again"
         ))
     };
+    let Some(first) = access.get(&first).await? else { return Ok(None) };
     let count = parts(&first).map_err(damaged)?;
     let mut secrets = vec![first];
     for part in 2..=count {
-        let secret = access.get(&id(namespace, name(package, part))).await?;
-        let missing = || damaged(format!("Secret {} does not exist", name(package, part)));
+        let secret = access.get(&id(access, name(namespace, package, part))).await?;
+        let missing = || damaged(format!("Secret {} does not exist", name(namespace, package, part)));
         secrets.push(secret.ok_or_else(missing)?);
     }
     unpack(&secrets).map(Some).map_err(damaged)
@@ -198,13 +222,40 @@ pub(super) async fn read(
 /// # Errors
 /// The Secrets cannot be listed.
 pub(super) async fn find(access: &ObjectAccess<'_>) -> Result<Vec<(String, String)>, CliError> {
-    let secrets = access.list(("v1", "Secret"), "", Some(LABEL)).await?;
-    let firsts = secrets.iter().filter(|secret| secret["metadata"]["annotations"].get(DIGEST).is_some());
-    let found = firsts.filter_map(|secret| {
-        let name = secret["metadata"]["name"].as_str()?.strip_prefix("olm-migrate-")?;
-        Some((secret["metadata"]["namespace"].as_str()?.to_owned(), name.to_owned()))
-    });
-    Ok(found.collect())
+    let secrets = access.list(("v1", "Secret"), access.cluster().namespace(), Some(LABEL)).await?;
+    Ok(secrets.iter().filter_map(package_of).collect())
+}
+
+/// Namespace and package of the first Secret of a backup.
+fn package_of(secret: &Value) -> Option<(String, String)> {
+    let metadata = &secret["metadata"];
+    metadata["annotations"].get(DIGEST)?;
+    let namespace = metadata["labels"][NAMESPACE].as_str()?;
+    let package = metadata["name"].as_str()?.strip_prefix(&format!("olm-migrate-{namespace}."))?;
+    Some((namespace.to_owned(), package.to_owned()))
+}
+
+/// Records whether the migration of a package is complete. The metadata of an immutable Secret can change.
+///
+/// # Errors
+/// The API server refuses it or does not answer.
+pub(super) async fn set_complete(
+    access: &ObjectAccess<'_>,
+    plan: &PackagePlan,
+    is_complete: bool,
+) -> Result<(), CliError> {
+    let value = if is_complete { json!("true") } else { Value::Null };
+    let first = id(access, name(&plan.namespace, &plan.package, 1));
+    access.merge(&first, &json!({ "metadata": { "annotations": { COMPLETE: value } } })).await.map(drop)
+}
+
+/// Reports whether the migration of a package is complete, as recorded.
+///
+/// # Errors
+/// The API server does not answer, or denies access.
+pub(super) async fn is_complete(access: &ObjectAccess<'_>, plan: &PackagePlan) -> Result<bool, CliError> {
+    let first = access.get(&id(access, name(&plan.namespace, &plan.package, 1))).await?;
+    Ok(first.is_some_and(|first| first["metadata"]["annotations"][COMPLETE] == "true"))
 }
 
 /// Deletes the backup of a package, the first part first.
@@ -216,8 +267,18 @@ pub(super) async fn delete(
     namespace: &str,
     package: &str,
 ) -> Result<(), CliError> {
-    let selector = format!("{LABEL}={}", label(package));
-    let mut secrets = access.list(("v1", "Secret"), namespace, Some(&selector)).await?;
+    let selector = format!("{LABEL}={},{NAMESPACE}={namespace}", label(package));
+    let home = access.cluster().namespace();
+    let mut secrets = access.list(("v1", "Secret"), home, Some(&selector)).await?;
+    // The label of a long name is cut.
+    let first = name(namespace, package, 1);
+    let is_part = |name: &str| {
+        let rest = name.strip_prefix(first.as_str());
+        rest.is_some_and(|rest| {
+            rest.is_empty() || rest.strip_prefix('.').is_some_and(|part| part.parse::<usize>().is_ok())
+        })
+    };
+    secrets.retain(|secret| secret["metadata"]["name"].as_str().is_some_and(is_part));
     secrets.sort_by_key(|secret| secret["metadata"]["annotations"].get(DIGEST).is_none());
     for secret in secrets {
         access.delete(&ObjectId::of(&secret), None, Dependents::Delete).await?;
@@ -244,10 +305,10 @@ mod tests {
     fn large_backup_is_split_and_read_again() {
         let objects = vec![json!({"kind": "ConfigMap", "data": {"a": noise(3 << 20)}})];
         let backup = Backup { plan: plan(), objects, pods: Vec::new() };
-        let mut secrets = pack(&backup).unwrap();
+        let mut secrets = pack(&backup, "olmv1-system").unwrap();
         assert!(secrets.len() > 2, "{} parts", secrets.len());
         assert!(secrets.iter().all(|secret| secret.to_string().len() < 3 << 19));
-        assert_eq!(secrets[0]["metadata"]["name"], format!("olm-migrate-lamp.{}", secrets.len()));
+        assert_eq!(secrets[0]["metadata"]["name"], format!("olm-migrate-ns.lamp.{}", secrets.len()));
         secrets.reverse();
         assert_eq!(parts(&secrets[0]), Ok(secrets.len()));
         assert_eq!(unpack(&secrets).unwrap(), backup);
@@ -256,8 +317,13 @@ mod tests {
     #[test]
     fn changed_backup_is_refused() {
         let backup = Backup { plan: plan(), objects: Vec::new(), pods: Vec::new() };
-        let mut secrets = pack(&backup).unwrap();
+        let mut secrets = pack(&backup, "olmv1-system").unwrap();
+        assert_eq!(package_of(&secrets[0]), Some(("ns".to_owned(), "lamp".to_owned())));
         assert_eq!(unpack(&secrets).unwrap(), backup);
+        let mut foreign = secrets.clone();
+        foreign[0]["metadata"]["labels"][NAMESPACE] = json!("other");
+        assert!(unpack(&foreign).unwrap_err().contains("plan of ns/lamp, unlike its name and labels"));
+        assert_eq!(package_of(&foreign[0]), None);
         secrets[0]["data"]["backup"] = json!(BASE64_STANDARD.encode("other"));
         assert!(unpack(&secrets).unwrap_err().contains("does not have the digest"));
         secrets[0]["metadata"]["annotations"][PARTS] = json!("0");

@@ -4,6 +4,7 @@ use olm_api::{annotations, labels};
 use serde_json::{Map, Value, json};
 
 use super::objects::CLASSIC;
+use super::plan::model::PackagePlan;
 
 /// Labels that make classic OLM repair or delete an object.
 const OWNERSHIP: [&str; 6] = [
@@ -16,6 +17,8 @@ const OWNERSHIP: [&str; 6] = [
 ];
 /// Finalizer of the migration on ClusterServiceVersions.
 pub(super) const FINALIZER: &str = "olm.operatorframework.io/migration";
+/// Finalizer of classic OLM on ClusterServiceVersions.
+pub(super) const CLEANUP: &str = "operators.coreos.com/csv-cleanup";
 /// Annotation of a serving certificate that classic OLM made.
 pub(super) const CA_HASH: &str = "olmcahash";
 
@@ -27,10 +30,44 @@ pub(super) fn from_classic(object: &Value) -> Option<Value> {
     if object["metadata"]["ownerReferences"].as_array().is_some_and(|all| all.iter().any(is_of_condition)) {
         return None;
     }
-    let is_owned = |key: &str| {
-        OWNERSHIP.contains(&key) || key.split_once('/').is_some_and(|(prefix, _)| prefix == CLASSIC)
-    };
+    let is_owned = |key: &str| OWNERSHIP.contains(&key) || is_component(key);
     patch(object, is_of_classic, is_owned, |_| false)
+}
+
+/// Patch that removes the owner references to the ClusterServiceVersion of the plan and to its copies, and its labels.
+/// Those of other ClusterServiceVersions stay, and what classic OLM needs for these. `None` if the object has none, or
+/// belongs to an OperatorCondition.
+pub(super) fn from_csv(object: &Value, plan: &PackagePlan) -> Option<Value> {
+    let metadata = &object["metadata"];
+    let owners = metadata["ownerReferences"].as_array().map_or(&[][..], Vec::as_slice);
+    let is_kind = |reference: &Value, kind: &str| reference["kind"] == kind && is_of_classic(reference);
+    if owners.iter().any(|reference| is_kind(reference, "OperatorCondition")) {
+        return None;
+    }
+    let is_csv = |reference: &Value| is_kind(reference, "ClusterServiceVersion");
+    let is_ours = |reference: &Value| is_csv(reference) && reference["name"] == plan.csv.as_str();
+    let component = component(plan);
+    let owner = metadata["labels"]["olm.owner"].as_str();
+    let is_labeled_by_other = owner.is_some_and(|owner| owner != plan.csv);
+    let mut labels = metadata["labels"].as_object().into_iter().flat_map(Map::keys);
+    let is_shared = is_labeled_by_other
+        || owners.iter().any(|reference| is_csv(reference) && !is_ours(reference))
+        || labels.any(|key| is_component(key) && *key != component);
+    let is_label = |key: &str| match key {
+        "olm.owner" | "olm.owner.kind" | "olm.owner.namespace" => !is_labeled_by_other,
+        key => key == component || (OWNERSHIP.contains(&key) && !is_shared),
+    };
+    patch(object, is_ours, is_label, |_| false)
+}
+
+/// Label that classic OLM puts on all objects of the package. The key is cut like each key of a label.
+fn component(plan: &PackagePlan) -> String {
+    let name: String = format!("{}.{}", plan.package, plan.namespace).chars().take(63).collect();
+    format!("{CLASSIC}/{}", name.trim_end_matches(['-', '.', '_']))
+}
+
+fn is_component(key: &str) -> bool {
+    key.split_once('/').is_some_and(|(prefix, _)| prefix == CLASSIC)
 }
 
 /// Patch that removes all owner references to objects of classic OLM. `None` if the object has none.
@@ -113,6 +150,26 @@ mod tests {
             json!({"apiVersion": "operators.coreos.com/v2", "kind": "OperatorCondition", "uid": "o"});
         let role = json!({"metadata": {"ownerReferences": [condition], "labels": {"olm.managed": "true"}}});
         assert_eq!(from_classic(&role), None);
+    }
+
+    #[test]
+    fn ownership_of_other_packages_is_kept() {
+        let plan = crate::migrate::apply::fixture::plan();
+        let csv = |name: &str| json!({"apiVersion": "operators.coreos.com/v1alpha1", "kind": "ClusterServiceVersion", "name": name});
+        let object = |owners: &[Value], labels: Value| json!({"metadata": {"resourceVersion": "7", "ownerReferences": owners, "labels": labels}});
+        let (ours, other) = (csv("lamp.v1.0.0"), csv("pipe.v1.0.0"));
+        let component = "operators.coreos.com/lamp.ns";
+        let shared = object(&[ours, other.clone()], json!({"olm.managed": "true", component: ""}));
+        let expected = json!({"metadata": {"resourceVersion": "7", "ownerReferences": [other], "labels": {component: null}}});
+        assert_eq!(from_csv(&shared, &plan), Some(expected));
+        let definition =
+            object(&[], json!({"olm.managed": "true", component: "", "operators.coreos.com/lamp.b": ""}));
+        assert_eq!(from_csv(&definition, &plan).unwrap()["metadata"]["labels"], json!({component: null}));
+        let owned = json!({"olm.owner": "lamp.v1.0.0", "olm.owner.kind": "ClusterServiceVersion", "olm.managed": "true"});
+        let removed = from_csv(&object(&[], owned), &plan).unwrap();
+        assert_eq!(removed["metadata"]["labels"].as_object().unwrap().len(), 3);
+        let foreign = json!({"olm.owner": "pipe.v1.0.0", "olm.managed": "true"});
+        assert_eq!(from_csv(&object(&[], foreign), &plan), None);
     }
 
     #[test]

@@ -2,12 +2,22 @@
 //!
 //! [`objects`] are the objects of classic OLM in the fields that a migration needs, and [`classify`], which is pure,
 //! judges each package. [`read`] gets the objects from a cluster or a dump. [`plan`] computes what a migration does.
+//! [`apply`] and [`rollback`] observe a package, choose the next step and take it, until nothing is left to do. They share
+//! [`access`] to objects, [`backup`], [`detach`] and [`pods`]. [`finish`] removes classic OLM.
 
+mod access;
+mod apply;
+mod backup;
 mod classify;
+mod detach;
+mod finish;
 mod group_role;
 mod objects;
 pub(crate) mod plan;
+mod pods;
 mod read;
+mod report;
+mod rollback;
 mod rule;
 mod scan;
 
@@ -29,6 +39,15 @@ pub(crate) enum MigrateCommand {
     /// Plan how packages of classic OLM become ClusterExtensions
     #[command(long_about = plan::ABOUT)]
     Plan(plan::PlanArgs),
+    /// Migrate packages of classic OLM to ClusterExtensions, without a restart
+    #[command(long_about = apply::ABOUT)]
+    Apply(Box<apply::ApplyArgs>),
+    /// Return a migrated package to classic OLM, without a restart
+    #[command(long_about = rollback::ABOUT)]
+    Rollback(rollback::MigrateRollbackArgs),
+    /// Remove classic OLM from the cluster
+    #[command(long_about = finish::ABOUT)]
+    Finish(finish::FinishArgs),
 }
 
 /// Runs a subcommand.
@@ -39,6 +58,9 @@ pub(crate) async fn run(command: MigrateCommand, session: &mut Session) -> Resul
     match command {
         MigrateCommand::Scan(args) => scan::run(args, session).await,
         MigrateCommand::Plan(args) => plan::run(args, session).await,
+        MigrateCommand::Apply(args) => apply::run(*args, session).await,
+        MigrateCommand::Rollback(args) => rollback::run(args, session).await,
+        MigrateCommand::Finish(args) => finish::run(args, session).await,
     }
 }
 
@@ -60,9 +82,6 @@ pub(crate) async fn classic_packages(
     unreadable: &mut Vec<String>,
     session: &Session,
 ) -> Result<Vec<ClassicPackage>, CliError> {
-    if !read::has_packages(cluster, session).await? {
-        return Ok(Vec::new());
-    }
     let objects = read::from_cluster(cluster, session).await?;
     let package = |report: classify::PackageReport| {
         let name = if report.package.is_empty() { &report.csv } else { &report.package };

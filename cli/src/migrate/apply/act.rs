@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::super::access::{Dependents, ObjectAccess};
 use super::super::backup::{self, Backup};
-use super::super::detach::{CA_HASH, FINALIZER, from_classic};
+use super::super::detach::{CA_HASH, CLEANUP, FINALIZER, from_classic, from_csv};
 use super::super::plan::model::{ObjectId, PackagePlan};
 use super::super::pods;
 use super::observe::{Live, classic, kept_webhooks, opening, saved};
@@ -18,14 +18,14 @@ use crate::error::CliError;
 
 /// Attempts of a write that conflicts with writes of classic OLM.
 const ATTEMPTS: usize = 20;
+/// Pause between them.
+const PAUSE: Duration = Duration::from_millis(50);
 /// Time until classic OLM has surely seen a change of the ClusterServiceVersion.
 const WATCH_DELAY: Duration = Duration::from_secs(1);
 /// Time in which the garbage collector deletes an OperatorCondition whose owner does not exist.
 const BURST: Duration = Duration::from_secs(3);
 /// Part of it before its owner is released.
 const BURST_LEAD: Duration = Duration::from_millis(50);
-/// Pause after a failed write.
-const BURST_PAUSE: Duration = Duration::from_millis(50);
 
 /// Takes a step that changes the cluster. `live` are the objects of the plan.
 ///
@@ -44,7 +44,7 @@ pub(in crate::migrate) async fn take(
         Step::DeleteSubscription(id) => delete(access, id).await,
         Step::HoldCsv(id) => hold(access, id).await,
         Step::KeepConversion(id) => keep_conversion(access, id).await,
-        Step::Detach(objects) => detach(access, objects).await,
+        Step::Detach(objects) => detach(access, plan, objects).await,
         Step::ReleaseCsv(id) => release(access, plan, backup, id).await,
         Step::Restore(objects) => restore(access, backup, objects).await,
         Step::CreateExtension => create_extension(access, plan, &observed.digest).await,
@@ -56,6 +56,7 @@ pub(in crate::migrate) async fn take(
         }
         Step::RenewCertificates(objects) => renew(access, objects).await,
         Step::Open => open(access, plan).await,
+        Step::DropBackup(_) => backup::delete(access, &plan.namespace, &plan.package).await,
         Step::Refuse(_)
         | Step::AwaitCatalogs(_)
         | Step::AwaitCsvDeletion
@@ -74,7 +75,8 @@ async fn create(access: &ObjectAccess<'_>, objects: &[Value]) -> Result<(), CliE
 
 async fn back_up(access: &ObjectAccess<'_>, plan: &PackagePlan, live: &Live) -> Result<(), CliError> {
     let objects = saved(access, plan, live).await?;
-    let pods = pods::read(access, plan).await?;
+    let mut pods = pods::read(access, plan).await?;
+    pods.retain(|pod| !pod.has_ended);
     backup::write(access, &Backup { plan: plan.clone(), objects, pods }).await
 }
 
@@ -82,22 +84,47 @@ async fn delete(access: &ObjectAccess<'_>, id: &ObjectId) -> Result<(), CliError
     if access.delete(id, None, Dependents::Delete).await? {
         return Ok(());
     }
-    Err(CliError::operational(format!("{id} was replaced by another object of this name")))
+    let why = "was replaced by another object of this name: run the command again";
+    Err(CliError::operational(format!("{id} {why}")))
 }
 
 /// Replaces the finalizer of classic OLM by that of the migration, and deletes the ClusterServiceVersion in exactly this
-/// state: with its own finalizer, classic OLM would delete webhook configurations and ClusterRoles.
+/// state: with its own finalizer, classic OLM would delete webhook configurations and ClusterRoles. The garbage collector
+/// removes the owner references to it, also from objects of kinds that the plan does not list.
 async fn hold(access: &ObjectAccess<'_>, csv: &ObjectId) -> Result<(), CliError> {
-    for _ in 0..ATTEMPTS {
-        access.session().check()?;
-        let patch = json!({ "metadata": { "finalizers": [FINALIZER] } });
-        let Some(held) = access.merge(csv, &patch).await? else { return Ok(()) };
+    for attempt in 0..ATTEMPTS {
+        if attempt > 0 {
+            access.session().interruptible(tokio::time::sleep(PAUSE)).await?;
+        }
+        let Some(found) = access.get(csv).await? else { return Ok(()) };
+        if !csv.uid.is_empty() && found["metadata"]["uid"] != csv.uid.as_str() {
+            let why = "was replaced by another object of this name: run the command again";
+            return Err(CliError::operational(format!("{csv} {why}")));
+        }
+        if !found["metadata"]["deletionTimestamp"].is_null() {
+            return Ok(());
+        }
+        let held = match access.merge(csv, &finalizers(&found, Some(FINALIZER), CLEANUP)).await {
+            Ok(Some(held)) => held,
+            Ok(None) => return Ok(()),
+            Err(_) if has_changed(access, csv, &found).await? => continue,
+            Err(error) => return Err(error),
+        };
         let version = held["metadata"]["resourceVersion"].as_str().filter(|_| !access.dry_run);
-        if access.delete(csv, version, Dependents::Delete).await? {
+        if access.delete(csv, version, Dependents::Orphan).await? {
             return Ok(());
         }
     }
-    Err(CliError::operational(format!("{csv} is changed all the time, so that it cannot be deleted")))
+    Err(CliError::operational(format!("{csv} was changed by another client in each of {ATTEMPTS} deletions")))
+}
+
+/// Patch that adds and removes a finalizer. All others stay.
+fn finalizers(object: &Value, added: Option<&str>, removed: &str) -> Value {
+    let existing =
+        object["metadata"]["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let mut kept: Vec<&str> = existing.filter(|name| *name != removed && Some(*name) != added).collect();
+    kept.extend(added);
+    json!({ "metadata": { "finalizers": kept, "resourceVersion": object["metadata"]["resourceVersion"] } })
 }
 
 async fn keep_conversion(access: &ObjectAccess<'_>, csv: &ObjectId) -> Result<(), CliError> {
@@ -106,9 +133,9 @@ async fn keep_conversion(access: &ObjectAccess<'_>, csv: &ObjectId) -> Result<()
     access.merge(csv, &json!({ "spec": { "webhookdefinitions": kept } })).await.map(drop)
 }
 
-async fn detach(access: &ObjectAccess<'_>, objects: &[ObjectId]) -> Result<(), CliError> {
+async fn detach(access: &ObjectAccess<'_>, plan: &PackagePlan, objects: &[ObjectId]) -> Result<(), CliError> {
     for id in objects {
-        change(access, id, from_classic).await?;
+        change(access, id, |object| from_csv(object, plan)).await?;
     }
     Ok(())
 }
@@ -141,8 +168,8 @@ async fn has_changed(access: &ObjectAccess<'_>, id: &ObjectId, object: &Value) -
     Ok(now.is_none_or(|now| now["metadata"]["resourceVersion"] != object["metadata"]["resourceVersion"]))
 }
 
-/// Removes the finalizer of the migration, and meanwhile the owner of the OperatorCondition again and again: as long as
-/// the ClusterServiceVersion exists, classic OLM puts it back, and soon after the garbage collector deletes the
+/// Removes the finalizer of the migration, and repeatedly the owner of the OperatorCondition meanwhile: as long as the
+/// ClusterServiceVersion exists, classic OLM puts it back, and soon after the garbage collector deletes the
 /// OperatorCondition.
 async fn release(
     access: &ObjectAccess<'_>,
@@ -160,7 +187,12 @@ async fn release(
         if !conditions.is_empty() && !access.dry_run {
             tokio::time::sleep(BURST_LEAD).await;
         }
-        access.merge(csv, &json!({ "metadata": { "finalizers": null } })).await
+        change(access, csv, |csv| {
+            let all = csv["metadata"]["finalizers"].as_array();
+            let is_held = all.is_some_and(|all| all.iter().any(|name| name == FINALIZER));
+            is_held.then(|| finalizers(csv, None, FINALIZER))
+        })
+        .await
     };
     let disown = async || {
         let end = Instant::now() + BURST;
@@ -169,13 +201,13 @@ async fn release(
                 // A failure is repeated, and an OperatorCondition that is deleted nevertheless is restored.
                 let disowned = access.merge(id, &json!({ "metadata": { "ownerReferences": null } })).await;
                 if !matches!(disowned, Ok(Some(_))) {
-                    tokio::time::sleep(BURST_PAUSE).await;
+                    tokio::time::sleep(PAUSE).await;
                 }
             }
         }
     };
     let (released, (), ()) = tokio::join!(release, disown(), disown());
-    released.map(drop)
+    released
 }
 
 /// Creates objects of the backup without owners, and resets what classic OLM changed.
@@ -241,12 +273,13 @@ async fn create_extension(
 ) -> Result<(), CliError> {
     let mut extension = plan.extension.clone();
     extension["metadata"]["annotations"][annotations::EXT_ADOPT] = Value::from(digest);
-    let created = access.create(&extension).await?;
-    if created["metadata"]["annotations"][annotations::EXT_ADOPT] == digest {
-        return Ok(());
+    match access.get(&ObjectId::of(&extension)).await? {
+        None => access.create(&extension).await.map(drop),
+        Some(found) => {
+            let patch = json!({ "metadata": { "annotations": { (annotations::EXT_ADOPT): digest } } });
+            access.merge(&ObjectId::of(&found), &patch).await.map(drop)
+        }
     }
-    let patch = json!({ "metadata": { "annotations": { (annotations::EXT_ADOPT): digest } } });
-    access.merge(&ObjectId::of(&created), &patch).await.map(drop)
 }
 
 async fn renew(access: &ObjectAccess<'_>, secrets: &[ObjectId]) -> Result<(), CliError> {
@@ -271,6 +304,17 @@ pub(in crate::migrate) fn csv_id(plan: &PackagePlan) -> ObjectId {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn foreign_finalizers_stay() {
+        let csv = json!({"metadata": {"resourceVersion": "7", "finalizers": [CLEANUP, "example.com/other"]}});
+        let held = finalizers(&csv, Some(FINALIZER), CLEANUP);
+        let expected =
+            json!({"metadata": {"resourceVersion": "7", "finalizers": ["example.com/other", FINALIZER]}});
+        assert_eq!(held, expected);
+        let released = finalizers(&held, None, FINALIZER);
+        assert_eq!(released["metadata"]["finalizers"], json!(["example.com/other"]));
+    }
 
     #[test]
     fn restored_object_has_no_owner_of_classic_and_no_server_fields() {

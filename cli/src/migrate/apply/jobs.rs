@@ -1,6 +1,7 @@
 //! Packages to migrate, in order, each with its plan: from its backup if the migration has begun, else computed from the
 //! cluster.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::Read;
 use std::path::Path;
@@ -12,6 +13,7 @@ use super::super::backup::{self, Backup};
 use super::super::plan::model::PackagePlan;
 use super::super::plan::{PlanContext, Refusal, of_package, ordered, refusal, select};
 use super::ApplyArgs;
+use super::observe::V1ALPHA1;
 use crate::error::{CliError, Code};
 use crate::session::Session;
 use crate::source::Cluster;
@@ -27,6 +29,14 @@ pub(super) struct Job {
     pub(super) plan: PackagePlan,
     /// Complete backup of a migration that has begun.
     pub(super) backup: Option<Backup>,
+    /// `true` if the migration is complete.
+    pub(super) is_complete: bool,
+}
+
+impl Job {
+    fn id(&self) -> String {
+        format!("{}/{}", self.plan.namespace, self.plan.package)
+    }
 }
 
 /// Packages to migrate, and those that cannot be.
@@ -48,7 +58,9 @@ pub(super) async fn read(args: &ApplyArgs, cluster: &Cluster, session: &Session)
         None => args.names.clone(),
     };
     let mut jobs = Jobs::default();
-    for (namespace, package) in backup::find(&access).await? {
+    let backups = backup::find(&access).await?;
+    refuse_ambiguous(&names, &backups, &access).await?;
+    for (namespace, package) in backups {
         let id = format!("{namespace}/{package}");
         let is_named = |name: &String| *name == package || *name == id;
         if !args.all && !names.iter().any(is_named) {
@@ -56,7 +68,8 @@ pub(super) async fn read(args: &ApplyArgs, cluster: &Cluster, session: &Session)
         }
         names.retain(|name| !is_named(name));
         if let Some(backup) = backup::read(&access, &namespace, &package).await? {
-            jobs.packages.push(Job { plan: backup.plan.clone(), backup: Some(backup) });
+            let is_complete = backup::is_complete(&access, &backup.plan).await?;
+            jobs.packages.push(Job { plan: backup.plan.clone(), backup: Some(backup), is_complete });
         }
     }
     if args.all || !names.is_empty() {
@@ -81,6 +94,79 @@ pub(super) async fn read(args: &ApplyArgs, cluster: &Cluster, session: &Session)
     Ok(jobs)
 }
 
+/// Refuses names without a namespace that fit a backup and another package.
+async fn refuse_ambiguous(
+    names: &[String],
+    backups: &[(String, String)],
+    access: &ObjectAccess<'_>,
+) -> Result<(), CliError> {
+    if !names.iter().any(|name| backups.iter().any(|(_, package)| package == name)) {
+        return Ok(());
+    }
+    let mut known: BTreeSet<(String, String)> = backups.iter().cloned().collect();
+    for subscription in access.list((V1ALPHA1, "Subscription"), "", None).await? {
+        let text = |pointer: &str| {
+            subscription.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
+        };
+        known.insert((text("/metadata/namespace"), text("/spec/name")));
+    }
+    match names.iter().find_map(|name| ambiguous(name, &known)) {
+        Some(why) => Err(CliError::usage(why)),
+        None => Ok(()),
+    }
+}
+
+/// Reason for which `name` does not identify one of the packages, each with its namespace.
+fn ambiguous(name: &str, known: &BTreeSet<(String, String)>) -> Option<String> {
+    let named = known.iter().filter(|(_, package)| package == name);
+    let ids: Vec<String> = named.map(|(namespace, package)| format!("{namespace}/{package}")).collect();
+    (ids.len() > 1).then(|| format!("package {name}: name one of {}", ids.join(", ")))
+}
+
+/// Plan of `job` right before its migration. Migrations of other packages before it may have changed the cluster, so it
+/// is computed again.
+///
+/// # Errors
+/// The plan is another one, or it cannot be computed.
+pub(super) async fn current(
+    args: &ApplyArgs,
+    job: &Job,
+    migrated: &[Job],
+    access: &ObjectAccess<'_>,
+) -> Result<PackagePlan, CliError> {
+    if migrated.is_empty() || job.backup.is_some() || args.dry_run.is_some() {
+        return Ok(job.plan.clone());
+    }
+    let session = access.session();
+    let context = PlanContext::read(access.cluster(), &args.access, &args.catalogs, session).await?;
+    let migrated: Vec<String> = migrated.iter().map(Job::id).collect();
+    let id = job.id();
+    let refused = |why: String| CliError::findings(format!("package {id}: {why}; it has not been changed"));
+    for report in select(&context.reports, std::slice::from_ref(&id))? {
+        if let Some(reasons) = refusal(report, &migrated, &args.accept) {
+            return Err(refused(reasons.join("; ")));
+        }
+        let now = of_package(&context, report).await?;
+        let changed = changes(&lasting(&job.plan), &lasting(&now))?;
+        if changed.is_empty() {
+            return Ok(now);
+        }
+        return Err(refused(format!("the plan has changed during this run: {}", changed.join("; "))));
+    }
+    Err(refused("classic OLM does not have it any more".to_owned()))
+}
+
+/// The plan without what migrations of other packages change.
+fn lasting(plan: &PackagePlan) -> PackagePlan {
+    let mut plan = plan.clone();
+    plan.after.clear();
+    plan.catalogs.clear();
+    plan.differences.clear();
+    plan.notes.clear();
+    plan.removed.retain(|removed| removed.object.kind != "Operator");
+    plan
+}
+
 /// Computes the plans of the packages `names`, or of all.
 async fn plans(
     args: &ApplyArgs,
@@ -91,8 +177,9 @@ async fn plans(
 ) -> Result<(), CliError> {
     let context = PlanContext::read(cluster, &args.access, &args.catalogs, session).await?;
     let selected = select(&context.reports, names)?;
-    let mut planned: Vec<String> = Vec::new();
-    for report in ordered(&selected) {
+    let mut planned: Vec<String> = jobs.packages.iter().map(Job::id).collect();
+    let resumed = planned.clone();
+    for report in ordered(&selected).into_iter().filter(|report| !resumed.contains(&report.id())) {
         let _step = session.progress.step(format!("planning {}", report.id()));
         let refuse = |reasons| Refusal {
             package: report.package.clone(),
@@ -106,7 +193,7 @@ async fn plans(
         match of_package(&context, report).await {
             Ok(plan) => {
                 planned.push(report.id());
-                jobs.packages.push(Job { plan, backup: None });
+                jobs.packages.push(Job { plan, backup: None, is_complete: false });
             }
             Err(error @ CliError::Message(Code::Interrupted, _)) => return Err(error),
             // One package does not prevent the migration of the others.
@@ -135,6 +222,10 @@ fn written(folder: &Path, names: &[String]) -> Result<Vec<PackagePlan>, CliError
         return Err(CliError::no_candidate(format!(
             "{folder}: no folder in it has a plan.yaml; write it with `olm migrate plan NAME --to {folder}`"
         )));
+    }
+    let known = plans.iter().map(|plan| (plan.namespace.clone(), plan.package.clone())).collect();
+    if let Some(why) = names.iter().find_map(|name| ambiguous(name, &known)) {
+        return Err(CliError::usage(why));
     }
     plans.retain(|plan| names.is_empty() || names.iter().any(|name| is_named(plan, name)));
     Ok(plans)
@@ -219,6 +310,25 @@ mod tests {
                 "version was 1.0.0, is 1.1.0"
             ]
         );
+    }
+
+    #[test]
+    fn migrations_of_other_packages_do_not_change_a_plan() {
+        let mut now = plan();
+        now.after = vec!["ns/pipe".to_owned()];
+        let object = id("operators.coreos.com/v1", "Operator", "", "lamp.ns");
+        now.removed.push(super::super::super::plan::model::Reasoned { object, reason: String::new() });
+        assert_eq!(changes(&lasting(&plan()), &lasting(&now)).unwrap(), [] as [&str; 0]);
+    }
+
+    #[test]
+    fn name_of_packages_in_several_namespaces_is_refused() {
+        let ids =
+            |all: &[(&str, &str)]| all.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect();
+        let known = ids(&[("a", "lamp"), ("b", "lamp"), ("b", "pipe")]);
+        assert_eq!(ambiguous("lamp", &known), Some("package lamp: name one of a/lamp, b/lamp".to_owned()));
+        assert_eq!(ambiguous("pipe", &known), None);
+        assert_eq!(ambiguous("a/lamp", &known), None);
     }
 
     #[test]

@@ -11,6 +11,8 @@ mod jobs;
 pub(in crate::migrate) mod observe;
 pub(in crate::migrate) mod state;
 
+use std::collections::HashMap;
+use std::mem::{Discriminant, discriminant};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -33,21 +35,21 @@ use crate::progress::say;
 use crate::session::Session;
 use crate::source::Access;
 
-/// Repetitions of a step after which something undoes it.
+/// Number of times that a run takes the same kind of step, at most.
 const MAX_REPETITIONS: usize = 10;
 
 /// First lines of the command's help.
-pub(super) const ABOUT: &str = "Make ClusterExtensions of packages of classic OLM, without a restart
+pub(super) const ABOUT: &str = "Migrate packages of classic OLM to ClusterExtensions, without a restart
 
-For each package: backs up the objects in Secrets of the operator's namespace, deletes the Subscription and the \
+For each package: backs up the objects in Secrets of the namespace of operator-controller, deletes the Subscription and the \
 ClusterServiceVersion so that all their objects stay, removes the owner references and labels of classic OLM, creates \
 the ClusterExtension, which adopts exactly the objects of the plan, removes what only classic OLM needs, and opens the \
 version pin. Pods of the operator and of its operands are compared before and after: a restart that the plan does not \
 announce is an error.
 
-The plan is computed first. With --plan, it must equal the one that `olm migrate plan --to DIR` wrote. The command can be \
-interrupted at any time, and continues when it is run again. The operator runs all the time. `olm migrate rollback` \
-returns to classic OLM.";
+The plan is computed first, and again right before each further package. With --plan, it must equal the one that \
+`olm migrate plan --to DIR` wrote. The command can be interrupted at any time, and continues when it is run again. The \
+operator runs all the time. `olm migrate rollback` returns to classic OLM.";
 
 /// Arguments of the command.
 #[derive(Debug, Args)]
@@ -101,14 +103,19 @@ pub(super) async fn run(args: ApplyArgs, session: &mut Session) -> Result<(), Cl
     let cluster = args.access.cluster.connect().await?;
     let mut report = MigrationReport::new(args.dry_run.is_some());
     let jobs = jobs::read(&args, &cluster, session).await?;
-    if args.dry_run.is_none() && jobs.packages.iter().any(|job| job.backup.is_none()) {
-        changes::confirm(&question(&jobs.packages), args.yes, session).await?;
+    let open: Vec<&Job> = jobs.packages.iter().filter(|job| !job.is_complete).collect();
+    if args.dry_run.is_none() && !open.is_empty() {
+        changes::confirm(&question(&open), args.yes, session).await?;
     }
     let access = ObjectAccess::new(&cluster, session, args.dry_run == Some(DryRun::Server));
     let mut failure = None;
-    for job in &jobs.packages {
-        let run = Run { access: &access, args: &args, plan: &job.plan };
-        match run.package(job).await {
+    for (index, job) in jobs.packages.iter().enumerate() {
+        let migrated = jobs.packages.get(..index).unwrap_or_default();
+        let result = match jobs::current(&args, job, migrated, &access).await {
+            Ok(plan) => Run { access: &access, args: &args, plan: &plan }.package(job).await,
+            Err(error) => Err(error),
+        };
+        match result {
             Ok(result) => report.packages.push(result),
             Err(error) => {
                 failure = Some(error);
@@ -130,8 +137,8 @@ pub(super) async fn run(args: ApplyArgs, session: &mut Session) -> Result<(), Cl
     }
 }
 
-fn question(jobs: &[Job]) -> String {
-    let line = |job: &Job| {
+fn question(jobs: &[&Job]) -> String {
+    let line = |job: &&Job| {
         let PackagePlan { package, namespace, version, restarts, .. } = &job.plan;
         let restarts = match restarts.len() {
             0 => "no restart".to_owned(),
@@ -141,7 +148,8 @@ fn question(jobs: &[Job]) -> String {
                 .collect::<Vec<_>>()
                 .join(", "),
         };
-        format!("{namespace}/{package} {version} ({restarts})")
+        let resumed = if job.backup.is_some() { "; continues with the plan of its backup" } else { "" };
+        format!("{namespace}/{package} {version} ({restarts}{resumed})")
     };
     let lines: Vec<String> = jobs.iter().map(line).collect();
     format!("Migrate {} to ClusterExtensions?", lines.join(", "))
@@ -166,6 +174,15 @@ impl Run<'_> {
     async fn package(&self, job: &Job) -> Result<PackageResult, CliError> {
         let plan = self.plan;
         let outcome = match self.args.dry_run {
+            _ if job.is_complete => {
+                let (namespace, package) = (&plan.namespace, &plan.package);
+                say(&format!(
+                    "{namespace}/{package}: was migrated; to migrate it again, first delete its backup: Secret {}/{}",
+                    self.access.cluster().namespace(),
+                    backup::name(namespace, package, 1)
+                ));
+                Ok(Outcome::default())
+            }
             Some(_) => self.rehearse(job.backup.as_ref()).await,
             None => self.migrate(job.backup.clone()).await,
         };
@@ -183,49 +200,60 @@ impl Run<'_> {
     /// Takes the steps until nothing is left to do.
     async fn migrate(&self, mut backup: Option<Backup>) -> Result<Outcome, CliError> {
         let mut outcome = Outcome::default();
-        let mut last: Option<(Step, usize)> = None;
+        let mut counts: HashMap<Discriminant<Step>, usize> = HashMap::new();
         loop {
             let remaining = self.remaining(backup.is_some());
-            let (observed, live) = self
-                .observe(backup.as_ref())
-                .await
-                .map_err(|error| failed(error, &format!("package {}", self.plan.package), &remaining))?;
+            let package = format!("package {}", self.plan.package);
+            let observed = self.observe(backup.as_ref()).await;
+            let (observed, live) = observed.map_err(|error| failed(error, &package, &remaining))?;
             let step = decide(self.plan, &observed);
-            if step == Step::Done {
-                break;
-            }
-            if let Step::Refuse(why) = step {
-                return Err(CliError::findings(format!("package {}: {why}{remaining}", self.plan.package)));
+            match &step {
+                Step::Done => break,
+                Step::Refuse(why) => return Err(CliError::findings(format!("{package}: {why}{remaining}"))),
+                _ => {}
             }
             let text = step.text(self.plan);
-            let repeated = last.as_ref().filter(|(last, _)| *last == step).map_or(0, |(_, count)| count + 1);
-            if repeated == 0 {
-                say(&format!("{}: {text}", self.plan.package));
-                outcome.steps.push(text.clone());
-            }
-            if repeated == MAX_REPETITIONS {
-                let why =
-                    format!("package {}: {text}: is undone again and again{remaining}", self.plan.package);
+            let what = format!("{package}: {text}");
+            let count = counts.entry(discriminant(&step)).or_default();
+            if *count == MAX_REPETITIONS {
+                let why = format!("{what}: reverted {count} times by another client{remaining}");
                 return Err(CliError::operational(why));
+            }
+            *count += 1;
+            if outcome.steps.last() != Some(&text) {
+                say(&format!("{}: {text}", self.plan.package));
+                outcome.steps.push(text);
             }
             let taken = match step.awaited() {
                 Some(_) => self.wait(&step, backup.as_ref(), &remaining).await,
-                None => self.act(&step, backup.as_ref(), (&observed, &live)).await.map_err(|error| {
-                    failed(error, &format!("package {}: {text}", self.plan.package), &remaining)
-                }),
+                None => {
+                    let taken = self.act(&step, backup.as_ref(), (&observed, &live)).await;
+                    taken.map_err(|error| failed(error, &what, &remaining))
+                }
             };
             taken?;
-            if step == Step::BackUp {
-                backup = backup::read(self.access, &self.plan.namespace, &self.plan.package).await?;
+            match step {
+                Step::BackUp => {
+                    backup = backup::read(self.access, &self.plan.namespace, &self.plan.package).await?;
+                }
+                Step::DropBackup(why) => return Err(dropped(&package, &why)),
+                _ => {}
             }
-            last = Some((step, repeated));
         }
         if let Some(backup) = &backup {
+            self.complete(backup, &mut outcome).await?;
+        }
+        Ok(outcome)
+    }
+
+    /// Compares the pods if this run changed anything, and records the end of the migration.
+    async fn complete(&self, backup: &Backup, outcome: &mut Outcome) -> Result<(), CliError> {
+        if !outcome.steps.is_empty() {
             let after = pods::read(self.access, self.plan).await?;
             outcome.pods = backup.pods.len();
             outcome.restarted = pods::restarted(&backup.pods, &after, &pods::announced(self.plan));
         }
-        Ok(outcome)
+        backup::set_complete(self.access, self.plan, true).await
     }
 
     /// Takes the steps as dry runs, on a state that is not read again.
@@ -238,6 +266,9 @@ impl Run<'_> {
                 Step::Done => return Ok(outcome),
                 Step::Refuse(why) => {
                     return Err(CliError::findings(format!("package {}: {why}", self.plan.package)));
+                }
+                Step::DropBackup(why) => {
+                    return Err(dropped(&format!("package {}", self.plan.package), why));
                 }
                 _ => outcome.steps.push(step.text(self.plan)),
             }
@@ -288,7 +319,7 @@ impl Run<'_> {
     }
 }
 
-/// Reports whether nothing is left to do in the migration of a package.
+/// Reports whether the migration of a package is complete, as its backup records.
 ///
 /// # Errors
 /// The API server does not answer, or denies access.
@@ -296,8 +327,14 @@ pub(in crate::migrate) async fn is_complete(
     access: &ObjectAccess<'_>,
     backup: &Backup,
 ) -> Result<bool, CliError> {
-    let (observed, _) = observe(access, &backup.plan, Some(backup)).await?;
-    Ok(decide(&backup.plan, &observed) == Step::Done)
+    backup::is_complete(access, &backup.plan).await
+}
+
+/// Error of a migration whose plan became obsolete before it changed anything.
+fn dropped(package: &str, why: &str) -> CliError {
+    CliError::findings(format!(
+        "{package}: {why}\nnothing has been changed; the backup is obsolete: run `olm migrate plan` again"
+    ))
 }
 
 /// Error with its step, and how to go on.

@@ -7,9 +7,9 @@ use olm_plan::objects::ObjectName;
 use olm_plan::{AdoptedObject, adoption_digest};
 use serde_json::Value;
 
-use super::super::access::ObjectAccess;
+use super::super::access::{ObjectAccess, contains};
 use super::super::backup::Backup;
-use super::super::detach::{CA_HASH, FINALIZER, from_classic};
+use super::super::detach::{CA_HASH, CLEANUP, FINALIZER, from_csv};
 use super::super::objects::CLASSIC;
 use super::super::plan::model::{ObjectId, PackagePlan};
 use super::state::{CatalogState, ClassicObject, ExtensionState, Observed};
@@ -30,13 +30,14 @@ pub(in crate::migrate) fn classic(plan: &PackagePlan, kind: &str, name: &str) ->
     }
 }
 
-/// Objects that are detached from classic OLM, in the order of the detachment. Objects of classic OLM itself are not among
-/// them, except for the OperatorCondition.
+/// Objects that are detached from classic OLM, in the order of the detachment. Of classic OLM itself, these are only the
+/// OperatorCondition and InstallPlans.
 pub(in crate::migrate) fn detachable(plan: &PackagePlan) -> Vec<&ObjectId> {
     let left = plan.left.iter().map(|left| &left.object);
     let removed = plan.removed.iter().map(|removed| &removed.object);
     let is_condition = |id: &ObjectId| id.kind == "OperatorCondition";
-    let is_own = |id: &ObjectId| id.api_version.starts_with(CLASSIC) && !is_condition(id);
+    let is_own =
+        |id: &ObjectId| id.api_version.starts_with(CLASSIC) && !is_condition(id) && id.kind != "InstallPlan";
     let mut all: Vec<&ObjectId> =
         plan.adopted.iter().chain(left).chain(removed).filter(|id| !is_own(id)).collect();
     all.sort_by_key(|id| (is_condition(id), !id.namespace.is_empty()));
@@ -55,17 +56,18 @@ pub(in crate::migrate) async fn observe(
     plan: &PackagePlan,
     backup: Option<&Backup>,
 ) -> Result<(Observed, Live), CliError> {
-    let live = live(access, plan).await?;
+    let live = live(access, plan, backup.is_none()).await?;
     let subscription = access.get(&classic(plan, "Subscription", &plan.subscription)).await?;
     let csv = access.get(&classic(plan, "ClusterServiceVersion", &plan.csv)).await?;
     let extension = access.get(&ObjectId { uid: String::new(), ..ObjectId::of(&plan.extension) }).await?;
     let extension = extension_state(plan, extension.as_ref());
     let mut grants = Vec::new();
     for grant in &plan.grants {
-        if access.get(&ObjectId::of(grant)).await?.is_none() {
+        if !access.get(&ObjectId::of(grant)).await?.is_some_and(|found| contains(&found, grant)) {
             grants.push(grant.clone());
         }
     }
+    let csvs = access.list((V1ALPHA1, "ClusterServiceVersion"), &plan.namespace, None).await?;
     let (pending, dependents) = match &subscription {
         Some(found) => (pending(access, found).await?, dependents(access, plan).await?),
         None => (Vec::new(), Vec::new()),
@@ -73,7 +75,7 @@ pub(in crate::migrate) async fn observe(
     let saved = backup.into_iter().flat_map(|backup| [backup.subscription(), backup.csv()]).flatten();
     let is_attached = |id: &&ObjectId| {
         (csv.is_none() || id.kind != "OperatorCondition")
-            && live.get(id).is_some_and(|object| from_classic(object).is_some())
+            && live.get(id).is_some_and(|object| from_csv(object, plan).is_some())
     };
     let attached = detachable(plan).into_iter().filter(is_attached);
     let observed = Observed {
@@ -81,6 +83,7 @@ pub(in crate::migrate) async fn observe(
         catalogs: catalogs(access, plan).await?,
         subscription: subscription.as_ref().map(classic_object),
         pending,
+        upgrade: upgrade(plan, subscription.as_ref(), csv.as_ref(), &csvs),
         csv: csv.as_ref().map(classic_object),
         known: saved.map(|object| ObjectId::of(object).uid).collect(),
         dependents,
@@ -96,12 +99,13 @@ pub(in crate::migrate) async fn observe(
     Ok((observed, live))
 }
 
-/// Reads the objects of the plan that exist.
-async fn live(access: &ObjectAccess<'_>, plan: &PackagePlan) -> Result<Live, CliError> {
+/// Reads the objects of the plan that exist, `with_created` also those that it creates.
+async fn live(access: &ObjectAccess<'_>, plan: &PackagePlan, with_created: bool) -> Result<Live, CliError> {
     let mut live = Live::new();
     let left = plan.left.iter().map(|left| &left.object);
     let removed = plan.removed.iter().map(|removed| &removed.object);
-    for id in plan.adopted.iter().chain(left).chain(removed) {
+    let created = plan.created.iter().filter(|_| with_created);
+    for id in plan.adopted.iter().chain(left).chain(removed).chain(created) {
         if let Some(object) = access.get(id).await? {
             live.insert(id.clone(), object);
         }
@@ -115,10 +119,45 @@ pub(in crate::migrate) fn classic_object(object: &Value) -> ClassicObject {
         id: ObjectId::of(object),
         phase: object["status"]["phase"].as_str().unwrap_or_default().to_owned(),
         is_deleting: !object["metadata"]["deletionTimestamp"].is_null(),
-        is_held: !object["metadata"]["deletionTimestamp"].is_null()
-            && object["metadata"]["finalizers"] == serde_json::json!([FINALIZER]),
+        is_held: !object["metadata"]["deletionTimestamp"].is_null() && is_held(object),
         has_conversion: kept_webhooks(object).is_some(),
     }
+}
+
+/// Reports whether an object has the finalizer of the migration, and neither that of classic OLM nor that of the garbage
+/// collector, which first removes all owner references to it.
+fn is_held(object: &Value) -> bool {
+    let finalizers = object["metadata"]["finalizers"].as_array();
+    let has = |name: &str| finalizers.is_some_and(|all| all.iter().any(|finalizer| finalizer == name));
+    has(FINALIZER) && !has(CLEANUP) && !has("orphan")
+}
+
+/// Sign of an upgrade by classic OLM. While the Subscription exists, it must have installed the ClusterServiceVersion of
+/// the plan, and nothing else. `csvs` are those of the namespace.
+fn upgrade(
+    plan: &PackagePlan,
+    subscription: Option<&Value>,
+    csv: Option<&Value>,
+    csvs: &[Value],
+) -> Option<String> {
+    let expected = plan.csv.as_str();
+    if let Some(next) = csvs.iter().find(|csv| csv["spec"]["replaces"] == expected) {
+        return Some(format!("{} replaces {expected}", ObjectId::of(next)));
+    }
+    let subscription = subscription.filter(|found| found["metadata"]["deletionTimestamp"].is_null())?;
+    for field in ["installedCSV", "currentCSV"] {
+        let found = subscription["status"][field].as_str().unwrap_or_default();
+        if found != expected {
+            let id = ObjectId::of(subscription);
+            return Some(format!("{id}: status.{field} is {found:?}, expected {expected}"));
+        }
+    }
+    let csv = csv.filter(|csv| csv["metadata"]["deletionTimestamp"].is_null());
+    let phase = csv.and_then(|csv| csv["status"]["phase"].as_str()).unwrap_or("missing");
+    (phase != "Succeeded").then(|| {
+        let namespace = &plan.namespace;
+        format!("ClusterServiceVersion {namespace}/{expected}: phase {phase}, expected Succeeded")
+    })
 }
 
 /// Webhook definitions of a ClusterServiceVersion without those of conversions. `None` if it has no conversion.
@@ -189,7 +228,7 @@ fn extension_state(plan: &PackagePlan, extension: Option<&Value>) -> ExtensionSt
     if !is_same("/spec/source/catalog/packageName") || !is_same("/spec/namespace") {
         return ExtensionState::Foreign;
     }
-    if opening(plan).is_none_or(|patch| has(extension, &patch)) {
+    if opening(plan).is_none_or(|patch| contains(extension, &patch)) {
         return ExtensionState::Opened;
     }
     let generation = &extension["metadata"]["generation"];
@@ -243,17 +282,8 @@ pub(in crate::migrate) fn opening(plan: &PackagePlan) -> Option<Value> {
     merge_patch(&changeable(&plan.extension), &changeable(&plan.opened))
 }
 
-/// Reports whether `object` has all values of the merge patch.
-fn has(object: &Value, patch: &Value) -> bool {
-    match patch {
-        Value::Object(fields) => {
-            fields.iter().all(|(key, value)| has(object.get(key).unwrap_or(&Value::Null), value))
-        }
-        value => object == value,
-    }
-}
-
-/// Objects that do not exist as the plan or the backup has them.
+/// Objects that do not exist as the plan or the backup has them. Before the backup also those that the plan creates, and
+/// that exist.
 fn lost(
     plan: &PackagePlan,
     backup: Option<&Backup>,
@@ -263,7 +293,8 @@ fn lost(
     let Some(backup) = backup else {
         let is_same =
             |id: &ObjectId| live.get(id).is_some_and(|object| object["metadata"]["uid"] == id.uid.as_str());
-        return plan.adopted.iter().filter(|id| !is_same(id)).cloned().collect();
+        let adopted = plan.adopted.iter().filter(|id| !is_same(id));
+        return adopted.chain(plan.created.iter().filter(|id| live.contains_key(id))).cloned().collect();
     };
     let left = plan.left.iter().map(|left| &left.object);
     let left = left.filter(|id| id.kind == "OperatorCondition" || !id.api_version.starts_with(CLASSIC));
@@ -297,13 +328,12 @@ async fn unready_webhooks(access: &ObjectAccess<'_>, plan: &PackagePlan) -> Resu
     Ok(unready)
 }
 
-/// Objects to remove that exist with the UID of the plan. The Operator object is created again while objects have its
-/// label, so that its UID changes.
+/// Objects to remove that exist with the UID of the plan. Classic OLM creates the Operator object again while objects have
+/// its label: that one has another UID, and stays.
 fn leftovers(plan: &PackagePlan, live: &Live) -> Vec<ObjectId> {
     let found = plan.removed.iter().filter_map(|removed| Some((&removed.object, live.get(&removed.object)?)));
     let is_same = |(id, object): &(&ObjectId, &Value)| {
-        (object["metadata"]["uid"] == id.uid.as_str() || id.kind == "Operator")
-            && object["metadata"]["deletionTimestamp"].is_null()
+        object["metadata"]["uid"] == id.uid.as_str() && object["metadata"]["deletionTimestamp"].is_null()
     };
     found.filter(is_same).map(|(_, object)| ObjectId::of(object)).collect()
 }
@@ -316,7 +346,8 @@ fn certificates(plan: &PackagePlan, live: &Live) -> Vec<ObjectId> {
     secrets.filter_map(|id| live.get(id)).filter(is_classic).map(ObjectId::of).collect()
 }
 
-/// Objects for the backup, as they are. Field managers are not kept.
+/// Objects for the backup, as they are. Field managers are not kept. Classic OLM makes copies of ClusterServiceVersions
+/// itself.
 pub(in crate::migrate) async fn saved(
     access: &ObjectAccess<'_>,
     plan: &PackagePlan,
@@ -328,7 +359,8 @@ pub(in crate::migrate) async fn saved(
         let found = access.get(&id).await?;
         objects.push(found.ok_or_else(|| CliError::operational(format!("{id} does not exist any more")))?);
     }
-    let mut rest: Vec<(&ObjectId, &Value)> = live.iter().collect();
+    let is_copy = |id: &ObjectId| id.kind == "ClusterServiceVersion";
+    let mut rest: Vec<(&ObjectId, &Value)> = live.iter().filter(|(id, _)| !is_copy(id)).collect();
     rest.sort_by_key(|(id, _)| *id);
     objects.extend(rest.into_iter().map(|(_, object)| object.clone()));
     for object in &mut objects {
@@ -340,77 +372,5 @@ pub(in crate::migrate) async fn saved(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::fixture::plan;
-    use super::*;
-    use serde_json::json;
-
-    fn extension(change: impl Fn(&mut Value)) -> Value {
-        let mut extension = plan().extension;
-        extension["metadata"]["generation"] = json!(1);
-        let condition = |type_: &str| json!({"type": type_, "status": "True", "reason": "Succeeded", "message": "", "observedGeneration": 1});
-        extension["status"] = json!({"conditions": [condition("Installed"), condition("Progressing")],
-            "install": {"bundle": {"version": "1.0.0"}}});
-        change(&mut extension);
-        extension
-    }
-
-    #[test]
-    fn state_of_extension_follows_its_conditions() {
-        let state = |change: &dyn Fn(&mut Value)| extension_state(&plan(), Some(&extension(change)));
-        assert_eq!(extension_state(&plan(), None), ExtensionState::Absent);
-        assert_eq!(state(&|_| ()), ExtensionState::Pinned);
-        let other =
-            |extension: &mut Value| extension["spec"]["source"]["catalog"]["packageName"] = json!("pipe");
-        assert_eq!(state(&other), ExtensionState::Foreign);
-        let old = |extension: &mut Value| extension["metadata"]["generation"] = json!(2);
-        assert_eq!(state(&old), ExtensionState::Installing("Succeeded: ".to_owned()));
-        let open = |extension: &mut Value| {
-            extension["spec"] = plan().opened["spec"].clone();
-            extension["metadata"]["annotations"] = json!({"note": "a"});
-        };
-        assert_eq!(state(&open), ExtensionState::Opened);
-        let blocked = |extension: &mut Value| {
-            extension["status"]["conditions"][1]["reason"] = json!("Blocked");
-            extension["status"]["conditions"][1]["message"] = json!("other objects");
-        };
-        let expected =
-            ExtensionState::Blocked { digest: "sha256:00".to_owned(), message: "other objects".to_owned() };
-        assert_eq!(state(&blocked), expected);
-    }
-
-    #[test]
-    fn operator_condition_is_detached_last() {
-        use super::super::fixture::id;
-        let mut plan = plan();
-        for object in [
-            id("operators.coreos.com/v2", "OperatorCondition", "ns", "lamp.v1.0.0"),
-            id("operators.coreos.com/v1", "OperatorGroup", "ns", "group"),
-        ] {
-            plan.left.push(crate::migrate::plan::model::Reasoned { object, reason: String::new() });
-        }
-        let kinds: Vec<&str> = detachable(&plan).iter().map(|id| id.kind.as_str()).collect();
-        assert_eq!(kinds, ["ClusterRole", "Deployment", "ServiceAccount", "OperatorCondition"]);
-    }
-
-    #[test]
-    fn conversion_that_classic_reset_is_restored() {
-        use super::super::fixture::id;
-        let mut plan = plan();
-        let crd = id("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", "lamps.example.com");
-        plan.adopted = vec![crd.clone()];
-        let object = |strategy: &str| {
-            json!({"kind": "CustomResourceDefinition", "metadata": {"name": "lamps.example.com", "uid": crd.uid},
-                "spec": {"conversion": {"strategy": strategy}}})
-        };
-        let backup = Backup { plan: plan.clone(), objects: vec![object("Webhook")], pods: Vec::new() };
-        let lost = |live: &[(ObjectId, Value)], extension| {
-            lost(&plan, Some(&backup), &live.iter().cloned().collect(), &extension)
-        };
-        let reset = [(crd.clone(), object("None"))];
-        assert_eq!(lost(&reset, ExtensionState::Absent), [crd.clone()]);
-        assert_eq!(lost(&[(crd.clone(), object("Webhook"))], ExtensionState::Absent), []);
-        assert_eq!(lost(&[], ExtensionState::Absent), [crd]);
-        assert_eq!(lost(&reset, ExtensionState::Pinned), []);
-    }
-}
+#[path = "observe_tests.rs"]
+mod tests;

@@ -20,7 +20,7 @@ pub(in crate::migrate) struct ClassicObject {
     /// Phase of the ClusterServiceVersion.
     pub(in crate::migrate) phase: String,
     pub(in crate::migrate) is_deleting: bool,
-    /// `true` if it is being deleted, and has only the finalizer of the migration.
+    /// `true` if it is being deleted, has the finalizer of the migration, and no owner references to it are left.
     pub(in crate::migrate) is_held: bool,
     /// `true` if the ClusterServiceVersion has conversion webhooks.
     pub(in crate::migrate) has_conversion: bool,
@@ -54,6 +54,8 @@ pub(in crate::migrate) struct Observed {
     pub(in crate::migrate) subscription: Option<ClassicObject>,
     /// InstallPlans of the Subscription that are not complete.
     pub(in crate::migrate) pending: Vec<String>,
+    /// Sign of an upgrade by classic OLM.
+    pub(in crate::migrate) upgrade: Option<String>,
     pub(in crate::migrate) csv: Option<ClassicObject>,
     /// UIDs of the Subscription and of the ClusterServiceVersion in the backup.
     pub(in crate::migrate) known: Vec<String>,
@@ -64,7 +66,7 @@ pub(in crate::migrate) struct Observed {
     pub(in crate::migrate) attached: Vec<ObjectId>,
     /// Objects that do not exist any more, or not as classic OLM left them.
     pub(in crate::migrate) lost: Vec<ObjectId>,
-    /// RBAC objects for users that do not exist.
+    /// RBAC objects for users that do not exist with the content of the plan.
     pub(in crate::migrate) grants: Vec<Value>,
     pub(in crate::migrate) extension: ExtensionState,
     /// Digest of the objects to adopt, with their present UIDs.
@@ -85,6 +87,8 @@ pub(in crate::migrate) enum Step {
     CreateCatalogs(Vec<Value>),
     AwaitCatalogs(String),
     BackUp,
+    /// Deletes the backup of a migration that has changed nothing. Contains the reason.
+    DropBackup(String),
     DeleteSubscription(ObjectId),
     /// Deletes the ClusterServiceVersion, which stays with a finalizer of the migration. Classic OLM does nothing about a
     /// ClusterServiceVersion that is being deleted without its own finalizer.
@@ -123,6 +127,7 @@ impl Step {
             }
             Self::AwaitCatalogs(_) => "wait for the ClusterCatalog".to_owned(),
             Self::BackUp => "write the backup".to_owned(),
+            Self::DropBackup(_) => "delete the backup".to_owned(),
             Self::DeleteSubscription(id) => format!("delete {id}"),
             Self::HoldCsv(csv) => format!("delete {csv}, held by a finalizer"),
             Self::KeepConversion(csv) => format!("remove the conversion webhooks from {csv}"),
@@ -177,6 +182,9 @@ fn before_backup(plan: &PackagePlan, observed: &Observed) -> Step {
     if let Some(pending) = pending(observed) {
         return Step::Refuse(pending);
     }
+    if let Some(upgrade) = &observed.upgrade {
+        return Step::Refuse(format!("{upgrade}: wait for the upgrade, and run `olm migrate plan` again"));
+    }
     if !observed.dependents.is_empty() {
         let first = observed.dependents.join(" ");
         return Step::Refuse(format!(
@@ -190,7 +198,7 @@ fn before_backup(plan: &PackagePlan, observed: &Observed) -> Step {
     }
     if let Some(lost) = observed.lost.first() {
         return Step::Refuse(format!(
-            "{lost} was deleted or replaced since the plan: run `olm migrate plan` again"
+            "{lost} was created, deleted or replaced since the plan: run `olm migrate plan` again"
         ));
     }
     if !observed.catalogs.missing.is_empty() {
@@ -208,18 +216,30 @@ fn pending(observed: &Observed) -> Option<String> {
     Some(format!("InstallPlan {first} is not complete: approve it and wait for it, or delete it"))
 }
 
-/// Object that exists with another UID than in the backup: created again, for example by a GitOps tool.
-fn recreated<'o>(observed: &Observed, object: Option<&'o ClassicObject>) -> Option<&'o ObjectId> {
-    object.map(|object| &object.id).filter(|id| !observed.known.contains(&id.uid))
+/// Reason for which the present Subscription or ClusterServiceVersion prevents the next step. A ClusterServiceVersion that
+/// was created again is deleted like the first one.
+fn changed_by_classic(plan: &PackagePlan, observed: &Observed) -> Option<Step> {
+    let subscription = observed.subscription.as_ref();
+    if let Some(id) = subscription.map(|found| &found.id).filter(|id| !observed.known.contains(&id.uid)) {
+        return Some(Step::Refuse(format!(
+            "{id} was created again after its deletion: remove it from its source, such as a GitOps repository, delete it \
+             with `kubectl delete`, and run the command again"
+        )));
+    }
+    let upgrade = observed.upgrade.as_ref()?;
+    Some(match subscription.filter(|found| !found.is_deleting) {
+        Some(_) => Step::DropBackup(format!("classic OLM has upgraded the package: {upgrade}")),
+        None => Step::Refuse(format!(
+            "classic OLM has upgraded the package: {upgrade}: return with `olm migrate rollback {}/{}`, wait for the \
+             upgrade, and plan again",
+            plan.namespace, plan.package
+        )),
+    })
 }
 
 fn after_backup(plan: &PackagePlan, observed: &Observed) -> Step {
-    let objects = [observed.subscription.as_ref(), observed.csv.as_ref()];
-    if let Some(id) = objects.into_iter().find_map(|object| recreated(observed, object)) {
-        return Step::Refuse(format!(
-            "{id} was created again after its deletion: remove it from its source, such as a GitOps repository, delete it \
-             with `kubectl delete --cascade=orphan`, and run the command again"
-        ));
+    if let Some(step) = changed_by_classic(plan, observed) {
+        return step;
     }
     if observed.extension == ExtensionState::Foreign {
         let extension = plan.extension["metadata"]["name"].as_str().unwrap_or_default();
@@ -303,6 +323,7 @@ impl Observed {
             Step::Remove(_) => self.leftovers.clear(),
             Step::RenewCertificates(_) => self.certificates.clear(),
             Step::Open => self.extension = ExtensionState::Opened,
+            Step::DropBackup(_) => self.has_backup = false,
             Step::Refuse(_) | Step::Done => {}
         }
         self

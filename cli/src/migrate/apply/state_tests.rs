@@ -20,6 +20,7 @@ fn installed_by_classic() -> Observed {
         catalogs: CatalogState { missing: vec![catalog], unserved: vec!["hub: unpacking".to_owned()] },
         subscription: Some(subscription()),
         pending: Vec::new(),
+        upgrade: None,
         csv: Some(csv("Succeeded")),
         known: Vec::new(),
         dependents: Vec::new(),
@@ -167,11 +168,46 @@ fn unsuitable_states_are_refused_with_the_next_step() {
     assert_eq!(with(&|observed| observed.dependents = vec!["ns/pipe".to_owned()]), why);
     let why = "ClusterExtension lamp exists already: delete or rename it";
     assert_eq!(with(&|observed| observed.extension = ExtensionState::Opened), why);
-    let why = "Deployment ns/lamp was deleted or replaced since the plan: run `olm migrate plan` again";
+    let why = "ClusterServiceVersion ns/b replaces a: wait for the upgrade, and run `olm migrate plan` again";
+    assert_eq!(
+        with(&|observed| observed.upgrade = Some("ClusterServiceVersion ns/b replaces a".to_owned())),
+        why
+    );
+    let why =
+        "Deployment ns/lamp was created, deleted or replaced since the plan: run `olm migrate plan` again";
     assert_eq!(with(&|observed| observed.lost = plan().adopted), why);
     let again = |observed: &mut Observed| {
         *observed = installed_by_classic().after(&Step::BackUp);
         observed.known = vec!["old".to_owned()];
     };
     assert!(with(&again).starts_with("Subscription ns/lamp was created again after its deletion: remove it"));
+}
+
+#[test]
+fn resume_follows_changes_by_classic() {
+    let replaced = || Some("ClusterServiceVersion ns/b replaces a".to_owned());
+    let why = "classic OLM has upgraded the package: ClusterServiceVersion ns/b replaces a";
+    let rolled_back =
+        format!("{why}: return with `olm migrate rollback ns/lamp`, wait for the upgrade, and plan again");
+    let next = |change: &dyn Fn(&mut Observed)| {
+        let mut observed = installed_by_classic().after(&Step::BackUp);
+        change(&mut observed);
+        decide(&plan(), &observed)
+    };
+    let gone = |observed: &mut Observed| observed.subscription = None;
+    // Upgraded after the backup, before the deletion of the Subscription.
+    assert_eq!(next(&|observed| observed.upgrade = replaced()), Step::DropBackup(why.to_owned()));
+    // Upgraded while the Subscription was deleted.
+    let step = next(&|observed| {
+        gone(observed);
+        observed.upgrade = replaced();
+    });
+    assert_eq!(step, Step::Refuse(rolled_back));
+    // A ClusterServiceVersion of the same name was created again, for example by a rollback.
+    let again = || ClassicObject { id: ObjectId { uid: "new".to_owned(), ..csv("").id }, ..csv("Succeeded") };
+    let step = next(&|observed| {
+        gone(observed);
+        observed.csv = Some(again());
+    });
+    assert_eq!(step, Step::HoldCsv(again().id));
 }

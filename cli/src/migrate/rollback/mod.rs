@@ -81,6 +81,7 @@ pub(super) async fn run(args: MigrateRollbackArgs, session: &mut Session) -> Res
     let question = format!("Return {}/{} {} to classic OLM?", plan.namespace, plan.package, plan.version);
     changes::confirm(&question, args.yes, session).await?;
     let access = ObjectAccess::new(&cluster, session, false);
+    backup::set_complete(&access, plan, false).await?;
     let rollback = Rollback { access: &access, backup: &backup, timeout: args.timeout };
     let steps = rollback.run().await?;
     let after = read_pods(&access, plan).await?;

@@ -23,6 +23,7 @@ fn migrated() -> Observed {
         catalogs: CatalogState::default(),
         subscription: None,
         pending: Vec::new(),
+        upgrade: None,
         csv: None,
         known: Vec::new(),
         dependents: Vec::new(),

@@ -1,0 +1,139 @@
+use super::super::fixture::plan;
+use super::*;
+use serde_json::json;
+
+fn extension(change: impl Fn(&mut Value)) -> Value {
+    let mut extension = plan().extension;
+    extension["metadata"]["generation"] = json!(1);
+    let condition = |type_: &str| json!({"type": type_, "status": "True", "reason": "Succeeded", "message": "", "observedGeneration": 1});
+    extension["status"] = json!({"conditions": [condition("Installed"), condition("Progressing")],
+        "install": {"bundle": {"version": "1.0.0"}}});
+    change(&mut extension);
+    extension
+}
+
+#[test]
+fn state_of_extension_follows_its_conditions() {
+    let state = |change: &dyn Fn(&mut Value)| extension_state(&plan(), Some(&extension(change)));
+    assert_eq!(extension_state(&plan(), None), ExtensionState::Absent);
+    assert_eq!(state(&|_| ()), ExtensionState::Pinned);
+    let other = |extension: &mut Value| extension["spec"]["source"]["catalog"]["packageName"] = json!("pipe");
+    assert_eq!(state(&other), ExtensionState::Foreign);
+    let old = |extension: &mut Value| extension["metadata"]["generation"] = json!(2);
+    assert_eq!(state(&old), ExtensionState::Installing("Succeeded: ".to_owned()));
+    let open = |extension: &mut Value| {
+        extension["spec"] = plan().opened["spec"].clone();
+        extension["metadata"]["annotations"] = json!({"note": "a"});
+    };
+    assert_eq!(state(&open), ExtensionState::Opened);
+    let blocked = |extension: &mut Value| {
+        extension["status"]["conditions"][1]["reason"] = json!("Blocked");
+        extension["status"]["conditions"][1]["message"] = json!("other objects");
+    };
+    let expected =
+        ExtensionState::Blocked { digest: "sha256:00".to_owned(), message: "other objects".to_owned() };
+    assert_eq!(state(&blocked), expected);
+}
+
+#[test]
+fn upgrades_by_classic_are_found() {
+    let object =
+        |kind: &str, name: &str| json!({"kind": kind, "metadata": {"namespace": "ns", "name": name}});
+    let subscription = |installed: &str, current: &str| {
+        let mut found = object("Subscription", "lamp");
+        found["status"] = json!({"installedCSV": installed, "currentCSV": current});
+        found
+    };
+    let mut csv = object("ClusterServiceVersion", "lamp.v1.0.0");
+    csv["status"] = json!({"phase": "Succeeded"});
+    let mut next = object("ClusterServiceVersion", "lamp.v2.0.0");
+    next["spec"] = json!({"replaces": "lamp.v1.0.0"});
+    let mut failed = csv.clone();
+    failed["status"]["phase"] = json!("Failed");
+    let (old, new) = ("lamp.v1.0.0", "lamp.v2.0.0");
+    let both = [csv.clone(), next.clone()];
+    let phase = "ClusterServiceVersion ns/lamp.v1.0.0: phase";
+    for (subscription, csv, csvs, expected) in [
+        (Some(subscription(old, old)), Some(&csv), &both[..1], None),
+        (None, None, &both[..1], None),
+        (
+            Some(subscription(old, new)),
+            Some(&csv),
+            &both[..1],
+            Some(
+                "Subscription ns/lamp: status.currentCSV is \"lamp.v2.0.0\", expected lamp.v1.0.0".to_owned(),
+            ),
+        ),
+        (None, None, &both[..], Some("ClusterServiceVersion ns/lamp.v2.0.0 replaces lamp.v1.0.0".to_owned())),
+        (Some(subscription(old, old)), None, &[], Some(format!("{phase} missing, expected Succeeded"))),
+        (
+            Some(subscription(old, old)),
+            Some(&failed),
+            &[],
+            Some(format!("{phase} Failed, expected Succeeded")),
+        ),
+    ] {
+        assert_eq!(upgrade(&plan(), subscription.as_ref(), csv, csvs), expected);
+    }
+}
+
+#[test]
+fn csv_is_held_once_the_garbage_collector_removed_its_owner_references() {
+    let csv = |finalizers: Value| json!({"metadata": {"deletionTimestamp": "now", "finalizers": finalizers}});
+    for (finalizers, expected) in [
+        (json!([FINALIZER]), true),
+        (json!([FINALIZER, "example.com/other"]), true),
+        (json!([FINALIZER, "orphan"]), false),
+        (json!([FINALIZER, CLEANUP]), false),
+        (json!(["example.com/other"]), false),
+    ] {
+        assert_eq!(classic_object(&csv(finalizers.clone())).is_held, expected, "{finalizers}");
+    }
+}
+
+#[test]
+fn created_object_that_exists_is_reported_before_the_backup() {
+    use super::super::fixture::id;
+    let mut plan = plan();
+    let created = ObjectId { uid: String::new(), ..id("v1", "Service", "ns", "lamp") };
+    plan.adopted.clear();
+    plan.created = vec![created.clone()];
+    let live = Live::from([(created.clone(), json!({}))]);
+    assert_eq!(lost(&plan, None, &live, &ExtensionState::Absent), [created]);
+    assert_eq!(lost(&plan, None, &Live::new(), &ExtensionState::Absent), []);
+}
+
+#[test]
+fn operator_condition_is_detached_last() {
+    use super::super::fixture::id;
+    let mut plan = plan();
+    for object in [
+        id("operators.coreos.com/v2", "OperatorCondition", "ns", "lamp.v1.0.0"),
+        id("operators.coreos.com/v1", "OperatorGroup", "ns", "group"),
+    ] {
+        plan.left.push(crate::migrate::plan::model::Reasoned { object, reason: String::new() });
+    }
+    let kinds: Vec<&str> = detachable(&plan).iter().map(|id| id.kind.as_str()).collect();
+    assert_eq!(kinds, ["ClusterRole", "Deployment", "ServiceAccount", "OperatorCondition"]);
+}
+
+#[test]
+fn conversion_that_classic_reset_is_restored() {
+    use super::super::fixture::id;
+    let mut plan = plan();
+    let crd = id("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", "lamps.example.com");
+    plan.adopted = vec![crd.clone()];
+    let object = |strategy: &str| {
+        json!({"kind": "CustomResourceDefinition", "metadata": {"name": "lamps.example.com", "uid": crd.uid},
+            "spec": {"conversion": {"strategy": strategy}}})
+    };
+    let backup = Backup { plan: plan.clone(), objects: vec![object("Webhook")], pods: Vec::new() };
+    let lost = |live: &[(ObjectId, Value)], extension| {
+        lost(&plan, Some(&backup), &live.iter().cloned().collect(), &extension)
+    };
+    let reset = [(crd.clone(), object("None"))];
+    assert_eq!(lost(&reset, ExtensionState::Absent), [crd.clone()]);
+    assert_eq!(lost(&[(crd.clone(), object("Webhook"))], ExtensionState::Absent), []);
+    assert_eq!(lost(&[], ExtensionState::Absent), [crd]);
+    assert_eq!(lost(&reset, ExtensionState::Pinned), []);
+}
