@@ -267,6 +267,7 @@ fn changes(written: &PackagePlan, now: &PackagePlan) -> Result<Vec<String>, CliE
             (_, false) => format!("{field} {}", items.join(" ")),
         });
     }
+    changes.sort();
     Ok(changes)
 }
 
