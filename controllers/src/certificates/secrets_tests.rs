@@ -157,6 +157,15 @@ fn certificate_of_classic_olm_is_taken_over_without_a_failed_call() {
     cluster.leaf.as_mut().unwrap().annotations_mut().remove("olmcahash");
     assert_eq!(cluster.renew(START, Some(3600)).0, [Step::NewLeaf]);
     assert!(cluster.is_trusted(cluster.leaf.as_ref().unwrap(), START) && cluster.is_trusted(&kept, START));
+    // The CA is retained by a return to classic OLM, and another migration follows.
+    let mut again = Cluster { owner: owner("v", None), leaf: Some(left.clone()), ..cluster };
+    again.ca.as_mut().unwrap().metadata.owner_references = None;
+    let bundle = merged_bundle([value(again.ca.as_ref().unwrap(), "tls.crt")], MAX_TRUSTED, at(START));
+    let data = again.ca.as_mut().unwrap().data.as_mut().unwrap();
+    data.insert("ca.crt".to_owned(), ByteString(bundle));
+    assert_eq!(again.renew(START, Some(3600)).0, [Step::RepairAuthority, Step::RepairLeaf]);
+    assert_eq!(pair(again.leaf.as_ref().unwrap()), served);
+    assert!(again.is_trusted(&left, START) && again.is_trusted(&kept, START));
     // A Secret that a ClusterServiceVersion owns belongs to a running operator of classic OLM.
     left.owner_references_mut().push(OwnerReference { uid: "csv".to_owned(), ..OwnerReference::default() });
     assert!(Cluster { leaf: Some(left), ..Cluster::empty() }.found().check().is_err());
