@@ -180,20 +180,6 @@ impl<'a> ObjectAccess<'a> {
         change::call(&format!("set the status of {id}"), set, self.session).await.map(drop)
     }
 
-    /// Replaces `object`, whose resourceVersion is the precondition.
-    ///
-    /// # Errors
-    /// The resourceVersion is stale, or the API server refuses the object or does not answer.
-    pub(super) async fn replace(&self, object: &Value) -> Result<Value, CliError> {
-        let id = ObjectId::of(object);
-        let api = self.writer(&id).await?;
-        let parsed: DynamicObject = serde_json::from_value(object.clone())?;
-        let parameters = PostParams { dry_run: self.dry_run, field_manager: Some(FIELD_MANAGER.to_owned()) };
-        let replaced = api.replace(&id.name, &parameters, &parsed);
-        let replaced = change::call(&format!("replace {id}"), replaced, self.session).await?;
-        complete(replaced, &id.api_version, &id.kind)
-    }
-
     /// Deletes the object with the UID of `id`, if `version` is set only in this resourceVersion. Returns `false` if the
     /// object has another UID or resourceVersion. An object that does not exist is deleted.
     ///

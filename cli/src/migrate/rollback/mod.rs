@@ -4,6 +4,7 @@
 //! [`observe`] reads the state, and [`state`], which is pure, chooses the next step.
 
 mod observe;
+mod restoration;
 mod state;
 mod trust;
 
@@ -13,7 +14,8 @@ use clap::Args;
 use olm_api::annotations;
 use serde_json::{Value, json};
 
-use self::observe::{observe, owning, released, unowned};
+use self::observe::{is_webhook, observe, restorable};
+use self::restoration::{owning, released, unowned};
 use self::state::{Step, decide};
 use super::access::{Dependents, ObjectAccess};
 use super::apply::observe::classic;
@@ -22,7 +24,7 @@ use super::backup::{self, Backup};
 use super::plan::model::ObjectId;
 use super::pods::{announced, read as read_pods, restarted};
 use super::report::{MigrationReport, PackageResult};
-use crate::change::{self as changes, Completion};
+use crate::change::{self as changes, Completion, merge_patch};
 use crate::error::CliError;
 use crate::output::FormatArgs;
 use crate::progress::say;
@@ -35,12 +37,19 @@ const MAX_REPETITIONS: usize = 10;
 /// Time until classic OLM has surely seen the restored objects.
 const CACHE_DELAY: Duration = Duration::from_secs(1);
 
+/// Time in which classic OLM sees the ClusterServiceVersion and begins to install it again.
+const REACTION: Duration = Duration::from_secs(2);
+/// CustomResourceDefinitions that a return needs.
+const NEEDED: [&str; 2] =
+    ["clusterserviceversions.operators.coreos.com", "subscriptions.operators.coreos.com"];
+
 /// First lines of the command's help.
 pub(super) const ABOUT: &str = "Return a migrated package to classic OLM, without a restart
 
-Deletes the ClusterExtension and its revisions without their objects, restores the objects from the backup that \
-`olm migrate apply` wrote, and creates the ClusterServiceVersion and, last, the Subscription. Classic OLM must still be \
-installed. The command can be interrupted, and continues when it is run again. In the end the backup is deleted.";
+Deletes the ClusterExtension and its revisions without their objects, and creates the ClusterServiceVersion and, last, the \
+Subscription from the backup that `olm migrate apply` wrote. Objects that the migration removed or replaced are restored. \
+Other changes since the backup stay. Classic OLM must still be installed. The command can be interrupted, and continues when \
+it is run again. In the end, once classic OLM has installed the ClusterServiceVersion, the backup is deleted.";
 
 /// Arguments of the command.
 #[derive(Debug, Args)]
@@ -78,6 +87,7 @@ pub(super) async fn run(args: MigrateRollbackArgs, session: &mut Session) -> Res
         find(&access, &args.name).await?
     };
     let plan = &backup.plan;
+    check(&ObjectAccess::new(&cluster, session, false)).await?;
     let question = format!("Return {}/{} {} to classic OLM?", plan.namespace, plan.package, plan.version);
     changes::confirm(&question, args.yes, session).await?;
     let access = ObjectAccess::new(&cluster, session, false);
@@ -103,6 +113,36 @@ pub(super) async fn run(args: MigrateRollbackArgs, session: &mut Session) -> Res
         true => Err(CliError::operational(format!("pods restarted: {}", report.restarted().join("; ")))),
         false => Ok(()),
     }
+}
+
+/// Checks that classic OLM is installed.
+///
+/// # Errors
+/// The cluster does not serve its kinds.
+async fn check(access: &ObjectAccess<'_>) -> Result<(), CliError> {
+    for name in NEEDED {
+        let id = ObjectId {
+            api_version: "apiextensions.k8s.io/v1".to_owned(),
+            kind: "CustomResourceDefinition".to_owned(),
+            name: name.to_owned(),
+            ..ObjectId::default()
+        };
+        let found = access.get(&id).await?.filter(|found| found["metadata"]["deletionTimestamp"].is_null());
+        if found.is_none() {
+            return Err(CliError::findings(format!(
+                "{id} does not exist: install classic OLM, then run the command again"
+            )));
+        }
+    }
+    let operators = access.list(("apps/v1", "Deployment"), "", Some("app=olm-operator")).await?;
+    let is_ready =
+        |found: &Value| found["status"]["readyReplicas"].as_u64().is_some_and(|replicas| replicas > 0);
+    if !operators.iter().any(is_ready) {
+        say(
+            "warning: no Deployment olm-operator is ready: without classic OLM, nothing manages the package afterwards",
+        );
+    }
+    Ok(())
 }
 
 /// Backup of the package `name`.
@@ -154,12 +194,20 @@ impl Rollback<'_> {
         let mut steps = Vec::new();
         let mut last: Option<(Step, usize)> = None;
         loop {
-            let observed = observe(self.access, self.backup).await?;
+            let package = format!("package {}", plan.package);
+            let observed = observe(self.access, self.backup).await;
+            let observed = observed.map_err(|error| failed(error, &package, &remaining))?;
             let step = decide(plan, &observed);
             let text = step.text(plan);
-            let what = format!("package {}: {text}", plan.package);
+            let what = format!("{package}: {text}");
             match &step {
-                Step::Done => return Ok(steps),
+                Step::Done if matches!(last, Some((Step::Done, _))) => return Ok(steps),
+                Step::Done => {
+                    // The restored status is still that before the migration.
+                    self.access.session().interruptible(tokio::time::sleep(REACTION)).await?;
+                    last = Some((Step::Done, 0));
+                    continue;
+                }
                 Step::Refuse(_) => return Err(CliError::findings(what)),
                 _ => {}
             }
@@ -219,7 +267,7 @@ impl Rollback<'_> {
             }
             Step::CreateCsv => {
                 access.session().interruptible(tokio::time::sleep(CACHE_DELAY)).await?;
-                self.create_classic(backup.csv(), &csv_id(plan)).await
+                self.create_csv().await
             }
             Step::SetCsvStatus => self.set_status(backup.csv(), &csv_id(plan)).await,
             Step::ReleaseFinalizer(csv) => {
@@ -228,6 +276,7 @@ impl Rollback<'_> {
                 access.merge(csv, &json!({ "metadata": { "finalizers": finalizers } })).await.map(drop)
             }
             Step::Attach(objects) => self.attach(objects).await,
+            Step::RemoveCertificates(secrets) => self.delete(secrets, Dependents::Delete).await,
             Step::CreateSubscription => {
                 let id = classic(plan, "Subscription", &plan.subscription);
                 self.create_classic(backup.subscription(), &id).await
@@ -236,7 +285,11 @@ impl Rollback<'_> {
                 let id = classic(plan, "Subscription", &plan.subscription);
                 self.set_status(backup.subscription(), &id).await
             }
-            Step::Refuse(_) | Step::AwaitPause(_) | Step::AwaitDeletion(_) | Step::Done => Ok(()),
+            Step::Refuse(_)
+            | Step::AwaitPause(_)
+            | Step::AwaitDeletion(_)
+            | Step::AwaitCsv(_)
+            | Step::Done => Ok(()),
         }
     }
 
@@ -247,7 +300,7 @@ impl Rollback<'_> {
     /// Creates objects of the backup. Webhook configurations also trust the CA that is in use.
     async fn recreate(&self, objects: &[ObjectId], of_extension: &[ObjectId]) -> Result<(), CliError> {
         let mut trusted = trust::Trusted::new();
-        for id in of_extension.iter().filter(|id| id.kind.ends_with("WebhookConfiguration")) {
+        for id in of_extension.iter().filter(|id| is_webhook(id)) {
             let live = self.access.get(id).await?;
             live.iter().for_each(|live| trust::collect(live, &mut trusted));
         }
@@ -266,12 +319,12 @@ impl Rollback<'_> {
     async fn release(&self, objects: &[ObjectId]) -> Result<(), CliError> {
         for id in objects {
             let Some(saved) = self.saved(id) else { continue };
-            let Some(live) = self.access.get(id).await? else { continue };
-            let mut object = released(saved, &live);
-            let mut trusted = trust::Trusted::new();
-            trust::collect(&live, &mut trusted);
-            trust::extend(&mut object, &trusted);
-            self.access.replace(&object).await?;
+            let patch = |live: &Value| {
+                let mut patch = merge_patch(live, &released(&self.backup.plan, saved, live))?;
+                patch["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"].clone();
+                Some(patch)
+            };
+            change(self.access, id, patch).await?;
         }
         Ok(())
     }
@@ -292,17 +345,32 @@ impl Rollback<'_> {
         Ok(())
     }
 
+    /// Creates the ClusterServiceVersion, and sets at once the labels by which classic OLM finds cluster-scoped objects: it
+    /// would create webhook configurations again. Before, it would delete objects with these labels.
+    async fn create_csv(&self) -> Result<(), CliError> {
+        let id = csv_id(&self.backup.plan);
+        let saved = self.backup.csv().ok_or_else(|| not_saved(&id))?;
+        let created = self.access.create(&fresh(saved)).await?;
+        let mut labeled: Vec<ObjectId> =
+            restorable(self.backup).map(ObjectId::of).filter(|id| id.namespace.is_empty()).collect();
+        labeled.sort_by_key(|id| !is_webhook(id));
+        self.attach(&labeled).await?;
+        self.access.set_status(&ObjectId::of(&created), &saved["status"]).await
+    }
+
     /// Creates a ClusterServiceVersion or Subscription exactly as it was: classic OLM copies annotations to pods.
     async fn create_classic(&self, saved: Option<&Value>, id: &ObjectId) -> Result<(), CliError> {
-        let missing = || CliError::operational(format!("{id} is not in the backup"));
-        let saved = saved.ok_or_else(missing)?;
+        let saved = saved.ok_or_else(|| not_saved(id))?;
         let created = self.access.create(&fresh(saved)).await?;
         self.access.set_status(&ObjectId::of(&created), &saved["status"]).await
     }
 
     async fn set_status(&self, saved: Option<&Value>, id: &ObjectId) -> Result<(), CliError> {
-        let missing = || CliError::operational(format!("{id} is not in the backup"));
-        let live = self.access.get(id).await?.ok_or_else(missing)?;
-        self.access.set_status(&ObjectId::of(&live), &saved.ok_or_else(missing)?["status"]).await
+        let live = self.access.get(id).await?.ok_or_else(|| not_saved(id))?;
+        self.access.set_status(&ObjectId::of(&live), &saved.ok_or_else(|| not_saved(id))?["status"]).await
     }
+}
+
+fn not_saved(id: &ObjectId) -> CliError {
+    CliError::operational(format!("{id} is not in the backup"))
 }

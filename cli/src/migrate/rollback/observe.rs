@@ -1,26 +1,27 @@
-//! Reads the state that decides on the next step of a return to classic OLM. The comparison of objects is pure.
+//! Reads the state that decides on the next step of a return to classic OLM.
+
+use std::collections::BTreeSet;
 
 use kube::ResourceExt;
 use olm_api::names::OBJECT_DATA_SECRET_TYPE;
-use olm_api::{annotations, labels};
-use serde_json::{Value, json};
+use olm_api::{ClusterObjectSet, annotations, labels};
+use olm_revision::content::objects;
+use olm_revision::record::recorded;
+use serde_json::Value;
 
 use super::super::access::ObjectAccess;
+use super::super::apply::csv_id;
 use super::super::apply::observe::{classic, observe as observe_migration};
-use super::super::apply::{csv_id, detached};
 use super::super::backup::Backup;
-use super::super::detach::{FINALIZER, from_classic, from_extension, is_of_classic};
+use super::super::detach::{FINALIZER, is_of_classic};
 use super::super::plan::model::ObjectId;
+use super::restoration::{is_restored, is_same_content, owning, released};
 use super::state::Observed;
-use super::trust::without;
 use crate::error::CliError;
-use crate::status::observe::{is_active, revisions};
+use crate::status::observe::{is_active, revisions, stored};
 
 /// Kind of the revisions.
 const REVISION: (&str, &str) = ("olm.operatorframework.io/v1", "ClusterObjectSet");
-
-/// Label of all objects that classic OLM reads.
-const MANAGED: &str = "olm.managed";
 
 /// Objects of the backup that the rollback restores: not those of classic OLM, which restores its own.
 pub(super) fn restorable(backup: &Backup) -> impl Iterator<Item = &Value> {
@@ -66,14 +67,16 @@ pub(super) async fn observe(access: &ObjectAccess<'_>, backup: &Backup) -> Resul
             .as_ref()
             .and_then(|found| found.pointer("/status/install/bundle/version")?.as_str().map(str::to_owned)),
         is_paused: found.as_ref().is_some_and(|found| is_paused(&found["metadata"]["annotations"])),
+        rollout: found.as_ref().and_then(rollout),
         unpaused: unpaused.map(|set| set.name_any()).collect(),
         revisions: sets.iter().map(revision).collect(),
         deleting,
         content: content(access, name).await?,
         missing: Vec::new(),
         changed: Vec::new(),
-        created: created(access, backup).await?,
+        created: created(access, backup, &sets).await?,
         unowned: Vec::new(),
+        certificates: certificates(access, backup).await?,
         has_finalizer: false,
         has_subscription_status: false,
         migration,
@@ -97,19 +100,41 @@ async fn compare(
         subscription.is_some_and(|found| found.pointer("/status/installedCSV").is_some());
     for saved in restorable(backup) {
         let id = ObjectId::of(saved);
-        match access.get(&id).await? {
-            None => observed.missing.push(id),
-            Some(live) => {
-                if is_changed(saved, &live, extension(backup)) {
-                    observed.changed.push(ObjectId::of(&live));
-                }
-                if owning(saved, &live, csv.as_ref()).is_some() {
-                    observed.unowned.push(ObjectId::of(&live));
-                }
+        let Some(live) = access.get(&id).await? else {
+            if is_restored(plan, saved) {
+                observed.missing.push(id);
             }
+            continue;
+        };
+        if released(plan, saved, &live) != live {
+            observed.changed.push(ObjectId::of(&live));
+        }
+        if owning(saved, &live, csv.as_ref()).is_some() {
+            observed.unowned.push(ObjectId::of(&live));
         }
     }
+    observed.unowned.sort_by_key(|id| (!id.namespace.is_empty(), !is_webhook(id)));
     Ok(())
+}
+
+/// Reports whether the object is a webhook configuration.
+pub(super) fn is_webhook(id: &ObjectId) -> bool {
+    id.kind.ends_with("WebhookConfiguration")
+}
+
+/// Reason and message of the condition Progressing, unless it succeeded. `None` before the first installation: whatever
+/// blocks that does not block the return.
+fn rollout(extension: &Value) -> Option<String> {
+    extension.pointer("/status/install/bundle/version")?;
+    let conditions = extension["status"]["conditions"].as_array()?;
+    let progressing = conditions.iter().find(|condition| condition["type"] == "Progressing")?;
+    let text = |field: &str| progressing[field].as_str().unwrap_or_default();
+    let is_current = progressing["observedGeneration"] == extension["metadata"]["generation"];
+    match (text("reason"), is_current) {
+        ("Succeeded", true) => None,
+        (_, false) => Some("operator-controller has not reconciled its last change".to_owned()),
+        (reason, true) => Some(format!("{reason}: {}", text("message"))),
+    }
 }
 
 /// Secrets with the content of the extension's revisions.
@@ -120,162 +145,94 @@ async fn content(access: &ObjectAccess<'_>, extension: &str) -> Result<Vec<Objec
     Ok(content.map(ObjectId::of).collect())
 }
 
-/// Objects that exist and that only the migration created: those of the first revision, and access for users.
-async fn created(access: &ObjectAccess<'_>, backup: &Backup) -> Result<Vec<ObjectId>, CliError> {
+/// Secrets with certificates of the extension that are not in the backup.
+async fn certificates(access: &ObjectAccess<'_>, backup: &Backup) -> Result<Vec<ObjectId>, CliError> {
+    let selector =
+        format!("{},{}={}", labels::EXT_WEBHOOK_CERTIFICATE, labels::OWNER_NAME, extension(backup));
+    let secrets = access.list(("v1", "Secret"), &backup.plan.namespace, Some(&selector)).await?;
+    let ids = secrets.iter().map(ObjectId::of);
+    Ok(ids.filter(|id| backup.object(&id.kind, &id.namespace, &id.name).is_none()).collect())
+}
+
+/// Objects that exist and are not in the backup: those that a revision of the extension controls, and access for users as
+/// the migration created it. CustomResourceDefinitions stay, because custom resources would be deleted with them.
+async fn created(
+    access: &ObjectAccess<'_>,
+    backup: &Backup,
+    sets: &[ClusterObjectSet],
+) -> Result<Vec<ObjectId>, CliError> {
     let plan = &backup.plan;
-    let grants: Vec<ObjectId> = plan.grants.iter().map(ObjectId::of).collect();
+    let mut rendered: BTreeSet<ObjectId> = plan.created.iter().cloned().collect();
+    for set in sets.iter().filter(|set| is_active(set)) {
+        let phases = match recorded(set) {
+            Some(phases) => Ok(phases),
+            None => access.session().interruptible(stored(access.cluster(), set)).await?,
+        };
+        let unreadable = |why: String| {
+            CliError::operational(format!(
+                "cannot read the objects of ClusterObjectSet {}: {why}",
+                set.name_any()
+            ))
+        };
+        rendered.extend(objects(&phases.map_err(unreadable)?).map(ObjectId::of));
+    }
+    let revisions: Vec<String> = sets.iter().filter_map(ResourceExt::uid).collect();
+    let grants = plan.grants.iter().map(|grant| (ObjectId::of(grant), Some(grant)));
+    let rendered = rendered.into_iter().filter(|id| id.kind != "CustomResourceDefinition");
     let mut created = Vec::new();
-    for id in plan.created.iter().chain(&grants) {
+    for (id, grant) in rendered.map(|id| (id, None)).chain(grants) {
         if backup.object(&id.kind, &id.namespace, &id.name).is_some() {
             continue;
         }
-        let found = access.get(&ObjectId { uid: String::new(), ..id.clone() }).await?;
-        let found = found.filter(|found| found["metadata"]["deletionTimestamp"].is_null());
+        let found = access.get(&ObjectId { uid: String::new(), ..id }).await?;
+        let is_ours = |found: &Value| match grant {
+            Some(grant) => is_same_content(grant, found),
+            None => is_controlled(found, &revisions),
+        };
+        let found = found.filter(|found| found["metadata"]["deletionTimestamp"].is_null() && is_ours(found));
         created.extend(found.as_ref().map(ObjectId::of));
     }
+    created.sort();
+    created.dedup();
     Ok(created)
 }
 
-/// Reports whether the live object belongs to the extension, or has not the content of the backup.
-fn is_changed(saved: &Value, live: &Value, extension: &str) -> bool {
-    let desired = content_of(saved, live);
-    let is_part = |field: &str| !["metadata", "status"].contains(&field);
-    let fields = desired.as_object().into_iter().flatten();
-    let annotations = saved["metadata"]["annotations"].as_object().into_iter().flatten();
-    let managed = |object: &Value| object["metadata"]["labels"].get(MANAGED).cloned();
-    from_extension(live, extension).is_some()
-        || managed(saved).is_some_and(|saved| managed(live) != Some(saved))
-        || fields
-            .filter(|(field, _)| is_part(field))
-            .any(|(field, value)| live.get(field).is_none_or(|live| without(live) != without(value)))
-        || annotations.into_iter().any(|(key, value)| live["metadata"]["annotations"].get(key) != Some(value))
-}
-
-/// The saved object with the number of replicas that runs.
-fn content_of(saved: &Value, live: &Value) -> Value {
-    let mut desired = saved.clone();
-    if desired["kind"] == "Deployment" && live["spec"]["replicas"].is_number() {
-        desired["spec"]["replicas"] = live["spec"]["replicas"].clone();
-    }
-    desired
-}
-
-/// The saved object as a new one without owners. Before an installation, classic OLM sees only objects with label
-/// `olm.managed`: without its certificate it would make a new one, and restart the pods.
-pub(super) fn unowned(saved: &Value) -> Value {
-    let mut object = detached(saved);
-    if let Some(managed) = saved["metadata"]["labels"].get(MANAGED) {
-        object["metadata"]["labels"][MANAGED] = managed.clone();
-    }
-    object
-}
-
-/// The saved object without owners, as a replacement of the live one.
-pub(super) fn released(saved: &Value, live: &Value) -> Value {
-    let mut object = unowned(&content_of(saved, live));
-    for field in ["uid", "resourceVersion"] {
-        object["metadata"][field] = live["metadata"][field].clone();
-    }
-    object
-}
-
-/// Patch that restores labels and owner references of classic OLM. `None` if the object has them, or if there is no
-/// ClusterServiceVersion. Owner references to other objects of classic OLM are its own matter.
-pub(super) fn owning(saved: &Value, live: &Value, csv: Option<&Value>) -> Option<Value> {
-    let csv = csv?;
-    let removed = from_classic(saved)?;
-    let of_classic = removed["metadata"]["labels"].as_object().into_iter().flatten().map(|(key, _)| key);
-    let labels =
-        of_classic.filter_map(|key| Some((key.clone(), saved["metadata"]["labels"].get(key)?.clone())));
-    let labels: serde_json::Map<String, Value> =
-        labels.filter(|(key, value)| live["metadata"]["labels"].get(key) != Some(value)).collect();
-    let list = |object: &Value| object["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
-    let mut owners = list(live);
-    let is_csv = |owner: &Value| {
-        is_of_classic(owner)
-            && owner["kind"] == "ClusterServiceVersion"
-            && owner["name"] == csv["metadata"]["name"]
-    };
-    let has_owner = |owners: &[Value]| owners.iter().any(|owner| owner["uid"] == csv["metadata"]["uid"]);
-    let is_same_namespace = saved["metadata"]["namespace"] == csv["metadata"]["namespace"];
-    let mut patch = json!({ "metadata": { "resourceVersion": live["metadata"]["resourceVersion"] } });
-    let mut is_needed = !labels.is_empty();
-    if let Some(owner) =
-        list(saved).into_iter().find(is_csv).filter(|_| is_same_namespace && !has_owner(&owners))
-    {
-        let mut owner = owner;
-        owner["uid"] = csv["metadata"]["uid"].clone();
-        owners.push(owner);
-        patch["metadata"]["ownerReferences"] = json!(owners);
-        is_needed = true;
-    }
-    if !labels.is_empty() {
-        patch["metadata"]["labels"] = Value::Object(labels);
-    }
-    is_needed.then_some(patch)
+/// Reports whether one of the revisions with these UIDs controls the object.
+fn is_controlled(object: &Value, revisions: &[String]) -> bool {
+    let mut owners = object["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+    owners.any(|owner| owner["controller"] == true && revisions.iter().any(|uid| owner["uid"] == **uid))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
-    fn csv(uid: &str) -> Value {
-        json!({"apiVersion": "operators.coreos.com/v1alpha1", "kind": "ClusterServiceVersion",
-            "metadata": {"name": "lamp.v1.0.0", "namespace": "ns", "uid": uid}})
-    }
-
-    fn saved() -> Value {
-        let owner = json!({"apiVersion": "operators.coreos.com/v1alpha1", "kind": "ClusterServiceVersion",
-            "name": "lamp.v1.0.0", "uid": "old"});
-        json!({"apiVersion": "apps/v1", "kind": "Deployment",
-            "metadata": {"name": "lamp", "namespace": "ns", "uid": "u", "resourceVersion": "1",
-                "labels": {"olm.owner": "lamp.v1.0.0", "app": "lamp"}, "annotations": {"a": "b"},
-                "ownerReferences": [owner]},
-            "spec": {"replicas": 1, "template": {"a": 1}}, "status": {"replicas": 1}})
+    #[test]
+    fn only_objects_of_the_revisions_are_created_by_the_migration() {
+        let object = |uid: &str, controller: bool| json!({"metadata": {"ownerReferences": [{"kind": "ClusterObjectSet", "uid": uid, "controller": controller}]}});
+        let revisions = ["r1".to_owned(), "r2".to_owned()];
+        assert!(is_controlled(&object("r2", true), &revisions));
+        assert!(!is_controlled(&object("r2", false), &revisions));
+        assert!(!is_controlled(&object("other", true), &revisions));
+        assert!(!is_controlled(&json!({"metadata": {}}), &revisions));
     }
 
     #[test]
-    fn owner_gets_the_uid_of_the_restored_csv() {
-        let mut live = saved();
-        live["metadata"]["labels"] = json!({"app": "lamp"});
-        live["metadata"]["ownerReferences"] = json!([]);
-        live["metadata"]["resourceVersion"] = json!("9");
-        assert_eq!(owning(&saved(), &live, None), None);
-        let patch = owning(&saved(), &live, Some(&csv("new"))).unwrap();
-        assert_eq!(patch["metadata"]["labels"], json!({"olm.owner": "lamp.v1.0.0"}));
-        assert_eq!(patch["metadata"]["resourceVersion"], "9");
-        assert_eq!(patch["metadata"]["ownerReferences"][0]["uid"], "new");
-        live["metadata"]["labels"] = saved()["metadata"]["labels"].clone();
-        live["metadata"]["ownerReferences"] = patch["metadata"]["ownerReferences"].clone();
-        assert_eq!(owning(&saved(), &live, Some(&csv("new"))), None);
-    }
-
-    #[test]
-    fn content_owner_and_annotations_are_compared() {
-        let changed = |change: &dyn Fn(&mut Value)| {
-            let mut live = saved();
-            change(&mut live);
-            is_changed(&saved(), &live, "lamp")
+    fn only_an_installed_extension_rolls_out() {
+        let extension = |reason: &str, generation: i64, installed: bool| {
+            let condition =
+                json!({"type": "Progressing", "reason": reason, "message": "m", "observedGeneration": 1});
+            let mut extension =
+                json!({"metadata": {"generation": generation}, "status": {"conditions": [condition]}});
+            if installed {
+                extension["status"]["install"] = json!({"bundle": {"version": "1.0.0"}});
+            }
+            rollout(&extension)
         };
-        assert!(!changed(&|live| live["metadata"]["labels"] = json!({})));
-        assert!(!changed(&|live| live["spec"]["replicas"] = json!(3)));
-        assert!(changed(&|live| live["spec"]["template"] = json!({})));
-        assert!(changed(&|live| live["metadata"]["annotations"] = json!({})));
-        let mut managed = saved();
-        managed["metadata"]["labels"][MANAGED] = json!("true");
-        assert!(is_changed(&managed, &saved(), "lamp") && !is_changed(&managed, &managed, "lamp"));
-        assert_eq!(unowned(&managed)["metadata"]["labels"], json!({"app": "lamp", "olm.managed": "true"}));
-        let label = |live: &mut Value| {
-            live["metadata"]["labels"]["olm.operatorframework.io/owner-name"] = json!("lamp")
-        };
-        assert!(changed(&label));
-        let mut live = saved();
-        live["metadata"]["resourceVersion"] = json!("9");
-        live["spec"]["replicas"] = json!(3);
-        let released = released(&saved(), &live);
-        assert_eq!(released["metadata"]["resourceVersion"], "9");
-        assert_eq!(released["metadata"]["labels"], json!({"app": "lamp"}));
-        assert_eq!(released["spec"]["replicas"], 3);
-        assert!(released.get("status").is_none());
+        assert_eq!(extension("Succeeded", 1, true), None);
+        assert_eq!(extension("Blocked", 1, false), None);
+        assert_eq!(extension("RollingOut", 1, true).unwrap(), "RollingOut: m");
+        assert!(extension("Succeeded", 2, true).unwrap().starts_with("operator-controller"));
     }
 }

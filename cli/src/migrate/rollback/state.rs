@@ -3,6 +3,8 @@
 //! Objects lose their revision before it is deleted, and get classic OLM as owner only once the ClusterServiceVersion
 //! exists: neither side ever deletes them.
 
+use olm_api::annotations;
+
 use super::super::apply::state::{self as apply, ClassicObject, ExtensionState};
 use super::super::plan::model::{ObjectId, PackagePlan};
 
@@ -15,6 +17,8 @@ pub(super) struct Observed {
     /// Installed version of the extension.
     pub(super) version: Option<String>,
     pub(super) is_paused: bool,
+    /// Reason and message of the condition Progressing of an installed extension, unless it succeeded.
+    pub(super) rollout: Option<String>,
     /// Active revisions that are not paused.
     pub(super) unpaused: Vec<String>,
     pub(super) revisions: Vec<ObjectId>,
@@ -22,14 +26,16 @@ pub(super) struct Observed {
     pub(super) deleting: Vec<String>,
     /// Secrets with the content of revisions.
     pub(super) content: Vec<ObjectId>,
-    /// Objects of the backup that do not exist.
+    /// Objects of the backup that the migration may have deleted, and that do not exist.
     pub(super) missing: Vec<ObjectId>,
-    /// Objects of the backup that belong to a revision, or have another content.
+    /// Objects of the backup that belong to a revision, or lack what the migration removed.
     pub(super) changed: Vec<ObjectId>,
-    /// Objects that the migration created.
+    /// Objects that only the extension has, and access for users as the migration created it.
     pub(super) created: Vec<ObjectId>,
-    /// Objects of the backup without their owner of classic OLM.
+    /// Objects of the backup without their owner of classic OLM. Those that only labels attach are first.
     pub(super) unowned: Vec<ObjectId>,
+    /// Secrets with certificates of the extension that are not in the backup.
+    pub(super) certificates: Vec<ObjectId>,
     /// `true` if the ClusterServiceVersion has the finalizer of the migration.
     pub(super) has_finalizer: bool,
     pub(super) has_subscription_status: bool,
@@ -54,8 +60,11 @@ pub(super) enum Step {
     SetCsvStatus,
     ReleaseFinalizer(ObjectId),
     Attach(Vec<ObjectId>),
+    RemoveCertificates(Vec<ObjectId>),
     CreateSubscription,
     SetSubscriptionStatus,
+    /// Waits until classic OLM has installed the ClusterServiceVersion again.
+    AwaitCsv(String),
     Done,
 }
 
@@ -85,8 +94,13 @@ impl Step {
             Self::SetCsvStatus => format!("set the status of {csv}"),
             Self::ReleaseFinalizer(_) => format!("remove the finalizer of the migration from {csv}"),
             Self::Attach(objects) => format!("return {} to classic OLM", count(objects)),
+            Self::RemoveCertificates(secrets) => {
+                let secrets = crate::output::counted(secrets.len(), "Secret");
+                format!("remove {secrets} with certificates of the extension")
+            }
             Self::CreateSubscription => format!("create {subscription}"),
             Self::SetSubscriptionStatus => format!("set the status of {subscription}"),
+            Self::AwaitCsv(_) => format!("wait until classic OLM has installed {csv}"),
             Self::Done => "done".to_owned(),
         }
     }
@@ -95,7 +109,7 @@ impl Step {
     pub(super) fn awaited(&self) -> Option<&str> {
         match self {
             Self::Complete(step) => step.awaited(),
-            Self::AwaitPause(state) | Self::AwaitDeletion(state) => Some(state),
+            Self::AwaitPause(state) | Self::AwaitDeletion(state) | Self::AwaitCsv(state) => Some(state),
             _ => None,
         }
     }
@@ -125,10 +139,14 @@ pub(super) fn decide(plan: &PackagePlan, observed: &Observed) -> Step {
     if !observed.unowned.is_empty() {
         return Step::Attach(observed.unowned.clone());
     }
+    if !observed.certificates.is_empty() {
+        return Step::RemoveCertificates(observed.certificates.clone());
+    }
     match &observed.migration.subscription {
         None => Step::CreateSubscription,
         Some(ClassicObject { is_deleting: true, id, .. }) => Step::AwaitDeletion(id.to_string()),
         Some(_) if !observed.has_subscription_status => Step::SetSubscriptionStatus,
+        Some(_) if csv.phase != "Succeeded" => Step::AwaitCsv(format!("phase {}", csv.phase)),
         Some(_) => Step::Done,
     }
 }
@@ -136,18 +154,31 @@ pub(super) fn decide(plan: &PackagePlan, observed: &Observed) -> Step {
 /// Reason for which the package cannot return to classic OLM.
 fn refusal(plan: &PackagePlan, observed: &Observed) -> Option<String> {
     let extension = observed.extension.as_ref()?;
-    let version = observed.version.as_ref().filter(|version| **version != plan.version)?;
+    if observed.migration.extension == ExtensionState::Foreign {
+        return Some(format!(
+            "{extension} is not that of the migration: it has another package or namespace. Delete it, then run the \
+             command again"
+        ));
+    }
+    if let Some(version) = observed.version.as_ref().filter(|version| **version != plan.version) {
+        return Some(format!(
+            "{extension} has version {version}, but classic OLM had {}: return to it with `olm rollback {} --to {}`, \
+             then run the command again",
+            plan.version, extension.name, plan.version
+        ));
+    }
+    let rollout = observed.rollout.as_ref().filter(|_| !observed.is_paused)?;
     Some(format!(
-        "{extension} has version {version}, but classic OLM had {}: return to it with `olm rollback {} --to {}`, then run \
-         the command again",
-        plan.version, extension.name, plan.version
+        "{extension} is rolling out: {rollout}. Wait for it, or stop it with `kubectl annotate clusterextension {} {}=true`, \
+         then run the command again",
+        extension.name,
+        annotations::EXT_PAUSED
     ))
 }
 
 /// Next step while the extension or its revisions own anything.
 fn away_from_extension(observed: &Observed) -> Option<Step> {
-    let is_foreign = observed.migration.extension == ExtensionState::Foreign;
-    let extension = observed.extension.as_ref().filter(|_| !is_foreign);
+    let extension = observed.extension.as_ref();
     if let Some(extension) = extension.filter(|_| !observed.is_paused) {
         return Some(Step::Pause(extension.clone()));
     }

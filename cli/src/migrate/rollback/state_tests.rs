@@ -41,6 +41,7 @@ fn migrated() -> Observed {
         extension: Some(extension()),
         version: Some("1.0.0".to_owned()),
         is_paused: false,
+        rollout: None,
         unpaused: vec!["lamp-1".to_owned()],
         revisions: vec![id("olm.operatorframework.io/v1", "ClusterObjectSet", "", "lamp-1")],
         deleting: Vec::new(),
@@ -49,6 +50,7 @@ fn migrated() -> Observed {
         changed: plan().adopted,
         created: vec![id("rbac.authorization.k8s.io/v1", "ClusterRole", "", "lamp-xyz")],
         unowned: Vec::new(),
+        certificates: vec![id("v1", "Secret", "ns", "lamp-service-ca")],
         has_finalizer: false,
         has_subscription_status: false,
     }
@@ -81,8 +83,18 @@ fn after(mut observed: Observed, step: &Step) -> Observed {
             observed.migration.csv = Some(classic("ClusterServiceVersion", "lamp.v1.0.0"));
         }
         Step::Attach(_) => observed.unowned.clear(),
+        Step::RemoveCertificates(_) => observed.certificates.clear(),
         Step::CreateSubscription => observed.migration.subscription = Some(classic("Subscription", "lamp")),
-        Step::SetSubscriptionStatus => observed.has_subscription_status = true,
+        Step::SetSubscriptionStatus => {
+            // Classic OLM installs again.
+            observed.has_subscription_status = true;
+            let csv = ClassicObject {
+                phase: "Installing".to_owned(),
+                ..classic("ClusterServiceVersion", "lamp.v1.0.0")
+            };
+            observed.migration.csv = Some(csv);
+        }
+        Step::AwaitCsv(_) => observed.migration.csv = Some(classic("ClusterServiceVersion", "lamp.v1.0.0")),
         Step::ReleaseFinalizer(_) => observed.has_finalizer = false,
         Step::Complete(step) => observed.migration = observed.migration.after(step),
         Step::Refuse(_) | Step::Done => {}
@@ -104,7 +116,7 @@ fn steps(mut observed: Observed) -> Vec<String> {
     }
 }
 
-const ALL: [&str; 14] = [
+const ALL: [&str; 16] = [
     "Pause",
     "AwaitPause",
     "Recreate",
@@ -116,8 +128,10 @@ const ALL: [&str; 14] = [
     "CreateCsv",
     "SetCsvStatus",
     "Attach",
+    "RemoveCertificates",
     "CreateSubscription",
     "SetSubscriptionStatus",
+    "AwaitCsv",
     "Done",
 ];
 
@@ -139,6 +153,7 @@ fn half_done_migration_is_left_safely() {
     observed.content.clear();
     observed.created.clear();
     observed.missing.clear();
+    observed.certificates.clear();
     observed.migration.attached = plan().adopted;
     let held =
         ClassicObject { is_deleting: true, is_held: true, ..classic("ClusterServiceVersion", "lamp.v1.0.0") };
@@ -152,13 +167,15 @@ fn half_done_migration_is_left_safely() {
         "Attach",
         "CreateSubscription",
         "SetSubscriptionStatus",
+        "AwaitCsv",
         "Done",
     ];
     assert_eq!(steps(observed.clone()), expected);
     // Only the Subscription was deleted, and the finalizer set.
     observed.migration.csv = Some(classic("ClusterServiceVersion", "lamp.v1.0.0"));
     observed.has_finalizer = true;
-    assert_eq!(steps(observed), ["ReleaseFinalizer", "CreateSubscription", "SetSubscriptionStatus", "Done"]);
+    let expected = ["ReleaseFinalizer", "CreateSubscription", "SetSubscriptionStatus", "AwaitCsv", "Done"];
+    assert_eq!(steps(observed), expected);
 }
 
 #[test]
@@ -174,12 +191,35 @@ fn upgraded_extension_is_refused() {
 }
 
 #[test]
-fn extension_of_another_package_is_not_touched() {
+fn extension_of_another_package_is_refused() {
     let mut observed = migrated();
     observed.migration.extension = ExtensionState::Foreign;
-    observed.version = None;
-    observed.created.clear();
-    observed.revisions.clear();
-    observed.content.clear();
-    assert_eq!(steps(observed)[..2], ["Recreate", "Release"]);
+    let Step::Refuse(why) = decide(&plan(), &observed) else { panic!("not refused") };
+    assert!(why.starts_with("ClusterExtension lamp is not that of the migration"), "{why}");
+    // Without it, its name belongs to the migration.
+    observed.extension = None;
+    assert!(matches!(decide(&plan(), &observed), Step::Recreate(_)));
+}
+
+#[test]
+fn rollout_of_installed_extension_is_refused_until_it_is_paused() {
+    let mut observed = migrated();
+    observed.rollout = Some("RollingOut: revision 2".to_owned());
+    let Step::Refuse(why) = decide(&plan(), &observed) else { panic!("not refused") };
+    assert!(why.starts_with("ClusterExtension lamp is rolling out: RollingOut: revision 2. Wait"), "{why}");
+    observed.is_paused = true;
+    assert!(matches!(decide(&plan(), &observed), Step::AwaitPause(_)));
+}
+
+#[test]
+fn failed_reinstallation_keeps_the_backup() {
+    let mut observed = migrated();
+    observed.extension = None;
+    (observed.missing, observed.changed, observed.created) = Default::default();
+    (observed.revisions, observed.content, observed.certificates) = Default::default();
+    observed.migration.subscription = Some(classic("Subscription", "lamp"));
+    observed.has_subscription_status = true;
+    let csv = classic("ClusterServiceVersion", "lamp.v1.0.0");
+    observed.migration.csv = Some(ClassicObject { phase: "Failed".to_owned(), ..csv });
+    assert_eq!(decide(&plan(), &observed), Step::AwaitCsv("phase Failed".to_owned()));
 }
