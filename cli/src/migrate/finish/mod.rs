@@ -1,55 +1,34 @@
 //! `olm migrate finish`: removes classic OLM from a cluster that has nothing left to migrate
 //! (docs/design/migration.md#finish).
 //!
-//! [`removal`], which is pure, chooses what is removed.
+//! [`observe`] reads classic OLM, and [`removal`], which is pure, chooses what is removed.
 
+mod observe;
 mod removal;
+
+use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
 
-use self::removal::{Found, Removal, refusal, removal};
+use self::observe::{installed, pods, read};
+use self::removal::{Removal, refusal, removal};
 use super::access::{Dependents, ObjectAccess};
-use super::apply::{change, is_complete};
+use super::apply::change;
 use super::backup;
 use super::detach::release_from_classic;
 use super::plan::model::ObjectId;
-use crate::change::{self as changes, DryRun};
+use crate::change::{self as changes, Completion, DryRun};
 use crate::error::CliError;
 use crate::output::FormatArgs;
 use crate::progress::say;
 use crate::session::Session;
 use crate::source::ClusterArgs;
 
-/// Kinds of classic OLM, in the order of their deletion.
-const CLASSIC_KINDS: [(&str, &str); 8] = [
-    ("operators.coreos.com/v1alpha1", "Subscription"),
-    ("operators.coreos.com/v1alpha1", "InstallPlan"),
-    ("operators.coreos.com/v1alpha1", "ClusterServiceVersion"),
-    ("operators.coreos.com/v1alpha1", "CatalogSource"),
-    ("operators.coreos.com/v1", "OperatorGroup"),
-    ("operators.coreos.com/v2", "OperatorCondition"),
-    ("operators.coreos.com/v1", "Operator"),
-    ("operators.coreos.com/v1", "OLMConfig"),
-];
-/// Kinds of which classic OLM owns objects.
-const OWNED_KINDS: [(&str, &str); 15] = [
-    ("v1", "ConfigMap"),
-    ("v1", "Secret"),
-    ("v1", "Service"),
-    ("v1", "ServiceAccount"),
-    ("v1", "Pod"),
-    ("apps/v1", "StatefulSet"),
-    ("apps/v1", "DaemonSet"),
-    ("batch/v1", "Job"),
-    ("networking.k8s.io/v1", "NetworkPolicy"),
-    ("policy/v1", "PodDisruptionBudget"),
-    ("rbac.authorization.k8s.io/v1", "Role"),
-    ("rbac.authorization.k8s.io/v1", "RoleBinding"),
-    ("rbac.authorization.k8s.io/v1", "ClusterRole"),
-    ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding"),
-    ("apiregistration.k8s.io/v1", "APIService"),
-];
+/// Longest wait for the end of pods, and for the deletion of CustomResourceDefinitions.
+const LIMIT: Duration = Duration::from_secs(300);
+/// Next step after an interruption.
+const REMAINING: &str = "to go on, run the command again";
 
 /// First lines of the command's help.
 pub(super) const ABOUT: &str = "Remove classic OLM from the cluster
@@ -89,11 +68,7 @@ pub(super) async fn run(args: FinishArgs, session: &mut Session) -> Result<(), C
     let (removal, backups) = {
         let access = ObjectAccess::new(&cluster, session, false);
         let backups = backup::find(&access).await?;
-        let found = read(&access, &backups).await?;
-        if let Some(why) = refusal(&found) {
-            return Err(CliError::findings(why));
-        }
-        (removal(&found), backups)
+        (chosen(&access, &backups).await?, backups)
     };
     session.output.result(args.format.output, "MigrationRemoval", &removal, Removal::text)?;
     if args.dry_run == Some(DryRun::Client) || (removal.count() == 0 && backups.is_empty()) {
@@ -107,31 +82,28 @@ pub(super) async fn run(args: FinishArgs, session: &mut Session) -> Result<(), C
         changes::confirm(&question, args.yes, session).await?;
     }
     let access = ObjectAccess::new(&cluster, session, args.dry_run.is_some());
+    // The state may have changed before the answer.
+    let backups = backup::find(&access).await?;
+    let removal = chosen(&access, &backups).await?;
     remove(&access, &removal, &backups).await
 }
 
-/// Reads classic OLM and what it owns.
-async fn read(access: &ObjectAccess<'_>, backups: &[(String, String)]) -> Result<Found, CliError> {
-    let mut found = Found::default();
-    for kind in CLASSIC_KINDS {
-        found.classic.extend(access.list(kind, "", None).await?);
+/// What is to be removed now.
+///
+/// # Errors
+/// Classic OLM is in use or cannot be recognized, or the API server does not answer.
+async fn chosen(access: &ObjectAccess<'_>, backups: &[(String, String)]) -> Result<Removal, CliError> {
+    let found = read(access, backups).await?;
+    match refusal(&found) {
+        Some(why) => Err(CliError::findings(why)),
+        None => Ok(removal(&found)),
     }
-    for kind in OWNED_KINDS {
-        found.others.extend(access.list(kind, "", None).await?);
+}
+
+fn step(text: &str, objects: &[ObjectId]) {
+    if !objects.is_empty() {
+        say(&format!("{text} {}", crate::output::counted(objects.len(), "object")));
     }
-    found.deployments = access.list(("apps/v1", "Deployment"), "", None).await?;
-    let crd = ("apiextensions.k8s.io/v1", "CustomResourceDefinition");
-    found.definitions = access.list(crd, "", None).await?;
-    found.is_openshift =
-        !access.list(("config.openshift.io/v1", "ClusterVersion"), "", None).await?.is_empty();
-    for (namespace, package) in backups {
-        if let Some(backup) = backup::read(access, namespace, package).await?
-            && !is_complete(access, &backup).await?
-        {
-            found.incomplete.push(format!("{namespace}/{package}"));
-        }
-    }
-    Ok(found)
 }
 
 /// Removes classic OLM in the order of `removal`, then the backups. Can be repeated.
@@ -140,33 +112,75 @@ async fn remove(
     removal: &Removal,
     backups: &[(String, String)],
 ) -> Result<(), CliError> {
-    let step = |text: &str, objects: &[ObjectId]| {
-        if !objects.is_empty() {
-            say(&format!("{text} {}", crate::output::counted(objects.len(), "object")));
-        }
+    stop(access, removal).await?;
+    let stopped = match access.dry_run {
+        true => None,
+        // Until it stopped, classic OLM could set owners.
+        false => Some(chosen(access, backups).await?),
     };
-    step("deleting the Deployments:", &removal.deployments);
-    for id in &removal.deployments {
-        access.delete(id, None, Dependents::Delete).await?;
-    }
+    let removal = stopped.as_ref().unwrap_or(removal);
     step("removing owners:", &removal.released);
     for id in &removal.released {
         change(access, id, release_from_classic).await?;
     }
     step("deleting", &removal.objects);
     for id in &removal.objects {
+        access.delete(id, None, Dependents::Delete).await?;
         if id.kind == "ClusterServiceVersion" {
             // Nothing removes the finalizer any more.
             access.merge(id, &json!({ "metadata": { "finalizers": null } })).await?;
         }
-        access.delete(id, None, Dependents::Delete).await?;
     }
-    step("deleting the CustomResourceDefinitions:", &removal.definitions);
-    for id in &removal.definitions {
-        access.delete(id, None, Dependents::Delete).await?;
+    if !access.dry_run
+        && let Some(why) = refusal(&installed(access).await?)
+    {
+        return Err(CliError::findings(format!("the CustomResourceDefinitions stay: {why}")));
     }
+    delete_definitions(access, &removal.definitions).await?;
     for (namespace, package) in backups {
         backup::delete(access, namespace, package).await?;
     }
     Ok(())
+}
+
+/// Deletes the Deployments of classic OLM, and waits until none of their pods exists.
+async fn stop(access: &ObjectAccess<'_>, removal: &Removal) -> Result<(), CliError> {
+    step("deleting the Deployments:", &removal.deployments);
+    for id in &removal.deployments {
+        access.delete(id, None, Dependents::Delete).await?;
+    }
+    if access.dry_run || removal.home.is_empty() {
+        return Ok(());
+    }
+    let poll = async || Ok(remaining(&pods(access, &removal.home).await?));
+    changes::until("the end of classic OLM's pods", REMAINING, LIMIT, poll, access.session()).await.map(drop)
+}
+
+/// Deletes the CustomResourceDefinitions, and waits until none exists.
+async fn delete_definitions(access: &ObjectAccess<'_>, definitions: &[ObjectId]) -> Result<(), CliError> {
+    step("deleting the CustomResourceDefinitions:", definitions);
+    for id in definitions {
+        access.delete(id, None, Dependents::Delete).await?;
+    }
+    if access.dry_run {
+        return Ok(());
+    }
+    let poll = async || {
+        let mut left = Vec::new();
+        for id in definitions {
+            let found = access.get(id).await?;
+            left.extend(found.as_ref().map(ObjectId::of).filter(|found| found.uid == id.uid));
+        }
+        Ok(remaining(&left))
+    };
+    let what = "the deletion of the CustomResourceDefinitions";
+    changes::until(what, REMAINING, LIMIT, poll, access.session()).await.map(drop)
+}
+
+/// State of a wait until no object is left.
+fn remaining(objects: &[ObjectId]) -> Completion {
+    match objects {
+        [] => Completion::Complete(String::new()),
+        [first, ..] => Completion::InProgress(format!("{first} exists")),
+    }
 }

@@ -4,11 +4,10 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::super::detach::is_of_classic;
-use super::super::objects::CLASSIC;
 use super::super::plan::model::ObjectId;
 
 /// Deployments of classic OLM.
-const DEPLOYMENTS: [&str; 3] = ["olm-operator", "catalog-operator", "packageserver"];
+pub(super) const DEPLOYMENTS: [&str; 3] = ["olm-operator", "catalog-operator", "packageserver"];
 /// ClusterServiceVersion and Subscription that are a part of classic OLM.
 const PACKAGE_SERVER: &str = "packageserver";
 /// API of the package server.
@@ -23,6 +22,17 @@ const OWNER_KIND: &str = "olm.owner.kind";
 /// Environment variable with the name of an OperatorCondition.
 const CONDITION_NAME: &str = "OPERATOR_CONDITION_NAME";
 const CONDITIONS: &str = "operatorconditions.operators.coreos.com";
+/// CustomResourceDefinitions of classic OLM. Others of its group belong to other software.
+const DEFINITIONS: [&str; 8] = [
+    "catalogsources.operators.coreos.com",
+    "clusterserviceversions.operators.coreos.com",
+    "installplans.operators.coreos.com",
+    "olmconfigs.operators.coreos.com",
+    CONDITIONS,
+    "operatorgroups.operators.coreos.com",
+    "operators.operators.coreos.com",
+    "subscriptions.operators.coreos.com",
+];
 
 /// Removal of classic OLM, in this order.
 #[derive(Debug, Default, PartialEq, Serialize)]
@@ -38,16 +48,20 @@ pub(super) struct Removal {
     pub(super) definitions: Vec<ObjectId>,
     /// What stays, with the reason.
     pub(super) left: Vec<String>,
+    /// Namespace of classic OLM. Empty if it is not known.
+    #[serde(skip)]
+    pub(super) home: String,
 }
 
 /// Objects by kind.
 #[derive(Debug, Default)]
 pub(super) struct Found {
-    /// Objects of all kinds of [`CLASSIC`].
+    /// Objects of the kinds of classic OLM.
     pub(super) classic: Vec<Value>,
     pub(super) deployments: Vec<Value>,
-    /// Namespaced and cluster-scoped objects that can have an owner of classic OLM.
+    /// Metadata of namespaced and cluster-scoped objects that can have an owner of classic OLM.
     pub(super) others: Vec<Value>,
+    /// Metadata of all CustomResourceDefinitions.
     pub(super) definitions: Vec<Value>,
     /// Migrations that are not complete, as `namespace/package`.
     pub(super) incomplete: Vec<String>,
@@ -71,6 +85,18 @@ pub(super) fn refusal(found: &Found) -> Option<String> {
                 .to_owned(),
         );
     }
+    let home = home(found);
+    let is_unknown = |deployment: &&Value| {
+        text(deployment, "/metadata/name") == DEPLOYMENTS[0]
+            && home != Some(text(deployment, "/metadata/namespace"))
+    };
+    if let Some(unknown) = found.deployments.iter().find(is_unknown) {
+        return Some(format!(
+            "{} is not recognized as that of classic OLM, because label app, ServiceAccount {SERVICE_ACCOUNT} or \
+             ClusterRoleBinding {CLUSTER_ROLE_BINDING}NAMESPACE is missing or names another namespace: delete it",
+            ObjectId::of(unknown)
+        ));
+    }
     let is_installed = |object: &&Value| {
         let kind = text(object, "/kind");
         let is_copy = object["metadata"]["labels"].get("olm.copiedFrom").is_some();
@@ -88,14 +114,29 @@ pub(super) fn refusal(found: &Found) -> Option<String> {
     })
 }
 
-/// Chooses what is removed.
-pub(super) fn removal(found: &Found) -> Removal {
-    let mut removal = Removal::default();
+/// Namespace of classic OLM: that of its operator, else that of its ServiceAccount, else that in the name of its binding.
+fn home(found: &Found) -> Option<&str> {
+    let namespace = |object| text(object, "/metadata/namespace");
     let operator = found.deployments.iter().find(|deployment| {
         text(deployment, "/metadata/name") == DEPLOYMENTS[0]
             && text(deployment, "/metadata/labels/app") == DEPLOYMENTS[0]
     });
-    let home = operator.map(|operator| text(operator, "/metadata/namespace"));
+    let account = || {
+        found.others.iter().find(|object| {
+            text(object, "/kind") == "ServiceAccount" && text(object, "/metadata/name") == SERVICE_ACCOUNT
+        })
+    };
+    let mut bindings = found.others.iter().filter(|object| text(object, "/kind") == "ClusterRoleBinding");
+    let binding =
+        || bindings.find_map(|object| text(object, "/metadata/name").strip_prefix(CLUSTER_ROLE_BINDING));
+    operator.or_else(account).map(namespace).or_else(binding)
+}
+
+/// Chooses what is removed.
+pub(super) fn removal(found: &Found) -> Removal {
+    let mut removal = Removal::default();
+    let home = home(found);
+    removal.home = home.unwrap_or_default().to_owned();
     for deployment in &found.deployments {
         let is_part = DEPLOYMENTS.contains(&text(deployment, "/metadata/name"));
         if is_part && home == Some(text(deployment, "/metadata/namespace")) {
@@ -121,7 +162,7 @@ pub(super) fn removal(found: &Found) -> Removal {
     }
     for definition in &found.definitions {
         let id = ObjectId::of(definition);
-        if text(definition, "/spec/group") == CLASSIC && !(keeps_conditions && id.name == CONDITIONS) {
+        if DEFINITIONS.contains(&id.name.as_str()) && !(keeps_conditions && id.name == CONDITIONS) {
             removal.definitions.push(id);
         }
     }
@@ -217,8 +258,7 @@ mod tests {
         let server = object("apps/v1", "Deployment", "olm", "packageserver");
         let migrated = object("apps/v1", "Deployment", "operators", "lamp");
         let other = object("apps/v1", "Deployment", "other", "catalog-operator");
-        let mut crd = object("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", CONDITIONS);
-        crd["spec"]["group"] = json!(CLASSIC);
+        let crd = |name: &str| object("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", name);
         Found {
             classic: vec![
                 object("operators.coreos.com/v1alpha1", "ClusterServiceVersion", "olm", "packageserver"),
@@ -231,7 +271,7 @@ mod tests {
                 object("rbac.authorization.k8s.io/v1", "ClusterRole", "", "view"),
                 object("apiregistration.k8s.io/v1", "APIService", "", API_SERVICE),
             ],
-            definitions: vec![crd],
+            definitions: vec![crd(CONDITIONS), crd("lamps.operators.coreos.com")],
             ..Found::default()
         }
     }
@@ -251,6 +291,34 @@ mod tests {
         assert_eq!(names(&removal.definitions), [CONDITIONS]);
         assert!(removal.released.is_empty());
         assert_eq!(removal.count(), 8);
+    }
+
+    #[test]
+    fn namespace_is_known_after_the_deployments_are_deleted() {
+        let mut found = installation();
+        assert_eq!(home(&found), Some("olm"));
+        found.deployments.clear();
+        assert_eq!(home(&found), None);
+        let binding = "olm-operator-binding-olm";
+        found.others.push(object("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", "", binding));
+        assert_eq!(home(&found), Some("olm"));
+        assert!(names(&removal(&found).objects).contains(&binding));
+        found.others.push(object("v1", "ServiceAccount", "home", SERVICE_ACCOUNT));
+        assert_eq!(home(&found), Some("home"));
+    }
+
+    #[test]
+    fn unrecognized_operator_is_refused() {
+        let mut found = installation();
+        found.deployments.push(object("apps/v1", "Deployment", "elsewhere", "olm-operator"));
+        let why = refusal(&found).unwrap();
+        assert!(why.starts_with("Deployment elsewhere/olm-operator is not recognized"), "{why}");
+        // Without its label, the ServiceAccount identifies it.
+        found.deployments.truncate(3);
+        found.deployments.push(object("apps/v1", "Deployment", "olm", "olm-operator"));
+        assert!(refusal(&found).is_some());
+        found.others.push(object("v1", "ServiceAccount", "olm", SERVICE_ACCOUNT));
+        assert_eq!(refusal(&found), None);
     }
 
     #[test]
