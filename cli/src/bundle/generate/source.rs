@@ -224,7 +224,7 @@ mod tests {
             assert!(found.contains(expected), "{files:?}: {found}");
         }
         assert_eq!(source("-").unwrap(), Source::StandardInput);
-        assert!(source("/nonexistent").unwrap_err().to_string().contains("/nonexistent"));
+        assert!(source("/nonexistent/x").unwrap_err().to_string().contains("/nonexistent/x"));
     }
 
     #[test]

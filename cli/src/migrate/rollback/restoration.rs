@@ -112,7 +112,9 @@ fn disown(object: &mut Value, saved: &Value, extension: &str) {
     }
     for field in ["labels", "annotations"] {
         if let Some(map) = object["metadata"][field].as_object_mut() {
-            map.retain(|key, _| !is_ours(key) || saved["metadata"][field].get(key).is_some());
+            let is_set_by_us =
+                |key: &str, value: &Value| is_ours(key) || key == labels::MANAGED_BY && value == GROUP;
+            map.retain(|key, value| !is_set_by_us(key, value) || saved["metadata"][field].get(key).is_some());
         }
     }
 }

@@ -91,7 +91,7 @@ async fn classic_deployment_is_adopted_without_restart() -> Result<()> {
     let before = pods(&scenario).await?;
     ensure!(before.len() == 1, "{before:?}");
 
-    let selector = json!({"selector": {"matchLabels": {"e2e": name}}});
+    let selector = json!({"selector": {"matchLabels": {"e2e": name}}, "channels": ["stable"]});
     let mut object = extension(name, name, name, selector);
     let empty = format!("sha256:{}", "0".repeat(64));
     object.annotations_mut().insert(annotations::EXT_ADOPT.to_owned(), empty);

@@ -138,7 +138,10 @@ impl Case {
     /// Runs `olm migrate` while the Deployments and the webhooks are watched.
     async fn migrate(&self, arguments: &[&str]) -> Result<()> {
         let watch = self.watch_operators()?;
-        let ran = tokio::task::block_in_place(|| self.tool.run(&[&["migrate"], arguments].concat()));
+        let ca = self.tool.path("ca").display().to_string();
+        let registry: &[&str] = if arguments[0] == "apply" { &["--ca-dir", &ca] } else { &[] };
+        let arguments = [&["migrate"], arguments, registry].concat();
+        let ran = tokio::task::block_in_place(|| self.tool.run(&arguments));
         let failures = watch.stop().await?;
         println!("{}", ran?);
         ensure!(failures.is_empty(), "the operator was unavailable: {failures:?}");
