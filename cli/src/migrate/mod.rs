@@ -82,6 +82,9 @@ pub(crate) async fn classic_packages(
     unreadable: &mut Vec<String>,
     session: &Session,
 ) -> Result<Vec<ClassicPackage>, CliError> {
+    if !read::has_packages(cluster, session).await? {
+        return Ok(Vec::new());
+    }
     let objects = read::from_cluster(cluster, session).await?;
     let package = |report: classify::PackageReport| {
         let name = if report.package.is_empty() { &report.csv } else { &report.package };

@@ -34,12 +34,18 @@ impl CertifiedCluster {
         let injection = Injection::of(object)
             .filter(|found| matches!(found.kind, InjectionKind::Validating | InjectionKind::Mutating))?;
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &injection.serving.namespace);
-        let secret = within_deadline(secrets.get(&ca_secret(&injection.serving))).await.ok()?;
+        let secret = async |name: &str| within_deadline(secrets.get(name)).await.ok();
+        let (ca, leaf) =
+            (secret(&ca_secret(&injection.serving)).await?, secret(&injection.serving.secret).await);
         let extension = object["metadata"]["labels"][labels::OWNER_NAME].as_str()?;
-        let is_of_extension = secret.labels().get(labels::OWNER_NAME).is_some_and(|name| name == extension)
-            && secret.labels().contains_key(labels::EXT_WEBHOOK_CERTIFICATE);
-        let bundle = trusted(&secret, Timestamp::now());
-        if !is_of_extension || bundle.is_empty() { None } else { injected(object, &injection, extension, &bundle) }
+        let is_of_extension = ca.labels().get(labels::OWNER_NAME).is_some_and(|name| name == extension)
+            && ca.labels().contains_key(labels::EXT_WEBHOOK_CERTIFICATE);
+        let bundle = trusted(&ca, leaf.as_ref(), Timestamp::now());
+        if !is_of_extension || bundle.is_empty() {
+            None
+        } else {
+            injected(object, &injection, extension, &bundle)
+        }
     }
 }
 

@@ -121,12 +121,8 @@ impl ServiceSecrets<'_> {
 
     /// Returns the CAs that clients must trust now, the current one first. Empty without a CA.
     pub(super) fn bundle(&self, now: Timestamp) -> Vec<u8> {
-        let Some(ca) = &self.ca else { return Vec::new() };
-        // After a return to classic OLM and another migration, its certificate exists beside our CA.
-        let classic = self.leaf.as_ref().filter(|leaf| !self.issued_by_others && is_left_by_classic(leaf));
-        let classic = classic.into_iter().flat_map(|leaf| [value(leaf, "ca.crt"), value(leaf, CLASSIC_CA)]);
-        let own = [value(ca, "tls.crt"), value(ca, "ca.crt")];
-        merged_bundle(own.into_iter().chain(classic), MAX_TRUSTED, now)
+        let leaf = self.leaf.as_ref().filter(|_| !self.issued_by_others);
+        self.ca.as_ref().map(|ca| trusted(ca, leaf, now)).unwrap_or_default()
     }
 
     /// Returns the facts that decide the next step.
@@ -324,6 +320,15 @@ fn is_left_by_classic(secret: &Secret) -> bool {
 
 fn is_of_others(key: &str) -> bool {
     key.split_once('/').is_some_and(|(prefix, _)| PREFIXES_OF_OTHERS.contains(&prefix))
+}
+
+/// Returns the CAs that clients must trust now, the current one first: those in the Secret of a CA, and that of classic
+/// OLM, whose certificate exists beside our CA after a return to classic OLM and another migration.
+pub(super) fn trusted(ca: &Secret, leaf: Option<&Secret>, now: Timestamp) -> Vec<u8> {
+    let classic = leaf.filter(|leaf| is_left_by_classic(leaf));
+    let classic = classic.into_iter().flat_map(|leaf| [value(leaf, "ca.crt"), value(leaf, CLASSIC_CA)]);
+    let own = [value(ca, "tls.crt"), value(ca, "ca.crt")];
+    merged_bundle(own.into_iter().chain(classic), MAX_TRUSTED, now)
 }
 
 fn value<'a>(secret: &'a Secret, key: &str) -> &'a [u8] {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::ResourceExt as _;
-use kube::api::{DeleteParams, DynamicObject, ListParams, PostParams};
+use kube::api::{DynamicObject, ListParams, PostParams};
 use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet, conditions};
 use olm_e2e::classic::{Installation, Replay, replay};
 use olm_e2e::{Cluster, Tool};
