@@ -58,7 +58,7 @@ impl Controller {
         let pairs =
             || self.gates.iter().flat_map(|gates| gates.split(',')).filter_map(|pair| pair.split_once('='));
         let is_on = |gate: &str, default: bool| {
-            let value = pairs().filter(|(name, _)| name.trim() == gate).last();
+            let value = pairs().rfind(|(name, _)| name.trim() == gate);
             value.map_or(default, |(_, value)| value.trim() == "true")
         };
         if is_on("WebhookProviderCertManager", true) {

@@ -37,5 +37,5 @@ pub(super) fn open(address: &str) -> Result<Option<NamedTempFile>, CliError> {
         command.arg(file.path()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         command.spawn().is_ok()
     };
-    Ok(OPENERS.iter().any(|program| start(program)).then_some(file))
+    Ok(OPENERS.iter().any(start).then_some(file))
 }

@@ -186,7 +186,9 @@ impl Fixture {
         let install = &csv["spec"]["install"]["spec"];
         let mut deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
             "spec": install["deployments"][0]["spec"]});
-        deployment["spec"]["template"]["metadata"]["annotations"] = json!({"olm.operatorGroup": "group"});
+        deployment["spec"]["revisionHistoryLimit"] = json!(1);
+        deployment["spec"]["template"]["metadata"]["annotations"] =
+            json!({"olm.operatorGroup": "group", "olm.operatorNamespace": name, "olm.targetNamespaces": ""});
         let deployment = self.create(owned(deployment)).await;
         self.create_roles(name, &csv_name, &labels, &install["clusterPermissions"][0]["rules"]).await;
         self.create_pod(name, &deployment).await;

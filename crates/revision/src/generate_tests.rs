@@ -365,7 +365,9 @@ fn adopting_revision_protects_all_other_objects() {
     }
     let later = Extension { progress_deadline_minutes: Some(10), ..extension("demo") };
     let later = Draft::new(later, &bundle(), vec![map("a"), map("b")]).unwrap();
-    let Ok(Decision::Patch(patched)) = decide(&later, &[adopting.clone()], Some(&content), SYSTEM) else {
+    let Ok(Decision::Patch(patched)) =
+        decide(&later, std::slice::from_ref(&adopting), Some(&content), SYSTEM)
+    else {
         panic!("not patched")
     };
     assert_eq!(patched.metadata.annotations, adopting.metadata.annotations);

@@ -264,8 +264,8 @@ pub(crate) fn superseded_managers(actual: &Value, owner: &Owner) -> &'static [&'
     }
 }
 
-/// Managers of classic OLM, whose entries are converted, too, when a revision adopts `actual` from a sibling with
-/// this `outcome` in an extension that was migrated from classic OLM: fields that classic OLM set and no revision lists disappear. None if only that would change the pod
+/// Managers of classic OLM, whose entries are converted, too, when a revision of a migrated extension adopts `actual`
+/// from a sibling with this `outcome`: fields that no revision lists disappear. None if only that would change the pod
 /// template (docs/design/migration.md#fields-of-classic-olm).
 pub(crate) fn classic_managers(
     actual: &Value,

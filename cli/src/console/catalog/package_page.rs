@@ -167,7 +167,7 @@ fn choices(package: &CatalogPackage, choice: &Choice, offer: Option<&Offer>) -> 
                     select #version name="version" {
                         @for offer in package.index.offers().filter(is_in_channel) {
                             option value=(offer.name()) selected[Some(offer.name()) == current] {
-                                (package.version(offer.name()).as_deref().unwrap_or(offer.name()))
+                                (package.version(offer.name()).as_deref().unwrap_or_else(|| offer.name()))
                                 @if offer.deprecated() { " (deprecated)" }
                             }
                         }

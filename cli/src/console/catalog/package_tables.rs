@@ -129,7 +129,7 @@ pub(super) fn versions(package: &CatalogPackage, current: Option<&Offer>) -> Mar
                                 tr aria-current=[is_current.then_some("true")] {
                                     th scope="row" {
                                         a href=(format!("{path}?version={}", encoded(offer.name()))) {
-                                            (shown_version(offer).as_deref().unwrap_or(offer.name()))
+                                            (shown_version(offer).as_deref().unwrap_or_else(|| offer.name()))
                                         }
                                         @if offer.deprecated() { " " span.badge.warn { "deprecated" } }
                                     }

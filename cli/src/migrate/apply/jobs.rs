@@ -142,18 +142,18 @@ pub(super) async fn current(
     let migrated: Vec<String> = migrated.iter().map(Job::id).collect();
     let id = job.id();
     let refused = |why: String| CliError::findings(format!("package {id}: {why}; it has not been changed"));
-    for report in select(&context.reports, std::slice::from_ref(&id))? {
-        if let Some(reasons) = refusal(report, &migrated, &args.accept) {
-            return Err(refused(reasons.join("; ")));
-        }
-        let now = of_package(&context, report).await?;
-        let changed = changes(&lasting(&job.plan), &lasting(&now))?;
-        if changed.is_empty() {
-            return Ok(now);
-        }
-        return Err(refused(format!("the plan has changed during this run: {}", changed.join("; "))));
+    let reports = select(&context.reports, std::slice::from_ref(&id))?;
+    let report =
+        reports.first().ok_or_else(|| refused("classic OLM does not have it any more".to_owned()))?;
+    if let Some(reasons) = refusal(report, &migrated, &args.accept) {
+        return Err(refused(reasons.join("; ")));
     }
-    Err(refused("classic OLM does not have it any more".to_owned()))
+    let now = of_package(&context, report).await?;
+    let changed = changes(&lasting(&job.plan), &lasting(&now))?;
+    if changed.is_empty() {
+        return Ok(now);
+    }
+    Err(refused(format!("the plan has changed during this run: {}", changed.join("; "))))
 }
 
 /// The plan without what migrations of other packages change.

@@ -132,8 +132,9 @@ fn conversion_that_classic_reset_is_restored() {
         lost(&plan, Some(&backup), &live.iter().cloned().collect(), &extension)
     };
     let reset = [(crd.clone(), object("None"))];
-    assert_eq!(lost(&reset, ExtensionState::Absent), [crd.clone()]);
+    let all = std::slice::from_ref(&crd);
+    assert_eq!(lost(&reset, ExtensionState::Absent), all);
     assert_eq!(lost(&[(crd.clone(), object("Webhook"))], ExtensionState::Absent), []);
-    assert_eq!(lost(&[], ExtensionState::Absent), [crd]);
+    assert_eq!(lost(&[], ExtensionState::Absent), all);
     assert_eq!(lost(&reset, ExtensionState::Pinned), []);
 }

@@ -121,7 +121,11 @@ fn object_of_another_controller_is_a_collision() {
         let reference =
             json!([{"apiVersion": api_version, "kind": kind, "name": "x-1", "uid": "u", "controller": true}]);
         let running = with(deployment.clone(), "ownerReferences", reference);
-        dispose(&[deployment.clone()], &BTreeMap::from([(ObjectName::of(&running), running)]), &[])
+        dispose(
+            std::slice::from_ref(&deployment),
+            &BTreeMap::from([(ObjectName::of(&running), running)]),
+            &[],
+        )
     };
     assert!(owned("operators.coreos.com/v1alpha1", "ClusterServiceVersion").is_ok());
     let collision = owned("olm.operatorframework.io/v1", "ClusterObjectSet").unwrap_err();

@@ -90,7 +90,7 @@ fn check(path: &Path) -> Result<(), CliError> {
 
 /// Replaces the file as a whole.
 fn replace(path: &Path, content: &str) -> std::io::Result<()> {
-    let folder = path.parent().unwrap_or(Path::new("."));
+    let folder = path.parent().unwrap_or_else(|| Path::new("."));
     fs::create_dir_all(folder)?;
     let mut file = tempfile::NamedTempFile::new_in(folder)?;
     file.write_all(content.as_bytes())?;

@@ -82,7 +82,10 @@ async fn unsupported_entries_are_ignored_outside_of_the_folder_or_rejected() {
 }
 
 /// Compares the unpacked files, or the error, of one layer with these entries.
-async fn compare_entries(rows: &[(&[Entry], Result<&[&str], &str>)]) {
+/// Entries of an archive, and the paths or the error that a pull returns.
+type EntriesRow<'a> = (&'a [Entry], Result<&'a [&'a str], &'a str>);
+
+async fn compare_entries(rows: &[EntriesRow<'_>]) {
     for &(entries, expected) in rows {
         let fixture = Fixture::new().await;
         let result = fixture.pull_layers(&[tar_layer(entries)]).await;

@@ -37,7 +37,9 @@ impl<C: Cluster> Engine<C> {
                     attempt += 1;
                     let Observed { desired, desired_hash, superseded, .. } = observed;
                     observed = self.observed(revision, content, desired, desired_hash, None).await?;
-                    observed.superseded = superseded;
+                    // Those of classic OLM follow from the dry run, which is not repeated.
+                    let known = observed.superseded.clone();
+                    observed.superseded.extend(superseded.into_iter().filter(|name| !known.contains(name)));
                 }
                 result => return result,
             }

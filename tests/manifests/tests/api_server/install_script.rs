@@ -102,7 +102,10 @@ fn exists(server: &Server, kind: &str, name: &str) -> bool {
 // docs/design/operations.md#install-script
 #[test]
 fn wrong_usage_fails_with_its_reason() {
-    let script = Script { programs: tempfile::tempdir().unwrap(), kubeconfig: "/nonexistent".to_owned() };
+    let programs = tempfile::tempdir().unwrap();
+    let missing = programs.path().join("missing").to_str().unwrap().to_owned();
+    let script = Script { programs, kubeconfig: missing.clone() };
+    let unreadable = format!("Error: cannot read {missing}");
     assert!(script.run(&["-h"], &[]).succeeded().starts_with("usage: install.sh [-n NAMESPACE]"));
     for (arguments, environment, said) in [
         (&["--bogus"][..], &[][..], "Unknown option --bogus"),
@@ -113,7 +116,7 @@ fn wrong_usage_fails_with_its_reason() {
         (&["-n", "a/b"], &[], "Error: invalid namespace name: a/b"),
         (&["--purge"], &[], "Error: --purge requires --uninstall"),
         (&[], &[("MANIFEST", "")], "Error: Missing required MANIFEST variable"),
-        (&[], &[("MANIFEST", "/nonexistent")], "Error: cannot read /nonexistent"),
+        (&[], &[("MANIFEST", &missing)], &unreadable),
     ] {
         let message = script.run(arguments, environment).failed();
         assert!(message.starts_with(said), "{arguments:?}: {message}");
