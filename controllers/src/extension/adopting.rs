@@ -55,14 +55,17 @@ impl Context {
         draft: Draft,
         plan: &RevisionPlan,
     ) -> Result<(Draft, Vec<String>), InstallError> {
-        let Some(digest) = observed.rules.adopt.as_ref().filter(|_| plan.makes_revision()) else {
+        if !plan.makes_revision() {
             return Ok((draft, Vec::new()));
-        };
-        let has_adopted =
-            |set: &olm_api::ClusterObjectSet| set.annotations().get(annotations::EXT_ADOPT) == Some(digest);
-        if plan.existing().iter().any(has_adopted) {
-            return Ok((draft.adopting(digest, &[]), Vec::new()));
         }
+        let recorded: Vec<&String> =
+            plan.existing().iter().filter_map(|set| set.annotations().get(annotations::EXT_ADOPT)).collect();
+        let Some(digest) = observed.rules.adopt.as_ref().filter(|digest| !recorded.contains(digest)) else {
+            return Ok(match recorded.last() {
+                Some(digest) => (draft.adopting(digest, &[]), Vec::new()),
+                None => (draft, Vec::new()),
+            });
+        };
         let user = impersonation::user(inputs.account.as_ref(), &self.parts.system_namespace);
         let cluster = KubeCluster::new(self.parts.client.clone());
         let cluster = match user.map_err(InstallError::blocked)? {

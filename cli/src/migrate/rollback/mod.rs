@@ -256,7 +256,7 @@ impl Rollback<'_> {
                 access.merge(extension, &patch).await.map(drop)
             }
             Step::Recreate(objects) => self.recreate(objects, &observed.created).await,
-            Step::Release(objects) => self.release(objects).await,
+            Step::Release(objects) => self.release(objects, observed.has_extension()).await,
             Step::RemoveCreated(objects) => self.delete(objects, Dependents::Delete).await,
             Step::DeleteExtension(extension) => {
                 self.delete(std::slice::from_ref(extension), Dependents::Orphan).await
@@ -316,11 +316,11 @@ impl Rollback<'_> {
         Ok(())
     }
 
-    async fn release(&self, objects: &[ObjectId]) -> Result<(), CliError> {
+    async fn release(&self, objects: &[ObjectId], has_extension: bool) -> Result<(), CliError> {
         for id in objects {
             let Some(saved) = self.saved(id) else { continue };
             let patch = |live: &Value| {
-                let mut patch = merge_patch(live, &released(&self.backup.plan, saved, live))?;
+                let mut patch = merge_patch(live, &released(&self.backup.plan, saved, live, has_extension))?;
                 patch["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"].clone();
                 Some(patch)
             };

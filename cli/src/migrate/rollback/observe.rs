@@ -98,6 +98,7 @@ async fn compare(
     observed.has_finalizer = finalizers.is_some_and(|all| all.iter().any(|name| name == FINALIZER));
     observed.has_subscription_status =
         subscription.is_some_and(|found| found.pointer("/status/installedCSV").is_some());
+    let has_extension = observed.has_extension();
     for saved in restorable(backup) {
         let id = ObjectId::of(saved);
         let Some(live) = access.get(&id).await? else {
@@ -106,7 +107,7 @@ async fn compare(
             }
             continue;
         };
-        if released(plan, saved, &live) != live {
+        if released(plan, saved, &live, has_extension) != live {
             observed.changed.push(ObjectId::of(&live));
         }
         if owning(saved, &live, csv.as_ref()).is_some() {

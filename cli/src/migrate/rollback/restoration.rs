@@ -66,10 +66,14 @@ pub(super) fn unowned(saved: &Value) -> Value {
 }
 
 /// The live object without metadata of the extension, with label `olm.managed` if it was there, and with the saved content
-/// if the migration changed it. CA bundles have both CAs.
-pub(super) fn released(plan: &PackagePlan, saved: &Value, live: &Value) -> Value {
+/// if the migration changed it. CA bundles have both CAs. While the extension exists, operator-controller writes its
+/// certificates and their CA bundles again, so these stay.
+pub(super) fn released(plan: &PackagePlan, saved: &Value, live: &Value, has_extension: bool) -> Value {
     let extension = plan.extension["metadata"]["name"].as_str().unwrap_or_default();
     let mut object = live.clone();
+    if has_extension && is_certificate(saved) {
+        return object;
+    }
     disown(&mut object, saved, extension);
     if let Some(managed) = saved["metadata"]["labels"].get(MANAGED) {
         object["metadata"]["labels"][MANAGED] = managed.clone();
@@ -78,7 +82,7 @@ pub(super) fn released(plan: &PackagePlan, saved: &Value, live: &Value) -> Value
     if is_replaced(plan, saved) {
         replace_content(&mut object, saved);
         trust::collect(live, &mut trusted);
-    } else {
+    } else if !has_extension {
         trust::collect(saved, &mut trusted);
     }
     trust::extend(&mut object, &trusted);

@@ -41,6 +41,13 @@ pub(super) struct Observed {
     pub(super) has_subscription_status: bool,
 }
 
+impl Observed {
+    /// Reports whether operator-controller still writes objects of the extension.
+    pub(super) fn has_extension(&self) -> bool {
+        self.extension.is_some() || !self.revisions.is_empty() || !self.deleting.is_empty()
+    }
+}
+
 /// Next step.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Step {
@@ -71,7 +78,10 @@ pub(super) enum Step {
 impl Step {
     /// Progress text.
     pub(super) fn text(&self, plan: &PackagePlan) -> String {
-        let count = |objects: &[ObjectId]| crate::output::counted(objects.len(), "object");
+        let count = |objects: &[ObjectId]| match objects {
+            [object] => object.to_string(),
+            _ => crate::output::counted(objects.len(), "object"),
+        };
         let csv = format!("ClusterServiceVersion {}/{}", plan.namespace, plan.csv);
         let subscription = format!("Subscription {}/{}", plan.namespace, plan.subscription);
         match self {

@@ -119,7 +119,7 @@ async fn the_choice_is_said_and_the_extension_made(fixture: &Fixture) {
     compare("install.txt", &ran.stdout);
     let made = fixture.extension("lamp").await;
     let managers = made.metadata.managed_fields.unwrap();
-    assert_eq!(managers[0].manager.as_deref(), Some("olm"));
+    assert_eq!(managers[0].manager.as_deref(), Some("olm-cli"));
     let namespaces: Api<Namespace> = Api::all(fixture.client());
     assert!(namespaces.get_opt("lamp").await.unwrap().is_some());
     // The cluster may be able to pull a bundle that the CLI cannot pull.

@@ -67,7 +67,7 @@ async fn only_what_flags_say_is_changed(fixture: &Fixture) {
     assert_eq!(catalog(fixture).await, expected);
     let extension = fixture.extensions().get("pipe").await.unwrap();
     let managers = extension.metadata.managed_fields.unwrap_or_default();
-    assert!(managers.iter().any(|entry| entry.manager.as_deref() == Some("olm")), "{managers:?}");
+    assert!(managers.iter().any(|entry| entry.manager.as_deref() == Some("olm-cli")), "{managers:?}");
     let again = fixture.olm(&["upgrade", "pipe", "--version", "1.1.x", "-o", "name"]).await;
     assert_eq!((again.code, again.stdout.as_str()), (0, "clusterextension.olm.operatorframework.io/pipe\n"));
     let ran = fixture.olm(&["upgrade", "pipe", "--latest", "--force"]).await;

@@ -144,7 +144,7 @@ async fn the_risk_is_accepted(fixture: &Fixture) {
     );
     assert_eq!(spec["install"], json!({"preflight": {"crdUpgradeSafety": {"enforcement": "None"}}}));
     let managers = extension.metadata.managed_fields.unwrap();
-    assert!(managers.iter().any(|entry| entry.manager.as_deref() == Some("olm")), "{managers:?}");
+    assert!(managers.iter().any(|entry| entry.manager.as_deref() == Some("olm-cli")), "{managers:?}");
 
     // The printed patch reverts everything that the command has written.
     let patch = ran.stdout.split("--type=merge -p '").nth(1).unwrap().split('\'').next().unwrap();
