@@ -163,6 +163,10 @@ fn lasting(plan: &PackagePlan) -> PackagePlan {
     plan.catalogs.clear();
     plan.differences.clear();
     plan.notes.clear();
+    // Subscriptions of a namespace own the same InstallPlan.
+    for list in [&mut plan.left, &mut plan.removed] {
+        list.retain(|reasoned| reasoned.object.kind != "InstallPlan");
+    }
     plan.removed.retain(|removed| removed.object.kind != "Operator");
     plan
 }
