@@ -1,6 +1,6 @@
 //! `olm doctor`: finds faults of an installation and names their remedies (docs/design/cli.md#support-data).
 //!
-//! [`observe`] reads the cluster, [`diagnose`], which is pure, derives the findings by the rules of [`rule`].
+//! [`mod@observe`] reads the cluster, [`mod@diagnose`], which is pure, derives the findings by the rules of [`rule`].
 //! [`redact`] removes secrets before anything is stored, and [`archive`] writes the support data.
 
 mod archive;

@@ -1,7 +1,7 @@
 //! `olm migrate apply`: makes ClusterExtensions of packages of classic OLM, without a restart
 //! (docs/design/migration.md#apply).
 //!
-//! [`observe`] reads the state of a package, [`state`], which is pure, chooses the next step, and [`act`] takes it.
+//! [`mod@observe`] reads the state of a package, [`state`], which is pure, chooses the next step, and [`act`] takes it.
 //! [`jobs`] chooses the packages with their plans.
 
 pub(in crate::migrate) mod act;

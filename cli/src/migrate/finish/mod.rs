@@ -1,7 +1,7 @@
 //! `olm migrate finish`: removes classic OLM from a cluster that has nothing left to migrate
 //! (docs/design/migration.md#finish).
 //!
-//! [`observe`] reads classic OLM, and [`removal`], which is pure, chooses what is removed.
+//! [`mod@observe`] reads classic OLM, and [`mod@removal`], which is pure, chooses what is removed.
 
 mod observe;
 mod removal;

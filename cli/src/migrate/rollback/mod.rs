@@ -1,7 +1,7 @@
 //! `olm migrate rollback`: returns a migrated package to classic OLM, without a restart
 //! (docs/design/migration.md#rollback).
 //!
-//! [`observe`] reads the state, and [`state`], which is pure, chooses the next step.
+//! [`mod@observe`] reads the state, and [`state`], which is pure, chooses the next step.
 
 mod observe;
 mod restoration;
