@@ -18,6 +18,7 @@ use maud::{DOCTYPE, Markup, html};
 use serde::Deserialize;
 
 use super::app::{App, Console};
+use super::assets;
 use super::page::PageError;
 use crate::error::CliError;
 use crate::progress::say;
@@ -230,7 +231,11 @@ pub(super) async fn login(
     let page = html! {
         (DOCTYPE)
         html lang="en" {
-            head { title { "OLM console" } meta http-equiv="refresh" content="0;url=/"; }
+            head {
+                title { "OLM console" }
+                link rel="icon" href=(assets::FAVICON.path());
+                meta http-equiv="refresh" content="0;url=/";
+            }
             body { p { a href="/" { "Open the console" } } }
         }
     };

@@ -8,6 +8,7 @@ mod bundle_validate;
 mod bundles;
 mod changing;
 mod cluster_check;
+mod console;
 mod doctor;
 mod fixture;
 mod migrate;

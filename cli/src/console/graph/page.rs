@@ -123,7 +123,7 @@ fn drawing(catalog: &str, package: &CatalogPackage, state: &GraphState, graph: &
                 }
                 div.scroll tabindex="0" role="region" aria-label="Drawing" { (PreEscaped(svg(graph, &view))) }
             }
-            aside #bundle aria-live="polite" {
+            aside #bundle tabindex="0" aria-label="Bundle" aria-live="polite" {
                 h2 { "Bundle" }
                 @match selected {
                     Some(node) => (details(&hint(graph, node))),

@@ -340,7 +340,7 @@ fn address(catalog: &str, package: &str) -> String {
 fn preview_markup(preview: &Preview) -> Markup {
     html! {
         h2 { "Preview" }
-        pre { (preview.choice) }
+        pre tabindex="0" { (preview.choice) }
         @for warning in &preview.warnings { p.notice { (warning) } }
         @if !preview.has_namespace { p.soft { "The namespace does not exist yet, so that the objects are not compared with the cluster." } }
         @if let Some(diff) = &preview.diff {
