@@ -154,7 +154,12 @@ if (graph) {
     in: (percent) => percent * 1.25,
     out: (percent) => percent / 1.25,
     reset: () => 100,
-    fit: () => graph.querySelector(".scroll").clientWidth / width * 100,
+    fit: () => {
+      const scroll = graph.querySelector(".scroll");
+      const { paddingLeft, paddingRight } = getComputedStyle(scroll);
+      const room = scroll.clientWidth - parseFloat(paddingLeft) - parseFloat(paddingRight);
+      return Math.floor(room / width * 100);
+    },
   };
   for (const button of graph.querySelectorAll("[data-zoom]")) {
     button.hidden = false;

@@ -88,6 +88,7 @@ impl Browser {
         let session = browser.post("", json!({"capabilities": capabilities})).await;
         browser.session += &format!("/{}", session["sessionId"].as_str().unwrap());
         browser.screen(Screen::Wide).await;
+        browser.media("screen", "light").await;
         Some(browser)
     }
 
@@ -163,11 +164,15 @@ impl Browser {
         self.post(&format!("/element/{}/click", element[ELEMENT].as_str().unwrap()), json!({})).await;
     }
 
-    /// Chooses the option of a select that begins with these letters, by typing them. A click of the driver sends other
-    /// events than a user.
-    pub(crate) async fn choose(&self, selector: &str, letters: &str) {
-        self.run("document.querySelector(arguments[0]).focus();", json!([selector])).await;
-        self.keys(letters).await;
+    /// Chooses the option of a select that begins with `text`, by arrow keys. A click of the driver sends other events
+    /// than a user.
+    pub(crate) async fn choose(&self, selector: &str, text: &str) {
+        let script = "const select = document.querySelector(arguments[0]);
+            select.focus();
+            return [...select.options].findIndex(option => option.text.startsWith(arguments[1])) - select.selectedIndex;";
+        let steps = self.run(script, json!([selector, text])).await.as_i64().unwrap();
+        let arrow = if steps > 0 { key::DOWN } else { key::UP };
+        self.keys(&arrow.repeat(steps.unsigned_abs() as usize)).await;
     }
 
     /// Moves the pointer over an element.
@@ -199,7 +204,9 @@ impl Browser {
 
     /// Sets the medium, `screen` or `print`, and the color scheme that the user prefers.
     pub(crate) async fn media(&self, medium: &str, scheme: &str) {
-        let features = json!([{"name": "prefers-color-scheme", "value": scheme}]);
+        // The driver does not wait for smooth scrolling.
+        let features = json!([{"name": "prefers-color-scheme", "value": scheme},
+            {"name": "prefers-reduced-motion", "value": "reduce"}]);
         self.devtools("Emulation.setEmulatedMedia", json!({"media": medium, "features": features})).await;
     }
 

@@ -33,7 +33,7 @@ async fn install_form_previews_and_creates_the_extension() {
         "only a preview"
     );
     visit.assert_accessible("preview").await;
-    browser.value("document.querySelector('#manifest').scrollIntoView({ behavior: 'instant' })").await;
+    browser.value("document.querySelector('#manifest').scrollIntoView()").await;
     visit.picture("install").await;
 
     forged_form_is_refused(&fixture, &visit).await;

@@ -58,7 +58,7 @@ async fn filters_combine_and_are_cleared_together() {
     browser.screen(Screen::Narrow).await;
     browser.media("screen", "dark").await;
     // A phone shows the filters first.
-    browser.value("document.querySelector('#results').scrollIntoView({ behavior: 'instant' })").await;
+    browser.value("document.querySelector('#results').scrollIntoView()").await;
     visit.picture("narrow").await;
     visit.finish(&[]).await;
 }
@@ -90,7 +90,6 @@ async fn theme_follows_preference_until_the_user_chooses() {
     let Some(visit) = Visit::of_demo().await else { return };
     let browser = &visit.browser;
     let ground = "getComputedStyle(document.body).backgroundColor";
-    browser.media("screen", "light").await;
     let light = browser.value(ground).await;
     browser.media("screen", "dark").await;
     let dark = browser.value(ground).await;
