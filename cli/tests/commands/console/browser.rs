@@ -30,7 +30,7 @@ const ARGUMENTS: [&str; 11] = [
     "--no-first-run",
     "--no-proxy-server",
     "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE *.localhost",
-    "--window-size=1200,800",
+    "--window-size=1200,720",
 ];
 
 /// Code points of keys in the protocol.
@@ -197,7 +197,7 @@ impl Browser {
     }
 
     pub(crate) async fn screen(&self, screen: Screen) {
-        let (width, height) = if screen == Screen::Wide { (1200, 800) } else { (360, 780) };
+        let (width, height) = if screen == Screen::Wide { (1200, 720) } else { (360, 780) };
         let metrics = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": screen == Screen::Narrow});
         self.devtools("Emulation.setDeviceMetricsOverride", metrics).await;
     }
