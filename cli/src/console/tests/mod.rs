@@ -123,7 +123,7 @@ async fn every_response_has_security_headers() {
             "{path}"
         );
         assert_eq!(header("x-content-type-options"), "nosniff", "{path}");
-        assert_eq!(header("referrer-policy"), "no-referrer", "{path}");
+        assert_eq!(header("referrer-policy"), "same-origin", "{path}");
         assert_eq!(header("cross-origin-opener-policy"), "same-origin", "{path}");
     }
 }
