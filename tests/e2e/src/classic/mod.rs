@@ -55,12 +55,16 @@ impl Installation {
     }
 }
 
-/// CRDs of classic OLM.
+/// CRDs of classic OLM. That of the OperatorCondition is ours, which other tests of the cluster use.
 ///
 /// # Errors
-/// The file cannot be read or parsed.
+/// A file cannot be read or parsed.
 pub fn crds() -> Result<Vec<Value>> {
-    documents(&std::fs::read_to_string(folder().join("crds.yaml"))?)
+    let ours = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../manifests/operator-conditions.yaml");
+    let files = [folder().join("crds.yaml"), ours];
+    let all: Vec<Vec<Value>> =
+        files.iter().map(|file| documents(&std::fs::read_to_string(file)?)).collect::<Result<_>>()?;
+    Ok(all.concat())
 }
 
 fn folder() -> PathBuf {
