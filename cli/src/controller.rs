@@ -50,7 +50,7 @@ impl Controller {
         Ok(Self::default())
     }
 
-    /// Provider of webhook certificates: the first whose gate is on (docs/design/bundles.md#certificate-providers).
+    /// Provider of webhook certificates: the first one with an enabled feature gate (docs/design/bundles.md#certificate-providers).
     pub(crate) fn certificates(&self) -> Certificates {
         if self.gates.is_empty() {
             return Certificates::Builtin;

@@ -91,7 +91,7 @@ fn check(permits: impl Fn(&str) -> bool, method: &Method, headers: &HeaderMap) -
             _ => None,
         }
     };
-    // A site whose name resolves to this machine sends its own name.
+    // DNS rebinding: a foreign name that resolves to this machine is the host of such a request.
     let host = single(HOST.as_str()).filter(|host| permits(host));
     let host =
         host.ok_or("the console does not answer under this host name; use the address that it printed")?;

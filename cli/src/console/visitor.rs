@@ -180,7 +180,10 @@ pub(super) async fn require(State(console): State<App>, request: Request, next: 
     response
 }
 
-/// Request whose body was read, if it has the token.
+/// Reads the body, checks its CSRF token, and returns the request with the body.
+///
+/// # Errors
+/// The body is too large, or lacks the token.
 async fn with_csrf_token(request: Request, expected: &str) -> Result<Request, PageError> {
     let (parts, body) = request.into_parts();
     let body = to_bytes(body, BODY_LIMIT).await.map_err(|_| {

@@ -6,7 +6,7 @@ use regex::Regex;
 
 use super::redact::REDACTED;
 
-/// Ends of names, in lower case without `-`, `_` and `.`, whose values are secret. Plurals are secret too.
+/// Suffixes of the names of secret values, also in the plural. Names are compared in lower case without `-`, `_` and `.`.
 const ENDS: [&str; 11] = [
     "pass",
     "password",

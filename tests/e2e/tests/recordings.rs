@@ -9,12 +9,26 @@ use serde_json::{Value, json};
 
 const MAX_BYTES: u64 = 200_000;
 
+/// Labels or annotations without hashes and generated suffixes.
+fn masked(map: &Value) -> BTreeMap<String, Value> {
+    let is_generated = |key: &str| key.contains("hash") || key.contains("installed-alongside");
+    let all = map.as_object().into_iter().flatten();
+    all.filter(|(key, _)| !is_generated(key))
+        .map(|(key, value)| match key.split_once("aggregate-to-").filter(|_| key.starts_with("olm.")) {
+            Some((_, end)) => (end.split_once('-').map_or(end, |(_, role)| role).to_owned(), value.clone()),
+            None if key.starts_with("olm.operatorgroup.uid/") => {
+                ("olm.operatorgroup.uid".to_owned(), value.clone())
+            }
+            None => (key.clone(), value.clone()),
+        })
+        .collect()
+}
+
 /// What classic OLM decides about an object, without hashes and generated suffixes.
 fn shape(object: &Value) -> (String, Value) {
     let metadata = &object["metadata"];
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (kind, mut name) = (text(&object["kind"]), text(&metadata["name"]));
-    let is_generated = |key: &str| key.contains("hash") || key.contains("installed-alongside");
     if kind.ends_with("WebhookConfiguration") || kind == "InstallPlan" {
         name = text(&metadata["generateName"]);
     } else if metadata["labels"]["olm.permissions.hash"].is_string() {
@@ -22,20 +36,6 @@ fn shape(object: &Value) -> (String, Value) {
     } else if let Some((begin, _)) = name.rsplit_once('-').filter(|(begin, _)| begin.starts_with("olm.og.")) {
         name = begin.to_owned();
     }
-    let masked = |map: &Value| -> BTreeMap<String, Value> {
-        let all = map.as_object().into_iter().flatten();
-        all.filter(|(key, _)| !is_generated(key))
-            .map(|(key, value)| match key.split_once("aggregate-to-").filter(|_| key.starts_with("olm.")) {
-                Some((_, end)) => {
-                    (end.split_once('-').map_or(end, |(_, role)| role).to_owned(), value.clone())
-                }
-                None if key.starts_with("olm.operatorgroup.uid/") => {
-                    ("olm.operatorgroup.uid".to_owned(), value.clone())
-                }
-                None => (key.clone(), value.clone()),
-            })
-            .collect()
-    };
     let owners: Vec<Value> = metadata["ownerReferences"]
         .as_array()
         .into_iter()

@@ -29,7 +29,7 @@ pub(crate) fn web_address(address: &str) -> Option<&str> {
     (is_web && is_plain && !rest.is_empty()).then_some(address)
 }
 
-/// Link to a web page of somebody else, or only its text.
+/// Link to an external web page. Only the text if the address is not one of the web.
 pub(crate) fn outside_link(address: &str, text: &str) -> Markup {
     html! {
         @match web_address(address) {

@@ -15,9 +15,11 @@ mod summary;
 
 use axum::Router;
 use axum::routing::get;
+use maud::{Markup, html};
 
 pub(super) use self::library::Library;
 use super::app::App;
+use crate::catalog::package::CatalogPackage;
 
 pub(super) fn routes() -> Router<App> {
     Router::new()
@@ -29,6 +31,22 @@ pub(super) fn routes() -> Router<App> {
 /// Path of a package's page.
 pub(crate) fn package_path(catalog: &str, package: &str) -> String {
     format!("/catalogs/{}/packages/{}", encoded(catalog), encoded(package))
+}
+
+/// Select of a form for a channel, or all channels, with its label.
+pub(crate) fn channel_select(package: &CatalogPackage, chosen: &str) -> Markup {
+    html! {
+        label for="channel" { "Channel" }
+        select #channel name="channel" {
+            option value="" { "All channels" }
+            @for channel in &package.content.channels {
+                option value=(channel.name) selected[channel.name == chosen] {
+                    (channel.name)
+                    @if channel.name == package.default_channel() { " (default)" }
+                }
+            }
+        }
+    }
 }
 
 /// Text as part of a path or as a value in a query.

@@ -12,7 +12,7 @@ use super::markdown::markdown;
 use super::package_tables::{apis, channels, requirements, side, versions};
 use super::results::icon;
 use super::summary::Summary;
-use super::{encoded, package_path};
+use super::{channel_select, encoded, package_path};
 use crate::catalog::bundle_details::BundleDetails;
 use crate::catalog::package::{CatalogPackage, shown_version};
 use crate::console::app::App;
@@ -146,18 +146,7 @@ fn choices(package: &CatalogPackage, choice: &Choice, offer: Option<&Offer>) -> 
     html! {
         div.choice {
             form method="get" action=(path) {
-                div {
-                    label for="channel" { "Channel" }
-                    select #channel name="channel" {
-                        option value="" { "All channels" }
-                        @for channel in &package.content.channels {
-                            option value=(channel.name) selected[channel.name == choice.channel] {
-                                (channel.name)
-                                @if channel.name == package.default_channel() { " (default)" }
-                            }
-                        }
-                    }
-                }
+                div { (channel_select(package, &choice.channel)) }
                 button type="submit" { "Show" }
             }
             form method="get" action=(path) {

@@ -11,7 +11,7 @@ use crate::catalog::graph_hint::hint;
 use crate::catalog::graph_svg::{View, svg};
 use crate::catalog::package::CatalogPackage;
 use crate::console::app::App;
-use crate::console::catalog::package_path;
+use crate::console::catalog::{channel_select, package_path};
 use crate::console::page::{Page, PageError, Section};
 use crate::console::visitor::Visitor;
 use crate::error::CliError;
@@ -68,18 +68,7 @@ fn form(catalog: &str, package: &CatalogPackage, state: &GraphState) -> Markup {
     let is_listed = versions.iter().any(|(name, _)| *name == state.installed);
     html! {
         form.choice method="get" action=(GraphState::default().address(catalog, &package.name)) {
-            div {
-                label for="channel" { "Channel" }
-                select #channel name="channel" {
-                    option value="" { "All channels" }
-                    @for channel in &package.content.channels {
-                        option value=(channel.name) selected[channel.name == state.channel] {
-                            (channel.name)
-                            @if channel.name == package.default_channel() { " (default)" }
-                        }
-                    }
-                }
-            }
+            div { (channel_select(package, &state.channel)) }
             div {
                 label for="installed" { "Installed" }
                 select #installed name="installed" {

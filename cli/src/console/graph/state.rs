@@ -46,7 +46,7 @@ impl GraphState {
         self.zoom.parse().unwrap_or(ZOOM[1]).clamp(ZOOM[0], ZOOM[2])
     }
 
-    /// Name and version of the installed bundle. `None` if there is none.
+    /// Name and version of the installed bundle. `None` for a new installation.
     ///
     /// # Errors
     /// The package has no such bundle.

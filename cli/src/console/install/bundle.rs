@@ -1,4 +1,4 @@
-//! Bundle whose configuration the form shows.
+//! The bundle that the form configures.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,7 +52,7 @@ impl BundleCache {
 }
 
 /// Name and image of the bundle that the resolver chooses for a new installation, with default rules and this catalog
-/// only. `None` if there is none.
+/// only. `None` if no bundle matches.
 pub(super) fn chosen(
     package: &CatalogPackage,
     channel: Option<&str>,

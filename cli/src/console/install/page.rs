@@ -18,7 +18,7 @@ use super::{done, permissions};
 use crate::catalog::package::CatalogPackage;
 use crate::config::Configurable;
 use crate::console::app::{App, Console};
-use crate::console::catalog::package_path;
+use crate::console::catalog::{channel_select, package_path};
 use crate::console::page::{Page, PageError, Section};
 use crate::console::visitor::Visitor;
 use crate::controller::Controller;
@@ -38,7 +38,7 @@ struct Sheet<'a> {
     fields: Vec<Field>,
     /// Fields for values that the bundle has no field for.
     orphans: Vec<Field>,
-    /// Bundle whose configuration the form has.
+    /// Name of the bundle that the form configures.
     bundle: Option<String>,
     /// Notes about the form.
     notes: Vec<String>,
@@ -112,7 +112,7 @@ pub(super) async fn apply(
     })
 }
 
-/// Runs work with the functions of the command line, whose futures stay on one thread.
+/// Runs `work` on a thread of its own: the futures of the command line's functions are not `Send`.
 pub(super) async fn detached<T: Send + 'static>(
     console: App,
     visitor: Visitor,
@@ -124,7 +124,7 @@ pub(super) async fn detached<T: Send + 'static>(
 }
 
 impl<'a> Sheet<'a> {
-    /// Reads the bundle, whose schema gives the fields, and the values.
+    /// Reads the form: fields from the configuration schema of the bundle, with the given values.
     async fn read(
         console: &Console,
         visitor: &Visitor,
@@ -234,13 +234,7 @@ impl<'a> Sheet<'a> {
                     "Create the namespace if it does not exist"
                 }
                 div.field {
-                    label for="channel" { "Channel" }
-                    select #channel name="channel" {
-                        option value="" { "All channels" }
-                        @for channel in &self.package.content.channels {
-                            option value=(channel.name) selected[channel.name == self.value("channel")] { (channel.name) }
-                        }
-                    }
+                    (channel_select(self.package, self.value("channel")))
                     (self.errors_of("channel"))
                 }
                 (self.text("version", "Version range", "Only these versions, such as 1.2.3, 1.2.x or >=1.2, <2. Upgrades stay within them", "any"))

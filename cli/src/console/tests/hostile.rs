@@ -12,7 +12,7 @@ use super::{Rig, data};
 
 const SCRIPT: &str = "\"'><script>window.attacked=1</script><img src=x onerror=window.attacked=1>";
 
-/// Catalog of one package whose every text is a script, with this icon.
+/// Catalog of one package with this icon. Each text of the package is a script.
 fn hostile(media_type: &str, icon: &[u8]) -> String {
     let package = json!({"schema": "olm.package", "name": "evil", "defaultChannel": SCRIPT, "description": SCRIPT,
         "icon": {"mediatype": media_type, "base64data": BASE64_STANDARD.encode(icon)}});

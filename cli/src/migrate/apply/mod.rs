@@ -319,17 +319,6 @@ impl Run<'_> {
     }
 }
 
-/// Reports whether the migration of a package is complete, as its backup records.
-///
-/// # Errors
-/// The API server does not answer, or denies access.
-pub(in crate::migrate) async fn is_complete(
-    access: &ObjectAccess<'_>,
-    backup: &Backup,
-) -> Result<bool, CliError> {
-    backup::is_complete(access, &backup.plan).await
-}
-
 /// Error of a migration whose plan became obsolete before it changed anything.
 fn dropped(package: &str, why: &str) -> CliError {
     CliError::findings(format!(

@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use super::super::plan::model::{ObjectId, PackagePlan};
+use super::super::plan::model::{ObjectId, PackagePlan, named};
 
 /// State of the ClusterCatalogs of the plan.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -116,7 +116,6 @@ pub(in crate::migrate) enum Step {
 impl Step {
     /// Progress text.
     pub(in crate::migrate) fn text(&self, plan: &PackagePlan) -> String {
-        let count = |objects: &[ObjectId]| crate::output::counted(objects.len(), "object");
         let extension = plan.extension["metadata"]["name"].as_str().unwrap_or_default();
         match self {
             Self::Refuse(why) => why.clone(),
@@ -131,17 +130,17 @@ impl Step {
             Self::DeleteSubscription(id) => format!("delete {id}"),
             Self::HoldCsv(csv) => format!("delete {csv}, held by a finalizer"),
             Self::KeepConversion(csv) => format!("remove the conversion webhooks from {csv}"),
-            Self::Detach(objects) => format!("detach {} from classic OLM", count(objects)),
+            Self::Detach(objects) => format!("detach {} from classic OLM", named(objects)),
             Self::ReleaseCsv(csv) => format!("release {csv}"),
             Self::AwaitCsvDeletion => format!("wait for the deletion of ClusterServiceVersion {}", plan.csv),
-            Self::Restore(objects) => format!("restore {} that classic OLM deleted", count(objects)),
+            Self::Restore(objects) => format!("restore {} that classic OLM deleted", named(objects)),
             Self::CreateGrants(_) => "create RBAC for users".to_owned(),
             Self::CreateExtension => {
-                format!("create ClusterExtension {extension}, which adopts {}", count(&plan.adopted))
+                format!("create ClusterExtension {extension}, which adopts {}", named(&plan.adopted))
             }
             Self::AwaitInstallation(_) => format!("wait for the installation of {extension}"),
             Self::AwaitWebhooks(_) => "wait for the certificates of webhooks".to_owned(),
-            Self::Remove(objects) => format!("remove {} of classic OLM", count(objects)),
+            Self::Remove(objects) => format!("remove {} of classic OLM", named(objects)),
             Self::RenewCertificates(_) => "release the serving certificates for renewal".to_owned(),
             Self::Open => format!("open the version pin of {extension}"),
             Self::Done => "done".to_owned(),

@@ -17,7 +17,7 @@ use super::access::{Dependents, ObjectAccess};
 use super::apply::change;
 use super::backup;
 use super::detach::release_from_classic;
-use super::plan::model::ObjectId;
+use super::plan::model::{ObjectId, named};
 use crate::change::{self as changes, Completion, DryRun};
 use crate::error::CliError;
 use crate::output::FormatArgs;
@@ -102,7 +102,7 @@ async fn chosen(access: &ObjectAccess<'_>, backups: &[(String, String)]) -> Resu
 
 fn step(text: &str, objects: &[ObjectId]) {
     if !objects.is_empty() {
-        say(&format!("{text} {}", crate::output::counted(objects.len(), "object")));
+        say(&format!("{text} {}", named(objects)));
     }
 }
 

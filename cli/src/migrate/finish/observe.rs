@@ -7,7 +7,6 @@ use olm_runtime::cluster::list_all;
 use serde_json::{Value, json};
 
 use super::super::access::{ObjectAccess, gvk};
-use super::super::apply::is_complete;
 use super::super::backup;
 use super::super::plan::model::ObjectId;
 use super::removal::{DEPLOYMENTS, Found};
@@ -111,8 +110,8 @@ pub(super) async fn read(access: &ObjectAccess<'_>, backups: &[(String, String)]
     found.is_openshift =
         !lists.metadata(("config.openshift.io/v1", "ClusterVersion"), "", None).await?.is_empty();
     for (namespace, package) in backups {
-        if let Some(backup) = backup::read(access, namespace, package).await?
-            && !is_complete(access, &backup).await?
+        if let Some(read) = backup::read(access, namespace, package).await?
+            && !backup::is_complete(access, &read.plan).await?
         {
             found.incomplete.push(format!("{namespace}/{package}"));
         }

@@ -46,6 +46,14 @@ impl fmt::Display for ObjectId {
     }
 }
 
+/// The name of a single object, or the number of objects, for messages.
+pub(in crate::migrate) fn named(objects: &[ObjectId]) -> String {
+    match objects {
+        [object] => object.to_string(),
+        _ => crate::output::counted(objects.len(), "object"),
+    }
+}
+
 /// Object with the reason for which it is deleted or stays.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Reasoned {

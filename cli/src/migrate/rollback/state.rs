@@ -6,7 +6,7 @@
 use olm_api::annotations;
 
 use super::super::apply::state::{self as apply, ClassicObject, ExtensionState};
-use super::super::plan::model::{ObjectId, PackagePlan};
+use super::super::plan::model::{ObjectId, PackagePlan, named};
 
 /// Observed state of a package.
 #[derive(Debug, Clone, PartialEq)]
@@ -78,10 +78,6 @@ pub(super) enum Step {
 impl Step {
     /// Progress text.
     pub(super) fn text(&self, plan: &PackagePlan) -> String {
-        let count = |objects: &[ObjectId]| match objects {
-            [object] => object.to_string(),
-            _ => crate::output::counted(objects.len(), "object"),
-        };
         let csv = format!("ClusterServiceVersion {}/{}", plan.namespace, plan.csv);
         let subscription = format!("Subscription {}/{}", plan.namespace, plan.subscription);
         match self {
@@ -89,9 +85,9 @@ impl Step {
             Self::Complete(step) => step.text(plan),
             Self::Pause(extension) => format!("pause {extension}"),
             Self::AwaitPause(_) => "wait until the revisions are paused".to_owned(),
-            Self::Recreate(objects) => format!("create {} of classic OLM", count(objects)),
-            Self::Release(objects) => format!("release {} from the extension", count(objects)),
-            Self::RemoveCreated(objects) => format!("remove {} that the migration created", count(objects)),
+            Self::Recreate(objects) => format!("create {} of classic OLM", named(objects)),
+            Self::Release(objects) => format!("release {} from the extension", named(objects)),
+            Self::RemoveCreated(objects) => format!("remove {} that the migration created", named(objects)),
             Self::DeleteExtension(extension) => format!("delete {extension} without its objects"),
             Self::DeleteRevisions(revisions, _) => {
                 format!(
@@ -103,7 +99,7 @@ impl Step {
             Self::CreateCsv => format!("create {csv}"),
             Self::SetCsvStatus => format!("set the status of {csv}"),
             Self::ReleaseFinalizer(_) => format!("remove the finalizer of the migration from {csv}"),
-            Self::Attach(objects) => format!("return {} to classic OLM", count(objects)),
+            Self::Attach(objects) => format!("return {} to classic OLM", named(objects)),
             Self::RemoveCertificates(secrets) => {
                 let secrets = crate::output::counted(secrets.len(), "Secret");
                 format!("remove {secrets} with certificates of the extension")

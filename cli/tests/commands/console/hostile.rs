@@ -11,7 +11,7 @@ const SCRIPT: &str = "\"'><script>window.attacked=1</script><img src=x onerror=w
 const SVG: &str = "<svg xmlns=\"http://www.w3.org/2000/svg\" onload=\"window.attacked=1\"><script>window.attacked=1</script>\
                    <image href=\"https://evil.example/x.png\"/></svg>";
 
-/// Package whose every text is a script.
+/// Package in which each text is a script.
 fn package(name: &str) -> Vec<Value> {
     let bundle = format!("{name}{SCRIPT}.v1");
     let csv = json!({"displayName": SCRIPT, "provider": {"name": SCRIPT}, "keywords": [SCRIPT], "maturity": SCRIPT,

@@ -80,17 +80,6 @@ impl Composer<'_> {
         let account =
             deployment["spec"]["template"]["spec"]["serviceAccountName"].as_str().unwrap_or("default");
         let subjects = json!([{"kind": "ServiceAccount", "name": account, "namespace": namespace}]);
-        let mut ports: Vec<Value> = Vec::new();
-        for webhook in webhooks {
-            let port = webhook["containerPort"].as_i64().unwrap_or(443);
-            let target =
-                if webhook["targetPort"].is_null() { json!(port) } else { webhook["targetPort"].clone() };
-            let port =
-                json!({"name": port.to_string(), "port": port, "protocol": "TCP", "targetPort": target});
-            if !ports.contains(&port) {
-                ports.push(port);
-            }
-        }
         let metadata = |name: &str| {
             json!({"name": name, "namespace": namespace, "labels": self.labels(true, None),
             "ownerReferences": [self.owner()]})
@@ -101,7 +90,7 @@ impl Composer<'_> {
             (
                 "olm.install",
                 json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata(&service),
-                "spec": {"type": "ClusterIP", "ports": ports, "selector": deployment["spec"]["selector"]["matchLabels"]}}),
+                "spec": {"type": "ClusterIP", "ports": ports(webhooks), "selector": deployment["spec"]["selector"]["matchLabels"]}}),
             ),
             (
                 "olm",
@@ -249,4 +238,19 @@ pub fn with_sample_operator(
         *bytes = serde_json::to_vec(&csv)?;
     }
     Ok(files)
+}
+
+/// Ports of the Service of webhooks.
+fn ports(webhooks: &[Value]) -> Vec<Value> {
+    let mut ports: Vec<Value> = Vec::new();
+    for webhook in webhooks {
+        let port = webhook["containerPort"].as_i64().unwrap_or(443);
+        let target =
+            if webhook["targetPort"].is_null() { json!(port) } else { webhook["targetPort"].clone() };
+        let port = json!({"name": port.to_string(), "port": port, "protocol": "TCP", "targetPort": target});
+        if !ports.contains(&port) {
+            ports.push(port);
+        }
+    }
+    ports
 }
