@@ -20,10 +20,10 @@ impl Session {
         let interrupt = CancellationToken::new();
         let token = interrupt.clone();
         tokio::spawn(async move {
-            if signalled().await.is_ok() {
+            if olm_os::stop_signal().await.is_ok() {
                 token.cancel();
                 // A second signal ends the process at once.
-                if signalled().await.is_ok() {
+                if olm_os::stop_signal().await.is_ok() {
                     std::process::exit(Code::Interrupted as i32);
                 }
             }
@@ -90,14 +90,5 @@ impl Session {
         let started = std::thread::Builder::new().spawn(run);
         started.map_err(|error| CliError::operational(format!("cannot start a thread: {error}")))?;
         self.interruptible(receiver).await?.map_err(|_| CliError::operational(lost))
-    }
-}
-
-async fn signalled() -> std::io::Result<()> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let mut terminate = signal(SignalKind::terminate())?;
-    tokio::select! {
-        result = tokio::signal::ctrl_c() => result,
-        _ = terminate.recv() => Ok(()),
     }
 }

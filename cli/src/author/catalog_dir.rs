@@ -1,8 +1,7 @@
 //! Catalog directory under edit: location of each object, and atomic file writes.
 
-use std::fs::{self, Permissions};
+use std::fs;
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use olm_version::names::is_dns_label;
@@ -127,11 +126,13 @@ impl NewFile {
         let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let parent = target.parent().unwrap_or_else(|| Path::new("."));
         fs::create_dir_all(parent).map_err(wrong)?;
-        let permissions =
-            fs::metadata(&target).map_or_else(|_| Permissions::from_mode(0o644), |known| known.permissions());
         let mut content = tempfile::Builder::new().prefix(".olm-").tempfile_in(parent).map_err(wrong)?;
         content.write_all(text.as_bytes()).map_err(wrong)?;
-        content.as_file().set_permissions(permissions).map_err(wrong)?;
+        match fs::metadata(&target) {
+            Ok(known) => content.as_file().set_permissions(known.permissions()),
+            Err(_) => olm_os::set_mode(content.path(), 0o644),
+        }
+        .map_err(wrong)?;
         content.as_file().sync_all().map_err(wrong)?;
         Ok(Self { path: path.to_owned(), target, content })
     }
@@ -178,9 +179,8 @@ pub(crate) fn write_directory(
         directory.parent().filter(|parent| *parent != Path::new("")).unwrap_or_else(|| Path::new("."));
     let parent = if exists { directory } else { parent };
     fs::create_dir_all(parent).map_err(wrong)?;
-    let mut temporary = tempfile::Builder::new();
-    let temporary = temporary.prefix(".olm-").permissions(Permissions::from_mode(0o755));
-    let temporary = temporary.tempdir_in(parent).map_err(wrong)?;
+    let temporary = tempfile::Builder::new().prefix(".olm-").tempdir_in(parent).map_err(wrong)?;
+    olm_os::set_mode(temporary.path(), 0o755).map_err(wrong)?;
     for file in files {
         session.check()?;
         let (path, text) = file?;
@@ -211,6 +211,9 @@ pub(super) fn at(root: &Path, failure: CliError) -> CliError {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]

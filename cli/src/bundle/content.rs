@@ -52,7 +52,7 @@ fn tests(root: &Path, known: &BTreeMap<String, Vec<u8>>) -> Result<BTreeMap<Stri
     let mut pending = vec![PathBuf::from(TESTS)];
     while let Some(directory) = pending.pop() {
         for entry in folder.entries(&directory).map_err(CliError::operational)? {
-            let path = directory.join(&entry.name);
+            let path = olm_fbc::below(&directory, &entry.name);
             let Some(name) = path.to_str() else {
                 return Err(CliError::at(path.display(), "the name is not UTF-8"));
             };

@@ -1,9 +1,8 @@
 //! `olm bundle unpack`: writes the files of a bundle image to a directory.
 
 use std::collections::BTreeMap;
-use std::fs::{self, Permissions};
+use std::fs;
 use std::io::{self, Read};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -93,7 +92,7 @@ fn write(files: &BTreeMap<String, Vec<u8>>, directory: &Path) -> Result<(), CliE
         }
         return Ok(());
     }
-    fs::set_permissions(temporary.path(), Permissions::from_mode(0o755)).map_err(wrong)?;
+    olm_os::set_mode(temporary.path(), 0o755).map_err(wrong)?;
     fs::rename(temporary.path(), directory).map_err(wrong)?;
     // The name of the temporary directory is free now.
     let _ = temporary.keep();
@@ -123,7 +122,7 @@ fn difference(files: &BTreeMap<String, Vec<u8>>, directory: &Path) -> io::Result
     let mut pending = vec![PathBuf::new()];
     while let Some(parent) = pending.pop() {
         for entry in folder.entries(&parent)? {
-            let path = parent.join(&entry.name);
+            let path = olm_fbc::below(&parent, &entry.name);
             let is_folder = entry.kind == EntryKind::Directory;
             let below = path.to_str().map(|path| format!("{path}/"));
             if is_folder && below.is_some_and(|below| files.keys().any(|file| file.starts_with(&below))) {
@@ -145,6 +144,8 @@ fn difference(files: &BTreeMap<String, Vec<u8>>, directory: &Path) -> io::Result
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]

@@ -1,12 +1,10 @@
 //! Private keys: read from a file or the environment, and generated.
 
-use std::fs::OpenOptions;
 use std::io::{self, IsTerminal, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use olm_os::HiddenInput;
 use olm_pack::SigningKey;
-use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use rustls_pki_types::PrivateKeyDer;
 use rustls_pki_types::pem::PemObject;
 use serde::Serialize;
@@ -78,8 +76,7 @@ pub(crate) async fn generate(args: KeygenArgs, session: &mut Session) -> Result<
 }
 
 fn write_new(path: &Path, text: &str, mode: u32) -> Result<(), CliError> {
-    let opened = OpenOptions::new().write(true).create_new(true).mode(mode).open(path);
-    let written = opened.and_then(|mut file| file.write_all(text.as_bytes()));
+    let written = olm_os::create_new(path, mode).and_then(|mut file| file.write_all(text.as_bytes()));
     written.map_err(|error| CliError::at(path.display(), error))
 }
 
@@ -130,7 +127,9 @@ async fn password(question: &str, is_new: bool, session: &Session) -> Result<Str
         let error = format!("set {PASSWORD}, because standard input or standard error is not a terminal");
         return Err(CliError::usage(error));
     }
-    let _silent = Silent::start()?;
+    let hidden = HiddenInput::start();
+    let _hidden =
+        hidden.map_err(|error| CliError::operational(format!("cannot hide the password: {error}")))?;
     let first = ask(question, session).await?;
     if is_new && ask("The same password again", session).await? != first {
         return Err(CliError::operational("the passwords differ"));
@@ -141,35 +140,11 @@ async fn password(question: &str, is_new: bool, session: &Session) -> Result<Str
 async fn ask(question: &str, session: &Session) -> Result<String, CliError> {
     let question = crate::output::printable(&format!("{question}: "));
     let read = move || {
-        let mut answer = String::new();
         write!(io::stderr(), "{question}")?;
-        io::stdin().read_line(&mut answer)?;
-        writeln!(io::stderr())?;
-        Ok::<_, io::Error>(answer.trim_end_matches(['\r', '\n']).to_owned())
+        Ok::<_, io::Error>(HiddenInput::read_line()?.trim_end_matches(['\r', '\n']).to_owned())
     };
     let answer = session.detached(read, "cannot read the password").await?;
     answer.map_err(|error| CliError::operational(format!("cannot read the password: {error}")))
-}
-
-/// Terminal that does not show what is typed, until the drop.
-struct Silent(Termios);
-
-impl Silent {
-    fn start() -> Result<Self, CliError> {
-        let failed = |error| CliError::operational(format!("cannot hide the password: {error}"));
-        let before = tcgetattr(rustix::stdio::stdin()).map_err(failed)?;
-        let mut silent = before.clone();
-        silent.local_modes.remove(LocalModes::ECHO);
-        tcsetattr(rustix::stdio::stdin(), OptionalActions::Flush, &silent).map_err(failed)?;
-        Ok(Self(before))
-    }
-}
-
-impl Drop for Silent {
-    fn drop(&mut self) {
-        // There is nowhere to report an error.
-        let _ = tcsetattr(rustix::stdio::stdin(), OptionalActions::Flush, &self.0);
-    }
 }
 
 #[cfg(test)]

@@ -116,20 +116,20 @@ pub(crate) async fn run(args: SignArgs, session: &mut Session) -> Result<(), Cli
         }
     }
     let key = key::load(&args.key, session).await?;
-    let identity = args.identity.as_ref().unwrap_or(&args.reference).to_string();
+    let identity = args.identity.as_ref().unwrap_or(&args.reference);
     let step = session.progress.step(format!("signing {}", args.reference));
     let target = session.unless_interrupted(Target::open(&args.reference, &args.images)).await?;
     let manifest = session.unless_interrupted(target.manifest()).await?;
     let subject = Subject::of(&manifest);
-    let added = session.unless_interrupted(target.sign(&identity, &subject.digest, &key)).await?;
+    let added = session.unless_interrupted(target.sign(&identity.to_string(), &subject.digest, &key)).await?;
     let mut attachments = Vec::new();
     for file in files {
         step.update(format!("attaching {}", file.path.display()));
-        attachments.push(session.unless_interrupted(target.attach(&subject, file, &key)).await?);
+        attachments.push(session.unless_interrupted(target.attach(&subject, file, identity, &key)).await?);
     }
     drop(step);
     let image = format!("{}@{}", args.reference.name(), subject.digest);
-    let signed = SignedImage { image, identity, added, attachments };
+    let signed = SignedImage { image, identity: identity.to_string(), added, attachments };
     session.output.result(args.format.output, "SignedImage", &signed, text)
 }
 
@@ -209,8 +209,14 @@ impl<'a> Target<'a> {
         Ok(true)
     }
 
-    /// Attaches a file to the image, and signs it.
-    async fn attach(&self, subject: &Subject, file: File, key: &SigningKey) -> Result<Attachment, CliError> {
+    /// Attaches a file to the image, and signs it for the repository of `identity`.
+    async fn attach(
+        &self,
+        subject: &Subject,
+        file: File,
+        identity: &Reference,
+        key: &SigningKey,
+    ) -> Result<Attachment, CliError> {
         let File { path, media_type, content } = file;
         let title = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let artifact = referrer(subject, &media_type, &title, content)?;
@@ -233,7 +239,7 @@ impl<'a> Target<'a> {
                 added = true;
             }
         }
-        self.sign(&named, digest.as_str(), key).await?;
+        self.sign(&format!("{}@{digest}", identity.name()), digest.as_str(), key).await?;
         Ok(Attachment { file: path, artifact_type: media_type, digest: digest.to_string(), added })
     }
 }

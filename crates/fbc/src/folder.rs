@@ -1,7 +1,7 @@
 //! Loader of a catalog folder: files, their order, and error texts (docs/design/catalogd.md#directory-walk).
 
 use std::{
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     io::{self, Read},
     path::{Path, PathBuf},
     sync::Arc,
@@ -56,6 +56,18 @@ pub struct Entry {
     pub name: OsString,
     /// Directory or file.
     pub kind: EntryKind,
+}
+
+/// Path of an entry of `directory`. Its separator is a slash on Windows, too, since these paths are those of images and
+/// messages.
+#[must_use]
+pub fn below(directory: &Path, name: &OsStr) -> PathBuf {
+    let mut path = directory.as_os_str().to_owned();
+    if !path.is_empty() {
+        path.push("/");
+    }
+    path.push(name);
+    path.into()
 }
 
 /// Kind of an [`Entry`].
@@ -205,7 +217,7 @@ fn files(folder: &impl Folder, limit: usize) -> Result<Vec<PathBuf>, LoadError> 
             return Err(LoadError::TooMany(limit));
         }
         entries.sort_unstable_by(|a, b| b.name.as_encoded_bytes().cmp(a.name.as_encoded_bytes()));
-        open.extend(entries.into_iter().map(|entry| (path.join(entry.name), entry.kind)));
+        open.extend(entries.into_iter().map(|entry| (below(&path, &entry.name), entry.kind)));
     }
     Ok(files)
 }

@@ -31,7 +31,7 @@ mod validate;
 mod write;
 mod write_yaml;
 
-pub use folder::{Entry, EntryKind, Folder, Limits, LoadError, load};
+pub use folder::{Entry, EntryKind, Folder, Limits, LoadError, below, load};
 pub use meta::{Meta, MetaError, MetaReader};
 pub use migrate::{MigrationLevel, migrate};
 pub use model::{

@@ -159,12 +159,14 @@ impl SystemRoots {
         }
         let mut roots = RootCertStore::empty();
         let mut seen = HashSet::new();
+        let mut add = |certificates: Vec<CertificateDer<'static>>| {
+            let new = certificates.into_iter().filter(|certificate| seen.insert(certificate.to_vec()));
+            roots.add_parsable_certificates(new);
+        };
         for content in files.iter().filter_map(|path| read_file(path).ok().flatten()) {
-            let certificates = CertificateDer::pem_slice_iter(&content).flatten();
-            roots.add_parsable_certificates(
-                certificates.filter(|certificate| seen.insert(certificate.to_vec())),
-            );
+            add(CertificateDer::pem_slice_iter(&content).flatten().collect());
         }
+        add(olm_os::trusted_certificates());
         let roots = Arc::new(roots);
         *current = Some((fingerprint, Arc::clone(&roots)));
         roots
@@ -177,11 +179,11 @@ impl SystemRoots {
 pub fn system_authorities() -> Vec<PathBuf> {
     let mut files = paths_in("SSL_CERT_FILE");
     if files.is_empty() {
-        files.extend(SYSTEM_FILES.iter().map(PathBuf::from).find(|path| path.is_file()));
+        files.extend(olm_os::system_paths(SYSTEM_FILES).into_iter().find(|path| path.is_file()));
     }
     let mut folders = paths_in("SSL_CERT_DIR");
     if folders.is_empty() {
-        folders = SYSTEM_FOLDERS.map(PathBuf::from).to_vec();
+        folders = olm_os::system_paths(SYSTEM_FOLDERS);
     }
     for folder in folders {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();

@@ -5,7 +5,6 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io;
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 /// Largest configuration file, in bytes.
@@ -33,8 +32,7 @@ impl RegistryPaths {
     /// Paths for the environment of this process.
     #[must_use]
     pub fn from_env() -> Self {
-        let uid = fs::metadata("/proc/self").map_or(0, |process| process.uid());
-        Self::of(|name| std::env::var_os(name), uid)
+        Self::of(olm_os::variable, olm_os::user_id())
     }
 
     fn of(variable: impl Fn(&str) -> Option<OsString>, uid: u32) -> Self {
@@ -42,18 +40,17 @@ impl RegistryPaths {
         let home = path("HOME");
         let in_home = |name: &str| home.as_ref().map(|home| home.join(name));
         let own = path("XDG_CONFIG_HOME").or_else(|| in_home(".config")).map(|path| path.join("containers"));
-        let run = path("XDG_RUNTIME_DIR").map(|path| path.join("containers"));
+        let default = || olm_os::system_paths([&format!("/run/containers/{uid}")]).pop();
+        let run = path("XDG_RUNTIME_DIR").map(|path| path.join("containers")).or_else(default);
         let docker = path("DOCKER_CONFIG").or_else(|| in_home(".docker"));
-        let system = ["/etc/containers", "/usr/share/containers"].map(PathBuf::from);
+        let system = olm_os::system_paths(["/etc/containers", "/usr/share/containers"]);
         Self {
             containers: own.clone().into_iter().chain(system).collect(),
             registries_conf: path("CONTAINERS_REGISTRIES_CONF"),
             registries_conf_override: path("CONTAINERS_REGISTRIES_CONF_OVERRIDE"),
-            certs: vec![PathBuf::from("/etc/docker/certs.d")],
+            certs: olm_os::system_paths(["/etc/docker/certs.d"]),
             auth_files: [
-                Some(
-                    run.unwrap_or_else(|| PathBuf::from(format!("/run/containers/{uid}"))).join("auth.json"),
-                ),
+                run.map(|path| path.join("auth.json")),
                 own.map(|path| path.join("auth.json")),
                 docker.map(|path| path.join("config.json")),
                 in_home(".dockercfg"),
@@ -73,7 +70,7 @@ impl RegistryPaths {
 pub(crate) fn read_config(path: &Path) -> io::Result<Vec<u8>> {
     let metadata = fs::metadata(path)?;
     // Reading a pipe would block.
-    if metadata.file_type().is_fifo() {
+    if olm_os::is_pipe(metadata.file_type()) {
         return Err(io::Error::other("a pipe, not a file"));
     }
     if metadata.len() > MAX_FILE {

@@ -2,9 +2,8 @@
 //! retries failed pulls at once and verifies cached content again.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use crate::Config;
 use crate::certificates::paths_in;
@@ -17,7 +16,7 @@ const DEPTH: usize = 4;
 const FILES: usize = 10_000;
 
 /// Inode, size and modification time of each file.
-pub(crate) type Fingerprint = BTreeMap<PathBuf, (u64, u64, i64, i64)>;
+pub(crate) type Fingerprint = BTreeMap<PathBuf, (u64, u64, Option<SystemTime>)>;
 
 /// Watched files and policy.
 #[derive(Clone, Debug)]
@@ -73,7 +72,7 @@ fn add(found: &mut Fingerprint, path: &Path, depth: usize) {
     };
     if !metadata.is_dir() {
         if found.len() < FILES {
-            let identity = (metadata.ino(), metadata.len(), metadata.mtime(), metadata.mtime_nsec());
+            let identity = (olm_os::inode(&metadata), metadata.len(), metadata.modified().ok());
             found.insert(path.to_owned(), identity);
         }
         return;

@@ -2,12 +2,12 @@
 //! image reach the disk only in [`DiskStore::publish`], after the whole tree has been validated.
 
 use std::collections::BTreeMap;
-use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::fs;
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use olm_os::{create_new, set_mode};
 use tempfile::TempDir;
 
 use crate::archive::{EntryReader, UnpackError};
@@ -75,11 +75,9 @@ impl DiskStore {
     /// no links.
     pub(crate) fn publish(self, tree: &Tree<StoredFile>, destination: &Path) -> Result<(), UnpackError> {
         let root = self.staging.path().join("root");
-        let mut builder = DirBuilder::new();
-        builder.mode(0o700);
-        builder.create(&root)?;
-        for dir in tree.dirs() {
-            builder.create(root.join(dir))?;
+        for dir in std::iter::once("").chain(tree.dirs()) {
+            fs::create_dir(root.join(dir))?;
+            set_mode(&root.join(dir), 0o700)?;
         }
         let mut moved = BTreeMap::new();
         for file in tree.files() {
@@ -96,12 +94,12 @@ impl DiskStore {
             }
         }
         for dir in tree.dirs().collect::<Vec<_>>().into_iter().rev() {
-            fs::set_permissions(root.join(dir), Permissions::from_mode(0o500))?;
+            set_mode(&root.join(dir), 0o500)?;
         }
         // The root becomes read-only only after the rename, since renaming a read-only folder needs privileges on
         // some systems.
         fs::rename(&root, destination)?;
-        Ok(fs::set_permissions(destination, Permissions::from_mode(0o500))?)
+        Ok(set_mode(destination, 0o500)?)
     }
 }
 
@@ -111,8 +109,7 @@ impl Store for DiskStore {
     fn save(&mut self, entry: &mut EntryReader<'_>) -> Result<StoredFile, UnpackError> {
         let number = self.next;
         self.next += 1;
-        let mut file: File =
-            OpenOptions::new().write(true).create_new(true).mode(0o400).open(self.content_path(number))?;
+        let mut file = create_new(&self.content_path(number), 0o400)?;
         let mut size = 0;
         while let Some(chunk) = entry.next_chunk()? {
             file.write_all(chunk)?;
@@ -140,7 +137,7 @@ pub fn remove_folder(folder: &Path) -> io::Result<()> {
     }
     let mut pending = vec![folder.to_owned()];
     while let Some(path) = pending.pop() {
-        fs::set_permissions(&path, Permissions::from_mode(0o700))?;
+        set_mode(&path, 0o700)?;
         for entry in fs::read_dir(&path)? {
             let entry = entry?;
             if entry.file_type()?.is_dir() {
@@ -162,7 +159,7 @@ mod tests {
         fs::create_dir_all(folder.join("configs/deep")).unwrap();
         fs::write(folder.join("configs/deep/x"), "x").unwrap();
         for path in ["configs/deep", "configs", ""] {
-            fs::set_permissions(folder.join(path), Permissions::from_mode(0o500)).unwrap();
+            set_mode(&folder.join(path), 0o500).unwrap();
         }
         remove_folder(&folder).unwrap();
         remove_folder(&folder).unwrap();

@@ -88,6 +88,11 @@ impl<S: Store> Unpacker<S> {
         if name.contains('\u{fffd}') {
             return Err(UnpackError::Archive(format!("entry {name:?}: names must be UTF-8")));
         }
+        if !olm_os::is_plain(&path) {
+            return Err(UnpackError::Archive(format!(
+                "entry {name:?}: no valid name of a file on this system"
+            )));
+        }
         Exceeded::check("path-bytes", path.len() as u64, self.limits.path_bytes)?;
         Exceeded::check("path-depth", path.split('/').count() as u64, self.limits.path_depth)?;
         self.keep(&path, entry, meter)?;

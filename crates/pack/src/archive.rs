@@ -1,9 +1,12 @@
 //! Images as one file: an OCI image layout in a tar, as `ctr images import` and `skopeo` read it.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 
-use crate::{Image, PackError, layout};
+use bytes::Bytes;
+
+use crate::{Image, ImageIndex, PackError, layout};
 
 /// Writes `image` as an OCI archive under `name` (`registry/repository:tag`), the name under which a container
 /// runtime imports it.
@@ -11,8 +14,20 @@ use crate::{Image, PackError, layout};
 /// # Errors
 /// Writing to `out` failed.
 pub fn write_archive(image: &Image, name: &str, out: impl Write) -> Result<(), PackError> {
+    write(layout::files(image, Some(name))?, out)
+}
+
+/// Writes `index` and its images as an OCI archive under `name`, see [`write_archive`].
+///
+/// # Errors
+/// Writing to `out` failed.
+pub fn write_index_archive(index: &ImageIndex, name: &str, out: impl Write) -> Result<(), PackError> {
+    write(index.layout_files(name)?, out)
+}
+
+fn write(files: BTreeMap<String, Bytes>, out: impl Write) -> Result<(), PackError> {
     let mut tar = tar::Builder::new(out);
-    for (path, content) in layout::files(image, Some(name))? {
+    for (path, content) in files {
         let mut header = tar::Header::new_ustar();
         header.set_mode(0o644);
         header.set_size(content.len() as u64);
@@ -26,7 +41,6 @@ pub fn write_archive(image: &Image, name: &str, out: impl Write) -> Result<(), P
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
     use std::io::Read;
 
     use super::*;

@@ -31,10 +31,20 @@ pub fn is_layout(folder: &Path) -> bool {
 
 /// All files of a layout that contains `image` under `name`, by path.
 pub(crate) fn files(image: &Image, name: Option<&str>) -> Result<BTreeMap<String, Bytes>, PackError> {
+    files_of(OCI_IMAGE_MEDIA_TYPE, &image.manifest, image.blobs(), name)
+}
+
+/// All files of a layout with `manifest` under `name` and the `blobs` that it needs, by path.
+pub(crate) fn files_of<'a>(
+    media_type: &str,
+    manifest: &'a Bytes,
+    blobs: impl Iterator<Item = &'a Bytes>,
+    name: Option<&str>,
+) -> Result<BTreeMap<String, Bytes>, PackError> {
     let mut entry = json!({
-        "mediaType": OCI_IMAGE_MEDIA_TYPE,
-        "digest": image.digest(),
-        "size": image.manifest.len(),
+        "mediaType": media_type,
+        "digest": digest_of(manifest),
+        "size": manifest.len(),
     });
     if let Some(name) = name {
         // The full name is for imports into containerd. The specification of the layout only knows the tag.
@@ -52,7 +62,7 @@ pub(crate) fn files(image: &Image, name: Option<&str>) -> Result<BTreeMap<String
         (MARK.0.to_owned(), Bytes::from_static(MARK.1.as_bytes())),
         (INDEX.to_owned(), serde_json::to_vec(&index)?.into()),
     ]);
-    for blob in image.blobs().chain([&image.manifest]) {
+    for blob in blobs.chain([manifest]) {
         files.insert(format!("blobs/{}", digest_of(blob).replace(':', "/")), blob.clone());
     }
     Ok(files)
@@ -121,15 +131,11 @@ fn write_file(folder: &Path, path: &str, content: &[u8]) -> Result<(), PackError
     let parent = target.parent().unwrap_or(folder);
     fs::create_dir_all(parent).map_err(|cause| file_error("create", parent, cause))?;
     let mut file = tempfile::NamedTempFile::new_in(parent).map_err(failed)?;
-    file.write_all(content).and_then(|()| readable(file.as_file())).map_err(failed)?;
+    file.write_all(content).map_err(failed)?;
+    // Temporary files are readable only for their owner.
+    olm_os::set_mode(file.path(), 0o644).map_err(failed)?;
     file.persist(&target).map_err(|error| failed(error.error))?;
     Ok(())
-}
-
-/// Makes a file readable for everyone, since temporary files are readable only for their owner.
-fn readable(file: &fs::File) -> std::io::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    file.set_permissions(fs::Permissions::from_mode(0o644))
 }
 
 /// Fields of an image configuration that [`Image`] needs.

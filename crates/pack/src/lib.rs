@@ -3,7 +3,8 @@
 //! ```text
 //! files ─ Layer ─┐
 //!                ├ Image ─ write_layout ► folder ─ read_layout ► Image
-//! labels ────────┘       └ write_archive ► one file
+//! labels ────────┘       ├ write_archive ► one file
+//!                        └ ImageIndex ─ write_index_archive ► one file
 //!
 //! SigningKey ─ signature, files ─ referrer ► Artifact
 //! ```
@@ -16,15 +17,17 @@ mod archive;
 mod artifact;
 mod error;
 mod image;
+mod index;
 mod layer;
 mod layout;
 mod referrer;
 mod signature;
 
-pub use archive::write_archive;
+pub use archive::{write_archive, write_index_archive};
 pub use artifact::Artifact;
 pub use error::PackError;
 pub use image::{BUNDLE_CHANNELS_LABEL, CATALOG_LABEL, Image, Runtime};
+pub use index::ImageIndex;
 pub use layer::{Layer, LayerEntry};
 pub use layout::{is_layout, read_layout, write_layout};
 pub use referrer::{Subject, add_referrer, merge_referrers, referrer};

@@ -265,11 +265,11 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Temporary file beside `path`, readable for everyone.
 fn temporary(path: &Path) -> std::io::Result<tempfile::NamedTempFile> {
-    use std::os::unix::fs::PermissionsExt;
     let parent = path.parent().unwrap_or_else(|| Path::new("."));
     fs::create_dir_all(parent)?;
-    let permissions = fs::Permissions::from_mode(0o644);
-    tempfile::Builder::new().prefix(".olm-").permissions(permissions).tempfile_in(parent)
+    let file = tempfile::Builder::new().prefix(".olm-").tempfile_in(parent)?;
+    olm_os::set_mode(file.path(), 0o644)?;
+    Ok(file)
 }
 
 fn read(path: &Path, limit: u64) -> Result<Vec<u8>, String> {

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::os::unix::fs::FileExt;
 
 use olm_fbc::{Meta, SCHEMA_BUNDLE, SCHEMA_PACKAGE};
 use olm_resolve::Indexing;
@@ -147,7 +146,7 @@ fn summary(catalog: &str, name: &str, stored: &StoredPackage, file: &File) -> Re
 
 fn read(file: &File, position: Position) -> Result<Vec<u8>, CliError> {
     let mut line = vec![0; position.length];
-    file.read_exact_at(&mut line, position.offset).map_err(file_failure)?;
+    olm_os::read_exact_at(file, &mut line, position.offset).map_err(file_failure)?;
     Ok(line)
 }
 

@@ -94,15 +94,10 @@ fn replace(path: &Path, content: &str) -> std::io::Result<()> {
     fs::create_dir_all(folder)?;
     let mut file = tempfile::NamedTempFile::new_in(folder)?;
     file.write_all(content.as_bytes())?;
-    set_mode(file.as_file())?;
+    // Temporary files are readable only for their owner.
+    olm_os::set_mode(file.path(), 0o644)?;
     file.persist(path)?;
     Ok(())
-}
-
-/// Makes the file readable for others, unlike a temporary file.
-fn set_mode(file: &fs::File) -> std::io::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    file.set_permissions(fs::Permissions::from_mode(0o644))
 }
 
 #[cfg(test)]

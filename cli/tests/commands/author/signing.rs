@@ -203,6 +203,25 @@ async fn attachments_above_the_limit_are_counted() {
     assert!(table.ends_with(last), "{}", table.lines().last().unwrap_or_default());
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn attachments_are_signed_for_the_repository_of_the_identity() {
+    let (fixture, _) = fixture().await;
+    fixture.write("lamp.cdx.json", r#"{"bomFormat":"CycloneDX"}"#);
+    let image = fixture.reference("team/lamp:v1");
+    let options = "--key a.key --ca-dir cas --sbom lamp.cdx.json --identity mirror.example.com/team/lamp:v1";
+    works(&fixture, &format!("bundle sign {image} {options}")).await;
+    let identity = json!({
+        "type": "remapIdentity", "prefix": fixture.registry.host(), "signedPrefix": "mirror.example.com",
+    });
+    let signed = json!({
+        "type": "sigstoreSigned", "keyPath": fixture.path("a.pub"), "signedIdentity": identity,
+    });
+    fixture.write("policy.json", &json!({ "default": [signed] }).to_string());
+    let (code, verification) = verify(&fixture, &image, "--policy policy.json").await;
+    assert_eq!((code, &verification["attachments"][0]["accepted"]), (0, &json!(true)));
+    assert_eq!(verify(&fixture, &image, "--key a.pub").await.0, 3);
+}
+
 async fn attach_and_verify(has_api: bool) {
     let (fixture, digest) = fixture().await;
     if has_api {

@@ -115,8 +115,7 @@ impl CompressedCopies {
 
     fn make(&self, encoding: Encoding, original: &CopySource) -> io::Result<()> {
         // Keeps enough disk space for the next update of the catalog.
-        let disk = rustix::fs::statvfs(&*original.directory)?;
-        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+        let free = olm_os::free_bytes(&original.directory)?;
         if free < original.length.saturating_mul(2) {
             return Err(io::Error::new(io::ErrorKind::StorageFull, format!("only {free} bytes are free")));
         }
@@ -144,7 +143,9 @@ struct Sink {
 
 impl Write for Sink {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let count = (&*self.file).write(bytes)?;
+        let end = self.progress.borrow().written;
+        // Readers may move the cursor of the file.
+        let count = olm_os::write_at(&self.file, bytes, end)?;
         self.progress.send_modify(|progress| progress.written += count as u64);
         Ok(count)
     }

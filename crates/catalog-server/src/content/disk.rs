@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 /// Reads the start of `range` into `buffer`, as much as fits. Returns the number of bytes.
@@ -13,13 +12,8 @@ use std::path::Path;
 pub fn read_range(file: &File, range: Range<u64>, buffer: &mut [u8]) -> io::Result<usize> {
     let left = range.end.saturating_sub(range.start);
     let length = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
-    file.read_exact_at(&mut buffer[..length], range.start)?;
+    olm_os::read_exact_at(file, &mut buffer[..length], range.start)?;
     Ok(length)
-}
-
-/// Syncs `directory`, so that its names survive a power failure.
-pub(super) fn sync_directory(directory: &Path) -> io::Result<()> {
-    File::open(directory)?.sync_all()
 }
 
 /// Removes `path`, and logs failures. The next attempt or start retries.

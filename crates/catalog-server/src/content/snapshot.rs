@@ -6,7 +6,6 @@
 use std::fs::{File, Metadata};
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -76,7 +75,7 @@ impl Snapshot {
             tag: tag(&description.canonical),
             canonical: description.canonical,
             index: description.index,
-            modified: jiff::Timestamp::from_second(metadata.mtime()).unwrap_or_default(),
+            modified: whole_seconds(&metadata).unwrap_or_default(),
             data: CopySource { file: Arc::new(file), length, directory: directory.into() },
             copies: Arc::default(),
             answers: AnswerCache::default(),
@@ -102,6 +101,11 @@ impl Snapshot {
     }
 }
 
+fn whole_seconds(metadata: &Metadata) -> Option<jiff::Timestamp> {
+    let modified = jiff::Timestamp::try_from(metadata.modified().ok()?).ok()?;
+    jiff::Timestamp::from_second(modified.as_second()).ok()
+}
+
 fn digest(canonical: &str) -> &str {
     canonical.rsplit_once('@').map_or("", |(_, digest)| digest)
 }
@@ -120,7 +124,7 @@ fn read_description(file: &File, metadata: &Metadata) -> io::Result<Description>
     let size = metadata.len();
     let trailer_start = size.checked_sub(TRAILER).ok_or_else(|| wrong("too short"))?;
     let mut trailer = [[0; 8]; 3];
-    file.read_exact_at(trailer.as_flattened_mut(), trailer_start)?;
+    olm_os::read_exact_at(file, trailer.as_flattened_mut(), trailer_start)?;
     let [magic, data, description] = trailer;
     let (data, description) = (u64::from_le_bytes(data), u64::from_le_bytes(description));
     if &magic != MAGIC {
@@ -131,7 +135,7 @@ fn read_description(file: &File, metadata: &Metadata) -> io::Result<Description>
         return Err(wrong("lengths do not add up"));
     }
     let mut text = vec![0; usize::try_from(description).map_err(|_| wrong("too large"))?];
-    file.read_exact_at(&mut text, data)?;
+    olm_os::read_exact_at(file, &mut text, data)?;
     let description: Description =
         serde_json::from_slice(&text).map_err(|error| wrong(&error.to_string()))?;
     if description.index.content_length() != data {

@@ -20,7 +20,7 @@ use olm_oci::policy::Verification;
 use parking_lot::RwLock;
 
 use super::attempts::{Attempts, Suspect, UnpackDirectory};
-use super::disk::{discard, remove, sync_directory};
+use super::disk::{discard, remove};
 use super::snapshot::CONTENT;
 use super::{Observer, Snapshot, UnpackedFolder, WriteError, Writer, writer};
 
@@ -160,7 +160,7 @@ impl Store {
         let directory = self.catalogs.join(catalog);
         if !directory.exists() {
             std::fs::create_dir(&directory)?;
-            sync_directory(&self.catalogs)?;
+            olm_os::sync_directory(&self.catalogs)?;
         }
         // Leftovers of an earlier attempt would take space on a full disk.
         tidy(&directory)?;

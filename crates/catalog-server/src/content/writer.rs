@@ -9,7 +9,6 @@ use olm_fbc::{DocumentLimits, Limits, LoadError, Meta};
 use serde_json::Value;
 use tempfile::TempPath;
 
-use super::disk::sync_directory;
 use super::index::{IndexBuilder, TooLarge};
 use super::snapshot::{Description, MAGIC, Snapshot};
 
@@ -120,7 +119,7 @@ impl Writer {
         // Synced before the rename, so that a power failure cannot leave a partial file under the final name.
         file.sync_data()?;
         self.staging.persist(&self.target).map_err(|error| error.error)?;
-        sync_directory(directory_of(&self.target))?;
+        olm_os::sync_directory(directory_of(&self.target))?;
         Ok(Snapshot::open(&self.target)?)
     }
 }

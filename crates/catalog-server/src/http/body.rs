@@ -3,14 +3,13 @@
 //! Data in the page cache is read on the async thread, other data on blocking threads.
 
 use std::fs::File;
-use std::io::{self, IoSliceMut, Write};
+use std::io::{self, Write};
 use std::ops::Range;
 use std::sync::Arc;
 
 use axum::body::{Body, to_bytes};
 use bytes::Bytes;
 use futures::stream;
-use rustix::io::{ReadWriteFlags, preadv2};
 use tokio::sync::SemaphorePermit;
 
 use crate::content::{CompressedCopy, read_range};
@@ -182,12 +181,7 @@ fn read(file: &File, pieces: &[Piece]) -> io::Result<Bytes> {
 
 /// Reads pieces if all are in the page cache. Errors are left to [`read`].
 fn read_cached(file: &File, pieces: &[Piece]) -> Option<Bytes> {
-    let cached = |range: Range<u64>, into: &mut [u8]| {
-        let length = into.len();
-        let read = preadv2(file, &mut [IoSliceMut::new(into)], range.start, ReadWriteFlags::NOWAIT)?;
-        if read == length { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }
-    };
-    collect(pieces, cached).ok()
+    collect(pieces, |range, into| olm_os::read_cached(file, into, range.start)).ok()
 }
 
 fn collect(pieces: &[Piece], read: impl Fn(Range<u64>, &mut [u8]) -> io::Result<()>) -> io::Result<Bytes> {

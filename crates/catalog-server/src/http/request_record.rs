@@ -1,4 +1,4 @@
-//! Duration and log record of every request (docs/design/catalogd.md#server-limits).
+//! Duration, log record and span of every request (docs/design/catalogd.md#server-limits).
 
 use std::time::Instant;
 
@@ -8,8 +8,11 @@ use axum::response::Response;
 use http::{HeaderValue, Method, StatusCode, Uri, Version, header};
 use http_body_util::BodyExt;
 use olm_runtime::metrics::Metrics;
+use olm_runtime::traces::TRACES;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
+use tracing::Span;
+use tracing::field::Empty;
 
 const BUCKETS: [f64; 19] =
     [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2, 1.6, 2.0, 2.4, 2.8, 3.2, 3.6, 4.0, 10.0];
@@ -39,6 +42,9 @@ impl RequestDurations {
             protocol: request.version(),
             status: None,
             size: 0,
+            span: tracing::info_span!(target: TRACES, parent: None, "request", otel.kind = "server",
+                http.request.method = %request.method(), url.path = request.uri().path(),
+                http.response.status_code = Empty, http.response.body.size = Empty, otel.status_code = Empty),
         }
     }
 }
@@ -57,6 +63,8 @@ pub struct RequestRecord {
     status: Option<StatusCode>,
     /// Number of bytes sent.
     size: u64,
+    /// Exported when the record is dropped.
+    span: Span,
 }
 
 impl RequestRecord {
@@ -86,6 +94,10 @@ impl Drop for RequestRecord {
             ($level:ident) => {
                 tracing::$level!(host, username, %method, %uri, ?protocol, status = code, size, "handled request")
             };
+        }
+        self.span.record("http.response.status_code", code).record("http.response.body.size", size);
+        if code >= 500 {
+            self.span.record("otel.status_code", "error");
         }
         match code {
             500.. => record!(error),

@@ -118,7 +118,7 @@ pub(super) fn exists(path: &Path) -> bool {
 }
 
 fn is_in_own_home(path: &Path) -> bool {
-    let home = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    let home = |name: &str| olm_os::variable(name).filter(|value| !value.is_empty());
     ["HOME", "XDG_CONFIG_HOME"].into_iter().filter_map(home).any(|home| path.starts_with(home))
 }
 
