@@ -16,7 +16,7 @@ fn main() -> ExitCode {
         return command.run::<Flags>(Component::OperatorController);
     }
     // Logging starts first, so that the checks of flags can log.
-    olm_serving::logs::start(&flags.service);
+    olm_serving::logs::start(Component::OperatorController, &flags.service);
     let gates = FeatureGates::parse(&GATES, &flags.service.feature_gates);
     match gates.and_then(|gates| flags.check().map(|()| gates)) {
         Ok(gates) => {

@@ -8,6 +8,7 @@ use kube::ResourceExt;
 use olm_api::ClusterCatalog;
 use olm_oci::{CanonicalRef, PullError, Reference, catalog_folder};
 use olm_runtime::reconcile::{RESYNC, ReconcileError};
+use olm_runtime::traces::{TRACES, traced};
 use tokio::sync::SemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
@@ -33,11 +34,13 @@ impl Controller {
         let work = |stop: CancellationToken| {
             let (controller, catalog) = (Arc::clone(self), catalog.clone());
             let image = image.map(str::to_owned);
+            let reconcile = tracing::Span::current();
             async move {
                 let verified = if verify { controller.verify_held(&catalog, &stop).await } else { Ok(()) };
                 // Unpack even if the held content failed verification: the next image may pass.
                 let Some(image) = image else { return verified };
-                match (controller.unpack(&catalog, &image, &stop).await, verified) {
+                let span = tracing::info_span!(target: TRACES, parent: &reconcile, "pull", image);
+                match (traced(span, controller.unpack(&catalog, &image, &stop)).await, verified) {
                     // The rejection takes precedence, because the rejected content is no longer served.
                     (Err(_), Err(rejected)) if rejected.is_rejected() => Err(rejected),
                     (unpacked, _) => unpacked,
@@ -140,7 +143,8 @@ impl Controller {
             Some(Ok((folder, verification))) => {
                 let (files, bytes) = (folder.files, folder.bytes);
                 tracing::info!(catalog = name, image = %image, files, bytes, "image unpacked");
-                let stored = self.store_content(name, folder.path, image.to_string()).await;
+                let store = self.store_content(name, folder.path, image.to_string());
+                let stored = traced(tracing::info_span!(target: TRACES, "store"), store).await;
                 stored.and_then(|()| Ok(self.store.set_verification(name, &verification)?))
             }
             Some(Err(error)) => Err(error.into()),

@@ -37,6 +37,7 @@ use olm_oci::policy::Verification;
 use olm_oci::{BUNDLE_FOLDERS, CanonicalRef, PullError, Puller, Reference};
 use olm_runtime::background::{Background, Pending};
 use olm_runtime::component::version_text;
+use olm_runtime::traces::{TRACES, failed, traced};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
@@ -146,7 +147,10 @@ impl Bundles {
         }
         let work = |stop: CancellationToken| {
             let pull = pull(Arc::clone(&self.puller), Arc::clone(&self.images), reference.clone());
-            async move { stop.run_until_cancelled(pull).await.ok_or_else(|| InstallError::retry("cancelled"))? }
+            let pull = async move {
+                stop.run_until_cancelled(pull).await.ok_or_else(|| InstallError::retry("cancelled"))?
+            };
+            traced(tracing::info_span!(target: TRACES, "pull", image), pull)
         };
         let pulled = self.pulls.outcome(extension, image.to_owned(), work).await;
         let pulled = pulled.map_err(UnusableBundle::Pulling)?.map_err(UnusableBundle::Unavailable)?;
@@ -205,12 +209,15 @@ impl Bundles {
         let permit = self.rendering.acquire().await;
         let path = self.directory.join(extension).join(RENDERED);
         let (images, request, stored_under) = (Arc::clone(&self.images), request.clone(), key.clone());
+        let reconcile = tracing::Span::current();
         let made = blocking(move || {
             let stored = checksummed_file::read(&path, &stored_under);
             if let Some(rendered) = stored.and_then(|stored| serde_json::from_slice(&stored).ok()) {
                 return Some(Ok(rendered));
             }
-            let made = rendering::render(&files.or_else(|| images.read(&digest))?, &digest, &request);
+            let files = files.or_else(|| images.read(&digest))?;
+            let span = tracing::info_span!(target: TRACES, parent: &reconcile, "render", digest);
+            let made = span.in_scope(|| rendering::render(&files, &digest, &request).inspect_err(failed));
             if let Ok(rendered) = &made {
                 let written = serde_json::to_vec(rendered).map_err(io::Error::from);
                 is_written(written.and_then(|bytes| checksummed_file::write(&path, &stored_under, &bytes)));

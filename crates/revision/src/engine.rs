@@ -15,6 +15,7 @@ use std::sync::Arc;
 use kube::core::GroupVersionKind;
 use parking_lot::Mutex;
 use serde_json::Value;
+use tracing::Instrument;
 
 use crate::cluster::{Cluster, ClusterError, Instances};
 use crate::content::ContentPhase;
@@ -55,7 +56,7 @@ pub struct Engine<C> {
     /// Memories by UID of the owner.
     pub(crate) memories: Arc<Mutex<HashMap<String, Memory>>>,
     /// UID of the keeper, which becomes a second owner of CustomResourceDefinitions.
-    keeper: Option<String>,
+    pub(crate) keeper: Option<String>,
 }
 
 /// Write mode of a pass.
@@ -122,7 +123,9 @@ impl<C: Cluster> Engine<C> {
         for (index, phase) in revision.phases.iter().enumerate() {
             result.watch(kinds(phase));
             let verified = memory.phase(index, &phase.name, phase.objects.len());
-            match self.phase(revision, phase, &mut verified.objects, mode).await {
+            // The target is that of `olm_runtime::traces`.
+            let span = tracing::info_span!(target: "olm_traces", "phase", phase = phase.name);
+            match self.phase(revision, phase, &mut verified.objects, mode).instrument(span).await {
                 Ok(phase) => {
                     let complete = phase.is_complete();
                     result.phases.push(phase);

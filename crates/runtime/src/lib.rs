@@ -22,6 +22,7 @@ pub mod pull_secrets;
 pub mod reconcile;
 pub mod samples;
 pub mod status;
+pub mod traces;
 pub mod workers;
 
 pub use component::Component;

@@ -2,6 +2,7 @@
 
 use std::sync::LazyLock;
 
+pub use olm_api::text::with_causes;
 use regex::Regex;
 
 /// Address pairs with ephemeral ports that network errors contain (docs/design/api.md#condition-updates).

@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use crate::backoff::Backoff;
 use crate::cluster::describe;
 use crate::metrics::{Metrics, ReconcileResult};
+use crate::traces::failed;
 
 /// Maximum time between two reconciles of an object.
 pub const RESYNC: Duration = Duration::from_secs(36_000);
@@ -197,6 +198,7 @@ impl Reconciles {
             }
             Err(_) => {
                 tracing::error!(controller = self.controller, name, "reconcile panicked: this is a defect");
+                failed(&"panic");
                 (self.retry(name, None, None), ReconcileResult::Panic)
             }
         };
@@ -205,7 +207,7 @@ impl Reconciles {
         Ok(action)
     }
 
-    /// Logs an error, once per cause.
+    /// Logs an error, once per cause. Each trace has it.
     fn log(&self, name: &str, ReconcileError { message, class, .. }: &ReconcileError) {
         let controller = self.controller;
         let outcome = match class {
@@ -216,6 +218,7 @@ impl Reconciles {
             ErrorClass::Terminal => "reconcile failed permanently",
             ErrorClass::Retry => "reconcile failed",
         };
+        failed(message);
         let logged = self.failing.lock().entry(name.to_owned()).or_default().logged.replace(message.clone());
         if logged.as_ref() != Some(message) {
             tracing::error!(controller, name, error = message, "{outcome}");
@@ -286,8 +289,11 @@ mod tests {
     async fn unchanged_failure_is_logged_once_and_conflict_is_not_an_error() {
         let lines = Lines::default();
         let writer = lines.clone();
-        let subscriber =
-            tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+        let subscriber = tracing_subscriber::fmt()
+            .with_env_filter("info,olm_traces=off")
+            .with_ansi(false)
+            .with_writer(move || writer.clone())
+            .finish();
         let _logging = tracing::subscriber::set_default(subscriber);
         let reconciles = Reconciles::new("c", "K", 1, Arc::new(Metrics::new()));
         let conflict = kube::core::Status::failure("x", "Conflict").with_code(409);

@@ -13,7 +13,6 @@ use std::time::Duration;
 use axum_server::accept::Accept;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -110,7 +109,7 @@ impl<S: Send + 'static> Accept<TcpStream, S> for ConnectionAcceptor {
             let client = clients.admit(address).ok_or(io::ErrorKind::QuotaExceeded)?;
             let permit = tokio::time::timeout(PERMIT_TIMEOUT, permits.acquire_owned()).await?;
             stream.set_nodelay(true)?;
-            SockRef::from(&stream).set_tcp_notsent_lowat(UNSENT_BYTES)?;
+            olm_os::limit_unsent(&stream, UNSENT_BYTES)?;
             let state = ConnectionState::shared(initial_read);
             let admission = (client, permit.map_err(io::Error::other)?);
             let stream = TimedStream {
@@ -274,6 +273,8 @@ mod tests {
     use super::*;
     use std::net::Ipv4Addr;
     use std::pin::pin;
+
+    use socket2::SockRef;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::{TcpListener, TcpSocket};
 

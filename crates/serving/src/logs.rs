@@ -3,30 +3,54 @@
 use std::fmt::{self, Write as _};
 
 use jiff::tz::TimeZone;
+use olm_runtime::component::Component;
+use olm_runtime::traces::TRACES;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
-use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, FormattedFields};
+use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer};
 
 use crate::flags::{LogFormat, ServiceFlags};
+use crate::traces;
 
-/// Starts logging of the process. Further calls have no effect.
-pub fn start(flags: &ServiceFlags) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| {
-        // The directives are constants and valid. Invalid ones would be ignored.
-        EnvFilter::new(directives(flags.verbosity))
-    });
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    let started = match flags.log_format {
+/// Starts logs and traces of the process. Further calls have no effect.
+pub fn start(component: Component, flags: &ServiceFlags) {
+    if tracing::dispatcher::has_been_set() {
+        return;
+    }
+    let filter = filter(flags.verbosity);
+    let records = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let records = match flags.log_format {
         LogFormat::Klog => {
             let format = Klog { headers: !flags.skip_headers, pid: std::process::id() };
-            builder.with_ansi(false).event_format(format).try_init()
+            records.with_ansi(false).event_format(format).with_filter(filter).boxed()
         }
-        LogFormat::Json => builder.json().flatten_event(true).with_span_list(false).try_init(),
+        LogFormat::Json => {
+            records.json().flatten_event(true).with_span_list(false).with_filter(filter).boxed()
+        }
     };
-    drop(started);
+    let (exported, error) = match traces::layer(component) {
+        Ok(exported) => (exported, None),
+        Err(error) => (None, Some(error)),
+    };
+    let layers: Vec<_> = exported.into_iter().chain([records]).collect();
+    // Fails if another thread was faster.
+    drop(tracing_subscriber::registry().with(layers).try_init());
+    if let Some(error) = error {
+        tracing::error!(%error, "traces are disabled: correct the OTEL_ variables of the Deployment");
+    }
+}
+
+/// Filter of `RUST_LOG`, else of a klog verbosity. Spans that are only exported add nothing to records.
+fn filter(verbosity: u8) -> EnvFilter {
+    // All directives are constants and valid. Invalid ones would be ignored.
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(directives(verbosity)));
+    let unlogged = format!("{TRACES}=off").parse();
+    unlogged.into_iter().fold(filter, EnvFilter::add_directive)
 }
 
 /// Filter directives of a klog verbosity: our crates at debug from 1 and at trace from 4, libraries later.
@@ -135,6 +159,27 @@ mod tests {
         fn flush(&mut self) -> std::io::Result<()> {
             Ok(())
         }
+    }
+
+    #[test]
+    fn exported_spans_are_not_in_records() {
+        let sink = Sink::default();
+        let writer = sink.clone();
+        let records = tracing_subscriber::fmt::layer()
+            .with_writer(move || writer.clone())
+            .with_ansi(false)
+            .event_format(Klog { headers: false, pid: 1 })
+            .with_filter(filter(8));
+        // The other layer enables the span, as that of the exporter does.
+        let others = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(std::io::sink);
+        let subscriber = tracing_subscriber::registry().with(others).with(records);
+        tracing::subscriber::with_default(subscriber, || {
+            let _span = tracing::info_span!("reconcile", object = "a").entered();
+            let _exported = tracing::info_span!(target: TRACES, "resolve", package = "b").entered();
+            tracing::info!("resolved");
+            olm_runtime::traces::failed(&"x");
+        });
+        assert_eq!(String::from_utf8(sink.0.lock().unwrap().clone()).unwrap(), "\"resolved\" object=\"a\"\n");
     }
 
     #[test]

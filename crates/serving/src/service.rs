@@ -30,7 +30,7 @@ use crate::metrics_access::{self, MetricsAccess};
 use crate::probes::{self, Readiness};
 use crate::serving_certificate::{CertificateSource, ServingCertificate};
 use crate::tls_profile::TlsProfile;
-use crate::{client_authority, logs};
+use crate::{client_authority, logs, traces};
 
 /// Readiness check that succeeds once the body has registered its own checks.
 const STARTUP_CHECK: &str = "startup";
@@ -82,7 +82,7 @@ where
     B: FnOnce(Service) -> F,
     F: Future<Output = Result<(), Fatal>>,
 {
-    logs::start(&flags);
+    logs::start(component, &flags);
     raise_open_file_limit();
     restrict_process();
     // Fails if a provider is installed already, as in tests with several servers per process.
@@ -101,14 +101,16 @@ where
         result
     });
     runtime.shutdown_timeout(Duration::from_secs(1));
-    match ended {
+    let code = match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!(%error, "{} failed", component.name());
             eprintln!("Error: {error}");
             ExitCode::FAILURE
         }
-    }
+    };
+    traces::flush();
+    code
 }
 
 /// Raises the limit of open files to its maximum: some systems start processes with 1024 files, as many as there

@@ -1,11 +1,12 @@
-//! The serving certificate of the HTTPS servers: read from files or from the built-in Secret, and replaced in place
-//! when it changes. An unusable pair never replaces a usable one (docs/design/operations.md#serving-certificate).
+//! The serving certificate of the HTTPS servers: read from files or from the built-in Secret, or made in memory, and
+//! replaced in place when it changes. An unusable pair never replaces a usable one (docs/design/operations.md#serving-certificate).
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use olm_runtime::cluster::within_deadline;
@@ -17,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::builtin::{BuiltinCertificates, StoredPair};
 use crate::certificate::{CertificateError, FILE_POLL, PemPair, SECRET_POLL, read_limited};
+use crate::ephemeral::EphemeralPair;
 use crate::issue::Validity;
 use crate::tls_profile::TlsProfile;
 
@@ -30,6 +32,15 @@ pub enum CertificateSource {
         /// Key file.
         key: PathBuf,
     },
+    /// Files, and a pair in memory while both are missing. A pair of files is kept until it expires.
+    FilesOrEphemeral {
+        /// Certificate file.
+        certificate: PathBuf,
+        /// Key file.
+        key: PathBuf,
+        /// The pair in memory.
+        ephemeral: EphemeralPair,
+    },
     /// Secrets that this server writes.
     Builtin(Arc<BuiltinCertificates>),
     /// A Secret that another server writes.
@@ -42,9 +53,12 @@ pub enum CertificateSource {
 }
 
 impl CertificateSource {
-    async fn read(&self) -> Result<PemPair, CertificateError> {
+    async fn read(&self, before: Option<&PemPair>) -> Result<PemPair, CertificateError> {
         match self {
-            Self::Files { certificate, key } => {
+            Self::FilesOrEphemeral { ephemeral, .. } if self.is_ephemeral() => {
+                ephemeral.after(before, Timestamp::now())
+            }
+            Self::Files { certificate, key } | Self::FilesOrEphemeral { certificate, key, .. } => {
                 Ok(PemPair { certificate: read_limited(certificate)?, key: read_limited(key)? })
             }
             Self::Builtin(builtin) => Ok(builtin.ensure().await?.pair),
@@ -58,9 +72,21 @@ impl CertificateSource {
         }
     }
 
+    /// `true` if both files are missing. A file that exists but cannot be read is an error instead.
+    pub fn is_ephemeral(&self) -> bool {
+        let is_missing = |path: &Path| matches!(path.try_exists(), Ok(false));
+        match self {
+            Self::FilesOrEphemeral { certificate, key, .. } => is_missing(certificate) && is_missing(key),
+            _ => false,
+        }
+    }
+
     fn origin(&self) -> String {
         match self {
-            Self::Files { certificate, .. } => certificate.display().to_string(),
+            Self::FilesOrEphemeral { .. } if self.is_ephemeral() => "memory".to_owned(),
+            Self::Files { certificate, .. } | Self::FilesOrEphemeral { certificate, .. } => {
+                certificate.display().to_string()
+            }
             Self::Builtin(builtin) => format!("Secret {}", builtin.serving_secret),
             Self::Secret { name, .. } => format!("Secret {name}"),
         }
@@ -68,7 +94,7 @@ impl CertificateSource {
 
     fn poll(&self) -> Duration {
         match self {
-            Self::Files { .. } => FILE_POLL,
+            Self::Files { .. } | Self::FilesOrEphemeral { .. } => FILE_POLL,
             Self::Builtin(_) | Self::Secret { .. } => SECRET_POLL,
         }
     }
@@ -106,7 +132,7 @@ impl ServingCertificate {
     pub async fn load(&self, before: Option<&PemPair>) -> Result<PemPair, CertificateError> {
         self.metrics.certificate_reads.inc();
         let read = async {
-            let pair = self.source.read().await?;
+            let pair = self.source.read(before).await?;
             if before != Some(&pair) {
                 let certified = pair.parse(&self.source.origin(), &self.profile.provider)?;
                 self.current.0.store(Some(Arc::new(certified)));
@@ -199,5 +225,26 @@ mod tests {
         serving.load(Some(&served)).await.unwrap();
         assert_ne!(leaf(), before);
         assert!(serving.server_config(None).is_ok());
+    }
+
+    #[tokio::test]
+    async fn files_override_ephemeral_pair_while_they_exist() {
+        let dir = tempfile::tempdir().unwrap();
+        let (certificate, key) = (dir.path().join("tls.crt"), dir.path().join("tls.key"));
+        let profile = TlsProfile::new(ProfileName::Intermediate, Version::Tls12, &[], &[]).unwrap();
+        let ephemeral = EphemeralPair::new(vec!["localhost".to_owned()]);
+        let (certificate_file, key_file) = (certificate.clone(), key.clone());
+        let source = CertificateSource::FilesOrEphemeral { certificate, key, ephemeral };
+        let serving = ServingCertificate::new(source, profile, Arc::new(Metrics::new()));
+        let made = serving.load(None).await.unwrap();
+        assert!(serving.load(Some(&made)).await.unwrap() == made);
+        let pair = pair();
+        std::fs::write(&certificate_file, &pair.certificate).unwrap();
+        assert!(serving.load(Some(&made)).await.is_err(), "one file is an error");
+        std::fs::write(&key_file, &pair.key).unwrap();
+        assert!(serving.load(Some(&made)).await.unwrap() == pair);
+        std::fs::remove_file(certificate_file).unwrap();
+        std::fs::remove_file(key_file).unwrap();
+        assert!(serving.load(Some(&pair)).await.unwrap() == pair, "missing files keep the loaded pair");
     }
 }
