@@ -187,11 +187,7 @@ impl RevisionWriter {
                 found.map_err(|error| InstallError::api(&error))?.filter(|set| set.uid() == current.uid());
             let Some(found) = found else { return Err(InstallError::retry("it is gone")) };
             // Read after the revision: an orphaning from now on changes its resourceVersion.
-            for owner in desired.owner_references() {
-                if !self.extension_stays(owner).await? {
-                    return Err(InstallError::retry("its extension is about to go"));
-                }
-            }
+            self.require_extension(&desired).await?;
             desired.metadata.resource_version = found.metadata.resource_version;
             match within_deadline(self.server_side_apply(&desired)).await {
                 Err(kube::Error::Api(status)) if status.is_conflict() && attempt < ATTEMPTS => attempt += 1,
@@ -200,15 +196,14 @@ impl RevisionWriter {
         }
     }
 
-    /// Reports whether the extension of this owner reference exists and is not being deleted.
-    pub(super) async fn extension_stays(&self, owner: &OwnerReference) -> Result<bool, InstallError> {
-        let api: Api<ClusterExtension> = Api::all(self.client.clone());
-        let live =
-            within_deadline(api.get_opt(&owner.name)).await.map_err(|error| InstallError::api(&error))?;
-        let stays = |live: ClusterExtension| {
-            live.uid().as_ref() == Some(&owner.uid) && live.metadata.deletion_timestamp.is_none()
-        };
-        Ok(live.is_some_and(stays))
+    /// Fails if the extension of this revision is gone or being deleted.
+    async fn require_extension(&self, set: &ClusterObjectSet) -> Result<(), InstallError> {
+        for owner in set.owner_references() {
+            if !extension_stays(&self.client, owner).await? {
+                return Err(InstallError::retry("its extension is about to go"));
+            }
+        }
+        Ok(())
     }
 
     async fn create(
@@ -220,6 +215,11 @@ impl RevisionWriter {
     ) -> Result<ClusterObjectSet, InstallError> {
         let revision =
             tokio::task::block_in_place(|| draft.number(number, &self.system_namespace)).map_err(invalid)?;
+        // The objects of a revision that is deleted with its extension must not move to a new one.
+        if newest(existing).is_some_and(|newest| newest.metadata.deletion_timestamp.is_some()) {
+            let stays = self.require_extension(&revision.set).await;
+            stays.map_err(|error| error.context("creating new Revision"))?;
+        }
         for old in outdated(existing) {
             let preconditions = Preconditions { uid: old.uid(), resource_version: old.resource_version() };
             let params = DeleteParams::default().preconditions(preconditions);
@@ -361,6 +361,19 @@ impl RevisionWriter {
     }
 }
 
+/// Reports whether the extension of this owner reference exists and is not being deleted.
+///
+/// # Errors
+/// The API server did not answer.
+pub(crate) async fn extension_stays(client: &Client, owner: &OwnerReference) -> Result<bool, InstallError> {
+    let api: Api<ClusterExtension> = Api::all(client.clone());
+    let live = within_deadline(api.get_opt(&owner.name)).await.map_err(|error| InstallError::api(&error))?;
+    let stays = |live: ClusterExtension| {
+        live.uid().as_ref() == Some(&owner.uid) && live.metadata.deletion_timestamp.is_none()
+    };
+    Ok(live.is_some_and(stays))
+}
+
 /// Existing Secrets with the content of a revision. A failed read is an error: unreachable content must not be
 /// treated as lost.
 pub(crate) async fn content_secrets(
@@ -410,6 +423,15 @@ pub(crate) fn belongs_to(set: &ClusterObjectSet, extension: &str) -> bool {
             && owner.api_version.starts_with(&format!("{}/", names::GROUP))
             && owner.name == extension
     })
+}
+
+/// Reports whether the revision is being deleted with a former extension of the same name. `uid` is that of the
+/// current one (docs/design/apply.md#recreated-extensions).
+pub(crate) fn is_of_former(set: &ClusterObjectSet, uid: Option<&str>) -> bool {
+    let mut owners = set.owner_references().iter();
+    let controller = owners.find(|owner| owner.controller == Some(true));
+    set.metadata.deletion_timestamp.is_some()
+        && controller.is_some_and(|owner| Some(owner.uid.as_str()) != uid)
 }
 
 #[cfg(test)]

@@ -77,7 +77,7 @@ struct FailedContent {
 }
 
 /// Result of a successful reconcile. The default reconciles the next event.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct Reconciled {
     /// resourceVersion whose event is skipped because it reports our own write. `None` reconciles the next event.
     pub(super) resource_version: Option<String>,

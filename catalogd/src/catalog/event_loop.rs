@@ -11,7 +11,7 @@ use kube::runtime::reflector::store::Writer;
 use kube::runtime::{Config, WatchStreamExt, reflector, watcher};
 use olm_api::ClusterCatalog;
 use olm_runtime::cluster::{announce_listed, stopped_unlisted};
-use olm_runtime::reconcile::{ErrorClass, RESYNC};
+use olm_runtime::reconcile::{ErrorClass, RESYNC, ReconcileError};
 use tokio::time::Instant;
 use tokio_stream::wrappers::WatchStream;
 use tokio_util::sync::CancellationToken;
@@ -41,11 +41,7 @@ impl Controller {
         }
         let attempt = async {
             let result = self.reconcile(&catalog).await;
-            let is_tried = match &result {
-                Ok(reconciled) => reconciled.resource_version.is_some(),
-                Err(failure) => !matches!(failure.class, ErrorClass::Pending(_)),
-            };
-            if is_tried {
+            if is_tried(&result) {
                 self.tried.lock().insert(name.clone());
             }
             let Reconciled { resource_version, requeue_after } = result?;
@@ -149,4 +145,37 @@ pub async fn run(
             }
         })
         .await;
+}
+
+/// Reports whether the attempt had a result. After a conflict, another one follows that has not asked the registry yet.
+fn is_tried(result: &Result<Reconciled, ReconcileError>) -> bool {
+    match result {
+        Ok(reconciled) => reconciled.resource_version.is_some(),
+        Err(failure) => !matches!(failure.class, ErrorClass::Pending(_) | ErrorClass::Conflict),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // docs/design/catalogd.md#suspect-images
+    #[test]
+    fn attempt_counts_once_it_had_a_result() {
+        let failed = |class| Err(ReconcileError { class, ..ReconcileError::retry("x") });
+        let ended = |resource_version: Option<&str>| {
+            Ok(Reconciled { resource_version: resource_version.map(str::to_owned), requeue_after: None })
+        };
+        let rows = [
+            (ended(Some("7")), true),
+            (ended(None), false),
+            (failed(ErrorClass::Retry), true),
+            (failed(ErrorClass::Terminal), true),
+            (failed(ErrorClass::Conflict), false),
+            (failed(ErrorClass::Pending(Duration::ZERO)), false),
+        ];
+        for (result, expected) in rows {
+            assert_eq!(is_tried(&result), expected, "{result:?}");
+        }
+    }
 }

@@ -187,11 +187,12 @@ async fn engine_does_not_write_ca_bundle(fixture: &Fixture) -> RunningController
 
 /// Checks every stage of a renewal during continuous calls, with a pod that sees its Secret late.
 async fn renewal_fails_no_call(fixture: &Fixture, webhook: &Webhook, first: &PemPair) {
+    assert_eq!(fixture.common(&OBJECTS).await.map(|bundle| count(&bundle)), Some(1));
     fixture.request_renewal("demo", "2026-01-01T00:00:00Z").await;
     let mut served = first.clone();
     // Certificates in the Secret, with the time at which they appeared.
     let mut seen = vec![(first.clone(), Instant::now())];
-    let mut stages = Vec::new();
+    let mut stages = vec![(1, 1)];
     eventually("the old CA is dropped", async || {
         let called = fixture.call().await;
         assert_eq!(called, Ok(()), "stages {stages:?}");

@@ -20,7 +20,7 @@ use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::{self, Event, watch_object, watcher as watch};
 use kube::runtime::{Controller, WatchStreamExt, reflector};
 use kube::{Api, Resource, ResourceExt};
-use olm_api::{ClusterExtension, labels};
+use olm_api::{ClusterExtension, finalizers, labels};
 use olm_bundle::BUILTIN_CA_ANNOTATION;
 use olm_runtime::cluster::{announce_listed, describe, within_deadline};
 use olm_runtime::metrics::Metrics;
@@ -41,7 +41,7 @@ const MAX_RETRY_DELAY: Duration = Duration::from_secs(60);
 const LIST_RETRY: Duration = Duration::from_secs(5);
 
 /// Finalizers of an ongoing garbage collection of an extension's dependents.
-const COLLECTING: [&str; 2] = ["foregroundDeletion", "orphan"];
+const COLLECTING: [&str; 2] = [finalizers::FOREGROUND, finalizers::ORPHAN];
 
 /// Metadata of an extension.
 type Extension = PartialObjectMeta<ClusterExtension>;

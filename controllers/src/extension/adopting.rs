@@ -43,6 +43,17 @@ impl ExistingObject {
     }
 }
 
+impl Observed<'_> {
+    /// Reports whether a new revision adopts the objects of the annotation. A digest that a revision has recorded adopts
+    /// nothing again.
+    pub(super) fn adopts(&self) -> bool {
+        let is_recorded = |digest| {
+            self.sets.iter().any(|set| set.annotations().get(annotations::EXT_ADOPT) == Some(digest))
+        };
+        self.rules.adopt.as_ref().is_some_and(|digest| !is_recorded(digest))
+    }
+}
+
 impl Context {
     /// The draft of a new revision with permission to adopt the objects of the annotation, and their names.
     ///
@@ -131,8 +142,13 @@ fn adopted(digest: &str, existing: Vec<ExistingObject>) -> Result<Vec<ExistingOb
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use olm_request::ExtensionRules;
     use serde_json::json;
 
+    use super::super::decide::tests::{extension, observed};
+    use super::super::revisions::tests::set;
     use super::*;
     use crate::install_error::ErrorClass;
 
@@ -149,6 +165,25 @@ mod tests {
     fn digest(list: &[(&str, &str, &str)]) -> String {
         let line = |(kind, name, uid): &(&str, &str, &str)| object(kind, name, uid, &json!([])).identity;
         adoption_digest(&list.iter().map(line).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn recorded_digest_adopts_nothing_again() {
+        let extension = extension();
+        let mut recorded = set(1, "Archived", true);
+        let all = Arc::make_mut(&mut recorded).metadata.annotations.as_mut().unwrap();
+        all.insert(annotations::EXT_ADOPT.to_owned(), "old".to_owned());
+        let sets = [recorded, set(2, "Active", true)];
+        for (digest, sets, adopts) in [
+            (None, &sets[..0], false),
+            (Some("new"), &sets[..0], true),
+            (Some("new"), &sets, true),
+            (Some("old"), &sets, false),
+            (Some("old"), &sets[1..], true),
+        ] {
+            let rules = ExtensionRules { adopt: digest.map(str::to_owned), ..ExtensionRules::default() };
+            assert_eq!(observed(&extension, rules, sets).adopts(), adopts, "{digest:?}, {} sets", sets.len());
+        }
     }
 
     #[test]

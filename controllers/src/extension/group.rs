@@ -50,7 +50,7 @@ impl Context {
         let filter = extension.spec.as_ref()?.source.catalog.clone()?;
         let name = extension.name_any();
         let sets = self.revisions_of(&name);
-        let states = revisions::states(&sets);
+        let states = revisions::states_of(extension, &sets);
         let installed = states.installed?.bundle;
         let moved = states
             .rolling_out

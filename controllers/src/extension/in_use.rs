@@ -1,9 +1,11 @@
 //! Custom resources of the CRDs of an extension (docs/design/additions.md#uninstall-policy).
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
-use olm_api::{ClusterObjectSet, labels};
+use olm_api::names::KEEPER;
+use olm_api::{ClusterExtension, ClusterObjectSet, finalizers, labels};
 use olm_revision::cluster::Cluster;
 use olm_revision::kube_cluster::KubeCluster;
 use olm_revision::object::served_kind;
@@ -16,15 +18,19 @@ use crate::install_error::{InstallError, api_request};
 /// The API server did not answer.
 pub(super) async fn in_use(
     client: &Client,
-    extension: &str,
+    extension: &ClusterExtension,
     sets: &[ClusterObjectSet],
 ) -> Result<Option<String>, InstallError> {
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
-    let selector = ListParams::default().labels(&format!("{}={extension}", labels::OWNER_NAME));
+    let selector = ListParams::default().labels(&format!("{}={}", labels::OWNER_NAME, extension.name_any()));
     let mut owned = api_request(definitions.list(&selector), "listing definitions").await?.items;
     let owners: Vec<&str> = sets.iter().filter_map(|set| set.metadata.uid.as_deref()).collect();
+    // In a foreground deletion, garbage collection has removed the references to the revisions.
+    let is_keeper = |owner: &OwnerReference| owner.kind == "Namespace" && owner.name == KEEPER;
+    let is_collected = extension.finalizers().iter().any(|finalizer| finalizer == finalizers::FOREGROUND);
     owned.retain(|definition| {
-        definition.owner_references().iter().any(|owner| owners.contains(&owner.uid.as_str()))
+        let is_ours = |owner| is_collected && is_keeper(owner) || owners.contains(&owner.uid.as_str());
+        definition.owner_references().iter().any(is_ours)
     });
     owned.sort_by_key(ResourceExt::name_any);
     let cluster = KubeCluster::new(client.clone());

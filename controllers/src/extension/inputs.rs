@@ -13,7 +13,9 @@ use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet};
 use olm_platform::Revision;
 use olm_request::{ClusterState, ExtensionRules, is_available, priority};
 use olm_resolve::{AssessedRequirement, Catalog, Indexing, missing_packages, satisfiers};
+use olm_runtime::traces::TRACES;
 use tokio::time::Instant;
+use tracing::Instrument;
 
 use super::Context;
 use super::choice::{self, Choice, ChoiceRequest, ResolutionFailure, ResolutionInputs};
@@ -37,7 +39,8 @@ impl Context {
             return Ok(choice);
         }
         let started = Instant::now();
-        let chosen = self.resolve(extension, question).await;
+        let span = tracing::info_span!(target: TRACES, "resolve", package = filter.package_name);
+        let chosen = self.resolve(extension, question).instrument(span).await;
         if chosen.as_ref().map_or_else(|refusal| !refusal.awaits_content, |_| true) {
             self.measures.resolved(chosen.is_ok(), started.elapsed());
         }

@@ -407,7 +407,8 @@ impl Context {
             return Ok(Installation { requeue: true, ..Installation::failed(InstallError::retry(text)) });
         }
         let objects: Vec<&Value> = content::objects(draft.phases()).collect();
-        let foreign = self.preflight.foreign_api_services(name, &objects).boxed().await?;
+        let adopts = observed.adopts();
+        let foreign = self.preflight.foreign_api_services(name, &objects, adopts).boxed().await?;
         if !foreign.is_empty() {
             let failed = Installation::failed(InstallError::retry(foreign.join("; ")));
             return Ok(Installation { requeue: true, ..failed });
@@ -427,14 +428,15 @@ impl Context {
         Ok(Installation::unchanged(definitions))
     }
 
-    /// Reports whether the bundle is the installed one, with unchanged settings. Its revision does not need the
+    /// Reports whether the bundle is installed or rolling out, with unchanged settings. Its revision does not need the
     /// bundle content.
     fn needs_no_content(&self, observed: &Observed<'_>, inputs: &RevisionInputs) -> bool {
         let wanted = &inputs.bundle;
         let is_installed = observed.states.installed.as_ref().is_some_and(|installed| {
             installed.bundle.name == wanted.name && installed.bundle.version == wanted.version
         });
-        is_installed && !self.memories.with(&observed.name, |memory| observed.is_edited(inputs, memory))
+        (is_installed || observed.is_newest(wanted))
+            && !self.memories.with(&observed.name, |memory| observed.is_edited(inputs, memory))
     }
 
     /// CRD verdict of the newest revision, if it was made from these inputs.

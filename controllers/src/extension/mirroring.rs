@@ -10,12 +10,13 @@ use olm_runtime::cluster::within_deadline;
 use serde_json::{Map, Value, json};
 
 use crate::install_error::InstallError;
+use crate::revision_writer::is_of_former;
 
 /// Copied annotations.
 pub(super) const MIRRORED: [&str; 2] = [annotations::EXT_PAUSED, annotations::EXT_UNINSTALL_POLICY];
 
-/// Copies the rules to the revisions, and the service account to revisions that are being removed. Returns `false`
-/// if a revision changed since it was read. A watch event then follows.
+/// Copies the rules to the revisions, and the service account to revisions that are being removed. `uid` is that of
+/// the extension. Returns `false` if a revision changed since it was read.
 ///
 /// # Errors
 /// The API server rejects a patch.
@@ -23,10 +24,11 @@ pub(super) async fn mirror(
     api: &Api<ClusterObjectSet>,
     sets: impl Iterator<Item = &ClusterObjectSet>,
     rules: &ExtensionRules,
+    uid: Option<&str>,
     account: Option<&str>,
 ) -> Result<bool, InstallError> {
     for set in sets {
-        let Some(patch) = patch(set, rules, account) else { continue };
+        let Some(patch) = patch(set, rules, uid, account) else { continue };
         let name = set.name_any();
         match within_deadline(api.patch(&name, &PatchParams::default(), &Patch::Merge(patch))).await {
             Ok(_) => {}
@@ -45,13 +47,21 @@ pub(super) async fn mirror(
 ///
 /// Only active revisions are paused. The policy is also copied to revisions whose teardown has not ended, because
 /// the policy may block it. A new service account is copied only to the latter. The newest revision gets it after
-/// the check of its rights.
-fn patch(set: &ClusterObjectSet, rules: &ExtensionRules, account: Option<&str>) -> Option<Value> {
+/// the check of its rights. Revisions of a former extension keep its policy.
+fn patch(
+    set: &ClusterObjectSet,
+    rules: &ExtensionRules,
+    uid: Option<&str>,
+    account: Option<&str>,
+) -> Option<Value> {
     let is_active = !set.is_archived();
     let is_leaving = set.finalizers().iter().any(|name| name == finalizers::TEARDOWN);
-    let paused = (rules.paused && is_active).then_some("true");
-    let policy = rules.uninstall_policy.filter(|_| is_active || is_leaving).map(|policy| policy.as_str());
     let present = |key: &str| set.annotations().get(key).map(String::as_str);
+    let paused = (rules.paused && is_active).then_some("true");
+    let policy = match is_of_former(set, uid) {
+        true => present(annotations::EXT_UNINSTALL_POLICY),
+        false => rules.uninstall_policy.filter(|_| is_active || is_leaving).map(|policy| policy.as_str()),
+    };
     let has_to_go = !is_active || set.metadata.deletion_timestamp.is_some();
     let account = if is_leaving && has_to_go { account } else { present(annotations::EXT_SERVICE_ACCOUNT) };
     let mut changes = Map::new();
@@ -70,6 +80,7 @@ fn patch(set: &ClusterObjectSet, rules: &ExtensionRules, account: Option<&str>) 
 mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use olm_request::UninstallPolicy;
+    use olm_revision::generate::extension_owner;
 
     use super::super::revisions::tests::set;
     use super::*;
@@ -112,20 +123,29 @@ mod tests {
         ];
         for (set, rules, expected) in rows {
             let expected = expected.map(patched);
-            assert_eq!(patch(&set, &rules, None), expected, "{:?} {rules:?}", set.metadata);
+            assert_eq!(patch(&set, &rules, None, None), expected, "{:?} {rules:?}", set.metadata);
+        }
+        // A revision that is deleted with a former extension follows that one's policy.
+        let mut former = with("Active", json!({POLICY: "KeepCRDs"}), &teardown);
+        former.metadata.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH));
+        former.metadata.owner_references = Some(vec![extension_owner("demo", "old")]);
+        let delete = rules(false, Some(UninstallPolicy::Delete));
+        let own = Some(patched(json!({POLICY: "Delete"})));
+        for (uid, expected) in [("new", None), ("old", own)] {
+            assert_eq!(patch(&former, &delete, Some(uid), None), expected, "{uid}");
         }
         let key = "ext.olm.operatorframework.io/service-account";
         let none = ExtensionRules::default();
         let leaving = with("Archived", json!({key: "ns/a"}), &teardown);
-        assert_eq!(patch(&leaving, &none, Some("ns/a")), None);
+        assert_eq!(patch(&leaving, &none, None, Some("ns/a")), None);
         let mut deleted = with("Active", json!({key: "ns/a"}), &teardown);
         deleted.metadata.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH));
         for (account, expected) in [(Some("ns/b"), json!("ns/b")), (None, Value::Null)] {
             let expected = patched(json!({ key: expected }));
-            assert_eq!(patch(&leaving, &none, account), Some(expected.clone()));
-            assert_eq!(patch(&deleted, &none, account), Some(expected));
+            assert_eq!(patch(&leaving, &none, None, account), Some(expected.clone()));
+            assert_eq!(patch(&deleted, &none, None, account), Some(expected));
             for (state, finalizers) in [("Archived", &[][..]), ("Active", &teardown)] {
-                assert_eq!(patch(&with(state, json!({key: "ns/a"}), finalizers), &none, account), None);
+                assert_eq!(patch(&with(state, json!({key: "ns/a"}), finalizers), &none, None, account), None);
             }
         }
     }

@@ -37,6 +37,8 @@ mod inputs;
 mod install;
 mod memory;
 mod mirroring;
+#[cfg(test)]
+mod missing_content_tests;
 mod namespaces;
 #[cfg(test)]
 mod namespaces_api_tests;
@@ -113,6 +115,8 @@ const CONCURRENCY: u16 = 32;
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
 /// Requeue delay of a result that depends on other objects of the cluster, whether or not a watch reports a change.
 const REQUEUE_DELAY: Duration = Duration::from_secs(20);
+/// Requeue delay after a conflict (409) with a revision. Events of a revision without owner reach no extension.
+const CONFLICT_RETRY: Duration = Duration::from_millis(200);
 /// Delay between two verifications of an image that the signature policy does not accept.
 const VERIFY_DELAY: Duration = Duration::from_secs(300);
 

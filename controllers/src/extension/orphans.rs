@@ -14,10 +14,12 @@ use serde_json::json;
 
 use super::Context;
 use crate::install_error::InstallError;
+use crate::revision_writer::extension_stays;
 
 impl Context {
-    /// Sets the owner of each orphaned revision. Returns `false` if the extension is gone or being deleted:
-    /// orphaning removes the owners too, and a revision with a restored owner would be deleted with the extension.
+    /// Sets the owner of each orphaned revision. Returns `false` if a revision changed since it was read, or if the
+    /// extension is gone or being deleted: orphaning removes the owners too, and a revision with a restored owner
+    /// would be deleted with the extension.
     ///
     /// # Errors
     /// The API server rejects a request.
@@ -32,11 +34,11 @@ impl Context {
             return Ok(true);
         }
         let owner = extension_owner(&name, &extension.uid().unwrap_or_default());
-        let stays = self.revisions.extension_stays(&owner).await;
+        let stays = extension_stays(&self.parts.client, &owner).await;
         if !stays.map_err(|error| error.context("adopting revisions"))? {
             return Ok(false);
         }
-        let params = PatchParams::apply(names::EXTENSION_CONTROLLER_MANAGER);
+        let (params, mut is_done) = (PatchParams::apply(names::EXTENSION_CONTROLLER_MANAGER), true);
         for set in orphans {
             let patch = Patch::Merge(
                 json!({"metadata": {"uid": set.uid(), "resourceVersion": set.resource_version(),
@@ -46,15 +48,15 @@ impl Context {
                 Ok(_) => {
                     tracing::info!(extension = name, revision = set.name_any(), "adopted orphaned revision")
                 }
-                // The revision was deleted or has changed. A watch event follows.
-                Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {}
+                Err(kube::Error::Api(status)) if status.is_not_found() => {}
+                Err(kube::Error::Api(status)) if status.is_conflict() => is_done = false,
                 Err(error) => {
                     let context = format!("adopting revision {:?}", set.name_any());
                     return Err(InstallError::api(&error).context(context));
                 }
             }
         }
-        Ok(true)
+        Ok(is_done)
     }
 }
 

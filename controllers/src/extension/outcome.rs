@@ -38,7 +38,7 @@ pub(super) struct ReconcileOutcome {
 impl ReconcileOutcome {
     /// Outcome of a chosen bundle.
     pub(super) fn chosen(choice: Choice, installation: Installation, observed: &Observed<'_>) -> Self {
-        let Observed { rules, states, edited, .. } = observed;
+        let Observed { rules, states, .. } = observed;
         let (old, unfinished) = (observed.status(), installation.unfinished);
         let held = installation.held.as_ref().map(|held| held.report(observed, &choice));
         let awaited = installation.awaited.as_ref().map(|cause| Ok(findings::held_by_group(&choice, cause)));
@@ -75,11 +75,7 @@ impl ReconcileOutcome {
         });
         add_rollback(&mut findings, &installation, observed, (&target, catalog.is_some()));
         let requeue = requeue_delay(&installation, requeue, applied.is_ok());
-        let made = installation.made.map(|CreatedRevision { set, before }| {
-            let (made, installed) = (Revision::of(&set), states.installed.as_ref());
-            events.extend(rollout_events::started(&made, installed, before.as_ref(), *edited));
-            set
-        });
+        let made = installation.made.map(|made| announced(made, observed, &mut events));
         Self {
             attempt: AttemptResult {
                 applied,
@@ -119,6 +115,28 @@ impl ReconcileOutcome {
         let requeue = requeue.then_some(REQUEUE_DELAY);
         Self { attempt, events, over, made: None, requeue, unfinished: false, is_held: false }
     }
+
+    /// Outcome with the rollback of the newest revision.
+    pub(super) fn with_rollback(mut self, restored: Installation, observed: &Observed<'_>) -> Self {
+        if let Some(RollbackOutcome::NotRestored(why)) = restored.rollback {
+            self.attempt.findings.not_restored = Some(why);
+        }
+        self.made = restored.made.map(|made| announced(made, observed, &mut self.events));
+        self.requeue = self.requeue.or_else(|| restored.requeue.then_some(REQUEUE_DELAY));
+        self.unfinished |= restored.unfinished;
+        self
+    }
+}
+
+/// Adds the Events of a new revision.
+fn announced(
+    CreatedRevision { set, before }: CreatedRevision,
+    observed: &Observed<'_>,
+    events: &mut Vec<ExtensionEvent>,
+) -> ClusterObjectSet {
+    let (made, installed) = (Revision::of(&set), observed.states.installed.as_ref());
+    events.extend(rollout_events::started(&made, installed, before.as_ref(), observed.edited));
+    set
 }
 
 /// Adds what a rollback means for the target, which may be chosen from a catalog.

@@ -27,7 +27,7 @@ use super::outcome::ReconcileOutcome;
 use super::removal::FINALIZERS;
 use super::revisions::{self, Revision, RevisionStates};
 use super::status::{self, StatusUpdate};
-use super::{Context, REQUEUE_DELAY, namespaces, rollout_events};
+use super::{CONFLICT_RETRY, Context, REQUEUE_DELAY, namespaces, rollout_events};
 use crate::adoption::AdoptionState;
 use crate::install_error::{ErrorClass, InstallError};
 use crate::preflight::CrdVerdict;
@@ -75,7 +75,7 @@ impl Context {
         }
         match self.prepare(&observed).await {
             Ok(true) => {}
-            Ok(false) => return Ok(Action::await_change()),
+            Ok(false) => return Err(ReconcileError::pending(CONFLICT_RETRY)),
             Err(failure) => {
                 let outcome = ReconcileOutcome::stopped(failure, &observed.rules);
                 return self.conclude(observed, outcome).await;
@@ -114,7 +114,7 @@ impl Context {
             None => false,
         };
         let sets = self.revisions_of(&name);
-        let states = revisions::states(&sets);
+        let states = revisions::states_of(extension, &sets);
         let edited = self.is_edited(extension, &states);
         let (rules, account) = (self.rules(extension), self.account(extension));
         let selected = self.selected_namespaces(extension).await?;
@@ -133,11 +133,14 @@ impl Context {
     }
 
     /// Adopts orphaned revisions of the extension, and annotates its revisions. Returns `false` if the reconcile must
-    /// end because a watch event follows.
+    /// be repeated, because an object has changed since it was read.
     async fn prepare(&self, observed: &Observed<'_>) -> Result<bool, InstallError> {
         let Observed { extension, rules, account, sets, .. } = observed;
+        let uid = extension.metadata.uid.as_deref();
         Ok(self.adopt_orphans(extension, sets).boxed().await?
-            && mirror(&self.sets, sets.iter().map(Arc::as_ref), rules, account.as_deref()).boxed().await?)
+            && mirror(&self.sets, sets.iter().map(Arc::as_ref), rules, uid, account.as_deref())
+                .boxed()
+                .await?)
     }
 
     /// Takes the next step. An error means that there is nothing to report yet.
@@ -146,12 +149,11 @@ impl Context {
         observed: &Observed<'_>,
         decision: Decision,
     ) -> Result<ReconcileOutcome, ReconcileError> {
-        let old = observed.status();
         let unchanged = Installation::unchanged;
         let (mut waiting, mut is_newest, mut is_ready) = (None, false, false);
         let mut outcome = match decision {
             Decision::AwaitCatalog => return Err(ReconcileError::pending(CONTENT_WAIT)),
-            Decision::Refuse(refusal) => ReconcileOutcome::refused(*refusal, old),
+            Decision::Refuse(refusal) => self.refused(observed, *refusal).boxed().await?,
             Decision::Hold { choice, waits } => {
                 waiting = waits;
                 ReconcileOutcome::chosen(choice, unchanged(CrdVerdict::Safe), observed)
@@ -287,15 +289,9 @@ impl Context {
     }
 
     /// Reports whether the spec changed since a revision was last created or kept for it. For generations before
-    /// the start of this process, the `Progressing` condition is the only source. It is used if it is
-    /// copied from a revision.
+    /// the start of this process, the status is the only source.
     fn is_edited(&self, extension: &ClusterExtension, states: &RevisionStates) -> bool {
-        let reported = extension.status.as_ref().map_or(&[][..], |status| &status.active_revisions);
-        let seen = match extension.condition(types::PROGRESSING) {
-            Some(seen) if states.is_copied_from_revision(seen, reported) => seen.observed_generation,
-            Some(_) => None,
-            None => extension.metadata.generation,
-        };
+        let seen = states.applied_generation(extension);
         let applied = |memory: &mut ExtensionMemory| *memory.applied_generation.get_or_insert(seen);
         self.memories.with(&extension.name_any(), applied) != extension.metadata.generation
     }

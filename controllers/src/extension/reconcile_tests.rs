@@ -238,49 +238,6 @@ async fn content_of_newest_revision_is_restored_without_that_of_the_installed_on
     assert!(fixture.secrets.get_opt(&lost[0]).await.unwrap().is_none());
 }
 
-// docs/design/apply.md#missing-bundle-content; case apply-20: an edit that cannot be applied is reported until it
-// is applied
-#[tokio::test(flavor = "multi_thread")]
-async fn edit_without_bundle_content_stays_pending() {
-    let mut fixture = Fixture::start().await;
-    installed(&fixture, &json!({})).await;
-    let expected = [
-        "InstallStarted revision demo-1 installs bundle demo.v1.0.0 version 1.0.0",
-        "Resolved chose bundle demo.v1.0.0 version 1.0.0 from catalog main",
-        "RolloutSucceeded bundle demo.v1.0.0 version 1.0.0 is installed by revision demo-1",
-    ];
-    for event in expected {
-        fixture.until_event("demo", event).await;
-    }
-    fixture.stop_controller().await;
-    fs::remove_dir_all(fixture.cache().join("unpack")).unwrap();
-    fixture.start_controller();
-    fixture.until_reconciled("first").await;
-    // After a restart no Event is repeated (docs/design/additions.md#events), and the status is unchanged.
-    assert_eq!(fixture.condition("demo", types::PROGRESSING).await.unwrap(), DONE);
-    assert_eq!(fixture.events("demo").await, expected);
-
-    fixture.edit("demo", &json!({"spec": {"progressDeadlineMinutes": 20}})).await;
-    let pending = |extension: &ClusterExtension| {
-        let progressing = conditions::find(&extension.status.as_ref()?.conditions, types::PROGRESSING)?;
-        let is_current = progressing.observed_generation == extension.metadata.generation;
-        let start = "error for resolved bundle \"demo.v1.0.0\" with version \"1.0.0\": error copying image";
-        (is_current && progressing.reason == "Retrying" && progressing.message.starts_with(start))
-            .then_some(())
-    };
-    fixture.until("the pending edit", "demo", pending).await;
-    fixture.stop_controller().await;
-    fixture.start_controller();
-    fixture.until_reconciled("second").await;
-    fixture.until("the pending edit", "demo", pending).await;
-    assert_eq!(fixture.sets.get("demo-1").await.unwrap().spec.unwrap().progress_deadline_minutes, None);
-    assert!(fixture.condition("demo", types::INSTALLED).await.unwrap().starts_with("True/Succeeded"));
-    // The content is available again.
-    fixture.publish("main", &[version("1.0.0", "a")]).await;
-    fixture.until_condition("demo", types::PROGRESSING, DONE).await;
-    assert_eq!(fixture.sets.get("demo-1").await.unwrap().spec.unwrap().progress_deadline_minutes, Some(20));
-}
-
 // Cases apply-55, apply-56, apply-57, api-29, api-53, api-57
 #[tokio::test(flavor = "multi_thread")]
 async fn failed_installs_are_reported_and_recover() {

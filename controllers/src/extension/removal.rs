@@ -23,7 +23,7 @@ use super::in_use::in_use;
 use super::mirroring::mirror;
 use super::revisions;
 use super::status::StatusUpdate;
-use super::{Context, REQUEUE_DELAY};
+use super::{CONFLICT_RETRY, Context, REQUEUE_DELAY};
 use crate::install_error::InstallError;
 
 /// Finalizers that the controller sets on every extension.
@@ -40,8 +40,14 @@ impl Context {
             extension.finalizers().iter().filter(|name| !is_ours(name)).cloned().collect();
         if rest.len() == extension.finalizers().len() {
             self.forget(&name);
-            // With foreground deletion the extension remains until its revisions are gone.
-            if let Some(waits) = self.revisions_of(&name).iter().find_map(|set| waits_of(set)) {
+            // With foreground deletion, or a foreign finalizer, the extension remains while its revisions are removed.
+            let sets = self.revisions_of(&name);
+            match self.pass_on(extension, sets.iter().map(Arc::as_ref)).boxed().await {
+                Ok(None) => {}
+                Ok(Some(_)) => return Err(ReconcileError::pending(CONFLICT_RETRY)),
+                Err(failure) => return self.fail(extension, failure).await,
+            }
+            if let Some(waits) = sets.iter().find_map(|set| waits_of(set)) {
                 self.report_failure(extension, waits).await?;
             }
             return Ok(Action::await_change());
@@ -88,13 +94,23 @@ impl Context {
         // List from the API server: the deletion also covers revisions that the cache does not hold yet.
         let sets = self.revisions.list(&name).await?;
         if rules.uninstall_policy == Some(UninstallPolicy::BlockIfInUse)
-            && let Some(in_use) = in_use(&self.parts.client, &name, &sets).await?
+            && let Some(in_use) = in_use(&self.parts.client, extension, &sets).await?
         {
             return Ok(Some(InstallError::blocked(in_use)));
         }
         // The revisions must carry the current policy before they are deleted, also if it was just removed.
-        let account = self.account(extension);
-        let mirrored = mirror(&self.sets, sets.iter(), &rules, account.as_deref()).await?;
+        self.pass_on(extension, sets.iter()).await
+    }
+
+    /// Copies the current settings to the revisions. Returns the reason if a revision has changed.
+    async fn pass_on(
+        &self,
+        extension: &ClusterExtension,
+        sets: impl Iterator<Item = &ClusterObjectSet>,
+    ) -> Result<Option<InstallError>, InstallError> {
+        let (rules, account) = (self.rules(extension), self.account(extension));
+        let uid = extension.metadata.uid.as_deref();
+        let mirrored = mirror(&self.sets, sets, &rules, uid, account.as_deref()).await?;
         Ok((!mirrored).then(|| InstallError::retry("a revision changed while its annotations were written")))
     }
 
@@ -118,7 +134,7 @@ impl Context {
         extension: &ClusterExtension,
         failure: InstallError,
     ) -> Result<(), ReconcileError> {
-        let states = revisions::states(&self.revisions_of(&extension.name_any()));
+        let states = revisions::states_of(extension, &self.revisions_of(&extension.name_any()));
         let generation = extension.metadata.generation;
         self.write(extension, generation, &states, &StatusUpdate::OnlyProgressing(failure)).await.map(drop)
     }

@@ -40,34 +40,46 @@ async fn in_use(fixture: &Fixture, owner: &ClusterObjectSet, names: &[&str]) -> 
     widgets
 }
 
+/// Uninstall policy in the annotation of a revision.
+async fn policy(fixture: &Fixture, revision: &str) -> Option<String> {
+    let set = fixture.sets.get(revision).await.unwrap();
+    set.annotations().get("ext.olm.operatorframework.io/uninstall-policy").cloned()
+}
+
 // docs/design/additions.md#uninstall-policy, docs/design/apply.md#recreated-extensions; cases additions-a49,
 // additions-a50, api-51
 #[tokio::test(flavor = "multi_thread")]
 async fn deletion_follows_uninstall_policy() {
     let fixture = Fixture::start().await;
     installed(&fixture, &json!({})).await;
-    let policy = async |revision: &str| {
-        let set = fixture.sets.get(revision).await.unwrap();
-        set.annotations().get("ext.olm.operatorframework.io/uninstall-policy").cloned()
-    };
     fixture.annotate("demo", &[("uninstall-policy", Some("Keep"))]).await;
     let note = "InvalidAnnotation annotation ext.olm.operatorframework.io/uninstall-policy has no effect: unknown value \
                 \"Keep\", allowed are Delete, KeepCRDs, BlockIfInUse";
     fixture.until_event("demo", note).await;
-    assert_eq!(policy("demo-1").await, None);
+    assert_eq!(policy(&fixture, "demo-1").await, None);
     fixture.annotate("demo", &[("uninstall-policy", Some("BlockIfInUse"))]).await;
-    fixture.eventually("the policy annotation", async || policy("demo-1").await).await;
+    fixture.eventually("the policy annotation", async || policy(&fixture, "demo-1").await).await;
 
     let set = fixture.sets.get("demo-1").await.unwrap();
     let widgets = in_use(&fixture, &set, &["a", "b", "c"]).await;
     let foreign = json!({"metadata": {"finalizers": [FINALIZERS[0], FINALIZERS[1], "example.com/foreign"]}});
     fixture.edit("demo", &foreign).await;
-    fixture.extensions.delete("demo", &DeleteParams::default()).await.unwrap();
+    fixture.extensions.delete("demo", &DeleteParams::foreground()).await.unwrap();
     let text =
         "False/Blocked cannot uninstall: 3 custom resources exist (first: example.com/v1, Kind=Widget ns/a)";
     let held = fixture.until_condition("demo", types::PROGRESSING, text).await;
-    assert_eq!(held.finalizers().len(), 3);
-    for name in ["a", "b", "c"] {
+    assert_eq!(held.finalizers().len(), 4);
+    // State after garbage collection.
+    let keeper = json!({"apiVersion": "v1", "kind": "Namespace", "name": "kube-system", "uid": "k"});
+    let kept = Patch::Merge(json!({"metadata": {"ownerReferences": [keeper]}}));
+    let definitions: Api<CustomResourceDefinition> = Api::all(fixture.plane.client());
+    definitions.patch("widgets.example.com", &PatchParams::default(), &kept).await.unwrap();
+    widgets.delete("a", &DeleteParams::default()).await.unwrap();
+    let text =
+        "False/Blocked cannot uninstall: 2 custom resources exist (first: example.com/v1, Kind=Widget ns/b)";
+    fixture.until_condition("demo", types::PROGRESSING, text).await;
+    fixture.edit("demo", &foreign).await;
+    for name in ["b", "c"] {
         widgets.delete(name, &DeleteParams::default()).await.unwrap();
     }
     // The cache cannot be removed, so one finalizer remains (case api-51).
@@ -83,9 +95,15 @@ async fn deletion_follows_uninstall_policy() {
         (is_reported && extension.finalizers() == [FINALIZERS[0], "example.com/foreign"]).then_some(())
     };
     fixture.until("the failed finalizer", "demo", failed).await;
-    assert_eq!(policy("demo-1").await.as_deref(), Some("KeepCRDs"), "the policy is copied before a deletion");
+    assert_eq!(
+        policy(&fixture, "demo-1").await.as_deref(),
+        Some("KeepCRDs"),
+        "the policy is copied before a deletion"
+    );
     fixture.annotate("demo", &[("uninstall-policy", None)]).await;
-    fixture.eventually("no policy annotation", async || policy("demo-1").await.is_none().then_some(())).await;
+    fixture
+        .eventually("no policy annotation", async || policy(&fixture, "demo-1").await.is_none().then_some(()))
+        .await;
     fs::remove_file(&place).unwrap();
     let released =
         |extension: &ClusterExtension| (extension.finalizers() == ["example.com/foreign"]).then_some(());
@@ -162,4 +180,61 @@ async fn revisions_are_garbage_collected_or_adopted() {
         .eventually("no Secrets", async || (fixture.content("demo-1").await.is_empty()).then_some(()))
         .await;
     assert!(fixture.extensions.get_opt("demo").await.unwrap().is_none());
+}
+
+/// Adds the finalizer of the revision controller, which does not run here, and deletes the revision.
+async fn remove(fixture: &Fixture, revision: &str) {
+    let patch = Patch::Merge(json!({"metadata": {"finalizers": [olm_api::finalizers::TEARDOWN]}}));
+    fixture.sets.patch(revision, &PatchParams::default(), &patch).await.unwrap();
+    fixture.sets.delete(revision, &DeleteParams::default()).await.unwrap();
+}
+
+// docs/design/apply.md#recreated-extensions: a removal keeps the policy of the extension that was deleted
+#[tokio::test(flavor = "multi_thread")]
+async fn recreated_extension_is_installed_beside_the_removal_of_the_former_one() {
+    let fixture = Fixture::start().await;
+    installed(&fixture, &json!({})).await;
+    fixture.annotate("demo", &[("uninstall-policy", Some("KeepCRDs"))]).await;
+    fixture.eventually("the policy annotation", async || policy(&fixture, "demo-1").await).await;
+    fixture.extensions.delete("demo", &DeleteParams::default()).await.unwrap();
+    let is_gone = async || fixture.extensions.get_opt("demo").await.unwrap().is_none().then_some(());
+    fixture.eventually("the deletion", is_gone).await;
+    remove(&fixture, "demo-1").await;
+
+    fixture.create("demo", &json!({}), &json!({})).await;
+    let second = fixture.revision("demo-2").await;
+    let installed = fixture.condition("demo", types::INSTALLED).await;
+    assert!(installed.is_none_or(|text| text.starts_with("False/")), "the former revision is not installed");
+    assert_eq!(second.annotations()[annotations::BUNDLE_VERSION], "1.0.0");
+    assert_eq!(policy(&fixture, "demo-1").await.as_deref(), Some("KeepCRDs"));
+    fixture.succeed("demo-2").await;
+    fixture.until_condition("demo", types::PROGRESSING, DONE).await;
+    assert_eq!(policy(&fixture, "demo-1").await.as_deref(), Some("KeepCRDs"));
+}
+
+// docs/design/apply.md#keep-patch-or-create
+#[tokio::test(flavor = "multi_thread")]
+async fn deleted_revision_gets_a_successor_that_takes_over() {
+    let fixture = Fixture::start().await;
+    installed(&fixture, &json!({})).await;
+    remove(&fixture, "demo-1").await;
+    let second = fixture.revision("demo-2").await;
+    assert_eq!(second.annotations()[annotations::BUNDLE_VERSION], "1.0.0");
+    assert!(fixture.condition("demo", types::INSTALLED).await.unwrap().starts_with("True/Succeeded"));
+}
+
+// docs/design/additions.md#uninstall-policy
+#[tokio::test(flavor = "multi_thread")]
+async fn policy_is_copied_while_a_foreign_finalizer_keeps_the_extension() {
+    let fixture = Fixture::start().await;
+    installed(&fixture, &json!({})).await;
+    let foreign = json!({"metadata": {"finalizers": [FINALIZERS[0], FINALIZERS[1], "example.com/foreign"]}});
+    fixture.edit("demo", &foreign).await;
+    fixture.extensions.delete("demo", &DeleteParams::default()).await.unwrap();
+    let is_kept =
+        |extension: &ClusterExtension| (extension.finalizers() == ["example.com/foreign"]).then_some(());
+    fixture.until("only the foreign finalizer", "demo", is_kept).await;
+    fixture.annotate("demo", &[("uninstall-policy", Some("KeepCRDs"))]).await;
+    let policy = fixture.eventually("the policy annotation", async || policy(&fixture, "demo-1").await).await;
+    assert_eq!(policy, "KeepCRDs");
 }

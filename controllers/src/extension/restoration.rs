@@ -15,9 +15,11 @@ use olm_runtime::reconcile::{RESYNC, ReconcileError};
 use tokio::task::block_in_place;
 
 use super::Context;
+use super::choice::ResolutionFailure;
 use super::decide::Observed;
 use super::install::{CreatedRevision, Installation};
 use super::namespaces::target_namespaces;
+use super::outcome::ReconcileOutcome;
 use super::revisions::Revision;
 use super::rollback;
 use crate::install_error::InstallError;
@@ -62,6 +64,24 @@ impl Context {
             Some(_) => restored,
             None => Installation { rollback: restored.rollback, requeue: restored.requeue, ..installation },
         })
+    }
+
+    /// Outcome without a bundle. A failed newest revision is rolled back nevertheless.
+    ///
+    /// # Errors
+    /// Those of [`Context::restore`].
+    pub(super) async fn refused(
+        &self,
+        observed: &Observed<'_>,
+        refusal: ResolutionFailure,
+    ) -> Result<ReconcileOutcome, ReconcileError> {
+        let is_due = !refusal.awaits_content && rollback::is_due(observed);
+        let outcome = ReconcileOutcome::refused(refusal, observed.status());
+        if !is_due {
+            return Ok(outcome);
+        }
+        let restored = self.restore(observed, observed.states.installed.as_ref()).await?;
+        Ok(outcome.with_rollback(restored, observed))
     }
 
     /// Report of the failed operator against its replacement by another bundle.

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use olm_api::cluster_extension::{BundleMetadata, RevisionStatus};
 use olm_api::conditions::{self, PULLING, reasons, types};
-use olm_api::{ClusterObjectSet, Condition, annotations};
+use olm_api::{ClusterExtension, ClusterObjectSet, Condition, annotations};
 use olm_request::Refusal;
 use olm_revision::generate::{number_of, selected_namespaces};
+
+use crate::revision_writer::is_of_former;
 
 /// Values of a ClusterObjectSet that the extension controller needs.
 #[derive(Clone, Debug, PartialEq)]
@@ -77,14 +79,24 @@ impl RevisionStates {
         self.rolling_out.last().or(self.installed.as_ref())
     }
 
+    /// Generation of the spec that a revision was last made or kept for, according to the status of the extension.
+    /// `None` if it is unknown.
+    pub(crate) fn applied_generation(&self, extension: &ClusterExtension) -> Option<i64> {
+        let reported = extension.status.as_ref().map_or(&[][..], |status| &status.active_revisions);
+        match extension.condition(types::PROGRESSING) {
+            Some(shown) => {
+                shown.observed_generation.filter(|_| self.is_copied_from_revision(shown, reported))
+            }
+            // Without an edit, the rollout of a former extension is adopted.
+            None if self.newest().is_some() => Some(1),
+            None => extension.metadata.generation,
+        }
+    }
+
     /// Reports whether this `Progressing` condition of an extension is copied from a revision. If not, it describes
     /// an attempt that made no revision. `reported` is `status.activeRevisions` of the extension: the conditions of
     /// the revisions may have changed since.
-    pub(crate) fn is_copied_from_revision(
-        &self,
-        progressing: &Condition,
-        reported: &[RevisionStatus],
-    ) -> bool {
+    fn is_copied_from_revision(&self, progressing: &Condition, reported: &[RevisionStatus]) -> bool {
         let Condition { status, reason, message, .. } = progressing;
         // Only revisions have these reasons.
         let of_revisions = [reasons::SUCCEEDED, reasons::ROLLING_OUT, reasons::PROGRESS_DEADLINE_EXCEEDED];
@@ -98,8 +110,16 @@ impl RevisionStates {
     }
 }
 
+/// Derives the states of an extension from all revisions with its name, in any order. Those that are deleted with a
+/// former extension are not installed.
+pub(crate) fn states_of(extension: &ClusterExtension, sets: &[Arc<ClusterObjectSet>]) -> RevisionStates {
+    let uid = extension.metadata.uid.as_deref();
+    let ours: Vec<_> = sets.iter().filter(|set| !is_of_former(set, uid)).cloned().collect();
+    states(&ours)
+}
+
 /// Derives the states from all revisions of one extension, in any order.
-pub(crate) fn states(sets: &[Arc<ClusterObjectSet>]) -> RevisionStates {
+pub(super) fn states(sets: &[Arc<ClusterObjectSet>]) -> RevisionStates {
     let mut active: Vec<&Arc<ClusterObjectSet>> = sets.iter().filter(|set| !set.is_archived()).collect();
     active.sort_by_key(|set| number_of(set));
     let newest = sets.iter().max_by_key(|set| number_of(set));
@@ -216,6 +236,23 @@ pub(super) mod tests {
                 "{reason} {message}"
             );
         }
+    }
+
+    #[test]
+    fn extension_without_status_is_edited_if_its_spec_was_changed_after_its_creation() {
+        let states = states(&[set(1, "Active", false)]);
+        let applied = |conditions: serde_json::Value| {
+            let extension = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension",
+                "metadata": {"name": "demo", "generation": 3}, "status": {"conditions": conditions}});
+            states.applied_generation(&serde_json::from_value(extension).unwrap())
+        };
+        let progressing = |reason: &str| {
+            json!([{"type": "Progressing", "status": "True", "reason": reason, "message": "x", "observedGeneration": 2,
+                "lastTransitionTime": "2026-01-01T00:00:00Z"}])
+        };
+        assert_eq!(applied(json!([])), Some(1));
+        assert_eq!(applied(progressing("RollingOut")), Some(2));
+        assert_eq!(applied(progressing("Retrying")), None);
     }
 
     #[test]

@@ -50,7 +50,12 @@ pub(super) fn step(observed: &Observed<'_>, choice: &Choice, memory: &ExtensionM
 /// Reports whether a failed newest revision is rolled back before this attempt to change it, which made no revision.
 pub(super) fn precedes(attempt: &Installation, observed: &Observed<'_>) -> bool {
     let is_stopped = attempt.applied.is_err() || attempt.held.is_some() || attempt.awaited.is_some();
-    is_stopped && observed.rules.rollback && observed.states.newest().is_some_and(has_failed)
+    is_stopped && is_due(observed)
+}
+
+/// Reports whether a failed newest revision is rolled back unless a change of it succeeds.
+pub(super) fn is_due(observed: &Observed<'_>) -> bool {
+    observed.rules.rollback && !observed.rules.paused && observed.states.newest().is_some_and(has_failed)
 }
 
 /// Reports whether a rollout of the revision is to be rolled back. A restored revision never is.

@@ -158,6 +158,29 @@ async fn waiting_edit_does_not_delay_a_rollback() {
     assert_eq!(fixture.revisions().await, ["demo-1", "demo-2", "demo-3"]);
 }
 
+// docs/design/approvals.md#automatic-rollback
+#[tokio::test(flavor = "multi_thread")]
+async fn unresolved_edit_does_not_prevent_a_rollback() {
+    let fixture = upgrading(&[]).await;
+    fixture.edit("demo", &json!({"spec": {"source": {"catalog": {"version": "9.9.9"}}}})).await;
+    let refused = |extension: &olm_api::ClusterExtension| {
+        let found = extension.condition(types::PROGRESSING)?;
+        (found.reason == "Retrying" && found.message.contains("9.9.9")).then_some(())
+    };
+    fixture.until("the resolution error", "demo", refused).await;
+    fail(&fixture, "demo-2").await;
+    let restored = fixture.revision("demo-3").await;
+    assert_eq!(restored.annotations()[annotations::BUNDLE_VERSION], "1.0.0");
+    assert_eq!(Refusal::of(&restored).unwrap().revision, "demo-2");
+    let event = "RolledBack revision demo-3 restores bundle demo.v1.0.0 version 1.0.0 in place of bundle demo.v1.1.0 \
+                 version 1.1.0, because revision demo-2 exceeded its progress deadline";
+    fixture.until_event("demo", event).await;
+    fixture.succeed("demo-3").await;
+    fixture.until_reconciled("other").await;
+    fixture.until("the resolution error", "demo", refused).await;
+    assert_eq!(fixture.revisions().await, ["demo-1", "demo-2", "demo-3"]);
+}
+
 fn crd(plural: &str, kind: &str, fields: &Value) -> Value {
     let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": fields}}});
     json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",

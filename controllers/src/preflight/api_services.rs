@@ -15,7 +15,8 @@ use crate::install_error::{InstallError, api_request};
 const AUTOMANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
 
 impl Preflight {
-    /// Returns a sentence for each APIService among `objects` that exists and does not belong to the extension.
+    /// Returns a sentence for each APIService among `objects` that exists and does not belong to the extension. With
+    /// `adopts`, one that the same Service serves is not foreign: the digest of the adopted objects decides.
     ///
     /// # Errors
     /// The API server did not answer.
@@ -23,15 +24,18 @@ impl Preflight {
         &self,
         extension: &str,
         objects: &[&Value],
+        adopts: bool,
     ) -> Result<Vec<String>, InstallError> {
         let services: Api<APIService> = Api::all(self.client.clone());
         let is_api_service = |object: &&&Value| InjectionKind::of(object) == Some(InjectionKind::ApiService);
-        let names = objects.iter().filter(is_api_service);
-        let names = names.map(|object| object["metadata"]["name"].as_str().unwrap_or_default());
-        let foreign = |name| {
-            let live = api_request(services.get_opt(name), format!("getting APIService {name:?}"));
+        let foreign = |object: &Value| {
+            let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+            let service = object["spec"]["service"].clone();
+            let services = services.clone();
             async move {
+                let live = api_request(services.get_opt(&name), format!("getting APIService {name:?}"));
                 match live.await? {
+                    Some(live) if adopts && is_adoptable(&live, &service) => Ok(None),
                     Some(live) if !belongs_to(&live, extension) => {
                         let owner = owner(&self.client, &live).await;
                         Ok(Some(format!("APIService {name:?} already exists: {owner}")))
@@ -40,8 +44,18 @@ impl Preflight {
                 }
             }
         };
-        collect_some(names.map(foreign).collect(), MAX_CONCURRENT_CALLS).await
+        let services = objects.iter().filter(is_api_service).map(|object| foreign(object));
+        collect_some(services.collect(), MAX_CONCURRENT_CALLS).await
     }
+}
+
+/// Reports whether `service` of the bundle serves the APIService, and neither a controller nor an extension owns it.
+fn is_adoptable(live: &APIService, service: &Value) -> bool {
+    let Some(served) = live.spec.as_ref().and_then(|spec| spec.service.as_ref()) else { return false };
+    served.namespace.as_deref() == service["namespace"].as_str()
+        && served.name.as_deref() == service["name"].as_str()
+        && live.owner_references().iter().all(|owner| owner.controller != Some(true))
+        && !live.labels().contains_key(labels::OWNER_NAME)
 }
 
 fn belongs_to(live: &APIService, extension: &str) -> bool {

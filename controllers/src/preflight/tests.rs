@@ -366,16 +366,23 @@ async fn foreign_api_services_are_named_with_their_owner(fixture: &Fixture) {
     ];
     let objects = names.map(|name| api_service(name, None));
     let objects: Vec<&Value> = objects.iter().collect();
-    assert_eq!(
-        fixture.preflight.foreign_api_services("demo", &objects).await.unwrap(),
-        [
-            "APIService \"v1.other.example.com\" already exists: it belongs to ClusterExtension \"other\"; only one \
-             extension can serve it",
-            "APIService \"v1.by.example.com\" already exists: Service default/server serves it; remove that API server \
-             and its APIService first",
-            "APIService \"v1.example.com\" already exists: CustomResourceDefinition widgets.example.com serves it; delete \
-             that first",
-            "APIService \"v1.apps\" already exists: the API server itself serves this group and version",
-        ]
-    );
+    let by_service = "APIService \"v1.by.example.com\" already exists: Service default/server serves it; remove that API \
+                      server and its APIService first";
+    let foreign = [
+        "APIService \"v1.other.example.com\" already exists: it belongs to ClusterExtension \"other\"; only one \
+         extension can serve it",
+        by_service,
+        "APIService \"v1.example.com\" already exists: CustomResourceDefinition widgets.example.com serves it; delete \
+         that first",
+        "APIService \"v1.apps\" already exists: the API server itself serves this group and version",
+    ];
+    let checked = fixture.preflight.foreign_api_services("demo", &objects, false).await.unwrap();
+    assert_eq!(checked, foreign);
+    // docs/design/migration.md#adopted-objects
+    let adopting = fixture.preflight.foreign_api_services("demo", &objects, true).await.unwrap();
+    assert_eq!(adopting, [foreign[0], foreign[2], foreign[3]]);
+    let mut elsewhere = api_service("v1.by.example.com", None);
+    elsewhere["spec"]["service"]["name"] = json!("another");
+    let adopting = fixture.preflight.foreign_api_services("demo", &[&elsewhere], true).await.unwrap();
+    assert_eq!(adopting, [by_service]);
 }

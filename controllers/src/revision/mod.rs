@@ -2,7 +2,8 @@
 //! (docs/design/apply.md#revision-reconcile, docs/design/apply.md#recreated-extensions).
 //!
 //! Observe (`content`) → the engine decides and acts → one status write (`status`). A pass sends no request if
-//! the watches report no change, and reads each changed object once. A paused revision is only observed.
+//! the watches report no change, and reads each changed object once. A paused revision is only observed, apart from the
+//! second owner of its CRDs.
 
 mod content;
 mod deadline;
@@ -30,7 +31,7 @@ use olm_api::cluster_object_set::ObservedPhase;
 use olm_api::conditions::{reasons, types};
 use olm_api::limits::{ARCHIVAL_RETRY, COLLISION_RETRY};
 use olm_api::{ClusterObjectSet, Condition, annotations, finalizers, labels, summary};
-use olm_revision::engine::Engine;
+use olm_revision::engine::{Engine, Revision};
 use olm_revision::generate::number_of;
 use olm_revision::kube_cluster::KubeCluster;
 use olm_revision::probes::Probes;
@@ -247,6 +248,10 @@ impl Context {
         if set.metadata.deletion_timestamp.is_some() {
             return self.delete(set).await;
         }
+        // A later time is then measured without the wall clock.
+        if let Some(created) = &set.metadata.creation_timestamp {
+            self.age(set, created.0);
+        }
         if let Some(left) = self.deferred(set) {
             return Err(ReconcileError::pending(left));
         }
@@ -346,12 +351,32 @@ impl Context {
         let engine = engine.with_keeper(keeper);
         let revision = &content.revision;
         let set = self.add_finalizer(set, &revision.phases).await?;
-        let result =
-            if is_paused(&set) { engine.observe(revision).await } else { engine.reconcile(revision).await };
-        self.drift_reporter.report(&set, &result);
-        let mut pass = self.derive_pass(&set, &result).await;
+        let mut pass = self.apply(&set, &engine, revision).await;
+        if pass.failure.is_some() || matches!(pass.outcome, RevisionOutcome::Retrying(_)) {
+            // The fast path knows nothing of objects that this pass has not reached.
+            self.origins.lock().remove(&revision.owner.uid);
+        }
         pass.observed = content.to_record;
         Ok((set, pass))
+    }
+
+    /// Applies a revision, or observes it if it is paused.
+    async fn apply(
+        &self,
+        set: &ClusterObjectSet,
+        engine: &Engine<CertifiedCluster>,
+        revision: &Revision,
+    ) -> Pass {
+        let result = if is_paused(set) {
+            if let Err(error) = engine.protect_definitions(revision).await {
+                return Pass::broke(error.to_string(), "revision reconcile");
+            }
+            engine.observe(revision).await
+        } else {
+            engine.reconcile(revision).await
+        };
+        self.drift_reporter.report(set, &result);
+        self.derive_pass(set, &result).await
     }
 
     /// Runs the fast path, which reads only objects that have changed. `None` if that is not enough.
@@ -421,6 +446,7 @@ impl Context {
 
     /// Returns the age of `since`, a time that the API server wrote on the revision.
     fn age(&self, set: &ClusterObjectSet, since: Timestamp) -> SignedDuration {
-        self.timers.age(&set.uid().unwrap_or_default(), since, Timestamp::now(), Instant::now())
+        let is_new = set.condition(types::PROGRESSING).is_none();
+        self.timers.age(&set.uid().unwrap_or_default(), since, is_new, Timestamp::now(), Instant::now())
     }
 }

@@ -13,6 +13,7 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::{Namespace, ObjectReference};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{ListParams, PartialObjectMeta};
 use kube::core::GroupVersionKind;
 use kube::runtime::controller::Action;
@@ -32,6 +33,7 @@ use super::content::{UnusableContent, has_same_extension, owner};
 use super::drift::extension_of;
 use super::status::RevisionOutcome;
 use super::{ARCHIVAL_RETRY, Context, Pass};
+use crate::revision_writer::extension_stays;
 
 /// Requeue interval of an ordered removal. Deletions of objects trigger events too.
 const TEARDOWN_RETRY: Duration = Duration::from_secs(2);
@@ -43,8 +45,6 @@ const PAGE: u32 = 500;
 const WAITING: &str = "waiting for ";
 /// Reason of the Event about custom resources that outlive their revision.
 const CUSTOM_RESOURCES_LEFT: &str = "CustomResourcesLeft";
-/// Finalizer that the API server sets for a deletion that orphans dependents.
-const ORPHAN: &str = "orphan";
 
 /// Returns `true` if the revision is archived according to its status and has no finalizer of ours.
 pub(super) fn is_done(set: &ClusterObjectSet) -> bool {
@@ -117,7 +117,8 @@ impl Context {
             let is_asked = policy(set, CrdPolicy::SpareIfInUse) == Ok(CrdPolicy::Delete);
             let crds = if is_asked { CrdPolicy::Delete } else { CrdPolicy::SpareIfInUse };
             let new_owners = self.new_owners(set).await.map_err(UnusableContent::why)?;
-            let engine = self.engine_of(set)?;
+            let keeper = self.keeper(set).await.map_err(|error| error.message)?;
+            let engine = self.engine_of(set)?.with_keeper(keeper);
             let removed = match self.listed(set).await {
                 Ok(listed) => {
                     let options = TeardownOptions { new_owners, crds, ..TeardownOptions::default() };
@@ -234,11 +235,11 @@ impl Context {
     async fn tear_down(&self, set: &ClusterObjectSet) -> Result<TeardownResult, String> {
         let (revision, age) = (set.name_any(), self.time_since_deletion(set));
         let is_late = age >= self.pace.teardown;
-        if has_finalizer(set, ORPHAN) {
+        if has_finalizer(set, finalizers::ORPHAN) {
             return Ok(TeardownResult::default());
         }
         // While the extension exists, deleting one of its revisions must not delete custom resources.
-        let lives_on = !self.siblings(set).is_empty();
+        let lives_on = !self.siblings(set).is_empty() || self.has_extension(set).await?;
         let default = if lives_on { CrdPolicy::SpareIfInUse } else { CrdPolicy::Delete };
         let crds = match policy(set, default) {
             Ok(crds) => crds,
@@ -284,6 +285,18 @@ impl Context {
             Err(_) if is_late && crds == CrdPolicy::Delete && !lives_on => Ok(TeardownResult::default()),
             Err(error) if is_late => Ok(TeardownResult::blocked(error)),
             removed => removed,
+        }
+    }
+
+    /// Returns `true` if the extension of the revision exists and is not being deleted. It will make a successor.
+    async fn has_extension(&self, set: &ClusterObjectSet) -> Result<bool, String> {
+        let mut owners = set.owner_references().iter();
+        let is_extension = |owner: &&OwnerReference| {
+            owner.controller == Some(true) && owner.kind == labels::OWNER_KIND_EXTENSION
+        };
+        match owners.find(is_extension) {
+            Some(owner) => extension_stays(&self.client, owner).await.map_err(|error| error.to_string()),
+            None => Ok(false),
         }
     }
 

@@ -31,8 +31,8 @@ pub(super) struct RevisionTimers(Mutex<HashMap<String, RevisionTimer>>);
 
 #[derive(Debug, Default)]
 struct RevisionTimer {
-    /// A time that the API server wrote, its age when it was first seen, and when it was first seen.
-    age: Option<(Timestamp, SignedDuration, Instant)>,
+    /// Times that the API server wrote, the age of each when it was first seen, and when it was first seen.
+    ages: Vec<(Timestamp, SignedDuration, Instant)>,
     /// Result of the last poll, and the time of its first occurrence.
     found: Option<(String, Instant)>,
     /// Times of the first and the last pass that an interval applies to.
@@ -42,18 +42,25 @@ struct RevisionTimer {
 }
 
 impl RevisionTimers {
-    /// Returns the age of `since`, a time that the API server wrote. The wall clock matters only when `since` is
-    /// first seen.
-    pub(super) fn age(&self, uid: &str, since: Timestamp, wall: Timestamp, now: Instant) -> SignedDuration {
+    /// Returns the age of `since`, a time that the API server wrote. If it is new, or another time of the revision is
+    /// known, the age is counted from its first observation. Otherwise the wall clock gives the initial age.
+    pub(super) fn age(
+        &self,
+        uid: &str,
+        since: Timestamp,
+        is_new: bool,
+        wall: Timestamp,
+        now: Instant,
+    ) -> SignedDuration {
         let mut timers = self.0.lock();
-        let age = &mut timers.entry(uid.to_owned()).or_default().age;
-        let (_, at_first, seen) = match *age {
-            Some(known) if known.0 == since => known,
-            _ => {
-                let at_first = wall.duration_since(since).max(SignedDuration::ZERO);
-                *age.insert((since, at_first, now))
-            }
-        };
+        let ages = &mut timers.entry(uid.to_owned()).or_default().ages;
+        let known = ages.iter().find(|known| known.0 == since).copied();
+        let (_, at_first, seen) = known.unwrap_or_else(|| {
+            let by_wall = wall.duration_since(since).max(SignedDuration::ZERO);
+            let at_first = if is_new || !ages.is_empty() { SignedDuration::ZERO } else { by_wall };
+            ages.push((since, at_first, now));
+            (since, at_first, now)
+        });
         at_first
             .saturating_add(SignedDuration::try_from(now.duration_since(seen)).unwrap_or(SignedDuration::MAX))
     }
@@ -115,15 +122,18 @@ mod tests {
     #[test]
     fn clock_step_does_not_change_age() {
         let (timers, mut now) = (RevisionTimers::default(), Instant::now());
-        let age = |uid, since, wall, now| timers.age(uid, at(since), at(wall), now).as_secs();
-        assert_eq!(age("a", 0, 30, now), 30);
+        let age = |uid, since, is_new, wall, now| timers.age(uid, at(since), is_new, at(wall), now).as_secs();
+        assert_eq!(age("a", 0, false, 30, now), 30);
         for (wall, expected) in [(-7200, 40), (31, 50), (7200, 60)] {
             now += Duration::from_secs(10);
-            assert_eq!(age("a", 0, wall, now), expected);
+            assert_eq!(age("a", 0, false, wall, now), expected);
         }
-        // A later start is measured separately, and a future start counts as now.
-        assert_eq!(age("a", 100, 101, now), 1);
-        assert_eq!(age("b", 50, 20, now), 0);
+        // A future start counts as now. A new or later one does not need the wall clock.
+        assert_eq!(age("b", 50, false, 20, now), 0);
+        assert_eq!(age("c", 0, true, 7200, now), 0);
+        assert_eq!(age("a", 100, false, 7200, now), 0);
+        now += Duration::from_secs(10);
+        assert_eq!([age("a", 100, false, 0, now), age("a", 0, false, 0, now)], [10, 70]);
     }
 
     #[test]

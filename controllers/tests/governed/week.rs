@@ -173,6 +173,8 @@ struct Week {
     published: Vec<Vec<Published>>,
     /// UIDs of the revisions that were checked.
     seen: HashSet<String>,
+    /// UIDs of the revisions whose rollout [`Self::age_refused`] has ended.
+    aged: HashSet<String>,
     _catalogd: Server,
     _workloads: Workloads,
 }
@@ -198,6 +200,7 @@ impl Week {
             all: Vec::new(),
             published: Vec::new(),
             seen: HashSet::new(),
+            aged: HashSet::new(),
             _catalogd: catalogd,
             _workloads: workloads,
         };
@@ -268,6 +271,22 @@ impl Week {
         self.servers.edit(name, json!({"metadata": {"annotations": annotations}})).await.unwrap();
     }
 
+    /// Ends the rollout of a version that fails: after a restart, the simulated clock gives the age of its revision.
+    async fn age_refused(&mut self, index: usize) {
+        let refused = self.all[index].refused.map(text);
+        let is_aged = |set: &&ClusterObjectSet| {
+            set.annotations().get(annotations::BUNDLE_VERSION) == refused.as_ref()
+                && set.condition(types::PROGRESSING).is_some_and(|shown| shown.reason == "RollingOut")
+        };
+        let failing: Vec<_> =
+            self.revisions(index).await.iter().filter(is_aged).filter_map(|set| set.uid()).collect();
+        for uid in failing {
+            if self.aged.insert(uid) {
+                self.restart().await;
+            }
+        }
+    }
+
     async fn restart(&mut self) {
         self.controller.kill();
         self.controller = launch(&self.servers, &self.clock.environment(), &FLAGS).await;
@@ -316,7 +335,7 @@ impl Week {
     }
 
     /// Requests one more attempt of a version that was rolled back, and waits until that is rolled back, too.
-    async fn retry(&self, index: usize) {
+    async fn retry(&mut self, index: usize) {
         let one = &self.all[index];
         if one.refused.is_none_or(|refused| one.wait(refused, self.hour()).is_some()) {
             return;
@@ -328,7 +347,8 @@ impl Week {
         };
         let deadline = Instant::now() + PATIENCE;
         while !self.revisions(index).await.iter().any(is_retried) {
-            assert!(Instant::now() < deadline, "{one:?} was not retried");
+            assert!(Instant::now() < deadline, "{:?} was not retried", self.all[index]);
+            self.age_refused(index).await;
             tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
@@ -352,8 +372,9 @@ impl Week {
     async fn settle(&mut self) {
         let (hour, deadline) = (self.hour(), Instant::now() + PATIENCE);
         self.all.iter_mut().for_each(|one| one.advance(hour));
-        for one in &self.all {
+        for index in 0..self.all.len() {
             loop {
+                let one = &self.all[index];
                 let extension = self.servers.extensions().get(&one.name).await.unwrap();
                 let faults = one.faults(&extension, hour);
                 if faults.is_empty() {
@@ -361,6 +382,7 @@ impl Week {
                 }
                 let status = serde_json::to_string(&extension.status).unwrap();
                 assert!(Instant::now() < deadline, "{one:?} at {hour} h: {faults}{status}");
+                self.age_refused(index).await;
                 tokio::time::sleep(POLL_INTERVAL).await;
             }
         }

@@ -5,8 +5,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use kube::api::{DeleteParams, Patch, PatchParams};
-use kube::{Api, Client};
+use k8s_openapi::api::events::v1::Event;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Api, Client, ResourceExt};
 use olm_api::ClusterCatalog;
 use olm_image::Image;
 use olm_image::registry;
@@ -178,6 +179,23 @@ impl Fixture {
             served.map_err(|error| error.to_string())?;
         }
         Ok(())
+    }
+
+    /// Catalogs of the extension, and Events about it.
+    pub(crate) async fn diagnostics(&self, name: &str) -> Vec<String> {
+        let labeled = ListParams::default().labels(&format!("model={name}"));
+        let catalogs = self.catalogs().list(&labeled).await.into_iter().flatten();
+        let mut lines: Vec<String> = catalogs
+            .map(|catalog| format!("catalog {}: {:?} {:?}", catalog.name_any(), catalog.spec, catalog.status))
+            .collect();
+        let events = Api::<Event>::all(self.client()).list(&ListParams::default()).await;
+        let is_about =
+            |event: &Event| event.regarding.as_ref().and_then(|about| about.name.as_deref()) == Some(name);
+        lines.extend(events.into_iter().flatten().filter(is_about).map(|event| {
+            let (first, series) = (event.event_time.map(|time| time.0), event.series);
+            format!("event {first:?} {:?} {:?} {series:?}", event.reason, event.note)
+        }));
+        lines
     }
 
     fn catalogs(&self) -> Api<ClusterCatalog> {

@@ -363,11 +363,13 @@ impl History {
             return Some("is foreign and was deleted".to_owned());
         }
         // Garbage collection chooses the order of the revisions.
-        if self.extension_goes_in_foreground(*version) && key.kind != "CustomResourceDefinition" {
+        let is_collected = self.extension_goes_in_foreground(*version);
+        let is_kept = owners(object).iter().any(is_keeper);
+        if is_collected && key.kind != "CustomResourceDefinition" {
             return None;
         }
         let Some(life) = controller(object).and_then(|uid| self.lives.get(uid)) else {
-            let is_ours = annotation(object, REVISION).is_some() && !owners(object).iter().any(is_keeper);
+            let is_ours = annotation(object, REVISION).is_some() && !is_kept;
             return is_ours.then(|| "had no owner and was deleted".to_owned());
         };
         let retired = life.retired().filter(|retired| retired <= version);
@@ -376,7 +378,7 @@ impl History {
                 && other.lists.as_ref().is_some_and(|lists| lists.contains(&key))
                 && retired.is_none_or(|retired| other.born() < retired)
         };
-        if let Some(other) = self.lives.values().find(wants) {
+        if let Some(other) = self.lives.values().find(wants).filter(|_| !is_collected || is_kept) {
             let name = other.last_seen(*version).map_or("", |object| text(object, "/metadata/name"));
             return Some(format!("was deleted though {name} lists it"));
         }

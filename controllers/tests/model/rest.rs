@@ -157,6 +157,7 @@ impl Actor {
             ));
         }
         lines.extend(snapshot.objects.iter().map(|(key, object)| format!("{key}: {}", brief(object))));
+        lines.extend(self.fixture.diagnostics(&self.intent.name).await);
         lines.push(format!("log of operator-controller:\n{}", self.fixture.log(&self.intent.name, 40).await));
         lines.join("\n")
     }

@@ -390,7 +390,9 @@ pub fn decide(
         return Ok(Decision::New { number: 1 });
     };
     let next = Decision::New { number: spec.revision + 1 };
-    if spec.lifecycle_state != LifecycleState::Active
+    // A revision that is being deleted hands its objects over to the next one.
+    if current.metadata.deletion_timestamp.is_some()
+        || spec.lifecycle_state != LifecycleState::Active
         || spec.collision_protection != CollisionProtection::Prevent
     {
         return Ok(next);

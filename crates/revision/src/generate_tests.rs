@@ -133,6 +133,9 @@ fn decide_keeps_patches_or_creates() {
     let other = Draft::new(extension("demo"), &version, objects()).unwrap();
     assert_eq!(decide_on(&other, &current, Some(&content)), new, "equal manifests, other version");
     assert_eq!(decide_on(&other, &current, None), new);
+    let mut deleted = current.clone();
+    deleted.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+    assert_eq!(decide_on(&desired, &deleted, Some(&content)), new, "it hands its objects over");
     let changed = |change: fn(&mut ClusterObjectSetSpec)| {
         let mut current = current.clone();
         change(current.spec.as_mut().unwrap());

@@ -7,9 +7,9 @@
 use std::collections::BTreeMap;
 
 use olm_api::names::REVISION_ENGINE_MANAGER;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
-use crate::object::text;
+use crate::object::{ObjectKey, is_crd, text};
 
 fn entries(object: &Value) -> &[Value] {
     object.pointer("/metadata/managedFields").and_then(Value::as_array).map_or(&[], Vec::as_slice)
@@ -73,6 +73,25 @@ pub(crate) fn taken_over(object: &Value, managers: &[&str]) -> Option<Vec<Value>
     list[target].as_object_mut()?.insert("fieldsV1".to_owned(), fields);
     list.retain(|entry| !is_superseded(entry));
     Some(list)
+}
+
+/// Merge patch that removes the conversion webhook of a CRD that is no longer converted. `None` if an apply removes it.
+/// An apply leaves the CA bundle of another manager, such as cert-manager, and the API server rejects a lone one
+/// (docs/design/apply.md#field-ownership-and-writes).
+pub(crate) fn unconverted(desired: &Value, actual: &Value) -> Option<Value> {
+    let is_converted = |object: &Value| text(object, "/spec/conversion/strategy") == "Webhook";
+    let is_foreign =
+        |entry: &Value| !is_ours(entry) && entry.pointer("/fieldsV1/f:spec/f:conversion").is_some();
+    let applies = is_crd(&ObjectKey::of(desired).gvk)
+        && is_converted(actual)
+        && !is_converted(desired)
+        && entries(actual).iter().any(is_foreign);
+    applies.then(|| {
+        json!({
+            "metadata": {"resourceVersion": actual["metadata"]["resourceVersion"]},
+            "spec": {"conversion": {"strategy": "None", "webhook": null}},
+        })
+    })
 }
 
 /// Merges one field set into another.
@@ -188,8 +207,6 @@ fn enter<'a>(desired: &'a Value, step: &str, path: &str) -> Option<(&'a Value, S
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn entry(manager: &str, operation: &str, fields: Value) -> Value {
@@ -201,6 +218,31 @@ mod tests {
     }
 
     const OURS: &str = REVISION_ENGINE_MANAGER;
+
+    #[test]
+    fn webhook_is_removed_from_crd_if_another_manager_owns_its_ca() {
+        let crd = |strategy: &str, managed: &[Value]| {
+            json!({
+                "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+                "metadata": {"name": "a.io", "resourceVersion": "7", "managedFields": managed},
+                "spec": {"conversion": {"strategy": strategy}},
+            })
+        };
+        let authority =
+            json!({"f:spec": {"f:conversion": {"f:webhook": {"f:clientConfig": {"f:caBundle": {}}}}}});
+        let injected = [entry("cert-manager-cainjector", "Apply", authority.clone())];
+        let mut plain = crd("", &[]);
+        plain["spec"] = json!({});
+        let patch = json!({
+            "metadata": {"resourceVersion": "7"},
+            "spec": {"conversion": {"strategy": "None", "webhook": null}},
+        });
+        assert_eq!(unconverted(&plain, &crd("Webhook", &injected)), Some(patch.clone()));
+        assert_eq!(unconverted(&crd("None", &[]), &crd("Webhook", &injected)), Some(patch));
+        assert_eq!(unconverted(&crd("Webhook", &[]), &crd("Webhook", &injected)), None);
+        assert_eq!(unconverted(&plain, &crd("None", &injected)), None);
+        assert_eq!(unconverted(&plain, &crd("Webhook", &[entry(OURS, "Apply", authority)])), None);
+    }
 
     #[test]
     fn update_of_ours_becomes_an_apply() {

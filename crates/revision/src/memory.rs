@@ -54,6 +54,8 @@ impl Memory {
         }
         let phase = &mut self.phases[index];
         name.clone_into(&mut phase.name);
+        // Most phases have one or two objects. A vector that grows has room for four.
+        phase.objects.reserve_exact(objects.saturating_sub(phase.objects.len()));
         phase.objects.resize(objects, None);
         phase
     }

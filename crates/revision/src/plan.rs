@@ -38,10 +38,13 @@ impl Owner {
     }
 
     pub(crate) fn is(&self, reference: &Value) -> bool {
-        is_of_kind(reference, "ClusterObjectSet")
-            && text(reference, "/name") == self.name
-            && text(reference, "/uid") == self.uid
+        is_revision(reference) && text(reference, "/name") == self.name && text(reference, "/uid") == self.uid
     }
+}
+
+/// `true` for a reference to any revision.
+pub(crate) fn is_revision(reference: &Value) -> bool {
+    is_of_kind(reference, "ClusterObjectSet")
 }
 
 fn is_of_kind(reference: &Value, kind: &str) -> bool {
@@ -154,9 +157,12 @@ pub(crate) fn add_keeper(desired: &mut Value, keeper_uid: &str) {
     if let Some(Value::Array(owners)) = desired.pointer_mut("/metadata/ownerReferences")
         && is_definition
     {
-        owners
-            .push(json!({"apiVersion": "v1", "kind": "Namespace", "name": names::KEEPER, "uid": keeper_uid}));
+        owners.push(keeper_reference(keeper_uid));
     }
+}
+
+pub(crate) fn keeper_reference(uid: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Namespace", "name": names::KEEPER, "uid": uid})
 }
 
 pub(crate) fn is_keeper(reference: &Value) -> bool {

@@ -17,7 +17,8 @@ use crate::error::{EngineError, ObjectError};
 use crate::memory::Memory;
 use crate::object::{ObjectKey, is_crd, resource_version, text, uid};
 use crate::plan::{
-    Owner, controller, is_deleting, is_left_to_keeper, metadata_patch, owners, without, without_keeper,
+    Owner, controller, is_deleting, is_keeper, is_left_to_keeper, is_revision, keeper_reference,
+    metadata_patch, owners, superseded_managers, without, without_keeper,
 };
 
 /// Active revision that lists objects of the removed one and takes them over.
@@ -160,6 +161,39 @@ impl<C: Cluster> Engine<C> {
         Ok(removal.result)
     }
 
+    /// Makes the keeper an owner of the CustomResourceDefinitions that `revision` controls. Without a keeper, makes no
+    /// request.
+    pub async fn protect_definitions(&self, revision: &Revision) -> Result<(), EngineError> {
+        for key in revision.definitions().into_iter().filter(|_| self.keeper.is_some()) {
+            match self.protect_definition(&key, &revision.owner).await {
+                Err(error) if error.reason != Reason::NotFound => {
+                    return Err(EngineError::Objects(vec![ObjectError::new(&key, "", error)]));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    async fn protect_definition(&self, key: &ObjectKey, owner: &Owner) -> Result<(), ClusterError> {
+        let controlled = self.live(key).await?.filter(|actual| is_controlled(actual, owner));
+        if let Some(patch) = controlled.and_then(|actual| self.protection_patch(&actual)) {
+            let patched = self.cluster().merge(key, &patch).await?;
+            let superseded = superseded_managers(&patched, owner);
+            self.take_over(superseded, key, patched).await?;
+        }
+        Ok(())
+    }
+
+    /// Patch that makes the keeper an owner of a CustomResourceDefinition. `None` without a keeper, or if it is an owner
+    /// already.
+    fn protection_patch(&self, actual: &Value) -> Option<Value> {
+        let mut references = owners(actual).to_vec();
+        let keeper = self.keeper.as_deref().filter(|_| !references.iter().any(is_keeper))?;
+        references.push(keeper_reference(keeper));
+        Some(metadata_patch(actual, [("ownerReferences", references.into())]))
+    }
+
     /// Hands over the objects of `owner` that new owners list, and removes nothing.
     pub async fn hand_over(
         &self,
@@ -246,6 +280,9 @@ impl<'a, C: Cluster> Removal<'a, C> {
             && !is_deleting(&actual)
             && let Some(found) = self.engine.instances_of(&actual).await?
         {
+            if let Some(patch) = self.engine.protection_patch(&actual) {
+                self.change(key, &patch).await?;
+            }
             self.result.is_held |= has_conversion_webhook(&actual);
             self.result.blocked.push(format!(
                 "cannot delete CustomResourceDefinition {}: {} custom resources exist (first: {})",
@@ -366,14 +403,17 @@ fn new_owner<'a>(new_owners: &'a [NewOwner], key: &ObjectKey) -> Option<&'a Owne
         .map(|new_owner| &new_owner.owner)
 }
 
-/// Removes our labels and our reference from a CRD, and records its former extension. That annotation is a field of
-/// ours that no revision lists, so the next apply by a revision removes it.
+/// Removes our labels and the references to revisions from a CRD, and records its former extension. That annotation is
+/// a field of ours that no revision lists, so the next apply by a revision removes it. An older revision that is being
+/// deleted, too, must not stay the only owner: the garbage collector would delete the CRD.
 fn release_patch(actual: &Value, owner: &Owner) -> Value {
     let kept_for = Some(&owner.extension).filter(|extension| !extension.is_empty());
+    let mut rest = without_keeper(owners(actual).to_vec());
+    rest.retain(|reference| !is_revision(reference));
     metadata_patch(
         actual,
         [
-            ("ownerReferences", without_keeper(without(actual, owner)).into()),
+            ("ownerReferences", rest.into()),
             ("annotations", json!({annotations::REVISION: null, annotations::EXT_KEPT_FOR: kept_for})),
             ("labels", json!({labels::MANAGED_BY: null, labels::OWNER_KIND: null, labels::OWNER_NAME: null})),
         ],
@@ -416,4 +456,29 @@ fn versions_to_migrate(crd: &Value) -> Option<String> {
     let others: Vec<&str> =
         stored.iter().filter_map(Value::as_str).filter(|version| Some(*version) != storage).collect();
     (!others.is_empty()).then(|| others.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // docs/design/additions.md#uninstall-policy: without any owner, the garbage collector deletes nothing
+    #[test]
+    fn released_crd_has_no_revision_and_no_keeper_as_owner() {
+        let owner = |number: i64| Owner {
+            name: format!("demo-{number}"),
+            uid: format!("uid-{number}"),
+            extension: "demo".to_owned(),
+            number,
+        };
+        let mut older = owner(1).reference();
+        older["controller"] = json!(false);
+        let keeper = json!({"apiVersion": "v1", "kind": "Namespace", "name": "kube-system", "uid": "k"});
+        let foreign = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "mine", "uid": "f"});
+        let owners = json!([older, owner(2).reference(), keeper, foreign]);
+        let actual = json!({"metadata": {"uid": "c", "resourceVersion": "7", "ownerReferences": owners}});
+        let patch = release_patch(&actual, &owner(2));
+        assert_eq!(patch["metadata"]["ownerReferences"], json!([foreign]));
+        assert_eq!(patch["metadata"]["resourceVersion"], "7");
+    }
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
-use tempfile::TempDir;
+use tempfile::{NamedTempFile, TempDir};
 
 /// Path of libfaketime. Without the library the loader only warns, and steps of the clock have no effect.
 const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1";
@@ -29,9 +29,11 @@ impl WallClock {
     /// # Errors
     /// A file cannot be written.
     pub fn set(&self, seconds: i64) -> Result<()> {
-        let new = self.0.path().join("new");
+        // Other threads may set it at the same time.
+        let new = NamedTempFile::new_in(self.0.path())?;
         fs::write(&new, format!("{seconds:+}"))?;
-        Ok(fs::rename(new, self.file())?)
+        new.persist(self.file())?;
+        Ok(())
     }
 
     /// Environment variables that make a process use this clock.

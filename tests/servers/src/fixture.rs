@@ -89,6 +89,14 @@ impl ServerFixture {
     /// # Errors
     /// The program cannot be started.
     pub fn launch_catalogd(&self, flags: &[&str]) -> Result<Server> {
+        self.launch_catalogd_in(&[], flags)
+    }
+
+    /// Starts catalogd like [`ServerFixture::launch_catalogd`], with additional environment variables.
+    ///
+    /// # Errors
+    /// The program cannot be started.
+    pub fn launch_catalogd_in(&self, environment: &[(&str, String)], flags: &[&str]) -> Result<Server> {
         let file = |name: &str| self.file(name).display().to_string();
         let [content_port, webhook_port, probe_port, _] = self.ports;
         let mut arguments = vec![
@@ -107,8 +115,8 @@ impl ServerFixture {
         ];
         arguments.extend(flags.iter().map(|flag| (*flag).to_owned()));
         let (program, log) = (&self.programs.catalogd, self.file("catalogd.log"));
-        let temporary = file("tmp");
-        Server::spawn("catalogd", program, &arguments, &[("TMPDIR", temporary)], log, probe_port)
+        let environment = [&[("TMPDIR", file("tmp"))], environment].concat();
+        Server::spawn("catalogd", program, &arguments, &environment, log, probe_port)
     }
 
     /// Starts operator-controller behind the proxy and waits until it is ready. Its cache folder is that of earlier

@@ -52,10 +52,12 @@ async fn revisions_on_control_plane() {
         removal::archived_revision_retains_crd_in_use(&fixture),
         removal::uninstall_policy_keep_crds_retains_crds(&fixture),
         removal::revision_of_former_extension_hands_over_to_recreated_one(&fixture),
+        removal::revision_of_living_extension_retains_crd_in_use(&fixture),
         removal::unknown_uninstall_policy_removes_nothing(&fixture),
         uninstall::custom_resources_are_deleted_before_operator(&fixture),
         uninstall::custom_resources_without_operator_are_reported(&fixture),
         uninstall::retained_crd_has_second_owner_while_policy_demands_it(&fixture),
+        uninstall::paused_and_archived_revisions_give_crds_the_second_owner(&fixture),
     );
     controller.stop().await;
 }

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use kube::api::PostParams;
+use kube::{Api, ResourceExt};
+use olm_api::ClusterExtension;
 use olm_servers::{Call, Fault, Proxy, Rule};
 use serde_json::{Value, json};
 
@@ -406,4 +409,32 @@ pub(super) async fn unknown_uninstall_policy_removes_nothing(fixture: &Fixture) 
     fixture.patch(&name, policy("Delete")).await;
     fixture.until_deleted(&name).await;
     assert_eq!(fixture.get(&map).await, None);
+}
+
+// docs/design/apply.md#crds-with-custom-resources: the extension makes a successor, which takes the CRD over
+pub(super) async fn revision_of_living_extension_retains_crd_in_use(fixture: &Fixture) {
+    let ns = "living";
+    fixture.namespace(ns).await;
+    let extensions: Api<ClusterExtension> = Api::all(fixture.client());
+    let extension = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension",
+        "metadata": {"name": ns},
+        "spec": {"namespace": ns, "source": {"sourceType": "Catalog", "catalog": {"packageName": ns}}}});
+    let extension = serde_json::from_value(extension).unwrap();
+    let uid = extensions.create(&PostParams::default(), &extension).await.unwrap().uid();
+    let owner = |set: &mut Value| {
+        set["metadata"]["ownerReferences"] = json!([{"apiVersion": "olm.operatorframework.io/v1",
+            "kind": "ClusterExtension", "name": ns, "uid": uid, "controller": true}]);
+    };
+    let definition = crd("livings", "Living");
+    let name = fixture.revision(ns, 1, json!([phase("crds", &[&definition])]), owner).await;
+    fixture.until_succeeded(&name).await;
+    fixture.create(&custom_resource("Living", ns, "one")).await;
+    fixture.delete_revision(&name).await;
+    let text =
+        "False/Blocked cannot delete CustomResourceDefinition livings.acme.example: 1 custom resources exist";
+    fixture.until_condition(&name, "Progressing", text).await;
+    let second = fixture.revision(ns, 2, json!([phase("crds", &[&definition])]), owner).await;
+    fixture.until_deleted(&name).await;
+    assert_eq!(fixture.owners(&definition).await, Some(vec![second]));
+    assert!(fixture.get(&custom_resource("Living", ns, "one")).await.is_some());
 }

@@ -97,6 +97,45 @@ pub(super) async fn retained_crd_has_second_owner_while_policy_demands_it(fixtur
     fixture.until_deleted(&name).await;
 }
 
+// The second owner must be set before a foreground deletion.
+pub(super) async fn paused_and_archived_revisions_give_crds_the_second_owner(fixture: &Fixture) {
+    let ns = "third";
+    fixture.namespace(ns).await;
+    let definition = crd("thirds", "Third");
+    let first = fixture.revision(ns, 1, json!([phase("crds", &[&definition])]), unmodified).await;
+    fixture.until_succeeded(&first).await;
+    let annotate = async |annotations: Value| {
+        fixture.patch(&first, json!({"metadata": {"annotations": annotations}})).await;
+    };
+    let until_owned_by = async |owners: &[&str]| {
+        eventually(&format!("{owners:?} own the CRD"), async || {
+            (fixture.owners(&definition).await? == owners).then_some(())
+        })
+        .await;
+    };
+    let paused = "ext.olm.operatorframework.io/paused";
+    annotate(json!({POLICY: "KeepCRDs", paused: "true"})).await;
+    until_owned_by(&[&first, "kube-system"]).await;
+    fixture.until_condition(&first, "Available", "True/ProbesSucceeded").await;
+    annotate(json!({POLICY: null, paused: null})).await;
+    until_owned_by(&[&first]).await;
+
+    let resource = custom_resource("Third", ns, "one");
+    fixture.create(&resource).await;
+    let map = config_map(ns, "a", json!({}));
+    let second = fixture.revision(ns, 2, json!([phase("maps", &[&map])]), unmodified).await;
+    fixture.until_succeeded(&second).await;
+    fixture.until_condition(&first, "Progressing", "False/Blocked cannot delete").await;
+    annotate(json!({POLICY: "KeepCRDs"})).await;
+    until_owned_by(&[&first, "kube-system"]).await;
+    for name in [&first, &second] {
+        fixture.delete_revision(name).await;
+        fixture.until_deleted(name).await;
+    }
+    until_owned_by(&[]).await;
+    assert!(fixture.get(&resource).await.is_some());
+}
+
 /// Waits until the garbage collector, which started before our CRDs existed, watches revisions.
 async fn collecting(fixture: &Fixture) {
     let owner = json!([{"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension", "name": "nobody",

@@ -7,7 +7,7 @@ use super::{Engine, Revision};
 use crate::cluster::{Cluster, ClusterError, Reason};
 use crate::content::{ContentObject, ContentPhase};
 use crate::error::{EngineError, ObjectError};
-use crate::managed_fields::{agrees, conflicts, taken_over};
+use crate::managed_fields::{agrees, conflicts, taken_over, unconverted};
 use crate::memory::{Hash, VerifiedObject, hash, hash_of_ours, hash_of_state};
 use crate::object::ObjectKey;
 use crate::plan::{
@@ -134,6 +134,12 @@ impl<C: Cluster> Engine<C> {
             .map_err(CheckError::Read)?;
         let body = match (&observed.plan, &observed.actual) {
             (Plan::Create, _) => observed.desired.clone(),
+            // Valid only after the write has removed the webhook.
+            (Plan::Adopt | Plan::Repair, Some(actual))
+                if unconverted(&observed.desired, actual).is_some() =>
+            {
+                return Ok(ObjectCheck::Read(observed));
+            }
             (Plan::Adopt | Plan::Repair, Some(actual)) => {
                 check_body(&observed.desired, actual, &revision.owner)
             }

@@ -7,7 +7,7 @@ use super::{Engine, Mode, Revision};
 use crate::cluster::{Cluster, ClusterError, Reason};
 use crate::content::ContentObject;
 use crate::error::ObjectError;
-use crate::managed_fields::{conflicts, taken_over};
+use crate::managed_fields::{conflicts, taken_over, unconverted};
 use crate::memory::VerifiedObject;
 use crate::object::{ObjectKey, is_crd, resource_version};
 use crate::plan::{Plan, metadata_patch, superseded_managers, write_body};
@@ -102,7 +102,11 @@ impl<C: Cluster> Engine<C> {
         };
         let before = resource_version(actual);
         let write = async {
-            let current = self.take_over(superseded, &key, actual.clone()).await?;
+            let current = match unconverted(desired, actual) {
+                Some(patch) => self.cluster.merge(&key, &patch).await?,
+                None => actual.clone(),
+            };
+            let current = self.take_over(superseded, &key, current).await?;
             self.cluster.apply(&write_body(desired, &current, &revision.owner), false).await
         };
         let live = write.await.map_err(|error| ObjectError::new(&key, step, error))?;
@@ -124,7 +128,7 @@ impl<C: Cluster> Engine<C> {
     }
 
     /// Converts the entries of these managers to our applies. Without any, makes no request.
-    async fn take_over(
+    pub(crate) async fn take_over(
         &self,
         superseded: &[&str],
         key: &ObjectKey,
