@@ -4,6 +4,7 @@
 //! functions that catalogd and operator-controller call. Exit codes: [`error::Code`].
 
 mod access_level;
+mod access_review;
 mod apis;
 mod author;
 mod bundle;
@@ -25,6 +26,7 @@ mod install;
 mod manifest;
 mod migrate;
 mod nearest;
+mod object_access;
 mod output;
 mod plan;
 mod progress;

@@ -16,10 +16,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::access::{Dependents, ObjectAccess};
-use super::plan::model::{ObjectId, PackagePlan};
+use super::plan::model::PackagePlan;
 use super::pods::PodState;
 use crate::error::CliError;
+use crate::object_access::{Dependents, ObjectAccess, ObjectId};
 
 /// Label of the Secrets, with the package.
 pub(super) const LABEL: &str = "ext.olm.operatorframework.io/migration";
@@ -27,6 +27,8 @@ pub(super) const LABEL: &str = "ext.olm.operatorframework.io/migration";
 const NAMESPACE: &str = "ext.olm.operatorframework.io/migration-namespace";
 /// Annotation of the first Secret once the migration is complete.
 const COMPLETE: &str = "ext.olm.operatorframework.io/migration-complete";
+/// Annotation of the first Secret with the UID of the extension.
+const EXTENSION: &str = "ext.olm.operatorframework.io/migration-extension";
 /// Annotation of the first Secret with the digest of the compressed content.
 const DIGEST: &str = "ext.olm.operatorframework.io/migration-digest";
 /// Annotation of the first Secret with the number of Secrets.
@@ -78,10 +80,8 @@ pub(super) fn name(namespace: &str, package: &str, part: usize) -> String {
     }
 }
 
-fn id(access: &ObjectAccess<'_>, name: String) -> ObjectId {
-    let (api_version, kind) = ("v1".to_owned(), "Secret".to_owned());
-    let namespace = access.cluster().namespace().to_owned();
-    ObjectId { api_version, kind, namespace, name, uid: String::new() }
+fn id(access: &ObjectAccess<'_>, name: &str) -> ObjectId {
+    ObjectId::new(("v1", "Secret"), access.cluster().namespace(), name)
 }
 
 /// Secrets of the backup in the namespace `home`, the first part last.
@@ -199,7 +199,7 @@ pub(super) async fn read(
     namespace: &str,
     package: &str,
 ) -> Result<Option<Backup>, CliError> {
-    let first = id(access, name(namespace, package, 1));
+    let first = id(access, &name(namespace, package, 1));
     let damaged = |why: String| {
         CliError::operational(format!(
             "{first}: the backup is damaged: {why}; if the Subscription still exists, nothing has been changed: delete the \
@@ -210,11 +210,39 @@ pub(super) async fn read(
     let count = parts(&first).map_err(damaged)?;
     let mut secrets = vec![first];
     for part in 2..=count {
-        let secret = access.get(&id(access, name(namespace, package, part))).await?;
+        let secret = access.get(&id(access, &name(namespace, package, part))).await?;
         let missing = || damaged(format!("Secret {} does not exist", name(namespace, package, part)));
         secrets.push(secret.ok_or_else(missing)?);
     }
     unpack(&secrets).map(Some).map_err(damaged)
+}
+
+/// Migration with a backup, from the first Secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Migration {
+    /// `NAMESPACE/PACKAGE`
+    pub(crate) package: String,
+    #[serde(rename = "complete")]
+    pub(crate) is_complete: bool,
+}
+
+impl Migration {
+    /// Migration of the first Secret of a backup. `None` for other Secrets.
+    fn of(secret: &Value) -> Option<Self> {
+        let (namespace, package) = package_of(secret)?;
+        let is_complete = secret["metadata"]["annotations"][COMPLETE] == "true";
+        Some(Self { package: format!("{namespace}/{package}"), is_complete })
+    }
+}
+
+/// Finds the migrations with a backup in the namespace of the servers. Before the first Secret is written, a migration
+/// has changed nothing.
+///
+/// # Errors
+/// The Secrets cannot be listed.
+pub(crate) async fn migrations(access: &ObjectAccess<'_>) -> Result<Vec<Migration>, CliError> {
+    let secrets = access.metadata(("v1", "Secret"), access.cluster().namespace(), Some(LABEL)).await?;
+    Ok(secrets.iter().filter_map(Migration::of).collect())
 }
 
 /// Finds the namespaces and packages of all backups, from their first Secrets.
@@ -235,7 +263,7 @@ fn package_of(secret: &Value) -> Option<(String, String)> {
     Some((namespace.to_owned(), package.to_owned()))
 }
 
-/// Records whether the migration of a package is complete. The metadata of an immutable Secret can change.
+/// Records whether the migration of a package is complete.
 ///
 /// # Errors
 /// The API server refuses it or does not answer.
@@ -244,9 +272,7 @@ pub(super) async fn set_complete(
     plan: &PackagePlan,
     is_complete: bool,
 ) -> Result<(), CliError> {
-    let value = if is_complete { json!("true") } else { Value::Null };
-    let first = id(access, name(&plan.namespace, &plan.package, 1));
-    access.merge(&first, &json!({ "metadata": { "annotations": { COMPLETE: value } } })).await.map(drop)
+    annotate(access, plan, COMPLETE, is_complete.then_some("true")).await
 }
 
 /// Reports whether the migration of a package is complete, as recorded.
@@ -254,8 +280,50 @@ pub(super) async fn set_complete(
 /// # Errors
 /// The API server does not answer, or denies access.
 pub(super) async fn is_complete(access: &ObjectAccess<'_>, plan: &PackagePlan) -> Result<bool, CliError> {
-    let first = access.get(&id(access, name(&plan.namespace, &plan.package, 1))).await?;
-    Ok(first.is_some_and(|first| first["metadata"]["annotations"][COMPLETE] == "true"))
+    Ok(annotation(access, plan, COMPLETE).await?.is_some_and(|value| value == "true"))
+}
+
+/// Records the UID of the extension that the migration created.
+///
+/// # Errors
+/// The API server refuses it or does not answer.
+pub(super) async fn record_extension(
+    access: &ObjectAccess<'_>,
+    plan: &PackagePlan,
+    uid: &str,
+) -> Result<(), CliError> {
+    annotate(access, plan, EXTENSION, Some(uid)).await
+}
+
+/// UID of the extension that the migration created, as recorded.
+///
+/// # Errors
+/// The API server does not answer, or denies access.
+pub(super) async fn recorded_extension(
+    access: &ObjectAccess<'_>,
+    plan: &PackagePlan,
+) -> Result<Option<String>, CliError> {
+    annotation(access, plan, EXTENSION).await
+}
+
+/// Changes an annotation of the first Secret. The metadata of an immutable Secret can change.
+async fn annotate(
+    access: &ObjectAccess<'_>,
+    plan: &PackagePlan,
+    key: &str,
+    value: Option<&str>,
+) -> Result<(), CliError> {
+    let first = id(access, &name(&plan.namespace, &plan.package, 1));
+    access.merge(&first, &json!({ "metadata": { "annotations": { key: value } } })).await.map(drop)
+}
+
+async fn annotation(
+    access: &ObjectAccess<'_>,
+    plan: &PackagePlan,
+    key: &str,
+) -> Result<Option<String>, CliError> {
+    let first = access.get(&id(access, &name(&plan.namespace, &plan.package, 1))).await?;
+    Ok(first.and_then(|first| first["metadata"]["annotations"][key].as_str().map(str::to_owned)))
 }
 
 /// Deletes the backup of a package, the first part first.
@@ -319,6 +387,11 @@ mod tests {
         let backup = Backup { plan: plan(), objects: Vec::new(), pods: Vec::new() };
         let mut secrets = pack(&backup, "olmv1-system").unwrap();
         assert_eq!(package_of(&secrets[0]), Some(("ns".to_owned(), "lamp".to_owned())));
+        let found = |secret: &Value| Migration::of(secret).map(|found| (found.package, found.is_complete));
+        let mut complete = secrets[0].clone();
+        complete["metadata"]["annotations"][COMPLETE] = json!("true");
+        assert_eq!(found(&secrets[0]), Some(("ns/lamp".to_owned(), false)));
+        assert_eq!(found(&complete), Some(("ns/lamp".to_owned(), true)));
         assert_eq!(unpack(&secrets).unwrap(), backup);
         let mut foreign = secrets.clone();
         foreign[0]["metadata"]["labels"][NAMESPACE] = json!("other");

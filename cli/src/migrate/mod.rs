@@ -3,12 +3,12 @@
 //! [`objects`] are the objects of classic OLM in the fields that a migration needs, and [`classify`], which is pure,
 //! judges each package. [`read`] gets the objects from a cluster or a dump. [`plan`] computes what a migration does.
 //! [`apply`] and [`rollback`] observe a package, choose the next step and take it, until nothing is left to do. They share
-//! [`access`] to objects, [`backup`], [`detach`] and [`pods`]. [`finish`] removes classic OLM.
+//! [`backup`], [`dependents`], [`detach`] and [`pods`]. [`finish`] removes classic OLM.
 
-mod access;
 mod apply;
 mod backup;
 mod classify;
+mod dependents;
 mod detach;
 mod finish;
 mod group_role;
@@ -24,6 +24,8 @@ mod scan;
 use std::collections::BTreeSet;
 
 use clap::Subcommand;
+
+pub(crate) use self::backup::{Migration, migrations};
 
 use crate::error::CliError;
 use crate::output::qualified;

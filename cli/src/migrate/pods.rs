@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::access::ObjectAccess;
-use super::plan::model::{ObjectId, PackagePlan};
+use super::plan::model::PackagePlan;
 use crate::error::CliError;
+use crate::object_access::{ObjectAccess, ObjectId};
 use crate::output::qualified;
 
 /// Longest chain of owners that is followed.

@@ -305,6 +305,37 @@ impl Fixture {
         .await;
     }
 
+    /// Creates a Lease whose owner is the held ClusterServiceVersion, and one whose owner does not exist.
+    pub(crate) async fn create_late_objects(&self, package: &str) {
+        let csv = classic("v1alpha1", "ClusterServiceVersion", package, "", Value::Null);
+        let (csvs, name) = (self.api(&csv), format!("{package}.v{VERSION}"));
+        let held = eventually("the ClusterServiceVersion is held", async || {
+            let csv = csvs.get(&name).await.unwrap();
+            (csv.finalizers().len() == 1 && csv.metadata.deletion_timestamp.is_some()).then_some(csv)
+        });
+        let uid = held.await.uid().unwrap();
+        for (lease, uid) in [("late", uid.as_str()), ("orphan", "no-such-owner")] {
+            let owner =
+                json!({"apiVersion": csv["apiVersion"], "kind": csv["kind"], "name": name, "uid": uid});
+            self.create(json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+                "metadata": {"name": lease, "namespace": package, "ownerReferences": [owner]}}))
+                .await;
+        }
+    }
+
+    /// Waits until the Lease without owner is deleted. Fails unless the other one exists without owner of classic OLM.
+    pub(crate) async fn has_late_objects(&self, package: &str) {
+        let leases: Api<DynamicObject> = self
+            .api(&json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {"namespace": package}}));
+        eventually("the Lease without owner is deleted", async || {
+            leases.get_opt("orphan").await.unwrap().is_none().then_some(())
+        })
+        .await;
+        let late = leases.get("late").await.unwrap();
+        assert!(late.owner_references().is_empty(), "{late:?}");
+    }
+
     /// Runs `olm migrate`.
     pub(crate) async fn olm(&self, args: &[&str]) -> Ran {
         let child = self.spawn(args);

@@ -13,6 +13,8 @@ use olm_servers::{Answer, Call, Fault, When};
 
 /// Number of points tested by default.
 const SAMPLED: usize = 10;
+/// Packages of one cluster, one for each point. Every command reads all of them.
+const PACKAGES: usize = 10;
 
 /// Points among `count` calls: all, or some at equal distances.
 fn points(count: usize) -> Vec<usize> {
@@ -20,6 +22,22 @@ fn points(count: usize) -> Vec<usize> {
     // Odd, so that points before and after calls are among them.
     let step = if all { 1 } else { count.div_ceil(SAMPLED) | 1 };
     (0..count).step_by(step).collect()
+}
+
+/// Number of these calls of an apply.
+async fn count_calls(is_counted: fn(&Call) -> bool) -> usize {
+    Fixture::start(1).await.count_calls(&["apply", &Fixture::name(0), "--yes"], is_counted).await
+}
+
+/// Runs a test at [`points`] among `count` calls, each with a package of its own.
+async fn at_points(count: usize, test: impl AsyncFn(&Fixture, usize, usize)) {
+    for points in points(count).chunks(PACKAGES) {
+        let fixture = Fixture::start(points.len()).await;
+        for (number, point) in points.iter().enumerate() {
+            println!("point {point} of {count}");
+            test(&fixture, number, *point).await;
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -47,59 +65,64 @@ async fn package_is_migrated_and_returned_without_a_loss() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn object_of_any_kind_created_during_the_migration_is_kept() {
+    let fixture = Fixture::start(1).await;
+    let name = &Fixture::name(0);
+    let before = fixture.objects(name).await;
+    let is_deletion = |call: &Call| call.method == "DELETE" && call.path.contains("/clusterserviceversions/");
+    let killed = fixture.olm_with(&["apply", name, "--yes"], Fault::Kill, 0, When::After, is_deletion).await;
+    assert_eq!(killed.code, -1, "{}", killed.stderr);
+    fixture.create_late_objects(name).await;
+    let ran = fixture.olm(&["apply", name, "--yes"]).await;
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    fixture.is_migrated(name, &before).await;
+    fixture.has_late_objects(name).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn kill_at_any_write_leads_to_the_same_end() {
-    let clean = Fixture::start(1).await;
-    let count = clean.count_calls(&["apply", &Fixture::name(0), "--yes"], Call::is_mutation).await;
-    drop(clean);
-    let points = points(2 * count);
-    let fixture = Fixture::start(points.len()).await;
-    for (number, point) in points.iter().enumerate() {
-        let name = &Fixture::name(number);
-        let before = fixture.objects(name).await;
-        let when = if point % 2 == 0 { When::Before } else { When::After };
-        let killed = fixture
-            .olm_with(&["apply", name, "--yes"], Fault::Kill, point / 2, when, Call::is_mutation)
-            .await;
-        println!(
-            "call {} of {count}, {when:?}: {}",
-            point / 2,
-            killed.stderr.lines().last().unwrap_or_default()
-        );
-        if number % 2 == 0 {
-            let ran = fixture.olm(&["apply", name, "--yes"]).await;
-            assert_eq!(ran.code, 0, "call {point}: {}{}", killed.stderr, ran.stderr);
-            fixture.is_migrated(name, &before).await;
-            let call = point / 2 % 12;
-            let rollback = ["rollback", name, "--yes"];
-            let killed = fixture.olm_with(&rollback, Fault::Kill, call, when, Call::is_mutation).await;
-            println!("rollback, call {call}: {}", killed.stderr.lines().last().unwrap_or_default());
-        }
-        // Without a backup nothing was changed.
-        let ran = fixture.olm(&["rollback", name, "--yes"]).await;
-        assert!([0, 4].contains(&ran.code), "call {point}: {}{}", killed.stderr, ran.stderr);
-        fixture.is_classic(name, &before).await;
+    let count = count_calls(Call::is_mutation).await;
+    at_points(2 * count, async |fixture, number, point| kill_at(fixture, number, point).await).await;
+}
+
+/// Kills an apply before or after a write, then repeats the apply or rolls back.
+async fn kill_at(fixture: &Fixture, number: usize, point: usize) {
+    let name = &Fixture::name(number);
+    let before = fixture.objects(name).await;
+    let when = if point.is_multiple_of(2) { When::Before } else { When::After };
+    let apply = ["apply", name, "--yes"];
+    let killed = fixture.olm_with(&apply, Fault::Kill, point / 2, when, Call::is_mutation).await;
+    println!("write {}, {when:?}: {}", point / 2, killed.stderr.lines().last().unwrap_or_default());
+    if number.is_multiple_of(2) {
+        let ran = fixture.olm(&apply).await;
+        assert_eq!(ran.code, 0, "point {point}: {}{}", killed.stderr, ran.stderr);
+        fixture.is_migrated(name, &before).await;
+        let write = point / 2 % 12;
+        let rollback = ["rollback", name, "--yes"];
+        let killed = fixture.olm_with(&rollback, Fault::Kill, write, when, Call::is_mutation).await;
+        println!("rollback, write {write}: {}", killed.stderr.lines().last().unwrap_or_default());
     }
+    // Without a backup nothing was changed.
+    let ran = fixture.olm(&["rollback", name, "--yes"]).await;
+    assert!([0, 4].contains(&ran.code), "point {point}: {}{}", killed.stderr, ran.stderr);
+    fixture.is_classic(name, &before).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn api_error_at_any_call_leads_to_the_same_end() {
-    let clean = Fixture::start(1).await;
-    let count = clean.count_calls(&["apply", &Fixture::name(0), "--yes"], |_| true).await;
-    drop(clean);
-    let points = points(count);
-    let fixture = Fixture::start(points.len()).await;
-    for (number, point) in points.iter().enumerate() {
-        let name = &Fixture::name(number);
-        let before = fixture.objects(name).await;
-        let fault = Fault::Answer(Answer::internal_error("fault"));
-        let failed = fixture.olm_with(&["apply", name, "--yes"], fault, *point, When::Before, |_| true).await;
-        println!(
-            "call {point} of {count}: {} {}",
-            failed.code,
-            failed.stderr.lines().last().unwrap_or_default()
-        );
-        let ran = fixture.olm(&["apply", name, "--yes"]).await;
-        assert_eq!(ran.code, 0, "call {point}: {}{}", failed.stderr, ran.stderr);
-        fixture.is_migrated(name, &before).await;
-    }
+    let count = count_calls(|_| true).await;
+    at_points(count, async |fixture, number, point| fail_at(fixture, number, point).await).await;
+}
+
+/// Answers a call of an apply with an error, then applies again.
+async fn fail_at(fixture: &Fixture, number: usize, point: usize) {
+    let name = &Fixture::name(number);
+    let before = fixture.objects(name).await;
+    let fault = Fault::Answer(Answer::internal_error("fault"));
+    let apply = ["apply", name, "--yes"];
+    let failed = fixture.olm_with(&apply, fault, point, When::Before, |_| true).await;
+    println!("call {point}: {} {}", failed.code, failed.stderr.lines().last().unwrap_or_default());
+    let ran = fixture.olm(&apply).await;
+    assert_eq!(ran.code, 0, "call {point}: {}{}", failed.stderr, ran.stderr);
+    fixture.is_migrated(name, &before).await;
 }

@@ -7,14 +7,14 @@ use olm_api::annotations;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::super::access::{Dependents, ObjectAccess};
 use super::super::backup::{self, Backup};
 use super::super::detach::{CA_HASH, CLEANUP, FINALIZER, from_classic, from_csv};
-use super::super::plan::model::{ObjectId, PackagePlan};
+use super::super::plan::model::PackagePlan;
 use super::super::pods;
 use super::observe::{Live, classic, kept_webhooks, opening, saved};
 use super::state::{Observed, Step};
 use crate::error::CliError;
+use crate::object_access::{Dependents, ObjectAccess, ObjectId};
 
 /// Attempts of a write that conflicts with writes of classic OLM.
 const ATTEMPTS: usize = 20;
@@ -293,6 +293,9 @@ async fn renew(access: &ObjectAccess<'_>, secrets: &[ObjectId]) -> Result<(), Cl
 async fn open(access: &ObjectAccess<'_>, plan: &PackagePlan) -> Result<(), CliError> {
     let Some(patch) = opening(plan) else { return Ok(()) };
     let extension = ObjectId { uid: String::new(), ..ObjectId::of(&plan.extension) };
+    let Some(found) = access.get(&extension).await? else { return Ok(()) };
+    let extension = ObjectId::of(&found);
+    backup::record_extension(access, plan, &extension.uid).await?;
     access.merge(&extension, &patch).await.map(drop)
 }
 

@@ -3,7 +3,8 @@
 use olm_api::annotations;
 use serde_json::{Value, json};
 
-use crate::migrate::plan::model::{ObjectId, PackagePlan, Reasoned};
+use crate::migrate::plan::model::{PackagePlan, Reasoned};
+use crate::object_access::ObjectId;
 
 /// Object with a UID that consists of its kind and name.
 pub(in crate::migrate) fn id(api_version: &str, kind: &str, namespace: &str, name: &str) -> ObjectId {

@@ -8,13 +8,13 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::super::access::ObjectAccess;
 use super::super::backup::{self, Backup};
 use super::super::plan::model::PackagePlan;
 use super::super::plan::{PlanContext, Refusal, of_package, ordered, refusal, select};
 use super::ApplyArgs;
 use super::observe::V1ALPHA1;
 use crate::error::{CliError, Code};
+use crate::object_access::ObjectAccess;
 use crate::session::Session;
 use crate::source::Cluster;
 
@@ -76,22 +76,38 @@ pub(super) async fn read(args: &ApplyArgs, cluster: &Cluster, session: &Session)
         plans(args, &names, cluster, &mut jobs, session).await?;
     }
     for plan in written.iter().flatten() {
-        let computed = jobs.packages.iter().find(|job| {
-            job.backup.is_none()
-                && (&job.plan.namespace, &job.plan.package) == (&plan.namespace, &plan.package)
-        });
-        if let Some(changed) =
-            computed.map(|job| changes(plan, &job.plan)).transpose()?.filter(|all| !all.is_empty())
-        {
-            return Err(CliError::findings(format!(
-                "the plan of {} has changed since it was written: {}\nreview it again with `olm migrate plan {} --to DIR`",
-                plan.package,
-                changed.join("; "),
-                plan.package
-            )));
+        let is_same =
+            |job: &&Job| (&job.plan.namespace, &job.plan.package) == (&plan.namespace, &plan.package);
+        if let Some(job) = jobs.packages.iter().find(is_same) {
+            compare(plan, job)?;
         }
     }
     Ok(jobs)
+}
+
+/// Compares the plan of the folder with that of the cluster or, once the migration has begun, with that of the backup.
+///
+/// # Errors
+/// They differ.
+fn compare(written: &PackagePlan, job: &Job) -> Result<(), CliError> {
+    let (id, package) = (job.id(), &written.package);
+    let changed = match &job.backup {
+        _ if job.is_complete => return Ok(()),
+        None => changes(written, &job.plan)?,
+        Some(_) => changes(&lasting(written), &lasting(&job.plan))?,
+    };
+    let all = changed.join("; ");
+    Err(CliError::findings(match &job.backup {
+        _ if changed.is_empty() => return Ok(()),
+        None => format!(
+            "the plan of {package} has changed since it was written: {all}\nreview it again with `olm migrate plan \
+             {package} --to DIR`"
+        ),
+        Some(_) => format!(
+            "the migration of {id} has begun with another plan: {all}\nto continue with that plan: olm migrate apply \
+             {id}; to go back, and plan again: olm migrate rollback {id}"
+        ),
+    }))
 }
 
 /// Refuses names without a namespace that fit a backup and another package.
@@ -315,6 +331,35 @@ mod tests {
                 "version was 1.0.0, is 1.1.0"
             ]
         );
+    }
+
+    #[test]
+    fn resumed_migration_with_another_plan_is_refused() {
+        let backup =
+            |plan: &PackagePlan| Some(Backup { plan: plan.clone(), objects: Vec::new(), pods: Vec::new() });
+        let job = |backup, is_complete| Job { plan: plan(), backup, is_complete };
+        let mut other = plan();
+        other.adopted[0].uid = "another".to_owned();
+        let begun = job(backup(&plan()), false);
+        assert!(compare(&plan(), &begun).is_ok());
+        let error = compare(&other, &begun).unwrap_err().to_string();
+        assert!(
+            error.contains("ns/lamp has begun with another plan: adopted -Deployment ns/lamp (another)"),
+            "{error}"
+        );
+        assert!(
+            error.contains(
+                "olm migrate apply ns/lamp; to go back, and plan again: olm migrate rollback ns/lamp"
+            ),
+            "{error}"
+        );
+        assert!(compare(&other, &job(backup(&plan()), true)).is_ok());
+        let error = compare(&other, &job(None, false)).unwrap_err().to_string();
+        assert!(error.contains("the plan of lamp has changed since it was written"), "{error}");
+        // Right before a migration, the plan is computed again without those of other packages.
+        other = plan();
+        other.after = vec!["ns/pipe".to_owned()];
+        assert!(compare(&other, &begun).is_ok());
     }
 
     #[test]

@@ -2,19 +2,20 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use olm_api::annotations;
+use olm_api::{annotations, finalizers};
 use olm_plan::objects::ObjectName;
 use olm_plan::{AdoptedObject, adoption_digest};
 use serde_json::Value;
 
-use super::super::access::{ObjectAccess, contains};
-use super::super::backup::Backup;
+use super::super::backup::{self, Backup};
+use super::super::dependents::classic_dependents;
 use super::super::detach::{CA_HASH, CLEANUP, FINALIZER, from_csv};
 use super::super::objects::CLASSIC;
-use super::super::plan::model::{ObjectId, PackagePlan};
+use super::super::plan::model::PackagePlan;
 use super::state::{CatalogState, ClassicObject, ExtensionState, Observed};
 use crate::change::merge_patch;
 use crate::error::CliError;
+use crate::object_access::{ObjectAccess, ObjectId, contains};
 
 /// Version of Subscriptions, ClusterServiceVersions and InstallPlans.
 pub(in crate::migrate) const V1ALPHA1: &str = "operators.coreos.com/v1alpha1";
@@ -60,7 +61,11 @@ pub(in crate::migrate) async fn observe(
     let subscription = access.get(&classic(plan, "Subscription", &plan.subscription)).await?;
     let csv = access.get(&classic(plan, "ClusterServiceVersion", &plan.csv)).await?;
     let extension = access.get(&ObjectId { uid: String::new(), ..ObjectId::of(&plan.extension) }).await?;
-    let extension = extension_state(plan, extension.as_ref());
+    let recorded = match backup {
+        Some(_) => backup::recorded_extension(access, plan).await?,
+        None => None,
+    };
+    let extension = extension_state(plan, recorded.as_deref(), extension.as_ref());
     let mut grants = Vec::new();
     for grant in &plan.grants {
         if !access.get(&ObjectId::of(grant)).await?.is_some_and(|found| contains(&found, grant)) {
@@ -77,17 +82,22 @@ pub(in crate::migrate) async fn observe(
         (csv.is_none() || id.kind != "OperatorCondition")
             && live.get(id).is_some_and(|object| from_csv(object, plan).is_some())
     };
-    let attached = detachable(plan).into_iter().filter(is_attached);
+    let mut attached: Vec<ObjectId> = detachable(plan).into_iter().filter(is_attached).cloned().collect();
+    let csv_state = csv.as_ref().map(classic_object);
+    if let Some(held) = csv_state.as_ref().filter(|csv| csv.is_held && attached.is_empty()) {
+        attached = unlisted(access, plan, &held.id).await?;
+    }
     let observed = Observed {
         has_backup: backup.is_some(),
+        home: access.cluster().namespace().to_owned(),
         catalogs: catalogs(access, plan).await?,
         subscription: subscription.as_ref().map(classic_object),
         pending,
         upgrade: upgrade(plan, subscription.as_ref(), csv.as_ref(), &csvs),
-        csv: csv.as_ref().map(classic_object),
+        csv: csv_state,
         known: saved.map(|object| ObjectId::of(object).uid).collect(),
         dependents,
-        attached: attached.cloned().collect(),
+        attached,
         lost: lost(plan, backup, &live, &extension),
         grants,
         unready_webhooks: unready_webhooks(access, plan).await?,
@@ -113,6 +123,27 @@ async fn live(access: &ObjectAccess<'_>, plan: &PackagePlan, with_created: bool)
     Ok(live)
 }
 
+/// Objects of any kind that the held ClusterServiceVersion or one of its copies owns, such as those that were created after
+/// its deletion began. The garbage collector would delete them.
+async fn unlisted(
+    access: &ObjectAccess<'_>,
+    plan: &PackagePlan,
+    csv: &ObjectId,
+) -> Result<Vec<ObjectId>, CliError> {
+    let removed = plan.removed.iter().map(|removed| &removed.object);
+    let copies: Vec<&ObjectId> = removed.filter(|id| id.kind == csv.kind).collect();
+    let namespace = if copies.is_empty() { plan.namespace.as_str() } else { "" };
+    let owners: Vec<&str> = copies.into_iter().chain([csv]).map(|id| id.uid.as_str()).collect();
+    let found = classic_dependents(access, namespace).await?;
+    let is_owned = |object: &&Value| is_owned_by(object, &owners) && from_csv(object, plan).is_some();
+    Ok(found.iter().filter(is_owned).map(ObjectId::of).collect())
+}
+
+fn is_owned_by(object: &Value, uids: &[&str]) -> bool {
+    let owners = object["metadata"]["ownerReferences"].as_array();
+    owners.into_iter().flatten().any(|owner| owner["uid"].as_str().is_some_and(|uid| uids.contains(&uid)))
+}
+
 /// State of an object of classic OLM.
 pub(in crate::migrate) fn classic_object(object: &Value) -> ClassicObject {
     ClassicObject {
@@ -129,7 +160,7 @@ pub(in crate::migrate) fn classic_object(object: &Value) -> ClassicObject {
 fn is_held(object: &Value) -> bool {
     let finalizers = object["metadata"]["finalizers"].as_array();
     let has = |name: &str| finalizers.is_some_and(|all| all.iter().any(|finalizer| finalizer == name));
-    has(FINALIZER) && !has(CLEANUP) && !has("orphan")
+    has(FINALIZER) && !has(CLEANUP) && !has(finalizers::ORPHAN)
 }
 
 /// Sign of an upgrade by classic OLM. While the Subscription exists, it must have installed the ClusterServiceVersion of
@@ -169,13 +200,10 @@ pub(in crate::migrate) fn kept_webhooks(csv: &Value) -> Option<Vec<&Value>> {
 
 /// InstallPlans of the Subscription that are neither complete nor failed.
 async fn pending(access: &ObjectAccess<'_>, subscription: &Value) -> Result<Vec<String>, CliError> {
-    let uid = &subscription["metadata"]["uid"];
+    let uid = subscription["metadata"]["uid"].as_str().unwrap_or_default();
     let namespace = subscription["metadata"]["namespace"].as_str().unwrap_or_default();
     let plans = access.list((V1ALPHA1, "InstallPlan"), namespace, None).await?;
-    let is_of_subscription = |plan: &&Value| {
-        let owners = plan["metadata"]["ownerReferences"].as_array();
-        owners.is_some_and(|owners| owners.iter().any(|owner| owner["uid"] == *uid))
-    };
+    let is_of_subscription = |plan: &&Value| is_owned_by(plan, &[uid]);
     let is_open = |plan: &&Value| !matches!(plan["status"]["phase"].as_str(), Some("Complete" | "Failed"));
     let open = plans.iter().filter(is_of_subscription).filter(is_open);
     Ok(open
@@ -221,11 +249,17 @@ fn condition<'o>(object: &'o Value, type_: &str) -> &'o Value {
     found.unwrap_or(&Value::Null)
 }
 
-/// State of the extension of the plan.
-fn extension_state(plan: &PackagePlan, extension: Option<&Value>) -> ExtensionState {
+/// State of the extension of the plan. `recorded` is the UID of the extension of the migration, known once the pin is
+/// opened. Before, the digest identifies it.
+fn extension_state(plan: &PackagePlan, recorded: Option<&str>, extension: Option<&Value>) -> ExtensionState {
     let Some(extension) = extension else { return ExtensionState::Absent };
     let is_same = |pointer: &str| extension.pointer(pointer) == plan.extension.pointer(pointer);
-    if !is_same("/spec/source/catalog/packageName") || !is_same("/spec/namespace") {
+    let metadata = &extension["metadata"];
+    let is_ours = match recorded {
+        Some(uid) => metadata["uid"] == uid,
+        None => metadata["annotations"].get(annotations::EXT_ADOPT).is_some(),
+    };
+    if !is_ours || !is_same("/spec/source/catalog/packageName") || !is_same("/spec/namespace") {
         return ExtensionState::Foreign;
     }
     if opening(plan).is_none_or(|patch| contains(extension, &patch)) {

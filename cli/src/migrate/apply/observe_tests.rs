@@ -5,6 +5,7 @@ use serde_json::json;
 fn extension(change: impl Fn(&mut Value)) -> Value {
     let mut extension = plan().extension;
     extension["metadata"]["generation"] = json!(1);
+    extension["metadata"]["uid"] = json!("u");
     let condition = |type_: &str| json!({"type": type_, "status": "True", "reason": "Succeeded", "message": "", "observedGeneration": 1});
     extension["status"] = json!({"conditions": [condition("Installed"), condition("Progressing")],
         "install": {"bundle": {"version": "1.0.0"}}});
@@ -14,8 +15,12 @@ fn extension(change: impl Fn(&mut Value)) -> Value {
 
 #[test]
 fn state_of_extension_follows_its_conditions() {
-    let state = |change: &dyn Fn(&mut Value)| extension_state(&plan(), Some(&extension(change)));
-    assert_eq!(extension_state(&plan(), None), ExtensionState::Absent);
+    let state = |change: &dyn Fn(&mut Value)| {
+        let found = extension(change);
+        let recorded = Some("u").filter(|_| found["metadata"]["annotations"].get("note").is_some());
+        extension_state(&plan(), recorded, Some(&found))
+    };
+    assert_eq!(extension_state(&plan(), None, None), ExtensionState::Absent);
     assert_eq!(state(&|_| ()), ExtensionState::Pinned);
     let other = |extension: &mut Value| extension["spec"]["source"]["catalog"]["packageName"] = json!("pipe");
     assert_eq!(state(&other), ExtensionState::Foreign);
@@ -33,6 +38,21 @@ fn state_of_extension_follows_its_conditions() {
     let expected =
         ExtensionState::Blocked { digest: "sha256:00".to_owned(), message: "other objects".to_owned() };
     assert_eq!(state(&blocked), expected);
+}
+
+#[test]
+fn recreated_extension_is_foreign() {
+    let found = |annotations: Value| {
+        extension(|extension| extension["metadata"]["annotations"] = annotations.clone())
+    };
+    let state = |recorded, found: &Value| extension_state(&plan(), recorded, Some(found));
+    let (adopting, opened) =
+        (found(json!({(annotations::EXT_ADOPT): "sha256:00"})), found(json!({"note": "a"})));
+    assert_eq!(state(None, &adopting), ExtensionState::Pinned);
+    assert_eq!(state(None, &opened), ExtensionState::Foreign);
+    assert_eq!(state(Some("u"), &adopting), ExtensionState::Pinned);
+    assert_ne!(state(Some("u"), &opened), ExtensionState::Foreign);
+    assert_eq!(state(Some("former"), &opened), ExtensionState::Foreign);
 }
 
 #[test]

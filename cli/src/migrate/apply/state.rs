@@ -1,9 +1,12 @@
 //! Next step of a migration (docs/design/migration.md#apply). Pure: nothing but the observed state decides, so that a
 //! run that was killed at any call continues where it ended.
 
+use olm_api::annotations;
 use serde_json::Value;
 
-use super::super::plan::model::{ObjectId, PackagePlan, named};
+use super::super::backup;
+use super::super::plan::model::{PackagePlan, named};
+use crate::object_access::ObjectId;
 
 /// State of the ClusterCatalogs of the plan.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -30,7 +33,7 @@ pub(in crate::migrate) struct ClassicObject {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::migrate) enum ExtensionState {
     Absent,
-    /// An extension of another package or namespace.
+    /// Not the extension that the migration created.
     Foreign,
     /// Not installed yet, with the message of its condition.
     Installing(String),
@@ -50,6 +53,8 @@ pub(in crate::migrate) enum ExtensionState {
 pub(in crate::migrate) struct Observed {
     /// `true` if the backup is complete.
     pub(in crate::migrate) has_backup: bool,
+    /// Namespace of the backup.
+    pub(in crate::migrate) home: String,
     pub(in crate::migrate) catalogs: CatalogState,
     pub(in crate::migrate) subscription: Option<ClassicObject>,
     /// InstallPlans of the Subscription that are not complete.
@@ -241,10 +246,7 @@ fn after_backup(plan: &PackagePlan, observed: &Observed) -> Step {
         return step;
     }
     if observed.extension == ExtensionState::Foreign {
-        let extension = plan.extension["metadata"]["name"].as_str().unwrap_or_default();
-        return Step::Refuse(format!(
-            "ClusterExtension {extension} is one of another package: delete or rename it"
-        ));
+        return Step::Refuse(foreign(plan, observed));
     }
     if let Some(subscription) = observed.subscription.as_ref().filter(|found| !found.is_deleting) {
         return match pending(observed) {
@@ -284,6 +286,28 @@ fn after_backup(plan: &PackagePlan, observed: &Observed) -> Step {
         return Step::RenewCertificates(observed.certificates.clone());
     }
     if observed.extension == ExtensionState::Pinned { Step::Open } else { Step::Done }
+}
+
+/// Reason for which the present extension prevents the next step.
+pub(in crate::migrate) fn foreign(plan: &PackagePlan, observed: &Observed) -> String {
+    let extension = plan.extension["metadata"]["name"].as_str().unwrap_or_default();
+    let secret = format!("Secret {}/{}", observed.home, backup::name(&plan.namespace, &plan.package, 1));
+    let present: Vec<String> = [&observed.subscription, &observed.csv]
+        .into_iter()
+        .flatten()
+        .map(|found| found.id.to_string())
+        .collect();
+    // Without backup, nothing releases a held ClusterServiceVersion.
+    let keep = match present.is_empty() {
+        true => format!("To keep it, delete the backup: {secret}"),
+        false => format!("The backup, {secret}, is still needed for {}", present.join(" and ")),
+    };
+    format!(
+        "ClusterExtension {extension} is not that of the migration: another client created it, or it has another package or \
+         namespace. To continue, delete it, and run the command again. Its CRDs and their custom resources are deleted, \
+         too, unless you use `olm uninstall {extension} --keep-crds`, or set annotation {}=KeepCRDs before. {keep}",
+        annotations::EXT_UNINSTALL_POLICY
+    )
 }
 
 /// Next step while the ClusterServiceVersion exists.

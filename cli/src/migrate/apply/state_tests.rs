@@ -17,6 +17,7 @@ fn installed_by_classic() -> Observed {
     let catalog = json!({"metadata": {"name": "hub"}});
     Observed {
         has_backup: false,
+        home: "olmv1-system".to_owned(),
         catalogs: CatalogState { missing: vec![catalog], unserved: vec!["hub: unpacking".to_owned()] },
         subscription: Some(subscription()),
         pending: Vec::new(),
@@ -181,6 +182,32 @@ fn unsuitable_states_are_refused_with_the_next_step() {
         observed.known = vec!["old".to_owned()];
     };
     assert!(with(&again).starts_with("Subscription ns/lamp was created again after its deletion: remove it"));
+}
+
+#[test]
+fn backup_is_no_longer_needed_once_classic_objects_are_deleted() {
+    let mut observed =
+        installed_by_classic().after(&Step::BackUp).after(&Step::DeleteSubscription(subscription().id));
+    observed.extension = ExtensionState::Foreign;
+    let why = |observed: &Observed| match decide(&plan(), observed) {
+        Step::Refuse(why) => why,
+        step => format!("{step:?}"),
+    };
+    let secret = "Secret olmv1-system/olm-migrate-ns.lamp";
+    let needed = format!(". The backup, {secret}, is still needed for ClusterServiceVersion ns/lamp.v1.0.0");
+    let held = observed.clone().after(&Step::HoldCsv(csv("").id));
+    for (observed, end) in [
+        (&observed, &needed),
+        (&held, &needed),
+        (
+            &observed.clone().after(&Step::AwaitCsvDeletion),
+            &format!(". To keep it, delete the backup: {secret}"),
+        ),
+    ] {
+        let why = why(observed);
+        assert!(why.contains("annotation ext.olm.operatorframework.io/uninstall-policy=KeepCRDs"), "{why}");
+        assert!(why.ends_with(end), "{why}");
+    }
 }
 
 #[test]

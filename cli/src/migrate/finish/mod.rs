@@ -13,13 +13,13 @@ use serde_json::json;
 
 use self::observe::{installed, pods, read};
 use self::removal::{Removal, refusal, removal};
-use super::access::{Dependents, ObjectAccess};
 use super::apply::change;
 use super::backup;
 use super::detach::release_from_classic;
-use super::plan::model::{ObjectId, named};
+use super::plan::model::named;
 use crate::change::{self as changes, Completion, DryRun};
 use crate::error::CliError;
+use crate::object_access::{Dependents, ObjectAccess, ObjectId};
 use crate::output::FormatArgs;
 use crate::progress::say;
 use crate::session::Session;

@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::super::detach::is_of_classic;
-use super::super::plan::model::ObjectId;
+use crate::object_access::ObjectId;
 
 /// Deployments of classic OLM.
 pub(super) const DEPLOYMENTS: [&str; 3] = ["olm-operator", "catalog-operator", "packageserver"];

@@ -6,8 +6,9 @@ use olm_plan::objects::{self, ObjectChange, ObjectName};
 use olm_revision::plan::controller;
 use serde_json::Value;
 
-use super::model::{ObjectId, Reasoned, Restart};
+use super::model::{Reasoned, Restart};
 use crate::migrate::objects::CLASSIC;
+use crate::object_access::ObjectId;
 
 /// Label with the name of the owning ClusterServiceVersion.
 pub(super) const OWNER: &str = "olm.owner";

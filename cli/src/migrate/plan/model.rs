@@ -1,50 +1,11 @@
 //! Migration plan of a package: what becomes of each object. Written by `olm migrate plan`, executed by
 //! `olm migrate apply`.
 
-use std::fmt;
-
 use olm_plan::objects::ObjectChange;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Identity of an object in the cluster.
-#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct ObjectId {
-    pub(crate) api_version: String,
-    pub(crate) kind: String,
-    /// Empty for a cluster-scoped object.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub(crate) namespace: String,
-    pub(crate) name: String,
-    /// Empty for an object that does not exist.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub(crate) uid: String,
-}
-
-impl ObjectId {
-    /// Identity of `object`. Missing fields are empty.
-    pub(crate) fn of(object: &Value) -> Self {
-        let text =
-            |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
-        Self {
-            api_version: text("/apiVersion"),
-            kind: text("/kind"),
-            namespace: text("/metadata/namespace"),
-            name: text("/metadata/name"),
-            uid: text("/metadata/uid"),
-        }
-    }
-}
-
-impl fmt::Display for ObjectId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.namespace.as_str() {
-            "" => write!(f, "{} {}", self.kind, self.name),
-            namespace => write!(f, "{} {namespace}/{}", self.kind, self.name),
-        }
-    }
-}
+use crate::object_access::ObjectId;
 
 /// The name of a single object, or the number of objects, for messages.
 pub(in crate::migrate) fn named(objects: &[ObjectId]) -> String {

@@ -4,9 +4,10 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
-use super::model::{ObjectId, PackagePlan, Reasoned};
+use super::model::{PackagePlan, Reasoned};
 use super::{MigrationPlan, Refusal};
 use crate::diff::object_text;
+use crate::object_access::ObjectId;
 use crate::output::{Fields, Table, counted, qualified};
 
 /// Text output of the command.

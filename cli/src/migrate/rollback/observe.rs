@@ -9,15 +9,14 @@ use olm_revision::content::objects;
 use olm_revision::record::recorded;
 use serde_json::Value;
 
-use super::super::access::ObjectAccess;
 use super::super::apply::csv_id;
 use super::super::apply::observe::{classic, observe as observe_migration};
 use super::super::backup::Backup;
 use super::super::detach::{FINALIZER, is_of_classic};
-use super::super::plan::model::ObjectId;
 use super::restoration::{is_restored, is_same_content, owning, released};
 use super::state::Observed;
 use crate::error::CliError;
+use crate::object_access::{ObjectAccess, ObjectId};
 use crate::status::observe::{is_active, revisions, stored};
 
 /// Kind of the revisions.

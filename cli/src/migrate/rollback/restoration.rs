@@ -7,8 +7,9 @@ use serde_json::{Map, Value, json};
 
 use super::super::apply::detached;
 use super::super::detach::{CA_HASH, from_classic, from_extension, is_of_classic};
-use super::super::plan::model::{ObjectId, PackagePlan};
+use super::super::plan::model::PackagePlan;
 use super::trust::{self, Trusted};
+use crate::object_access::ObjectId;
 
 /// Label of all objects that classic OLM reads.
 const MANAGED: &str = "olm.managed";

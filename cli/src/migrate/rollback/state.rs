@@ -6,7 +6,8 @@
 use olm_api::annotations;
 
 use super::super::apply::state::{self as apply, ClassicObject, ExtensionState};
-use super::super::plan::model::{ObjectId, PackagePlan, named};
+use super::super::plan::model::{PackagePlan, named};
+use crate::object_access::ObjectId;
 
 /// Observed state of a package.
 #[derive(Debug, Clone, PartialEq)]
@@ -161,10 +162,7 @@ pub(super) fn decide(plan: &PackagePlan, observed: &Observed) -> Step {
 fn refusal(plan: &PackagePlan, observed: &Observed) -> Option<String> {
     let extension = observed.extension.as_ref()?;
     if observed.migration.extension == ExtensionState::Foreign {
-        return Some(format!(
-            "{extension} is not that of the migration: it has another package or namespace. Delete it, then run the \
-             command again"
-        ));
+        return Some(apply::foreign(plan, &observed.migration));
     }
     if let Some(version) = observed.version.as_ref().filter(|version| **version != plan.version) {
         return Some(format!(

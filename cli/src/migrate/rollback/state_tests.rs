@@ -20,6 +20,7 @@ fn extension() -> ObjectId {
 fn migrated() -> Observed {
     let migration = apply::Observed {
         has_backup: true,
+        home: "olmv1-system".to_owned(),
         catalogs: CatalogState::default(),
         subscription: None,
         pending: Vec::new(),
